@@ -1,0 +1,54 @@
+/* build.h: the state of lowering one group (internal to src/lower). */
+#ifndef LOWER_BUILD_H
+#define LOWER_BUILD_H
+
+#include "lower/lower.h"
+#include "pass/group.h"
+
+/* What is known of a value that the group computes. */
+typedef struct {
+    air_ref ref;
+    group_kind kind;
+    int level;   /* reductions that must be finished before it */
+    int slot;    /* scalar, -1: none yet */
+    int scratch; /* row buffer that holds it, -1: none */
+    int node;    /* region node in the current phase, -1: none */
+    int last;    /* last level whose row phase reads it */
+    int cost;    /* nodes of work to compute it again */
+} lower_member;
+
+typedef struct {
+    const lower_env *env;
+    group_domain domain;
+    int64_t sizes[AIR_MAX_RANK]; /* of the domain */
+    air_walk walk;
+    const uint32_t *nodes;
+    size_t nnodes;
+    lower_member *members; /* one per result of the group's nodes */
+    size_t nmembers;
+    int32_t *member_of; /* by value id, -1: not of this group */
+    ir_record rec;
+    air_rg_buf bufs[AIR_RG_MAX_BUFS];
+    air_ref buf_value[AIR_RG_MAX_BUFS];
+    int16_t buf_node[AIR_RG_MAX_BUFS]; /* LOAD in the current phase */
+    int nbufs, nscalars, nphases;
+    air_rg_phase phases[AIR_RG_MAX_PHASES];
+} lower_build;
+
+/* The region node of an operand in lane `lane`, in the current phase; scalar:
+ * the phase runs once per row. UNSUPPORTED: the group is too large. */
+air_status lower_operand(lower_build *b, air_ref ref, air_lane lane,
+                         bool scalar, int *out_node);
+air_status lower_store(lower_build *b, lower_member *m, int node);
+/* The buffer that lower_store wrote in this phase. */
+int lower_find_store(const lower_build *b, const lower_member *m);
+/* The node of a member's value, recorded in this phase when needed. */
+air_status lower_member_node(lower_build *b, lower_member *m, bool scalar,
+                             int *out_node);
+void lower_begin_phase(lower_build *b);
+air_status lower_end_phase(lower_build *b, air_phase_kind kind, int begin);
+air_status lower_put(lower_build *b, air_rg_node node, int *out_node);
+/* Reduction: folds its operand into the member's scalar. */
+air_status lower_reduce(lower_build *b, const ir_node *n, lower_member *m);
+
+#endif

@@ -1,0 +1,391 @@
+/* group_region.c: one group becomes one region.
+ *
+ * Members are FULL (a value per point of the space) or rows (a value per row
+ * of a reduction). A member's level is the number of reductions that must be
+ * done before it. For each level the region has a scalar phase (row values of
+ * that level) and a row phase (stores and reductions of that level). A full
+ * value that later phases need again is recomputed, or kept in a row of
+ * scratch where that is dear. */
+#include <assert.h>
+#include <string.h>
+
+#include "lower/build.h"
+
+/* Nodes of work after which reading a row of scratch is cheaper. */
+#define KEEP_COST 8
+
+static int
+node_cost(const air_rg_node *n)
+{
+    switch (n->op) {
+    case AIR_RG_CONST: return 0;
+    case AIR_RG_DIV:
+    case AIR_RG_SQRT: return 5;
+#define PRIM(id, ...)
+#define COMP(id, ...) case AIR_RG_##id:
+#define FUNC(id, ...) case AIR_RG_##id:
+#include "air_prims.def"
+#undef PRIM
+#undef COMP
+#undef FUNC
+        return 15;
+    default: return 1;
+    }
+}
+
+/* Work of one op's body per element, loads of its operands included. */
+static air_status
+body_cost(const lower_build *b, const ir_node *n, int *out_cost)
+{
+    air_lane lane = ir_lane_of(ir_compute_dtype(b->env->g, n));
+    ir_record rec = {.lane = lane};
+    int operands[32];
+
+    AIR_TRY(BASE_ARENA_ARRAY(b->env->scratch, AIR_RG_MAX_NODES, &rec.nodes));
+    for (int i = 0; i < n->nattrs; i++)
+        operands[i] = ir_record_put(
+            &rec, (air_rg_node){.op = AIR_RG_LOAD, .lane = (uint8_t)lane,
+                                .buf = (int16_t)i, .a = -1, .b = -1, .c = -1});
+    ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
+    *out_cost = 0;
+    for (int i = n->nattrs; i < rec.count; i++)
+        *out_cost += node_cost(&rec.nodes[i]);
+    return AIR_OK;
+}
+
+/* ---- members ---- */
+
+static int
+operand_level(const lower_build *b, const ir_node *n)
+{
+    int level = 0;
+
+    for (int i = 0; i < n->nattrs; i++) {
+        if (n->attrs[i].kind != AIR_ATTR_VALUE)
+            continue;
+        int32_t m = b->member_of[n->attrs[i].value.id];
+        if (m >= 0 && b->members[m].level > level)
+            level = b->members[m].level;
+    }
+    return level;
+}
+
+/* What node n, of this level, reads is needed until then. Gives what
+ * computing its full operands again would cost. */
+static int
+mark_reads(lower_build *b, const ir_node *n, int level)
+{
+    int cost = 0;
+
+    for (int i = 0; i < n->nattrs; i++) {
+        if (n->attrs[i].kind != AIR_ATTR_VALUE)
+            continue;
+        int32_t m = b->member_of[n->attrs[i].value.id];
+        cost++;
+        if (m < 0)
+            continue;
+        if (b->members[m].last < level)
+            b->members[m].last = level;
+        if (b->members[m].kind == GROUP_FULL)
+            cost += b->members[m].cost;
+    }
+    return cost;
+}
+
+static air_status
+add_members(lower_build *b)
+{
+    const ir_graph *g = b->env->g;
+    base_arena *scratch = b->env->scratch;
+
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, b->nnodes, &b->members));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count, &b->member_of));
+    memset(b->member_of, 0xff, g->values.count * sizeof *b->member_of);
+    for (size_t i = 0; i < b->nnodes; i++) {
+        const ir_node *n = ir_node_at(g, b->nodes[i]);
+        bool reduce = ir_info(n)->cls == IR_CLASS_REDUCE;
+        lower_member m = {.ref = n->outs[0], .slot = -1, .scratch = -1,
+                          .node = -1};
+        m.kind = group_kind_of(g, &b->domain, n->outs[0]);
+        if (reduce && m.kind == GROUP_FULL)
+            m.kind = GROUP_ROW; /* reduced axes of size 1 */
+        m.level = operand_level(b, n);
+        if (!reduce)
+            AIR_TRY(body_cost(b, n, &m.cost));
+        m.cost += mark_reads(b, n, m.level);
+        if (reduce)
+            m.level++;
+        m.last = m.level;
+        assert(m.kind != GROUP_OTHER);
+        b->member_of[n->outs[0].id] = (int32_t)b->nmembers;
+        b->members[b->nmembers++] = m;
+    }
+    return AIR_OK;
+}
+
+static air_status
+find_domain(lower_build *b)
+{
+    const ir_graph *g = b->env->g;
+
+    AIR_REQUIRE(group_domain_of(g, ir_node_at(g, b->nodes[0]), &b->domain),
+                AIR_ERROR_STATE, "a group starts with a node no loop computes");
+    for (size_t i = 1; i < b->nnodes; i++) {
+        group_domain other, joined;
+        const ir_node *n = ir_node_at(g, b->nodes[i]);
+        if (group_domain_of(g, n, &other) &&
+            group_domain_join(&b->domain, &other, &joined))
+            b->domain = joined;
+    }
+    for (int i = 0; i < b->domain.rank; i++)
+        b->sizes[i] = b->env->dims[b->domain.dims[i].id];
+    b->walk = AIR_WALK_MAP;
+    if (b->domain.nreduced > 0) {
+        int last = b->domain.rank - 1;
+        while (last > 0 && b->sizes[last] == 1 && !b->domain.reduced[last])
+            last--;
+        b->walk = b->domain.reduced[last] ? AIR_WALK_INNER : AIR_WALK_OUTER;
+    }
+    return AIR_OK;
+}
+
+/* ---- phases ---- */
+
+void
+lower_begin_phase(lower_build *b)
+{
+    b->rec.nodes += b->rec.count;
+    b->rec.count = 0;
+    for (size_t i = 0; i < b->nmembers; i++)
+        b->members[i].node = -1;
+    for (int i = 0; i < b->nbufs; i++)
+        b->buf_node[i] = -1;
+}
+
+air_status
+lower_end_phase(lower_build *b, air_phase_kind kind, int begin)
+{
+    if (b->rec.count == 0)
+        return AIR_OK;
+    AIR_REQUIRE(b->nphases < AIR_RG_MAX_PHASES &&
+                    begin + b->rec.count <= AIR_RG_MAX_NODES,
+                AIR_ERROR_UNSUPPORTED, "a fused region is too large");
+    for (int i = 0; i < b->rec.count; i++) {
+        air_rg_node *n = &b->rec.nodes[i];
+        n->a = (int16_t)(n->a < 0 ? -1 : n->a + begin);
+        n->b = (int16_t)(n->b < 0 ? -1 : n->b + begin);
+        n->c = (int16_t)(n->c < 0 ? -1 : n->c + begin);
+    }
+    b->phases[b->nphases++] = (air_rg_phase){
+        .kind = (uint8_t)kind, .begin = (int16_t)begin,
+        .end = (int16_t)(begin + b->rec.count)};
+    return AIR_OK;
+}
+
+static air_status
+set_scalar(lower_build *b, lower_member *m, int node)
+{
+    air_rg_node set = {.op = AIR_RG_SET, .a = (int16_t)node, .b = -1, .c = -1};
+    int unused;
+
+    AIR_REQUIRE(b->nscalars < AIR_RG_MAX_SCALARS, AIR_ERROR_UNSUPPORTED,
+                "a fused region has more than %d row scalars",
+                AIR_RG_MAX_SCALARS);
+    m->slot = b->nscalars++;
+    set.lane = (uint8_t)ir_lane_of((air_dtype)ir_val(b->env->g, m->ref)->dtype);
+    set.buf = (int16_t)m->slot;
+    return lower_put(b, set, &unused);
+}
+
+/* Row values of one level: computed once per row, stored when wanted outside,
+ * kept as scalars for the row phases. */
+static air_status
+scalar_phase(lower_build *b, int level, int begin)
+{
+    lower_begin_phase(b);
+    for (size_t i = 0; i < b->nmembers; i++) {
+        lower_member *m = &b->members[i];
+        int node;
+        if (m->kind == GROUP_FULL || m->level != level)
+            continue;
+        bool reduced = m->slot >= 0;
+        if (reduced && !b->env->stored[m->ref.id])
+            continue;
+        AIR_TRY(lower_member_node(b, m, true, &node));
+        if (b->env->stored[m->ref.id])
+            AIR_TRY(lower_store(b, m, node));
+        if (!reduced && b->walk == AIR_WALK_INNER)
+            AIR_TRY(set_scalar(b, m, node));
+    }
+    return lower_end_phase(
+        b, b->walk == AIR_WALK_OUTER ? AIR_PHASE_ROW : AIR_PHASE_SCALAR, begin);
+}
+
+/* Keeps a full value in a row of scratch for the phases after this one. */
+static air_status
+keep_in_scratch(lower_build *b, lower_member *m, int node)
+{
+    air_dtype dtype = (air_dtype)ir_val(b->env->g, m->ref)->dtype;
+    air_lane lane = ir_lane_of(dtype);
+    air_rg_buf buf = {.slot = -1, .scratch = 1};
+    air_rg_node store = {.op = AIR_RG_STORE, .lane = (uint8_t)lane,
+                         .a = (int16_t)node, .b = -1, .c = -1};
+    int unused;
+
+    if (b->env->stored[m->ref.id] && dtype == AIR_F32) {
+        m->scratch = lower_find_store(b, m); /* read the result back */
+        return AIR_OK;
+    }
+    if (b->nbufs >= AIR_RG_MAX_BUFS)
+        return AIR_OK; /* recomputed instead */
+    buf.dtype = (uint8_t)(lane == AIR_LANE_F32   ? AIR_F32
+                          : lane == AIR_LANE_F64 ? AIR_F64
+                          : lane == AIR_LANE_I64 ? AIR_I64
+                                                 : AIR_BOOL);
+    m->scratch = b->nbufs;
+    b->bufs[b->nbufs] = buf;
+    b->buf_value[b->nbufs] = AIR_NO_REF;
+    b->buf_node[b->nbufs] = -1;
+    store.buf = (int16_t)b->nbufs++;
+    return lower_put(b, store, &unused);
+}
+
+static air_status
+row_phase(lower_build *b, int level, int begin)
+{
+    const ir_graph *g = b->env->g;
+
+    lower_begin_phase(b);
+    for (size_t i = 0; i < b->nmembers; i++) {
+        lower_member *m = &b->members[i];
+        const ir_node *n = ir_node_at(g, b->nodes[i]);
+        int node;
+        if (ir_info(n)->cls == IR_CLASS_REDUCE) {
+            if (m->level == level + 1)
+                AIR_TRY(lower_reduce(b, n, m));
+            continue;
+        }
+        if (m->kind != GROUP_FULL || m->level != level)
+            continue;
+        if (b->env->stored[m->ref.id]) {
+            AIR_TRY(lower_member_node(b, m, false, &node));
+            AIR_TRY(lower_store(b, m, node));
+        }
+        if (m->last > level && m->cost >= KEEP_COST &&
+            b->walk == AIR_WALK_INNER) {
+            AIR_TRY(lower_member_node(b, m, false, &node));
+            AIR_TRY(keep_in_scratch(b, m, node));
+        }
+    }
+    return lower_end_phase(b, AIR_PHASE_ROW, begin);
+}
+
+static air_status
+add_phases(lower_build *b)
+{
+    int top = 0, begin = 0;
+
+    for (size_t i = 0; i < b->nmembers; i++)
+        top = b->members[i].level > top ? b->members[i].level : top;
+    AIR_REQUIRE(b->walk != AIR_WALK_OUTER || top <= 1, AIR_ERROR_UNSUPPORTED,
+                "a group folds outer axes twice");
+    for (int level = 0; level <= top; level++) {
+        if (b->walk != AIR_WALK_MAP) {
+            AIR_TRY(scalar_phase(b, level, begin));
+            begin += b->rec.count;
+        }
+        AIR_TRY(row_phase(b, level, begin));
+        begin += b->rec.count;
+    }
+    return AIR_OK;
+}
+
+/* ---- the region ---- */
+
+static void
+axis_roles(const lower_build *b, lower_role *roles)
+{
+    int last = -1;
+
+    for (int i = 0; i < b->domain.rank; i++) {
+        roles[i] = b->domain.reduced[i] ? LOWER_REDUCED : LOWER_OUTER;
+        if (!b->domain.reduced[i] && b->sizes[i] != 1)
+            last = i;
+    }
+    if (b->walk == AIR_WALK_OUTER && last >= 0)
+        roles[last] = LOWER_VECTOR;
+}
+
+static bool
+uses_index(const ir_record *rec)
+{
+    for (int i = 0; i < rec->count; i++)
+        if (rec->nodes[i].op == AIR_RG_INDEX)
+            return true;
+    return false;
+}
+
+static air_status
+finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
+       lower_region *out_region, air_ref *out_dense)
+{
+    base_arena *arena = b->env->arena;
+    lower_role roles[AIR_MAX_RANK];
+    air_region *r;
+    void *copy;
+    int rank, bad;
+
+    axis_roles(b, roles);
+    AIR_TRY(base_arena_new(arena, sizeof *r, (void **)&r));
+    if (!lower_axes(b->domain.rank, roles, b->sizes, keep, b->nbufs, b->bufs,
+                    &rank, r->dims, &bad)) {
+        *out_dense = b->buf_value[bad];
+        return AIR_OK;
+    }
+    for (int i = 0; i < b->nbufs; i++)
+        if (b->bufs[i].scratch) /* a row: along the vector axis */
+            b->bufs[i].strides[rank - 1] = 1;
+    r->walk = (uint8_t)b->walk;
+    r->rank = (uint8_t)rank;
+    r->nnodes = (int16_t)count;
+    r->nbufs = (int16_t)b->nbufs;
+    r->nscalars = (int16_t)b->nscalars;
+    r->nphases = (int16_t)b->nphases;
+    AIR_TRY(base_arena_copy(arena, nodes, (size_t)count * sizeof *nodes,
+                            &copy));
+    r->nodes = copy;
+    AIR_TRY(base_arena_copy(arena, b->bufs,
+                            (size_t)b->nbufs * sizeof *b->bufs, &copy));
+    r->bufs = out_region->bufs = copy;
+    AIR_TRY(base_arena_copy(arena, b->phases,
+                            (size_t)b->nphases * sizeof *b->phases, &copy));
+    r->phases = copy;
+    out_region->region = r;
+    return AIR_OK;
+}
+
+air_status
+lower_group(const lower_env *env, const uint32_t *nodes, size_t count,
+            lower_region *out_region, air_ref *out_dense)
+{
+    lower_build *b;
+    air_rg_node *all;
+    int total = 0;
+
+    *out_region = (lower_region){0};
+    *out_dense = AIR_NO_REF;
+    AIR_TRY(base_arena_new(env->scratch, sizeof *b, (void **)&b));
+    AIR_TRY(BASE_ARENA_ARRAY(env->scratch, 2 * AIR_RG_MAX_NODES, &all));
+    b->env = env;
+    b->nodes = nodes;
+    b->nnodes = count;
+    b->rec = (ir_record){.nodes = all, .lane = AIR_LANE_F32};
+    AIR_TRY(find_domain(b));
+    AIR_TRY(add_members(b));
+    AIR_TRY(add_phases(b));
+    if (b->nphases > 0)
+        total = b->phases[b->nphases - 1].end;
+    b->rec.nodes = all;
+    b->rec.count = total;
+    return finish(b, all, total, uses_index(&b->rec), out_region, out_dense);
+}

@@ -1,0 +1,294 @@
+/* value.c: the nodes of a region that compute one value. */
+#include <assert.h>
+#include <string.h>
+
+#include "lower/build.h"
+
+air_status
+lower_put(lower_build *b, air_rg_node node, int *out_node)
+{
+    *out_node = ir_record_put(&b->rec, node);
+    AIR_REQUIRE(*out_node >= 0 && !b->rec.full, AIR_ERROR_UNSUPPORTED,
+                "a fused region has more than %d nodes", AIR_RG_MAX_NODES);
+    return AIR_OK;
+}
+
+static air_status
+put_round(lower_build *b, air_dtype dtype, int *node)
+{
+    air_rg_node round = {.lane = AIR_LANE_F32, .b = -1, .c = -1};
+
+    if (dtype == AIR_BF16 || dtype == AIR_F16) {
+        if (!b->env->exact)
+            return AIR_OK;
+        round.op = dtype == AIR_BF16 ? AIR_RG_BF16 : AIR_RG_F16;
+    } else if (ir_lane_of(dtype) == AIR_LANE_I64 && dtype != AIR_I64) {
+        round.op = AIR_RG_WRAP;
+        round.lane = AIR_LANE_I64;
+        round.b = (int16_t)ir_record_const(&b->rec, AIR_LANE_I64, dtype);
+    } else {
+        return AIR_OK;
+    }
+    round.a = (int16_t)*node;
+    return lower_put(b, round, node);
+}
+
+/* Strides of a value per domain axis: broadcast axes get 0. */
+static void
+spread_strides(const lower_build *b, air_ref ref, group_kind kind,
+               int64_t *strides)
+{
+    const ir_layout *in = &b->env->places[ref.id].layout;
+    int axis = in->rank - 1;
+
+    for (int i = b->domain.rank - 1; i >= 0; i--) {
+        strides[i] = 0;
+        if (kind == GROUP_SQUEEZED && b->domain.reduced[i])
+            continue;
+        if (axis < 0)
+            continue;
+        if (in->dims[axis] != 1)
+            strides[i] = in->strides[axis];
+        axis--;
+    }
+}
+
+static air_status
+add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
+{
+    const lower_place *place = &b->env->places[ref.id];
+    const ir_value *v = ir_val(b->env->g, ref);
+    air_rg_buf buf = {.slot = place->slot, .dtype = v->dtype};
+
+    buf.offset = place->offset +
+                 place->layout.offset * (int64_t)air_dtype_bytes(v->dtype);
+    spread_strides(b, ref, kind, buf.strides);
+    for (int i = 0; i < b->nbufs; i++) {
+        if (b->buf_value[i].id == ref.id &&
+            memcmp(&b->bufs[i], &buf, sizeof buf) == 0) {
+            *out_buf = i;
+            return AIR_OK;
+        }
+    }
+    AIR_REQUIRE(b->nbufs < AIR_RG_MAX_BUFS, AIR_ERROR_UNSUPPORTED,
+                "a fused region has more than %d buffers", AIR_RG_MAX_BUFS);
+    b->bufs[b->nbufs] = buf;
+    b->buf_value[b->nbufs] = ref;
+    b->buf_node[b->nbufs] = -1;
+    *out_buf = b->nbufs++;
+    return AIR_OK;
+}
+
+static air_status
+put_load(lower_build *b, int buf, air_lane lane, int *out_node)
+{
+    air_rg_node load = {.op = AIR_RG_LOAD, .lane = (uint8_t)lane,
+                        .buf = (int16_t)buf, .a = -1, .b = -1, .c = -1};
+
+    if (b->buf_node[buf] < 0) {
+        int node;
+        AIR_TRY(lower_put(b, load, &node));
+        b->buf_node[buf] = (int16_t)node;
+    }
+    *out_node = b->buf_node[buf];
+    return AIR_OK;
+}
+
+/* A value that some other step computed. Operands of row values align with
+ * the row space when the value has the rank of squeezed rows. */
+static air_status
+load_external(lower_build *b, air_ref ref, bool squeezed, int *out_node)
+{
+    const ir_value *v = ir_val(b->env->g, ref);
+    int buf;
+
+    AIR_TRY(add_buf(b, ref, squeezed ? GROUP_SQUEEZED : GROUP_FULL, &buf));
+    return put_load(b, buf, ir_lane_of((air_dtype)v->dtype), out_node);
+}
+
+static air_status
+number_node(lower_build *b, const air_attr *attr, air_lane lane, int *out_node)
+{
+    double value = 0;
+
+    if (attr->kind == AIR_ATTR_INT)
+        value = (double)b->env->dims[attr->dim.id];
+    else if (attr->kind == AIR_ATTR_FLOAT)
+        value = attr->f;
+    else if (attr->kind == AIR_ATTR_BOOL)
+        value = attr->b ? 1 : 0;
+    else if (attr->kind == AIR_ATTR_DTYPE)
+        value = attr->dtype;
+    if (attr->kind == AIR_ATTR_INT && lane == AIR_LANE_I64) {
+        air_rg_node k = {.op = AIR_RG_CONST, .lane = AIR_LANE_I64, .buf = 0,
+                         .a = -1, .b = -1, .c = -1};
+        k.i = b->env->dims[attr->dim.id];
+        return lower_put(b, k, out_node);
+    }
+    *out_node = ir_record_const(&b->rec, lane, value);
+    return AIR_OK;
+}
+
+static bool
+is_squeezed(const lower_build *b, const ir_node *n)
+{
+    return b->domain.nreduced > 0 && n->nouts > 0 &&
+           b->member_of[n->outs[0].id] >= 0 &&
+           b->members[b->member_of[n->outs[0].id]].kind == GROUP_SQUEEZED;
+}
+
+/* Operand nodes of a pointwise op, in the lanes its body computes in. */
+static air_status
+body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
+              int *operands)
+{
+    const ir_op_info *info = ir_info(n);
+
+    for (int i = 0; i < n->nattrs; i++) {
+        const air_attr *attr = &n->attrs[i];
+        air_lane want = lane;
+        operands[i] = -1;
+        if (info->dtype == IR_DT_TRUTH ||
+            (info->dtype == IR_DT_SELECT && i == 0))
+            want = AIR_LANE_B;
+        if (attr->kind == AIR_ATTR_NONE || attr->kind == AIR_ATTR_STR)
+            continue;
+        if (attr->kind != AIR_ATTR_VALUE) {
+            if (info->params[i].kind == IR_PARAM_INTS)
+                continue;
+            AIR_TRY(number_node(b, attr, want, &operands[i]));
+            continue;
+        }
+        if (b->member_of[attr->value.id] < 0 && is_squeezed(b, n)) {
+            AIR_TRY(load_external(b, attr->value, true, &operands[i]));
+            operands[i] = ir_record_cvt(&b->rec, operands[i], want);
+            continue;
+        }
+        AIR_TRY(lower_operand(b, attr->value, want, scalar, &operands[i]));
+    }
+    return AIR_OK;
+}
+
+/* The body of a pointwise or creation node, rounded to the result's dtype. */
+static air_status
+record_body(lower_build *b, const ir_node *n, bool scalar, int *out_node)
+{
+    const ir_graph *g = b->env->g;
+    const ir_op_info *info = ir_info(n);
+    air_dtype result = (air_dtype)ir_val(g, n->outs[0])->dtype;
+    air_lane lane = info->dtype == IR_DT_TRUTH
+                        ? AIR_LANE_B
+                        : ir_lane_of(ir_compute_dtype(g, n));
+    int operands[32];
+
+    assert(n->nattrs <= 32);
+    AIR_TRY(body_operands(b, n, lane, scalar, operands));
+    *out_node = ir_record_body(&b->rec, (ir_op)n->op, lane, n->attrs, operands);
+    AIR_REQUIRE(*out_node >= 0 && !b->rec.full, AIR_ERROR_UNSUPPORTED,
+                "a fused region has more than %d nodes", AIR_RG_MAX_NODES);
+    *out_node = ir_record_cvt(&b->rec, *out_node, ir_lane_of(result));
+    return put_round(b, result, out_node);
+}
+
+static air_status
+read_scalar(lower_build *b, lower_member *m, int *out_node)
+{
+    const ir_value *v = ir_val(b->env->g, m->ref);
+    air_rg_node read = {.op = AIR_RG_SCALAR, .buf = (int16_t)m->slot,
+                        .a = -1, .b = -1, .c = -1};
+
+    assert(m->slot >= 0);
+    read.lane = (uint8_t)ir_lane_of((air_dtype)v->dtype);
+    AIR_TRY(lower_put(b, read, out_node));
+    if (ir_info(ir_node_at(b->env->g, v->node))->cls == IR_CLASS_REDUCE)
+        return put_round(b, (air_dtype)v->dtype, out_node);
+    return AIR_OK;
+}
+
+air_status
+lower_member_node(lower_build *b, lower_member *m, bool scalar, int *out_node)
+{
+    const ir_value *v = ir_val(b->env->g, m->ref);
+
+    if (m->node >= 0) {
+        *out_node = m->node;
+        return AIR_OK;
+    }
+    if (m->kind != GROUP_FULL && m->slot >= 0)
+        AIR_TRY(read_scalar(b, m, &m->node));
+    else if (m->scratch >= 0)
+        AIR_TRY(put_load(b, m->scratch, ir_lane_of((air_dtype)v->dtype),
+                         &m->node));
+    else
+        AIR_TRY(record_body(b, ir_node_at(b->env->g, v->node), scalar,
+                            &m->node));
+    *out_node = m->node;
+    return AIR_OK;
+}
+
+air_status
+lower_operand(lower_build *b, air_ref ref, air_lane lane, bool scalar,
+              int *out_node)
+{
+    const ir_value *v = ir_val(b->env->g, ref);
+    int32_t member = b->member_of[ref.id];
+
+    if (member >= 0) {
+        AIR_TRY(lower_member_node(b, &b->members[member], scalar, out_node));
+    } else if (v->node != IR_NO_NODE &&
+               group_is_constant(b->env->g, ir_node_at(b->env->g, v->node))) {
+        AIR_TRY(record_body(b, ir_node_at(b->env->g, v->node), false,
+                            out_node));
+    } else {
+        AIR_TRY(load_external(b, ref, false, out_node));
+    }
+    *out_node = ir_record_cvt(&b->rec, *out_node, lane);
+    return AIR_OK;
+}
+
+air_status
+lower_store(lower_build *b, lower_member *m, int node)
+{
+    const ir_value *v = ir_val(b->env->g, m->ref);
+    air_rg_node store = {.op = AIR_RG_STORE, .a = (int16_t)node, .b = -1,
+                         .c = -1};
+    int buf, unused;
+
+    store.lane = (uint8_t)ir_lane_of((air_dtype)v->dtype);
+    AIR_TRY(add_buf(b, m->ref, m->kind, &buf));
+    store.buf = (int16_t)buf;
+    return lower_put(b, store, &unused);
+}
+
+int
+lower_find_store(const lower_build *b, const lower_member *m)
+{
+    for (int i = b->rec.count; i-- > 0;)
+        if (b->rec.nodes[i].op == AIR_RG_STORE &&
+            b->buf_value[b->rec.nodes[i].buf].id == m->ref.id)
+            return b->rec.nodes[i].buf;
+    return -1;
+}
+
+air_status
+lower_reduce(lower_build *b, const ir_node *n, lower_member *m)
+{
+    const ir_op_info *info = ir_info(n);
+    air_dtype dtype = (air_dtype)ir_val(b->env->g, m->ref)->dtype;
+    air_lane lane = ir_lane_of(dtype);
+    air_rg_node fold = {.op = AIR_RG_REDUCE, .reduce = info->reduce, .b = -1,
+                        .c = -1};
+    int operand, unused;
+
+    if (info->reduce == AIR_REDUCE_ANY || info->reduce == AIR_REDUCE_ALL)
+        lane = AIR_LANE_B;
+    AIR_TRY(lower_operand(b, n->attrs[0].value, lane, false, &operand));
+    AIR_REQUIRE(b->nscalars < AIR_RG_MAX_SCALARS, AIR_ERROR_UNSUPPORTED,
+                "a fused region has more than %d row scalars",
+                AIR_RG_MAX_SCALARS);
+    m->slot = b->nscalars++;
+    fold.lane = (uint8_t)lane;
+    fold.buf = (int16_t)m->slot;
+    fold.a = (int16_t)operand;
+    return lower_put(b, fold, &unused);
+}
