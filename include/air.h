@@ -1,0 +1,350 @@
+/* air.h: the graph engine for applications.
+ *
+ *     #include <air.h>
+ *
+ *     const char *text = "graph f(%x: f32[s0, 4], %b: f32[4]) {\n"
+ *                        "  %1: f32[s0, 4] = add.Tensor(%x, %b)\n"
+ *                        "  %2: f32[s0, 4] = relu(%1)\n"
+ *                        "  return %2\n"
+ *                        "}\n";
+ *     air_context *ctx;   air_graph *graph;   air_program *program;
+ *     float x[8] = {...}, b[4] = {...};
+ *     air_value in[] = {air_value_tensor(x, AIR_F32, 2, (int64_t[]){2, 4}),
+ *                       air_value_tensor(b, AIR_F32, 1, (int64_t[]){4})};
+ *     air_value out[1];
+ *
+ *     air_context_create(NULL, &ctx);
+ *     air_graph_parse(ctx, text, strlen(text), &graph);
+ *     air_program_create(ctx, graph, NULL, &program);
+ *     if (air_program_run(program, NULL, 2, in, 1, out) != AIR_OK)
+ *         puts(air_last_error()->message);
+ *     ... out[0].data, out[0].dims ...
+ *     air_value_release(&out[0]);
+ *     air_program_destroy(program);
+ *     air_graph_destroy(graph);
+ *     air_context_destroy(ctx);
+ *
+ * Conventions. A function that can fail returns air_status and leaves the
+ * detail in air_last_error() of the calling thread. create and make give the
+ * caller ownership, get borrows, find may give NULL. Every out-pointer is NULL
+ * after a failure, and a failed call changes nothing. Sizes are elements and
+ * strides are elements unless a name says bytes. The library never exits,
+ * aborts, prints or reads the environment. Different objects may be used by
+ * different threads at once; one program may be run by several threads at
+ * once; building a graph is for one thread at a time.
+ */
+#ifndef AIR_H
+#define AIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "air_kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AIR_VERSION "0.1.0"
+#define AIR_API __attribute__((visibility("default")))
+#define AIR_CHECK __attribute__((warn_unused_result))
+
+/* ---- status -------------------------------------------------------------- */
+
+typedef enum {
+#define STATUS(id, text, doc) AIR_STATUS_##id,
+#include "air_status.def"
+#undef STATUS
+    AIR_STATUS_COUNT
+} air_status;
+#define AIR_OK AIR_STATUS_OK
+#define AIR_ERROR_ARGUMENT AIR_STATUS_ARGUMENT
+#define AIR_ERROR_SHAPE AIR_STATUS_SHAPE
+#define AIR_ERROR_DTYPE AIR_STATUS_DTYPE
+#define AIR_ERROR_DEVICE AIR_STATUS_DEVICE
+#define AIR_ERROR_SYNTAX AIR_STATUS_SYNTAX
+#define AIR_ERROR_UNSUPPORTED AIR_STATUS_UNSUPPORTED
+#define AIR_ERROR_MEMORY AIR_STATUS_MEMORY
+#define AIR_ERROR_DRIVER AIR_STATUS_DRIVER
+#define AIR_ERROR_HOST AIR_STATUS_HOST
+#define AIR_ERROR_STATE AIR_STATUS_STATE
+
+typedef struct {
+    air_status code;
+    char message[512]; /* what is wrong and what to do, one line */
+    char trace[256];   /* "function:line < function:line ..." */
+} air_error;
+
+AIR_API const air_error *air_last_error(void); /* of this thread */
+AIR_API const char *air_status_text(air_status code);
+AIR_API const char *air_dtype_text(air_dtype dtype); /* "f32" */
+AIR_API air_dtype air_dtype_find(const char *text);  /* NONE: unknown */
+AIR_API size_t air_dtype_bytes(air_dtype dtype);
+
+/* ---- context ------------------------------------------------------------- */
+
+/* All memory of the engine but device memory. resize(user, ptr, old, new):
+ * ptr NULL allocates, new 0 frees, otherwise resizes; NULL: out of memory.
+ * Blocks are aligned to 16 bytes. */
+typedef struct {
+    void *(*resize)(void *user, void *ptr, size_t old_size, size_t new_size);
+    void *user;
+} air_alloc;
+
+/* Runs fn(arg, id, count) for id 0 .. count-1 concurrently, all of them at the
+ * same time, the caller being id 0; count <= threads is what it could get.
+ * NULL: the engine's own pool. */
+typedef void (*air_parallel)(void *user, int threads,
+                             void (*fn)(void *arg, int id, int count),
+                             void *arg);
+
+/* C = alpha * op(A) op(B) + beta * C, row-major, of a library in the process
+ * (torch's BLAS). dtype is F32, F64 or BF16; returns 0, or 1 for "not this
+ * one", and then the engine computes it itself. Called outside parallel
+ * regions; it may use all threads. */
+typedef struct {
+    void *user;
+    int (*gemm)(void *user, air_dtype dtype, bool trans_a, bool trans_b,
+                int64_t m, int64_t n, int64_t k, double alpha, const void *a,
+                int64_t lda, const void *b, int64_t ldb, double beta, void *c,
+                int64_t ldc);
+} air_library;
+
+typedef enum { AIR_LOG_ERROR, AIR_LOG_WARNING, AIR_LOG_INFO, AIR_LOG_DEBUG }
+    air_log_level;
+
+typedef struct {
+    const char *driver;      /* "cpu" (default), "ref", "null" */
+    const char *isa;         /* NULL: the best here; "avx512" "avx2" "scalar" */
+    int threads;             /* 0: one per CPU; fixed when parallel is given */
+    const air_alloc *alloc;  /* NULL: the C library's */
+    air_parallel parallel;   /* NULL: own pool */
+    void *parallel_user;
+    const air_library *library; /* NULL: own kernels only */
+    void (*log)(void *user, air_log_level level, const char *line);
+    void *log_user;
+    bool no_emitter;         /* regions by tile loops only */
+    bool verify;             /* run the verifier after each pass */
+} air_options;
+
+typedef struct air_context air_context;
+AIR_API AIR_CHECK air_status air_context_create(const air_options *options,
+                                                air_context **out);
+/* Objects made from the context must be gone; blocks may still be out. */
+AIR_API void air_context_destroy(air_context *ctx);
+AIR_API void air_context_set_threads(air_context *ctx, int threads);
+
+/* ---- graphs -------------------------------------------------------------- */
+
+typedef struct air_graph air_graph;
+/* A size expression of one graph: a constant, a symbol, or + - * // % min max
+ * of others. Equal expressions have equal ids. */
+typedef struct { uint32_t id; } air_dim;
+/* An SSA value of one graph. */
+typedef struct { uint32_t id; } air_ref;
+#define AIR_NO_REF ((air_ref){UINT32_MAX})
+
+AIR_API AIR_CHECK air_status air_graph_create(air_context *ctx,
+                                              const char *name,
+                                              air_graph **out);
+AIR_API void air_graph_destroy(air_graph *graph);
+
+/* SYNTAX errors name line and column. The text form: docs/text-form.md. */
+AIR_API AIR_CHECK air_status air_graph_parse(air_context *ctx,
+                                             const char *text, size_t len,
+                                             air_graph **out);
+/* *out_text is NUL-terminated; free it with air_text_free. */
+AIR_API AIR_CHECK air_status air_graph_print(const air_graph *graph,
+                                             char **out_text);
+AIR_API void air_text_free(const air_graph *graph, char *text);
+
+AIR_API AIR_CHECK air_status air_dim_const(air_graph *g, int64_t value,
+                                           air_dim *out);
+/* min <= symbol <= max; the hint is a likely value, 0: none. The same name
+ * gives the same symbol. */
+AIR_API AIR_CHECK air_status air_dim_symbol(air_graph *g, const char *name,
+                                            int64_t min, int64_t max,
+                                            int64_t hint, air_dim *out);
+/* op: one of "+" "-" "*" "//" "%" "min" "max" (// and % as in Python). */
+AIR_API AIR_CHECK air_status air_dim_make(air_graph *g, const char *op,
+                                          air_dim a, air_dim b, air_dim *out);
+
+enum { AIR_INPUT_PARAM = 1, /* same tensor at every call, most likely */
+       AIR_INPUT_FROZEN = 2 /* contents never change: may be repacked */ };
+/* A tensor input. Strides are read at run time. */
+AIR_API AIR_CHECK air_status air_graph_add_input(air_graph *g, const char *name,
+                                                 air_dtype dtype, int rank,
+                                                 const air_dim *dims,
+                                                 unsigned flags, air_ref *out);
+/* An integer input: the value of `symbol`. */
+AIR_API AIR_CHECK air_status air_graph_add_int_input(air_graph *g,
+                                                     const char *name,
+                                                     air_dim symbol);
+
+/* One argument of a node, by position in the op's schema. A Tensor parameter
+ * also takes INT (a size expression), FLOAT or BOOL: a Python number, which
+ * promotes dtypes as in ATen. */
+typedef enum {
+    AIR_ATTR_NONE = 0, /* None, or the schema's default where it has one */
+    AIR_ATTR_VALUE,
+    AIR_ATTR_VALUES,   /* AIR_NO_REF: None */
+    AIR_ATTR_INT,
+    AIR_ATTR_INTS,
+    AIR_ATTR_FLOAT,
+    AIR_ATTR_FLOATS,
+    AIR_ATTR_BOOL,
+    AIR_ATTR_BOOLS,
+    AIR_ATTR_DTYPE,
+    AIR_ATTR_STR
+} air_attr_kind;
+typedef struct {
+    air_attr_kind kind;
+    size_t count; /* of lists */
+    union {
+        air_ref value;
+        const air_ref *values;
+        air_dim dim; /* INT */
+        const air_dim *dims; /* INTS */
+        double f;
+        const double *floats;
+        bool b;
+        const bool *bools;
+        air_dtype dtype;
+        const char *str;
+    };
+} air_attr;
+
+/* What a node gives; for ops the engine infers it, for HOST nodes it is told.*/
+typedef struct {
+    air_dtype dtype;
+    int rank;
+    air_dim dims[AIR_MAX_RANK];
+} air_type;
+
+/* op: a row of the op table ("add.Tensor"). location: "file.py:41", may be
+ * NULL. out_refs takes one ref per result of the schema. */
+AIR_API AIR_CHECK air_status air_graph_add_node(air_graph *g, const char *op,
+                                                size_t nattrs,
+                                                const air_attr *attrs,
+                                                const char *location,
+                                                size_t nouts,
+                                                air_ref *out_refs);
+/* A HOST node: the application computes it (air_host, id). reason says why. */
+AIR_API AIR_CHECK air_status air_graph_add_host(
+    air_graph *g, const char *op, uint32_t id, const char *reason,
+    size_t ninputs, const air_ref *inputs, const char *location, size_t nouts,
+    const air_type *types, air_ref *out_refs);
+AIR_API AIR_CHECK air_status air_graph_get_type(const air_graph *g, air_ref v,
+                                                air_type *out);
+/* Results in order. strides: per result an array of size expressions, or NULL
+ * for "dense row-major". */
+AIR_API AIR_CHECK air_status air_graph_set_results(
+    air_graph *g, size_t count, const air_ref *results,
+    const air_dim *const *strides);
+
+/* Does the op table have a row for this ATen overload? "add.Tensor" */
+AIR_API bool air_op_known(const char *op);
+/* Row i of the op table: its name, NULL at the end. */
+AIR_API const char *air_op_name(size_t i);
+/* The row's schema, lowering class and Ascend IR type. */
+AIR_API AIR_CHECK air_status air_op_describe(const char *op,
+                                             const char **out_schema,
+                                             const char **out_class,
+                                             const char **out_ge);
+
+/* ---- programs ------------------------------------------------------------ */
+
+typedef struct air_program air_program;
+
+typedef struct {
+    bool exact;        /* round where eager rounds (reduce-overhead) */
+    int pass_limit;    /* 0: all passes; n: the first n rows (bisecting) */
+    int rewrite_limit; /* 0: all rewrites */
+    const char *dump_dir; /* NN-pass.txt after each pass; NULL: none */
+} air_compile_options;
+
+/* The graph is copied. */
+AIR_API AIR_CHECK air_status air_program_create(
+    air_context *ctx, const air_graph *graph,
+    const air_compile_options *options, air_program **out);
+AIR_API void air_program_destroy(air_program *program);
+
+/* A tensor or an integer that goes in or comes out. For results `block` is the
+ * engine's memory, given back by air_value_release (any thread), or NULL where
+ * the result is input number `alias` itself (data, dims and strides say which
+ * part). */
+typedef struct {
+    bool is_int;
+    int64_t i;
+    void *data;
+    air_dtype dtype;
+    int rank;
+    const int64_t *dims;    /* inputs: the caller's; results: the block's or
+                               the program's */
+    const int64_t *strides; /* NULL: dense row-major */
+    void *block;
+    int alias; /* results: input that owns the memory, -1: the block */
+} air_value;
+AIR_API void air_value_release(air_value *value);
+static inline air_value
+air_value_tensor(void *data, air_dtype dtype, int rank, const int64_t *dims)
+{
+    return (air_value){.data = data, .dtype = dtype, .rank = rank,
+                       .dims = dims, .alias = -1};
+}
+
+/* Computes HOST nodes. inputs and outs are as the graph says; the function
+ * writes the results into outs[i].data (dense row-major), or replaces data and
+ * strides by memory of its own that stays valid until `done` is called with
+ * the token it leaves in outs[i].block. */
+typedef struct {
+    void *user;
+    air_status (*call)(void *user, uint32_t id, size_t nin,
+                       const air_value *inputs, size_t nout, air_value *outs);
+    void (*done)(void *user, void *token);
+} air_host;
+
+/* Wrong count, dtype, rank or size of an input: ARGUMENT, DTYPE or SHAPE,
+ * naming the input; nothing has been written then. Inputs the graph mutates
+ * are written in place. */
+AIR_API AIR_CHECK air_status air_program_run(air_program *program,
+                                             const air_host *host, size_t nin,
+                                             const air_value *inputs,
+                                             size_t nout, air_value *outs);
+
+typedef enum {
+    AIR_TEXT_GRAPH, /* after all passes, with groups */
+    AIR_TEXT_STEPS, /* command list of the latest specialisation */
+    AIR_TEXT_EXPLAIN /* regions, HOST nodes, copies, memory: "key: value" */
+} air_text_kind;
+AIR_API AIR_CHECK air_status air_program_print(const air_program *program,
+                                               air_text_kind kind,
+                                               char **out_text);
+AIR_API void air_program_text_free(const air_program *program, char *text);
+
+typedef struct {
+    double compile_s, specialise_s; /* seconds: passes; all specialisations */
+    uint64_t runs, specialisations;
+    uint32_t nodes, regions, calls, copies, hosts; /* of the latest one */
+    uint64_t arena_bytes, code_bytes;
+} air_program_stats;
+AIR_API void air_program_get_stats(const air_program *program,
+                                   air_program_stats *out);
+
+typedef struct {
+    uint64_t live_blocks, live_bytes; /* results somebody holds */
+    uint64_t kept_bytes;              /* free blocks kept mapped */
+} air_pool_stats;
+AIR_API void air_context_get_pool_stats(const air_context *ctx,
+                                        air_pool_stats *out);
+/* Gives kept blocks back to the system. */
+AIR_API void air_context_trim(air_context *ctx);
+
+/* Row i of the pass table: name and one line for the manual; NULL: end. */
+AIR_API const char *air_pass_name(size_t i, const char **out_help);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/* air_driver.h: what a device offers the engine. One table per driver; a NULL
+ * entry marked `?` is done the plain way by the core.
+ *
+ * Order of life: open; then for each program kernel_find / kernel_make and
+ * list_make; then list_run any number of times from any thread; then the frees;
+ * close. Entries return AIR_OK or leave the message in base_fail.
+ */
+#ifndef AIR_DRIVER_H
+#define AIR_DRIVER_H
+
+#include "air.h"
+
+#define AIR_DRIVER_ABI 1
+
+typedef struct air_device air_device; /* each driver defines its own */
+typedef struct air_kernel air_kernel;
+typedef struct air_list air_list;
+
+/* Machine code of a region, made by the codegen layer: position independent,
+ * offset[p] is where phase p starts, -1: no code, the driver interprets it. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t size;
+    int32_t offset[AIR_RG_MAX_PHASES];
+} air_code;
+
+/* What the passes and the lowering may know of a device. */
+typedef struct {
+    const char *name;
+    int threads;
+    int64_t cache_bytes;    /* last level, for `stream` of regions */
+    size_t alignment;       /* of device blocks, bytes */
+    const char *isa;        /* for the emitter: "avx512", "avx2", "scalar" */
+    bool regions;           /* kernel_make takes regions */
+} air_target;
+
+/* One step of a program. */
+typedef struct {
+    const air_kernel *kernel;
+    air_call call;
+    size_t workspace; /* bytes, as planned */
+    int32_t workspace_slot;
+    int64_t workspace_offset;
+    int64_t cost;  /* ns on one thread, an estimate: decides how many run it */
+    const char *label;
+} air_step;
+
+typedef struct air_driver {
+    uint32_t abi, size; /* AIR_DRIVER_ABI; sizeof (air_driver) */
+    const char *name;
+    /* device */
+    air_status (*open)(const air_options *options, const air_alloc *alloc,
+                       air_device **out);
+    void (*close)(air_device *dev);
+    void (*target)(const air_device *dev, air_target *out);
+    void (*set_threads)(air_device *dev, int threads); /* ? */
+    /* memory: blocks are 64-aligned, contents undefined */
+    air_status (*alloc)(air_device *dev, size_t size, void **out);
+    void (*free)(air_device *dev, void *ptr, size_t size);
+    air_status (*copy)(air_device *dev, void *dst, const void *src,
+                       size_t size); /* ? memcpy */
+    /* kernels: of a CALL op by name (NULL in *out: none, not an error), or of
+     * a region. The region and what it points to must outlive the kernel. */
+    air_status (*kernel_find)(air_device *dev, const char *name,
+                              const air_call *call, const air_kernel **out);
+    air_status (*kernel_make)(air_device *dev, const air_region *region,
+                              const air_code *code /* copied; may be NULL */,
+                              const air_kernel **out);
+    void (*kernel_free)(air_device *dev, const air_kernel *kernel);
+    size_t (*workspace)(air_device *dev, const air_kernel *kernel,
+                        const air_call *call);
+    /* lists: steps that run one after another, each seeing the writes of those
+     * before it. The steps must outlive the list. */
+    air_status (*list_make)(air_device *dev, const air_step *steps,
+                            size_t count, air_list **out);
+    air_status (*list_run)(air_device *dev, air_list *list,
+                           void *const *slots);
+    void (*list_free)(air_device *dev, air_list *list);
+} air_driver;
+
+#endif
