@@ -1,0 +1,295 @@
+/* region_phase.c: one phase on a span of a row. */
+#include <math.h>
+#include <string.h>
+
+#include "driver/cpu/region_plan.h"
+
+void
+region_run_init(region_run *run, const cpu_region *r, const air_task *task)
+{
+    memset(run, 0, sizeof *run);
+    run->r = r;
+    run->task = task;
+    run->mem = r->thread_bytes > AIR_SCRATCH
+                   ? (char *)task->workspace +
+                         r->thread_bytes * (size_t)task->id
+                   : task->scratch;
+    for (int s = 0; s < r->rg->nscalars; s++)
+        run->acc[s] = run->mem + r->acc[s];
+    for (int i = 0; i < r->rg->nnodes; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        if (n->op != AIR_RG_CONST)
+            continue;
+        air_scalar v = {.i = n->i};
+        if (n->lane == AIR_LANE_F32)
+            v.f = (float)n->k;
+        if (n->lane == AIR_LANE_B)
+            v.b = n->i != 0;
+        (*r->set->fills)[n->lane](run->mem + r->tiles[i], &v, r->tile);
+    }
+}
+
+static void
+place_row(region_run *run, int axes)
+{
+    const cpu_region *r = run->r;
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        const air_rg_buf *buf = &r->rg->bufs[b];
+        int64_t at = 0;
+        if (buf->scratch) {
+            run->base[b] = run->mem + r->row[b];
+            continue;
+        }
+        for (int a = 0; a < axes; a++)
+            at += run->index[a] * r->strides[b][a];
+        run->base[b] = (char *)run->task->slots[buf->slot] + buf->offset +
+                       at * (int64_t)r->bytes[b];
+    }
+}
+
+void
+region_run_seek(region_run *run, int axes, int64_t row)
+{
+    for (int a = axes - 1; a >= 0; a--) {
+        run->index[a] = row % run->r->dims[a];
+        row /= run->r->dims[a];
+    }
+    place_row(run, axes);
+}
+
+void
+region_run_next(region_run *run, int axes)
+{
+    const cpu_region *r = run->r;
+    int a = axes - 1;
+    if (a < 0)
+        return;
+    if (++run->index[a] == r->dims[a]) {
+        while (a > 0 && run->index[a] == r->dims[a]) {
+            run->index[a] = 0;
+            run->index[--a]++;
+        }
+        if (run->index[a] < r->dims[a])
+            place_row(run, axes);
+        return;
+    }
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (!r->rg->bufs[b].scratch)
+            run->base[b] += r->strides[b][a] * (int64_t)r->bytes[b];
+}
+
+static int64_t
+inner_stride(const cpu_region *r, int b)
+{
+    return r->rg->bufs[b].scratch ? 1 : r->strides[b][r->rank - 1];
+}
+
+static void *
+element(const region_run *run, int b, int64_t i)
+{
+    const cpu_region *r = run->r;
+    return run->base[b] + i * inner_stride(r, b) * (int64_t)r->bytes[b];
+}
+
+void
+region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n)
+{
+    static const double of_float[TILE_REDUCES] = {0, 1, -HUGE_VAL, HUGE_VAL};
+    static const int64_t of_int[TILE_REDUCES] = {0, 1, INT64_MIN, INT64_MAX,
+                                                 0, 1};
+    air_scalar v = {.i = of_int[r->reduce[scalar]]};
+    if (r->lane[scalar] == AIR_LANE_F32)
+        v.f = (float)of_float[r->reduce[scalar]];
+    if (r->lane[scalar] == AIR_LANE_F64)
+        v.d = of_float[r->reduce[scalar]];
+    if (r->lane[scalar] == AIR_LANE_B)
+        v.b = r->reduce[scalar] == AIR_REDUCE_ALL;
+    (*r->set->fills)[r->lane[scalar]](acc, &v, n);
+}
+
+/* ---- tile loops ---- */
+
+static void
+tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
+            int64_t count)
+{
+    const cpu_region *r = run->r;
+    bool outer = r->rg->walk == AIR_WALK_OUTER;
+    char *acc = run->acc[n->buf];
+    if (outer)
+        (*r->set->eachs)[n->reduce][n->lane](
+            acc + (size_t)at * tile_lane_size(n->lane), a, count);
+    else
+        (*r->set->folds)[n->reduce][n->lane](acc, a, count);
+}
+
+static void
+tile_scalar(region_run *run, const air_rg_node *n, void *d, int64_t at,
+            int64_t count)
+{
+    size_t size = tile_lane_size(n->lane);
+    if (run->r->rg->walk == AIR_WALK_OUTER)
+        memcpy(d, (char *)run->acc[n->buf] + (size_t)at * size,
+               (size_t)count * size);
+    else
+        (*run->r->set->fills)[n->lane](d, &run->scalars[n->buf], count);
+}
+
+static void
+tile_index(region_run *run, const air_rg_node *n, int64_t *d, int64_t begin,
+           int64_t count)
+{
+    int axis = run->r->axis_of[n->buf];
+    bool vector = axis == run->r->rank - 1;
+    int64_t at = axis < 0 ? 0 : vector ? begin : run->index[axis];
+    for (int64_t i = 0; i < count; i++)
+        d[i] = at + (vector ? i : 0);
+}
+
+static void
+tile_set_scalar(region_run *run, const air_rg_node *n, const void *a)
+{
+    memcpy(&run->scalars[n->buf], a, tile_lane_size(n->lane));
+}
+
+static void
+tile_compute(const region_run *run, const air_rg_node *n, void *d,
+             int64_t count)
+{
+    const cpu_region *r = run->r;
+    const char *a = run->mem + r->tiles[n->a];
+    const char *b = n->b < 0 ? a : run->mem + r->tiles[n->b];
+    const char *c = n->c < 0 ? a : run->mem + r->tiles[n->c];
+    unsigned lane = n->lane, from = r->rg->nodes[n->a].lane;
+    if (n->op == AIR_RG_CVT)
+        (*r->set->cvts)[lane][from](d, a, count);
+    else
+        (*r->set->ops)[n->op][tile_is_compare(n->op) ? from : lane](d, a, b, c,
+                                                                   count);
+}
+
+/* Elements [begin, begin + count) of the row; `at`: begin counted from the
+ * element that acc belongs to. */
+static void
+tile_phase(region_run *run, int phase, int64_t begin, int64_t at,
+           int64_t count)
+{
+    const cpu_region *r = run->r;
+    const air_region *rg = r->rg;
+    for (int i = rg->phases[phase].begin; i < rg->phases[phase].end; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        void *d = run->mem + r->tiles[i];
+        void *a = n->a < 0 ? NULL : run->mem + r->tiles[n->a];
+        switch (n->op) {
+        case AIR_RG_CONST:
+            break;
+        case AIR_RG_LOAD:
+            (*r->set->loads)[n->lane][rg->bufs[n->buf].dtype](
+                d, element(run, n->buf, begin), inner_stride(r, n->buf),
+                count);
+            break;
+        case AIR_RG_STORE:
+            (*r->set->stores)[n->lane][rg->bufs[n->buf].dtype](
+                element(run, n->buf, begin), inner_stride(r, n->buf), a,
+                count);
+            break;
+        case AIR_RG_REDUCE:
+            tile_reduce(run, n, a, at, count);
+            break;
+        case AIR_RG_SCALAR:
+            tile_scalar(run, n, d, at, count);
+            break;
+        case AIR_RG_SET:
+            tile_set_scalar(run, n, a);
+            break;
+        case AIR_RG_INDEX:
+            tile_index(run, n, d, begin, count);
+            break;
+        default:
+            tile_compute(run, n, d, count);
+        }
+    }
+}
+
+/* ---- machine code ---- */
+
+static void
+move_strided(char *dst, int64_t dst_stride, const char *src,
+             int64_t src_stride, size_t bytes, int64_t n)
+{
+#define MOVE(T)                                                                \
+    for (int64_t i = 0; i < n; i++)                                            \
+    memcpy(dst + i * dst_stride * (int64_t)sizeof(T),                          \
+           src + i * src_stride * (int64_t)sizeof(T), sizeof(T))
+    switch (bytes) {
+    case 1: MOVE(uint8_t); break;
+    case 2: MOVE(uint16_t); break;
+    case 4: MOVE(uint32_t); break;
+    default: MOVE(uint64_t); break;
+    }
+#undef MOVE
+}
+
+static void
+code_ptrs(const region_run *run, uint32_t staged, int64_t begin, void **ptrs)
+{
+    for (int b = 0; b < run->r->rg->nbufs; b++)
+        ptrs[b] = staged >> b & 1 ? run->mem + run->r->stage[b]
+                                  : element(run, b, begin);
+}
+
+/* n <= REGION_STAGE: buffers that machine code cannot walk go through a dense
+ * copy. */
+static void
+code_staged(region_run *run, int phase, int64_t begin, int64_t n,
+            void *const *acc)
+{
+    const cpu_region *r = run->r;
+    const region_phase *ph = &r->phases[phase];
+    void *ptrs[AIR_RG_MAX_BUFS];
+    code_ptrs(run, ph->staged_in | ph->staged_out, begin, ptrs);
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (ph->staged_in >> b & 1)
+            move_strided(ptrs[b], 1, element(run, b, begin),
+                         inner_stride(r, b), r->bytes[b], n);
+    ph->fn(ptrs, n, run->scalars, acc);
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (ph->staged_out >> b & 1)
+            move_strided(element(run, b, begin), inner_stride(r, b), ptrs[b],
+                         1, r->bytes[b], n);
+}
+
+static void
+code_acc(const region_run *run, int64_t at, void **acc)
+{
+    const cpu_region *r = run->r;
+    bool outer = r->rg->walk == AIR_WALK_OUTER;
+    for (int s = 0; s < r->rg->nscalars; s++)
+        acc[s] = (char *)run->acc[s] +
+                 (outer ? (size_t)at * tile_lane_size(r->lane[s]) : 0);
+}
+
+void
+region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
+{
+    const cpu_region *r = run->r;
+    const region_phase *ph = &r->phases[phase];
+    bool staged = (ph->staged_in | ph->staged_out) != 0;
+    if (ph->fn != NULL && !staged) {
+        void *ptrs[AIR_RG_MAX_BUFS];
+        code_ptrs(run, 0, begin, ptrs);
+        ph->fn(ptrs, n, run->scalars, run->acc);
+        return;
+    }
+    int64_t step = ph->fn != NULL ? REGION_STAGE : r->tile;
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t count = n - at < step ? n - at : step;
+        if (ph->fn != NULL) {
+            void *acc[AIR_RG_MAX_SCALARS];
+            code_acc(run, at, acc);
+            code_staged(run, phase, begin + at, count, acc);
+        } else {
+            tile_phase(run, phase, begin + at, at, count);
+        }
+    }
+}

@@ -1,0 +1,455 @@
+/* region_plan.c: checks a region, joins its axes, plans a thread's memory. */
+#include "driver/cpu/region_plan.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+static const uint8_t dtype_bytes[AIR_DTYPE_COUNT] = {
+    0,
+#define DTYPE(id, text, bytes, ...) bytes,
+#include "air_dtypes.def"
+#undef DTYPE
+};
+
+static const uint8_t op_arity[AIR_RG_OP_COUNT] = {
+    [AIR_RG_STORE] = 1, [AIR_RG_REDUCE] = 1, [AIR_RG_SET] = 1,
+#define PRIM(id, arity, ...) [AIR_RG_##id] = arity,
+#define COMP PRIM
+#define FUNC PRIM
+#include "air_prims.def"
+#undef PRIM
+#undef COMP
+#undef FUNC
+};
+
+/* ---- checks ---- */
+
+static bool
+has_value(unsigned op)
+{
+    return op != AIR_RG_STORE && op != AIR_RG_REDUCE && op != AIR_RG_SET;
+}
+
+/* The lane by which tile loops are found, -1 where operands do not fit. */
+static int
+loop_lane(const air_region *rg, const air_rg_node *n)
+{
+    const air_rg_node *a = &rg->nodes[n->a];
+    const air_rg_node *b = op_arity[n->op] > 1 ? &rg->nodes[n->b] : a;
+    if (tile_is_compare(n->op))
+        return n->lane == AIR_LANE_B && a->lane == b->lane ? a->lane : -1;
+    if (n->op == AIR_RG_SEL)
+        return a->lane == AIR_LANE_B && b->lane == n->lane &&
+                       rg->nodes[n->c].lane == n->lane
+                   ? n->lane
+                   : -1;
+    if (a->lane != n->lane || b->lane != n->lane ||
+        (op_arity[n->op] > 2 && rg->nodes[n->c].lane != n->lane))
+        return -1;
+    return n->lane;
+}
+
+static air_status
+check_operands(const air_region *rg, int at)
+{
+    const air_rg_node *n = &rg->nodes[at];
+    const int16_t operands[3] = {n->a, n->b, n->c};
+    for (int i = 0; i < op_arity[n->op]; i++)
+        AIR_REQUIRE(operands[i] >= 0 && operands[i] < at &&
+                        has_value(rg->nodes[operands[i]].op),
+                    AIR_ERROR_ARGUMENT, "region node %d: operand %d is %d", at,
+                    i, operands[i]);
+    return AIR_OK;
+}
+
+static air_status
+check_computing(const air_region *rg, const tile_set *set, int at)
+{
+    const air_rg_node *n = &rg->nodes[at];
+    if (n->op == AIR_RG_CVT)
+        return AIR_OK;
+    int lane = loop_lane(rg, n);
+    AIR_REQUIRE(lane >= 0 && (*set->ops)[n->op][lane] != NULL,
+                AIR_ERROR_DTYPE, "region node %d: operation %d has no lane %d",
+                at, n->op, n->lane);
+    return AIR_OK;
+}
+
+static air_status
+check_node(const air_region *rg, const tile_set *set, int at)
+{
+    const air_rg_node *n = &rg->nodes[at];
+    AIR_REQUIRE(n->op < AIR_RG_OP_COUNT && n->op != AIR_RG_ADDR &&
+                    n->lane < TILE_LANES,
+                AIR_ERROR_ARGUMENT, "region node %d: operation %d", at, n->op);
+    AIR_TRY(check_operands(rg, at));
+    int limit = -1;
+    switch (n->op) {
+    case AIR_RG_CONST:
+        return AIR_OK;
+    case AIR_RG_LOAD:
+    case AIR_RG_STORE:
+        limit = rg->nbufs;
+        break;
+    case AIR_RG_INDEX:
+        limit = rg->rank;
+        break;
+    case AIR_RG_REDUCE:
+        AIR_REQUIRE(rg->walk != AIR_WALK_MAP && n->reduce < TILE_REDUCES &&
+                        (*set->folds)[n->reduce][n->lane] != NULL,
+                    AIR_ERROR_DTYPE, "region node %d: reduction %d of lane %d",
+                    at, n->reduce, n->lane);
+        limit = rg->nscalars;
+        break;
+    case AIR_RG_SCALAR:
+    case AIR_RG_SET:
+        limit = rg->nscalars;
+        break;
+    default:
+        return check_computing(rg, set, at);
+    }
+    AIR_REQUIRE(n->buf >= 0 && n->buf < limit, AIR_ERROR_ARGUMENT,
+                "region node %d: index %d of %d", at, n->buf, limit);
+    return AIR_OK;
+}
+
+static air_status
+check_region(const air_region *rg, const tile_set *set)
+{
+    AIR_REQUIRE(rg->rank >= 1 && rg->rank <= AIR_MAX_RANK &&
+                    rg->walk <= AIR_WALK_OUTER &&
+                    (rg->walk != AIR_WALK_OUTER || rg->rank >= 2),
+                AIR_ERROR_ARGUMENT, "region of rank %d, walk %d", rg->rank,
+                rg->walk);
+    AIR_REQUIRE(rg->nnodes >= 0 && rg->nnodes <= AIR_RG_MAX_NODES &&
+                    rg->nbufs >= 0 && rg->nbufs <= AIR_RG_MAX_BUFS &&
+                    rg->nscalars >= 0 && rg->nscalars <= AIR_RG_MAX_SCALARS &&
+                    rg->nphases >= 1 && rg->nphases <= AIR_RG_MAX_PHASES,
+                AIR_ERROR_ARGUMENT, "region with %d nodes, %d buffers",
+                rg->nnodes, rg->nbufs);
+    AIR_REQUIRE(rg->walk == AIR_WALK_INNER ||
+                    rg->nphases == (rg->walk == AIR_WALK_MAP ? 1 : 2),
+                AIR_ERROR_ARGUMENT, "region with %d phases", rg->nphases);
+    for (int b = 0; b < rg->nbufs; b++)
+        AIR_REQUIRE(rg->bufs[b].dtype > AIR_DTYPE_NONE &&
+                        rg->bufs[b].dtype < AIR_DTYPE_COUNT,
+                    AIR_ERROR_DTYPE, "region buffer %d: dtype %d", b,
+                    rg->bufs[b].dtype);
+    for (int i = 0; i < rg->nnodes; i++)
+        AIR_TRY(check_node(rg, set, i));
+    return AIR_OK;
+}
+
+/* ---- axes ---- */
+
+static bool
+uses_index(const air_region *rg, int axis)
+{
+    for (int i = 0; i < rg->nnodes; i++)
+        if (rg->nodes[i].op == AIR_RG_INDEX && rg->nodes[i].buf == axis)
+            return true;
+    return false;
+}
+
+/* Can the region's axis `inner` continue the last axis of the plan? */
+static bool
+joins(const cpu_region *r, int inner)
+{
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (!r->rg->bufs[b].scratch &&
+            r->strides[b][r->rank - 1] !=
+                r->rg->bufs[b].strides[inner] * r->rg->dims[inner])
+            return false;
+    return true;
+}
+
+static void
+push_axis(cpu_region *r, int axis, bool join)
+{
+    if (join)
+        r->dims[r->rank - 1] *= r->rg->dims[axis];
+    else
+        r->dims[r->rank++] = r->rg->dims[axis];
+    for (int b = 0; b < r->rg->nbufs; b++)
+        r->strides[b][r->rank - 1] = r->rg->bufs[b].strides[axis];
+    r->axis_of[axis] = (int8_t)(r->rank - 1);
+}
+
+/* Joins neighbours that every buffer walks as one axis; drops axes of one
+ * index. The vector axis (and the reduced one) stay what they are. */
+static void
+plan_axes(cpu_region *r)
+{
+    const air_region *rg = r->rg;
+    int vector = air_region_axis(rg);
+    int fixed = rg->walk == AIR_WALK_MAP     ? rg->rank
+                : rg->walk == AIR_WALK_INNER ? rg->rank - 1
+                                             : rg->rank - 2;
+    bool open = false; /* may the next axis join the last one? */
+    for (int a = 0; a < rg->rank; a++) {
+        r->axis_of[a] = -1;
+        if (a != vector && a < fixed && rg->dims[a] == 1)
+            continue;
+        if (a > vector)
+            continue;
+        bool free_axis = a < fixed && !uses_index(rg, a);
+        push_axis(r, a, open && free_axis && joins(r, a));
+        open = free_axis;
+    }
+    int kept = rg->walk == AIR_WALK_OUTER ? 2 : 1;
+    r->cols = r->dims[r->rank - 1];
+    r->folded = kept == 2 ? r->dims[r->rank - 2] : 0;
+    r->rows = 1;
+    for (int a = 0; a < r->rank - kept; a++)
+        r->rows *= r->dims[a];
+}
+
+/* ---- phases ---- */
+
+static void
+plan_phase(cpu_region *r, int p)
+{
+    const air_rg_phase *phase = &r->rg->phases[p];
+    region_phase *out = &r->phases[p];
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        uint32_t bit = n->buf >= 0 ? UINT32_C(1) << n->buf : 0;
+        if (n->op == AIR_RG_LOAD)
+            out->loads |= bit;
+        if (n->op == AIR_RG_STORE)
+            out->stores |= bit;
+        if (n->op == AIR_RG_REDUCE) {
+            out->reduces |= (uint16_t)bit;
+            r->reduce[n->buf] = n->reduce;
+            r->lane[n->buf] = n->lane;
+            r->nreduce++;
+        }
+    }
+    uint32_t strided = 0;
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (!r->rg->bufs[b].scratch && phase->kind == AIR_PHASE_ROW &&
+            (r->strides[b][r->rank - 1] < 0 || r->strides[b][r->rank - 1] > 1))
+            strided |= UINT32_C(1) << b;
+    out->staged_in = out->loads & strided;
+    out->staged_out = out->stores & strided;
+    if (phase->kind == AIR_PHASE_SCALAR && out->loads)
+        r->column_split = false;
+}
+
+/* ---- a thread's memory ---- */
+
+typedef struct {
+    int count[3], peak[3]; /* tiles of 1, 4, 8 bytes an element */
+    uint16_t freed[3][AIR_RG_MAX_NODES];
+    int nfreed[3];
+    int16_t last[AIR_RG_MAX_NODES];  /* last user */
+    uint16_t slot[AIR_RG_MAX_NODES];
+    bool live[AIR_RG_MAX_NODES];
+} tile_plan;
+
+static int
+size_class(unsigned lane)
+{
+    static const uint8_t cls[TILE_LANES] = {1, 2, 2, 0};
+    return cls[lane];
+}
+
+static void
+take_tile(tile_plan *t, int node, unsigned lane)
+{
+    int c = size_class(lane);
+    if (t->nfreed[c] > 0)
+        t->slot[node] = t->freed[c][--t->nfreed[c]];
+    else
+        t->slot[node] = (uint16_t)t->count[c]++;
+    t->live[node] = true;
+}
+
+static void
+drop_tile(tile_plan *t, int node, unsigned lane)
+{
+    int c = size_class(lane);
+    if (t->live[node])
+        t->freed[c][t->nfreed[c]++] = t->slot[node];
+    t->live[node] = false;
+}
+
+/* Linear scan; constants keep their tile. An operand's tile is given back only
+ * after the result has one, so that loops never overlap. */
+static void
+plan_tiles(const air_region *rg, tile_plan *t)
+{
+    for (int i = 0; i < rg->nnodes; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        const int16_t operands[3] = {n->a, n->b, n->c};
+        t->last[i] = (int16_t)i;
+        for (int k = 0; k < op_arity[n->op]; k++)
+            t->last[operands[k]] = (int16_t)i;
+        if (n->op == AIR_RG_CONST)
+            take_tile(t, i, n->lane);
+    }
+    for (int i = 0; i < rg->nnodes; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        const int16_t operands[3] = {n->a, n->b, n->c};
+        if (n->op == AIR_RG_CONST)
+            continue;
+        if (has_value(n->op))
+            take_tile(t, i, n->lane);
+        for (int k = 0; k < op_arity[n->op]; k++)
+            if (t->last[operands[k]] == i &&
+                rg->nodes[operands[k]].op != AIR_RG_CONST)
+                drop_tile(t, operands[k], rg->nodes[operands[k]].lane);
+        if (has_value(n->op) && t->last[i] == i)
+            drop_tile(t, i, n->lane);
+    }
+}
+
+static size_t
+take_bytes(cpu_region *r, size_t bytes)
+{
+    size_t at = r->thread_bytes;
+    r->thread_bytes += (bytes + REGION_ALIGN - 1) & ~(size_t)(REGION_ALIGN - 1);
+    return at;
+}
+
+static void
+place_tiles(cpu_region *r, const tile_plan *t)
+{
+    size_t per_element = (size_t)(t->count[0] + 4 * t->count[1] +
+                                  8 * t->count[2]);
+    r->tile = TILE_MAX;
+    while (r->tile > TILE_PARTS && per_element * (size_t)r->tile > 65536)
+        r->tile /= 2;
+    size_t n = (size_t)r->tile;
+    size_t at[3];
+    at[2] = take_bytes(r, n * 8 * (size_t)t->count[2]);
+    at[1] = take_bytes(r, n * 4 * (size_t)t->count[1]);
+    at[0] = take_bytes(r, n * (size_t)t->count[0]);
+    for (int i = 0; i < r->rg->nnodes; i++) {
+        int c = size_class(r->rg->nodes[i].lane);
+        r->tiles[i] = (uint32_t)(at[c] +
+                                 n * t->slot[i] * (c == 0 ? 1 : c == 1 ? 4 : 8));
+    }
+}
+
+static void
+place_buffers(cpu_region *r)
+{
+    uint32_t staged = 0;
+    for (int p = 0; p < r->rg->nphases; p++) {
+        staged |= r->phases[p].staged_in | r->phases[p].staged_out;
+        if (r->rg->phases[p].kind == AIR_PHASE_SCALAR)
+            staged |= r->phases[p].stores;
+    }
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        if (r->rg->bufs[b].scratch)
+            r->row[b] = take_bytes(r, (size_t)r->cols * r->bytes[b]);
+        if (staged >> b & 1)
+            r->stage[b] = take_bytes(r, REGION_STAGE * r->bytes[b]);
+    }
+    r->levels = 2;
+    for (int64_t n = region_chunks(r); n > 0; n >>= 1)
+        r->levels++;
+    for (int s = 0; s < r->rg->nscalars; s++)
+        r->acc[s] = take_bytes(r, r->rg->walk == AIR_WALK_OUTER
+                                      ? region_acc_row(r) * (size_t)r->levels
+                                      : TILE_PARTS * 8);
+}
+
+static air_status
+plan_memory(cpu_region *r)
+{
+    tile_plan *t;
+    AIR_TRY(base_new(r->alloc, sizeof *t, (void **)&t));
+    plan_tiles(r->rg, t);
+    place_tiles(r, t);
+    base_free(r->alloc, t, sizeof *t);
+    place_buffers(r);
+    return AIR_OK;
+}
+
+/* ---- make, free ---- */
+
+static void
+load_code(cpu_region *r, const air_code *code)
+{
+    if (code == NULL || !exec_memory_make(code->bytes, code->size, &r->code))
+        return;
+    for (int p = 0; p < r->rg->nphases; p++) {
+        if (code->offset[p] < 0)
+            continue;
+        void *at = (char *)r->code.base + code->offset[p];
+        memcpy(&r->phases[p].fn, &at, sizeof at);
+    }
+}
+
+static size_t
+tiles_bytes(const cpu_region *r)
+{
+    return (size_t)r->rg->nnodes * sizeof *r->tiles;
+}
+
+air_status
+cpu_region_make(const air_alloc *alloc, const air_region *region,
+                const air_code *code, const char *isa, cpu_region **out)
+{
+    *out = NULL;
+    const tile_set *set = tile_set_find(isa);
+    AIR_TRY(check_region(region, set));
+    cpu_region *r;
+    AIR_TRY(base_new(alloc, sizeof *r, (void **)&r));
+    r->alloc = alloc;
+    r->rg = region;
+    r->set = set;
+    r->column_split = true;
+    for (int b = 0; b < region->nbufs; b++)
+        r->bytes[b] = dtype_bytes[region->bufs[b].dtype];
+    plan_axes(r);
+    for (int p = 0; p < region->nphases; p++)
+        plan_phase(r, p);
+    air_status status =
+        base_new(alloc, tiles_bytes(r), (void **)&r->tiles);
+    if (status == AIR_OK)
+        status = plan_memory(r);
+    if (status != AIR_OK) {
+        cpu_region_free(r);
+        return status;
+    }
+    load_code(r, code);
+    *out = r;
+    return AIR_OK;
+}
+
+void
+cpu_region_free(cpu_region *r)
+{
+    if (r == NULL)
+        return;
+    exec_memory_free(&r->code);
+    base_free(r->alloc, r->tiles, tiles_bytes(r));
+    base_free(r->alloc, r, sizeof *r);
+}
+
+int
+cpu_region_native(const cpu_region *r)
+{
+    int count = 0;
+    for (int p = 0; p < r->rg->nphases; p++)
+        count += r->phases[p].fn != NULL;
+    return count;
+}
+
+size_t
+cpu_region_workspace(const air_call *call, int threads)
+{
+    const cpu_region *r = call->extra;
+    size_t bytes = region_own_bytes(r, threads);
+    if (!region_shares(r, threads))
+        return bytes;
+    /* INNER uses two units in turn, so that one barrier a phase is enough */
+    int64_t units = r->rg->walk == AIR_WALK_OUTER
+                        ? r->rows * region_blocks(r)
+                        : 2;
+    return bytes + region_partial(r, units, 0, 0);
+}

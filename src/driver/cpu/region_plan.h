@@ -1,0 +1,124 @@
+/* region_plan.h: what is known of a region before it runs. Private to the
+ * region_*.c files. */
+#ifndef CPU_REGION_PLAN_H
+#define CPU_REGION_PLAN_H
+
+#include "driver/cpu/exec_memory.h"
+#include "driver/cpu/region.h"
+#include "driver/cpu/tile_ops.h"
+
+#define REGION_OUTER_ROWS 256 /* rows between two foldings, OUTER */
+#define REGION_STAGE TILE_MAX /* elements staged at once */
+#define REGION_LEVELS 48      /* of the pairwise fold: 2^48 chunks */
+#define REGION_ALIGN 64
+
+/* What a phase needs of its surroundings. */
+typedef struct {
+    air_phase_fn fn;             /* NULL: tile loops */
+    uint32_t loads, stores;      /* sets of buffers */
+    uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
+    uint16_t reduces;            /* set of scalars */
+} region_phase;
+
+struct cpu_region {
+    const air_alloc *alloc;
+    const air_region *rg;
+    const tile_set *set;
+    /* the iteration space with axes joined; the last one is the vector axis */
+    int rank;
+    int64_t dims[AIR_MAX_RANK];
+    int64_t strides[AIR_RG_MAX_BUFS][AIR_MAX_RANK];
+    int8_t axis_of[AIR_MAX_RANK]; /* of the region's axes; -1: one index */
+    int64_t rows, cols;  /* OUTER: rows of columns, the reduced axis apart */
+    int64_t folded;      /* OUTER: length of the reduced axis */
+    size_t bytes[AIR_RG_MAX_BUFS]; /* of an element */
+    region_phase phases[AIR_RG_MAX_PHASES];
+    uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
+    int nreduce;
+    bool column_split; /* INNER: threads may share a row */
+    int levels;        /* OUTER: of the pairwise fold */
+    /* memory of a thread: offsets */
+    int tile; /* elements */
+    uint32_t *tiles; /* per node; UINT32_MAX: none */
+    size_t acc[AIR_RG_MAX_SCALARS];   /* OUTER: `levels` rows */
+    size_t stage[AIR_RG_MAX_BUFS];    /* also where other threads' scalar
+                                         stores go */
+    size_t row[AIR_RG_MAX_BUFS];      /* scratch buffers */
+    size_t thread_bytes;
+    exec_memory code;
+};
+
+/* Results kept per scalar while a reduction is folded, OUTER: bytes a row. */
+static inline size_t
+region_acc_row(const cpu_region *r)
+{
+    return (size_t)r->tile * 8;
+}
+
+static inline int64_t
+region_chunks(const cpu_region *r)
+{
+    int64_t n = r->rg->walk == AIR_WALK_OUTER ? r->folded : r->cols;
+    int64_t size = r->rg->walk == AIR_WALK_OUTER ? REGION_OUTER_ROWS
+                                                 : TILE_CHUNK;
+    return (n + size - 1) / size;
+}
+
+/* OUTER: units of work, each a row of one column block. */
+static inline int64_t
+region_blocks(const cpu_region *r)
+{
+    return (r->cols + r->tile - 1) / r->tile;
+}
+
+/* Do threads share the reduced axis? Monotonic in `threads`. */
+static inline bool
+region_shares(const cpu_region *r, int threads)
+{
+    if (threads < 2 || region_chunks(r) < 2)
+        return false;
+    if (r->rg->walk == AIR_WALK_OUTER)
+        return r->rows * region_blocks(r) < 4 * (int64_t)threads;
+    return r->rg->walk == AIR_WALK_INNER && r->column_split &&
+           r->rows < threads;
+}
+
+static inline size_t
+region_own_bytes(const cpu_region *r, int threads)
+{
+    return r->thread_bytes > AIR_SCRATCH ? r->thread_bytes * (size_t)threads
+                                         : 0;
+}
+
+/* Offset of the results of chunk `chunk` of reduction `k` (counted among the
+ * region's) behind the threads' own memory. */
+static inline size_t
+region_partial(const cpu_region *r, int64_t unit, int64_t chunk, int k)
+{
+    size_t item = (size_t)((unit * region_chunks(r) + chunk) * r->nreduce + k);
+    return item * (r->rg->walk == AIR_WALK_OUTER ? region_acc_row(r) : 8);
+}
+
+/* ---- a run (region_phase.c) ---- */
+
+typedef struct {
+    const cpu_region *r;
+    const air_task *task;
+    char *mem;
+    char *base[AIR_RG_MAX_BUFS];  /* element 0 of the current row */
+    int64_t index[AIR_MAX_RANK];  /* of the current row */
+    air_scalar scalars[AIR_RG_MAX_SCALARS];
+    void *acc[AIR_RG_MAX_SCALARS];
+} region_run;
+
+void region_run_init(region_run *run, const cpu_region *r,
+                     const air_task *task);
+/* Sets the current row: index over the first `axes` axes. */
+void region_run_seek(region_run *run, int axes, int64_t row);
+void region_run_next(region_run *run, int axes);
+/* Elements [begin, begin + n) of the current row. OUTER: acc[s] belongs to
+ * element `begin`; other walks: to the first of a chunk. */
+void region_run_span(region_run *run, int phase, int64_t begin, int64_t n);
+void region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n);
+
+#endif

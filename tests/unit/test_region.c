@@ -1,0 +1,280 @@
+/* Regions by tile loops: values, all walks, threads. */
+#include <math.h>
+
+#include "region_case.h"
+#include "test.h"
+
+static const char *const isas[] = {"scalar", "avx2", "avx512"};
+enum { ISAS = 3 };
+
+/* Every ISA, one thread and several: same bits as the first. */
+static void
+run_all(region_case *c)
+{
+    void *first[AIR_RG_MAX_BUFS];
+    REQUIRE(case_run(c, NULL, "scalar", 1));
+    case_save(c, first);
+    for (int i = 0; i < ISAS; i++)
+        for (int threads = 1; threads <= 4; threads++) {
+            REQUIRE(case_run(c, NULL, isas[i], threads));
+            if (!case_equal(c, first))
+                test_fail(__FILE__, __LINE__, "isa %s, %d threads", isas[i],
+                          threads);
+        }
+    case_drop(c, first);
+}
+
+TEST(region_map_broadcasts)
+{
+    region_case c;
+    case_init(&c, AIR_WALK_MAP, 3, (int64_t[]){3, 5, 70}, 1);
+    int x = case_dense(&c, AIR_F32, 0, false);
+    int bias = case_dense(&c, AIR_F32, 3, false);
+    int scale = case_dense(&c, AIR_BF16, 4, false);
+    int y = case_dense(&c, AIR_F32, 0, false);
+    case_phase(&c, AIR_PHASE_ROW);
+    int a = case_load(&c, AIR_LANE_F32, x), b = case_load(&c, AIR_LANE_F32, bias);
+    int s = case_load(&c, AIR_LANE_F32, scale);
+    int sum = case_op(&c, AIR_RG_ADD, AIR_LANE_F32, a, b, -1);
+    case_store(&c, y, case_op(&c, AIR_RG_MUL, AIR_LANE_F32, sum, s, -1));
+    run_all(&c);
+    for (int64_t i = 0; i < 1050; i++)
+        CHECK_NEAR(case_get(&c, y, i),
+                   (case_get(&c, x, i) + case_get(&c, bias, i % 70)) *
+                       case_get(&c, scale, i / 70),
+                   1e-5);
+    case_free(&c);
+}
+
+TEST(region_map_reverses_and_transposes)
+{
+    region_case c;
+    case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){37, 53}, 2);
+    int x = case_buf(&c, AIR_F32, (int64_t[]){1, 37}, false);
+    int r = case_buf(&c, AIR_I16, (int64_t[]){53, -1}, false);
+    int y = case_dense(&c, AIR_F64, 0, false);
+    int z = case_buf(&c, AIR_I32, (int64_t[]){2, 74}, false);
+    case_phase(&c, AIR_PHASE_ROW);
+    int a = case_load(&c, AIR_LANE_F64, x);
+    int b = case_load(&c, AIR_LANE_I64, r);
+    case_store(&c, y, a);
+    case_store(&c, z, b);
+    run_all(&c);
+    for (int64_t i = 0; i < 37; i++)
+        for (int64_t j = 0; j < 53; j++) {
+            CHECK(case_get(&c, y, i * 53 + j) == case_get(&c, x, i + j * 37));
+            CHECK(case_get(&c, z, i * 2 + j * 74) ==
+                  case_get(&c, r, i * 53 - j));
+        }
+    case_free(&c);
+}
+
+TEST(region_map_index)
+{
+    region_case c;
+    case_init(&c, AIR_WALK_MAP, 3, (int64_t[]){4, 1, 600}, 3);
+    int y = case_dense(&c, AIR_I64, 0, false);
+    case_phase(&c, AIR_PHASE_ROW);
+    int n[3];
+    for (int i = 0; i < 3; i++) {
+        n[i] = case_op(&c, AIR_RG_INDEX, AIR_LANE_I64, -1, -1, -1);
+        c.nodes[n[i]].buf = (int16_t)i;
+    }
+    int k = case_const(&c, AIR_LANE_I64, 1000);
+    int row = case_op(&c, AIR_RG_MUL, AIR_LANE_I64, n[0], k, -1);
+    int sum = case_op(&c, AIR_RG_ADD, AIR_LANE_I64, row, n[2], -1);
+    case_store(&c, y, case_op(&c, AIR_RG_ADD, AIR_LANE_I64, sum, n[1], -1));
+    run_all(&c);
+    for (int64_t i = 0; i < 2400; i++)
+        CHECK(case_get(&c, y, i) == (double)(i / 600 * 1000 + i % 600));
+    case_free(&c);
+}
+
+/* max, sum of exp(x - max) kept in scratch, divide. */
+static void
+softmax_case(region_case *c, int64_t rows, int64_t cols, air_dtype dtype)
+{
+    case_init(c, AIR_WALK_INNER, 2, (int64_t[]){rows, cols}, 4);
+    int x = case_dense(c, dtype, 0, false);
+    int y = case_dense(c, dtype, 0, false);
+    int lse = case_dense(c, AIR_F32, 2, false);
+    int t = case_scratch(c, AIR_F32);
+    case_phase(c, AIR_PHASE_ROW);
+    int max = case_reduce(c, AIR_REDUCE_MAX, case_load(c, AIR_LANE_F32, x));
+    case_phase(c, AIR_PHASE_ROW);
+    int a = case_load(c, AIR_LANE_F32, x);
+    int m = case_scalar(c, AIR_LANE_F32, max);
+    int d = case_op(c, AIR_RG_SUB, AIR_LANE_F32, a, m, -1);
+    int e = case_op(c, AIR_RG_EXP, AIR_LANE_F32, d, -1, -1);
+    case_store(c, t, e);
+    int sum = case_reduce(c, AIR_REDUCE_SUM, e);
+    case_phase(c, AIR_PHASE_SCALAR);
+    int s = case_scalar(c, AIR_LANE_F32, sum);
+    int one = case_const(c, AIR_LANE_F32, 1);
+    int r = case_set(c, case_op(c, AIR_RG_DIV, AIR_LANE_F32, one, s, -1));
+    int log = case_op(c, AIR_RG_LOG, AIR_LANE_F32, s, -1, -1);
+    int m2 = case_scalar(c, AIR_LANE_F32, max);
+    case_store(c, lse, case_op(c, AIR_RG_ADD, AIR_LANE_F32, log, m2, -1));
+    case_phase(c, AIR_PHASE_ROW);
+    int q = case_load(c, AIR_LANE_F32, t);
+    int f = case_scalar(c, AIR_LANE_F32, r);
+    case_store(c, y, case_op(c, AIR_RG_MUL, AIR_LANE_F32, q, f, -1));
+}
+
+static void
+check_softmax(const region_case *c, int64_t rows, int64_t cols, double tol)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        double max = -HUGE_VAL, sum = 0;
+        for (int64_t j = 0; j < cols; j++)
+            max = fmax(max, case_get(c, 0, i * cols + j));
+        for (int64_t j = 0; j < cols; j++)
+            sum += exp(case_get(c, 0, i * cols + j) - max);
+        CHECK_NEAR(case_get(c, 2, i), log(sum) + max, 1e-5);
+        for (int64_t j = 0; j < cols; j++) {
+            double want = exp(case_get(c, 0, i * cols + j) - max) / sum;
+            CHECK_NEAR(case_get(c, 1, i * cols + j), want, want * tol);
+        }
+    }
+}
+
+TEST(region_inner_softmax)
+{
+    static const int64_t sizes[][2] = {
+        {7, 1}, {5, 63}, {9, 64}, {3, 65}, {4, 1000}, {2, 9000}, {1, 70001}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        region_case c;
+        softmax_case(&c, sizes[i][0], sizes[i][1], AIR_F32);
+        run_all(&c);
+        check_softmax(&c, sizes[i][0], sizes[i][1], 1e-5);
+        case_free(&c);
+        softmax_case(&c, sizes[i][0], sizes[i][1], AIR_BF16);
+        run_all(&c);
+        check_softmax(&c, sizes[i][0], sizes[i][1], 1e-2);
+        case_free(&c);
+    }
+}
+
+TEST(region_inner_empty_rows)
+{
+    region_case c;
+    softmax_case(&c, 3, 0, AIR_F32);
+    run_all(&c);
+    for (int64_t i = 0; i < 3; i++)
+        CHECK(case_get(&c, 2, i) == -HUGE_VAL);
+    case_free(&c);
+}
+
+TEST(region_inner_nan_wins)
+{
+    for (int at = 0; at < 130; at++) {
+        region_case c;
+        case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){1, 130}, 5);
+        int x = case_dense(&c, AIR_F32, 0, false);
+        int y = case_dense(&c, AIR_F32, 2, false);
+        ((float *)c.data[x])[at] = NAN;
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, x);
+        int s = case_reduce(&c, at % 2 ? AIR_REDUCE_MAX : AIR_REDUCE_MIN, a);
+        case_phase(&c, AIR_PHASE_SCALAR);
+        case_store(&c, y, case_scalar(&c, AIR_LANE_F32, s));
+        REQUIRE(case_run(&c, NULL, "avx512", 1));
+        CHECK(isnan(case_get(&c, y, 0)));
+        case_free(&c);
+    }
+}
+
+/* Sum, product of two things and any, over the rows. */
+static void
+outer_case(region_case *c, int64_t n, int64_t rows, int64_t cols)
+{
+    case_init(c, AIR_WALK_OUTER, 3, (int64_t[]){n, rows, cols}, 6);
+    int x = case_dense(c, AIR_F32, 0, false);
+    int y = case_dense(c, AIR_F32, 2, false);
+    int z = case_dense(c, AIR_F64, 2, false);
+    int w = case_dense(c, AIR_BOOL, 2, false);
+    case_phase(c, AIR_PHASE_ROW);
+    int a = case_load(c, AIR_LANE_F32, x), b = case_load(c, AIR_LANE_F64, x);
+    int k = case_const(c, AIR_LANE_F64, 3.9);
+    int sum = case_reduce(c, AIR_REDUCE_SUM,
+                          case_op(c, AIR_RG_MUL, AIR_LANE_F32, a, a, -1));
+    int max = case_reduce(c, AIR_REDUCE_MAX, b);
+    int any = case_reduce(c, AIR_REDUCE_ANY,
+                          case_op(c, AIR_RG_LT, AIR_LANE_B, k, b, -1));
+    case_phase(c, AIR_PHASE_ROW);
+    case_store(c, y, case_scalar(c, AIR_LANE_F32, sum));
+    case_store(c, z, case_scalar(c, AIR_LANE_F64, max));
+    case_store(c, w, case_scalar(c, AIR_LANE_B, any));
+}
+
+static void
+check_outer(const region_case *c, int64_t n, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            double sum = 0, max = -HUGE_VAL;
+            for (int64_t r = 0; r < rows; r++) {
+                double x = case_get(c, 0, (i * rows + r) * cols + j);
+                sum += x * x;
+                max = fmax(max, x);
+            }
+            CHECK_NEAR(case_get(c, 1, i * cols + j), sum, 1e-4 * sum);
+            CHECK(case_get(c, 2, i * cols + j) == max);
+            CHECK(case_get(c, 3, i * cols + j) == (max > 3.9));
+        }
+}
+
+TEST(region_outer)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 70},  {1, 0, 5},
+                                       {3, 255, 17}, {1, 257, 9}, {1, 2000, 3},
+                                       {2, 600, 1300}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t *s = sizes[i];
+        region_case c;
+        outer_case(&c, s[0], s[1], s[2]);
+        run_all(&c);
+        check_outer(&c, s[0], s[1], s[2]);
+        case_free(&c);
+    }
+}
+
+TEST(region_refuses_bad_nodes)
+{
+    region_case c;
+    cpu_region *r;
+    case_init(&c, AIR_WALK_MAP, 1, (int64_t[]){8}, 7);
+    int x = case_dense(&c, AIR_F32, 0, false);
+    case_phase(&c, AIR_PHASE_ROW);
+    int a = case_load(&c, AIR_LANE_F32, x);
+    int bad = case_op(&c, AIR_RG_IDIV, AIR_LANE_F32, a, a, -1);
+    CHECK_FAILS(cpu_region_make(&base_libc_alloc, &c.rg, NULL, "avx2", &r),
+                DTYPE);
+    CHECK(r == NULL);
+    c.nodes[bad].a = 5;
+    CHECK_FAILS(cpu_region_make(&base_libc_alloc, &c.rg, NULL, "avx2", &r),
+                ARGUMENT);
+    c.nodes[bad] = c.nodes[a];
+    c.nodes[bad].buf = 9;
+    CHECK_FAILS(cpu_region_make(&base_libc_alloc, &c.rg, NULL, "avx2", &r),
+                ARGUMENT);
+    case_free(&c);
+}
+
+static air_status
+make_and_free(const air_alloc *alloc, void *user)
+{
+    cpu_region *r;
+    region_case *c = user;
+    AIR_TRY(cpu_region_make(alloc, &c->rg, NULL, "avx2", &r));
+    cpu_region_free(r);
+    return AIR_OK;
+}
+
+TEST(region_make_out_of_memory)
+{
+    region_case c;
+    softmax_case(&c, 3, 100, AIR_F32);
+    TEST_OOM(make_and_free, &c);
+    case_free(&c);
+}
