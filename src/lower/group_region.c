@@ -107,8 +107,6 @@ add_members(lower_build *b)
         lower_member m = {.ref = n->outs[0], .slot = -1, .scratch = -1,
                           .node = -1};
         m.kind = group_kind_of(g, &b->domain, n->outs[0]);
-        if (reduce && m.kind == GROUP_FULL)
-            m.kind = GROUP_ROW; /* reduced axes of size 1 */
         m.level = operand_level(b, n);
         if (!reduce)
             AIR_TRY(body_cost(b, n, &m.cost));
@@ -134,7 +132,7 @@ find_domain(lower_build *b)
         group_domain other, joined;
         const ir_node *n = ir_node_at(g, b->nodes[i]);
         if (group_domain_of(g, n, &other) &&
-            group_domain_join(&b->domain, &other, &joined))
+            group_domain_join(g, &b->domain, &other, &joined))
             b->domain = joined;
     }
     for (int i = 0; i < b->domain.rank; i++)

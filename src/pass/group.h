@@ -26,8 +26,8 @@ typedef enum {
 bool group_domain_of(const ir_graph *g, const ir_node *n, group_domain *out);
 group_kind group_kind_of(const ir_graph *g, const group_domain *d, air_ref v);
 /* May both be loops of one region? (equal sizes; equal or no reduced axes) */
-bool group_domain_join(const group_domain *a, const group_domain *b,
-                       group_domain *out);
+bool group_domain_join(const ir_graph *g, const group_domain *a,
+                       const group_domain *b, group_domain *out);
 /* A CREATE node whose value is one number everywhere: consumers inline it. */
 bool group_is_constant(const ir_graph *g, const ir_node *n);
 /* Axes that a REDUCE node folds. */

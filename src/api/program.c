@@ -1,0 +1,96 @@
+/* program.c: programs and what they give. */
+#include "exec/exec.h"
+
+#define REQUIRE_PTR(p)                                                         \
+    AIR_REQUIRE((p), AIR_ERROR_ARGUMENT, #p " must not be NULL")
+
+air_status
+air_program_create(air_context *ctx, const air_graph *graph,
+                   const air_compile_options *options, air_program **out)
+{
+    REQUIRE_PTR(out);
+    *out = NULL;
+    REQUIRE_PTR(ctx);
+    REQUIRE_PTR(graph);
+    AIR_REQUIRE(!options ||
+                    (options->pass_limit >= 0 && options->rewrite_limit >= 0),
+                AIR_ERROR_ARGUMENT, "pass_limit and rewrite_limit are 0 or "
+                                    "positive");
+    return exec_program_create(ctx, graph, options, out);
+}
+
+void
+air_program_destroy(air_program *program)
+{
+    exec_program_destroy(program);
+}
+
+static air_status
+check_input(const air_program *p, size_t i, const air_value *v)
+{
+    int64_t count = 1;
+
+    if (v->is_int)
+        return AIR_OK;
+    AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
+                "input %zu of graph %s has %d dims, at most %d are supported",
+                i, p->g->name, v->rank, AIR_MAX_RANK);
+    AIR_REQUIRE(v->rank == 0 || v->dims, AIR_ERROR_ARGUMENT,
+                "input %zu of graph %s: dims is NULL", i, p->g->name);
+    for (int k = 0; k < v->rank; k++) {
+        AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
+                    "input %zu of graph %s: dim %d is negative", i, p->g->name,
+                    k);
+        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count), AIR_ERROR_SHAPE,
+                    "input %zu of graph %s has too many elements", i,
+                    p->g->name);
+    }
+    AIR_REQUIRE(v->data || count == 0, AIR_ERROR_ARGUMENT,
+                "input %zu of graph %s has no memory", i, p->g->name);
+    return AIR_OK;
+}
+
+air_status
+air_program_run(air_program *program, const air_host *host, size_t nin,
+                const air_value *inputs, size_t nout, air_value *outs)
+{
+    REQUIRE_PTR(program);
+    AIR_REQUIRE(nin == 0 || inputs, AIR_ERROR_ARGUMENT,
+                "inputs must not be NULL");
+    AIR_REQUIRE(nout == 0 || outs, AIR_ERROR_ARGUMENT, "outs must not be NULL");
+    for (size_t i = 0; i < nin; i++)
+        AIR_TRY(check_input(program, i, &inputs[i]));
+    return exec_program_run(program, host, nin, inputs, nout, outs);
+}
+
+void
+air_value_release(air_value *value)
+{
+    if (!value || value->alias >= 0)
+        return;
+    exec_block_release(value->block);
+    *value = (air_value){.alias = -1};
+}
+
+void
+air_program_get_stats(const air_program *program, air_program_stats *out)
+{
+    const exec_spec *s;
+
+    *out = (air_program_stats){0};
+    if (!program)
+        return;
+    *out = program->stats;
+    out->runs = atomic_load(&program->runs);
+    s = atomic_load(&program->specs);
+    if (!s)
+        return;
+    out->regions = s->nregions - s->ncopies;
+    out->calls = s->ncalls;
+    out->copies = s->ncopies;
+    out->hosts = s->nhosts;
+    out->arena_bytes = s->arena_bytes;
+    out->code_bytes = s->code_bytes;
+    IR_FOR_EACH(program->g, id)
+        out->nodes++;
+}

@@ -1,0 +1,206 @@
+/* exec.h: programs: a graph after its passes, specialised for sizes it meets,
+ * run on a driver.
+ *
+ *   compile      once a graph: passes, order of units (program.c, order.c)
+ *   specialise   once a class of inputs (sizes and strides): places of values,
+ *                steps, memory plan, kernels (specialise.c, step.c, plan.c)
+ *   run          pointers into slots, lists and HOST nodes in turn (run.c);
+ *                allocates nothing but blocks of the pool (pool.c)
+ */
+#ifndef EXEC_EXEC_H
+#define EXEC_EXEC_H
+
+#include <stdatomic.h>
+
+#include "air_driver.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "lower/lower.h"
+
+/* ---- pool: blocks of device memory that come back ---- */
+
+typedef struct exec_pool exec_pool;
+typedef struct exec_block {
+    exec_pool *pool;
+    struct exec_block *next;
+    void *data;
+    size_t size;   /* usable bytes */
+    uint64_t tick; /* when it was given back */
+    atomic_int refs;
+    int bin;
+} exec_block;
+
+air_status exec_pool_create(const air_alloc *alloc, const air_driver *driver,
+                            air_device *device, exec_pool **out);
+/* Frees what is kept; the pool itself, and the device, go with the last block
+ * that is still out. */
+void exec_pool_release(exec_pool *pool);
+/* A block of at least size bytes with one reference. loose: any larger kept
+ * block will do (arenas), otherwise at most a quarter is wasted. */
+air_status exec_pool_get(exec_pool *pool, size_t size, bool loose,
+                         exec_block **out);
+void exec_block_retain(exec_block *block);
+void exec_block_release(exec_block *block); /* any thread; NULL: nothing */
+void exec_pool_stats(exec_pool *pool, air_pool_stats *out);
+void exec_pool_trim(exec_pool *pool);
+
+/* ---- context ---- */
+
+struct air_context {
+    air_alloc alloc;
+    const air_driver *driver;
+    air_device *device;
+    air_target target;
+    exec_pool *pool;
+    bool no_emitter, verify;
+    void (*log)(void *user, air_log_level level, const char *line);
+    void *log_user;
+};
+
+/* ---- order of units ---- */
+
+/* What runs as one: a fused group, or one node. */
+typedef struct {
+    const uint32_t *nodes;
+    size_t count;
+    bool fused;
+} exec_unit;
+
+typedef struct {
+    exec_unit *units;
+    size_t count;
+    bool *stored;    /* by value: must be in memory */
+    uint32_t *cat;   /* by value: CAT node whose result it is written into, or
+                        IR_NO_NODE */
+} exec_order;
+
+air_status exec_order_make(const ir_graph *g, base_arena *arena,
+                           base_arena *scratch, exec_order *out);
+
+/* ---- specialisations ---- */
+
+typedef enum {
+    EXEC_ARENA,  /* planned offset in the arena of a run */
+    EXEC_INPUT,  /* the caller's tensor */
+    EXEC_BLOCK,  /* a pool block that becomes (part of) a result */
+    EXEC_HOST    /* what a HOST node left; room in the arena otherwise */
+} exec_where;
+
+typedef struct {
+    exec_where where;
+    int32_t slot;      /* final slot, after planning */
+    int32_t input;     /* EXEC_INPUT */
+    int64_t offset;    /* bytes in the arena, after planning */
+    int64_t bytes;
+    int32_t first, last; /* steps that use it */
+} exec_storage;
+
+typedef enum { EXEC_STEP_REGION, EXEC_STEP_CALL, EXEC_STEP_HOST } exec_kind;
+
+typedef struct {
+    exec_kind kind;
+    const ir_node *node; /* the (first) node, NULL for copies */
+    const exec_unit *unit;
+    const char *label, *reason; /* reason: copies and HOST nodes say why */
+    lower_region region;
+    air_step step;       /* REGION, CALL */
+    bool code;           /* REGION: machine code was made */
+    const char *no_code; /* why not */
+    /* HOST: storages and layouts */
+    size_t nin, nout;
+    int32_t *in_storage, *out_storage;
+    air_value *in, *out;
+    int64_t *in_offset;
+} exec_step;
+
+/* A run of steps for the driver, or one HOST step. */
+typedef struct {
+    size_t begin, end;
+    air_list *list; /* NULL: HOST */
+} exec_segment;
+
+typedef struct {
+    int32_t storage;
+    int64_t offset; /* bytes */
+    air_dtype dtype;
+    ir_layout layout;
+} exec_result;
+
+typedef struct exec_spec {
+    struct exec_spec *next;
+    const int64_t *key;
+    base_arena arena;
+    int64_t *dims;
+    BASE_VEC(exec_storage) storages;
+    BASE_VEC(exec_step) steps;
+    air_step *list_steps; /* REGION and CALL steps, in order */
+    exec_segment *segments;
+    size_t nsegments;
+    exec_result *results;
+    int32_t nslots, arena_slot;
+    size_t arena_bytes, code_bytes;
+    uint32_t nhosts, ncopies, nregions, ncalls;
+} exec_spec;
+
+struct air_program {
+    air_context *ctx;
+    ir_graph *g;
+    air_compile_options options;
+    base_arena arena;
+    exec_order order;
+    size_t key_len;
+    pthread_mutex_t mutex; /* specs, stats */
+    _Atomic(exec_spec *) specs; /* newest first */
+    _Atomic uint64_t runs;
+    air_program_stats stats;
+};
+
+air_status exec_program_create(air_context *ctx, const ir_graph *g,
+                               const air_compile_options *options,
+                               air_program **out);
+void exec_program_destroy(air_program *p);
+air_status exec_program_run(air_program *p, const air_host *host, size_t nin,
+                            const air_value *inputs, size_t nout,
+                            air_value *outs);
+/* The specialisation for these inputs; makes it when there is none. */
+air_status exec_spec_get(air_program *p, const air_value *inputs,
+                         exec_spec **out);
+void exec_spec_free(air_program *p, exec_spec *s);
+/* Numbers in the key of a specialisation. */
+size_t exec_key_length(const ir_graph *g);
+
+/* ---- making one (specialise.c and friends) ---- */
+
+typedef struct {
+    air_program *p;
+    const ir_graph *g;
+    exec_spec *s;
+    lower_place *places;  /* by value; slot = storage index until planned */
+    bool *placed;
+    base_arena *scratch;
+    const exec_unit *unit;
+} exec_maker;
+
+/* step.c: the steps of one unit. */
+air_status exec_make_unit(exec_maker *m, const exec_unit *unit);
+air_status exec_add_storage(exec_maker *m, exec_where where, int64_t bytes,
+                            int32_t *out);
+/* Dense row-major place of a type in a new storage. */
+air_status exec_new_place(exec_maker *m, const ir_value *v, lower_place *out);
+air_status exec_add_copy(exec_maker *m, const lower_place *src,
+                         air_dtype src_dtype, const lower_place *dst,
+                         air_dtype dst_dtype, const char *reason);
+void exec_dense_strides(int rank, const int64_t *dims, int64_t *strides);
+int64_t exec_numel(int rank, const int64_t *dims);
+/* call.c: a CALL node's arguments. */
+air_status exec_make_call(exec_maker *m, const ir_node *n, exec_step *step);
+/* plan.c: offsets of the arena; slots and offsets written into the steps. */
+air_status exec_plan(exec_maker *m);
+/* kernels.c: code, kernels, workspaces and lists of a planned spec. */
+air_status exec_make_kernels(exec_maker *m);
+
+/* explain.c */
+air_status exec_print(const air_program *p, air_text_kind kind,
+                      base_text *out);
+
+#endif

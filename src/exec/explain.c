@@ -1,0 +1,122 @@
+/* explain.c: what a program is and does, as text. */
+#include <string.h>
+
+#include "exec/exec.h"
+
+static void
+print_locations(const air_program *p, const exec_unit *unit, base_text *out)
+{
+    const char *last = "";
+
+    base_text_add(out, "  at:");
+    for (size_t i = 0; i < unit->count; i++) {
+        const char *loc = ir_node_at(p->g, unit->nodes[i])->loc;
+        if (!loc || strcmp(loc, last) == 0)
+            continue;
+        base_text_add(out, " %s", loc);
+        last = loc;
+    }
+    base_text_add(out, "\n");
+}
+
+static void
+print_dims(const air_tensor *t, base_text *out)
+{
+    base_text_add(out, " %s[", air_dtype_text((air_dtype)t->dtype));
+    for (int i = 0; i < t->rank; i++)
+        base_text_add(out, "%s%lld", i ? ", " : "", (long long)t->dims[i]);
+    base_text_add(out, "]");
+}
+
+static void
+print_call(const exec_step *step, base_text *out)
+{
+    for (int i = 0; i < step->step.call.nargs; i++)
+        if (step->step.call.args[i].kind == AIR_ARG_TENSOR)
+            print_dims(step->step.call.args[i].t, out);
+    base_text_add(out, " ->");
+    for (int i = 0; i < step->step.call.nouts; i++)
+        print_dims(&step->step.call.outs[i], out);
+    base_text_add(out, "\n");
+}
+
+static void
+print_steps(const exec_spec *s, base_text *out)
+{
+    for (size_t i = 0; i < s->steps.count; i++) {
+        const exec_step *step = &s->steps.data[i];
+        base_text_add(out, "%zu: ", i);
+        switch (step->kind) {
+        case EXEC_STEP_REGION:
+            base_text_add(out, "region %s\n", step->label);
+            lower_print(step->region.region, out);
+            break;
+        case EXEC_STEP_CALL:
+            base_text_add(out, "call %s", step->label);
+            print_call(step, out);
+            break;
+        case EXEC_STEP_HOST:
+            base_text_add(out, "host %s: %s\n", step->label, step->reason);
+            break;
+        }
+    }
+}
+
+static void
+explain_step(const air_program *p, const exec_step *step, base_text *out)
+{
+    switch (step->kind) {
+    case EXEC_STEP_REGION:
+        if (step->reason) {
+            base_text_add(out, "copy: %s\n", step->reason);
+            break;
+        }
+        base_text_add(out, "region: %s\n", step->label);
+        if (!step->code)
+            base_text_add(out, "  tile loops: %s\n",
+                          step->no_code ? step->no_code : "no emitter");
+        print_locations(p, step->unit, out);
+        break;
+    case EXEC_STEP_CALL:
+        base_text_add(out, "call: %s", step->label);
+        print_call(step, out);
+        break;
+    case EXEC_STEP_HOST:
+        base_text_add(out, "host: %s: %s\n", step->label, step->reason);
+        break;
+    }
+}
+
+static void
+explain(const air_program *p, const exec_spec *s, base_text *out)
+{
+    base_text_add(out, "graph: %s\n", p->g->name);
+    base_text_add(out, "compile_ms: %.3f\n", p->stats.compile_s * 1e3);
+    base_text_add(out, "specialise_ms: %.3f\n", p->stats.specialise_s * 1e3);
+    base_text_add(out, "specialisations: %llu\n",
+                  (unsigned long long)p->stats.specialisations);
+    if (!s)
+        return;
+    base_text_add(out, "steps: %zu\narena_bytes: %zu\ncode_bytes: %zu\n",
+                  s->steps.count, s->arena_bytes, s->code_bytes);
+    for (size_t i = 0; i < s->steps.count; i++)
+        explain_step(p, &s->steps.data[i], out);
+}
+
+air_status
+exec_print(const air_program *p, air_text_kind kind, base_text *out)
+{
+    const exec_spec *s = atomic_load(&p->specs);
+
+    switch (kind) {
+    case AIR_TEXT_GRAPH: return ir_print(p->g, out);
+    case AIR_TEXT_STEPS:
+        AIR_REQUIRE(s, AIR_ERROR_STATE,
+                    "graph %s has not run yet: it has no steps", p->g->name);
+        print_steps(s, out);
+        break;
+    case AIR_TEXT_EXPLAIN: explain(p, s, out); break;
+    default: AIR_FAIL(AIR_ERROR_ARGUMENT, "unknown text kind %d", (int)kind);
+    }
+    return out->status;
+}

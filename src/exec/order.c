@@ -1,0 +1,379 @@
+/* order.c: units of a graph (fused groups, single nodes) in an order that
+ * keeps every dependency: values, writes into inputs after the reads of what
+ * was there, and effects among each other. */
+#include <assert.h>
+#include <string.h>
+
+#include "exec/exec.h"
+#include "pass/group.h"
+
+typedef struct {
+    const ir_graph *g;
+    base_arena *scratch;
+    uint32_t *unit_of;   /* by node id */
+    uint32_t *position;  /* by node id: place in the graph's order */
+    size_t nunits;
+    uint32_t *root;      /* by value: the value whose memory it views */
+    BASE_VEC(uint32_t) from, to; /* extra edges between nodes */
+} order_maker;
+
+/* ---- which values share memory ---- */
+
+static bool
+shares_memory(const ir_node *n)
+{
+    return n->inplace || ir_info(n)->cls == IR_CLASS_VIEW ||
+           ir_info(n)->cls == IR_CLASS_EFFECT;
+}
+
+static air_status
+find_roots(order_maker *m)
+{
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->values.count, &m->root));
+    for (uint32_t v = 0; v < m->g->values.count; v++)
+        m->root[v] = v;
+    IR_FOR_EACH(m->g, id) {
+        const ir_node *n = ir_node_at(m->g, id);
+        if (!shares_memory(n) || n->attrs[0].kind != AIR_ATTR_VALUE)
+            continue;
+        for (int i = 0; i < n->nouts; i++)
+            m->root[n->outs[i].id] = m->root[n->attrs[0].value.id];
+    }
+    return AIR_OK;
+}
+
+/* ---- edges ---- */
+
+typedef struct {
+    order_maker *m;
+    uint32_t root;
+    bool found;
+} root_search;
+
+static void
+match_root(void *arg, air_ref *ref)
+{
+    root_search *s = arg;
+
+    s->found |= s->m->root[ref->id] == s->root;
+}
+
+static bool
+writes_memory(const ir_node *n)
+{
+    return n->inplace || ir_info(n)->cls == IR_CLASS_EFFECT;
+}
+
+static air_status
+add_edge(order_maker *m, uint32_t from, uint32_t to)
+{
+    AIR_TRY(BASE_PUSH(m->g->alloc, &m->from, from));
+    return BASE_PUSH(m->g->alloc, &m->to, to);
+}
+
+/* Every earlier node that touches the memory which n writes comes before n. */
+static air_status
+order_write(order_maker *m, uint32_t id)
+{
+    const ir_node *n = ir_node_at(m->g, id);
+    root_search search = {.m = m};
+
+    if (n->attrs[0].kind != AIR_ATTR_VALUE)
+        return AIR_OK;
+    search.root = m->root[n->attrs[0].value.id];
+    for (uint32_t e = m->g->first; e != id; e = m->g->nodes.data[e].next) {
+        search.found = false;
+        ir_each_operand(NULL, ir_node_at(m->g, e), match_root, &search);
+        if (search.found)
+            AIR_TRY(add_edge(m, e, id));
+    }
+    return AIR_OK;
+}
+
+static bool
+is_ordered(const ir_node *n)
+{
+    const ir_op_info *info = ir_info(n);
+
+    return n->op == AIR_OP_HOST || info->cls == IR_CLASS_EFFECT ||
+           (info->flags & IR_RANDOM);
+}
+
+static air_status
+extra_edges(order_maker *m)
+{
+    uint32_t last = IR_NO_NODE;
+
+    IR_FOR_EACH(m->g, id) {
+        const ir_node *n = ir_node_at(m->g, id);
+        if (writes_memory(n))
+            AIR_TRY(order_write(m, id));
+        if (!is_ordered(n))
+            continue;
+        if (last != IR_NO_NODE)
+            AIR_TRY(add_edge(m, last, id));
+        last = id;
+    }
+    return AIR_OK;
+}
+
+/* ---- units ---- */
+
+static air_status
+assign_units(order_maker *m)
+{
+    uint32_t *group_unit, place = 0;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->nodes.count, &m->unit_of));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->nodes.count, &m->position));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, (size_t)m->g->ngroups + 1,
+                             &group_unit));
+    memset(group_unit, 0xff, ((size_t)m->g->ngroups + 1) * sizeof *group_unit);
+    IR_FOR_EACH(m->g, id) {
+        const ir_node *n = ir_node_at(m->g, id);
+        m->position[id] = place++;
+        if (n->group < 0) {
+            m->unit_of[id] = (uint32_t)m->nunits++;
+            continue;
+        }
+        if (group_unit[n->group] == UINT32_MAX)
+            group_unit[n->group] = (uint32_t)m->nunits++;
+        m->unit_of[id] = group_unit[n->group];
+    }
+    return AIR_OK;
+}
+
+static air_status
+fill_units(const order_maker *m, base_arena *arena, exec_unit *units)
+{
+    size_t *fill;
+    uint32_t **lists;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &fill));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &lists));
+    IR_FOR_EACH(m->g, id)
+        units[m->unit_of[id]].count++;
+    for (size_t u = 0; u < m->nunits; u++) {
+        AIR_TRY(BASE_ARENA_ARRAY(arena, units[u].count, &lists[u]));
+        units[u].nodes = lists[u];
+    }
+    IR_FOR_EACH(m->g, id) {
+        uint32_t u = m->unit_of[id];
+        lists[u][fill[u]++] = id;
+        ir_class cls = (ir_class)ir_info(ir_node_at(m->g, id))->cls;
+        units[u].fused = cls == IR_CLASS_POINTWISE || cls == IR_CLASS_CREATE ||
+                         cls == IR_CLASS_REDUCE;
+    }
+    return AIR_OK;
+}
+
+typedef struct {
+    const order_maker *m;
+    uint32_t unit;
+    uint32_t *edges; /* pairs producer unit, consumer unit */
+    size_t count;
+} edge_list;
+
+static void
+push_edge(void *arg, air_ref *ref)
+{
+    edge_list *e = arg;
+    uint32_t node = ir_val(e->m->g, *ref)->node;
+
+    if (node == IR_NO_NODE || e->m->unit_of[node] == e->unit)
+        return;
+    if (e->edges) {
+        e->edges[2 * e->count] = e->m->unit_of[node];
+        e->edges[2 * e->count + 1] = e->unit;
+    }
+    e->count++;
+}
+
+static air_status
+unit_edges(const order_maker *m, edge_list *out)
+{
+    *out = (edge_list){.m = m};
+    for (int round = 0; round < 2; round++) {
+        if (round == 1)
+            AIR_TRY(BASE_ARENA_ARRAY(
+                m->scratch, 2 * (out->count + m->from.count) + 1, &out->edges));
+        out->count = 0;
+        IR_FOR_EACH(m->g, id) {
+            out->unit = m->unit_of[id];
+            ir_each_operand(NULL, ir_node_at(m->g, id), push_edge, out);
+        }
+    }
+    for (size_t i = 0; i < m->from.count; i++) {
+        uint32_t a = m->unit_of[m->from.data[i]];
+        uint32_t b = m->unit_of[m->to.data[i]];
+        if (a == b)
+            continue;
+        out->edges[2 * out->count] = a;
+        out->edges[2 * out->count++ + 1] = b;
+    }
+    return AIR_OK;
+}
+
+/* Kahn's algorithm; among ready units the one that stands first in the graph
+ * (units are numbered by their first node). */
+static air_status
+sort_units(const order_maker *m, const edge_list *e, uint32_t *out)
+{
+    uint32_t *waits, *start, *next;
+    bool *ready;
+    size_t done = 0, low = 0;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &waits));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits + 1, &start));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, e->count, &next));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &ready));
+    memset(start, 0xff, (m->nunits + 1) * sizeof *start);
+    for (size_t i = 0; i < e->count; i++) {
+        waits[e->edges[2 * i + 1]]++;
+        next[i] = start[e->edges[2 * i]];
+        start[e->edges[2 * i]] = (uint32_t)i;
+    }
+    for (size_t u = 0; u < m->nunits; u++)
+        ready[u] = waits[u] == 0;
+    while (done < m->nunits) {
+        size_t u = low;
+        while (u < m->nunits && !ready[u])
+            u++;
+        AIR_REQUIRE(u < m->nunits, AIR_ERROR_STATE,
+                    "the fusion groups of graph %s wait for each other",
+                    m->g->name);
+        ready[u] = false;
+        out[done++] = (uint32_t)u;
+        for (uint32_t i = start[u]; i != UINT32_MAX; i = next[i]) {
+            uint32_t v = e->edges[2 * i + 1];
+            if (--waits[v] == 0) {
+                ready[v] = true;
+                if (v < low)
+                    low = v;
+            }
+        }
+        while (low < m->nunits && !ready[low] && waits[low] == 0)
+            low++;
+    }
+    return AIR_OK;
+}
+
+/* ---- which values must be in memory ---- */
+
+typedef struct {
+    const order_maker *m;
+    exec_order *order;
+    const ir_node *user;
+    uint32_t unit;
+} use_mark;
+
+static void
+mark_use(void *arg, air_ref *ref)
+{
+    use_mark *u = arg;
+    const ir_graph *g = u->m->g;
+    uint32_t node = ir_val(g, *ref)->node;
+
+    if (node == IR_NO_NODE || u->m->unit_of[node] == u->unit)
+        return;
+    if (u->order->units[u->unit].fused &&
+        group_is_constant(g, ir_node_at(g, node)))
+        return;
+    u->order->stored[ref->id] = true;
+}
+
+static void
+mark_stored(const order_maker *m, exec_order *order)
+{
+    const ir_graph *g = m->g;
+    use_mark u = {.m = m, .order = order};
+
+    IR_FOR_EACH(g, id) {
+        u.user = ir_node_at(g, id);
+        u.unit = m->unit_of[id];
+        ir_each_operand(NULL, ir_node_at(g, id), mark_use, &u);
+        if (writes_memory(u.user))
+            for (int i = 0; i < u.user->nouts; i++)
+                order->stored[u.user->outs[i].id] = true;
+    }
+    for (size_t i = 0; i < g->results.count; i++)
+        order->stored[g->results.data[i].value.id] = true;
+}
+
+/* ---- cat: producers write into the result ---- */
+
+static void
+count_uses(void *arg, air_ref *ref)
+{
+    ((uint32_t *)arg)[ref->id]++;
+}
+
+static air_status
+find_cats(const order_maker *m, base_arena *arena, exec_order *order)
+{
+    const ir_graph *g = m->g;
+    const ir_op cat = ir_op_find("cat", 3);
+    uint32_t *uses;
+
+    AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count, &order->cat));
+    memset(order->cat, 0xff, g->values.count * sizeof *order->cat);
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->values.count, &uses));
+    IR_FOR_EACH(g, id)
+        ir_each_operand(NULL, ir_node_at(g, id), count_uses, uses);
+    for (size_t i = 0; i < g->results.count; i++)
+        uses[g->results.data[i].value.id]++;
+    IR_FOR_EACH(g, id) {
+        const ir_node *n = ir_node_at(g, id);
+        if (n->op != cat || cat == AIR_OP_NONE)
+            continue;
+        for (size_t i = 0; i < n->attrs[0].count; i++) {
+            air_ref v = n->attrs[0].values[i];
+            uint32_t from = ir_val(g, v)->node;
+            if (from == IR_NO_NODE || uses[v.id] != 1 ||
+                !order->units[m->unit_of[from]].fused ||
+                ir_node_at(g, from)->inplace ||
+                ir_val(g, v)->dtype != ir_val(g, n->outs[0])->dtype)
+                continue;
+            order->cat[v.id] = id;
+        }
+    }
+    return AIR_OK;
+}
+
+static air_status
+make_order(order_maker *m, base_arena *arena, exec_order *out)
+{
+    edge_list edges;
+    exec_unit *units;
+    uint32_t *sorted;
+
+    AIR_TRY(find_roots(m));
+    AIR_TRY(extra_edges(m));
+    AIR_TRY(assign_units(m));
+    AIR_TRY(BASE_ARENA_ARRAY(arena, m->nunits, &units));
+    AIR_TRY(BASE_ARENA_ARRAY(arena, m->nunits, &out->units));
+    AIR_TRY(BASE_ARENA_ARRAY(arena, m->g->values.count, &out->stored));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &sorted));
+    AIR_TRY(fill_units(m, arena, units));
+    AIR_TRY(unit_edges(m, &edges));
+    AIR_TRY(sort_units(m, &edges, sorted));
+    memcpy(out->units, units, m->nunits * sizeof *units);
+    mark_stored(m, out);
+    AIR_TRY(find_cats(m, arena, out));
+    for (size_t i = 0; i < m->nunits; i++)
+        out->units[i] = units[sorted[i]];
+    out->count = m->nunits;
+    return AIR_OK;
+}
+
+air_status
+exec_order_make(const ir_graph *g, base_arena *arena, base_arena *scratch,
+                exec_order *out)
+{
+    order_maker m = {.g = g, .scratch = scratch};
+    air_status status = make_order(&m, arena, out);
+
+    BASE_VEC_FREE(g->alloc, &m.from);
+    BASE_VEC_FREE(g->alloc, &m.to);
+    return status;
+}

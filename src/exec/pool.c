@@ -1,0 +1,225 @@
+/* pool.c: blocks of device memory that come back. Kept blocks are mapped
+ * already: fresh ones cost a page fault per 4 KiB. Bins are four to a power of
+ * two; within a bin the latest block given back goes out first (it is warm). */
+#include <assert.h>
+
+#include "exec/exec.h"
+
+#define BINS 160
+#define MIN_SHIFT 8
+/* A kept block is freed after this many blocks came back unused by it. */
+#define KEEP_TICKS 4096
+
+struct exec_pool {
+    air_alloc alloc;
+    const air_driver *driver;
+    air_device *device;
+    pthread_mutex_t mutex;
+    exec_block *bins[BINS];
+    uint64_t tick, live_blocks, live_bytes, kept_bytes;
+    bool closed;
+};
+
+/* Sizes 2^s * {4, 5, 6, 7} / 4. */
+static int
+bin_of(size_t size, size_t *out_size)
+{
+    int shift = MIN_SHIFT;
+
+    while (((size_t)2 << shift) <= size - (size > 0))
+        shift++;
+    for (size_t q = 4; q <= 8; q++) {
+        size_t bytes = ((size_t)1 << shift) / 4 * q;
+        if (bytes >= size) {
+            *out_size = bytes;
+            return (shift - MIN_SHIFT) * 4 + (int)(q - 4);
+        }
+    }
+    *out_size = size;
+    return BINS - 1;
+}
+
+air_status
+exec_pool_create(const air_alloc *alloc, const air_driver *driver,
+                 air_device *device, exec_pool **out)
+{
+    exec_pool *pool;
+
+    *out = NULL;
+    AIR_TRY(base_new(alloc, sizeof *pool, (void **)&pool));
+    pool->alloc = *alloc;
+    pool->driver = driver;
+    pool->device = device;
+    pthread_mutex_init(&pool->mutex, NULL);
+    *out = pool;
+    return AIR_OK;
+}
+
+static void
+free_block(exec_pool *pool, exec_block *block)
+{
+    pool->driver->free(pool->device, block->data, block->size);
+    base_free(&pool->alloc, block, sizeof *block);
+}
+
+/* With the mutex held: frees kept blocks not used since `before`. */
+static void
+free_older(exec_pool *pool, uint64_t before)
+{
+    for (int b = 0; b < BINS; b++) {
+        exec_block **at = &pool->bins[b];
+        while (*at) {
+            exec_block *block = *at;
+            if (block->tick >= before) {
+                at = &block->next;
+                continue;
+            }
+            *at = block->next;
+            pool->kept_bytes -= block->size;
+            free_block(pool, block);
+        }
+    }
+}
+
+static void
+destroy(exec_pool *pool)
+{
+    air_alloc alloc = pool->alloc;
+
+    pool->driver->close(pool->device);
+    pthread_mutex_destroy(&pool->mutex);
+    base_free(&alloc, pool, sizeof *pool);
+}
+
+void
+exec_pool_release(exec_pool *pool)
+{
+    bool last;
+
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->mutex);
+    free_older(pool, UINT64_MAX);
+    pool->closed = true;
+    last = pool->live_blocks == 0;
+    pthread_mutex_unlock(&pool->mutex);
+    if (last)
+        destroy(pool);
+}
+
+static exec_block *
+take_kept(exec_pool *pool, int bin, bool loose)
+{
+    int end = loose ? BINS : bin + 2 < BINS ? bin + 2 : BINS;
+
+    for (int b = bin; b < end; b++) {
+        exec_block *block = pool->bins[b];
+        if (!block)
+            continue;
+        pool->bins[b] = block->next;
+        pool->kept_bytes -= block->size;
+        return block;
+    }
+    return NULL;
+}
+
+static air_status
+new_block(exec_pool *pool, size_t bytes, int bin, exec_block **out)
+{
+    exec_block *block;
+    air_status status;
+
+    AIR_TRY(base_new(&pool->alloc, sizeof *block, (void **)&block));
+    status = pool->driver->alloc(pool->device, bytes, &block->data);
+    if (status != AIR_OK) {
+        base_free(&pool->alloc, block, sizeof *block);
+        return base_trace(status, __func__, __LINE__);
+    }
+    block->pool = pool;
+    block->size = bytes;
+    block->bin = bin;
+    *out = block;
+    return AIR_OK;
+}
+
+air_status
+exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
+{
+    size_t bytes;
+    int bin = bin_of(size, &bytes);
+    air_status status = AIR_OK;
+    exec_block *block;
+
+    *out = NULL;
+    pthread_mutex_lock(&pool->mutex);
+    block = take_kept(pool, bin, loose);
+    if (!block) {
+        if (pool->tick > KEEP_TICKS)
+            free_older(pool, pool->tick - KEEP_TICKS);
+        status = new_block(pool, bytes, bin, &block);
+        if (status == AIR_STATUS_MEMORY || status == AIR_STATUS_DRIVER) {
+            free_older(pool, UINT64_MAX);
+            status = new_block(pool, bytes, bin, &block);
+        }
+    }
+    if (status == AIR_OK) {
+        pool->live_blocks++;
+        pool->live_bytes += block->size;
+        atomic_store(&block->refs, 1);
+        block->next = NULL;
+        *out = block;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return status;
+}
+
+void
+exec_block_retain(exec_block *block)
+{
+    atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
+}
+
+void
+exec_block_release(exec_block *block)
+{
+    exec_pool *pool;
+    bool last;
+
+    if (!block ||
+        atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pool = block->pool;
+    pthread_mutex_lock(&pool->mutex);
+    pool->live_blocks--;
+    pool->live_bytes -= block->size;
+    if (pool->closed) {
+        free_block(pool, block);
+    } else {
+        block->tick = ++pool->tick;
+        block->next = pool->bins[block->bin];
+        pool->bins[block->bin] = block;
+        pool->kept_bytes += block->size;
+    }
+    last = pool->closed && pool->live_blocks == 0;
+    pthread_mutex_unlock(&pool->mutex);
+    if (last)
+        destroy(pool);
+}
+
+void
+exec_pool_stats(exec_pool *pool, air_pool_stats *out)
+{
+    pthread_mutex_lock(&pool->mutex);
+    out->live_blocks = pool->live_blocks;
+    out->live_bytes = pool->live_bytes;
+    out->kept_bytes = pool->kept_bytes;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void
+exec_pool_trim(exec_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    free_older(pool, UINT64_MAX);
+    pthread_mutex_unlock(&pool->mutex);
+}

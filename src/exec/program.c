@@ -1,0 +1,64 @@
+/* program.c: compile: a copy of the graph, its passes, the order of units. */
+#include "exec/exec.h"
+#include "pass/pass.h"
+
+static air_status
+compile(air_program *p, const ir_graph *g)
+{
+    base_arena scratch;
+    air_status status;
+
+    AIR_TRY(ir_graph_clone(g, &p->g));
+    AIR_TRY(pass_run_all(p->g, &p->ctx->alloc, &p->options, p->ctx->verify,
+                         NULL, NULL));
+    p->key_len = exec_key_length(p->g);
+    base_arena_init(&scratch, &p->ctx->alloc);
+    status = exec_order_make(p->g, &p->arena, &scratch, &p->order);
+    base_arena_deinit(&scratch);
+    return status;
+}
+
+air_status
+exec_program_create(air_context *ctx, const ir_graph *g,
+                    const air_compile_options *options, air_program **out)
+{
+    const double start = base_now();
+    air_program *p;
+    air_status status;
+
+    *out = NULL;
+    AIR_TRY(base_new(&ctx->alloc, sizeof *p, (void **)&p));
+    p->ctx = ctx;
+    if (options)
+        p->options = *options;
+    base_arena_init(&p->arena, &ctx->alloc);
+    pthread_mutex_init(&p->mutex, NULL);
+    status = compile(p, g);
+    if (status != AIR_OK) {
+        exec_program_destroy(p);
+        return base_trace(status, __func__, __LINE__);
+    }
+    p->options.dump_dir = NULL; /* the caller's string */
+    p->stats.compile_s = base_now() - start;
+    *out = p;
+    return AIR_OK;
+}
+
+void
+exec_program_destroy(air_program *p)
+{
+    air_alloc alloc;
+    exec_spec *s;
+
+    if (!p)
+        return;
+    alloc = p->ctx->alloc;
+    while ((s = atomic_load(&p->specs))) {
+        atomic_store(&p->specs, s->next);
+        exec_spec_free(p, s);
+    }
+    ir_graph_free(p->g);
+    base_arena_deinit(&p->arena);
+    pthread_mutex_destroy(&p->mutex);
+    base_free(&alloc, p, sizeof *p);
+}

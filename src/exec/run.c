@@ -1,0 +1,259 @@
+/* run.c: one run: pointers into slots, then lists and HOST nodes in turn.
+ *
+ * Everything a run needs is one block of the pool: the arena, behind it the
+ * slots, the tokens of HOST results and the values of one HOST call. */
+#include <assert.h>
+#include <string.h>
+
+#include "exec/exec.h"
+
+typedef struct {
+    air_program *p;
+    exec_spec *s;
+    const air_host *host;
+    const air_value *inputs;
+    exec_block *block;
+    void **slots;
+    exec_block **results; /* by storage: its block */
+    void **tokens;
+    size_t ntokens;
+    air_value *values;
+} exec_run;
+
+/* ---- the frame ---- */
+
+static size_t
+host_values(const exec_spec *s)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; s->nhosts > 0 && i < s->steps.count; i++) {
+        const exec_step *step = &s->steps.data[i];
+        if (step->kind == EXEC_STEP_HOST && step->nin + step->nout > most)
+            most = step->nin + step->nout;
+    }
+    return most;
+}
+
+static size_t
+host_results(const exec_spec *s)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; s->nhosts > 0 && i < s->steps.count; i++)
+        if (s->steps.data[i].kind == EXEC_STEP_HOST)
+            count += s->steps.data[i].nout;
+    return count;
+}
+
+static size_t
+round_up(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+static air_status
+begin_frame(exec_run *r)
+{
+    const exec_spec *s = r->s;
+    const size_t slots = round_up((size_t)s->nslots * sizeof(void *));
+    const size_t tokens = host_results(s) * sizeof(void *);
+    size_t at = round_up(s->arena_bytes);
+    char *base;
+
+    AIR_TRY(exec_pool_get(r->p->ctx->pool,
+                          at + 2 * slots + round_up(tokens) +
+                              host_values(s) * sizeof(air_value),
+                          true, &r->block));
+    base = r->block->data;
+    r->slots = (void **)(void *)(base + at);
+    r->results = (exec_block **)(void *)(base + at + slots);
+    r->tokens = (void **)(void *)(base + at + 2 * slots);
+    r->values = (air_value *)(void *)(base + at + 2 * slots + round_up(tokens));
+    memset(r->results, 0, (size_t)s->nslots * sizeof *r->results);
+    return AIR_OK;
+}
+
+static air_status
+fill_slots(exec_run *r)
+{
+    const exec_spec *s = r->s;
+    char *arena = r->block->data;
+
+    r->slots[s->arena_slot] = arena;
+    for (size_t i = 0; i < s->storages.count; i++) {
+        const exec_storage *t = &s->storages.data[i];
+        switch (t->where) {
+        case EXEC_ARENA: break;
+        case EXEC_INPUT: r->slots[t->slot] = r->inputs[t->input].data; break;
+        case EXEC_HOST: r->slots[t->slot] = arena + t->offset; break;
+        case EXEC_BLOCK:
+            AIR_TRY(exec_pool_get(r->p->ctx->pool, (size_t)t->bytes, false,
+                                  &r->results[t->slot]));
+            r->slots[t->slot] = r->results[t->slot]->data;
+            break;
+        }
+    }
+    return AIR_OK;
+}
+
+/* ---- HOST nodes ---- */
+
+static bool
+is_dense(const air_value *v)
+{
+    int64_t dense[AIR_MAX_RANK];
+
+    if (!v->strides)
+        return true;
+    exec_dense_strides(v->rank, v->dims, dense);
+    for (int i = 0; i < v->rank; i++)
+        if (v->dims[i] > 1 && v->strides[i] != dense[i])
+            return false;
+    return true;
+}
+
+static void
+copy_strided(char *dst, const char *src, const air_value *v, int axis,
+             size_t size)
+{
+    int64_t inner[AIR_MAX_RANK];
+
+    if (axis == v->rank) {
+        memcpy(dst, src, size);
+        return;
+    }
+    exec_dense_strides(v->rank, v->dims, inner);
+    for (int64_t i = 0; i < v->dims[axis]; i++)
+        copy_strided(dst + i * inner[axis] * (int64_t)size,
+                     src + i * v->strides[axis] * (int64_t)size, v, axis + 1,
+                     size);
+}
+
+/* What a HOST node left: its own memory is used in place when it is dense. */
+static void
+take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
+{
+    char *room = (char *)r->block->data + t->offset;
+
+    if (v->block)
+        r->tokens[r->ntokens++] = v->block;
+    if (v->data == room)
+        return;
+    if (is_dense(v))
+        r->slots[t->slot] = v->data;
+    else
+        copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));
+}
+
+static air_status
+run_host(exec_run *r, const exec_step *step)
+{
+    const exec_spec *s = r->s;
+    air_value *in = r->values, *out = r->values + step->nin;
+    air_status status;
+
+    AIR_REQUIRE(r->host && r->host->call, AIR_ERROR_ARGUMENT,
+                "graph %s has the HOST node %s (%s): air_program_run needs an "
+                "air_host",
+                r->p->g->name, step->node->host_op, step->node->reason);
+    for (size_t i = 0; i < step->nin; i++) {
+        const exec_storage *t = &s->storages.data[step->in_storage[i]];
+        in[i] = step->in[i];
+        in[i].data = (char *)r->slots[t->slot] + step->in_offset[i] +
+                     (t->where == EXEC_ARENA ? t->offset : 0);
+    }
+    for (size_t i = 0; i < step->nout; i++) {
+        const exec_storage *t = &s->storages.data[step->out_storage[i]];
+        out[i] = step->out[i];
+        out[i].strides = NULL;
+        out[i].data = (char *)r->block->data + t->offset;
+    }
+    status = r->host->call(r->host->user, step->node->host_id, step->nin, in,
+                           step->nout, out);
+    AIR_REQUIRE(status == AIR_OK, status, "HOST node %s failed (%s)",
+                step->node->host_op,
+                step->node->loc ? step->node->loc : "no location");
+    for (size_t i = 0; i < step->nout; i++)
+        take_host_result(r, &s->storages.data[step->out_storage[i]], &out[i]);
+    return AIR_OK;
+}
+
+/* ---- the run ---- */
+
+static air_status
+run_segments(exec_run *r)
+{
+    const exec_spec *s = r->s;
+    air_context *ctx = r->p->ctx;
+
+    for (size_t i = 0; i < s->nsegments; i++) {
+        const exec_segment *seg = &s->segments[i];
+        if (seg->list)
+            AIR_TRY(ctx->driver->list_run(ctx->device, seg->list, r->slots));
+        else
+            AIR_TRY(run_host(r, &s->steps.data[seg->begin]));
+    }
+    return AIR_OK;
+}
+
+static void
+hand_out(exec_run *r, air_value *outs)
+{
+    const exec_spec *s = r->s;
+
+    for (size_t i = 0; i < r->p->g->results.count; i++) {
+        const exec_result *res = &s->results[i];
+        const exec_storage *t = &s->storages.data[res->storage];
+        outs[i] = (air_value){
+            .dtype = res->dtype, .rank = res->layout.rank,
+            .dims = res->layout.dims, .strides = res->layout.strides,
+            .data = (char *)r->slots[t->slot] + res->offset,
+            .block = r->results[t->slot], .alias = -1};
+        if (t->where == EXEC_INPUT)
+            outs[i].alias = t->input;
+        else
+            exec_block_retain(r->results[t->slot]);
+    }
+}
+
+static void
+end_frame(exec_run *r)
+{
+    if (!r->block)
+        return;
+    for (size_t i = 0; i < r->ntokens; i++)
+        if (r->host && r->host->done)
+            r->host->done(r->host->user, r->tokens[i]);
+    for (int32_t i = 0; i < r->s->nslots; i++)
+        exec_block_release(r->results[i]);
+    exec_block_release(r->block);
+}
+
+air_status
+exec_program_run(air_program *p, const air_host *host, size_t nin,
+                 const air_value *inputs, size_t nout, air_value *outs)
+{
+    exec_run r = {.p = p, .host = host, .inputs = inputs};
+    air_status status;
+
+    for (size_t i = 0; i < nout; i++)
+        outs[i] = (air_value){.alias = -1};
+    AIR_REQUIRE(nin == p->g->inputs.count, AIR_ERROR_ARGUMENT,
+                "graph %s takes %zu inputs, %zu were given", p->g->name,
+                p->g->inputs.count, nin);
+    AIR_REQUIRE(nout == p->g->results.count, AIR_ERROR_ARGUMENT,
+                "graph %s gives %zu results, room for %zu was given",
+                p->g->name, p->g->results.count, nout);
+    AIR_TRY(exec_spec_get(p, inputs, &r.s));
+    AIR_TRY(begin_frame(&r));
+    status = fill_slots(&r);
+    if (status == AIR_OK)
+        status = run_segments(&r);
+    if (status == AIR_OK)
+        hand_out(&r, outs);
+    end_frame(&r);
+    if (status == AIR_OK)
+        atomic_fetch_add_explicit(&p->runs, 1, memory_order_relaxed);
+    return status;
+}

@@ -1,0 +1,339 @@
+/* specialise.c: a program for one class of inputs: the values of all size
+ * expressions, the steps of every unit, the results, the plan, the kernels. */
+#include <assert.h>
+#include <string.h>
+
+#include "exec/exec.h"
+
+/* ---- the key: integers, sizes and strides of the inputs ---- */
+
+size_t
+exec_key_length(const ir_graph *g)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < g->inputs.count; i++)
+        len += g->inputs.data[i].is_int
+                   ? 1
+                   : 2u * ir_val(g, g->inputs.data[i].value)->rank;
+    return len;
+}
+
+/* Writes the key; checks what no size can make right. */
+static air_status
+write_key(const ir_graph *g, const air_value *inputs, int64_t *key)
+{
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_input *in = &g->inputs.data[i];
+        const air_value *a = &inputs[i];
+        AIR_REQUIRE(a->is_int == in->is_int, AIR_ERROR_ARGUMENT,
+                    "input %zu (%s) of graph %s must be %s", i, in->name,
+                    g->name, in->is_int ? "an integer" : "a tensor");
+        if (in->is_int) {
+            *key++ = a->i;
+            continue;
+        }
+        const ir_value *v = ir_val(g, in->value);
+        AIR_REQUIRE(a->dtype == (air_dtype)v->dtype, AIR_ERROR_DTYPE,
+                    "input %zu (%s) of graph %s is %s, the graph wants %s", i,
+                    in->name, g->name, air_dtype_text(a->dtype),
+                    air_dtype_text((air_dtype)v->dtype));
+        AIR_REQUIRE(a->rank == v->rank, AIR_ERROR_SHAPE,
+                    "input %zu (%s) of graph %s has %d dims, the graph wants "
+                    "%d",
+                    i, in->name, g->name, a->rank, v->rank);
+        if (a->rank > 0)
+            memcpy(key, a->dims, (size_t)a->rank * sizeof *key);
+        if (a->strides)
+            memcpy(key + a->rank, a->strides, (size_t)a->rank * sizeof *key);
+        else
+            exec_dense_strides(a->rank, a->dims, key + a->rank);
+        key += 2 * a->rank;
+    }
+    return AIR_OK;
+}
+
+/* ---- sizes ---- */
+
+static air_status
+bind_symbol(const ir_graph *g, air_dim dim, int64_t value, const char *name,
+            int64_t *symbols, bool *known)
+{
+    const ir_dim_node *d = &g->dims.data[dim.id];
+    const ir_symbol *s;
+
+    if (d->op != IR_DIM_SYMBOL)
+        return AIR_OK;
+    s = &g->symbols.data[d->a];
+    AIR_REQUIRE(value >= s->min && value <= s->max, AIR_ERROR_SHAPE,
+                "%s of graph %s: %s = %lld is outside [%lld, %lld]", name,
+                g->name, s->name, (long long)value, (long long)s->min,
+                (long long)s->max);
+    if (!known[d->a]) {
+        known[d->a] = true;
+        symbols[d->a] = value;
+    }
+    return AIR_OK;
+}
+
+static air_status
+bind_symbols(const ir_graph *g, const air_value *inputs, int64_t *symbols,
+             bool *known)
+{
+    for (int ints = 1; ints >= 0; ints--) {
+        for (size_t i = 0; i < g->inputs.count; i++) {
+            const ir_input *in = &g->inputs.data[i];
+            if (in->is_int != (ints == 1))
+                continue;
+            if (in->is_int) {
+                AIR_TRY(bind_symbol(g, in->dim, inputs[i].i, in->name, symbols,
+                                    known));
+                continue;
+            }
+            const ir_value *v = ir_val(g, in->value);
+            for (int k = 0; k < v->rank; k++)
+                AIR_TRY(bind_symbol(g, v->dims[k], inputs[i].dims[k], in->name,
+                                    symbols, known));
+        }
+    }
+    return AIR_OK;
+}
+
+static air_status
+check_sizes(const ir_graph *g, const air_value *inputs, const int64_t *dims)
+{
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_input *in = &g->inputs.data[i];
+        if (in->is_int)
+            continue;
+        const ir_value *v = ir_val(g, in->value);
+        for (int k = 0; k < v->rank; k++)
+            AIR_REQUIRE(inputs[i].dims[k] == dims[v->dims[k].id],
+                        AIR_ERROR_SHAPE,
+                        "input %zu (%s) of graph %s has size %lld in dim %d, "
+                        "the graph wants %lld",
+                        i, in->name, g->name, (long long)inputs[i].dims[k], k,
+                        (long long)dims[v->dims[k].id]);
+    }
+    return AIR_OK;
+}
+
+static air_status
+find_sizes(exec_maker *m, const air_value *inputs)
+{
+    const ir_graph *g = m->g;
+    int64_t *symbols;
+    bool *known;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->symbols.count + 1, &symbols));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->symbols.count + 1, &known));
+    AIR_TRY(bind_symbols(g, inputs, symbols, known));
+    for (size_t i = 0; i < g->symbols.count; i++)
+        AIR_REQUIRE(known[i], AIR_ERROR_ARGUMENT,
+                    "no input of graph %s tells the value of %s", g->name,
+                    g->symbols.data[i].name);
+    AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, g->dims.count + 1, &m->s->dims));
+    AIR_TRY(ir_dim_eval_all(g, symbols, m->s->dims));
+    return check_sizes(g, inputs, m->s->dims);
+}
+
+/* ---- inputs and results ---- */
+
+static air_status
+place_inputs(exec_maker *m, const air_value *inputs)
+{
+    for (size_t i = 0; i < m->g->inputs.count; i++) {
+        const ir_input *in = &m->g->inputs.data[i];
+        const air_value *a = &inputs[i];
+        lower_place place = {0};
+        if (in->is_int)
+            continue;
+        AIR_TRY(exec_add_storage(m, EXEC_INPUT, 0, &place.slot));
+        m->s->storages.data[place.slot].input = (int32_t)i;
+        place.layout.rank = a->rank;
+        if (a->rank > 0)
+            memcpy(place.layout.dims, a->dims,
+                   (size_t)a->rank * sizeof *a->dims);
+        if (a->strides && a->rank > 0)
+            memcpy(place.layout.strides, a->strides,
+                   (size_t)a->rank * sizeof *a->strides);
+        else
+            exec_dense_strides(a->rank, a->dims, place.layout.strides);
+        m->places[in->value.id] = place;
+        m->placed[in->value.id] = true;
+    }
+    return AIR_OK;
+}
+
+/* Does the layout have the strides that the caller asked for? Strides of axes
+ * of size 1 do not matter. */
+static bool
+has_strides(const exec_maker *m, const ir_result *r, const ir_layout *l)
+{
+    int64_t want[AIR_MAX_RANK];
+
+    if (exec_numel(l->rank, l->dims) == 0)
+        return true;
+    exec_dense_strides(l->rank, l->dims, want);
+    for (int i = 0; i < l->rank; i++) {
+        if (r->strides)
+            want[i] = m->s->dims[r->strides[i].id];
+        if (l->dims[i] != 1 && l->strides[i] != want[i])
+            return false;
+    }
+    return true;
+}
+
+static air_status
+copy_result(exec_maker *m, const ir_result *r, lower_place *place)
+{
+    const ir_value *v = ir_val(m->g, r->value);
+    const lower_place src = *place;
+    int64_t last = 0;
+
+    AIR_TRY(exec_new_place(m, v, place));
+    for (int i = 0; i < v->rank && r->strides; i++) {
+        place->layout.strides[i] = m->s->dims[r->strides[i].id];
+        last += (place->layout.dims[i] - 1) * place->layout.strides[i];
+    }
+    if (r->strides && exec_numel(v->rank, place->layout.dims) > 0)
+        m->s->storages.data[place->slot].bytes =
+            (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    return exec_add_copy(m, &src, (air_dtype)v->dtype, place,
+                         (air_dtype)v->dtype,
+                         "a result lies elsewhere or wants other strides");
+}
+
+static air_status
+make_results(exec_maker *m)
+{
+    const ir_graph *g = m->g;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, g->results.count, &m->s->results));
+    for (size_t i = 0; i < g->results.count; i++) {
+        const ir_result *r = &g->results.data[i];
+        const ir_value *v = ir_val(g, r->value);
+        lower_place place = m->places[r->value.id];
+        exec_where where = m->s->storages.data[place.slot].where;
+        if (where == EXEC_HOST ||
+            (where != EXEC_INPUT && !has_strides(m, r, &place.layout)))
+            AIR_TRY(copy_result(m, r, &place));
+        if (where != EXEC_INPUT)
+            m->s->storages.data[place.slot].where = EXEC_BLOCK;
+        m->s->results[i] = (exec_result){
+            .storage = place.slot,
+            .offset = place.offset +
+                      place.layout.offset *
+                          (int64_t)air_dtype_bytes((air_dtype)v->dtype),
+            .dtype = (air_dtype)v->dtype,
+            .layout = place.layout};
+    }
+    return AIR_OK;
+}
+
+/* ---- the whole ---- */
+
+static air_status
+make_steps(exec_maker *m, const air_value *inputs)
+{
+    const exec_order *order = &m->p->order;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, m->g->values.count, &m->places));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->values.count, &m->placed));
+    AIR_TRY(place_inputs(m, inputs));
+    for (size_t i = 0; i < order->count; i++)
+        AIR_TRY(exec_make_unit(m, &order->units[i]));
+    return make_results(m);
+}
+
+static air_status
+make_spec(air_program *p, const air_value *inputs, const int64_t *key,
+          base_arena *scratch, exec_spec *s)
+{
+    exec_maker m = {.p = p, .g = p->g, .s = s, .scratch = scratch};
+    void *copy;
+
+    AIR_TRY(base_arena_copy(&s->arena, key, p->key_len * sizeof *key, &copy));
+    s->key = copy;
+    AIR_TRY(find_sizes(&m, inputs));
+    AIR_TRY(make_steps(&m, inputs));
+    AIR_TRY(exec_plan(&m));
+    return exec_make_kernels(&m);
+}
+
+static exec_spec *
+find_spec(const air_program *p, const int64_t *key)
+{
+    exec_spec *s = atomic_load_explicit(&p->specs, memory_order_acquire);
+
+    while (s && memcmp(s->key, key, p->key_len * sizeof *key) != 0)
+        s = s->next;
+    return s;
+}
+
+static air_status
+add_spec(air_program *p, const air_value *inputs, const int64_t *key,
+         exec_spec **out)
+{
+    const double start = base_now();
+    base_arena scratch;
+    exec_spec *s;
+    air_status status;
+
+    AIR_TRY(base_new(&p->ctx->alloc, sizeof *s, (void **)&s));
+    base_arena_init(&s->arena, &p->ctx->alloc);
+    base_arena_init(&scratch, &p->ctx->alloc);
+    status = make_spec(p, inputs, key, &scratch, s);
+    base_arena_deinit(&scratch);
+    if (status != AIR_OK) {
+        exec_spec_free(p, s);
+        return base_trace(status, __func__, __LINE__);
+    }
+    s->next = atomic_load(&p->specs);
+    atomic_store_explicit(&p->specs, s, memory_order_release);
+    p->stats.specialisations++;
+    p->stats.specialise_s += base_now() - start;
+    *out = s;
+    return AIR_OK;
+}
+
+air_status
+exec_spec_get(air_program *p, const air_value *inputs, exec_spec **out)
+{
+    int64_t local[512], *key = local;
+    size_t bytes = p->key_len * sizeof *key;
+    air_status status;
+
+    *out = NULL;
+    if (p->key_len > 512)
+        AIR_TRY(base_new(&p->ctx->alloc, bytes, (void **)&key));
+    status = write_key(p->g, inputs, key);
+    if (status == AIR_OK && !(*out = find_spec(p, key))) {
+        pthread_mutex_lock(&p->mutex);
+        *out = find_spec(p, key);
+        if (!*out)
+            status = add_spec(p, inputs, key, out);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    if (key != local)
+        base_free(&p->ctx->alloc, key, bytes);
+    return status;
+}
+
+void
+exec_spec_free(air_program *p, exec_spec *s)
+{
+    const air_driver *driver = p->ctx->driver;
+    air_device *device = p->ctx->device;
+
+    for (size_t i = 0; i < s->nsegments; i++)
+        if (s->segments[i].list)
+            driver->list_free(device, s->segments[i].list);
+    for (size_t i = 0; i < s->steps.count; i++)
+        if (s->steps.data[i].step.kernel)
+            driver->kernel_free(device, s->steps.data[i].step.kernel);
+    BASE_VEC_FREE(p->g->alloc, &s->steps);
+    BASE_VEC_FREE(p->g->alloc, &s->storages);
+    base_arena_deinit(&s->arena);
+    base_free(&p->ctx->alloc, s, sizeof *s);
+}

@@ -1,0 +1,457 @@
+/* step.c: the steps of one unit, and where its values lie. While steps are
+ * made, a slot is the index of a storage; plan.c makes it the real one. */
+#include <string.h>
+
+#include "exec/exec.h"
+
+void
+exec_dense_strides(int rank, const int64_t *dims, int64_t *strides)
+{
+    int64_t run = 1;
+
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = run;
+        run *= dims[i] > 0 ? dims[i] : 1;
+    }
+}
+
+int64_t
+exec_numel(int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    return n;
+}
+
+/* ---- storages and places ---- */
+
+air_status
+exec_add_storage(exec_maker *m, exec_where where, int64_t bytes, int32_t *out)
+{
+    exec_storage s = {.where = where, .bytes = bytes, .first = INT32_MAX,
+                      .last = -1};
+
+    *out = (int32_t)m->s->storages.count;
+    return BASE_PUSH(m->g->alloc, &m->s->storages, s);
+}
+
+static void
+dense_layout(const exec_maker *m, const ir_value *v, ir_layout *out)
+{
+    *out = (ir_layout){.rank = v->rank};
+    for (int i = 0; i < v->rank; i++)
+        out->dims[i] = m->s->dims[v->dims[i].id];
+    exec_dense_strides(v->rank, out->dims, out->strides);
+}
+
+air_status
+exec_new_place(exec_maker *m, const ir_value *v, lower_place *out)
+{
+    int64_t bytes;
+
+    *out = (lower_place){0};
+    dense_layout(m, v, &out->layout);
+    bytes = exec_numel(v->rank, out->layout.dims) *
+            (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    return exec_add_storage(m, EXEC_ARENA, bytes, &out->slot);
+}
+
+static void
+set_place(exec_maker *m, air_ref ref, const lower_place *place)
+{
+    m->places[ref.id] = *place;
+    m->placed[ref.id] = true;
+}
+
+/* The step being added reads or writes this storage. */
+static void
+touch(exec_maker *m, int32_t storage)
+{
+    exec_storage *s = &m->s->storages.data[storage];
+    int32_t step = (int32_t)m->s->steps.count;
+
+    if (step < s->first)
+        s->first = step;
+    if (step > s->last)
+        s->last = step;
+}
+
+/* ---- regions ---- */
+
+/* ns on one thread: elements x (memory + work of the nodes). */
+static int64_t
+region_cost(const air_region *r)
+{
+    double work = 0.1 * r->nbufs;
+
+    for (int i = 0; i < r->nnodes; i++)
+        work += r->nodes[i].op >= AIR_RG_EXP      ? 1.0
+                : r->nodes[i].op >= AIR_RG_ADD ? 0.05
+                                                  : 0.02;
+    return (int64_t)((double)exec_numel(r->rank, r->dims) * work);
+}
+
+static air_status
+add_region(exec_maker *m, const lower_region *region, const ir_node *node,
+           const char *label, const char *reason)
+{
+    exec_step step = {.kind = EXEC_STEP_REGION, .node = node,
+                      .unit = m->unit, .label = label, .reason = reason,
+                      .region = *region};
+    int64_t bytes = 0;
+
+    if (exec_numel(region->region->rank, region->region->dims) == 0 &&
+        region->region->walk == AIR_WALK_MAP)
+        return AIR_OK;
+    for (int b = 0; b < region->region->nbufs; b++) {
+        if (region->bufs[b].slot < 0)
+            continue;
+        touch(m, region->bufs[b].slot);
+        bytes += m->s->storages.data[region->bufs[b].slot].bytes;
+    }
+    step.step.cost = region_cost(region->region);
+    (void)bytes;
+    return BASE_PUSH(m->g->alloc, &m->s->steps, step);
+}
+
+air_status
+exec_add_copy(exec_maker *m, const lower_place *src, air_dtype src_dtype,
+              const lower_place *dst, air_dtype dst_dtype, const char *reason)
+{
+    lower_region region;
+
+    AIR_TRY(lower_copy(&m->s->arena, src, src_dtype, dst, dst_dtype, &region));
+    m->s->ncopies++;
+    return add_region(m, &region, NULL, "copy", reason);
+}
+
+/* The value becomes dense memory of its own. */
+static air_status
+make_dense(exec_maker *m, air_ref ref, const char *reason)
+{
+    const ir_value *v = ir_val(m->g, ref);
+    lower_place dense;
+
+    AIR_TRY(exec_new_place(m, v, &dense));
+    AIR_TRY(exec_add_copy(m, &m->places[ref.id], (air_dtype)v->dtype, &dense,
+                          (air_dtype)v->dtype, reason));
+    set_place(m, ref, &dense);
+    return AIR_OK;
+}
+
+/* ---- results of units ---- */
+
+static air_status
+cat_place(exec_maker *m, uint32_t cat_node, air_ref operand, lower_place *out)
+{
+    const ir_node *cat = ir_node_at(m->g, cat_node);
+    const air_ref result = cat->outs[0];
+    const ir_value *v = ir_val(m->g, result);
+    int64_t at = 0, axis = m->s->dims[cat->attrs[1].dim.id];
+
+    if (!m->placed[result.id]) {
+        lower_place place;
+        AIR_TRY(exec_new_place(m, v, &place));
+        set_place(m, result, &place);
+    }
+    if (axis < 0)
+        axis += v->rank;
+    for (size_t i = 0; i < cat->attrs[0].count; i++) {
+        const ir_value *o = ir_val(m->g, cat->attrs[0].values[i]);
+        if (cat->attrs[0].values[i].id == operand.id)
+            break;
+        if (o->rank == v->rank) /* legacy: empty 1-d operands are skipped */
+            at += m->s->dims[o->dims[axis].id];
+    }
+    *out = m->places[result.id];
+    out->layout.offset += at * out->layout.strides[axis];
+    out->layout.dims[axis] =
+        m->s->dims[ir_val(m->g, operand)->dims[axis].id];
+    return AIR_OK;
+}
+
+static air_status
+place_result(exec_maker *m, const ir_node *n, air_ref ref)
+{
+    lower_place place;
+
+    if (m->placed[ref.id])
+        return AIR_OK;
+    if (n->inplace)
+        place = m->places[n->attrs[0].value.id];
+    else if (m->p->order.cat[ref.id] != IR_NO_NODE &&
+             ir_val(m->g, ref)->rank > 0 &&
+             ir_val(m->g, ref)->rank ==
+                 ir_val(m->g, ir_node_at(m->g, m->p->order.cat[ref.id])
+                                  ->outs[0])
+                     ->rank)
+        AIR_TRY(cat_place(m, m->p->order.cat[ref.id], ref, &place));
+    else
+        AIR_TRY(exec_new_place(m, ir_val(m->g, ref), &place));
+    set_place(m, ref, &place);
+    return AIR_OK;
+}
+
+static const char *
+fused_label(exec_maker *m, const exec_unit *unit)
+{
+    base_text text;
+    const char *label = "region";
+
+    base_text_init(&text, m->g->alloc);
+    for (size_t i = 0; i < unit->count && i < 8; i++) {
+        const char *name = ir_info(ir_node_at(m->g, unit->nodes[i]))->name;
+        const char *dot = strchr(name, '.');
+        base_text_add(&text, "%s%.*s", i ? "+" : "",
+                      dot ? (int)(dot - name) : (int)strlen(name), name);
+    }
+    if (unit->count > 8)
+        base_text_add(&text, "+%zu more", unit->count - 8);
+    if (text.status == AIR_OK && text.data &&
+        base_arena_str(&m->s->arena, text.data, text.len, &label) != AIR_OK)
+        label = "region";
+    base_text_deinit(&text);
+    return label;
+}
+
+static air_status
+make_fused(exec_maker *m, const exec_unit *unit)
+{
+    const lower_env env = {.g = m->g, .dims = m->s->dims, .places = m->places,
+                           .stored = m->p->order.stored,
+                           .exact = m->p->options.exact,
+                           .arena = &m->s->arena, .scratch = m->scratch};
+    bool any = false;
+    lower_region region = {0};
+
+    for (size_t i = 0; i < unit->count; i++) {
+        const ir_node *n = ir_node_at(m->g, unit->nodes[i]);
+        if (!m->p->order.stored[n->outs[0].id])
+            continue;
+        AIR_TRY(place_result(m, n, n->outs[0]));
+        any = true;
+    }
+    for (int tries = 0; any && !region.region; tries++) {
+        air_ref dense;
+        AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &dense));
+        if (region.region)
+            break;
+        AIR_REQUIRE(tries < AIR_RG_MAX_BUFS, AIR_ERROR_STATE,
+                    "a reduction's axes do not merge");
+        AIR_TRY(make_dense(m, dense, "reduced axes are not one run"));
+    }
+    if (!any)
+        return AIR_OK;
+    return add_region(m, &region, ir_node_at(m->g, unit->nodes[0]),
+                      fused_label(m, unit), NULL);
+}
+
+/* ---- single nodes ---- */
+
+static air_status
+make_view(exec_maker *m, const ir_node *n)
+{
+    const air_ref in = n->attrs[0].value;
+    lower_place place = m->places[in.id];
+    bool copy;
+
+    AIR_TRY(ir_view_layout(m->g, n, m->s->dims, &m->places[in.id].layout,
+                           &place.layout, &copy));
+    if (copy) {
+        AIR_TRY(make_dense(m, in, "no strides express this reshape"));
+        place = m->places[in.id];
+        AIR_TRY(ir_view_layout(m->g, n, m->s->dims, &m->places[in.id].layout,
+                               &place.layout, &copy));
+        AIR_REQUIRE(!copy, AIR_ERROR_STATE, "%s of dense memory needs a copy",
+                    ir_info(n)->name);
+    }
+    set_place(m, n->outs[0], &place);
+    return AIR_OK;
+}
+
+typedef struct {
+    exec_maker *m;
+} toucher;
+
+static void
+touch_operand(void *arg, air_ref *ref)
+{
+    toucher *t = arg;
+
+    touch(t->m, t->m->places[ref->id].slot);
+}
+
+static void
+touch_node(exec_maker *m, ir_node *n)
+{
+    toucher t = {m};
+
+    ir_each_operand(NULL, n, touch_operand, &t);
+    for (int i = 0; i < n->nouts; i++)
+        touch(m, m->places[n->outs[i].id].slot);
+}
+
+static air_status
+make_cat(exec_maker *m, const ir_node *n)
+{
+    const air_ref result = n->outs[0];
+    const air_dtype dtype = (air_dtype)ir_val(m->g, result)->dtype;
+
+    AIR_TRY(place_result(m, n, result));
+    for (size_t i = 0; i < n->attrs[0].count; i++) {
+        const air_ref v = n->attrs[0].values[i];
+        lower_place slice;
+        if (m->p->order.cat[v.id] != IR_NO_NODE &&
+            m->places[v.id].slot == m->places[result.id].slot)
+            continue;
+        if (ir_val(m->g, v)->rank != ir_val(m->g, result)->rank)
+            continue;
+        uint32_t self = ir_val(m->g, result)->node;
+        AIR_TRY(cat_place(m, self, v, &slice));
+        AIR_TRY(exec_add_copy(m, &m->places[v.id],
+                              (air_dtype)ir_val(m->g, v)->dtype, &slice, dtype,
+                              "cat of a value that lies elsewhere"));
+    }
+    return AIR_OK;
+}
+
+static air_status
+make_call(exec_maker *m, uint32_t id)
+{
+    ir_node *n = ir_node_at(m->g, id);
+    exec_step step = {.unit = m->unit};
+
+    for (int i = 0; i < n->nouts; i++)
+        if (i == 0 || !n->inplace)
+            AIR_TRY(place_result(m, n, n->outs[i]));
+    touch_node(m, n);
+    AIR_TRY(exec_make_call(m, n, &step));
+    m->s->ncalls++;
+    return BASE_PUSH(m->g->alloc, &m->s->steps, step);
+}
+
+/* copy_ into an input, or an effect that the driver computes. */
+static air_status
+make_effect(exec_maker *m, uint32_t id)
+{
+    const ir_node *n = ir_node_at(m->g, id);
+    const ir_op_info *info = ir_info(n);
+    const air_ref dst = n->attrs[0].value;
+
+    if (strcmp(info->kernel, "copy") == 0) {
+        const air_ref src = n->attrs[1].value;
+        if (m->places[src.id].slot != m->places[dst.id].slot ||
+            memcmp(&m->places[src.id].layout, &m->places[dst.id].layout,
+                   sizeof(ir_layout)) != 0)
+            AIR_TRY(exec_add_copy(m, &m->places[src.id],
+                                  (air_dtype)ir_val(m->g, src)->dtype,
+                                  &m->places[dst.id],
+                                  (air_dtype)ir_val(m->g, dst)->dtype,
+                                  "the graph writes into an input"));
+        if (n->nouts > 0)
+            set_place(m, n->outs[0], &m->places[dst.id]);
+        return AIR_OK;
+    }
+    return make_call(m, id);
+}
+
+/* A dense copy with the strides that the node names. */
+static air_status
+make_restride(exec_maker *m, const ir_node *n)
+{
+    const air_ref in = n->attrs[0].value;
+    const ir_value *v = ir_val(m->g, n->outs[0]);
+    lower_place place;
+    int64_t last = 0;
+
+    AIR_TRY(exec_new_place(m, v, &place));
+    for (int i = 0; i < v->rank; i++) {
+        place.layout.strides[i] = m->s->dims[n->attrs[1].dims[i].id];
+        last += (place.layout.dims[i] - 1) * place.layout.strides[i];
+    }
+    m->s->storages.data[place.slot].bytes =
+        exec_numel(v->rank, place.layout.dims) == 0
+            ? 0
+            : (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    set_place(m, n->outs[0], &place);
+    return exec_add_copy(m, &m->places[in.id],
+                         (air_dtype)ir_val(m->g, in)->dtype, &place,
+                         (air_dtype)v->dtype, "a result wants these strides");
+}
+
+static void
+describe(const exec_maker *m, air_ref ref, air_value *out)
+{
+    const lower_place *p = &m->places[ref.id];
+
+    *out = (air_value){.dtype = (air_dtype)ir_val(m->g, ref)->dtype,
+                       .rank = p->layout.rank,
+                       .dims = p->layout.dims,
+                       .strides = p->layout.strides,
+                       .alias = -1};
+}
+
+static air_status
+make_host(exec_maker *m, uint32_t id)
+{
+    ir_node *n = ir_node_at(m->g, id);
+    exec_step step = {.kind = EXEC_STEP_HOST, .node = n, .unit = m->unit,
+                      .label = n->host_op, .reason = n->reason,
+                      .nin = n->attrs[0].count, .nout = n->nouts};
+    base_arena *a = &m->s->arena;
+
+    AIR_TRY(BASE_ARENA_ARRAY(a, step.nin, &step.in));
+    AIR_TRY(BASE_ARENA_ARRAY(a, step.nin, &step.in_storage));
+    AIR_TRY(BASE_ARENA_ARRAY(a, step.nin, &step.in_offset));
+    AIR_TRY(BASE_ARENA_ARRAY(a, step.nout, &step.out));
+    AIR_TRY(BASE_ARENA_ARRAY(a, step.nout, &step.out_storage));
+    for (size_t i = 0; i < step.nout; i++) {
+        lower_place place;
+        AIR_TRY(exec_new_place(m, ir_val(m->g, n->outs[i]), &place));
+        m->s->storages.data[place.slot].where = EXEC_HOST;
+        set_place(m, n->outs[i], &place);
+        step.out_storage[i] = place.slot;
+        describe(m, n->outs[i], &step.out[i]);
+    }
+    for (size_t i = 0; i < step.nin; i++) {
+        const air_ref v = n->attrs[0].values[i];
+        const lower_place *p = &m->places[v.id];
+        step.in_storage[i] = p->slot;
+        step.in_offset[i] =
+            p->offset +
+            p->layout.offset *
+                (int64_t)air_dtype_bytes((air_dtype)ir_val(m->g, v)->dtype);
+        describe(m, v, &step.in[i]);
+    }
+    touch_node(m, n);
+    m->s->nhosts++;
+    return BASE_PUSH(m->g->alloc, &m->s->steps, step);
+}
+
+air_status
+exec_make_unit(exec_maker *m, const exec_unit *unit)
+{
+    const uint32_t id = unit->nodes[0];
+    const ir_node *n = ir_node_at(m->g, id);
+    const ir_op_info *info = ir_info(n);
+
+    m->unit = unit;
+    if (unit->fused)
+        return make_fused(m, unit);
+    if (n->op == AIR_OP_HOST)
+        return make_host(m, id);
+    if (info->cls == IR_CLASS_VIEW)
+        return make_view(m, n);
+    if (info->cls == IR_CLASS_EFFECT)
+        return make_effect(m, id);
+    AIR_REQUIRE(info->cls == IR_CLASS_CALL, AIR_ERROR_STATE,
+                "%s reached the lowering: pass expand has no rule for it",
+                info->name);
+    if (strcmp(info->kernel, "cat") == 0)
+        return make_cat(m, n);
+    if (strcmp(info->name, "air::restride") == 0)
+        return make_restride(m, n);
+    return make_call(m, id);
+}

@@ -1,0 +1,490 @@
+/* group.c: fusion. Nodes whose loops run over one iteration space become one
+ * group, which the lowering turns into one region; the nodes stay what they
+ * are. Greedy, in execution order: a node joins the groups of its operands as
+ * long as the union is one region and no value would have to leave it and come
+ * back (legal). */
+#include <assert.h>
+#include <string.h>
+
+#include "pass/group.h"
+#include "pass/pass.h"
+
+/* Bounds that keep a union within the limits of a region. */
+#define MAX_MEMBERS 32
+#define MAX_BUFFERS 20
+#define MAX_ROWS 10
+#define MAX_WORK 160
+
+typedef struct {
+    group_domain domain;
+    BASE_VEC(uint32_t) nodes; /* in execution order */
+} group;
+
+typedef struct {
+    pass_context *ctx;
+    ir_graph *g;
+    BASE_VEC(group) groups;
+    uint32_t *position;
+    uint32_t *deps, *deps_start; /* by node: what must run before it */
+    uint32_t *seen;              /* by node, then by group: stamp */
+    uint32_t stamp;
+    uint32_t *stack;
+    uint8_t *wide; /* by node: integer or double lanes take part */
+    uint8_t *work; /* by node: region nodes of its body */
+} grouper;
+
+/* ---- dependencies ---- */
+
+typedef struct {
+    grouper *p;
+    uint32_t count;
+    uint32_t *out;
+} dep_list;
+
+static void
+push_dep(void *arg, air_ref *ref)
+{
+    dep_list *d = arg;
+    uint32_t node = ir_val(d->p->g, *ref)->node;
+
+    if (node == IR_NO_NODE)
+        return;
+    if (d->out)
+        d->out[d->count] = node;
+    d->count++;
+}
+
+typedef struct {
+    const ir_graph *g;
+    uint32_t root;
+    bool found;
+} root_search;
+
+static void
+match_root(void *arg, air_ref *ref)
+{
+    root_search *s = arg;
+
+    s->found |= pass_root(s->g, *ref).id == s->root;
+}
+
+static bool
+writes_memory(const ir_node *n)
+{
+    return n->inplace || ir_info(n)->cls == IR_CLASS_EFFECT;
+}
+
+/* A write comes after everything before it that touches the same memory. */
+static void
+push_readers(dep_list *d, uint32_t id)
+{
+    ir_graph *g = d->p->g;
+    const ir_node *n = ir_node_at(g, id);
+    root_search search = {.g = g};
+
+    if (!writes_memory(n) || n->attrs[0].kind != AIR_ATTR_VALUE)
+        return;
+    search.root = pass_root(g, n->attrs[0].value).id;
+    for (uint32_t e = g->first; e != id; e = g->nodes.data[e].next) {
+        search.found = false;
+        ir_each_operand(g, ir_node_at(g, e), match_root, &search);
+        if (!search.found)
+            continue;
+        if (d->out)
+            d->out[d->count] = e;
+        d->count++;
+    }
+}
+
+static air_status
+find_deps(grouper *p)
+{
+    dep_list d = {.p = p};
+
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, p->g->nodes.count + 1,
+                             &p->deps_start));
+    for (int round = 0; round < 2; round++) {
+        if (round == 1)
+            AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, d.count + 1, &p->deps));
+        d = (dep_list){.p = p, .out = p->deps};
+        for (uint32_t id = 0; id < p->g->nodes.count; id++) {
+            p->deps_start[id] = d.count;
+            if (p->g->nodes.data[id].op == AIR_OP_NONE)
+                continue;
+            ir_each_operand(p->g, ir_node_at(p->g, id), push_dep, &d);
+            push_readers(&d, id);
+        }
+        p->deps_start[p->g->nodes.count] = d.count;
+    }
+    return AIR_OK;
+}
+
+/* ---- legality: no path leaves the union and comes back ---- */
+
+static bool
+in_union(const grouper *p, uint32_t node, int32_t a, int32_t b, uint32_t extra)
+{
+    int32_t id = p->g->nodes.data[node].group;
+
+    return node == extra || (id >= 0 && (id == a || id == b));
+}
+
+static void
+push_node(grouper *p, uint32_t node, size_t *top)
+{
+    int32_t group_id = p->g->nodes.data[node].group;
+    const group *grp;
+
+    if (p->seen[node] == p->stamp)
+        return;
+    if (group_id < 0) {
+        p->seen[node] = p->stamp;
+        p->stack[(*top)++] = node;
+        return;
+    }
+    grp = &p->groups.data[group_id];
+    for (size_t i = 0; i < grp->nodes.count; i++) {
+        p->seen[grp->nodes.data[i]] = p->stamp;
+        p->stack[(*top)++] = grp->nodes.data[i];
+    }
+}
+
+/* Does something outside that the union depends on depend on the union? */
+static bool
+legal(grouper *p, int32_t a, int32_t b, uint32_t extra)
+{
+    const int32_t ids[2] = {a, b};
+    size_t top = 0;
+
+    p->stamp++;
+    for (int k = 0; k < 3; k++) {
+        const uint32_t *nodes = &extra;
+        size_t count = extra != IR_NO_NODE;
+        if (k < 2 && ids[k] < 0)
+            continue;
+        if (k < 2) {
+            nodes = p->groups.data[ids[k]].nodes.data;
+            count = p->groups.data[ids[k]].nodes.count;
+        }
+        for (size_t i = 0; i < count; i++)
+            for (uint32_t d = p->deps_start[nodes[i]];
+                 d < p->deps_start[nodes[i] + 1]; d++)
+                if (!in_union(p, p->deps[d], a, b, extra))
+                    push_node(p, p->deps[d], &top);
+    }
+    while (top > 0) {
+        uint32_t node = p->stack[--top];
+        for (uint32_t d = p->deps_start[node]; d < p->deps_start[node + 1];
+             d++) {
+            if (in_union(p, p->deps[d], a, b, extra))
+                return false;
+            push_node(p, p->deps[d], &top);
+        }
+    }
+    return true;
+}
+
+/* ---- fit: is the union one region? ---- */
+
+typedef struct {
+    grouper *p;
+    group_domain domain;
+    uint32_t nodes[MAX_MEMBERS];
+    size_t count;
+    air_ref externals[MAX_BUFFERS + 1];
+    size_t nexternals;
+} candidate;
+
+static bool
+add_nodes(candidate *c, const uint32_t *nodes, size_t count)
+{
+    const grouper *p = c->p;
+
+    if (c->count + count > MAX_MEMBERS)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = c->count++;
+        while (at > 0 &&
+               p->position[c->nodes[at - 1]] > p->position[nodes[i]]) {
+            c->nodes[at] = c->nodes[at - 1];
+            at--;
+        }
+        c->nodes[at] = nodes[i];
+    }
+    return true;
+}
+
+static int
+member_index(const candidate *c, air_ref v)
+{
+    uint32_t node = ir_val(c->p->g, v)->node;
+
+    for (size_t i = 0; node != IR_NO_NODE && i < c->count; i++)
+        if (c->nodes[i] == node)
+            return (int)i;
+    return -1;
+}
+
+static bool
+add_external(candidate *c, air_ref v)
+{
+    for (size_t i = 0; i < c->nexternals; i++)
+        if (c->externals[i].id == v.id)
+            return true;
+    if (c->nexternals >= MAX_BUFFERS)
+        return false;
+    c->externals[c->nexternals++] = v;
+    return true;
+}
+
+/* May a node of this kind read a member of that kind? A squeezed row is no
+ * operand of a full value: it would be broadcast along the wrong axis. */
+static bool
+may_read(bool reduce, group_kind reader, group_kind member)
+{
+    if (reduce)
+        return member == GROUP_FULL;
+    if (reader == GROUP_FULL)
+        return member == GROUP_FULL || member == GROUP_ROW;
+    return reader == member;
+}
+
+static bool
+reduces_outer_axes(const candidate *c)
+{
+    int last = c->domain.rank - 1;
+    int64_t size;
+
+    while (last > 0 && !c->domain.reduced[last] &&
+           ir_dim_is_const(c->p->g, c->domain.dims[last], &size) && size == 1)
+        last--;
+    return c->domain.nreduced > 0 && !c->domain.reduced[last];
+}
+
+/* Members' kinds, levels and operands; counts what the region will need. */
+static bool
+fits(candidate *c)
+{
+    const ir_graph *g = c->p->g;
+    const bool outer = reduces_outer_axes(c);
+    group_kind kind[MAX_MEMBERS];
+    int level[MAX_MEMBERS], rows = 0, work = 0;
+
+    for (size_t i = 0; i < c->count; i++) {
+        const ir_node *n = ir_node_at(g, c->nodes[i]);
+        const bool reduce = ir_info(n)->cls == IR_CLASS_REDUCE;
+        kind[i] = group_kind_of(g, &c->domain, n->outs[0]);
+        level[i] = 0;
+        if (kind[i] == GROUP_OTHER || (reduce && kind[i] == GROUP_FULL))
+            return false;
+        rows += kind[i] != GROUP_FULL;
+        work += c->p->work[c->nodes[i]];
+        for (int k = 0; k < n->nattrs; k++) {
+            if (n->attrs[k].kind != AIR_ATTR_VALUE)
+                continue;
+            int m = member_index(c, n->attrs[k].value);
+            if (m < 0 && !add_external(c, n->attrs[k].value))
+                return false;
+            if (m < 0)
+                continue;
+            if (m >= (int)i || !may_read(reduce, kind[i], kind[m]))
+                return false;
+            if (level[m] > level[i])
+                level[i] = level[m];
+        }
+        if (outer && level[i] > 0 && (reduce || kind[i] == GROUP_FULL))
+            return false;
+        level[i] += reduce;
+    }
+    return rows <= MAX_ROWS && work <= MAX_WORK;
+}
+
+/* Values that other nodes read, or results: each is a buffer too. */
+static size_t
+count_stored(const candidate *c, const uint32_t *uses)
+{
+    uint32_t inside[MAX_MEMBERS] = {0};
+    size_t stored = 0;
+
+    for (size_t i = 0; i < c->count; i++) {
+        const ir_node *n = ir_node_at(c->p->g, c->nodes[i]);
+        for (int k = 0; k < n->nattrs; k++) {
+            int m = n->attrs[k].kind == AIR_ATTR_VALUE
+                        ? member_index(c, n->attrs[k].value)
+                        : -1;
+            if (m >= 0)
+                inside[m]++;
+        }
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        const ir_node *n = ir_node_at(c->p->g, c->nodes[i]);
+        stored += uses[n->outs[0].id] > inside[i];
+    }
+    return stored;
+}
+
+/* ---- forming groups ---- */
+
+static bool
+same_lanes(const grouper *p, uint32_t a, uint32_t b)
+{
+    return p->wide[a] == p->wide[b];
+}
+
+static air_status
+new_group(grouper *p, uint32_t id, const group_domain *domain)
+{
+    group grp = {.domain = *domain};
+
+    AIR_TRY(BASE_PUSH(p->ctx->alloc, &grp.nodes, id));
+    p->g->nodes.data[id].group = (int32_t)p->groups.count;
+    air_status status = BASE_PUSH(p->ctx->alloc, &p->groups, grp);
+    if (status != AIR_OK)
+        BASE_VEC_FREE(p->ctx->alloc, &grp.nodes);
+    return status;
+}
+
+/* Tries to put the group of node `from` and the group of `id` into one. */
+static air_status
+try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
+{
+    const int32_t a = p->g->nodes.data[id].group;
+    const int32_t b = p->g->nodes.data[from].group;
+    candidate c = {.p = p};
+    group *keep, *drop;
+
+    if (a == b || b < 0 || !same_lanes(p, id, from))
+        return AIR_OK;
+    keep = &p->groups.data[b];
+    drop = &p->groups.data[a];
+    if (!group_domain_join(p->g, &keep->domain, &drop->domain, &c.domain) ||
+        !add_nodes(&c, keep->nodes.data, keep->nodes.count) ||
+        !add_nodes(&c, drop->nodes.data, drop->nodes.count) || !fits(&c) ||
+        c.nexternals + count_stored(&c, uses) > MAX_BUFFERS ||
+        !legal(p, a, b, IR_NO_NODE) || !pass_allow(p->ctx))
+        return AIR_OK;
+    AIR_TRY(BASE_RESERVE(p->ctx->alloc, &keep->nodes, c.count));
+    memcpy(keep->nodes.data, c.nodes, c.count * sizeof *c.nodes);
+    keep->nodes.count = c.count;
+    keep->domain = c.domain;
+    drop->nodes.count = 0;
+    for (size_t i = 0; i < c.count; i++)
+        p->g->nodes.data[c.nodes[i]].group = b;
+    return AIR_OK;
+}
+
+static air_status
+visit(grouper *p, uint32_t id, const uint32_t *uses)
+{
+    ir_node *n = ir_node_at(p->g, id);
+    group_domain domain;
+
+    n->group = -1;
+    if (n->inplace || !group_domain_of(p->g, n, &domain) ||
+        ir_info(n)->cls == IR_CLASS_CREATE)
+        return AIR_OK;
+    AIR_TRY(new_group(p, id, &domain));
+    for (int i = 0; i < n->nattrs; i++) {
+        if (n->attrs[i].kind != AIR_ATTR_VALUE)
+            continue;
+        uint32_t from = ir_val(p->g, n->attrs[i].value)->node;
+        if (from != IR_NO_NODE)
+            AIR_TRY(try_join(p, id, from, uses));
+    }
+    return AIR_OK;
+}
+
+static bool
+is_wide(air_lane lane)
+{
+    return lane == AIR_LANE_I64 || lane == AIR_LANE_F64;
+}
+
+static void
+measure_body(grouper *p, uint32_t id)
+{
+    const ir_node *n = ir_node_at(p->g, id);
+    air_rg_node nodes[AIR_RG_MAX_NODES];
+    ir_record rec = {.nodes = nodes};
+    int operands[32] = {0};
+    air_lane lane = ir_info(n)->dtype == IR_DT_TRUTH
+                        ? AIR_LANE_B
+                        : ir_lane_of(ir_compute_dtype(p->g, n));
+
+    rec.lane = lane;
+    for (int i = 0; i < n->nattrs && i < 32; i++)
+        operands[i] = ir_record_put(
+            &rec, (air_rg_node){.op = AIR_RG_LOAD, .lane = (uint8_t)lane,
+                                .buf = (int16_t)i, .a = -1, .b = -1, .c = -1});
+    ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
+    p->work[id] = (uint8_t)(rec.count > 255 ? 255 : rec.count);
+    p->wide[id] = is_wide(lane);
+}
+
+/* Nodes whose loops the emitter cannot turn into machine code (integer and
+ * double lanes) do not drag others along. */
+static void
+measure_node(grouper *p, uint32_t id)
+{
+    const ir_node *n = ir_node_at(p->g, id);
+
+    if (n->op == AIR_OP_NONE)
+        return;
+    if (ir_info(n)->cls == IR_CLASS_POINTWISE)
+        measure_body(p, id);
+    for (int i = 0; i < n->nattrs; i++)
+        if (n->attrs[i].kind == AIR_ATTR_VALUE &&
+            is_wide(ir_lane_of(
+                (air_dtype)ir_val(p->g, n->attrs[i].value)->dtype)))
+            p->wide[id] = 1;
+}
+
+static air_status
+number_groups(grouper *p)
+{
+    int32_t next = 0;
+
+    for (size_t i = 0; i < p->groups.count; i++) {
+        group *grp = &p->groups.data[i];
+        for (size_t k = 0; k < grp->nodes.count; k++)
+            p->g->nodes.data[grp->nodes.data[k]].group =
+                grp->nodes.count > 1 ? next : -1;
+        next += grp->nodes.count > 1;
+    }
+    p->g->ngroups = next;
+    return AIR_OK;
+}
+
+static air_status
+run(grouper *p)
+{
+    const size_t nodes = p->g->nodes.count;
+    uint32_t *uses;
+
+    AIR_TRY(pass_positions(p->ctx, &p->position));
+    AIR_TRY(pass_count_uses(p->ctx, &uses));
+    AIR_TRY(find_deps(p));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->seen));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->stack));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->wide));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->work));
+    for (uint32_t id = 0; id < nodes; id++) {
+        p->g->nodes.data[id].group = -1;
+        measure_node(p, id);
+    }
+    IR_FOR_EACH(p->g, id)
+        AIR_TRY(visit(p, id, uses));
+    return number_groups(p);
+}
+
+air_status
+pass_group(pass_context *ctx)
+{
+    grouper p = {.ctx = ctx, .g = ctx->g};
+    air_status status = run(&p);
+
+    for (size_t i = 0; i < p.groups.count; i++)
+        BASE_VEC_FREE(ctx->alloc, &p.groups.data[i].nodes);
+    BASE_VEC_FREE(ctx->alloc, &p.groups);
+    return status;
+}
