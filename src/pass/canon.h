@@ -1,0 +1,18 @@
+/* canon.h: the functions of canon.def. Each looks at one node and may forward
+ * its result to something simpler. */
+#ifndef PASS_CANON_H
+#define PASS_CANON_H
+
+#include "pass/build.h"
+
+#define RENAME(from, to)
+#define CANON(op, fn) air_status fn(pass_context *ctx, uint32_t node);
+#include "pass/canon.def"
+#undef CANON
+#undef RENAME
+
+/* The result becomes operand `src` where that has its dtype and sizes and, for
+ * a result with memory of its own, where nobody can tell them apart. */
+air_status canon_drop(pass_context *ctx, uint32_t node, air_ref src);
+
+#endif

@@ -1,0 +1,24 @@
+/* expand.h: the functions of expand.def. Each replaces one composite node by
+ * pointwise, reduce, view and call nodes that reproduce eager: half precision
+ * is computed in f32 and rounded once, as ATen does. */
+#ifndef PASS_EXPAND_H
+#define PASS_EXPAND_H
+
+#include "pass/build.h"
+
+#define EXPAND(op, fn) air_status fn(pass_context *ctx, uint32_t node);
+#include "pass/expand.def"
+#undef EXPAND
+
+/* Shared by the files of expand. */
+
+/* As b_sum, but no axes means no reduction. */
+air_ref expand_sum_over(pass_build *b, air_ref x, int n, const int *axes,
+                        bool keep);
+/* Sum over the axes, divided by the number of elements. */
+air_ref expand_mean_over(pass_build *b, air_ref x, int n, const int *axes,
+                         bool keep);
+/* ATen's Reduction: 0 none, 1 mean, 2 sum. */
+air_ref expand_loss_reduce(pass_build *b, air_ref loss, int64_t reduction);
+
+#endif

@@ -1,0 +1,113 @@
+/* expand_matmul.c: scaled sums of matrix products, and products of vectors. */
+#include "pass/expand.h"
+
+/* beta * x + alpha * y; x is not read where beta is 0. */
+static air_ref
+combine(pass_build *b, air_ref x, double beta, air_ref y, double alpha)
+{
+    if (alpha != 1.0)
+        y = b_mulf(b, y, alpha);
+    if (beta == 0.0)
+        return y;
+    if (beta != 1.0)
+        x = b_mulf(b, x, beta);
+    return b_add(b, x, y);
+}
+
+static air_status
+scales(const ir_graph *g, uint32_t node, double *out_beta, double *out_alpha)
+{
+    AIR_TRY(node_number(g, node, 3, out_beta));
+    return node_number(g, node, 4, out_alpha);
+}
+
+static air_ref
+cast_as_out(pass_build *b, uint32_t node, air_ref x)
+{
+    if (b->status != AIR_OK)
+        return x;
+    return b_cast(b, x,
+                  (air_dtype)ir_val(b->g, node_out(b->g, node, 0))->dtype);
+}
+
+/* A sum that broadcasts to fewer axes than the result has. */
+static air_status
+forward_scaled(pass_build *b, uint32_t node, air_ref product)
+{
+    double beta, alpha;
+    air_ref x = node_in(b->g, node, 0), out = node_out(b->g, node, 0);
+
+    AIR_TRY(scales(b->g, node, &beta, &alpha));
+    AIR_TRY(b->status);
+    air_ref y = combine(b, b_wide(b, x), beta, b_wide(b, product), alpha);
+    y = cast_as_out(b, node, y);
+    AIR_TRY(b->status);
+    if (!pass_same_dims(b->g, y, out))
+        y = b_expand(b, y, ir_val(b->g, out)->rank, ir_val(b->g, out)->dims);
+    return build_forward(b, node, 0, y);
+}
+
+/* (bias, a, b, beta, alpha): with 1 and 1 it is one kernel and stays. */
+static air_status
+plain_or_scaled(pass_context *ctx, uint32_t node, const char *product)
+{
+    pass_build b = build_at(ctx, node);
+    double beta, alpha;
+
+    AIR_TRY(scales(ctx->g, node, &beta, &alpha));
+    if (beta == 1.0 && alpha == 1.0)
+        return AIR_OK;
+    return forward_scaled(&b, node, b_2(&b, product, node_in(ctx->g, node, 1),
+                                        node_in(ctx->g, node, 2)));
+}
+
+air_status
+expand_addmm(pass_context *ctx, uint32_t node)
+{
+    return plain_or_scaled(ctx, node, "mm");
+}
+
+air_status
+expand_baddbmm(pass_context *ctx, uint32_t node)
+{
+    return plain_or_scaled(ctx, node, "bmm");
+}
+
+/* [m, k] times [k] */
+static air_ref
+matrix_vector(pass_build *b, air_ref m, air_ref v)
+{
+    air_ref y = b_2(b, "mm", m, b_unsqueeze(b, v, 1));
+    if (b->status != AIR_OK)
+        return AIR_NO_REF;
+    return b_view(b, y, 1, ir_val(b->g, m)->dims);
+}
+
+air_status
+expand_mv(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    return build_forward(&b, node, 0,
+                         matrix_vector(&b, node_in(ctx->g, node, 0),
+                                       node_in(ctx->g, node, 1)));
+}
+
+air_status
+expand_addmv(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    return forward_scaled(&b, node,
+                          matrix_vector(&b, node_in(ctx->g, node, 1),
+                                        node_in(ctx->g, node, 2)));
+}
+
+air_status
+expand_addr(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref p = b_wide(&b, node_in(ctx->g, node, 1));
+    air_ref q = b_wide(&b, node_in(ctx->g, node, 2));
+    return forward_scaled(&b, node,
+                          b_mul(&b, b_unsqueeze(&b, p, 1),
+                                b_unsqueeze(&b, q, 0)));
+}

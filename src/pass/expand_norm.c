@@ -1,0 +1,282 @@
+/* expand_norm.c: layer norm, rms norm and group norm, with gradients. */
+#include "pass/expand.h"
+
+#include <float.h>
+
+/* A tensor whose axes `axes` are normalised together. */
+typedef struct {
+    pass_build b;
+    uint32_t node;
+    air_ref x;                   /* wide */
+    int rank, n, axes[AIR_MAX_RANK];    /* normalised */
+    int rest, others[AIR_MAX_RANK];     /* not normalised */
+} normal;
+
+/* The last `count` axes of operand `x`. */
+static air_status
+normal_make(pass_context *ctx, uint32_t node, int x, size_t count, normal *r)
+{
+    air_ref in = node_in(ctx->g, node, x);
+
+    *r = (normal){.b = build_at(ctx, node), .node = node,
+                  .rank = ir_val(ctx->g, in)->rank};
+    for (int i = 0; i < r->rank; i++)
+        if (i < r->rank - (int)count)
+            r->others[r->rest++] = i;
+        else
+            r->axes[r->n++] = i;
+    r->x = b_wide(&r->b, in);
+    return r->b.status;
+}
+
+static air_ref
+wide_in(normal *r, int i)
+{
+    air_ref in = node_in(r->b.g, r->node, i);
+    return in.id == AIR_NO_REF.id ? in : b_wide(&r->b, in);
+}
+
+static air_ref
+mul_some(pass_build *b, air_ref x, air_ref w)
+{
+    return w.id == AIR_NO_REF.id ? x : b_mul(b, x, w);
+}
+
+static air_ref
+add_some(pass_build *b, air_ref x, air_ref w)
+{
+    return w.id == AIR_NO_REF.id ? x : b_add(b, x, w);
+}
+
+/* (x - mean) * rstd, both with the normalised axes kept. */
+static air_ref
+normalise(normal *r, double eps, air_ref *out_mean, air_ref *out_rstd)
+{
+    pass_build *b = &r->b;
+
+    *out_mean = expand_mean_over(b, r->x, r->n, r->axes, true);
+    air_ref d = b_sub(b, r->x, *out_mean);
+    air_ref var = expand_mean_over(b, b_mul(b, d, d), r->n, r->axes, true);
+    *out_rstd = b_1(b, "rsqrt", b_addf(b, var, eps));
+    return b_mul(b, d, *out_rstd);
+}
+
+/* rstd * (gy - mean(gy) - xhat * mean(gy * xhat)) */
+static air_ref
+normal_gradient(normal *r, air_ref gy, air_ref xhat, air_ref rstd, bool centre)
+{
+    pass_build *b = &r->b;
+    air_ref dot = expand_mean_over(b, b_mul(b, gy, xhat), r->n, r->axes, true);
+    air_ref dx = b_sub(b, gy, b_mul(b, xhat, dot));
+
+    if (centre)
+        dx = b_sub(b, dx, expand_mean_over(b, gy, r->n, r->axes, true));
+    return b_mul(b, dx, rstd);
+}
+
+/* A value to a result of other sizes but as many elements. */
+static air_status
+forward_as(normal *r, int index, air_ref y)
+{
+    air_ref out = node_out(r->b.g, r->node, index);
+
+    if (r->b.status == AIR_OK && !pass_same_dims(r->b.g, y, out))
+        y = b_view(&r->b, y, ir_val(r->b.g, out)->rank,
+                   ir_val(r->b.g, out)->dims);
+    return build_forward(&r->b, r->node, index, y);
+}
+
+static bool
+masked_in(const normal *r, int attr, size_t i)
+{
+    const air_attr *mask = node_attr(r->b.g, r->node, attr);
+    return mask->kind == AIR_ATTR_BOOLS && i < mask->count && mask->bools[i];
+}
+
+/* ---- layer norm ---------------------------------------------------------- */
+
+/* (input, normalized_shape, weight?, bias?, eps) -> (y, mean, rstd) */
+air_status
+expand_layer_norm(pass_context *ctx, uint32_t node)
+{
+    normal r;
+    double eps;
+    air_ref mean, rstd;
+
+    AIR_TRY(node_number(ctx->g, node, 4, &eps));
+    AIR_TRY(normal_make(ctx, node, 0, node_attr(ctx->g, node, 1)->count, &r));
+    air_ref y = normalise(&r, eps, &mean, &rstd);
+    y = mul_some(&r.b, y, wide_in(&r, 2));
+    y = add_some(&r.b, y, wide_in(&r, 3));
+    AIR_TRY(build_forward(&r.b, node, 0, y));
+    AIR_TRY(build_forward(&r.b, node, 1, mean));
+    return build_forward(&r.b, node, 2, rstd);
+}
+
+/* (grad, input, normalized_shape, mean, rstd, weight?, bias?, mask[3]) */
+air_status
+expand_layer_norm_backward(pass_context *ctx, uint32_t node)
+{
+    normal r;
+
+    AIR_TRY(normal_make(ctx, node, 1, node_attr(ctx->g, node, 2)->count, &r));
+    pass_build *b = &r.b;
+    air_ref grad = wide_in(&r, 0), rstd = wide_in(&r, 4);
+    air_ref xhat = b_mul(b, b_sub(b, r.x, wide_in(&r, 3)), rstd);
+
+    if (masked_in(&r, 7, 0)) {
+        air_ref gy = mul_some(b, grad, wide_in(&r, 5));
+        AIR_TRY(build_forward(b, node, 0,
+                              normal_gradient(&r, gy, xhat, rstd, true)));
+    }
+    if (masked_in(&r, 7, 1)) {
+        air_ref dw = expand_sum_over(b, b_mul(b, grad, xhat), r.rest, r.others,
+                                     false);
+        AIR_TRY(build_forward(b, node, 1, dw));
+    }
+    if (masked_in(&r, 7, 2)) {
+        air_ref db = expand_sum_over(b, grad, r.rest, r.others, false);
+        AIR_TRY(build_forward(b, node, 2, db));
+    }
+    return b->status;
+}
+
+/* ---- rms norm ------------------------------------------------------------ */
+
+static double
+epsilon_of(uint8_t dtype)
+{
+    switch (dtype) {
+    case AIR_F64: return DBL_EPSILON;
+    case AIR_BF16: return 0x1p-7;
+    case AIR_F16: return 0x1p-10;
+    default: return (double)FLT_EPSILON;
+    }
+}
+
+/* (input, normalized_shape, weight?, eps?) -> (y, rstd), or y alone */
+air_status
+expand_rms_norm(pass_context *ctx, uint32_t node)
+{
+    normal r;
+    air_ref in = node_in(ctx->g, node, 0);
+    double eps = epsilon_of(ir_val(ctx->g, in)->dtype);
+
+    if (node_attr(ctx->g, node, 3)->kind != AIR_ATTR_NONE)
+        AIR_TRY(node_number(ctx->g, node, 3, &eps));
+    AIR_TRY(normal_make(ctx, node, 0, node_attr(ctx->g, node, 1)->count, &r));
+    pass_build *b = &r.b;
+    air_ref square = b_mul(b, r.x, r.x);
+    air_ref var = expand_mean_over(b, square, r.n, r.axes, true);
+    air_ref rstd = b_1(b, "rsqrt", b_addf(b, var, eps));
+    air_ref y = mul_some(b, b_mul(b, r.x, rstd), wide_in(&r, 2));
+    AIR_TRY(build_forward(b, node, 0, y));
+    if (ir_node_at(ctx->g, node)->nouts == 1)
+        return AIR_OK;
+    return build_forward(b, node, 1, rstd);
+}
+
+/* (grad, input, normalized_shape, rstd, weight?, mask[2]) */
+air_status
+expand_rms_norm_backward(pass_context *ctx, uint32_t node)
+{
+    normal r;
+
+    AIR_TRY(normal_make(ctx, node, 1, node_attr(ctx->g, node, 2)->count, &r));
+    pass_build *b = &r.b;
+    air_ref grad = wide_in(&r, 0), rstd = wide_in(&r, 3);
+    air_ref xhat = b_mul(b, r.x, rstd);
+
+    if (masked_in(&r, 5, 0)) {
+        air_ref gy = mul_some(b, grad, wide_in(&r, 4));
+        AIR_TRY(build_forward(b, node, 0,
+                              normal_gradient(&r, gy, xhat, rstd, false)));
+    }
+    if (masked_in(&r, 5, 1)) {
+        air_ref dw = expand_sum_over(b, b_mul(b, grad, xhat), r.rest, r.others,
+                                     false);
+        AIR_TRY(build_forward(b, node, 1, dw));
+    }
+    return b->status;
+}
+
+/* ---- group norm: axes 2 and 3 of a view [N, group, C / group, HxW] ------- */
+
+typedef struct {
+    air_dim dims[4], weight[4], stats[4];
+} groups;
+
+/* n: the attribute that is N; C, HxW and group follow it. */
+static air_status
+groups_make(pass_context *ctx, uint32_t node, int x, int n, normal *r,
+            groups *out)
+{
+    AIR_TRY(normal_make(ctx, node, x, 0, r));
+    pass_build *b = &r->b;
+    air_dim one = b_dim(b, 1);
+    air_dim channels = node_attr(ctx->g, node, n + 1)->dim;
+    air_dim group = node_attr(ctx->g, node, n + 3)->dim;
+    air_dim each = b_dim2(b, IR_DIM_DIV, channels, group);
+    air_dim images = node_attr(ctx->g, node, n)->dim;
+
+    *out = (groups){
+        .dims = {images, group, each, node_attr(ctx->g, node, n + 2)->dim},
+        .weight = {one, group, each, one},
+        .stats = {images, group, one, one}};
+    *r = (normal){.b = *b, .node = node, .rank = 4, .n = 2, .axes = {2, 3},
+                  .rest = 2, .others = {0, 3},
+                  .x = b_view(b, r->x, 4, out->dims)};
+    return b->status;
+}
+
+static air_ref
+view_some(pass_build *b, air_ref x, const air_dim *dims)
+{
+    return x.id == AIR_NO_REF.id ? x : b_view(b, x, 4, dims);
+}
+
+/* (input, weight?, bias?, N, C, HxW, group, eps) -> (y, mean, rstd) */
+air_status
+expand_group_norm(pass_context *ctx, uint32_t node)
+{
+    normal r;
+    groups gr;
+    double eps;
+    air_ref mean, rstd;
+
+    AIR_TRY(node_number(ctx->g, node, 7, &eps));
+    AIR_TRY(groups_make(ctx, node, 0, 3, &r, &gr));
+    air_ref y = normalise(&r, eps, &mean, &rstd);
+    y = mul_some(&r.b, y, view_some(&r.b, wide_in(&r, 1), gr.weight));
+    y = add_some(&r.b, y, view_some(&r.b, wide_in(&r, 2), gr.weight));
+    AIR_TRY(forward_as(&r, 0, y));
+    AIR_TRY(forward_as(&r, 1, mean));
+    return forward_as(&r, 2, rstd);
+}
+
+/* (grad, input, mean, rstd, weight?, N, C, HxW, group, mask[3]) */
+air_status
+expand_group_norm_backward(pass_context *ctx, uint32_t node)
+{
+    normal r;
+    groups gr;
+
+    AIR_TRY(groups_make(ctx, node, 1, 5, &r, &gr));
+    pass_build *b = &r.b;
+    air_ref grad = b_view(b, wide_in(&r, 0), 4, gr.dims);
+    air_ref mean = b_view(b, wide_in(&r, 2), 4, gr.stats);
+    air_ref rstd = b_view(b, wide_in(&r, 3), 4, gr.stats);
+    air_ref xhat = b_mul(b, b_sub(b, r.x, mean), rstd);
+
+    if (masked_in(&r, 9, 0)) {
+        air_ref w = view_some(b, wide_in(&r, 4), gr.weight);
+        air_ref gy = mul_some(b, grad, w);
+        AIR_TRY(forward_as(&r, 0, normal_gradient(&r, gy, xhat, rstd, true)));
+    }
+    if (masked_in(&r, 9, 1))
+        AIR_TRY(forward_as(&r, 1, b_sum(b, b_mul(b, grad, xhat), r.rest,
+                                        r.others, false)));
+    if (masked_in(&r, 9, 2))
+        AIR_TRY(forward_as(&r, 2, b_sum(b, grad, r.rest, r.others, false)));
+    return b->status;
+}

@@ -1,0 +1,128 @@
+/* expand_softmax.c: softmax, log_softmax, logsumexp and their gradients. */
+#include "pass/expand.h"
+
+#include <math.h>
+
+typedef struct {
+    pass_build b;
+    air_ref x;     /* wide */
+    int n, axes[AIR_MAX_RANK];
+} over;
+
+/* The operand in the dtype it is computed in, and the axes of attribute 1. */
+static air_status
+over_make(pass_context *ctx, uint32_t node, over *o)
+{
+    ir_graph *g = ctx->g;
+    air_ref x = node_in(g, node, 0);
+
+    o->b = build_at(ctx, node);
+    AIR_TRY(node_axes(g, node, 1, ir_val(g, x)->rank, &o->n, o->axes));
+    /* softmax.int's dtype, _softmax's half_to_float: the operand is cast */
+    uint8_t out = ir_val(g, node_out(g, node, 0))->dtype;
+    if (!ir_is_float((air_dtype)ir_val(g, x)->dtype))
+        x = b_cast(&o->b, x, (air_dtype)out);
+    o->x = b_wide(&o->b, x);
+    return o->b.status;
+}
+
+static air_ref
+softmax(over *o, air_ref *out_max)
+{
+    pass_build *b = &o->b;
+    air_ref max = b_amax(b, o->x, o->n, o->axes, true);
+    air_ref e = b_exp(b, b_sub(b, o->x, max));
+
+    *out_max = max;
+    return b_div(b, e, b_sum(b, e, o->n, o->axes, true));
+}
+
+air_status
+expand_softmax(pass_context *ctx, uint32_t node)
+{
+    over o;
+    air_ref max;
+
+    AIR_TRY(over_make(ctx, node, &o));
+    return build_forward(&o.b, node, 0, softmax(&o, &max));
+}
+
+/* Rows of nothing but -inf give 0, not NaN. */
+air_status
+expand_safe_softmax(pass_context *ctx, uint32_t node)
+{
+    over o;
+    air_ref max;
+
+    AIR_TRY(over_make(ctx, node, &o));
+    air_ref y = softmax(&o, &max);
+    air_ref some = b_2f(&o.b, "ne.Tensor", max, -(double)INFINITY);
+    return build_forward(&o.b, node, 0, b_wheref(&o.b, some, y, 0.0));
+}
+
+air_status
+expand_log_softmax(pass_context *ctx, uint32_t node)
+{
+    over o;
+
+    AIR_TRY(over_make(ctx, node, &o));
+    pass_build *b = &o.b;
+    air_ref d = b_sub(b, o.x, b_amax(b, o.x, o.n, o.axes, true));
+    air_ref sum = b_sum(b, b_exp(b, d), o.n, o.axes, true);
+    return build_forward(b, node, 0, b_sub(b, d, b_1(b, "log", sum)));
+}
+
+/* (grad, output, dim): (grad - sum(grad * output)) * output */
+air_status
+expand_softmax_backward(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref grad = b_wide(&b, node_in(ctx->g, node, 0));
+    air_ref y = b_wide(&b, node_in(ctx->g, node, 1));
+    int n, axes[AIR_MAX_RANK];
+
+    AIR_TRY(b.status);
+    AIR_TRY(node_axes(ctx->g, node, 2, ir_val(ctx->g, y)->rank, &n, axes));
+    air_ref sum = b_sum(&b, b_mul(&b, grad, y), n, axes, true);
+    return build_forward(&b, node, 0, b_mul(&b, b_sub(&b, grad, sum), y));
+}
+
+/* (grad, output, dim): grad - exp(output) * sum(grad) */
+air_status
+expand_log_softmax_backward(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref grad = b_wide(&b, node_in(ctx->g, node, 0));
+    air_ref y = b_wide(&b, node_in(ctx->g, node, 1));
+    int n, axes[AIR_MAX_RANK];
+
+    AIR_TRY(b.status);
+    AIR_TRY(node_axes(ctx->g, node, 2, ir_val(ctx->g, y)->rank, &n, axes));
+    air_ref sum = b_sum(&b, grad, n, axes, true);
+    air_ref part = b_mul(&b, b_exp(&b, y), sum);
+    return build_forward(&b, node, 0, b_sub(&b, grad, part));
+}
+
+/* log(sum(exp(x - max))) + max, where an infinite max counts as 0. */
+air_status
+expand_logsumexp(pass_context *ctx, uint32_t node)
+{
+    over o;
+
+    AIR_TRY(over_make(ctx, node, &o));
+    pass_build *b = &o.b;
+    bool keep = node_flag(ctx->g, node, 2);
+    air_ref max = b_amax(b, o.x, o.n, o.axes, true);
+    air_ref infinite = b_2f(b, "eq.Tensor", b_1(b, "abs", max),
+                            (double)INFINITY);
+    max = B_OP(b, "where.self", at_value(infinite), at_float(0.0),
+               at_value(max));
+    air_ref e = b_exp(b, b_sub(b, o.x, max));
+    air_ref sum = b_sum(b, e, o.n, o.axes, true);
+    air_ref y = b_add(b, b_1(b, "log", sum), max);
+    if (!keep && b->status == AIR_OK) {
+        air_ref out = node_out(ctx->g, node, 0);
+        y = b_view(b, y, ir_val(ctx->g, out)->rank, ir_val(ctx->g, out)->dims);
+    }
+    return build_forward(b, node, 0, y);
+}
