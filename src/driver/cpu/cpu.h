@@ -1,0 +1,64 @@
+/* cpu.h: what the files of the cpu device share. */
+#ifndef CPU_CPU_H
+#define CPU_CPU_H
+
+#include "air_driver.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "driver/block.h"
+#include "driver/cpu/region.h"
+
+/* Can this provider run the call on a CPU of this isa ("avx2")? */
+typedef bool (*cpu_accept_fn)(const air_call *call, const char *isa);
+/* false: not done, the engine's own kernel does it. */
+typedef bool (*cpu_library_fn)(const air_library *library,
+                               const air_call *call, void *const *slots);
+
+/* A provider of the kernel table, or a region (then the rest is NULL). */
+struct air_kernel {
+    const char *name;
+    air_kernel_fn run;
+    air_workspace_fn workspace; /* NULL: none */
+    cpu_accept_fn accept;       /* NULL: any call */
+    cpu_library_fn library;     /* NULL: none */
+    cpu_region *region;
+};
+
+/* The first provider of the name that accepts the call. NULL: none. */
+const air_kernel *cpu_kernel_find(const char *name, const air_call *call,
+                                  const char *isa, bool library);
+
+/* What one run needs for itself, kept and reused: scratch of its threads,
+ * barriers, faults. */
+typedef struct cpu_run cpu_run;
+
+struct air_device {
+    air_alloc alloc;
+    air_parallel parallel;
+    void *parallel_user;
+    base_pool *pool; /* own: parallel_user; NULL: the application's */
+    int threads;     /* atomic: set_threads */
+    int max_threads; /* of the own pool, or INT_MAX */
+    bool has_library;
+    air_library library;
+    const char *isa;
+    int64_t cache_bytes;
+    pthread_mutex_t mutex; /* of `idle` */
+    cpu_run *idle;
+};
+
+/* isa.c: the best of this CPU that is not above `want` (NULL: the best).
+ * ARGUMENT: no such name. */
+air_status cpu_isa_find(const char *want, const char **out);
+
+/* list.c */
+air_status cpu_list_make(air_device *dev, const air_step *steps, size_t count,
+                         air_list **out);
+air_status cpu_list_run(air_device *dev, air_list *list, void *const *slots);
+void cpu_list_free(air_device *dev, air_list *list);
+/* Frees the idle runs. */
+void cpu_runs_free(air_device *dev);
+/* Makes sure that one run is idle. */
+air_status cpu_runs_fill(air_device *dev);
+
+#endif

@@ -1,0 +1,40 @@
+#include "driver/cpu/cpu.h"
+#include "driver/cpu/providers.h"
+#include "driver/ref/kernels.h"
+
+#include <string.h>
+
+#define KERNEL(name, run, workspace) {name, run, workspace, NULL, NULL, NULL},
+#define KERNEL_IF(name, accept, run, workspace)                                \
+    {name, run, workspace, accept, NULL, NULL},
+#define KERNEL_LIB(name, accept, library, run, workspace)                      \
+    {name, run, workspace, accept, library, NULL},
+#define PLAIN(name, run) KERNEL(name, run, NULL)
+#define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
+
+static const air_kernel rows[] = {
+#include "driver/cpu/kernels.def"
+#include "driver/ref/kernels.def"
+};
+
+#undef KERNEL
+#undef KERNEL_IF
+#undef KERNEL_LIB
+#undef PLAIN
+#undef PLAIN_WS
+
+const air_kernel *
+cpu_kernel_find(const char *name, const air_call *call, const char *isa,
+                bool library)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const air_kernel *row = &rows[i];
+        if (strcmp(row->name, name) != 0)
+            continue;
+        if (row->library != NULL && !library)
+            continue;
+        if (row->accept == NULL || row->accept(call, isa))
+            return row;
+    }
+    return NULL;
+}

@@ -1,0 +1,7 @@
+/* providers.h: the functions that rows of kernels.def name, declared. */
+#ifndef CPU_PROVIDERS_H
+#define CPU_PROVIDERS_H
+
+#include "air_driver.h"
+
+#endif

@@ -1,0 +1,16 @@
+/* driver.h: the drivers of this build (drivers.def). */
+#ifndef DRIVER_DRIVER_H
+#define DRIVER_DRIVER_H
+
+#include "air_driver.h"
+
+#define DRIVER(name, doc) extern const air_driver air_driver_##name;
+#include "driver/drivers.def"
+#undef DRIVER
+
+/* By name ("cpu"); NULL: none of that name. */
+const air_driver *driver_find(const char *name);
+/* Row i of drivers.def, NULL at the end. *out_doc: its line of text. */
+const air_driver *driver_at(size_t i, const char **out_doc);
+
+#endif

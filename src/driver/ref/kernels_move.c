@@ -1,0 +1,320 @@
+/* kernels_move.c: ops that put elements somewhere else, none computed. */
+#include "driver/ref/kernels.h"
+#include "driver/ref/move.h"
+
+/* copy_(a!, src, ...) and copies of one tensor (restride): out = the last
+ * tensor argument. */
+void
+ref_copy_(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task);
+    ref_tensor src = ref_arg(call, 1, task);
+    if (src.data == NULL)
+        src = ref_arg(call, 0, task);
+    ref_tensor wide = ref_expand(&src, &out);
+    ref_move(&out, &wide, task);
+}
+
+/* cat(tensors, dim): 1-d tensors without elements do not count, as in ATen. */
+void
+ref_cat(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task);
+    int axis = ref_axis(ref_int(call, 1, 0), out.rank);
+    int64_t at = 0;
+    for (int i = 0; i < call->args[0].count; i++) {
+        ref_tensor src = ref_open(&call->args[0].t[i], task);
+        if (src.rank == 1 && src.dims[0] == 0 && out.rank != 1)
+            continue;
+        ref_tensor dst = ref_slice(out, axis, at, src.dims[axis], 1);
+        ref_move(&dst, &src, task);
+        at += src.dims[axis];
+    }
+}
+
+/* stack(tensors, dim) */
+void
+ref_stack(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task);
+    int axis = ref_axis(ref_int(call, 1, 0), out.rank);
+    for (int i = 0; i < call->args[0].count; i++) {
+        ref_tensor src = ref_open(&call->args[0].t[i], task);
+        ref_tensor dst = ref_slice(out, axis, i, 1, 1);
+        dst = ref_drop(dst, axis);
+        ref_move(&dst, &src, task);
+    }
+}
+
+static int64_t
+clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* slice_scatter(self, src, dim, start, end, step) */
+void
+ref_slice_scatter(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor src = ref_arg(call, 1, task);
+    int axis = ref_axis(ref_int(call, 2, 0), out.rank);
+    int64_t size = out.dims[axis], step = ref_int(call, 5, 1);
+    int64_t begin = ref_int(call, 3, 0);
+    begin = clamp(begin < 0 ? begin + size : begin, 0, size);
+    ref_tensor dst = ref_slice(out, axis, begin, src.dims[axis], step);
+    ref_start(&out, &self, task);
+    ref_move(&dst, &src, task);
+}
+
+/* select_scatter(self, src, dim, index) */
+void
+ref_select_scatter(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor src = ref_arg(call, 1, task);
+    int axis = ref_axis(ref_int(call, 2, 0), out.rank);
+    int64_t index = ref_int(call, 3, 0);
+    ref_start(&out, &self, task);
+    if (!ref_wrap(&index, out.dims[axis], task))
+        return;
+    ref_tensor dst = ref_drop(ref_slice(out, axis, index, 1, 1), axis);
+    ref_move(&dst, &src, task);
+}
+
+/* diagonal_scatter(self, src, offset, dim1, dim2): the diagonal is src's last
+ * axis. */
+void
+ref_diagonal_scatter(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor src = ref_arg(call, 1, task), dst = out;
+    int64_t offset = ref_int(call, 2, 0);
+    int a = ref_axis(ref_int(call, 3, 0), out.rank);
+    int b = ref_axis(ref_int(call, 4, 1), out.rank);
+    int64_t step = out.strides[a] + out.strides[b];
+    dst.data += offset > 0 ? offset * out.strides[b] : -offset * out.strides[a];
+    dst = ref_drop(dst, a > b ? a : b);
+    dst = ref_drop(dst, a > b ? b : a);
+    dst.dims[dst.rank] = src.dims[src.rank - 1];
+    dst.strides[dst.rank++] = step;
+    ref_start(&out, &self, task);
+    ref_move(&dst, &src, task);
+}
+
+/* as_strided_scatter(self, src, size, stride, storage_offset): the memory of
+ * `out` is taken to begin where its storage begins. */
+void
+ref_as_strided_scatter(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor src = ref_arg(call, 1, task), dst = src;
+    int64_t bytes = (int64_t)ref_bytes(out.dtype);
+    dst.dtype = out.dtype;
+    dst.data = out.data + ref_int(call, 4, 0) * bytes;
+    for (int i = 0; i < src.rank; i++)
+        dst.strides[i] = ref_ints(call, 3, i, 0) * bytes;
+    ref_start(&out, &self, task);
+    ref_move(&dst, &src, task);
+}
+
+/* flip(self, dims) */
+void
+ref_flip(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    for (int i = 0; i < ref_count(call, 1) && out.rank > 0; i++) {
+        int axis = ref_axis(call->args[1].ints[i], out.rank);
+        if (src.dims[axis] > 0)
+            src = ref_slice(src, axis, src.dims[axis] - 1, src.dims[axis], -1);
+    }
+    ref_move(&out, &src, task);
+}
+
+/* Element i of the flattened tensor goes to (i + shift) mod n. */
+static void
+roll_flat(const ref_tensor *out, const ref_tensor *src, int64_t shift,
+          const air_task *task)
+{
+    int64_t n = ref_numel(out), begin, end;
+    air_split(n, task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t from = ((i - shift) % n + n) % n;
+        ref_copy(out->data + ref_offset(out, i),
+                 src->data + ref_offset(src, from), ref_bytes(out->dtype));
+    }
+}
+
+/* Axes from k on: both pieces of axis k, and of those behind it. */
+static void
+roll_axes(const air_call *call, int k, const ref_tensor *out,
+          const ref_tensor *src, const air_task *task)
+{
+    if (k == ref_count(call, 2)) {
+        ref_move(out, src, task);
+        return;
+    }
+    int axis = ref_axis(call->args[2].ints[k], out->rank);
+    int64_t size = out->dims[axis];
+    int64_t shift = ref_ints(call, 1, k, 0) % size;
+    shift += shift < 0 ? size : 0;
+    ref_tensor dst1 = ref_slice(*out, axis, shift, size - shift, 1);
+    ref_tensor src1 = ref_slice(*src, axis, 0, size - shift, 1);
+    ref_tensor dst2 = ref_slice(*out, axis, 0, shift, 1);
+    ref_tensor src2 = ref_slice(*src, axis, size - shift, shift, 1);
+    roll_axes(call, k + 1, &dst1, &src1, task);
+    if (shift > 0)
+        roll_axes(call, k + 1, &dst2, &src2, task);
+}
+
+/* roll(self, shifts, dims) */
+void
+ref_roll(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    if (ref_numel(&out) == 0)
+        return;
+    if (ref_count(call, 2) == 0)
+        roll_flat(&out, &src, ref_ints(call, 1, 0, 0), task);
+    else
+        roll_axes(call, 0, &out, &src, task);
+}
+
+/* repeat(self, repeats): each axis of out is (repeats, size of self). */
+void
+ref_repeat(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    int shift = out.rank - src.rank;
+    int64_t at[AIR_MAX_RANK] = {0};
+    if (ref_numel(&out) == 0)
+        return;
+    for (;;) {
+        ref_tensor dst = out;
+        for (int i = 0; i < out.rank; i++) {
+            int64_t size = i < shift ? 1 : src.dims[i - shift];
+            dst = ref_slice(dst, i, at[i] * size, size, 1);
+        }
+        ref_tensor wide = ref_expand(&src, &dst);
+        ref_move(&dst, &wide, task);
+        int i = out.rank - 1;
+        while (i >= 0 && ++at[i] == ref_ints(call, 1, i, 1))
+            at[i--] = 0;
+        if (i < 0)
+            return;
+    }
+}
+
+/* constant_pad_nd(self, pad, value): pad is (before, after) from the last axis
+ * on; negative crops. The borders are filled axis by axis. */
+void
+ref_constant_pad_nd(const air_call *call, const air_task *task)
+{
+    ref_tensor dst = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    double value = ref_float(call, 2, 0);
+    for (int k = 0; k < ref_count(call, 1) / 2; k++) {
+        int axis = dst.rank - 1 - k;
+        int64_t before = call->args[1].ints[2 * k];
+        int64_t after = call->args[1].ints[2 * k + 1];
+        int64_t size = dst.dims[axis];
+        int64_t low = clamp(before, 0, size);
+        int64_t high = clamp(size - (after > 0 ? after : 0), low, size);
+        ref_tensor edge = ref_slice(dst, axis, 0, low, 1);
+        ref_fill(&edge, value, task);
+        edge = ref_slice(dst, axis, high, size - high, 1);
+        ref_fill(&edge, value, task);
+        dst = ref_slice(dst, axis, low, high - low, 1);
+        src = ref_slice(src, axis, before < 0 ? -before : 0, high - low, 1);
+    }
+    ref_move(&dst, &src, task);
+}
+
+/* Which element of an axis of n lies at position i outside of it. */
+static int64_t
+mirror(int64_t i, int64_t n, bool reflect)
+{
+    if (!reflect)
+        return clamp(i, 0, n - 1);
+    i = i < 0 ? -i : i;
+    return i >= n ? 2 * (n - 1) - i : i;
+}
+
+static void
+pad_edges(const air_call *call, const air_task *task, bool reflect)
+{
+    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    int64_t n = ref_numel(&out), begin, end;
+    int padded = ref_count(call, 1) / 2;
+    air_split(n, task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t to = 0, from = 0, left = i;
+        for (int axis = out.rank - 1; axis >= 0; axis--) {
+            int64_t at = left % out.dims[axis];
+            int k = out.rank - 1 - axis;
+            left /= out.dims[axis];
+            to += at * out.strides[axis];
+            if (k < padded)
+                at = mirror(at - call->args[1].ints[2 * k], src.dims[axis],
+                            reflect);
+            from += at * src.strides[axis];
+        }
+        ref_copy(out.data + to, src.data + from, ref_bytes(out.dtype));
+    }
+}
+
+/* reflection_padNd(self, padding) */
+void
+ref_reflection_pad(const air_call *call, const air_task *task)
+{
+    pad_edges(call, task, true);
+}
+
+/* replication_padNd(self, padding) */
+void
+ref_replication_pad(const air_call *call, const air_task *task)
+{
+    pad_edges(call, task, false);
+}
+
+/* Keeps columns [begin, end) of each row, which depend on the row, and writes
+ * zeros next to them. */
+static void
+triangle(const air_call *call, const air_task *task, bool upper)
+{
+    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    int64_t diagonal = ref_int(call, 1, 0), begin, end;
+    int last = out.rank - 1;
+    int64_t cols = out.dims[last], rows = out.dims[last - 1];
+    ref_tensor dst_rows = ref_drop(out, last), src_rows = ref_drop(src, last);
+    const air_task alone = {.count = 1};
+    air_split(ref_numel(&dst_rows), task, &begin, &end);
+    for (int64_t r = begin; r < end; r++) {
+        int64_t cut = clamp(r % rows + diagonal + !upper, 0, cols);
+        ref_tensor d = {.dtype = out.dtype, .rank = 1}, s;
+        d.data = out.data + ref_offset(&dst_rows, r);
+        d.dims[0] = cols;
+        d.strides[0] = out.strides[last];
+        s = d;
+        s.data = src.data + ref_offset(&src_rows, r);
+        s.strides[0] = src.strides[last];
+        ref_tensor low = ref_slice(d, 0, 0, cut, 1);
+        ref_tensor high = ref_slice(d, 0, cut, cols - cut, 1);
+        ref_tensor from = ref_slice(s, 0, upper ? cut : 0, 0, 1);
+        ref_move(upper ? &high : &low, &from, &alone);
+        ref_fill(upper ? &low : &high, 0, &alone);
+    }
+}
+
+/* tril(self, diagonal) */
+void
+ref_tril(const air_call *call, const air_task *task)
+{
+    triangle(call, task, false);
+}
+
+/* triu(self, diagonal) */
+void
+ref_triu(const air_call *call, const air_task *task)
+{
+    triangle(call, task, true);
+}

@@ -1,0 +1,42 @@
+/* move.h: the engine of data movement: boxes of elements from strides to
+ * strides, on all threads of a task. */
+#ifndef REF_MOVE_H
+#define REF_MOVE_H
+
+#include "driver/ref/args.h"
+
+/* A movement prepared once for many places: axes from outermost to innermost
+ * by dst's stride, merged where possible, and the units of work they fall
+ * into. */
+typedef struct {
+    int rank; /* -1: no elements */
+    int64_t dims[AIR_MAX_RANK], ds[AIR_MAX_RANK], ss[AIR_MAX_RANK];
+    int64_t unit[AIR_MAX_RANK];  /* elements of a unit along each axis */
+    int64_t count[AIR_MAX_RANK]; /* units along each axis */
+    int64_t total;               /* units */
+    int bytes, dst_dtype, src_dtype;
+} ref_box;
+ref_box ref_box_make(const ref_tensor *dst, const ref_tensor *src);
+void ref_box_move(const ref_box *b, char *dst, const char *src,
+                  const air_task *task);
+/* The same by this thread alone. */
+void ref_box_move_alone(const ref_box *b, char *dst, const char *src);
+
+/* dst[i] = src[i] for every index of dst's sizes. src has the same sizes (its
+ * own dims are not looked at); strides may be zero or negative. dtypes differ:
+ * the elements are converted. No barrier. */
+void ref_move(const ref_tensor *dst, const ref_tensor *src,
+              const air_task *task);
+/* dst[...] = the number, in dst's dtype. */
+void ref_fill(const ref_tensor *dst, double value, const air_task *task);
+/* src with the rank of dst and stride 0 along axes it is broadcast over. */
+ref_tensor ref_expand(const ref_tensor *src, const ref_tensor *dst);
+/* Axis `axis` of t limited to `count` elements from `begin`, `step` apart. */
+ref_tensor ref_slice(ref_tensor t, int axis, int64_t begin, int64_t count,
+                     int64_t step);
+/* out = self unless they are one memory; a barrier after it where the caller
+ * goes on writing. */
+void ref_start(const ref_tensor *out, const ref_tensor *self,
+               const air_task *task);
+
+#endif
