@@ -1,0 +1,141 @@
+"""Semantic search in the documentation of the installed PyTorch.
+
+    python examples/search_torch_docs.py "join tensors along a new dimension"
+
+Embeds the docstrings of torch with the real all-MiniLM-L6-v2, compiled once
+for all batch lengths, then answers questions. --check embeds everything a
+second time with eager PyTorch and compares the rankings.
+"""
+
+import argparse
+import sys
+import time
+
+import measure
+import minilm
+import torch
+import torch_docs
+
+QUESTIONS = (
+    "join tensors along a new dimension",
+    "find the k largest values",
+    "solve a system of linear equations",
+    "randomly drop units during training",
+    "decay the learning rate over time",
+    "compute gradients without storing activations",
+    "count how often each value occurs",
+    "save a model to disk",
+)
+BATCH, LONGEST = 32, 64  # texts at once, tokens of a text
+BEST = 5
+TIE = 1e-5  # scores closer than this may come in either order
+
+
+class Index:
+    """Texts, and what finds them: one unit vector a text."""
+
+    def __init__(self, model, tokenizer, entries, progress=None):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.names = [entry.name for entry in entries]
+        texts = [
+            f"{entry.name}: {torch_docs.summary(entry.text)}"
+            for entry in entries
+        ]
+        began = time.perf_counter()
+        self.vectors = self._embed_all(texts, progress or (lambda done: None))
+        self.seconds = time.perf_counter() - began
+
+    def search(self, question, count=BEST):
+        """The best (score, name) pairs, best first."""
+        scores = self.vectors @ self._embed([question])[0]
+        best = scores.topk(count)
+        return [
+            (float(score), self.names[i])
+            for score, i in zip(best.values, best.indices)
+        ]
+
+    @torch.no_grad()
+    def _embed(self, texts):
+        return self.model(*minilm.encode(self.tokenizer, texts, LONGEST))
+
+    def _embed_all(self, texts, progress):
+        """In order of length, so that batches need little padding."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        vectors = torch.empty(len(texts), minilm.WIDTH)
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            vectors[batch] = self._embed([texts[i] for i in batch])
+            progress((start + len(batch)) / len(order))
+        return vectors
+
+
+def bar(title, width=40):
+    """A function that draws progress (0 to 1) on one line of the terminal."""
+    shown = sys.stderr if sys.stderr.isatty() else None
+    began = time.perf_counter()
+
+    def draw(done):
+        spent = time.perf_counter() - began
+        if shown:
+            filled = "█" * int(done * width)
+            print(f"\r{title} {filled:░<{width}} {done:4.0%} {spent:5.1f} s",
+                  end="", file=shown, flush=True)
+        if done >= 1:
+            print(f"\r{title}: {spent:.1f} s" + " " * (width + 8))
+
+    return draw
+
+
+def same_ranking(first, second):
+    """Equal names in order, but for entries whose scores tie."""
+    return len(first) == len(second) and all(
+        name == other or abs(score - near) < TIE
+        for (score, name), (near, other) in zip(first, second)
+    )
+
+
+def compare(index, exact, questions, count=10):
+    """The questions whose first `count` answers differ between indexes."""
+    return [
+        question
+        for question in questions
+        if not same_ranking(
+            index.search(question, count), exact.search(question, count)
+        )
+    ]
+
+
+def show(index, question):
+    print(f"\n{question}")
+    for score, name in index.search(question):
+        print(f"  {score:5.2f}  {name}")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("question", nargs="*", default=QUESTIONS)
+    options.add_argument("--check", action="store_true", help="against eager")
+    measure.add_backend_option(options)
+    args = options.parse_args()
+
+    compile = measure.compiler(args.backend, args.mode)
+    model, tokenizer = minilm.load()
+    entries = torch_docs.entries()
+    print(f"{len(entries)} docstrings of torch {torch.__version__}")
+    compiled = compile(model, dynamic=True)
+    index = Index(compiled, tokenizer, entries, bar("embedding"))
+    for question in args.question:
+        show(index, question)
+    if not args.check:
+        return 0
+    print()
+    exact = Index(model, tokenizer, entries, bar("embedding, eager"))
+    wrong = compare(index, exact, args.question)
+    print(f"rankings equal to eager's: {len(args.question) - len(wrong)} of "
+          f"{len(args.question)}" + "".join(f"\n  differs: {q}" for q in wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(measure.run(main))
