@@ -169,6 +169,9 @@ AIR_API AIR_CHECK air_status air_dim_symbol(air_graph *g, const char *name,
 /* op: one of "+" "-" "*" "//" "%" "min" "max" (// and % as in Python). */
 AIR_API AIR_CHECK air_status air_dim_make(air_graph *g, const char *op,
                                           air_dim a, air_dim b, air_dim *out);
+/* Its value where every symbol has its hint. */
+AIR_API AIR_CHECK air_status air_dim_hint(const air_graph *g, air_dim d,
+                                          int64_t *out);
 
 enum { AIR_INPUT_PARAM = 1, /* same tensor at every call, most likely */
        AIR_INPUT_FROZEN = 2 /* contents never change: may be repacked */ };
