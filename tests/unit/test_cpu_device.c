@@ -1,0 +1,282 @@
+/* The cpu device: lists of steps over threads, faults, memory. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "driver/cpu/cpu.h"
+#include "driver/driver.h"
+#include "test.h"
+
+enum { WORDS = 64, SMALL = 1, LARGE = 1000000 };
+
+/* ---- kernels of the tests: slots[0] is an array of int64_t --------------- */
+
+/* words[0]: calls so far; words[1]: threads of the last region. */
+static void
+count_up(const air_call *call, const air_task *task)
+{
+    int64_t *words = task->slots[0];
+    (void)call;
+    __atomic_add_fetch(&words[0], 1, __ATOMIC_RELAXED);
+    if (task->id == 0)
+        words[1] = task->count;
+}
+
+/* All threads of the steps before have been there; scratch is this thread's
+ * own. words[3] counts what is wrong. */
+static void
+check_all(const air_call *call, const air_task *task)
+{
+    int64_t *words = task->slots[0];
+    int64_t seen = __atomic_load_n(&words[0], __ATOMIC_RELAXED);
+    (void)call;
+    if (seen % words[1] != 0)
+        __atomic_add_fetch(&words[3], 1, __ATOMIC_RELAXED);
+    memset(task->scratch, task->id, AIR_SCRATCH);
+    task->barrier(task);
+    if (((char *)task->scratch)[AIR_SCRATCH - 1] != (char)task->id)
+        __atomic_add_fetch(&words[3], 1, __ATOMIC_RELAXED);
+}
+
+static void
+raise_one(const air_call *call, const air_task *task)
+{
+    (void)call;
+    if (task->id == task->count - 1)
+        air_raise(task, 12, 5);
+}
+
+static const air_kernel counter = {.run = count_up}, checker = {.run = check_all},
+                        raiser = {.run = raise_one};
+
+typedef struct {
+    air_device *dev;
+    air_list *list;
+    air_step steps[8];
+    size_t count;
+} fixture;
+
+static bool
+open_device(fixture *f, int threads)
+{
+    air_options options = {.threads = threads};
+    return CHECK_OK(air_driver_cpu.open(&options, &base_libc_alloc, &f->dev));
+}
+
+static void
+add(fixture *f, const air_kernel *kernel, int64_t cost)
+{
+    f->steps[f->count++] =
+        (air_step){.kernel = kernel, .cost = cost, .label = "step"};
+}
+
+static bool
+make(fixture *f)
+{
+    return CHECK_OK(
+        air_driver_cpu.list_make(f->dev, f->steps, f->count, &f->list));
+}
+
+static void
+close_device(fixture *f)
+{
+    air_driver_cpu.list_free(f->dev, f->list);
+    air_driver_cpu.close(f->dev);
+}
+
+TEST(cpu_small_steps_run_on_one_thread)
+{
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 3));
+    add(&f, &counter, SMALL);
+    add(&f, &counter, SMALL);
+    REQUIRE(make(&f));
+    CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK_INT(words[0], 2);
+    CHECK_INT(words[1], 1);
+    close_device(&f);
+}
+
+TEST(cpu_large_steps_run_on_all_threads_in_order)
+{
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 3));
+    add(&f, &counter, LARGE);
+    add(&f, &checker, LARGE);
+    add(&f, &checker, SMALL);
+    add(&f, &counter, LARGE);
+    add(&f, &checker, LARGE);
+    REQUIRE(make(&f));
+    for (int i = 0; i < 200; i++)
+        CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK_INT(words[1], 3);
+    CHECK_INT(words[0], 200 * 6);
+    CHECK_INT(words[3], 0);
+    close_device(&f);
+}
+
+TEST(cpu_fault_names_index_and_step)
+{
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 2));
+    add(&f, &raiser, LARGE);
+    REQUIRE(make(&f));
+    for (int i = 0; i < 2; i++) {
+        CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), ARGUMENT);
+        CHECK_STR(air_last_error()->message, "index 12 is out of range for a "
+                                             "dimension of size 5 in step");
+    }
+    close_device(&f);
+}
+
+typedef struct {
+    fixture *f;
+    int64_t words[WORDS];
+} client;
+
+static void *
+client_main(void *arg)
+{
+    client *c = arg;
+    void *slots[] = {c->words};
+    for (int i = 0; i < 300; i++)
+        CHECK_OK(air_driver_cpu.list_run(c->f->dev, c->f->list, slots));
+    return NULL;
+}
+
+TEST(cpu_one_list_runs_in_several_threads)
+{
+    fixture f = {0};
+    client clients[3] = {{&f, {0}}, {&f, {0}}, {&f, {0}}};
+    pthread_t threads[3];
+    REQUIRE(open_device(&f, 2));
+    add(&f, &counter, LARGE);
+    add(&f, &checker, LARGE);
+    REQUIRE(make(&f));
+    for (int i = 0; i < 3; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, client_main,
+                               &clients[i]) == 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_INT(clients[i].words[0], 300 * clients[i].words[1]);
+        CHECK_INT(clients[i].words[3], 0);
+    }
+    close_device(&f);
+}
+
+/* An application's parallel that gives fewer threads than asked for. */
+static void
+parallel_two(void *user, int threads, void (*fn)(void *, int, int), void *arg)
+{
+    base_pool_run(user, threads < 2 ? threads : 2, fn, arg);
+}
+
+TEST(cpu_takes_the_threads_it_gets)
+{
+    fixture f = {0};
+    base_pool *pool;
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE_OK(base_pool_create(&base_libc_alloc, 2, &pool));
+    air_options options = {
+        .threads = 5, .parallel = parallel_two, .parallel_user = pool};
+    REQUIRE_OK(air_driver_cpu.open(&options, &base_libc_alloc, &f.dev));
+    add(&f, &counter, LARGE);
+    add(&f, &checker, LARGE);
+    REQUIRE(make(&f));
+    CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK_INT(words[1], 2);
+    CHECK_INT(words[3], 0);
+    air_driver_cpu.set_threads(f.dev, 1);
+    CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK_INT(words[1], 1);
+    close_device(&f);
+    base_pool_destroy(pool);
+}
+
+/* ---- the application's library ------------------------------------------- */
+
+static bool
+library_takes_odd(const air_library *library, const air_call *call,
+                  void *const *slots)
+{
+    int64_t *words = slots[0];
+    (void)library, (void)call;
+    return ++words[4] % 2 == 1;
+}
+
+TEST(cpu_library_or_own_kernel)
+{
+    static const air_kernel mixed = {.run = count_up,
+                                     .library = library_takes_odd};
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 2));
+    add(&f, &counter, LARGE);
+    add(&f, &mixed, LARGE);
+    add(&f, &mixed, LARGE);
+    REQUIRE(make(&f));
+    CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK_INT(words[4], 2); /* asked twice */
+    CHECK_INT(words[0], 4); /* the own kernel ran once */
+    close_device(&f);
+}
+
+/* ---- memory, options ----------------------------------------------------- */
+
+TEST(cpu_blocks_are_aligned)
+{
+    static const size_t sizes[] = {1, 100, 4096, (size_t)5 << 20};
+    test_alloc counted;
+    test_alloc_init(&counted);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *ptr;
+        REQUIRE_OK(driver_block_new(&counted.alloc, sizes[i], &ptr));
+        CHECK_INT((uintptr_t)ptr % 64, 0);
+        if (sizes[i] >= (size_t)4 << 20)
+            CHECK_INT((uintptr_t)ptr % (2 << 20), 0);
+        memset(ptr, 1, sizes[i]);
+        driver_block_free(&counted.alloc, ptr, sizes[i]);
+    }
+    CHECK_CLEAN(&counted);
+}
+
+TEST(cpu_isa_can_be_lowered)
+{
+    const char *isa;
+    CHECK_OK(cpu_isa_find("scalar", &isa));
+    CHECK_STR(isa, "scalar");
+    CHECK_FAILS(cpu_isa_find("mmx", &isa), ARGUMENT);
+    CHECK(isa == NULL);
+}
+
+static air_status
+open_and_close(const air_alloc *alloc, void *user)
+{
+    air_options options = {.threads = 2};
+    air_device *dev;
+    (void)user;
+    AIR_TRY(air_driver_cpu.open(&options, alloc, &dev));
+    air_driver_cpu.close(dev);
+    return AIR_OK;
+}
+
+TEST(cpu_open_survives_out_of_memory)
+{
+    TEST_OOM(open_and_close, NULL);
+}
+
+TEST(driver_table)
+{
+    const char *doc;
+    CHECK(driver_find("cpu") == &air_driver_cpu);
+    CHECK(driver_find("gpu") == NULL);
+    for (size_t i = 0; driver_at(i, &doc) != NULL; i++)
+        CHECK_INT(driver_at(i, &doc)->abi, AIR_DRIVER_ABI);
+}
