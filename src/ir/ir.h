@@ -80,7 +80,8 @@ typedef enum {
     IR_DT_MEAN,    /* SAME; parameter `dtype` wins; integers are an error */
     IR_DT_BOOL,    /* result bool whatever comes in, compute in SAME */
     IR_DT_I64,     /* result i64 */
-    IR_DT_SHAPE    /* the shape function sets it */
+    IR_DT_SHAPE,   /* the shape function sets it */
+    IR_DT_ROUNDED  /* FLOAT where `rounding_mode` is None, else PROMOTE */
 } ir_dtype_rule;
 
 enum { /* flags of a row */

@@ -1,0 +1,110 @@
+/* body.c: the bodies of ops.def, compiled once to record region nodes. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "ir/body_math.h"
+
+/* Every parameter name that a body may use as a value. */
+#define BODY_NAMES(X)                                                          \
+    X(a) X(b) X(c) X(alpha) X(value) X(weight) X(min) X(max) X(beta) X(scale)  \
+    X(input_scale) X(threshold) X(negative_slope) X(grad) X(out) X(mask)       \
+    X(fill_value) X(start) X(end) X(step) X(steps) X(eps) X(min_val)           \
+    X(max_val) X(decimals)
+
+enum {
+#define X(name) NAME_##name,
+    BODY_NAMES(X)
+#undef X
+        NAME_COUNT
+};
+
+static const char *const names[NAME_COUNT] = {
+#define X(name) #name,
+    BODY_NAMES(X)
+#undef X
+};
+
+typedef struct {
+    ir_record *rec;
+    const ir_op_info *info;
+    const air_attr *attrs;
+    int values[NAME_COUNT];
+} body_env;
+
+typedef int (*body_fn)(const body_env *e);
+
+static const air_attr *
+find_attr(const body_env *e, const char *name)
+{
+    int i = ir_param_find(e->info, name);
+    assert(i >= 0);
+    return &e->attrs[i];
+}
+
+static bool
+str_is(const body_env *e, const char *name, const char *value)
+{
+    const air_attr *a = find_attr(e, name);
+    return a->kind == AIR_ATTR_STR && strcmp(a->str, value) == 0;
+}
+
+static bool
+flag_is_set(const body_env *e, const char *name)
+{
+    const air_attr *a = find_attr(e, name);
+    return a->kind == AIR_ATTR_BOOL && a->b;
+}
+
+/* ---- what bodies are written in, next to body_math.h ----------------- */
+
+#define STR_IS(name, v) str_is(e, #name, v)
+#define FLAG(name) flag_is_set(e, #name)
+
+#define UNUSED_OK __attribute__((unused))
+#define BODY(ID, ...)                                                          \
+    static int body_##ID(const body_env *e)                                    \
+    {                                                                          \
+        ir_record *const rec UNUSED_OK = e->rec;                               \
+        BODY_NAMES(DECLARE)                                                    \
+        __VA_ARGS__                                                            \
+    }
+#define DECLARE(name) const T name UNUSED_OK = e->values[NAME_##name];
+
+#define POINTWISE(ID, RULE, FLAGS, GE, SCHEMA, ...) BODY(ID, __VA_ARGS__)
+#define CREATE(ID, RULE, FLAGS, SHAPE, GE, SCHEMA, ...) BODY(ID, __VA_ARGS__)
+#define REDUCE(...)
+#define VIEW(...)
+#define COMPOSITE(...)
+#define CALL(...)
+#define EFFECT(...)
+#include "ir/ops.def"
+#include "ir/ops_undef.h"
+
+static const body_fn bodies[AIR_OP_COUNT] = {
+#define POINTWISE(ID, ...) [AIR_OP_##ID] = body_##ID,
+#define CREATE(ID, ...) [AIR_OP_##ID] = body_##ID,
+#define REDUCE(...)
+#define VIEW(...)
+#define COMPOSITE(...)
+#define CALL(...)
+#define EFFECT(...)
+#include "ir/ops.def"
+#include "ir/ops_undef.h"
+};
+
+int
+ir_record_body(ir_record *r, ir_op op, air_lane lane, const air_attr *attrs,
+               const int *operands)
+{
+    body_env e = {r, ir_op_get(op), attrs, {0}};
+
+    assert(bodies[op]);
+    r->lane = lane;
+    memset(e.values, -1, sizeof e.values);
+    for (int i = 0; i < e.info->nparams; i++)
+        for (int k = 0; k < NAME_COUNT; k++)
+            if (strcmp(e.info->params[i].name, names[k]) == 0)
+                e.values[k] = operands[i];
+    return bodies[op](&e);
+}

@@ -1,0 +1,54 @@
+/* body_math.h: what several bodies of ops.def are written with; recorded into
+ * `rec` like the bodies themselves. -1 as a bound or eps: not given. */
+#ifndef IR_BODY_MATH_H
+#define IR_BODY_MATH_H
+
+#include "ir/record_macros.h"
+
+#define COMP1(id, a) record_prim(rec, AIR_RG_##id, (a), -1, -1)
+#define CVTB(a) ir_record_cvt(rec, (a), AIR_LANE_B)
+#define LANE(a) ir_record_cvt(rec, (a), rec->lane)
+#define INTEGER (rec->lane == AIR_LANE_I64 || rec->lane == AIR_LANE_B)
+#define HAS(x) ((x) >= 0)
+#define IS(x, v) record_is_const(rec, (x), (v))
+#define NAN_OF(x) NE(x, x)
+#define TRUE ir_record_const(rec, AIR_LANE_B, 1.0)
+#define FALSE ir_record_const(rec, AIR_LANE_B, 0.0)
+#define INDEX(axis) body_index(rec, (axis))
+
+#define SUB_SCALED(a, b, alpha) body_sub_scaled(rec, a, b, alpha)
+#define FLOOR_DIV(a, b) body_floor_div(rec, a, b)
+#define TRUNC_DIV(a, b) (INTEGER ? IDIV(a, b) : TRUNC(DIV(a, b)))
+#define FLOOR_MOD(a, b) body_floor_mod(rec, a, b)
+#define POWER(a, b) body_power(rec, a, b)
+#define MAX_NAN(a, b) body_extremum(rec, AIR_RG_MAX, a, b)
+#define MIN_NAN(a, b) body_extremum(rec, AIR_RG_MIN, a, b)
+#define CLAMP(a, min, max) body_clamp(rec, a, min, max)
+#define LERP(a, b, weight) body_lerp(rec, a, b, weight)
+#define SIGN_OF(a) body_sign(rec, a)
+#define LOGIT(a, eps) body_logit(rec, a, eps)
+#define LOGIT_GRAD(grad, a, eps) body_logit_grad(rec, grad, a, eps)
+#define XLOGY(a, b) body_xlogy(rec, a, b)
+#define GELU_TANH(a) body_gelu_tanh(rec, a)
+#define GELU_TANH_GRAD(grad, a) body_gelu_tanh_grad(rec, grad, a)
+#define LINSPACE(start, end, steps) body_linspace(rec, start, end, steps)
+#define ROUND_TO(a, decimals) body_round_to(rec, a, decimals)
+
+T body_index(ir_record *rec, int axis);
+T body_sub_scaled(ir_record *rec, T a, T b, T alpha);
+T body_floor_div(ir_record *rec, T a, T b);
+T body_floor_mod(ir_record *rec, T a, T b);
+T body_power(ir_record *rec, T a, T b);
+T body_extremum(ir_record *rec, air_rg_op op, T a, T b);
+T body_clamp(ir_record *rec, T a, T min, T max);
+T body_lerp(ir_record *rec, T a, T b, T weight);
+T body_sign(ir_record *rec, T a);
+T body_logit(ir_record *rec, T a, T eps);
+T body_logit_grad(ir_record *rec, T grad, T a, T eps);
+T body_xlogy(ir_record *rec, T a, T b);
+T body_gelu_tanh(ir_record *rec, T a);
+T body_gelu_tanh_grad(ir_record *rec, T grad, T a);
+T body_linspace(ir_record *rec, T start, T end, T steps);
+T body_round_to(ir_record *rec, T a, T decimals);
+
+#endif
