@@ -1,7 +1,7 @@
 /* group.c: fusion. Nodes whose loops run over one iteration space become one
  * group, which the lowering turns into one region; the nodes stay what they
- * are. Greedy, in execution order: a node joins the groups of its operands as
- * long as the union is one region and no value would have to leave it and come
+ * are. Greedy, in execution order: a node joins the groups of its operands, and of
+ * other readers of them, as long as the union is one region and no value would have to leave it and come
  * back (legal). */
 #include <assert.h>
 #include <string.h>
@@ -29,6 +29,7 @@ typedef struct {
     uint32_t *seen;              /* by node, then by group: stamp */
     uint32_t stamp;
     uint32_t *stack;
+    uint32_t *reader; /* by value: the latest node that reads all of it */
     uint8_t *wide; /* by node: integer or double lanes take part */
     uint8_t *work; /* by node: region nodes of its body */
 } grouper;
@@ -373,6 +374,21 @@ try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
     return AIR_OK;
 }
 
+/* Siblings: two nodes that read the same value share its loads. */
+static air_status
+join_reader(grouper *p, uint32_t id, air_ref v, const uint32_t *uses)
+{
+    const ir_node *n = ir_node_at(p->g, id);
+    const uint32_t from = p->reader[v.id];
+    group_kind kind =
+        group_kind_of(p->g, &p->groups.data[n->group].domain, v);
+
+    if (kind != GROUP_FULL)
+        return AIR_OK;
+    p->reader[v.id] = id;
+    return from == IR_NO_NODE ? AIR_OK : try_join(p, id, from, uses);
+}
+
 static air_status
 visit(grouper *p, uint32_t id, const uint32_t *uses)
 {
@@ -391,6 +407,9 @@ visit(grouper *p, uint32_t id, const uint32_t *uses)
         if (from != IR_NO_NODE)
             AIR_TRY(try_join(p, id, from, uses));
     }
+    for (int i = 0; i < n->nattrs; i++)
+        if (n->attrs[i].kind == AIR_ATTR_VALUE)
+            AIR_TRY(join_reader(p, id, n->attrs[i].value, uses));
     return AIR_OK;
 }
 
@@ -467,6 +486,9 @@ run(grouper *p)
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->seen));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->stack));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->wide));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, p->g->values.count + 1,
+                             &p->reader));
+    memset(p->reader, 0xff, p->g->values.count * sizeof *p->reader);
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->work));
     for (uint32_t id = 0; id < nodes; id++) {
         p->g->nodes.data[id].group = -1;
