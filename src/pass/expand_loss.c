@@ -1,4 +1,4 @@
-/* expand_loss.c: losses with gradients, dropout's gradient, glu. */
+/* expand_loss.c: losses with gradients, glu. */
 #include "pass/expand.h"
 
 enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };
@@ -345,23 +345,7 @@ expand_nll_loss_backward(pass_context *ctx, uint32_t node)
     return build_forward(b, node, 0, b_wheref(b, hit, y, 0.0));
 }
 
-/* ---- dropout, glu -------------------------------------------------------- */
-
-/* (grad, mask, scale) */
-air_status
-expand_dropout_backward(pass_context *ctx, uint32_t node)
-{
-    pass_build b = build_at(ctx, node);
-    air_ref grad = b_wide(&b, node_in(ctx->g, node, 0));
-    air_ref mask = node_in(ctx->g, node, 1);
-    double scale;
-
-    AIR_TRY(node_number(ctx->g, node, 2, &scale));
-    AIR_TRY(b.status);
-    mask = b_cast(&b, mask, (air_dtype)ir_val(ctx->g, grad)->dtype);
-    return build_forward(&b, node, 0,
-                         b_mul(&b, grad, b_mulf(&b, mask, scale)));
-}
+/* ---- glu ---- */
 
 /* The two halves of x along attribute `dim`. */
 static air_status

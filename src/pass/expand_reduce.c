@@ -272,18 +272,6 @@ sum_typed(pass_build *b, air_ref x, air_attr dims, bool keep, air_attr dtype)
     return B_OP(b, "sum.dim_IntList", at_value(x), dims, at_bool(keep), dtype);
 }
 
-/* (a, dtype) */
-air_status
-expand_sum(pass_context *ctx, uint32_t node)
-{
-    pass_build b = build_at(ctx, node);
-    air_attr dtype = *node_attr(ctx->g, node, 1);
-
-    return build_forward(&b, node, 0,
-                         sum_typed(&b, node_in(ctx->g, node, 0),
-                                   at_dims(0, NULL), false, dtype));
-}
-
 /* (a, dim, keepdim, dtype) */
 air_status
 expand_nansum(pass_context *ctx, uint32_t node)
@@ -297,22 +285,6 @@ expand_nansum(pass_context *ctx, uint32_t node)
     if (ir_is_float((air_dtype)ir_val(ctx->g, x)->dtype))
         x = b_wheref(&b, b_2(&b, "eq.Tensor", x, x), x, 0.0);
     return build_forward(&b, node, 0, sum_typed(&b, x, dims, keep, dtype));
-}
-
-air_status
-expand_max(pass_context *ctx, uint32_t node)
-{
-    pass_build b = build_at(ctx, node);
-    air_ref x = node_in(ctx->g, node, 0);
-    return build_forward(&b, node, 0, b_amax(&b, x, 0, NULL, false));
-}
-
-air_status
-expand_min(pass_context *ctx, uint32_t node)
-{
-    pass_build b = build_at(ctx, node);
-    air_ref x = node_in(ctx->g, node, 0);
-    return build_forward(&b, node, 0, b_amin(&b, x, 0, NULL, false));
 }
 
 /* (a, dim, keepdim) -> (min, max) */

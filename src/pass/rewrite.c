@@ -264,6 +264,14 @@ pass_count_of(const ir_graph *g, air_ref r, int64_t *out)
 
 /* ---- facts --------------------------------------------------------------- */
 
+/* as_strided sees how its operand lies in memory, so that is not ours to
+ * change. */
+static bool
+shows_memory(const ir_node *n)
+{
+    return strcmp(ir_info(n)->name, "as_strided") == 0;
+}
+
 static void
 mark_views(const ir_graph *g, bool *escapes)
 {
@@ -273,7 +281,7 @@ mark_views(const ir_graph *g, bool *escapes)
             (ir_info(n)->cls != IR_CLASS_VIEW && !n->inplace))
             continue;
         for (int i = 0; i < n->nouts; i++)
-            if (escapes[n->outs[i].id])
+            if (escapes[n->outs[i].id] || shows_memory(n))
                 escapes[n->attrs[0].value.id] = true;
     }
 }

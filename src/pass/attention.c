@@ -1,0 +1,338 @@
+/* attention.c: pass attention: softmax(scale * q k^T + mask) v, as SDPA is
+ * decomposed or as models write it, becomes one kernel. What it reads:
+ *
+ *   %s = bmm(q, kt)          kt: k with its last two axes exchanged
+ *   [mul, div by a number]   on q, kt or %s
+ *   [add a mask | where(mask, %s, -inf) | masked_fill(%s, mask, -inf)]
+ *   %p = _softmax(%s, -1)
+ *   %o = bmm(%p, v)
+ *
+ * with views, casts between half precision and f32, and copies in between.
+ * Every value inside has one use: what training keeps for backward stays.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "pass/build.h"
+
+typedef struct {
+    pass_context *ctx;
+    ir_graph *g;
+    const uint32_t *uses;   /* by value, of the first nuses */
+    size_t nuses;
+    air_ref q, kt, v;       /* what the two bmm read */
+    air_ref mask;           /* AIR_NO_REF: none */
+    bool mask_is_keep;      /* bool mask: true stays */
+    bool mask_is_drop;      /* bool mask: true goes */
+    air_ref scores;         /* operand of softmax: tells [B, H, L, S] */
+    double scale;
+    bool grouped;           /* k and v have fewer heads than q */
+} match;
+
+static const ir_node *
+made_by_one_of(const ir_graph *g, air_ref r, const char *const *names)
+{
+    const ir_node *n = pass_producer(g, r);
+
+    if (!n || n->op == AIR_OP_HOST)
+        return NULL;
+    for (; *names; names++)
+        if (strcmp(ir_info(n)->name, *names) == 0)
+            return n;
+    return NULL;
+}
+
+static bool
+used_once(const match *m, air_ref r)
+{
+    return r.id < m->nuses && m->uses[r.id] == 1;
+}
+
+/* Through what changes neither a value's elements nor their order. */
+static air_ref
+strip(const match *m, air_ref r)
+{
+    static const char *const names[] = {"view", "clone", "_to_copy", NULL};
+    const ir_node *n;
+
+    while (used_once(m, r) &&
+           (n = made_by_one_of(m->g, r, names)) != NULL) {
+        air_ref x = n->attrs[0].value;
+        if (!ir_is_float((air_dtype)ir_val(m->g, x)->dtype))
+            break;
+        r = x;
+    }
+    return r;
+}
+
+/* x * number or x / number: takes the number into the scale. */
+static air_ref
+strip_scale(match *m, air_ref r)
+{
+    static const char *const names[] = {"mul.Tensor", "div.Tensor", NULL};
+    const ir_node *n = made_by_one_of(m->g, r, names);
+    double factor;
+
+    if (!n || !used_once(m, r) || n->attrs[0].kind != AIR_ATTR_VALUE ||
+        !pass_number(m->g, &n->attrs[1], &factor) || factor == 0.0)
+        return r;
+    m->scale *= ir_info(n)->name[0] == 'm' ? factor : 1.0 / factor;
+    return n->attrs[0].value;
+}
+
+static bool
+is_minus_inf(const ir_graph *g, const air_attr *attr)
+{
+    double v;
+    return pass_number(g, attr, &v) && isinf(v) && v < 0;
+}
+
+/* Takes the mask off: the scores without it. */
+static air_ref
+strip_mask(match *m, air_ref r)
+{
+    const ir_node *n;
+
+    if (!used_once(m, r))
+        return r;
+    n = pass_made_by(m->g, r, "add.Tensor");
+    if (n && n->attrs[0].kind == AIR_ATTR_VALUE &&
+        n->attrs[1].kind == AIR_ATTR_VALUE &&
+        pass_same_dims(m->g, n->attrs[0].value, r)) {
+        m->mask = n->attrs[1].value;
+        return n->attrs[0].value;
+    }
+    n = pass_made_by(m->g, r, "where.self");
+    if (n && n->attrs[0].kind == AIR_ATTR_VALUE &&
+        n->attrs[1].kind == AIR_ATTR_VALUE &&
+        is_minus_inf(m->g, &n->attrs[2])) {
+        m->mask = n->attrs[0].value;
+        m->mask_is_keep = true;
+        return n->attrs[1].value;
+    }
+    n = pass_made_by(m->g, r, "masked_fill.Tensor");
+    if (n && is_minus_inf(m->g, &n->attrs[2])) {
+        m->mask = n->attrs[1].value;
+        m->mask_is_drop = true;
+        return n->attrs[0].value;
+    }
+    return r;
+}
+
+/* ---- matching ------------------------------------------------------------ */
+
+static bool
+match_softmax(match *m, air_ref p)
+{
+    static const char *const names[] = {"_softmax", "_safe_softmax", NULL};
+    const ir_node *n = made_by_one_of(m->g, p, names);
+    int64_t axis;
+
+    if (!n || !used_once(m, p) || !pass_int(m->g, &n->attrs[1], &axis))
+        return false;
+    m->scores = n->attrs[0].value;
+    int rank = ir_val(m->g, m->scores)->rank;
+    return (rank == 3 || rank == 4) && (axis == -1 || axis == rank - 1);
+}
+
+static bool
+match_scores(match *m)
+{
+    air_ref s = strip_mask(m, m->scores);
+    const ir_node *n;
+
+    for (air_ref before = AIR_NO_REF; before.id != s.id;) {
+        before = s;
+        s = strip_scale(m, strip(m, s));
+    }
+    n = pass_made_by(m->g, s, "bmm");
+    if (!n || !used_once(m, s))
+        return false;
+    m->q = n->attrs[0].value;
+    m->kt = n->attrs[1].value;
+    return true;
+}
+
+static bool
+match_attention(match *m, uint32_t node)
+{
+    const ir_node *n = ir_node_at(m->g, node);
+    air_ref p = n->attrs[0].value;
+
+    m->v = n->attrs[1].value;
+    m->mask = AIR_NO_REF;
+    m->scale = 1.0;
+    /* after softmax: a cast, an expand to the same sizes, a view */
+    p = strip(m, p);
+    return ir_val(m->g, p)->rank >= 3 && match_softmax(m, p) &&
+           match_scores(m) &&
+           ir_val(m->g, m->q)->dtype == ir_val(m->g, m->v)->dtype;
+}
+
+/* ---- writing ------------------------------------------------------------- */
+
+/* [B, H] in front of a [N, x, y] operand's last two sizes. */
+static air_ref
+four(const match *m, pass_build *b, air_ref r)
+{
+    const ir_value *s = ir_val(b->g, m->scores), *v = ir_val(b->g, r);
+    air_dim one = b_dim(b, 1);
+
+    if (b->status != AIR_OK)
+        return AIR_NO_REF;
+    v = ir_val(b->g, r);
+    const air_dim dims[4] = {s->dims[0], s->rank == 4 ? s->dims[1] : one,
+                             v->dims[1], v->dims[2]};
+    return b_view(b, r, 4, dims);
+}
+
+/* Numbers multiplied into an operand of the product. */
+static air_ref
+unscaled(match *m, air_ref r)
+{
+    air_ref x = r;
+
+    for (air_ref before = AIR_NO_REF; before.id != x.id;) {
+        before = x;
+        x = strip(m, x);
+        air_ref inner = strip_scale(m, x);
+        if (inner.id != x.id && ir_val(m->g, inner)->dtype !=
+                                    ir_val(m->g, r)->dtype)
+            break;
+        x = inner;
+    }
+    return x;
+}
+
+static air_ref
+view_as(pass_build *b, air_ref x, air_ref like)
+{
+    if (b->status != AIR_OK || pass_same_dims(b->g, x, like))
+        return x;
+    return b_view(b, x, ir_val(b->g, like)->rank, ir_val(b->g, like)->dims);
+}
+
+/* The operand without the numbers multiplied into it. */
+static air_ref
+operand(match *m, pass_build *b, air_ref r)
+{
+    double scale = m->scale;
+    air_ref x = unscaled(m, r);
+
+    if (ir_val(m->g, x)->dtype != ir_val(m->g, r)->dtype) {
+        m->scale = scale; /* a cast on the way: as it is */
+        x = r;
+    }
+    return four(m, b, view_as(b, x, r));
+}
+
+/* The heads before each was repeated: [B, Hkv, S, D], the operand of
+ * view(expand(view(x), [B, Hkv, G, S, D])); AIR_NO_REF: not repeated. */
+static air_ref
+before_repeat(match *m, pass_build *b, air_ref r)
+{
+    const ir_node *n = pass_made_by(m->g, strip(m, r), "expand");
+    int64_t one;
+
+    if (!n)
+        return AIR_NO_REF;
+    air_ref x = n->attrs[0].value;
+    const ir_value *from = ir_val(m->g, x), *to = ir_val(m->g, n->outs[0]);
+    if (from->rank != 5 || to->rank != 5 ||
+        !ir_dim_is_const(m->g, from->dims[2], &one) || one != 1)
+        return AIR_NO_REF;
+    for (int i = 0; i < 5; i++)
+        if (i != 2 && !ir_dim_eq(from->dims[i], to->dims[i]))
+            return AIR_NO_REF;
+    const air_dim dims[4] = {from->dims[0], from->dims[1], from->dims[3],
+                             from->dims[4]};
+    return b_view(b, x, 4, dims);
+}
+
+/* k and v of fewer heads, where both were repeated. */
+static bool
+find_groups(match *m, pass_build *b, air_ref *out_k, air_ref *out_v)
+{
+    const double scale = m->scale;
+    const ir_node *n = pass_made_by(m->g, unscaled(m, m->kt), "permute");
+    int64_t last, other;
+
+    if (n && ir_val(m->g, n->outs[0])->rank == 4 &&
+        ir_dim_is_const(m->g, n->attrs[1].dims[2], &other) && other == 3 &&
+        ir_dim_is_const(m->g, n->attrs[1].dims[3], &last) && last == 2) {
+        *out_v = before_repeat(m, b, m->v);
+        *out_k = out_v->id == AIR_NO_REF.id
+                     ? AIR_NO_REF
+                     : before_repeat(m, b, n->attrs[0].value);
+        if (out_k->id != AIR_NO_REF.id)
+            return true;
+    }
+    m->scale = scale;
+    return false;
+}
+
+static air_ref
+mask_of(match *m, pass_build *b)
+{
+    air_ref mask = m->mask;
+
+    if (mask.id == AIR_NO_REF.id)
+        return mask;
+    if (m->mask_is_drop)
+        mask = b_1(b, "logical_not", mask);
+    if (b->status == AIR_OK && !m->mask_is_keep && !m->mask_is_drop)
+        mask = b_cast(b, mask, (air_dtype)ir_val(b->g, m->q)->dtype);
+    if (b->status == AIR_OK && ir_val(b->g, m->scores)->rank == 3 &&
+        ir_val(b->g, mask)->rank == 3)
+        mask = b_unsqueeze(b, mask, 1);
+    return mask;
+}
+
+static air_status
+write_attention(match *m, uint32_t node)
+{
+    pass_build b = build_at(m->ctx, node);
+    const int swap[4] = {0, 1, 3, 2};
+
+    /* a row that is masked whole gives 0 here, NaN from _softmax */
+    air_ref k, v, q = operand(m, &b, m->q);
+    m->grouped = find_groups(m, &b, &k, &v);
+    if (!m->grouped) {
+        k = b_permute(&b, operand(m, &b, m->kt), 4, swap);
+        v = four(m, &b, m->v);
+    }
+    air_ref o = B_OP(&b, "scaled_dot_product_attention", at_value(q),
+                     at_value(k), at_value(v), at_value(mask_of(m, &b)),
+                     at_float(0.0), at_bool(false), at_float(m->scale),
+                     at_bool(m->grouped));
+    AIR_TRY(b.status);
+    return build_forward(&b, node, 0,
+                         view_as(&b, o, node_out(b.g, node, 0)));
+}
+
+static air_status
+visit(pass_context *ctx, uint32_t node, void *arg)
+{
+    match m = *(const match *)arg;
+    const ir_node *n = ir_node_at(ctx->g, node);
+
+    if (n->op == AIR_OP_HOST || strcmp(ir_info(n)->name, "bmm") != 0 ||
+        !match_attention(&m, node) || !pass_allow(ctx))
+        return AIR_OK;
+    return write_attention(&m, node);
+}
+
+air_status
+pass_attention(pass_context *ctx)
+{
+    static const char name[] = "scaled_dot_product_attention";
+    match m = {.ctx = ctx, .g = ctx->g, .nuses = ctx->g->values.count};
+    uint32_t *uses;
+
+    if (ir_op_find(name, sizeof name - 1) == AIR_OP_NONE)
+        return AIR_OK;
+    AIR_TRY(pass_count_uses(ctx, &uses));
+    m.uses = uses;
+    AIR_TRY(pass_walk(ctx, visit, &m));
+    return pass_sweep(ctx);
+}
