@@ -1,0 +1,150 @@
+/* py.h: what the files of the extension share.
+ *
+ * The extension uses CPython's limited API (3.11: meson.build) and links
+ * neither libtorch nor libgomp: torch tensors are reached through the DLPack
+ * exchange table that torch publishes on its Tensor type, and a few C
+ * functions of torch's shim are looked up in the libraries already loaded
+ * (see py_torch.c).
+ */
+#ifndef NATIVE_PY_H
+#define NATIVE_PY_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "air.h"
+
+/* ---- DLPack, as its specification lays it out ---- */
+
+typedef struct {
+    int32_t type, id;
+} dl_device;
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} dl_dtype;
+typedef struct {
+    void *data;
+    dl_device device;
+    int32_t ndim;
+    dl_dtype dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor;
+typedef struct dl_managed {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *ctx;
+    void (*deleter)(struct dl_managed *);
+    uint64_t flags;
+    dl_tensor t;
+} dl_managed;
+typedef struct {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *prev;
+    void *allocate;
+    int (*from_object)(void *object, dl_managed **out);
+    int (*to_object)(dl_managed *stolen, void **out);
+    int (*view)(void *object, dl_tensor *out); /* no ownership */
+    void *stream;
+} dl_exchange;
+_Static_assert(sizeof(dl_tensor) == 48, "DLPack layout");
+_Static_assert(sizeof(dl_managed) == 80, "DLPack layout");
+_Static_assert(sizeof(dl_exchange) == 56, "DLPack layout");
+
+/* ---- dtypes ---- */
+
+/* A torch dtype and how the engine carries it. A dtype the engine has no
+ * arithmetic for travels as one of the same size (exact == false). */
+typedef struct {
+    const char *name;    /* torch's */
+    int32_t scalar_type; /* torch's c10::ScalarType */
+    air_dtype dtype;
+    uint8_t dl_code, dl_bits;
+    bool exact;
+} py_dtype;
+
+/* ---- torch (py_torch.c) ---- */
+
+typedef struct {
+    dl_exchange *dl;
+    PyTypeObject *tensor, *parameter;
+    PyObject *as_strided;
+    bool handles; /* at::Tensor follows the object's header: checked */
+    int32_t (*get_data_ptr)(void *tensor, void **out);
+    int32_t (*get_sizes)(void *tensor, int64_t **out);
+    int32_t (*get_strides)(void *tensor, int64_t **out);
+    int32_t (*get_dim)(void *tensor, int64_t *out);
+    int32_t (*get_dtype)(void *tensor, int32_t *out);
+    int32_t (*get_device)(void *tensor, int32_t *out);
+} py_torch;
+extern py_torch torch_api;
+
+/* Finds everything above; -1 with a Python error. lib: path of libtorch_cpu */
+int py_torch_init(const char *lib);
+const py_dtype *py_dtype_row(size_t i);          /* NULL: past the end */
+const py_dtype *py_dtype_named(const char *name); /* NULL: not carried */
+/* Describes a tensor without taking a reference: dims and strides point into
+ * it. what names it in errors ("input 3"). -1 with a Python error. */
+int py_tensor_read(PyObject *object, const char *what, Py_ssize_t index,
+                   air_value *out, const py_dtype **out_dtype);
+/* A tensor over *value that gives the engine's block back when it dies; takes
+ * over value->block also when it fails. A value without block is borrowed. */
+PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype);
+/* The part of `base` (described by base_value) that *value describes. */
+PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
+                          const air_value *value);
+
+/* ---- torch's threads and BLAS (py_library.c) ---- */
+
+void py_library_init(const char *torch_lib, const char *gomp_lib);
+/* NULL where the process has no libgomp. */
+air_parallel py_library_parallel(void);
+const air_library *py_library_gemm(void);
+/* torch.get_num_threads() of this thread; 0: unknown. */
+int py_library_threads(void);
+
+/* ---- module (py_module.c) ---- */
+
+/* The context of the process; NULL with a Python error. */
+air_context *py_context(void);
+/* Keeps the context's threads equal to torch's. */
+void py_context_sync(void);
+/* Raises the exception of a status with the text of air_last_error. */
+void py_raise(air_status code);
+/* -1 with an exception raised unless the status is AIR_OK. */
+int py_check(air_status code);
+
+/* ---- types ---- */
+
+extern PyTypeObject *py_graph_type, *py_program_type;
+int py_graph_init(PyObject *module);
+int py_program_init(PyObject *module);
+const air_graph *py_graph_get(PyObject *graph);
+
+/* ---- HOST nodes (py_host.c) ---- */
+
+typedef struct {
+    PyObject *call; /* (args, tensors) -> tuple of tensors */
+    char *name;
+    size_t nin, nout;
+    const py_dtype **dtypes; /* nin, then nout */
+} py_host;
+typedef struct {
+    const py_host *hosts;
+    size_t nhosts;
+    PyObject *args;               /* of this call: where sizes come from */
+    PyObject *type, *value, *trace; /* exception of a callback */
+} py_host_run;
+/* Fills *out from (call, name, in dtypes, out dtypes); -1 with an error. */
+int py_host_read(PyObject *spec, py_host *out);
+void py_host_free(py_host *host);
+air_host py_host_make(py_host_run *run);
+
+#endif

@@ -1,0 +1,206 @@
+/* py_host.c: HOST nodes: the engine calls back, Python computes.
+ *
+ * Inputs are tensors over the engine's memory without a copy; they are valid
+ * during the call only. A result stays where torch put it: the engine reads
+ * that memory until it calls `done`.
+ */
+#include "py.h"
+
+#include <string.h>
+
+static int
+read_dtypes(PyObject *names, const py_dtype **out)
+{
+    for (Py_ssize_t i = 0, n = PyTuple_Size(names); i < n; i++) {
+        PyObject *utf8 = PyUnicode_AsUTF8String(PyTuple_GetItem(names, i));
+        if (!utf8)
+            return -1;
+        out[i] = py_dtype_named(PyBytes_AsString(utf8));
+        Py_DECREF(utf8);
+        if (!out[i]) {
+            PyErr_SetString(PyExc_TypeError, "unknown dtype of a HOST node");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int
+py_host_read(PyObject *spec, py_host *out)
+{
+    PyObject *call, *in, *outs;
+    const char *name;
+    memset(out, 0, sizeof *out);
+    if (!PyArg_ParseTuple(spec, "OsO!O!", &call, &name, &PyTuple_Type, &in,
+                          &PyTuple_Type, &outs))
+        return -1;
+    out->nin = (size_t)PyTuple_Size(in);
+    out->nout = (size_t)PyTuple_Size(outs);
+    out->dtypes =
+        PyMem_Calloc(out->nin + out->nout + 1, sizeof *out->dtypes);
+    out->name = PyMem_Malloc(strlen(name) + 1);
+    if (!out->dtypes || !out->name) {
+        py_host_free(out);
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(out->name, name, strlen(name) + 1);
+    if (read_dtypes(in, out->dtypes) ||
+        read_dtypes(outs, out->dtypes + out->nin)) {
+        py_host_free(out);
+        return -1;
+    }
+    out->call = Py_NewRef(call);
+    return 0;
+}
+
+void
+py_host_free(py_host *host)
+{
+    Py_CLEAR(host->call);
+    PyMem_Free((void *)host->dtypes);
+    PyMem_Free(host->name);
+    memset(host, 0, sizeof *host);
+}
+
+static PyObject *
+wrap_inputs(const py_host *h, size_t nin, const air_value *inputs)
+{
+    PyObject *tensors = PyTuple_New((Py_ssize_t)nin);
+    for (size_t i = 0; tensors && i < nin; i++) {
+        air_value borrowed = inputs[i];
+        borrowed.block = NULL;
+        PyObject *t = py_tensor_wrap(&borrowed, h->dtypes[i]);
+        if (!t || PyTuple_SetItem(tensors, (Py_ssize_t)i, t))
+            Py_CLEAR(tensors);
+    }
+    return tensors;
+}
+
+static size_t
+extent(const air_value *v)
+{
+    int64_t last = 0, dense = 1;
+    for (int i = v->rank - 1; i >= 0; i--) {
+        if (v->dims[i] == 0)
+            return 0;
+        last += (v->dims[i] - 1) * (v->strides ? v->strides[i] : dense);
+        dense *= v->dims[i];
+    }
+    return ((size_t)last + 1) * air_dtype_bytes(v->dtype);
+}
+
+static bool
+overlaps(const air_value *v, size_t nin, const air_value *inputs)
+{
+    const char *begin = v->data, *end = begin + extent(v);
+    for (size_t i = 0; i < nin; i++) {
+        const char *other = inputs[i].data;
+        if (begin < other + extent(&inputs[i]) && other < end)
+            return true;
+    }
+    return false;
+}
+
+static bool
+same_dims(const air_value *got, const air_value *want)
+{
+    size_t bytes = (size_t)want->rank * sizeof *want->dims;
+    return got->rank == want->rank && got->dtype == want->dtype &&
+           (!bytes || !memcmp(got->dims, want->dims, bytes));
+}
+
+/* Hands one result to the engine. A result that lies in an input's memory
+ * would die with it, so it is copied first. */
+static int
+take_result(const py_host *h, PyObject *item, size_t nin,
+            const air_value *inputs, size_t i, air_value *out)
+{
+    const py_dtype *dtype;
+    air_value got;
+    PyObject *owner = Py_NewRef(item);
+    if (py_tensor_read(owner, "result", (Py_ssize_t)i, &got, &dtype))
+        goto fail;
+    if (dtype != h->dtypes[h->nin + i] || !same_dims(&got, out)) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s: result %zu has another dtype or shape than when "
+                     "the graph was compiled", h->name, i);
+        goto fail;
+    }
+    if (overlaps(&got, nin, inputs)) {
+        Py_DECREF(owner);
+        owner = PyObject_CallMethod(item, "clone", NULL);
+        if (!owner || py_tensor_read(owner, "result", (Py_ssize_t)i, &got,
+                                     &dtype))
+            goto fail;
+    }
+    out->data = got.data;
+    out->strides = got.strides;
+    out->block = owner;
+    return 0;
+fail:
+    Py_XDECREF(owner);
+    return -1;
+}
+
+static int
+compute(const py_host_run *run, const py_host *h, size_t nin,
+        const air_value *inputs, size_t nout, air_value *outs)
+{
+    PyObject *tensors = wrap_inputs(h, nin, inputs);
+    PyObject *result = NULL;
+    int failed = 1;
+    size_t done = 0;
+    if (tensors)
+        result = PyObject_CallFunctionObjArgs(h->call, run->args, tensors,
+                                              NULL);
+    Py_XDECREF(tensors);
+    if (!result)
+        return -1;
+    if (!PyTuple_Check(result) || PyTuple_Size(result) != (Py_ssize_t)nout)
+        PyErr_Format(PyExc_RuntimeError, "%s: %zu results expected", h->name,
+                     nout);
+    else
+        for (failed = 0; done < nout && !failed; done += !failed)
+            failed = take_result(h, PyTuple_GetItem(result, (Py_ssize_t)done),
+                                 nin, inputs, done, &outs[done]);
+    for (size_t i = 0; failed && i < done; i++) {
+        Py_DECREF((PyObject *)outs[i].block);
+        outs[i].block = NULL;
+    }
+    Py_DECREF(result);
+    return failed ? -1 : 0;
+}
+
+static air_status
+host_call(void *user, uint32_t id, size_t nin, const air_value *inputs,
+          size_t nout, air_value *outs)
+{
+    py_host_run *run = user;
+    const py_host *h = id < run->nhosts ? &run->hosts[id] : NULL;
+    if (!h || h->nin != nin || h->nout != nout)
+        return AIR_ERROR_HOST;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int failed = compute(run, h, nin, inputs, nout, outs);
+    if (failed)
+        PyErr_Fetch(&run->type, &run->value, &run->trace);
+    PyGILState_Release(gil);
+    return failed ? AIR_ERROR_HOST : AIR_OK;
+}
+
+static void
+host_done(void *user, void *token)
+{
+    (void)user;
+    if (!token || !Py_IsInitialized())
+        return;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    Py_DECREF((PyObject *)token);
+    PyGILState_Release(gil);
+}
+
+air_host
+py_host_make(py_host_run *run)
+{
+    return (air_host){.user = run, .call = host_call, .done = host_done};
+}

@@ -1,0 +1,265 @@
+/* py_module.c: the module torchair._native: start-up, the context of the
+ * process, exceptions, and what does not belong to a graph or program. */
+#include "py.h"
+
+#include <string.h>
+
+/* ---- exceptions: one per status ---- */
+
+static PyObject *errors[AIR_STATUS_COUNT];
+
+static PyObject *
+builtin_of(air_status code)
+{
+    switch (code) {
+    case AIR_ERROR_ARGUMENT:
+    case AIR_ERROR_SHAPE:
+    case AIR_ERROR_SYNTAX: return PyExc_ValueError;
+    case AIR_ERROR_DTYPE: return PyExc_TypeError;
+    case AIR_ERROR_UNSUPPORTED: return PyExc_NotImplementedError;
+    case AIR_ERROR_MEMORY: return PyExc_MemoryError;
+    default: return NULL;
+    }
+}
+
+/* AirShapeError for "shape". */
+static PyObject *
+make_error(air_status code, PyObject *base)
+{
+    char name[64] = "torchair.Air";
+    const char *text = air_status_text(code);
+    size_t n = strlen(name);
+    for (size_t i = 0; text[i] && n < sizeof name - 7; i++)
+        name[n++] = text[i];
+    memcpy(name + n, "Error", 6);
+    name[12] = (char)(name[12] - 'a' + 'A');
+    PyObject *extra = builtin_of(code);
+    PyObject *bases =
+        extra ? PyTuple_Pack(2, base, extra) : PyTuple_Pack(1, base);
+    PyObject *error = bases ? PyErr_NewException(name, bases, NULL) : NULL;
+    Py_XDECREF(bases);
+    return error;
+}
+
+static int
+errors_init(PyObject *module)
+{
+    errors[AIR_OK] =
+        PyErr_NewException("torchair.AirError", PyExc_RuntimeError, NULL);
+    if (!errors[AIR_OK] ||
+        PyModule_AddObjectRef(module, "AirError", errors[AIR_OK]))
+        return -1;
+    for (int i = AIR_OK + 1; i < AIR_STATUS_COUNT; i++) {
+        PyObject *e = errors[i] = make_error((air_status)i, errors[AIR_OK]);
+        PyObject *name = e ? PyObject_GetAttrString(e, "__name__") : NULL;
+        PyObject *utf8 = name ? PyUnicode_AsUTF8String(name) : NULL;
+        int failed = !utf8 ||
+            PyModule_AddObjectRef(module, PyBytes_AsString(utf8), e);
+        Py_XDECREF(utf8);
+        Py_XDECREF(name);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+void
+py_raise(air_status code)
+{
+    const air_error *e = air_last_error();
+    bool known = code > AIR_OK && code < AIR_STATUS_COUNT;
+    const char *text = e && e->code == code && *e->message
+        ? e->message : air_status_text(code);
+    PyErr_SetString(known ? errors[code] : PyExc_SystemError, text);
+}
+
+int
+py_check(air_status code)
+{
+    if (code == AIR_OK)
+        return 0;
+    py_raise(code);
+    return -1;
+}
+
+/* ---- context ---- */
+
+static struct {
+    air_context *ctx;
+    air_options options;
+    char driver[32], isa[32];
+    int threads; /* last told to the context */
+} state;
+
+air_context *
+py_context(void)
+{
+    if (state.ctx)
+        return state.ctx;
+    if (!torch_api.dl) {
+        PyErr_SetString(PyExc_RuntimeError, "torchair._native.start() first");
+        return NULL;
+    }
+    if (py_check(air_context_create(&state.options, &state.ctx)))
+        return NULL;
+    return state.ctx;
+}
+
+void
+py_context_sync(void)
+{
+    int threads = py_library_threads();
+    if (threads <= 0 || threads == state.threads)
+        return;
+    state.threads = threads;
+    air_context_set_threads(state.ctx, threads);
+}
+
+/* start(torch_lib, gomp_lib, driver, isa, no_emitter, verify) */
+static PyObject *
+native_start(PyObject *self, PyObject *args)
+{
+    const char *torch_lib, *gomp_lib, *driver, *isa;
+    int no_emitter, verify;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sszzpp", &torch_lib, &gomp_lib, &driver,
+                          &isa, &no_emitter, &verify))
+        return NULL;
+    if (state.ctx) {
+        PyErr_SetString(PyExc_RuntimeError, "the engine runs already");
+        return NULL;
+    }
+    if (py_torch_init(torch_lib))
+        return NULL;
+    py_library_init(torch_lib, gomp_lib);
+    strncpy(state.driver, driver ? driver : "", sizeof state.driver - 1);
+    strncpy(state.isa, isa ? isa : "", sizeof state.isa - 1);
+    state.threads = py_library_threads();
+    state.options = (air_options){
+        .driver = driver ? state.driver : NULL,
+        .isa = isa ? state.isa : NULL,
+        .threads = state.threads,
+        .parallel = py_library_parallel(),
+        .library = py_library_gemm(),
+        .no_emitter = no_emitter != 0,
+        .verify = verify != 0,
+    };
+    return PyBool_FromLong(torch_api.handles);
+}
+
+/* ---- tables ---- */
+
+static PyObject *
+native_dtypes(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *out = PyDict_New();
+    const py_dtype *d;
+    for (size_t i = 0; out && (d = py_dtype_row(i)); i++) {
+        PyObject *row = Py_BuildValue("iO", (int)d->dtype,
+                                      d->exact ? Py_True : Py_False);
+        if (!row || PyDict_SetItemString(out, d->name, row))
+            Py_CLEAR(out);
+        Py_XDECREF(row);
+    }
+    return out;
+}
+
+static PyObject *
+native_ops(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *out = PyList_New(0);
+    const char *name;
+    for (size_t i = 0; out && (name = air_op_name(i)); i++) {
+        PyObject *s = PyUnicode_FromString(name);
+        if (!s || PyList_Append(out, s))
+            Py_CLEAR(out);
+        Py_XDECREF(s);
+    }
+    return out;
+}
+
+static PyObject *
+native_describe(PyObject *self, PyObject *args)
+{
+    const char *op, *schema, *cls, *ge;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &op))
+        return NULL;
+    if (!air_op_known(op))
+        Py_RETURN_NONE;
+    if (py_check(air_op_describe(op, &schema, &cls, &ge)))
+        return NULL;
+    return Py_BuildValue("sss", schema, cls, ge);
+}
+
+static PyObject *
+native_passes(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *out = PyList_New(0);
+    const char *name, *help;
+    for (size_t i = 0; out && (name = air_pass_name(i, &help)); i++) {
+        PyObject *row = Py_BuildValue("ss", name, help);
+        if (!row || PyList_Append(out, row))
+            Py_CLEAR(out);
+        Py_XDECREF(row);
+    }
+    return out;
+}
+
+static PyObject *
+native_pool(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    air_pool_stats s = {0};
+    if (state.ctx)
+        air_context_get_pool_stats(state.ctx, &s);
+    return Py_BuildValue("{sK,sK,sK}", "live_blocks",
+                         (unsigned long long)s.live_blocks, "live_bytes",
+                         (unsigned long long)s.live_bytes, "kept_bytes",
+                         (unsigned long long)s.kept_bytes);
+}
+
+static PyObject *
+native_trim(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    if (state.ctx)
+        air_context_trim(state.ctx);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"start", native_start, METH_VARARGS,
+     "start(torch_lib, gomp_lib, driver, isa, no_emitter, verify)"},
+    {"dtypes", native_dtypes, METH_NOARGS,
+     "torch dtype name -> (engine dtype, has arithmetic)"},
+    {"ops", native_ops, METH_NOARGS, "names of the op table"},
+    {"describe", native_describe, METH_VARARGS,
+     "describe(op) -> (schema, class, Ascend IR type) or None"},
+    {"passes", native_passes, METH_NOARGS, "(name, help) of each pass"},
+    {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
+    {"trim", native_trim, METH_NOARGS, "gives kept memory back"},
+    {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "torchair._native",
+    .m_doc = "The graph engine of torchair.",
+    .m_size = -1,
+    .m_methods = methods};
+
+PyMODINIT_FUNC PyInit__native(void);
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    PyObject *m = PyModule_Create(&definition);
+    if (!m)
+        return NULL;
+    if (errors_init(m) || py_graph_init(m) || py_program_init(m) ||
+        PyModule_AddStringConstant(m, "version", AIR_VERSION))
+        Py_CLEAR(m);
+    return m;
+}

@@ -1,0 +1,568 @@
+/* py_program.c: a compiled graph as a Python callable.
+ *
+ * AOTAutograd calls it with one list ("boxed"), which it empties so that
+ * inputs die as early as they can; positional arguments work as well. The
+ * program is described by Python once, in terms of the callable's arguments
+ * and results, of which the engine sees only tensors and integers.
+ */
+#include "py.h"
+
+#include <string.h>
+#include <structmember.h>
+
+/* In the stable ABI since 3.12, with these values; exported since 3.9. */
+#define HAVE_VECTORCALL (1UL << 11)
+#define ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
+typedef PyObject *(*vectorcall)(PyObject *self, PyObject *const *args,
+                                size_t nargs, PyObject *names);
+
+/* An argument the graph does not use is not even looked at. */
+typedef enum { ARG_SKIP, ARG_TENSOR, ARG_INT } arg_kind;
+
+typedef enum {
+    OUT_RESULT, /* result `index` of the program */
+    OUT_ARG,    /* argument `index` itself */
+    OUT_SAME,   /* the object that output `index` is */
+    OUT_CONST,  /* `object` */
+    OUT_CALL    /* object(args): sizes */
+} out_kind;
+typedef struct {
+    out_kind kind;
+    Py_ssize_t index;
+    const py_dtype *dtype;
+    PyObject *object;
+} out_spec;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcall call;
+    air_program *program;
+    PyObject *consts; /* tuple of tensors: the last inputs */
+    uint8_t *args;    /* arg_kind */
+    const py_dtype **dtypes; /* of tensor arguments */
+    out_spec *outs;
+    py_host *hosts;
+    Py_ssize_t nargs, nouts;
+    size_t nin, nresults, nhosts;
+    PyObject *weakrefs;
+} py_program;
+
+PyTypeObject *py_program_type;
+
+/* ---- inputs ---- */
+
+typedef struct {
+    const py_program *p;
+    air_value *in;
+    Py_ssize_t *source; /* argument of an input */
+    size_t bytes;       /* of all inputs, roughly */
+} call_inputs;
+
+static int
+read_int(PyObject *o, Py_ssize_t index, air_value *out)
+{
+    int64_t i = PyLong_AsLongLong(o);
+    if (i == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "input %zd is not an integer", index);
+        return -1;
+    }
+    *out = (air_value){.is_int = true, .i = i, .alias = -1};
+    return 0;
+}
+
+static size_t
+value_bytes(const air_value *v)
+{
+    int64_t n = (int64_t)air_dtype_bytes(v->dtype);
+    for (int i = 0; i < v->rank; i++)
+        n *= v->dims[i];
+    return (size_t)n;
+}
+
+static int
+read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
+{
+    const py_dtype *dtype, *want = c->p->dtypes[i];
+    if (c->p->args[i] == ARG_INT)
+        return read_int(o, i, out);
+    if (py_tensor_read(o, "input", i, out, &dtype))
+        return -1;
+    if (dtype != want) {
+        PyErr_Format(PyExc_TypeError, "input %zd is %s, %s expected", i,
+                     dtype->name, want->name);
+        return -1;
+    }
+    c->bytes += value_bytes(out);
+    return 0;
+}
+
+static int
+read_args(call_inputs *c, PyObject *const *args)
+{
+    size_t k = 0;
+    for (Py_ssize_t i = 0; i < c->p->nargs; i++) {
+        if (c->p->args[i] == ARG_SKIP)
+            continue;
+        c->source[k] = i;
+        if (read_arg(c, args[i], i, &c->in[k++]))
+            return -1;
+    }
+    for (Py_ssize_t i = 0; k < c->p->nin; i++, k++) {
+        const py_dtype *dtype;
+        c->source[k] = -1 - i;
+        if (py_tensor_read(PyTuple_GetItem(c->p->consts, i), "constant", i,
+                           &c->in[k], &dtype))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- outputs ---- */
+
+static PyObject *
+wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
+            const py_dtype *dtype)
+{
+    if (v->is_int)
+        return PyLong_FromLongLong(v->i);
+    if (v->block) {
+        air_value taken = *v;
+        v->block = NULL;
+        return py_tensor_wrap(&taken, dtype);
+    }
+    if (v->alias < 0 || (size_t)v->alias >= c->p->nin) {
+        PyErr_SetString(PyExc_SystemError, "a result without memory");
+        return NULL;
+    }
+    Py_ssize_t source = c->source[v->alias];
+    PyObject *base = source >= 0 ? args[source] :
+        PyTuple_GetItem(c->p->consts, -1 - source);
+    return py_tensor_alias(base, &c->in[v->alias], v);
+}
+
+static PyObject *
+make_output(const call_inputs *c, PyObject *const *args, PyObject *list,
+            air_value *results, PyObject *made, const out_spec *o)
+{
+    switch (o->kind) {
+    case OUT_RESULT:
+        return wrap_result(c, args, &results[o->index], o->dtype);
+    case OUT_ARG:
+        return Py_NewRef(args[o->index]);
+    case OUT_SAME:
+        return Py_NewRef(PyTuple_GetItem(made, o->index));
+    case OUT_CONST:
+        return Py_NewRef(o->object);
+    case OUT_CALL:
+        break;
+    }
+    return PyObject_CallFunctionObjArgs(o->object, list, NULL);
+}
+
+static PyObject *
+make_outputs(const call_inputs *c, PyObject *const *args, PyObject *list,
+             air_value *results)
+{
+    const py_program *p = c->p;
+    PyObject *made = PyTuple_New(p->nouts);
+    for (Py_ssize_t i = 0; made && i < p->nouts; i++) {
+        PyObject *o = make_output(c, args, list, results, made, &p->outs[i]);
+        if (!o || PyTuple_SetItem(made, i, o))
+            Py_CLEAR(made);
+    }
+    for (size_t i = 0; i < p->nresults; i++)
+        if (results[i].block)
+            air_value_release(&results[i]);
+    return made;
+}
+
+/* ---- the call ---- */
+
+/* Short runs keep the GIL: giving it up costs more than they do. HOST nodes
+ * need it, and another thread might hold it and wait for this one. */
+enum { KEEP_GIL_BYTES = 1 << 17 };
+
+static air_status
+run_program(const call_inputs *c, PyObject *list, air_value *results,
+            py_host_run *run)
+{
+    const py_program *p = c->p;
+    *run = (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts,
+                         .args = list};
+    const air_host host = py_host_make(run);
+    air_status status;
+    py_context_sync();
+    if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
+        return air_program_run(p->program, &host, p->nin, c->in, p->nresults,
+                               results);
+    PyThreadState *state = PyEval_SaveThread();
+    status = air_program_run(p->program, &host, p->nin, c->in, p->nresults,
+                             results);
+    PyEval_RestoreThread(state);
+    return status;
+}
+
+static PyObject *
+call_arrays(call_inputs *c, PyObject *const *args, PyObject *list,
+            air_value *results)
+{
+    py_host_run run = {0};
+    if (read_args(c, args))
+        return NULL;
+    air_status status = run_program(c, list, results, &run);
+    if (run.type) {
+        PyErr_Restore(run.type, run.value, run.trace);
+        return NULL;
+    }
+    if (py_check(status))
+        return NULL;
+    return make_outputs(c, args, list, results);
+}
+
+enum { SMALL = 24 }; /* inputs or results that fit on the stack */
+
+static PyObject *
+call_args(const py_program *p, PyObject *const *args, PyObject *list)
+{
+    air_value small_in[SMALL], small_results[SMALL];
+    Py_ssize_t small_source[SMALL];
+    if (p->nin <= SMALL && p->nresults <= SMALL) {
+        call_inputs c = {p, small_in, small_source, 0};
+        memset(small_results, 0, p->nresults * sizeof *small_results);
+        return call_arrays(&c, args, list, small_results);
+    }
+    call_inputs c = {p, PyMem_Malloc(p->nin * sizeof *c.in + 1),
+                     PyMem_Malloc(p->nin * sizeof *c.source + 1), 0};
+    air_value *results = PyMem_Calloc(p->nresults + 1, sizeof *results);
+    PyObject *made = NULL;
+    if (c.in && c.source && results)
+        made = call_arrays(&c, args, list, results);
+    else
+        PyErr_NoMemory();
+    PyMem_Free(results);
+    PyMem_Free(c.source);
+    PyMem_Free(c.in);
+    return made;
+}
+
+static PyObject *
+call_list(const py_program *p, PyObject *list)
+{
+    PyObject *small[SMALL], **args = small;
+    if (PyList_Size(list) != p->nargs) {
+        PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd",
+                     p->nargs, PyList_Size(list));
+        return NULL;
+    }
+    if (p->nargs > SMALL)
+        args = PyMem_Malloc((size_t)p->nargs * sizeof *args);
+    if (!args)
+        return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < p->nargs; i++)
+        args[i] = PyList_GetItem(list, i);
+    PyObject *made = call_args(p, args, list);
+    if (made && PyList_SetSlice(list, 0, p->nargs, NULL))
+        Py_CLEAR(made);
+    if (args != small)
+        PyMem_Free(args);
+    return made;
+}
+
+static PyObject *
+call_positional(const py_program *p, PyObject *const *args, size_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n), *made = NULL;
+    int failed = !list;
+    for (size_t i = 0; !failed && i < n; i++)
+        failed = PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(args[i]));
+    if (!failed)
+        made = call_list(p, list);
+    Py_XDECREF(list);
+    return made;
+}
+
+static PyObject *
+program_vectorcall(PyObject *self, PyObject *const *args, size_t nargs,
+                   PyObject *names)
+{
+    const py_program *p = (const py_program *)self;
+    size_t n = nargs & ~ARGUMENTS_OFFSET;
+    if (names && PyTuple_Size(names)) {
+        PyErr_SetString(PyExc_TypeError, "a program takes no keywords");
+        return NULL;
+    }
+    if (n == 1 && PyList_Check(args[0]))
+        return call_list(p, args[0]);
+    return call_positional(p, args, n);
+}
+
+static PyObject *
+program_call(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    const py_program *p = (const py_program *)self;
+    if (keywords && PyDict_Size(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "a program takes no keywords");
+        return NULL;
+    }
+    if (PyTuple_Size(args) == 1 && PyList_Check(PyTuple_GetItem(args, 0)))
+        return call_list(p, PyTuple_GetItem(args, 0));
+    PyObject *list = PySequence_List(args);
+    PyObject *made = list ? call_list(p, list) : NULL;
+    Py_XDECREF(list);
+    return made;
+}
+
+/* ---- construction ---- */
+
+static int
+read_dtype_name(PyObject *name, const py_dtype **out)
+{
+    PyObject *utf8 = PyUnicode_AsUTF8String(name);
+    if (!utf8)
+        return -1;
+    *out = py_dtype_named(PyBytes_AsString(utf8));
+    Py_DECREF(utf8);
+    if (!*out)
+        PyErr_SetString(PyExc_TypeError, "unknown dtype");
+    return *out ? 0 : -1;
+}
+
+/* An entry is None (skipped), "int", or a dtype's name. */
+static int
+read_arg_specs(py_program *p, PyObject *specs)
+{
+    p->nargs = PyTuple_Size(specs);
+    p->args = PyMem_Calloc((size_t)p->nargs + 1, 1);
+    p->dtypes = PyMem_Calloc((size_t)p->nargs + 1, sizeof *p->dtypes);
+    if (!p->args || !p->dtypes) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < p->nargs; i++) {
+        PyObject *s = PyTuple_GetItem(specs, i);
+        if (s == Py_None)
+            continue;
+        p->nin++;
+        p->args[i] = ARG_INT;
+        if (PyUnicode_CompareWithASCIIString(s, "int") == 0)
+            continue;
+        p->args[i] = ARG_TENSOR;
+        if (read_dtype_name(s, &p->dtypes[i]))
+            return -1;
+    }
+    p->nin += (size_t)PyTuple_Size(p->consts);
+    return 0;
+}
+
+/* An entry is ("result", index, dtype name), ("arg" | "same", index) or
+ * ("const" | "call", object). */
+static int
+read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
+{
+    static const char *const kinds[] = {"result", "arg", "same", "const",
+                                        "call"};
+    PyObject *object, *dtype = NULL;
+    const char *kind;
+    int k = 0;
+    if (!PyArg_ParseTuple(spec, "sO|O", &kind, &object, &dtype))
+        return -1;
+    while (k < 5 && strcmp(kinds[k], kind))
+        k++;
+    out->kind = (out_kind)k;
+    if (k == OUT_CONST || k == OUT_CALL) {
+        out->object = Py_NewRef(object);
+        return 0;
+    }
+    out->index = PyLong_AsSsize_t(object);
+    if (PyErr_Occurred())
+        return -1;
+    Py_ssize_t limit = k == OUT_ARG ? p->nargs :
+        k == OUT_SAME ? out - p->outs : (Py_ssize_t)p->nresults;
+    if (k > OUT_CALL || out->index < 0 || out->index >= limit ||
+        (k == OUT_RESULT && !dtype)) {
+        PyErr_SetString(PyExc_ValueError, "bad output description");
+        return -1;
+    }
+    return k == OUT_RESULT ? read_dtype_name(dtype, &out->dtype) : 0;
+}
+
+static int
+read_out_specs(py_program *p, PyObject *specs)
+{
+    p->outs = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1, sizeof *p->outs);
+    if (!p->outs) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0, n = PyTuple_Size(specs); i < n; i++) {
+        p->nouts = i + 1;
+        if (read_out_spec(p, PyTuple_GetItem(specs, i), &p->outs[i]))
+            return -1;
+    }
+    return 0;
+}
+
+static int
+read_hosts(py_program *p, PyObject *specs)
+{
+    p->hosts = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1,
+                            sizeof *p->hosts);
+    if (!p->hosts) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0, n = PyTuple_Size(specs); i < n; i++) {
+        if (py_host_read(PyTuple_GetItem(specs, i), &p->hosts[i]))
+            return -1;
+        p->nhosts++;
+    }
+    return 0;
+}
+
+static int
+compile(py_program *p, PyObject *graph, const air_compile_options *options)
+{
+    const air_graph *g = py_graph_get(graph);
+    air_context *ctx = py_context();
+    if (!g || !ctx)
+        return -1;
+    PyThreadState *state = PyEval_SaveThread();
+    air_status status = air_program_create(ctx, g, options, &p->program);
+    PyEval_RestoreThread(state);
+    return py_check(status);
+}
+
+static PyObject *
+program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"graph", "args", "consts", "results", "outs",
+                            "hosts", "exact", "pass_limit", "rewrite_limit",
+                            "dump_dir", NULL};
+    PyObject *graph, *arg_specs, *consts, *outs, *hosts;
+    air_compile_options options = {0};
+    int exact = 0;
+    Py_ssize_t nresults;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "OO!O!nO!O!|piiz", names, &graph, &PyTuple_Type,
+            &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type,
+            &outs, &PyTuple_Type, &hosts, &exact, &options.pass_limit,
+            &options.rewrite_limit, &options.dump_dir))
+        return NULL;
+    options.exact = exact != 0;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    py_program *p = (py_program *)alloc(type, 0);
+    if (!p)
+        return NULL;
+    p->call = program_vectorcall;
+    p->consts = Py_NewRef(consts);
+    p->nresults = (size_t)nresults;
+    if (read_arg_specs(p, arg_specs) || read_out_specs(p, outs) ||
+        read_hosts(p, hosts) || compile(p, graph, &options)) {
+        Py_DECREF((PyObject *)p);
+        return NULL;
+    }
+    return (PyObject *)p;
+}
+
+static void
+program_dealloc(PyObject *self)
+{
+    py_program *p = (py_program *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (p->weakrefs)
+        PyObject_ClearWeakRefs(self);
+    if (p->program)
+        air_program_destroy(p->program);
+    for (size_t i = 0; i < p->nhosts; i++)
+        py_host_free(&p->hosts[i]);
+    for (Py_ssize_t i = 0; i < p->nouts; i++)
+        Py_XDECREF(p->outs[i].object);
+    Py_XDECREF(p->consts);
+    PyMem_Free(p->hosts);
+    PyMem_Free(p->outs);
+    PyMem_Free((void *)p->dtypes);
+    PyMem_Free(p->args);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* ---- attributes ---- */
+
+static PyObject *
+get_boxed(PyObject *self, void *unused)
+{
+    (void)self, (void)unused;
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+program_text(PyObject *self, PyObject *arg)
+{
+    const py_program *p = (const py_program *)self;
+    long kind = PyLong_AsLong(arg);
+    char *text;
+    if (kind == -1 && PyErr_Occurred())
+        return NULL;
+    if (kind < AIR_TEXT_GRAPH || kind > AIR_TEXT_EXPLAIN) {
+        PyErr_SetString(PyExc_ValueError, "kind is 0, 1 or 2");
+        return NULL;
+    }
+    if (py_check(air_program_print(p->program, (air_text_kind)kind, &text)))
+        return NULL;
+    PyObject *out = PyUnicode_FromString(text);
+    air_program_text_free(p->program, text);
+    return out;
+}
+
+static PyObject *
+program_stats(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    air_program_stats s;
+    air_program_get_stats(((const py_program *)self)->program, &s);
+    return Py_BuildValue(
+        "{sd,sd,sK,sK,sI,sI,sI,sI,sI,sK,sK}", "compile_s", s.compile_s,
+        "specialise_s", s.specialise_s, "runs", (unsigned long long)s.runs,
+        "specialisations", (unsigned long long)s.specialisations, "nodes",
+        s.nodes, "regions", s.regions, "calls", s.calls, "copies", s.copies,
+        "hosts", s.hosts, "arena_bytes", (unsigned long long)s.arena_bytes,
+        "code_bytes", (unsigned long long)s.code_bytes);
+}
+
+static PyMethodDef methods[] = {
+    {"text", program_text, METH_O,
+     "text(kind): 0 graph after passes, 1 steps, 2 explanation"},
+    {"stats", program_stats, METH_NOARGS, "counters of the program"},
+    {NULL, NULL, 0, NULL}};
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(py_program, call), READONLY,
+     NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(py_program, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
+static PyGetSetDef getset[] = {
+    {"_boxed_call", get_boxed, NULL, "AOTAutograd may pass one list", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "A compiled graph: call it with one list, or positionally."},
+    {Py_tp_new, program_new},
+    {Py_tp_call, program_call},
+    {Py_tp_dealloc, program_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, getset},
+    {0, NULL}};
+static PyType_Spec spec = {
+    .name = "torchair._native.Program",
+    .basicsize = sizeof(py_program),
+    .flags = Py_TPFLAGS_DEFAULT | HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots};
+
+int
+py_program_init(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&spec);
+    py_program_type = (PyTypeObject *)type;
+    return type ? PyModule_AddObjectRef(module, "Program", type) : -1;
+}

@@ -1,0 +1,324 @@
+/* py_torch.c: torch tensors from C.
+ *
+ * Two ways to read a tensor: the exchange table's view function (always
+ * there, 47 ns), and torch's C shim on the at::Tensor that follows the
+ * object's header (18 ns). The second rests on the layout of a Python tensor,
+ * so it is used only after a check against `_cdata`.
+ */
+#include "py.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+py_torch torch_api;
+
+static const py_dtype dtypes[] = {
+    {"float32", 6, AIR_F32, 2, 32, true},
+    {"float64", 7, AIR_F64, 2, 64, true},
+    {"bfloat16", 15, AIR_BF16, 4, 16, true},
+    {"float16", 5, AIR_F16, 2, 16, true},
+    {"int8", 1, AIR_I8, 0, 8, true},
+    {"uint8", 0, AIR_U8, 1, 8, true},
+    {"int16", 2, AIR_I16, 0, 16, true},
+    {"int32", 3, AIR_I32, 0, 32, true},
+    {"int64", 4, AIR_I64, 0, 64, true},
+    {"bool", 11, AIR_BOOL, 6, 8, true},
+    {"uint16", 27, AIR_I16, 1, 16, false},
+    {"uint32", 28, AIR_I32, 1, 32, false},
+    {"uint64", 29, AIR_I64, 1, 64, false},
+    {"complex32", 8, AIR_I32, 5, 32, false},
+    {"complex64", 9, AIR_I64, 5, 64, false},
+    {"float8_e5m2", 23, AIR_U8, 12, 8, false},
+    {"float8_e4m3fn", 24, AIR_U8, 10, 8, false},
+    {"float8_e5m2fnuz", 25, AIR_U8, 13, 8, false},
+    {"float8_e4m3fnuz", 26, AIR_U8, 11, 8, false},
+};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes, DL_CPU = 1 };
+
+const py_dtype *
+py_dtype_row(size_t i)
+{
+    return i < DTYPES ? &dtypes[i] : NULL;
+}
+
+const py_dtype *
+py_dtype_named(const char *name)
+{
+    for (size_t i = 0; i < DTYPES; i++)
+        if (!strcmp(dtypes[i].name, name))
+            return &dtypes[i];
+    return NULL;
+}
+
+static const py_dtype *
+find_scalar_type(int32_t type)
+{
+    for (size_t i = 0; i < DTYPES; i++)
+        if (dtypes[i].scalar_type == type)
+            return &dtypes[i];
+    return NULL;
+}
+
+static const py_dtype *
+find_dl(dl_dtype d)
+{
+    for (size_t i = 0; i < DTYPES; i++)
+        if (dtypes[i].dl_code == d.code && dtypes[i].dl_bits == d.bits &&
+            d.lanes == 1)
+            return &dtypes[i];
+    return NULL;
+}
+
+/* ---- start ---- */
+
+static void
+find_shim(const char *lib)
+{
+    void *h = dlopen(lib, RTLD_NOLOAD | RTLD_LAZY);
+    struct {
+        const char *name;
+        void *slot;
+    } rows[] = {
+        {"aoti_torch_get_data_ptr", &torch_api.get_data_ptr},
+        {"aoti_torch_get_sizes", &torch_api.get_sizes},
+        {"aoti_torch_get_strides", &torch_api.get_strides},
+        {"aoti_torch_get_dim", &torch_api.get_dim},
+        {"aoti_torch_get_dtype", &torch_api.get_dtype},
+        {"aoti_torch_get_device_type", &torch_api.get_device},
+    };
+    torch_api.handles = h != NULL;
+    for (size_t i = 0; h && i < sizeof rows / sizeof *rows; i++) {
+        void *found = dlsym(h, rows[i].name);
+        memcpy(rows[i].slot, &found, sizeof found);
+        torch_api.handles = torch_api.handles && found;
+    }
+}
+
+/* Does the at::Tensor lie where the fast path expects it? */
+static bool
+probe_handle(PyObject *torch)
+{
+    PyObject *t = PyObject_CallMethod(torch, "empty", "i", 1);
+    PyObject *cdata = t ? PyObject_GetAttrString(t, "_cdata") : NULL;
+    void *want = cdata ? PyLong_AsVoidPtr(cdata) : NULL;
+    void *found = NULL;
+    if (t)
+        memcpy(&found, (char *)t + sizeof(PyObject), sizeof found);
+    Py_XDECREF(cdata);
+    Py_XDECREF(t);
+    PyErr_Clear();
+    return want && want == found;
+}
+
+static int
+find_exchange(void)
+{
+    PyObject *capsule = PyObject_GetAttrString((PyObject *)torch_api.tensor,
+                                               "__dlpack_c_exchange_api__");
+    if (!capsule)
+        return -1;
+    torch_api.dl = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    Py_DECREF(capsule);
+    if (torch_api.dl && torch_api.dl->version.major != 1)
+        PyErr_SetString(PyExc_ImportError,
+                        "torchair needs version 1 of torch's DLPack exchange "
+                        "table: use torch 2.11 to 2.13");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int
+py_torch_init(const char *lib)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    PyObject *nn = torch ? PyImport_ImportModule("torch.nn") : NULL;
+    if (nn) {
+        torch_api.tensor =
+            (PyTypeObject *)PyObject_GetAttrString(torch, "Tensor");
+        torch_api.parameter =
+            (PyTypeObject *)PyObject_GetAttrString(nn, "Parameter");
+        torch_api.as_strided = PyObject_GetAttrString(torch, "as_strided");
+    }
+    if (!PyErr_Occurred() && !find_exchange()) {
+        find_shim(lib);
+        torch_api.handles = torch_api.handles && probe_handle(torch);
+    }
+    Py_XDECREF(nn);
+    Py_XDECREF(torch);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* ---- reading ---- */
+
+static int
+refuse(PyObject *error, const char *what, Py_ssize_t index, const char *why)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(error, "%s %zd %s", what, index, why);
+    return -1;
+}
+
+static int
+read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
+            const py_dtype **out_dtype)
+{
+    int64_t rank = 0, *dims = NULL, *strides = NULL;
+    int32_t type = 0, device = 0;
+    void *data = NULL;
+    if (torch_api.get_device(h, &device) || device != 0)
+        return refuse(PyExc_ValueError, what, index,
+                      "is not a CPU tensor: move it with .cpu()");
+    if (torch_api.get_dim(h, &rank) || torch_api.get_sizes(h, &dims) ||
+        torch_api.get_strides(h, &strides) ||
+        torch_api.get_dtype(h, &type) || torch_api.get_data_ptr(h, &data))
+        return refuse(PyExc_ValueError, what, index,
+                      "has no memory that can be read");
+    const py_dtype *d = find_scalar_type(type);
+    if (!d)
+        return refuse(PyExc_TypeError, what, index,
+                      "has a dtype that the engine does not know");
+    *out = (air_value){.data = data, .dtype = d->dtype, .rank = (int)rank,
+                       .dims = dims, .strides = strides, .alias = -1};
+    *out_dtype = d;
+    return 0;
+}
+
+static int
+read_view(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
+          const py_dtype **out_dtype)
+{
+    dl_tensor t;
+    if (!PyObject_TypeCheck(o, torch_api.tensor))
+        return refuse(PyExc_TypeError, what, index, "is not a tensor");
+    if (torch_api.dl->view(o, &t))
+        return refuse(PyExc_ValueError, what, index,
+                      "has no memory that can be read");
+    if (t.device.type != DL_CPU)
+        return refuse(PyExc_ValueError, what, index,
+                      "is not a CPU tensor: move it with .cpu()");
+    const py_dtype *d = find_dl(t.dtype);
+    if (!d)
+        return refuse(PyExc_TypeError, what, index,
+                      "has a dtype that the engine does not know");
+    *out = (air_value){.data = (char *)t.data + t.byte_offset,
+                       .dtype = d->dtype, .rank = t.ndim, .dims = t.shape,
+                       .strides = t.strides, .alias = -1};
+    *out_dtype = d;
+    return 0;
+}
+
+int
+py_tensor_read(PyObject *o, const char *what, Py_ssize_t index,
+               air_value *out, const py_dtype **out_dtype)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    if (torch_api.handles &&
+        (type == torch_api.tensor || type == torch_api.parameter))
+        return read_handle((char *)o + sizeof(PyObject), what, index, out,
+                           out_dtype);
+    return read_view(o, what, index, out, out_dtype);
+}
+
+/* ---- making ---- */
+
+/* In the stable ABI since 3.13, exported since 3.4. */
+extern void *PyMem_RawMalloc(size_t size);
+extern void PyMem_RawFree(void *ptr);
+
+typedef struct {
+    dl_managed m;
+    air_value value;
+    int64_t dims[AIR_MAX_RANK], strides[AIR_MAX_RANK];
+} block;
+
+/* Runs in any thread, mostly without the GIL: nothing of Python's but the raw
+ * allocator may be used. */
+static void
+block_delete(dl_managed *m)
+{
+    block *b = m->ctx;
+    if (b->value.block)
+        air_value_release(&b->value);
+    PyMem_RawFree(b);
+}
+
+static void
+fill_layout(block *b, const air_value *v)
+{
+    int64_t dense = 1;
+    for (int i = v->rank - 1; i >= 0; i--) {
+        b->dims[i] = v->dims[i];
+        b->strides[i] = v->strides ? v->strides[i] : dense;
+        dense *= v->dims[i];
+    }
+}
+
+PyObject *
+py_tensor_wrap(const air_value *value, const py_dtype *dtype)
+{
+    block *b = PyMem_RawMalloc(sizeof *b);
+    void *out = NULL;
+    if (!b) {
+        air_value lost = *value;
+        if (lost.block)
+            air_value_release(&lost);
+        return PyErr_NoMemory();
+    }
+    b->value = *value;
+    fill_layout(b, value);
+    b->m = (dl_managed){
+        .version = {1, 1}, .ctx = b, .deleter = block_delete,
+        .t = {.data = value->data, .device = {DL_CPU, 0},
+              .ndim = value->rank,
+              .dtype = {dtype->dl_code, dtype->dl_bits, 1},
+              .shape = b->dims, .strides = b->strides}};
+    return torch_api.dl->to_object(&b->m, &out) ? NULL : out;
+}
+
+static bool
+same_layout(const air_value *a, const air_value *b)
+{
+    if (a->data != b->data || a->rank != b->rank || !a->strides ||
+        !b->strides)
+        return false;
+    size_t bytes = (size_t)a->rank * sizeof *a->dims;
+    return !memcmp(a->dims, b->dims, bytes) &&
+           !memcmp(a->strides, b->strides, bytes);
+}
+
+static PyObject *
+int_tuple(int count, const int64_t *items)
+{
+    PyObject *t = PyTuple_New(count);
+    for (int i = 0; t && i < count; i++) {
+        PyObject *item = PyLong_FromLongLong(items[i]);
+        if (!item || PyTuple_SetItem(t, i, item))
+            Py_CLEAR(t);
+    }
+    return t;
+}
+
+PyObject *
+py_tensor_alias(PyObject *base, const air_value *base_value,
+                const air_value *value)
+{
+    if (same_layout(value, base_value))
+        return Py_NewRef(base);
+    block layout;
+    fill_layout(&layout, value);
+    PyObject *at = PyObject_CallMethod(base, "storage_offset", NULL);
+    PyObject *dims = int_tuple(value->rank, layout.dims);
+    PyObject *strides = int_tuple(value->rank, layout.strides);
+    PyObject *out = NULL;
+    if (at && dims && strides) {
+        ptrdiff_t bytes =
+            (char *)value->data - (const char *)base_value->data;
+        long long offset = PyLong_AsLongLong(at) +
+            bytes / (ptrdiff_t)air_dtype_bytes(value->dtype);
+        out = PyObject_CallFunction(torch_api.as_strided, "OOOL", base, dims,
+                                    strides, offset);
+    }
+    Py_XDECREF(at);
+    Py_XDECREF(dims);
+    Py_XDECREF(strides);
+    return out;
+}

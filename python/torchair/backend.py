@@ -1,0 +1,211 @@
+"""The torch.compile backend: AOTAutograd in front, the engine behind.
+
+Attention: on CPU, ATen itself turns F.scaled_dot_product_attention into one
+`_scaled_dot_product_flash_attention_for_cpu` node before our graphs are
+recorded, in inference and in training, with a float or bool mask of rank 2 or
+4 (a bool mask becomes one `where`), grouped heads, causal, dynamic sizes. The
+forms it does not take (dropout, rank 3, value heads of another size, a float
+mask with grouped heads in training) come as products and `_safe_softmax`,
+which eager computes in that form too. So nothing is rewritten here: the
+engine sees attention as one op exactly where eager's own kernel does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import compat
+from .config import CompilerConfig, run_pass, settings
+
+Compiled = Callable[..., Any]
+
+
+@dataclass
+class Record:
+    """What became of one graph; `torchair.explain` shows it."""
+
+    name: str
+    kind: str  # forward, backward, inference
+    nodes: int = 0
+    hosts: list[Any] = field(default_factory=list)
+    fallback: str = ""  # why torch runs the whole graph
+    import_s: float = 0.0
+    compile_s: float = 0.0
+    program: weakref.ref[Any] | None = None
+
+
+records: list[Record] = []
+_LIMIT = 1000  # records kept
+_collectors: list[tuple[list[Record], list[Any]]] = []
+_count = itertools.count()
+
+
+def _keep(record: Record) -> None:
+    records.append(record)
+    del records[:-_LIMIT]
+    for found, _ in _collectors:
+        found.append(record)
+
+
+@contextlib.contextmanager
+def collect(found: list[Record], programs: list[Any]) -> Iterator[None]:
+    """Adds what is compiled meanwhile, and keeps the programs alive."""
+    _collectors.append((found, programs))
+    try:
+        yield
+    finally:
+        _collectors.pop()
+
+
+_started = False
+
+
+def start(driver: str | None = None, isa: str | None = None,
+          emitter: bool = True, verify: bool = False) -> None:
+    """Starts the engine; the first compilation does it with these defaults.
+
+    driver: "cpu" or "ref"; isa: "avx512", "avx2" or "scalar", None for the
+    best here; verify: check the graph after each pass.
+    """
+    global _started
+    from . import _native
+
+    _native.start(compat.torch_cpu_library(), compat.gomp_library(), driver,
+                  isa, not emitter, verify)
+    _started = True
+    compat.install_callbacks()
+
+
+def compile_graph(gm: torch.fx.GraphModule, _inputs: Sequence[Any],
+                  config: CompilerConfig, kind: str) -> Compiled:
+    """One graph of AOTAutograd -> a callable that takes a list."""
+    if not _started:
+        start()
+    run_pass(config.post_grad_custom_pre_pass.raw, gm, _inputs, config)
+    run_pass(config.post_grad_custom_post_pass.raw, gm, _inputs, config)
+    record = Record(f"{kind}_{next(_count)}", kind)
+    _keep(record)
+    if config.debug.run_eagerly:
+        record.fallback = "debug.run_eagerly is set"
+        return _interpreter(gm)
+    try:
+        return _engine_program(gm, config, record)
+    except _refusals() as why:
+        record.fallback = str(why)
+        return _interpreter(gm)
+
+
+@functools.cache
+def _refusals() -> tuple[type[Exception], ...]:
+    from ._native import AirError
+    from .sizes import Unexpressible
+
+    return Unexpressible, AirError
+
+
+def _engine_program(gm: torch.fx.GraphModule, config: CompilerConfig,
+                    record: Record) -> Compiled:
+    from ._native import Program
+    from .importer import import_graph
+
+    begin = time.perf_counter()
+    static = compat.static_input_indices()
+    if record.kind == "backward":
+        static = set()  # the indices are the forward's
+    got = import_graph(gm, record.name, static)
+    record.nodes, record.hosts = got.nodes, got.host_nodes
+    record.import_s = time.perf_counter() - begin
+    dump = config.debug.graph_dump
+    program = Program(
+        got.graph, tuple(got.args), tuple(got.consts), got.nresults,
+        tuple(got.outs), tuple(got.hosts),
+        exact=config.mode.raw == "reduce-overhead",
+        pass_limit=config.debug.pass_limit.raw,
+        rewrite_limit=config.debug.rewrite_limit.raw,
+        dump_dir=(dump.path.raw or ".") if dump.type else None)
+    record.compile_s = time.perf_counter() - begin - record.import_s
+    record.program = weakref.ref(program)
+    for _, programs in _collectors:
+        programs.append(program)
+    return program
+
+
+def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
+    """torch runs the graph, node by node."""
+
+    def run(args: list[Any]) -> Any:
+        taken = list(args)
+        args.clear()
+        return gm(*taken)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+class Compiler:
+    """compiler(gm, example_inputs) -> callable, for a backend of your own."""
+
+    def __init__(self, config: CompilerConfig, kind: str = "forward") -> None:
+        self.config = config
+        self.kind = kind
+
+    def __call__(self, gm: torch.fx.GraphModule,
+                 example_inputs: Sequence[Any]) -> Compiled:
+        return compile_graph(gm, example_inputs, self.config, self.kind)
+
+
+def _compile_frame(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
+                   compiler_config: CompilerConfig | None = None,
+                   decompositions: dict[Any, Any] | None = None,
+                   mode: str | None = None,
+                   options: dict[str, Any] | None = None) -> Compiled:
+    from torch._dynamo.backends.common import aot_autograd
+
+    config = settings(compiler_config, mode, options)
+    if not _started:
+        start()
+    compat.skip_runtime_annotations()
+    backend = aot_autograd(
+        fw_compiler=Compiler(config, "forward"),
+        bw_compiler=Compiler(config, "backward"),
+        inference_compiler=Compiler(config, "inference"),
+        decompositions=dict(decompositions or {}),
+        keep_inference_input_mutations=True)
+    with compat.aot_settings():
+        return backend(gm, example_inputs)
+
+
+def torchair(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
+             mode: str | None = None,
+             options: dict[str, Any] | None = None) -> Compiled:
+    """torch.compile(model, backend="torchair", mode=..., options=...)."""
+    return _compile_frame(gm, example_inputs, mode=mode, options=options)
+
+
+def get_npu_backend(*, compiler_config: CompilerConfig | None = None,
+                    custom_decompositions: dict[Any, Any] | None = None,
+                    ) -> functools.partial[Compiled]:
+    """The value for torch.compile's backend=.
+
+    custom_decompositions: operator overload -> Python function.
+    """
+    config = CompilerConfig() if compiler_config is None else compiler_config
+    if not isinstance(config, CompilerConfig):
+        raise TypeError("compiler_config must be a torchair.CompilerConfig, "
+                        f"got {type(config).__name__}")
+    return functools.partial(_compile_frame, compiler_config=config,
+                             decompositions=dict(custom_decompositions or {}))
+
+
+def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:
+    """A compiler(gm, example_inputs) for your own AOTAutograd backend."""
+    return Compiler(settings(compiler_config))

@@ -1,0 +1,103 @@
+"""Every difference between torch versions, and torch's private names.
+
+Tested with torch 2.11 to 2.13. Each entry says which version it is for; when
+that version is dropped, so is the entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+def torch_cpu_library() -> str:
+    """Path of libtorch_cpu, which the process has loaded already."""
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    found = glob.glob(os.path.join(folder, "libtorch_cpu.*"))
+    return found[0] if found else "libtorch_cpu.so"
+
+
+def gomp_library() -> str:
+    """Path of the libgomp that torch uses, "" where it uses another runtime.
+
+    Up to 2.12 the wheel's copy has a hashed name and may lie in torch.libs.
+    """
+    root = os.path.dirname(torch.__file__)
+    for pattern in ("lib/libgomp*", "../torch.libs/libgomp*"):
+        found = glob.glob(os.path.join(root, pattern))
+        if found:
+            return os.path.realpath(found[0])
+    return ""
+
+
+def symbol_hint(shape_env: Any, symbol: Any) -> int:
+    """The size a symbol had when it was traced, 0 where there is none."""
+    # 2.11 has var_to_val only.
+    values = getattr(shape_env, "backed_var_to_val", None)
+    if values is None:
+        values = shape_env.var_to_val
+    value = values.get(symbol)
+    return int(value) if value is not None else 0
+
+
+def symbol_range(shape_env: Any, symbol: Any) -> tuple[int, int]:
+    """Least and greatest value of a symbol, within int64."""
+    found = shape_env.var_to_range.get(symbol)
+    low, high = 0, 2**62
+    if found is not None:
+        with contextlib.suppress(TypeError, OverflowError, ValueError):
+            low = max(low, int(found.lower))
+        with contextlib.suppress(TypeError, OverflowError, ValueError):
+            high = min(high, int(found.upper))
+    return low, high
+
+
+def static_input_indices() -> set[int]:
+    """Graph inputs that are the same tensors at every call (parameters)."""
+    context = torch._guards.TracingContext.try_get()
+    meta = getattr(context, "fw_metadata", None)
+    return set(getattr(meta, "static_input_indices", None) or ())
+
+
+_saved_overhead: list[bool] = []
+
+
+def skip_runtime_annotations() -> None:
+    """Compile this frame without profiler annotations: 2 us less a call.
+
+    Dynamo reads the setting after the backend has returned, so it is put
+    back when the compilation of the frame ends.
+    """
+    config = torch._dynamo.config
+    if not hasattr(config, "record_runtime_overhead") or _saved_overhead:
+        return
+    _saved_overhead.append(config.record_runtime_overhead)
+    config.record_runtime_overhead = False
+
+
+def _restore_annotations(_args: Any) -> None:
+    if _saved_overhead:
+        value = _saved_overhead.pop()
+        torch._dynamo.config.record_runtime_overhead = value
+
+
+def install_callbacks() -> None:
+    from torch._dynamo import callback
+
+    callback.on_compile_end(_restore_annotations)
+
+
+@contextlib.contextmanager
+def aot_settings() -> Iterator[None]:
+    """AOTAutograd's settings while we compile.
+
+    donated_buffer would forbid backward(retain_graph=True); the engine gains
+    nothing from overwriting saved tensors.
+    """
+    with torch._functorch.config.patch(donated_buffer=False):
+        yield

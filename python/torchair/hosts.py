@@ -1,0 +1,85 @@
+"""HOST nodes: an operator of torch, called by the engine on its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .sizes import Args, Source, evaluator, expression, is_symbolic
+
+Call = Callable[[Args, tuple[Any, ...]], tuple[Any, ...]]
+
+
+class _Tensor(int):
+    """The tensor at this position of the call's tensors."""
+
+
+class _Size:
+    def __init__(self, value: Callable[[Args], Any]) -> None:
+        self.value = value
+
+
+class Arguments:
+    """An FX node's arguments with the changing parts marked."""
+
+    def __init__(self, sources: dict[Any, Source],
+                 constants: Mapping[Any, Any]) -> None:
+        self.sources = sources
+        self.constants = constants
+        self.tensors: list[Any] = []  # FX nodes
+
+    def template(self, x: Any) -> Any:
+        if isinstance(x, torch.fx.Node):
+            return self._node(x)
+        if is_symbolic(x):
+            return _Size(evaluator(expression(x), self.sources))
+        if isinstance(x, (list, tuple)):
+            return [self.template(y) for y in x]
+        if isinstance(x, dict):
+            return {k: self.template(v) for k, v in x.items()}
+        return x
+
+    def _node(self, node: Any) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            if node not in self.tensors:
+                self.tensors.append(node)
+            return _Tensor(self.tensors.index(node))
+        if value is not None and is_symbolic(value):
+            return _Size(evaluator(expression(value), self.sources))
+        return self.constants.get(node, value)
+
+
+def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
+    kind = type(x)
+    if kind is _Tensor:
+        return tensors[x]
+    if kind is _Size:
+        return x.value(args)
+    if kind is list:
+        return [_fill(y, args, tensors) for y in x]
+    if kind is dict:
+        return {k: _fill(v, args, tensors) for k, v in x.items()}
+    return x
+
+
+def make_call(target: Any, args: Any, kwargs: Any, keep: list[int] | None,
+              resolve: bool) -> Call:
+    """The function of a HOST node.
+
+    args and kwargs are templates; keep: which results are tensors (None: the
+    result is one); resolve: results may have lazy conj or neg bits, which the
+    engine's memory cannot carry.
+    """
+
+    def call(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+        found = target(*_fill(args, call_args, tensors),
+                       **_fill(kwargs, call_args, tensors))
+        results = (found,) if keep is None else tuple(found[i] for i in keep)
+        if resolve:
+            return tuple(r.resolve_conj().resolve_neg() for r in results)
+        return results
+
+    return call

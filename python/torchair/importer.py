@@ -1,0 +1,371 @@
+"""FX graph -> engine graph.
+
+One pass over the nodes. A node whose operator has a row in the op table, and
+whose result the engine infers as torch did, becomes that op; any other one
+becomes a HOST node with a reason. A graph with something that no value of the
+engine can stand for raises Unexpressible.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import schema
+from ._native import AirError, Graph
+from .hosts import Arguments, make_call
+from .rewrites import REWRITES
+from .schema import DTYPE_NAMES, DTYPES, Refused
+from .sizes import (
+    Sizes,
+    Source,
+    Unexpressible,
+    evaluator,
+    expression,
+    is_symbolic,
+)
+
+PARAM = 1  # AIR_INPUT_PARAM
+MAX_RANK = 8
+aten = torch.ops.aten
+
+# Checks that guards have made already, or that have no meaning here.
+_DROPPED = {aten._assert_scalar.default, aten._assert_tensor_metadata.default,
+            aten.sym_constrain_range.default,
+            aten.sym_constrain_range_for_size.default}
+# Results share memory with their operand and have a lazy negation.
+_LAZY = {aten._neg_view.default, aten._conj.default}
+
+
+@dataclass
+class HostNode:
+    op: str
+    reason: str
+    location: str
+
+
+@dataclass
+class Imported:
+    """A graph and how a call's arguments and results relate to it."""
+
+    graph: Graph
+    args: list[str | None] = field(default_factory=list)
+    consts: list[Any] = field(default_factory=list)
+    nresults: int = 0
+    outs: list[tuple[Any, ...]] = field(default_factory=list)
+    hosts: list[tuple[Any, ...]] = field(default_factory=list)
+    host_nodes: list[HostNode] = field(default_factory=list)
+    nodes: int = 0  # that compute something
+
+
+def import_graph(gm: torch.fx.GraphModule, name: str,
+                 static: set[int]) -> Imported:
+    """static: arguments that are the same tensor at every call."""
+    return _Importer(gm, name, static).run()
+
+
+def _location(node: torch.fx.Node) -> str | None:
+    """"model.py:41": the user's line that made the node."""
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        return None
+    start = trace.rfind('File "')
+    end = trace.find('"', start + 6)
+    line = trace.find("line ", end)
+    if start < 0 or line < 0:
+        return None
+    stop = line + 5
+    while stop < len(trace) and trace[stop].isdigit():
+        stop += 1
+    return f"{os.path.basename(trace[start + 6:end])}:{trace[line + 5:stop]}"
+
+
+def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
+    row = DTYPES.get(value.dtype)
+    if row is None:
+        raise Unexpressible(f"tensors of {value.dtype}")
+    return row
+
+
+def _check_tensor(value: torch.Tensor, what: str) -> None:
+    if value.layout != torch.strided:
+        raise Unexpressible(f"{what} has layout {value.layout}")
+    if value.device.type != "cpu":
+        raise Unexpressible(f"{what} is on device {value.device}")
+    if value.dim() > MAX_RANK:
+        raise Unexpressible(f"{what} has {value.dim()} dimensions")
+    _dtype_of(value)
+
+
+class _Importer(schema.Importing):
+    def __init__(self, gm: torch.fx.GraphModule, name: str,
+                 static: set[int]) -> None:
+        self.gm = gm
+        self.static = static
+        self.graph = Graph(name)
+        self.sizes = Sizes(self.graph)
+        self.out = Imported(self.graph)
+        self.refs: dict[torch.fx.Node, int] = {}
+        self.tuples: dict[torch.fx.Node, Sequence[int | None]] = {}
+        self.sources: dict[Any, Source] = {}
+        self.arg_of: dict[torch.fx.Node, int] = {}
+        self.constants: dict[torch.fx.Node, Any] = {}
+
+    def run(self) -> Imported:
+        nodes = list(self.gm.graph.nodes)
+        for node in nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+        for node in nodes:
+            if node.op == "get_attr":
+                self._constant(node)
+        for node in nodes:
+            if node.op == "call_function":
+                self._function(node)
+            elif node.op == "output":
+                self._output(node)
+            elif node.op not in ("placeholder", "get_attr"):
+                raise Unexpressible(f"a {node.op} node")
+        return self.out
+
+    def ref(self, node: torch.fx.Node) -> int:
+        found = self.refs.get(node)
+        if found is None:
+            raise Refused(f"operand {node} is not a tensor")
+        return found
+
+    # ---- inputs ----
+
+    def _placeholder(self, node: torch.fx.Node) -> None:
+        value = node.meta.get("val")
+        index = len(self.out.args)
+        self.arg_of[node] = index
+        if isinstance(value, torch.SymInt):
+            self._int_input(node, index, value)
+            self.out.args.append("int")
+        elif isinstance(value, torch.Tensor) and node.users:
+            self._tensor_input(node, index, value)
+            self.out.args.append(DTYPE_NAMES[value.dtype])
+        else:
+            computing = [u for u in node.users if u.op != "output"]
+            if computing and not isinstance(value, (int, float, bool)):
+                raise Unexpressible(f"input {node} is no tensor or integer")
+            self.out.args.append(None)
+
+    def _int_input(self, node: torch.fx.Node, index: int, value: Any) -> None:
+        expr = expression(value)
+        if expr.is_Symbol:
+            dim = self.sizes.symbol(expr, value.node.shape_env)
+        else:  # a saved expression comes in as a number of its own
+            dim = self.graph.symbol(f"arg{index}", 0, 2**62,
+                                    int(value.node.hint or 0))
+        if expr not in self.sources and not expr.is_Integer:
+            self.sizes.bind(expr, dim)
+            self.sources[expr] = (index, None)
+        self.graph.int_input(node.name, dim)
+
+    def _tensor_input(self, node: torch.fx.Node, index: int,
+                      value: torch.Tensor) -> None:
+        _check_tensor(value, f"input {node}")
+        if value.is_conj() or value.is_neg():
+            raise Unexpressible(f"input {node} is lazily conjugated")
+        flags = PARAM if index in self.static else 0
+        self.refs[node] = self.graph.input(
+            node.name, _dtype_of(value)[0], self.sizes.dims(value.shape),
+            flags)
+        for axis, size in enumerate(value.shape):
+            if is_symbolic(size):
+                self.sources.setdefault(expression(size), (index, axis))
+
+    def _constant(self, node: torch.fx.Node) -> None:
+        value: Any = self.gm
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        self.constants[node] = value
+        if isinstance(value, torch.Tensor):
+            _check_tensor(value, f"constant {node}")
+            self.out.consts.append(value.detach())
+            self.refs[node] = self.graph.input(
+                f"const_{node.name}", _dtype_of(value)[0],
+                self.sizes.dims(value.shape), PARAM)
+            node.meta.setdefault("val", value)
+
+    # ---- nodes ----
+
+    def _function(self, node: torch.fx.Node) -> None:
+        target = node.target
+        if target is operator.getitem and node.args[0] in self.tuples:
+            item = self.tuples[node.args[0]][node.args[1]]  # type: ignore
+            if item is not None:
+                self.refs[node] = item
+            return
+        value = node.meta.get("val")
+        if target in _DROPPED or isinstance(value, (
+                int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return  # numbers are taken from their expressions
+        self.out.nodes += 1
+        self._check_results(node, value)
+        try:
+            results = self._engine_node(node, value)
+        except (Refused, AirError) as why:
+            results = self._host_node(node, value, str(why))
+        if isinstance(value, (tuple, list)):
+            self.tuples[node] = results
+        elif results and results[0] is not None:
+            self.refs[node] = results[0]
+
+    def _check_results(self, node: torch.fx.Node, value: Any) -> None:
+        for v in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(v, torch.Tensor):
+                _check_tensor(v, f"the result of {node}")
+                self.sizes.dims(v.shape)  # may refuse sizes that depend on data
+            elif v is not None:
+                raise Unexpressible(f"{node.target} gives a "
+                                    f"{type(v).__name__}")
+
+    def _engine_node(self, node: torch.fx.Node,
+                     value: Any) -> Sequence[int | None]:
+        self._check_arithmetic(node, value)
+        rewrite = REWRITES.get(node.target)
+        if rewrite is not None:
+            return rewrite(self, node, value)
+        row = schema.find_row(node.target)
+        if row is None:
+            raise Refused("no row in the op table")
+        attrs = schema.attributes(self, row, node.args, node.kwargs)
+        refs = self.graph.node(row.name, attrs, _location(node), row.nresults)
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        if len(values) != len(refs):
+            raise Refused(f"{len(values)} results, the engine gives "
+                          f"{len(refs)}")
+        for ref, v in zip(refs, values, strict=True):
+            if v is not None:
+                self.check_type(ref, v)
+        return refs
+
+    def add(self, node: torch.fx.Node, op: str, attrs: list[Any],
+            value: torch.Tensor) -> int:
+        """A node of a rewrite, checked against torch's result."""
+        (ref,) = self.graph.node(op, attrs, _location(node), 1)
+        self.check_type(ref, value)
+        return ref
+
+    def _check_arithmetic(self, node: torch.fx.Node, value: Any) -> None:
+        values = list(value) if isinstance(value, (tuple, list)) else [value]
+        values += [n.meta.get("val") for n in node.all_input_nodes]
+        for v in values:
+            if isinstance(v, torch.Tensor) and not _dtype_of(v)[1]:
+                raise Refused(f"{v.dtype} has no arithmetic in the engine")
+
+    def check_type(self, ref: int, value: torch.Tensor) -> None:
+        dtype, dims = self.graph.type(ref)
+        shape = self.sizes.dims(value.shape)
+        if dtype != _dtype_of(value)[0]:
+            raise Refused(f"the engine infers another dtype than "
+                          f"{value.dtype}")
+        if len(dims) != len(shape) or not all(
+                map(self.sizes.equal, dims, shape)):
+            raise Refused("the engine infers other sizes than "
+                          f"{list(value.shape)}")
+
+    # ---- HOST ----
+
+    def _host_node(self, node: torch.fx.Node, value: Any,
+                   reason: str) -> Sequence[int | None]:
+        arguments = Arguments(self.sources, self.constants)
+        args = [arguments.template(a) for a in node.args]
+        kwargs = arguments.template(dict(node.kwargs))
+        many = isinstance(value, (tuple, list))
+        values = list(value) if many else [value]
+        keep = [i for i, v in enumerate(values) if v is not None]
+        tensors = [n.meta["val"] for n in arguments.tensors]
+        kept = [values[i] for i in keep]
+        resolve = node.target in _LAZY or any(
+            v.dtype.is_complex for v in tensors + kept)
+        call = make_call(node.target, args, kwargs,
+                         keep if many or not keep else None, resolve)
+        name = _target_name(node.target)
+        types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in kept]
+        location = _location(node)
+        refs = self.graph.host(
+            name, len(self.out.hosts), reason,
+            [self.ref(n) for n in arguments.tensors], location, types)
+        self.out.hosts.append((
+            call, name, tuple(DTYPE_NAMES[v.dtype] for v in tensors),
+            tuple(DTYPE_NAMES[v.dtype] for v in kept)))
+        self.out.host_nodes.append(HostNode(name, reason, location or ""))
+        results: list[int | None] = [None] * len(values)
+        for i, ref in zip(keep, refs, strict=True):
+            results[i] = ref
+        return results
+
+    # ---- results ----
+
+    def _output(self, node: torch.fx.Node) -> None:
+        results: list[int] = []
+        strides: list[list[int] | None] = []
+        first: dict[Any, int] = {}
+        outputs = node.args[0]
+        if not isinstance(outputs, (tuple, list)):
+            raise Unexpressible("a graph that does not return a tuple")
+        for x in outputs:
+            if isinstance(x, torch.fx.Node) and x in first:
+                self.out.outs.append(("same", first[x]))
+                continue
+            if isinstance(x, torch.fx.Node):
+                first[x] = len(self.out.outs)
+            self.out.outs.append(self._result(x, results, strides))
+        self.out.nresults = len(results)
+        self.graph.results(results, strides)
+
+    def _result(self, x: Any, results: list[int],
+                strides: list[list[int] | None]) -> tuple[Any, ...]:
+        if not isinstance(x, torch.fx.Node):
+            if is_symbolic(x):
+                return ("call", evaluator(expression(x), self.sources))
+            return ("const", x)
+        if x in self.arg_of:
+            return ("arg", self.arg_of[x])
+        value = x.meta.get("val")
+        if x in self.constants:
+            return ("const", self.constants[x])
+        if isinstance(value, torch.Tensor):
+            results.append(self.ref(x))
+            strides.append(self._strides(value))
+            return ("result", len(results) - 1, DTYPE_NAMES[value.dtype])
+        if is_symbolic(value):
+            return ("call", evaluator(expression(value), self.sources))
+        return ("const", value)
+
+    def _strides(self, value: torch.Tensor) -> list[int] | None:
+        """None: dense row-major. A result whose elements share memory (an
+        expanded one) is given dense."""
+        dense = self.sizes.dim(1)
+        expected: list[int] = []
+        for size in reversed(value.shape):
+            expected.append(dense)
+            factor = self.sizes.dim(size)
+            dense = (factor if dense == self.sizes.dim(1)
+                     else self.graph.dim_op("*", dense, factor))
+        expected.reverse()
+        found = self.sizes.dims(value.stride())
+        one, zero = self.sizes.dim(1), self.sizes.dim(0)
+        sizes = self.sizes.dims(value.shape)
+        if all(f == e or n == one
+               for f, e, n in zip(found, expected, sizes, strict=True)):
+            return None
+        if any(f == zero and n != one
+               for f, n in zip(found, sizes, strict=True)):
+            return None
+        return found
+
+
+def _target_name(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return schema.operator_name(target)
+    return getattr(target, "__name__", str(target))

@@ -1,0 +1,190 @@
+"""torchair.explain: what was compiled, and the reason for what was not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import backend
+from .config import CompilerConfig
+
+
+@dataclass
+class GraphReport:
+    """One graph of the model."""
+
+    name: str
+    kind: str
+    nodes: int
+    fallback: str
+    import_ms: float
+    compile_ms: float
+    hosts: list[dict[str, str]] = field(default_factory=list)
+    regions: list[dict[str, str]] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Explanation:
+    """print() it, or take as_dict()."""
+
+    graphs: list[GraphReport] = field(default_factory=list)
+    graph_breaks: dict[str, int] = field(default_factory=dict)
+    recompiles: list[str] = field(default_factory=list)
+    error: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"graphs": [vars(g) for g in self.graphs],
+                "graph_breaks": self.graph_breaks,
+                "recompiles": self.recompiles, "error": self.error}
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{len(self.graphs)} graph(s)"
+        if self.error:
+            yield f"error: {self.error}"
+        for text, count in self.graph_breaks.items():
+            yield f"graph break ({count}x): {text}"
+        for text in self.recompiles:
+            yield f"recompile: {text}"
+        for g in self.graphs:
+            yield from _graph_lines(g)
+
+
+def _graph_lines(g: GraphReport) -> Iterator[str]:
+    yield ""
+    yield (f"{g.name}: {g.nodes} nodes, imported in {g.import_ms:.1f} ms, "
+           f"compiled in {g.compile_ms:.1f} ms")
+    if g.fallback:
+        yield f"  torch runs this graph: {g.fallback}"
+        return
+    for region in g.regions:
+        yield f"  region {region['ops']}"
+        if region["at"]:
+            yield f"    at {region['at']}"
+    for text in g.calls:
+        yield f"  call {text}"
+    for text in g.copies:
+        yield f"  copy {text}"
+    counted = Counter((h["op"], h["reason"]) for h in g.hosts)
+    where = {(h["op"], h["reason"]): h["at"] for h in g.hosts}
+    for (op, reason), count in counted.items():
+        at = where[op, reason]
+        yield (f"  HOST {op} ({count}x): {reason}"
+               + (f" (at {at})" if at else ""))
+
+
+def _parse(text: str, report: GraphReport) -> None:
+    """The engine's "key: value" lines; details are indented below theirs."""
+    for line in text.splitlines():
+        key, _, value = line.partition(": ")
+        if key == "region":
+            report.regions.append({"ops": value, "at": "", "note": ""})
+        elif line.startswith("  at:") and report.regions:
+            report.regions[-1]["at"] = line[5:].strip()
+        elif line.startswith("  ") and report.regions:
+            report.regions[-1]["note"] = line.strip()
+        elif key == "call":
+            report.calls.append(value)
+        elif key == "copy":
+            report.copies.append(value)
+
+
+def _report(record: backend.Record) -> GraphReport:
+    out = GraphReport(
+        record.name, record.kind, record.nodes, record.fallback,
+        record.import_s * 1e3, record.compile_s * 1e3,
+        [{"op": h.op, "reason": h.reason, "at": h.location}
+         for h in record.hosts])
+    program = record.program() if record.program else None
+    if program is not None:
+        out.stats = program.stats()
+        with contextlib.suppress(RuntimeError):
+            _parse(program.text(2), out)
+    return out
+
+
+class _Watch:
+    """What Dynamo counts while the model runs."""
+
+    def __init__(self) -> None:
+        from torch._dynamo.utils import counters
+
+        self.counters = counters
+        self.before = Counter(counters["graph_break"])
+
+    def breaks(self) -> dict[str, int]:
+        found = Counter(self.counters["graph_break"]) - self.before
+        return {text.split("\n")[0]: n for text, n in found.items()}
+
+
+def explain(model: Any, *args: Any,
+            compiler_config: CompilerConfig | None = None,
+            **kwargs: Any) -> Explanation:
+    """Compiles and runs the model on the arguments; never raises.
+
+    The model runs twice: a graph that is compiled in the second run is a
+    recompile that every such pair of calls pays for. Where a result needs a
+    gradient, its sum is differentiated, so that backward graphs show.
+    """
+    out = Explanation()
+    compile_model: Any = torch.compile
+    held: list[backend.Record] = []
+    programs: list[Any] = []
+    try:
+        watch = _Watch()
+        compiled = compile_model(
+            model, backend=backend.get_npu_backend(
+                compiler_config=compiler_config))
+        with backend.collect(held, programs):
+            _differentiate(compiled(*args, **kwargs))
+            once = len(held)
+            compiled(*args, **kwargs)
+        out.graph_breaks = watch.breaks()
+        out.recompiles = [f"{r.name} was compiled by a second call with the "
+                          "same arguments" for r in held[once:]]
+    except Exception as error:  # explained, not raised
+        out.error = f"{type(error).__name__}: {error}"
+    for record in held:
+        try:
+            out.graphs.append(_report(record))
+        except Exception as error:
+            out.error = out.error or f"{type(error).__name__}: {error}"
+    return out
+
+
+def _differentiate(result: Any) -> None:
+    leaves = torch.utils._pytree.tree_leaves(result)
+    with_grad = [t for t in leaves
+                 if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not with_grad:
+        return
+    with torch.enable_grad():
+        total = torch.stack([t.float().sum() for t in with_grad]).sum()
+    inputs = _leaf_inputs(total)
+    if inputs:
+        torch.autograd.grad(total, inputs, allow_unused=True)
+
+
+def _leaf_inputs(total: Any) -> list[torch.Tensor]:
+    """Tensors whose gradients would be accumulated: found from the graph, so
+    that no .grad of the user changes."""
+    seen, found, queue = set(), [], [total.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        queue += [n for n, _ in node.next_functions]
+    return found

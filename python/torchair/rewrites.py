@@ -1,0 +1,56 @@
+"""Operators that the importer spells in other rows: those with a list of
+results, each of which is a view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .schema import INT, VALUE, Refused
+
+aten = torch.ops.aten
+Rewrite = Callable[[Any, torch.fx.Node, Any], Sequence[int | None]]
+
+
+def _argument(node: torch.fx.Node, index: int, name: str, default: Any) -> Any:
+    if index < len(node.args):
+        return node.args[index]
+    return node.kwargs.get(name, default)
+
+
+def _slices(at: Any, node: torch.fx.Node,
+            values: Sequence[Any]) -> list[int]:
+    """Consecutive parts along a dimension."""
+    source: Any = node.args[0]
+    axis = _argument(node, 2, "dim", 0)
+    if not isinstance(axis, int):
+        raise Refused("a dimension that is not constant")
+    begin = at.sizes.dim(0)
+    refs = []
+    for value in values:
+        end = at.graph.dim_op("+", begin, at.sizes.dim(value.shape[axis]))
+        attrs = [VALUE, at.ref(source), INT, at.sizes.dim(axis), INT, begin,
+                 INT, end, INT, at.sizes.dim(1)]
+        refs.append(at.add(node, "slice.Tensor", attrs, value))
+        begin = end
+    return refs
+
+
+def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
+    source: Any = node.args[0]
+    axis = _argument(node, 1, "dim", 0)
+    return [at.add(node, "select.int",
+                   [VALUE, at.ref(source), INT, at.sizes.dim(axis), INT,
+                    at.sizes.dim(i)], value)
+            for i, value in enumerate(values)]
+
+
+REWRITES: dict[Any, Rewrite] = {
+    aten.split.Tensor: _slices,
+    aten.split_with_sizes.default: _slices,
+    aten.unsafe_split.Tensor: _slices,
+    aten.unsafe_split_with_sizes.default: _slices,
+    aten.unbind.int: _unbind,
+}

@@ -1,0 +1,191 @@
+"""Sizes: sympy expressions of torch's ShapeEnv as the engine's dims, and as
+functions of a call's arguments."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from . import compat
+from ._native import Graph
+
+
+class Unexpressible(Exception):
+    """The engine cannot express a part of the graph; the text says why."""
+
+
+def expression(value: Any) -> Any:
+    """The sympy expression of a SymInt, SymFloat or SymBool."""
+    return value.node.expr
+
+
+def is_symbolic(value: Any) -> bool:
+    return hasattr(value, "node") and hasattr(value.node, "expr")
+
+
+_BINARY = {
+    "FloorDiv": "//", "CleanDiv": "//", "PythonMod": "%", "Mod": "%",
+}
+_FOLDED = {"Max": "max", "Min": "min"}
+
+
+class Sizes:
+    """Size expressions of one graph; equal expressions have equal ids."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._ints: dict[int, int] = {}
+        self._known: dict[Any, int] = {}
+        self._shape_env: Any = None
+
+    def dim(self, value: Any) -> int:
+        """The engine's id of an int or SymInt."""
+        if type(value) is int:
+            found = self._ints.get(value)
+            if found is None:
+                found = self._ints[value] = self.graph.dim(value)
+            return found
+        if is_symbolic(value):
+            self._shape_env = value.node.shape_env
+            return self.of(expression(value))
+        return self.dim(operator.index(value))
+
+    def dims(self, values: Any) -> list[int]:
+        return [self.dim(v) for v in values]
+
+    def bind(self, expr: Any, dim: int) -> None:
+        """From now on `expr` is `dim`: a saved size that comes as input."""
+        self._known[expr] = dim
+
+    def of(self, expr: Any) -> int:
+        found = self._known.get(expr)
+        if found is None:
+            found = self._known[expr] = self._make(expr)
+        return found
+
+    def symbol(self, symbol: Any, shape_env: Any) -> int:
+        name = str(symbol)
+        if name.startswith("u"):
+            raise Unexpressible(f"size {name} depends on data")
+        low, high = compat.symbol_range(shape_env, symbol)
+        hint = compat.symbol_hint(shape_env, symbol)
+        return self.graph.symbol(name, low, high, hint)
+
+    def _make(self, expr: Any) -> int:
+        if expr.is_Integer:
+            return self.dim(int(expr))
+        if expr.is_Symbol:
+            return self.symbol(expr, self._shape_env)
+        name = type(expr).__name__
+        if expr.is_Add:
+            return self._sum(expr.args)
+        if expr.is_Mul:
+            return self._product(expr.args)
+        if name in _BINARY:
+            a, b = expr.args
+            return self._op(_BINARY[name], self.of(a), self.of(b))
+        if name in _FOLDED:
+            ids = [self.of(a) for a in expr.args]
+            return reduce(lambda a, b: self._op(_FOLDED[name], a, b), ids)
+        if name in ("Pow", "PowByNatural"):
+            return self._power(*expr.args)
+        if name == "Identity":
+            return self.of(expr.args[0])
+        raise Unexpressible(f"a size is {expr}: no {name} of sizes")
+
+    def _op(self, op: str, a: int, b: int) -> int:
+        return self.graph.dim_op(op, a, b)
+
+    def _sum(self, terms: Any) -> int:
+        total: int | None = None
+        for term in sorted(terms, key=lambda t: t.is_negative is True):
+            coefficient, rest = term.as_coeff_Mul()
+            if total is None:
+                total = self.of(term)
+            elif coefficient.is_negative:
+                total = self._op("-", total, self.of(-term))
+            else:
+                total = self._op("+", total, self.of(term))
+        assert total is not None
+        return total
+
+    def _product(self, factors: Any) -> int:
+        denominator = 1
+        total: int | None = None
+        for factor in factors:
+            if factor.is_Rational and not factor.is_Integer:
+                denominator *= int(factor.q)
+                factor = type(factor)(int(factor.p))
+                if int(factor) == 1:
+                    continue
+            part = self.of(factor)
+            total = part if total is None else self._op("*", total, part)
+        if total is None:
+            total = self.dim(1)
+        if denominator != 1:
+            total = self._op("//", total, self.dim(denominator))
+        return total
+
+    def _power(self, base: Any, exponent: Any) -> int:
+        if not exponent.is_Integer or not 0 <= int(exponent) <= 16:
+            raise Unexpressible(f"a size is {base}**{exponent}")
+        total = self.dim(1)
+        for _ in range(int(exponent)):
+            total = self._op("*", total, self.of(base))
+        return total
+
+    def equal(self, a: int, b: int) -> bool:
+        """Proved equal, or equal for the traced sizes."""
+        return a == b or self.graph.hint(a) == self.graph.hint(b)
+
+
+# ---- sizes at run time ----
+
+Source = tuple[int, int | None]  # argument, axis (None: the argument itself)
+Args = list[Any]
+
+
+def evaluator(expr: Any, sources: dict[Any, Source]) -> Callable[[Args], Any]:
+    """A function from a call's arguments to the expression's value."""
+    if expr in sources:
+        index, axis = sources[expr]
+        if axis is None:
+            return lambda args: args[index]
+        return lambda args: args[index].shape[axis]
+    if expr.is_Integer:
+        number = int(expr)
+        return lambda args: number
+    if expr.is_Symbol:
+        raise Unexpressible(f"size {expr} is not known from the inputs")
+    parts = [evaluator(a, sources) for a in expr.args]
+    if expr.is_Add:
+        return lambda args: sum(p(args) for p in parts)
+    if expr.is_Mul and all(not a.is_Rational or a.is_Integer
+                           for a in expr.args):
+        return lambda args: math.prod(p(args) for p in parts)
+    if type(expr).__name__ in ("FloorDiv", "CleanDiv"):
+        return lambda args: parts[0](args) // parts[1](args)
+    return _substitute(expr, sources)
+
+
+def _substitute(expr: Any, sources: dict[Any, Source]) -> Callable[[Args], Any]:
+    """Anything else: slow, through sympy."""
+    symbols = {s: evaluator(s, sources) for s in expr.free_symbols}
+
+    def value(args: Args) -> Any:
+        found = expr.xreplace({s: _number(f(args))
+                               for s, f in symbols.items()})
+        if found.is_Boolean:
+            return bool(found)
+        return int(found) if found.is_integer else float(found)
+
+    return value
+
+
+def _number(value: Any) -> Any:
+    import sympy
+
+    return sympy.Integer(value) if isinstance(value, int) else value
