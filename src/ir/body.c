@@ -93,11 +93,50 @@ static const body_fn bodies[AIR_OP_COUNT] = {
 #include "ir/ops_undef.h"
 };
 
+/* Drops what the body recorded and its result does not need (constants that
+ * were folded away); nobody else can refer to nodes from `start` on yet. */
+static int
+drop_unused(ir_record *r, int start, int result)
+{
+    int16_t map[AIR_RG_MAX_NODES];
+    bool used[AIR_RG_MAX_NODES] = {false};
+    int count = start;
+
+    if (result < start || r->full)
+        return result;
+    used[result] = true;
+    for (int i = result; i >= start; i--) {
+        const air_rg_node *n = &r->nodes[i];
+        if (!used[i])
+            continue;
+        for (int k = 0; k < 3; k++) {
+            int operand = k == 0 ? n->a : k == 1 ? n->b : n->c;
+            if (operand >= 0)
+                used[operand] = true;
+        }
+    }
+    for (int i = 0; i < start; i++)
+        map[i] = (int16_t)i;
+    for (int i = start; i <= result; i++) {
+        air_rg_node n = r->nodes[i];
+        map[i] = (int16_t)count;
+        if (!used[i])
+            continue;
+        n.a = (int16_t)(n.a < 0 ? n.a : map[n.a]);
+        n.b = (int16_t)(n.b < 0 ? n.b : map[n.b]);
+        n.c = (int16_t)(n.c < 0 ? n.c : map[n.c]);
+        r->nodes[count++] = n;
+    }
+    r->count = count;
+    return map[result];
+}
+
 int
 ir_record_body(ir_record *r, ir_op op, air_lane lane, const air_attr *attrs,
                const int *operands)
 {
     body_env e = {r, ir_op_get(op), attrs, {0}};
+    int start;
 
     assert(bodies[op]);
     r->lane = lane;
@@ -106,5 +145,6 @@ ir_record_body(ir_record *r, ir_op op, air_lane lane, const air_attr *attrs,
         for (int k = 0; k < NAME_COUNT; k++)
             if (strcmp(e.info->params[i].name, names[k]) == 0)
                 e.values[k] = operands[i];
-    return bodies[op](&e);
+    start = r->count;
+    return drop_unused(r, start, bodies[op](&e));
 }

@@ -327,7 +327,7 @@ dim_compare(const ir_graph *g, air_dim x, air_dim y)
     if (a->op != b->op)
         return a->op < b->op ? -1 : 1;
     if (a->op == IR_DIM_SYMBOL)
-        return a->a < b->a ? -1 : 1;
+        return strcmp(g->symbols.data[a->a].name, g->symbols.data[b->a].name);
     if (a->op == IR_DIM_CONST)
         return a->value < b->value ? -1 : 1;
     c = dim_compare(g, (air_dim){a->a}, (air_dim){b->a});
