@@ -1,5 +1,6 @@
 """Compile with a backend by name, and measure it against eager."""
 
+import contextlib
 import copy
 import statistics
 import sys
@@ -66,13 +67,14 @@ def in_turns(functions, seconds=2.0, least=5):
     turns = []
     end = time.perf_counter() + seconds
     while len(turns) < least or time.perf_counter() < end:
-        turns.append([_time(f, n) for f, n in zip(functions, calls)])
+        turn = zip(functions, calls, strict=True)
+        turns.append([_time(function, n) for function, n in turn])
     return [
         (
             statistics.median(column) * 1e3,
             statistics.median(turn[0] / turn[i] for turn in turns),
         )
-        for i, column in enumerate(zip(*turns))
+        for i, column in enumerate(zip(*turns, strict=True))
     ]
 
 
@@ -187,8 +189,10 @@ class Row:
             _cell(self.nodes, "d"),
             _cell(self.hosts, "d"),
         )
-        return f"  {self.name:<{COLUMNS[0][1]}}" + "".join(
-            f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS[1:])
+        widths = [width for _, width in COLUMNS]
+        return f"  {self.name:<{widths[0]}}" + "".join(
+            f"{cell:>{width}}"
+            for cell, width in zip(cells, widths[1:], strict=True)
         )
 
 
@@ -201,8 +205,8 @@ def compare(work, backend, mode, seconds):
     torch._dynamo.reset()
     exact = work.result(copy.deepcopy(work.module).double())
     compiled = compiler(backend, mode)(work.module)
-    result, first = timed_call(lambda: work.result(compiled))
-    report = engine_report(backend)
+    with engine_report() as report:
+        result, first = timed_call(lambda: work.result(compiled))
     functions = [work.call(work.module), work.call(compiled)]
     (eager_ms, _), (ms, speedup) = in_turns(functions, seconds)
     return (
@@ -218,9 +222,31 @@ def compare(work, backend, mode, seconds):
     )
 
 
-def engine_report(backend):
-    """Seconds and nodes of the programs compiled since dynamo's reset."""
-    return {}
+@contextlib.contextmanager
+def engine_report():
+    """Fills a dict: seconds in the engine and nodes of the graphs it got."""
+    report = {}
+    module = sys.modules.get("torchair.backend")
+    known = len(module.records) if module else 0
+    yield report
+    module = sys.modules.get("torchair.backend")
+    if module is None or len(module.records) == known:
+        return
+    records = module.records[known:]
+    hosts = sum(_on_host(record) for record in records)
+    report["engine_s"] = sum(_engine_seconds(record) for record in records)
+    report["nodes"] = sum(record.nodes for record in records) - hosts
+    report["hosts"] = hosts
+
+
+def _on_host(record):
+    return record.nodes if record.fallback else len(record.hosts)
+
+
+def _engine_seconds(record):
+    program = record.program and record.program()
+    specialise = program.stats()["specialise_s"] if program else 0.0
+    return record.import_s + record.compile_s + specialise
 
 
 # ---- command lines ----------------------------------------------------------

@@ -52,7 +52,7 @@ class Index:
         best = scores.topk(count)
         return [
             (float(score), self.names[i])
-            for score, i in zip(best.values, best.indices)
+            for score, i in zip(*best, strict=True)
         ]
 
     @torch.no_grad()
@@ -91,7 +91,7 @@ def same_ranking(first, second):
     """Equal names in order, but for entries whose scores tie."""
     return len(first) == len(second) and all(
         name == other or abs(score - near) < TIE
-        for (score, name), (near, other) in zip(first, second)
+        for (score, name), (near, other) in zip(first, second, strict=True)
     )
 
 

@@ -33,10 +33,23 @@ class Config:
     kv_heads: int = 2
     hidden: int = 352
     longest: int = 256  # positions of the cache
+    base: float = 10000.0  # of the rotary angles
 
     @property
     def head(self):
         return self.width // self.heads
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x):
+        y = x.float()
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
+        return y.to(x.dtype) * self.weight
 
 
 def rotate(x, cos, sin):
@@ -74,9 +87,9 @@ class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
         width, hidden = config.width, config.hidden
-        self.norm_attention = nn.RMSNorm(width, eps=1e-5)
+        self.norm_attention = RMSNorm(width)
         self.attention = Attention(config)
-        self.norm_mlp = nn.RMSNorm(width, eps=1e-5)
+        self.norm_mlp = RMSNorm(width)
         self.gate = nn.Linear(width, hidden, bias=False)
         self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
@@ -88,7 +101,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Logits of the next byte: of every position, or of the last with a cache."""
+    """Tokens to the logits of what follows each of them."""
 
     def __init__(self, config):
         super().__init__()
@@ -97,9 +110,9 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(
             Block(config) for _ in range(config.layers)
         )
-        self.norm = nn.RMSNorm(config.width, eps=1e-5)
+        self.norm = RMSNorm(config.width)
         self.logits = nn.Linear(config.width, config.vocabulary, bias=False)
-        cos, sin = _angles(config)
+        cos, sin = angles(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         self.apply(_initialise)
@@ -145,9 +158,9 @@ class Decoder(nn.Module):
         return model.logits(model.norm(x[:, -1]))
 
 
-def _angles(config, base=10000.0):
+def angles(config):
     step = torch.arange(0, config.head, 2) / config.head
-    angles = torch.arange(config.longest)[:, None] * base**-step
+    angles = torch.arange(config.longest)[:, None] * config.base**-step
     return angles.cos(), angles.sin()
 
 

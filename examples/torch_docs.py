@@ -19,7 +19,7 @@ MODULES = """
     torch.random torch.fx torch.jit torch.export torch.library torch.compiler
     torch.profiler torch.hub torch.futures torch.serialization torch.testing
     torch.utils.checkpoint torch.utils.benchmark torch.accelerator
-""".split()
+"""
 
 SHORTEST = 40  # characters of text that say more than "See torch.x"
 
@@ -34,7 +34,7 @@ def entries():
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated names warn when touched
-        for module in MODULES:
+        for module in MODULES.split():
             for name, text in _documented(module):
                 found.setdefault(text, Entry(name, text))
     return sorted(found.values())

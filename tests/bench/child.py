@@ -1,0 +1,217 @@
+"""One measurement in a process of its own; run.py starts it.
+
+    python child.py model minilm-f32 torchair-max-autotune 3.0
+    python child.py regions "w2 swiglu" f32 1.0
+    python child.py recompiles torchair-max-autotune
+
+The last line printed is "RESULT " and a JSON object.
+"""
+
+import contextlib
+import copy
+import importlib
+import json
+import resource
+import sys
+import time
+
+import examples_path  # noqa: F401
+import measure
+import models
+import regions
+import torch
+from backends import BACKENDS, OURS
+
+THREADS = 2
+
+
+# ---- whole models -----------------------------------------------------------
+
+
+def model(name, backend, seconds):
+    case = models.MODELS[name]()
+    result = {"kind": "model", "model": name, "backend": backend}
+    result["toolchain_s"] = _compile_something(BACKENDS[backend])
+    part = _training if case.step else _inference
+    with contextlib.ExitStack() as stack:
+        if not case.step:
+            stack.enter_context(torch.no_grad())
+        result |= part(name, case, BACKENDS[backend], float(seconds))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return result | {"peak_rss_mb": usage.ru_maxrss / 1024}
+
+
+def _compile_something(compile):
+    """The first compile of a process pays for tools and imports: apart."""
+    with torch.no_grad():
+        function = compile(lambda x: x * 3 + 1)
+        return measure.timed_call(lambda: function(torch.ones(32)))[1]
+
+
+def _inference(name, case, compile, seconds):
+    compiled = compile(case.target)
+    with measure.engine_report() as engine:
+        output, first = measure.timed_call(lambda: compiled(*case.inputs))
+    output = output.clone()
+    functions = [
+        lambda: case.target(*case.inputs),
+        lambda: compiled(*case.inputs),
+    ]
+    result = _times(functions, first, seconds)
+    exact = _exact(case)
+    return result | {
+        "engine": engine,
+        "error": measure.error(output, exact),
+        "eager_error": measure.error(functions[0](), exact),
+    }
+
+
+def _exact(case):
+    """In float64; the big bfloat16 models in float32, which is exact there."""
+    target = case.target
+    if not isinstance(target, torch.nn.Module):
+        return target(*(t.double() for t in case.inputs))
+    low = next(target.parameters()).dtype == torch.bfloat16
+    wide = torch.float32 if low else torch.float64
+    inputs = [t.to(wide) if t.is_floating_point() else t for t in case.inputs]
+    return copy.deepcopy(target).to(wide)(*inputs)
+
+
+def _training(name, case, compile, seconds):
+    """Two models with the same weights train in turns."""
+    twin = models.MODELS[name]()
+    eager = case.step(case.target)
+    compiled = twin.step(compile(twin.target))
+    with measure.engine_report() as engine:
+        loss, first = measure.timed_call(compiled)
+    losses = [loss] + [compiled() for _ in range(49)]
+    expected = [eager() for _ in range(50)]
+    result = _times([eager, compiled], first, seconds)
+    return result | {
+        "engine": engine,
+        "loss_error": max(
+            abs(float(a) - float(b)) / abs(float(b))
+            for a, b in zip(losses, expected, strict=True)
+        ),
+    }
+
+
+def _times(functions, first, seconds):
+    for function in functions:
+        function()
+    (eager_ms, _), (ms, speedup) = measure.in_turns(functions, seconds)
+    return {
+        "eager_ms": eager_ms,
+        "ms": ms,
+        "speedup": speedup,
+        "compile_s": first - ms / 1e3,
+    }
+
+
+# ---- fused regions ----------------------------------------------------------
+
+
+def region(name, dtype, seconds):
+    """One workload at all sizes: eager, Inductor and ours in turns."""
+    backends = ("eager", "inductor", *OURS)
+    points = []
+    for size in regions.SIZES:
+        function, inputs = regions.build(name, size, dtype)
+        points.append(
+            _region_point(function, inputs, backends, float(seconds))
+            | {"size": size}
+        )
+    return {"kind": "region", "name": name, "dtype": dtype, "points": points}
+
+
+def _region_point(function, inputs, backends, seconds):
+    """Microseconds through torch.compile, and of the bare callable."""
+    torch._dynamo.reset()
+    whole, bare, errors = [], [], {}
+    exact = _flat(function(*(t.double() for t in inputs)))
+    with torch.no_grad():
+        for backend in backends:
+            compiled = BACKENDS[backend](function, dynamic=False)
+            errors[backend] = measure.error(_flat(compiled(*inputs)), exact)
+            whole.append(_closed(compiled, inputs))
+            bare.append(_closed(_bare(function, inputs, backend), inputs))
+        columns = [
+            dict(zip(backends, [ms for ms, _ in times], strict=True))
+            for times in (
+                measure.in_turns(whole, seconds),
+                measure.in_turns(bare, seconds),
+            )
+        ]
+    return {"ms": columns[0], "bare_ms": columns[1], "error": errors}
+
+
+def _closed(function, inputs):
+    return lambda: function(*inputs)
+
+
+def _flat(results):
+    results = results if isinstance(results, tuple) else (results,)
+    return torch.cat([r.flatten() for r in results])
+
+
+def _bare(function, inputs, backend):
+    """What Dynamo would call: without guards and without its bytecode."""
+    if backend == "eager":
+        return function
+    from torch._dynamo import lookup_backend
+
+    kept = []
+    name, _, mode = backend.partition("-")
+
+    def keep(graph, examples):
+        options = {"mode": mode} if mode else {}
+        kept.append(lookup_backend(name)(graph, examples, **options))
+        return kept[-1]
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=keep, dynamic=False)(*inputs)
+    return kept[0]
+
+
+# ---- recompiles -------------------------------------------------------------
+
+
+def recompiles(backend):
+    """A model compiled for any size, called with twenty batch sizes."""
+    from torch._dynamo.utils import counters
+
+    torch.manual_seed(0)
+    target = torch.nn.Sequential(
+        torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 10)
+    ).eval()
+    compiled = BACKENDS[backend](target, dynamic=True)
+    worst = 0.0
+    with torch.no_grad():
+        for batch in range(2, 22):
+            x = torch.randn(batch, 64)
+            worst = max(worst, measure.error(compiled(x), target(x)))
+    return {
+        "kind": "recompiles",
+        "backend": backend,
+        "compiles": counters["stats"]["unique_graphs"],
+        "difference": worst,
+    }
+
+
+KINDS = {"model": model, "regions": region, "recompiles": recompiles}
+
+
+def main(kind, *arguments):
+    torch.set_num_threads(THREADS)
+    began = time.perf_counter()
+    importlib.import_module("torch._dynamo")
+    imported = time.perf_counter() - began
+    result = KINDS[kind](*arguments) | {
+        "import_s": imported,
+        "torch": torch.__version__,
+    }
+    print("RESULT " + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

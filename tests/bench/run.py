@@ -1,0 +1,288 @@
+"""Side by side: eager, Inductor and torchair, in one run.
+
+    python tests/bench/run.py              every model but the largest
+    python tests/bench/run.py --quick      a few models, no Inductor
+    python tests/bench/run.py --full       everything, machine limits too
+
+Each measurement runs in a fresh process, with PyTorch's caches off and, for
+torchair, without a compiler in PATH. Backend and eager are timed in turns in
+that process, since the speed of a shared machine drifts: the ratio is the
+figure to trust. Writes build/bench.json, and prints tables.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from backends import BACKENDS, OURS
+from models import MODELS
+from regions import DTYPES, WORKLOADS
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+LIMIT = 400  # seconds for one measurement
+QUICK_MODELS = (
+    "tiny-64",
+    "lnres-4096x1024",
+    "mlp-train",
+    "llama-15m-decode",
+    "minilm-f32",
+)
+LARGE = ("llama-1b-decode", "chain-16M")
+
+
+# ---- running ----------------------------------------------------------------
+
+
+def measure(*arguments):
+    """The result of one child, or what went wrong with it."""
+    with tempfile.TemporaryDirectory(prefix="bench") as folder:
+        try:
+            child = subprocess.run(
+                [sys.executable, str(HERE / "child.py"), *arguments],
+                env=_environment(folder, arguments),
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+            )
+        except subprocess.TimeoutExpired:
+            return _failure(arguments, f"no result after {LIMIT} s")
+    for line in reversed(child.stdout.splitlines()):
+        if line.startswith("RESULT "):
+            return json.loads(line.removeprefix("RESULT "))
+    lines = child.stderr.strip().splitlines() or [f"exit {child.returncode}"]
+    return _failure(arguments, lines[-1][:300])
+
+
+def _environment(folder, arguments):
+    changes = {
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+        "TORCHINDUCTOR_CACHE_DIR": folder,
+        "OMP_NUM_THREADS": "2",
+        "PYTHONWARNINGS": "ignore",
+        "TMPDIR": folder,
+    }
+    if any(name in arguments for name in OURS):
+        changes["PATH"] = folder  # no compiler at run time
+    return os.environ | changes
+
+
+def _failure(arguments, why):
+    names = dict(zip(("kind", "model", "backend"), arguments, strict=False))
+    return names | {"failed": why}
+
+
+def plan(args):
+    """The arguments of every child, in order."""
+    backends = args.backends.split(",") if args.backends else _backends(args)
+    for model in args.models.split(",") if args.models else _models(args):
+        for backend in backends:
+            # The floor of tracing has nothing to time.
+            seconds = 0 if backend.startswith("aot-nop") else args.seconds
+            yield "model", model, backend, str(seconds)
+    for backend in backends:
+        if backend in OURS:
+            yield "recompiles", backend
+    if args.models or args.quick:
+        return
+    for workload in WORKLOADS:
+        for dtype in DTYPES:
+            yield "regions", workload, dtype, str(args.seconds / 4)
+
+
+def _backends(args):
+    if args.quick:
+        return ("aot-nop", *OURS)
+    return [name for name in BACKENDS if name != "eager"]
+
+
+def _models(args):
+    if args.quick:
+        return QUICK_MODELS
+    return [name for name in MODELS if args.full or name not in LARGE]
+
+
+def machine_limits():
+    """What the machine can do: memory, caches, arithmetic (limits.c)."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "limits"
+        flags = ["-O3", "-march=native", "-std=gnu11", "-pthread"]
+        compiler = [os.environ.get("CC", "cc"), *flags]
+        subprocess.run(
+            [*compiler, str(HERE / "limits.c"), "-o", str(program)], check=True
+        )
+        output = subprocess.run(
+            [str(program)], capture_output=True, text=True, check=True
+        ).stdout
+    return json.loads(output)
+
+
+# ---- printing ---------------------------------------------------------------
+
+
+def table(title, rows, columns, cell):
+    """A table on the terminal; cell(row, column) gives its text."""
+    cells = [[cell(row, column) or "" for column in columns] for row in rows]
+    first = max(map(len, rows), default=0)
+    widths = [
+        max([len(column), *(len(line[i]) for line in cells)]) + 2
+        for i, column in enumerate(columns)
+    ]
+    print(f"\n{title}\n{'':{first}}" + _line(columns, widths))
+    for row, line in zip(rows, cells, strict=True):
+        print(f"{row:{first}}" + _line(line, widths))
+
+
+def _line(cells, widths):
+    return "".join(
+        f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)
+    )
+
+
+def print_models(results):
+    found = {
+        (r["model"], r["backend"]): r
+        for r in results
+        if r["kind"] == "model" and "failed" not in r
+    }
+    rows = list(dict.fromkeys(model for model, _ in found))
+    columns = list(dict.fromkeys(backend for _, backend in found))
+
+    def show(form):
+        return lambda *key: form(found[key]) if key in found else "failed"
+
+    timed = [name for name in columns if not name.startswith("aot-nop")]
+    table(
+        "milliseconds (times the speed of eager, in turns)",
+        rows,
+        timed,
+        show(lambda r: f"{r['ms']:.3f} ({r['speedup']:.2f})"),
+    )
+    table(
+        "compile, seconds (of which the engine)",
+        rows,
+        columns,
+        show(_compile_text),
+    )
+    table(
+        "error against float64 (training: of 50 losses against eager)",
+        rows,
+        timed,
+        show(_error_text),
+    )
+
+
+def _compile_text(r):
+    engine = r["engine"].get("engine_s")
+    text = f"{r['compile_s']:.2f}"
+    return text if engine is None else f"{text} ({engine:.3f})"
+
+
+def _error_text(r):
+    if "loss_error" in r:
+        text = f"{r['loss_error']:.1e}"
+    else:
+        text = f"{r['error']:.1e} / {r['eager_error']:.1e}"
+    hosts = r["engine"].get("hosts")
+    return f"{text}, {hosts} HOST" if hosts else text
+
+
+def print_regions(results):
+    found = [r for r in results if r["kind"] == "region"]
+    if not found:
+        return
+    points = {
+        f"{r['name']} {r['dtype']} {p['size']}": p
+        for r in found
+        for p in r["points"]
+    }
+    backends = list(next(iter(points.values()))["bare_ms"])
+
+    def cell(row, column):
+        bare = points[row]["bare_ms"]
+        return f"{bare[column] * 1e3:.1f} ({_ratio(bare, column):.2f})"
+
+    table(
+        "fused regions, µs without Dynamo (times the speed of Inductor)",
+        list(points),
+        backends,
+        cell,
+    )
+    for column in OURS:
+        for key, what in (("bare_ms", "bare"), ("ms", "whole calls")):
+            ratios = [_ratio(p[key], column) for p in points.values()]
+            print(f"{column}, {what}: {_geomean(ratios):.2f} x Inductor")
+
+
+def _ratio(ms, column):
+    return ms["inductor"] / ms[column]
+
+
+def _geomean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def print_rest(results):
+    for r in results:
+        if "failed" in r:
+            name = " ".join(str(r[k]) for k in list(r) if k != "failed")
+            print(f"FAILED {name}: {r['failed']}")
+        elif r["kind"] == "recompiles":
+            print(
+                f"{r['backend']}: {r['compiles']} compile for 20 batch sizes"
+            )
+
+
+# ---- command line -----------------------------------------------------------
+
+
+def main():
+    options = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("--quick", action="store_true")
+    options.add_argument("--full", action="store_true")
+    options.add_argument("--models", help="comma-separated, no regions then")
+    options.add_argument("--backends", help="comma-separated")
+    options.add_argument("--seconds", type=float, default=2.0, help="a timing")
+    options.add_argument("--json", default=ROOT / "build" / "bench.json")
+    args = options.parse_args()
+
+    report = {
+        "at": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "machine": platform.processor() or platform.machine(),
+        "results": [],
+    }
+    if args.full:
+        report["limits"] = machine_limits()
+    for arguments in plan(args):
+        began = time.time()
+        report["results"].append(measure(*arguments))
+        print(
+            f"{time.time() - began:6.1f} s  {' '.join(arguments[:3])}",
+            file=sys.stderr,
+            flush=True,
+        )
+        _write(Path(args.json), report)
+    print_models(report["results"])
+    print_regions(report["results"])
+    print_rest(report["results"])
+    print(f"\nwritten: {args.json}")
+    return any("failed" in r for r in report["results"])
+
+
+def _write(path, report):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
