@@ -1,0 +1,178 @@
+/* kernels_index.c: ops that read or write whole slices at indices. */
+#include "driver/ref/kernels.h"
+#include "driver/ref/move.h"
+#include "driver/ref/walk.h"
+
+/* ---- index.Tensor, index_put --------------------------------------------- */
+
+/* `self` as seen through its index tensors: a place for each element of their
+ * common shape, and at each place a slice over the axes without index. */
+typedef struct {
+    int n;                                /* index tensors */
+    ref_tensor index[AIR_MAX_RANK];       /* expanded to `places` */
+    int64_t size[AIR_MAX_RANK], stride[AIR_MAX_RANK]; /* of self's axis */
+    ref_tensor places; /* the indexed axes of the outside tensor */
+    ref_tensor outside, inside; /* slices there and in self */
+} index_plan;
+
+/* Sizes of the index tensors, broadcast. */
+static ref_tensor
+common_shape(const air_call *call)
+{
+    const air_arg *list = &call->args[1];
+    ref_tensor shape = {.rank = 0};
+    for (int i = 0; i < list->count; i++)
+        if (list->t[i].dtype != AIR_DTYPE_NONE && list->t[i].rank > shape.rank)
+            shape.rank = list->t[i].rank;
+    for (int k = 0; k < shape.rank; k++)
+        shape.dims[k] = 1;
+    for (int i = 0; i < list->count; i++) {
+        const air_tensor *t = &list->t[i];
+        for (int k = 0; t->dtype != AIR_DTYPE_NONE && k < t->rank; k++)
+            if (t->dims[k] != 1)
+                shape.dims[shape.rank - t->rank + k] = t->dims[k];
+    }
+    return shape;
+}
+
+/* Where the common shape lies in the outside tensor: at the first indexed axis
+ * when they are neighbours, else in front. */
+static int
+place_axis(const air_call *call)
+{
+    int first = -1, last = -1, n = 0;
+    for (int i = 0; i < call->args[1].count; i++) {
+        if (call->args[1].t[i].dtype == AIR_DTYPE_NONE)
+            continue;
+        first = first < 0 ? i : first;
+        last = i;
+        n++;
+    }
+    return last - first + 1 == n ? first : 0;
+}
+
+static void
+push_axis(ref_tensor *t, const ref_tensor *from, int axis)
+{
+    t->dims[t->rank] = from->dims[axis];
+    t->strides[t->rank++] = from->strides[axis];
+}
+
+/* outside: the result of index, or the values of index_put, of that shape. */
+static index_plan
+index_plan_make(const air_call *call, const air_task *task, ref_tensor self,
+                ref_tensor outside)
+{
+    int count = call->args[1].count;
+    ref_tensor shape = common_shape(call);
+    int at = place_axis(call);
+    index_plan p = {.n = 0};
+    p.places = p.outside = (ref_tensor){.data = outside.data,
+                                        .dtype = outside.dtype};
+    p.inside = (ref_tensor){.data = self.data, .dtype = self.dtype};
+    for (int i = 0; i < outside.rank; i++)
+        push_axis(i >= at && i < at + shape.rank ? &p.places : &p.outside,
+                  &outside, i);
+    for (int i = 0; i < self.rank; i++) {
+        ref_tensor t = {.dtype = AIR_DTYPE_NONE};
+        if (i < count)
+            t = ref_open(&call->args[1].t[i], task);
+        if (t.dtype == AIR_DTYPE_NONE) {
+            push_axis(&p.inside, &self, i);
+            continue;
+        }
+        p.index[p.n] = ref_expand(&t, &p.places);
+        p.size[p.n] = self.dims[i];
+        p.stride[p.n++] = self.strides[i];
+    }
+    return p;
+}
+
+/* Byte offset in self of place `i`; false: out of range. */
+static bool
+index_offset(const index_plan *p, int64_t i, const air_task *task,
+             int64_t *out)
+{
+    *out = 0;
+    for (int k = 0; k < p->n; k++) {
+        const ref_tensor *t = &p->index[k];
+        int64_t at = ref_get_int(t->dtype, t->data + ref_offset(t, i));
+        if (!ref_wrap(&at, p->size[k], task))
+            return false;
+        *out += at * p->stride[k];
+    }
+    return true;
+}
+
+/* index.Tensor(self, indices) */
+void
+ref_index(const air_call *call, const air_task *task)
+{
+    index_plan p = index_plan_make(call, task, ref_arg(call, 0, task),
+                                   ref_out(call, 0, task));
+    ref_box box = ref_box_make(&p.outside, &p.inside);
+    int64_t begin, end, offset;
+    air_split(ref_numel(&p.places), task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        ref_tensor slice = p.outside;
+        slice.data += ref_offset(&p.places, i);
+        const air_task alone = {.count = 1};
+        if (index_offset(&p, i, task, &offset))
+            ref_box_move_alone(&box, slice.data, p.inside.data + offset);
+        else
+            ref_fill(&slice, 0, &alone);
+    }
+}
+
+static void
+add_slice(const ref_tensor *dst, const ref_tensor *src)
+{
+    const ref_tensor *both[] = {dst, src};
+    ref_walk w = ref_walk_begin(2, both, 0);
+    for (int64_t n = ref_numel(dst); n > 0; n--) {
+        ref_add(dst->dtype, w.p[0], w.p[1]);
+        ref_walk_next(&w);
+    }
+}
+
+/* The shape of index(self, indices). */
+static ref_tensor
+outside_shape(const air_call *call, const ref_tensor *self)
+{
+    ref_tensor places = common_shape(call), shape = {.rank = 0};
+    int at = place_axis(call);
+    for (int i = 0; i < self->rank; i++) {
+        for (int k = 0; i == at && k < places.rank; k++)
+            push_axis(&shape, &places, k);
+        if (i >= call->args[1].count ||
+            call->args[1].t[i].dtype == AIR_DTYPE_NONE)
+            push_axis(&shape, self, i);
+    }
+    return shape;
+}
+
+/* index_put(self, indices, values, accumulate): each place in self belongs to
+ * one thread, which takes the values in order. */
+void
+ref_index_put(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor values = ref_arg(call, 2, task);
+    ref_tensor shape = outside_shape(call, &self);
+    bool accumulate = ref_int(call, 3, 0) != 0;
+    values = ref_expand(&values, &shape);
+    index_plan p = index_plan_make(call, task, out, values);
+    ref_box box = ref_box_make(&p.inside, &p.outside);
+    ref_start(&out, &self, task);
+    for (int64_t i = 0, n = ref_numel(&p.places), offset; i < n; i++) {
+        ref_tensor src = p.outside, dst = p.inside;
+        if (!index_offset(&p, i, task, &offset) || !ref_owns(offset, task))
+            continue;
+        src.data += ref_offset(&p.places, i);
+        dst.data += offset;
+        if (accumulate)
+            add_slice(&dst, &src);
+        else
+            ref_box_move_alone(&box, dst.data, src.data);
+    }
+}

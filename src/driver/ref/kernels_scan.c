@@ -1,0 +1,158 @@
+/* kernels_scan.c: running folds along one axis. */
+#include "driver/ref/kernels.h"
+#include "driver/ref/walk.h"
+
+/* ATen keeps f32 sums in double and 16-bit ones in float. */
+static double
+round_state(int dtype, double x)
+{
+    return dtype == AIR_BF16 || dtype == AIR_F16 ? (double)(float)x : x;
+}
+
+static void
+scan_float(const ref_tensor *out, const ref_tensor *self, int axis, char *dst,
+           const char *src, bool product)
+{
+    double acc = product;
+    for (int64_t i = 0; i < ref_dim(out, axis); i++) {
+        double x;
+        ref_convert(out->dtype, dst, self->dtype, src);
+        x = ref_get(out->dtype, dst);
+        acc = round_state(out->dtype, product ? acc * x : acc + x);
+        ref_put(out->dtype, dst, acc);
+        dst += ref_stride(out, axis);
+        src += ref_stride(self, axis);
+    }
+}
+
+static void
+scan_int(const ref_tensor *out, const ref_tensor *self, int axis, char *dst,
+         const char *src, bool product)
+{
+    int64_t acc = product;
+    for (int64_t i = 0; i < ref_dim(out, axis); i++) {
+        int64_t x;
+        ref_convert(out->dtype, dst, self->dtype, src);
+        x = ref_get_int(out->dtype, dst);
+        if (product)
+            (void)__builtin_mul_overflow(acc, x, &acc);
+        else
+            (void)__builtin_add_overflow(acc, x, &acc);
+        ref_put_int(out->dtype, dst, acc);
+        dst += ref_stride(out, axis);
+        src += ref_stride(self, axis);
+    }
+}
+
+static void
+scan(const air_call *call, const air_task *task, bool product)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    int axis = ref_axis(ref_int(call, 1, 0), self.rank);
+    ref_tensor to = ref_drop(out, axis), from = ref_drop(self, axis);
+    const ref_tensor *both[] = {&to, &from};
+    int64_t begin, end;
+    air_split(ref_numel(&to), task, &begin, &end);
+    if (begin == end)
+        return;
+    ref_walk w = ref_walk_begin(2, both, begin);
+    for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
+        (ref_is_float(out.dtype) ? scan_float : scan_int)(
+            &out, &self, axis, w.p[0], w.p[1], product);
+}
+
+/* cumsum(self, dim, *, dtype) */
+void
+ref_cumsum(const air_call *call, const air_task *task)
+{
+    scan(call, task, false);
+}
+
+/* cumprod(self, dim, *, dtype) */
+void
+ref_cumprod(const air_call *call, const air_task *task)
+{
+    scan(call, task, true);
+}
+
+/* Does x take the place of the best so far? Later equal values do, and NaN. */
+static bool
+takes_over(int dtype, const char *x, const char *best, bool max)
+{
+    if (ref_is_float(dtype)) {
+        double a = ref_get(dtype, x), b = ref_get(dtype, best);
+        return isnan(a) || (!isnan(b) && (max ? a >= b : a <= b));
+    }
+    int64_t a = ref_get_int(dtype, x), b = ref_get_int(dtype, best);
+    return max ? a >= b : a <= b;
+}
+
+static void
+scan_best(const air_call *call, const air_task *task, bool max)
+{
+    ref_tensor values = ref_out(call, 0, task), at = ref_out(call, 1, task);
+    ref_tensor self = ref_arg(call, 0, task);
+    int axis = ref_axis(ref_int(call, 1, 0), self.rank);
+    size_t bytes = ref_bytes(self.dtype);
+    ref_tensor to = ref_drop(values, axis), from = ref_drop(self, axis);
+    ref_tensor index = ref_drop(at, axis);
+    const ref_tensor *all[] = {&to, &from, &index};
+    int64_t begin, end;
+    air_split(ref_numel(&to), task, &begin, &end);
+    if (begin == end)
+        return;
+    ref_walk w = ref_walk_begin(3, all, begin);
+    for (int64_t i = begin; i < end; i++, ref_walk_next(&w)) {
+        const char *best = w.p[1];
+        int64_t where = 0;
+        for (int64_t k = 0; k < ref_dim(&self, axis); k++) {
+            const char *x = w.p[1] + k * ref_stride(&self, axis);
+            if (takes_over(self.dtype, x, best, max)) {
+                best = x;
+                where = k;
+            }
+            ref_copy(w.p[0] + k * ref_stride(&values, axis), best, bytes);
+            ref_put_int(at.dtype, w.p[2] + k * ref_stride(&at, axis), where);
+        }
+    }
+}
+
+/* cummax(self, dim) */
+void
+ref_cummax(const air_call *call, const air_task *task)
+{
+    scan_best(call, task, true);
+}
+
+/* cummin(self, dim) */
+void
+ref_cummin(const air_call *call, const air_task *task)
+{
+    scan_best(call, task, false);
+}
+
+/* logcumsumexp(self, dim) */
+void
+ref_logcumsumexp(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    int axis = ref_axis(ref_int(call, 1, 0), self.rank);
+    ref_tensor to = ref_drop(out, axis), from = ref_drop(self, axis);
+    const ref_tensor *both[] = {&to, &from};
+    int64_t begin, end;
+    air_split(ref_numel(&to), task, &begin, &end);
+    if (begin == end)
+        return;
+    ref_walk w = ref_walk_begin(2, both, begin);
+    for (int64_t i = begin; i < end; i++, ref_walk_next(&w)) {
+        double acc = -(double)INFINITY;
+        for (int64_t k = 0; k < ref_dim(&self, axis); k++) {
+            double x = ref_get(self.dtype, w.p[1] + k * ref_stride(&self, axis));
+            double high = x > acc ? x : acc, low = x > acc ? acc : x;
+            acc = isnan(x) || isnan(acc)         ? (double)NAN
+                  : !isfinite(high) && low == high ? high
+                                                 : high + log1p(exp(low - high));
+            ref_put(out.dtype, w.p[0] + k * ref_stride(&out, axis), acc);
+        }
+    }
+}
