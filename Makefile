@@ -1,0 +1,79 @@
+# The front door. Everything below is meson, pip and the scripts in tools/.
+PYTHON ?= python3
+VENV := .venv
+PY := $(CURDIR)/$(VENV)/bin/python
+TORCH ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+MESON := $(VENV)/bin/meson
+NINJA := $(VENV)/bin/ninja -j$(JOBS)
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+# What the installed package is made of: reinstalled when one of these changes.
+PACKAGE := $(shell find include src tools python examples tests/meson.build \
+    meson.build meson_options.txt pyproject.toml -type f \
+    \( -name '*.[ch]' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' \
+    -o -name 'meson*' -o -name py.typed -o -name '*.toml' \) 2>/dev/null)
+
+.PHONY: help venv deps build demo test bench check format asan tsan fuzz clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | \
+	    sed -E 's/:.*## /\t/' | expand -t 10
+
+venv: $(VENV)/.torchair ## .venv with torch, torchair and the tools
+
+deps: $(VENV)/.deps
+
+$(VENV)/.deps: tools/requirements.txt tools/make_venv.sh
+	PYTHON=$(PYTHON) TORCH=$(TORCH) tools/make_venv.sh $(VENV)
+	@touch $@
+
+$(VENV)/.torchair: $(VENV)/.deps $(PACKAGE)
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation \
+	    --force-reinstall --disable-pip-version-check \
+	    --no-index -Cbuild-dir=build-wheel .
+	@touch $@
+
+build/build.ninja: | $(VENV)/.deps
+	$(MESON) setup build -Dpython=disabled
+
+build: build/build.ninja ## the engine, the `air` command, the C tests
+	@$(NINJA) -C build
+
+demo: venv ## search and generate with real models; one table of figures
+	$(PY) examples/demo.py
+
+test: venv build ## C tests and Python tests
+	@$(PY) tools/run_tests.py --build build --pytest tests/python
+
+bench: venv ## figures against eager and Inductor, build/bench.json
+	@mkdir -p build
+	$(PY) tests/bench/bench.py --out build/bench.json
+
+check: deps build ## format, lint, types, layers, budgets, symbols
+	@$(PY) tools/check.py --build build
+
+format: deps ## clang-format and ruff, in place
+	@$(PY) tools/check.py --fix
+
+build-asan/build.ninja: | $(VENV)/.deps
+	$(MESON) setup build-asan -Dpython=disabled \
+	    -Db_sanitize=address,undefined
+
+asan: build-asan/build.ninja ## C tests under ASan and UBSan
+	@$(NINJA) -C build-asan
+	@$(PY) tools/run_tests.py --build build-asan
+
+build-tsan/build.ninja: | $(VENV)/.deps
+	$(MESON) setup build-tsan -Dpython=disabled -Db_sanitize=thread
+
+tsan: build-tsan/build.ninja ## C tests under TSan
+	@$(NINJA) -C build-tsan
+	@$(PY) tools/run_tests.py --build build-tsan --only unit
+
+fuzz: build-asan/build.ninja ## random mutations of the corpora, under ASan
+	@$(NINJA) -C build-asan
+	@$(PY) tools/run_fuzz.py --build build-asan
+
+clean: ## everything that was built, but .venv
+	rm -rf build build-asan build-tsan build-wheel

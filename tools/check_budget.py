@@ -1,0 +1,155 @@
+"""Line budgets: of layers, files and functions.
+
+Lines are physical lines of .c, .h and .def files. Budgets are raised only by a
+commit that says why. Functions and files of the list in budget.txt may be
+longer (interpreter and encoder switches), each with its own limit.
+
+    check_budget.py [-v]      -v: the figures of every layer
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE_LIMIT, FUNCTION_LIMIT = 800, 80
+PYTHON_FILE_LIMIT = 500
+
+# directory: (lines, which suffixes)
+C = (".c", ".h", ".def")
+LAYERS = {
+    "src/base": (3750, C),
+    "src/ir": (5000, C),
+    "src/pass": (5000, C),
+    "src/lower": (3750, C),
+    "src/codegen": (3750, C),
+    "src/exec": (3750, C),
+    "src/io": (2500, C),
+    "src/api": (1250, C),
+    "src/driver/cpu": (12000, C),
+    "python/torchair": (4000, (".py",)),
+}
+GROUPS = {
+    "null+ref+wrap": (
+        ["src/driver/null", "src/driver/ref", "src/driver/wrap"],
+        2600,
+    ),
+}
+PUBLIC_FUNCTIONS = 90
+NAME = re.compile(r"(\w+)\s*\(")
+TEST = re.compile(r"TEST\((\w+)\)")
+
+
+def lines(path):
+    return path.read_text().count("\n")
+
+
+def files(folder, suffixes):
+    return [p for p in (ROOT / folder).rglob("*") if p.suffix in suffixes]
+
+
+def layer_lines(folder, suffixes=C):
+    return sum(lines(p) for p in files(folder, suffixes))
+
+
+def exceptions():
+    """budget.txt: "path[:function] limit  # why" a line."""
+    allowed = {}
+    for line in (ROOT / "tools" / "budget.txt").read_text().splitlines():
+        fields = line.split("#")[0].split()
+        if fields:
+            allowed[fields[0]] = int(fields[1])
+    return allowed
+
+
+def functions(path):
+    """(name, lines) of each function: the project's style puts the name in
+    column 0, and "{" and "}" alone in column 0 around the body."""
+    name, start = None, None
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if start is None and re.match(r"^[A-Za-z_]", line):
+            found = TEST.match(line) or NAME.search(line)
+            name = found.group(1) if found else name
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            yield name, number - start - 1
+            name, start = None, None
+
+
+def check_sizes(allowed, used):
+    roots = ["src", "include", "tools", "python", "tests", "examples"]
+    for path in (p for r in roots for p in files(r, (".c", ".h"))):
+        where = str(path.relative_to(ROOT))
+        limit = allowed.get(where, FILE_LIMIT)
+        used.add(where)
+        if lines(path) > limit:
+            yield f"{where}: {lines(path)} lines, at most {limit}"
+        for name, length in functions(path):
+            key = f"{where}:{name}"
+            limit = allowed.get(key, FUNCTION_LIMIT)
+            used.add(key)
+            if length > limit:
+                yield f"{key}: {length} lines, at most {limit}"
+    for path in files("python/torchair", (".py",)):
+        if lines(path) > PYTHON_FILE_LIMIT:
+            yield f"{path.relative_to(ROOT)}: more than {PYTHON_FILE_LIMIT}"
+
+
+def check_layers():
+    for folder, (limit, suffixes) in LAYERS.items():
+        have = layer_lines(folder, suffixes)
+        if have > limit:
+            yield f"{folder}: {have} lines, at most {limit}"
+    for name, (folders, limit) in GROUPS.items():
+        have = sum(layer_lines(f) for f in folders)
+        if have > limit:
+            yield f"{name}: {have} lines, at most {limit}"
+
+
+def check_readmes():
+    for path in (ROOT / "src").rglob("README.md"):
+        if lines(path) > 30:
+            yield f"{path.relative_to(ROOT)}: more than 30 lines"
+    for folder in LAYERS:
+        path = ROOT / folder / "README.md"
+        if folder.startswith("src") and files(folder, (".c",)):
+            if not path.exists():
+                yield f"{folder}: no README.md"
+
+
+def check_public():
+    text = (ROOT / "include" / "air.h").read_text()
+    count = len(re.findall(r"^AIR_API\b", text, re.M))
+    if count > PUBLIC_FUNCTIONS:
+        yield f"air.h: {count} functions, at most {PUBLIC_FUNCTIONS}"
+
+
+def show():
+    for folder, (limit, suffixes) in LAYERS.items():
+        print(f"{folder:20}{layer_lines(folder, suffixes):7} of {limit}")
+    for name, (folders, limit) in GROUPS.items():
+        print(f"{name:20}{sum(map(layer_lines, folders)):7} of {limit}")
+    source = layer_lines("src") + layer_lines("include")
+    source += layer_lines("python", (".c", ".h", ".py"))
+    tests = layer_lines("tests", (*C, ".py", ".txt"))
+    print(f"{'tests / source':20}{tests:7} / {source} = {tests / source:.2f}")
+
+
+def main():
+    allowed, used = exceptions(), set()
+    problems = [
+        *check_sizes(allowed, used),
+        *check_layers(),
+        *check_readmes(),
+        *check_public(),
+    ]
+    problems += [f"budget.txt: no {key}" for key in allowed if key not in used]
+    if "-v" in sys.argv:
+        show()
+    print("\n".join(problems) or "budgets: fine")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
