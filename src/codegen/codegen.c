@@ -1,23 +1,87 @@
-/* codegen.c: which emitter serves a target. */
+/* codegen.c: machine code of a region, phase by phase. */
 #include "codegen/codegen.h"
+
+#include <string.h>
+
+#include "codegen/x86_emit.h"
+
+typedef struct {
+    x86_asm s;
+    x86_list list;
+    x86_emit emit;
+} codegen_work;
+
+/* 32 bytes of ones, 32 of zeros: a load that ends between them masks a tail.*/
+static void
+put_masks(x86_asm *s)
+{
+    for (int i = 0; i < 16; i++)
+        asm_word(s, i < 8 ? UINT32_MAX : 0);
+}
+
+static bool
+emit_phases(codegen_work *w, const air_region *rg, air_code *out,
+            const char **reason)
+{
+    bool any = false;
+    if (!w->s.evex)
+        put_masks(&w->s);
+    for (int p = 0; p < rg->nphases; p++) {
+        out->offset[p] = -1;
+        if (!x86_list_make(&w->list, rg, p, w->s.evex)) {
+            *reason = w->list.reason;
+            continue;
+        }
+        asm_align(&w->s, 64);
+        out->offset[p] = (int32_t)asm_here(&w->s);
+        w->emit.s = &w->s;
+        w->emit.l = &w->list;
+        emit_phase(&w->emit, 0);
+        any = true;
+    }
+    return any;
+}
+
+/* The caller's block is exactly as large as the code. */
+static air_status
+take_code(const air_alloc *alloc, const x86_asm *s, air_code *out)
+{
+    void *bytes;
+    AIR_TRY(base_new(alloc, s->code.count, &bytes));
+    memcpy(bytes, s->code.data, s->code.count);
+    out->bytes = bytes;
+    out->size = s->code.count;
+    return AIR_OK;
+}
 
 air_status
 codegen_region(const air_alloc *alloc, const air_region *region,
                const char *isa, air_code *out, const char **out_reason)
 {
-    (void)alloc;
-    (void)region;
-    (void)isa;
+    bool avx512 = strcmp(isa, "avx512") == 0;
     *out = (air_code){0};
-    *out_reason = "no emitter for this instruction set";
-    return AIR_ERROR_UNSUPPORTED;
+    *out_reason = NULL;
+    if (!avx512 && strcmp(isa, "avx2") != 0) {
+        *out_reason = "no emitter for this instruction set";
+        return AIR_ERROR_UNSUPPORTED;
+    }
+    codegen_work *w;
+    AIR_TRY(base_new(alloc, sizeof *w, (void **)&w));
+    asm_init(&w->s, alloc, avx512);
+    bool any = emit_phases(w, region, out, out_reason);
+    air_status status = w->s.status;
+    if (status == AIR_OK)
+        status = any ? take_code(alloc, &w->s, out) : AIR_ERROR_UNSUPPORTED;
+    asm_deinit(&w->s);
+    base_free(alloc, w, sizeof *w);
+    return status;
 }
 
 void
 codegen_free(const air_alloc *alloc, air_code *code)
 {
-    void *bytes = (void *)(uintptr_t)code->bytes;
-
+    void *bytes;
+    memcpy(&bytes, &code->bytes, sizeof bytes);
     base_free(alloc, bytes, code->size);
     *code = (air_code){0};
 }

@@ -264,9 +264,13 @@ case_run(region_case *c, const air_code *code, const char *isa, int threads)
                    (size_t)c->count[b] * dtype_size(c->bufs[b].dtype));
     if (cpu_region_make(&base_libc_alloc, &c->rg, code, isa, &r) != AIR_OK)
         return test_fail(__FILE__, __LINE__, "%s", air_last_error()->message);
+    int native = 0;
+    for (int p = 0; code != NULL && p < c->rg.nphases; p++)
+        native += code->offset[p] >= 0;
     run_threads(c, r, threads);
+    bool used = CHECK_INT(cpu_region_native(r), native);
     cpu_region_free(r);
-    return true;
+    return used;
 }
 
 /* ---- looking at results ---- */

@@ -1,0 +1,107 @@
+/* x86_asm.h: encoding of the few instruction forms that regions need. One
+ * buffer of code, one pool of 32-bit constants behind it. */
+#ifndef CODEGEN_X86_ASM_H
+#define CODEGEN_X86_ASM_H
+
+#include "base/memory.h"
+
+enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13,
+       R14, R15 };
+
+/* Opcode map and mandatory prefix as VEX and EVEX write them. */
+enum { MAP_0F = 1, MAP_0F38 = 2, MAP_0F3A = 3 };
+enum { PP_NONE, PP_66, PP_F3, PP_F2 };
+
+typedef enum { OPD_REG, OPD_MEM, OPD_CONST } x86_opd_kind;
+/* The operand that may lie in memory. */
+typedef struct {
+    uint8_t kind;
+    uint8_t reg;      /* register, or base */
+    int8_t index;     /* general register, -1: none */
+    uint8_t scale;    /* log2 */
+    bool broadcast;   /* EVEX: one element for all lanes */
+    int32_t disp;     /* CONST: number of the constant */
+} x86_opd;
+
+/* An instruction: what its row in a table says. */
+typedef struct {
+    uint8_t map, pp, op;
+    bool wide; /* W */
+} x86_ins;
+
+typedef struct {
+    size_t at;      /* of the disp32 */
+    uint16_t constant;
+    uint8_t behind; /* bytes of the instruction after it */
+} x86_fixup;
+
+typedef struct {
+    const air_alloc *alloc;
+    bool evex;     /* AVX-512, 32 registers; else AVX2, 16 */
+    air_status status; /* the first failure */
+    BASE_VEC(uint8_t) code;
+    BASE_VEC(x86_fixup) fixups;
+    BASE_VEC(uint32_t) constants; /* of the current phase */
+} x86_asm;
+
+void asm_init(x86_asm *s, const air_alloc *alloc, bool evex);
+void asm_deinit(x86_asm *s);
+void asm_byte(x86_asm *s, unsigned byte);
+void asm_bytes(x86_asm *s, const char *bytes, size_t n);
+void asm_word(x86_asm *s, uint32_t word);
+size_t asm_here(const x86_asm *s);
+/* Throws away what was written after `code` bytes. */
+void asm_rewind(x86_asm *s, size_t code);
+uint16_t asm_constant(x86_asm *s, uint32_t bits);
+/* Places the constants (32 bytes each for AVX2, 4 for AVX-512), resolves the
+ * references to them and forgets them. */
+void asm_finish_constants(x86_asm *s);
+
+static inline x86_opd
+opd_reg(int reg)
+{
+    return (x86_opd){.kind = OPD_REG, .reg = (uint8_t)reg, .index = -1};
+}
+static inline x86_opd
+opd_mem(int base, int32_t disp)
+{
+    return (x86_opd){.kind = OPD_MEM, .reg = (uint8_t)base, .index = -1,
+                     .disp = disp};
+}
+static inline x86_opd
+opd_at(int base, int index, int scale, int32_t disp)
+{
+    return (x86_opd){.kind = OPD_MEM, .reg = (uint8_t)base,
+                     .index = (int8_t)index, .scale = (uint8_t)scale,
+                     .disp = disp};
+}
+
+/* Vector instructions: reg, vvvv (0: unused) and rm; `imm` bytes (0 or 1) will
+ * follow. Whole vectors (asm_v), or 128 bits of a VEX form (asm_x). */
+void asm_v(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm);
+void asm_x(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm);
+/* EVEX with a mask register; zero: masked-out lanes become zero. */
+void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm,
+                int imm, int mask, bool zero);
+
+/* General registers, 64 bits where nothing else is said. */
+void asm_mov_load(x86_asm *s, int reg, x86_opd mem);
+void asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
+void asm_mov_store(x86_asm *s, x86_opd mem, int reg, size_t bytes);
+void asm_lea(x86_asm *s, int reg, x86_opd mem);
+/* op: 0x01 add, 0x29 sub, 0x31 xor, 0x39 cmp, 0x89 mov: dst op= src. */
+void asm_alu(x86_asm *s, int op, int dst, int src);
+void asm_add_imm(x86_asm *s, int reg, int32_t imm);
+void asm_and_imm(x86_asm *s, int reg, int32_t imm);
+void asm_shift_imm(x86_asm *s, int reg, int32_t left);
+void asm_push(x86_asm *s, int reg);
+void asm_pop(x86_asm *s, int reg);
+/* Conditional jumps by their condition code: 2 below, 3 not below, 6 not
+ * above, 7 above, 4 equal. Gives the place to patch. */
+size_t asm_jump(x86_asm *s, int cc);
+void asm_jump_to(x86_asm *s, int cc, size_t target);
+void asm_patch_here(x86_asm *s, size_t at);
+void asm_patch_word(x86_asm *s, size_t at, uint32_t word);
+void asm_align(x86_asm *s, size_t alignment);
+
+#endif

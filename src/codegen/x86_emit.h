@@ -1,0 +1,104 @@
+/* x86_emit.h: registers and instructions of one phase. Private to x86_*.c. */
+#ifndef CODEGEN_X86_EMIT_H
+#define CODEGEN_X86_EMIT_H
+
+#include "codegen/x86_asm.h"
+#include "codegen/x86_nodes.h"
+
+#define X86_MAX_UNROLL 4
+
+/* rdi ptrs, rsi n, rdx scalars, rcx acc as called; rax counts elements. */
+enum {
+    REG_PTRS = RDI,
+    REG_COUNT = RSI,
+    REG_SCALARS = RDX,
+    REG_ACCS = RCX,
+    REG_INDEX = RAX,
+    REG_TEMP = R11,
+    REG_PART = RBX, /* element % 64, in phases that reduce rows */
+    REG_COPY = R15  /* of short copies before and after a tail, AVX2 */
+};
+
+typedef enum {
+    EMIT_FULL, /* whole vectors */
+    EMIT_TAIL, /* fewer elements than a vector has */
+    EMIT_ONE   /* scalar phases: one element */
+} emit_mode;
+
+/* The frame, from rsp up. */
+enum {
+    FRAME_MASK = 0,                         /* AVX2: of the tail */
+    FRAME_BOUNCE = 64,                      /* 32 bytes a buffer */
+    FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 4 bytes a buffer */
+    FRAME_SPILL = FRAME_BCAST + 128         /* 64 bytes each */
+};
+
+typedef struct {
+    x86_asm *s;
+    const x86_list *l;
+    size_t masks; /* where in the code 32 bytes of ones and of zeros lie */
+    emit_mode mode;
+    int vector;   /* elements of a register */
+    int unroll;
+    int at, lane; /* the node being emitted, which copy of it */
+    int16_t last[X86_MAX_NODES];
+    uint16_t uses[X86_MAX_NODES];
+    int8_t reg[X86_MAX_NODES][X86_MAX_UNROLL];    /* -1: none */
+    int16_t spill[X86_MAX_NODES][X86_MAX_UNROLL]; /* -1: none */
+    bool hoisted[X86_MAX_NODES];
+    int8_t buf_reg[AIR_RG_MAX_BUFS]; /* -1: loaded into REG_TEMP */
+    uint32_t loaded, stored;         /* sets of buffers */
+    uint32_t free, pinned, temps;    /* sets of vector registers */
+    int16_t owner[32];               /* node * X86_MAX_UNROLL + copy, -1 */
+    int nspills, peak_spills;
+    int low_free; /* fewest free registers seen */
+    bool spilled; /* a value of an element had to go to memory */
+} x86_emit;
+
+static inline bool
+x86_is_invariant(const x86_node *n)
+{
+    return n->op <= X86_BCAST;
+}
+
+static inline int
+x86_arity(const x86_node *n)
+{
+    return n->a < 0 ? 0 : n->b < 0 ? 1 : n->c < 0 ? 2 : 3;
+}
+
+/* Every value without a register. */
+void emit_reset(x86_emit *e);
+/* Nodes of one pass over `unroll` vectors. */
+void emit_body(x86_emit *e, emit_mode mode, int unroll);
+/* Registers, for the frame of a phase. */
+int emit_take(x86_emit *e);
+/* Where an invariant lies in memory. */
+x86_opd emit_invariant(x86_emit *e, int node);
+void emit_broadcast(x86_emit *e, int reg, x86_opd mem);
+/* The address of element `index` (rax where 0 <= scale) of a buffer. */
+x86_opd emit_buffer(x86_emit *e, int buf, bool indexed, int32_t element);
+size_t emit_dtype_bytes(int dtype);
+
+/* x86_ops.c: one instruction node (operands are in place). */
+void emit_node(x86_emit *e);
+int emit_in_reg(x86_emit *e, int node);
+x86_opd emit_operand(x86_emit *e, int node);
+bool emit_in_memory(const x86_emit *e, int node);
+bool emit_dies(const x86_emit *e, int node);
+void emit_drop(x86_emit *e, int node); /* if it dies here */
+int emit_temp(x86_emit *e);            /* until the end of the node */
+void emit_define(x86_emit *e, int reg);
+void emit_move(x86_emit *e, int dst, int src);
+
+/* x86_memory.c: loads, stores, reductions. */
+void emit_load(x86_emit *e, const x86_node *n);
+void emit_store(x86_emit *e, const x86_node *n);
+void emit_reduce(x86_emit *e, const x86_node *n);
+void emit_set(x86_emit *e, const x86_node *n);
+void emit_acc(x86_emit *e, const x86_node *n);
+
+/* x86_phase.c: a whole phase; its offset is where it begins. */
+void emit_phase(x86_emit *e, size_t masks);
+
+#endif

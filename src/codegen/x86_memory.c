@@ -1,0 +1,294 @@
+/* x86_memory.c: instructions that touch buffers, row scalars and partial
+ * results. */
+#include "codegen/x86_emit.h"
+
+static const x86_ins move_load = {MAP_0F, PP_NONE, 0x10, false};
+static const x86_ins move_store = {MAP_0F, PP_NONE, 0x11, false};
+static const x86_ins move_load_ss = {MAP_0F, PP_F3, 0x10, false};
+static const x86_ins move_store_ss = {MAP_0F, PP_F3, 0x11, false};
+static const x86_ins move_from_gpr = {MAP_0F, PP_66, 0x6e, false};
+static const x86_ins move_to_gpr = {MAP_0F, PP_66, 0x7e, false};
+static const x86_ins mask_load = {MAP_0F38, PP_66, 0x2c, false};
+static const x86_ins mask_store = {MAP_0F38, PP_66, 0x2e, false};
+static const x86_ins half_to_single = {MAP_0F38, PP_66, 0x13, false};
+static const x86_ins single_to_half = {MAP_0F3A, PP_66, 0x1d, false};
+static const x86_ins widen_u16 = {MAP_0F38, PP_66, 0x33, false};
+static const x86_ins widen_s16 = {MAP_0F38, PP_66, 0x23, false};
+static const x86_ins widen_u8 = {MAP_0F38, PP_66, 0x31, false};
+static const x86_ins widen_s8 = {MAP_0F38, PP_66, 0x21, false};
+static const x86_ins extract_high = {MAP_0F3A, PP_66, 0x39, false};
+static const x86_ins pack_u16 = {MAP_0F38, PP_66, 0x2b, false};
+static const x86_ins pack_s16 = {MAP_0F, PP_66, 0x6b, false};
+static const x86_ins pack_s8 = {MAP_0F, PP_66, 0x63, false};
+static const x86_ins abs_s8 = {MAP_0F38, PP_66, 0x1c, false};
+static const x86_ins store_128 = {MAP_0F, PP_F3, 0x7f, false};
+static const x86_ins store_64 = {MAP_0F, PP_66, 0xd6, false};
+static const x86_ins narrow_16 = {MAP_0F38, PP_F3, 0x33, false};
+static const x86_ins narrow_8 = {MAP_0F38, PP_F3, 0x31, false};
+static const x86_ins shift_right = {MAP_0F, PP_66, 0x72, false};
+static const x86_ins compare_ps = {MAP_0F, PP_NONE, 0xc2, false};
+static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
+static const x86_ins move_aligned = {MAP_0F, PP_NONE, 0x28, false};
+
+size_t
+emit_dtype_bytes(int dtype)
+{
+    static const uint8_t bytes[AIR_DTYPE_COUNT] = {
+        0,
+#define DTYPE(id, text, size, ...) size,
+#include "air_dtypes.def"
+#undef DTYPE
+    };
+    return bytes[dtype];
+}
+
+x86_opd
+emit_buffer(x86_emit *e, int buf, bool indexed, int32_t element)
+{
+    int base = e->buf_reg[buf];
+    size_t bytes = emit_dtype_bytes(e->l->rg->bufs[buf].dtype);
+    if (base < 0) {
+        base = REG_TEMP;
+        asm_mov_load(e->s, REG_TEMP, opd_mem(REG_PTRS, 8 * buf));
+    }
+    int32_t disp = element * (int32_t)bytes;
+    if (!indexed)
+        return opd_mem(base, disp);
+    return opd_at(base, REG_INDEX, __builtin_ctz((unsigned)bytes), disp);
+}
+
+/* Memory of the current vector; short elements of a tail go through the
+ * frame. */
+static x86_opd
+vector_at(x86_emit *e, int buf)
+{
+    bool bounce = e->mode == EMIT_TAIL && !e->s->evex &&
+                  emit_dtype_bytes(e->l->rg->bufs[buf].dtype) < 4;
+    if (bounce)
+        return opd_mem(RSP, FRAME_BOUNCE + 32 * buf);
+    return emit_buffer(e, buf, e->mode != EMIT_ONE, e->lane * e->vector);
+}
+
+static bool
+is_masked(const x86_emit *e)
+{
+    return e->mode == EMIT_TAIL && e->s->evex;
+}
+
+static int
+tail_mask(x86_emit *e)
+{
+    int r = emit_temp(e);
+    asm_v(e->s, move_aligned, r, 0, opd_mem(RSP, FRAME_MASK), 0);
+    return r;
+}
+
+/* ---- loads ---- */
+
+static void
+load_one(x86_emit *e, const x86_node *n, int d)
+{
+    size_t bytes = emit_dtype_bytes(n->imm);
+    x86_opd at = emit_buffer(e, (int)n->k, false, 0);
+    if (bytes == 4) {
+        asm_x(e->s, move_load_ss, d, 0, at, 0);
+        return;
+    }
+    asm_movzx(e->s, RAX, at, bytes);
+    asm_x(e->s, move_from_gpr, d, 0, opd_reg(RAX), 0);
+    if (n->imm == AIR_F16)
+        asm_x(e->s, half_to_single, d, 0, opd_reg(d), 0);
+}
+
+static x86_ins
+load_form(int dtype)
+{
+    switch (dtype) {
+    case AIR_BF16: return widen_u16;
+    case AIR_F16: return half_to_single;
+    case AIR_I16: return widen_s16;
+    case AIR_I8: return widen_s8;
+    case AIR_U8:
+    case AIR_BOOL: return widen_u8;
+    default: return move_load;
+    }
+}
+
+void
+emit_load(x86_emit *e, const x86_node *n)
+{
+    x86_ins form = load_form(n->imm);
+    if (e->mode == EMIT_ONE) {
+        int d = emit_take(e);
+        load_one(e, n, d);
+        emit_define(e, d);
+        return;
+    }
+    x86_opd at = vector_at(e, (int)n->k);
+    if (is_masked(e)) {
+        int d = emit_take(e);
+        asm_masked(e->s, form, d, 0, at, 0, 7, true);
+        emit_define(e, d);
+    } else if (e->mode == EMIT_TAIL && emit_dtype_bytes(n->imm) == 4) {
+        int mask = tail_mask(e), d = emit_take(e);
+        asm_v(e->s, mask_load, d, mask, at, 0);
+        emit_define(e, d);
+    } else {
+        int d = emit_take(e);
+        asm_v(e->s, form, d, 0, at, 0);
+        emit_define(e, d);
+    }
+}
+
+void
+emit_acc(x86_emit *e, const x86_node *n)
+{
+    int d = emit_take(e);
+    asm_mov_load(e->s, REG_TEMP, opd_mem(REG_ACCS, 8 * (int32_t)n->k));
+    asm_v(e->s, move_load, d, 0,
+          opd_at(REG_TEMP, REG_INDEX, 2, e->lane * e->vector * 4), 0);
+    emit_define(e, d);
+}
+
+/* ---- stores ---- */
+
+static void
+store_one(x86_emit *e, const x86_node *n, int a)
+{
+    size_t bytes = emit_dtype_bytes(n->imm);
+    if (bytes == 4) {
+        asm_x(e->s, move_store_ss, a, 0, emit_buffer(e, (int)n->k, false, 0),
+              0);
+        return;
+    }
+    if (n->imm == AIR_F16) {
+        int t = emit_temp(e);
+        asm_x(e->s, single_to_half, a, 0, opd_reg(t), 1);
+        asm_byte(e->s, 0);
+        a = t;
+    }
+    asm_x(e->s, move_to_gpr, a, 0, opd_reg(RAX), 0);
+    if (n->imm == AIR_BOOL)
+        asm_and_imm(e->s, RAX, 1);
+    asm_mov_store(e->s, emit_buffer(e, (int)n->k, false, 0), RAX, bytes);
+}
+
+/* Eight 32-bit lanes to the low halves of a temporary. */
+static int
+pack(x86_emit *e, x86_ins how, int a)
+{
+    int t = emit_temp(e);
+    asm_v(e->s, extract_high, a, 0, opd_reg(t), 1);
+    asm_byte(e->s, 1);
+    asm_x(e->s, how, t, a, opd_reg(t), 0);
+    return t;
+}
+
+static void
+store_avx2(x86_emit *e, const x86_node *n, int a)
+{
+    x86_opd at = vector_at(e, (int)n->k);
+    if (n->imm == AIR_F16) {
+        asm_v(e->s, single_to_half, a, 0, at, 1);
+        asm_byte(e->s, 0);
+    } else if (n->imm == AIR_BF16) {
+        asm_x(e->s, store_128, pack(e, pack_u16, a), 0, at, 0);
+    } else if (n->imm == AIR_BOOL) {
+        int t = pack(e, pack_s16, a);
+        asm_x(e->s, pack_s8, t, t, opd_reg(t), 0);
+        asm_x(e->s, abs_s8, t, 0, opd_reg(t), 0);
+        asm_x(e->s, store_64, t, 0, at, 0);
+    } else if (e->mode == EMIT_TAIL) {
+        asm_v(e->s, mask_store, a, tail_mask(e), at, 0);
+    } else {
+        asm_v(e->s, move_store, a, 0, at, 0);
+    }
+}
+
+static void
+store_avx512(x86_emit *e, const x86_node *n, int a)
+{
+    int mask = is_masked(e) ? 7 : 0;
+    x86_opd at = vector_at(e, (int)n->k);
+    if (n->imm == AIR_F16) {
+        asm_masked(e->s, single_to_half, a, 0, at, 1, mask, false);
+        asm_byte(e->s, 0);
+    } else if (n->imm == AIR_BF16) {
+        asm_masked(e->s, narrow_16, a, 0, at, 0, mask, false);
+    } else if (n->imm == AIR_BOOL) {
+        int t = emit_temp(e);
+        asm_v(e->s, shift_right, 2, t, opd_reg(a), 1);
+        asm_byte(e->s, 31);
+        asm_masked(e->s, narrow_8, t, 0, at, 0, mask, false);
+    } else {
+        asm_masked(e->s, move_store, a, 0, at, 0, mask, false);
+    }
+}
+
+void
+emit_store(x86_emit *e, const x86_node *n)
+{
+    int a = emit_in_reg(e, n->a);
+    if (e->mode == EMIT_ONE)
+        store_one(e, n, a);
+    else if (e->s->evex)
+        store_avx512(e, n, a);
+    else
+        store_avx2(e, n, a);
+}
+
+void
+emit_set(x86_emit *e, const x86_node *n)
+{
+    int a = emit_in_reg(e, n->a);
+    asm_x(e->s, move_store_ss, a, 0, opd_mem(REG_SCALARS, 8 * (int32_t)n->k),
+          0);
+}
+
+/* ---- reductions: partial results stay in memory ---- */
+
+static x86_opd
+partial_at(x86_emit *e, const x86_node *n)
+{
+    bool outer = e->l->rg->walk == AIR_WALK_OUTER;
+    asm_mov_load(e->s, REG_TEMP, opd_mem(REG_ACCS, 8 * (int32_t)n->k));
+    return opd_at(REG_TEMP, outer ? REG_INDEX : REG_PART, 2,
+                  e->lane * e->vector * 4);
+}
+
+/* t = larger (smaller) of a and acc, a where a is NaN */
+static void
+fold_extreme(x86_emit *e, int op, int t, int a, x86_opd acc)
+{
+    x86_ins ins = {MAP_0F, PP_NONE, (uint8_t)op, false};
+    int nan = e->s->evex ? 1 : emit_temp(e);
+    asm_v(e->s, compare_ps, nan, a, opd_reg(a), 1);
+    asm_byte(e->s, X86_UNORD);
+    asm_v(e->s, ins, t, a, acc, 0);
+    if (e->s->evex) {
+        asm_masked(e->s, move_aligned, t, 0, opd_reg(a), 0, 1, false);
+    } else {
+        asm_v(e->s, blend_variable, t, t, opd_reg(a), 1);
+        asm_byte(e->s, (unsigned)nan << 4);
+    }
+}
+
+void
+emit_reduce(x86_emit *e, const x86_node *n)
+{
+    int a = emit_in_reg(e, n->a), t = emit_temp(e);
+    x86_opd acc = partial_at(e, n);
+    if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN) {
+        fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
+    } else {
+        x86_ins ins = {MAP_0F, PP_NONE,
+                       n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59, false};
+        asm_v(e->s, ins, t, a, acc, 0);
+    }
+    if (is_masked(e))
+        asm_masked(e->s, move_store, t, 0, acc, 0, 7, false);
+    else if (e->mode == EMIT_TAIL)
+        asm_v(e->s, mask_store, t, tail_mask(e), acc, 0);
+    else
+        asm_v(e->s, move_store, t, 0, acc, 0);
+}

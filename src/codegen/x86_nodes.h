@@ -1,0 +1,90 @@
+/* x86_nodes.h: a phase as a list of nodes of one instruction each. */
+#ifndef CODEGEN_X86_NODES_H
+#define CODEGEN_X86_NODES_H
+
+#include "air_kernel.h"
+
+typedef enum {
+    /* the same for all elements of a call */
+    X86_CONST,  /* k: bits */
+    X86_SCALAR, /* k: scalar */
+    X86_BCAST,  /* k: buffer of inner stride 0, imm: dtype; bf16 as f32 */
+    /* elements */
+    X86_LOAD,   /* k: buffer, imm: dtype; integers and bf16 widened to 32 bits,
+                   f16 converted */
+    X86_ACC,    /* OUTER: k: scalar, its value of the column */
+    /* effects */
+    X86_STORE,  /* a -> buffer k, imm: dtype; bf16: the low 16 bits, f16: of
+                   the f32 value, bool: of the truth value */
+    X86_REDUCE, /* a -> scalar k, imm: air_reduce */
+    X86_SET,    /* a -> scalar k */
+    /* d = op(a, b), the row names the instruction */
+    X86_ADD,
+    X86_SUB,
+    X86_MUL,
+    X86_DIV,
+    X86_MIN,
+    X86_MAX,
+    X86_SCALEF, /* AVX-512 */
+    X86_AND,
+    X86_ANDN, /* ~a & b */
+    X86_OR,
+    X86_XOR,
+    X86_ADDI,
+    X86_SUBI,
+    /* d = op(a) */
+    X86_SQRT,
+    X86_TOINT,   /* towards zero */
+    X86_TOFLOAT, /* of integers */
+    X86_ROUND,   /* imm: mode */
+    X86_SHL,     /* imm: bits */
+    X86_SHR,
+    X86_SAR,
+    X86_TOF16,   /* to 16 bits, only half a register */
+    X86_OFF16,   /* back */
+    /* truth values are all ones or all zeros */
+    X86_CMP,     /* imm: predicate */
+    X86_CMPI_GT,
+    X86_CMPI_EQ,
+    X86_SEL, /* a ? b : c */
+    X86_FMA, /* a * b + c */
+    X86_OP_COUNT
+} x86_op;
+
+enum { X86_LE_OQ = 18, X86_LT_OQ = 17, X86_EQ_OQ = 0, X86_NE_UQ = 4,
+       X86_UNORD = 3 };
+
+typedef struct {
+    uint8_t op, imm;
+    int16_t a, b, c; /* -1: none */
+    uint32_t k;
+} x86_node;
+
+#define X86_MAX_NODES 2048
+
+typedef struct {
+    const air_region *rg;
+    int phase;
+    bool evex;
+    const char *reason; /* why there is no list */
+    int count;
+    x86_node nodes[X86_MAX_NODES];
+    uint16_t bucket[X86_MAX_NODES * 2]; /* of equal nodes: number + 1 */
+    /* the expanded phase and what became of its nodes */
+    int nsource;
+    air_rg_node source[AIR_RG_MAX_NODES];
+    int16_t value[AIR_RG_MAX_NODES];
+} x86_list;
+
+/* False: reason says what cannot be done. */
+bool x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex);
+
+/* Inner stride as machine code walks the buffer: 0 or 1. */
+static inline bool
+x86_is_broadcast(const air_region *rg, int buf)
+{
+    return !rg->bufs[buf].scratch &&
+           rg->bufs[buf].strides[air_region_axis(rg)] == 0;
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* x86_ops.c: the instructions of computing nodes. */
+#include <assert.h>
+
+#include "codegen/x86_emit.h"
+
+typedef enum {
+    FORM_NONE,
+    FORM_TWO,   /* d = op(a, b) */
+    FORM_ONE,   /* d = op(a) */
+    FORM_ROUND, /* d = op(a), immediate */
+    FORM_SHIFT  /* d = op(a) by immediate bits, opcode extension */
+} op_form;
+
+static const struct {
+    uint8_t form;
+    bool commutes;
+    uint8_t extension; /* SHIFT */
+    x86_ins ins;
+} rows[X86_OP_COUNT] = {
+    [X86_ADD] = {FORM_TWO, true, 0, {MAP_0F, PP_NONE, 0x58, false}},
+    [X86_SUB] = {FORM_TWO, false, 0, {MAP_0F, PP_NONE, 0x5c, false}},
+    [X86_MUL] = {FORM_TWO, true, 0, {MAP_0F, PP_NONE, 0x59, false}},
+    [X86_DIV] = {FORM_TWO, false, 0, {MAP_0F, PP_NONE, 0x5e, false}},
+    [X86_MIN] = {FORM_TWO, false, 0, {MAP_0F, PP_NONE, 0x5d, false}},
+    [X86_MAX] = {FORM_TWO, false, 0, {MAP_0F, PP_NONE, 0x5f, false}},
+    [X86_SCALEF] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x2c, false}},
+    [X86_AND] = {FORM_TWO, true, 0, {MAP_0F, PP_NONE, 0x54, false}},
+    [X86_ANDN] = {FORM_TWO, false, 0, {MAP_0F, PP_NONE, 0x55, false}},
+    [X86_OR] = {FORM_TWO, true, 0, {MAP_0F, PP_NONE, 0x56, false}},
+    [X86_XOR] = {FORM_TWO, true, 0, {MAP_0F, PP_NONE, 0x57, false}},
+    [X86_ADDI] = {FORM_TWO, true, 0, {MAP_0F, PP_66, 0xfe, false}},
+    [X86_SUBI] = {FORM_TWO, false, 0, {MAP_0F, PP_66, 0xfa, false}},
+    [X86_SQRT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x51, false}},
+    [X86_TOINT] = {FORM_ONE, false, 0, {MAP_0F, PP_F3, 0x5b, false}},
+    [X86_TOFLOAT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x5b, false}},
+    [X86_OFF16] = {FORM_ONE, false, 0, {MAP_0F38, PP_66, 0x13, false}},
+    [X86_ROUND] = {FORM_ROUND, false, 0, {MAP_0F3A, PP_66, 0x08, false}},
+    [X86_SHL] = {FORM_SHIFT, false, 6, {MAP_0F, PP_66, 0x72, false}},
+    [X86_SHR] = {FORM_SHIFT, false, 2, {MAP_0F, PP_66, 0x72, false}},
+    [X86_SAR] = {FORM_SHIFT, false, 4, {MAP_0F, PP_66, 0x72, false}},
+};
+
+static const x86_ins to_f16 = {MAP_0F3A, PP_66, 0x1d, false};
+static const x86_ins compare_ps = {MAP_0F, PP_NONE, 0xc2, false};
+static const x86_ins compare_gt = {MAP_0F, PP_66, 0x66, false};
+static const x86_ins compare_eq = {MAP_0F, PP_66, 0x76, false};
+static const x86_ins mask_to_vector = {MAP_0F38, PP_F3, 0x38, false};
+static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
+static const x86_ins ternary_logic = {MAP_0F3A, PP_66, 0x25, false};
+
+/* The register of a result; what its operands leave behind may be reused. */
+static int
+result(x86_emit *e, const x86_node *n)
+{
+    emit_drop(e, n->a);
+    emit_drop(e, n->b);
+    emit_drop(e, n->c);
+    int d = emit_take(e);
+    return d;
+}
+
+static void
+emit_two(x86_emit *e, const x86_node *n)
+{
+    int a = n->a, b = n->b;
+    if (rows[n->op].commutes && emit_in_memory(e, a) && !emit_in_memory(e, b)) {
+        a = n->b;
+        b = n->a;
+    }
+    int ra = emit_in_reg(e, a);
+    x86_opd rb = emit_operand(e, b);
+    int d = result(e, n);
+    asm_v(e->s, rows[n->op].ins, d, ra, rb, 0);
+    emit_define(e, d);
+}
+
+/* One operand is read from a register: broadcasting and 16-bit forms of the
+ * memory operand differ from one instruction to the next. */
+static void
+emit_one(x86_emit *e, const x86_node *n)
+{
+    int ra = emit_in_reg(e, n->a);
+    int d = result(e, n);
+    bool round = rows[n->op].form == FORM_ROUND;
+    asm_v(e->s, rows[n->op].ins, d, 0, opd_reg(ra), round);
+    if (round)
+        asm_byte(e->s, n->imm);
+    emit_define(e, d);
+}
+
+static void
+emit_shift(x86_emit *e, const x86_node *n)
+{
+    int ra = emit_in_reg(e, n->a);
+    int d = result(e, n);
+    asm_v(e->s, rows[n->op].ins, rows[n->op].extension, d, opd_reg(ra), 1);
+    asm_byte(e->s, n->imm);
+    emit_define(e, d);
+}
+
+static void
+emit_to_f16(x86_emit *e, const x86_node *n)
+{
+    int ra = emit_in_reg(e, n->a);
+    int d = result(e, n);
+    asm_v(e->s, to_f16, ra, 0, opd_reg(d), 1);
+    asm_byte(e->s, 0);
+    emit_define(e, d);
+}
+
+static void
+emit_compare(x86_emit *e, const x86_node *n)
+{
+    const x86_ins *ins = n->op == X86_CMP       ? &compare_ps
+                         : n->op == X86_CMPI_GT ? &compare_gt
+                                                : &compare_eq;
+    bool imm = n->op == X86_CMP;
+    int ra = emit_in_reg(e, n->a);
+    x86_opd rb = emit_operand(e, n->b);
+    int d = result(e, n);
+    asm_v(e->s, *ins, e->s->evex ? 1 : d, ra, rb, imm);
+    if (imm)
+        asm_byte(e->s, n->imm);
+    if (e->s->evex)
+        asm_v(e->s, mask_to_vector, d, 0, opd_reg(1), 0);
+    emit_define(e, d);
+}
+
+/* AVX-512: d = d & b | ~d & c on the mask itself. */
+static void
+emit_select(x86_emit *e, const x86_node *n)
+{
+    int mask = emit_in_reg(e, n->a);
+    if (!e->s->evex) {
+        int rc = emit_in_reg(e, n->c);
+        x86_opd rb = emit_operand(e, n->b);
+        int d = result(e, n);
+        asm_v(e->s, blend_variable, d, rc, rb, 1);
+        asm_byte(e->s, (unsigned)mask << 4);
+        emit_define(e, d);
+        return;
+    }
+    int rb = emit_in_reg(e, n->b);
+    x86_opd rc = emit_operand(e, n->c);
+    int d = mask;
+    if (emit_dies(e, n->a) && n->a != n->b && n->a != n->c) {
+        emit_drop(e, n->a);
+    } else if (!(e->temps >> mask & 1)) {
+        d = emit_take(e);
+        emit_move(e, d, mask);
+    }
+    asm_v(e->s, ternary_logic, d, rb, rc, 1);
+    asm_byte(e->s, 0xca);
+    emit_define(e, d);
+}
+
+/* ---- multiply-add: the form by which operand is overwritten ---- */
+
+enum { FMA_132 = 0x98, FMA_213 = 0xa8, FMA_231 = 0xb8 };
+
+static void
+put_fma(x86_emit *e, int form, int d, int v, x86_opd rm)
+{
+    const x86_node *n = &e->l->nodes[e->at];
+    x86_ins ins = {MAP_0F38, PP_66, (uint8_t)form, false};
+    asm_v(e->s, ins, d, v, rm, 0);
+    emit_drop(e, n->a);
+    emit_drop(e, n->b);
+    emit_drop(e, n->c);
+    emit_define(e, d);
+}
+
+/* d = c: multiply a and b into it. */
+static void
+fma_onto_sum(x86_emit *e, const x86_node *n, int d)
+{
+    int a = n->a, b = n->b;
+    if (emit_in_memory(e, a)) {
+        a = n->b;
+        b = n->a;
+    }
+    int ra = emit_in_reg(e, a);
+    put_fma(e, FMA_231, d, ra, emit_operand(e, b));
+}
+
+/* d = factor a: multiply by b, add c. */
+static void
+fma_onto_factor(x86_emit *e, int d, int b, int c)
+{
+    if (emit_in_memory(e, b) && !emit_in_memory(e, c)) {
+        int rc = emit_in_reg(e, c);
+        put_fma(e, FMA_132, d, rc, emit_operand(e, b));
+    } else {
+        int rb = emit_in_reg(e, b);
+        put_fma(e, FMA_213, d, rb, emit_operand(e, c));
+    }
+}
+
+static void
+emit_fma(x86_emit *e, const x86_node *n)
+{
+    if (emit_dies(e, n->c) && n->c != n->a && n->c != n->b) {
+        int d = emit_in_reg(e, n->c);
+        fma_onto_sum(e, n, d);
+    } else if (emit_dies(e, n->a) && n->a != n->c && n->a != n->b) {
+        int d = emit_in_reg(e, n->a);
+        fma_onto_factor(e, d, n->b, n->c);
+    } else if (emit_dies(e, n->b) && n->b != n->c && n->a != n->b) {
+        int d = emit_in_reg(e, n->b);
+        fma_onto_factor(e, d, n->a, n->c);
+    } else if (emit_in_memory(e, n->c)) {
+        fma_onto_sum(e, n, emit_in_reg(e, n->c)); /* a fresh copy */
+    } else if (emit_in_memory(e, n->b)) {
+        fma_onto_factor(e, emit_in_reg(e, n->b), n->a, n->c);
+    } else {
+        int ra = emit_in_reg(e, n->a), d = emit_take(e);
+        emit_move(e, d, ra);
+        fma_onto_factor(e, d, n->b, n->c);
+    }
+}
+
+void
+emit_node(x86_emit *e)
+{
+    const x86_node *n = &e->l->nodes[e->at];
+    switch (n->op) {
+    case X86_LOAD: emit_load(e, n); return;
+    case X86_ACC: emit_acc(e, n); return;
+    case X86_STORE: emit_store(e, n); return;
+    case X86_REDUCE: emit_reduce(e, n); return;
+    case X86_SET: emit_set(e, n); return;
+    case X86_CMP:
+    case X86_CMPI_GT:
+    case X86_CMPI_EQ: emit_compare(e, n); return;
+    case X86_SEL: emit_select(e, n); return;
+    case X86_FMA: emit_fma(e, n); return;
+    case X86_TOF16: emit_to_f16(e, n); return;
+    default: break;
+    }
+    switch (rows[n->op].form) {
+    case FORM_TWO: emit_two(e, n); return;
+    case FORM_ONE:
+    case FORM_ROUND: emit_one(e, n); return;
+    default: assert(rows[n->op].form == FORM_SHIFT); emit_shift(e, n);
+    }
+}

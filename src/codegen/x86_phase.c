@@ -1,0 +1,342 @@
+/* x86_phase.c: entry, loops and exit of a phase.
+ *
+ *     frame, buffer pointers, hoisted constants
+ *     while (i + unroll * vector <= n) body(unroll)
+ *     while (i + vector <= n) body(1)
+ *     if (i < n) body(1), the last n - i elements
+ */
+#include <string.h>
+
+#include "codegen/x86_emit.h"
+
+enum { BELOW_EQUAL = 6, ABOVE = 7, NOT_BELOW = 3, NOT_EQUAL = 5 };
+enum { ALU_SUB = 0x29, ALU_CMP = 0x39, ALU_MOV = 0x89, ALU_XOR = 0x31 };
+
+static const x86_ins move_unaligned = {MAP_0F, PP_NONE, 0x10, false};
+static const x86_ins store_aligned = {MAP_0F, PP_NONE, 0x29, false};
+static const x86_ins move_from_gpr = {MAP_0F, PP_66, 0x6e, false};
+static const x86_ins store_ss = {MAP_0F, PP_F3, 0x11, false};
+static const x86_ins half_to_single = {MAP_0F38, PP_66, 0x13, false};
+
+static const uint8_t buffer_regs[] = {R8, R9, R10, R12, R13, R14, RBX, R15};
+static const uint8_t saved_regs[] = {RBX, R12, R13, R14, R15};
+
+/* ---- what a phase needs ---- */
+
+static bool
+folds_rows(const x86_emit *e)
+{
+    for (int i = 0; i < e->l->count; i++)
+        if (e->l->nodes[i].op == X86_REDUCE)
+            return e->l->rg->walk == AIR_WALK_INNER;
+    return false;
+}
+
+static bool
+copies_tail(const x86_emit *e)
+{
+    if (e->s->evex || e->mode == EMIT_ONE)
+        return false;
+    for (int b = 0; b < e->l->rg->nbufs; b++)
+        if ((e->loaded | e->stored) >> b & 1 &&
+            emit_dtype_bytes(e->l->rg->bufs[b].dtype) < 4)
+            return true;
+    return false;
+}
+
+static void
+find_uses(x86_emit *e)
+{
+    memset(e->uses, 0, sizeof e->uses);
+    memset(e->last, -1, sizeof e->last);
+    e->loaded = e->stored = 0;
+    for (int i = 0; i < e->l->count; i++) {
+        const x86_node *n = &e->l->nodes[i];
+        const int16_t operands[3] = {n->a, n->b, n->c};
+        for (int k = 0; k < x86_arity(n); k++) {
+            e->uses[operands[k]]++;
+            e->last[operands[k]] = (int16_t)i;
+        }
+        if (n->op == X86_LOAD)
+            e->loaded |= UINT32_C(1) << n->k;
+        if (n->op == X86_STORE)
+            e->stored |= UINT32_C(1) << n->k;
+    }
+}
+
+/* ---- entry and exit ---- */
+
+static uint32_t
+assign_buffers(x86_emit *e)
+{
+    uint32_t used = 0;
+    size_t next = 0;
+    bool part = folds_rows(e), copy = copies_tail(e);
+    memset(e->buf_reg, -1, sizeof e->buf_reg);
+    for (int b = 0; b < e->l->rg->nbufs; b++) {
+        if (!((e->loaded | e->stored) >> b & 1))
+            continue;
+        while (next < sizeof buffer_regs &&
+               ((part && buffer_regs[next] == REG_PART) ||
+                (copy && buffer_regs[next] == REG_COPY)))
+            next++;
+        if (next == sizeof buffer_regs)
+            break;
+        used |= UINT32_C(1) << buffer_regs[next];
+        e->buf_reg[b] = (int8_t)buffer_regs[next++];
+    }
+    if (part)
+        used |= UINT32_C(1) << REG_PART;
+    if (copy)
+        used |= UINT32_C(1) << REG_COPY;
+    return used;
+}
+
+/* Gives the place of the frame size. */
+static size_t
+enter(x86_emit *e, uint32_t used)
+{
+    x86_asm *s = e->s;
+    asm_push(s, RBP);
+    asm_alu(s, ALU_MOV, RBP, RSP);
+    for (size_t i = 0; i < sizeof saved_regs; i++)
+        if (used >> saved_regs[i] & 1)
+            asm_push(s, saved_regs[i]);
+    asm_and_imm(s, RSP, -64);
+    asm_add_imm(s, RSP, 0);
+    size_t frame = asm_here(s) - 4;
+    for (int b = 0; b < e->l->rg->nbufs; b++)
+        if (e->buf_reg[b] >= 0)
+            asm_mov_load(s, e->buf_reg[b], opd_mem(REG_PTRS, 8 * b));
+    asm_alu(s, ALU_XOR, REG_INDEX, REG_INDEX);
+    return frame;
+}
+
+static void
+leave(x86_emit *e, uint32_t used, size_t frame)
+{
+    x86_asm *s = e->s;
+    int pushed = 0;
+    for (size_t i = 0; i < sizeof saved_regs; i++)
+        pushed += (int)(used >> saved_regs[i] & 1);
+    asm_lea(s, RSP, opd_mem(RBP, -8 * pushed));
+    for (size_t i = sizeof saved_regs; i-- > 0;)
+        if (used >> saved_regs[i] & 1)
+            asm_pop(s, saved_regs[i]);
+    asm_pop(s, RBP);
+    asm_bytes(s, "\xc5\xf8\x77\xc3", 4); /* vzeroupper, ret */
+    int32_t size = -(FRAME_SPILL + 64 * e->peak_spills);
+    asm_patch_word(s, frame, (uint32_t)size);
+}
+
+/* Elements of broadcast buffers as 32 bits in the frame. */
+static void
+place_broadcasts(x86_emit *e)
+{
+    x86_asm *s = e->s;
+    for (int i = 0; i < e->l->count; i++) {
+        const x86_node *n = &e->l->nodes[i];
+        if (n->op != X86_BCAST)
+            continue;
+        x86_opd to = emit_invariant(e, i);
+        asm_mov_load(s, REG_TEMP, opd_mem(REG_PTRS, 8 * (int32_t)n->k));
+        asm_movzx(s, REG_TEMP, opd_mem(REG_TEMP, 0), emit_dtype_bytes(n->imm));
+        if (n->imm == AIR_F16) {
+            asm_x(s, move_from_gpr, 0, 0, opd_reg(REG_TEMP), 0);
+            asm_x(s, half_to_single, 0, 0, opd_reg(0), 0);
+            asm_x(s, store_ss, 0, 0, to, 0);
+            continue;
+        }
+        if (n->imm == AIR_BF16)
+            asm_shift_imm(s, REG_TEMP, 16);
+        asm_mov_store(s, to, REG_TEMP, 4);
+    }
+}
+
+/* The `count` most used invariants get registers. AVX2 has no broadcasting
+ * operand: the others become whole vectors in the frame. */
+static void
+place_invariants(x86_emit *e, int count)
+{
+    for (; count > 0; count--) {
+        int best = -1;
+        for (int i = 0; i < e->l->count; i++)
+            if (x86_is_invariant(&e->l->nodes[i]) && !e->hoisted[i] &&
+                e->uses[i] > 0 && (best < 0 || e->uses[i] > e->uses[best]))
+                best = i;
+        if (best < 0)
+            break;
+        int r = emit_take(e);
+        emit_broadcast(e, r, emit_invariant(e, best));
+        e->hoisted[best] = true;
+        e->reg[best][0] = (int8_t)r;
+    }
+    e->pinned = 0;
+    if (e->s->evex || e->mode == EMIT_ONE)
+        return;
+    for (int i = 0; i < e->l->count; i++) {
+        const x86_node *n = &e->l->nodes[i];
+        if ((n->op != X86_SCALAR && n->op != X86_BCAST) || e->hoisted[i])
+            continue;
+        int r = emit_take(e);
+        emit_broadcast(e, r, emit_invariant(e, i));
+        asm_v(e->s, store_aligned, r, 0,
+              opd_mem(RSP, FRAME_SPILL + 64 * e->nspills), 0);
+        for (int u = 0; u < X86_MAX_UNROLL; u++)
+            e->spill[i][u] = (int16_t)e->nspills;
+        e->peak_spills = ++e->nspills;
+        e->free |= UINT32_C(1) << r;
+        e->pinned = 0;
+    }
+}
+
+/* ---- loops ---- */
+
+static void
+body(x86_emit *e, emit_mode mode, int unroll)
+{
+    if (folds_rows(e)) {
+        asm_alu(e->s, ALU_MOV, REG_PART, REG_INDEX);
+        asm_and_imm(e->s, REG_PART, 63);
+    }
+    emit_body(e, mode, unroll);
+}
+
+static void
+loop(x86_emit *e, int unroll)
+{
+    x86_asm *s = e->s;
+    int32_t step = unroll * e->vector;
+    asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, step));
+    asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
+    size_t skip = asm_jump(s, ABOVE);
+    asm_align(s, 32);
+    size_t top = asm_here(s);
+    body(e, EMIT_FULL, unroll);
+    asm_add_imm(s, REG_INDEX, step);
+    asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, step));
+    asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
+    asm_jump_to(s, BELOW_EQUAL, top);
+    asm_patch_here(s, skip);
+}
+
+/* k7 = the lowest (n - i) bits */
+static void
+mask_avx512(x86_emit *e)
+{
+    x86_asm *s = e->s;
+    asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
+    asm_bytes(s, "\x41\xbb\xff\xff\xff\xff", 6); /* mov r11d, -1 */
+    asm_bytes(s, "\xc4\x42\x48\xf5\xdb", 5);     /* bzhi r11d, r11d, esi */
+    asm_bytes(s, "\xc4\xc1\x78\x92\xfb", 5);     /* kmovw k7, r11d */
+}
+
+/* The mask vector begins n - i words before the end of the ones. */
+static void
+mask_avx2(x86_emit *e, size_t masks)
+{
+    x86_asm *s = e->s;
+    asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
+    asm_bytes(s, "\x4c\x8d\x1d", 3); /* lea r11, [rip + masks + 32] */
+    asm_word(s, (uint32_t)(masks + 32 - (asm_here(s) + 4)));
+    asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
+    asm_shift_imm(s, REG_SCALARS, 2);
+    asm_alu(s, ALU_SUB, REG_TEMP, REG_SCALARS);
+    int r = emit_take(e);
+    asm_v(s, move_unaligned, r, 0, opd_mem(REG_TEMP, 0), 0);
+    asm_v(s, store_aligned, r, 0, opd_mem(RSP, FRAME_MASK), 0);
+    e->free |= UINT32_C(1) << r;
+    e->pinned = 0;
+}
+
+/* Short elements of the tail, to or from the frame; rdx counts down. */
+static void
+copy_tail(x86_emit *e, int buf, bool out)
+{
+    x86_asm *s = e->s;
+    size_t bytes = emit_dtype_bytes(e->l->rg->bufs[buf].dtype);
+    int scale = __builtin_ctzll(bytes);
+    asm_lea(s, REG_TEMP, emit_buffer(e, buf, true, 0));
+    asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
+    size_t top = asm_here(s);
+    x86_opd there = opd_at(REG_TEMP, REG_SCALARS, scale, -(int32_t)bytes);
+    x86_opd here = opd_at(RSP, REG_SCALARS, scale,
+                          FRAME_BOUNCE + 32 * buf - (int32_t)bytes);
+    asm_movzx(s, REG_COPY, out ? here : there, bytes);
+    asm_mov_store(s, out ? there : here, REG_COPY, bytes);
+    asm_add_imm(s, REG_SCALARS, -1);
+    asm_jump_to(s, NOT_EQUAL, top);
+}
+
+static void
+copy_tails(x86_emit *e, uint32_t bufs, bool out)
+{
+    for (int b = 0; b < e->l->rg->nbufs; b++)
+        if (bufs >> b & 1 &&
+            emit_dtype_bytes(e->l->rg->bufs[b].dtype) < 4)
+            copy_tail(e, b, out);
+}
+
+static void
+tail(x86_emit *e, size_t masks)
+{
+    asm_alu(e->s, ALU_CMP, REG_INDEX, REG_COUNT);
+    size_t skip = asm_jump(e->s, NOT_BELOW);
+    if (e->s->evex) {
+        mask_avx512(e);
+        body(e, EMIT_TAIL, 1);
+    } else {
+        mask_avx2(e, masks);
+        copy_tails(e, e->loaded, false);
+        body(e, EMIT_TAIL, 1);
+        copy_tails(e, e->stored, true);
+    }
+    asm_patch_here(e->s, skip);
+}
+
+/* ---- the phase ---- */
+
+static void
+attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
+{
+    asm_rewind(e->s, start);
+    emit_reset(e);
+    uint32_t used = assign_buffers(e);
+    size_t frame = enter(e, used);
+    place_broadcasts(e);
+    place_invariants(e, hoists);
+    if (e->mode == EMIT_ONE) {
+        emit_body(e, EMIT_ONE, 1);
+    } else {
+        loop(e, unroll);
+        bool spilled = e->spilled;
+        int low_free = e->low_free;
+        if (unroll > 1)
+            loop(e, 1);
+        tail(e, masks);
+        e->spilled = spilled; /* what the main loop does is what matters */
+        e->low_free = low_free;
+        e->mode = EMIT_FULL;
+    }
+    leave(e, used, frame);
+}
+
+void
+emit_phase(x86_emit *e, size_t masks)
+{
+    size_t start = asm_here(e->s);
+    bool scalar = e->l->rg->phases[e->l->phase].kind == AIR_PHASE_SCALAR;
+    int unroll = e->l->count <= 24 ? 4 : 2;
+    e->mode = scalar ? EMIT_ONE : EMIT_FULL;
+    e->vector = e->s->evex ? 16 : 8;
+    find_uses(e);
+    attempt(e, start, masks, unroll, 0);
+    while (e->spilled && unroll > 1 && !scalar)
+        attempt(e, start, masks, unroll /= 2, 0);
+    int hoists = scalar || e->spilled ? 0 : e->low_free;
+    if (hoists > 0)
+        attempt(e, start, masks, unroll, hoists);
+    while (e->spilled && hoists > 0)
+        attempt(e, start, masks, unroll, --hoists);
+    asm_finish_constants(e->s);
+}

@@ -1,0 +1,358 @@
+/* Machine code of regions against the tile loops: same bits. */
+#include "codegen/codegen.h"
+#include "region_case.h"
+#include "test.h"
+
+/* ---- random regions ---- */
+
+typedef struct {
+    region_case *c;
+    int f[80], nf; /* F32 nodes of the current phase */
+    int b[80], nb; /* B nodes */
+} gen;
+
+static int
+pick(gen *g, const int *from, int n)
+{
+    return from[case_random(g->c) % (uint32_t)n];
+}
+
+static void
+add_f(gen *g, int node)
+{
+    if (g->nf < 80)
+        g->f[g->nf++] = node;
+}
+
+static void
+add_b(gen *g, int node)
+{
+    if (g->nb < 80)
+        g->b[g->nb++] = node;
+}
+
+static void
+gen_f32(gen *g)
+{
+    static const uint16_t ops[] = {
+        AIR_RG_ADD, AIR_RG_SUB, AIR_RG_MUL, AIR_RG_DIV, AIR_RG_FMA, AIR_RG_NEG,
+        AIR_RG_ABS, AIR_RG_MAX, AIR_RG_MIN, AIR_RG_SQRT, AIR_RG_RINT,
+        AIR_RG_FLOOR, AIR_RG_CEIL, AIR_RG_TRUNC, AIR_RG_LOGB, AIR_RG_MANT,
+        AIR_RG_BF16, AIR_RG_F16, AIR_RG_EXP, AIR_RG_TANH, AIR_RG_SIGMOID,
+        AIR_RG_ERF, AIR_RG_ADD, AIR_RG_MUL, AIR_RG_FMA, AIR_RG_FMA,
+    };
+    air_rg_op op = ops[case_random(g->c) % (sizeof ops / sizeof *ops)];
+    int a = pick(g, g->f, g->nf), b = pick(g, g->f, g->nf);
+    int z = pick(g, g->f, g->nf);
+    add_f(g, case_op(g->c, op, AIR_LANE_F32, a, b, z));
+}
+
+static void
+gen_truth(gen *g)
+{
+    static const uint16_t ops[] = {AIR_RG_LT,  AIR_RG_LE,  AIR_RG_EQ,
+                                   AIR_RG_NE,  AIR_RG_AND, AIR_RG_OR,
+                                   AIR_RG_XOR, AIR_RG_NOT, AIR_RG_CVT};
+    uint32_t k = case_random(g->c) % 9;
+    bool of_b = g->nb > 0 && (k >= 4 || case_random(g->c) % 4 == 0) && k < 8;
+    if (k >= 4 && k < 8 && g->nb == 0)
+        k = 0;
+    int a = of_b ? pick(g, g->b, g->nb) : pick(g, g->f, g->nf);
+    int b = of_b ? pick(g, g->b, g->nb) : pick(g, g->f, g->nf);
+    add_b(g, case_op(g->c, ops[k], AIR_LANE_B, a, b, -1));
+}
+
+static void
+gen_select(gen *g)
+{
+    int m = pick(g, g->b, g->nb);
+    if (case_random(g->c) % 4 == 0)
+        add_f(g, case_op(g->c, AIR_RG_CVT, AIR_LANE_F32, m, -1, -1));
+    else if (case_random(g->c) % 4 == 0)
+        add_b(g, case_op(g->c, AIR_RG_SEL, AIR_LANE_B, m,
+                         pick(g, g->b, g->nb), pick(g, g->b, g->nb)));
+    else
+        add_f(g, case_op(g->c, AIR_RG_SEL, AIR_LANE_F32, m,
+                         pick(g, g->f, g->nf), pick(g, g->f, g->nf)));
+}
+
+static void
+gen_nodes(gen *g, int count)
+{
+    add_f(g, case_const(g->c, AIR_LANE_F32, 0.7));
+    for (int i = 0; i < count; i++) {
+        uint32_t r = case_random(g->c) % 10;
+        if (r < 2)
+            gen_truth(g);
+        else if (r < 4 && g->nb > 0)
+            gen_select(g);
+        else
+            gen_f32(g);
+    }
+}
+
+static void
+gen_loads(gen *g, int nbufs)
+{
+    for (int b = 0; b < nbufs; b++) {
+        int dtype = g->c->bufs[b].dtype;
+        if (dtype == AIR_BOOL) {
+            add_b(g, case_load(g->c, AIR_LANE_B, b));
+        } else if (dtype == AIR_I32 || dtype == AIR_U8) {
+            int i = case_load(g->c, AIR_LANE_I64, b);
+            add_f(g, case_op(g->c, AIR_RG_CVT, AIR_LANE_F32, i, -1, -1));
+            add_b(g, case_op(g->c, AIR_RG_CVT, AIR_LANE_B, i, -1, -1));
+        } else {
+            int x = case_load(g->c, AIR_LANE_F32, b);
+            add_f(g, x);
+            add_f(g, case_op(g->c, AIR_RG_SIGN, AIR_LANE_F32, g->f[0], x, -1));
+        }
+    }
+}
+
+static int
+gen_inputs(region_case *c, bool special)
+{
+    static const uint8_t dtypes[] = {AIR_F32, AIR_F32, AIR_BF16, AIR_F16,
+                                     AIR_BOOL, AIR_I32, AIR_U8};
+    int n = 1 + (int)(case_random(c) % 5);
+    case_dense(c, AIR_F32, 0, special);
+    for (int i = 0; i < n; i++) {
+        unsigned broadcast = case_random(c) % 3 ? 0 : case_random(c) % 8;
+        case_dense(c, dtypes[case_random(c) % 7],
+                   broadcast & ((1u << c->rg.rank) - 1), special);
+    }
+    return c->rg.nbufs;
+}
+
+static void
+gen_stores(gen *g, unsigned broadcast)
+{
+    static const uint8_t dtypes[] = {AIR_F32, AIR_BF16, AIR_F16};
+    for (int i = 0; i < 2; i++) {
+        int to = case_dense(g->c, dtypes[case_random(g->c) % 3], broadcast,
+                            false);
+        case_store(g->c, to, g->f[g->nf - 1 - i]);
+    }
+    if (g->nb > 0) {
+        int to = case_dense(g->c, AIR_BOOL, broadcast, false);
+        case_store(g->c, to, g->b[g->nb - 1]);
+    }
+}
+
+static void
+gen_map(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    int inputs = gen_inputs(c, special);
+    case_phase(c, AIR_PHASE_ROW);
+    gen_loads(&g, inputs);
+    gen_nodes(&g, 5 + (int)(case_random(c) % 30));
+    gen_stores(&g, 0);
+}
+
+static int
+gen_reduces(gen *g, int *scalars)
+{
+    int n = 1 + (int)(case_random(g->c) % 3);
+    for (int i = 0; i < n; i++)
+        scalars[i] = case_reduce(g->c, (air_reduce)(case_random(g->c) % 4),
+                                 g->f[g->nf - 1 - i]);
+    return n;
+}
+
+static void
+gen_inner(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    int scalars[4], inputs = gen_inputs(c, special);
+    int kept = case_scratch(c, case_random(c) % 2 ? AIR_F32 : AIR_BF16);
+    case_phase(c, AIR_PHASE_ROW);
+    gen_loads(&g, inputs);
+    gen_nodes(&g, (int)(case_random(c) % 12));
+    case_store(c, kept, g.f[g.nf - 1]);
+    int n = gen_reduces(&g, scalars);
+    case_phase(c, AIR_PHASE_SCALAR);
+    g.nf = g.nb = 0;
+    for (int i = 0; i < n; i++)
+        add_f(&g, case_scalar(c, AIR_LANE_F32, scalars[i]));
+    gen_nodes(&g, 6);
+    scalars[n] = case_set(c, g.f[g.nf - 1]);
+    gen_stores(&g, 1u << (c->rg.rank - 1));
+    case_phase(c, AIR_PHASE_ROW);
+    g.nf = g.nb = 0;
+    add_f(&g, case_load(c, AIR_LANE_F32, kept));
+    add_f(&g, case_scalar(c, AIR_LANE_F32, scalars[n]));
+    add_f(&g, case_load(c, AIR_LANE_F32, 0));
+    gen_nodes(&g, (int)(case_random(c) % 12));
+    gen_stores(&g, 0);
+}
+
+static void
+gen_outer(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    int scalars[3], inputs = gen_inputs(c, special);
+    case_phase(c, AIR_PHASE_ROW);
+    gen_loads(&g, inputs);
+    gen_nodes(&g, (int)(case_random(c) % 8));
+    int n = gen_reduces(&g, scalars);
+    case_phase(c, AIR_PHASE_ROW);
+    g.nf = g.nb = 0;
+    for (int i = 0; i < n; i++)
+        add_f(&g, case_scalar(c, AIR_LANE_F32, scalars[i]));
+    gen_nodes(&g, 6);
+    gen_stores(&g, 1u << (c->rg.rank - 2));
+}
+
+/* ---- comparing ---- */
+
+static bool
+has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+static bool
+compare(region_case *c, const char *isa, void *const *tiles)
+{
+    air_code code;
+    const char *reason;
+    if (!CHECK_OK(codegen_region(&base_libc_alloc, &c->rg, isa, &code,
+                                 &reason)))
+        return test_fail(__FILE__, __LINE__, "%s", reason);
+    bool same = CHECK(reason == NULL);
+    for (int threads = 1; threads <= 3 && same; threads += 2)
+        same = case_run(c, &code, isa, threads) && case_equal(c, tiles);
+    codegen_free(&base_libc_alloc, &code);
+    return same;
+}
+
+static bool
+compare_all(region_case *c)
+{
+    void *tiles[AIR_RG_MAX_BUFS];
+    if (!case_run(c, NULL, "scalar", 1))
+        return false;
+    case_save(c, tiles);
+    bool same = compare(c, "avx2", tiles);
+    if (same && has_avx512())
+        same = compare(c, "avx512", tiles);
+    case_drop(c, tiles);
+    return same;
+}
+
+static void
+random_regions(air_walk walk, void (*make)(region_case *, bool), int rank,
+               const int64_t *dims, uint32_t seed)
+{
+    region_case c;
+    case_init(&c, walk, rank, dims, seed);
+    make(&c, seed % 3 == 0);
+    if (!compare_all(&c))
+        test_fail(__FILE__, __LINE__, "walk %d seed %u, dims %d %d", walk,
+                  seed, (int)dims[0], (int)dims[rank - 1]);
+    case_free(&c);
+}
+
+static bool
+can_run(void)
+{
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+        return true;
+    test_skip("no AVX2");
+    return false;
+}
+
+TEST(x86_map)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 300; seed++)
+        random_regions(AIR_WALK_MAP, gen_map, 2,
+                       (int64_t[]){3, 1 + seed % 130}, seed);
+}
+
+TEST(x86_inner)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 300; seed++)
+        random_regions(AIR_WALK_INNER, gen_inner, 2,
+                       (int64_t[]){3, 1 + seed % 130}, seed);
+    for (uint32_t seed = 300; seed < 330; seed++)
+        random_regions(AIR_WALK_INNER, gen_inner, 2,
+                       (int64_t[]){2, 4000 + 37 * (seed - 300)}, seed);
+}
+
+TEST(x86_outer)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 200; seed++)
+        random_regions(AIR_WALK_OUTER, gen_outer, 3,
+                       (int64_t[]){2, 1 + seed * 7 % 300, 1 + seed % 130},
+                       seed);
+}
+
+/* Strides that machine code does not walk. */
+TEST(x86_strided)
+{
+    if (!can_run())
+        return;
+    for (int64_t n = 1; n < 1300; n += 111) {
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){3, n}, 9);
+        int x = case_buf(&c, AIR_F32, (int64_t[]){1, 3}, false);
+        int y = case_buf(&c, AIR_BF16, (int64_t[]){n, -1}, false);
+        int z = case_buf(&c, AIR_F32, (int64_t[]){2 * n, 2}, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, x);
+        int b = case_load(&c, AIR_LANE_F32, y);
+        case_store(&c, z, case_op(&c, AIR_RG_ADD, AIR_LANE_F32, a, b, -1));
+        CHECK(compare_all(&c));
+        case_free(&c);
+    }
+}
+
+TEST(x86_refuses_with_a_reason)
+{
+    region_case c;
+    air_code code;
+    const char *reason;
+    case_init(&c, AIR_WALK_MAP, 1, (int64_t[]){8}, 7);
+    int x = case_dense(&c, AIR_F64, 0, false);
+    case_phase(&c, AIR_PHASE_ROW);
+    int a = case_load(&c, AIR_LANE_F64, x);
+    case_store(&c, x, case_op(&c, AIR_RG_ADD, AIR_LANE_F64, a, a, -1));
+    CHECK(codegen_region(&base_libc_alloc, &c.rg, "avx2", &code, &reason) ==
+          AIR_ERROR_UNSUPPORTED);
+    CHECK(reason != NULL && code.bytes == NULL);
+    CHECK(codegen_region(&base_libc_alloc, &c.rg, "scalar", &code, &reason) ==
+          AIR_ERROR_UNSUPPORTED);
+    case_free(&c);
+}
+
+static air_status
+generate(const air_alloc *alloc, void *user)
+{
+    const region_case *c = user;
+    air_code code;
+    const char *reason;
+    AIR_TRY(codegen_region(alloc, &c->rg, "avx2", &code, &reason));
+    codegen_free(alloc, &code);
+    return AIR_OK;
+}
+
+TEST(x86_out_of_memory)
+{
+    region_case c;
+    case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){3, 100}, 5);
+    gen_inner(&c, false);
+    TEST_OOM(generate, &c);
+    case_free(&c);
+}
