@@ -120,6 +120,8 @@ void py_context_sync(void);
 void py_raise(air_status code);
 /* -1 with an exception raised unless the status is AIR_OK. */
 int py_check(air_status code);
+/* Is the pending exception the one of this status? */
+bool py_error_is(air_status code);
 
 /* ---- types ---- */
 

@@ -82,6 +82,12 @@ py_check(air_status code)
     return -1;
 }
 
+bool
+py_error_is(air_status code)
+{
+    return PyErr_Occurred() && PyErr_ExceptionMatches(errors[code]);
+}
+
 /* ---- context ---- */
 
 static struct {

@@ -44,6 +44,7 @@ typedef struct {
     py_host *hosts;
     Py_ssize_t nargs, nouts;
     size_t nin, nresults, nhosts;
+    PyObject *fallback; /* (list, reason): what the engine cannot run */
     PyObject *weakrefs;
 } py_program;
 
@@ -126,7 +127,7 @@ wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
 {
     if (v->is_int)
         return PyLong_FromLongLong(v->i);
-    if (v->block) {
+    if (v->block || (v->alias < 0 && !v->data)) { /* NULL: no elements */
         air_value taken = *v;
         v->block = NULL;
         return py_tensor_wrap(&taken, dtype);
@@ -246,6 +247,23 @@ call_args(const py_program *p, PyObject *const *args, PyObject *list)
     return made;
 }
 
+/* What the engine finds out only when it sees real sizes: no kernel. Nothing
+ * has been written then. */
+static PyObject *
+call_fallback(const py_program *p, PyObject *list)
+{
+    PyObject *type, *value, *trace, *made = NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *reason = value ? PyObject_Str(value) : NULL;
+    if (reason)
+        made = PyObject_CallFunctionObjArgs(p->fallback, list, reason, NULL);
+    Py_XDECREF(reason);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return made;
+}
+
 static PyObject *
 call_list(const py_program *p, PyObject *list)
 {
@@ -262,7 +280,9 @@ call_list(const py_program *p, PyObject *list)
     for (Py_ssize_t i = 0; i < p->nargs; i++)
         args[i] = PyList_GetItem(list, i);
     PyObject *made = call_args(p, args, list);
-    if (made && PyList_SetSlice(list, 0, p->nargs, NULL))
+    if (!made && p->fallback != Py_None && py_error_is(AIR_ERROR_UNSUPPORTED))
+        made = call_fallback(p, list);
+    else if (made && PyList_SetSlice(list, 0, p->nargs, NULL))
         Py_CLEAR(made);
     if (args != small)
         PyMem_Free(args);
@@ -437,16 +457,16 @@ static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"graph", "args", "consts", "results", "outs",
-                            "hosts", "exact", "pass_limit", "rewrite_limit",
-                            "dump_dir", NULL};
-    PyObject *graph, *arg_specs, *consts, *outs, *hosts;
+                            "hosts", "fallback", "exact", "pass_limit",
+                            "rewrite_limit", "dump_dir", NULL};
+    PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     air_compile_options options = {0};
     int exact = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|piiz", names, &graph, &PyTuple_Type,
+            args, keywords, "OO!O!nO!O!|Opiiz", names, &graph, &PyTuple_Type,
             &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type,
-            &outs, &PyTuple_Type, &hosts, &exact, &options.pass_limit,
+            &outs, &PyTuple_Type, &hosts, &fallback, &exact, &options.pass_limit,
             &options.rewrite_limit, &options.dump_dir))
         return NULL;
     options.exact = exact != 0;
@@ -456,6 +476,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     p->call = program_vectorcall;
     p->consts = Py_NewRef(consts);
+    p->fallback = Py_NewRef(fallback);
     p->nresults = (size_t)nresults;
     if (read_arg_specs(p, arg_specs) || read_out_specs(p, outs) ||
         read_hosts(p, hosts) || compile(p, graph, &options)) {
@@ -479,6 +500,7 @@ program_dealloc(PyObject *self)
     for (Py_ssize_t i = 0; i < p->nouts; i++)
         Py_XDECREF(p->outs[i].object);
     Py_XDECREF(p->consts);
+    Py_XDECREF(p->fallback);
     PyMem_Free(p->hosts);
     PyMem_Free(p->outs);
     PyMem_Free((void *)p->dtypes);

@@ -127,7 +127,7 @@ def _engine_program(gm: torch.fx.GraphModule, config: CompilerConfig,
     dump = config.debug.graph_dump
     program = Program(
         got.graph, tuple(got.args), tuple(got.consts), got.nresults,
-        tuple(got.outs), tuple(got.hosts),
+        tuple(got.outs), tuple(got.hosts), _rescue(gm, record),
         exact=config.mode.raw == "reduce-overhead",
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
@@ -148,11 +148,27 @@ def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
         return gm(*taken)
 
     run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    disabled: Compiled = torch._dynamo.disable(run)
+    return disabled
+
+
+def _rescue(gm: torch.fx.GraphModule,
+            record: Record) -> Callable[[list[Any], str], Any]:
+    """For sizes the engine has no kernel for: torch runs the graph."""
+    interpret = _interpreter(gm)
+
+    def rescue(args: list[Any], reason: str) -> Any:
+        record.fallback = reason
+        return interpret(args)
+
+    return rescue
 
 
 class Compiler:
     """compiler(gm, example_inputs) -> callable, for a backend of your own."""
+
+    # aot_autograd would wrap what we return, and lose its `_boxed_call`.
+    _is_wrapped_bw_compiler = True
 
     def __init__(self, config: CompilerConfig, kind: str = "forward") -> None:
         self.config = config
@@ -160,7 +176,10 @@ class Compiler:
 
     def __call__(self, gm: torch.fx.GraphModule,
                  example_inputs: Sequence[Any]) -> Compiled:
-        return compile_graph(gm, example_inputs, self.config, self.kind)
+        compile_it = torch._dynamo.disable(compile_graph)
+        found: Compiled = compile_it(gm, example_inputs, self.config,
+                                     self.kind)
+        return found
 
 
 def _compile_frame(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,

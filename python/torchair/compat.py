@@ -50,9 +50,9 @@ def symbol_range(shape_env: Any, symbol: Any) -> tuple[int, int]:
     found = shape_env.var_to_range.get(symbol)
     low, high = 0, 2**62
     if found is not None:
-        with contextlib.suppress(TypeError, OverflowError, ValueError):
+        if found.lower.is_Integer:
             low = max(low, int(found.lower))
-        with contextlib.suppress(TypeError, OverflowError, ValueError):
+        if found.upper.is_Integer:
             high = min(high, int(found.upper))
     return low, high
 

@@ -189,7 +189,7 @@ class _Importer(schema.Importing):
         self.constants[node] = value
         if isinstance(value, torch.Tensor):
             _check_tensor(value, f"constant {node}")
-            self.out.consts.append(value.detach())
+            self.out.consts.append(value)
             self.refs[node] = self.graph.input(
                 f"const_{node.name}", _dtype_of(value)[0],
                 self.sizes.dims(value.shape), PARAM)

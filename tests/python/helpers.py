@@ -1,0 +1,80 @@
+"""Eager against compiled."""
+
+import contextlib
+
+import torch
+
+import torchair
+from torchair import backend
+
+TOLERANCE = {
+    torch.float64: (1e-9, 1e-9), torch.float32: (2e-5, 2e-5),
+    torch.bfloat16: (3e-2, 3e-2), torch.float16: (4e-3, 4e-3),
+}
+
+
+def make_backend(mode="max-autotune", **options):
+    config = torchair.CompilerConfig()
+    config.mode = mode
+    for path, value in options.items():
+        setattr(config, path, value)
+    return torchair.get_npu_backend(compiler_config=config)
+
+
+def compiled(fn, mode="max-autotune", **kwargs):
+    return torch.compile(fn, backend=make_backend(mode), **kwargs)
+
+
+def assert_same(got, want):
+    """Values, dtypes, shapes and strides."""
+    assert type(got) is type(want) or isinstance(want, torch.Tensor)
+    if isinstance(want, torch.Tensor):
+        rtol, atol = TOLERANCE.get(want.dtype, (0, 0))
+        torch.testing.assert_close(got, want, rtol=rtol, atol=atol,
+                                   equal_nan=True)
+    elif isinstance(want, (tuple, list)):
+        assert len(got) == len(want)
+        for g, w in zip(got, want, strict=True):
+            assert_same(g, w)
+    elif isinstance(want, dict):
+        assert list(got) == list(want)
+        for k in want:
+            assert_same(got[k], want[k])
+    else:
+        assert got == want
+
+
+def copy_of(x):
+    if isinstance(x, torch.Tensor):
+        return x.detach().clone().requires_grad_(x.requires_grad)
+    if isinstance(x, (tuple, list)):
+        return type(x)(copy_of(y) for y in x)
+    if isinstance(x, dict):
+        return {k: copy_of(v) for k, v in x.items()}
+    return x
+
+
+def check(fn, *args, mode="max-autotune", **kwargs):
+    """Runs both on copies; compares results and what became of the inputs."""
+    mine, theirs = copy_of(args), copy_of(args)
+    want = fn(*theirs)
+    got = compiled(fn, mode, **kwargs)(*mine)
+    assert_same(got, want)
+    assert_same(mine, theirs)
+    return got
+
+
+@contextlib.contextmanager
+def recorded():
+    """The records of what is compiled inside."""
+    found, programs = [], []
+    with backend.collect(found, programs):
+        yield found
+
+
+def hosts(records):
+    return [h.op for r in records for h in r.hosts]
+
+
+def fallbacks(records):
+    return [r.fallback for r in records if r.fallback]

@@ -1,0 +1,130 @@
+"""Sizes that change: one program for all of them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import assert_same, compiled, fallbacks, recorded
+
+SIZES = [2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 23, 31, 32, 33, 40, 50, 63, 64,
+         100]
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(12, 24), torch.nn.Linear(24, 6)
+        self.n = torch.nn.LayerNorm(24)
+
+    def forward(self, x):
+        return torch.softmax(self.b(self.n(F.gelu(self.a(x)))), -1)
+
+
+def test_twenty_batch_sizes_one_compile():
+    net = Net().eval()
+    run = compiled(net, dynamic=True)
+    with torch.no_grad(), recorded() as records:
+        for n in SIZES:
+            x = torch.randn(n, 12)
+            assert_same(run(x), net(x))
+    assert len(records) == 1
+    assert not fallbacks(records)
+
+
+def test_twenty_batch_sizes_training():
+    net = Net()
+    run = compiled(net, dynamic=True)
+    with recorded() as records:
+        for n in SIZES:
+            x = torch.randn(n, 12, requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            run(x).pow(2).sum().backward()
+            net(y).pow(2).sum().backward()
+            assert_same(x.grad, y.grad)
+    assert len(records) == 2
+    assert not fallbacks(records)
+
+
+FUNCTIONS = {
+    "shape_arithmetic": lambda x: x.view(-1, 2).sum(1) * x.shape[0] / 3,
+    "floor_divide": lambda x: x.flatten()[:x.numel() // 3] + 1,
+    "modulo": lambda x: x * (x.shape[0] % 4),
+    "max_min": lambda x: x[:max(x.shape[0] - 2, 1)] * min(x.shape[0], 5),
+    "cat": lambda x: torch.cat([x, x[1:]], 0),
+    "arange": lambda x: x + torch.arange(x.shape[0])[:, None],
+    "full": lambda x: x + torch.full((x.shape[0], 1), 2.0),
+    "expand": lambda x: x.unsqueeze(1).expand(-1, 3, -1).reshape(-1, 4),
+    "size_result": lambda x: (x + 1, x.shape[0] * 2, x.shape[0]),
+    "split": lambda x: x.split(2, 1)[1] * 2,
+    "mean": lambda x: x.mean(0) + x.var(0),
+    "conv": lambda x: F.conv1d(x[None], torch.ones(x.shape[0], x.shape[0],
+                                                   3)),
+    "sqrt_of_size": lambda x: x / (x.shape[0] ** 0.5),
+    "tril": lambda x: (x @ x.t()).tril(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_dynamic_function(name):
+    fn = FUNCTIONS[name]
+    run = compiled(fn, dynamic=True)
+    with torch.no_grad(), recorded() as records:
+        for n in (6, 8, 11, 14):
+            x = torch.randn(n, 4)
+            assert_same(run(x), fn(x))
+    assert not fallbacks(records)
+    assert len(records) <= 2  # a guard on a special size may add one
+
+
+def test_automatic_dynamic():
+    run = compiled(lambda x: (x * 2).sum(1))
+    with recorded() as records:
+        for n in (4, 5, 6, 7, 8):
+            run(torch.randn(n, 3))
+    assert len(records) == 2
+
+
+def test_two_symbols_and_mark_dynamic():
+    def fn(x, y):
+        return x @ y
+
+    run = compiled(fn)
+    with recorded() as records:
+        for m, k in ((3, 5), (4, 6), (9, 7)):
+            x, y = torch.randn(m, k), torch.randn(k, 4)
+            for t, d in ((x, 0), (x, 1), (y, 0)):
+                torch._dynamo.mark_dynamic(t, d)
+            assert_same(run(x, y), fn(x, y))
+    assert len(records) == 1
+
+
+def test_integer_argument():
+    def fn(x, n):
+        return x[:n] * n
+
+    run = compiled(fn, dynamic=True)
+    with recorded() as records:
+        for n in (3, 4, 7):
+            x = torch.randn(10)
+            assert_same(run(x, n), fn(x, n))
+    assert len(records) == 1
+
+
+def test_host_node_with_sizes():
+    def fn(x):
+        return torch.nn.functional.interpolate(
+            x[None, None], size=(x.shape[0] * 2, 5), mode="bicubic")[0, 0]
+
+    run = compiled(fn, dynamic=True)
+    with torch.no_grad():
+        for n in (3, 5, 8):
+            x = torch.randn(n, 4)
+            assert_same(run(x), fn(x))
+
+
+def test_sizes_that_depend_on_data():
+    def fn(x):
+        return x[x > 0].sum() + x.nonzero().shape[0]
+
+    x = torch.randn(20)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert_same(compiled(fn)(x), fn(x))
