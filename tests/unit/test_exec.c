@@ -1,0 +1,419 @@
+/* test_exec.c: programs from text graphs: places, steps, runs, errors. */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "air.h"
+#include "test.h"
+
+typedef struct {
+    air_context *ctx;
+    air_graph *graph;
+    air_program *program;
+} fixture;
+
+static bool
+setup(fixture *f, const char *text, const air_options *options)
+{
+    memset(f, 0, sizeof *f);
+    return CHECK_OK(air_context_create(options, &f->ctx)) &&
+           CHECK_OK(
+               air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
+           CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
+}
+
+static void
+teardown(fixture *f)
+{
+    air_program_destroy(f->program);
+    air_graph_destroy(f->graph);
+    air_context_destroy(f->ctx);
+}
+
+#define TENSOR(data, ...)                                                      \
+    air_value_tensor((data), AIR_F32,                                          \
+                     sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),       \
+                     (const int64_t[]){__VA_ARGS__})
+
+TEST(exec_pointwise)
+{
+    const char *text = "graph f(%x: f32[s0, 4], %b: f32[4]) {\n"
+                       "  %1: f32[s0, 4] = add.Tensor(%x, %b)\n"
+                       "  %2: f32[s0, 4] = relu(%1)\n"
+                       "  return %2\n"
+                       "}\n";
+    float x[8] = {-3, 1, 2, 3, 4, -9, 6, 7}, b[4] = {1, 1, 1, 1};
+    const air_value in[] = {TENSOR(x, 2, 4), TENSOR(b, 4)};
+    const float want[8] = {0, 2, 3, 4, 5, 0, 7, 8};
+    air_program_stats stats;
+    air_value out;
+    fixture f;
+
+    if (!setup(&f, text, NULL))
+        goto done;
+    for (int i = 0; i < 3; i++) {
+        if (!CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
+            goto done;
+        CHECK_INT(out.rank, 2);
+        CHECK_INT(out.dims[0], 2);
+        for (int k = 0; k < 8; k++)
+            CHECK_NEAR(((float *)out.data)[k], want[k], 0);
+        air_value_release(&out);
+    }
+    air_program_get_stats(f.program, &stats);
+    CHECK_INT(stats.runs, 3);
+    CHECK_INT(stats.specialisations, 1);
+    CHECK_INT(stats.regions, 1);
+done:
+    teardown(&f);
+}
+
+/* One program serves all sizes of a symbol; strides are read at run time. */
+TEST(exec_sizes_and_strides)
+{
+    const char *text = "graph f(%x: f32[s0, s1]) {\n"
+                       "  %1: f32[s0, s1] = mul.Tensor(%x, 2.0)\n"
+                       "  return %1\n"
+                       "}\n";
+    float x[12];
+    const int64_t dims[2] = {3, 4}, strides[2] = {1, 3};
+    air_value in = TENSOR(x, 3, 4), out;
+    fixture f;
+
+    for (int i = 0; i < 12; i++)
+        x[i] = (float)i;
+    if (!setup(&f, text, NULL))
+        goto done;
+    in.dims = dims;
+    in.strides = strides; /* x transposed */
+    if (CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        for (int r = 0; r < 3; r++)
+            for (int c = 0; c < 4; c++)
+                CHECK_NEAR(((float *)out.data)[r * 4 + c],
+                           2.0 * (r + 3.0 * c), 0);
+        air_value_release(&out);
+    }
+    in = TENSOR(x, 1, 5);
+    if (CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        CHECK_INT(out.dims[1], 5);
+        air_value_release(&out);
+    }
+    in = TENSOR(x, 0, 5); /* symbols are at least 1 unless a line says else */
+    CHECK_FAILS(air_program_run(f.program, NULL, 1, &in, 1, &out), SHAPE);
+done:
+    teardown(&f);
+}
+
+TEST(exec_softmax_of_rows)
+{
+    const char *text = "graph f(%x: f32[s0, s1]) {\n"
+                       "  %1: f32[s0, s1] = _softmax(%x, -1, false)\n"
+                       "  return %1\n"
+                       "}\n";
+    enum { ROWS = 5, COLS = 777 };
+    static float x[ROWS * COLS];
+    air_value in = TENSOR(x, ROWS, COLS), out;
+    air_program_stats stats;
+    fixture f;
+
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = (float)((i * 7919) % 1000) / 100.0f - 5.0f;
+    if (!setup(&f, text, NULL))
+        goto done;
+    if (!CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out)))
+        goto done;
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0;
+        for (int c = 0; c < COLS; c++)
+            sum += exp((double)x[r * COLS + c]);
+        for (int c = 0; c < COLS; c++)
+            CHECK_NEAR(((float *)out.data)[r * COLS + c],
+                       exp((double)x[r * COLS + c]) / sum, 1e-8);
+    }
+    air_value_release(&out);
+    air_program_get_stats(f.program, &stats);
+    CHECK_INT(stats.regions, 1);
+done:
+    teardown(&f);
+}
+
+/* Results keep their memory while somebody holds them. */
+TEST(exec_outputs_are_not_overwritten)
+{
+    const char *text = "graph f(%x: f32[4]) {\n"
+                       "  %1: f32[4] = mul.Tensor(%x, 3.0)\n"
+                       "  return %1\n"
+                       "}\n";
+    float x[4] = {1, 2, 3, 4};
+    const air_value in = TENSOR(x, 4);
+    air_value a, b;
+    air_pool_stats pool;
+    fixture f;
+
+    if (!setup(&f, text, NULL))
+        goto done;
+    REQUIRE_OK(air_program_run(f.program, NULL, 1, &in, 1, &a));
+    x[0] = 10;
+    REQUIRE_OK(air_program_run(f.program, NULL, 1, &in, 1, &b));
+    CHECK_NEAR(((float *)a.data)[0], 3, 0);
+    CHECK_NEAR(((float *)b.data)[0], 30, 0);
+    air_context_get_pool_stats(f.ctx, &pool);
+    CHECK_INT(pool.live_blocks, 2);
+    air_value_release(&a);
+    air_value_release(&b);
+    air_context_get_pool_stats(f.ctx, &pool);
+    CHECK_INT(pool.live_blocks, 0);
+done:
+    teardown(&f);
+}
+
+TEST(exec_input_as_result_is_an_alias)
+{
+    const char *text = "graph f(%x: f32[2, 3]) {\n"
+                       "  %1: f32[3, 2] = permute(%x, [1, 0])\n"
+                       "  return %1 strides [1, 3]\n"
+                       "}\n";
+    float x[6] = {0};
+    const air_value in = TENSOR(x, 2, 3);
+    air_value out;
+    fixture f;
+
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        CHECK_INT(out.alias, 0);
+        CHECK(out.data == x);
+        CHECK_INT(out.strides[0], 1);
+        air_value_release(&out);
+    }
+    teardown(&f);
+}
+
+TEST(exec_bad_inputs_name_the_input)
+{
+    const char *text = "graph f(%x: f32[s0, 4], %y: f32[s0]) {\n"
+                       "  %1: f32[s0, 4] = mul.Tensor(%x, 2.0)\n"
+                       "  return %1\n"
+                       "}\n";
+    float x[8] = {0};
+    air_value in[2] = {TENSOR(x, 2, 4), TENSOR(x, 2)}, out;
+    fixture f;
+
+    if (!setup(&f, text, NULL))
+        goto done;
+    CHECK_FAILS(air_program_run(f.program, NULL, 1, in, 1, &out), ARGUMENT);
+    in[0].dtype = AIR_F64;
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), DTYPE);
+    CHECK(strstr(air_last_error()->message, "(x)") != NULL);
+    in[0] = TENSOR(x, 2, 3);
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), SHAPE);
+    in[0] = TENSOR(x, 8);
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), SHAPE);
+    in[0] = TENSOR(x, 2, 4);
+    in[1] = TENSOR(x, 3);
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), SHAPE);
+    CHECK(strstr(air_last_error()->message, "(y)") != NULL);
+    in[1] = TENSOR(NULL, 2);
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), ARGUMENT);
+    in[1] = TENSOR(x, 2);
+    if (CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
+        air_value_release(&out);
+done:
+    teardown(&f);
+}
+
+/* ---- HOST nodes ---- */
+
+static int done_calls;
+
+static air_status
+host_triple(void *user, uint32_t id, size_t nin, const air_value *in,
+            size_t nout, air_value *outs)
+{
+    const float *x = in[0].data;
+    float *y = outs[0].data;
+
+    CHECK(user == &done_calls && id == 7 && nin == 1 && nout == 1);
+    for (int64_t i = 0; i < in[0].dims[0]; i++)
+        y[i] = 3 * x[i];
+    outs[0].block = &done_calls;
+    return AIR_OK;
+}
+
+static void
+host_done(void *user, void *token)
+{
+    CHECK(user == token);
+    done_calls++;
+}
+
+TEST(exec_host_node_between_regions)
+{
+    const char *text =
+        "graph f(%x: f32[s0]) {\n"
+        "  %1: f32[s0] = add.Tensor(%x, 1.0)\n"
+        "  %2: f32[s0] = host \"my::triple\" 7 \"no row\" (%1)\n"
+        "  %3: f32[s0] = add.Tensor(%2, 1.0)\n"
+        "  return %3\n"
+        "}\n";
+    const air_host host = {.user = &done_calls, .call = host_triple,
+                           .done = host_done};
+    float x[4] = {1, 2, 3, 4};
+    const air_value in = TENSOR(x, 4);
+    air_value out;
+    fixture f;
+
+    done_calls = 0;
+    if (!setup(&f, text, NULL))
+        goto done;
+    CHECK_FAILS(air_program_run(f.program, NULL, 1, &in, 1, &out), ARGUMENT);
+    if (CHECK_OK(air_program_run(f.program, &host, 1, &in, 1, &out))) {
+        for (int i = 0; i < 4; i++)
+            CHECK_NEAR(((float *)out.data)[i], 3 * (x[i] + 1) + 1, 0);
+        air_value_release(&out);
+    }
+    CHECK_INT(done_calls, 1);
+done:
+    teardown(&f);
+}
+
+TEST(exec_steady_state_does_not_allocate)
+{
+    const char *text = "graph f(%x: f32[64, 64], %w: f32[64, 64]) {\n"
+                       "  %1: f32[64, 64] = mm(%x, %w)\n"
+                       "  %2: f32[64, 64] = relu(%1)\n"
+                       "  return %2\n"
+                       "}\n";
+    static float x[64 * 64], w[64 * 64];
+    const air_value in[2] = {TENSOR(x, 64, 64), TENSOR(w, 64, 64)};
+    test_alloc counter;
+    const air_options options = {.alloc = &counter.alloc, .threads = 2};
+    air_value out;
+    long before = 0;
+    fixture f;
+
+    test_alloc_init(&counter);
+    if (!setup(&f, text, &options))
+        goto done;
+    for (int i = 0; i < 1000; i++) {
+        if (!CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
+            break;
+        air_value_release(&out);
+        if (i == 2)
+            before = counter.calls;
+    }
+    CHECK_INT(counter.calls, before);
+done:
+    teardown(&f);
+    CHECK_CLEAN(&counter);
+}
+
+/* ---- several threads ---- */
+
+typedef struct {
+    fixture *f;
+    int64_t rows;
+    bool ok;
+} runner;
+
+static void *
+run_many(void *arg)
+{
+    runner *r = arg;
+    enum { COLS = 300 };
+    float *x = malloc((size_t)r->rows * COLS * sizeof *x);
+    const int64_t dims[2] = {r->rows, COLS};
+    air_value in = air_value_tensor(x, AIR_F32, 2, dims), out;
+
+    r->ok = x != NULL;
+    for (int i = 0; x && i < r->rows * COLS; i++)
+        x[i] = (float)(i % 100);
+    for (int i = 0; i < 200 && r->ok; i++) {
+        r->ok = air_program_run(r->f->program, NULL, 1, &in, 1, &out) == AIR_OK;
+        if (!r->ok)
+            break;
+        for (int64_t k = 0; k < r->rows; k++)
+            r->ok &= ((float *)out.data)[k] == 2 * 14850.0f;
+        air_value_release(&out);
+    }
+    free(x);
+    return NULL;
+}
+
+TEST(exec_threads_share_a_program)
+{
+    const char *text = "graph f(%x: f32[s0, s1]) {\n"
+                       "  %1: f32[s0] = sum.dim_IntList(%x, [-1])\n"
+                       "  %2: f32[s0] = mul.Tensor(%1, 2.0)\n"
+                       "  return %2\n"
+                       "}\n";
+    const air_options options = {.threads = 2};
+    pthread_t threads[4];
+    runner runners[4];
+    fixture f;
+
+    if (!setup(&f, text, &options))
+        goto done;
+    for (int i = 0; i < 4; i++) {
+        runners[i] = (runner){&f, 1 + 40 * i, false};
+        REQUIRE(pthread_create(&threads[i], NULL, run_many, &runners[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(runners[i].ok);
+    }
+done:
+    teardown(&f);
+}
+
+/* ---- cpu against ref ---- */
+
+static void
+compare_with_ref(const char *text, const air_value *in, size_t nin)
+{
+    const air_options ref = {.driver = "ref"}, cpu = {.threads = 2};
+    air_value a, b;
+    fixture fa, fb;
+
+    if (setup(&fa, text, &ref) & setup(&fb, text, &cpu) &&
+        CHECK_OK(air_program_run(fa.program, NULL, nin, in, 1, &a)) &&
+        CHECK_OK(air_program_run(fb.program, NULL, nin, in, 1, &b))) {
+        int64_t n = 1;
+        for (int i = 0; i < a.rank; i++)
+            n *= a.dims[i];
+        for (int64_t i = 0; i < n; i++)
+            if (!CHECK_NEAR(((float *)b.data)[i], ((float *)a.data)[i],
+                            1e-5 * (1 + fabs((double)((float *)a.data)[i]))))
+                break;
+        air_value_release(&a);
+        air_value_release(&b);
+    }
+    teardown(&fa);
+    teardown(&fb);
+}
+
+TEST(exec_reductions_over_any_axes)
+{
+    static const char *const axes[] = {"[0]",    "[1]",    "[2]",      "[1, 2]",
+                                       "[0, 1]", "[0, 2]", "[0, 1, 2]"};
+    static float x[9 * 37 * 20];
+    const air_value in = TENSOR(x, 9, 37, 20);
+    char text[512];
+
+    for (int i = 0; i < 9 * 37 * 20; i++)
+        x[i] = (float)((i * 7919) % 1000) / 500.0f - 1.0f;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        bool a0 = strchr(axes[i], '0'), a1 = strchr(axes[i], '1'),
+             a2 = strchr(axes[i], '2');
+        snprintf(text, sizeof text,
+                 "graph f(%%x: f32[9, 37, 20]) {\n"
+                 "  %%1: f32[9, 37, 20] = mul.Tensor(%%x, %%x)\n"
+                 "  %%2: f32[%d, %d, %d] = sum.dim_IntList(%%1, %s, true)\n"
+                 "  %%3: f32[%d, %d, %d] = sqrt(%%2)\n"
+                 "  %%4: f32[9, 37, 20] = div.Tensor(%%1, %%3)\n"
+                 "  return %%4\n"
+                 "}\n",
+                 a0 ? 1 : 9, a1 ? 1 : 37, a2 ? 1 : 20, axes[i], a0 ? 1 : 9,
+                 a1 ? 1 : 37, a2 ? 1 : 20);
+        compare_with_ref(text, &in, 1);
+    }
+}
