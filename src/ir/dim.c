@@ -256,8 +256,13 @@ static air_status
 make_extremum(ir_graph *g, ir_dim_op op, air_dim a, air_dim b, air_dim *out)
 {
     air_dim diff;
-    const ir_dim_node *d;
+    const ir_dim_node *d, *x = &g->dims.data[a.id], *y = &g->dims.data[b.id];
 
+    /* a slice's end of INT64_MAX means all: no difference shows that */
+    if (x->max <= y->min || y->max <= x->min) {
+        *out = (x->max <= y->min) == (op == IR_DIM_MIN) ? a : b;
+        return AIR_OK;
+    }
     if (dim_poly_make(g, IR_DIM_SUB, a, b, &diff) == AIR_OK) {
         d = &g->dims.data[diff.id];
         if (d->min >= 0 || d->max <= 0) {

@@ -1,6 +1,6 @@
 /* infer.c: arguments of a node in the form its schema asks for, and the dtypes
  * of its results by ATen's rules. */
-#include <assert.h>
+#include <float.h>
 #include <string.h>
 
 #include "ir/graph.h"
@@ -172,6 +172,25 @@ convert_attr(ir_graph *g, const ir_op_info *info, const ir_param *p,
     return ok ? graph_copy_attr(g, in, out) : fail_kind(info, p);
 }
 
+/* nan_to_num: infinities become the largest numbers of the dtype. */
+static void
+fill_limits(const ir_graph *g, const ir_op_info *info, air_attr *attrs)
+{
+    static const double limits[AIR_DTYPE_COUNT] = {
+        [AIR_F32] = FLT_MAX, [AIR_F64] = DBL_MAX, [AIR_F16] = 65504.0,
+        [AIR_BF16] = 0x1.fep127};
+    int high = ir_param_find(info, "posinf");
+    int low = ir_param_find(info, "neginf");
+
+    if (high < 0 || attrs[0].kind != AIR_ATTR_VALUE)
+        return;
+    double limit = limits[ir_val(g, attrs[0].value)->dtype];
+    if (attrs[high].kind == AIR_ATTR_NONE)
+        attrs[high] = (air_attr){.kind = AIR_ATTR_FLOAT, .f = limit};
+    if (attrs[low].kind == AIR_ATTR_NONE)
+        attrs[low] = (air_attr){.kind = AIR_ATTR_FLOAT, .f = -limit};
+}
+
 air_status
 infer_normalise(ir_graph *g, const ir_op_info *info, size_t nattrs,
                 const air_attr *attrs, air_attr **out)
@@ -192,6 +211,7 @@ infer_normalise(ir_graph *g, const ir_op_info *info, size_t nattrs,
             AIR_REQUIRE(p->optional, AIR_ERROR_ARGUMENT,
                         "%s: argument %s is missing", info->name, p->name);
     }
+    fill_limits(g, info, *out);
     return AIR_OK;
 }
 

@@ -137,21 +137,6 @@ shape_scalar_out(const ir_infer *in, size_t i)
     return AIR_OK;
 }
 
-/* All results as the first tensor. */
-air_status
-shape_same_as_first(ir_infer *in)
-{
-    for (int i = 0; i < in->info->nparams; i++) {
-        if (in->attrs[i].kind != AIR_ATTR_VALUE)
-            continue;
-        const ir_value *v = ir_val(in->g, in->attrs[i].value);
-        for (size_t k = 0; k < in->nouts; k++)
-            AIR_TRY(shape_set(in, k, v->rank, v->dims));
-        return AIR_OK;
-    }
-    return AIR_OK;
-}
-
 /* All results as parameter `a`. */
 air_status
 shape_like(ir_infer *in)
@@ -314,14 +299,13 @@ shape_eye(ir_infer *in)
     return shape_set(in, 0, 2, dims);
 }
 
-/* One dim: `steps` or `n` */
+/* One dim: `steps` */
 air_status
 shape_steps(ir_infer *in)
 {
-    int n = ir_param_find(in->info, "steps");
-    if (n < 0)
-        n = ir_param_find(in->info, "n");
-    return shape_set(in, 0, 1, &in->attrs[n].dim);
+    AIR_REQUIRE(ir_is_float(in->outs[0].dtype), AIR_ERROR_UNSUPPORTED,
+                "%s: only of floats", in->info->name);
+    return shape_set(in, 0, 1, &shape_arg(in, "steps")->dim);
 }
 
 static bool

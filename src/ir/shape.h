@@ -40,6 +40,6 @@ air_status shape_set_like(const ir_infer *in, size_t i, const char *name);
 /* *out = a op constant */
 air_status shape_math(const ir_infer *in, ir_dim_op op, air_dim a, int64_t k,
                       air_dim *out);
-air_status shape_scalar_out(const ir_infer *in, size_t i);
+air_status shape_scalar_out(const ir_infer *in, size_t i); /* no dims */
 
 #endif

@@ -1,4 +1,4 @@
-/* shape_call.c: shapes of ops with a kernel of their own. */
+/* shape_call.c: shapes of matrix products, attention, convolution, pooling. */
 #include <assert.h>
 #include <string.h>
 
@@ -6,37 +6,329 @@
 
 /* ---- matrix products ----------------------------------------------------- */
 
+/* Result 0 is x y of 2 dims, or of 3 with the first as batch. */
 static air_status
-set_mm(ir_infer *in, const char *a, const char *b)
+set_product(ir_infer *in, const char *a, const char *b, int rank)
 {
     const ir_value *x = shape_tensor(in, a), *y = shape_tensor(in, b);
+    air_dim dims[3];
 
-    AIR_TRY(shape_rank(in, a, 2));
-    AIR_TRY(shape_rank(in, b, 2));
-    AIR_TRY(shape_same(in, x->dims[1], y->dims[0]));
-    return shape_set(in, 0, 2, (air_dim[]){x->dims[0], y->dims[1]});
+    AIR_TRY(shape_rank(in, a, rank));
+    AIR_TRY(shape_rank(in, b, rank));
+    AIR_TRY(shape_same(in, x->dims[rank - 1], y->dims[rank - 2]));
+    if (rank == 3)
+        AIR_TRY(shape_same(in, x->dims[0], y->dims[0]));
+    memcpy(dims, x->dims, (size_t)(rank - 1) * sizeof *dims);
+    dims[rank - 1] = y->dims[rank - 1];
+    return shape_set(in, 0, rank, dims);
 }
 
 air_status
 shape_mm(ir_infer *in)
 {
-    return set_mm(in, "a", "b");
+    return set_product(in, "a", "b", 2);
 }
 
-/* ---- effects ------------------------------------------------------------- */
-
 air_status
-shape_copy_(ir_infer *in)
+shape_bmm(ir_infer *in)
 {
-    const ir_value *v = shape_tensor(in, "a"), *s = shape_tensor(in, "src");
+    return set_product(in, "a", "b", 3);
+}
+
+/* The addend `a` broadcasts to the result, never the other way round. */
+static air_status
+check_addend(ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "a");
+    const air_type *t = &in->outs[0];
     air_dim dims[AIR_MAX_RANK];
     int rank;
 
-    AIR_REQUIRE(s->rank <= v->rank, AIR_ERROR_SHAPE,
-                "copy_: the source has more dims than the destination");
-    AIR_TRY(ir_broadcast(in->g, v->rank, v->dims, s->rank, s->dims, &rank,
+    AIR_TRY(ir_broadcast(in->g, t->rank, t->dims, v->rank, v->dims, &rank,
                          dims));
+    AIR_REQUIRE(rank == t->rank, AIR_ERROR_SHAPE,
+                "%s: the addend has more dims than the product",
+                in->info->name);
     for (int i = 0; i < rank; i++)
-        AIR_TRY(shape_same(in, dims[i], v->dims[i]));
-    return shape_set(in, 0, v->rank, v->dims);
+        AIR_TRY(shape_same(in, dims[i], t->dims[i]));
+    return AIR_OK;
+}
+
+air_status
+shape_addmm(ir_infer *in)
+{
+    AIR_TRY(set_product(in, "b", "c", 2));
+    return check_addend(in);
+}
+
+air_status
+shape_baddbmm(ir_infer *in)
+{
+    AIR_TRY(set_product(in, "b", "c", 3));
+    return check_addend(in);
+}
+
+static air_status
+set_mv(ir_infer *in, const char *a, const char *b)
+{
+    const ir_value *x = shape_tensor(in, a), *y = shape_tensor(in, b);
+
+    AIR_TRY(shape_rank(in, a, 2));
+    AIR_TRY(shape_rank(in, b, 1));
+    AIR_TRY(shape_same(in, x->dims[1], y->dims[0]));
+    return shape_set(in, 0, 1, x->dims);
+}
+
+air_status
+shape_mv(ir_infer *in)
+{
+    return set_mv(in, "a", "b");
+}
+
+air_status
+shape_addmv(ir_infer *in)
+{
+    AIR_TRY(set_mv(in, "b", "c"));
+    return check_addend(in);
+}
+
+air_status
+shape_addr(ir_infer *in)
+{
+    const ir_value *x = shape_tensor(in, "b"), *y = shape_tensor(in, "c");
+
+    AIR_TRY(shape_rank(in, "b", 1));
+    AIR_TRY(shape_rank(in, "c", 1));
+    AIR_TRY(shape_set(in, 0, 2, (air_dim[]){x->dims[0], y->dims[0]}));
+    return check_addend(in);
+}
+
+air_status
+shape_dot(ir_infer *in)
+{
+    AIR_TRY(shape_rank(in, "a", 1));
+    AIR_TRY(shape_rank(in, "b", 1));
+    AIR_TRY(shape_same(in, shape_tensor(in, "a")->dims[0],
+                       shape_tensor(in, "b")->dims[0]));
+    return shape_scalar_out(in, 0);
+}
+
+/* ---- attention ----------------------------------------------------------- */
+
+/* [.., heads, rows, width] of query; key and value: [.., heads, others, _] */
+air_status
+shape_sdpa(ir_infer *in)
+{
+    const ir_value *q = shape_tensor(in, "a"), *k = shape_tensor(in, "key");
+    const ir_value *v = shape_tensor(in, "value");
+    const air_attr *dropout = shape_arg(in, "dropout_p");
+    int r = q->rank;
+    air_dim dims[AIR_MAX_RANK];
+
+    AIR_REQUIRE(r >= 2 && k->rank == r && v->rank == r, AIR_ERROR_SHAPE,
+                "%s: query, key and value must have the same number of dims",
+                in->info->name);
+    AIR_REQUIRE(dropout->f == 0.0, AIR_ERROR_UNSUPPORTED,
+                "%s: no dropout here", in->info->name);
+    AIR_TRY(shape_same(in, q->dims[r - 1], k->dims[r - 1]));
+    AIR_TRY(shape_same(in, k->dims[r - 2], v->dims[r - 2]));
+    memcpy(dims, q->dims, (size_t)r * sizeof *dims);
+    dims[r - 1] = v->dims[r - 1];
+    return shape_set(in, 0, r, dims);
+}
+
+/* ---- windows ------------------------------------------------------------- */
+
+typedef struct {
+    int64_t kernel, stride, pad, dilation;
+    bool ceil;
+} window;
+
+/* (size + 2 pad - dilation (kernel - 1) - 1) // stride + 1. Rounding up counts
+ * a window only when it starts inside the input or its left padding. */
+static air_status
+window_count(const ir_infer *in, const window *w, air_dim size, air_dim *out)
+{
+    int64_t reach, n, v;
+
+    AIR_REQUIRE(w->kernel > 0 && w->stride > 0 && w->dilation > 0 &&
+                    w->pad >= 0 && w->kernel < INT32_MAX &&
+                    w->dilation < INT32_MAX && w->pad < INT32_MAX,
+                AIR_ERROR_ARGUMENT, "%s: kernel, stride or padding",
+                in->info->name);
+    reach = 2 * w->pad - w->dilation * (w->kernel - 1) - 1;
+    if (!w->ceil) {
+        AIR_TRY(shape_math(in, IR_DIM_ADD, size, reach, out));
+        AIR_TRY(shape_math(in, IR_DIM_DIV, *out, w->stride, out));
+        AIR_TRY(shape_math(in, IR_DIM_ADD, *out, 1, out));
+        AIR_REQUIRE(in->g->dims.data[out->id].max > 0, AIR_ERROR_SHAPE,
+                    "%s: the window is larger than the input",
+                    in->info->name);
+        return AIR_OK;
+    }
+    AIR_REQUIRE(ir_dim_is_const(in->g, size, &v), AIR_ERROR_UNSUPPORTED,
+                "%s: ceil_mode needs constant sizes", in->info->name);
+    AIR_REQUIRE(v < INT32_MAX && v + reach >= 0, AIR_ERROR_SHAPE,
+                "%s: the window is larger than the input", in->info->name);
+    n = (v + reach + w->stride - 1) / w->stride + 1;
+    if ((n - 1) * w->stride >= v + w->pad)
+        n--;
+    return ir_dim_const(in->g, n, out);
+}
+
+/* [.., channels, height, width], the last two pooled */
+static air_status
+set_pooled(ir_infer *in, bool has_dilation)
+{
+    const ir_value *v = shape_tensor(in, "a");
+    int64_t kernel[2], stride[2], pad[2], dilation[2] = {1, 1};
+    air_dim dims[AIR_MAX_RANK];
+
+    AIR_REQUIRE(v->rank == 3 || v->rank == 4, AIR_ERROR_SHAPE,
+                "%s: needs 3 or 4 dims, not %d", in->info->name, v->rank);
+    AIR_TRY(shape_ints(in, "kernel_size", 2, kernel));
+    if (shape_arg(in, "stride")->count == 0)
+        memcpy(stride, kernel, sizeof stride);
+    else
+        AIR_TRY(shape_ints(in, "stride", 2, stride));
+    AIR_TRY(shape_ints(in, "padding", 2, pad));
+    if (has_dilation)
+        AIR_TRY(shape_ints(in, "dilation", 2, dilation));
+    memcpy(dims, v->dims, v->rank * sizeof *dims);
+    for (int i = 0; i < 2; i++) {
+        air_dim *d = &dims[v->rank - 2 + i];
+        window w = {kernel[i], stride[i], pad[i], dilation[i],
+                    shape_flag(in, "ceil_mode")};
+        AIR_TRY(window_count(in, &w, *d, d));
+    }
+    return shape_set(in, 0, v->rank, dims);
+}
+
+air_status
+shape_max_pool2d(ir_infer *in)
+{
+    AIR_TRY(set_pooled(in, true));
+    in->outs[1] = in->outs[0];
+    in->outs[1].dtype = AIR_I64;
+    return AIR_OK;
+}
+
+air_status
+shape_avg_pool2d(ir_infer *in)
+{
+    return set_pooled(in, false);
+}
+
+air_status
+shape_adaptive_pool2d(ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "a");
+    const air_attr *size = shape_arg(in, "output_size");
+    air_dim dims[AIR_MAX_RANK];
+
+    AIR_REQUIRE((v->rank == 3 || v->rank == 4) && size->count == 2,
+                AIR_ERROR_SHAPE, "%s: needs 3 or 4 dims and 2 sizes",
+                in->info->name);
+    memcpy(dims, v->dims, v->rank * sizeof *dims);
+    dims[v->rank - 2] = size->dims[0];
+    dims[v->rank - 1] = size->dims[1];
+    return shape_set(in, 0, v->rank, dims);
+}
+
+/* ---- convolution --------------------------------------------------------- */
+
+/* (size - 1) stride - 2 pad + dilation (kernel - 1) + extra + 1 */
+static air_status
+transposed_size(const ir_infer *in, const window *w, int64_t extra,
+                air_dim size, air_dim *out)
+{
+    AIR_REQUIRE(w->kernel < INT32_MAX && w->dilation < INT32_MAX &&
+                    w->stride < INT32_MAX && w->pad < INT32_MAX,
+                AIR_ERROR_ARGUMENT, "%s: kernel, stride or padding",
+                in->info->name);
+    AIR_TRY(shape_math(in, IR_DIM_MUL, size, w->stride, out));
+    return shape_math(in, IR_DIM_ADD, *out,
+                      w->dilation * (w->kernel - 1) + 1 + extra - w->stride -
+                          2 * w->pad,
+                      out);
+}
+
+typedef struct {
+    int n; /* spatial axes */
+    int64_t stride[AIR_MAX_RANK], pad[AIR_MAX_RANK], dilation[AIR_MAX_RANK];
+    int64_t extra[AIR_MAX_RANK], groups;
+    bool transposed;
+} conv;
+
+static air_status
+read_conv(const ir_infer *in, conv *c)
+{
+    const ir_value *x = shape_tensor(in, "a"), *w = shape_tensor(in, "weight");
+
+    c->n = x->rank - 2;
+    AIR_REQUIRE(c->n >= 1 && w->rank == x->rank, AIR_ERROR_SHAPE,
+                "%s: input and weight must both have 3 to 5 dims",
+                in->info->name);
+    AIR_TRY(shape_ints(in, "stride", c->n, c->stride));
+    AIR_TRY(shape_ints(in, "padding", c->n, c->pad));
+    AIR_TRY(shape_ints(in, "dilation", c->n, c->dilation));
+    AIR_TRY(shape_ints(in, "output_padding", c->n, c->extra));
+    AIR_TRY(shape_int(in, "groups", &c->groups));
+    AIR_REQUIRE(c->groups > 0, AIR_ERROR_ARGUMENT, "%s: groups",
+                in->info->name);
+    c->transposed = shape_flag(in, "transposed");
+    return AIR_OK;
+}
+
+static air_status
+conv_channels(const ir_infer *in, const conv *c, air_dim *out)
+{
+    const ir_value *x = shape_tensor(in, "a"), *w = shape_tensor(in, "weight");
+    air_dim depth;
+
+    if (c->transposed) {
+        AIR_TRY(shape_same(in, x->dims[1], w->dims[0]));
+        return shape_math(in, IR_DIM_MUL, w->dims[1], c->groups, out);
+    }
+    AIR_TRY(shape_math(in, IR_DIM_MUL, w->dims[1], c->groups, &depth));
+    AIR_TRY(shape_same(in, x->dims[1], depth));
+    *out = w->dims[0];
+    return AIR_OK;
+}
+
+air_status
+shape_convolution(ir_infer *in)
+{
+    const ir_value *x = shape_tensor(in, "a"), *w = shape_tensor(in, "weight");
+    air_dim dims[AIR_MAX_RANK];
+    conv c;
+
+    AIR_TRY(read_conv(in, &c));
+    dims[0] = x->dims[0];
+    AIR_TRY(conv_channels(in, &c, &dims[1]));
+    for (int i = 0; i < c.n; i++) {
+        window k = {0, c.stride[i], c.pad[i], c.dilation[i], false};
+        AIR_REQUIRE(ir_dim_is_const(in->g, w->dims[i + 2], &k.kernel),
+                    AIR_ERROR_UNSUPPORTED,
+                    "%s: the kernel size must be constant", in->info->name);
+        if (c.transposed)
+            AIR_TRY(transposed_size(in, &k, c.extra[i], x->dims[i + 2],
+                                    &dims[i + 2]));
+        else
+            AIR_TRY(window_count(in, &k, x->dims[i + 2], &dims[i + 2]));
+    }
+    return shape_set(in, 0, x->rank, dims);
+}
+
+air_status
+shape_convolution_backward(ir_infer *in)
+{
+    conv c;
+    air_dim channels;
+
+    AIR_TRY(read_conv(in, &c));
+    AIR_TRY(conv_channels(in, &c, &channels));
+    AIR_TRY(shape_set_like(in, 0, "a"));
+    AIR_TRY(shape_set_like(in, 1, "weight"));
+    return shape_set(in, 2, 1, &channels);
 }
