@@ -5,9 +5,9 @@
 
 /* From here on a block gets its own mapping on huge pages: it saves a page
  * fault per 4 KB and most misses of the address cache. */
-#define BIG ((size_t)4 << 20)
+#define BIG       ((size_t)4 << 20)
 #define HUGE_PAGE ((size_t)2 << 20)
-#define ALIGN ((size_t)64)
+#define ALIGN     ((size_t)64)
 
 static size_t
 big_size(size_t size)

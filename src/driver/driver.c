@@ -23,8 +23,10 @@ driver_at(size_t i, const char **out_doc)
 const air_driver *
 driver_find(const char *name)
 {
+    size_t len = strcspn(name, ":"); /* behind it stands what is wrapped */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].driver->name, name) == 0)
+        if (strlen(rows[i].driver->name) == len &&
+            memcmp(rows[i].driver->name, name, len) == 0)
             return rows[i].driver;
     return NULL;
 }

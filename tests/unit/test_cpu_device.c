@@ -45,7 +45,8 @@ raise_one(const air_call *call, const air_task *task)
         air_raise(task, 12, 5);
 }
 
-static const air_kernel counter = {.run = count_up}, checker = {.run = check_all},
+static const air_kernel counter = {.run = count_up},
+                        checker = {.run = check_all},
                         raiser = {.run = raise_one};
 
 typedef struct {
@@ -159,8 +160,8 @@ TEST(cpu_one_list_runs_in_several_threads)
     add(&f, &checker, LARGE);
     REQUIRE(make(&f));
     for (int i = 0; i < 3; i++)
-        REQUIRE(pthread_create(&threads[i], NULL, client_main,
-                               &clients[i]) == 0);
+        REQUIRE(pthread_create(&threads[i], NULL, client_main, &clients[i]) ==
+                0);
     for (int i = 0; i < 3; i++) {
         pthread_join(threads[i], NULL);
         CHECK_INT(clients[i].words[0], 300 * clients[i].words[1]);

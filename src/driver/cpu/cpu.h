@@ -11,8 +11,8 @@
 /* Can this provider run the call on a CPU of this isa ("avx2")? */
 typedef bool (*cpu_accept_fn)(const air_call *call, const char *isa);
 /* false: not done, the engine's own kernel does it. */
-typedef bool (*cpu_library_fn)(const air_library *library,
-                               const air_call *call, void *const *slots);
+typedef bool (*cpu_library_fn)(const air_library *library, const air_call *call,
+                               void *const *slots);
 
 /* A provider of the kernel table, or a region (then the rest is NULL). */
 struct air_kernel {

@@ -1,4 +1,5 @@
 #include "driver/cpu/cpu.h"
+#include "driver/driver.h"
 
 #include <limits.h>
 #include <string.h>
@@ -164,7 +165,6 @@ cpu_workspace(air_device *dev, const air_kernel *kernel, const air_call *call)
     return kernel->workspace != NULL ? kernel->workspace(call, threads) : 0;
 }
 
-extern const air_driver air_driver_cpu;
 const air_driver air_driver_cpu = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),

@@ -1,15 +1,15 @@
+#include "driver/ref/kernels.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/providers.h"
-#include "driver/ref/kernels.h"
 
 #include <string.h>
 
 #define KERNEL(name, run, workspace) {name, run, workspace, NULL, NULL, NULL},
-#define KERNEL_IF(name, accept, run, workspace)                                \
+#define KERNEL_IF(name, accept, run, workspace) \
     {name, run, workspace, accept, NULL, NULL},
-#define KERNEL_LIB(name, accept, library, run, workspace)                      \
+#define KERNEL_LIB(name, accept, library, run, workspace) \
     {name, run, workspace, accept, library, NULL},
-#define PLAIN(name, run) KERNEL(name, run, NULL)
+#define PLAIN(name, run)               KERNEL(name, run, NULL)
 #define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
 
 static const air_kernel rows[] = {

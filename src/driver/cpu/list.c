@@ -226,10 +226,10 @@ static void
 step_run(cpu_run *run, const air_step *step, air_task *task)
 {
     worker *me = &run->workers[task->id];
-    task->workspace = step->workspace > 0
-                          ? (char *)task->slots[step->workspace_slot] +
-                                step->workspace_offset
-                          : NULL;
+    task->workspace =
+        step->workspace > 0
+            ? (char *)task->slots[step->workspace_slot] + step->workspace_offset
+            : NULL;
     if (step->kernel->region != NULL)
         cpu_region_run(&(air_call){.extra = step->kernel->region}, task);
     else

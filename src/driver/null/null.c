@@ -3,6 +3,7 @@
  * begin a new device; docs/adding-a-device.md goes on from here. */
 #include "air_driver.h"
 #include "base/memory.h"
+#include "driver/driver.h"
 
 #include <stdint.h>
 
@@ -122,7 +123,6 @@ null_list_free(air_device *dev, air_list *list)
     base_free(&dev->alloc, list, sizeof *list);
 }
 
-extern const air_driver air_driver_null;
 const air_driver air_driver_null = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),

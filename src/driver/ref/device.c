@@ -3,6 +3,7 @@
 #include "air_driver.h"
 #include "base/thread.h"
 #include "driver/block.h"
+#include "driver/driver.h"
 #include "driver/ref/kernels.h"
 #include "driver/ref/region.h"
 
@@ -26,7 +27,7 @@ struct air_list {
     size_t count;
 };
 
-#define PLAIN(name, run) {name, run, NULL, NULL},
+#define PLAIN(name, run)               {name, run, NULL, NULL},
 #define PLAIN_WS(name, run, workspace) {name, run, workspace, NULL},
 static const air_kernel rows[] = {
 #include "driver/ref/kernels.def"
@@ -189,7 +190,6 @@ ref_list_free(air_device *dev, air_list *list)
     base_free(&dev->alloc, list, sizeof *list);
 }
 
-extern const air_driver air_driver_ref;
 const air_driver air_driver_ref = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),

@@ -70,7 +70,7 @@ ref_to_f16(float f)
         return (uint16_t)(sign | 0x7c00);
     if (x < 0x1p-14)
         return (uint16_t)(sign | (uint16_t)rint(x * 0x1p24));
-    (void)frexp(x, &e); /* x = m * 2^e, m in [0.5, 1) */
+    (void)frexp(x, &e);                     /* x = m * 2^e, m in [0.5, 1) */
     int bits = (int)rint(ldexp(x, 11 - e)); /* 1024 .. 2048 */
     return (uint16_t)(sign | (bits - 1024 + ((e + 14) << 10)));
 }
@@ -92,19 +92,20 @@ ref_to_int(double x)
     return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;
 }
 
-#define REF_INT_DTYPES(X)                                                      \
-    X(AIR_I8, int8_t) X(AIR_U8, uint8_t) X(AIR_I16, int16_t)                   \
-    X(AIR_I32, int32_t) X(AIR_I64, int64_t)
+#define REF_INT_DTYPES(X)                                      \
+    X(AIR_I8, int8_t)                                          \
+    X(AIR_U8, uint8_t) X(AIR_I16, int16_t) X(AIR_I32, int32_t) \
+        X(AIR_I64, int64_t)
 
 static inline int64_t
 ref_get_int(int dtype, const void *p)
 {
     switch (dtype) {
-#define X(id, T)                                                               \
-    case id: {                                                                 \
-        T v;                                                                   \
-        memcpy(&v, p, sizeof v);                                               \
-        return v;                                                              \
+#define X(id, T)                 \
+    case id: {                   \
+        T v;                     \
+        memcpy(&v, p, sizeof v); \
+        return v;                \
     }
         REF_INT_DTYPES(X)
 #undef X
@@ -135,8 +136,14 @@ ref_put_float(int dtype, void *p, double v)
     switch (dtype) {
     case AIR_F32: memcpy(p, &f, sizeof f); break;
     case AIR_F64: memcpy(p, &v, sizeof v); break;
-    case AIR_BF16: h = ref_to_bf16(f); memcpy(p, &h, sizeof h); break;
-    default: h = ref_to_f16(f); memcpy(p, &h, sizeof h); break;
+    case AIR_BF16:
+        h = ref_to_bf16(f);
+        memcpy(p, &h, sizeof h);
+        break;
+    default:
+        h = ref_to_f16(f);
+        memcpy(p, &h, sizeof h);
+        break;
     }
 }
 
@@ -147,11 +154,11 @@ ref_put_int(int dtype, void *p, int64_t v)
     uint8_t b = v != 0;
     float f = (float)v;
     switch (dtype) {
-#define X(id, T)                                                               \
-    case id: {                                                                 \
-        T t = (T)v;                                                            \
-        memcpy(p, &t, sizeof t);                                               \
-        break;                                                                 \
+#define X(id, T)                 \
+    case id: {                   \
+        T t = (T)v;              \
+        memcpy(p, &t, sizeof t); \
+        break;                   \
     }
         REF_INT_DTYPES(X)
 #undef X

@@ -5,16 +5,16 @@
 /* ---- what the expressions of air_prims.def call -------------------------- */
 
 #define fma_(a, b, c) fma(a, b, c)
-#define abs_(a) fabs(a)
-#define sqrt_(a) sqrt(a)
-#define rint_(a) rint(a)
-#define floor_(a) floor(a)
-#define ceil_(a) ceil(a)
-#define trunc_(a) trunc(a)
+#define abs_(a)       fabs(a)
+#define sqrt_(a)      sqrt(a)
+#define rint_(a)      rint(a)
+#define floor_(a)     floor(a)
+#define ceil_(a)      ceil(a)
+#define trunc_(a)     trunc(a)
 #define scalef_(a, b) ldexp(a, (int)(b))
-#define logb_(a) logb(a)
-#define mant_(a) scalbn(a, -ilogb(a))
-#define sign_(a, b) copysign(a, b)
+#define logb_(a)      logb(a)
+#define mant_(a)      scalbn(a, -ilogb(a))
+#define sign_(a, b)   copysign(a, b)
 
 static int64_t
 idiv_(int64_t a, int64_t b)
@@ -50,7 +50,7 @@ wrap_(int64_t a, int64_t dtype)
 
 /* Rows of the table by lanes: `LANES_lane(code)` is the code where the
  * operation has that lane. */
-#define F_F(...) __VA_ARGS__
+#define F_F(...)  __VA_ARGS__
 #define F_FI(...) __VA_ARGS__
 #define F_I(...)
 #define F_C(...)
@@ -59,7 +59,7 @@ wrap_(int64_t a, int64_t dtype)
 #define F_V(...)
 #define I_F(...)
 #define I_FI(...) __VA_ARGS__
-#define I_I(...) __VA_ARGS__
+#define I_I(...)  __VA_ARGS__
 #define I_C(...)
 #define I_B(...) __VA_ARGS__
 #define I_S(...)
@@ -70,17 +70,17 @@ eval_float(unsigned op, double a, double b, double c)
 {
     (void)c;
     switch (op) {
+        /* clang-format off */
 #define PRIM(id, arity, lanes, ...)                                            \
-    F_##lanes(case AIR_RG_##id : return __VA_ARGS__;)
-#define COMP(id, arity, exact, ...)                                            \
-    case AIR_RG_##id: return exact;
-#define FUNC(id, arity, exact)                                                 \
-    case AIR_RG_##id: return exact;
+    F_##lanes(case AIR_RG_##id: return __VA_ARGS__;)
+#define COMP(id, arity, exact, ...) case AIR_RG_##id: return exact;
+#define FUNC(id, arity, exact) case AIR_RG_##id: return exact;
+        /* clang-format on */
 #include "air_prims.def"
 #undef PRIM
 #undef COMP
 #undef FUNC
-    default: return NAN;
+    default: return (double)NAN;
     }
 }
 
@@ -101,7 +101,7 @@ eval_int(unsigned op, int64_t a, int64_t b)
     default: break;
     }
     switch (op) {
-#define PRIM(id, arity, lanes, ...)                                            \
+#define PRIM(id, arity, lanes, ...) \
     I_##lanes(case AIR_RG_##id : return __VA_ARGS__;)
 #undef abs_
 #define abs_(x) (x)
@@ -115,13 +115,13 @@ eval_int(unsigned op, int64_t a, int64_t b)
     }
 }
 
-#define COMPARE(T, name)                                                       \
-    static bool name(unsigned op, T a, T b)                                    \
-    {                                                                          \
-        return op == AIR_RG_LT   ? a < b                                       \
-               : op == AIR_RG_LE ? a <= b                                      \
-               : op == AIR_RG_EQ ? a == b                                      \
-                                 : a != b;                                     \
+#define COMPARE(T, name)                    \
+    static bool name(unsigned op, T a, T b) \
+    {                                       \
+        return op == AIR_RG_LT   ? a < b    \
+               : op == AIR_RG_LE ? a <= b   \
+               : op == AIR_RG_EQ ? a == b   \
+                                 : a != b;  \
     }
 COMPARE(double, compare_float)
 COMPARE(int64_t, compare_int)

@@ -10,8 +10,8 @@ typedef void ref_kernel(const air_call *call, const air_task *task);
 typedef size_t ref_workspace(const air_call *call, int threads);
 
 #define PLAIN(name, run) ref_kernel run;
-#define PLAIN_WS(name, run, workspace)                                         \
-    ref_kernel run;                                                            \
+#define PLAIN_WS(name, run, workspace) \
+    ref_kernel run;                    \
     ref_workspace workspace;
 #include "driver/ref/kernels.def"
 #undef PLAIN

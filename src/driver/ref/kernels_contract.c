@@ -68,8 +68,8 @@ product(const ref_tensor *out, const ref_tensor *c, const ref_tensor *a,
             ref_put(out->dtype, dst,
                     add ? v + beta * ref_get(added.dtype, plus) : v);
         } else {
-            uint64_t v = (uint64_t)ref_to_int(alpha) *
-                         (uint64_t)dot_int(&x, &y, r, q);
+            uint64_t v =
+                (uint64_t)ref_to_int(alpha) * (uint64_t)dot_int(&x, &y, r, q);
             uint64_t w = (uint64_t)ref_to_int(beta);
             if (add)
                 v += w * (uint64_t)ref_get_int(added.dtype, plus);
@@ -134,8 +134,7 @@ attend(const attention *a, int64_t batch, int64_t i)
     int64_t kv_heads = heads / a->group;
     if (kv.rank > 2)
         kv.dims[kv.rank - 3] = kv_heads;
-    int64_t kv_batch =
-        batch / heads * kv_heads + batch % heads / a->group;
+    int64_t kv_batch = batch / heads * kv_heads + batch % heads / a->group;
     ref_tensor q = matrix(&a->query, &a->out, batch), m = {.data = NULL};
     ref_tensor k = matrix(&a->key, &kv, kv_batch);
     ref_tensor v = matrix(&a->value, &kv, kv_batch);

@@ -1,8 +1,8 @@
 /* kernels_conv.c: convolution of up to three spatial axes, its transpose and
  * its gradients, one element at a time in double. All four are sums over the
  * same set of products
- *     small[n, co, p] * big[n, ci, p * stride - pad + k * dilation] * w[co, ci, k]
- * where `small` is the output of a plain convolution (the input of a
+ *     small[n, co, p] * big[n, ci, p * stride - pad + k * dilation] * w[co, ci,
+ * k] where `small` is the output of a plain convolution (the input of a
  * transposed one). */
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
@@ -119,8 +119,8 @@ sum_big(const conv *c, int64_t n, int64_t ci, const int64_t *q)
         if (!meet_back(c, q, k, p))
             continue;
         for (int64_t co = group * per; co < (group + 1) * per; co++)
-            sum += value_of(&c->small, n, co, p) *
-                   value_of(&c->weight, co, in, k);
+            sum +=
+                value_of(&c->small, n, co, p) * value_of(&c->weight, co, in, k);
     } while (next_place(c->axes, c->weight.dims + 2, k));
     return sum;
 }
@@ -138,8 +138,8 @@ sum_weight(const conv *c, int64_t co, int64_t in, const int64_t *k)
     for (int64_t n = 0; n < c->small.dims[0]; n++)
         do {
             if (meet(c, p, k, q))
-                sum += value_of(&c->small, n, co, p) *
-                       value_of(&c->big, n, ci, q);
+                sum +=
+                    value_of(&c->small, n, co, p) * value_of(&c->big, n, ci, q);
         } while (next_place(c->axes, c->small.dims + 2, p));
     return sum;
 }
@@ -181,8 +181,8 @@ void
 ref_convolution(const air_call *call, const air_task *task)
 {
     ref_tensor out = ref_out(call, 0, task), bias = ref_arg(call, 2, task);
-    conv c = conv_make(call, 3, ref_arg(call, 0, task), out,
-                       ref_arg(call, 1, task));
+    conv c =
+        conv_make(call, 3, ref_arg(call, 0, task), out, ref_arg(call, 1, task));
     bool transposed = ref_int(call, 6, 0) != 0;
     each_element(&c, &out, &bias, transposed ? sum_big : sum_small, task);
 }

@@ -8,10 +8,10 @@
 /* `self` as seen through its index tensors: a place for each element of their
  * common shape, and at each place a slice over the axes without index. */
 typedef struct {
-    int n;                                /* index tensors */
-    ref_tensor index[AIR_MAX_RANK];       /* expanded to `places` */
+    int n;                                            /* index tensors */
+    ref_tensor index[AIR_MAX_RANK];                   /* expanded to `places` */
     int64_t size[AIR_MAX_RANK], stride[AIR_MAX_RANK]; /* of self's axis */
-    ref_tensor places; /* the indexed axes of the outside tensor */
+    ref_tensor places;          /* the indexed axes of the outside tensor */
     ref_tensor outside, inside; /* slices there and in self */
 } index_plan;
 
@@ -67,8 +67,8 @@ index_plan_make(const air_call *call, const air_task *task, ref_tensor self,
     ref_tensor shape = common_shape(call);
     int at = place_axis(call);
     index_plan p = {.n = 0};
-    p.places = p.outside = (ref_tensor){.data = outside.data,
-                                        .dtype = outside.dtype};
+    p.places = p.outside =
+        (ref_tensor){.data = outside.data, .dtype = outside.dtype};
     p.inside = (ref_tensor){.data = self.data, .dtype = self.dtype};
     for (int i = 0; i < outside.rank; i++)
         push_axis(i >= at && i < at + shape.rank ? &p.places : &p.outside,
@@ -90,8 +90,7 @@ index_plan_make(const air_call *call, const air_task *task, ref_tensor self,
 
 /* Byte offset in self of place `i`; false: out of range. */
 static bool
-index_offset(const index_plan *p, int64_t i, const air_task *task,
-             int64_t *out)
+index_offset(const index_plan *p, int64_t i, const air_task *task, int64_t *out)
 {
     *out = 0;
     for (int k = 0; k < p->n; k++) {

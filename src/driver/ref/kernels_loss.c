@@ -68,7 +68,8 @@ ref_nll_loss_forward(const air_call *call, const air_task *task)
     for (int64_t i = 0; i < l.rows; i++) {
         int64_t c = class_of(&l, i, task);
         double w = c < 0 ? 0 : weight_of(&l, c);
-        double x = c < 0 ? 0 : -w * ref_get(l.self.dtype, at_row(&l.self, i, c));
+        double x =
+            c < 0 ? 0 : -w * ref_get(l.self.dtype, at_row(&l.self, i, c));
         sum += x;
         weights += w;
         if (each)
@@ -77,8 +78,7 @@ ref_nll_loss_forward(const air_call *call, const air_task *task)
     if (each)
         weights = 0;
     else
-        ref_put(out.dtype, out.data,
-                l.reduction == MEAN ? sum / weights : sum);
+        ref_put(out.dtype, out.data, l.reduction == MEAN ? sum / weights : sum);
     ref_put(total.dtype, total.data, weights);
 }
 

@@ -152,9 +152,7 @@ cover_make(const window *w, const int64_t *at, bool count_pad, int64_t divisor)
         c.end[k] = least(end, w->in[k]);
         covered *= c.end[k] > c.begin[k] ? c.end[k] - c.begin[k] : 0;
     }
-    c.divisor = (double)(divisor != 0 ? divisor
-                         : count_pad  ? padded
-                                      : covered);
+    c.divisor = (double)(divisor != 0 ? divisor : count_pad ? padded : covered);
     return c;
 }
 

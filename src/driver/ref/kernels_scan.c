@@ -147,11 +147,13 @@ ref_logcumsumexp(const air_call *call, const air_task *task)
     for (int64_t i = begin; i < end; i++, ref_walk_next(&w)) {
         double acc = -(double)INFINITY;
         for (int64_t k = 0; k < ref_dim(&self, axis); k++) {
-            double x = ref_get(self.dtype, w.p[1] + k * ref_stride(&self, axis));
+            double x =
+                ref_get(self.dtype, w.p[1] + k * ref_stride(&self, axis));
             double high = x > acc ? x : acc, low = x > acc ? acc : x;
-            acc = isnan(x) || isnan(acc)         ? (double)NAN
-                  : !isfinite(high) && low == high ? high
-                                                 : high + log1p(exp(low - high));
+            acc = isnan(x) || isnan(acc) ? (double)NAN
+                  : !isfinite(high) && low == high
+                      ? high
+                      : high + log1p(exp(low - high));
             ref_put(out.dtype, w.p[0] + k * ref_stride(&out, axis), acc);
         }
     }

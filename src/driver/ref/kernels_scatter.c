@@ -158,8 +158,8 @@ scatter(const air_call *call, const air_task *task, const ref_tensor *src,
     ref_walk w = ref_walk_begin(4, all, begin);
     for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
         for (int64_t k = 0; k < ref_dim(&index, axis); k++) {
-            int64_t at = ref_get_int(index.dtype,
-                                     w.p[0] + k * ref_stride(&index, axis));
+            int64_t at =
+                ref_get_int(index.dtype, w.p[0] + k * ref_stride(&index, axis));
             if (ref_wrap(&at, size, task))
                 scatter_one(&rule, out.dtype,
                             w.p[1] + at * ref_stride(&out, axis),
@@ -195,13 +195,13 @@ ref_scatter_add(const air_call *call, const air_task *task)
 static scatter_how
 find_how(const char *name)
 {
-    return strcmp(name, "sum") == 0                                ? ADD
-           : strcmp(name, "add") == 0                              ? ADD
-           : strcmp(name, "prod") == 0                             ? PROD
-           : strcmp(name, "multiply") == 0                         ? PROD
-           : strcmp(name, "mean") == 0                             ? MEAN
-           : strcmp(name, "amax") == 0                             ? AMAX
-                                                                   : AMIN;
+    return strcmp(name, "sum") == 0        ? ADD
+           : strcmp(name, "add") == 0      ? ADD
+           : strcmp(name, "prod") == 0     ? PROD
+           : strcmp(name, "multiply") == 0 ? PROD
+           : strcmp(name, "mean") == 0     ? MEAN
+           : strcmp(name, "amax") == 0     ? AMAX
+                                           : AMIN;
 }
 
 size_t

@@ -1,7 +1,7 @@
 #include "driver/ref/move.h"
 
 #define CHUNK 4096 /* elements that a thread moves at a time */
-#define TILE 16    /* of a transposition: a cache line of each side */
+#define TILE  16   /* of a transposition: a cache line of each side */
 
 /* ---- boxes --------------------------------------------------------------- */
 
@@ -74,11 +74,11 @@ units_make(ref_box *b, bool turned)
     b->total = 1;
     for (int i = 0; i < b->rank; i++) {
         int64_t rows = CHUNK / b->dims[last];
-        b->unit[i] = i < last - 1   ? 1
-                     : turned       ? TILE
-                     : i == last    ? CHUNK
-                     : rows > 1     ? rows
-                                    : 1;
+        b->unit[i] = i < last - 1 ? 1
+                     : turned     ? TILE
+                     : i == last  ? CHUNK
+                     : rows > 1   ? rows
+                                  : 1;
         b->count[i] = (b->dims[i] + b->unit[i] - 1) / b->unit[i];
         b->total *= b->count[i];
     }
@@ -107,21 +107,21 @@ ref_box_make(const ref_tensor *dst, const ref_tensor *src)
 
 /* ---- one row ------------------------------------------------------------- */
 
-#define ROW(T)                                                                 \
-    static void row_##T(char *dst, int64_t ds, const char *src, int64_t ss,    \
-                        int64_t n)                                             \
-    {                                                                          \
-        T v;                                                                   \
-        memcpy(&v, src, sizeof v);                                             \
-        if (ss == 0 && ds == sizeof v) {                                       \
-            for (int64_t i = 0; i < n; i++)                                    \
-                memcpy(dst + i * (int64_t)sizeof v, &v, sizeof v);             \
-            return;                                                            \
-        }                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                      \
-            memcpy(&v, src + i * ss, sizeof v);                                \
-            memcpy(dst + i * ds, &v, sizeof v);                                \
-        }                                                                      \
+#define ROW(T)                                                              \
+    static void row_##T(char *dst, int64_t ds, const char *src, int64_t ss, \
+                        int64_t n)                                          \
+    {                                                                       \
+        T v;                                                                \
+        memcpy(&v, src, sizeof v);                                          \
+        if (ss == 0 && ds == sizeof v) {                                    \
+            for (int64_t i = 0; i < n; i++)                                 \
+                memcpy(dst + i * (int64_t)sizeof v, &v, sizeof v);          \
+            return;                                                         \
+        }                                                                   \
+        for (int64_t i = 0; i < n; i++) {                                   \
+            memcpy(&v, src + i * ss, sizeof v);                             \
+            memcpy(dst + i * ds, &v, sizeof v);                             \
+        }                                                                   \
     }
 ROW(uint8_t)
 ROW(uint16_t)
@@ -197,8 +197,7 @@ units_move(const ref_box *b, char *dst, const char *src, int64_t begin,
 }
 
 void
-ref_box_move(const ref_box *b, char *dst, const char *src,
-             const air_task *task)
+ref_box_move(const ref_box *b, char *dst, const char *src, const air_task *task)
 {
     int64_t begin, end;
     if (b->rank < 0)

@@ -1,0 +1,35 @@
+#include "driver/wrap/wrap.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "driver/driver.h"
+
+air_status
+wrap_open(const air_options *options, const air_alloc *alloc, wrap_inner *out)
+{
+    air_options inner = *options;
+    const char *colon =
+        options->driver != NULL ? strchr(options->driver, ':') : NULL;
+    *out = (wrap_inner){
+        .alloc = *alloc, .log = options->log, .log_user = options->log_user};
+    inner.driver = colon != NULL ? colon + 1 : "cpu";
+    out->driver = driver_find(inner.driver);
+    AIR_REQUIRE(out->driver != NULL, AIR_ERROR_ARGUMENT,
+                "there is no driver \"%s\" to wrap", inner.driver);
+    return out->driver->open(&inner, alloc, &out->device);
+}
+
+void
+wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
+{
+    char line[256];
+    va_list args;
+    if (in->log == NULL)
+        return;
+    va_start(args, fmt);
+    (void)vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    in->log(in->log_user, level, line);
+}

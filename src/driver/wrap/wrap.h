@@ -1,0 +1,31 @@
+/* wrap.h: drivers around another driver, chosen by name: "fault:cpu",
+ * "trace:check:ref"; without a colon they wrap "cpu". */
+#ifndef WRAP_WRAP_H
+#define WRAP_WRAP_H
+
+#include "air_driver.h"
+#include "base/memory.h"
+
+/* The driver inside, and what a wrapper keeps of the options. */
+typedef struct {
+    const air_driver *driver;
+    air_device *device;
+    air_alloc alloc;
+    void (*log)(void *user, air_log_level level, const char *line);
+    void *log_user;
+} wrap_inner;
+
+/* Opens the driver that is named behind the colon. */
+air_status wrap_open(const air_options *options, const air_alloc *alloc,
+                     wrap_inner *out);
+void wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
+    AIR_PRINTF(3, 4);
+
+/* Driver "fault": call number `at` from now on (1: the next one) to a function
+ * that can fail does fail, in the whole process; 0: none. Memory functions
+ * fail with MEMORY, others with DRIVER. */
+void wrap_fault_set(long at);
+/* Calls since then. */
+long wrap_fault_calls(void);
+
+#endif
