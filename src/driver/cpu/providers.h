@@ -3,5 +3,6 @@
 #define CPU_PROVIDERS_H
 
 #include "air_driver.h"
+#include "driver/cpu/gemm.h"
 
 #endif

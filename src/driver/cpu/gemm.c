@@ -1,0 +1,288 @@
+/* gemm.c: how a matrix product is cut up: which side lies in the lanes, which
+ * thread does what, and the blocks that keep panels in the caches. */
+#include "driver/cpu/gemm_core.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CHUNK_BYTES ((int64_t)16 << 20) /* of panels at most, if K allows */
+#define PLAN_LANES 16 /* the plan must not depend on the instruction set */
+
+static int64_t
+min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t
+round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* ---- the plan ------------------------------------------------------------ */
+
+static bool
+w_in_place(const gemm_view *w)
+{
+    return w->dtype == AIR_F32 &&
+           ((w->ks == 1 && w->rs % 1024 != 0) ||
+            (w->rs == 1 && w->ks % 1024 != 0));
+}
+
+/* Multiply-adds of a vector core cycle and element moves, roughly in cycles. */
+static double
+plan_cost(const gemm_job *job)
+{
+    double nx = (double)round_up(job->nx, PLAN_LANES), nw = (double)job->nw;
+    double k = (double)job->k;
+    double px = job->x.rs == 1 ? 0.3 : job->x.ks == 1 ? 0.8 : 3;
+    double pw = w_in_place(&job->w)                   ? 0
+                : job->w.rs == 1 || job->w.ks == 1    ? 0.3
+                                                      : 3;
+    double py = job->yl == 1 ? 0.2 : job->yr == 1 ? 0.5 : 4;
+    return nx * nw * k / 16 + nx * k * px +
+           nw * k * pw * ceil(nx / GEMM_NB) + nx * nw * py;
+}
+
+static gemm_job
+turned(const gemm_job *job)
+{
+    gemm_job t = *job;
+    t.nx = job->nw, t.nw = job->nx;
+    t.x = job->w, t.w = job->x;
+    t.yl = job->yr, t.yr = job->yl;
+    t.sl = job->sr, t.sr = job->sl;
+    return t;
+}
+
+static gemm_job
+plan(const gemm_job *job)
+{
+    gemm_job t = turned(job);
+    return plan_cost(&t) < plan_cost(job) ? t : *job;
+}
+
+/* Lanes whose panels are made at once. */
+static int64_t
+chunk_lanes(const gemm_job *job)
+{
+    int64_t most = CHUNK_BYTES / (4 * (job->k > 0 ? job->k : 1));
+    most = most / GEMM_NB * GEMM_NB;
+    return min64(round_up(job->nx, GEMM_LANES_MAX),
+                 most > 0 ? most : GEMM_NB);
+}
+
+static void
+team_barrier(const gemm_team *team)
+{
+    if (team->count > 1)
+        team->task->barrier(team->task);
+}
+
+/* ---- few rows: dot kernels ----------------------------------------------- */
+
+static bool
+dots_fit(const gemm_job *job)
+{
+    return job->nx <= GEMV_MAX && job->w.ks == 1;
+}
+
+static bool
+dots_in_place(const gemm_job *job)
+{
+    return job->x.dtype == AIR_F32 && job->x.ks == 1;
+}
+
+/* x as floats, row l at l * k: every thread makes a piece of k. */
+static void
+dots_pack(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    int64_t size = job->x.dtype == AIR_F32 ? 4 : 2;
+    int64_t b = job->k * team->id / team->count;
+    int64_t e = job->k * (team->id + 1) / team->count;
+    for (int64_t l = 0; l < job->nx; l++)
+        ops->widen(team->panels + l * job->k + b,
+                   (const char *)job->x.p +
+                       (l * job->x.rs + b * job->x.ks) * size,
+                   job->x.ks, job->x.dtype, e - b);
+    team_barrier(team);
+}
+
+static void
+dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    const float *x = job->x.p;
+    int64_t xs = job->x.rs, size = job->w.dtype == AIR_F32 ? 4 : 2;
+    int64_t quads = (job->nw + 3) / 4;
+    int64_t b = min64(job->nw, quads * team->id / team->count * 4);
+    int64_t e = min64(job->nw, quads * (team->id + 1) / team->count * 4);
+    if (!dots_in_place(job)) {
+        dots_pack(job, ops, team);
+        x = team->panels, xs = job->k;
+    }
+    for (int64_t r = b; r < e; r += GEMV_NB) {
+        int64_t n = min64(e - r, GEMV_NB);
+        ops->dots(team->scratch, job->nx, x, xs, n,
+                  (const char *)job->w.p + r * job->w.rs * size, job->w.rs,
+                  job->w.dtype, job->k);
+        ops->finish_rows(job, team->scratch, GEMV_NB, r, n);
+    }
+}
+
+/* ---- blocks -------------------------------------------------------------- */
+
+/* Panels of lanes [l0, ...) of y, and what one thread needs to use them. */
+typedef struct {
+    const gemm_job *job;
+    const gemm_ops *ops;
+    float *panels;
+    int64_t l0;
+    float *acc, *wblock;
+} work;
+
+static int64_t
+k_parts(int64_t k)
+{
+    return (k + GEMM_KB - 1) / GEMM_KB;
+}
+
+static void
+pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
+{
+    int64_t lanes = w->ops->lanes, l = w->l0 + panel * lanes;
+    float *dst = w->panels + (panel * w->job->k + k0) * lanes;
+    w->ops->pack_x(dst, &w->job->x, l, min64(lanes, w->job->nx - l), k0, k1);
+}
+
+/* acc (+)= panels of lanes [l, l + nl) times rows [r, r + nr), k in [k0, k1). */
+static void
+multiply(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr,
+         int64_t k0, int64_t k1)
+{
+    const gemm_job *job = w->job;
+    int64_t lanes = w->ops->lanes, rs = job->w.rs, ks = job->w.ks;
+    const float *src;
+    if (w_in_place(&job->w)) {
+        src = (const float *)job->w.p + r * rs + k0 * ks;
+    } else {
+        w->ops->pack_w(w->wblock, &job->w, r, r + nr, k0, k1, &rs, &ks);
+        src = w->wblock;
+    }
+    for (int64_t i = 0; i < nl; i += lanes)
+        w->ops->block(w->acc + i * nr,
+                      nr, w->panels + (l - w->l0 + i) * job->k + k0 * lanes,
+                      lanes, src, rs, ks, k1 - k0, k0 == 0);
+}
+
+static void
+block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
+{
+    int64_t k = w->job->k, parts = k_parts(k);
+    int64_t lanes = round_up(nl, w->ops->lanes);
+    if (k == 0)
+        memset(w->acc, 0, (size_t)(lanes * nr) * sizeof *w->acc);
+    for (int64_t i = 0; i < parts; i++)
+        multiply(w, l, nl, r, nr, k * i / parts, k * (i + 1) / parts);
+    w->ops->finish(w->job, w->acc, nr, l, nl, r, nr);
+}
+
+/* Lanes [l0, l1) of the panels, rows [r0, r1). */
+static void
+blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
+{
+    int64_t mb = GEMM_MB / w->ops->rows * w->ops->rows;
+    int64_t parts = (r1 - r0 + mb - 1) / mb;
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t b = r0 + (r1 - r0) * i / parts;
+        int64_t e = r0 + (r1 - r0) * (i + 1) / parts;
+        for (int64_t l = l0; l < l1; l += GEMM_NB)
+            block_run(w, l, min64(l1 - l, GEMM_NB), b, e - b);
+    }
+}
+
+/* Threads share the panels and split the rows. */
+static void
+chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
+{
+    int64_t unit = w->ops->rows, parts = k_parts(w->job->k);
+    int64_t k = w->job->k, nw = w->job->nw;
+    int64_t items = (lanes + w->ops->lanes - 1) / w->ops->lanes * parts;
+    int64_t units = (nw + unit - 1) / unit;
+    int64_t b = items * team->id / team->count;
+    int64_t e = items * (team->id + 1) / team->count;
+    for (int64_t i = b; i < e; i++)
+        pack_panel(w, i / parts, k * (i % parts) / parts,
+                   k * (i % parts + 1) / parts);
+    team_barrier(team);
+    b = min64(nw, units * team->id / team->count * unit);
+    e = min64(nw, units * (team->id + 1) / team->count * unit);
+    blocks_run(w, w->l0, w->l0 + lanes, b, e);
+}
+
+/* Few rows: every thread has panels of its own. */
+static void
+chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
+{
+    int64_t unit = w->ops->lanes, units = (lanes + unit - 1) / unit;
+    int64_t b = units * team->id / team->count;
+    int64_t e = units * (team->id + 1) / team->count;
+    for (int64_t i = b; i < e; i++)
+        pack_panel(w, i, 0, w->job->k);
+    blocks_run(w, w->l0 + b * unit, min64(w->l0 + e * unit, w->l0 + lanes), 0,
+               w->job->nw);
+}
+
+static void
+blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    work w = {job, ops, team->panels, 0, team->scratch,
+              team->scratch + GEMM_MB * GEMM_NB};
+    int64_t chunk = chunk_lanes(job);
+    bool by_rows = job->nw >= job->nx || job->nw >= 2 * ops->rows * team->count;
+    for (; w.l0 < job->nx; w.l0 += chunk) {
+        int64_t lanes = min64(chunk, job->nx - w.l0);
+        if (w.l0 > 0)
+            team_barrier(team); /* the panels of before are in use */
+        if (by_rows)
+            chunk_by_rows(&w, lanes, team);
+        else
+            chunk_by_lanes(&w, lanes, team);
+    }
+}
+
+/* ---- entry points -------------------------------------------------------- */
+
+void
+cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    gemm_job t = turned(job);
+    if (job->nx == 0 || job->nw == 0)
+        return;
+    if (dots_fit(job)) {
+        dots_run(job, ops, team);
+    } else if (dots_fit(&t)) {
+        dots_run(&t, ops, team);
+    } else {
+        t = plan(job);
+        blocked_run(&t, ops, team);
+    }
+}
+
+size_t
+cpu_gemm_workspace(const gemm_job *job)
+{
+    gemm_job t = turned(job);
+    int64_t floats;
+    if (job->nx == 0 || job->nw == 0)
+        return 0;
+    if (dots_fit(job)) {
+        floats = dots_in_place(job) ? 0 : job->nx * job->k;
+    } else if (dots_fit(&t)) {
+        floats = dots_in_place(&t) ? 0 : t.nx * t.k;
+    } else {
+        t = plan(job);
+        floats = chunk_lanes(&t) * t.k;
+    }
+    return (size_t)round_up(floats * 4, 64);
+}

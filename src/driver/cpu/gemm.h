@@ -1,0 +1,26 @@
+/* gemm.h: the contraction kernels, for the kernel table. Each exists once per
+ * instruction set: cpu_mm_avx2. All share the workspace function. */
+#ifndef CPU_GEMM_H
+#define CPU_GEMM_H
+
+#include "air_kernel.h"
+
+/* Rows of the kernel table for one instruction set and those above it. */
+bool cpu_on_avx512(const air_call *call, const char *isa);
+bool cpu_on_avx2(const air_call *call, const char *isa);
+
+#define GEMM_KERNEL(name)                                                      \
+    void cpu_##name##_avx512(const air_call *call, const air_task *task);      \
+    void cpu_##name##_avx2(const air_call *call, const air_task *task);        \
+    void cpu_##name##_scalar(const air_call *call, const air_task *task);      \
+    size_t cpu_##name##_workspace(const air_call *call, int threads);
+GEMM_KERNEL(mm)
+GEMM_KERNEL(bmm)
+GEMM_KERNEL(addmm)
+GEMM_KERNEL(baddbmm)
+GEMM_KERNEL(mv)
+GEMM_KERNEL(addmv)
+GEMM_KERNEL(dot)
+#undef GEMM_KERNEL
+
+#endif

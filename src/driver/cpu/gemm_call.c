@@ -1,0 +1,280 @@
+/* gemm_call.c: mm, bmm, addmm, baddbmm, mv, addmv and dot as kernels. */
+#include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/gemm_plain.h"
+
+#include <string.h>
+
+/* A product of matrices or a batch of them. */
+typedef struct {
+    gemm_job job; /* of batch 0; pointers are offsets where no task is known */
+    int64_t batch;
+    int64_t x_step, w_step, y_step, s_step; /* elements */
+} product;
+
+static int64_t
+size_of(int dtype)
+{
+    static const uint8_t sizes[AIR_DTYPE_COUNT] = {
+#define DTYPE(id, text, bytes, ...) [AIR_##id] = bytes,
+#include "air_dtypes.def"
+#undef DTYPE
+    };
+    return sizes[dtype];
+}
+
+static double
+number(const air_arg *arg)
+{
+    return arg->kind == AIR_ARG_FLOAT ? arg->f
+           : arg->kind == AIR_ARG_INT ? (double)arg->i
+                                      : 1;
+}
+
+/* ---- from tensors to views ----------------------------------------------- */
+
+static const void *
+data_of(const air_tensor *t, const air_task *task)
+{
+    return task == NULL ? NULL : air_data(t, task);
+}
+
+/* Strides of dims of one element mean nothing: take what is fast. */
+static gemm_view
+view(const air_tensor *t, const air_task *task, int row, int depth)
+{
+    gemm_view v = {.p = data_of(t, task), .dtype = t->dtype, .rs = 1, .ks = 1};
+    bool rows = row >= 0 && t->dims[row] > 1;
+    if (depth >= 0 && t->dims[depth] > 1)
+        v.ks = t->strides[depth];
+    else if (rows && t->strides[row] == 1)
+        v.ks = t->dims[row];
+    if (rows)
+        v.rs = t->strides[row];
+    else if (v.ks == 1)
+        v.rs = depth >= 0 && t->dims[depth] > 1 ? t->dims[depth] : 1;
+    return v;
+}
+
+static void
+set_out(product *p, const air_tensor *out, const air_task *task, int row,
+        int col)
+{
+    p->job.y = task == NULL ? NULL : air_data(out, task);
+    p->job.y_dtype = out->dtype;
+    p->job.yl = row >= 0 ? out->strides[row] : 1;
+    p->job.yr = col >= 0 ? out->strides[col] : 1;
+    p->job.alpha = 1, p->job.alpha64 = 1;
+}
+
+/* self of addmm and its like broadcasts: dims are counted from the right.
+ * beta 0: self is not read, as in ATen. */
+static void
+set_self(product *p, const air_call *call, const air_task *task, int rank)
+{
+    const air_tensor *s = call->args[0].t;
+    int64_t strides[3] = {0, 0, 0};
+    p->job.beta64 = number(&call->args[3]);
+    p->job.alpha64 = number(&call->args[4]);
+    p->job.beta = (float)p->job.beta64;
+    p->job.alpha = (float)p->job.alpha64;
+    if (p->job.beta64 == 0)
+        return;
+    for (int i = 0; i < s->rank; i++)
+        if (s->dims[i] > 1)
+            strides[3 - s->rank + i] = s->strides[i];
+    p->job.s = task == NULL ? "" : data_of(s, task);
+    p->job.s_dtype = s->dtype;
+    p->s_step = strides[0];
+    p->job.sl = strides[rank == 1 ? 2 : 1];
+    p->job.sr = rank == 1 ? 0 : strides[2];
+}
+
+/* a [.., m, k] times b [.., k, n], of rank 2 or 3. */
+static product
+make_matrices(const air_tensor *a, const air_tensor *b, const air_tensor *out,
+              const air_task *task)
+{
+    int r = a->rank - 2, c = a->rank - 1;
+    product p = {.batch = 1};
+    p.job.nx = a->dims[r];
+    p.job.nw = b->dims[c];
+    p.job.k = a->dims[c];
+    p.job.x = view(a, task, r, c);
+    p.job.w = view(b, task, c, r);
+    set_out(&p, out, task, r, c);
+    if (a->rank == 3) {
+        p.batch = a->dims[0];
+        p.x_step = a->strides[0];
+        p.w_step = b->strides[0];
+        p.y_step = out->strides[0];
+    }
+    return p;
+}
+
+/* a [m, k] times v [k]; a [k] for dot. */
+static product
+make_vector(const air_tensor *a, const air_tensor *v, const air_tensor *out,
+            const air_task *task)
+{
+    int r = a->rank - 2, c = a->rank - 1;
+    product p = {.batch = 1};
+    p.job.nx = r >= 0 ? a->dims[r] : 1;
+    p.job.nw = 1;
+    p.job.k = a->dims[c];
+    p.job.x = view(a, task, r, c);
+    p.job.w = view(v, task, -1, 0);
+    set_out(&p, out, task, r, -1);
+    return p;
+}
+
+static product
+make_mm(const air_call *call, const air_task *task)
+{
+    return make_matrices(call->args[0].t, call->args[1].t, &call->outs[0],
+                         task);
+}
+
+static product
+make_addmm(const air_call *call, const air_task *task)
+{
+    product p = make_matrices(call->args[1].t, call->args[2].t, &call->outs[0],
+                              task);
+    set_self(&p, call, task, call->outs[0].rank);
+    return p;
+}
+
+static product
+make_mv(const air_call *call, const air_task *task)
+{
+    return make_vector(call->args[0].t, call->args[1].t, &call->outs[0], task);
+}
+
+static product
+make_addmv(const air_call *call, const air_task *task)
+{
+    product p = make_vector(call->args[1].t, call->args[2].t, &call->outs[0],
+                            task);
+    set_self(&p, call, task, 1);
+    return p;
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+static gemm_job
+job_at(const product *p, int64_t i)
+{
+    gemm_job job = p->job;
+    job.x.p = (const char *)job.x.p + i * p->x_step * size_of(job.x.dtype);
+    job.w.p = (const char *)job.w.p + i * p->w_step * size_of(job.w.dtype);
+    job.y = (char *)job.y + i * p->y_step * size_of(job.y_dtype);
+    if (job.s != NULL)
+        job.s = (const char *)job.s + i * p->s_step * size_of(job.s_dtype);
+    return job;
+}
+
+#define ALONE_BYTES ((size_t)1 << 20) /* panels of a thread that works alone */
+
+static bool
+can_be_alone(const product *p, size_t bytes)
+{
+    return p->batch > 1 && bytes <= ALONE_BYTES;
+}
+
+static size_t
+workspace(const product *p, int threads)
+{
+    if (!gemm_is_float(p->job.x.dtype) || p->batch == 0)
+        return 0;
+    size_t bytes = cpu_gemm_workspace(&p->job);
+    return can_be_alone(p, bytes) ? bytes * (size_t)threads : bytes;
+}
+
+/* Whole products to each thread. */
+static void
+run_alone(const product *p, const gemm_ops *ops, const air_task *task,
+          size_t bytes)
+{
+    gemm_team team = {0, 1, NULL,
+                      (float *)((char *)task->workspace +
+                                bytes * (size_t)task->id),
+                      task->scratch};
+    int64_t b, e;
+    air_split(p->batch, task, &b, &e);
+    for (int64_t i = b; i < e; i++) {
+        gemm_job job = job_at(p, i);
+        cpu_gemm_run(&job, ops, &team);
+    }
+}
+
+static void
+run(const product *p, const gemm_ops *ops, const air_task *task)
+{
+    if (!gemm_is_float(p->job.x.dtype)) {
+        for (int64_t i = 0; i < p->batch; i++) {
+            gemm_job job = job_at(p, i);
+            cpu_gemm_plain(&job, task);
+        }
+        return;
+    }
+    size_t bytes = p->batch > 0 ? cpu_gemm_workspace(&p->job) : 0;
+    bool even = p->batch >= 2 * task->count || p->batch % task->count == 0;
+    if (can_be_alone(p, bytes) && even) {
+        run_alone(p, ops, task, bytes);
+        return;
+    }
+    gemm_team team = {task->id, task->count, task, task->workspace,
+                      task->scratch};
+    for (int64_t i = 0; i < p->batch; i++) {
+        gemm_job job = job_at(p, i);
+        if (i > 0 && task->count > 1)
+            task->barrier(task); /* the panels are free again */
+        cpu_gemm_run(&job, ops, &team);
+    }
+}
+
+bool
+cpu_on_avx512(const air_call *call, const char *isa)
+{
+    (void)call;
+    return strcmp(isa, "avx512") == 0;
+}
+
+bool
+cpu_on_avx2(const air_call *call, const char *isa)
+{
+    (void)call;
+    return strcmp(isa, "avx2") == 0;
+}
+
+#define ISA_KERNEL(name, make, table)                                          \
+    void cpu_##name##_##table(const air_call *call, const air_task *task)      \
+    {                                                                          \
+        product p = make(call, task);                                          \
+        run(&p, &cpu_gemm_##table, task);                                      \
+    }
+#if defined(__x86_64__)
+#define KERNELS(name, make)                                                    \
+    ISA_KERNEL(name, make, avx512)                                             \
+    ISA_KERNEL(name, make, avx2)                                               \
+    ISA_KERNEL(name, make, scalar)                                             \
+    WORKSPACE(name, make)
+#else
+#define KERNELS(name, make)                                                    \
+    ISA_KERNEL(name, make, scalar)                                             \
+    WORKSPACE(name, make)
+#endif
+#define WORKSPACE(name, make)                                                  \
+    size_t cpu_##name##_workspace(const air_call *call, int threads)           \
+    {                                                                          \
+        product p = make(call, NULL);                                          \
+        return workspace(&p, threads);                                         \
+    }
+
+KERNELS(mm, make_mm)
+KERNELS(bmm, make_mm)
+KERNELS(addmm, make_addmm)
+KERNELS(baddbmm, make_addmm)
+KERNELS(mv, make_mv)
+KERNELS(addmv, make_addmv)
+KERNELS(dot, make_mv)

@@ -1,0 +1,101 @@
+/* gemm_core.h: the matrix product that contractions are made of.
+ *
+ *     y(l, r) = alpha * sum over k of x(l, k) * w(r, k)  +  beta * s(l, r)
+ *
+ * The sides are named after their part in the micro-kernel: rows of x lie in
+ * the lanes of vectors, rows of w are broadcast. x is copied into *panels*
+ * [k][lanes] of floats; w is read where it lies when it is f32 with a unit
+ * stride. Any product may be turned around (x <-> w, rows <-> columns of y).
+ */
+#ifndef CPU_GEMM_CORE_H
+#define CPU_GEMM_CORE_H
+
+#include "air_kernel.h"
+
+/* Element (r, k) is p[r * rs + k * ks]. */
+typedef struct {
+    const void *p;
+    int64_t rs, ks;
+    int dtype;
+} gemm_view;
+
+typedef struct {
+    int64_t nx, nw, k;  /* lanes, broadcast rows, depth */
+    gemm_view x, w;
+    void *y;            /* y[l * yl + r * yr] */
+    int64_t yl, yr;
+    const void *s;      /* NULL: none. s[l * sl + r * sr] */
+    int64_t sl, sr;
+    int y_dtype, s_dtype;
+    float alpha, beta;
+    double alpha64, beta64; /* the same for f64 and integers */
+} gemm_job;
+
+#define GEMM_LANES_MAX 32
+#define GEMM_MB 96  /* rows of w of a block at most */
+#define GEMM_NB 256 /* lanes of a block */
+#define GEMM_KB 256 /* depth of a block at most: also the longest sum */
+#define GEMM_WB (GEMM_KB + 16) /* row of a packed w block: no power of two */
+#define GEMV_MAX 12 /* rows that the dot kernels take */
+#define GEMV_NB 128 /* columns of their result block */
+
+/* One table per instruction set. */
+typedef struct {
+    const char *isa;
+    int lanes, rows; /* of a tile */
+    /* panel[(k - k0) * lanes + l] = x(l0 + l, k), 0 for l >= nl */
+    void (*pack_x)(float *panel, const gemm_view *x, int64_t l0, int64_t nl,
+                   int64_t k0, int64_t k1);
+    /* w rows [r0, r1) as floats: row r of the block at (r - r0) * *out_rs,
+     * k at (k - k0) * *out_ks */
+    void (*pack_w)(float *block, const gemm_view *w, int64_t r0, int64_t r1,
+                   int64_t k0, int64_t k1, int64_t *out_rs, int64_t *out_ks);
+    /* acc[r][lanes] (+)= sum over k < kc of panel[k * xs + l] * w(r, k) */
+    void (*block)(float *acc, int64_t nr, const float *panel, int64_t xs,
+                  const float *w, int64_t rs, int64_t ks, int64_t kc,
+                  bool first);
+    /* lanes [l0, l0 + nl), rows [r0, r0 + nr) of y from acc, which holds
+     * panels of acc_rows rows */
+    void (*finish)(const gemm_job *job, const float *acc, int64_t acc_rows,
+                   int64_t l0, int64_t nl, int64_t r0, int64_t nr);
+    /* the same for rows [r0, r0 + nr) of all lanes, from t[l * ts + r] */
+    void (*finish_rows)(const gemm_job *job, const float *t, int64_t ts,
+                        int64_t r0, int64_t nr);
+    /* dst[i] = p[i * stride] as floats */
+    void (*widen)(float *dst, const void *p, int64_t stride, int dtype,
+                  int64_t n);
+    /* t[m * GEMV_NB + n] = x row m (f32, unit stride) . w row n, for
+     * m < nm <= GEMV_MAX, n < nn <= GEMV_NB */
+    void (*dots)(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
+                 const void *w, int64_t rs, int dtype, int64_t k);
+} gemm_ops;
+
+extern const gemm_ops cpu_gemm_scalar;
+#if defined(__x86_64__)
+extern const gemm_ops cpu_gemm_avx2, cpu_gemm_avx512;
+#endif
+
+/* Threads that do one product together, or one alone (count 1, task NULL). */
+typedef struct {
+    int id, count;
+    const air_task *task; /* for its barrier */
+    float *panels;        /* of the team: cpu_gemm_workspace bytes */
+    float *scratch;       /* of this thread: AIR_SCRATCH bytes */
+} gemm_team;
+
+/* Every thread of the team calls it. Results are complete after the next
+ * barrier of the region; the panels may be reused by the team only after a
+ * barrier. */
+void cpu_gemm_run(const gemm_job *job, const gemm_ops *ops,
+                  const gemm_team *team);
+/* Bytes of panels, a multiple of 64. Depends on sizes and strides only. */
+size_t cpu_gemm_workspace(const gemm_job *job);
+
+/* Element types that the floating-point kernels take. */
+static inline bool
+gemm_is_float(int dtype)
+{
+    return dtype == AIR_F32 || dtype == AIR_BF16 || dtype == AIR_F16;
+}
+
+#endif

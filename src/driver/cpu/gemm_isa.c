@@ -1,0 +1,349 @@
+/* gemm_isa.c: the loops of the matrix product, compiled once per instruction
+ * set (-DGEMM_ISA=avx2). Lanes are rows of x; w is broadcast. */
+#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/gemm_isa.h"
+#include "driver/cpu/gemm_vec.h"
+
+/* ---- the micro-kernel ---------------------------------------------------- */
+
+/* Three rows share a pointer: an x86 address takes base + index * {0, 1, 2}. */
+INLINE void
+tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
+     int64_t rs, int64_t ks, int64_t kc, bool first)
+{
+    vf c[ROWS_MAX][2];
+    const float *p[(ROWS_MAX + 2) / 3];
+    UNROLL for (int r = 0; r < rows; r++) {
+        c[r][0] = first ? (vf){0} : load(acc + r * LANES);
+        c[r][1] = first ? (vf){0} : load(acc + r * LANES + VL);
+    }
+    UNROLL for (int j = 0; 3 * j < rows; j++)
+        p[j] = w + 3 * j * rs;
+    for (int64_t k = 0; k < kc; k++) {
+        vf x0 = load(x), x1 = load(x + VL);
+        UNROLL for (int r = 0; r < rows; r++) {
+            vf b = set(p[r / 3][(r % 3) * rs]);
+            c[r][0] = fma_(x0, b, c[r][0]);
+            c[r][1] = fma_(x1, b, c[r][1]);
+        }
+        UNROLL for (int j = 0; 3 * j < rows; j++)
+            p[j] += ks;
+        x += xs;
+    }
+    UNROLL for (int r = 0; r < rows; r++) {
+        store(acc + r * LANES, c[r][0]);
+        store(acc + r * LANES + VL, c[r][1]);
+    }
+}
+
+typedef void tile_fn(float *acc, const float *x, int64_t xs, const float *w,
+                     int64_t rs, int64_t ks, int64_t kc, bool first);
+
+#define TILE(R)                                                                \
+    static void tile_##R(float *acc, const float *x, int64_t xs,               \
+                         const float *w, int64_t rs, int64_t ks, int64_t kc,   \
+                         bool first)                                           \
+    {                                                                          \
+        tile(R, acc, x, xs, w, rs, ks, kc, first);                             \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
+#if ROWS_MAX > 6
+TILE(7)
+TILE(8)
+TILE(9)
+TILE(10)
+TILE(11)
+TILE(12)
+TILE(13)
+TILE(14)
+#endif
+static tile_fn *const tiles[ROWS_MAX + 1] = {
+    NULL,    tile_1,  tile_2,  tile_3,  tile_4, tile_5, tile_6,
+#if ROWS_MAX > 6
+    tile_7,  tile_8,  tile_9,  tile_10, tile_11, tile_12, tile_13, tile_14,
+#endif
+};
+
+static void
+block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
+      int64_t rs, int64_t ks, int64_t kc, bool first)
+{
+    int64_t nb = (nr + ROWS_MAX - 1) / ROWS_MAX;
+    for (int64_t i = 0; i < nb; i++) { /* even sizes: no thin last one */
+        int64_t b = nr * i / nb, e = nr * (i + 1) / nb;
+        tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first);
+    }
+}
+
+/* ---- packing ------------------------------------------------------------- */
+
+/* dst[k][ld]: lanes are adjacent in memory. */
+INLINE void
+pack_adjacent(float *dst, int64_t ld, const void *p, int64_t ks, int dtype,
+              int64_t n, int64_t kc)
+{
+    for (int64_t k = 0; k < kc; k++) {
+        int64_t l = 0;
+        for (; l + VL <= n; l += VL)
+            store(dst + k * ld + l, vget(p, k * ks + l, dtype));
+        for (; l < n; l++)
+            dst[k * ld + l] = get(p, k * ks + l, dtype);
+    }
+}
+
+/* dst[k][ld]: k is adjacent in memory, VL lanes at a time. */
+INLINE void
+pack_turned(float *dst, int64_t ld, const void *p, int64_t rs, int dtype,
+            int64_t n, int64_t kc)
+{
+    int64_t k = 0;
+    for (; k + VL <= kc; k += VL) {
+        vf r[VL];
+        UNROLL for (int i = 0; i < VL; i++)
+            r[i] = i < n ? vget(p, i * rs + k, dtype) : (vf){0};
+        transpose(r);
+        UNROLL for (int i = 0; i < VL; i++)
+            store(dst + (k + i) * ld, r[i]);
+    }
+    for (; k < kc; k++)
+        for (int64_t i = 0; i < VL; i++)
+            dst[k * ld + i] = i < n ? get(p, i * rs + k, dtype) : 0;
+}
+
+static void
+pack_any(float *dst, int64_t ld, const gemm_view *v, const void *p, int64_t n,
+         int64_t kc)
+{
+    for (int64_t k = 0; k < kc; k++)
+        for (int64_t l = 0; l < n; l++)
+            dst[k * ld + l] = get(p, l * v->rs + k * v->ks, v->dtype);
+}
+
+static int64_t
+dtype_size(int dtype)
+{
+    return dtype == AIR_F32 ? 4 : 2;
+}
+
+static const void *
+view_at(const gemm_view *v, int64_t r, int64_t k)
+{
+    return (const char *)v->p + (r * v->rs + k * v->ks) * dtype_size(v->dtype);
+}
+
+/* The dtype is a constant inside each case. */
+#define BY_DTYPE(dtype, call)                                                  \
+    switch (dtype) {                                                           \
+    case AIR_F32: { enum { D = AIR_F32 }; call; break; }                       \
+    case AIR_BF16: { enum { D = AIR_BF16 }; call; break; }                     \
+    default: { enum { D = AIR_F16 }; call; break; }                            \
+    }
+
+static void
+pack_x(float *panel, const gemm_view *x, int64_t l0, int64_t nl, int64_t k0,
+       int64_t k1)
+{
+    int64_t kc = k1 - k0;
+    const void *p = view_at(x, l0, k0);
+    if (x->ks == 1) {
+        for (int64_t l = 0; l < LANES; l += VL) {
+            const void *q = l < nl ? view_at(x, l0 + l, k0) : p;
+            BY_DTYPE(x->dtype, pack_turned(panel + l, LANES, q, x->rs, D,
+                                           nl - l, kc));
+        }
+        return;
+    }
+    if (nl < LANES)
+        memset(panel, 0, (size_t)(kc * LANES) * sizeof *panel);
+    if (x->rs == 1)
+        BY_DTYPE(x->dtype, pack_adjacent(panel, LANES, p, x->ks, D, nl, kc))
+    else
+        pack_any(panel, LANES, x, p, nl, kc);
+}
+
+static void
+pack_w(float *block_, const gemm_view *w, int64_t r0, int64_t r1, int64_t k0,
+       int64_t k1, int64_t *out_rs, int64_t *out_ks)
+{
+    const void *p = view_at(w, r0, k0);
+    bool rows = w->ks == 1;
+    *out_rs = rows ? GEMM_WB : 1;
+    *out_ks = rows ? 1 : GEMM_MB;
+    if (rows)
+        BY_DTYPE(w->dtype, pack_adjacent(block_, GEMM_WB, p, w->rs, D, k1 - k0,
+                                         r1 - r0))
+    else if (w->rs == 1)
+        BY_DTYPE(w->dtype, pack_adjacent(block_, GEMM_MB, p, w->ks, D, r1 - r0,
+                                         k1 - k0))
+    else
+        pack_any(block_, GEMM_MB, w, p, r1 - r0, k1 - k0);
+}
+
+static void
+widen(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
+{
+    if (stride == 1)
+        BY_DTYPE(dtype, pack_adjacent(dst, n, p, n, D, n, 1))
+    else
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = get(p, i * stride, dtype);
+}
+
+/* ---- results ------------------------------------------------------------- */
+
+/* One line of y: its results leave for memory. */
+typedef struct {
+    void *y;
+    int64_t ys;
+    const void *s;
+    int64_t ss;
+    int y_dtype, s_dtype;
+    float alpha, beta;
+} gemm_line;
+
+INLINE vf
+line_value(const gemm_line *o, vf t, int64_t i, const int S, bool each)
+{
+    vf v = set(o->alpha) * t;
+    if (o->s == NULL)
+        return v;
+    vf s = each ? vget(o->s, i, S) : set(get(o->s, 0, S));
+    return fma_(set(o->beta), s, v);
+}
+
+static void
+line_any(const gemm_line *o, const float *t, int64_t b, int64_t n)
+{
+    for (int64_t i = b; i < n; i++) {
+        float v = o->alpha * t[i];
+        if (o->s != NULL)
+            v += o->beta * get(o->s, i * o->ss, o->s_dtype);
+        put(o->y, i * o->ys, o->y_dtype, v);
+    }
+}
+
+INLINE void
+line_vector(const gemm_line *o, const float *t, int64_t n, const int D,
+            const int S)
+{
+    int64_t i = 0;
+    bool each = o->ss != 0;
+    for (; i + VL <= n; i += VL)
+        vput(o->y, i, D, line_value(o, load(t + i), i, S, each));
+    line_any(o, t, i, n);
+}
+
+static void
+line(const gemm_line *o, const float *t, int64_t n)
+{
+    bool straight = o->ys == 1 && (o->s == NULL || o->ss == 0 || o->ss == 1);
+    if (!straight || (o->s != NULL && o->s_dtype != o->y_dtype))
+        line_any(o, t, 0, n);
+    else
+        BY_DTYPE(o->y_dtype, line_vector(o, t, n, D, D))
+}
+
+static void
+line_at(const gemm_job *job, int64_t l, int64_t r, bool along_lanes,
+        gemm_line *out)
+{
+    int64_t y = l * job->yl + r * job->yr, s = l * job->sl + r * job->sr;
+    *out = (gemm_line){
+        .y = (char *)job->y + y * dtype_size(job->y_dtype),
+        .ys = along_lanes ? job->yl : job->yr,
+        .s = job->s == NULL ? NULL
+                            : (const char *)job->s +
+                                  s * dtype_size(job->s_dtype),
+        .ss = along_lanes ? job->sl : job->sr,
+        .y_dtype = job->y_dtype,
+        .s_dtype = job->s_dtype,
+        .alpha = job->alpha,
+        .beta = job->beta,
+    };
+}
+
+/* t[VL][GEMM_MB] = VL columns of a panel of sums. */
+static void
+turn(float *t, const float *acc, int64_t nr)
+{
+    int64_t r = 0;
+    for (; r + VL <= nr; r += VL) {
+        vf v[VL];
+        UNROLL for (int i = 0; i < VL; i++)
+            v[i] = load(acc + (r + i) * LANES);
+        transpose(v);
+        UNROLL for (int i = 0; i < VL; i++)
+            store(t + i * GEMM_MB + r, v[i]);
+    }
+    for (; r < nr; r++)
+        for (int i = 0; i < VL; i++)
+            t[i * GEMM_MB + r] = acc[r * LANES + i];
+}
+
+static void
+finish_turned(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
+              int64_t r0, int64_t nr)
+{
+    float t[VL * GEMM_MB];
+    gemm_line o;
+    for (int64_t l = 0; l < nl; l++) {
+        if (l % VL == 0)
+            turn(t, acc + l, nr);
+        line_at(job, l0 + l, r0, false, &o);
+        line(&o, t + l % VL * GEMM_MB, nr);
+    }
+}
+
+static void
+finish_straight(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
+                int64_t r0, int64_t nr)
+{
+    gemm_line o;
+    for (int64_t r = 0; r < nr; r++) {
+        line_at(job, l0, r0 + r, true, &o);
+        line(&o, acc + r * LANES, nl);
+    }
+}
+
+static void
+finish(const gemm_job *job, const float *acc, int64_t acc_rows, int64_t l0,
+       int64_t nl, int64_t r0, int64_t nr)
+{
+    for (int64_t l = 0; l < nl; l += LANES) {
+        int64_t n = nl - l < LANES ? nl - l : LANES;
+        if (job->yl == 1 || job->yr != 1)
+            finish_straight(job, acc, l0 + l, n, r0, nr);
+        else
+            finish_turned(job, acc, l0 + l, n, r0, nr);
+        acc += acc_rows * LANES;
+    }
+}
+
+static void
+finish_rows(const gemm_job *job, const float *t, int64_t ts, int64_t r0,
+            int64_t nr)
+{
+    gemm_line o;
+    for (int64_t l = 0; l < job->nx; l++) {
+        line_at(job, l, r0, false, &o);
+        line(&o, t + l * ts, nr);
+    }
+}
+
+const gemm_ops ISA_NAME(cpu_gemm) = {
+    .isa = ISA_TEXT,
+    .lanes = LANES,
+    .rows = ROWS_MAX,
+    .pack_x = pack_x,
+    .pack_w = pack_w,
+    .block = block,
+    .finish = finish,
+    .finish_rows = finish_rows,
+    .widen = widen,
+    .dots = ISA_NAME(gemv_dots),
+};

@@ -1,0 +1,20 @@
+/* gemm_isa.h: names of what is compiled once per instruction set:
+ * ISA_NAME(cpu_gemm) is cpu_gemm_avx2 with -DGEMM_ISA=avx2. */
+#ifndef CPU_GEMM_ISA_H
+#define CPU_GEMM_ISA_H
+
+#include <stdint.h>
+
+#define ISA_JOIN_(a, b) a##_##b
+#define ISA_JOIN(a, b) ISA_JOIN_(a, b)
+#define ISA_NAME(name) ISA_JOIN(name, GEMM_ISA)
+#define ISA_STR_(a) #a
+#define ISA_STR(a) ISA_STR_(a)
+#define ISA_TEXT ISA_STR(GEMM_ISA)
+
+/* gemv_isa.c */
+void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
+                         int64_t nn, const void *w, int64_t rs, int dtype,
+                         int64_t k);
+
+#endif

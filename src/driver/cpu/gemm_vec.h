@@ -1,0 +1,281 @@
+/* gemm_vec.h: vectors of floats of one instruction set, for the files that are
+ * compiled once for each of them (gemm_isa.c, gemv_isa.c, attention_isa.c).
+ *
+ * Written with the compiler's vector extensions; intrinsics only where those
+ * cannot say it (one rounding in fma_, conversions). Everything is static, so
+ * that code for one CPU never ends up in a program part for another. */
+#ifndef CPU_GEMM_VEC_H
+#define CPU_GEMM_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "air_kernel.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define VL 16 /* floats of a vector */
+#define ROWS_MAX 14 /* rows of a tile: 28 sums, 2 x, 2 w of 32 registers */
+#elif defined(__AVX2__)
+#define VL 8
+#define ROWS_MAX 6 /* 12 sums, 2 x, 2 w of 16 registers */
+#else
+#define VL 4
+#define ROWS_MAX 6
+#endif
+#define LANES (2 * VL) /* of a panel */
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+typedef uint16_t vh __attribute__((vector_size(2 * VL)));
+
+INLINE vf
+load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void
+store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* x - 0 keeps -0 and NaN. */
+INLINE vf
+set(float x)
+{
+    return x - (vf){0};
+}
+
+/* a * b + c; one rounding where the CPU can. */
+INLINE vf
+fma_(vf a, vf b, vf c)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* b where either is NaN, as in air_prims.def. */
+INLINE vf
+max_(vf a, vf b)
+{
+    vi gt = a > b;
+    return (vf)(((vi)a & gt) | ((vi)b & ~gt));
+}
+
+INLINE float
+sum(vf v)
+{
+    float t[VL];
+    memcpy(t, &v, sizeof t);
+    UNROLL for (int n = VL / 2; n > 0; n /= 2)
+        UNROLL for (int i = 0; i < n; i++)
+            t[i] += t[i + n];
+    return t[0];
+}
+
+/* ---- halves ---- */
+
+INLINE float
+bf16_get(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+INLINE uint16_t
+bf16_put(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    uint32_t r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : r);
+}
+
+static inline float
+f16_get(uint16_t h)
+{
+#if defined(__F16C__)
+    return _cvtsh_ss(h);
+#else
+    /* Exponent re-biased by a multiplication, which is right for subnormals
+     * as well; infinities and NaN by hand. */
+    uint32_t u = (uint32_t)(h & 0x7fff) << 13;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    f *= 0x1p112f;
+    memcpy(&u, &f, sizeof u);
+    if ((h & 0x7c00) == 0x7c00)
+        u = 0x7f800000 | (uint32_t)(h & 0x3ff) << 13;
+    u |= (uint32_t)(h & 0x8000) << 16;
+    memcpy(&f, &u, sizeof f);
+    return f;
+#endif
+}
+
+static inline uint16_t
+f16_put(float f)
+{
+#if defined(__F16C__)
+    return (uint16_t)_cvtss_sh(f, 0);
+#else
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    uint32_t sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    if (a > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (a >= 0x477ff000) /* 65520 rounds to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (a < 0x38800000) { /* subnormal: adding 0.5 leaves units of 2^-24 */
+        float t;
+        memcpy(&t, &a, sizeof t);
+        t += 0.5f;
+        memcpy(&a, &t, sizeof a);
+        return (uint16_t)(sign | (a - 0x3f000000));
+    }
+    a += 0xfff + (a >> 13 & 1) - ((uint32_t)112 << 23);
+    return (uint16_t)(sign | a >> 13);
+#endif
+}
+
+INLINE float
+get(const void *p, int64_t i, int dtype)
+{
+    if (dtype == AIR_F32)
+        return ((const float *)p)[i];
+    uint16_t h = ((const uint16_t *)p)[i];
+    return dtype == AIR_BF16 ? bf16_get(h) : f16_get(h);
+}
+
+INLINE void
+put(void *p, int64_t i, int dtype, float f)
+{
+    if (dtype == AIR_F32)
+        ((float *)p)[i] = f;
+    else
+        ((uint16_t *)p)[i] = dtype == AIR_BF16 ? bf16_put(f) : f16_put(f);
+}
+
+/* VL elements from p[i] on. */
+INLINE vf
+vget(const void *p, int64_t i, int dtype)
+{
+    if (dtype == AIR_F32)
+        return load((const float *)p + i);
+    vh h;
+    memcpy(&h, (const uint16_t *)p + i, sizeof h);
+    if (dtype == AIR_BF16)
+        return (vf)(__builtin_convertvector(h, vu) << 16);
+#if defined(__AVX512F__)
+    return (vf)_mm512_cvtph_ps((__m256i)h);
+#elif defined(__AVX2__)
+    return (vf)_mm256_cvtph_ps((__m128i)h);
+#else
+    vf v;
+    for (int j = 0; j < VL; j++)
+        v[j] = f16_get(h[j]);
+    return v;
+#endif
+}
+
+INLINE void
+vput(void *p, int64_t i, int dtype, vf v)
+{
+    if (dtype == AIR_F32) {
+        store((float *)p + i, v);
+        return;
+    }
+    uint16_t *q = (uint16_t *)p + i;
+    if (dtype == AIR_BF16) {
+        vu u = (vu)v;
+        vu nan = (vu)((u & 0x7fffffff) > 0x7f800000);
+        vu r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        vh h = __builtin_convertvector((r & ~nan) | (0x7fc0 & nan), vh);
+        memcpy(q, &h, sizeof h);
+        return;
+    }
+#if defined(__AVX512F__)
+    __m256i h = _mm512_cvtps_ph((__m512)v, 0);
+    memcpy(q, &h, sizeof h);
+#elif defined(__AVX2__)
+    __m128i h = _mm256_cvtps_ph((__m256)v, 0);
+    memcpy(q, &h, sizeof h);
+#else
+    for (int j = 0; j < VL; j++)
+        q[j] = f16_put(v[j]);
+#endif
+}
+
+/* ---- transposition of VL x VL ---- */
+
+#if VL == 16
+#define HALF_8_LO                                                              \
+    (vi){0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}
+#define HALF_8_HI                                                              \
+    (vi){8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}
+#define HALF_4_LO                                                              \
+    (vi){0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27}
+#define HALF_4_HI                                                              \
+    (vi){4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31}
+#define HALF_2_LO                                                              \
+    (vi){0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}
+#define HALF_2_HI                                                              \
+    (vi){2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31}
+#define HALF_1_LO                                                              \
+    (vi){0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30}
+#define HALF_1_HI                                                              \
+    (vi){1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31}
+#elif VL == 8
+#define HALF_4_LO (vi){0, 1, 2, 3, 8, 9, 10, 11}
+#define HALF_4_HI (vi){4, 5, 6, 7, 12, 13, 14, 15}
+#define HALF_2_LO (vi){0, 1, 8, 9, 4, 5, 12, 13}
+#define HALF_2_HI (vi){2, 3, 10, 11, 6, 7, 14, 15}
+#define HALF_1_LO (vi){0, 8, 2, 10, 4, 12, 6, 14}
+#define HALF_1_HI (vi){1, 9, 3, 11, 5, 13, 7, 15}
+#else
+#define HALF_2_LO (vi){0, 1, 4, 5}
+#define HALF_2_HI (vi){2, 3, 6, 7}
+#define HALF_1_LO (vi){0, 4, 2, 6}
+#define HALF_1_HI (vi){1, 5, 3, 7}
+#endif
+
+/* Rows i and i + n exchange their blocks off the diagonal. */
+#define TRANSPOSE_STEP(r, n)                                                   \
+    UNROLL for (int i = 0; i < VL; i++) if ((i & n) == 0)                      \
+    {                                                                          \
+        vf lo = __builtin_shuffle(r[i], r[i + n], HALF_##n##_LO);              \
+        r[i + n] = __builtin_shuffle(r[i], r[i + n], HALF_##n##_HI);           \
+        r[i] = lo;                                                             \
+    }
+
+INLINE void
+transpose(vf r[VL])
+{
+#if VL == 16
+    TRANSPOSE_STEP(r, 8)
+#endif
+#if VL >= 8
+    TRANSPOSE_STEP(r, 4)
+#endif
+    TRANSPOSE_STEP(r, 2)
+    TRANSPOSE_STEP(r, 1)
+}
+
+#endif

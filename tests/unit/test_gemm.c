@@ -1,0 +1,357 @@
+/* mm and its relatives against sums in double. */
+#include "kernel_case.h"
+
+#include "driver/cpu/gemm.h"
+
+#include <math.h>
+
+typedef struct {
+    const char *isa;
+    air_kernel_fn mm, bmm, addmm, baddbmm, mv, addmv, dot;
+} kernel_set;
+
+#define SET(isa)                                                               \
+    {                                                                          \
+        #isa, cpu_mm_##isa, cpu_bmm_##isa, cpu_addmm_##isa,                    \
+            cpu_baddbmm_##isa, cpu_mv_##isa, cpu_addmv_##isa, cpu_dot_##isa    \
+    }
+static const kernel_set sets[] = {
+#if defined(__x86_64__)
+    SET(avx512),
+    SET(avx2),
+#endif
+    SET(scalar),
+};
+#define EACH_SET(s)                                                            \
+    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets;    \
+         s++)                                                                  \
+        if (case_has_isa(s->isa))
+
+/* Well above the rounding of such sums, far below a missing term. */
+static double
+tolerance(int dtype, int64_t k)
+{
+    double size = sqrt((double)k) + 1;
+    return dtype == AIR_BF16  ? size / 128
+           : dtype == AIR_F16 ? size / 1024
+           : dtype == AIR_F32 ? (double)k * 2e-7 + 1e-6
+           : dtype == AIR_F64 ? (double)k * 1e-15
+                              : 0;
+}
+
+typedef struct {
+    int64_t m, n, k;
+    int dtype;
+    bool a_turned, b_turned;
+    int64_t pad, shift;
+    int threads;
+} mm_case;
+
+/* A matrix as doubles, turned if `turn`: rows are what a dot product reads. */
+static double *
+rows_of(const kernel_case *c, int tensor, bool turn, int64_t rows, int64_t k)
+{
+    double *out = case_new((size_t)(rows * k + 1) * sizeof *out);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t x = 0; x < k; x++)
+            out[i * k + x] = case_get(
+                c, tensor,
+                case_at(c, tensor, (int64_t[]){turn ? x : i, turn ? i : x}));
+    return out;
+}
+
+static double
+worst_error(const kernel_case *c, const mm_case *p, int a, int b, int y)
+{
+    double worst = 0;
+    double *x = rows_of(c, a, false, p->m, p->k);
+    double *w = rows_of(c, b, true, p->n, p->k);
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum += x[i * p->k + k] * w[j * p->k + k];
+            double err = fabs(case_get(c, y, i * p->n + j) - sum);
+            if (!(err <= worst))
+                worst = err;
+        }
+    case_free(x, (size_t)(p->m * p->k + 1) * sizeof *x);
+    case_free(w, (size_t)(p->n * p->k + 1) * sizeof *w);
+    return worst;
+}
+
+static void
+check_mm(const kernel_set *set, const mm_case *p)
+{
+    static const int turned[] = {1, 0};
+    kernel_case c;
+    case_begin(&c, (uint64_t)(p->m + 3 * p->n + 5 * p->k));
+    int a = case_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->k},
+                        p->a_turned ? turned : NULL, p->pad, p->shift);
+    int b = case_tensor(&c, p->dtype, 2, (int64_t[]){p->k, p->n},
+                        p->b_turned ? turned : NULL, p->pad, p->shift);
+    int y = case_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->n}, NULL, 0, 0);
+    air_arg args[] = {case_arg(&c, a), case_arg(&c, b)};
+    air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
+    case_run(&c, set->mm, cpu_mm_workspace, &call, p->threads);
+    double worst = worst_error(&c, p, a, b, y);
+    if (!CHECK(worst <= tolerance(p->dtype, p->k)))
+        printf("  %s m %d n %d k %d %s%s%s pad %d threads %d: %g\n", set->isa,
+               (int)p->m, (int)p->n, (int)p->k,
+               air_dtype_text((air_dtype)p->dtype), p->a_turned ? " At" : "",
+               p->b_turned ? " Bt" : "", (int)p->pad, p->threads, worst);
+    case_end(&c);
+}
+
+/* All layouts of one size. */
+static void
+check_layouts(const kernel_set *set, mm_case p)
+{
+    for (int i = 0; i < 8; i++) {
+        p.a_turned = i & 1;
+        p.b_turned = i & 2;
+        p.pad = i & 4 ? 3 : 0;
+        p.shift = i & 4 ? 1 : 0;
+        p.threads = i % 3 + 1;
+        check_mm(set, &p);
+    }
+}
+
+TEST(mm_small_sizes)
+{
+    static const int64_t sizes[] = {1, 2, 7, 13, 17, 33};
+    EACH_SET(s)
+        for (int i = 0; i < 6; i++)
+            for (int j = 0; j < 6; j++)
+                for (int k = 0; k < 6; k++)
+                    check_layouts(s, (mm_case){.m = sizes[i], .n = sizes[j],
+                                               .k = sizes[k],
+                                               .dtype = AIR_F32});
+}
+
+TEST(mm_few_rows)
+{
+    EACH_SET(s)
+        for (int64_t m = 1; m <= 14; m++)
+            for (int64_t k = 60; k <= 67; k += 7)
+                for (int d = AIR_F32; d <= AIR_F16; d++)
+                    check_layouts(s, (mm_case){.m = m, .n = 150, .k = k,
+                                               .dtype = d});
+}
+
+TEST(mm_blocks)
+{
+    static const mm_case cases[] = {
+        {.m = 100, .n = 301, .k = 270}, {.m = 301, .n = 100, .k = 513},
+        {.m = 16, .n = 600, .k = 1024}, {.m = 600, .n = 20, .k = 77},
+        {.m = 20, .n = 300, .k = 4100}, {.m = 3, .n = 30, .k = 9001},
+    };
+    EACH_SET(s)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            mm_case p = cases[i];
+            p.dtype = i % 3 == 0 ? AIR_BF16 : AIR_F32;
+            check_layouts(s, p);
+        }
+}
+
+TEST(mm_dtypes)
+{
+    static const int dtypes[] = {AIR_F64, AIR_BF16, AIR_F16, AIR_I8, AIR_U8,
+                                 AIR_I16, AIR_I32, AIR_I64};
+    EACH_SET(s)
+        for (int i = 0; i < 8; i++)
+            check_layouts(s, (mm_case){.m = 19, .n = 23, .k = 9,
+                                       .dtype = dtypes[i]});
+}
+
+TEST(mm_empty)
+{
+    EACH_SET(s) {
+        check_mm(s, &(mm_case){.m = 0, .n = 4, .k = 3, .dtype = AIR_F32,
+                               .threads = 2});
+        check_mm(s, &(mm_case){.m = 4, .n = 0, .k = 3, .dtype = AIR_F32,
+                               .threads = 2});
+        for (int d = AIR_F32; d <= AIR_BF16; d++) {
+            check_mm(s, &(mm_case){.m = 4, .n = 20, .k = 0, .dtype = d,
+                                   .threads = 2});
+            check_mm(s, &(mm_case){.m = 40, .n = 20, .k = 0, .dtype = d,
+                                   .threads = 2});
+        }
+    }
+}
+
+/* One NaN or infinity in a row of a reaches that row of the result only. */
+static void
+check_special(const kernel_set *set, int64_t m, double value)
+{
+    enum { N = 40, K = 37 };
+    kernel_case c;
+    case_begin(&c, 7);
+    int a = case_tensor(&c, AIR_F32, 2, (int64_t[]){m, K}, NULL, 0, 0);
+    int b = case_tensor(&c, AIR_F32, 2, (int64_t[]){K, N}, (int[]){1, 0}, 0, 0);
+    int y = case_tensor(&c, AIR_F32, 2, (int64_t[]){m, N}, NULL, 0, 0);
+    air_arg args[] = {case_arg(&c, a), case_arg(&c, b)};
+    air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
+    case_put(&c, a, (m - 1) * K + K - 1, value);
+    case_run(&c, set->mm, cpu_mm_workspace, &call, 2);
+    for (int64_t i = 0; i < m * N; i++) {
+        double got = case_get(&c, y, i);
+        bool last = i / N == m - 1;
+        bool same = isnan(value) ? isnan(got) : isinf(got);
+        CHECK(last ? same : isfinite(got));
+    }
+    case_end(&c);
+}
+
+TEST(mm_nan_and_infinity)
+{
+    EACH_SET(s)
+        for (int64_t m = 1; m <= 41; m += 8) {
+            check_special(s, m, (double)NAN);
+            check_special(s, m, (double)INFINITY);
+        }
+}
+
+/* ---- batches, self, vectors ---------------------------------------------- */
+
+typedef struct {
+    int64_t batch, m, n, k;
+    int dtype;
+    bool b_shared;    /* stride 0 over the batch */
+    int self_kind;    /* 0: [n]; 1: [batch, m, n]; 2: [m, 1]; 3: number */
+    double beta, alpha;
+    int threads;
+} badd_case;
+
+static int
+self_tensor(kernel_case *c, const badd_case *p)
+{
+    switch (p->self_kind) {
+    case 0: return case_tensor(c, p->dtype, 1, (int64_t[]){p->n}, NULL, 0, 0);
+    case 1:
+        return case_tensor(c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
+                           (int[]){2, 0, 1}, 0, 0);
+    case 2:
+        return case_tensor(c, p->dtype, 2, (int64_t[]){p->m, 1}, NULL, 0, 0);
+    default: return case_tensor(c, p->dtype, 0, NULL, NULL, 0, 0);
+    }
+}
+
+static double
+self_at(const kernel_case *c, int s, const int64_t *index)
+{
+    const air_tensor *t = &c->t[s];
+    int64_t at = 0;
+    for (int i = 0; i < t->rank; i++)
+        at += t->dims[i] > 1 ? index[3 - t->rank + i] * t->strides[i] : 0;
+    return case_get(c, s, at);
+}
+
+static void
+check_baddbmm(const kernel_set *set, const badd_case *p)
+{
+    kernel_case c;
+    double worst = 0;
+    case_begin(&c, 11);
+    int s = self_tensor(&c, p);
+    int a = case_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->k},
+                        (int[]){1, 0, 2}, 0, 0);
+    int b = case_tensor(&c, p->dtype, 3,
+                        (int64_t[]){p->b_shared ? 1 : p->batch, p->k, p->n},
+                        (int[]){0, 2, 1}, 0, 0);
+    int y = case_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
+                        NULL, 0, 0);
+    if (p->b_shared)
+        case_expand(&c, b, 0, p->batch);
+    if (p->beta == 0)
+        case_put(&c, s, 0, (double)NAN);
+    air_arg args[] = {case_arg(&c, s), case_arg(&c, a), case_arg(&c, b),
+                      case_float(p->beta), case_float(p->alpha)};
+    air_call call = {.nargs = 5, .nouts = 1, .args = args, .outs = &c.t[y]};
+    case_run(&c, set->baddbmm, cpu_baddbmm_workspace, &call, p->threads);
+    for (int64_t i = 0; i < p->batch * p->m * p->n; i++) {
+        int64_t at[] = {i / p->n / p->m, i / p->n % p->m, i % p->n};
+        double sum = 0;
+        for (int64_t k = 0; k < p->k; k++)
+            sum += case_get(&c, a, case_at(&c, a, (int64_t[]){at[0], at[1],
+                                                              k})) *
+                   case_get(&c, b, case_at(&c, b, (int64_t[]){at[0], k,
+                                                              at[2]}));
+        sum *= p->alpha;
+        if (p->beta != 0)
+            sum += p->beta * self_at(&c, s, at);
+        double err = fabs(case_get(&c, y, i) - sum);
+        if (!(err <= worst))
+            worst = err;
+    }
+    if (!CHECK(worst <= 4 * tolerance(p->dtype, p->k)))
+        printf("  %s %d x %d,%d,%d self %d %g\n", set->isa, (int)p->batch,
+               (int)p->m, (int)p->n, (int)p->k, p->self_kind, worst);
+    case_end(&c);
+}
+
+TEST(baddbmm_against_double)
+{
+    static const int64_t sizes[][4] = {
+        {1, 20, 30, 40}, {3, 1, 65, 33}, {7, 40, 33, 20}, {4, 5, 5, 5}};
+    EACH_SET(s)
+        for (int i = 0; i < 4; i++)
+            for (int kind = 0; kind < 4; kind++)
+                for (int d = AIR_F32; d <= AIR_F16; d++)
+                    check_baddbmm(
+                        s, &(badd_case){sizes[i][0], sizes[i][1], sizes[i][2],
+                                        sizes[i][3], d, kind % 2 == 0, kind,
+                                        kind == 1 ? 0 : 0.5, -2, 1 + kind % 3});
+}
+
+TEST(baddbmm_integers)
+{
+    EACH_SET(s)
+        check_baddbmm(s, &(badd_case){2, 5, 7, 9, AIR_I32, false, 1, 3, 2, 2});
+}
+
+/* addmv, mv and dot share the code of mm: one call each shows the wiring. */
+TEST(mv_addmv_dot)
+{
+    enum { M = 37, K = 130 };
+    EACH_SET(set)
+        for (int turned = 0; turned < 2; turned++) {
+            kernel_case c;
+            case_begin(&c, 3);
+            int a = case_tensor(&c, AIR_F32, 2, (int64_t[]){M, K},
+                                turned ? (int[]){1, 0} : NULL, 0, 0);
+            int v = case_tensor(&c, AIR_F32, 1, (int64_t[]){K}, NULL, 0, 0);
+            int s = case_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
+            int y = case_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
+            int z = case_tensor(&c, AIR_F32, 0, NULL, NULL, 0, 0);
+            air_arg mv[] = {case_arg(&c, a), case_arg(&c, v)};
+            air_arg addmv[] = {case_arg(&c, s), mv[0], mv[1], case_int(1),
+                               case_int(2)};
+            air_arg dot[] = {mv[1], mv[1]};
+            air_call call = {2, 1, mv, &c.t[y], NULL};
+            case_run(&c, set->mv, cpu_mv_workspace, &call, 3);
+            for (int64_t i = 0; i < M; i++) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; k++)
+                    sum += case_get(&c, a, case_at(&c, a, (int64_t[]){i, k})) *
+                           case_get(&c, v, k);
+                CHECK_NEAR(case_get(&c, y, i), sum, 1e-5);
+            }
+            call = (air_call){5, 1, addmv, &c.t[y], NULL};
+            case_run(&c, set->addmv, cpu_addmv_workspace, &call, 2);
+            for (int64_t i = 0; i < M; i++) {
+                double sum = case_get(&c, s, i);
+                for (int64_t k = 0; k < K; k++)
+                    sum += 2 * case_get(&c, v, k) *
+                           case_get(&c, a, case_at(&c, a, (int64_t[]){i, k}));
+                CHECK_NEAR(case_get(&c, y, i), sum, 2e-5);
+            }
+            double sum = 0;
+            for (int64_t k = 0; k < K; k++)
+                sum += case_get(&c, v, k) * case_get(&c, v, k);
+            call = (air_call){2, 1, dot, &c.t[z], NULL};
+            case_run(&c, set->dot, cpu_dot_workspace, &call, 2);
+            CHECK_NEAR(case_get(&c, z, 0), sum, 1e-4);
+            case_end(&c);
+        }
+}
