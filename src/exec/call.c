@@ -95,26 +95,36 @@ tensor_bytes(const air_tensor *t)
            (int64_t)air_dtype_bytes((air_dtype)t->dtype);
 }
 
-/* Nanoseconds on one thread, roughly: bytes at 4 per ns, and for contractions
- * the flops of results x the longest operand axis at 30 per ns. */
-static int64_t
-call_cost(const ir_op_info *info, const air_call *call)
+static void
+add_tensor(const air_tensor *t, int64_t *bytes, int64_t *longest)
 {
-    int64_t bytes = 0, longest = 1;
+    if (t->dtype == AIR_DTYPE_NONE)
+        return;
+    *bytes += tensor_bytes(t);
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] > *longest)
+            *longest = t->dims[i];
+}
 
-    for (int i = 0; i < call->nargs; i++) {
+/* Nanoseconds on one thread, roughly: bytes at 4 per ns, and for contractions
+ * the flops of results x the longest operand axis at 30 per ns. Of what an
+ * INDEX op picks from, or writes into in place, it touches a small part. */
+static int64_t
+call_cost(const ir_node *n, const air_call *call)
+{
+    const ir_op_info *info = ir_info(n);
+    int64_t bytes = 0, longest = 1, unused = 1;
+
+    for (int i = info->flags & IR_INDEX ? 1 : 0; i < call->nargs; i++) {
         const air_arg *a = &call->args[i];
         int count = a->kind == AIR_ARG_TENSOR    ? 1
                     : a->kind == AIR_ARG_TENSORS ? a->count
                                                  : 0;
-        for (int k = 0; k < count; k++) {
-            bytes += tensor_bytes(&a->t[k]);
-            if (a->t[k].rank > 0 && a->t[k].dims[a->t[k].rank - 1] > longest)
-                longest = a->t[k].dims[a->t[k].rank - 1];
-        }
+        for (int k = 0; k < count; k++)
+            add_tensor(&a->t[k], &bytes, &longest);
     }
-    for (int i = 0; i < call->nouts; i++)
-        bytes += tensor_bytes(&call->outs[i]);
+    for (int i = 0; i < call->nouts && !n->inplace; i++)
+        add_tensor(&call->outs[i], &bytes, &unused);
     if (!(info->flags & IR_CONTRACT))
         return bytes / 4;
     return bytes / 8 +
@@ -139,6 +149,6 @@ exec_make_call(exec_maker *m, const ir_node *n, exec_step *step)
     step->label = info->name;
     step->step.call = (air_call){.nargs = n->nattrs, .nouts = n->nouts,
                                  .args = args, .outs = outs};
-    step->step.cost = call_cost(info, &step->step.call);
+    step->step.cost = call_cost(n, &step->step.call);
     return AIR_OK;
 }
