@@ -21,7 +21,9 @@ asm_deinit(x86_asm *s)
 void
 asm_byte(x86_asm *s, unsigned byte)
 {
-    if (s->status == AIR_OK)
+    if (s->code.count < s->code.cap && s->status == AIR_OK)
+        s->code.data[s->code.count++] = (uint8_t)byte;
+    else if (s->status == AIR_OK)
         s->status = BASE_PUSH(s->alloc, &s->code, (uint8_t)byte);
 }
 

@@ -98,7 +98,9 @@ void emit_reduce(x86_emit *e, const x86_node *n);
 void emit_set(x86_emit *e, const x86_node *n);
 void emit_acc(x86_emit *e, const x86_node *n);
 
-/* x86_phase.c: a whole phase; its offset is where it begins. */
-void emit_phase(x86_emit *e, size_t masks);
+/* x86_phase.c: a whole phase. `sorted` is the list in an order that overlaps
+ * more and needs more registers: taken where they suffice. */
+void emit_phase(x86_emit *e, const x86_list *list, const x86_list *sorted,
+                size_t masks);
 
 #endif

@@ -321,18 +321,27 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
     leave(e, used, frame);
 }
 
-void
-emit_phase(x86_emit *e, size_t masks)
+static bool
+fits(x86_emit *e, const x86_list *l, size_t start, size_t masks, int unroll)
 {
-    size_t start = asm_here(e->s);
-    bool scalar = e->l->rg->phases[e->l->phase].kind == AIR_PHASE_SCALAR;
-    int unroll = e->l->count <= 24 ? 4 : 2;
-    e->mode = scalar ? EMIT_ONE : EMIT_FULL;
-    e->vector = e->s->evex ? 16 : 8;
+    e->l = l;
     find_uses(e);
     attempt(e, start, masks, unroll, 0);
-    while (e->spilled && unroll > 1 && !scalar)
-        attempt(e, start, masks, unroll /= 2, 0);
+    return !e->spilled;
+}
+
+void
+emit_phase(x86_emit *e, const x86_list *list, const x86_list *sorted,
+           size_t masks)
+{
+    size_t start = asm_here(e->s);
+    bool scalar = list->rg->phases[list->phase].kind == AIR_PHASE_SCALAR;
+    int unroll = scalar ? 1 : list->count <= 24 ? 4 : 2;
+    e->mode = scalar ? EMIT_ONE : EMIT_FULL;
+    e->vector = e->s->evex ? 16 : 8;
+    while (!fits(e, sorted, start, masks, unroll) &&
+           !fits(e, list, start, masks, unroll) && unroll > 1)
+        unroll /= 2;
     int hoists = scalar || e->spilled ? 0 : e->low_free;
     if (hoists > 0)
         attempt(e, start, masks, unroll, hoists);
