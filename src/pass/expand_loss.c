@@ -86,15 +86,6 @@ expand_mse_loss_backward(pass_context *ctx, uint32_t node)
     return loss_gradient(&l, b_mul(&l.b, d, l.grad));
 }
 
-air_status
-expand_l1_loss(pass_context *ctx, uint32_t node)
-{
-    loss l;
-
-    AIR_TRY(loss_make(ctx, node, 0, 2, &l));
-    return loss_forward(&l, b_1(&l.b, "abs", b_sub(&l.b, l.x, l.t)));
-}
-
 /* |d| < limit ? 0.5 * d * d * inner : outer * (|d| - 0.5 * limit) */
 static air_status
 smooth(pass_context *ctx, uint32_t node, bool huber)

@@ -8,7 +8,7 @@ axis_of(pass_context *ctx, uint32_t node, int attr, int rank, int *out)
     return ir_axis(ctx->g, node_attr(ctx->g, node, attr), rank, "dim", out);
 }
 
-/* split, split_with_sizes, chunk: the results tell how long the parts are. */
+/* split, split_with_sizes: the results tell how long the parts are. */
 air_status
 expand_split(pass_context *ctx, uint32_t node)
 {

@@ -120,7 +120,7 @@ typedef struct {
     pass_rule_fn fn;
 } pass_rule;
 /* out[op]: the rule's function or NULL; AIR_OP_COUNT of them, in scratch.
- * Names without a row of the op table are skipped (a unit test lists them). */
+ * A unit test checks that every name is a row of the op table. */
 air_status pass_rules_index(pass_context *ctx, size_t n, const pass_rule *rules,
                             pass_rule_fn **out);
 

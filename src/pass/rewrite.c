@@ -358,8 +358,8 @@ pass_rules_index(pass_context *ctx, size_t n, const pass_rule *rules,
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, AIR_OP_COUNT, out));
     for (size_t i = 0; i < n; i++) {
         ir_op op = ir_op_find(rules[i].op, strlen(rules[i].op));
-        if (op != AIR_OP_NONE)
-            (*out)[op] = rules[i].fn;
+        assert(op != AIR_OP_NONE);
+        (*out)[op] = rules[i].fn;
     }
     return AIR_OK;
 }
