@@ -174,8 +174,10 @@ parse_type(cursor *c, ir_param *p)
         p->mutated = end[-1] == '!';
         c->p = end + 1;
     }
-    if (*c->p == '?' && c->p[1] == '[')
-        c->p++; /* Tensor?[] */
+    if (*c->p == '?' && c->p[1] == '[') { /* Tensor?[]: of None too */
+        p->optional = true;
+        c->p++;
+    }
     if (*c->p == '[') {
         p->kind = type_rows[i].list;
         p->size = (uint8_t)strtoul(c->p + 1, NULL, 10);
