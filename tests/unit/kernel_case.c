@@ -16,7 +16,7 @@ size_of(int dtype)
 }
 
 void *
-case_new(size_t size)
+kcase_new(size_t size)
 {
     void *ptr;
     if (base_new(&base_libc_alloc, size, &ptr) != AIR_OK)
@@ -25,20 +25,20 @@ case_new(size_t size)
 }
 
 void
-case_free(void *ptr, size_t size)
+kcase_free(void *ptr, size_t size)
 {
     base_free(&base_libc_alloc, ptr, size);
 }
 
 void
-case_begin(kernel_case *c, uint64_t seed)
+kcase_begin(kernel_case *c, uint64_t seed)
 {
     memset(c, 0, sizeof *c);
     c->seed = seed * 2654435761u + 1;
 }
 
 void
-case_end(kernel_case *c)
+kcase_end(kernel_case *c)
 {
     for (int i = 0; i <= CASE_TENSORS; i++)
         base_free(&base_libc_alloc, c->slots[i], c->sizes[i]);
@@ -46,7 +46,7 @@ case_end(kernel_case *c)
 }
 
 double
-case_random(kernel_case *c)
+kcase_random(kernel_case *c)
 {
     c->seed = c->seed * 6364136223846793005u + 1442695040888963407u;
     return (double)(int64_t)(c->seed >> 11) / 0x1p52 - 1;
@@ -104,7 +104,7 @@ data_of(const kernel_case *c, int tensor)
     X(AIR_BOOL, uint8_t)
 
 double
-case_get(const kernel_case *c, int tensor, int64_t i)
+kcase_get(const kernel_case *c, int tensor, int64_t i)
 {
     const void *p = data_of(c, tensor);
     switch (c->t[tensor].dtype) {
@@ -117,7 +117,7 @@ case_get(const kernel_case *c, int tensor, int64_t i)
 }
 
 void
-case_put(kernel_case *c, int tensor, int64_t i, double v)
+kcase_put(kernel_case *c, int tensor, int64_t i, double v)
 {
     void *p = data_of(c, tensor);
     switch (c->t[tensor].dtype) {
@@ -132,7 +132,7 @@ case_put(kernel_case *c, int tensor, int64_t i, double v)
 }
 
 int64_t
-case_at(const kernel_case *c, int tensor, const int64_t *index)
+kcase_at(const kernel_case *c, int tensor, const int64_t *index)
 {
     const air_tensor *t = &c->t[tensor];
     int64_t at = 0;
@@ -144,7 +144,7 @@ case_at(const kernel_case *c, int tensor, const int64_t *index)
 /* ---- tensors ------------------------------------------------------------- */
 
 int
-case_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
+kcase_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
             const int *perm, int64_t pad, int64_t shift)
 {
     int id = c->count++;
@@ -166,26 +166,26 @@ case_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
     size_t bytes = (size_t)(n + shift) * size_of(dtype);
     t->offset = GUARD + shift * (int64_t)size_of(dtype);
     c->sizes[id] = bytes + (size_t)2 * GUARD;
-    c->slots[id] = case_new(c->sizes[id]);
+    c->slots[id] = kcase_new(c->sizes[id]);
     memset(c->slots[id], GUARD_BYTE, c->sizes[id]);
     bool small = c->integral || (dtype != AIR_F32 && dtype != AIR_F64 &&
                                  dtype != AIR_BF16 && dtype != AIR_F16);
     for (int64_t i = 0; i < n; i++) {
-        double v = case_random(c);
-        case_put(c, id, i, small ? fabs(trunc(v * 4)) : v);
+        double v = kcase_random(c);
+        kcase_put(c, id, i, small ? fabs(trunc(v * 4)) : v);
     }
     return id;
 }
 
 void
-case_expand(kernel_case *c, int tensor, int dim, int64_t size)
+kcase_expand(kernel_case *c, int tensor, int dim, int64_t size)
 {
     c->t[tensor].dims[dim] = size;
     c->t[tensor].strides[dim] = 0;
 }
 
 air_arg
-case_arg(const kernel_case *c, int tensor)
+kcase_arg(const kernel_case *c, int tensor)
 {
     return (air_arg){.kind = AIR_ARG_TENSOR, .count = 1, .t = &c->t[tensor]};
 }
@@ -210,7 +210,7 @@ worker(void *arg, int id, int count)
 {
     job *j = arg;
     air_fault fault = {0, 0, false};
-    void *scratch = case_new(AIR_SCRATCH);
+    void *scratch = kcase_new(AIR_SCRATCH);
     air_task task = {
         .id = id,
         .count = count,
@@ -222,7 +222,7 @@ worker(void *arg, int id, int count)
         .fault = &fault,
     };
     j->run(j->call, &task);
-    case_free(scratch, AIR_SCRATCH);
+    kcase_free(scratch, AIR_SCRATCH);
 }
 
 static bool
@@ -241,13 +241,13 @@ set_workspace(kernel_case *c, size_t bytes)
 {
     base_free(&base_libc_alloc, c->slots[CASE_TENSORS], c->sizes[CASE_TENSORS]);
     c->sizes[CASE_TENSORS] = bytes + GUARD;
-    c->slots[CASE_TENSORS] = case_new(bytes + GUARD);
+    c->slots[CASE_TENSORS] = kcase_new(bytes + GUARD);
     memset(c->slots[CASE_TENSORS], 0xff, bytes);
     memset((char *)c->slots[CASE_TENSORS] + bytes, GUARD_BYTE, GUARD);
 }
 
 void
-case_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
+kcase_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
          const air_call *call, int threads)
 {
     static base_pool *pool;
@@ -270,7 +270,7 @@ case_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
 }
 
 bool
-case_has_isa(const char *isa)
+kcase_has_isa(const char *isa)
 {
     const char *found;
     return cpu_isa_find(isa, &found) == AIR_OK && strcmp(found, isa) == 0;

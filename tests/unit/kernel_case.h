@@ -1,7 +1,7 @@
 /* kernel_case.h: calls of CPU kernels on random tensors, for unit tests.
  *
  * Tensors live in one table of slots; each has guard bytes around it. Elements
- * are read as double. Everything is freed by case_end. */
+ * are read as double. Everything is freed by kcase_end. */
 #ifndef KERNEL_CASE_H
 #define KERNEL_CASE_H
 
@@ -19,43 +19,43 @@ typedef struct {
     bool integral; /* fill with small integers: results are exact */
 } kernel_case;
 
-void case_begin(kernel_case *c, uint64_t seed);
-void case_end(kernel_case *c);
+void kcase_begin(kernel_case *c, uint64_t seed);
+void kcase_end(kernel_case *c);
 
 /* A tensor of random elements. perm[i] is the memory order, outermost first
  * (NULL: row-major); pad: elements added to each row of memory; shift: elements
  * in front (alignment). Returns its index. */
-int case_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
+int kcase_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
                 const int *perm, int64_t pad, int64_t shift);
 /* Stride 0 along dim. */
-void case_expand(kernel_case *c, int tensor, int dim, int64_t size);
-double case_get(const kernel_case *c, int tensor, int64_t element);
-void case_put(kernel_case *c, int tensor, int64_t element, double value);
+void kcase_expand(kernel_case *c, int tensor, int dim, int64_t size);
+double kcase_get(const kernel_case *c, int tensor, int64_t element);
+void kcase_put(kernel_case *c, int tensor, int64_t element, double value);
 /* Element offset of an index. */
-int64_t case_at(const kernel_case *c, int tensor, const int64_t *index);
-double case_random(kernel_case *c); /* [-1, 1) */
+int64_t kcase_at(const kernel_case *c, int tensor, const int64_t *index);
+double kcase_random(kernel_case *c); /* [-1, 1) */
 
 /* Runs the kernel on threads and checks the guards. */
-void case_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
+void kcase_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
               const air_call *call, int threads);
 
-air_arg case_arg(const kernel_case *c, int tensor);
+air_arg kcase_arg(const kernel_case *c, int tensor);
 static inline air_arg
-case_float(double f)
+kcase_float(double f)
 {
     return (air_arg){.kind = AIR_ARG_FLOAT, .f = f};
 }
 static inline air_arg
-case_int(int64_t i)
+kcase_int(int64_t i)
 {
     return (air_arg){.kind = AIR_ARG_INT, .i = i};
 }
 
 /* Memory for a test; aborts where there is none. */
-void *case_new(size_t size);
-void case_free(void *ptr, size_t size);
+void *kcase_new(size_t size);
+void kcase_free(void *ptr, size_t size);
 
 /* Can this CPU run kernels of "avx2"? */
-bool case_has_isa(const char *isa);
+bool kcase_has_isa(const char *isa);
 
 #endif

@@ -25,7 +25,7 @@ static const kernel_set sets[] = {
 #define EACH_SET(s)                                                            \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets;    \
          s++)                                                                  \
-        if (case_has_isa(s->isa))
+        if (kcase_has_isa(s->isa))
 
 /* Well above the rounding of such sums, far below a missing term. */
 static double
@@ -51,12 +51,12 @@ typedef struct {
 static double *
 rows_of(const kernel_case *c, int tensor, bool turn, int64_t rows, int64_t k)
 {
-    double *out = case_new((size_t)(rows * k + 1) * sizeof *out);
+    double *out = kcase_new((size_t)(rows * k + 1) * sizeof *out);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t x = 0; x < k; x++)
-            out[i * k + x] = case_get(
+            out[i * k + x] = kcase_get(
                 c, tensor,
-                case_at(c, tensor, (int64_t[]){turn ? x : i, turn ? i : x}));
+                kcase_at(c, tensor, (int64_t[]){turn ? x : i, turn ? i : x}));
     return out;
 }
 
@@ -71,12 +71,12 @@ worst_error(const kernel_case *c, const mm_case *p, int a, int b, int y)
             double sum = 0;
             for (int64_t k = 0; k < p->k; k++)
                 sum += x[i * p->k + k] * w[j * p->k + k];
-            double err = fabs(case_get(c, y, i * p->n + j) - sum);
+            double err = fabs(kcase_get(c, y, i * p->n + j) - sum);
             if (!(err <= worst))
                 worst = err;
         }
-    case_free(x, (size_t)(p->m * p->k + 1) * sizeof *x);
-    case_free(w, (size_t)(p->n * p->k + 1) * sizeof *w);
+    kcase_free(x, (size_t)(p->m * p->k + 1) * sizeof *x);
+    kcase_free(w, (size_t)(p->n * p->k + 1) * sizeof *w);
     return worst;
 }
 
@@ -85,22 +85,22 @@ check_mm(const kernel_set *set, const mm_case *p)
 {
     static const int turned[] = {1, 0};
     kernel_case c;
-    case_begin(&c, (uint64_t)(p->m + 3 * p->n + 5 * p->k));
-    int a = case_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->k},
+    kcase_begin(&c, (uint64_t)(p->m + 3 * p->n + 5 * p->k));
+    int a = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->k},
                         p->a_turned ? turned : NULL, p->pad, p->shift);
-    int b = case_tensor(&c, p->dtype, 2, (int64_t[]){p->k, p->n},
+    int b = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->k, p->n},
                         p->b_turned ? turned : NULL, p->pad, p->shift);
-    int y = case_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->n}, NULL, 0, 0);
-    air_arg args[] = {case_arg(&c, a), case_arg(&c, b)};
+    int y = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->n}, NULL, 0, 0);
+    air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
-    case_run(&c, set->mm, cpu_mm_workspace, &call, p->threads);
+    kcase_run(&c, set->mm, cpu_mm_workspace, &call, p->threads);
     double worst = worst_error(&c, p, a, b, y);
     if (!CHECK(worst <= tolerance(p->dtype, p->k)))
         printf("  %s m %d n %d k %d %s%s%s pad %d threads %d: %g\n", set->isa,
                (int)p->m, (int)p->n, (int)p->k,
                air_dtype_text((air_dtype)p->dtype), p->a_turned ? " At" : "",
                p->b_turned ? " Bt" : "", (int)p->pad, p->threads, worst);
-    case_end(&c);
+    kcase_end(&c);
 }
 
 /* All layouts of one size. */
@@ -186,21 +186,21 @@ check_special(const kernel_set *set, int64_t m, double value)
 {
     enum { N = 40, K = 37 };
     kernel_case c;
-    case_begin(&c, 7);
-    int a = case_tensor(&c, AIR_F32, 2, (int64_t[]){m, K}, NULL, 0, 0);
-    int b = case_tensor(&c, AIR_F32, 2, (int64_t[]){K, N}, (int[]){1, 0}, 0, 0);
-    int y = case_tensor(&c, AIR_F32, 2, (int64_t[]){m, N}, NULL, 0, 0);
-    air_arg args[] = {case_arg(&c, a), case_arg(&c, b)};
+    kcase_begin(&c, 7);
+    int a = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, K}, NULL, 0, 0);
+    int b = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){K, N}, (int[]){1, 0}, 0, 0);
+    int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, N}, NULL, 0, 0);
+    air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
-    case_put(&c, a, (m - 1) * K + K - 1, value);
-    case_run(&c, set->mm, cpu_mm_workspace, &call, 2);
+    kcase_put(&c, a, (m - 1) * K + K - 1, value);
+    kcase_run(&c, set->mm, cpu_mm_workspace, &call, 2);
     for (int64_t i = 0; i < m * N; i++) {
-        double got = case_get(&c, y, i);
+        double got = kcase_get(&c, y, i);
         bool last = i / N == m - 1;
         bool same = isnan(value) ? isnan(got) : isinf(got);
         CHECK(last ? same : isfinite(got));
     }
-    case_end(&c);
+    kcase_end(&c);
 }
 
 TEST(mm_nan_and_infinity)
@@ -227,13 +227,13 @@ static int
 self_tensor(kernel_case *c, const badd_case *p)
 {
     switch (p->self_kind) {
-    case 0: return case_tensor(c, p->dtype, 1, (int64_t[]){p->n}, NULL, 0, 0);
+    case 0: return kcase_tensor(c, p->dtype, 1, (int64_t[]){p->n}, NULL, 0, 0);
     case 1:
-        return case_tensor(c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
+        return kcase_tensor(c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
                            (int[]){2, 0, 1}, 0, 0);
     case 2:
-        return case_tensor(c, p->dtype, 2, (int64_t[]){p->m, 1}, NULL, 0, 0);
-    default: return case_tensor(c, p->dtype, 0, NULL, NULL, 0, 0);
+        return kcase_tensor(c, p->dtype, 2, (int64_t[]){p->m, 1}, NULL, 0, 0);
+    default: return kcase_tensor(c, p->dtype, 0, NULL, NULL, 0, 0);
     }
 }
 
@@ -244,7 +244,7 @@ self_at(const kernel_case *c, int s, const int64_t *index)
     int64_t at = 0;
     for (int i = 0; i < t->rank; i++)
         at += t->dims[i] > 1 ? index[3 - t->rank + i] * t->strides[i] : 0;
-    return case_get(c, s, at);
+    return kcase_get(c, s, at);
 }
 
 static void
@@ -252,42 +252,42 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
 {
     kernel_case c;
     double worst = 0;
-    case_begin(&c, 11);
+    kcase_begin(&c, 11);
     int s = self_tensor(&c, p);
-    int a = case_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->k},
+    int a = kcase_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->k},
                         (int[]){1, 0, 2}, 0, 0);
-    int b = case_tensor(&c, p->dtype, 3,
+    int b = kcase_tensor(&c, p->dtype, 3,
                         (int64_t[]){p->b_shared ? 1 : p->batch, p->k, p->n},
                         (int[]){0, 2, 1}, 0, 0);
-    int y = case_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
+    int y = kcase_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
                         NULL, 0, 0);
     if (p->b_shared)
-        case_expand(&c, b, 0, p->batch);
+        kcase_expand(&c, b, 0, p->batch);
     if (p->beta == 0)
-        case_put(&c, s, 0, (double)NAN);
-    air_arg args[] = {case_arg(&c, s), case_arg(&c, a), case_arg(&c, b),
-                      case_float(p->beta), case_float(p->alpha)};
+        kcase_put(&c, s, 0, (double)NAN);
+    air_arg args[] = {kcase_arg(&c, s), kcase_arg(&c, a), kcase_arg(&c, b),
+                      kcase_float(p->beta), kcase_float(p->alpha)};
     air_call call = {.nargs = 5, .nouts = 1, .args = args, .outs = &c.t[y]};
-    case_run(&c, set->baddbmm, cpu_baddbmm_workspace, &call, p->threads);
+    kcase_run(&c, set->baddbmm, cpu_baddbmm_workspace, &call, p->threads);
     for (int64_t i = 0; i < p->batch * p->m * p->n; i++) {
         int64_t at[] = {i / p->n / p->m, i / p->n % p->m, i % p->n};
         double sum = 0;
         for (int64_t k = 0; k < p->k; k++)
-            sum += case_get(&c, a, case_at(&c, a, (int64_t[]){at[0], at[1],
+            sum += kcase_get(&c, a, kcase_at(&c, a, (int64_t[]){at[0], at[1],
                                                               k})) *
-                   case_get(&c, b, case_at(&c, b, (int64_t[]){at[0], k,
+                   kcase_get(&c, b, kcase_at(&c, b, (int64_t[]){at[0], k,
                                                               at[2]}));
         sum *= p->alpha;
         if (p->beta != 0)
             sum += p->beta * self_at(&c, s, at);
-        double err = fabs(case_get(&c, y, i) - sum);
+        double err = fabs(kcase_get(&c, y, i) - sum);
         if (!(err <= worst))
             worst = err;
     }
     if (!CHECK(worst <= 4 * tolerance(p->dtype, p->k)))
         printf("  %s %d x %d,%d,%d self %d %g\n", set->isa, (int)p->batch,
                (int)p->m, (int)p->n, (int)p->k, p->self_kind, worst);
-    case_end(&c);
+    kcase_end(&c);
 }
 
 TEST(baddbmm_against_double)
@@ -317,41 +317,41 @@ TEST(mv_addmv_dot)
     EACH_SET(set)
         for (int turned = 0; turned < 2; turned++) {
             kernel_case c;
-            case_begin(&c, 3);
-            int a = case_tensor(&c, AIR_F32, 2, (int64_t[]){M, K},
+            kcase_begin(&c, 3);
+            int a = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){M, K},
                                 turned ? (int[]){1, 0} : NULL, 0, 0);
-            int v = case_tensor(&c, AIR_F32, 1, (int64_t[]){K}, NULL, 0, 0);
-            int s = case_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
-            int y = case_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
-            int z = case_tensor(&c, AIR_F32, 0, NULL, NULL, 0, 0);
-            air_arg mv[] = {case_arg(&c, a), case_arg(&c, v)};
-            air_arg addmv[] = {case_arg(&c, s), mv[0], mv[1], case_int(1),
-                               case_int(2)};
+            int v = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){K}, NULL, 0, 0);
+            int s = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
+            int y = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
+            int z = kcase_tensor(&c, AIR_F32, 0, NULL, NULL, 0, 0);
+            air_arg mv[] = {kcase_arg(&c, a), kcase_arg(&c, v)};
+            air_arg addmv[] = {kcase_arg(&c, s), mv[0], mv[1], kcase_int(1),
+                               kcase_int(2)};
             air_arg dot[] = {mv[1], mv[1]};
             air_call call = {2, 1, mv, &c.t[y], NULL};
-            case_run(&c, set->mv, cpu_mv_workspace, &call, 3);
+            kcase_run(&c, set->mv, cpu_mv_workspace, &call, 3);
             for (int64_t i = 0; i < M; i++) {
                 double sum = 0;
                 for (int64_t k = 0; k < K; k++)
-                    sum += case_get(&c, a, case_at(&c, a, (int64_t[]){i, k})) *
-                           case_get(&c, v, k);
-                CHECK_NEAR(case_get(&c, y, i), sum, 1e-5);
+                    sum += kcase_get(&c, a, kcase_at(&c, a, (int64_t[]){i, k})) *
+                           kcase_get(&c, v, k);
+                CHECK_NEAR(kcase_get(&c, y, i), sum, 1e-5);
             }
             call = (air_call){5, 1, addmv, &c.t[y], NULL};
-            case_run(&c, set->addmv, cpu_addmv_workspace, &call, 2);
+            kcase_run(&c, set->addmv, cpu_addmv_workspace, &call, 2);
             for (int64_t i = 0; i < M; i++) {
-                double sum = case_get(&c, s, i);
+                double sum = kcase_get(&c, s, i);
                 for (int64_t k = 0; k < K; k++)
-                    sum += 2 * case_get(&c, v, k) *
-                           case_get(&c, a, case_at(&c, a, (int64_t[]){i, k}));
-                CHECK_NEAR(case_get(&c, y, i), sum, 2e-5);
+                    sum += 2 * kcase_get(&c, v, k) *
+                           kcase_get(&c, a, kcase_at(&c, a, (int64_t[]){i, k}));
+                CHECK_NEAR(kcase_get(&c, y, i), sum, 2e-5);
             }
             double sum = 0;
             for (int64_t k = 0; k < K; k++)
-                sum += case_get(&c, v, k) * case_get(&c, v, k);
+                sum += kcase_get(&c, v, k) * kcase_get(&c, v, k);
             call = (air_call){2, 1, dot, &c.t[z], NULL};
-            case_run(&c, set->dot, cpu_dot_workspace, &call, 2);
-            CHECK_NEAR(case_get(&c, z, 0), sum, 1e-4);
-            case_end(&c);
+            kcase_run(&c, set->dot, cpu_dot_workspace, &call, 2);
+            CHECK_NEAR(kcase_get(&c, z, 0), sum, 1e-4);
+            kcase_end(&c);
         }
 }
