@@ -148,7 +148,10 @@ place_inputs(exec_maker *m, const air_value *inputs)
         lower_place place = {0};
         if (in->is_int)
             continue;
-        AIR_TRY(exec_add_storage(m, EXEC_INPUT, 0, &place.slot));
+        AIR_TRY(exec_add_storage(
+            m, EXEC_INPUT,
+            exec_numel(a->rank, a->dims) * (int64_t)air_dtype_bytes(a->dtype),
+            &place.slot));
         m->s->storages.data[place.slot].input = (int32_t)i;
         place.layout.rank = a->rank;
         if (a->rank > 0)

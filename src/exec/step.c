@@ -112,7 +112,7 @@ add_region(exec_maker *m, const lower_region *region, const ir_node *node,
         bytes += m->s->storages.data[region->bufs[b].slot].bytes;
     }
     step.step.cost = region_cost(region->region);
-    (void)bytes;
+    region->region->stream = bytes > m->p->ctx->target.cache_bytes;
     return BASE_PUSH(m->g->alloc, &m->s->steps, step);
 }
 

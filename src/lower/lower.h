@@ -27,7 +27,7 @@ typedef struct {
 /* A region and its buffers, whose slots and offsets the memory plan rewrites
  * before a driver sees the region. */
 typedef struct {
-    const air_region *region;
+    air_region *region;
     air_rg_buf *bufs; /* region->bufs */
 } lower_region;
 
