@@ -1,6 +1,6 @@
 /* bench_region.c: nanoseconds an element of six fused regions of real models,
  * by tile loops and by machine code, on one thread. Built by
- * `ninja bench_region`, not by default.
+ * `ninja tests/unit/bench_region`, not by default.
  *
  *     bench_region [isa]
  */

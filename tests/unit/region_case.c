@@ -158,7 +158,7 @@ int
 case_const(region_case *c, air_lane lane, double value)
 {
     air_rg_node n = node(AIR_RG_CONST, lane, -1, -1, -1, -1);
-    n.k = value;
+    n.k = lane == AIR_LANE_F32 ? (double)(float)value : value;
     if (lane >= AIR_LANE_I64)
         n.i = (int64_t)value;
     return push(c, n);

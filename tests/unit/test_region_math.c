@@ -1,0 +1,112 @@
+/* Composites of air_prims.def against libm in double: largest error in ulp
+ * over every exponent, and the special values. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "driver/cpu/tile_float.h"
+#include "driver/cpu/tile_ops.h"
+#include "test.h"
+
+enum { POINTS = 512 };
+
+/* Units in the last place of the float nearest to `want`. */
+static double
+ulps(float got, double want)
+{
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got) ? 0 : HUGE_VAL;
+    if ((float)want == got)
+        return 0.5;
+    if (isinf(got) || isinf((float)want))
+        return fabs(want) >= 0x1.fffffep127 && fabs((double)got) >= 0x1.fffffep127
+                   ? 1
+                   : HUGE_VAL;
+    int e;
+    frexp(want, &e);
+    double unit = ldexp(1, e < -125 ? -149 : e - 24);
+    return fabs((double)got - want) / unit;
+}
+
+typedef double (*exact_fn)(double);
+
+static double
+worst(const tile_set *set, air_rg_op op, exact_fn exact, uint32_t step)
+{
+    float in[POINTS], out[POINTS], at = 0;
+    double most = 0;
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32;) {
+        for (int i = 0; i < POINTS; i++, bits += step)
+            in[i] = tile_from_bits((uint32_t)bits);
+        (*set->ops)[op][AIR_LANE_F32](out, in, in, in, POINTS);
+        for (int i = 0; i < POINTS; i++) {
+            double u = ulps(out[i], exact((double)in[i]));
+            if (u > most) {
+                most = u;
+                at = in[i];
+            }
+        }
+    }
+    if (getenv("AIR_TEST_ULPS") != NULL)
+        fprintf(stderr, "op %d isa %s: %.3f ulp at %.9g\n", op, set->isa, most,
+                (double)at);
+    return most;
+}
+
+static double
+sigmoid(double a)
+{
+    return 1 / (1 + exp(-a));
+}
+
+static void
+check(air_rg_op op, exact_fn exact, double limit)
+{
+    uint32_t step = getenv("AIR_TEST_ULPS") != NULL ? 101 : 2003;
+    double most = worst(tile_set_find("avx512"), op, exact, step);
+    if (!(most <= limit))
+        test_fail(__FILE__, __LINE__, "op %d: %.3f ulp, allowed %.3f", op,
+                  most, limit);
+}
+
+TEST(region_math_exp)
+{
+    check(AIR_RG_EXP, exp, 0.9);
+    check(AIR_RG_EXP2, exp2, 1.0);
+    check(AIR_RG_EXPM1, expm1, 1.5);
+}
+
+TEST(region_math_log)
+{
+    check(AIR_RG_LOG, log, 1.0);
+    check(AIR_RG_LOG1P, log1p, 1.5);
+}
+
+TEST(region_math_bounded)
+{
+    check(AIR_RG_TANH, tanh, 1.4);
+    check(AIR_RG_ERF, erf, 1.1);
+}
+
+/* Below -88 e^-x overflows: 0 where the value is subnormal, as in eager. */
+TEST(region_math_sigmoid)
+{
+    const tile_set *set = tile_set_find("avx512");
+    for (float x = -87; x < 90; x += 0.00037f) {
+        float y, unused = 0;
+        (*set->ops)[AIR_RG_SIGMOID][AIR_LANE_F32](&y, &x, &unused, &unused, 1);
+        REQUIRE(ulps(y, sigmoid((double)x)) <= 2.5);
+    }
+}
+
+TEST(region_math_signed_zero)
+{
+    static const uint16_t odd[] = {AIR_RG_EXPM1, AIR_RG_LOG1P, AIR_RG_TANH,
+                                   AIR_RG_ERF};
+    const tile_set *set = tile_set_find("avx512");
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        float in[2] = {0.0f, -0.0f}, out[2];
+        (*set->ops)[odd[i]][AIR_LANE_F32](out, in, in, in, 2);
+        CHECK(!signbit(out[0]) && out[0] == 0);
+        CHECK(signbit(out[1]) && out[1] == 0);
+    }
+}
