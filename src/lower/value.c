@@ -190,19 +190,25 @@ record_body(lower_build *b, const ir_node *n, bool scalar, int *out_node)
     return put_round(b, result, out_node);
 }
 
+/* A reduction's scalar has the lane it was folded in: any and all of u8 fold
+ * truth values into an integer result. */
 static air_status
 read_scalar(lower_build *b, lower_member *m, int *out_node)
 {
     const ir_value *v = ir_val(b->env->g, m->ref);
+    const ir_op_info *info = ir_info(ir_node_at(b->env->g, v->node));
+    air_lane lane = ir_lane_of((air_dtype)v->dtype);
     air_rg_node read = {.op = AIR_RG_SCALAR, .buf = (int16_t)m->slot,
-                        .a = -1, .b = -1, .c = -1};
+                        .a = -1, .b = -1, .c = -1, .lane = (uint8_t)lane};
 
     assert(m->slot >= 0);
-    read.lane = (uint8_t)ir_lane_of((air_dtype)v->dtype);
+    if (info->cls != IR_CLASS_REDUCE)
+        return lower_put(b, read, out_node);
+    if (info->reduce == AIR_REDUCE_ANY || info->reduce == AIR_REDUCE_ALL)
+        read.lane = AIR_LANE_B;
     AIR_TRY(lower_put(b, read, out_node));
-    if (ir_info(ir_node_at(b->env->g, v->node))->cls == IR_CLASS_REDUCE)
-        return put_round(b, (air_dtype)v->dtype, out_node);
-    return AIR_OK;
+    *out_node = ir_record_cvt(&b->rec, *out_node, lane);
+    return put_round(b, (air_dtype)v->dtype, out_node);
 }
 
 air_status

@@ -207,7 +207,7 @@ bias_gradient(const ref_tensor *out, const ref_tensor *grad,
 
 /* convolution_backward(grad_output, input, weight, bias_sizes, stride,
  * padding, dilation, transposed, output_padding, groups, output_mask)
- * -> gradients of input, weight, bias; absent ones have no dtype */
+ * -> gradients of input, weight, bias, where output_mask wants them */
 void
 ref_convolution_backward(const air_call *call, const air_task *task)
 {
@@ -217,11 +217,11 @@ ref_convolution_backward(const air_call *call, const air_task *task)
     ref_tensor to_bias = ref_out(call, 2, task);
     conv c = conv_make(call, 4, input, grad, ref_arg(call, 2, task));
     bool transposed = ref_int(call, 7, 0) != 0;
-    if (to_input.data != NULL)
+    if (ref_ints(call, 10, 0, 1) != 0)
         each_element(&c, &to_input, NULL, transposed ? sum_small : sum_big,
                      task);
-    if (to_weight.data != NULL)
+    if (ref_ints(call, 10, 1, 1) != 0)
         each_element(&c, &to_weight, NULL, sum_weight, task);
-    if (to_bias.data != NULL)
+    if (ref_ints(call, 10, 2, 1) != 0)
         bias_gradient(&to_bias, &grad, task);
 }

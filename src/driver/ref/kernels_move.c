@@ -32,20 +32,6 @@ ref_cat(const air_call *call, const air_task *task)
     }
 }
 
-/* stack(tensors, dim) */
-void
-ref_stack(const air_call *call, const air_task *task)
-{
-    ref_tensor out = ref_out(call, 0, task);
-    int axis = ref_axis(ref_int(call, 1, 0), out.rank);
-    for (int i = 0; i < call->args[0].count; i++) {
-        ref_tensor src = ref_open(&call->args[0].t[i], task);
-        ref_tensor dst = ref_slice(out, axis, i, 1, 1);
-        dst = ref_drop(dst, axis);
-        ref_move(&dst, &src, task);
-    }
-}
-
 static int64_t
 clamp(int64_t x, int64_t low, int64_t high)
 {
@@ -129,80 +115,6 @@ ref_flip(const air_call *call, const air_task *task)
             src = ref_slice(src, axis, src.dims[axis] - 1, src.dims[axis], -1);
     }
     ref_move(&out, &src, task);
-}
-
-/* Element i of the flattened tensor goes to (i + shift) mod n. */
-static void
-roll_flat(const ref_tensor *out, const ref_tensor *src, int64_t shift,
-          const air_task *task)
-{
-    int64_t n = ref_numel(out), begin, end;
-    air_split(n, task, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t from = ((i - shift) % n + n) % n;
-        ref_copy(out->data + ref_offset(out, i),
-                 src->data + ref_offset(src, from), ref_bytes(out->dtype));
-    }
-}
-
-/* Axes from k on: both pieces of axis k, and of those behind it. */
-static void
-roll_axes(const air_call *call, int k, const ref_tensor *out,
-          const ref_tensor *src, const air_task *task)
-{
-    if (k == ref_count(call, 2)) {
-        ref_move(out, src, task);
-        return;
-    }
-    int axis = ref_axis(call->args[2].ints[k], out->rank);
-    int64_t size = out->dims[axis];
-    int64_t shift = ref_ints(call, 1, k, 0) % size;
-    shift += shift < 0 ? size : 0;
-    ref_tensor dst1 = ref_slice(*out, axis, shift, size - shift, 1);
-    ref_tensor src1 = ref_slice(*src, axis, 0, size - shift, 1);
-    ref_tensor dst2 = ref_slice(*out, axis, 0, shift, 1);
-    ref_tensor src2 = ref_slice(*src, axis, size - shift, shift, 1);
-    roll_axes(call, k + 1, &dst1, &src1, task);
-    if (shift > 0)
-        roll_axes(call, k + 1, &dst2, &src2, task);
-}
-
-/* roll(self, shifts, dims) */
-void
-ref_roll(const air_call *call, const air_task *task)
-{
-    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
-    if (ref_numel(&out) == 0)
-        return;
-    if (ref_count(call, 2) == 0)
-        roll_flat(&out, &src, ref_ints(call, 1, 0, 0), task);
-    else
-        roll_axes(call, 0, &out, &src, task);
-}
-
-/* repeat(self, repeats): each axis of out is (repeats, size of self). */
-void
-ref_repeat(const air_call *call, const air_task *task)
-{
-    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
-    int shift = out.rank - src.rank;
-    int64_t at[AIR_MAX_RANK] = {0};
-    if (ref_numel(&out) == 0)
-        return;
-    for (;;) {
-        ref_tensor dst = out;
-        for (int i = 0; i < out.rank; i++) {
-            int64_t size = i < shift ? 1 : src.dims[i - shift];
-            dst = ref_slice(dst, i, at[i] * size, size, 1);
-        }
-        ref_tensor wide = ref_expand(&src, &dst);
-        ref_move(&dst, &wide, task);
-        int i = out.rank - 1;
-        while (i >= 0 && ++at[i] == ref_ints(call, 1, i, 1))
-            at[i--] = 0;
-        if (i < 0)
-            return;
-    }
 }
 
 /* constant_pad_nd(self, pad, value): pad is (before, after) from the last axis
