@@ -7,13 +7,12 @@
 
 typedef struct {
     const char *isa;
-    air_kernel_fn mm, bmm, addmm, baddbmm, mv, addmv, dot;
+    air_kernel_fn mm, addmm, baddbmm;
 } kernel_set;
 
 #define SET(isa)                                                               \
     {                                                                          \
-        #isa, cpu_mm_##isa, cpu_bmm_##isa, cpu_addmm_##isa,                    \
-            cpu_baddbmm_##isa, cpu_mv_##isa, cpu_addmv_##isa, cpu_dot_##isa    \
+        #isa, cpu_mm_##isa, cpu_addmm_##isa, cpu_baddbmm_##isa                 \
     }
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
@@ -310,48 +309,31 @@ TEST(baddbmm_integers)
         check_baddbmm(s, &(badd_case){2, 5, 7, 9, AIR_I32, false, 1, 3, 2, 2});
 }
 
-/* addmv, mv and dot share the code of mm: one call each shows the wiring. */
-TEST(mv_addmv_dot)
+/* addmm with a bias, into a block of a wider matrix. */
+TEST(addmm_strided_result)
 {
-    enum { M = 37, K = 130 };
-    EACH_SET(set)
-        for (int turned = 0; turned < 2; turned++) {
-            kernel_case c;
-            kcase_begin(&c, 3);
-            int a = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){M, K},
-                                turned ? (int[]){1, 0} : NULL, 0, 0);
-            int v = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){K}, NULL, 0, 0);
-            int s = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
-            int y = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){M}, NULL, 0, 0);
-            int z = kcase_tensor(&c, AIR_F32, 0, NULL, NULL, 0, 0);
-            air_arg mv[] = {kcase_arg(&c, a), kcase_arg(&c, v)};
-            air_arg addmv[] = {kcase_arg(&c, s), mv[0], mv[1], kcase_int(1),
-                               kcase_int(2)};
-            air_arg dot[] = {mv[1], mv[1]};
-            air_call call = {2, 1, mv, &c.t[y], NULL};
-            kcase_run(&c, set->mv, cpu_mv_workspace, &call, 3);
-            for (int64_t i = 0; i < M; i++) {
-                double sum = 0;
+    enum { M = 37, N = 50, K = 130 };
+    EACH_SET(set) {
+        kernel_case c;
+        kcase_begin(&c, 3);
+        int s = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){N}, NULL, 0, 0);
+        int a = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){M, K}, NULL, 0, 0);
+        int b = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){K, N}, NULL, 0, 0);
+        int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){M, N}, NULL, 5, 0);
+        air_arg args[] = {kcase_arg(&c, s), kcase_arg(&c, a), kcase_arg(&c, b),
+                          kcase_int(1), kcase_int(2)};
+        air_call call = {5, 1, args, &c.t[y], NULL};
+        double before = kcase_get(&c, y, N);
+        kcase_run(&c, set->addmm, cpu_addmm_workspace, &call, 2);
+        CHECK(kcase_get(&c, y, N) == before); /* between the rows */
+        for (int64_t i = 0; i < M; i++)
+            for (int64_t j = 0; j < N; j++) {
+                double sum = kcase_get(&c, s, j);
                 for (int64_t k = 0; k < K; k++)
-                    sum += kcase_get(&c, a, kcase_at(&c, a, (int64_t[]){i, k})) *
-                           kcase_get(&c, v, k);
-                CHECK_NEAR(kcase_get(&c, y, i), sum, 1e-5);
+                    sum += 2 * kcase_get(&c, a, i * K + k) *
+                           kcase_get(&c, b, k * N + j);
+                CHECK_NEAR(kcase_get(&c, y, i * (N + 5) + j), sum, 3e-5);
             }
-            call = (air_call){5, 1, addmv, &c.t[y], NULL};
-            kcase_run(&c, set->addmv, cpu_addmv_workspace, &call, 2);
-            for (int64_t i = 0; i < M; i++) {
-                double sum = kcase_get(&c, s, i);
-                for (int64_t k = 0; k < K; k++)
-                    sum += 2 * kcase_get(&c, v, k) *
-                           kcase_get(&c, a, kcase_at(&c, a, (int64_t[]){i, k}));
-                CHECK_NEAR(kcase_get(&c, y, i), sum, 2e-5);
-            }
-            double sum = 0;
-            for (int64_t k = 0; k < K; k++)
-                sum += kcase_get(&c, v, k) * kcase_get(&c, v, k);
-            call = (air_call){2, 1, dot, &c.t[z], NULL};
-            kcase_run(&c, set->dot, cpu_dot_workspace, &call, 2);
-            CHECK_NEAR(kcase_get(&c, z, 0), sum, 1e-4);
-            kcase_end(&c);
-        }
+        kcase_end(&c);
+    }
 }

@@ -130,6 +130,62 @@ dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     }
 }
 
+/* ---- few rows of w, adjacent lanes: x streams through once ---------------- */
+
+#define STREAMS 32 /* rows of x read side by side */
+
+static bool
+streams_fit(const gemm_job *job)
+{
+    return job->nw <= GEMV_MAX && job->x.rs == 1 && job->nx > 1;
+}
+
+/* acc[panel][nw][lanes] += over k in [k0, k1), lanes [l, l + nl). */
+static void
+stream(const gemm_job *job, const gemm_ops *ops, float *acc, float *panel,
+       const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1)
+{
+    for (int64_t i = 0; i < nl; i += ops->lanes) {
+        const float *x = (const float *)job->x.p + l + i + k0 * job->x.ks;
+        int64_t xs = job->x.ks;
+        if (job->x.dtype != AIR_F32 || nl - i < ops->lanes) {
+            ops->pack_x(panel, &job->x, l + i, min64(nl - i, ops->lanes), k0,
+                        k1);
+            x = panel, xs = ops->lanes;
+        }
+        ops->block(acc + i * job->nw, job->nw, x, xs, w, GEMM_WB, 1, k1 - k0,
+                   k0 == 0);
+    }
+}
+
+/* Threads split the lanes; the few rows of w are copied by each. */
+static void
+streams_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    float *acc = team->scratch, *w = acc + GEMM_MB * GEMM_NB;
+    float *panel = w + GEMV_MAX * GEMM_WB;
+    int64_t unit = GEMM_LANES_MAX, units = (job->nx + unit - 1) / unit;
+    int64_t b = units * team->id / team->count * unit;
+    int64_t e = min64(job->nx, units * (team->id + 1) / team->count * unit);
+    int64_t most = GEMM_MB * GEMM_NB / job->nw / unit * unit;
+    int64_t size = job->w.dtype == AIR_F32 ? 4 : 2;
+    for (int64_t l = b; l < e; l += most) {
+        int64_t nl = min64(most, e - l);
+        if (job->k == 0)
+            memset(acc, 0, (size_t)(GEMM_MB * GEMM_NB) * sizeof *acc);
+        for (int64_t k = 0; k < job->k; k += STREAMS) {
+            int64_t kc = min64(STREAMS, job->k - k);
+            for (int64_t r = 0; r < job->nw; r++)
+                ops->widen(w + r * GEMM_WB,
+                           (const char *)job->w.p +
+                               (r * job->w.rs + k * job->w.ks) * size,
+                           job->w.ks, job->w.dtype, kc);
+            stream(job, ops, acc, panel, w, l, nl, k, k + kc);
+        }
+        ops->finish(job, acc, job->nw, l, nl, 0, job->nw);
+    }
+}
+
 /* ---- blocks -------------------------------------------------------------- */
 
 /* Panels of lanes [l0, ...) of y, and what one thread needs to use them. */
@@ -263,6 +319,10 @@ cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
         dots_run(job, ops, team);
     } else if (dots_fit(&t)) {
         dots_run(&t, ops, team);
+    } else if (streams_fit(job)) {
+        streams_run(job, ops, team);
+    } else if (streams_fit(&t)) {
+        streams_run(&t, ops, team);
     } else {
         t = plan(job);
         blocked_run(&t, ops, team);
@@ -280,6 +340,8 @@ cpu_gemm_workspace(const gemm_job *job)
         floats = dots_in_place(job) ? 0 : job->nx * job->k;
     } else if (dots_fit(&t)) {
         floats = dots_in_place(&t) ? 0 : t.nx * t.k;
+    } else if (streams_fit(job) || streams_fit(&t)) {
+        floats = 0;
     } else {
         t = plan(job);
         floats = chunk_lanes(&t) * t.k;

@@ -18,9 +18,6 @@ GEMM_KERNEL(mm)
 GEMM_KERNEL(bmm)
 GEMM_KERNEL(addmm)
 GEMM_KERNEL(baddbmm)
-GEMM_KERNEL(mv)
-GEMM_KERNEL(addmv)
-GEMM_KERNEL(dot)
 #undef GEMM_KERNEL
 
 #endif

@@ -1,4 +1,4 @@
-/* gemm_call.c: mm, bmm, addmm, baddbmm, mv, addmv and dot as kernels. */
+/* gemm_call.c: mm, bmm, addmm and baddbmm as kernels. */
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_plain.h"
@@ -44,15 +44,15 @@ static gemm_view
 view(const air_tensor *t, const air_task *task, int row, int depth)
 {
     gemm_view v = {.p = data_of(t, task), .dtype = t->dtype, .rs = 1, .ks = 1};
-    bool rows = row >= 0 && t->dims[row] > 1;
-    if (depth >= 0 && t->dims[depth] > 1)
+    bool rows = t->dims[row] > 1, deep = t->dims[depth] > 1;
+    if (deep)
         v.ks = t->strides[depth];
     else if (rows && t->strides[row] == 1)
         v.ks = t->dims[row];
     if (rows)
         v.rs = t->strides[row];
-    else if (v.ks == 1)
-        v.rs = depth >= 0 && t->dims[depth] > 1 ? t->dims[depth] : 1;
+    else if (deep && v.ks == 1)
+        v.rs = t->dims[depth];
     return v;
 }
 
@@ -62,15 +62,15 @@ set_out(product *p, const air_tensor *out, const air_task *task, int row,
 {
     p->job.y = task == NULL ? NULL : air_data(out, task);
     p->job.y_dtype = out->dtype;
-    p->job.yl = row >= 0 ? out->strides[row] : 1;
-    p->job.yr = col >= 0 ? out->strides[col] : 1;
+    p->job.yl = out->strides[row];
+    p->job.yr = out->dims[col] > 1 ? out->strides[col] : 1;
     p->job.alpha = 1, p->job.alpha64 = 1;
 }
 
 /* self of addmm and its like broadcasts: dims are counted from the right.
  * beta 0: self is not read, as in ATen. */
 static void
-set_self(product *p, const air_call *call, const air_task *task, int rank)
+set_self(product *p, const air_call *call, const air_task *task)
 {
     const air_tensor *s = call->args[0].t;
     int64_t strides[3] = {0, 0, 0};
@@ -86,8 +86,8 @@ set_self(product *p, const air_call *call, const air_task *task, int rank)
     p->job.s = task == NULL ? "" : data_of(s, task);
     p->job.s_dtype = s->dtype;
     p->s_step = strides[0];
-    p->job.sl = strides[rank == 1 ? 2 : 1];
-    p->job.sr = rank == 1 ? 0 : strides[2];
+    p->job.sl = strides[1];
+    p->job.sr = strides[2];
 }
 
 /* a [.., m, k] times b [.., k, n], of rank 2 or 3. */
@@ -112,22 +112,6 @@ make_matrices(const air_tensor *a, const air_tensor *b, const air_tensor *out,
     return p;
 }
 
-/* a [m, k] times v [k]; a [k] for dot. */
-static product
-make_vector(const air_tensor *a, const air_tensor *v, const air_tensor *out,
-            const air_task *task)
-{
-    int r = a->rank - 2, c = a->rank - 1;
-    product p = {.batch = 1};
-    p.job.nx = r >= 0 ? a->dims[r] : 1;
-    p.job.nw = 1;
-    p.job.k = a->dims[c];
-    p.job.x = view(a, task, r, c);
-    p.job.w = view(v, task, -1, 0);
-    set_out(&p, out, task, r, -1);
-    return p;
-}
-
 static product
 make_mm(const air_call *call, const air_task *task)
 {
@@ -140,22 +124,7 @@ make_addmm(const air_call *call, const air_task *task)
 {
     product p = make_matrices(call->args[1].t, call->args[2].t, &call->outs[0],
                               task);
-    set_self(&p, call, task, call->outs[0].rank);
-    return p;
-}
-
-static product
-make_mv(const air_call *call, const air_task *task)
-{
-    return make_vector(call->args[0].t, call->args[1].t, &call->outs[0], task);
-}
-
-static product
-make_addmv(const air_call *call, const air_task *task)
-{
-    product p = make_vector(call->args[1].t, call->args[2].t, &call->outs[0],
-                            task);
-    set_self(&p, call, task, 1);
+    set_self(&p, call, task);
     return p;
 }
 
@@ -275,6 +244,3 @@ KERNELS(mm, make_mm)
 KERNELS(bmm, make_mm)
 KERNELS(addmm, make_addmm)
 KERNELS(baddbmm, make_addmm)
-KERNELS(mv, make_mv)
-KERNELS(addmv, make_addmv)
-KERNELS(dot, make_mv)
