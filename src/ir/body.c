@@ -102,8 +102,12 @@ drop_unused(ir_record *r, int start, int result)
     bool used[AIR_RG_MAX_NODES] = {false};
     int count = start;
 
-    if (result < start || r->full)
+    if (result < 0 || r->full)
         return result;
+    if (result < start) {
+        r->count = start;
+        return result;
+    }
     used[result] = true;
     for (int i = result; i >= start; i--) {
         const air_rg_node *n = &r->nodes[i];

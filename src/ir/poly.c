@@ -196,22 +196,31 @@ dim_poly_make(ir_graph *g, ir_dim_op op, air_dim a, air_dim b, air_dim *out)
 
 /* ---- // and % ------------------------------------------------------------ */
 
-static bool
-divide_term(const term *a, const term *b, term *out)
+/* a = quotient * d + rest, both single terms. A constant above 0 divides every
+ * coefficient, rounding down; other divisors divide exactly or not at all. */
+static void
+divide_term(const term *a, const term *d, term *quotient, term *rest)
 {
     int j = 0;
 
-    if (a->coef % b->coef != 0)
-        return false;
-    out->coef = a->coef / b->coef;
-    out->natoms = 0;
+    *quotient = *rest = *a;
+    if (d->natoms == 0 && d->coef > 0) {
+        quotient->coef = dim_floor_div(a->coef, d->coef);
+        rest->coef = a->coef - quotient->coef * d->coef;
+        return;
+    }
+    quotient->coef = a->coef / d->coef;
+    quotient->natoms = 0;
     for (int i = 0; i < a->natoms; i++) {
-        if (j < b->natoms && a->atoms[i] == b->atoms[j])
+        if (j < d->natoms && a->atoms[i] == d->atoms[j])
             j++;
         else
-            out->atoms[out->natoms++] = a->atoms[i];
+            quotient->atoms[quotient->natoms++] = a->atoms[i];
     }
-    return j == b->natoms;
+    if (j == d->natoms && a->coef % d->coef == 0)
+        rest->coef = 0;
+    else
+        quotient->coef = 0;
 }
 
 /* p = quotient * d + rest */
@@ -221,15 +230,12 @@ divide_poly(const ir_graph *g, const poly *p, const term *d, poly *quotient,
 {
     quotient->count = rest->count = 0;
     for (int i = 0; i < p->count; i++) {
-        term t;
+        term q, r;
         if (p->terms[i].coef == INT64_MIN)
             return false;
-        if (divide_term(&p->terms[i], d, &t)) {
-            if (!add_term(g, quotient, &t))
-                return false;
-        } else if (!add_term(g, rest, &p->terms[i])) {
+        divide_term(&p->terms[i], d, &q, &r);
+        if (!add_term(g, quotient, &q) || !add_term(g, rest, &r))
             return false;
-        }
     }
     return true;
 }

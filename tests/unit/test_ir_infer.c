@@ -1,0 +1,150 @@
+/* test_ir_infer.c: dtypes and sizes of results. tests/python/test_infer.py
+ * compares them with torch; here is what that cannot reach. */
+#include "ir_case.h"
+
+typedef struct {
+    const char *header, *op, *want;
+} inference;
+
+static void
+check_all(const inference *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strstr(ir_case_infer(rows[i].header, rows[i].op), rows[i].want))
+            test_fail(__FILE__, __LINE__, "%s: %s, not %s", rows[i].op,
+                      ir_case_infer(rows[i].header, rows[i].op),
+                      rows[i].want);
+}
+#define CHECK_ALL(rows) check_all(rows, sizeof rows / sizeof *(rows))
+
+TEST(infer_promotion)
+{
+    static const inference rows[] = {
+        {"%a: i32[2], %b: i8[2]", "add.Tensor(%a, %b)", "i32[2]"},
+        {"%a: u8[2], %b: i8[2]", "add.Tensor(%a, %b)", "i16[2]"},
+        {"%a: bf16[2], %b: f16[2]", "add.Tensor(%a, %b)", "f32[2]"},
+        {"%a: bf16[2], %b: f64[]", "add.Tensor(%a, %b)", "bf16[2]"},
+        {"%a: i8[2], %b: f64[]", "add.Tensor(%a, %b)", "f64[2]"},
+        {"%a: i8[2], %b: i64[]", "add.Tensor(%a, %b)", "i8[2]"},
+        {"%a: bool[2], %b: i64[]", "add.Tensor(%a, %b)", "i64[2]"},
+        {"%a: i8[2]", "add.Tensor(%a, 1)", "i8[2]"},
+        {"%a: i8[2]", "add.Tensor(%a, 1.0)", "f32[2]"},
+        {"%a: bool[2]", "add.Tensor(%a, 1)", "i64[2]"},
+        {"%a: f16[]", "mul.Tensor(%a, 2.5)", "f16[]"},
+        {"%a: i64[2]", "div.Tensor(%a, 2)", "f32[2]"},
+        {"%a: i64[2]", "div.Tensor_mode(%a, 2, rounding_mode=\"floor\")",
+         "i64[2]"},
+        {"%a: i64[2]", "div.Tensor_mode(%a, 2)", "f32[2]"},
+        {"%a: i64[2], %b: f16[2]", "lt.Tensor(%a, %b)", "bool[2]"},
+        {"%c: bool[2], %b: f16[2]", "where.ScalarSelf(%c, b=1.0, c=%b)",
+         "f16[2]"},
+        {"%a: i32[2]", "masked_fill.Scalar(%a, %a, value=1.5)", "i32[2]"},
+        {"%a: i32[2]", "clamp(%a, min=0.5)", "f32[2]"},
+        {"%a: u8[2]", "sum(%a)", "i64[]"},
+        {"%a: bf16[2]", "sum(%a, dtype=f64)", "f64[]"},
+        {"%a: u8[2]", "any(%a)", "u8[]"},
+        {"%a: f32[2]", "all(%a)", "bool[]"},
+        {"%a: i32[2]", "mean(%a)", "dtype"},
+        {"%a: i32[2]", "exp(%a)", "f32[2]"},
+        {"", "full(size=[2], fill_value=1)", "i64[2]"},
+        {"", "full(size=[2], fill_value=true)", "bool[2]"},
+        {"", "zeros(size=[2])", "f32[2]"},
+        {"%a: u8[2]", "zeros_like(%a)", "u8[2]"},
+        {"", "arange(5)", "i64[5]"},
+        {"", "arange.start_step(5, 0, -2)", "i64[3]"},
+        {"", "arange.start_step(0.0, 1.0, 0.3)", "f32[4]"},
+    };
+    CHECK_ALL(rows);
+}
+
+TEST(infer_symbolic_sizes)
+{
+    static const inference rows[] = {
+        {"%a: f32[s, 4], %b: f32[4]", "add.Tensor(%a, %b)", "f32[s, 4]"},
+        {"%a: f32[s, 4], %b: f32[s, 1]", "add.Tensor(%a, %b)", "f32[s, 4]"},
+        {"%a: f32[s, 4], %b: f32[t, 4]", "add.Tensor(%a, %b)", "f32[s, 4]"},
+        {"%a: f32[s], %b: f32[4]", "add.Tensor(%a, %b)", "f32[4]"},
+        {"%a: f32[s, 12]", "view(%a, size=[-1, 4])", "f32[3*s, 4]"},
+        {"%a: f32[s, 12]", "view(%a, size=[s, -1, 2])", "f32[s, 6, 2]"},
+        {"%a: f32[s, t]", "view(%a, size=[s*t])", "f32[s*t]"},
+        {"%a: f32[s, 12]", "slice.Tensor(%a, dim=1, start=-5)", "f32[s, 5]"},
+        {"%a: f32[s]", "slice.Tensor(%a, start=1)", "f32[s - 1]"},
+        {"%a: f32[s]", "slice.Tensor(%a, end=9223372036854775807)",
+         "f32[s]"},
+        {"%a: f32[s]", "slice.Tensor(%a, step=2)", "f32[(s + 1)//2]"},
+        {"%a: f32[s, 3], %b: f32[t, 3]", "cat([%a, %b])", "f32[s + t, 3]"},
+        {"%a: f32[s, 8], t: int", "constant_pad_nd(%a, pad=[1, -2, 0, t])",
+         "f32[s + t, 7]"},
+        {"%a: f32[s, 8]", "unfold(%a, dim=1, size=4, step=2)",
+         "f32[s, 3, 4]"},
+        {"%a: f32[2, s, 4]", "sum.dim_IntList(%a, dim=[-1], keepdim=true)",
+         "f32[2, s, 1]"},
+        {"%a: f32[s, 3, 8, 8], %w: f32[6, 3, 3, 3]",
+         "convolution(%a, %w, stride=[2, 2], padding=[1, 1], dilation=[1, 1],"
+         " transposed=false, output_padding=[0, 0], groups=1)",
+         "f32[s, 6, 4, 4]"},
+        {"%a: f32[s, 4], %i: i64[t, 2]", "index.Tensor(%a, [%i])",
+         "f32[t, 2, 4]"},
+        {"%a: f32[3, s, 4], %i: i64[7]", "index.Tensor(%a, [%i, none, %i])",
+         "f32[7, s]"},
+    };
+    CHECK_ALL(rows);
+}
+
+TEST(infer_refusals)
+{
+    static const inference rows[] = {
+        {"%a: f32[2], %b: f32[3]", "add.Tensor(%a, %b)", "shape"},
+        {"%a: f32[2, 3], %b: f32[2, 3]", "mm(%a, %b)", "shape"},
+        {"%a: f32[2]", "mm(%a, %a)", "must have 2 dims"},
+        {"%a: f32[6]", "view(%a, size=[4])", "shape"},
+        {"%a: f32[6]", "view(%a, size=[-1, -1])", "only one size"},
+        {"%a: f32[6]", "permute(%a, dims=[1])", "out of range"},
+        {"%a: f32[2, 2]", "permute(%a, dims=[0, 0])", "twice"},
+        {"%a: f32[6]", "select.int(%a, dim=0, index=6)", "out of range"},
+        {"%a: f32[6]", "sum.dim_IntList(%a, dim=[0, -1])", "twice"},
+        {"%a: f32[6]", "expand(%a, size=[4])", "shape"},
+        {"%a: f32[6]", "gelu(%a, approximate=1)", "must be a string"},
+        {"%a: f32[6]", "mm(%a)", "b is missing"},
+        {"%a: f32[6], %i: bool[6]", "index.Tensor(%a, [%i])", "unsupported"},
+        {"%a: f32[2], %b: i32[2]", "cat([%a, %b])", "unsupported"},
+        {"%a: f32[1, 1, 2, 2]",
+         "max_pool2d_with_indices(%a, kernel_size=[9, 9])", "results"},
+        {"%a: f32[1, 2, 2]", "avg_pool2d(%a, kernel_size=[9, 9])",
+         "larger than the input"},
+        {"%a: f32[2]", "view.dtype(%a, dtype=f64)", "unsupported"},
+        {"%a: f32[2], %b: f32[3]", "copy_(%a, %b)", "shape"},
+    };
+    CHECK_ALL(rows);
+}
+
+/* Sizes taken for equal are checked when they are known. */
+TEST(infer_remembers_equal_sizes)
+{
+    ir_graph *g = ir_case_body("%a: f32[s], %b: f32[4]",
+                               "%r = add.Tensor(%a, %b)");
+    int64_t values[64], s = 4;
+    REQUIRE(g && g->dims.count <= 64);
+    CHECK_OK(ir_dim_eval_all(g, &s, values));
+    s = 3;
+    CHECK_FAILS(ir_dim_eval_all(g, &s, values), SHAPE);
+    ir_graph_free(g);
+}
+
+TEST(infer_compute_dtype)
+{
+    ir_graph *g = ir_case_body(
+        "%i: i32[2], %h: bf16[2]",
+        "%c = lt.Tensor(%i, %h)\n%l = logical_and(%i, %h)\n"
+        "%n = isnan(%h)\n%t = _to_copy(%h, dtype=i64)\n%d = div.Tensor(%i, 2)"
+        "\n%f = full(size=[2], fill_value=3, dtype=bf16)");
+    REQUIRE(g);
+    const char *names[] = {"c", "l", "n", "t", "d", "f"};
+    air_dtype want[] = {AIR_BF16, AIR_BOOL, AIR_BF16,
+                        AIR_BF16, AIR_F32,  AIR_BF16};
+    for (int i = 0; i < 6; i++) {
+        const ir_value *v = ir_case_value(g, names[i]);
+        CHECK_INT(ir_compute_dtype(g, ir_node_at(g, v->node)), want[i]);
+    }
+    ir_graph_free(g);
+}
