@@ -320,6 +320,54 @@ TEST(x86_strided)
     }
 }
 
+/* Both ways through the blocks of a transposing copy. */
+TEST(x86_transposed)
+{
+    static const int64_t sizes[][3] = {{1, 64, 64}, {2, 33, 65}, {3, 1, 200},
+                                       {1, 200, 7}, {2, 129, 190}};
+    if (!can_run())
+        return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t *d = sizes[i];
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 3, d, 9);
+        int64_t flipped[] = {d[1] * d[2], 1, d[1]};
+        int x = case_buf(&c, AIR_BF16, flipped, false);
+        int y = case_dense(&c, AIR_F32, 1, false);
+        int z = case_buf(&c, AIR_F32, flipped, false);
+        int w = case_dense(&c, AIR_F16, 0, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, x);
+        int b = case_load(&c, AIR_LANE_F32, y);
+        int sum = case_op(&c, AIR_RG_ADD, AIR_LANE_F32, a, b, -1);
+        case_store(&c, z, sum);
+        case_store(&c, w, sum);
+        CHECK(compare_all(&c));
+        case_free(&c);
+    }
+}
+
+/* Results in the place of operands, two of them exchanged. */
+TEST(x86_in_place)
+{
+    if (!can_run())
+        return;
+    for (int64_t n = 1; n < 300; n += 23) {
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){1, n}, 11);
+        int x = case_dense(&c, AIR_F32, 0, false);
+        int y = case_dense(&c, AIR_BF16, 0, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, x);
+        int b = case_load(&c, AIR_LANE_F32, y);
+        int e = case_op(&c, AIR_RG_EXP, AIR_LANE_F32, b, -1, -1);
+        case_store(&c, x, case_op(&c, AIR_RG_ADD, AIR_LANE_F32, b, b, -1));
+        case_store(&c, y, case_op(&c, AIR_RG_MUL, AIR_LANE_F32, a, e, -1));
+        CHECK(compare_all(&c));
+        case_free(&c);
+    }
+}
+
 TEST(x86_refuses_with_a_reason)
 {
     region_case c;

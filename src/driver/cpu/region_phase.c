@@ -213,14 +213,18 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at,
 
 /* ---- machine code ---- */
 
+/* A block of rows and columns (strides in elements) to another place. The
+ * inner loop runs along the rows, where transposed buffers are dense. */
 static void
-move_strided(char *dst, int64_t dst_stride, const char *src,
-             int64_t src_stride, size_t bytes, int64_t n)
+move_block(char *dst, int64_t dst_row, int64_t dst_col, const char *src,
+           int64_t src_row, int64_t src_col, size_t bytes, int64_t rows,
+           int64_t cols)
 {
 #define MOVE(T)                                                                \
-    for (int64_t i = 0; i < n; i++)                                            \
-    memcpy(dst + i * dst_stride * (int64_t)sizeof(T),                          \
-           src + i * src_stride * (int64_t)sizeof(T), sizeof(T))
+    for (int64_t j = 0; j < cols; j++)                                         \
+        for (int64_t i = 0; i < rows; i++)                                     \
+    memcpy(dst + (i * dst_row + j * dst_col) * (int64_t)sizeof(T),             \
+           src + (i * src_row + j * src_col) * (int64_t)sizeof(T), sizeof(T))
     switch (bytes) {
     case 1: MOVE(uint8_t); break;
     case 2: MOVE(uint16_t); break;
@@ -228,6 +232,36 @@ move_strided(char *dst, int64_t dst_stride, const char *src,
     default: MOVE(uint64_t); break;
     }
 #undef MOVE
+}
+
+static int64_t
+row_stride(const cpu_region *r, int b)
+{
+    return r->rank < 2 ? 0 : r->strides[b][r->rank - 2];
+}
+
+static void
+stage_in(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
+         int64_t rows)
+{
+    const cpu_region *r = run->r;
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (bufs >> b & 1)
+            move_block(run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
+                       element(run, b, begin), row_stride(r, b),
+                       inner_stride(r, b), r->bytes[b], rows, n);
+}
+
+static void
+stage_out(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
+          int64_t rows)
+{
+    const cpu_region *r = run->r;
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (bufs >> b & 1)
+            move_block(element(run, b, begin), row_stride(r, b),
+                       inner_stride(r, b), run->mem + r->stage[b],
+                       REGION_BLOCK_COLS, 1, r->bytes[b], rows, n);
 }
 
 static void
@@ -248,15 +282,9 @@ code_staged(region_run *run, int phase, int64_t begin, int64_t n,
     const region_phase *ph = &r->phases[phase];
     void *ptrs[AIR_RG_MAX_BUFS];
     code_ptrs(run, ph->staged_in | ph->staged_out, begin, ptrs);
-    for (int b = 0; b < r->rg->nbufs; b++)
-        if (ph->staged_in >> b & 1)
-            move_strided(ptrs[b], 1, element(run, b, begin),
-                         inner_stride(r, b), r->bytes[b], n);
+    stage_in(run, ph->staged_in, begin, n, 1);
     ph->fn(ptrs, n, run->scalars, acc);
-    for (int b = 0; b < r->rg->nbufs; b++)
-        if (ph->staged_out >> b & 1)
-            move_strided(element(run, b, begin), inner_stride(r, b), ptrs[b],
-                         1, r->bytes[b], n);
+    stage_out(run, ph->staged_out, begin, n, 1);
 }
 
 static void
@@ -291,5 +319,45 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
         } else {
             tile_phase(run, phase, begin + at, at, count);
         }
+    }
+}
+
+/* The next row of a block: staged buffers are rows of the block. */
+static void
+next_ptrs(const cpu_region *r, uint32_t staged, void **ptrs)
+{
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        int64_t step = staged >> b & 1 ? REGION_BLOCK_COLS : row_stride(r, b);
+        ptrs[b] = (char *)ptrs[b] + step * (int64_t)r->bytes[b];
+    }
+}
+
+static void
+code_block(region_run *run, int64_t begin, int64_t n, int64_t rows)
+{
+    const cpu_region *r = run->r;
+    const region_phase *ph = &r->phases[0];
+    void *ptrs[AIR_RG_MAX_BUFS];
+    uint32_t staged = ph->staged_in | ph->staged_out;
+    code_ptrs(run, staged, begin, ptrs);
+    stage_in(run, ph->staged_in, begin, n, rows);
+    for (int64_t i = 0; i < rows; i++) {
+        ph->fn(ptrs, n, run->scalars, run->acc);
+        next_ptrs(r, staged, ptrs);
+    }
+    stage_out(run, ph->staged_out, begin, n, rows);
+}
+
+void
+region_run_block(region_run *run, int64_t begin, int64_t n, int64_t rows)
+{
+    if (run->r->phases[0].fn != NULL) {
+        code_block(run, begin, n, rows);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        region_run_span(run, 0, begin, n);
+        if (i + 1 < rows)
+            region_run_next(run, run->r->rank - 1);
     }
 }

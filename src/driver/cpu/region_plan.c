@@ -1,6 +1,7 @@
 /* region_plan.c: checks a region, joins its axes, plans a thread's memory. */
 #include "driver/cpu/region_plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -231,6 +232,11 @@ plan_phase(cpu_region *r, int p)
         if (!r->rg->bufs[b].scratch && phase->kind == AIR_PHASE_ROW &&
             (r->strides[b][r->rank - 1] < 0 || r->strides[b][r->rank - 1] > 1))
             strided |= UINT32_C(1) << b;
+    for (int b = 0; b < r->rg->nbufs && r->rg->walk == AIR_WALK_MAP; b++)
+        if (strided >> b & 1 && r->rank > 1 &&
+            llabs(r->strides[b][r->rank - 2]) <
+                llabs(r->strides[b][r->rank - 1]))
+            r->blocked = true;
     out->staged_in = out->loads & strided;
     out->staged_out = out->stores & strided;
     if (phase->kind == AIR_PHASE_SCALAR && out->loads)

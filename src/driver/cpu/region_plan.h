@@ -8,7 +8,9 @@
 #include "driver/cpu/tile_ops.h"
 
 #define REGION_OUTER_ROWS 256 /* rows between two foldings, OUTER */
-#define REGION_STAGE TILE_MAX /* elements staged at once */
+#define REGION_BLOCK_ROWS 32  /* MAP with transposed buffers: a block of */
+#define REGION_BLOCK_COLS 64  /* rows and columns is staged at once */
+#define REGION_STAGE (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
 #define REGION_LEVELS 48      /* of the pairwise fold: 2^48 chunks */
 #define REGION_ALIGN 64
 
@@ -36,6 +38,7 @@ struct cpu_region {
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
     int nreduce;
     bool column_split; /* INNER: threads may share a row */
+    bool blocked;      /* MAP: some buffer lies along the last axis but one */
     int levels;        /* OUTER: of the pairwise fold */
     /* memory of a thread: offsets */
     int tile; /* elements */
@@ -119,6 +122,10 @@ void region_run_next(region_run *run, int axes);
 /* Elements [begin, begin + n) of the current row. OUTER: acc[s] belongs to
  * element `begin`; other walks: to the first of a chunk. */
 void region_run_span(region_run *run, int phase, int64_t begin, int64_t n);
+/* MAP: `rows` rows from the current one, columns [begin, begin + n), at most a
+ * block of both. */
+void region_run_block(region_run *run, int64_t begin, int64_t n,
+                      int64_t rows);
 void region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n);
 
 #endif

@@ -31,6 +31,39 @@ run_map(region_run *run)
     }
 }
 
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t
+at_most(int64_t a, int64_t limit)
+{
+    return a < limit ? a : limit;
+}
+
+/* Threads split the blocks of rows and columns. */
+static void
+run_map_blocked(region_run *run)
+{
+    const cpu_region *r = run->r;
+    int64_t rows = r->dims[r->rank - 2], begin, end;
+    int64_t across = ceil_div(r->cols, REGION_BLOCK_COLS);
+    int64_t down = ceil_div(rows, REGION_BLOCK_ROWS);
+    if (rows == 0)
+        return;
+    air_split(r->rows / rows * down * across, run->task, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t outer = unit / (down * across);
+        int64_t row = unit / across % down * REGION_BLOCK_ROWS;
+        int64_t col = unit % across * REGION_BLOCK_COLS;
+        region_run_seek(run, r->rank - 1, outer * rows + row);
+        region_run_block(run, col, at_most(r->cols - col, REGION_BLOCK_COLS),
+                         at_most(rows - row, REGION_BLOCK_ROWS));
+    }
+}
+
 /* ---- folding chunks ---- */
 
 /* Values are folded pairwise, in the order of a binary counter: chunk i is
@@ -387,7 +420,10 @@ cpu_region_run(const air_call *call, const air_task *task)
     region_run_init(&run, r, task);
     switch (r->rg->walk) {
     case AIR_WALK_MAP:
-        run_map(&run);
+        if (r->blocked)
+            run_map_blocked(&run);
+        else
+            run_map(&run);
         break;
     case AIR_WALK_INNER:
         if (shares)
