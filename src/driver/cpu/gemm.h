@@ -8,6 +8,10 @@
 /* Rows of the kernel table for one instruction set and those above it. */
 bool cpu_on_avx512(const air_call *call, const char *isa);
 bool cpu_on_avx2(const air_call *call, const char *isa);
+bool cpu_on_scalar(const air_call *call, const char *isa); /* any */
+bool cpu_sdpa_on_avx512(const air_call *call, const char *isa);
+bool cpu_sdpa_on_avx2(const air_call *call, const char *isa);
+bool cpu_sdpa_on_scalar(const air_call *call, const char *isa);
 
 #define GEMM_KERNEL(name)                                                      \
     void cpu_##name##_avx512(const air_call *call, const air_task *task);      \
@@ -18,6 +22,7 @@ GEMM_KERNEL(mm)
 GEMM_KERNEL(bmm)
 GEMM_KERNEL(addmm)
 GEMM_KERNEL(baddbmm)
+GEMM_KERNEL(sdpa)
 #undef GEMM_KERNEL
 
 #endif

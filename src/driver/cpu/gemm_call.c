@@ -216,6 +216,13 @@ cpu_on_avx2(const air_call *call, const char *isa)
     return strcmp(isa, "avx2") == 0;
 }
 
+bool
+cpu_on_scalar(const air_call *call, const char *isa)
+{
+    (void)call, (void)isa;
+    return true;
+}
+
 #define ISA_KERNEL(name, make, table)                                          \
     void cpu_##name##_##table(const air_call *call, const air_task *task)      \
     {                                                                          \

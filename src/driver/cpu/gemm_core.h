@@ -68,6 +68,19 @@ typedef struct {
      * m < nm <= GEMV_MAX, n < nn <= GEMV_NB */
     void (*dots)(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
                  const void *w, int64_t rs, int dtype, int64_t k);
+    /* p[i * stride] = src[i] * scale */
+    void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
+                   float scale, int64_t n);
+    /* attention_isa.c: one block of keys of a softmax that sees its keys in
+     * several. s holds scores, and afterwards weights e^(s - top); rows of
+     * `out` so far are scaled to the new top.
+     * panel: lanes are queries; s[key][lane], mask the same or NULL, top, sum
+     * [lane], out[width][lane] */
+    void (*softmax_panel)(float *s, const float *mask, int64_t keys,
+                          float *top, float *sum, float *out, int64_t width);
+    /* row: one query; out[panel][ld][lane], row 0 of each panel */
+    void (*softmax_row)(float *s, const float *mask, int64_t keys, float *top,
+                        float *sum, float *out, int64_t ld, int64_t width);
 } gemm_ops;
 
 extern const gemm_ops cpu_gemm_scalar;

@@ -194,6 +194,17 @@ widen(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
             dst[i] = get(p, i * stride, dtype);
 }
 
+static void
+narrow(void *p, int64_t stride, int dtype, const float *src, float scale,
+       int64_t n)
+{
+    int64_t i = 0;
+    for (; stride == 1 && i + VL <= n; i += VL)
+        vput(p, i, dtype, load(src + i) * set(scale));
+    for (; i < n; i++)
+        put(p, i * stride, dtype, src[i] * scale);
+}
+
 /* ---- results ------------------------------------------------------------- */
 
 /* One line of y: its results leave for memory. */
@@ -346,4 +357,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .finish_rows = finish_rows,
     .widen = widen,
     .dots = ISA_NAME(gemv_dots),
+    .narrow = narrow,
+    .softmax_panel = ISA_NAME(softmax_panel),
+    .softmax_row = ISA_NAME(softmax_row),
 };
