@@ -148,8 +148,7 @@ def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
         return gm(*taken)
 
     run._boxed_call = True  # type: ignore[attr-defined]
-    disabled: Compiled = torch._dynamo.disable(run)
-    return disabled
+    return compat.untraced(run)
 
 
 def _rescue(gm: torch.fx.GraphModule,
@@ -176,7 +175,7 @@ class Compiler:
 
     def __call__(self, gm: torch.fx.GraphModule,
                  example_inputs: Sequence[Any]) -> Compiled:
-        compile_it = torch._dynamo.disable(compile_graph)
+        compile_it = compat.untraced(compile_graph)
         found: Compiled = compile_it(gm, example_inputs, self.config,
                                      self.kind)
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -62,6 +62,13 @@ def static_input_indices() -> set[int]:
     context = torch._guards.TracingContext.try_get()
     meta = getattr(context, "fw_metadata", None)
     return set(getattr(meta, "static_input_indices", None) or ())
+
+
+def untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """fn, which Dynamo leaves alone."""
+    disable: Any = torch._dynamo.disable
+    wrapped: Callable[..., Any] = disable(fn)
+    return wrapped
 
 
 _saved_overhead: list[bool] = []

@@ -43,6 +43,8 @@ class Arguments:
 
     def _node(self, node: Any) -> Any:
         value = node.meta.get("val")
+        if node in self.constants and self.constants[node] is None:
+            return None
         if isinstance(value, torch.Tensor):
             if node not in self.tensors:
                 self.tensors.append(node)
@@ -66,12 +68,13 @@ def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
 
 
 def make_call(target: Any, args: Any, kwargs: Any, keep: list[int] | None,
-              resolve: bool) -> Call:
+              dtypes: list[torch.dtype], resolve: bool) -> Call:
     """The function of a HOST node.
 
     args and kwargs are templates; keep: which results are tensors (None: the
-    result is one); resolve: results may have lazy conj or neg bits, which the
-    engine's memory cannot carry.
+    result is one); dtypes: what the graph says of them, which a few kernels
+    do not keep to (statistics of a bfloat16 layer_norm); resolve: results may
+    have lazy conj or neg bits, which the engine's memory cannot carry.
     """
 
     def call(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -79,7 +82,8 @@ def make_call(target: Any, args: Any, kwargs: Any, keep: list[int] | None,
                        **_fill(kwargs, call_args, tensors))
         results = (found,) if keep is None else tuple(found[i] for i in keep)
         if resolve:
-            return tuple(r.resolve_conj().resolve_neg() for r in results)
-        return results
+            results = tuple(r.resolve_conj().resolve_neg() for r in results)
+        return tuple(r if r.dtype is d else r.to(d)
+                     for r, d in zip(results, dtypes, strict=True))
 
     return call

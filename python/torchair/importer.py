@@ -33,6 +33,7 @@ from .sizes import (
 PARAM = 1  # AIR_INPUT_PARAM
 MAX_RANK = 8
 aten = torch.ops.aten
+with_effects = torch.ops.higher_order.with_effects
 
 # Checks that guards have made already, or that have no meaning here.
 _DROPPED = {aten._assert_scalar.default, aten._assert_tensor_metadata.default,
@@ -148,6 +149,9 @@ class _Importer(schema.Importing):
         if isinstance(value, torch.SymInt):
             self._int_input(node, index, value)
             self.out.args.append("int")
+        elif self._is_token(node):
+            self.constants[node] = None
+            self.out.args.append(None)
         elif isinstance(value, torch.Tensor) and node.users:
             self._tensor_input(node, index, value)
             self.out.args.append(DTYPE_NAMES[value.dtype])
@@ -156,6 +160,12 @@ class _Importer(schema.Importing):
             if computing and not isinstance(value, (int, float, bool)):
                 raise Unexpressible(f"input {node} is no tensor or integer")
             self.out.args.append(None)
+
+    def _is_token(self, node: torch.fx.Node) -> bool:
+        """Tokens order effects; the engine keeps HOST nodes in order anyway,
+        and torch passes None for them."""
+        return any(u.target is with_effects and u.args[0] is node
+                   for u in node.users)
 
     def _int_input(self, node: torch.fx.Node, index: int, value: Any) -> None:
         expr = expression(value)
@@ -203,12 +213,16 @@ class _Importer(schema.Importing):
             item = self.tuples[node.args[0]][node.args[1]]  # type: ignore
             if item is not None:
                 self.refs[node] = item
+            else:  # a token
+                self.constants[node] = None
             return
-        value = node.meta.get("val")
+        value: Any = node.meta.get("val")
         if target in _DROPPED or isinstance(value, (
                 int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return  # numbers are taken from their expressions
         self.out.nodes += 1
+        if target is with_effects:
+            value = (None, *value[1:])
         self._check_results(node, value)
         try:
             results = self._engine_node(node, value)
@@ -234,6 +248,10 @@ class _Importer(schema.Importing):
         rewrite = REWRITES.get(node.target)
         if rewrite is not None:
             return rewrite(self, node, value)
+        return self.row_node(node, value)
+
+    def row_node(self, node: torch.fx.Node,
+                 value: Any) -> Sequence[int | None]:
         row = schema.find_row(node.target)
         if row is None:
             raise Refused("no row in the op table")
@@ -288,7 +306,8 @@ class _Importer(schema.Importing):
         resolve = node.target in _LAZY or any(
             v.dtype.is_complex for v in tensors + kept)
         call = make_call(node.target, args, kwargs,
-                         keep if many or not keep else None, resolve)
+                         keep if many or not keep else None,
+                         [v.dtype for v in kept], resolve)
         name = _target_name(node.target)
         types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in kept]
         location = _location(node)

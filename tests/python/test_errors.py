@@ -1,0 +1,157 @@
+"""What a caller can get wrong is an exception that says what."""
+
+import pytest
+import torch
+from helpers import assert_same, compiled, make_backend
+
+import torchair
+from torchair import _native
+
+ADD = """graph f(%x: f32[s0, 4], %b: f32[4]) {
+  %1: f32[s0, 4] = add.Tensor(%x, %b)
+  return %1
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _engine():
+    compiled(lambda x: x + 1)(torch.ones(1))
+
+
+def program(text=ADD, args=("float32", "float32"), results=1, **kwargs):
+    outs = tuple(("result", i, "float32") for i in range(results))
+    return _native.Program(_native.Graph.parse(text), args, (), results, outs,
+                           (), **kwargs)
+
+
+def test_direct_call():
+    x, b = torch.randn(3, 4), torch.randn(4)
+    p = program()
+    assert_same(p(x, b)[0], x + b)
+    args = [x, b]
+    assert_same(p(args)[0], x + b)
+    assert args == []
+    assert_same(p(x.t().contiguous().t(), b)[0], x + b)
+
+
+@pytest.mark.parametrize("args, error, text", [
+    ((torch.zeros(3, 4),), TypeError, "2 inputs expected"),
+    ((torch.zeros(3, 4), 5), TypeError, "input 1 is not a tensor"),
+    ((torch.zeros(3, 4), None), TypeError, "input 1"),
+    ((torch.zeros(3, 4), torch.zeros(4, dtype=torch.float64)), TypeError,
+     "input 1 is float64, float32 expected"),
+    ((torch.zeros(3, 4), torch.zeros(4, device="meta")), ValueError,
+     "input 1"),
+    ((torch.zeros(3, 5), torch.zeros(4)), ValueError, "x"),
+    ((torch.zeros(3, 4), torch.zeros(5)), ValueError, "b"),
+    ((torch.zeros(3), torch.zeros(4)), ValueError, "x"),
+])
+def test_wrong_input(args, error, text):
+    p = program()
+    with pytest.raises(error, match=text):
+        p(*args)
+    assert_same(p(torch.ones(2, 4), torch.ones(4))[0], torch.full((2, 4), 2.))
+
+
+def test_wrong_input_changes_nothing():
+    p = program()
+    args = [torch.zeros(3, 4), torch.zeros(5)]
+    with pytest.raises(torchair.AirShapeError):
+        p(args)
+    assert len(args) == 2
+
+
+@pytest.mark.parametrize("text", [
+    "graph", "graph f(%x: f99[4]) { return %x }",
+    ADD.replace("add.Tensor", "no_such_op"), ADD.replace("%b)\n", "%c)\n"),
+    ADD[:-10], "",
+])
+def test_text_with_errors(text):
+    with pytest.raises(torchair.AirError) as caught:
+        _native.Graph.parse(text)
+    assert str(caught.value)
+
+
+def test_exceptions_fit():
+    assert issubclass(torchair.AirShapeError, ValueError)
+    assert issubclass(torchair.AirDtypeError, TypeError)
+    assert issubclass(torchair.AirMemoryError, MemoryError)
+    assert issubclass(torchair.AirUnsupportedError, NotImplementedError)
+    assert issubclass(torchair.AirError, RuntimeError)
+
+
+def test_host_exception_arrives():
+    @torch.library.custom_op("torchair_test::fails", mutates_args=())
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        if x[0] > 0:
+            raise KeyError("from the operator")
+        return x.clone()
+
+    @fails.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    run = compiled(lambda x: fails(x * 1) + 1)
+    assert_same(run(torch.zeros(2)), torch.ones(2))
+    with pytest.raises(KeyError, match="from the operator"):
+        run(torch.ones(2))
+    assert_same(run(torch.zeros(2)), torch.ones(2))
+
+
+def test_host_result_of_another_shape():
+    @torch.library.custom_op("torchair_test::lies", mutates_args=())
+    def lies(x: torch.Tensor) -> torch.Tensor:
+        return x[:1].clone()
+
+    @lies.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    with pytest.raises(RuntimeError, match="another dtype or shape"):
+        compiled(lambda x: lies(x * 1) + 1)(torch.zeros(2))
+
+
+def test_builder_refuses():
+    g = _native.Graph("g")
+    with pytest.raises((ValueError, TypeError)):
+        g.input("x", 99, [g.dim(3)])
+    with pytest.raises(ValueError):
+        g.dim_op("**", g.dim(2), g.dim(3))
+    with pytest.raises(torchair.AirError):
+        g.node("no_such_op", (), None, 1)
+    with pytest.raises(TypeError):
+        g.input("x", 1, "dims")
+
+
+def test_program_refuses():
+    g = _native.Graph.parse(ADD)
+    with pytest.raises(TypeError):
+        _native.Program(g, ("float31", "float32"), (), 1, (), ())
+    with pytest.raises(ValueError):
+        _native.Program(g, ("float32",) * 2, (), 1, (("result", 5, "int8"),),
+                        ())
+    with pytest.raises(TypeError):
+        _native.Program("graph", (), (), 0, (), ())
+
+
+def test_keyword_arguments_of_a_program():
+    with pytest.raises(TypeError, match="keywords"):
+        program()(x=torch.zeros(3, 4))
+
+
+def test_freed_and_resized_inputs():
+    run = torch.compile(lambda x: x * 2, backend=make_backend())
+    x = torch.ones(8)
+    run(x)
+    x.resize_(4)
+    assert_same(run(x), torch.full((4,), 2.0))
+    x.untyped_storage().resize_(0)
+    with pytest.raises(Exception, match="."):
+        run(x)
+    assert_same(run(torch.ones(8)), torch.full((8,), 2.0))
+
+
+def test_result_of_another_device_runs_with_torch():
+    run = compiled(lambda x: x.to("meta") + 1)
+    assert run(torch.ones(2)).device.type == "meta"

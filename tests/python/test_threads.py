@@ -1,0 +1,79 @@
+"""Several threads that call one model, and torch's number of threads."""
+
+import threading
+
+import torch
+from helpers import assert_same, compiled
+from torch import nn
+
+
+def in_threads(count, work):
+    failures = []
+
+    def body(i):
+        try:
+            work(i)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failures:
+        raise failures[0]
+
+
+def test_one_model_many_threads():
+    net = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32),
+                        nn.Softmax(-1)).eval()
+    run = compiled(net, dynamic=True)
+    with torch.no_grad():
+        run(torch.randn(4, 64))
+
+    def work(i):
+        generator = torch.Generator().manual_seed(i)
+        with torch.no_grad():
+            for n in range(2, 40):
+                x = torch.randn(n * (i + 2), 64, generator=generator)
+                assert_same(run(x), net(x))
+
+    in_threads(4, work)
+
+
+def test_host_nodes_in_threads():
+    def fn(x):
+        return torch.linalg.svdvals(x * 2) + 1
+
+    run = compiled(fn)
+    run(torch.randn(6, 6))
+
+    def work(i):
+        for _ in range(50):
+            x = torch.randn(6, 6)
+            assert_same(run(x), fn(x))
+
+    in_threads(4, work)
+
+
+def test_results_freed_in_another_thread():
+    run = compiled(lambda x: x + 1)
+    kept = [run(torch.randn(1000)) for _ in range(50)]
+    in_threads(1, lambda i: kept.clear())
+    assert_same(run(torch.zeros(4)), torch.ones(4))
+
+
+def test_number_of_threads():
+    net = nn.Linear(256, 256)
+    run = compiled(net)
+    x = torch.randn(64, 256)
+    before = torch.get_num_threads()
+    try:
+        with torch.no_grad():
+            want = net(x)
+            for threads in (1, 2, 1, 2):
+                torch.set_num_threads(threads)
+                assert_same(run(x), want)
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,245 @@
+"""Forward and backward graphs."""
+
+import copy
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import assert_same, compiled, fallbacks, recorded
+from torch import nn
+
+
+def gradients(fn, *args):
+    leaves = [a.detach().clone().requires_grad_() if isinstance(
+        a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    out = fn(*leaves)
+    outs = out if isinstance(out, tuple) else (out,)
+    torch.manual_seed(1)
+    total = sum((o * torch.randn_like(o)).sum() for o in outs)
+    total.backward()
+    return outs, [a.grad for a in leaves if isinstance(a, torch.Tensor)]
+
+
+FUNCTIONS = {
+    "pointwise": (lambda x, y: torch.tanh(x) * y + torch.exp(-x), (6,), (6,)),
+    "broadcast": (lambda x, y: x * y, (4, 5), (5,)),
+    "matmul": (lambda x, y: x @ y, (4, 5), (5, 3)),
+    "linear_gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), (4, 8),
+                    (6, 8), (6,)),
+    "softmax": (lambda x: torch.softmax(x, -1), (4, 7)),
+    "log_softmax": (lambda x: torch.log_softmax(x, 1), (4, 7)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), (5, 8), (8,),
+                   (8,)),
+    "mean_var": (lambda x: (x.mean(0), x.var(1)), (4, 6)),
+    "amax": (lambda x: x.amax(1), (4, 6)),
+    "views": (lambda x: x.t()[1:].reshape(-1) * 2, (4, 6)),
+    "index": (lambda x: x[torch.tensor([0, 2, 2])], (4, 3)),
+    "cat": (lambda x, y: torch.cat([x, y * 2]), (2, 3), (4, 3)),
+    "conv": (lambda x, w, b: F.conv2d(x, w, b, padding=1), (2, 3, 6, 6),
+             (4, 3, 3, 3), (4,)),
+    "max_pool": (lambda x: F.max_pool2d(x, 2), (1, 2, 6, 6)),
+    "attention": (lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, is_causal=True), (1, 2, 8, 16), (1, 2, 8, 16),
+        (1, 2, 8, 16)),
+    "where": (lambda x, y: torch.where(x > 0, x * y, y), (9,), (9,)),
+    "cumsum": (lambda x: x.cumsum(0), (7,)),
+    "silu_mul": (lambda x, y: F.silu(x) * y, (8,), (8,)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradient(name):
+    fn, *shapes = FUNCTIONS[name]
+    args = [torch.randn(s) for s in shapes]
+    with recorded() as records:
+        got = gradients(compiled(fn), *args)
+    assert_same(got, gradients(fn, *args))
+    assert not fallbacks(records)
+    assert [r.kind for r in records] == ["forward", "backward"]
+
+
+def test_only_some_inputs_need_gradients():
+    def fn(x, w, i):
+        return (x * w)[i].sum()
+
+    x, i = torch.randn(4, 3), torch.tensor([1, 2])
+    w = torch.randn(3, requires_grad=True)
+    v = w.detach().clone().requires_grad_()
+    compiled(fn)(x, w, i).backward()
+    fn(x, v, i).backward()
+    assert_same(w.grad, v.grad)
+    assert x.grad is None
+
+
+def test_unused_result_and_none_gradient():
+    def fn(x, y):
+        return x * 2, y.detach() + 1, (x * y).sum()
+
+    x, y = (torch.randn(3, requires_grad=True) for _ in range(2))
+    got = compiled(fn)(x, y)
+    got[0].sum().backward()
+    assert_same(x.grad, torch.full((3,), 2.0))
+
+
+def test_backward_twice():
+    run = compiled(lambda x: (x * x).sum())
+    x = torch.randn(4, requires_grad=True)
+    y = run(x)
+    y.backward(retain_graph=True)
+    y.backward()
+    assert_same(x.grad, 4 * x.detach())
+
+
+def test_backward_in_other_order():
+    run = compiled(lambda x: torch.exp(x) * 2)
+    xs = [torch.randn(50, requires_grad=True) for _ in range(3)]
+    ys = [run(x) for x in xs]
+    for y in ys:
+        y.sum().backward()
+    for x in xs:
+        assert_same(x.grad, 2 * torch.exp(x.detach()))
+
+
+def test_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    net = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+
+    def fn(x):
+        return checkpoint(net, x, use_reentrant=False)
+
+    x = torch.randn(4, 8, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    compiled(fn)(x).sum().backward()
+    net(y).sum().backward()
+    assert_same(x.grad, y.grad)
+
+
+def test_dropout_equals_eager():
+    def fn(x):
+        return F.dropout(x, 0.4, training=True) * 2
+
+    x = torch.randn(64, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    run = compiled(fn)
+    torch.manual_seed(3)
+    got = run(x)
+    got.sum().backward()
+    torch.manual_seed(3)
+    want = fn(y)
+    want.sum().backward()
+    assert_same(got, want)
+    assert_same(x.grad, y.grad)
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(32, 64), nn.Linear(64, 64)
+        self.c = nn.Linear(64, 10)
+
+    def forward(self, x, y):
+        h = F.relu(self.b(F.relu(self.a(x))))
+        return F.cross_entropy(self.c(h), y)
+
+
+class Attention(nn.Module):
+    def __init__(self, d, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2)
+                   for y in self.qkv(x).split(d, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(b, t, d))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab=31, d=32, layers=4, heads=4, length=16):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, d)
+        self.places = nn.Embedding(length, d)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"n1": nn.LayerNorm(d), "a": Attention(d, heads),
+                           "n2": nn.LayerNorm(d),
+                           "m": nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(),
+                                              nn.Linear(4 * d, d))})
+            for _ in range(layers))
+        self.norm = nn.LayerNorm(d)
+        self.head = nn.Linear(d, vocab, bias=False)
+
+    def forward(self, x, y):
+        h = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        for layer in self.layers:
+            h = h + layer["a"](layer["n1"](h))
+            h = h + layer["m"](layer["n2"](h))
+        logits = self.head(self.norm(h))
+        return F.cross_entropy(logits.flatten(0, 1), y.flatten())
+
+
+def train(net, run, batches, make):
+    optimizer = make(net.parameters())
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = run(x, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def mlp_batch():
+    return torch.randn(16, 32), torch.randint(0, 10, (16,))
+
+
+def gpt_batch():
+    x = torch.randint(0, 31, (4, 17))
+    return x[:, :-1], x[:, 1:]
+
+
+CASES = {
+    "mlp_adam": (MLP, mlp_batch, lambda p: torch.optim.Adam(p, 1e-3)),
+    "mlp_sgd": (MLP, mlp_batch, lambda p: torch.optim.SGD(p, 0.1)),
+    "gpt_adamw": (GPT, gpt_batch, lambda p: torch.optim.AdamW(p, 1e-3)),
+    "gpt_adamw_fused": (GPT, gpt_batch,
+                        lambda p: torch.optim.AdamW(p, 1e-3, fused=True)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fifty_steps(name):
+    make, batch, optimizer = CASES[name]
+    mine = make()
+    theirs = copy.deepcopy(mine)
+    batches = [batch() for _ in range(50)]
+    with recorded() as records:
+        got = train(mine, compiled(mine), batches, optimizer)
+    want = train(theirs, theirs, batches, optimizer)
+    torch.testing.assert_close(torch.tensor(got), torch.tensor(want),
+                               rtol=1e-4, atol=1e-6)
+    assert not fallbacks(records)
+    assert len(records) == 2
+
+
+def test_memory_does_not_grow():
+    from torchair import _native
+
+    net = MLP()
+    run = compiled(net)
+    make = torch.optim.SGD
+    batches = [mlp_batch() for _ in range(10)]
+    train(net, run, batches, make)
+    net.zero_grad(set_to_none=True)
+    gc.collect()
+    before = _native.pool_stats()
+    train(net, run, batches * 3, make)
+    net.zero_grad(set_to_none=True)
+    gc.collect()
+    after = _native.pool_stats()
+    assert after["live_blocks"] == before["live_blocks"]
+    assert after["kept_bytes"] <= 2 * before["kept_bytes"] + (1 << 20)
