@@ -44,7 +44,7 @@ demo: venv ## search and generate with real models; one table of figures
 	$(PY) examples/demo.py
 
 test: venv build ## C tests and Python tests
-	@$(PY) tools/run_tests.py --build build --pytest tests/python
+	@$(PY) tools/run_tests.py --build build --pytest tests/tools tests/python
 
 bench: venv ## figures against eager and Inductor, build/bench.json
 	@mkdir -p build

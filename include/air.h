@@ -246,6 +246,25 @@ AIR_API AIR_CHECK air_status air_graph_set_results(
     air_graph *g, size_t count, const air_ref *results,
     const air_dim *const *strides);
 
+/* What a graph asks for: symbols and inputs one by one, false at the end. */
+typedef struct {
+    const char *name;
+    int64_t min, max, hint;
+} air_symbol;
+typedef struct {
+    const char *name;
+    bool is_int; /* the value of type.dims[0], a symbol */
+    unsigned flags;
+    air_type type;
+} air_input;
+AIR_API bool air_graph_get_symbol(const air_graph *g, size_t i,
+                                  air_symbol *out);
+AIR_API bool air_graph_get_input(const air_graph *g, size_t i, air_input *out);
+AIR_API size_t air_graph_count_results(const air_graph *g);
+/* Another likely value of a symbol the graph has; see air_dim_hint. */
+AIR_API AIR_CHECK air_status air_graph_set_hint(air_graph *g, const char *name,
+                                                int64_t hint);
+
 /* Does the op table have a row for this ATen overload? "add.Tensor" */
 AIR_API bool air_op_known(const char *op);
 /* Row i of the op table: its name, NULL at the end. */

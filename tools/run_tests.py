@@ -4,7 +4,7 @@ Every program ends with a line "N passed, N failed"; one that does not (or that
 fails without counting a failure) counts as one failed test. The last line of
 this script is the sum.
 
-    run_tests.py --build build [--only NAME] [--pytest DIR] [--tally FILE]
+    run_tests.py --build build [--only NAME] [--pytest DIR ...] [--tally FILE]
 """
 
 import argparse
@@ -73,7 +73,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", help="a meson build directory")
     parser.add_argument("--only", action="append", help="these C tests only")
-    parser.add_argument("--pytest", help="a directory of Python tests")
+    parser.add_argument("--pytest", nargs="+", help="folders of Python tests")
     parser.add_argument("--tally", help="append the counts to this file")
     return parser.parse_args()
 
@@ -86,7 +86,7 @@ def main():
         root = Path(args.build).resolve()
         jobs += list(c_tests(root, args.only))
     if args.pytest:
-        command = [sys.executable, "-m", "pytest", "-q", args.pytest]
+        command = [sys.executable, "-m", "pytest", "-q", *args.pytest]
         jobs.append(("pytest", command))
     for name, command in jobs:
         good, bad = run(name, command)

@@ -24,10 +24,10 @@ struct base_pool {
     pthread_mutex_t turn; /* one region at a time */
     void (*fn)(void *arg, int id, int count);
     void *arg;
-    int count;                  /* threads that take part in this region */
-    _Alignas(64) int ticket;    /* changes with each region: the futex word */
-    _Alignas(64) int running;   /* workers that have not finished yet */
-    _Alignas(64) int asleep;    /* workers in futex_wait, or on the way there */
+    int count;                /* threads that take part in this region */
+    _Alignas(64) int ticket;  /* changes with each region: the futex word */
+    _Alignas(64) int running; /* workers that have not finished yet */
+    _Alignas(64) int asleep;  /* workers in futex_wait, or on the way there */
 };
 
 typedef struct {
@@ -235,8 +235,8 @@ base_pool_threads(const base_pool *pool)
 }
 
 void
-base_pool_run(void *user, int threads,
-              void (*fn)(void *arg, int id, int count), void *arg)
+base_pool_run(void *user, int threads, void (*fn)(void *arg, int id, int count),
+              void *arg)
 {
     base_pool *pool = user;
     if (threads > pool->threads)

@@ -54,8 +54,8 @@ test_str(const char *file, int line, const char *text, const char *got,
         return true;
     if (!got && !want)
         return true;
-    return test_fail(file, line, "%s is\n%s\nnot\n%s", text,
-                     got ? got : "NULL", want ? want : "NULL");
+    return test_fail(file, line, "%s is\n%s\nnot\n%s", text, got ? got : "NULL",
+                     want ? want : "NULL");
 }
 
 bool

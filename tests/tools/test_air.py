@@ -1,0 +1,162 @@
+"""The `air` command line, as a user sees it.
+
+AIR_CLI names the program; the default is the one `make build` makes.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+AIR = Path(os.environ.get("AIR_CLI", ROOT / "build" / "tools" / "air"))
+
+GRAPH = """\
+graph f(%x: f32[s0, 8], %w: f32[8, 4], %b: f32[4]) {
+  %1: f32[s0, 4] = mm(%x, %w)
+  %2: f32[s0, 4] = add.Tensor(%1, %b)
+  %3: f32[s0, 4] = gelu(%2)
+  return %3
+}
+"""
+
+pytestmark = pytest.mark.skipif(not AIR.exists(), reason="make build first")
+
+
+def air(*args, text=None):
+    return subprocess.run(
+        [AIR, *args], input=text, capture_output=True, text=True, timeout=120
+    )
+
+
+def run(*args, text=GRAPH):
+    done = air("run", "-", *args, text=text)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_run_prints_type_sum_and_values():
+    out = run("--set", "s0=3")
+    assert out.startswith("result 0: f32[3, 4]  sum ")
+    assert out.rstrip().endswith("...")
+
+
+def test_run_reads_a_file(tmp_path):
+    path = tmp_path / "graph.txt"
+    path.write_text(GRAPH)
+    done = air("run", path, "--set", "s0=3")
+    assert done.stdout == run("--set", "s0=3")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--exact"],
+        ["--no-emitter"],
+        ["--isa", "scalar"],
+        ["--threads", "1"],
+        ["--verify"],
+        ["--driver", "check:cpu"],
+    ],
+)
+def test_run_agrees_with_ref(options):
+    assert "largest difference from ref" in run("--compare", *options)
+
+
+def test_inputs_depend_on_the_seed_only():
+    assert run("--seed", "1") == run("--seed", "1")
+    assert run("--seed", "1") != run("--seed", "2")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f64", "f32", "bf16", "f16", "i64", "i32", "i16", "i8", "u8"]
+)
+def test_every_dtype(dtype):
+    text = (
+        f"graph f(%x: {dtype}[5, 7], %y: {dtype}[7]) {{\n"
+        f"  %1: {dtype}[5, 7] = add.Tensor(%x, %y)\n"
+        "  return %1\n}\n"
+    )
+    out = run("--compare", text=text)
+    assert out.startswith(f"result 0: {dtype}[5, 7]")
+
+
+def test_dump_shows_regions_and_steps():
+    graph = air("dump", "-", text=GRAPH).stdout
+    assert "graph f(" in graph and "@0" in graph
+    steps = air("dump", "-", "--steps", text=GRAPH).stdout
+    assert "call mm" in steps and "region" in steps
+    assert air("dump", "-", "--explain", text=GRAPH).stdout
+
+
+def test_dump_after_every_pass():
+    names = [
+        line.split()[1] for line in air("passes").stdout.splitlines() if line
+    ]
+    assert "canonicalise" in names and "group" in names
+    for name in names:
+        done = air("dump", "-", "--after", name, text=GRAPH)
+        assert done.returncode == 0, done.stderr
+        assert "graph f(" in done.stdout
+
+
+def test_dump_after_unknown_pass():
+    done = air("dump", "-", "--after", "nope", text=GRAPH)
+    assert done.returncode == 1
+    assert "there is no pass: nope" in done.stderr
+
+
+def test_bench_prints_times():
+    out = air("bench", "-", "--seconds", "0.05", text=GRAPH).stdout
+    assert "median" in out and "compile" in out and "regions" in out
+
+
+def test_ops():
+    lines = air("ops").stdout.splitlines()
+    assert len(lines) >= 200
+    assert "add.Tensor(Tensor a" in air("ops", "add.Tensor").stdout
+    assert air("ops", "nope").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "code", "message"),
+    [
+        (["run", "/no/such/file"], "", 1, "No such file"),
+        (["run", "-"], "graph", 1, "syntax error"),
+        (["run", "-"], GRAPH.replace("gelu", "nope"), 1, "nope"),
+        (["run", "-"], GRAPH.replace("[8, 4]", "[9, 4]"), 1, "shape error"),
+        (["run", "-", "--set", "s9=1"], GRAPH, 1, "no symbol s9"),
+        (["run", "-", "--set", "s0"], GRAPH, 2, "write it as s0=3"),
+        (["run", "-", "--set", "s0=-1"], GRAPH, 1, "is not in"),
+        (["run", "-", "--driver", "nope"], GRAPH, 1, "nope"),
+        (["run", "-", "--isa", "nope"], GRAPH, 1, "nope"),
+        (["run", "-", "--threads", "x"], GRAPH, 2, "a number"),
+        (["run", "-", "--nope", "1"], GRAPH, 2, "unknown option: --nope"),
+        (["run", "-", "--seed"], GRAPH, 2, "needs a value"),
+        (["run"], "", 2, "a file is needed"),
+        (["run", "a", "b"], "", 2, "one file at a time"),
+        (["nope"], "", 2, "unknown command: nope"),
+        ([], "", 2, "a command is needed"),
+    ],
+)
+def test_errors(args, text, code, message):
+    done = air(*args, text=text)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_help_names_every_command():
+    out = air("help").stdout
+    assert out == air("--help").stdout
+    for command in ("run", "dump", "bench", "passes", "ops"):
+        assert f"  {command} " in out
+
+
+def test_truncated_text_never_crashes():
+    for end in range(0, len(GRAPH) - 2, 3):
+        done = air("run", "-", text=GRAPH[:end])
+        assert done.returncode == 1
+        assert done.stderr.startswith("air: -: ")

@@ -1,0 +1,603 @@
+/* air.c: the engine from the command line. `air help` says what it can do. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "air_values.h"
+
+static const char usage[] =
+    "usage: air COMMAND [FILE] [OPTION ...]\n"
+    "\n"
+    "  run FILE       run a text graph on made-up inputs, print the results\n"
+    "  dump FILE      print the graph after the passes\n"
+    "  bench FILE     time it\n"
+    "  passes         list the passes\n"
+    "  ops [NAME]     list the operators, or describe one\n"
+    "  help           this text\n"
+    "\n"
+    "FILE is a text graph (docs/text-form.md), - for standard input.\n"
+    "\n"
+    "  --set S=N      size of symbol S (default: its hint, or 4)\n"
+    "  --seed N       of the inputs (default 0)\n"
+    "  --driver NAME  cpu (default), ref, null\n"
+    "  --isa NAME     avx512, avx2, scalar (default: the best here)\n"
+    "  --threads N    default: one per CPU\n"
+    "  --exact        round where PyTorch's eager mode rounds\n"
+    "  --no-emitter   regions by tile loops, no machine code\n"
+    "  --verify       check the graph after each pass\n"
+    "  --passes N     the first N passes only\n"
+    "  --compare      run: compare with driver ref, fail when they differ\n"
+    "  --after PASS   dump: the graph after this pass\n"
+    "  --steps        dump: the command list of the program\n"
+    "  --explain      dump: regions, copies, memory\n"
+    "  --seconds X    bench: for how long (default 1)\n"
+    "  --verbose      what the engine logs, on standard error\n";
+
+enum { EXIT_USAGE = 2, MAX_SETS = 32, DEFAULT_SIZE = 4 };
+
+typedef struct {
+    char *data;
+    size_t len;
+} file_text;
+
+typedef struct {
+    const char *command, *file;
+    air_options engine;
+    air_compile_options compile;
+    uint64_t seed;
+    double seconds;
+    bool compare, steps, explain;
+    const char *after;
+    const char *sets[MAX_SETS]; /* "s0=3" */
+    int nsets;
+} options;
+
+typedef struct {
+    file_text text;
+    air_context *context;
+    air_graph *graph;
+    air_program *program;
+    air_values inputs;
+    air_value *outs;
+    size_t nouts;
+} session;
+
+/* ---- messages ---- */
+
+static int
+complain(const char *what, const char *detail)
+{
+    fprintf(stderr, "air: %s%s%s\n", what, detail ? ": " : "",
+            detail ? detail : "");
+    return EXIT_FAILURE;
+}
+
+static int
+complain_usage(const char *what, const char *detail)
+{
+    complain(what, detail);
+    fprintf(stderr, "`air help` shows what can be given\n");
+    return EXIT_USAGE;
+}
+
+/* The status of an engine call as an exit code. */
+static int
+check(air_status status, const char *what)
+{
+    if (status == AIR_OK)
+        return 0;
+    const air_error *error = air_last_error();
+    bool recorded = error->code == status;
+    fprintf(stderr, "air: %s: %s error: %s\n", what, air_status_text(status),
+            recorded ? error->message : "inputs cannot be made");
+    return EXIT_FAILURE;
+}
+
+static void
+log_line(void *user, air_log_level level, const char *line)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    (void)user;
+    fprintf(stderr, "%s: %s\n", names[level], line);
+}
+
+/* ---- options ---- */
+
+static bool
+parse_int(const char *text, long long *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 0);
+    return errno == 0 && *text && !*end;
+}
+
+/* Options without a value. */
+static bool
+set_switch(options *o, const char *name)
+{
+    if (strcmp(name, "--exact") == 0)
+        o->compile.exact = true;
+    else if (strcmp(name, "--no-emitter") == 0)
+        o->engine.no_emitter = true;
+    else if (strcmp(name, "--verify") == 0)
+        o->engine.verify = true;
+    else if (strcmp(name, "--compare") == 0)
+        o->compare = true;
+    else if (strcmp(name, "--steps") == 0)
+        o->steps = true;
+    else if (strcmp(name, "--explain") == 0)
+        o->explain = true;
+    else if (strcmp(name, "--verbose") == 0)
+        o->engine.log = log_line;
+    else
+        return false;
+    return true;
+}
+
+static int
+set_number(options *o, const char *name, const char *text)
+{
+    long long n;
+    if (!parse_int(text, &n) || n < 0 || n > INT32_MAX)
+        return complain_usage(name, "a number of 0 or more is needed");
+    if (strcmp(name, "--threads") == 0)
+        o->engine.threads = (int)n;
+    else if (strcmp(name, "--passes") == 0)
+        o->compile.pass_limit = (int)n;
+    else
+        o->seed = (uint64_t)n;
+    return 0;
+}
+
+static int
+set_seconds(options *o, const char *text)
+{
+    char *end;
+    o->seconds = strtod(text, &end);
+    if (end == text || *end || !(o->seconds > 0 && o->seconds < 3600))
+        return complain_usage("--seconds", "a time above 0 is needed");
+    return 0;
+}
+
+static int
+add_set(options *o, const char *text)
+{
+    if (o->nsets == MAX_SETS)
+        return complain_usage("--set", "too many");
+    o->sets[o->nsets++] = text;
+    return 0;
+}
+
+/* Options with a value. */
+static int
+set_value(options *o, const char *name, const char *value)
+{
+    static const char *const numbers[] = {"--threads", "--passes", "--seed"};
+    if (!value)
+        return complain_usage(name, "needs a value, or is not known");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(name, numbers[i]) == 0)
+            return set_number(o, name, value);
+    if (strcmp(name, "--set") == 0)
+        return add_set(o, value);
+    if (strcmp(name, "--seconds") == 0)
+        return set_seconds(o, value);
+    if (strcmp(name, "--driver") == 0)
+        o->engine.driver = value;
+    else if (strcmp(name, "--isa") == 0)
+        o->engine.isa = value;
+    else if (strcmp(name, "--after") == 0)
+        o->after = value;
+    else
+        return complain_usage("unknown option", name);
+    return 0;
+}
+
+static int
+parse_options(int argc, char **argv, options *o)
+{
+    *o = (options){.seconds = 1};
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        bool option = arg[0] == '-' && arg[1];
+        if (!option && !o->command) {
+            o->command = arg;
+        } else if (!option && !o->file) {
+            o->file = arg;
+        } else if (!option) {
+            return complain_usage("one file at a time", arg);
+        } else if (!set_switch(o, arg)) {
+            int bad = set_value(o, arg, argv[i + 1]);
+            if (bad)
+                return bad;
+            i++;
+        }
+    }
+    return 0;
+}
+
+/* ---- the graph ---- */
+
+static bool
+read_all(FILE *in, file_text *out)
+{
+    size_t cap = 1 << 16;
+    *out = (file_text){malloc(cap), 0};
+    while (out->data && !feof(in) && !ferror(in)) {
+        if (out->len == cap) {
+            char *more = realloc(out->data, cap * 2);
+            if (!more)
+                return false;
+            out->data = more;
+            cap *= 2;
+        }
+        out->len += fread(out->data + out->len, 1, cap - out->len, in);
+    }
+    return out->data && feof(in);
+}
+
+static int
+read_file(const options *o, file_text *out)
+{
+    if (!o->file)
+        return complain_usage(o->command, "a file is needed");
+    bool standard = strcmp(o->file, "-") == 0;
+    FILE *in = standard ? stdin : fopen(o->file, "rb");
+    if (!in)
+        return complain(o->file, strerror(errno));
+    bool good = read_all(in, out);
+    if (!standard)
+        fclose(in);
+    return good ? 0 : complain(o->file, "cannot be read");
+}
+
+/* "--set s0=3" on the graph; the other symbols get a size of their own. */
+static int
+set_symbols(const options *o, air_graph *graph)
+{
+    air_symbol symbol;
+    for (size_t i = 0; air_graph_get_symbol(graph, i, &symbol); i++) {
+        int64_t size = symbol.hint ? symbol.hint : DEFAULT_SIZE;
+        size = size < symbol.min ? symbol.min : size;
+        size = size > symbol.max ? symbol.max : size;
+        int bad = check(air_graph_set_hint(graph, symbol.name, size), o->file);
+        if (bad)
+            return bad;
+    }
+    for (int i = 0; i < o->nsets; i++) {
+        char name[64];
+        long long size;
+        const char *equals = strchr(o->sets[i], '=');
+        size_t len = equals ? (size_t)(equals - o->sets[i]) : 0;
+        if (len == 0 || len >= sizeof name || !parse_int(equals + 1, &size))
+            return complain_usage("--set", "write it as s0=3");
+        memcpy(name, o->sets[i], len);
+        name[len] = '\0';
+        int bad = check(air_graph_set_hint(graph, name, size), "--set");
+        if (bad)
+            return bad;
+    }
+    return 0;
+}
+
+/* The graph of a text on the engine that the options ask for. */
+static int
+open_graph(const options *o, const file_text *text, session *s)
+{
+    int bad = check(air_context_create(&o->engine, &s->context), "engine");
+    if (!bad)
+        bad =
+            check(air_graph_parse(s->context, text->data, text->len, &s->graph),
+                  o->file);
+    if (!bad)
+        bad = set_symbols(o, s->graph);
+    return bad;
+}
+
+static int
+open_session(const options *o, session *s)
+{
+    int bad = read_file(o, &s->text);
+    return bad ? bad : open_graph(o, &s->text, s);
+}
+
+static int
+compile(const options *o, session *s)
+{
+    int bad = check(
+        air_program_create(s->context, s->graph, &o->compile, &s->program),
+        o->file);
+    if (!bad)
+        bad = check(values_make(s->graph, o->seed, &s->inputs), o->file);
+    s->nouts = air_graph_count_results(s->graph);
+    s->outs = calloc(s->nouts + 1, sizeof *s->outs);
+    if (!bad && !s->outs)
+        bad = complain("out of memory", NULL);
+    return bad;
+}
+
+static air_status
+run_once(session *s)
+{
+    return air_program_run(s->program, NULL, s->inputs.count, s->inputs.values,
+                           s->nouts, s->outs);
+}
+
+static void
+release_results(session *s)
+{
+    for (size_t i = 0; s->outs && i < s->nouts; i++)
+        air_value_release(&s->outs[i]);
+}
+
+static void
+close_session(session *s)
+{
+    release_results(s);
+    free(s->outs);
+    values_free(&s->inputs);
+    air_program_destroy(s->program);
+    air_graph_destroy(s->graph);
+    air_context_destroy(s->context);
+    free(s->text.data);
+    *s = (session){0};
+}
+
+/* ---- commands ---- */
+
+static const char *
+result_name(size_t i, char *name, size_t size)
+{
+    snprintf(name, size, "result %zu", i);
+    return name;
+}
+
+/* Results of `s` against those of the same graph on driver ref. */
+static int
+compare(const options *o, const session *s)
+{
+    options plain = *o;
+    session want = {0};
+    plain.engine = (air_options){.driver = "ref"};
+    int bad = open_graph(&plain, &s->text, &want);
+    if (!bad)
+        bad = compile(&plain, &want);
+    if (!bad)
+        bad = check(run_once(&want), "driver ref");
+    for (size_t i = 0; !bad && i < s->nouts; i++) {
+        value_difference d = value_compare(&s->outs[i], &want.outs[i]);
+        printf("result %zu: largest difference from ref %.3g\n", i, d.largest);
+        if (d.at < 0)
+            continue;
+        fprintf(stderr, "air: result %zu, element %lld: %.9g, ref %.9g\n", i,
+                (long long)d.at, d.got, d.want);
+        bad = EXIT_FAILURE;
+    }
+    close_session(&want);
+    return bad;
+}
+
+static int
+command_run(const options *o)
+{
+    session s = {0};
+    char name[32];
+    int bad = open_session(o, &s);
+    if (!bad)
+        bad = compile(o, &s);
+    if (!bad)
+        bad = check(run_once(&s), o->file);
+    for (size_t i = 0; !bad && i < s.nouts; i++)
+        value_print(stdout, result_name(i, name, sizeof name), &s.outs[i]);
+    if (!bad && o->compare)
+        bad = compare(o, &s);
+    close_session(&s);
+    return bad;
+}
+
+static double
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Times runs into times[]; gives their number, 0 after a failure. */
+static size_t
+time_runs(session *s, double seconds, double *times, size_t limit)
+{
+    size_t n = 0;
+    for (double end = now() + seconds; n < limit && (n == 0 || now() < end);) {
+        double start = now();
+        if (run_once(s) != AIR_OK)
+            return 0;
+        times[n++] = now() - start;
+        release_results(s);
+    }
+    qsort(times, n, sizeof *times, compare_doubles);
+    return n;
+}
+
+static int
+command_bench(const options *o)
+{
+    enum { LIMIT = 1000000 };
+    session s = {0};
+    double *times = malloc(LIMIT * sizeof *times);
+    int bad = times ? open_session(o, &s) : complain("out of memory", NULL);
+    if (!bad)
+        bad = compile(o, &s);
+    if (!bad)
+        bad = check(run_once(&s), o->file); /* specialises */
+    if (!bad) {
+        release_results(&s);
+        size_t n = time_runs(&s, o->seconds, times, LIMIT);
+        air_program_stats stats;
+        air_program_get_stats(s.program, &stats);
+        printf("median %.4f ms, best %.4f ms, %zu runs\n", 1e3 * times[n / 2],
+               1e3 * times[0], n);
+        printf("compile %.3f ms, specialise %.3f ms\n", 1e3 * stats.compile_s,
+               1e3 * stats.specialise_s);
+        printf("%u nodes, %u regions, %u calls, %u copies, %u host\n",
+               stats.nodes, stats.regions, stats.calls, stats.copies,
+               stats.hosts);
+    }
+    free(times);
+    close_session(&s);
+    return bad;
+}
+
+static int
+find_pass(const char *name)
+{
+    const char *have;
+    for (int i = 0; (have = air_pass_name((size_t)i, NULL)) != NULL; i++)
+        if (strcmp(have, name) == 0)
+            return i;
+    return -1;
+}
+
+static int
+copy_file(const char *path, FILE *out)
+{
+    FILE *in = fopen(path, "rb");
+    if (!in)
+        return complain("that pass does not run in this mode", NULL);
+    for (int c; (c = getc(in)) != EOF;)
+        putc(c, out);
+    fclose(in);
+    return 0;
+}
+
+/* Compiles with dumps into a directory of its own and prints one of them. */
+static int
+dump_after(const options *o, session *s)
+{
+    char folder[] = "/tmp/air-XXXXXX", path[256];
+    options dumping = *o;
+    int pass = find_pass(o->after);
+    if (pass < 0)
+        return complain("--after: there is no pass", o->after);
+    if (!mkdtemp(folder))
+        return complain(folder, strerror(errno));
+    dumping.compile.dump_dir = folder;
+    int bad = check(
+        air_program_create(s->context, s->graph, &dumping.compile, &s->program),
+        o->file);
+    const char *name;
+    for (int i = 0; (name = air_pass_name((size_t)i, NULL)) != NULL; i++) {
+        snprintf(path, sizeof path, "%s/%02d-%s.txt", folder, i + 1, name);
+        if (i == pass && !bad)
+            bad = copy_file(path, stdout);
+        unlink(path);
+    }
+    rmdir(folder);
+    return bad;
+}
+
+/* The command list is known once sizes are: it takes one run. */
+static int
+dump_program(const options *o, session *s)
+{
+    char *text = NULL;
+    air_text_kind kind = o->explain ? AIR_TEXT_EXPLAIN
+                         : o->steps ? AIR_TEXT_STEPS
+                                    : AIR_TEXT_GRAPH;
+    int bad = compile(o, s);
+    if (!bad && kind != AIR_TEXT_GRAPH)
+        bad = check(run_once(s), o->file);
+    if (!bad)
+        bad = check(air_program_print(s->program, kind, &text), o->file);
+    if (!bad)
+        fputs(text, stdout);
+    if (text)
+        air_program_text_free(s->program, text);
+    return bad;
+}
+
+static int
+command_dump(const options *o)
+{
+    session s = {0};
+    int bad = open_session(o, &s);
+    if (!bad)
+        bad = o->after ? dump_after(o, &s) : dump_program(o, &s);
+    close_session(&s);
+    return bad;
+}
+
+static int
+command_passes(const options *o)
+{
+    const char *name, *help;
+    (void)o;
+    for (size_t i = 0; (name = air_pass_name(i, &help)) != NULL; i++)
+        printf("%2zu  %-14s %s\n", i + 1, name, help);
+    return 0;
+}
+
+static int
+print_op(const char *name)
+{
+    const char *schema, *class, *ge;
+    int bad = check(air_op_describe(name, &schema, &class, &ge), name);
+    if (!bad)
+        printf("%-10s %-20s %s\n", class, ge && *ge ? ge : "-", schema);
+    return bad;
+}
+
+static int
+command_ops(const options *o)
+{
+    const char *name;
+    int bad = 0;
+    if (o->file)
+        return print_op(o->file);
+    for (size_t i = 0; !bad && (name = air_op_name(i)) != NULL; i++)
+        bad = print_op(name);
+    return bad;
+}
+
+static int
+command_help(const options *o)
+{
+    (void)o;
+    fputs(usage, stdout);
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(const options *o);
+    } commands[] = {
+        {"run", command_run},     {"dump", command_dump},
+        {"bench", command_bench}, {"passes", command_passes},
+        {"ops", command_ops},     {"help", command_help},
+    };
+    options o;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return command_help(NULL);
+    int bad = parse_options(argc, argv, &o);
+    if (bad)
+        return bad;
+    if (!o.command)
+        return complain_usage("a command is needed", NULL);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(o.command, commands[i].name) == 0)
+            return commands[i].run(&o);
+    return complain_usage("unknown command", o.command);
+}
