@@ -60,7 +60,8 @@ static gemm_job
 plan(const gemm_job *job)
 {
     gemm_job t = turned(job);
-    return plan_cost(&t) < plan_cost(job) ? t : *job;
+    bool fixed = job->pack != NULL;
+    return !fixed && plan_cost(&t) < plan_cost(job) ? t : *job;
 }
 
 /* Lanes whose panels are made at once. */
@@ -85,7 +86,7 @@ team_barrier(const gemm_team *team)
 static bool
 dots_fit(const gemm_job *job)
 {
-    return job->nx <= GEMV_MAX && job->w.ks == 1;
+    return job->pack == NULL && job->nx <= GEMV_MAX && job->w.ks == 1;
 }
 
 static bool
@@ -137,7 +138,8 @@ dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 static bool
 streams_fit(const gemm_job *job)
 {
-    return job->nw <= GEMV_MAX && job->x.rs == 1 && job->nx > 1;
+    return job->pack == NULL && job->nw <= GEMV_MAX && job->x.rs == 1 &&
+           job->nx > 1;
 }
 
 /* acc[panel][nw][lanes] += over k in [k0, k1), lanes [l, l + nl). */
@@ -208,7 +210,11 @@ pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
 {
     int64_t lanes = w->ops->lanes, l = w->l0 + panel * lanes;
     float *dst = w->panels + (panel * w->job->k + k0) * lanes;
-    w->ops->pack_x(dst, &w->job->x, l, min64(lanes, w->job->nx - l), k0, k1);
+    int64_t nl = min64(lanes, w->job->nx - l);
+    if (w->job->pack != NULL)
+        w->job->pack(w->job->pack_arg, dst, l, nl, k0, k1);
+    else
+        w->ops->pack_x(dst, &w->job->x, l, nl, k0, k1);
 }
 
 /* acc (+)= panels of lanes [l, l + nl) times rows [r, r + nr), k in [k0, k1). */
@@ -276,17 +282,32 @@ chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
     blocks_run(w, w->l0, w->l0 + lanes, b, e);
 }
 
-/* Few rows: every thread has panels of its own. */
+/* Every thread has panels of its own: as many as stay in its cache, again and
+ * again in the same place. */
 static void
 chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
 {
     int64_t unit = w->ops->lanes, units = (lanes + unit - 1) / unit;
-    int64_t b = units * team->id / team->count;
-    int64_t e = units * (team->id + 1) / team->count;
-    for (int64_t i = b; i < e; i++)
-        pack_panel(w, i, 0, w->job->k);
-    blocks_run(w, w->l0 + b * unit, min64(w->l0 + e * unit, w->l0 + lanes), 0,
-               w->job->nw);
+    int64_t b = units * team->id / team->count * unit;
+    int64_t e = min64(units * (team->id + 1) / team->count * unit, lanes);
+    work mine = *w;
+    mine.panels = w->panels + b * w->job->k;
+    for (int64_t l = b; l < e; l += GEMM_NB) {
+        int64_t nl = min64(GEMM_NB, e - l);
+        mine.l0 = w->l0 + l;
+        for (int64_t i = 0; i * unit < nl; i++)
+            pack_panel(&mine, i, 0, w->job->k);
+        blocks_run(&mine, mine.l0, mine.l0 + nl, 0, w->job->nw);
+    }
+}
+
+/* Long sides of lanes: own panels, no barrier. */
+static bool
+splits_rows(const gemm_job *job, const gemm_ops *ops, int threads)
+{
+    if (job->pack != NULL && job->nx >= 2 * GEMM_NB)
+        return false;
+    return job->nw >= job->nx || job->nw >= 2 * ops->rows * threads;
 }
 
 static void
@@ -295,7 +316,7 @@ blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     work w = {job, ops, team->panels, 0, team->scratch,
               team->scratch + GEMM_MB * GEMM_NB};
     int64_t chunk = chunk_lanes(job);
-    bool by_rows = job->nw >= job->nx || job->nw >= 2 * ops->rows * team->count;
+    bool by_rows = splits_rows(job, ops, team->count);
     for (; w.l0 < job->nx; w.l0 += chunk) {
         int64_t lanes = min64(chunk, job->nx - w.l0);
         if (w.l0 > 0)

@@ -12,6 +12,9 @@ bool cpu_on_scalar(const air_call *call, const char *isa); /* any */
 bool cpu_sdpa_on_avx512(const air_call *call, const char *isa);
 bool cpu_sdpa_on_avx2(const air_call *call, const char *isa);
 bool cpu_sdpa_on_scalar(const air_call *call, const char *isa);
+bool cpu_convolution_on_avx512(const air_call *call, const char *isa);
+bool cpu_convolution_on_avx2(const air_call *call, const char *isa);
+bool cpu_convolution_on_scalar(const air_call *call, const char *isa);
 
 #define GEMM_KERNEL(name)                                                      \
     void cpu_##name##_avx512(const air_call *call, const air_task *task);      \
@@ -23,6 +26,7 @@ GEMM_KERNEL(bmm)
 GEMM_KERNEL(addmm)
 GEMM_KERNEL(baddbmm)
 GEMM_KERNEL(sdpa)
+GEMM_KERNEL(convolution)
 #undef GEMM_KERNEL
 
 #endif

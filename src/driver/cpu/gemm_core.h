@@ -29,6 +29,10 @@ typedef struct {
     int y_dtype, s_dtype;
     float alpha, beta;
     double alpha64, beta64; /* the same for f64 and integers */
+    /* NULL: panels come from x; else this makes them, as gemm_ops.pack_x */
+    void (*pack)(const void *arg, float *panel, int64_t l0, int64_t nl,
+                 int64_t k0, int64_t k1);
+    const void *pack_arg;
 } gemm_job;
 
 #define GEMM_LANES_MAX 32

@@ -1,0 +1,158 @@
+/* convolution against sums in double. */
+#include "kernel_case.h"
+
+#include "driver/cpu/gemm.h"
+
+#include <math.h>
+
+typedef struct {
+    const char *isa;
+    air_kernel_fn convolution;
+} kernel_set;
+
+static const kernel_set sets[] = {
+#if defined(__x86_64__)
+    {"avx512", cpu_convolution_avx512},
+    {"avx2", cpu_convolution_avx2},
+#endif
+    {"scalar", cpu_convolution_scalar},
+};
+#define EACH_SET(s)                                                            \
+    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets;    \
+         s++)                                                                  \
+        if (kcase_has_isa(s->isa))
+
+typedef struct {
+    int axes;
+    int64_t batch, groups, c_in, c_out; /* channels in all */
+    int64_t in[3], kernel[3], stride[3], pad[3], dilation[3];
+} conv_case;
+
+static int64_t
+out_size(const conv_case *p, int i)
+{
+    return (p->in[i] + 2 * p->pad[i] - p->dilation[i] * (p->kernel[i] - 1) -
+            1) / p->stride[i] + 1;
+}
+
+/* Index of element i of a dense tensor, written to at[0 .. rank). */
+static void
+unravel(const air_tensor *t, int64_t i, int64_t *at)
+{
+    for (int d = t->rank - 1; d >= 0; d--) {
+        at[d] = i % t->dims[d];
+        i /= t->dims[d];
+    }
+}
+
+static double
+want_at(const kernel_case *c, const conv_case *p, int x, int w, int bias,
+        const int64_t *o)
+{
+    int64_t cin = p->c_in / p->groups, cout = p->c_out / p->groups, taps = 1;
+    double sum = bias >= 0 ? kcase_get(c, bias, o[1]) : 0;
+    for (int i = 0; i < p->axes; i++)
+        taps *= p->kernel[i];
+    for (int64_t k = 0; k < cin * taps; k++) {
+        int64_t xi[5] = {o[0], o[1] / cout * cin + k / taps};
+        int64_t wi[5] = {o[1], k / taps}, rest = k % taps;
+        bool in = true;
+        for (int i = p->axes - 1; i >= 0; i--) {
+            wi[i + 2] = rest % p->kernel[i];
+            rest /= p->kernel[i];
+            xi[i + 2] = o[i + 2] * p->stride[i] - p->pad[i] +
+                        wi[i + 2] * p->dilation[i];
+            in = in && xi[i + 2] >= 0 && xi[i + 2] < p->in[i];
+        }
+        if (in)
+            sum += kcase_get(c, x, kcase_at(c, x, xi)) *
+                   kcase_get(c, w, kcase_at(c, w, wi));
+    }
+    return sum;
+}
+
+static void
+check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
+          int threads)
+{
+    int64_t xd[5] = {p->batch, p->c_in}, yd[5] = {p->batch, p->c_out};
+    int64_t wd[5] = {p->c_out, p->c_in / p->groups}, n = p->batch * p->c_out;
+    int64_t at[5], zeros[3] = {0};
+    double worst = 0;
+    for (int i = 0; i < p->axes; i++) {
+        xd[i + 2] = p->in[i], wd[i + 2] = p->kernel[i];
+        yd[i + 2] = out_size(p, i);
+        n *= yd[i + 2];
+    }
+    kernel_case c;
+    kcase_begin(&c, (uint64_t)n);
+    int x = kcase_tensor(&c, dtype, p->axes + 2, xd, NULL, 0, 0);
+    int w = kcase_tensor(&c, dtype, p->axes + 2, wd, NULL, 0, 1);
+    int y = kcase_tensor(&c, dtype, p->axes + 2, yd, NULL, 0, 0);
+    int b = has_bias ? kcase_tensor(&c, dtype, 1, &p->c_out, NULL, 0, 0) : -1;
+    air_arg args[9] = {kcase_arg(&c, x), kcase_arg(&c, w)};
+    if (has_bias)
+        args[2] = kcase_arg(&c, b);
+    const int64_t *lists[] = {p->stride, p->pad, p->dilation};
+    for (int i = 0; i < 3; i++)
+        args[3 + i] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes,
+                                .ints = lists[i]};
+    args[6] = kcase_int(0);
+    args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = zeros};
+    args[8] = kcase_int(p->groups);
+    air_call call = {9, 1, args, &c.t[y], NULL};
+    kcase_run(&c, set->convolution, cpu_convolution_workspace, &call, threads);
+    for (int64_t i = 0; i < n; i++) {
+        unravel(&c.t[y], i, at);
+        double err = fabs(kcase_get(&c, y, i) - want_at(&c, p, x, w, b, at));
+        if (!(err <= worst))
+            worst = err;
+    }
+    if (!CHECK(worst <= (dtype == AIR_F32 ? 2e-5 : 0.13)))
+        printf("  %s axes %d dtype %s groups %d threads %d: %g\n", set->isa,
+               p->axes, air_dtype_text((air_dtype)dtype), (int)p->groups,
+               threads, worst);
+    kcase_end(&c);
+}
+
+static void
+check(const conv_case *p)
+{
+    EACH_SET(s) {
+        check_one(s, p, AIR_F32, false, 1);
+        check_one(s, p, AIR_F32, true, 3);
+        check_one(s, p, AIR_BF16, true, 2);
+        check_one(s, p, AIR_F16, false, 2);
+    }
+}
+
+#define ONES {1, 1, 1}
+
+TEST(conv_pointwise)
+{
+    check(&(conv_case){2, 2, 1, 17, 23, {7, 7}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){2, 1, 1, 8, 40, {28, 28}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){2, 1, 1, 8, 12, {9, 5}, ONES, {2, 2}, {0}, ONES});
+}
+
+TEST(conv_windows)
+{
+    check(&(conv_case){2, 1, 1, 5, 9, {13, 11}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 2, 1, 3, 8, {20, 31}, {7, 5}, {2, 3}, {3, 2}, ONES});
+    check(&(conv_case){2, 1, 1, 4, 6, {17, 16}, {3, 3}, ONES, {2, 4}, {2, 4}});
+    check(&(conv_case){2, 1, 1, 2, 7, {40, 40}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 1, 2, 3, {2, 1}, {3, 3}, ONES, {3, 3}, ONES});
+}
+
+TEST(conv_other_axes)
+{
+    check(&(conv_case){1, 3, 1, 6, 10, {50}, {4}, {2}, {3}, ONES});
+    check(&(conv_case){3, 1, 1, 3, 5, {4, 6, 9}, {2, 3, 3}, {1, 2, 1},
+                       {1, 0, 2}, {1, 1, 2}});
+}
+
+TEST(conv_groups)
+{
+    check(&(conv_case){2, 2, 3, 9, 12, {9, 9}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 8, 8, 8, {12, 12}, {3, 3}, ONES, {1, 1}, ONES});
+}
