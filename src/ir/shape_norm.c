@@ -89,6 +89,8 @@ shape_rms_norm(ir_infer *in)
 
     AIR_TRY(outer_axes(in, &outer));
     AIR_TRY(shape_set_like(in, 0, "a"));
+    if (in->outs[1].dtype == AIR_BF16 || in->outs[1].dtype == AIR_F16)
+        in->outs[1].dtype = AIR_F32; /* layer norm's stay half */
     return set_statistics(in, 1, outer);
 }
 

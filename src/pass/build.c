@@ -239,6 +239,8 @@ static air_ref
 reduce(pass_build *b, const char *op, air_ref x, int n, const int *axes,
        bool keep)
 {
+    if (n == 0)
+        return x;
     return B_OP(b, op, at_value(x), at_ints(b, (size_t)n, axes),
                 at_bool(keep));
 }

@@ -99,7 +99,7 @@ air_ref b_wide(pass_build *b, air_ref x);
 air_ref b_fullf(pass_build *b, int rank, const air_dim *dims, double v,
                 air_dtype dtype);
 
-/* Reductions that keep the reduced axes as size 1 where keep is set. */
+/* Over n axes, which stay as size 1 where keep is set; no axes: x itself. */
 air_ref b_sum(pass_build *b, air_ref x, int n, const int *axes, bool keep);
 air_ref b_amax(pass_build *b, air_ref x, int n, const int *axes, bool keep);
 air_ref b_amin(pass_build *b, air_ref x, int n, const int *axes, bool keep);

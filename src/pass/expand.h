@@ -12,9 +12,6 @@
 
 /* Shared by the files of expand. */
 
-/* As b_sum, but no axes means no reduction. */
-air_ref expand_sum_over(pass_build *b, air_ref x, int n, const int *axes,
-                        bool keep);
 /* Sum over the axes, divided by the number of elements. */
 air_ref expand_mean_over(pass_build *b, air_ref x, int n, const int *axes,
                          bool keep);

@@ -14,7 +14,7 @@ expand_loss_reduce(pass_build *b, air_ref loss, int64_t reduction)
         axes[n] = n;
     return reduction == REDUCTION_MEAN
                ? expand_mean_over(b, loss, n, axes, false)
-               : expand_sum_over(b, loss, n, axes, false);
+               : b_sum(b, loss, n, axes, false);
 }
 
 /* A loss of operands x and t, wide. Gradients have the incoming one first. */

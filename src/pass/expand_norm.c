@@ -74,18 +74,6 @@ normal_gradient(normal *r, air_ref gy, air_ref xhat, air_ref rstd, bool centre)
     return b_mul(b, dx, rstd);
 }
 
-/* A value to a result of other sizes but as many elements. */
-static air_status
-forward_as(normal *r, int index, air_ref y)
-{
-    air_ref out = node_out(r->b.g, r->node, index);
-
-    if (r->b.status == AIR_OK && !pass_same_dims(r->b.g, y, out))
-        y = b_view(&r->b, y, ir_val(r->b.g, out)->rank,
-                   ir_val(r->b.g, out)->dims);
-    return build_forward(&r->b, r->node, index, y);
-}
-
 static bool
 masked_in(const normal *r, int attr, size_t i)
 {
@@ -130,12 +118,12 @@ expand_layer_norm_backward(pass_context *ctx, uint32_t node)
                               normal_gradient(&r, gy, xhat, rstd, true)));
     }
     if (masked_in(&r, 7, 1)) {
-        air_ref dw = expand_sum_over(b, b_mul(b, grad, xhat), r.rest, r.others,
+        air_ref dw = b_sum(b, b_mul(b, grad, xhat), r.rest, r.others,
                                      false);
         AIR_TRY(build_forward(b, node, 1, dw));
     }
     if (masked_in(&r, 7, 2)) {
-        air_ref db = expand_sum_over(b, grad, r.rest, r.others, false);
+        air_ref db = b_sum(b, grad, r.rest, r.others, false);
         AIR_TRY(build_forward(b, node, 2, db));
     }
     return b->status;
@@ -193,90 +181,161 @@ expand_rms_norm_backward(pass_context *ctx, uint32_t node)
                               normal_gradient(&r, gy, xhat, rstd, false)));
     }
     if (masked_in(&r, 5, 1)) {
-        air_ref dw = expand_sum_over(b, b_mul(b, grad, xhat), r.rest, r.others,
+        air_ref dw = b_sum(b, b_mul(b, grad, xhat), r.rest, r.others,
                                      false);
         AIR_TRY(build_forward(b, node, 1, dw));
     }
     return b->status;
 }
 
-/* ---- group norm: axes 2 and 3 of a view [N, group, C / group, HxW] ------- */
+/* ---- group norm ---------------------------------------------------------- */
 
+/* Statistics are of [N, group, C / group * HxW]; the rest is done on
+ * [N, C, HxW] with one scale and shift a channel, as ATen does. */
 typedef struct {
-    air_dim dims[4], weight[4], stats[4];
+    pass_build b;
+    uint32_t node;
+    air_dim n, group, each, one; /* each: channels of a group */
+    air_dim image[3], grouped[3], channels[3]; /* sizes of views */
+    air_dim per_group;                         /* elements */
 } groups;
 
 /* n: the attribute that is N; C, HxW and group follow it. */
 static air_status
-groups_make(pass_context *ctx, uint32_t node, int x, int n, normal *r,
-            groups *out)
+groups_make(pass_context *ctx, uint32_t node, int n, groups *r)
 {
-    AIR_TRY(normal_make(ctx, node, x, 0, r));
+    *r = (groups){.b = build_at(ctx, node), .node = node};
     pass_build *b = &r->b;
-    air_dim one = b_dim(b, 1);
-    air_dim channels = node_attr(ctx->g, node, n + 1)->dim;
-    air_dim group = node_attr(ctx->g, node, n + 3)->dim;
-    air_dim each = b_dim2(b, IR_DIM_DIV, channels, group);
-    air_dim images = node_attr(ctx->g, node, n)->dim;
+    air_dim c = node_attr(ctx->g, node, n + 1)->dim;
+    air_dim hw = node_attr(ctx->g, node, n + 2)->dim;
 
-    *out = (groups){
-        .dims = {images, group, each, node_attr(ctx->g, node, n + 2)->dim},
-        .weight = {one, group, each, one},
-        .stats = {images, group, one, one}};
-    *r = (normal){.b = *b, .node = node, .rank = 4, .n = 2, .axes = {2, 3},
-                  .rest = 2, .others = {0, 3},
-                  .x = b_view(b, r->x, 4, out->dims)};
+    r->n = node_attr(ctx->g, node, n)->dim;
+    r->group = node_attr(ctx->g, node, n + 3)->dim;
+    r->each = b_dim2(b, IR_DIM_DIV, c, r->group);
+    r->one = b_dim(b, 1);
+    r->per_group = b_dim2(b, IR_DIM_MUL, r->each, hw);
+    const air_dim image[3] = {r->n, c, hw};
+    const air_dim grouped[3] = {r->n, r->group, r->per_group};
+    const air_dim channels[3] = {r->n, r->group, r->each};
+    for (int i = 0; i < 3; i++) {
+        r->image[i] = image[i];
+        r->grouped[i] = grouped[i];
+        r->channels[i] = channels[i];
+    }
     return b->status;
 }
 
 static air_ref
-view_some(pass_build *b, air_ref x, const air_dim *dims)
+group_in(groups *r, int i)
 {
-    return x.id == AIR_NO_REF.id ? x : b_view(b, x, 4, dims);
+    air_ref in = node_in(r->b.g, r->node, i);
+    return in.id == AIR_NO_REF.id ? in : b_wide(&r->b, in);
+}
+
+/* [C] or [N, group] as [1 or N, group, C / group or 1]. */
+static air_ref
+of_channels(groups *r, air_ref x, bool weight)
+{
+    const air_dim dims[3] = {weight ? r->one : r->n, r->group,
+                             weight ? r->each : r->one};
+    return x.id == AIR_NO_REF.id ? x : b_view(&r->b, x, 3, dims);
+}
+
+/* One number a channel for every pixel of it. */
+static air_ref
+of_pixels(groups *r, air_ref x)
+{
+    const air_dim dims[3] = {r->n, r->image[1], r->one};
+    return b_view(&r->b, b_expand(&r->b, x, 3, r->channels), 3, dims);
+}
+
+static air_status
+forward_viewed(groups *r, int index, air_ref y)
+{
+    air_ref out = node_out(r->b.g, r->node, index);
+
+    if (r->b.status == AIR_OK && !pass_same_dims(r->b.g, y, out))
+        y = b_view(&r->b, y, ir_val(r->b.g, out)->rank,
+                   ir_val(r->b.g, out)->dims);
+    return build_forward(&r->b, r->node, index, y);
 }
 
 /* (input, weight?, bias?, N, C, HxW, group, eps) -> (y, mean, rstd) */
 air_status
 expand_group_norm(pass_context *ctx, uint32_t node)
 {
-    normal r;
-    groups gr;
+    const int last = 2;
+    groups r;
     double eps;
-    air_ref mean, rstd;
 
     AIR_TRY(node_number(ctx->g, node, 7, &eps));
-    AIR_TRY(groups_make(ctx, node, 0, 3, &r, &gr));
-    air_ref y = normalise(&r, eps, &mean, &rstd);
-    y = mul_some(&r.b, y, view_some(&r.b, wide_in(&r, 1), gr.weight));
-    y = add_some(&r.b, y, view_some(&r.b, wide_in(&r, 2), gr.weight));
-    AIR_TRY(forward_as(&r, 0, y));
-    AIR_TRY(forward_as(&r, 1, mean));
-    return forward_as(&r, 2, rstd);
+    AIR_TRY(groups_make(ctx, node, 3, &r));
+    pass_build *b = &r.b;
+    air_ref x = b_view(b, group_in(&r, 0), 3, r.grouped);
+    air_ref mean = expand_mean_over(b, x, 1, &last, true);
+    air_ref d = b_sub(b, x, mean);
+    air_ref var = expand_mean_over(b, b_mul(b, d, d), 1, &last, true);
+    air_ref rstd = b_1(b, "rsqrt", b_addf(b, var, eps));
+    air_ref w = of_channels(&r, group_in(&r, 1), true);
+    air_ref bias = of_channels(&r, group_in(&r, 2), true);
+    air_ref scale = mul_some(b, rstd, w);
+    air_ref shift = b_mul(b, mean, scale);
+    shift = bias.id == AIR_NO_REF.id ? b_1(b, "neg", shift)
+                                     : b_sub(b, bias, shift);
+    air_ref y = b_mul(b, b_view(b, group_in(&r, 0), 3, r.image),
+                      of_pixels(&r, scale));
+    AIR_TRY(forward_viewed(&r, 0, b_add(b, y, of_pixels(&r, shift))));
+    AIR_TRY(forward_viewed(&r, 1, mean));
+    return forward_viewed(&r, 2, rstd);
 }
 
-/* (grad, input, mean, rstd, weight?, N, C, HxW, group, mask[3]) */
+/* Per channel: *out_sum = sum(grad), *out_dot = sum(grad * xhat). */
+static air_ref
+group_sums(groups *r, air_ref grad, air_ref *out_sum, air_ref *out_dot)
+{
+    const int last = 2;
+    pass_build *b = &r->b;
+    air_ref mean = of_channels(r, group_in(r, 2), false);
+    air_ref rstd = of_channels(r, group_in(r, 3), false);
+    air_ref x = b_view(b, group_in(r, 1), 3, r->image);
+    air_ref d = b_sub(b, x, of_pixels(r, mean));
+    air_ref xhat = b_mul(b, d, of_pixels(r, rstd));
+
+    *out_sum = b_view(b, b_sum(b, grad, 1, &last, true), 3, r->channels);
+    *out_dot = b_view(b, b_sum(b, b_mul(b, grad, xhat), 1, &last, true), 3,
+                      r->channels);
+    return xhat;
+}
+
+/* (grad, input, mean, rstd, weight?, N, C, HxW, group, mask[3]):
+ * rstd * (grad * w - mean(grad * w) - xhat * mean(grad * w * xhat)) */
 air_status
 expand_group_norm_backward(pass_context *ctx, uint32_t node)
 {
-    normal r;
-    groups gr;
+    const int first = 0, last = 2;
+    groups r;
+    air_ref sum, dot;
 
-    AIR_TRY(groups_make(ctx, node, 1, 5, &r, &gr));
+    AIR_TRY(groups_make(ctx, node, 5, &r));
     pass_build *b = &r.b;
-    air_ref grad = b_view(b, wide_in(&r, 0), 4, gr.dims);
-    air_ref mean = b_view(b, wide_in(&r, 2), 4, gr.stats);
-    air_ref rstd = b_view(b, wide_in(&r, 3), 4, gr.stats);
-    air_ref xhat = b_mul(b, b_sub(b, r.x, mean), rstd);
-
-    if (masked_in(&r, 9, 0)) {
-        air_ref w = view_some(b, wide_in(&r, 4), gr.weight);
-        air_ref gy = mul_some(b, grad, w);
-        AIR_TRY(forward_as(&r, 0, normal_gradient(&r, gy, xhat, rstd, true)));
+    const air_attr mask = *node_attr(ctx->g, node, 9);
+    air_ref grad = b_view(b, group_in(&r, 0), 3, r.image);
+    air_ref xhat = group_sums(&r, grad, &sum, &dot);
+    if (mask.bools[0]) {
+        air_ref w = of_channels(&r, group_in(&r, 4), true);
+        air_ref rstd = of_channels(&r, group_in(&r, 3), false);
+        air_ref part = b_sum(b, mul_some(b, sum, w), 1, &last, true);
+        air_ref slope = b_sum(b, mul_some(b, dot, w), 1, &last, true);
+        part = b_mul(b, b_divd(b, part, r.per_group), rstd);
+        slope = b_mul(b, b_divd(b, slope, r.per_group), rstd);
+        air_ref dx = b_mul(b, grad, of_pixels(&r, mul_some(b, rstd, w)));
+        dx = b_sub(b, dx, b_mul(b, xhat, of_pixels(&r, slope)));
+        dx = b_sub(b, dx, of_pixels(&r, part));
+        AIR_TRY(forward_viewed(&r, 0, dx));
     }
-    if (masked_in(&r, 9, 1))
-        AIR_TRY(forward_as(&r, 1, b_sum(b, b_mul(b, grad, xhat), r.rest,
-                                        r.others, false)));
-    if (masked_in(&r, 9, 2))
-        AIR_TRY(forward_as(&r, 2, b_sum(b, grad, r.rest, r.others, false)));
+    if (mask.bools[1])
+        AIR_TRY(forward_viewed(&r, 1, b_sum(b, dot, 1, &first, false)));
+    if (mask.bools[2])
+        AIR_TRY(forward_viewed(&r, 2, b_sum(b, sum, 1, &first, false)));
     return b->status;
 }

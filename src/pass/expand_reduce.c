@@ -4,15 +4,9 @@
 #include <math.h>
 
 air_ref
-expand_sum_over(pass_build *b, air_ref x, int n, const int *axes, bool keep)
-{
-    return n == 0 ? x : b_sum(b, x, n, axes, keep);
-}
-
-air_ref
 expand_mean_over(pass_build *b, air_ref x, int n, const int *axes, bool keep)
 {
-    air_ref sum = expand_sum_over(b, x, n, axes, keep);
+    air_ref sum = b_sum(b, x, n, axes, keep);
     return b_divd(b, sum, b_count(b, x, n, axes));
 }
 
@@ -98,7 +92,7 @@ variance(reduction *r, double correction, air_ref *out_mean)
     pass_build *b = &r->b;
     air_ref m = expand_mean_over(b, r->x, r->n, r->axes, true);
     air_ref d = b_sub(b, r->x, m);
-    air_ref sum = expand_sum_over(b, b_mul(b, d, d), r->n, r->axes, r->keep);
+    air_ref sum = b_sum(b, b_mul(b, d, d), r->n, r->axes, r->keep);
 
     *out_mean = m;
     return divide_corrected(r, sum, correction);
