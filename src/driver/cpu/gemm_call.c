@@ -1,19 +1,12 @@
 /* gemm_call.c: mm, bmm, addmm and baddbmm as kernels. */
 #include "driver/cpu/gemm.h"
-#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/gemm_call.h"
 #include "driver/cpu/gemm_plain.h"
 
 #include <string.h>
 
-/* A product of matrices or a batch of them. */
-typedef struct {
-    gemm_job job; /* of batch 0; pointers are offsets where no task is known */
-    int64_t batch;
-    int64_t x_step, w_step, y_step, s_step; /* elements */
-} product;
-
-static int64_t
-size_of(int dtype)
+int64_t
+cpu_gemm_size_of(int dtype)
 {
     static const uint8_t sizes[AIR_DTYPE_COUNT] = {
 #define DTYPE(id, text, bytes, ...) [AIR_##id] = bytes,
@@ -57,7 +50,7 @@ view(const air_tensor *t, const air_task *task, int row, int depth)
 }
 
 static void
-set_out(product *p, const air_tensor *out, const air_task *task, int row,
+set_out(gemm_product *p, const air_tensor *out, const air_task *task, int row,
         int col)
 {
     p->job.y = task == NULL ? NULL : air_data(out, task);
@@ -70,7 +63,7 @@ set_out(product *p, const air_tensor *out, const air_task *task, int row,
 /* self of addmm and its like broadcasts: dims are counted from the right.
  * beta 0: self is not read, as in ATen. */
 static void
-set_self(product *p, const air_call *call, const air_task *task)
+set_self(gemm_product *p, const air_call *call, const air_task *task)
 {
     const air_tensor *s = call->args[0].t;
     int64_t strides[3] = {0, 0, 0};
@@ -91,12 +84,12 @@ set_self(product *p, const air_call *call, const air_task *task)
 }
 
 /* a [.., m, k] times b [.., k, n], of rank 2 or 3. */
-static product
+static gemm_product
 make_matrices(const air_tensor *a, const air_tensor *b, const air_tensor *out,
               const air_task *task)
 {
     int r = a->rank - 2, c = a->rank - 1;
-    product p = {.batch = 1};
+    gemm_product p = {.batch = 1};
     p.job.nx = a->dims[r];
     p.job.nw = b->dims[c];
     p.job.k = a->dims[c];
@@ -112,46 +105,52 @@ make_matrices(const air_tensor *a, const air_tensor *b, const air_tensor *out,
     return p;
 }
 
-static product
+static gemm_product
 make_mm(const air_call *call, const air_task *task)
 {
     return make_matrices(call->args[0].t, call->args[1].t, &call->outs[0],
                          task);
 }
 
-static product
+static gemm_product
 make_addmm(const air_call *call, const air_task *task)
 {
-    product p = make_matrices(call->args[1].t, call->args[2].t, &call->outs[0],
+    gemm_product p = make_matrices(call->args[1].t, call->args[2].t, &call->outs[0],
                               task);
     set_self(&p, call, task);
     return p;
 }
 
+gemm_product
+cpu_gemm_product(const air_call *call, const air_task *task)
+{
+    return call->nargs == 2 ? make_mm(call, task) : make_addmm(call, task);
+}
+
 /* ---- running ------------------------------------------------------------- */
 
-static gemm_job
-job_at(const product *p, int64_t i)
+gemm_job
+cpu_gemm_job_at(const gemm_product *p, int64_t i)
 {
     gemm_job job = p->job;
-    job.x.p = (const char *)job.x.p + i * p->x_step * size_of(job.x.dtype);
-    job.w.p = (const char *)job.w.p + i * p->w_step * size_of(job.w.dtype);
-    job.y = (char *)job.y + i * p->y_step * size_of(job.y_dtype);
+    job.x.p = (const char *)job.x.p + i * p->x_step * cpu_gemm_size_of(job.x.dtype);
+    job.w.p = (const char *)job.w.p + i * p->w_step * cpu_gemm_size_of(job.w.dtype);
+    job.y = (char *)job.y + i * p->y_step * cpu_gemm_size_of(job.y_dtype);
     if (job.s != NULL)
-        job.s = (const char *)job.s + i * p->s_step * size_of(job.s_dtype);
+        job.s = (const char *)job.s + i * p->s_step * cpu_gemm_size_of(job.s_dtype);
     return job;
 }
 
 #define ALONE_BYTES ((size_t)1 << 20) /* panels of a thread that works alone */
 
 static bool
-can_be_alone(const product *p, size_t bytes)
+can_be_alone(const gemm_product *p, size_t bytes)
 {
     return p->batch > 1 && bytes <= ALONE_BYTES;
 }
 
 static size_t
-workspace(const product *p, int threads)
+workspace(const gemm_product *p, int threads)
 {
     if (!gemm_is_float(p->job.x.dtype) || p->batch == 0)
         return 0;
@@ -161,7 +160,7 @@ workspace(const product *p, int threads)
 
 /* Whole products to each thread. */
 static void
-run_alone(const product *p, const gemm_ops *ops, const air_task *task,
+run_alone(const gemm_product *p, const gemm_ops *ops, const air_task *task,
           size_t bytes)
 {
     gemm_team team = {0, 1, NULL,
@@ -171,17 +170,17 @@ run_alone(const product *p, const gemm_ops *ops, const air_task *task,
     int64_t b, e;
     air_split(p->batch, task, &b, &e);
     for (int64_t i = b; i < e; i++) {
-        gemm_job job = job_at(p, i);
+        gemm_job job = cpu_gemm_job_at(p, i);
         cpu_gemm_run(&job, ops, &team);
     }
 }
 
 static void
-run(const product *p, const gemm_ops *ops, const air_task *task)
+run(const gemm_product *p, const gemm_ops *ops, const air_task *task)
 {
     if (!gemm_is_float(p->job.x.dtype)) {
         for (int64_t i = 0; i < p->batch; i++) {
-            gemm_job job = job_at(p, i);
+            gemm_job job = cpu_gemm_job_at(p, i);
             cpu_gemm_plain(&job, task);
         }
         return;
@@ -195,7 +194,7 @@ run(const product *p, const gemm_ops *ops, const air_task *task)
     gemm_team team = {task->id, task->count, task, task->workspace,
                       task->scratch};
     for (int64_t i = 0; i < p->batch; i++) {
-        gemm_job job = job_at(p, i);
+        gemm_job job = cpu_gemm_job_at(p, i);
         if (i > 0 && task->count > 1)
             task->barrier(task); /* the panels are free again */
         cpu_gemm_run(&job, ops, &team);
@@ -223,31 +222,31 @@ cpu_on_scalar(const air_call *call, const char *isa)
     return true;
 }
 
-#define ISA_KERNEL(name, make, table)                                          \
+#define ISA_KERNEL(name, table)                                          \
     void cpu_##name##_##table(const air_call *call, const air_task *task)      \
     {                                                                          \
-        product p = make(call, task);                                          \
+        gemm_product p = cpu_gemm_product(call, task);                                          \
         run(&p, &cpu_gemm_##table, task);                                      \
     }
 #if defined(__x86_64__)
-#define KERNELS(name, make)                                                    \
-    ISA_KERNEL(name, make, avx512)                                             \
-    ISA_KERNEL(name, make, avx2)                                               \
-    ISA_KERNEL(name, make, scalar)                                             \
-    WORKSPACE(name, make)
+#define KERNELS(name)                                                    \
+    ISA_KERNEL(name, avx512)                                             \
+    ISA_KERNEL(name, avx2)                                               \
+    ISA_KERNEL(name, scalar)                                             \
+    WORKSPACE(name)
 #else
-#define KERNELS(name, make)                                                    \
-    ISA_KERNEL(name, make, scalar)                                             \
-    WORKSPACE(name, make)
+#define KERNELS(name)                                                    \
+    ISA_KERNEL(name, scalar)                                             \
+    WORKSPACE(name)
 #endif
-#define WORKSPACE(name, make)                                                  \
+#define WORKSPACE(name)                                                  \
     size_t cpu_##name##_workspace(const air_call *call, int threads)           \
     {                                                                          \
-        product p = make(call, NULL);                                          \
+        gemm_product p = cpu_gemm_product(call, NULL);                                          \
         return workspace(&p, threads);                                         \
     }
 
-KERNELS(mm, make_mm)
-KERNELS(bmm, make_mm)
-KERNELS(addmm, make_addmm)
-KERNELS(baddbmm, make_addmm)
+KERNELS(mm)
+KERNELS(bmm)
+KERNELS(addmm)
+KERNELS(baddbmm)

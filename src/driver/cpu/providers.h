@@ -4,5 +4,6 @@
 
 #include "air_driver.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/library.h"
 
 #endif

@@ -1,0 +1,106 @@
+/* library.c: matrix products by the BLAS of the application (air_library).
+ *
+ * A library call ends the parallel region, so it has to pay: the engine's own
+ * f32 kernels measure like MKL's on AVX2, and several times faster for few
+ * rows, and are never given away. f64 has no kernels of its own but a plain
+ * loop. bf16 runs as f32 here, where a library may have the CPU's bf16
+ * instructions: AVX-512 machines ask it for more than a few rows. */
+#include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_call.h"
+#include "driver/cpu/library.h"
+
+#include <string.h>
+
+#define SMALL_F64 ((double)(16 * 16 * 16)) /* multiply-adds */
+#define SMALL_BF16 ((double)(1 << 20))
+
+typedef struct {
+    bool turned;
+    int64_t ld;
+} layout;
+
+/* rows along rs: is one of the strides 1? */
+static bool
+find_layout(const gemm_view *v, int64_t rows, int64_t depth, layout *out)
+{
+    bool straight = v->ks == 1 && v->rs >= depth;
+    bool turned = v->rs == 1 && v->ks >= rows;
+    *out = straight ? (layout){false, v->rs} : (layout){true, v->ks};
+    return straight || turned;
+}
+
+static bool
+can_call(const gemm_job *job)
+{
+    layout a, b;
+    return job->k > 0 && job->nx > 0 && job->nw > 0 && job->yr == 1 &&
+           job->yl >= job->nw && find_layout(&job->x, job->nx, job->k, &a) &&
+           find_layout(&job->w, job->nw, job->k, &b) &&
+           (job->s == NULL || job->s_dtype == job->y_dtype);
+}
+
+bool
+cpu_library_wants(const air_call *call, const char *isa)
+{
+    gemm_product p = cpu_gemm_product(call, NULL);
+    const gemm_job *job = &p.job;
+    double work = (double)job->nx * (double)job->nw * (double)job->k;
+    if (!can_call(job))
+        return false;
+    if (job->x.dtype == AIR_F64)
+        return work >= SMALL_F64;
+    return job->x.dtype == AIR_BF16 && work >= SMALL_BF16 &&
+           strcmp(isa, "avx512") == 0 && job->nx > GEMV_MAX &&
+           job->nw > GEMV_MAX;
+}
+
+/* y = s, which broadcasts: what beta then multiplies. */
+static void
+copy_self(const gemm_job *job)
+{
+    int64_t size = cpu_gemm_size_of(job->y_dtype);
+    for (int64_t l = 0; l < job->nx; l++)
+        for (int64_t r = 0; r < job->nw; r++)
+            memcpy((char *)job->y + (l * job->yl + r) * size,
+                   (const char *)job->s + (l * job->sl + r * job->sr) * size,
+                   (size_t)size);
+}
+
+static bool
+call_one(const air_library *lib, const gemm_job *job)
+{
+    layout a, b;
+    find_layout(&job->x, job->nx, job->k, &a);
+    find_layout(&job->w, job->nw, job->k, &b);
+    if (job->s != NULL)
+        copy_self(job);
+    return lib->gemm(lib->user, (air_dtype)job->x.dtype, a.turned, !b.turned,
+                     job->nx, job->nw, job->k, job->alpha64, job->x.p, a.ld,
+                     job->w.p, b.ld, job->s != NULL ? job->beta64 : 0, job->y,
+                     job->yl) == 0;
+}
+
+bool
+cpu_library_call(const air_library *library, const air_call *call,
+                 void *const *slots)
+{
+    air_task task = {.count = 1, .slots = slots};
+    gemm_product p = cpu_gemm_product(call, &task);
+    for (int64_t i = 0; i < p.batch; i++) {
+        gemm_job job = cpu_gemm_job_at(&p, i);
+        if (!call_one(library, &job))
+            return false;
+    }
+    return true;
+}
+
+#define ON_ISA(isa_)                                                           \
+    bool cpu_library_on_##isa_(const air_call *call, const char *isa)          \
+    {                                                                          \
+        return cpu_on_##isa_(call, isa) && cpu_library_wants(call, isa);       \
+    }
+ON_ISA(scalar)
+#if defined(__x86_64__)
+ON_ISA(avx2)
+ON_ISA(avx512)
+#endif

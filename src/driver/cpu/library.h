@@ -1,0 +1,18 @@
+/* library.h: when and how the application's BLAS does a matrix product. */
+#ifndef CPU_LIBRARY_H
+#define CPU_LIBRARY_H
+
+#include "air.h"
+
+/* Does it pay to leave this call (mm, bmm, addmm, baddbmm) to a library? */
+bool cpu_library_wants(const air_call *call, const char *isa);
+/* The same for rows of the kernel table. */
+bool cpu_library_on_avx512(const air_call *call, const char *isa);
+bool cpu_library_on_avx2(const air_call *call, const char *isa);
+bool cpu_library_on_scalar(const air_call *call, const char *isa);
+/* On one thread, outside parallel regions. false: not done, results are
+ * undefined and the engine's own kernel has to follow. */
+bool cpu_library_call(const air_library *library, const air_call *call,
+                      void *const *slots);
+
+#endif
