@@ -52,6 +52,7 @@ typedef struct {
     int16_t owner[32];               /* node * X86_MAX_UNROLL + copy, -1 */
     int nspills, peak_spills;
     int low_free; /* fewest free registers seen */
+    bool streaming; /* f32 stores go past the caches */
     bool spilled; /* a value of an element had to go to memory */
 } x86_emit;
 

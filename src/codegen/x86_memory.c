@@ -4,6 +4,7 @@
 
 static const x86_ins move_load = {MAP_0F, PP_NONE, 0x10, false};
 static const x86_ins move_store = {MAP_0F, PP_NONE, 0x11, false};
+static const x86_ins move_stream = {MAP_0F, PP_NONE, 0x2b, false};
 static const x86_ins move_load_ss = {MAP_0F, PP_F3, 0x10, false};
 static const x86_ins move_store_ss = {MAP_0F, PP_F3, 0x11, false};
 static const x86_ins move_from_gpr = {MAP_0F, PP_66, 0x6e, false};
@@ -173,6 +174,12 @@ store_one(x86_emit *e, const x86_node *n, int a)
     asm_mov_store(e->s, emit_buffer(e, (int)n->k, false, 0), RAX, bytes);
 }
 
+static bool
+is_streamed(const x86_emit *e, const x86_node *n)
+{
+    return e->streaming && n->imm == AIR_F32 && !e->l->rg->bufs[n->k].scratch;
+}
+
 /* Eight 32-bit lanes to the low halves of a temporary. */
 static int
 pack(x86_emit *e, x86_ins how, int a)
@@ -201,7 +208,7 @@ store_avx2(x86_emit *e, const x86_node *n, int a)
     } else if (e->mode == EMIT_TAIL) {
         asm_v(e->s, mask_store, a, tail_mask(e), at, 0);
     } else {
-        asm_v(e->s, move_store, a, 0, at, 0);
+        asm_v(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0, at, 0);
     }
 }
 
@@ -221,7 +228,8 @@ store_avx512(x86_emit *e, const x86_node *n, int a)
         asm_byte(e->s, 31);
         asm_masked(e->s, narrow_8, t, 0, at, 0, mask, false);
     } else {
-        asm_masked(e->s, move_store, a, 0, at, 0, mask, false);
+        asm_masked(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0,
+                   at, 0, mask, false);
     }
 }
 

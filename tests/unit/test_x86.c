@@ -253,6 +253,7 @@ random_regions(air_walk walk, void (*make)(region_case *, bool), int rank,
     region_case c;
     case_init(&c, walk, rank, dims, seed);
     make(&c, seed % 3 == 0);
+    c.rg.stream = seed % 4 == 0;
     if (!compare_all(&c))
         test_fail(__FILE__, __LINE__, "walk %d seed %u, dims %d %d", walk,
                   seed, (int)dims[0], (int)dims[rank - 1]);
@@ -363,6 +364,28 @@ TEST(x86_in_place)
         int e = case_op(&c, AIR_RG_EXP, AIR_LANE_F32, b, -1, -1);
         case_store(&c, x, case_op(&c, AIR_RG_ADD, AIR_LANE_F32, b, b, -1));
         case_store(&c, y, case_op(&c, AIR_RG_MUL, AIR_LANE_F32, a, e, -1));
+        CHECK(compare_all(&c));
+        case_free(&c);
+    }
+}
+
+/* Stores past the caches: aligned rows and others, in one region. */
+TEST(x86_stream)
+{
+    if (!can_run())
+        return;
+    for (int64_t n = 60; n < 200; n += 4) {
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){5, n}, 12);
+        c.rg.stream = 1;
+        int x = case_buf(&c, AIR_F32, (int64_t[]){n + 4, 1}, false);
+        int y = case_buf(&c, AIR_F32, (int64_t[]){n + 4, 1}, false);
+        int z = case_buf(&c, AIR_BF16, (int64_t[]){n + 4, 1}, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, x);
+        int b = case_op(&c, AIR_RG_ADD, AIR_LANE_F32, a, a, -1);
+        case_store(&c, y, b);
+        case_store(&c, z, b);
         CHECK(compare_all(&c));
         case_free(&c);
     }
