@@ -7,7 +7,7 @@
 
 typedef struct {
     x86_asm s;
-    x86_list list, sorted;
+    x86_list list;
     x86_schedule schedule;
     x86_emit emit;
 } codegen_work;
@@ -35,10 +35,9 @@ emit_phases(codegen_work *w, const air_region *rg, air_code *out,
         }
         asm_align(&w->s, 64);
         out->offset[p] = (int32_t)asm_here(&w->s);
-        w->sorted = w->list;
-        x86_schedule_nodes(&w->sorted, &w->schedule);
         w->emit.s = &w->s;
-        emit_phase(&w->emit, &w->list, &w->sorted, 0);
+        emit_phase(&w->emit, &w->list,
+                   x86_schedule_nodes(&w->list, &w->schedule), 0);
         any = true;
     }
     return any;

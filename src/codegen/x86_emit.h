@@ -36,6 +36,7 @@ enum {
 typedef struct {
     x86_asm *s;
     const x86_list *l;
+    const x86_node *nodes; /* of the list, or the same in another order */
     size_t masks; /* where in the code 32 bytes of ones and of zeros lie */
     emit_mode mode;
     int vector;   /* elements of a register */
@@ -99,9 +100,9 @@ void emit_reduce(x86_emit *e, const x86_node *n);
 void emit_set(x86_emit *e, const x86_node *n);
 void emit_acc(x86_emit *e, const x86_node *n);
 
-/* x86_phase.c: a whole phase. `sorted` is the list in an order that overlaps
- * more and needs more registers: taken where they suffice. */
-void emit_phase(x86_emit *e, const x86_list *list, const x86_list *sorted,
+/* x86_phase.c: a whole phase. `sorted` (NULL: none) are its nodes in an order
+ * that overlaps more and needs more registers: taken where they suffice. */
+void emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
                 size_t masks);
 
 #endif

@@ -79,17 +79,17 @@ typedef struct {
 /* False: reason says what cannot be done. */
 bool x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex);
 
-/* Longer lists are left as they are. */
 #define X86_SCHEDULED 512
 typedef struct {
-    x86_list *l;
+    const x86_list *l;
     int16_t height[X86_SCHEDULED]; /* cycles to the end */
     int16_t ready[X86_SCHEDULED];  /* cycle of the operands */
     int16_t place[X86_SCHEDULED];  /* new number, -1: not yet */
     x86_node sorted[X86_SCHEDULED];
 } x86_schedule;
-/* Another order of the nodes, with more of them alive at a time. */
-void x86_schedule_nodes(x86_list *l, x86_schedule *s);
+/* Another order of the nodes (s->sorted), with more of them alive at a time.
+ * NULL: the list is too long. */
+const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 
 /* Inner stride as machine code walks the buffer: 0 or 1. */
 static inline bool

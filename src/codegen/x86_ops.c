@@ -161,7 +161,7 @@ enum { FMA_132 = 0x98, FMA_213 = 0xa8, FMA_231 = 0xb8 };
 static void
 put_fma(x86_emit *e, int form, int d, int v, x86_opd rm)
 {
-    const x86_node *n = &e->l->nodes[e->at];
+    const x86_node *n = &e->nodes[e->at];
     x86_ins ins = {MAP_0F38, PP_66, (uint8_t)form, false};
     asm_v(e->s, ins, d, v, rm, 0);
     emit_drop(e, n->a);
@@ -222,7 +222,7 @@ emit_fma(x86_emit *e, const x86_node *n)
 void
 emit_node(x86_emit *e)
 {
-    const x86_node *n = &e->l->nodes[e->at];
+    const x86_node *n = &e->nodes[e->at];
     switch (n->op) {
     case X86_LOAD: emit_load(e, n); return;
     case X86_ACC: emit_acc(e, n); return;

@@ -28,7 +28,7 @@ static bool
 folds_rows(const x86_emit *e)
 {
     for (int i = 0; i < e->l->count; i++)
-        if (e->l->nodes[i].op == X86_REDUCE)
+        if (e->nodes[i].op == X86_REDUCE)
             return e->l->rg->walk == AIR_WALK_INNER;
     return false;
 }
@@ -48,11 +48,12 @@ copies_tail(const x86_emit *e)
 static void
 find_uses(x86_emit *e)
 {
-    memset(e->uses, 0, sizeof e->uses);
-    memset(e->last, -1, sizeof e->last);
+    size_t count = (size_t)e->l->count;
+    memset(e->uses, 0, count * sizeof e->uses[0]);
+    memset(e->last, -1, count * sizeof e->last[0]);
     e->loaded = e->stored = 0;
     for (int i = 0; i < e->l->count; i++) {
-        const x86_node *n = &e->l->nodes[i];
+        const x86_node *n = &e->nodes[i];
         const int16_t operands[3] = {n->a, n->b, n->c};
         for (int k = 0; k < x86_arity(n); k++) {
             e->uses[operands[k]]++;
@@ -136,7 +137,7 @@ place_broadcasts(x86_emit *e)
 {
     x86_asm *s = e->s;
     for (int i = 0; i < e->l->count; i++) {
-        const x86_node *n = &e->l->nodes[i];
+        const x86_node *n = &e->nodes[i];
         if (n->op != X86_BCAST)
             continue;
         x86_opd to = emit_invariant(e, i);
@@ -162,7 +163,7 @@ place_invariants(x86_emit *e, int count)
     for (; count > 0; count--) {
         int best = -1;
         for (int i = 0; i < e->l->count; i++)
-            if (x86_is_invariant(&e->l->nodes[i]) && !e->hoisted[i] &&
+            if (x86_is_invariant(&e->nodes[i]) && !e->hoisted[i] &&
                 e->uses[i] > 0 && (best < 0 || e->uses[i] > e->uses[best]))
                 best = i;
         if (best < 0)
@@ -176,7 +177,7 @@ place_invariants(x86_emit *e, int count)
     if (e->s->evex || e->mode == EMIT_ONE)
         return;
     for (int i = 0; i < e->l->count; i++) {
-        const x86_node *n = &e->l->nodes[i];
+        const x86_node *n = &e->nodes[i];
         if ((n->op != X86_SCALAR && n->op != X86_BCAST) || e->hoisted[i])
             continue;
         int r = emit_take(e);
@@ -363,25 +364,29 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
 }
 
 static bool
-fits(x86_emit *e, const x86_list *l, size_t start, size_t masks, int unroll)
+fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks,
+     int unroll)
 {
-    e->l = l;
+    if (nodes == NULL)
+        return false;
+    e->nodes = nodes;
     find_uses(e);
     attempt(e, start, masks, unroll, 0);
     return !e->spilled;
 }
 
 void
-emit_phase(x86_emit *e, const x86_list *list, const x86_list *sorted,
+emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
            size_t masks)
 {
     size_t start = asm_here(e->s);
     bool scalar = list->rg->phases[list->phase].kind == AIR_PHASE_SCALAR;
     int unroll = scalar ? 1 : list->count <= 24 ? 4 : 2;
+    e->l = list;
     e->mode = scalar ? EMIT_ONE : EMIT_FULL;
     e->vector = e->s->evex ? 16 : 8;
     while (!fits(e, sorted, start, masks, unroll) &&
-           !fits(e, list, start, masks, unroll) && unroll > 1)
+           !fits(e, list->nodes, start, masks, unroll) && unroll > 1)
         unroll /= 2;
     int hoists = scalar || e->spilled ? 0 : e->low_free;
     if (hoists > 0)

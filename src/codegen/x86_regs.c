@@ -12,9 +12,10 @@ static const x86_ins broadcast_ss = {MAP_0F38, PP_66, 0x18, false};
 void
 emit_reset(x86_emit *e)
 {
-    memset(e->reg, -1, sizeof e->reg);
-    memset(e->spill, -1, sizeof e->spill);
-    memset(e->hoisted, 0, sizeof e->hoisted);
+    size_t count = (size_t)e->l->count;
+    memset(e->reg, -1, count * sizeof e->reg[0]);
+    memset(e->spill, -1, count * sizeof e->spill[0]);
+    memset(e->hoisted, 0, count * sizeof e->hoisted[0]);
     memset(e->owner, -1, sizeof e->owner);
     bool high = e->s->evex && e->mode != EMIT_ONE;
     e->free = high ? UINT32_MAX : 0xffff;
@@ -43,7 +44,7 @@ emit_broadcast(x86_emit *e, int reg, x86_opd mem)
 x86_opd
 emit_invariant(x86_emit *e, int node)
 {
-    const x86_node *n = &e->l->nodes[node];
+    const x86_node *n = &e->nodes[node];
     if (n->op == X86_SCALAR)
         return opd_mem(REG_SCALARS, 8 * (int32_t)n->k);
     if (n->op == X86_BCAST)
@@ -58,7 +59,7 @@ static int
 next_use(const x86_emit *e, int node)
 {
     for (int i = e->at; i <= e->last[node]; i++) {
-        const x86_node *n = &e->l->nodes[i];
+        const x86_node *n = &e->nodes[i];
         if (n->a == node || n->b == node || n->c == node)
             return i;
     }
@@ -165,7 +166,7 @@ emit_operand(x86_emit *e, int node)
 {
     int c = copy_of(e, node);
     if (e->reg[node][c] >= 0 || (e->mode == EMIT_ONE && !e->s->evex &&
-                                 e->l->nodes[node].op != X86_CONST &&
+                                 e->nodes[node].op != X86_CONST &&
                                  e->spill[node][c] < 0))
         return opd_reg(emit_in_reg(e, node));
     if (e->spill[node][c] >= 0)
@@ -207,7 +208,7 @@ begin_body(x86_emit *e)
     for (int i = 0; i < e->l->count; i++) {
         if (e->hoisted[i])
             continue;
-        bool kept = x86_is_invariant(&e->l->nodes[i]);
+        bool kept = x86_is_invariant(&e->nodes[i]);
         for (int u = 0; u < X86_MAX_UNROLL; u++) {
             e->reg[i][u] = -1;
             e->spill[i][u] = kept ? e->spill[i][u] : -1;
@@ -223,7 +224,7 @@ emit_body(x86_emit *e, emit_mode mode, int unroll)
     e->unroll = unroll;
     begin_body(e);
     for (e->at = 0; e->at < e->l->count; e->at++) {
-        const x86_node *n = &e->l->nodes[e->at];
+        const x86_node *n = &e->nodes[e->at];
         if (x86_is_invariant(n))
             continue;
         for (e->lane = 0; e->lane < unroll; e->lane++) {

@@ -94,12 +94,12 @@ moved(const x86_schedule *s, int16_t old)
     return old < 0 ? old : s->place[old];
 }
 
-void
-x86_schedule_nodes(x86_list *l, x86_schedule *s)
+const x86_node *
+x86_schedule_nodes(const x86_list *l, x86_schedule *s)
 {
     int done = 0;
     if (l->count > X86_SCHEDULED)
-        return;
+        return NULL;
     s->l = l;
     find_heights(s);
     memset(s->place, -1, sizeof s->place);
@@ -123,5 +123,5 @@ x86_schedule_nodes(x86_list *l, x86_schedule *s)
         n.c = moved(s, n.c);
         s->sorted[s->place[i]] = n;
     }
-    memcpy(l->nodes, s->sorted, (size_t)l->count * sizeof *l->nodes);
+    return s->sorted;
 }
