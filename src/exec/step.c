@@ -143,8 +143,9 @@ make_dense(exec_maker *m, air_ref ref, const char *reason)
 
 /* ---- results of units ---- */
 
+/* Where operand number `which` of a cat lies in its result. */
 static air_status
-cat_place(exec_maker *m, uint32_t cat_node, air_ref operand, lower_place *out)
+cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
 {
     const ir_node *cat = ir_node_at(m->g, cat_node);
     const air_ref result = cat->outs[0];
@@ -158,18 +159,25 @@ cat_place(exec_maker *m, uint32_t cat_node, air_ref operand, lower_place *out)
     }
     if (axis < 0)
         axis += v->rank;
-    for (size_t i = 0; i < cat->attrs[0].count; i++) {
+    for (size_t i = 0; i < which; i++) {
         const ir_value *o = ir_val(m->g, cat->attrs[0].values[i]);
-        if (cat->attrs[0].values[i].id == operand.id)
-            break;
         if (o->rank == v->rank) /* legacy: empty 1-d operands are skipped */
             at += m->s->dims[o->dims[axis].id];
     }
     *out = m->places[result.id];
     out->layout.offset += at * out->layout.strides[axis];
-    out->layout.dims[axis] =
-        m->s->dims[ir_val(m->g, operand)->dims[axis].id];
+    const ir_value *operand = ir_val(m->g, cat->attrs[0].values[which]);
+    out->layout.dims[axis] = m->s->dims[operand->dims[axis].id];
     return AIR_OK;
+}
+
+static size_t
+cat_operand(const ir_node *cat, air_ref ref)
+{
+    size_t i = 0;
+    while (cat->attrs[0].values[i].id != ref.id)
+        i++;
+    return i;
 }
 
 static air_status
@@ -187,7 +195,10 @@ place_result(exec_maker *m, const ir_node *n, air_ref ref)
                  ir_val(m->g, ir_node_at(m->g, m->p->order.cat[ref.id])
                                   ->outs[0])
                      ->rank)
-        AIR_TRY(cat_place(m, m->p->order.cat[ref.id], ref, &place));
+        AIR_TRY(cat_place(
+            m, m->p->order.cat[ref.id],
+            cat_operand(ir_node_at(m->g, m->p->order.cat[ref.id]), ref),
+            &place));
     else
         AIR_TRY(exec_new_place(m, ir_val(m->g, ref), &place));
     set_place(m, ref, &place);
@@ -309,7 +320,7 @@ make_cat(exec_maker *m, const ir_node *n)
         if (ir_val(m->g, v)->rank != ir_val(m->g, result)->rank)
             continue;
         uint32_t self = ir_val(m->g, result)->node;
-        AIR_TRY(cat_place(m, self, v, &slice));
+        AIR_TRY(cat_place(m, self, i, &slice));
         AIR_TRY(exec_add_copy(m, &m->places[v.id],
                               (air_dtype)ir_val(m->g, v)->dtype, &slice, dtype,
                               "cat of a value that lies elsewhere"));

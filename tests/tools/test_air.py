@@ -83,6 +83,17 @@ def test_every_dtype(dtype):
     assert out.startswith(f"result 0: {dtype}[5, 7]")
 
 
+def test_cat_of_one_value_twice():
+    text = (
+        "graph f(%x: f32[40, 18]) {\n"
+        "  %1: f32[80, 18] = cat([%x, %x])\n"
+        "  return %1\n}\n"
+    )
+    run("--compare", text=text)
+    steps = air("dump", "-", "--steps", text=text).stdout
+    assert "slot 2 + 2880" in steps
+
+
 def test_dump_shows_regions_and_steps():
     graph = air("dump", "-", text=GRAPH).stdout
     assert "graph f(" in graph and "@0" in graph
