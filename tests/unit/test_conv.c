@@ -155,4 +155,6 @@ TEST(conv_groups)
 {
     check(&(conv_case){2, 2, 3, 9, 12, {9, 9}, {3, 3}, ONES, {1, 1}, ONES});
     check(&(conv_case){2, 1, 8, 8, 8, {12, 12}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 2, 5, 5, 10, {9, 30}, {3, 5}, {2, 1}, {1, 2}, ONES});
+    check(&(conv_case){1, 1, 3, 3, 3, {33}, {4}, {2}, {3}, {2}});
 }

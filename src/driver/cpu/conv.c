@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define AXES 3
+#define MAX_TAPS 128 /* of a kernel that runs tap by tap */
 
 typedef struct {
     int64_t in[AXES], out[AXES], kernel[AXES];
@@ -84,9 +85,11 @@ inside(const geometry *g, int axis, int64_t o, int64_t n, int64_t tap,
 {
     int64_t s = g->stride[axis];
     int64_t first = o * s - g->pad[axis] + tap * g->dilation[axis];
-    *b = first < 0 ? min64(n, (s - 1 - first) / s) : 0;
     int64_t room = g->in[axis] - first; /* first + i * s < in */
-    *e = max64(*b, room <= 0 ? 0 : min64(n, (room + s - 1) / s));
+    *b = first < 0 ? min64(n, (s - 1 - first) / s) : 0;
+    *e = n; /* divisions are slow, and most windows lie inside */
+    if (room <= (n - 1) * s)
+        *e = max64(*b, room <= 0 ? 0 : (room + s - 1) / s);
     *at = first + *b * s;
 }
 
@@ -124,15 +127,15 @@ pack_tap(const image *im, float *panel, int64_t l0, int64_t nl, int64_t k0,
                         tap % g->kernel[2]};
     int count = find_segments(g, l0, nl, at, segments);
     int64_t c = k0 <= tap ? 0 : (k0 - tap + g->taps - 1) / g->taps;
-    for (; c * g->taps + tap < k1; c++) {
-        float *row = panel + (c * g->taps + tap - k0) * lanes;
-        for (int i = 0; i < count; i++) {
-            const segment *s = &segments[i];
-            im->ops->widen(row + s->lane,
-                           (const char *)im->x +
-                               (c * g->in_pixels + s->at) * size,
-                           g->stride[2], im->dtype, s->count);
-        }
+    int64_t channels = (k1 - tap + g->taps - 1) / g->taps - c;
+    float *row = panel + (c * g->taps + tap - k0) * lanes;
+    for (int i = 0; i < count; i++) {
+        const segment *s = &segments[i];
+        im->ops->copies(row + s->lane, g->taps * lanes,
+                        (const char *)im->x +
+                            (c * g->in_pixels + s->at) * size,
+                        g->in_pixels, g->stride[2], im->dtype, s->count,
+                        channels);
     }
 }
 
@@ -156,6 +159,43 @@ is_pointwise(const geometry *g)
     for (int i = 0; i < AXES; i++)
         same = same && g->stride[i] == 1 && g->pad[i] == 0;
     return same;
+}
+
+/* ---- one channel in: tap by tap ------------------------------------------ */
+
+/* Depthwise layers: too little work per column to make columns. */
+static bool
+is_depthwise(const geometry *g)
+{
+    return g->c_in == 1 && g->c_out <= 4 && g->taps <= MAX_TAPS &&
+           g->out[2] * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
+}
+
+/* Outputs [b, e) of a row that see pixels at a tap, the first of them `at`. */
+typedef struct {
+    int64_t b, e, at;
+} span;
+
+/* acc (output row oy of plane oz) += its taps in input rows. */
+static void
+depthwise_row(const geometry *g, const gemm_ops *ops, float *acc,
+              const char *x, int dtype, const float *w, const span *spans,
+              int64_t oz, int64_t oy)
+{
+    int64_t size = dtype == AIR_F32 ? 4 : 2;
+    for (int64_t k = 0; k < g->kernel[0] * g->kernel[1]; k++) {
+        int64_t z = oz * g->stride[0] - g->pad[0] +
+                    k / g->kernel[1] * g->dilation[0];
+        int64_t y = oy * g->stride[1] - g->pad[1] +
+                    k % g->kernel[1] * g->dilation[1];
+        if (z < 0 || z >= g->in[0] || y < 0 || y >= g->in[1])
+            continue;
+        const char *row = x + (z * g->in[1] + y) * g->in[2] * size;
+        for (int64_t t = 0; t < g->kernel[2]; t++)
+            ops->axpy(acc + spans[t].b, w[k * g->kernel[2] + t],
+                      row + spans[t].at * size, g->stride[2], dtype,
+                      spans[t].e - spans[t].b);
+    }
 }
 
 static const void *
@@ -210,15 +250,66 @@ cpu_convolution_workspace(const air_call *call, int threads)
 {
     geometry g = read_geometry(call);
     image im;
+    if (is_depthwise(&g))
+        return 0;
     gemm_job job = make_job(call, &g, 0, NULL, &im);
     size_t bytes = cpu_gemm_workspace(&job);
     return can_be_alone(&g, bytes) ? bytes * (size_t)threads : bytes;
+}
+
+/* Channel `c` of image `n`, c over all groups. */
+static void
+depthwise_channel(const air_call *call, const geometry *g, const gemm_ops *ops,
+                  const air_task *task, int64_t n, int64_t c)
+{
+    const air_tensor *x = call->args[0].t, *w = call->args[1].t;
+    const air_tensor *y = &call->outs[0];
+    const air_arg *bias = &call->args[2];
+    int64_t rows = g->out[0] * g->out[1], width = g->out[2];
+    int64_t channels = g->groups * g->c_out;
+    float *acc = task->scratch, taps[MAX_TAPS], start = 0;
+    span spans[MAX_TAPS];
+    const char *xp = at_element(
+        air_data(x, task), (n * g->groups + c / g->c_out) * g->in_pixels,
+        x->dtype);
+    char *yp = (char *)air_data(y, task) +
+               (n * channels + c) * g->out_pixels *
+                   (y->dtype == AIR_F32 ? 4 : 2);
+    ops->widen(taps, at_element(air_data(w, task), c * g->taps, w->dtype), 1,
+               w->dtype, g->taps);
+    if (bias->kind == AIR_ARG_TENSOR && bias->t->dtype != AIR_DTYPE_NONE)
+        ops->widen(&start, at_element(air_data(bias->t, task), c,
+                                      bias->t->dtype), 1, bias->t->dtype, 1);
+    for (int64_t t = 0; t < g->kernel[2]; t++)
+        inside(g, 2, 0, width, t, &spans[t].b, &spans[t].e, &spans[t].at);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < width; i++)
+            acc[i] = start;
+        depthwise_row(g, ops, acc, xp, x->dtype, taps, spans, r / g->out[1],
+                      r % g->out[1]);
+        ops->narrow(yp + r * width * (y->dtype == AIR_F32 ? 4 : 2), 1,
+                    y->dtype, acc, 1, width);
+    }
+}
+
+static void
+depthwise_run(const air_call *call, const geometry *g, const gemm_ops *ops,
+              const air_task *task)
+{
+    int64_t channels = g->groups * g->c_out, b, e;
+    air_split(g->batch * channels, task, &b, &e);
+    for (int64_t i = b; i < e; i++)
+        depthwise_channel(call, g, ops, task, i / channels, i % channels);
 }
 
 static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     geometry g = read_geometry(call);
+    if (is_depthwise(&g)) {
+        depthwise_run(call, &g, ops, task);
+        return;
+    }
     image im = {.g = &g, .ops = ops};
     gemm_job job = make_job(call, &g, 0, NULL, &im);
     size_t bytes = cpu_gemm_workspace(&job);

@@ -72,6 +72,12 @@ typedef struct {
      * m < nm <= GEMV_MAX, n < nn <= GEMV_NB */
     void (*dots)(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
                  const void *w, int64_t rs, int dtype, int64_t k);
+    /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n */
+    void (*copies)(float *dst, int64_t ld, const void *p, int64_t step,
+                   int64_t stride, int dtype, int64_t n, int64_t count);
+    /* dst[i] += a * p[i * stride] */
+    void (*axpy)(float *dst, float a, const void *p, int64_t stride,
+                 int dtype, int64_t n);
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);

@@ -6,7 +6,9 @@
 
 /* ---- the micro-kernel ---------------------------------------------------- */
 
-/* Three rows share a pointer: an x86 address takes base + index * {0, 1, 2}. */
+/* Three rows share a pointer: an x86 address takes base + index * {0, 1, 2}.
+ * Each block of k is summed on its own and then added: sums of sums keep the
+ * rounding error of a long k near that of one block. */
 INLINE void
 tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
      int64_t rs, int64_t ks, int64_t kc, bool first)
@@ -14,8 +16,7 @@ tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
     vf c[ROWS_MAX][2];
     const float *p[(ROWS_MAX + 2) / 3];
     UNROLL for (int r = 0; r < rows; r++) {
-        c[r][0] = first ? (vf){0} : load(acc + r * LANES);
-        c[r][1] = first ? (vf){0} : load(acc + r * LANES + VL);
+        c[r][0] = c[r][1] = (vf){0};
     }
     UNROLL for (int j = 0; 3 * j < rows; j++)
         p[j] = w + 3 * j * rs;
@@ -31,8 +32,9 @@ tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
         x += xs;
     }
     UNROLL for (int r = 0; r < rows; r++) {
-        store(acc + r * LANES, c[r][0]);
-        store(acc + r * LANES + VL, c[r][1]);
+        float *a = acc + r * LANES;
+        store(a, first ? c[r][0] : load(a) + c[r][0]);
+        store(a + VL, first ? c[r][1] : load(a + VL) + c[r][1]);
     }
 }
 
@@ -91,6 +93,10 @@ pack_adjacent(float *dst, int64_t ld, const void *p, int64_t ks, int dtype,
         int64_t l = 0;
         for (; l + VL <= n; l += VL)
             store(dst + k * ld + l, vget(p, k * ks + l, dtype));
+        if (l < n && n >= VL) { /* again, a little of what was there */
+            store(dst + k * ld + n - VL, vget(p, k * ks + n - VL, dtype));
+            continue;
+        }
         for (; l < n; l++)
             dst[k * ld + l] = get(p, k * ks + l, dtype);
     }
@@ -192,6 +198,40 @@ widen(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
     else
         for (int64_t i = 0; i < n; i++)
             dst[i] = get(p, i * stride, dtype);
+}
+
+static void
+copies(float *dst, int64_t ld, const void *p, int64_t step, int64_t stride,
+       int dtype, int64_t n, int64_t count)
+{
+    if (stride == 1) {
+        BY_DTYPE(dtype, pack_adjacent(dst, ld, p, step, D, n, count))
+        return;
+    }
+    for (int64_t c = 0; c < count; c++) {
+        int64_t i = 0;
+        if (stride == 2 && dtype == AIR_F32)
+            for (; i + VL <= n; i += VL)
+                store(dst + c * ld + i,
+                      load_even((const float *)p + c * step + i * 2));
+        for (; i < n; i++)
+            dst[c * ld + i] = get(p, c * step + i * stride, dtype);
+    }
+}
+
+static void
+axpy(float *dst, float a, const void *p, int64_t stride, int dtype, int64_t n)
+{
+    int64_t i = 0;
+    if (stride == 1)
+        BY_DTYPE(dtype, for (; i + VL <= n; i += VL)
+                 store(dst + i, fma_(vget(p, i, D), set(a), load(dst + i))))
+    else if (stride == 2 && dtype == AIR_F32)
+        for (; i + VL <= n; i += VL)
+            store(dst + i, fma_(load_even((const float *)p + 2 * i), set(a),
+                                load(dst + i)));
+    for (; i < n; i++)
+        dst[i] += a * get(p, i * stride, dtype);
 }
 
 static void
@@ -310,6 +350,30 @@ finish_turned(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
     }
 }
 
+/* The common case: f32 lines of lanes, one s for a line. */
+static void
+finish_floats(const gemm_job *job, const float *acc, int64_t l0, int64_t r0,
+              int64_t nr)
+{
+    float *y = (float *)job->y + l0 + r0 * job->yr;
+    const float *s = job->s;
+    vf alpha = set(job->alpha);
+    for (int64_t r = 0; r < nr; r++, y += job->yr, acc += LANES) {
+        vf b = {0};
+        if (s != NULL)
+            b = set(job->beta * s[l0 * job->sl + (r0 + r) * job->sr]);
+        store(y, fma_(load(acc), alpha, b));
+        store(y + VL, fma_(load(acc + VL), alpha, b));
+    }
+}
+
+static bool
+is_floats(const gemm_job *job, int64_t nl)
+{
+    return nl == LANES && job->yl == 1 && job->y_dtype == AIR_F32 &&
+           (job->s == NULL || (job->sl == 0 && job->s_dtype == AIR_F32));
+}
+
 static void
 finish_straight(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
                 int64_t r0, int64_t nr)
@@ -327,7 +391,9 @@ finish(const gemm_job *job, const float *acc, int64_t acc_rows, int64_t l0,
 {
     for (int64_t l = 0; l < nl; l += LANES) {
         int64_t n = nl - l < LANES ? nl - l : LANES;
-        if (job->yl == 1 || job->yr != 1)
+        if (is_floats(job, n))
+            finish_floats(job, acc, l0 + l, r0, nr);
+        else if (job->yl == 1 || job->yr != 1)
             finish_straight(job, acc, l0 + l, n, r0, nr);
         else
             finish_turned(job, acc, l0 + l, n, r0, nr);
@@ -357,6 +423,8 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .finish_rows = finish_rows,
     .widen = widen,
     .dots = ISA_NAME(gemv_dots),
+    .copies = copies,
+    .axpy = axpy,
     .narrow = narrow,
     .softmax_panel = ISA_NAME(softmax_panel),
     .softmax_row = ISA_NAME(softmax_row),

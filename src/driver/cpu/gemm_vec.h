@@ -251,7 +251,22 @@ exp_(vf a)
     return p * pow2(h) * pow2(i - h);
 }
 
-/* ---- transposition of VL x VL ---- */
+/* ---- permutations: every other element, transposition of VL x VL ---- */
+
+/* Elements 0, 2, 4 .. of p, reading none behind the last one. */
+INLINE vf
+load_even(const float *p)
+{
+#if VL == 16
+    vi even = {0,  2,  4,  6,  8,  10, 12, 14,
+               17, 19, 21, 23, 25, 27, 29, 31};
+#elif VL == 8
+    vi even = {0, 2, 4, 6, 9, 11, 13, 15};
+#else
+    vi even = {0, 2, 5, 7};
+#endif
+    return __builtin_shuffle(load(p), load(p + VL - 1), even);
+}
 
 #if VL == 16
 #define HALF_8_LO                                                              \
