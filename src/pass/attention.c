@@ -48,11 +48,11 @@ used_once(const match *m, air_ref r)
     return r.id < m->nuses && m->uses[r.id] == 1;
 }
 
-/* Through what changes neither a value's elements nor their order. */
+/* Through what changes neither a value's elements nor their order: the casts
+ * alone, or views and copies too. */
 static air_ref
-strip(const match *m, air_ref r)
+strip_names(const match *m, air_ref r, const char *const *names)
 {
-    static const char *const names[] = {"view", "clone", "_to_copy", NULL};
     const ir_node *n;
 
     while (used_once(m, r) &&
@@ -63,6 +63,20 @@ strip(const match *m, air_ref r)
         r = x;
     }
     return r;
+}
+
+static air_ref
+strip(const match *m, air_ref r)
+{
+    static const char *const names[] = {"view", "clone", "_to_copy", NULL};
+    return strip_names(m, r, names);
+}
+
+static air_ref
+strip_casts(const match *m, air_ref r)
+{
+    static const char *const names[] = {"_to_copy", NULL};
+    return strip_names(m, r, names);
 }
 
 /* x * number or x / number: takes the number into the scale. */
@@ -87,6 +101,13 @@ is_minus_inf(const ir_graph *g, const air_attr *attr)
     return pass_number(g, attr, &v) && isinf(v) && v < 0;
 }
 
+static bool
+is_one(const ir_graph *g, const air_attr *attr)
+{
+    double v;
+    return pass_number(g, attr, &v) && v == 1.0;
+}
+
 /* Takes the mask off: the scores without it. */
 static air_ref
 strip_mask(match *m, air_ref r)
@@ -98,14 +119,17 @@ strip_mask(match *m, air_ref r)
     n = pass_made_by(m->g, r, "add.Tensor");
     if (n && n->attrs[0].kind == AIR_ATTR_VALUE &&
         n->attrs[1].kind == AIR_ATTR_VALUE &&
-        pass_same_dims(m->g, n->attrs[0].value, r)) {
+        is_one(m->g, &n->attrs[2]) &&
+        pass_same_dims(m->g, n->attrs[0].value, r) &&
+        ir_val(m->g, n->attrs[1].value)->rank > 0) {
         m->mask = n->attrs[1].value;
         return n->attrs[0].value;
     }
     n = pass_made_by(m->g, r, "where.self");
     if (n && n->attrs[0].kind == AIR_ATTR_VALUE &&
         n->attrs[1].kind == AIR_ATTR_VALUE &&
-        is_minus_inf(m->g, &n->attrs[2])) {
+        is_minus_inf(m->g, &n->attrs[2]) &&
+        pass_same_dims(m->g, n->attrs[1].value, r)) {
         m->mask = n->attrs[0].value;
         m->mask_is_keep = true;
         return n->attrs[1].value;
@@ -138,7 +162,7 @@ match_softmax(match *m, air_ref p)
 static bool
 match_scores(match *m)
 {
-    air_ref s = strip_mask(m, m->scores);
+    air_ref s = strip_mask(m, strip_casts(m, m->scores));
     const ir_node *n;
 
     for (air_ref before = AIR_NO_REF; before.id != s.id;) {
@@ -171,18 +195,17 @@ match_attention(match *m, uint32_t node)
 
 /* ---- writing ------------------------------------------------------------- */
 
-/* [B, H] in front of a [N, x, y] operand's last two sizes. */
+/* [B, H] in front of an operand's last two sizes. */
 static air_ref
 four(const match *m, pass_build *b, air_ref r)
 {
-    const ir_value *s = ir_val(b->g, m->scores), *v = ir_val(b->g, r);
     air_dim one = b_dim(b, 1);
 
     if (b->status != AIR_OK)
         return AIR_NO_REF;
-    v = ir_val(b->g, r);
+    const ir_value *s = ir_val(b->g, m->scores), *v = ir_val(b->g, r);
     const air_dim dims[4] = {s->dims[0], s->rank == 4 ? s->dims[1] : one,
-                             v->dims[1], v->dims[2]};
+                             v->dims[v->rank - 2], v->dims[v->rank - 1]};
     return b_view(b, r, 4, dims);
 }
 
@@ -212,18 +235,35 @@ view_as(pass_build *b, air_ref x, air_ref like)
     return b_view(b, x, ir_val(b->g, like)->rank, ir_val(b->g, like)->dims);
 }
 
-/* The operand without the numbers multiplied into it. */
-static air_ref
-operand(match *m, pass_build *b, air_ref r)
+/* Are both stacks of matrices of the same sizes? */
+static bool
+same_matrices(const ir_graph *g, air_ref x, air_ref y)
 {
-    double scale = m->scale;
-    air_ref x = unscaled(m, r);
+    const ir_value *p = ir_val(g, x), *q = ir_val(g, y);
 
-    if (ir_val(m->g, x)->dtype != ir_val(m->g, r)->dtype) {
-        m->scale = scale; /* a cast on the way: as it is */
+    return (p->rank == 3 || p->rank == 4) && q->rank >= 3 &&
+           ir_dim_eq(p->dims[p->rank - 1], q->dims[q->rank - 1]) &&
+           ir_dim_eq(p->dims[p->rank - 2], q->dims[q->rank - 2]);
+}
+
+/* Operand r of a product as [B, H, x, y], or [B, H, y, x] for swapped, without
+ * the numbers multiplied into it. */
+static air_ref
+operand(match *m, pass_build *b, air_ref r, bool swapped)
+{
+    const double scale = m->scale;
+    air_ref x = unscaled(m, r);
+    int rank = ir_val(m->g, x)->rank, order[AIR_MAX_RANK];
+
+    if (ir_val(m->g, x)->dtype != ir_val(m->g, r)->dtype ||
+        !same_matrices(m->g, x, r)) {
+        m->scale = scale; /* a cast or other sizes on the way: as it is */
         x = r;
+        rank = ir_val(m->g, x)->rank;
     }
-    return four(m, b, view_as(b, x, r));
+    for (int i = 0; i < rank; i++)
+        order[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+    return four(m, b, swapped ? b_permute(b, x, rank, order) : x);
 }
 
 /* The heads before each was repeated: [B, Hkv, S, D], the operand of
@@ -238,7 +278,11 @@ before_repeat(match *m, pass_build *b, air_ref r)
         return AIR_NO_REF;
     air_ref x = n->attrs[0].value;
     const ir_value *from = ir_val(m->g, x), *to = ir_val(m->g, n->outs[0]);
-    if (from->rank != 5 || to->rank != 5 ||
+    const ir_value *scores = ir_val(m->g, m->scores), *in = ir_val(m->g, r);
+    if (from->rank != 5 || to->rank != 5 || scores->rank != 4 ||
+        !ir_dim_eq(from->dims[0], scores->dims[0]) ||
+        !ir_dim_eq(from->dims[3], in->dims[in->rank - 2]) ||
+        !ir_dim_eq(from->dims[4], in->dims[in->rank - 1]) ||
         !ir_dim_is_const(m->g, from->dims[2], &one) || one != 1)
         return AIR_NO_REF;
     for (int i = 0; i < 5; i++)
@@ -249,17 +293,30 @@ before_repeat(match *m, pass_build *b, air_ref r)
     return b_view(b, x, 4, dims);
 }
 
+/* Does a permute exchange the last two of four axes? */
+static bool
+swaps_last(const ir_graph *g, const ir_node *n)
+{
+    static const int64_t want[4] = {0, 1, 3, 2};
+    int64_t axis;
+
+    if (n->attrs[1].count != 4)
+        return false;
+    for (int i = 0; i < 4; i++)
+        if (!ir_dim_is_const(g, n->attrs[1].dims[i], &axis) ||
+            (axis + 4) % 4 != want[i])
+            return false;
+    return true;
+}
+
 /* k and v of fewer heads, where both were repeated. */
 static bool
 find_groups(match *m, pass_build *b, air_ref *out_k, air_ref *out_v)
 {
     const double scale = m->scale;
     const ir_node *n = pass_made_by(m->g, unscaled(m, m->kt), "permute");
-    int64_t last, other;
 
-    if (n && ir_val(m->g, n->outs[0])->rank == 4 &&
-        ir_dim_is_const(m->g, n->attrs[1].dims[2], &other) && other == 3 &&
-        ir_dim_is_const(m->g, n->attrs[1].dims[3], &last) && last == 2) {
+    if (n && swaps_last(m->g, n)) {
         *out_v = before_repeat(m, b, m->v);
         *out_k = out_v->id == AIR_NO_REF.id
                      ? AIR_NO_REF
@@ -282,23 +339,23 @@ mask_of(match *m, pass_build *b)
         mask = b_1(b, "logical_not", mask);
     if (b->status == AIR_OK && !m->mask_is_keep && !m->mask_is_drop)
         mask = b_cast(b, mask, (air_dtype)ir_val(b->g, m->q)->dtype);
-    if (b->status == AIR_OK && ir_val(b->g, m->scores)->rank == 3 &&
-        ir_val(b->g, mask)->rank == 3)
-        mask = b_unsqueeze(b, mask, 1);
-    return mask;
+    if (b->status != AIR_OK)
+        return AIR_NO_REF;
+    int rank = ir_val(b->g, mask)->rank;
+    if (rank == 3) /* [N, L, S] of rank 3, [H, L, S] of rank 4 */
+        return b_unsqueeze(b, mask, ir_val(b->g, m->scores)->rank == 3);
+    return rank == 1 ? b_unsqueeze(b, mask, 0) : mask;
 }
 
 static air_status
 write_attention(match *m, uint32_t node)
 {
     pass_build b = build_at(m->ctx, node);
-    const int swap[4] = {0, 1, 3, 2};
-
     /* a row that is masked whole gives 0 here, NaN from _softmax */
-    air_ref k, v, q = operand(m, &b, m->q);
+    air_ref k, v, q = operand(m, &b, m->q, false);
     m->grouped = find_groups(m, &b, &k, &v);
     if (!m->grouped) {
-        k = b_permute(&b, operand(m, &b, m->kt), 4, swap);
+        k = operand(m, &b, m->kt, true);
         v = four(m, &b, m->v);
     }
     air_ref o = B_OP(&b, "scaled_dot_product_attention", at_value(q),

@@ -55,8 +55,9 @@ static air_ref
 update(batch *r, air_ref fresh, air_ref old)
 {
     pass_build *b = &r->b;
-    return b_add(b, b_mulf(b, fresh, r->momentum),
-                 b_mulf(b, old, 1.0 - r->momentum));
+    air_ref part = b_mulf(b, fresh, r->momentum);
+
+    return b_add(b, part, b_mulf(b, old, 1.0 - r->momentum));
 }
 
 /* x * n / (n - 1) */

@@ -131,24 +131,15 @@ expand_layer_norm_backward(pass_context *ctx, uint32_t node)
 
 /* ---- rms norm ------------------------------------------------------------ */
 
-static double
-epsilon_of(uint8_t dtype)
-{
-    switch (dtype) {
-    case AIR_F64: return DBL_EPSILON;
-    case AIR_BF16: return 0x1p-7;
-    case AIR_F16: return 0x1p-10;
-    default: return (double)FLT_EPSILON;
-    }
-}
-
 /* (input, normalized_shape, weight?, eps?) -> (y, rstd), or y alone */
 air_status
 expand_rms_norm(pass_context *ctx, uint32_t node)
 {
     normal r;
     air_ref in = node_in(ctx->g, node, 0);
-    double eps = epsilon_of(ir_val(ctx->g, in)->dtype);
+    /* ATen's default is that of the dtype it computes in */
+    double eps = ir_val(ctx->g, in)->dtype == AIR_F64 ? DBL_EPSILON
+                                                      : (double)FLT_EPSILON;
 
     if (node_attr(ctx->g, node, 3)->kind != AIR_ATTR_NONE)
         AIR_TRY(node_number(ctx->g, node, 3, &eps));
