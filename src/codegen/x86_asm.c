@@ -78,10 +78,14 @@ void
 asm_align(x86_asm *s, size_t alignment)
 {
     /* the long form of nop keeps padding inside loops cheap */
-    static const char nops[8][8] = {
-        "\x90", "\x66\x90", "\x0f\x1f\x00", "\x0f\x1f\x40\x00",
-        "\x0f\x1f\x44\x00\x00", "\x66\x0f\x1f\x44\x00\x00",
-        "\x0f\x1f\x80\x00\x00\x00\x00", "\x0f\x1f\x84\x00\x00\x00\x00\x00"};
+    static const char nops[8][8] = {"\x90",
+                                    "\x66\x90",
+                                    "\x0f\x1f\x00",
+                                    "\x0f\x1f\x40\x00",
+                                    "\x0f\x1f\x44\x00\x00",
+                                    "\x66\x0f\x1f\x44\x00\x00",
+                                    "\x0f\x1f\x80\x00\x00\x00\x00",
+                                    "\x0f\x1f\x84\x00\x00\x00\x00\x00"};
     size_t n = (alignment - asm_here(s) % alignment) % alignment;
     while (n > 0 && s->status == AIR_OK) {
         size_t k = n < 8 ? n : 8;

@@ -5,8 +5,24 @@
 
 #include "base/memory.h"
 
-enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13,
-       R14, R15 };
+enum {
+    RAX,
+    RCX,
+    RDX,
+    RBX,
+    RSP,
+    RBP,
+    RSI,
+    RDI,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15
+};
 
 /* Opcode map and mandatory prefix as VEX and EVEX write them. */
 enum { MAP_0F = 1, MAP_0F38 = 2, MAP_0F3A = 3 };
@@ -16,11 +32,11 @@ typedef enum { OPD_REG, OPD_MEM, OPD_CONST } x86_opd_kind;
 /* The operand that may lie in memory. */
 typedef struct {
     uint8_t kind;
-    uint8_t reg;      /* register, or base */
-    int8_t index;     /* general register, -1: none */
-    uint8_t scale;    /* log2 */
-    bool broadcast;   /* EVEX: one element for all lanes */
-    int32_t disp;     /* CONST: number of the constant */
+    uint8_t reg;    /* register, or base */
+    int8_t index;   /* general register, -1: none */
+    uint8_t scale;  /* log2 */
+    bool broadcast; /* EVEX: one element for all lanes */
+    int32_t disp;   /* CONST: number of the constant */
 } x86_opd;
 
 /* An instruction: what its row in a table says. */
@@ -30,14 +46,14 @@ typedef struct {
 } x86_ins;
 
 typedef struct {
-    size_t at;      /* of the disp32 */
+    size_t at; /* of the disp32 */
     uint16_t constant;
     uint8_t behind; /* bytes of the instruction after it */
 } x86_fixup;
 
 typedef struct {
     const air_alloc *alloc;
-    bool evex;     /* AVX-512, 32 registers; else AVX2, 16 */
+    bool evex;         /* AVX-512, 32 registers; else AVX2, 16 */
     air_status status; /* the first failure */
     BASE_VEC(uint8_t) code;
     BASE_VEC(x86_fixup) fixups;
@@ -65,14 +81,16 @@ opd_reg(int reg)
 static inline x86_opd
 opd_mem(int base, int32_t disp)
 {
-    return (x86_opd){.kind = OPD_MEM, .reg = (uint8_t)base, .index = -1,
-                     .disp = disp};
+    return (x86_opd){
+        .kind = OPD_MEM, .reg = (uint8_t)base, .index = -1, .disp = disp};
 }
 static inline x86_opd
 opd_at(int base, int index, int scale, int32_t disp)
 {
-    return (x86_opd){.kind = OPD_MEM, .reg = (uint8_t)base,
-                     .index = (int8_t)index, .scale = (uint8_t)scale,
+    return (x86_opd){.kind = OPD_MEM,
+                     .reg = (uint8_t)base,
+                     .index = (int8_t)index,
+                     .scale = (uint8_t)scale,
                      .disp = disp};
 }
 
@@ -81,8 +99,8 @@ opd_at(int base, int index, int scale, int32_t disp)
 void asm_v(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm);
 void asm_x(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm);
 /* EVEX with a mask register; zero: masked-out lanes become zero. */
-void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm,
-                int imm, int mask, bool zero);
+void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
+                int mask, bool zero);
 
 /* General registers, 64 bits where nothing else is said. */
 void asm_mov_load(x86_asm *s, int reg, x86_opd mem);

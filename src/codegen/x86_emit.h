@@ -27,10 +27,10 @@ typedef enum {
 
 /* The frame, from rsp up. */
 enum {
-    FRAME_MASK = 0,                         /* AVX2: of the tail */
-    FRAME_BOUNCE = 64,                      /* 32 bytes a buffer */
+    FRAME_MASK = 0,                          /* AVX2: of the tail */
+    FRAME_BOUNCE = 64,                       /* 32 bytes a buffer */
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 4 bytes a buffer */
-    FRAME_SPILL = FRAME_BCAST + 128         /* 64 bytes each */
+    FRAME_SPILL = FRAME_BCAST + 128          /* 64 bytes each */
 };
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
     const x86_node *nodes; /* of the list, or the same in another order */
     size_t masks; /* where in the code 32 bytes of ones and of zeros lie */
     emit_mode mode;
-    int vector;   /* elements of a register */
+    int vector; /* elements of a register */
     int unroll;
     int at, lane; /* the node being emitted, which copy of it */
     int16_t last[X86_MAX_NODES];
@@ -52,9 +52,9 @@ typedef struct {
     uint32_t free, pinned, temps;    /* sets of vector registers */
     int16_t owner[32];               /* node * X86_MAX_UNROLL + copy, -1 */
     int nspills, peak_spills;
-    int low_free; /* fewest free registers seen */
+    int low_free;   /* fewest free registers seen */
     bool streaming; /* f32 stores go past the caches */
-    bool spilled; /* a value of an element had to go to memory */
+    bool spilled;   /* a value of an element had to go to memory */
 } x86_emit;
 
 static inline bool

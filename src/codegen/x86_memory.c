@@ -228,8 +228,8 @@ store_avx512(x86_emit *e, const x86_node *n, int a)
         asm_byte(e->s, 31);
         asm_masked(e->s, narrow_8, t, 0, at, 0, mask, false);
     } else {
-        asm_masked(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0,
-                   at, 0, mask, false);
+        asm_masked(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0, at,
+                   0, mask, false);
     }
 }
 
@@ -289,8 +289,8 @@ emit_reduce(x86_emit *e, const x86_node *n)
     if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN) {
         fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
     } else {
-        x86_ins ins = {MAP_0F, PP_NONE,
-                       n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59, false};
+        x86_ins ins = {MAP_0F, PP_NONE, n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59,
+                       false};
         asm_v(e->s, ins, t, a, acc, 0);
     }
     if (is_masked(e))

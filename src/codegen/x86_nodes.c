@@ -144,8 +144,7 @@ round_bf16(x86_list *l, int a)
     return op3(l, X86_SEL, 0, nan, bits(l, 0x7fc00000), sum);
 }
 
-static int
-not(x86_list *l, int a)
+static int not(x86_list * l, int a)
 {
     return op2(l, X86_XOR, a, bits(l, UINT32_MAX));
 }
@@ -330,8 +329,7 @@ compute(x86_list *l, const air_rg_node *n)
     case AIR_RG_SIGN: return sign_of(l, a, b);
     case AIR_RG_BF16:
         return op2(l, X86_AND, round_bf16(l, a), bits(l, 0xffff0000));
-    case AIR_RG_F16:
-        return op1(l, X86_OFF16, 0, op1(l, X86_TOF16, 0, a));
+    case AIR_RG_F16: return op1(l, X86_OFF16, 0, op1(l, X86_TOF16, 0, a));
     case AIR_RG_INDEX: return refuse(l, "an index");
     default: return refuse(l, "a function without an expansion");
     }

@@ -10,9 +10,9 @@ typedef enum {
     X86_SCALAR, /* k: scalar */
     X86_BCAST,  /* k: buffer of inner stride 0, imm: dtype; bf16 as f32 */
     /* elements */
-    X86_LOAD,   /* k: buffer, imm: dtype; integers and bf16 widened to 32 bits,
-                   f16 converted */
-    X86_ACC,    /* OUTER: k: scalar, its value of the column */
+    X86_LOAD, /* k: buffer, imm: dtype; integers and bf16 widened to 32 bits,
+                 f16 converted */
+    X86_ACC,  /* OUTER: k: scalar, its value of the column */
     /* effects */
     X86_STORE,  /* a -> buffer k, imm: dtype; bf16: the low 16 bits, f16: of
                    the f32 value, bool: of the truth value */
@@ -40,10 +40,10 @@ typedef enum {
     X86_SHL,     /* imm: bits */
     X86_SHR,
     X86_SAR,
-    X86_TOF16,   /* to 16 bits, only half a register */
-    X86_OFF16,   /* back */
+    X86_TOF16, /* to 16 bits, only half a register */
+    X86_OFF16, /* back */
     /* truth values are all ones or all zeros */
-    X86_CMP,     /* imm: predicate */
+    X86_CMP, /* imm: predicate */
     X86_CMPI_GT,
     X86_CMPI_EQ,
     X86_SEL, /* a ? b : c */
@@ -51,8 +51,13 @@ typedef enum {
     X86_OP_COUNT
 } x86_op;
 
-enum { X86_LE_OQ = 18, X86_LT_OQ = 17, X86_EQ_OQ = 0, X86_NE_UQ = 4,
-       X86_UNORD = 3 };
+enum {
+    X86_LE_OQ = 18,
+    X86_LT_OQ = 17,
+    X86_EQ_OQ = 0,
+    X86_NE_UQ = 4,
+    X86_UNORD = 3
+};
 
 typedef struct {
     uint8_t op, imm;

@@ -10,8 +10,13 @@
 #include "codegen/x86_emit.h"
 
 enum { BELOW_EQUAL = 6, ABOVE = 7, NOT_BELOW = 3, NOT_EQUAL = 5 };
-enum { ALU_OR = 0x09, ALU_SUB = 0x29, ALU_XOR = 0x31, ALU_CMP = 0x39,
-       ALU_MOV = 0x89 };
+enum {
+    ALU_OR = 0x09,
+    ALU_SUB = 0x29,
+    ALU_XOR = 0x31,
+    ALU_CMP = 0x39,
+    ALU_MOV = 0x89
+};
 
 static const x86_ins move_unaligned = {MAP_0F, PP_NONE, 0x10, false};
 static const x86_ins store_aligned = {MAP_0F, PP_NONE, 0x29, false};
@@ -227,8 +232,7 @@ loop(x86_emit *e, int unroll)
 static bool
 may_stream(const x86_emit *e)
 {
-    int buffers = __builtin_popcount(e->loaded) +
-                  __builtin_popcount(e->stored);
+    int buffers = __builtin_popcount(e->loaded) + __builtin_popcount(e->stored);
     return e->l->rg->stream && e->l->rg->walk == AIR_WALK_MAP &&
            e->l->count <= 6 * buffers;
 }
@@ -312,8 +316,7 @@ static void
 copy_tails(x86_emit *e, uint32_t bufs, bool out)
 {
     for (int b = 0; b < e->l->rg->nbufs; b++)
-        if (bufs >> b & 1 &&
-            emit_dtype_bytes(e->l->rg->bufs[b].dtype) < 4)
+        if (bufs >> b & 1 && emit_dtype_bytes(e->l->rg->bufs[b].dtype) < 4)
             copy_tail(e, b, out);
 }
 
@@ -364,8 +367,7 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
 }
 
 static bool
-fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks,
-     int unroll)
+fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks, int unroll)
 {
     if (nodes == NULL)
         return false;

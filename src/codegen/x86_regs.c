@@ -49,8 +49,8 @@ emit_invariant(x86_emit *e, int node)
         return opd_mem(REG_SCALARS, 8 * (int32_t)n->k);
     if (n->op == X86_BCAST)
         return opd_mem(RSP, FRAME_BCAST + 4 * (int32_t)n->k);
-    return (x86_opd){.kind = OPD_CONST, .index = -1,
-                     .disp = asm_constant(e->s, n->k)};
+    return (x86_opd){
+        .kind = OPD_CONST, .index = -1, .disp = asm_constant(e->s, n->k)};
 }
 
 /* ---- spilling ---- */
@@ -165,9 +165,9 @@ x86_opd
 emit_operand(x86_emit *e, int node)
 {
     int c = copy_of(e, node);
-    if (e->reg[node][c] >= 0 || (e->mode == EMIT_ONE && !e->s->evex &&
-                                 e->nodes[node].op != X86_CONST &&
-                                 e->spill[node][c] < 0))
+    if (e->reg[node][c] >= 0 ||
+        (e->mode == EMIT_ONE && !e->s->evex && e->nodes[node].op != X86_CONST &&
+         e->spill[node][c] < 0))
         return opd_reg(emit_in_reg(e, node));
     if (e->spill[node][c] >= 0)
         return spill_slot(e->spill[node][c]);

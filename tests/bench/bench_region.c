@@ -108,8 +108,7 @@ softmax(region_case *c, air_dtype t)
     int s = case_scalar(c, N, sum);
     int r = case_set(c, two(c, AIR_RG_DIV, k(c, 1), s));
     case_phase(c, AIR_PHASE_ROW);
-    case_store(c, out, two(c, AIR_RG_MUL, load(c, kept),
-                           case_scalar(c, N, r)));
+    case_store(c, out, two(c, AIR_RG_MUL, load(c, kept), case_scalar(c, N, r)));
 }
 
 static void
@@ -120,7 +119,8 @@ adam(region_case *c, air_dtype t)
         b[i] = case_dense(c, t, 0, false);
     case_phase(c, AIR_PHASE_ROW);
     int p = load(c, b[0]), g = load(c, b[1]);
-    int m = two(c, AIR_RG_ADD, scaled(c, load(c, b[2]), 0.9), scaled(c, g, 0.1));
+    int m =
+        two(c, AIR_RG_ADD, scaled(c, load(c, b[2]), 0.9), scaled(c, g, 0.1));
     int gg = scaled(c, two(c, AIR_RG_MUL, g, g), 0.001);
     int v = two(c, AIR_RG_ADD, scaled(c, load(c, b[3]), 0.999), gg);
     int den = two(c, AIR_RG_ADD, one(c, AIR_RG_SQRT, v), k(c, 1e-8));
@@ -139,8 +139,8 @@ bias_gelu(region_case *c, air_dtype t)
     case_phase(c, AIR_PHASE_ROW);
     int x = two(c, AIR_RG_ADD, load(c, in), load(c, bias));
     int e = one(c, AIR_RG_ERF, scaled(c, x, 0.707106781));
-    int y = two(c, AIR_RG_MUL, scaled(c, x, 0.5),
-                two(c, AIR_RG_ADD, e, k(c, 1)));
+    int y =
+        two(c, AIR_RG_MUL, scaled(c, x, 0.5), two(c, AIR_RG_ADD, e, k(c, 1)));
     case_store(c, out, y);
 }
 

@@ -149,9 +149,12 @@ push(region_case *c, air_rg_node n)
 static air_rg_node
 node(air_rg_op op, air_lane lane, int buf, int a, int b, int z)
 {
-    return (air_rg_node){.op = (uint16_t)op, .lane = (uint8_t)lane,
-                         .buf = (int16_t)buf, .a = (int16_t)a,
-                         .b = (int16_t)b, .c = (int16_t)z};
+    return (air_rg_node){.op = (uint16_t)op,
+                         .lane = (uint8_t)lane,
+                         .buf = (int16_t)buf,
+                         .a = (int16_t)a,
+                         .b = (int16_t)b,
+                         .c = (int16_t)z};
 }
 
 int
@@ -185,8 +188,8 @@ case_store(region_case *c, int buf, int a)
 int
 case_reduce(region_case *c, air_reduce how, int a)
 {
-    air_rg_node n = node(AIR_RG_REDUCE, c->nodes[a].lane, c->rg.nscalars, a,
-                         -1, -1);
+    air_rg_node n =
+        node(AIR_RG_REDUCE, c->nodes[a].lane, c->rg.nscalars, a, -1, -1);
     n.reduce = (uint8_t)how;
     push(c, n);
     return c->rg.nscalars++;
@@ -240,10 +243,13 @@ run_threads(region_case *c, const cpu_region *r, int threads)
     thread_arg args[16];
     pthread_barrier_init(&wait, NULL, (unsigned)threads);
     for (int i = 0; i < threads; i++) {
-        args[i] = (thread_arg){
-            &call, {.id = i, .count = threads, .slots = c->work,
-                    .workspace = workspace, .barrier = barrier,
-                    .pool = &wait}};
+        args[i] = (thread_arg){&call,
+                               {.id = i,
+                                .count = threads,
+                                .slots = c->work,
+                                .workspace = workspace,
+                                .barrier = barrier,
+                                .pool = &wait}};
         if (i > 0)
             pthread_create(&ids[i], NULL, thread_main, &args[i]);
     }

@@ -33,7 +33,8 @@ TEST(region_map_broadcasts)
     int scale = case_dense(&c, AIR_BF16, 4, false);
     int y = case_dense(&c, AIR_F32, 0, false);
     case_phase(&c, AIR_PHASE_ROW);
-    int a = case_load(&c, AIR_LANE_F32, x), b = case_load(&c, AIR_LANE_F32, bias);
+    int a = case_load(&c, AIR_LANE_F32, x),
+        b = case_load(&c, AIR_LANE_F32, bias);
     int s = case_load(&c, AIR_LANE_F32, scale);
     int sum = case_op(&c, AIR_RG_ADD, AIR_LANE_F32, a, b, -1);
     case_store(&c, y, case_op(&c, AIR_RG_MUL, AIR_LANE_F32, sum, s, -1));
@@ -140,8 +141,8 @@ check_softmax(const region_case *c, int64_t rows, int64_t cols, double tol)
 
 TEST(region_inner_softmax)
 {
-    static const int64_t sizes[][2] = {
-        {7, 1}, {5, 63}, {9, 64}, {3, 65}, {4, 1000}, {2, 9000}, {1, 70001}};
+    static const int64_t sizes[][2] = {{7, 1},    {5, 63},   {9, 64},   {3, 65},
+                                       {4, 1000}, {2, 9000}, {1, 70001}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         region_case c;
         softmax_case(&c, sizes[i][0], sizes[i][1], AIR_F32);
@@ -226,8 +227,8 @@ check_outer(const region_case *c, int64_t n, int64_t rows, int64_t cols)
 
 TEST(region_outer)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 70},  {1, 0, 5},
-                                       {3, 255, 17}, {1, 257, 9}, {1, 2000, 3},
+    static const int64_t sizes[][3] = {{1, 1, 1},     {2, 3, 70},  {1, 0, 5},
+                                       {3, 255, 17},  {1, 257, 9}, {1, 2000, 3},
                                        {2, 600, 1300}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t *s = sizes[i];

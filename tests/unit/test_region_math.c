@@ -18,7 +18,8 @@ ulps(float got, double want)
     if ((float)want == got)
         return 0.5;
     if (isinf(got) || isinf((float)want))
-        return fabs(want) >= 0x1.fffffep127 && fabs((double)got) >= 0x1.fffffep127
+        return fabs(want) >= 0x1.fffffep127 &&
+                       fabs((double)got) >= 0x1.fffffep127
                    ? 1
                    : HUGE_VAL;
     int e;
@@ -64,8 +65,8 @@ check(air_rg_op op, exact_fn exact, double limit)
     uint32_t step = getenv("AIR_TEST_ULPS") != NULL ? 101 : 2003;
     double most = worst(tile_set_find("avx512"), op, exact, step);
     if (!(most <= limit))
-        test_fail(__FILE__, __LINE__, "op %d: %.3f ulp, allowed %.3f", op,
-                  most, limit);
+        test_fail(__FILE__, __LINE__, "op %d: %.3f ulp, allowed %.3f", op, most,
+                  limit);
 }
 
 TEST(region_math_exp)

@@ -35,12 +35,12 @@ static void
 gen_f32(gen *g)
 {
     static const uint16_t ops[] = {
-        AIR_RG_ADD, AIR_RG_SUB, AIR_RG_MUL, AIR_RG_DIV, AIR_RG_FMA, AIR_RG_NEG,
-        AIR_RG_ABS, AIR_RG_MAX, AIR_RG_MIN, AIR_RG_SQRT, AIR_RG_RINT,
-        AIR_RG_FLOOR, AIR_RG_CEIL, AIR_RG_TRUNC, AIR_RG_LOGB, AIR_RG_MANT,
-        AIR_RG_BF16, AIR_RG_F16, AIR_RG_EXP, AIR_RG_TANH, AIR_RG_SIGMOID,
-        AIR_RG_ERF, AIR_RG_EXP2, AIR_RG_EXPM1, AIR_RG_LOG, AIR_RG_LOG1P,
-        AIR_RG_ADD, AIR_RG_MUL, AIR_RG_FMA, AIR_RG_FMA,
+        AIR_RG_ADD,     AIR_RG_SUB,   AIR_RG_MUL,  AIR_RG_DIV,   AIR_RG_FMA,
+        AIR_RG_NEG,     AIR_RG_ABS,   AIR_RG_MAX,  AIR_RG_MIN,   AIR_RG_SQRT,
+        AIR_RG_RINT,    AIR_RG_FLOOR, AIR_RG_CEIL, AIR_RG_TRUNC, AIR_RG_LOGB,
+        AIR_RG_MANT,    AIR_RG_BF16,  AIR_RG_F16,  AIR_RG_EXP,   AIR_RG_TANH,
+        AIR_RG_SIGMOID, AIR_RG_ERF,   AIR_RG_EXP2, AIR_RG_EXPM1, AIR_RG_LOG,
+        AIR_RG_LOG1P,   AIR_RG_ADD,   AIR_RG_MUL,  AIR_RG_FMA,   AIR_RG_FMA,
     };
     air_rg_op op = ops[case_random(g->c) % (sizeof ops / sizeof *ops)];
     int a = pick(g, g->f, g->nf), b = pick(g, g->f, g->nf);
@@ -70,8 +70,8 @@ gen_select(gen *g)
     if (case_random(g->c) % 4 == 0)
         add_f(g, case_op(g->c, AIR_RG_CVT, AIR_LANE_F32, m, -1, -1));
     else if (case_random(g->c) % 4 == 0)
-        add_b(g, case_op(g->c, AIR_RG_SEL, AIR_LANE_B, m,
-                         pick(g, g->b, g->nb), pick(g, g->b, g->nb)));
+        add_b(g, case_op(g->c, AIR_RG_SEL, AIR_LANE_B, m, pick(g, g->b, g->nb),
+                         pick(g, g->b, g->nb)));
     else
         add_f(g, case_op(g->c, AIR_RG_SEL, AIR_LANE_F32, m,
                          pick(g, g->f, g->nf), pick(g, g->f, g->nf)));
@@ -114,7 +114,7 @@ gen_loads(gen *g, int nbufs)
 static int
 gen_inputs(region_case *c, bool special)
 {
-    static const uint8_t dtypes[] = {AIR_F32, AIR_F32, AIR_BF16, AIR_F16,
+    static const uint8_t dtypes[] = {AIR_F32,  AIR_F32, AIR_BF16, AIR_F16,
                                      AIR_BOOL, AIR_I32, AIR_U8};
     int n = 1 + (int)(case_random(c) % 5);
     case_dense(c, AIR_F32, 0, special);
@@ -131,8 +131,8 @@ gen_stores(gen *g, unsigned broadcast)
 {
     static const uint8_t dtypes[] = {AIR_F32, AIR_BF16, AIR_F16};
     for (int i = 0; i < 2; i++) {
-        int to = case_dense(g->c, dtypes[case_random(g->c) % 3], broadcast,
-                            false);
+        int to =
+            case_dense(g->c, dtypes[case_random(g->c) % 3], broadcast, false);
         case_store(g->c, to, g->f[g->nf - 1 - i]);
     }
     if (g->nb > 0) {
@@ -222,8 +222,8 @@ compare(region_case *c, const char *isa, void *const *tiles)
 {
     air_code code;
     const char *reason;
-    if (!CHECK_OK(codegen_region(&base_libc_alloc, &c->rg, isa, &code,
-                                 &reason)))
+    if (!CHECK_OK(
+            codegen_region(&base_libc_alloc, &c->rg, isa, &code, &reason)))
         return test_fail(__FILE__, __LINE__, "%s", reason);
     bool same = CHECK(reason == NULL);
     for (int threads = 1; threads <= 3 && same; threads += 2)
@@ -255,8 +255,8 @@ random_regions(air_walk walk, void (*make)(region_case *, bool), int rank,
     make(&c, seed % 3 == 0);
     c.rg.stream = seed % 4 == 0;
     if (!compare_all(&c))
-        test_fail(__FILE__, __LINE__, "walk %d seed %u, dims %d %d", walk,
-                  seed, (int)dims[0], (int)dims[rank - 1]);
+        test_fail(__FILE__, __LINE__, "walk %d seed %u, dims %d %d", walk, seed,
+                  (int)dims[0], (int)dims[rank - 1]);
     case_free(&c);
 }
 
@@ -275,8 +275,8 @@ TEST(x86_map)
     if (!can_run())
         return;
     for (uint32_t seed = 0; seed < 300; seed++)
-        random_regions(AIR_WALK_MAP, gen_map, 2,
-                       (int64_t[]){3, 1 + seed % 130}, seed);
+        random_regions(AIR_WALK_MAP, gen_map, 2, (int64_t[]){3, 1 + seed % 130},
+                       seed);
 }
 
 TEST(x86_inner)
@@ -324,8 +324,8 @@ TEST(x86_strided)
 /* Both ways through the blocks of a transposing copy. */
 TEST(x86_transposed)
 {
-    static const int64_t sizes[][3] = {{1, 64, 64}, {2, 33, 65}, {3, 1, 200},
-                                       {1, 200, 7}, {2, 129, 190}};
+    static const int64_t sizes[][3] = {
+        {1, 64, 64}, {2, 33, 65}, {3, 1, 200}, {1, 200, 7}, {2, 129, 190}};
     if (!can_run())
         return;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

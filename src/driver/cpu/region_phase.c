@@ -10,10 +10,10 @@ region_run_init(region_run *run, const cpu_region *r, const air_task *task)
     memset(run, 0, sizeof *run);
     run->r = r;
     run->task = task;
-    run->mem = r->thread_bytes > AIR_SCRATCH
-                   ? (char *)task->workspace +
-                         r->thread_bytes * (size_t)task->id
-                   : task->scratch;
+    run->mem =
+        r->thread_bytes > AIR_SCRATCH
+            ? (char *)task->workspace + r->thread_bytes * (size_t)task->id
+            : task->scratch;
     for (int s = 0; s < r->rg->nscalars; s++)
         run->acc[s] = run->mem + r->acc[s];
     for (int i = 0; i < r->rg->nnodes; i++) {
@@ -95,8 +95,8 @@ void
 region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n)
 {
     static const double of_float[TILE_REDUCES] = {0, 1, -HUGE_VAL, HUGE_VAL};
-    static const int64_t of_int[TILE_REDUCES] = {0, 1, INT64_MIN, INT64_MAX,
-                                                 0, 1};
+    static const int64_t of_int[TILE_REDUCES] = {0,         1, INT64_MIN,
+                                                 INT64_MAX, 0, 1};
     air_scalar v = {.i = of_int[r->reduce[scalar]]};
     if (r->lane[scalar] == AIR_LANE_F32)
         v.f = (float)of_float[r->reduce[scalar]];
@@ -165,14 +165,13 @@ tile_compute(const region_run *run, const air_rg_node *n, void *d,
         (*r->set->cvts)[lane][from](d, a, count);
     else
         (*r->set->ops)[n->op][tile_is_compare(n->op) ? from : lane](d, a, b, c,
-                                                                   count);
+                                                                    count);
 }
 
 /* Elements [begin, begin + count) of the row; `at`: begin counted from the
  * element that acc belongs to. */
 static void
-tile_phase(region_run *run, int phase, int64_t begin, int64_t at,
-           int64_t count)
+tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
 {
     const cpu_region *r = run->r;
     const air_region *rg = r->rg;
@@ -181,32 +180,20 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at,
         void *d = run->mem + r->tiles[i];
         void *a = n->a < 0 ? NULL : run->mem + r->tiles[n->a];
         switch (n->op) {
-        case AIR_RG_CONST:
-            break;
+        case AIR_RG_CONST: break;
         case AIR_RG_LOAD:
             (*r->set->loads)[n->lane][rg->bufs[n->buf].dtype](
-                d, element(run, n->buf, begin), inner_stride(r, n->buf),
-                count);
+                d, element(run, n->buf, begin), inner_stride(r, n->buf), count);
             break;
         case AIR_RG_STORE:
             (*r->set->stores)[n->lane][rg->bufs[n->buf].dtype](
-                element(run, n->buf, begin), inner_stride(r, n->buf), a,
-                count);
+                element(run, n->buf, begin), inner_stride(r, n->buf), a, count);
             break;
-        case AIR_RG_REDUCE:
-            tile_reduce(run, n, a, at, count);
-            break;
-        case AIR_RG_SCALAR:
-            tile_scalar(run, n, d, at, count);
-            break;
-        case AIR_RG_SET:
-            tile_set_scalar(run, n, a);
-            break;
-        case AIR_RG_INDEX:
-            tile_index(run, n, d, begin, count);
-            break;
-        default:
-            tile_compute(run, n, d, count);
+        case AIR_RG_REDUCE: tile_reduce(run, n, a, at, count); break;
+        case AIR_RG_SCALAR: tile_scalar(run, n, d, at, count); break;
+        case AIR_RG_SET: tile_set_scalar(run, n, a); break;
+        case AIR_RG_INDEX: tile_index(run, n, d, begin, count); break;
+        default: tile_compute(run, n, d, count);
         }
     }
 }
@@ -220,10 +207,10 @@ move_block(char *dst, int64_t dst_row, int64_t dst_col, const char *src,
            int64_t src_row, int64_t src_col, size_t bytes, int64_t rows,
            int64_t cols)
 {
-#define MOVE(T)                                                                \
-    for (int64_t j = 0; j < cols; j++)                                         \
-        for (int64_t i = 0; i < rows; i++)                                     \
-    memcpy(dst + (i * dst_row + j * dst_col) * (int64_t)sizeof(T),             \
+#define MOVE(T)                                                    \
+    for (int64_t j = 0; j < cols; j++)                             \
+        for (int64_t i = 0; i < rows; i++)                         \
+    memcpy(dst + (i * dst_row + j * dst_col) * (int64_t)sizeof(T), \
            src + (i * src_row + j * src_col) * (int64_t)sizeof(T), sizeof(T))
     switch (bytes) {
     case 1: MOVE(uint8_t); break;

@@ -14,10 +14,12 @@ static const uint8_t dtype_bytes[AIR_DTYPE_COUNT] = {
 };
 
 static const uint8_t op_arity[AIR_RG_OP_COUNT] = {
-    [AIR_RG_STORE] = 1, [AIR_RG_REDUCE] = 1, [AIR_RG_SET] = 1,
+    [AIR_RG_STORE] = 1,
+    [AIR_RG_REDUCE] = 1,
+    [AIR_RG_SET] = 1,
 #define PRIM(id, arity, ...) [AIR_RG_##id] = arity,
-#define COMP PRIM
-#define FUNC PRIM
+#define COMP                 PRIM
+#define FUNC                 PRIM
 #include "air_prims.def"
 #undef PRIM
 #undef COMP
@@ -71,9 +73,9 @@ check_computing(const air_region *rg, const tile_set *set, int at)
     if (n->op == AIR_RG_CVT)
         return AIR_OK;
     int lane = loop_lane(rg, n);
-    AIR_REQUIRE(lane >= 0 && (*set->ops)[n->op][lane] != NULL,
-                AIR_ERROR_DTYPE, "region node %d: operation %d has no lane %d",
-                at, n->op, n->lane);
+    AIR_REQUIRE(lane >= 0 && (*set->ops)[n->op][lane] != NULL, AIR_ERROR_DTYPE,
+                "region node %d: operation %d has no lane %d", at, n->op,
+                n->lane);
     return AIR_OK;
 }
 
@@ -87,15 +89,10 @@ check_node(const air_region *rg, const tile_set *set, int at)
     AIR_TRY(check_operands(rg, at));
     int limit = -1;
     switch (n->op) {
-    case AIR_RG_CONST:
-        return AIR_OK;
+    case AIR_RG_CONST: return AIR_OK;
     case AIR_RG_LOAD:
-    case AIR_RG_STORE:
-        limit = rg->nbufs;
-        break;
-    case AIR_RG_INDEX:
-        limit = rg->rank;
-        break;
+    case AIR_RG_STORE: limit = rg->nbufs; break;
+    case AIR_RG_INDEX: limit = rg->rank; break;
     case AIR_RG_REDUCE:
         AIR_REQUIRE(rg->walk != AIR_WALK_MAP && n->reduce < TILE_REDUCES &&
                         (*set->folds)[n->reduce][n->lane] != NULL,
@@ -104,11 +101,8 @@ check_node(const air_region *rg, const tile_set *set, int at)
         limit = rg->nscalars;
         break;
     case AIR_RG_SCALAR:
-    case AIR_RG_SET:
-        limit = rg->nscalars;
-        break;
-    default:
-        return check_computing(rg, set, at);
+    case AIR_RG_SET: limit = rg->nscalars; break;
+    default: return check_computing(rg, set, at);
     }
     AIR_REQUIRE(n->buf >= 0 && n->buf < limit, AIR_ERROR_ARGUMENT,
                 "region node %d: index %d of %d", at, n->buf, limit);
@@ -249,7 +243,7 @@ typedef struct {
     int count[3], peak[3]; /* tiles of 1, 4, 8 bytes an element */
     uint16_t freed[3][AIR_RG_MAX_NODES];
     int nfreed[3];
-    int16_t last[AIR_RG_MAX_NODES];  /* last user */
+    int16_t last[AIR_RG_MAX_NODES]; /* last user */
     uint16_t slot[AIR_RG_MAX_NODES];
     bool live[AIR_RG_MAX_NODES];
 } tile_plan;
@@ -322,8 +316,8 @@ take_bytes(cpu_region *r, size_t bytes)
 static void
 place_tiles(cpu_region *r, const tile_plan *t)
 {
-    size_t per_element = (size_t)(t->count[0] + 4 * t->count[1] +
-                                  8 * t->count[2]);
+    size_t per_element =
+        (size_t)(t->count[0] + 4 * t->count[1] + 8 * t->count[2]);
     r->tile = TILE_MAX;
     while (r->tile > TILE_PARTS && per_element * (size_t)r->tile > 65536)
         r->tile /= 2;
@@ -334,8 +328,10 @@ place_tiles(cpu_region *r, const tile_plan *t)
     at[0] = take_bytes(r, n * (size_t)t->count[0]);
     for (int i = 0; i < r->rg->nnodes; i++) {
         int c = size_class(r->rg->nodes[i].lane);
-        r->tiles[i] = (uint32_t)(at[c] +
-                                 n * t->slot[i] * (c == 0 ? 1 : c == 1 ? 4 : 8));
+        r->tiles[i] = (uint32_t)(at[c] + n * t->slot[i] *
+                                             (c == 0   ? 1
+                                              : c == 1 ? 4
+                                                       : 8));
     }
 }
 
@@ -414,8 +410,7 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
     plan_axes(r);
     for (int p = 0; p < region->nphases; p++)
         plan_phase(r, p);
-    air_status status =
-        base_new(alloc, tiles_bytes(r), (void **)&r->tiles);
+    air_status status = base_new(alloc, tiles_bytes(r), (void **)&r->tiles);
     if (status == AIR_OK)
         status = plan_memory(r);
     if (status != AIR_OK) {
@@ -454,8 +449,7 @@ cpu_region_workspace(const air_call *call, int threads)
     if (!region_shares(r, threads))
         return bytes;
     /* INNER uses two units in turn, so that one barrier a phase is enough */
-    int64_t units = r->rg->walk == AIR_WALK_OUTER
-                        ? r->rows * region_blocks(r)
-                        : 2;
+    int64_t units =
+        r->rg->walk == AIR_WALK_OUTER ? r->rows * region_blocks(r) : 2;
     return bytes + region_partial(r, units, 0, 0);
 }

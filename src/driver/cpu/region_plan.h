@@ -10,16 +10,16 @@
 #define REGION_OUTER_ROWS 256 /* rows between two foldings, OUTER */
 #define REGION_BLOCK_ROWS 32  /* MAP with transposed buffers: a block of */
 #define REGION_BLOCK_COLS 64  /* rows and columns is staged at once */
-#define REGION_STAGE (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
-#define REGION_LEVELS 48      /* of the pairwise fold: 2^48 chunks */
-#define REGION_ALIGN 64
+#define REGION_STAGE      (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
+#define REGION_LEVELS     48 /* of the pairwise fold: 2^48 chunks */
+#define REGION_ALIGN      64
 
 /* What a phase needs of its surroundings. */
 typedef struct {
-    air_phase_fn fn;             /* NULL: tile loops */
-    uint32_t loads, stores;      /* sets of buffers */
+    air_phase_fn fn;                /* NULL: tile loops */
+    uint32_t loads, stores;         /* sets of buffers */
     uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
-    uint16_t reduces;            /* set of scalars */
+    uint16_t reduces;               /* set of scalars */
 } region_phase;
 
 struct cpu_region {
@@ -31,8 +31,8 @@ struct cpu_region {
     int64_t dims[AIR_MAX_RANK];
     int64_t strides[AIR_RG_MAX_BUFS][AIR_MAX_RANK];
     int8_t axis_of[AIR_MAX_RANK]; /* of the region's axes; -1: one index */
-    int64_t rows, cols;  /* OUTER: rows of columns, the reduced axis apart */
-    int64_t folded;      /* OUTER: length of the reduced axis */
+    int64_t rows, cols; /* OUTER: rows of columns, the reduced axis apart */
+    int64_t folded;     /* OUTER: length of the reduced axis */
     size_t bytes[AIR_RG_MAX_BUFS]; /* of an element */
     region_phase phases[AIR_RG_MAX_PHASES];
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
@@ -41,12 +41,12 @@ struct cpu_region {
     bool blocked;      /* MAP: some buffer lies along the last axis but one */
     int levels;        /* OUTER: of the pairwise fold */
     /* memory of a thread: offsets */
-    int tile; /* elements */
-    uint32_t *tiles; /* per node; UINT32_MAX: none */
-    size_t acc[AIR_RG_MAX_SCALARS];   /* OUTER: `levels` rows */
-    size_t stage[AIR_RG_MAX_BUFS];    /* also where other threads' scalar
-                                         stores go */
-    size_t row[AIR_RG_MAX_BUFS];      /* scratch buffers */
+    int tile;                       /* elements */
+    uint32_t *tiles;                /* per node; UINT32_MAX: none */
+    size_t acc[AIR_RG_MAX_SCALARS]; /* OUTER: `levels` rows */
+    size_t stage[AIR_RG_MAX_BUFS];  /* also where other threads' scalar
+                                       stores go */
+    size_t row[AIR_RG_MAX_BUFS];    /* scratch buffers */
     size_t thread_bytes;
     exec_memory code;
 };
@@ -62,8 +62,8 @@ static inline int64_t
 region_chunks(const cpu_region *r)
 {
     int64_t n = r->rg->walk == AIR_WALK_OUTER ? r->folded : r->cols;
-    int64_t size = r->rg->walk == AIR_WALK_OUTER ? REGION_OUTER_ROWS
-                                                 : TILE_CHUNK;
+    int64_t size =
+        r->rg->walk == AIR_WALK_OUTER ? REGION_OUTER_ROWS : TILE_CHUNK;
     return (n + size - 1) / size;
 }
 
@@ -108,8 +108,8 @@ typedef struct {
     const cpu_region *r;
     const air_task *task;
     char *mem;
-    char *base[AIR_RG_MAX_BUFS];  /* element 0 of the current row */
-    int64_t index[AIR_MAX_RANK];  /* of the current row */
+    char *base[AIR_RG_MAX_BUFS]; /* element 0 of the current row */
+    int64_t index[AIR_MAX_RANK]; /* of the current row */
     air_scalar scalars[AIR_RG_MAX_SCALARS];
     void *acc[AIR_RG_MAX_SCALARS];
 } region_run;
@@ -124,8 +124,7 @@ void region_run_next(region_run *run, int axes);
 void region_run_span(region_run *run, int phase, int64_t begin, int64_t n);
 /* MAP: `rows` rows from the current one, columns [begin, begin + n), at most a
  * block of both. */
-void region_run_block(region_run *run, int64_t begin, int64_t n,
-                      int64_t rows);
+void region_run_block(region_run *run, int64_t begin, int64_t n, int64_t rows);
 void region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n);
 
 #endif

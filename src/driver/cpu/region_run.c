@@ -285,8 +285,7 @@ outer_level(region_run *run, int level)
 {
     const cpu_region *r = run->r;
     for (int s = 0; s < r->rg->nscalars; s++)
-        run->acc[s] = run->mem + r->acc[s] +
-                      (size_t)level * region_acc_row(r);
+        run->acc[s] = run->mem + r->acc[s] + (size_t)level * region_acc_row(r);
 }
 
 static void
@@ -305,8 +304,7 @@ outer_merge(region_run *run, int *depth, int count, int64_t n)
 
 /* The rows of one chunk into the acc rows of the current level. */
 static void
-outer_chunk(region_run *run, int64_t row, int64_t chunk, int64_t col,
-            int64_t n)
+outer_chunk(region_run *run, int64_t row, int64_t chunk, int64_t col, int64_t n)
 {
     const cpu_region *r = run->r;
     int64_t begin = chunk * REGION_OUTER_ROWS;

@@ -11,23 +11,23 @@
 #define ARGS_1(T) T a
 #define ARGS_2(T) T a, T b
 #define ARGS_3(T) T a, T b, T c
-#define USE_1(x) x(pa[i])
-#define USE_2(x) x(pa[i], pb[i])
-#define USE_3(x) x(pa[i], pb[i], pc[i])
+#define USE_1(x)  x(pa[i])
+#define USE_2(x)  x(pa[i], pb[i])
+#define USE_3(x)  x(pa[i], pb[i], pc[i])
 
 /* d[i] = fn(a[i], ...): R, A, B are the C types of result and operands. */
-#define LOOP(name, n, R, A, B, fn)                                             \
-    static void name(void *restrict vd, const void *restrict va,               \
-                     const void *restrict vb, const void *restrict vc,         \
-                     int64_t count)                                            \
-    {                                                                          \
-        R *restrict d = vd;                                                    \
-        const A *restrict pa = va;                                             \
-        const B *restrict pb = vb, *restrict pc = vc;                          \
-        (void)pb;                                                              \
-        (void)pc;                                                              \
-        for (int64_t i = 0; i < count; i++)                                    \
-            d[i] = (R)USE_##n(fn);                                             \
+#define LOOP(name, n, R, A, B, fn)                                     \
+    static void name(void *restrict vd, const void *restrict va,       \
+                     const void *restrict vb, const void *restrict vc, \
+                     int64_t count)                                    \
+    {                                                                  \
+        R *restrict d = vd;                                            \
+        const A *restrict pa = va;                                     \
+        const B *restrict pb = vb, *restrict pc = vc;                  \
+        (void)pb;                                                      \
+        (void)pc;                                                      \
+        for (int64_t i = 0; i < count; i++)                            \
+            d[i] = (R)USE_##n(fn);                                     \
     }
 
 #define NONE(...)
@@ -35,19 +35,19 @@
 
 /* ---- F32: primitives and composites as functions on float ---- */
 
-#define abs_ fabsf
-#define fma_ fmaf
-#define sqrt_ sqrtf
-#define rint_ rintf
-#define floor_ floorf
-#define ceil_ ceilf
-#define trunc_ truncf
-#define sign_ copysignf
-#define scalef_ tile_scalef
-#define logb_ tile_logb
-#define mant_ tile_mant
+#define abs_        fabsf
+#define fma_        fmaf
+#define sqrt_       sqrtf
+#define rint_       rintf
+#define floor_      floorf
+#define ceil_       ceilf
+#define trunc_      truncf
+#define sign_       copysignf
+#define scalef_     tile_scalef
+#define logb_       tile_logb
+#define mant_       tile_mant
 #define round_bf16_ tile_round_bf16
-#define round_f16_ tile_round_f16
+#define round_f16_  tile_round_f16
 typedef float T;
 static inline float
 K(float value)
@@ -59,22 +59,22 @@ SEL(int a, float b, float c)
 {
     return a ? b : c;
 }
-#define BODY_F32(id, n, R, ...)                                                \
-    static inline R id(ARGS_##n(float))                                        \
-    {                                                                          \
-        return (R)(__VA_ARGS__);                                               \
+#define BODY_F32(id, n, R, ...)         \
+    static inline R id(ARGS_##n(float)) \
+    {                                   \
+        return (R)(__VA_ARGS__);        \
     }
-#define PRIM_F(id, n, ...) BODY_F32(id, n, float, __VA_ARGS__)
+#define PRIM_F(id, n, ...)  BODY_F32(id, n, float, __VA_ARGS__)
 #define PRIM_FI(id, n, ...) BODY_F32(id, n, float, __VA_ARGS__)
-#define PRIM_C(id, n, ...) BODY_F32(id, n, int, __VA_ARGS__)
-#define PRIM_V(id, n, ...) BODY_F32(id, n, float, __VA_ARGS__)
-#define PRIM_I NONE
-#define PRIM_S NONE
-#define PRIM_B NONE
-#define COMP(id, n, exact, ...)                                                \
-    static inline float id(ARGS_##n(float))                                    \
-    {                                                                          \
-        __VA_ARGS__                                                            \
+#define PRIM_C(id, n, ...)  BODY_F32(id, n, int, __VA_ARGS__)
+#define PRIM_V(id, n, ...)  BODY_F32(id, n, float, __VA_ARGS__)
+#define PRIM_I              NONE
+#define PRIM_S              NONE
+#define PRIM_B              NONE
+#define COMP(id, n, exact, ...)             \
+    static inline float id(ARGS_##n(float)) \
+    {                                       \
+        __VA_ARGS__                         \
     }
 #define FUNC NONE
 #include "air_prims.def"
@@ -87,19 +87,21 @@ SEL(int a, float b, float c)
 #undef PRIM_I
 
 #define PRIM_F(id, n, ...) LOOP(f32_##id, n, float, float, float, id)
-#define PRIM_FI PRIM_F
-#define PRIM_V PRIM_F
+#define PRIM_FI            PRIM_F
+#define PRIM_V             PRIM_F
 #define PRIM_C(id, n, ...) LOOP(f32_##id, n, uint8_t, float, float, id)
-#define PRIM_I NONE
-#define COMP(id, n, ...) LOOP(f32_##id, n, float, float, float, id)
-#define FUNC(id, n, ...)                                                       \
-    static inline float fun_f32_##id(ARGS_##n(float))                          \
-    {                                                                          \
-        return __VA_ARGS__;                                                    \
-    }                                                                          \
+#define PRIM_I             NONE
+#define COMP(id, n, ...)   LOOP(f32_##id, n, float, float, float, id)
+#define FUNC(id, n, ...)                              \
+    static inline float fun_f32_##id(ARGS_##n(float)) \
+    {                                                 \
+        return __VA_ARGS__;                           \
+    }                                                 \
     LOOP(f32_##id, n, float, float, float, fun_f32_##id)
 #include "tile_libm_float.h"
+
 #include "air_prims.def"
+
 #include "tile_libm_undef.h"
 LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 #undef abs_
@@ -125,17 +127,17 @@ LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 
 /* ---- F64: composites and functions are libm's ---- */
 
-#define abs_ fabs
-#define fma_ fma
-#define sqrt_ sqrt
-#define rint_ rint
-#define floor_ floor
-#define ceil_ ceil
-#define trunc_ trunc
-#define sign_ copysign
+#define abs_    fabs
+#define fma_    fma
+#define sqrt_   sqrt
+#define rint_   rint
+#define floor_  floor
+#define ceil_   ceil
+#define trunc_  trunc
+#define sign_   copysign
 #define scalef_ scalbn_f64
-#define logb_ logb
-#define mant_ mant_f64
+#define logb_   logb
+#define mant_   mant_f64
 static inline double
 scalbn_f64(double a, double b)
 {
@@ -146,19 +148,19 @@ mant_f64(double a)
 {
     return a > 0 && a <= 0x1.fffffffffffffp1023 ? ldexp(a, -(int)logb(a)) : a;
 }
-#define LOOP_F64(id, n, R, ...)                                                \
-    static inline R fun_f64_##id(ARGS_##n(double))                             \
-    {                                                                          \
-        return (R)(__VA_ARGS__);                                               \
-    }                                                                          \
+#define LOOP_F64(id, n, R, ...)                    \
+    static inline R fun_f64_##id(ARGS_##n(double)) \
+    {                                              \
+        return (R)(__VA_ARGS__);                   \
+    }                                              \
     LOOP(f64_##id, n, R, double, double, fun_f64_##id)
-#define PRIM_F(id, n, ...) LOOP_F64(id, n, double, __VA_ARGS__)
-#define PRIM_FI PRIM_F
-#define PRIM_C(id, n, ...) LOOP_F64(id, n, uint8_t, __VA_ARGS__)
-#define PRIM_V NONE
-#define PRIM_I NONE
+#define PRIM_F(id, n, ...)      LOOP_F64(id, n, double, __VA_ARGS__)
+#define PRIM_FI                 PRIM_F
+#define PRIM_C(id, n, ...)      LOOP_F64(id, n, uint8_t, __VA_ARGS__)
+#define PRIM_V                  NONE
+#define PRIM_I                  NONE
 #define COMP(id, n, exact, ...) LOOP_F64(id, n, double, exact)
-#define FUNC(id, n, ...) LOOP_F64(id, n, double, __VA_ARGS__)
+#define FUNC(id, n, ...)        LOOP_F64(id, n, double, __VA_ARGS__)
 #include "air_prims.def"
 #undef COMP
 #undef FUNC
@@ -219,22 +221,22 @@ sel_i64(int a, int64_t b, int64_t c)
 {
     return a ? b : c;
 }
-#define LOOP_I64(id, n, R, ...)                                                \
-    static inline R fun_i64_##id(ARGS_##n(int64_t))                            \
-    {                                                                          \
-        return (R)(__VA_ARGS__);                                               \
-    }                                                                          \
+#define LOOP_I64(id, n, R, ...)                     \
+    static inline R fun_i64_##id(ARGS_##n(int64_t)) \
+    {                                               \
+        return (R)(__VA_ARGS__);                    \
+    }                                               \
     LOOP(i64_##id, n, R, int64_t, int64_t, fun_i64_##id)
-#define PRIM_F NONE
+#define PRIM_F              NONE
 #define PRIM_FI(id, n, ...) LOOP_I64(id, n, int64_t, __VA_ARGS__)
-#define PRIM_I PRIM_FI
-#define PRIM_C(id, n, ...) LOOP_I64(id, n, uint8_t, __VA_ARGS__)
+#define PRIM_I              PRIM_FI
+#define PRIM_C(id, n, ...)  LOOP_I64(id, n, uint8_t, __VA_ARGS__)
 #undef PRIM_B
-#define PRIM_B(id, n, ...)                                                     \
-    static inline uint8_t fun_b_##id(ARGS_##n(uint8_t))                        \
-    {                                                                          \
-        return (uint8_t)(__VA_ARGS__);                                         \
-    }                                                                          \
+#define PRIM_B(id, n, ...)                              \
+    static inline uint8_t fun_b_##id(ARGS_##n(uint8_t)) \
+    {                                                   \
+        return (uint8_t)(__VA_ARGS__);                  \
+    }                                                   \
     LOOP(b_##id, n, uint8_t, uint8_t, uint8_t, fun_b_##id)
 #define COMP NONE
 #define FUNC NONE
@@ -284,17 +286,17 @@ LOOP(b_LE, 2, uint8_t, uint8_t, uint8_t, le_b)
 /* ---- the table ---- */
 
 #define ROW(id, ...) [AIR_RG_##id] = {__VA_ARGS__},
-#define PRIM_F(id) ROW(id, f32_##id, f64_##id)
-#define PRIM_FI(id) ROW(id, f32_##id, f64_##id, i64_##id)
-#define PRIM_C(id) ROW(id, f32_##id, f64_##id, i64_##id, b_##id)
-#define PRIM_S(id) PRIM_C(id)
-#define PRIM_I(id) ROW(id, NULL, NULL, i64_##id)
-#define PRIM_B(id) ROW(id, NULL, NULL, NULL, b_##id)
-#define PRIM_V(id) ROW(id, f32_##id)
+#define PRIM_F(id)   ROW(id, f32_##id, f64_##id)
+#define PRIM_FI(id)  ROW(id, f32_##id, f64_##id, i64_##id)
+#define PRIM_C(id)   ROW(id, f32_##id, f64_##id, i64_##id, b_##id)
+#define PRIM_S(id)   PRIM_C(id)
+#define PRIM_I(id)   ROW(id, NULL, NULL, i64_##id)
+#define PRIM_B(id)   ROW(id, NULL, NULL, NULL, b_##id)
+#define PRIM_V(id)   ROW(id, f32_##id)
 #undef PRIM
 #define PRIM(id, n, lanes, ...) PRIM_##lanes(id)
-#define COMP(id, ...) PRIM_F(id)
-#define FUNC(id, ...) PRIM_F(id)
+#define COMP(id, ...)           PRIM_F(id)
+#define FUNC(id, ...)           PRIM_F(id)
 const tile_op_table TILE_NAME(tile_ops) = {
 #include "air_prims.def"
 };

@@ -9,14 +9,14 @@
 
 #include "air_kernel.h"
 
-#define TILE_LANES 4
+#define TILE_LANES   4
 #define TILE_REDUCES 6
-#define TILE_MAX 512   /* elements of a tile */
-#define TILE_PARTS 64  /* partial results of a row reduction */
-#define TILE_CHUNK 4096 /* elements between two foldings of the parts */
+#define TILE_MAX     512  /* elements of a tile */
+#define TILE_PARTS   64   /* partial results of a row reduction */
+#define TILE_CHUNK   4096 /* elements between two foldings of the parts */
 
-typedef void (*tile_op_fn)(void *d, const void *a, const void *b,
-                           const void *c, int64_t n);
+typedef void (*tile_op_fn)(void *d, const void *a, const void *b, const void *c,
+                           int64_t n);
 typedef void (*tile_cvt_fn)(void *d, const void *a, int64_t n);
 /* Memory of a dtype <-> a tile; the stride is in elements. */
 typedef void (*tile_load_fn)(void *d, const void *src, int64_t stride,
@@ -56,21 +56,21 @@ bool tile_is_compare(unsigned op);
 size_t tile_lane_size(unsigned lane);
 
 /* What each compilation of tile_math.c, tile_memory.c, tile_reduce.c gives. */
-#define TILE_DECLARE(isa)                                                      \
-    extern const tile_op_table tile_ops_##isa;                                 \
-    extern const tile_cvt_table tile_cvts_##isa;                               \
-    extern const tile_load_table tile_loads_##isa;                             \
-    extern const tile_store_table tile_stores_##isa;                           \
-    extern const tile_fill_table tile_fills_##isa;                             \
-    extern const tile_reduce_table tile_folds_##isa;                           \
-    extern const tile_reduce_table tile_eachs_##isa;                           \
+#define TILE_DECLARE(isa)                            \
+    extern const tile_op_table tile_ops_##isa;       \
+    extern const tile_cvt_table tile_cvts_##isa;     \
+    extern const tile_load_table tile_loads_##isa;   \
+    extern const tile_store_table tile_stores_##isa; \
+    extern const tile_fill_table tile_fills_##isa;   \
+    extern const tile_reduce_table tile_folds_##isa; \
+    extern const tile_reduce_table tile_eachs_##isa; \
     extern const tile_tree_table tile_trees_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)
 TILE_DECLARE(avx512)
 
 #define TILE_PASTE_(name, isa) name##_##isa
-#define TILE_PASTE(name, isa) TILE_PASTE_(name, isa)
+#define TILE_PASTE(name, isa)  TILE_PASTE_(name, isa)
 /* TILE_ISA is given on the command line. */
 #define TILE_NAME(name) TILE_PASTE(name, TILE_ISA)
 

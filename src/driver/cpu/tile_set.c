@@ -3,10 +3,12 @@
 
 #include <string.h>
 
-#define TILE_SET(isa)                                                          \
-    {#isa, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa,               \
-     &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa,                 \
-     &tile_eachs_##isa, &tile_trees_##isa}
+#define TILE_SET(isa)                                                 \
+    {                                                                 \
+#isa, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa,   \
+            &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa, \
+            &tile_eachs_##isa, &tile_trees_##isa                      \
+    }
 
 static const tile_set sets[] = {
     TILE_SET(scalar),
@@ -49,10 +51,8 @@ tile_is_compare(unsigned op)
     case AIR_RG_LT:
     case AIR_RG_LE:
     case AIR_RG_EQ:
-    case AIR_RG_NE:
-        return true;
-    default:
-        return false;
+    case AIR_RG_NE: return true;
+    default: return false;
     }
 }
 
