@@ -6,11 +6,12 @@
 #include "ir/body_math.h"
 
 /* Every parameter name that a body may use as a value. */
-#define BODY_NAMES(X)                                                          \
-    X(a) X(b) X(c) X(alpha) X(value) X(weight) X(min) X(max) X(beta) X(scale)  \
-    X(input_scale) X(threshold) X(negative_slope) X(grad) X(out) X(mask)       \
-    X(fill_value) X(start) X(end) X(step) X(steps) X(eps) X(min_val)           \
-    X(max_val) X(decimals) X(nan_value) X(posinf) X(neginf)
+#define BODY_NAMES(X)                                                        \
+    X(a)                                                                     \
+    X(b) X(c) X(alpha) X(value) X(weight) X(min) X(max) X(beta) X(scale)     \
+        X(input_scale) X(threshold) X(negative_slope) X(grad) X(out) X(mask) \
+            X(fill_value) X(start) X(end) X(step) X(steps) X(eps) X(min_val) \
+                X(max_val) X(decimals) X(nan_value) X(posinf) X(neginf)
 
 enum {
 #define X(name) NAME_##name,
@@ -59,19 +60,19 @@ flag_is_set(const body_env *e, const char *name)
 /* ---- what bodies are written in, next to body_math.h ----------------- */
 
 #define STR_IS(name, v) str_is(e, #name, v)
-#define FLAG(name) flag_is_set(e, #name)
+#define FLAG(name)      flag_is_set(e, #name)
 
 #define UNUSED_OK __attribute__((unused))
-#define BODY(ID, ...)                                                          \
-    static int body_##ID(const body_env *e)                                    \
-    {                                                                          \
-        ir_record *const rec UNUSED_OK = e->rec;                               \
-        BODY_NAMES(DECLARE)                                                    \
-        __VA_ARGS__                                                            \
+#define BODY(ID, ...)                            \
+    static int body_##ID(const body_env *e)      \
+    {                                            \
+        ir_record *const rec UNUSED_OK = e->rec; \
+        BODY_NAMES(DECLARE)                      \
+        __VA_ARGS__                              \
     }
 #define DECLARE(name) const T name UNUSED_OK = e->values[NAME_##name];
 
-#define POINTWISE(ID, RULE, FLAGS, GE, SCHEMA, ...) BODY(ID, __VA_ARGS__)
+#define POINTWISE(ID, RULE, FLAGS, GE, SCHEMA, ...)     BODY(ID, __VA_ARGS__)
 #define CREATE(ID, RULE, FLAGS, SHAPE, GE, SCHEMA, ...) BODY(ID, __VA_ARGS__)
 #define REDUCE(...)
 #define VIEW(...)
@@ -83,7 +84,7 @@ flag_is_set(const body_env *e, const char *name)
 
 static const body_fn bodies[AIR_OP_COUNT] = {
 #define POINTWISE(ID, ...) [AIR_OP_##ID] = body_##ID,
-#define CREATE(ID, ...) [AIR_OP_##ID] = body_##ID,
+#define CREATE(ID, ...)    [AIR_OP_##ID] = body_##ID,
 #define REDUCE(...)
 #define VIEW(...)
 #define COMPOSITE(...)

@@ -7,8 +7,12 @@
 T
 body_index(ir_record *rec, int axis)
 {
-    air_rg_node n = {.op = AIR_RG_INDEX, .lane = AIR_LANE_I64,
-                     .buf = (int16_t)axis, .a = -1, .b = -1, .c = -1};
+    air_rg_node n = {.op = AIR_RG_INDEX,
+                     .lane = AIR_LANE_I64,
+                     .buf = (int16_t)axis,
+                     .a = -1,
+                     .b = -1,
+                     .c = -1};
     return LANE(ir_record_put(rec, n));
 }
 
@@ -207,8 +211,7 @@ body_linspace(ir_record *rec, T start, T end, T steps)
     T low = ADD(start, MUL(step, i));
     T high = SUB(end, MUL(step, SUB(last, i)));
 
-    return SEL(LE(steps, K(1)), start,
-               SEL(LT(ADD(i, i), steps), low, high));
+    return SEL(LE(steps, K(1)), start, SEL(LT(ADD(i, i), steps), low, high));
 }
 
 T

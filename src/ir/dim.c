@@ -172,8 +172,8 @@ dim_node(ir_graph *g, ir_dim_op op, air_dim a, air_dim b, bool atom,
 air_status
 ir_dim_const(ir_graph *g, int64_t v, air_dim *out)
 {
-    ir_dim_node n = {.op = IR_DIM_CONST, .value = v, .min = v, .max = v,
-                     .size = 1};
+    ir_dim_node n = {
+        .op = IR_DIM_CONST, .value = v, .min = v, .max = v, .size = 1};
     return intern(g, &n, out);
 }
 
@@ -224,8 +224,7 @@ fold(ir_dim_op op, int64_t a, int64_t b, int64_t *out)
 {
     switch (op) {
     case IR_DIM_ADD: return base_add_i64(a, b, out);
-    case IR_DIM_SUB:
-        return b != INT64_MIN && base_add_i64(a, -b, out);
+    case IR_DIM_SUB: return b != INT64_MIN && base_add_i64(a, -b, out);
     case IR_DIM_MUL: return base_mul_i64(a, b, out);
     case IR_DIM_DIV:
     case IR_DIM_MOD:
@@ -429,8 +428,8 @@ ir_dim_unify(ir_graph *g, const char *op, air_dim a, air_dim b, air_dim *out)
 
 /* ---- text ---------------------------------------------------------------- */
 
-static const char *const op_text[] = {"", "", " + ", " - ", "*", "//", "%",
-                                      "min", "max"};
+static const char *const op_text[] = {"",   "",  " + ", " - ", "*",
+                                      "//", "%", "min", "max"};
 static const int op_level[] = {9, 9, 1, 1, 2, 2, 2, 9, 9};
 
 static void

@@ -7,10 +7,10 @@
 #define COMP1(id, a) expand_##id(rec, (a))
 #define PRIM(...)
 #define FUNC(...)
-#define COMP(id, arity, exact, ...)                                            \
-    static int expand_##id(ir_record *rec, int a)                              \
-    {                                                                          \
-        __VA_ARGS__                                                            \
+#define COMP(id, arity, exact, ...)               \
+    static int expand_##id(ir_record *rec, int a) \
+    {                                             \
+        __VA_ARGS__                               \
     }
 #include "air_prims.def"
 #undef COMP
@@ -19,8 +19,9 @@ static int
 expand_comp(ir_record *r, air_rg_op op, int a)
 {
     switch (op) {
-#define COMP(id, ...)                                                          \
-    case AIR_RG_##id: return expand_##id(r, a);
+#define COMP(id, ...) \
+    case AIR_RG_##id: \
+        return expand_##id(r, a);
 #include "air_prims.def"
 #undef COMP
     default: return -1;

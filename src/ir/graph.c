@@ -73,8 +73,7 @@ ir_graph_free(ir_graph *g)
 
 /* An addition that failed may have left a name behind: check both ways. */
 bool
-graph_find_value(const ir_graph *g, const char *name, size_t len,
-                 air_ref *out)
+graph_find_value(const ir_graph *g, const char *name, size_t len, air_ref *out)
 {
     uint32_t id;
 
@@ -125,8 +124,8 @@ fill_value(ir_graph *g, air_dtype dtype, int rank, const air_dim *dims,
     void *copy;
 
     assert(rank >= 0 && rank <= AIR_MAX_RANK);
-    AIR_TRY(base_arena_copy(&g->arena, dims, (size_t)rank * sizeof *dims,
-                            &copy));
+    AIR_TRY(
+        base_arena_copy(&g->arena, dims, (size_t)rank * sizeof *dims, &copy));
     out->dtype = (uint8_t)dtype;
     out->rank = (uint8_t)rank;
     out->dims = copy;
@@ -140,7 +139,8 @@ ir_add_input(ir_graph *g, const char *name, air_dtype dtype, int rank,
              const air_dim *dims, unsigned flags, air_ref *out)
 {
     uint32_t id = (uint32_t)g->values.count;
-    ir_value v = {.flags = (uint8_t)flags, .node = IR_NO_NODE,
+    ir_value v = {.flags = (uint8_t)flags,
+                  .node = IR_NO_NODE,
                   .input = (int32_t)g->inputs.count};
     air_ref have;
 
@@ -163,8 +163,8 @@ ir_add_int_input(ir_graph *g, const char *name, air_dim symbol)
 {
     ir_input in = {.is_int = true, .value = AIR_NO_REF, .dim = symbol};
 
-    AIR_REQUIRE(g->dims.data[symbol.id].op == IR_DIM_SYMBOL,
-                AIR_ERROR_ARGUMENT, "integer input %s is not a symbol", name);
+    AIR_REQUIRE(g->dims.data[symbol.id].op == IR_DIM_SYMBOL, AIR_ERROR_ARGUMENT,
+                "integer input %s is not a symbol", name);
     AIR_TRY(base_arena_str(&g->arena, name, strlen(name), &in.name));
     return BASE_PUSH(g->alloc, &g->inputs, in);
 }
@@ -365,7 +365,7 @@ ir_replace_uses(ir_graph *g, air_ref from, air_ref to)
     replacement r = {from.id, to.id};
 
     IR_FOR_EACH(g, id)
-        ir_each_operand(g, ir_node_at(g, id), replace_ref, &r);
+    ir_each_operand(g, ir_node_at(g, id), replace_ref, &r);
     for (size_t i = 0; i < g->results.count; i++)
         replace_ref(&r, &g->results.data[i].value);
 }
@@ -449,8 +449,8 @@ clone_values(ir_graph *to, const ir_graph *from)
     for (size_t i = 0; i < from->values.count; i++) {
         const ir_value *v = &from->values.data[i];
         ir_value copy = *v;
-        AIR_TRY(name_value(to, (uint32_t)i, v->name, strlen(v->name),
-                           &copy.name));
+        AIR_TRY(
+            name_value(to, (uint32_t)i, v->name, strlen(v->name), &copy.name));
         AIR_TRY(fill_value(to, (air_dtype)v->dtype, v->rank, v->dims, &copy));
         to->values.data[to->values.count++] = copy;
     }

@@ -17,7 +17,8 @@ air_status graph_rename(ir_graph *g, air_ref v, const char *name, size_t len);
 air_status graph_copy_attr(ir_graph *to, const air_attr *a, air_attr *out);
 
 /* infer.c: the attributes as a node keeps them: one per parameter, defaults
- * filled in, numbers and lists of the parameter's kind, in the graph's arena. */
+ * filled in, numbers and lists of the parameter's kind, in the graph's arena.
+ */
 air_status infer_normalise(ir_graph *g, const ir_op_info *info, size_t nattrs,
                            const air_attr *attrs, air_attr **out);
 

@@ -8,9 +8,9 @@
 /* ---- arguments ----------------------------------------------------------- */
 
 static const char *const kind_text[] = {
-    "a tensor", "a list of tensors", "an integer", "a list of integers",
+    "a tensor", "a list of tensors", "an integer",    "a list of integers",
     "a number", "a list of numbers", "true or false", "a list of booleans",
-    "a number", "a dtype", "a string", "ignored"};
+    "a number", "a dtype",           "a string",      "ignored"};
 
 static air_status
 fail_kind(const ir_op_info *info, const ir_param *p)
@@ -37,8 +37,7 @@ static air_status
 check_value(const ir_graph *g, const ir_op_info *info, const ir_param *p,
             air_ref r, bool optional)
 {
-    AIR_REQUIRE(r.id < g->values.count ||
-                    (optional && r.id == AIR_NO_REF.id),
+    AIR_REQUIRE(r.id < g->values.count || (optional && r.id == AIR_NO_REF.id),
                 AIR_ERROR_ARGUMENT, "%s: argument %s is no value of the graph",
                 info->name, p->name);
     return AIR_OK;
@@ -77,8 +76,8 @@ to_floats(ir_graph *g, const ir_op_info *info, const ir_param *p,
             return fail_kind(info, p);
         list[i] = (double)v;
     }
-    *out = (air_attr){.kind = AIR_ATTR_FLOATS, .count = in->count,
-                      .floats = list};
+    *out =
+        (air_attr){.kind = AIR_ATTR_FLOATS, .count = in->count, .floats = list};
     return AIR_OK;
 }
 
@@ -176,9 +175,10 @@ convert_attr(ir_graph *g, const ir_op_info *info, const ir_param *p,
 static void
 fill_limits(const ir_graph *g, const ir_op_info *info, air_attr *attrs)
 {
-    static const double limits[AIR_DTYPE_COUNT] = {
-        [AIR_F32] = FLT_MAX, [AIR_F64] = DBL_MAX, [AIR_F16] = 65504.0,
-        [AIR_BF16] = 0x1.fep127};
+    static const double limits[AIR_DTYPE_COUNT] = {[AIR_F32] = FLT_MAX,
+                                                   [AIR_F64] = DBL_MAX,
+                                                   [AIR_F16] = 65504.0,
+                                                   [AIR_BF16] = 0x1.fep127};
     int high = ir_param_find(info, "posinf");
     int low = ir_param_find(info, "neginf");
 
@@ -384,8 +384,7 @@ ir_compute_dtype(const ir_graph *g, const ir_node *n)
     case IR_DT_TRUTH: return AIR_BOOL;
     case IR_DT_SAME:
     case IR_DT_BOOL: return first;
-    case IR_DT_ATTR:
-        return info->cls == IR_CLASS_POINTWISE ? first : result;
+    case IR_DT_ATTR: return info->cls == IR_CLASS_POINTWISE ? first : result;
     case IR_DT_PROMOTE:
     case IR_DT_FLOAT:
     case IR_DT_ROUNDED:

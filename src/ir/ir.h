@@ -17,12 +17,12 @@ typedef enum {
     AIR_OP_NONE,
     AIR_OP_HOST,
 #define POINTWISE(id, ...) AIR_OP_##id,
-#define CREATE(id, ...) AIR_OP_##id,
-#define REDUCE(id, ...) AIR_OP_##id,
-#define VIEW(id, ...) AIR_OP_##id,
+#define CREATE(id, ...)    AIR_OP_##id,
+#define REDUCE(id, ...)    AIR_OP_##id,
+#define VIEW(id, ...)      AIR_OP_##id,
 #define COMPOSITE(id, ...) AIR_OP_##id,
-#define CALL(id, ...) AIR_OP_##id,
-#define EFFECT(id, ...) AIR_OP_##id,
+#define CALL(id, ...)      AIR_OP_##id,
+#define EFFECT(id, ...)    AIR_OP_##id,
 #include "ir/ops.def"
 #include "ir/ops_undef.h"
     AIR_OP_COUNT
@@ -42,28 +42,28 @@ typedef enum {
 
 /* The kinds of a schema's parameters. */
 typedef enum {
-    IR_PARAM_TENSOR,   /* Tensor, Tensor?; takes numbers too in pointwise ops */
-    IR_PARAM_TENSORS,  /* Tensor[], Tensor?[] */
-    IR_PARAM_INT,      /* int, SymInt */
-    IR_PARAM_INTS,     /* int[], SymInt[]; int[1]: a lone int is a list */
+    IR_PARAM_TENSOR,  /* Tensor, Tensor?; takes numbers too in pointwise ops */
+    IR_PARAM_TENSORS, /* Tensor[], Tensor?[] */
+    IR_PARAM_INT,     /* int, SymInt */
+    IR_PARAM_INTS,    /* int[], SymInt[]; int[1]: a lone int is a list */
     IR_PARAM_FLOAT,
     IR_PARAM_FLOATS,
     IR_PARAM_BOOL,
     IR_PARAM_BOOLS,
-    IR_PARAM_SCALAR,   /* Scalar: INT, FLOAT or BOOL attr */
+    IR_PARAM_SCALAR, /* Scalar: INT, FLOAT or BOOL attr */
     IR_PARAM_DTYPE,
     IR_PARAM_STR,
-    IR_PARAM_IGNORED   /* Layout, Device, MemoryFormat, Generator, pin_memory */
+    IR_PARAM_IGNORED /* Layout, Device, MemoryFormat, Generator, pin_memory */
 } ir_param_kind;
 
 typedef struct {
     const char *name;
-    uint8_t kind;     /* ir_param_kind */
-    bool optional;    /* `?` */
-    bool mutated;     /* (a!) */
+    uint8_t kind;  /* ir_param_kind */
+    bool optional; /* `?` */
+    bool mutated;  /* (a!) */
     bool has_default;
-    uint8_t size;     /* int[2]: 2; a lone int is repeated; 0: any */
-    air_attr def;     /* the default; NONE for None */
+    uint8_t size; /* int[2]: 2; a lone int is repeated; 0: any */
+    air_attr def; /* the default; NONE for None */
 } ir_param;
 
 /* How dtypes of operands give compute and result dtypes. */
@@ -74,24 +74,26 @@ typedef enum {
     IR_DT_TRUTH,   /* operands become truth values, result bool */
     IR_DT_SELECT,  /* first operand bool, PROMOTE of the others */
     IR_DT_SAME,    /* first tensor operand's */
-    IR_DT_ATTR,    /* parameter `dtype`, where None: as the rule of the op says */
-    IR_DT_WIDEN,   /* integers and bool -> i64 (sum, prod, cumsum), else SAME;
-                      parameter `dtype` wins */
-    IR_DT_MEAN,    /* SAME; parameter `dtype` wins; integers are an error */
-    IR_DT_BOOL,    /* result bool whatever comes in, compute in SAME */
-    IR_DT_I64,     /* result i64 */
-    IR_DT_SHAPE,   /* the shape function sets it */
-    IR_DT_ROUNDED  /* FLOAT where `rounding_mode` is None, else PROMOTE */
+    IR_DT_ATTR,  /* parameter `dtype`, where None: as the rule of the op says */
+    IR_DT_WIDEN, /* integers and bool -> i64 (sum, prod, cumsum), else SAME;
+                    parameter `dtype` wins */
+    IR_DT_MEAN,  /* SAME; parameter `dtype` wins; integers are an error */
+    IR_DT_BOOL,  /* result bool whatever comes in, compute in SAME */
+    IR_DT_I64,   /* result i64 */
+    IR_DT_SHAPE, /* the shape function sets it */
+    IR_DT_ROUNDED /* FLOAT where `rounding_mode` is None, else PROMOTE */
 } ir_dtype_rule;
 
-enum { /* flags of a row */
-    IR_COMM = 1,      /* first two operands may be exchanged */
-    IR_RANDOM = 2,    /* depends on a generator: not pure */
-    IR_DATA_SHAPE = 4, /* result sizes depend on data: HOST */
-    IR_INPLACE = 8,   /* may write into the memory of operand 0 (scatter...) */
-    IR_STRIDED = 16,  /* CALL: kernel takes operands of any strides */
-    IR_CONTRACT = 32, IR_INDEX = 64, IR_SCAN = 128, /* kind of CALL, for docs */
-    IR_NUMERIC = 256  /* rounding may differ between implementations */
+enum {                    /* flags of a row */
+       IR_COMM = 1,       /* first two operands may be exchanged */
+       IR_RANDOM = 2,     /* depends on a generator: not pure */
+       IR_DATA_SHAPE = 4, /* result sizes depend on data: HOST */
+       IR_INPLACE = 8, /* may write into the memory of operand 0 (scatter...) */
+       IR_STRIDED = 16, /* CALL: kernel takes operands of any strides */
+       IR_CONTRACT = 32,
+       IR_INDEX = 64,
+       IR_SCAN = 128,   /* kind of CALL, for docs */
+       IR_NUMERIC = 256 /* rounding may differ between implementations */
 };
 
 struct ir_graph;
@@ -110,11 +112,11 @@ typedef struct {
     uint8_t dtype;      /* ir_dtype_rule */
     uint16_t flags;
     uint8_t nparams, nrets;
-    bool list_result;   /* `-> Tensor[]`: see ir_result_count; nrets is 0 */
-    uint8_t reduce;     /* air_reduce, REDUCE rows */
+    bool list_result; /* `-> Tensor[]`: see ir_result_count; nrets is 0 */
+    uint8_t reduce;   /* air_reduce, REDUCE rows */
     ir_shape_fn shape;
-    const char *kernel; /* CALL rows: name for the driver */
-    int view;           /* ir_view, VIEW rows */
+    const char *kernel;     /* CALL rows: name for the driver */
+    int view;               /* ir_view, VIEW rows */
     const ir_param *params; /* nparams */
 } ir_op_info;
 
@@ -127,52 +129,73 @@ ir_op ir_op_find(const char *name, size_t len);
 int ir_param_find(const ir_op_info *info, const char *name);
 
 typedef enum { /* rows of VIEW: ir_op_info.view */
-    IR_VIEW_view, IR_VIEW_permute, IR_VIEW_t, IR_VIEW_transpose,
-    IR_VIEW_unsqueeze, IR_VIEW_squeeze, IR_VIEW_expand, IR_VIEW_slice,
-    IR_VIEW_select, IR_VIEW_as_strided, IR_VIEW_alias, IR_VIEW_unfold,
-    IR_VIEW_diagonal, IR_VIEW_retype
+               IR_VIEW_view,
+               IR_VIEW_permute,
+               IR_VIEW_t,
+               IR_VIEW_transpose,
+               IR_VIEW_unsqueeze,
+               IR_VIEW_squeeze,
+               IR_VIEW_expand,
+               IR_VIEW_slice,
+               IR_VIEW_select,
+               IR_VIEW_as_strided,
+               IR_VIEW_alias,
+               IR_VIEW_unfold,
+               IR_VIEW_diagonal,
+               IR_VIEW_retype
 } ir_view;
 
 /* ---- graph --------------------------------------------------------------- */
 
-typedef struct { uint32_t id; } ir_id; /* a node */
+typedef struct {
+    uint32_t id;
+} ir_id; /* a node */
 #define IR_NO_NODE UINT32_MAX
 
 typedef struct {
-    const char *name;     /* without %: never NULL */
-    uint8_t dtype;        /* air_dtype */
+    const char *name; /* without %: never NULL */
+    uint8_t dtype;    /* air_dtype */
     uint8_t rank;
-    uint8_t flags;        /* AIR_INPUT_*, inputs only */
-    int32_t input;        /* index of the graph input, -1: a node's result */
-    uint32_t node;        /* producer, IR_NO_NODE for inputs */
-    uint8_t result;       /* which result of it */
+    uint8_t flags;  /* AIR_INPUT_*, inputs only */
+    int32_t input;  /* index of the graph input, -1: a node's result */
+    uint32_t node;  /* producer, IR_NO_NODE for inputs */
+    uint8_t result; /* which result of it */
     const air_dim *dims;
 } ir_value;
 
 typedef struct ir_node {
-    uint16_t op;          /* ir_op; AIR_OP_NONE: removed */
+    uint16_t op; /* ir_op; AIR_OP_NONE: removed */
     uint8_t nouts;
-    bool inplace;         /* writes into the memory of operand 0 */
-    uint16_t nattrs;      /* = nparams of the row; HOST: one VALUES attr */
-    int32_t group;        /* fused region it belongs to, -1: none */
-    uint32_t prev, next;  /* execution order */
+    bool inplace;        /* writes into the memory of operand 0 */
+    uint16_t nattrs;     /* = nparams of the row; HOST: one VALUES attr */
+    int32_t group;       /* fused region it belongs to, -1: none */
+    uint32_t prev, next; /* execution order */
     air_attr *attrs;
     air_ref *outs;
-    const char *loc;      /* "file.py:41", may be NULL */
+    const char *loc; /* "file.py:41", may be NULL */
     /* HOST only */
     const char *host_op, *reason;
     uint32_t host_id;
 } ir_node;
 
-typedef enum { IR_DIM_CONST, IR_DIM_SYMBOL, IR_DIM_ADD, IR_DIM_SUB, IR_DIM_MUL,
-               IR_DIM_DIV, IR_DIM_MOD, IR_DIM_MIN, IR_DIM_MAX } ir_dim_op;
+typedef enum {
+    IR_DIM_CONST,
+    IR_DIM_SYMBOL,
+    IR_DIM_ADD,
+    IR_DIM_SUB,
+    IR_DIM_MUL,
+    IR_DIM_DIV,
+    IR_DIM_MOD,
+    IR_DIM_MIN,
+    IR_DIM_MAX
+} ir_dim_op;
 typedef struct {
     uint8_t op;
-    uint32_t a, b;     /* operands; SYMBOL: a = index of the symbol */
-    int64_t value;     /* CONST */
-    int64_t min, max;  /* range */
-    uint32_t size;     /* nodes of the expression written out */
-    bool atom;         /* not taken apart when simplifying */
+    uint32_t a, b;    /* operands; SYMBOL: a = index of the symbol */
+    int64_t value;    /* CONST */
+    int64_t min, max; /* range */
+    uint32_t size;    /* nodes of the expression written out */
+    bool atom;        /* not taken apart when simplifying */
 } ir_dim_node;
 typedef struct {
     const char *name;
@@ -209,12 +232,12 @@ typedef struct air_graph {
     BASE_VEC(ir_equal) equals;
     BASE_VEC(ir_input) inputs;
     BASE_VEC(ir_result) results;
-    base_map names;      /* value name -> id */
+    base_map names; /* value name -> id */
     base_map symbol_map;
-    base_map dim_map;    /* interning */
+    base_map dim_map;     /* interning */
     uint32_t first, last; /* node order */
     int32_t ngroups;
-    uint32_t next_name;   /* of results: %1, %2 ... */
+    uint32_t next_name; /* of results: %1, %2 ... */
 } ir_graph;
 
 air_status ir_graph_init(const air_alloc *alloc, const char *name,
@@ -237,8 +260,8 @@ ir_info(const ir_node *n)
 {
     return ir_op_get((ir_op)n->op);
 }
-#define IR_FOR_EACH(g, id)                                                     \
-    for (uint32_t id = (g)->first; id != IR_NO_NODE;                           \
+#define IR_FOR_EACH(g, id)                           \
+    for (uint32_t id = (g)->first; id != IR_NO_NODE; \
          id = (g)->nodes.data[id].next)
 
 /* How many results the node would have: nrets of the row, or for Tensor[] (
@@ -305,7 +328,7 @@ typedef struct ir_infer {
     const ir_op_info *info;
     const air_attr *attrs; /* nparams, defaults filled in */
     size_t nouts;
-    air_type *outs;        /* nouts; dtype preset by the dtype rule */
+    air_type *outs; /* nouts; dtype preset by the dtype rule */
 } ir_infer;
 /* attrs: nparams, normalised as ir_add_node leaves them. */
 air_status ir_infer_types(ir_graph *g, const ir_op_info *info,
@@ -345,9 +368,9 @@ air_status ir_view_layout(const ir_graph *g, const ir_node *n,
 typedef struct {
     air_rg_node *nodes; /* room for AIR_RG_MAX_NODES */
     int count;
-    air_lane lane;      /* of constants made by K() */
-    bool full;          /* ran out of room: the result is unusable */
-    int begin;          /* nodes before it are of another phase: not shared */
+    air_lane lane; /* of constants made by K() */
+    bool full;     /* ran out of room: the result is unusable */
+    int begin;     /* nodes before it are of another phase: not shared */
 } ir_record;
 int ir_record_put(ir_record *r, air_rg_node node);
 int ir_record_const(ir_record *r, air_lane lane, double value);

@@ -12,40 +12,49 @@
 
 /* ---- rows ---------------------------------------------------------------- */
 
-#define COMMON(ID, GE, SCHEMA, CLASS)                                          \
+#define COMMON(ID, GE, SCHEMA, CLASS) \
     .schema = (SCHEMA), .ge = (GE), .cls = IR_CLASS_##CLASS
 
 static ir_op_info infos[AIR_OP_COUNT] = {
     [AIR_OP_NONE] = {.name = "", .schema = "", .ge = "", .view = -1},
-    [AIR_OP_HOST] = {.name = "host", .schema = "", .ge = "", .view = -1,
+    [AIR_OP_HOST] = {.name = "host",
+                     .schema = "",
+                     .ge = "",
+                     .view = -1,
                      .cls = IR_CLASS_HOST},
-#define POINTWISE(ID, RULE, FLAGS, GE, SCHEMA, ...)                            \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, POINTWISE), .flags = FLAGS,        \
-                     .dtype = IR_DT_##RULE, .shape = shape_broadcast,          \
+#define POINTWISE(ID, RULE, FLAGS, GE, SCHEMA, ...)                     \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, POINTWISE), .flags = FLAGS, \
+                     .dtype = IR_DT_##RULE, .shape = shape_broadcast,   \
                      .view = -1},
-#define CREATE(ID, RULE, FLAGS, SHAPE, GE, SCHEMA, ...)                        \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, CREATE), .flags = FLAGS,           \
-                     .dtype = IR_DT_##RULE, .shape = shape_##SHAPE,            \
+#define CREATE(ID, RULE, FLAGS, SHAPE, GE, SCHEMA, ...)              \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, CREATE), .flags = FLAGS, \
+                     .dtype = IR_DT_##RULE, .shape = shape_##SHAPE,  \
                      .view = -1},
-#define REDUCE(ID, RULE, FLAGS, GE, SCHEMA, FOLD)                              \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, REDUCE), .flags = FLAGS,           \
-                     .dtype = IR_DT_##RULE, .shape = shape_reduce,             \
-                     .reduce = AIR_REDUCE_##FOLD, .view = -1},
-#define VIEW(ID, KIND, GE, SCHEMA)                                             \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, VIEW), .dtype = IR_DT_SAME,        \
+#define REDUCE(ID, RULE, FLAGS, GE, SCHEMA, FOLD)                           \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, REDUCE), .flags = FLAGS,        \
+                     .dtype = IR_DT_##RULE,          .shape = shape_reduce, \
+                     .reduce = AIR_REDUCE_##FOLD,    .view = -1},
+#define VIEW(ID, KIND, GE, SCHEMA)                                      \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, VIEW), .dtype = IR_DT_SAME, \
                      .shape = shape_##KIND, .view = IR_VIEW_##KIND},
-#define COMPOSITE(ID, SHAPE, RULE, FLAGS, GE, SCHEMA)                          \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, COMPOSITE), .flags = FLAGS,        \
-                     .dtype = IR_DT_##RULE, .shape = shape_##SHAPE,            \
+#define COMPOSITE(ID, SHAPE, RULE, FLAGS, GE, SCHEMA)                   \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, COMPOSITE), .flags = FLAGS, \
+                     .dtype = IR_DT_##RULE, .shape = shape_##SHAPE,     \
                      .view = -1},
-#define CALL(ID, KERNEL, SHAPE, RULE, FLAGS, GE, SCHEMA)                       \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, CALL), .flags = FLAGS,             \
-                     .dtype = IR_DT_##RULE, .shape = shape_##SHAPE,            \
-                     .kernel = #KERNEL, .view = -1},
-#define EFFECT(ID, KERNEL, SHAPE, FLAGS, GE, SCHEMA)                           \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, EFFECT), .flags = FLAGS,           \
-                     .dtype = IR_DT_SAME, .shape = shape_##SHAPE,              \
-                     .kernel = #KERNEL, .view = -1},
+#define CALL(ID, KERNEL, SHAPE, RULE, FLAGS, GE, SCHEMA) \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, CALL),       \
+                     .flags = FLAGS,                     \
+                     .dtype = IR_DT_##RULE,              \
+                     .shape = shape_##SHAPE,             \
+                     .kernel = #KERNEL,                  \
+                     .view = -1},
+#define EFFECT(ID, KERNEL, SHAPE, FLAGS, GE, SCHEMA) \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, EFFECT), \
+                     .flags = FLAGS,                 \
+                     .dtype = IR_DT_SAME,            \
+                     .shape = shape_##SHAPE,         \
+                     .kernel = #KERNEL,              \
+                     .view = -1},
 #include "ir/ops.def"
 #include "ir/ops_undef.h"
 };
@@ -198,8 +207,7 @@ parse_list_default(cursor *c, ir_param *p)
     while (c->ok && !take(c, "]")) {
         char *end;
         long v = strtol(c->p, &end, 10);
-        if (end == c->p ||
-            dim_used + n == sizeof dim_pool / sizeof *dim_pool) {
+        if (end == c->p || dim_used + n == sizeof dim_pool / sizeof *dim_pool) {
             c->ok = false;
             return;
         }

@@ -62,18 +62,18 @@ keep_list(scanner *s, ir_param_kind kind, const ref_list *refs,
     if (kind == IR_PARAM_TENSORS) {
         AIR_TRY(base_arena_copy(&s->scratch, refs->data,
                                 refs->count * sizeof *refs->data, &copy));
-        *out = (air_attr){.kind = AIR_ATTR_VALUES, .count = refs->count,
-                          .values = copy};
+        *out = (air_attr){
+            .kind = AIR_ATTR_VALUES, .count = refs->count, .values = copy};
     } else if (kind == IR_PARAM_FLOATS) {
         AIR_TRY(base_arena_copy(&s->scratch, floats->data,
                                 floats->count * sizeof *floats->data, &copy));
-        *out = (air_attr){.kind = AIR_ATTR_FLOATS, .count = floats->count,
-                          .floats = copy};
+        *out = (air_attr){
+            .kind = AIR_ATTR_FLOATS, .count = floats->count, .floats = copy};
     } else {
         AIR_TRY(base_arena_copy(&s->scratch, bools->data,
                                 bools->count * sizeof *bools->data, &copy));
-        *out = (air_attr){.kind = AIR_ATTR_BOOLS, .count = bools->count,
-                          .bools = copy};
+        *out = (air_attr){
+            .kind = AIR_ATTR_BOOLS, .count = bools->count, .bools = copy};
     }
     return AIR_OK;
 }
@@ -99,8 +99,7 @@ parse_items(scanner *s, ir_param_kind kind, const char *end, air_attr *out)
     BASE_VEC_FREE(s->g->alloc, &refs);
     BASE_VEC_FREE(s->g->alloc, &floats);
     BASE_VEC_FREE(s->g->alloc, &bools);
-    return status == AIR_OK ? status
-                            : base_trace(status, __func__, __LINE__);
+    return status == AIR_OK ? status : base_trace(status, __func__, __LINE__);
 }
 
 static air_status
@@ -272,8 +271,7 @@ name_results(scanner *s, const line *l)
     for (size_t i = 0; i < l->count; i++) {
         air_status status;
         AIR_TRY(check_type(s, l, i));
-        status = graph_rename(s->g, l->refs[i], l->names[i].s,
-                              l->names[i].len);
+        status = graph_rename(s->g, l->refs[i], l->names[i].s, l->names[i].len);
         if (status != AIR_OK)
             return scan_locate(s, l->names[i].s, status);
     }
@@ -338,8 +336,7 @@ parse_suffix(scanner *s)
     if (scan_comment(s, &loc))
         return base_arena_str(&s->g->arena, loc.s, loc.len, &n->loc);
     n->inplace = scan_keyword(s, "inplace");
-    if (n->inplace &&
-        (n->nattrs == 0 || n->attrs[0].kind != AIR_ATTR_VALUE))
+    if (n->inplace && (n->nattrs == 0 || n->attrs[0].kind != AIR_ATTR_VALUE))
         return scan_fail(s, at, "inplace without an operand to write into");
     if (scan_take(s, "@")) {
         AIR_TRY(scan_int(s, &group));
@@ -391,8 +388,7 @@ parse_return(scanner *s)
         status = ir_set_results(s->g, refs.count, refs.data, strides.data);
     BASE_VEC_FREE(s->g->alloc, &refs);
     BASE_VEC_FREE(s->g->alloc, &strides);
-    return status == AIR_OK ? status
-                            : base_trace(status, __func__, __LINE__);
+    return status == AIR_OK ? status : base_trace(status, __func__, __LINE__);
 }
 
 static air_status
@@ -520,8 +516,7 @@ parse_graph(scanner *s)
     AIR_TRY(scan_expect(s, "{"));
     AIR_TRY(parse_body(s));
     scan_space(s);
-    return s->p == s->end ? AIR_OK
-                          : scan_fail(s, s->p, "text after the graph");
+    return s->p == s->end ? AIR_OK : scan_fail(s, s->p, "text after the graph");
 }
 
 air_status

@@ -73,9 +73,8 @@ mul_terms(const ir_graph *g, const term *a, const term *b, term *out)
     out->natoms = 0;
     while (i < a->natoms || j < b->natoms) {
         bool left = j == b->natoms ||
-                    (i < a->natoms &&
-                     dim_compare(g, (air_dim){a->atoms[i]},
-                                 (air_dim){b->atoms[j]}) <= 0);
+                    (i < a->natoms && dim_compare(g, (air_dim){a->atoms[i]},
+                                                  (air_dim){b->atoms[j]}) <= 0);
         out->atoms[out->natoms++] = left ? a->atoms[i++] : b->atoms[j++];
     }
     return true;
@@ -132,8 +131,7 @@ to_poly(const ir_graph *g, air_dim d, poly *out)
     if (!n->atom && n->op >= IR_DIM_ADD && n->op <= IR_DIM_MUL)
         return combine(g, (ir_dim_op)n->op, (air_dim){n->a}, (air_dim){n->b},
                        out);
-    return add_term(g, out,
-                    &(term){.coef = 1, .natoms = 1, .atoms = {d.id}});
+    return add_term(g, out, &(term){.coef = 1, .natoms = 1, .atoms = {d.id}});
 }
 
 /* coef * atom * atom ... */
@@ -147,8 +145,8 @@ from_term(ir_graph *g, const term *t, int64_t coef, air_dim *out)
     else
         AIR_TRY(ir_dim_const(g, coef, out));
     for (; i < t->natoms; i++)
-        AIR_TRY(dim_node(g, IR_DIM_MUL, *out, (air_dim){t->atoms[i]}, false,
-                         out));
+        AIR_TRY(
+            dim_node(g, IR_DIM_MUL, *out, (air_dim){t->atoms[i]}, false, out));
     return AIR_OK;
 }
 
@@ -177,8 +175,8 @@ from_poly(ir_graph *g, const poly *p, air_dim *out)
         if (i == lead)
             continue;
         AIR_TRY(from_term(g, &p->terms[i], minus ? -coef : coef, &t));
-        AIR_TRY(dim_node(g, minus ? IR_DIM_SUB : IR_DIM_ADD, sum, t, false,
-                         &sum));
+        AIR_TRY(
+            dim_node(g, minus ? IR_DIM_SUB : IR_DIM_ADD, sum, t, false, &sum));
     }
     *out = sum;
     return AIR_OK;

@@ -55,8 +55,7 @@ print_ref(const ir_graph *g, air_ref r, base_text *out)
 }
 
 static void
-print_dims(const ir_graph *g, size_t count, const air_dim *dims,
-           base_text *out)
+print_dims(const ir_graph *g, size_t count, const air_dim *dims, base_text *out)
 {
     base_text_add(out, "[");
     for (size_t i = 0; i < count; i++) {
@@ -271,7 +270,8 @@ ir_print(const ir_graph *g, base_text *out)
         print_input(g, &g->inputs.data[i], out);
     }
     base_text_add(out, ") {\n");
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         base_text_add(out, "  ");
         print_node(g, ir_node_at(g, id), out);
         base_text_add(out, "\n");

@@ -16,8 +16,8 @@ ir_lane_of(air_dtype dtype)
 
 static const char *const lanes[AIR_RG_OP_COUNT] = {
 #define PRIM(id, arity, lanes_, ...) [AIR_RG_##id] = #lanes_,
-#define COMP(id, ...) [AIR_RG_##id] = "F",
-#define FUNC(id, ...) [AIR_RG_##id] = "F",
+#define COMP(id, ...)                [AIR_RG_##id] = "F",
+#define FUNC(id, ...)                [AIR_RG_##id] = "F",
 #include "air_prims.def"
 #undef PRIM
 #undef COMP
@@ -67,8 +67,12 @@ ir_record_put(ir_record *r, air_rg_node node)
 int
 ir_record_const(ir_record *r, air_lane lane, double value)
 {
-    air_rg_node n = {.op = AIR_RG_CONST, .lane = (uint8_t)lane, .buf = -1,
-                     .a = -1, .b = -1, .c = -1};
+    air_rg_node n = {.op = AIR_RG_CONST,
+                     .lane = (uint8_t)lane,
+                     .buf = -1,
+                     .a = -1,
+                     .b = -1,
+                     .c = -1};
 
     if (lane == AIR_LANE_F64)
         n.k = value;
@@ -107,8 +111,12 @@ record_is_const(const ir_record *r, int a, double v)
 int
 ir_record_cvt(ir_record *r, int a, air_lane lane)
 {
-    air_rg_node n = {.op = AIR_RG_CVT, .lane = (uint8_t)lane, .buf = -1,
-                     .a = (int16_t)a, .b = -1, .c = -1};
+    air_rg_node n = {.op = AIR_RG_CVT,
+                     .lane = (uint8_t)lane,
+                     .buf = -1,
+                     .a = (int16_t)a,
+                     .b = -1,
+                     .c = -1};
 
     if (a < 0 || r->nodes[a].lane == lane)
         return a;
@@ -126,8 +134,12 @@ ir_record_cvt(ir_record *r, int a, air_lane lane)
 static int
 put_op(ir_record *r, air_rg_op op, air_lane lane, int a, int b, int c)
 {
-    air_rg_node n = {.op = (uint16_t)op, .lane = (uint8_t)lane, .buf = -1,
-                     .a = (int16_t)a, .b = (int16_t)b, .c = (int16_t)c};
+    air_rg_node n = {.op = (uint16_t)op,
+                     .lane = (uint8_t)lane,
+                     .buf = -1,
+                     .a = (int16_t)a,
+                     .b = (int16_t)b,
+                     .c = (int16_t)c};
     return ir_record_put(r, n);
 }
 
@@ -155,17 +167,17 @@ put_truth(ir_record *r, air_rg_op op, int a, int b, int c)
     case AIR_RG_NE:
     case AIR_RG_IXOR: return record_prim(r, AIR_RG_XOR, a, b, -1);
     case AIR_RG_EQ:
-        return record_prim(r, AIR_RG_NOT,
-                           record_prim(r, AIR_RG_XOR, a, b, -1), -1, -1);
+        return record_prim(r, AIR_RG_NOT, record_prim(r, AIR_RG_XOR, a, b, -1),
+                           -1, -1);
     case AIR_RG_LT:
-        return record_prim(r, AIR_RG_AND,
-                           record_prim(r, AIR_RG_NOT, a, -1, -1), b, -1);
+        return record_prim(r, AIR_RG_AND, record_prim(r, AIR_RG_NOT, a, -1, -1),
+                           b, -1);
     case AIR_RG_LE:
-        return record_prim(r, AIR_RG_OR,
-                           record_prim(r, AIR_RG_NOT, a, -1, -1), b, -1);
+        return record_prim(r, AIR_RG_OR, record_prim(r, AIR_RG_NOT, a, -1, -1),
+                           b, -1);
     case AIR_RG_FMA:
-        return record_prim(r, AIR_RG_OR,
-                           record_prim(r, AIR_RG_AND, a, b, -1), c, -1);
+        return record_prim(r, AIR_RG_OR, record_prim(r, AIR_RG_AND, a, b, -1),
+                           c, -1);
     case AIR_RG_ABS: return a;
     default: break;
     }
@@ -209,8 +221,7 @@ join_lanes(const ir_record *r, int a, int b)
         return (air_lane)x;
     if (x == AIR_LANE_B)
         return (air_lane)y;
-    return x == AIR_LANE_F64 || y == AIR_LANE_F64 ? AIR_LANE_F64
-                                                  : AIR_LANE_F32;
+    return x == AIR_LANE_F64 || y == AIR_LANE_F64 ? AIR_LANE_F64 : AIR_LANE_F32;
 }
 
 static int

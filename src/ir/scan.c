@@ -210,9 +210,8 @@ number_word(scanner *s)
     w.s = p = s->p;
     if (p < s->end && *p == '-')
         p++;
-    while (p < s->end && (is_word_char(*p) ||
-                          ((*p == '-' || *p == '+') &&
-                           (p[-1] == 'e' || p[-1] == 'E'))))
+    while (p < s->end && (is_word_char(*p) || ((*p == '-' || *p == '+') &&
+                                               (p[-1] == 'e' || p[-1] == 'E'))))
         p++;
     w.len = (size_t)(p - w.s);
     return w;
@@ -451,13 +450,12 @@ scan_dims(scanner *s, size_t *count, air_dim **out)
             status = BASE_PUSH(s->g->alloc, &list, d);
     }
     if (status == AIR_OK)
-        status = base_arena_copy(&s->scratch, list.data,
-                                 list.count * sizeof d, &copy);
+        status = base_arena_copy(&s->scratch, list.data, list.count * sizeof d,
+                                 &copy);
     *count = list.count;
     *out = copy;
     BASE_VEC_FREE(s->g->alloc, &list);
-    return status == AIR_OK ? status
-                            : base_trace(status, __func__, __LINE__);
+    return status == AIR_OK ? status : base_trace(status, __func__, __LINE__);
 }
 
 air_status

@@ -98,8 +98,7 @@ shape_same(const ir_infer *in, air_dim a, air_dim b)
 }
 
 air_status
-shape_math(const ir_infer *in, ir_dim_op op, air_dim a, int64_t k,
-           air_dim *out)
+shape_math(const ir_infer *in, ir_dim_op op, air_dim a, int64_t k, air_dim *out)
 {
     air_dim c;
     AIR_TRY(ir_dim_const(in->g, k, &c));
@@ -232,8 +231,8 @@ shape_reduce(ir_infer *in)
 {
     const ir_value *v = shape_tensor(in, "a");
     bool reduced[AIR_MAX_RANK];
-    bool keep = ir_param_find(in->info, "keepdim") >= 0 &&
-                shape_flag(in, "keepdim");
+    bool keep =
+        ir_param_find(in->info, "keepdim") >= 0 && shape_flag(in, "keepdim");
     air_dim dims[AIR_MAX_RANK], one;
     int rank = 0;
 
@@ -330,12 +329,11 @@ arange_floats(const ir_infer *in, const air_attr *start, const air_attr *end,
 {
     double a = 0.0, b, s = 1.0;
 
-    AIR_REQUIRE((!start || as_double(in, start, &a)) &&
-                    as_double(in, end, &b) &&
-                    (!step || as_double(in, step, &s)),
-                AIR_ERROR_UNSUPPORTED,
-                "%s: floats and size expressions cannot be mixed",
-                in->info->name);
+    AIR_REQUIRE(
+        (!start || as_double(in, start, &a)) && as_double(in, end, &b) &&
+            (!step || as_double(in, step, &s)),
+        AIR_ERROR_UNSUPPORTED,
+        "%s: floats and size expressions cannot be mixed", in->info->name);
     double n = ceil((b - a) / s);
     AIR_REQUIRE(isfinite(n) && n >= 0 && n < 0x1p62, AIR_ERROR_ARGUMENT,
                 "%s: the bounds do not fit the step", in->info->name);
@@ -362,9 +360,8 @@ arange_ints(const ir_infer *in, const air_attr *start, const air_attr *end,
     s = s < 0 ? -s : s;
     AIR_TRY(shape_math(in, IR_DIM_ADD, n, s - 1, &n));
     AIR_TRY(shape_math(in, IR_DIM_DIV, n, s, out));
-    AIR_REQUIRE(!ir_dim_is_const(in->g, *out, &v) || v >= 0,
-                AIR_ERROR_ARGUMENT, "%s: the bounds do not fit the step",
-                in->info->name);
+    AIR_REQUIRE(!ir_dim_is_const(in->g, *out, &v) || v >= 0, AIR_ERROR_ARGUMENT,
+                "%s: the bounds do not fit the step", in->info->name);
     return AIR_OK;
 }
 

@@ -10,11 +10,11 @@ air_status shape_broadcast(ir_infer *in);
 air_status shape_reduce(ir_infer *in);
 #define POINTWISE(...)
 #define REDUCE(...)
-#define CREATE(ID, RULE, FLAGS, SHAPE, ...)                                    \
+#define CREATE(ID, RULE, FLAGS, SHAPE, ...) \
     air_status shape_##SHAPE(ir_infer *in);
-#define VIEW(ID, KIND, ...) air_status shape_##KIND(ir_infer *in);
-#define COMPOSITE(ID, SHAPE, ...) air_status shape_##SHAPE(ir_infer *in);
-#define CALL(ID, KERNEL, SHAPE, ...) air_status shape_##SHAPE(ir_infer *in);
+#define VIEW(ID, KIND, ...)            air_status shape_##KIND(ir_infer *in);
+#define COMPOSITE(ID, SHAPE, ...)      air_status shape_##SHAPE(ir_infer *in);
+#define CALL(ID, KERNEL, SHAPE, ...)   air_status shape_##SHAPE(ir_infer *in);
 #define EFFECT(ID, KERNEL, SHAPE, ...) air_status shape_##SHAPE(ir_infer *in);
 #include "ir/ops.def"
 #include "ir/ops_undef.h"
@@ -28,8 +28,7 @@ bool shape_flag(const ir_infer *in, const char *name);
 air_status shape_int(const ir_infer *in, const char *name, int64_t *out);
 air_status shape_ints(const ir_infer *in, const char *name, int count,
                       int64_t *out);
-air_status shape_axis(const ir_infer *in, const char *name, int rank,
-                      int *out);
+air_status shape_axis(const ir_infer *in, const char *name, int rank, int *out);
 air_status shape_rank(const ir_infer *in, const char *name, int rank);
 /* Takes two sizes for equal. */
 air_status shape_same(const ir_infer *in, air_dim a, air_dim b);

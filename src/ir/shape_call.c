@@ -44,8 +44,8 @@ check_addend(ir_infer *in)
     air_dim dims[AIR_MAX_RANK];
     int rank;
 
-    AIR_TRY(ir_broadcast(in->g, t->rank, t->dims, v->rank, v->dims, &rank,
-                         dims));
+    AIR_TRY(
+        ir_broadcast(in->g, t->rank, t->dims, v->rank, v->dims, &rank, dims));
     AIR_REQUIRE(rank == t->rank, AIR_ERROR_SHAPE,
                 "%s: the addend has more dims than the product",
                 in->info->name);
@@ -128,8 +128,8 @@ shape_sdpa(ir_infer *in)
     AIR_REQUIRE(r >= 2 && k->rank == r && v->rank == r, AIR_ERROR_SHAPE,
                 "%s: query, key and value must have the same number of dims",
                 in->info->name);
-    AIR_REQUIRE(dropout->f == 0.0, AIR_ERROR_UNSUPPORTED,
-                "%s: no dropout here", in->info->name);
+    AIR_REQUIRE(dropout->f == 0.0, AIR_ERROR_UNSUPPORTED, "%s: no dropout here",
+                in->info->name);
     AIR_TRY(shape_same(in, q->dims[r - 1], k->dims[r - 1]));
     AIR_TRY(shape_same(in, k->dims[r - 2], v->dims[r - 2]));
     memcpy(dims, q->dims, (size_t)r * sizeof *dims);
@@ -162,8 +162,7 @@ window_count(const ir_infer *in, const window *w, air_dim size, air_dim *out)
         AIR_TRY(shape_math(in, IR_DIM_DIV, *out, w->stride, out));
         AIR_TRY(shape_math(in, IR_DIM_ADD, *out, 1, out));
         AIR_REQUIRE(in->g->dims.data[out->id].max > 0, AIR_ERROR_SHAPE,
-                    "%s: the window is larger than the input",
-                    in->info->name);
+                    "%s: the window is larger than the input", in->info->name);
         return AIR_OK;
     }
     AIR_REQUIRE(ir_dim_is_const(in->g, size, &v), AIR_ERROR_UNSUPPORTED,

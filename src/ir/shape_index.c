@@ -260,8 +260,7 @@ shape_scatter(ir_infer *in)
                 in->info->name);
     AIR_REQUIRE(src < 0 || ir_val(in->g, in->attrs[src].value)->dtype ==
                                in->outs[0].dtype,
-                AIR_ERROR_DTYPE, "%s: src has another dtype",
-                in->info->name);
+                AIR_ERROR_DTYPE, "%s: src has another dtype", in->info->name);
     return shape_set_like(in, 0, "a");
 }
 
@@ -273,8 +272,7 @@ check_list(const ir_infer *in, const air_attr *list)
     AIR_REQUIRE(list->count > 0, AIR_ERROR_ARGUMENT, "%s of no tensors",
                 in->info->name);
     for (size_t i = 0; i < list->count; i++)
-        AIR_REQUIRE(ir_val(in->g, list->values[i])->dtype ==
-                        in->outs[0].dtype,
+        AIR_REQUIRE(ir_val(in->g, list->values[i])->dtype == in->outs[0].dtype,
                     AIR_ERROR_UNSUPPORTED, "%s of several dtypes",
                     in->info->name);
     return AIR_OK;
@@ -342,8 +340,7 @@ shape_stack(ir_infer *in)
     for (size_t i = 1; i < list->count; i++) {
         const ir_value *v = ir_val(in->g, list->values[i]);
         AIR_REQUIRE(v->rank == first->rank, AIR_ERROR_SHAPE,
-                    "stack of tensors of %d and %d dims", first->rank,
-                    v->rank);
+                    "stack of tensors of %d and %d dims", first->rank, v->rank);
         for (int k = 0; k < v->rank; k++)
             AIR_TRY(shape_same(in, v->dims[k], first->dims[k]));
     }
@@ -470,8 +467,8 @@ shape_copy_(ir_infer *in)
 
     AIR_REQUIRE(s->rank <= v->rank, AIR_ERROR_SHAPE,
                 "copy_: the source has more dims than the destination");
-    AIR_TRY(ir_broadcast(in->g, v->rank, v->dims, s->rank, s->dims, &rank,
-                         dims));
+    AIR_TRY(
+        ir_broadcast(in->g, v->rank, v->dims, s->rank, s->dims, &rank, dims));
     for (int i = 0; i < rank; i++)
         AIR_TRY(shape_same(in, dims[i], v->dims[i]));
     return shape_set(in, 0, v->rank, v->dims);

@@ -147,9 +147,8 @@ static air_dtype
 statistics_dtype(const ir_infer *in)
 {
     const air_attr *w = shape_arg(in, "weight");
-    return w->kind == AIR_ATTR_VALUE
-               ? (air_dtype)ir_val(in->g, w->value)->dtype
-               : in->outs[0].dtype;
+    return w->kind == AIR_ATTR_VALUE ? (air_dtype)ir_val(in->g, w->value)->dtype
+                                     : in->outs[0].dtype;
 }
 
 /* Without training the saved statistics are empty. */

@@ -20,8 +20,8 @@ resolve_size(ir_infer *in, const ir_value *v, const air_attr *size,
         dims[i] = size->dims[i];
         if (!ir_dim_is_const(in->g, dims[i], &k) || k != -1)
             continue;
-        AIR_REQUIRE(hole < 0, AIR_ERROR_ARGUMENT,
-                    "%s: only one size may be -1", in->info->name);
+        AIR_REQUIRE(hole < 0, AIR_ERROR_ARGUMENT, "%s: only one size may be -1",
+                    in->info->name);
         hole = i;
         dims[i] = known;
     }
@@ -146,9 +146,9 @@ shape_squeeze(ir_infer *in)
     int64_t k;
 
     memset(named, p < 0, sizeof named);
-    for (size_t i = 0; p >= 0 && i < (in->attrs[p].kind == AIR_ATTR_INTS
-                                          ? in->attrs[p].count
-                                          : 1);
+    for (size_t i = 0;
+         p >= 0 &&
+         i < (in->attrs[p].kind == AIR_ATTR_INTS ? in->attrs[p].count : 1);
          i++) {
         air_attr a = in->attrs[p];
         if (a.kind == AIR_ATTR_INTS)
@@ -181,8 +181,8 @@ shape_expand(ir_infer *in)
                     "expand: size -1 of a new dim");
         if (kept)
             dims[i] = v->dims[i - lead];
-        else if (i >= lead && (!ir_dim_is_const(in->g, v->dims[i - lead], &k) ||
-                               k != 1))
+        else if (i >= lead &&
+                 (!ir_dim_is_const(in->g, v->dims[i - lead], &k) || k != 1))
             AIR_TRY(shape_same(in, v->dims[i - lead], dims[i]));
     }
     return shape_set(in, 0, (int)size->count, dims);
@@ -247,11 +247,11 @@ shape_select(ir_infer *in)
 
     AIR_REQUIRE(v->rank > 0, AIR_ERROR_SHAPE, "select of a 0-dim tensor");
     AIR_TRY(shape_axis(in, "dim", v->rank, &axis));
-    AIR_REQUIRE(!ir_dim_is_const(in->g, v->dims[axis], &size) ||
-                    !ir_dim_is_const(in->g, shape_arg(in, "index")->dim,
-                                     &index) ||
-                    (index >= -size && index < size),
-                AIR_ERROR_ARGUMENT, "select: index is out of range");
+    AIR_REQUIRE(
+        !ir_dim_is_const(in->g, v->dims[axis], &size) ||
+            !ir_dim_is_const(in->g, shape_arg(in, "index")->dim, &index) ||
+            (index >= -size && index < size),
+        AIR_ERROR_ARGUMENT, "select: index is out of range");
     return set_removed(in, 0, v, axis);
 }
 
@@ -308,10 +308,10 @@ shape_diagonal(ir_infer *in)
                 "diagonal: needs two different dims");
     AIR_TRY(shape_int(in, "offset", &offset));
     AIR_REQUIRE(offset != INT64_MIN, AIR_ERROR_ARGUMENT, "diagonal: offset");
-    AIR_TRY(shape_math(in, IR_DIM_ADD, v->dims[i], offset < 0 ? offset : 0,
-                       &m));
-    AIR_TRY(shape_math(in, IR_DIM_SUB, v->dims[k], offset > 0 ? offset : 0,
-                       &n));
+    AIR_TRY(
+        shape_math(in, IR_DIM_ADD, v->dims[i], offset < 0 ? offset : 0, &m));
+    AIR_TRY(
+        shape_math(in, IR_DIM_SUB, v->dims[k], offset > 0 ? offset : 0, &n));
     AIR_TRY(ir_dim_make(in->g, IR_DIM_MIN, m, n, &m));
     AIR_TRY(ir_dim_const(in->g, 0, &zero));
     AIR_TRY(ir_dim_make(in->g, IR_DIM_MAX, m, zero, &m));

@@ -27,8 +27,7 @@ exact_reciprocal(const ir_record *r, air_lane lane, int b, double *out)
     if (n->op != AIR_RG_CONST || fabs(frexp(n->k, &e)) != 0.5)
         return false;
     *out = 1.0 / n->k;
-    return lane == AIR_LANE_F64 ? isnormal(*out)
-                                : isnormal((float)*out) != 0;
+    return lane == AIR_LANE_F64 ? isnormal(*out) : isnormal((float)*out) != 0;
 }
 
 static int
@@ -56,9 +55,12 @@ fold_float(ir_record *r, air_rg_op op, air_lane lane, int a, int b)
 static int
 put_int(ir_record *r, uint64_t v)
 {
-    return ir_record_put(r, (air_rg_node){.op = AIR_RG_CONST, .buf = -1,
-                                          .lane = AIR_LANE_I64, .a = -1,
-                                          .b = -1, .c = -1,
+    return ir_record_put(r, (air_rg_node){.op = AIR_RG_CONST,
+                                          .buf = -1,
+                                          .lane = AIR_LANE_I64,
+                                          .a = -1,
+                                          .b = -1,
+                                          .c = -1,
                                           .i = (int64_t)v});
 }
 
@@ -99,8 +101,7 @@ simplify_sum(ir_record *r, air_rg_op op, air_lane lane, int a, int b)
 }
 
 static int
-simplify_product(ir_record *r, air_rg_op op, air_lane lane, int a, int b,
-                 int c)
+simplify_product(ir_record *r, air_rg_op op, air_lane lane, int a, int b, int c)
 {
     double inverse;
 
@@ -171,8 +172,7 @@ simplify_prim(ir_record *r, air_rg_op op, air_lane lane, int a, int b, int c)
         return simplify_sum(r, op, lane, a, b);
     if (op == AIR_RG_MUL || op == AIR_RG_DIV || op == AIR_RG_FMA)
         return simplify_product(r, op, lane, a, b, c);
-    if ((op == AIR_RG_NE || op == AIR_RG_EQ) && a == b &&
-        lane == AIR_LANE_I64)
+    if ((op == AIR_RG_NE || op == AIR_RG_EQ) && a == b && lane == AIR_LANE_I64)
         return ir_record_const(r, AIR_LANE_B, op == AIR_RG_EQ ? 1.0 : 0.0);
     return -1;
 }

@@ -70,8 +70,8 @@ check_types(const ir_graph *g, const ir_node *n)
 
     if (n->op == AIR_OP_HOST)
         return AIR_OK;
-    AIR_TRY(ir_result_count(mutable, (ir_op)n->op, n->nattrs, n->attrs,
-                            &count));
+    AIR_TRY(
+        ir_result_count(mutable, (ir_op)n->op, n->nattrs, n->attrs, &count));
     if (count != n->nouts)
         return fail_node(g, n, "the number of results is wrong");
     AIR_TRY(ir_infer_types(mutable, ir_info(n), n->attrs, count, types));
@@ -149,8 +149,7 @@ check_order(verify_env *e)
          id = g->nodes.data[id].next) {
         AIR_REQUIRE(id < g->nodes.count && ++steps <= g->nodes.count &&
                         g->nodes.data[id].prev == prev,
-                    AIR_ERROR_SYNTAX, "the order of nodes is broken at %u",
-                    id);
+                    AIR_ERROR_SYNTAX, "the order of nodes is broken at %u", id);
         AIR_TRY(check_node(e, id));
         prev = id;
     }
@@ -164,13 +163,12 @@ check_results(const verify_env *e)
 {
     for (size_t i = 0; i < e->g->results.count; i++) {
         const ir_result *r = &e->g->results.data[i];
-        AIR_REQUIRE(r->value.id < e->g->values.count &&
-                        e->defined[r->value.id],
+        AIR_REQUIRE(r->value.id < e->g->values.count && e->defined[r->value.id],
                     AIR_ERROR_SYNTAX, "result %zu is not computed", i);
-        AIR_REQUIRE(!r->strides ||
-                        dims_are_valid(e->g, ir_val(e->g, r->value)->rank,
-                                       r->strides),
-                    AIR_ERROR_SYNTAX, "result %zu has wrong strides", i);
+        AIR_REQUIRE(
+            !r->strides ||
+                dims_are_valid(e->g, ir_val(e->g, r->value)->rank, r->strides),
+            AIR_ERROR_SYNTAX, "result %zu has wrong strides", i);
     }
     return AIR_OK;
 }
@@ -207,6 +205,5 @@ ir_verify(const ir_graph *g)
     AIR_TRY(base_new(g->alloc, size, (void **)&e.defined));
     status = check_all(&e);
     base_free(g->alloc, e.defined, size);
-    return status == AIR_OK ? status
-                            : base_trace(status, __func__, __LINE__);
+    return status == AIR_OK ? status : base_trace(status, __func__, __LINE__);
 }

@@ -71,8 +71,7 @@ view_strides(const ir_layout *in, ir_layout *out)
     base = in->rank > 0 ? in->strides[in->rank - 1] : 1;
     for (int i = in->rank - 1; i >= 0; i--) {
         run *= in->dims[i];
-        if (i > 0 && (in->dims[i - 1] == 1 ||
-                      in->strides[i - 1] == run * base))
+        if (i > 0 && (in->dims[i - 1] == 1 || in->strides[i - 1] == run * base))
             continue;
         while (k >= 0 && (cut < run || out->dims[k] == 1)) {
             out->strides[k] = cut * base;

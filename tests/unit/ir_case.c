@@ -21,8 +21,7 @@ ir_case_body(const char *header, const char *body)
 {
     char text[4096];
 
-    snprintf(text, sizeof text, "graph f(%s) {\n%s\nreturn\n}\n", header,
-             body);
+    snprintf(text, sizeof text, "graph f(%s) {\n%s\nreturn\n}\n", header, body);
     return ir_case_graph(text);
 }
 

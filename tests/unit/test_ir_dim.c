@@ -59,9 +59,9 @@ TEST(dim_constants_fold)
     shows(&d, op(&d, IR_DIM_MAX, constant(&d, 3), constant(&d, 5)), "5");
     air_dim out;
     CHECK_FAILS(ir_dim_make(d.g, DIV, d.a, constant(&d, 0), &out), ARGUMENT);
-    CHECK_FAILS(ir_dim_make(d.g, MUL, constant(&d, INT64_MAX),
-                            constant(&d, 2), &out),
-                ARGUMENT);
+    CHECK_FAILS(
+        ir_dim_make(d.g, MUL, constant(&d, INT64_MAX), constant(&d, 2), &out),
+        ARGUMENT);
     ir_graph_free(d.g);
 }
 
@@ -80,8 +80,7 @@ TEST(dim_equal_polynomials_are_one)
     CHECK(ir_dim_eq(op(&d, DIV, op(&d, MUL, d.a, d.b), d.b), d.a));
     CHECK(ir_dim_eq(op(&d, DIV, op(&d, MUL, d.a, four), four), d.a));
     /* (a + 2) (b - 2) = ab - 2a + 2b - 4 */
-    air_dim product = op(&d, MUL, op(&d, ADD, d.a, two),
-                         op(&d, SUB, d.b, two));
+    air_dim product = op(&d, MUL, op(&d, ADD, d.a, two), op(&d, SUB, d.b, two));
     air_dim sum = op(&d, MUL, d.a, d.b);
     sum = op(&d, SUB, sum, four);
     sum = op(&d, ADD, sum, op(&d, MUL, d.b, two));
@@ -135,8 +134,8 @@ TEST(dim_min_max_by_range)
     shows(&d, op(&d, IR_DIM_MAX, d.s, constant(&d, 3)), "max(3, s)");
     air_dim more = op(&d, ADD, d.a, constant(&d, 1));
     CHECK(ir_dim_eq(op(&d, IR_DIM_MIN, d.a, more), d.a));
-    CHECK(ir_dim_eq(op(&d, IR_DIM_MIN, d.a, d.b),
-                    op(&d, IR_DIM_MIN, d.b, d.a)));
+    CHECK(
+        ir_dim_eq(op(&d, IR_DIM_MIN, d.a, d.b), op(&d, IR_DIM_MIN, d.b, d.a)));
     ir_graph_free(d.g);
 }
 

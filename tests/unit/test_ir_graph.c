@@ -1,13 +1,12 @@
 /* test_ir_graph.c: building, changing and cloning graphs. */
 #include "ir_case.h"
 
-static const char *const chain =
-    "graph f(%x: f32[4], %y: f32[4]) {\n"
-    "  %a: f32[4] = add.Tensor(%x, %y)\n"
-    "  %b: f32[4] = relu(%a)\n"
-    "  %c: f32[4] = mul.Tensor(%b, %a)\n"
-    "  return %c, %b strides [1]\n"
-    "}\n";
+static const char *const chain = "graph f(%x: f32[4], %y: f32[4]) {\n"
+                                 "  %a: f32[4] = add.Tensor(%x, %y)\n"
+                                 "  %b: f32[4] = relu(%a)\n"
+                                 "  %c: f32[4] = mul.Tensor(%b, %a)\n"
+                                 "  return %c, %b strides [1]\n"
+                                 "}\n";
 
 static air_ref
 ref_of(const ir_graph *g, const char *name)
@@ -51,8 +50,8 @@ TEST(graph_order)
     air_ref r;
     REQUIRE(g);
     x.value = ref_of(g, "y");
-    CHECK_OK(ir_add_node(g, ir_op_find("neg", 3), 1, &x, g->first, "m.py:1",
-                         &r));
+    CHECK_OK(
+        ir_add_node(g, ir_op_find("neg", 3), 1, &x, g->first, "m.py:1", &r));
     CHECK_STR(ir_val(g, r)->name, "4"); /* the fourth result */
     CHECK_INT(g->first, ir_val(g, r)->node);
     CHECK_OK(ir_verify(g));
@@ -72,20 +71,18 @@ TEST(graph_failed_node_changes_nothing)
     air_ref r;
     REQUIRE(g);
     size_t nodes = g->nodes.count, values = g->values.count;
-    CHECK_FAILS(ir_add_node(g, ir_op_find("mm", 2), 2, x, IR_NO_NODE, NULL,
-                            &r),
+    CHECK_FAILS(ir_add_node(g, ir_op_find("mm", 2), 2, x, IR_NO_NODE, NULL, &r),
                 ARGUMENT);
     x[1] = x[0];
-    CHECK_FAILS(ir_add_node(g, ir_op_find("mm", 2), 2, x, IR_NO_NODE, NULL,
-                            &r),
+    CHECK_FAILS(ir_add_node(g, ir_op_find("mm", 2), 2, x, IR_NO_NODE, NULL, &r),
                 SHAPE);
     x[0].value.id = 1000;
-    CHECK_FAILS(ir_add_node(g, ir_op_find("relu", 4), 1, x, IR_NO_NODE, NULL,
-                            &r),
-                ARGUMENT);
-    CHECK_FAILS(ir_add_node(g, ir_op_find("relu", 4), 3, x, IR_NO_NODE, NULL,
-                            &r),
-                ARGUMENT);
+    CHECK_FAILS(
+        ir_add_node(g, ir_op_find("relu", 4), 1, x, IR_NO_NODE, NULL, &r),
+        ARGUMENT);
+    CHECK_FAILS(
+        ir_add_node(g, ir_op_find("relu", 4), 3, x, IR_NO_NODE, NULL, &r),
+        ARGUMENT);
     CHECK_INT(g->nodes.count, nodes);
     CHECK_INT(g->values.count, values);
     check_text(g, chain);
@@ -114,12 +111,10 @@ TEST(graph_lone_ints_and_empty_lists)
     air_ref r;
     REQUIRE(g);
     CHECK_OK(ir_dim_const(g, 1, &a[1].dim));
-    CHECK_OK(ir_add_node(g, ir_op_find("amax", 4), 3, a, IR_NO_NODE, NULL,
-                         &r));
+    CHECK_OK(ir_add_node(g, ir_op_find("amax", 4), 3, a, IR_NO_NODE, NULL, &r));
     CHECK_STR(ir_case_type(g, "1"), "f32[4, 1]");
     a[1] = (air_attr){.kind = AIR_ATTR_FLOATS};
-    CHECK_OK(ir_add_node(g, ir_op_find("amax", 4), 2, a, IR_NO_NODE, NULL,
-                         &r));
+    CHECK_OK(ir_add_node(g, ir_op_find("amax", 4), 2, a, IR_NO_NODE, NULL, &r));
     CHECK_STR(ir_case_type(g, "2"), "f32[]");
     ir_graph_free(g);
 }
@@ -132,8 +127,7 @@ TEST(graph_split_counts_results)
     size_t count;
     REQUIRE(g);
     CHECK_OK(ir_dim_const(g, 2, &a[1].dim));
-    CHECK_OK(ir_result_count(g, ir_op_find("split.Tensor", 12), 2, a,
-                             &count));
+    CHECK_OK(ir_result_count(g, ir_op_find("split.Tensor", 12), 2, a, &count));
     REQUIRE(count == 4);
     CHECK_OK(ir_add_node(g, ir_op_find("split.Tensor", 12), 2, a, IR_NO_NODE,
                          NULL, r));

@@ -12,8 +12,7 @@ check_all(const inference *rows, size_t count)
     for (size_t i = 0; i < count; i++)
         if (!strstr(ir_case_infer(rows[i].header, rows[i].op), rows[i].want))
             test_fail(__FILE__, __LINE__, "%s: %s, not %s", rows[i].op,
-                      ir_case_infer(rows[i].header, rows[i].op),
-                      rows[i].want);
+                      ir_case_infer(rows[i].header, rows[i].op), rows[i].want);
 }
 #define CHECK_ALL(rows) check_all(rows, sizeof rows / sizeof *(rows))
 
@@ -69,14 +68,12 @@ TEST(infer_symbolic_sizes)
         {"%a: f32[s, t]", "view(%a, size=[s*t])", "f32[s*t]"},
         {"%a: f32[s, 12]", "slice.Tensor(%a, dim=1, start=-5)", "f32[s, 5]"},
         {"%a: f32[s]", "slice.Tensor(%a, start=1)", "f32[s - 1]"},
-        {"%a: f32[s]", "slice.Tensor(%a, end=9223372036854775807)",
-         "f32[s]"},
+        {"%a: f32[s]", "slice.Tensor(%a, end=9223372036854775807)", "f32[s]"},
         {"%a: f32[s]", "slice.Tensor(%a, step=2)", "f32[(s + 1)//2]"},
         {"%a: f32[s, 3], %b: f32[t, 3]", "cat([%a, %b])", "f32[s + t, 3]"},
         {"%a: f32[s, 8], t: int", "constant_pad_nd(%a, pad=[1, -2, 0, t])",
          "f32[s + t, 7]"},
-        {"%a: f32[s, 8]", "unfold(%a, dim=1, size=4, step=2)",
-         "f32[s, 3, 4]"},
+        {"%a: f32[s, 8]", "unfold(%a, dim=1, size=4, step=2)", "f32[s, 3, 4]"},
         {"%a: f32[2, s, 4]", "sum.dim_IntList(%a, dim=[-1], keepdim=true)",
          "f32[2, s, 1]"},
         {"%a: f32[s, 3, 8, 8], %w: f32[6, 3, 3, 3]",
@@ -121,8 +118,8 @@ TEST(infer_refusals)
 /* Sizes taken for equal are checked when they are known. */
 TEST(infer_remembers_equal_sizes)
 {
-    ir_graph *g = ir_case_body("%a: f32[s], %b: f32[4]",
-                               "%r = add.Tensor(%a, %b)");
+    ir_graph *g =
+        ir_case_body("%a: f32[s], %b: f32[4]", "%r = add.Tensor(%a, %b)");
     int64_t values[64], s = 4;
     REQUIRE(g && g->dims.count <= 64);
     CHECK_OK(ir_dim_eval_all(g, &s, values));

@@ -8,9 +8,12 @@ static air_rg_node nodes[AIR_RG_MAX_NODES];
 static int
 load(ir_record *r, int buf, air_lane lane)
 {
-    return ir_record_put(r, (air_rg_node){.op = AIR_RG_LOAD, .lane = lane,
-                                          .buf = (int16_t)buf, .a = -1,
-                                          .b = -1, .c = -1});
+    return ir_record_put(r, (air_rg_node){.op = AIR_RG_LOAD,
+                                          .lane = lane,
+                                          .buf = (int16_t)buf,
+                                          .a = -1,
+                                          .b = -1,
+                                          .c = -1});
 }
 
 /* Records an op whose parameters are all loads, but numbers given here. */
@@ -59,8 +62,7 @@ TEST(record_add_with_alpha)
               AIR_RG_FMA);
     CHECK_INT(nodes[record(&r, "add.Tensor", AIR_LANE_I64, &two)].op,
               AIR_RG_ADD); /* of a product: integers have no FMA */
-    CHECK_INT(nodes[record(&r, "add.Tensor", AIR_LANE_B, &one)].op,
-              AIR_RG_OR);
+    CHECK_INT(nodes[record(&r, "add.Tensor", AIR_LANE_B, &one)].op, AIR_RG_OR);
 }
 
 TEST(record_divisions_by_powers_of_two)
@@ -118,12 +120,12 @@ TEST(record_every_body_in_every_lane)
                     operands[i] = load(&r, i, (air_lane)lane);
                 else if (info->params[i].kind != IR_PARAM_STR &&
                          info->params[i].kind != IR_PARAM_IGNORED)
-                    operands[i] = ir_record_const(&r, (air_lane)lane,
-                                                  numbers[n++ % 3]);
+                    operands[i] =
+                        ir_record_const(&r, (air_lane)lane, numbers[n++ % 3]);
             }
             int begin = r.count;
-            int result = ir_record_body(&r, (ir_op)op, (air_lane)lane, attrs,
-                                        operands);
+            int result =
+                ir_record_body(&r, (ir_op)op, (air_lane)lane, attrs, operands);
             if (!CHECK(result >= 0 && !r.full))
                 continue;
             check_nodes(&r, begin, result, info->name);
@@ -139,12 +141,12 @@ TEST(record_full_is_noticed)
         load(&r, i, AIR_LANE_F32);
     CHECK(r.full);
     CHECK_INT(r.count, AIR_RG_MAX_NODES);
-    CHECK_INT(ir_record_body(&r, ir_op_find("gelu", 4), AIR_LANE_F32,
-                             (air_attr[]){{AIR_ATTR_NONE},
-                                          {.kind = AIR_ATTR_STR,
-                                           .str = "tanh"}},
-                             (int[]){last, -1}),
-              -1);
+    CHECK_INT(
+        ir_record_body(&r, ir_op_find("gelu", 4), AIR_LANE_F32,
+                       (air_attr[]){{AIR_ATTR_NONE},
+                                    {.kind = AIR_ATTR_STR, .str = "tanh"}},
+                       (int[]){last, -1}),
+        -1);
 }
 
 /* exp(x) of a region that knows only primitives, computed here. */

@@ -35,10 +35,11 @@ lay_out(const ir_graph *g, const int64_t *dims, ir_layout *l)
     bool copy = false;
 
     *l = dense(g, ir_val(g, g->inputs.data[0].value), dims);
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         ir_layout next;
-        if (!CHECK_OK(ir_view_layout(g, ir_node_at(g, id), dims, l, &next,
-                                     &copy)) ||
+        if (!CHECK_OK(
+                ir_view_layout(g, ir_node_at(g, id), dims, l, &next, &copy)) ||
             copy)
             return false;
         *l = next;
@@ -62,8 +63,8 @@ check_view(const char *body, int count, const int *want)
                           body, i, (int)element(&l, i), want[i]);
     ir_graph_free(g);
 }
-#define CHECK_VIEW(body, ...)                                                  \
-    check_view(body, sizeof (int[]){__VA_ARGS__} / sizeof (int),               \
+#define CHECK_VIEW(body, ...)                                  \
+    check_view(body, sizeof(int[]){__VA_ARGS__} / sizeof(int), \
                (int[]){__VA_ARGS__})
 
 TEST(view_layouts)
@@ -79,7 +80,8 @@ TEST(view_layouts)
     CHECK_VIEW("%v = diagonal(%x, offset=-1, dim1=1, dim2=2)", 4, 9, 16);
     CHECK_VIEW("%v = unfold(%x, dim=2, size=2, step=2)", 0, 1, 2, 3, 4, 5);
     CHECK_VIEW("%v = as_strided(%x, size=[2, 2], stride=[1, 5], "
-               "storage_offset=3)", 3, 8, 4, 9);
+               "storage_offset=3)",
+               3, 8, 4, 9);
     CHECK_VIEW("%v = view.dtype(%x, dtype=i32)", 0, 1, 2);
 }
 
@@ -89,18 +91,21 @@ TEST(view_chains)
                "%b = unsqueeze(%a, dim=0)\n%c = expand(%b, size=[2, -1, 3])",
                1, 5, 9, 13, 17, 21, 1, 5);
     CHECK_VIEW("%a = slice.Tensor(%x, dim=1, start=1, end=2)\n"
-               "%b = squeeze.dim(%a, dim=1)\n%c = t(%b)", 4, 16, 5, 17);
+               "%b = squeeze.dim(%a, dim=1)\n%c = t(%b)",
+               4, 16, 5, 17);
     CHECK_VIEW("%a = permute(%x, dims=[1, 0, 2])\n"
-               "%b = view(%a, size=[3, 2, 2, 2])", 0, 1, 2, 3, 12, 13);
+               "%b = view(%a, size=[3, 2, 2, 2])",
+               0, 1, 2, 3, 12, 13);
     CHECK_VIEW("%a = slice.Tensor(%x, dim=1, start=1)\n"
-               "%b = view(%a, size=[s, 8])", 4, 5, 6, 7, 8, 9, 10, 11, 16);
+               "%b = view(%a, size=[s, 8])",
+               4, 5, 6, 7, 8, 9, 10, 11, 16);
 }
 
 TEST(view_that_needs_a_copy)
 {
-    ir_graph *g = ir_case_body("%x: f32[2, 3, 4]",
-                               "%a = permute(%x, dims=[1, 0, 2])\n"
-                               "%b = view(%a, size=[6, 4])");
+    ir_graph *g =
+        ir_case_body("%x: f32[2, 3, 4]", "%a = permute(%x, dims=[1, 0, 2])\n"
+                                         "%b = view(%a, size=[6, 4])");
     int64_t dims[64];
     ir_layout l;
     REQUIRE(g && g->dims.count <= 64);
@@ -131,8 +136,8 @@ TEST(view_index_known_only_at_run_time)
     REQUIRE(g && g->dims.count <= 64);
     REQUIRE_OK(ir_dim_eval_all(g, &n, dims));
     in = dense(g, ir_val(g, g->inputs.data[0].value), dims);
-    CHECK_FAILS(ir_view_layout(g, ir_node_at(g, g->first), dims, &in, &out,
-                               &copy),
-                ARGUMENT);
+    CHECK_FAILS(
+        ir_view_layout(g, ir_node_at(g, g->first), dims, &in, &out, &copy),
+        ARGUMENT);
     ir_graph_free(g);
 }
