@@ -7,6 +7,7 @@
 
 /* Machine code for every phase that has a form in this instruction set;
  * UNSUPPORTED (no message recorded, *out_reason says why) when no phase has.
+ * With OK, *out_reason is why some phase has none, NULL: all have.
  * isa: "avx512", "avx2"; others have no emitter. Thread-safe. */
 air_status codegen_region(const air_alloc *alloc, const air_region *region,
                           const char *isa, air_code *out,

@@ -166,6 +166,28 @@ TEST(region_inner_empty_rows)
     case_free(&c);
 }
 
+/* A million terms, partly cancelling: the error of a pairwise sum. */
+TEST(region_inner_sum_is_accurate)
+{
+    enum { COUNT = 1 << 20 };
+    region_case c;
+    case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){1, COUNT}, 8);
+    int x = case_dense(&c, AIR_F32, 0, false);
+    int y = case_dense(&c, AIR_F32, 2, false);
+    case_phase(&c, AIR_PHASE_ROW);
+    int s = case_reduce(&c, AIR_REDUCE_SUM, case_load(&c, AIR_LANE_F32, x));
+    case_phase(&c, AIR_PHASE_SCALAR);
+    case_store(&c, y, case_scalar(&c, AIR_LANE_F32, s));
+    run_all(&c);
+    double sum = 0, size = 0;
+    for (int64_t i = 0; i < COUNT; i++) {
+        sum += case_get(&c, x, i);
+        size += fabs(case_get(&c, x, i));
+    }
+    CHECK_NEAR(case_get(&c, y, 0), sum, 1e-8 * size);
+    case_free(&c);
+}
+
 TEST(region_inner_nan_wins)
 {
     for (int at = 0; at < 130; at++) {

@@ -369,6 +369,45 @@ TEST(x86_in_place)
     }
 }
 
+/* More values alive than registers, more buffers than pointers. */
+TEST(x86_spills)
+{
+    enum { COUNT = 20 };
+    if (!can_run())
+        return;
+    for (int64_t n = 1; n < 100; n += 7) {
+        region_case c;
+        int v[COUNT], sum = -1;
+        case_init(&c, AIR_WALK_MAP, 1, (int64_t[]){n}, 13);
+        for (int i = 0; i < COUNT; i++)
+            case_dense(&c, i % 3 ? AIR_F32 : AIR_BF16, 0, false);
+        int to = case_dense(&c, AIR_F16, 0, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        for (int i = 0; i < COUNT; i++)
+            v[i] = case_load(&c, AIR_LANE_F32, i);
+        sum = v[0];
+        for (int step = 1; step < COUNT; step += 3)
+            for (int i = 0; i < COUNT; i++)
+                sum = case_op(&c, i % 2 ? AIR_RG_FMA : AIR_RG_MAX, AIR_LANE_F32,
+                              v[i], i % 2 ? v[(i * step) % COUNT] : sum, sum);
+        case_store(&c, to, sum);
+        for (int i = 0; i < COUNT; i += 5)
+            case_store(&c, i, v[COUNT - 1 - i]);
+        CHECK(compare_all(&c));
+        case_free(&c);
+    }
+}
+
+/* A kept row that does not fit a thread's scratch. */
+TEST(x86_long_rows)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 4; seed++)
+        random_regions(AIR_WALK_INNER, gen_inner, 2, (int64_t[]){2, 140001},
+                       seed);
+}
+
 /* Stores past the caches: aligned rows and others, in one region. */
 TEST(x86_stream)
 {
