@@ -226,27 +226,23 @@ def compare(work, backend, mode, seconds):
 def engine_report():
     """Fills a dict: seconds in the engine and nodes of the graphs it got."""
     report = {}
-    module = sys.modules.get("torchair.backend")
-    known = len(module.records) if module else 0
-    yield report
-    module = sys.modules.get("torchair.backend")
-    if module is None or len(module.records) == known:
+    torchair = sys.modules.get("torchair.backend")
+    if torchair is None:
+        yield report
         return
-    records = module.records[known:]
-    hosts = sum(_on_host(record) for record in records)
-    report["engine_s"] = sum(_engine_seconds(record) for record in records)
-    report["nodes"] = sum(record.nodes for record in records) - hosts
-    report["hosts"] = hosts
+    records, programs = [], []
+    with torchair.collect(records, programs):
+        yield report
+    if records:
+        hosts = sum(_on_host(record) for record in records)
+        report["engine_s"] = sum(r.import_s + r.compile_s for r in records)
+        report["engine_s"] += sum(p.stats()["specialise_s"] for p in programs)
+        report["nodes"] = sum(record.nodes for record in records) - hosts
+        report["hosts"] = hosts
 
 
 def _on_host(record):
     return record.nodes if record.fallback else len(record.hosts)
-
-
-def _engine_seconds(record):
-    program = record.program and record.program()
-    specialise = program.stats()["specialise_s"] if program else 0.0
-    return record.import_s + record.compile_s + specialise
 
 
 # ---- command lines ----------------------------------------------------------

@@ -88,10 +88,11 @@ def bar(title, width=40):
 
 
 def same_ranking(first, second):
-    """Equal names in order, but for entries whose scores tie."""
+    """Equal names in order; those whose scores tie may be exchanged."""
+    scores = {name: score for score, name in first}
     return len(first) == len(second) and all(
-        name == other or abs(score - near) < TIE
-        for (score, name), (near, other) in zip(first, second, strict=True)
+        abs(score - scores.get(other, near)) < TIE
+        for (score, _), (near, other) in zip(first, second, strict=True)
     )
 
 

