@@ -196,18 +196,22 @@ set_scalar(lower_build *b, lower_member *m, int node)
 }
 
 /* Row values of one level: computed once per row, stored when wanted outside,
- * kept as scalars for the row phases. */
+ * kept as scalars for the row phases. The OUTER walk has no phase before its
+ * reductions: what is stored then waits for the one after them. */
 static air_status
 scalar_phase(lower_build *b, int level, int begin)
 {
+    const bool outer = b->walk == AIR_WALK_OUTER;
+
     lower_begin_phase(b);
-    for (size_t i = 0; i < b->nmembers; i++) {
+    for (size_t i = 0; i < b->nmembers && (!outer || level > 0); i++) {
         lower_member *m = &b->members[i];
         int node;
-        if (m->kind == GROUP_FULL || m->level != level)
+        if (m->kind == GROUP_FULL ||
+            (outer ? m->level > level : m->level != level))
             continue;
         bool reduced = m->slot >= 0;
-        if (reduced && !b->env->stored[m->ref.id])
+        if ((reduced || outer) && !b->env->stored[m->ref.id])
             continue;
         AIR_TRY(lower_member_node(b, m, true, &node));
         if (b->env->stored[m->ref.id])
@@ -215,8 +219,7 @@ scalar_phase(lower_build *b, int level, int begin)
         if (!reduced && b->walk == AIR_WALK_INNER)
             AIR_TRY(set_scalar(b, m, node));
     }
-    return lower_end_phase(
-        b, b->walk == AIR_WALK_OUTER ? AIR_PHASE_ROW : AIR_PHASE_SCALAR, begin);
+    return lower_end_phase(b, outer ? AIR_PHASE_ROW : AIR_PHASE_SCALAR, begin);
 }
 
 /* Keeps a full value in a row of scratch for the phases after this one. */
