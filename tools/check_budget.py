@@ -24,7 +24,6 @@ LAYERS = {
     "src/lower": (3750, C),
     "src/codegen": (3750, C),
     "src/exec": (3750, C),
-    "src/io": (2500, C),
     "src/api": (1250, C),
     "src/driver/cpu": (12000, C),
     "python/torchair": (4000, (".py",)),

@@ -26,8 +26,7 @@ MAY = {
     "driver/cpu": {"driver", "driver/ref", "codegen", "base"},
     "driver/wrap": {"base", "driver"},
     "exec": {"driver", "codegen", "lower", "pass", "ir", "base"},
-    "io": {"exec", "lower", "pass", "ir", "base"},
-    "api": {"io", "exec", "driver", "codegen", "lower", "pass", "ir", "base"},
+    "api": {"exec", "driver", "codegen", "lower", "pass", "ir", "base"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
