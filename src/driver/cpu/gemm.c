@@ -217,6 +217,20 @@ pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
         w->ops->pack_x(dst, &w->job->x, l, nl, k0, k1);
 }
 
+#define TOGETHER 16 /* steps of k that panels are packed side by side */
+
+/* Panels [b, e). Where lanes are adjacent in memory, a row of x is read across
+ * panels before the next one: panel by panel every line is on another page. */
+static void
+pack_panels(const work *w, int64_t b, int64_t e, int64_t k0, int64_t k1)
+{
+    bool across = w->job->pack == NULL && w->job->x.rs == 1;
+    int64_t step = across ? TOGETHER : k1 - k0;
+    for (int64_t k = k0; k < k1; k += step)
+        for (int64_t i = b; i < e; i++)
+            pack_panel(w, i, k, min64(k + step, k1));
+}
+
 /* acc (+)= panels of lanes [l, l + nl) times rows [r, r + nr), k in [k0, k1). */
 static void
 multiply(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr,
@@ -269,13 +283,17 @@ chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
 {
     int64_t unit = w->ops->rows, parts = k_parts(w->job->k);
     int64_t k = w->job->k, nw = w->job->nw;
-    int64_t items = (lanes + w->ops->lanes - 1) / w->ops->lanes * parts;
+    int64_t panels = (lanes + w->ops->lanes - 1) / w->ops->lanes;
+    int64_t items = panels * parts;
     int64_t units = (nw + unit - 1) / unit;
     int64_t b = items * team->id / team->count;
     int64_t e = items * (team->id + 1) / team->count;
-    for (int64_t i = b; i < e; i++)
-        pack_panel(w, i / parts, k * (i % parts) / parts,
-                   k * (i % parts + 1) / parts);
+    for (int64_t i = b, next; i < e; i = next) {
+        int64_t part = i / panels, p = i % panels;
+        next = min64(e, (part + 1) * panels);
+        pack_panels(w, p, p + next - i, k * part / parts,
+                    k * (part + 1) / parts);
+    }
     team_barrier(team);
     b = min64(nw, units * team->id / team->count * unit);
     e = min64(nw, units * (team->id + 1) / team->count * unit);
@@ -295,8 +313,7 @@ chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
     for (int64_t l = b; l < e; l += GEMM_NB) {
         int64_t nl = min64(GEMM_NB, e - l);
         mine.l0 = w->l0 + l;
-        for (int64_t i = 0; i * unit < nl; i++)
-            pack_panel(&mine, i, 0, w->job->k);
+        pack_panels(&mine, 0, (nl + unit - 1) / unit, 0, w->job->k);
         blocks_run(&mine, mine.l0, mine.l0 + nl, 0, w->job->nw);
     }
 }

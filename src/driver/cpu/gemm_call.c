@@ -71,6 +71,8 @@ set_self(gemm_product *p, const air_call *call, const air_task *task)
     p->job.alpha64 = number(&call->args[4]);
     p->job.beta = (float)p->job.beta64;
     p->job.alpha = (float)p->job.alpha64;
+    if (p->job.alpha64 == 0)
+        p->job.k = 0; /* the factors are not read, as in BLAS */
     if (p->job.beta64 == 0)
         return;
     for (int i = 0; i < s->rank; i++)
