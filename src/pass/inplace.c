@@ -207,11 +207,40 @@ is_safe(const chain *c)
     return true;
 }
 
-static void
+/* A scatter whose source already lies where it goes has nothing to do: its
+ * result is the operand, after the write of the source. */
+static air_status
+drop_scatter(chain *c, uint32_t node)
+{
+    pass_build b = build_at(c->ctx, node);
+    air_ref out = node_out(c->g, node, 0);
+    air_ref after = b_2(&b, "air::after", node_in(c->g, node, 0),
+                        node_in(c->g, node, 1));
+
+    AIR_TRY(b.status);
+    c->position[ir_val(c->g, after)->node] = c->position[node];
+    ir_replace_uses(c->g, out, after);
+    ir_remove_node(c->g, node);
+    return AIR_OK;
+}
+
+static air_status
 mark(chain *c)
 {
+    bool own[MAX_WRITES];
+
+    for (int i = 0; i < c->count; i++) {
+        air_ref src = ir_node_at(c->g, c->writes[i])->nattrs > 1
+                          ? node_in(c->g, c->writes[i], 1) : AIR_NO_REF;
+        own[i] = src.id != AIR_NO_REF.id &&
+                 is_own_source(c, c->writes[i], src);
+    }
     for (int i = 0; i < c->count; i++)
-        ir_node_at(c->g, c->writes[i])->inplace = true;
+        if (own[i])
+            AIR_TRY(drop_scatter(c, c->writes[i]));
+        else
+            ir_node_at(c->g, c->writes[i])->inplace = true;
+    return AIR_OK;
 }
 
 /* ---- copy_ into an input ------------------------------------------------- */
@@ -293,7 +322,7 @@ visit_copy(pass_context *ctx, uint32_t copy, uint32_t *position)
         return store_into(ctx, copy, position);
     if (!pass_allow(ctx))
         return AIR_OK;
-    mark(&c);
+    AIR_TRY(mark(&c));
     drop_copy(g, copy);
     return AIR_OK;
 }
@@ -324,9 +353,9 @@ visit_scatter(pass_context *ctx, uint32_t node, uint32_t *position)
     for (size_t i = 0; i < g->results.count; i++)
         if (version_of(&c, g->results.data[i].value) == 0)
             return AIR_OK;
-    if (is_safe(&c) && pass_allow(ctx))
-        mark(&c);
-    return AIR_OK;
+    if (!is_safe(&c) || !pass_allow(ctx))
+        return AIR_OK;
+    return mark(&c);
 }
 
 air_status
@@ -336,7 +365,7 @@ pass_inplace(pass_context *ctx)
     uint32_t *position, *nodes, count = 0;
 
     AIR_TRY(pass_sweep(ctx)); /* dead reads would count as reads */
-    /* each copy_ may become a new node */
+    /* each copy_ and each scatter may become a new node */
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, 2 * g->nodes.count + 1, &position));
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, g->nodes.count + 1, &nodes));
     IR_FOR_EACH(g, id) {

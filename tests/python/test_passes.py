@@ -67,6 +67,8 @@ def test_cache_is_not_copied(kind, mode):
     assert_same(mine.k, theirs.k)
     assert "inplace" in text(programs)
     assert "copy_" not in text(programs)
+    assert programs[-1].stats()["copies"] == 0
+    assert "select_scatter" not in text(programs)
 
 
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
