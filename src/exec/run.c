@@ -130,18 +130,23 @@ copy_strided(char *dst, const char *src, const air_value *v, int axis,
                      size);
 }
 
-/* What a HOST node left: its own memory is used in place when it is dense. */
+/* What a HOST node left: its own memory is used in place when it is dense. A
+ * view of one of its inputs is copied: the arena's memory is used again. */
 static void
 take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
-    char *room = (char *)r->block->data + t->offset;
+    char *arena = r->block->data, *room = arena + t->offset;
+    bool ours = (char *)v->data >= arena &&
+                (char *)v->data < arena + r->s->arena_bytes;
 
     if (v->block)
         r->tokens[r->ntokens++] = v->block;
     if (v->data == room)
         return;
-    if (is_dense(v))
+    if (is_dense(v) && !ours)
         r->slots[t->slot] = v->data;
+    else if (is_dense(v))
+        memcpy(room, v->data, (size_t)t->bytes);
     else
         copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));
 }

@@ -276,6 +276,46 @@ done:
     teardown(&f);
 }
 
+static air_status
+host_view(void *user, uint32_t id, size_t nin, const air_value *in,
+          size_t nout, air_value *outs)
+{
+    (void)user;
+    (void)id;
+    CHECK(nin == 1 && nout == 1);
+    outs[0].data = in[0].data; /* a view of the input */
+    return AIR_OK;
+}
+
+/* The input's memory may serve another value while the view is alive. */
+TEST(exec_host_result_that_views_its_input)
+{
+    const char *text = "graph f(%x: f32[64]) {\n"
+                       "  %1: f32[64] = add.Tensor(%x, 1.0)\n"
+                       "  %2: f32[64] = host \"my::view\" 1 \"no row\" (%1)\n"
+                       "  %3: f32[64] = host \"my::view\" 1 \"no row\" (%x)\n"
+                       "  %4: f32[64] = mul.Tensor(%3, 5.0)\n"
+                       "  %5: f32[64] = host \"my::view\" 1 \"no row\" (%4)\n"
+                       "  %6: f32[64] = add.Tensor(%5, %2)\n"
+                       "  return %6\n"
+                       "}\n";
+    const air_host host = {.call = host_view};
+    float x[64];
+    const air_value in = TENSOR(x, 64);
+    air_value out;
+    fixture f;
+
+    for (int i = 0; i < 64; i++)
+        x[i] = (float)i;
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, &host, 1, &in, 1, &out))) {
+        for (int i = 0; i < 64; i++)
+            CHECK_NEAR(((float *)out.data)[i], 6.0 * i + 1, 0);
+        air_value_release(&out);
+    }
+    teardown(&f);
+}
+
 TEST(exec_steady_state_does_not_allocate)
 {
     const char *text = "graph f(%x: f32[64, 64], %w: f32[64, 64]) {\n"
