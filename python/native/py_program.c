@@ -247,8 +247,22 @@ call_args(const py_program *p, PyObject *const *args, PyObject *list)
     return made;
 }
 
-/* What the engine finds out only when it sees real sizes: no kernel. Nothing
- * has been written then. */
+/* What the engine finds out only when it sees real sizes, such as a kernel
+ * that is missing. Nothing has been written then, so torch may do it all.
+ * ARGUMENT and SHAPE are the caller's: inputs that do not fit the graph. */
+static bool
+may_fall_back(const py_program *p)
+{
+    static const air_status codes[] = {
+        AIR_ERROR_UNSUPPORTED, AIR_ERROR_DTYPE, AIR_ERROR_STATE};
+    if (p->fallback == Py_None)
+        return false;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (py_error_is(codes[i]))
+            return true;
+    return false;
+}
+
 static PyObject *
 call_fallback(const py_program *p, PyObject *list)
 {
@@ -280,7 +294,7 @@ call_list(const py_program *p, PyObject *list)
     for (Py_ssize_t i = 0; i < p->nargs; i++)
         args[i] = PyList_GetItem(list, i);
     PyObject *made = call_args(p, args, list);
-    if (!made && p->fallback != Py_None && py_error_is(AIR_ERROR_UNSUPPORTED))
+    if (!made && may_fall_back(p))
         made = call_fallback(p, list);
     else if (made && PyList_SetSlice(list, 0, p->nargs, NULL))
         Py_CLEAR(made);

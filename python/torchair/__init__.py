@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .backend import get_compiler, get_npu_backend
+from .backend import get_compiler, get_npu_backend, logger
 from .config import CompilerConfig
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = [
     "AirError", "AirHostError", "AirMemoryError", "AirShapeError",
     "AirStateError", "AirSyntaxError", "AirUnsupportedError",
     "CompilerConfig", "Explanation", "explain", "get_compiler",
-    "get_npu_backend",
+    "get_npu_backend", "logger",
 ]
 
 

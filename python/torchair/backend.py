@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from . import compat
 from .config import CompilerConfig, run_pass, settings
 
 Compiled = Callable[..., Any]
+logger = logging.getLogger("torchair")
 
 
 @dataclass
@@ -153,10 +155,12 @@ def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
 
 def _rescue(gm: torch.fx.GraphModule,
             record: Record) -> Callable[[list[Any], str], Any]:
-    """For sizes the engine has no kernel for: torch runs the graph."""
+    """What the engine refuses when it sees real sizes, torch runs."""
     interpret = _interpreter(gm)
 
     def rescue(args: list[Any], reason: str) -> Any:
+        if not record.fallback:
+            logger.warning("torch runs graph %s: %s", record.name, reason)
         record.fallback = reason
         return interpret(args)
 

@@ -300,7 +300,10 @@ class _Importer(schema.Importing):
         kwargs = arguments.template(dict(node.kwargs))
         many = isinstance(value, (tuple, list))
         values = list(value) if many else [value]
-        keep = [i for i, v in enumerate(values) if v is not None]
+        used = {u.args[1] for u in node.users
+                if many and u.target is operator.getitem}
+        keep = [i for i, v in enumerate(values)
+                if v is not None and (not many or i in used)]
         tensors = [n.meta["val"] for n in arguments.tensors]
         kept = [values[i] for i in keep]
         resolve = node.target in _LAZY or any(
