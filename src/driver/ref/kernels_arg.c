@@ -14,10 +14,29 @@ beats(int dtype, const char *x, const char *best, bool max)
     return max ? a > b : a < b;
 }
 
+/* The same on dense f32. */
+static int64_t
+best_of_floats(const char *row, int64_t n, bool max)
+{
+    int64_t at = 0;
+    float best, x;
+    memcpy(&best, row, sizeof best);
+    for (int64_t i = 1; i < n && !isnan(best); i++) {
+        memcpy(&x, row + i * (int64_t)sizeof x, sizeof x);
+        if ((max ? x > best : x < best) || isnan(x)) {
+            best = x;
+            at = i;
+        }
+    }
+    return at;
+}
+
 static int64_t
 best_of_row(const ref_tensor *self, int axis, const char *row, bool max)
 {
     int64_t best = 0, stride = ref_stride(self, axis);
+    if (self->dtype == AIR_F32 && stride == (int64_t)sizeof(float))
+        return best_of_floats(row, self->dims[axis], max);
     for (int64_t i = 1; i < ref_dim(self, axis); i++)
         if (beats(self->dtype, row + i * stride, row + best * stride, max))
             best = i;

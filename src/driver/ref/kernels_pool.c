@@ -56,12 +56,13 @@ static int64_t
 max_of_window(const window *w, const ref_tensor *in, char *base, int64_t oy,
               int64_t ox)
 {
-    int64_t best = -1;
+    int64_t best = -1, top = oy * w->stride[0] - w->pad[0];
+    int64_t left = ox * w->stride[1] - w->pad[1];
     double high = -(double)INFINITY;
     for (int64_t ky = 0; ky < w->kernel[0]; ky++)
         for (int64_t kx = 0; kx < w->kernel[1]; kx++) {
-            int64_t y = oy * w->stride[0] - w->pad[0] + ky * w->dilation[0];
-            int64_t x = ox * w->stride[1] - w->pad[1] + kx * w->dilation[1];
+            int64_t y = top + ky * w->dilation[0];
+            int64_t x = left + kx * w->dilation[1];
             if (y < 0 || y >= w->in[0] || x < 0 || x >= w->in[1])
                 continue;
             double v = ref_get(in->dtype, pixel(in, base, y, x));

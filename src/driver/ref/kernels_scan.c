@@ -9,6 +9,39 @@ round_state(int dtype, double x)
     return dtype == AIR_BF16 || dtype == AIR_F16 ? (double)(float)x : x;
 }
 
+/* The common case: one dtype, dense rows. */
+#define SCAN_DENSE(name, T, ACC)                                          \
+    static void name(char *dst, const char *src, int64_t n, bool product) \
+    {                                                                     \
+        ACC acc = product;                                                \
+        for (int64_t i = 0; i < n; i++) {                                 \
+            T x;                                                          \
+            memcpy(&x, src + i * (int64_t)sizeof x, sizeof x);            \
+            acc = product ? acc * (ACC)x : acc + (ACC)x;                  \
+            x = (T)acc;                                                   \
+            memcpy(dst + i * (int64_t)sizeof x, &x, sizeof x);            \
+        }                                                                 \
+    }
+SCAN_DENSE(scan_dense_f32, float, double)
+SCAN_DENSE(scan_dense_i64, uint64_t, uint64_t)
+
+/* False: not that case. */
+static bool
+scan_dense(const ref_tensor *out, const ref_tensor *self, int axis, char *dst,
+           const char *src, bool product)
+{
+    int64_t bytes = (int64_t)ref_bytes(out->dtype);
+    int64_t n = ref_dim(out, axis);
+    if (out->dtype != self->dtype || ref_stride(out, axis) != bytes ||
+        ref_stride(self, axis) != bytes)
+        return false;
+    if (out->dtype == AIR_F32)
+        scan_dense_f32(dst, src, n, product);
+    else if (out->dtype == AIR_I64)
+        scan_dense_i64(dst, src, n, product);
+    return out->dtype == AIR_F32 || out->dtype == AIR_I64;
+}
+
 static void
 scan_float(const ref_tensor *out, const ref_tensor *self, int axis, char *dst,
            const char *src, bool product)
@@ -57,8 +90,9 @@ scan(const air_call *call, const air_task *task, bool product)
         return;
     ref_walk w = ref_walk_begin(2, both, begin);
     for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
-        (ref_is_float(out.dtype) ? scan_float : scan_int)(
-            &out, &self, axis, w.p[0], w.p[1], product);
+        if (!scan_dense(&out, &self, axis, w.p[0], w.p[1], product))
+            (ref_is_float(out.dtype) ? scan_float : scan_int)(
+                &out, &self, axis, w.p[0], w.p[1], product);
 }
 
 /* cumsum(self, dim, *, dtype) */

@@ -16,29 +16,35 @@ along(const ref_tensor *t, const ref_tensor *index, int axis)
     return out;
 }
 
-/* gather(self, dim, index, sparse_grad) */
+/* gather(self, dim, index, sparse_grad): row by row along the last axis */
 void
 ref_gather(const air_call *call, const air_task *task)
 {
     ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task);
-    int axis = ref_axis(ref_int(call, 1, 0), self.rank);
+    int axis = ref_axis(ref_int(call, 1, 0), self.rank), last = index.rank - 1;
     int64_t size = ref_dim(&self, axis), stride = ref_stride(&self, axis);
+    int64_t cols = ref_dim(&index, last), begin, end;
     size_t bytes = ref_bytes(out.dtype);
     ref_tensor from = along(&self, &index, axis);
-    const ref_tensor *all[] = {&index, &out, &from};
-    int64_t begin, end;
-    air_split(ref_numel(&index), task, &begin, &end);
+    ref_tensor rows = ref_drop(index, last), to = ref_drop(out, last);
+    ref_tensor src = ref_drop(from, last);
+    const ref_tensor *all[] = {&rows, &to, &src};
+    air_split(ref_numel(&rows), task, &begin, &end);
     if (begin == end)
         return;
     ref_walk w = ref_walk_begin(3, all, begin);
-    for (int64_t i = begin; i < end; i++, ref_walk_next(&w)) {
-        int64_t at = ref_get_int(index.dtype, w.p[0]);
-        if (ref_wrap(&at, size, task))
-            ref_copy(w.p[1], w.p[2] + at * stride, bytes);
-        else
-            memset(w.p[1], 0, bytes);
-    }
+    for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
+        for (int64_t c = 0; c < cols; c++) {
+            int64_t at =
+                ref_get_int(index.dtype, w.p[0] + c * ref_stride(&index, last));
+            char *dst = w.p[1] + c * ref_stride(&out, last);
+            const char *base = w.p[2] + c * ref_stride(&from, last);
+            if (ref_wrap(&at, size, task))
+                ref_copy(dst, base + at * stride, bytes);
+            else
+                memset(dst, 0, bytes);
+        }
 }
 
 /* ---- scatter ------------------------------------------------------------- */
