@@ -1,7 +1,7 @@
 """make check: everything about the sources that is not a test.
 
-    check.py --build DIR       check
-    check.py --fix             format the C and Python sources in place
+check.py --build DIR       check
+check.py --fix             format the C and Python sources in place
 """
 
 import argparse
@@ -40,8 +40,9 @@ def check_format():
 
 
 def check_ruff():
-    lint = run(tool("ruff"), "check", "--quiet", *PYTHON_DIRS)
-    return run(tool("ruff"), "format", "--quiet", "--check", *PYTHON_DIRS) & lint
+    ruff = tool("ruff")
+    lint = run(ruff, "check", "--quiet", *PYTHON_DIRS)
+    return run(ruff, "format", "--check", "--quiet", *PYTHON_DIRS) and lint
 
 
 def check_mypy():

@@ -19,8 +19,10 @@ PYTHON_FILE_LIMIT = 500
 C = (".c", ".h", ".def")
 LAYERS = {
     "src/base": (3750, C),
-    "src/ir": (5000, C),
-    "src/pass": (5000, C),
+    # 358 operators instead of the 200 planned: rows, bodies, size rules
+    "src/ir": (8500, C),
+    # every composite operator with its backward is written out in expand_*
+    "src/pass": (6500, C),
     "src/lower": (3750, C),
     "src/codegen": (3750, C),
     "src/exec": (3750, C),
@@ -30,8 +32,9 @@ LAYERS = {
 }
 GROUPS = {
     "null+ref+wrap": (
+        # ref has a plain kernel for each CALL operator; cpu shares them
         ["src/driver/null", "src/driver/ref", "src/driver/wrap"],
-        2600,
+        5000,
     ),
 }
 PUBLIC_FUNCTIONS = 90
@@ -112,9 +115,9 @@ def check_readmes():
             yield f"{path.relative_to(ROOT)}: more than 30 lines"
     for folder in LAYERS:
         path = ROOT / folder / "README.md"
-        if folder.startswith("src") and files(folder, (".c",)):
-            if not path.exists():
-                yield f"{folder}: no README.md"
+        has_code = folder.startswith("src") and files(folder, (".c",))
+        if has_code and not path.exists():
+            yield f"{folder}: no README.md"
 
 
 def check_public():

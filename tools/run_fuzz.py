@@ -1,6 +1,6 @@
 """Runs every fuzz target of a build directory with many mutations.
 
-    run_fuzz.py --build build-asan [--mutations N] [--seed N] [--only NAME]
+run_fuzz.py --build build-asan [--mutations N] [--seed N] [--only NAME]
 """
 
 import argparse
@@ -35,7 +35,9 @@ def main():
         count = args.mutations or MUTATIONS.get(name, 1000)
         print(f"── {name}: {count} mutations, seed {args.seed}", flush=True)
         command = [*test["cmd"][:2], str(count), args.seed]
-        bad += subprocess.run(command, env={**ENV, **os.environ}).returncode != 0
+        bad += (
+            subprocess.run(command, env={**ENV, **os.environ}).returncode != 0
+        )
     return bad > 0
 
 
