@@ -88,6 +88,26 @@ TEST(region_math_bounded)
     check(AIR_RG_ERF, erf, 1.1);
 }
 
+/* Every exponent: where libm takes over, too. */
+TEST(region_math_waves)
+{
+    check(AIR_RG_SIN, sin, 1.6);
+    check(AIR_RG_COS, cos, 1.6);
+}
+
+/* Near multiples of pi / 2 only what is left after them counts. */
+TEST(region_math_wave_zeros)
+{
+    const tile_set *set = tile_set_find("avx512");
+    for (int k = 1; k < 660000; k += 7) {
+        float x = (float)(k * 1.5707963267948966), s, c;
+        (*set->ops)[AIR_RG_SIN][AIR_LANE_F32](&s, &x, &x, &x, 1);
+        (*set->ops)[AIR_RG_COS][AIR_LANE_F32](&c, &x, &x, &x, 1);
+        REQUIRE(ulps(s, sin((double)x)) <= 1.6);
+        REQUIRE(ulps(c, cos((double)x)) <= 1.6);
+    }
+}
+
 /* Below -88 e^-x overflows: 0 where the value is subnormal, as in eager. */
 TEST(region_math_sigmoid)
 {
@@ -102,7 +122,7 @@ TEST(region_math_sigmoid)
 TEST(region_math_signed_zero)
 {
     static const uint16_t odd[] = {AIR_RG_EXPM1, AIR_RG_LOG1P, AIR_RG_TANH,
-                                   AIR_RG_ERF};
+                                   AIR_RG_ERF, AIR_RG_SIN};
     const tile_set *set = tile_set_find("avx512");
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         float in[2] = {0.0f, -0.0f}, out[2];

@@ -108,6 +108,28 @@ tile_round_f16(float a)
     return tile_of_f16(tile_to_f16(a));
 }
 
+/* Where tile_wave is right. */
+#define TILE_WAVE_MAX 0x1p17f
+
+/* sin(a + quarter * pi/2) to 1.6 ulp: pi/2 in three parts, the first product
+ * exact where it cancels; degree 7 and 8 on [-pi/4, pi/4]. -0 stays. */
+static inline float
+tile_wave(float a, uint32_t quarter)
+{
+    float q = rintf(a * 0.63661975f);
+    float r = fmaf(q, 4.371138829e-08f, fmaf(q, -1.57079637f, a));
+    r = fmaf(q, 1.71512451e-15f, r);
+    float z = r * r;
+    float p = fmaf(fmaf(-0.00019514958f, z, 0.0083321584f), z, -0.16666655f);
+    float s = fmaf(p * z, r, r);
+    float t = fmaf(fmaf(2.4432786e-05f, z, -0.0013887313f), z, 0.041666646f);
+    float c = fmaf(t, z * z, fmaf(z, -0.5f, 1.0f));
+    uint32_t n = (uint32_t)tile_int(q) + quarter;
+    uint32_t v = tile_bits(n & 1 ? c : s);
+    float wave = tile_from_bits(v ^ (n & 2) << 30);
+    return quarter == 0 && a == 0 ? a : wave;
+}
+
 /* lgamma without its write to the global sign. */
 static inline double
 tile_lgamma(double a)

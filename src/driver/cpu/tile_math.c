@@ -98,11 +98,49 @@ SEL(int a, float b, float c)
         return __VA_ARGS__;                           \
     }                                                 \
     LOOP(f32_##id, n, float, float, float, fun_f32_##id)
+#define f32_SIN libm_f32_SIN
+#define f32_COS libm_f32_COS
 #include "tile_libm_float.h"
 
 #include "air_prims.def"
 
 #include "tile_libm_undef.h"
+#undef f32_SIN
+#undef f32_COS
+
+/* Sine and cosine of ordinary arguments here, of the others by libm. Not a
+ * COMP: no body without tables is right for all arguments. */
+static void
+wave(float *restrict d, const float *restrict a, int64_t count,
+     uint32_t quarter, tile_op_fn libm)
+{
+    int others = 0;
+    for (int64_t i = 0; i < count; i++) {
+        d[i] = tile_wave(a[i], quarter);
+        others |= !(fabsf(a[i]) <= TILE_WAVE_MAX);
+    }
+    for (int64_t i = 0; others && i < count; i++)
+        if (!(fabsf(a[i]) <= TILE_WAVE_MAX))
+            libm(&d[i], &a[i], NULL, NULL, 1);
+}
+
+static void
+f32_SIN(void *restrict d, const void *restrict a, const void *restrict b,
+        const void *restrict c, int64_t count)
+{
+    (void)b;
+    (void)c;
+    wave(d, a, count, 0, libm_f32_SIN);
+}
+
+static void
+f32_COS(void *restrict d, const void *restrict a, const void *restrict b,
+        const void *restrict c, int64_t count)
+{
+    (void)b;
+    (void)c;
+    wave(d, a, count, 1, libm_f32_COS);
+}
 LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 #undef abs_
 #undef fma_
