@@ -10,10 +10,13 @@ import pytest
 import torch
 
 TABLE = Path(__file__).parents[2] / "src" / "ir" / "ops.def"
-FACTORY = (", *, ScalarType? dtype=None, Layout? layout=None, "
-           "Device? device=None, bool? pin_memory=None")
+FACTORY = (
+    ", *, ScalarType? dtype=None, Layout? layout=None, "
+    "Device? device=None, bool? pin_memory=None"
+)
 ROW = re.compile(
-    r"^(POINTWISE|CREATE|REDUCE|VIEW|COMPOSITE|CALL|EFFECT)\((.*)$")
+    r"^(POINTWISE|CREATE|REDUCE|VIEW|COMPOSITE|CALL|EFFECT)\((.*)$"
+)
 # Not ATen's.
 OWN = {"air::restride"}
 
@@ -25,15 +28,16 @@ def rows() -> list[tuple[str, str]]:
         match = ROW.match(line)
         if match and not line.startswith("*"):
             text = line.replace('" FACTORY "', FACTORY)
-            schema = next(s for s in re.findall(r'"((?:[^"\\]|\\.)*)"', text)
-                          if "->" in s)
+            schema = next(
+                s for s in re.findall(r'"((?:[^"\\]|\\.)*)"', text) if "->" in s
+            )
             found.append((match[1], schema.replace('\\"', '"')))
     return found
 
 
 def shape_of(schema: str) -> tuple[list[tuple[str, str | None]], str]:
     """([(type, default)], results) without names."""
-    body, results = schema[schema.index("(") + 1:].rsplit(") -> ", 1)
+    body, results = schema[schema.index("(") + 1 :].rsplit(") -> ", 1)
     params = []
     for part in re.split(r", (?![^\[(]*[\])])", body):
         if part in ("", "*"):
@@ -61,8 +65,9 @@ def test_table_is_read() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("schema", [s for _, s in ROWS],
-                         ids=[s.split("(")[0] for _, s in ROWS])
+@pytest.mark.parametrize(
+    "schema", [s for _, s in ROWS], ids=[s.split("(")[0] for _, s in ROWS]
+)
 def test_schema(schema: str) -> None:
     torch_schema = str(overload_of(schema.split("(")[0])._schema)
     assert shape_of(schema) == shape_of(torch_schema.split("::", 1)[1])
