@@ -333,13 +333,30 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     }
 }
 
-/* Transposed convolutions and other dtypes are left to the plain kernel. */
+static bool
+is_dense(const air_tensor *t)
+{
+    int64_t stride = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (t->dims[i] != 1 && t->strides[i] != stride)
+            return false;
+        stride *= t->dims[i];
+    }
+    return true;
+}
+
+/* Transposed convolutions, operands with gaps or another order of axes, and
+ * other dtypes are left to the plain kernel. */
 static bool
 accept(const air_call *call)
 {
     const air_tensor *x = call->args[0].t;
+    for (int i = 0; i < 3; i++)
+        if (call->args[i].kind == AIR_ARG_TENSOR && !is_dense(call->args[i].t))
+            return false;
     return gemm_is_float(x->dtype) && call->args[1].t->dtype == x->dtype &&
-           x->rank >= 3 && x->rank <= 2 + AXES && call->args[6].i == 0;
+           x->rank >= 3 && x->rank <= 2 + AXES && call->args[6].i == 0 &&
+           is_dense(&call->outs[0]);
 }
 
 #define ISA_KERNEL(table)                                                      \
