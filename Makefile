@@ -47,8 +47,7 @@ test: venv build ## C tests and Python tests
 	@$(PY) tools/run_tests.py --build build --pytest tests/tools tests/python
 
 bench: venv ## figures against eager and Inductor, build/bench.json
-	@mkdir -p build
-	$(PY) tests/bench/bench.py --out build/bench.json
+	$(PY) tests/bench/run.py
 
 check: deps build ## format, lint, types, layers, budgets, symbols
 	@$(PY) tools/check.py --build build
