@@ -16,6 +16,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +69,7 @@ def collect(found: list[Record], programs: list[Any]) -> Iterator[None]:
         _collectors.pop()
 
 
-_started = False
+_started: tuple[Any, ...] = ()  # the settings the engine runs with
 
 
 def start(driver: str | None = None, isa: str | None = None,
@@ -81,9 +82,12 @@ def start(driver: str | None = None, isa: str | None = None,
     global _started
     from . import _native
 
+    asked = (driver, isa, emitter, verify)
+    if _started == asked:
+        return
     _native.start(compat.torch_cpu_library(), compat.gomp_library(), driver,
                   isa, not emitter, verify)
-    _started = True
+    _started = asked
     compat.install_callbacks()
 
 
@@ -133,12 +137,18 @@ def _engine_program(gm: torch.fx.GraphModule, config: CompilerConfig,
         exact=config.mode.raw == "reduce-overhead",
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
-        dump_dir=(dump.path.raw or ".") if dump.type else None)
+        dump_dir=_dump_folder(dump, record.name) if dump.type else None)
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     for _, programs in _collectors:
         programs.append(program)
     return program
+
+
+def _dump_folder(dump: Any, name: str) -> str:
+    folder = os.path.join(dump.path.raw or ".", name)
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def _interpreter(gm: torch.fx.GraphModule) -> Compiled:

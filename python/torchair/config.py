@@ -38,7 +38,7 @@ OPTIONS = (
     Row("debug.graph_dump.type", None, ("txt",),
         "write the graph after each pass as text"),
     Row("debug.graph_dump.path", None, str,
-        "directory of the dumps (default: the current one)"),
+        "a folder for each graph is made here (default: .)"),
 )
 
 

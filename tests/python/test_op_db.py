@@ -46,6 +46,7 @@ SKIP = {
     "nn.functional.multi_head_attention_forward", "jiterator_unary",
     "nn.functional.scaled_dot_product_attention", "linalg.lstsq",
     "linalg.tensorinv", "linalg.pinv", "pinverse", "argsort", "mode",
+    "topk",  # equal values in any order; test_functions.py has it
 }
 
 
@@ -214,8 +215,10 @@ def test_backward(name):
             leaves = [a.detach().requires_grad_(i in places)
                       for i, a in enumerate(args)]
             out = [t for t in _tensors(fn(*leaves)) if t.requires_grad]
-            return torch.autograd.grad(
-                sum(t.sum() for t in out), [leaves[i] for i in places])
+            found = torch.autograd.grad(
+                sum(t.sum() for t in out), [leaves[i] for i in places],
+                allow_unused=True)
+            return [f for f in found if f is not None]
 
         plain = [t.detach() for t in tensors]
         want = grads(*plain)
