@@ -127,18 +127,49 @@ exec_add_copy(exec_maker *m, const lower_place *src, air_dtype src_dtype,
     return add_region(m, &region, NULL, "copy", reason);
 }
 
-/* The value becomes dense memory of its own. */
+/* Dense copies that stand for operands while one step is made. The values keep
+ * their places: an input that is written later is not its copy. */
+typedef struct {
+    size_t count;
+    air_ref ref[AIR_RG_MAX_BUFS];
+    lower_place place[AIR_RG_MAX_BUFS];
+} dense_copies;
+
 static air_status
-make_dense(exec_maker *m, air_ref ref, const char *reason)
+use_dense(exec_maker *m, dense_copies *d, air_ref ref, const char *reason)
 {
     const ir_value *v = ir_val(m->g, ref);
     lower_place dense;
 
+    AIR_REQUIRE(d->count < AIR_RG_MAX_BUFS, AIR_ERROR_UNSUPPORTED,
+                "more than %d operands of a step need dense copies",
+                AIR_RG_MAX_BUFS);
     AIR_TRY(exec_new_place(m, v, &dense));
     AIR_TRY(exec_add_copy(m, &m->places[ref.id], (air_dtype)v->dtype, &dense,
                           (air_dtype)v->dtype, reason));
-    set_place(m, ref, &dense);
+    d->ref[d->count] = ref;
+    d->place[d->count++] = m->places[ref.id];
+    m->places[ref.id] = dense;
     return AIR_OK;
+}
+
+static void
+drop_dense(exec_maker *m, const dense_copies *d)
+{
+    for (size_t i = d->count; i-- > 0;)
+        m->places[d->ref[i].id] = d->place[i];
+}
+
+static bool
+is_dense(const ir_layout *l)
+{
+    int64_t strides[AIR_MAX_RANK];
+
+    exec_dense_strides(l->rank, l->dims, strides);
+    for (int i = 0; i < l->rank; i++)
+        if (l->dims[i] > 1 && l->strides[i] != strides[i])
+            return false;
+    return true;
 }
 
 /* ---- results of units ---- */
@@ -236,6 +267,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
                            .arena = &m->s->arena, .scratch = m->scratch};
     bool any = false;
     lower_region region = {0};
+    dense_copies copies = {0};
 
     for (size_t i = 0; i < unit->count; i++) {
         const ir_node *n = ir_node_at(m->g, unit->nodes[i]);
@@ -244,15 +276,14 @@ make_fused(exec_maker *m, const exec_unit *unit)
         AIR_TRY(place_result(m, n, n->outs[0]));
         any = true;
     }
-    for (int tries = 0; any && !region.region; tries++) {
+    while (any && !region.region) {
         air_ref dense;
         AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &dense));
-        if (region.region)
-            break;
-        AIR_REQUIRE(tries < AIR_RG_MAX_BUFS, AIR_ERROR_STATE,
-                    "a reduction's axes do not merge");
-        AIR_TRY(make_dense(m, dense, "reduced axes are not one run"));
+        if (!region.region)
+            AIR_TRY(use_dense(m, &copies, dense,
+                              "reduced axes are not one run"));
     }
+    drop_dense(m, &copies);
     if (!any)
         return AIR_OK;
     return add_region(m, &region, ir_node_at(m->g, unit->nodes[0]),
@@ -271,10 +302,12 @@ make_view(exec_maker *m, const ir_node *n)
     AIR_TRY(ir_view_layout(m->g, n, m->s->dims, &m->places[in.id].layout,
                            &place.layout, &copy));
     if (copy) {
-        AIR_TRY(make_dense(m, in, "no strides express this reshape"));
+        dense_copies copies = {0};
+        AIR_TRY(use_dense(m, &copies, in, "no strides express this reshape"));
         place = m->places[in.id];
         AIR_TRY(ir_view_layout(m->g, n, m->s->dims, &m->places[in.id].layout,
                                &place.layout, &copy));
+        drop_dense(m, &copies);
         AIR_REQUIRE(!copy, AIR_ERROR_STATE, "%s of dense memory needs a copy",
                     ir_info(n)->name);
     }
@@ -333,12 +366,19 @@ make_call(exec_maker *m, uint32_t id)
 {
     ir_node *n = ir_node_at(m->g, id);
     exec_step step = {.unit = m->unit};
+    dense_copies copies = {0};
 
     for (int i = 0; i < n->nouts; i++)
         if (i == 0 || !n->inplace)
             AIR_TRY(place_result(m, n, n->outs[i]));
+    for (int i = 0; i < n->nattrs && !(ir_info(n)->flags & IR_STRIDED); i++)
+        if (n->attrs[i].kind == AIR_ATTR_VALUE &&
+            !is_dense(&m->places[n->attrs[i].value.id].layout))
+            AIR_TRY(use_dense(m, &copies, n->attrs[i].value,
+                              "this op reads dense memory only"));
     touch_node(m, n);
     AIR_TRY(exec_make_call(m, n, &step));
+    drop_dense(m, &copies);
     m->s->ncalls++;
     return BASE_PUSH(m->g->alloc, &m->s->steps, step);
 }

@@ -141,6 +141,16 @@ reduce_axes(pass_build *b, uint8_t reduce, air_ref x, int n, const int *axes)
     return x;
 }
 
+/* A tensor of rank 0 has no axis to fold: its value is the result. */
+static air_status
+reduce_scalar(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref x = node_in(ctx->g, node, 0);
+
+    return build_forward(&b, node, 0, B_OP(&b, "clone", at_value(x)));
+}
+
 static air_status
 split(pass_context *ctx, uint32_t node, void *arg)
 {
@@ -153,6 +163,8 @@ split(pass_context *ctx, uint32_t node, void *arg)
     (void)arg;
     if (info->cls != IR_CLASS_REDUCE)
         return AIR_OK;
+    if (ir_val(ctx->g, n->attrs[0].value)->rank == 0)
+        return reduce_scalar(ctx, node);
     AIR_TRY(group_reduced_axes(ctx->g, n, reduced));
     if (!find_split(ctx->g, n->attrs[0].value, reduced, &s) &&
         !find_broadcast_split(ctx->g, n->attrs[0].value, reduced, &s))

@@ -347,6 +347,60 @@ done:
     CHECK_CLEAN(&counter);
 }
 
+TEST(exec_reductions_of_rank_0)
+{
+    static const char *const ops[] = {"sum", "amax", "amin", "any"};
+    float x = -2.5f;
+    const air_value in = air_value_tensor(&x, AIR_F32, 0, NULL);
+    air_value out;
+    char text[256];
+    fixture f;
+
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(text, sizeof text,
+                 "graph f(%%x: f32[]) {\n  %%1 = %s(%%x)\n  return %%1\n}\n",
+                 ops[i]);
+        if (setup(&f, text, NULL) &&
+            CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+            if (out.dtype == AIR_BOOL)
+                CHECK_INT(*(uint8_t *)out.data, 1);
+            else
+                CHECK_NEAR(*(float *)out.data, -2.5, 0);
+            CHECK_INT(out.alias, -1);
+            air_value_release(&out);
+        }
+        teardown(&f);
+    }
+}
+
+/* A dense copy made for one reader is not the input that is written later. */
+TEST(exec_dense_copies_serve_one_step)
+{
+    const char *text =
+        "graph f(%x: f32[2, 1, 4, 4]) {\n"
+        "  %t: f32[2, 1, 4, 4] = permute(%x, [0, 1, 3, 2])\n"
+        "  %p: f32[2, 1, 2, 2] = avg_pool2d(%t, [2, 2])\n"
+        "  %s: f32[2, 1, 4, 4] = mul.Tensor(%x, 10.0)\n"
+        "  %c: f32[2, 1, 4, 4] = copy_(%x, %s)\n"
+        "  return %p\n"
+        "}\n";
+    float x[32];
+    const air_value in = TENSOR(x, 2, 1, 4, 4);
+    air_value out;
+    fixture f;
+
+    for (int i = 0; i < 32; i++)
+        x[i] = (float)i;
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        CHECK_NEAR(((float *)out.data)[1], (8 + 9 + 12 + 13) / 4.0, 0);
+        for (int i = 0; i < 32; i++)
+            CHECK_NEAR(x[i], 10.0 * i, 0);
+        air_value_release(&out);
+    }
+    teardown(&f);
+}
+
 /* ---- several threads ---- */
 
 typedef struct {
