@@ -14,7 +14,7 @@ PACKAGE := $(shell find include src tools python examples tests/meson.build \
     \( -name '*.[ch]' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' \
     -o -name 'meson*' -o -name py.typed -o -name '*.toml' \) 2>/dev/null)
 
-.PHONY: help venv deps build demo test bench check format asan tsan fuzz clean
+.PHONY: help venv deps build demo test bench check docs format asan tsan fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | \
@@ -49,8 +49,11 @@ test: venv build ## C tests and Python tests
 bench: venv ## figures against eager and Inductor, build/bench.json
 	$(PY) tests/bench/run.py
 
-check: deps build ## format, lint, types, layers, budgets, symbols
+check: deps build ## format, lint, types, layers, budgets, symbols, docs
 	@$(PY) tools/check.py --build build
+
+docs: build ## docs/ops.md from the op table
+	@$(PY) tools/gen_docs.py --build build
 
 format: deps ## clang-format and ruff, in place
 	@$(PY) tools/check.py --fix

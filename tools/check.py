@@ -105,6 +105,7 @@ def main():
         "layers": script("check_layers.py"),
         "budgets": script("check_budget.py"),
         "symbols": lambda: check_symbols(args.build),
+        "docs": script("gen_docs.py", "--check", "--build", args.build),
     }
     bad = []
     for name, check in checks.items():
