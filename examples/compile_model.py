@@ -1,6 +1,6 @@
 """Compile a model, see what became of it, and how exact it is.
 
-    python examples/compile_model.py
+python examples/compile_model.py
 """
 
 import copy

@@ -38,9 +38,11 @@ def search_part(compile, entries, model, tokenizer):
     )
     wrong = search.compare(index, exact, search.QUESTIONS)
     right = len(search.QUESTIONS) - len(wrong)
-    print(f"rankings equal to eager's: {right} of {len(search.QUESTIONS)} "
-          f"questions, {index.seconds:.1f} s against {exact.seconds:.1f} s, "
-          "compilation included")
+    print(
+        f"rankings equal to eager's: {right} of {len(search.QUESTIONS)} "
+        f"questions, {index.seconds:.1f} s against {exact.seconds:.1f} s, "
+        "compilation included"
+    )
     return not wrong
 
 
@@ -58,8 +60,10 @@ def llama_part(compile, seconds):
         began = time.perf_counter()
         texts.append(llama.write(decode, llama.PROMPT, 200, 256))
         spent = time.perf_counter() - began
-    print(f"\n{texts[-1]}\n\n  {spent * 1e3:.0f} ms, "
-          f"{'equal to' if texts[0] == texts[1] else 'not'} eager's text")
+    print(
+        f"\n{texts[-1]}\n\n  {spent * 1e3:.0f} ms, "
+        f"{'equal to' if texts[0] == texts[1] else 'not'} eager's text"
+    )
     return model, decoder
 
 
@@ -82,8 +86,10 @@ def train_work(model, data):
 
 
 def figures_part(backend, works, seconds):
-    heading(f"figures ({torch.get_num_threads()} threads, torch "
-            f"{torch.__version__}, timed in turns with eager)")
+    heading(
+        f"figures ({torch.get_num_threads()} threads, torch "
+        f"{torch.__version__}, timed in turns with eager)"
+    )
     modes = measure.MODES if backend == "torchair" else (None,)
     print(measure.HEADER)
     for work in works:

@@ -79,8 +79,12 @@ def bar(title, width=40):
         spent = time.perf_counter() - began
         if shown:
             filled = "█" * int(done * width)
-            print(f"\r{title} {filled:░<{width}} {done:4.0%} {spent:5.1f} s",
-                  end="", file=shown, flush=True)
+            print(
+                f"\r{title} {filled:░<{width}} {done:4.0%} {spent:5.1f} s",
+                end="",
+                file=shown,
+                flush=True,
+            )
         if done >= 1:
             print(f"\r{title}: {spent:.1f} s" + " " * (width + 8))
 
@@ -133,8 +137,10 @@ def main():
     print()
     exact = Index(model, tokenizer, entries, bar("embedding, eager"))
     wrong = compare(index, exact, args.question)
-    print(f"rankings equal to eager's: {len(args.question) - len(wrong)} of "
-          f"{len(args.question)}" + "".join(f"\n  differs: {q}" for q in wrong))
+    print(
+        f"rankings equal to eager's: {len(args.question) - len(wrong)} of "
+        f"{len(args.question)}" + "".join(f"\n  differs: {q}" for q in wrong)
+    )
     return 1 if wrong else 0
 
 

@@ -107,9 +107,7 @@ class Llama(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(
-            Block(config) for _ in range(config.layers)
-        )
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.width)
         self.logits = nn.Linear(config.width, config.vocabulary, bias=False)
         cos, sin = angles(config)
@@ -257,8 +255,10 @@ def main():
     torch.manual_seed(0)
     model = Llama(Config())
     compile = measure.compiler(args.backend, args.mode)
-    print(f"training {_millions(model)} on the docstrings of torch, "
-          f"{args.seconds:.0f} s, {args.backend} {args.mode or ''}")
+    print(
+        f"training {_millions(model)} on the docstrings of torch, "
+        f"{args.seconds:.0f} s, {args.backend} {args.mode or ''}"
+    )
     train(model, training_bytes(), compile, args.seconds)
     decoder = compile(Decoder(model.eval()))
     for prompt in args.prompt:

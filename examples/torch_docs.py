@@ -1,7 +1,7 @@
 """The text every user of PyTorch has: the docstrings of the installed torch.
 
-    entries()   a list of Entry(name, text), one per public function or class
-    corpus()    all of them as one string, for training a language model
+entries()   a list of Entry(name, text), one per public function or class
+corpus()    all of them as one string, for training a language model
 """
 
 import importlib
@@ -54,8 +54,11 @@ def plain(text):
 
 def summary(text):
     """The paragraphs before the argument list: what the object is for."""
-    text = re.split(r"\n\s*(?:Args|Arguments|Keyword args|Returns|Example|"
-                    r"Examples|Parameters|Shape)\s*:", plain(text))[0]
+    text = re.split(
+        r"\n\s*(?:Args|Arguments|Keyword args|Returns|Example|"
+        r"Examples|Parameters|Shape)\s*:",
+        plain(text),
+    )[0]
     text = re.sub(r"\A[\w.]+\(.*\) -> .*", "", text)  # the signature line
     return re.sub(r"\s+", " ", text).strip()
 
@@ -91,9 +94,18 @@ def _belongs_to_torch(thing):
 
 def _is_reference(text):
     """ "See :func:`torch.x`", "In-place version of ...": nothing to find."""
-    return len(re.sub(r"[^\n]*\) -> [^\n]*|In-place version of.*|"
-                      r"See :func:.*|Alias (?:of|for).*", "", text,
-                      flags=re.IGNORECASE).strip()) < SHORTEST
+    return (
+        len(
+            re.sub(
+                r"[^\n]*\) -> [^\n]*|In-place version of.*|"
+                r"See :func:.*|Alias (?:of|for).*",
+                "",
+                text,
+                flags=re.IGNORECASE,
+            ).strip()
+        )
+        < SHORTEST
+    )
 
 
 if __name__ == "__main__":

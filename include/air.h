@@ -47,8 +47,8 @@ extern "C" {
 #endif
 
 #define AIR_VERSION "0.1.0"
-#define AIR_API __attribute__((visibility("default")))
-#define AIR_CHECK __attribute__((warn_unused_result))
+#define AIR_API     __attribute__((visibility("default")))
+#define AIR_CHECK   __attribute__((warn_unused_result))
 
 /* ---- status -------------------------------------------------------------- */
 
@@ -58,17 +58,17 @@ typedef enum {
 #undef STATUS
     AIR_STATUS_COUNT
 } air_status;
-#define AIR_OK AIR_STATUS_OK
-#define AIR_ERROR_ARGUMENT AIR_STATUS_ARGUMENT
-#define AIR_ERROR_SHAPE AIR_STATUS_SHAPE
-#define AIR_ERROR_DTYPE AIR_STATUS_DTYPE
-#define AIR_ERROR_DEVICE AIR_STATUS_DEVICE
-#define AIR_ERROR_SYNTAX AIR_STATUS_SYNTAX
+#define AIR_OK                AIR_STATUS_OK
+#define AIR_ERROR_ARGUMENT    AIR_STATUS_ARGUMENT
+#define AIR_ERROR_SHAPE       AIR_STATUS_SHAPE
+#define AIR_ERROR_DTYPE       AIR_STATUS_DTYPE
+#define AIR_ERROR_DEVICE      AIR_STATUS_DEVICE
+#define AIR_ERROR_SYNTAX      AIR_STATUS_SYNTAX
 #define AIR_ERROR_UNSUPPORTED AIR_STATUS_UNSUPPORTED
-#define AIR_ERROR_MEMORY AIR_STATUS_MEMORY
-#define AIR_ERROR_DRIVER AIR_STATUS_DRIVER
-#define AIR_ERROR_HOST AIR_STATUS_HOST
-#define AIR_ERROR_STATE AIR_STATUS_STATE
+#define AIR_ERROR_MEMORY      AIR_STATUS_MEMORY
+#define AIR_ERROR_DRIVER      AIR_STATUS_DRIVER
+#define AIR_ERROR_HOST        AIR_STATUS_HOST
+#define AIR_ERROR_STATE       AIR_STATUS_STATE
 
 typedef struct {
     air_status code;
@@ -111,21 +111,25 @@ typedef struct {
                 int64_t ldc);
 } air_library;
 
-typedef enum { AIR_LOG_ERROR, AIR_LOG_WARNING, AIR_LOG_INFO, AIR_LOG_DEBUG }
-    air_log_level;
+typedef enum {
+    AIR_LOG_ERROR,
+    AIR_LOG_WARNING,
+    AIR_LOG_INFO,
+    AIR_LOG_DEBUG
+} air_log_level;
 
 typedef struct {
-    const char *driver;      /* "cpu" (default), "ref", "null" */
-    const char *isa;         /* NULL: the best here; "avx512" "avx2" "scalar" */
-    int threads;             /* 0: one per CPU; fixed when parallel is given */
-    const air_alloc *alloc;  /* NULL: the C library's */
-    air_parallel parallel;   /* NULL: own pool */
+    const char *driver;     /* "cpu" (default), "ref", "null" */
+    const char *isa;        /* NULL: the best here; "avx512" "avx2" "scalar" */
+    int threads;            /* 0: one per CPU; fixed when parallel is given */
+    const air_alloc *alloc; /* NULL: the C library's */
+    air_parallel parallel;  /* NULL: own pool */
     void *parallel_user;
     const air_library *library; /* NULL: own kernels only */
     void (*log)(void *user, air_log_level level, const char *line);
     void *log_user;
-    bool no_emitter;         /* regions by tile loops only */
-    bool verify;             /* run the verifier after each pass */
+    bool no_emitter; /* regions by tile loops only */
+    bool verify;     /* run the verifier after each pass */
 } air_options;
 
 typedef struct air_context air_context;
@@ -140,9 +144,13 @@ AIR_API void air_context_set_threads(air_context *ctx, int threads);
 typedef struct air_graph air_graph;
 /* A size expression of one graph: a constant, a symbol, or + - * // % min max
  * of others. Equal expressions have equal ids. */
-typedef struct { uint32_t id; } air_dim;
+typedef struct {
+    uint32_t id;
+} air_dim;
 /* An SSA value of one graph. */
-typedef struct { uint32_t id; } air_ref;
+typedef struct {
+    uint32_t id;
+} air_ref;
 #define AIR_NO_REF ((air_ref){UINT32_MAX})
 
 AIR_API AIR_CHECK air_status air_graph_create(air_context *ctx,
@@ -151,9 +159,8 @@ AIR_API AIR_CHECK air_status air_graph_create(air_context *ctx,
 AIR_API void air_graph_destroy(air_graph *graph);
 
 /* SYNTAX errors name line and column. The text form: docs/text-form.md. */
-AIR_API AIR_CHECK air_status air_graph_parse(air_context *ctx,
-                                             const char *text, size_t len,
-                                             air_graph **out);
+AIR_API AIR_CHECK air_status air_graph_parse(air_context *ctx, const char *text,
+                                             size_t len, air_graph **out);
 /* *out_text is NUL-terminated; free it with air_text_free. */
 AIR_API AIR_CHECK air_status air_graph_print(const air_graph *graph,
                                              char **out_text);
@@ -173,8 +180,10 @@ AIR_API AIR_CHECK air_status air_dim_make(air_graph *g, const char *op,
 AIR_API AIR_CHECK air_status air_dim_hint(const air_graph *g, air_dim d,
                                           int64_t *out);
 
-enum { AIR_INPUT_PARAM = 1, /* same tensor at every call, most likely */
-       AIR_INPUT_FROZEN = 2 /* contents never change: may be repacked */ };
+enum {
+    AIR_INPUT_PARAM = 1, /* same tensor at every call, most likely */
+    AIR_INPUT_FROZEN = 2 /* contents never change: may be repacked */
+};
 /* A tensor input. Strides are read at run time. */
 AIR_API AIR_CHECK air_status air_graph_add_input(air_graph *g, const char *name,
                                                  air_dtype dtype, int rank,
@@ -191,7 +200,7 @@ AIR_API AIR_CHECK air_status air_graph_add_int_input(air_graph *g,
 typedef enum {
     AIR_ATTR_NONE = 0, /* None, or the schema's default where it has one */
     AIR_ATTR_VALUE,
-    AIR_ATTR_VALUES,   /* AIR_NO_REF: None */
+    AIR_ATTR_VALUES, /* AIR_NO_REF: None */
     AIR_ATTR_INT,
     AIR_ATTR_INTS,
     AIR_ATTR_FLOAT,
@@ -207,7 +216,7 @@ typedef struct {
     union {
         air_ref value;
         const air_ref *values;
-        air_dim dim; /* INT */
+        air_dim dim;         /* INT */
         const air_dim *dims; /* INTS */
         double f;
         const double *floats;
@@ -227,12 +236,9 @@ typedef struct {
 
 /* op: a row of the op table ("add.Tensor"). location: "file.py:41", may be
  * NULL. out_refs takes one ref per result of the schema. */
-AIR_API AIR_CHECK air_status air_graph_add_node(air_graph *g, const char *op,
-                                                size_t nattrs,
-                                                const air_attr *attrs,
-                                                const char *location,
-                                                size_t nouts,
-                                                air_ref *out_refs);
+AIR_API AIR_CHECK air_status air_graph_add_node(
+    air_graph *g, const char *op, size_t nattrs, const air_attr *attrs,
+    const char *location, size_t nouts, air_ref *out_refs);
 /* A HOST node: the application computes it (air_host, id). reason says why. */
 AIR_API AIR_CHECK air_status air_graph_add_host(
     air_graph *g, const char *op, uint32_t id, const char *reason,
@@ -242,9 +248,9 @@ AIR_API AIR_CHECK air_status air_graph_get_type(const air_graph *g, air_ref v,
                                                 air_type *out);
 /* Results in order. strides: per result an array of size expressions, or NULL
  * for "dense row-major". */
-AIR_API AIR_CHECK air_status air_graph_set_results(
-    air_graph *g, size_t count, const air_ref *results,
-    const air_dim *const *strides);
+AIR_API AIR_CHECK air_status
+air_graph_set_results(air_graph *g, size_t count, const air_ref *results,
+                      const air_dim *const *strides);
 
 /* What a graph asks for: symbols and inputs one by one, false at the end. */
 typedef struct {
@@ -280,16 +286,16 @@ AIR_API AIR_CHECK air_status air_op_describe(const char *op,
 typedef struct air_program air_program;
 
 typedef struct {
-    bool exact;        /* round where eager rounds (reduce-overhead) */
-    int pass_limit;    /* 0: all passes; n: the first n rows (bisecting) */
-    int rewrite_limit; /* 0: all rewrites */
+    bool exact;           /* round where eager rounds (reduce-overhead) */
+    int pass_limit;       /* 0: all passes; n: the first n rows (bisecting) */
+    int rewrite_limit;    /* 0: all rewrites */
     const char *dump_dir; /* NN-pass.txt after each pass; NULL: none */
 } air_compile_options;
 
 /* The graph is copied. */
-AIR_API AIR_CHECK air_status air_program_create(
-    air_context *ctx, const air_graph *graph,
-    const air_compile_options *options, air_program **out);
+AIR_API AIR_CHECK air_status
+air_program_create(air_context *ctx, const air_graph *graph,
+                   const air_compile_options *options, air_program **out);
 AIR_API void air_program_destroy(air_program *program);
 
 /* A tensor or an integer that goes in or comes out. For results `block` is the
@@ -312,8 +318,8 @@ AIR_API void air_value_release(air_value *value);
 static inline air_value
 air_value_tensor(void *data, air_dtype dtype, int rank, const int64_t *dims)
 {
-    return (air_value){.data = data, .dtype = dtype, .rank = rank,
-                       .dims = dims, .alias = -1};
+    return (air_value){
+        .data = data, .dtype = dtype, .rank = rank, .dims = dims, .alias = -1};
 }
 
 /* Computes HOST nodes. inputs and outs are as the graph says; the function
@@ -336,8 +342,8 @@ AIR_API AIR_CHECK air_status air_program_run(air_program *program,
                                              size_t nout, air_value *outs);
 
 typedef enum {
-    AIR_TEXT_GRAPH, /* after all passes, with groups */
-    AIR_TEXT_STEPS, /* command list of the latest specialisation */
+    AIR_TEXT_GRAPH,  /* after all passes, with groups */
+    AIR_TEXT_STEPS,  /* command list of the latest specialisation */
     AIR_TEXT_EXPLAIN /* regions, HOST nodes, copies, memory: "key: value" */
 } air_text_kind;
 AIR_API AIR_CHECK air_status air_program_print(const air_program *program,

@@ -28,10 +28,10 @@ typedef struct {
 typedef struct {
     const char *name;
     int threads;
-    int64_t cache_bytes;    /* last level, for `stream` of regions */
-    size_t alignment;       /* of device blocks, bytes */
-    const char *isa;        /* for the emitter: "avx512", "avx2", "scalar" */
-    bool regions;           /* kernel_make takes regions */
+    int64_t cache_bytes; /* last level, for `stream` of regions */
+    size_t alignment;    /* of device blocks, bytes */
+    const char *isa;     /* for the emitter: "avx512", "avx2", "scalar" */
+    bool regions;        /* kernel_make takes regions */
 } air_target;
 
 /* One step of a program. */
@@ -41,7 +41,7 @@ typedef struct {
     size_t workspace; /* bytes, as planned */
     int32_t workspace_slot;
     int64_t workspace_offset;
-    int64_t cost;  /* ns on one thread, an estimate: decides how many run it */
+    int64_t cost; /* ns on one thread, an estimate: decides how many run it */
     const char *label;
 } air_step;
 
@@ -73,8 +73,7 @@ typedef struct air_driver {
      * before it. The steps must outlive the list. */
     air_status (*list_make)(air_device *dev, const air_step *steps,
                             size_t count, air_list **out);
-    air_status (*list_run)(air_device *dev, air_list *list,
-                           void *const *slots);
+    air_status (*list_run)(air_device *dev, air_list *list, void *const *slots);
     void (*list_free)(air_device *dev, air_list *list);
 } air_driver;
 

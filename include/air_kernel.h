@@ -86,13 +86,13 @@ typedef struct {
 
 /* One thread's view of a run. */
 typedef struct air_task {
-    int32_t id, count;          /* this thread, threads in the region */
-    void *const *slots;         /* pointer table of this run */
-    void *workspace;            /* shared by the threads, as planned */
-    void *scratch;              /* this thread's own, AIR_SCRATCH bytes */
+    int32_t id, count;  /* this thread, threads in the region */
+    void *const *slots; /* pointer table of this run */
+    void *workspace;    /* shared by the threads, as planned */
+    void *scratch;      /* this thread's own, AIR_SCRATCH bytes */
     void (*barrier)(const struct air_task *); /* all threads must arrive */
-    void *pool;                 /* of the barrier */
-    air_fault *fault;           /* this thread's own; may be NULL */
+    void *pool;                               /* of the barrier */
+    air_fault *fault; /* this thread's own; may be NULL */
 } air_task;
 
 #define AIR_SCRATCH ((size_t)256 * 1024)
@@ -159,10 +159,10 @@ typedef enum {
 } air_reduce;
 
 typedef struct {
-    uint16_t op;    /* air_rg_op */
-    uint8_t lane;   /* air_lane of the result (of `a` for STORE, REDUCE) */
-    uint8_t reduce; /* air_reduce, for REDUCE */
-    int16_t buf;    /* buffer, scalar or axis index */
+    uint16_t op;     /* air_rg_op */
+    uint8_t lane;    /* air_lane of the result (of `a` for STORE, REDUCE) */
+    uint8_t reduce;  /* air_reduce, for REDUCE */
+    int16_t buf;     /* buffer, scalar or axis index */
     int16_t a, b, c; /* operand nodes of the same region, -1: none */
     union {
         double k;
@@ -186,8 +186,8 @@ typedef enum {
 } air_phase_kind;
 
 typedef struct {
-    uint8_t kind;              /* air_phase_kind */
-    int16_t begin, end;        /* nodes [begin, end) */
+    uint8_t kind;       /* air_phase_kind */
+    int16_t begin, end; /* nodes [begin, end) */
 } air_rg_phase;
 
 /* How the iteration space is walked.
@@ -203,14 +203,14 @@ typedef struct {
  * on ISA, tile size or thread count. */
 typedef enum { AIR_WALK_MAP, AIR_WALK_INNER, AIR_WALK_OUTER } air_walk;
 
-#define AIR_RG_MAX_NODES 512
-#define AIR_RG_MAX_BUFS 24
+#define AIR_RG_MAX_NODES   512
+#define AIR_RG_MAX_BUFS    24
 #define AIR_RG_MAX_SCALARS 12
-#define AIR_RG_MAX_PHASES 12
+#define AIR_RG_MAX_PHASES  12
 
 typedef struct {
-    uint8_t walk; /* air_walk */
-    uint8_t rank; /* axes of the iteration space, 1 .. AIR_MAX_RANK */
+    uint8_t walk;   /* air_walk */
+    uint8_t rank;   /* axes of the iteration space, 1 .. AIR_MAX_RANK */
     uint8_t stream; /* 1: working set larger than the cache (NT stores pay) */
     int16_t nnodes, nbufs, nscalars, nphases;
     int64_t dims[AIR_MAX_RANK];
@@ -246,7 +246,7 @@ typedef union {
  * the call belonging to number i % 64 (OUTER: a row of n). In the last phase
  * of OUTER acc[s] is the row that SCALAR nodes read. F32 and B lanes only;
  * inner strides 0 or 1 only (others are staged). */
-typedef void (*air_phase_fn)(void *const *ptrs, int64_t n,
-                             air_scalar *scalars, void *const *acc);
+typedef void (*air_phase_fn)(void *const *ptrs, int64_t n, air_scalar *scalars,
+                             void *const *acc);
 
 #endif

@@ -88,7 +88,7 @@ extern py_torch torch_api;
 
 /* Finds everything above; -1 with a Python error. lib: path of libtorch_cpu */
 int py_torch_init(const char *lib);
-const py_dtype *py_dtype_row(size_t i);          /* NULL: past the end */
+const py_dtype *py_dtype_row(size_t i);           /* NULL: past the end */
 const py_dtype *py_dtype_named(const char *name); /* NULL: not carried */
 /* Describes a tensor without taking a reference: dims and strides point into
  * it. what names it in errors ("input 3"). -1 with a Python error. */
@@ -141,7 +141,7 @@ typedef struct {
 typedef struct {
     const py_host *hosts;
     size_t nhosts;
-    PyObject *args;               /* of this call: where sizes come from */
+    PyObject *args;                 /* of this call: where sizes come from */
     PyObject *type, *value, *trace; /* exception of a callback */
 } py_host_run;
 /* Fills *out from (call, name, in dtypes, out dtypes); -1 with an error. */

@@ -5,8 +5,7 @@
 #include <string.h>
 
 typedef struct {
-    PyObject_HEAD
-    air_graph *graph;
+    PyObject_HEAD air_graph *graph;
 } py_graph;
 
 PyTypeObject *py_graph_type;
@@ -59,9 +58,9 @@ graph_parse(PyObject *type, PyObject *arg)
     PyObject *utf8 = PyUnicode_AsUTF8String(arg);
     air_context *ctx = utf8 ? py_context() : NULL;
     air_graph *graph = NULL;
-    int failed = !ctx ||
-        py_check(air_graph_parse(ctx, PyBytes_AsString(utf8),
-                                 (size_t)PyBytes_Size(utf8), &graph));
+    int failed =
+        !ctx || py_check(air_graph_parse(ctx, PyBytes_AsString(utf8),
+                                         (size_t)PyBytes_Size(utf8), &graph));
     Py_XDECREF(utf8);
     return failed ? NULL : wrap_graph((PyTypeObject *)type, graph);
 }
@@ -124,8 +123,7 @@ graph_hint(PyObject *self, PyObject *arg)
 {
     air_dim dim = {(uint32_t)PyLong_AsUnsignedLong(arg)};
     int64_t value;
-    if (PyErr_Occurred() ||
-        py_check(air_dim_hint(graph_of(self), dim, &value)))
+    if (PyErr_Occurred() || py_check(air_dim_hint(graph_of(self), dim, &value)))
         return NULL;
     return PyLong_FromLongLong(value);
 }
@@ -165,8 +163,7 @@ read_ids(PyObject *list, size_t *out_count)
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *o = item_of(list, i);
-        ids[i] = o == Py_None ? UINT32_MAX
-                              : (uint32_t)PyLong_AsUnsignedLong(o);
+        ids[i] = o == Py_None ? UINT32_MAX : (uint32_t)PyLong_AsUnsignedLong(o);
     }
     *out_count = (size_t)n;
     if (!PyErr_Occurred())
@@ -217,8 +214,8 @@ static int
 read_floats(PyObject *list, air_attr *out)
 {
     Py_ssize_t n = length_of(list);
-    double *items = n < 0 ? NULL :
-        PyMem_Malloc(((size_t)n + 1) * sizeof *items);
+    double *items =
+        n < 0 ? NULL : PyMem_Malloc(((size_t)n + 1) * sizeof *items);
     if (!items)
         return n < 0 ? -1 : (PyErr_NoMemory(), -1);
     for (Py_ssize_t i = 0; i < n; i++)
@@ -262,35 +259,22 @@ read_attr(PyObject *kind, PyObject *o, air_attr *out)
 {
     out->kind = (air_attr_kind)PyLong_AsLong(kind);
     switch (out->kind) {
-    case AIR_ATTR_NONE:
-        break;
+    case AIR_ATTR_NONE: break;
     case AIR_ATTR_VALUE:
         out->value.id = (uint32_t)PyLong_AsUnsignedLong(o);
         break;
-    case AIR_ATTR_INT:
-        out->dim.id = (uint32_t)PyLong_AsUnsignedLong(o);
-        break;
+    case AIR_ATTR_INT: out->dim.id = (uint32_t)PyLong_AsUnsignedLong(o); break;
     case AIR_ATTR_VALUES:
     case AIR_ATTR_INTS:
         out->values = (const air_ref *)read_ids(o, &out->count);
         break;
-    case AIR_ATTR_FLOAT:
-        out->f = PyFloat_AsDouble(o);
-        break;
-    case AIR_ATTR_FLOATS:
-        return read_floats(o, out);
-    case AIR_ATTR_BOOL:
-        out->b = PyObject_IsTrue(o) == 1;
-        break;
-    case AIR_ATTR_BOOLS:
-        return read_bools(o, out);
-    case AIR_ATTR_DTYPE:
-        out->dtype = (air_dtype)PyLong_AsLong(o);
-        break;
-    case AIR_ATTR_STR:
-        return read_str(o, out);
-    default:
-        PyErr_SetString(PyExc_ValueError, "unknown kind of attribute");
+    case AIR_ATTR_FLOAT: out->f = PyFloat_AsDouble(o); break;
+    case AIR_ATTR_FLOATS: return read_floats(o, out);
+    case AIR_ATTR_BOOL: out->b = PyObject_IsTrue(o) == 1; break;
+    case AIR_ATTR_BOOLS: return read_bools(o, out);
+    case AIR_ATTR_DTYPE: out->dtype = (air_dtype)PyLong_AsLong(o); break;
+    case AIR_ATTR_STR: return read_str(o, out);
+    default: PyErr_SetString(PyExc_ValueError, "unknown kind of attribute");
     }
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -386,8 +370,8 @@ graph_host(PyObject *self, PyObject *args)
     PyObject *inputs, *types;
     unsigned id;
     size_t nin = 0;
-    if (!PyArg_ParseTuple(args, "sIsOzO", &op, &id, &reason, &inputs,
-                          &location, &types))
+    if (!PyArg_ParseTuple(args, "sIsOzO", &op, &id, &reason, &inputs, &location,
+                          &types))
         return NULL;
     Py_ssize_t n = length_of(types), i = 0;
     uint32_t *refs = n < 0 ? NULL : read_ids(inputs, &nin);
@@ -403,8 +387,8 @@ graph_host(PyObject *self, PyObject *args)
             i++;
     if (!PyErr_Occurred() &&
         !py_check(air_graph_add_host(graph_of(self), op, id, reason, nin,
-                                     (const air_ref *)refs, location,
-                                     (size_t)n, outs, made)))
+                                     (const air_ref *)refs, location, (size_t)n,
+                                     outs, made)))
         result = ref_tuple((size_t)n, made);
     PyMem_Free(made);
     PyMem_Free(outs);
@@ -450,8 +434,7 @@ graph_results(PyObject *self, PyObject *args)
     }
     air_status status = AIR_OK;
     if (!PyErr_Occurred())
-        status = air_graph_set_results(graph_of(self), n,
-                                       (const air_ref *)ids,
+        status = air_graph_set_results(graph_of(self), n, (const air_ref *)ids,
                                        (const air_dim *const *)lists);
     while (i-- > 0)
         PyMem_Free(lists[i]);
@@ -489,17 +472,16 @@ static PyMethodDef methods[] = {
     {"type", graph_type, METH_O, "type(ref) -> (dtype, dims)"},
     {"results", graph_results, METH_VARARGS, "results(refs, strides)"},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot slots[] = {
-    {Py_tp_doc, "A graph under construction."},
-    {Py_tp_new, graph_new},
-    {Py_tp_dealloc, graph_dealloc},
-    {Py_tp_methods, methods},
-    {0, NULL}};
-static PyType_Spec spec = {
-    .name = "torchair._native.Graph",
-    .basicsize = sizeof(py_graph),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = slots};
+static PyType_Slot slots[] = {{Py_tp_doc, "A graph under construction."},
+                              {Py_tp_new, graph_new},
+                              {Py_tp_dealloc, graph_dealloc},
+                              {Py_tp_methods, methods},
+                              {0, NULL}};
+static PyType_Spec spec = {.name = "torchair._native.Graph",
+                           .basicsize = sizeof(py_graph),
+                           .flags =
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                           .slots = slots};
 
 int
 py_graph_init(PyObject *module)

@@ -36,8 +36,7 @@ py_host_read(PyObject *spec, py_host *out)
         return -1;
     out->nin = (size_t)PyTuple_Size(in);
     out->nout = (size_t)PyTuple_Size(outs);
-    out->dtypes =
-        PyMem_Calloc(out->nin + out->nout + 1, sizeof *out->dtypes);
+    out->dtypes = PyMem_Calloc(out->nin + out->nout + 1, sizeof *out->dtypes);
     out->name = PyMem_Malloc(strlen(name) + 1);
     if (!out->dtypes || !out->name) {
         py_host_free(out);
@@ -124,14 +123,15 @@ take_result(const py_host *h, PyObject *item, size_t nin,
     if (dtype != h->dtypes[h->nin + i] || !same_dims(&got, out)) {
         PyErr_Format(PyExc_RuntimeError,
                      "%s: result %zu has another dtype or shape than when "
-                     "the graph was compiled", h->name, i);
+                     "the graph was compiled",
+                     h->name, i);
         goto fail;
     }
     if (overlaps(&got, nin, inputs)) {
         Py_DECREF(owner);
         owner = PyObject_CallMethod(item, "clone", NULL);
-        if (!owner || py_tensor_read(owner, "result", (Py_ssize_t)i, &got,
-                                     &dtype))
+        if (!owner ||
+            py_tensor_read(owner, "result", (Py_ssize_t)i, &got, &dtype))
             goto fail;
     }
     out->data = got.data;
@@ -152,8 +152,8 @@ compute(const py_host_run *run, const py_host *h, size_t nin,
     int failed = 1;
     size_t done = 0;
     if (tensors)
-        result = PyObject_CallFunctionObjArgs(h->call, run->args, tensors,
-                                              NULL);
+        result =
+            PyObject_CallFunctionObjArgs(h->call, run->args, tensors, NULL);
     Py_XDECREF(tensors);
     if (!result)
         return -1;

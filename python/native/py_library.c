@@ -21,9 +21,9 @@ static struct {
     int (*max)(void);
     blas_gemm sgemm, dgemm;
     int32_t (*from_blob)(void *data, int64_t rank, const int64_t *dims,
-                         const int64_t *strides, int64_t offset,
-                         int32_t dtype, int32_t device, int32_t index,
-                         void **out, int32_t layout, const uint8_t *meta,
+                         const int64_t *strides, int64_t offset, int32_t dtype,
+                         int32_t device, int32_t index, void **out,
+                         int32_t layout, const uint8_t *meta,
                          int64_t meta_size);
     int32_t (*drop)(void *tensor);
     int32_t (*mm_out)(void *out, void *a, void *b);
@@ -108,8 +108,7 @@ typedef struct {
 
 /* BLAS is column-major: C^T = op(B)^T op(A)^T. */
 static void
-call_blas(blas_gemm gemm, const product *p, const void *alpha,
-          const void *beta)
+call_blas(blas_gemm gemm, const product *p, const void *alpha, const void *beta)
 {
     const int m = (int)p->m, n = (int)p->n, k = (int)p->k;
     const int lda = (int)p->lda, ldb = (int)p->ldb, ldc = (int)p->ldc;

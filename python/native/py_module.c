@@ -53,8 +53,8 @@ errors_init(PyObject *module)
         PyObject *e = errors[i] = make_error((air_status)i, errors[AIR_OK]);
         PyObject *name = e ? PyObject_GetAttrString(e, "__name__") : NULL;
         PyObject *utf8 = name ? PyUnicode_AsUTF8String(name) : NULL;
-        int failed = !utf8 ||
-            PyModule_AddObjectRef(module, PyBytes_AsString(utf8), e);
+        int failed =
+            !utf8 || PyModule_AddObjectRef(module, PyBytes_AsString(utf8), e);
         Py_XDECREF(utf8);
         Py_XDECREF(name);
         if (failed)
@@ -69,7 +69,8 @@ py_raise(air_status code)
     const air_error *e = air_last_error();
     bool known = code > AIR_OK && code < AIR_STATUS_COUNT;
     const char *text = e && e->code == code && *e->message
-        ? e->message : air_status_text(code);
+                           ? e->message
+                           : air_status_text(code);
     PyErr_SetString(known ? errors[code] : PyExc_SystemError, text);
 }
 
@@ -128,8 +129,8 @@ native_start(PyObject *self, PyObject *args)
     const char *torch_lib, *gomp_lib, *driver, *isa;
     int no_emitter, verify;
     (void)self;
-    if (!PyArg_ParseTuple(args, "sszzpp", &torch_lib, &gomp_lib, &driver,
-                          &isa, &no_emitter, &verify))
+    if (!PyArg_ParseTuple(args, "sszzpp", &torch_lib, &gomp_lib, &driver, &isa,
+                          &no_emitter, &verify))
         return NULL;
     if (state.ctx) {
         PyErr_SetString(PyExc_RuntimeError, "the engine runs already");
@@ -162,8 +163,8 @@ native_dtypes(PyObject *self, PyObject *unused)
     PyObject *out = PyDict_New();
     const py_dtype *d;
     for (size_t i = 0; out && (d = py_dtype_row(i)); i++) {
-        PyObject *row = Py_BuildValue("iO", (int)d->dtype,
-                                      d->exact ? Py_True : Py_False);
+        PyObject *row =
+            Py_BuildValue("iO", (int)d->dtype, d->exact ? Py_True : Py_False);
         if (!row || PyDict_SetItemString(out, d->name, row))
             Py_CLEAR(out);
         Py_XDECREF(row);
@@ -249,12 +250,12 @@ static PyMethodDef methods[] = {
     {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
     {"trim", native_trim, METH_NOARGS, "gives kept memory back"},
     {NULL, NULL, 0, NULL}};
-static struct PyModuleDef definition = {
-    .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "torchair._native",
-    .m_doc = "The graph engine of torchair.",
-    .m_size = -1,
-    .m_methods = methods};
+static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
+                                        .m_name = "torchair._native",
+                                        .m_doc =
+                                            "The graph engine of torchair.",
+                                        .m_size = -1,
+                                        .m_methods = methods};
 
 PyMODINIT_FUNC PyInit__native(void);
 

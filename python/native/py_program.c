@@ -11,7 +11,7 @@
 #include <structmember.h>
 
 /* In the stable ABI since 3.12, with these values; exported since 3.9. */
-#define HAVE_VECTORCALL (1UL << 11)
+#define HAVE_VECTORCALL  (1UL << 11)
 #define ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 typedef PyObject *(*vectorcall)(PyObject *self, PyObject *const *args,
                                 size_t nargs, PyObject *names);
@@ -34,11 +34,10 @@ typedef struct {
 } out_spec;
 
 typedef struct {
-    PyObject_HEAD
-    vectorcall call;
+    PyObject_HEAD vectorcall call;
     air_program *program;
-    PyObject *consts; /* tuple of tensors: the last inputs */
-    uint8_t *args;    /* arg_kind */
+    PyObject *consts;        /* tuple of tensors: the last inputs */
+    uint8_t *args;           /* arg_kind */
     const py_dtype **dtypes; /* of tensor arguments */
     out_spec *outs;
     py_host *hosts;
@@ -137,8 +136,8 @@ wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
         return NULL;
     }
     Py_ssize_t source = c->source[v->alias];
-    PyObject *base = source >= 0 ? args[source] :
-        PyTuple_GetItem(c->p->consts, -1 - source);
+    PyObject *base =
+        source >= 0 ? args[source] : PyTuple_GetItem(c->p->consts, -1 - source);
     return py_tensor_alias(base, &c->in[v->alias], v);
 }
 
@@ -147,16 +146,11 @@ make_output(const call_inputs *c, PyObject *const *args, PyObject *list,
             air_value *results, PyObject *made, const out_spec *o)
 {
     switch (o->kind) {
-    case OUT_RESULT:
-        return wrap_result(c, args, &results[o->index], o->dtype);
-    case OUT_ARG:
-        return Py_NewRef(args[o->index]);
-    case OUT_SAME:
-        return Py_NewRef(PyTuple_GetItem(made, o->index));
-    case OUT_CONST:
-        return Py_NewRef(o->object);
-    case OUT_CALL:
-        break;
+    case OUT_RESULT: return wrap_result(c, args, &results[o->index], o->dtype);
+    case OUT_ARG: return Py_NewRef(args[o->index]);
+    case OUT_SAME: return Py_NewRef(PyTuple_GetItem(made, o->index));
+    case OUT_CONST: return Py_NewRef(o->object);
+    case OUT_CALL: break;
     }
     return PyObject_CallFunctionObjArgs(o->object, list, NULL);
 }
@@ -189,8 +183,7 @@ run_program(const call_inputs *c, PyObject *list, air_value *results,
             py_host_run *run)
 {
     const py_program *p = c->p;
-    *run = (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts,
-                         .args = list};
+    *run = (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts, .args = list};
     const air_host host = py_host_make(run);
     air_status status;
     py_context_sync();
@@ -198,8 +191,8 @@ run_program(const call_inputs *c, PyObject *list, air_value *results,
         return air_program_run(p->program, &host, p->nin, c->in, p->nresults,
                                results);
     PyThreadState *state = PyEval_SaveThread();
-    status = air_program_run(p->program, &host, p->nin, c->in, p->nresults,
-                             results);
+    status =
+        air_program_run(p->program, &host, p->nin, c->in, p->nresults, results);
     PyEval_RestoreThread(state);
     return status;
 }
@@ -253,8 +246,8 @@ call_args(const py_program *p, PyObject *const *args, PyObject *list)
 static bool
 may_fall_back(const py_program *p)
 {
-    static const air_status codes[] = {
-        AIR_ERROR_UNSUPPORTED, AIR_ERROR_DTYPE, AIR_ERROR_STATE};
+    static const air_status codes[] = {AIR_ERROR_UNSUPPORTED, AIR_ERROR_DTYPE,
+                                       AIR_ERROR_STATE};
     if (p->fallback == Py_None)
         return false;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -283,8 +276,8 @@ call_list(const py_program *p, PyObject *list)
 {
     PyObject *small[SMALL], **args = small;
     if (PyList_Size(list) != p->nargs) {
-        PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd",
-                     p->nargs, PyList_Size(list));
+        PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd", p->nargs,
+                     PyList_Size(list));
         return NULL;
     }
     if (p->nargs > SMALL)
@@ -411,8 +404,9 @@ read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
     out->index = PyLong_AsSsize_t(object);
     if (PyErr_Occurred())
         return -1;
-    Py_ssize_t limit = k == OUT_ARG ? p->nargs :
-        k == OUT_SAME ? out - p->outs : (Py_ssize_t)p->nresults;
+    Py_ssize_t limit = k == OUT_ARG    ? p->nargs
+                       : k == OUT_SAME ? out - p->outs
+                                       : (Py_ssize_t)p->nresults;
     if (k > OUT_CALL || out->index < 0 || out->index >= limit ||
         (k == OUT_RESULT && !dtype)) {
         PyErr_SetString(PyExc_ValueError, "bad output description");
@@ -440,8 +434,7 @@ read_out_specs(py_program *p, PyObject *specs)
 static int
 read_hosts(py_program *p, PyObject *specs)
 {
-    p->hosts = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1,
-                            sizeof *p->hosts);
+    p->hosts = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1, sizeof *p->hosts);
     if (!p->hosts) {
         PyErr_NoMemory();
         return -1;
@@ -470,17 +463,17 @@ compile(py_program *p, PyObject *graph, const air_compile_options *options)
 static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"graph", "args", "consts", "results", "outs",
-                            "hosts", "fallback", "exact", "pass_limit",
-                            "rewrite_limit", "dump_dir", NULL};
+    static char *names[] = {
+        "graph",    "args",  "consts",     "results",       "outs",     "hosts",
+        "fallback", "exact", "pass_limit", "rewrite_limit", "dump_dir", NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     air_compile_options options = {0};
     int exact = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
             args, keywords, "OO!O!nO!O!|Opiiz", names, &graph, &PyTuple_Type,
-            &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type,
-            &outs, &PyTuple_Type, &hosts, &fallback, &exact, &options.pass_limit,
+            &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type, &outs,
+            &PyTuple_Type, &hosts, &fallback, &exact, &options.pass_limit,
             &options.rewrite_limit, &options.dump_dir))
         return NULL;
     options.exact = exact != 0;
@@ -571,12 +564,12 @@ static PyMethodDef methods[] = {
      "text(kind): 0 graph after passes, 1 steps, 2 explanation"},
     {"stats", program_stats, METH_NOARGS, "counters of the program"},
     {NULL, NULL, 0, NULL}};
-static PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(py_program, call), READONLY,
-     NULL},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(py_program, weakrefs),
-     READONLY, NULL},
-    {NULL, 0, 0, 0, NULL}};
+static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
+                                 offsetof(py_program, call), READONLY, NULL},
+                                {"__weaklistoffset__", T_PYSSIZET,
+                                 offsetof(py_program, weakrefs), READONLY,
+                                 NULL},
+                                {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"_boxed_call", get_boxed, NULL, "AOTAutograd may pass one list", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
@@ -589,11 +582,11 @@ static PyType_Slot slots[] = {
     {Py_tp_members, members},
     {Py_tp_getset, getset},
     {0, NULL}};
-static PyType_Spec spec = {
-    .name = "torchair._native.Program",
-    .basicsize = sizeof(py_program),
-    .flags = Py_TPFLAGS_DEFAULT | HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = slots};
+static PyType_Spec spec = {.name = "torchair._native.Program",
+                           .basicsize = sizeof(py_program),
+                           .flags = Py_TPFLAGS_DEFAULT | HAVE_VECTORCALL |
+                                    Py_TPFLAGS_IMMUTABLETYPE,
+                           .slots = slots};
 
 int
 py_program_init(PyObject *module)

@@ -168,16 +168,20 @@ read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
         return refuse(PyExc_ValueError, what, index,
                       "is not a CPU tensor: move it with .cpu()");
     if (torch_api.get_dim(h, &rank) || torch_api.get_sizes(h, &dims) ||
-        torch_api.get_strides(h, &strides) ||
-        torch_api.get_dtype(h, &type) || torch_api.get_data_ptr(h, &data))
+        torch_api.get_strides(h, &strides) || torch_api.get_dtype(h, &type) ||
+        torch_api.get_data_ptr(h, &data))
         return refuse(PyExc_ValueError, what, index,
                       "has no memory that can be read");
     const py_dtype *d = find_scalar_type(type);
     if (!d)
         return refuse(PyExc_TypeError, what, index,
                       "has a dtype that the engine does not know");
-    *out = (air_value){.data = data, .dtype = d->dtype, .rank = (int)rank,
-                       .dims = dims, .strides = strides, .alias = -1};
+    *out = (air_value){.data = data,
+                       .dtype = d->dtype,
+                       .rank = (int)rank,
+                       .dims = dims,
+                       .strides = strides,
+                       .alias = -1};
     *out_dtype = d;
     return 0;
 }
@@ -200,15 +204,18 @@ read_view(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
         return refuse(PyExc_TypeError, what, index,
                       "has a dtype that the engine does not know");
     *out = (air_value){.data = (char *)t.data + t.byte_offset,
-                       .dtype = d->dtype, .rank = t.ndim, .dims = t.shape,
-                       .strides = t.strides, .alias = -1};
+                       .dtype = d->dtype,
+                       .rank = t.ndim,
+                       .dims = t.shape,
+                       .strides = t.strides,
+                       .alias = -1};
     *out_dtype = d;
     return 0;
 }
 
 int
-py_tensor_read(PyObject *o, const char *what, Py_ssize_t index,
-               air_value *out, const py_dtype **out_dtype)
+py_tensor_read(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
+               const py_dtype **out_dtype)
 {
     PyTypeObject *type = Py_TYPE(o);
     if (torch_api.handles &&
@@ -265,20 +272,22 @@ py_tensor_wrap(const air_value *value, const py_dtype *dtype)
     }
     b->value = *value;
     fill_layout(b, value);
-    b->m = (dl_managed){
-        .version = {1, 1}, .ctx = b, .deleter = block_delete,
-        .t = {.data = value->data, .device = {DL_CPU, 0},
-              .ndim = value->rank,
-              .dtype = {dtype->dl_code, dtype->dl_bits, 1},
-              .shape = b->dims, .strides = b->strides}};
+    b->m = (dl_managed){.version = {1, 1},
+                        .ctx = b,
+                        .deleter = block_delete,
+                        .t = {.data = value->data,
+                              .device = {DL_CPU, 0},
+                              .ndim = value->rank,
+                              .dtype = {dtype->dl_code, dtype->dl_bits, 1},
+                              .shape = b->dims,
+                              .strides = b->strides}};
     return torch_api.dl->to_object(&b->m, &out) ? NULL : out;
 }
 
 static bool
 same_layout(const air_value *a, const air_value *b)
 {
-    if (a->data != b->data || a->rank != b->rank || !a->strides ||
-        !b->strides)
+    if (a->data != b->data || a->rank != b->rank || !a->strides || !b->strides)
         return false;
     size_t bytes = (size_t)a->rank * sizeof *a->dims;
     return !memcmp(a->dims, b->dims, bytes) &&
@@ -310,10 +319,9 @@ py_tensor_alias(PyObject *base, const air_value *base_value,
     PyObject *strides = int_tuple(value->rank, layout.strides);
     PyObject *out = NULL;
     if (at && dims && strides) {
-        ptrdiff_t bytes =
-            (char *)value->data - (const char *)base_value->data;
+        ptrdiff_t bytes = (char *)value->data - (const char *)base_value->data;
         long long offset = PyLong_AsLongLong(at) +
-            bytes / (ptrdiff_t)air_dtype_bytes(value->dtype);
+                           bytes / (ptrdiff_t)air_dtype_bytes(value->dtype);
         out = PyObject_CallFunction(torch_api.as_strided, "OOOL", base, dims,
                                     strides, offset);
     }

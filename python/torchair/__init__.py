@@ -35,11 +35,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AirArgumentError", "AirDeviceError", "AirDriverError", "AirDtypeError",
-    "AirError", "AirHostError", "AirMemoryError", "AirShapeError",
-    "AirStateError", "AirSyntaxError", "AirUnsupportedError",
-    "CompilerConfig", "Explanation", "explain", "get_compiler",
-    "get_npu_backend", "logger",
+    "AirArgumentError",
+    "AirDeviceError",
+    "AirDriverError",
+    "AirDtypeError",
+    "AirError",
+    "AirHostError",
+    "AirMemoryError",
+    "AirShapeError",
+    "AirStateError",
+    "AirSyntaxError",
+    "AirUnsupportedError",
+    "CompilerConfig",
+    "Explanation",
+    "explain",
+    "get_compiler",
+    "get_npu_backend",
+    "logger",
 ]
 
 

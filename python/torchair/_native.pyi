@@ -17,8 +17,14 @@ class AirDriverError(AirError): ...
 class AirHostError(AirError): ...
 class AirStateError(AirError): ...
 
-def start(torch_lib: str, gomp_lib: str, driver: str | None, isa: str | None,
-          no_emitter: bool, verify: bool) -> bool: ...
+def start(
+    torch_lib: str,
+    gomp_lib: str,
+    driver: str | None,
+    isa: str | None,
+    no_emitter: bool,
+    verify: bool,
+) -> bool: ...
 def dtypes() -> dict[str, tuple[int, bool]]: ...
 def ops() -> list[str]: ...
 def describe(op: str) -> tuple[str, str, str] | None: ...
@@ -35,32 +41,56 @@ class Graph:
     def symbol(self, name: str, low: int, high: int, hint: int, /) -> int: ...
     def dim_op(self, op: str, a: int, b: int, /) -> int: ...
     def hint(self, dim: int, /) -> int: ...
-    def input(self, name: str, dtype: int, dims: Sequence[int],
-              flags: int = ..., /) -> int: ...
+    def input(
+        self, name: str, dtype: int, dims: Sequence[int], flags: int = ..., /
+    ) -> int: ...
     def int_input(self, name: str, dim: int, /) -> None: ...
-    def node(self, op: str, attrs: Sequence[Any], location: str | None,
-             nresults: int, /) -> tuple[int, ...]: ...
-    def host(self, op: str, number: int, reason: str, inputs: Sequence[int],
-             location: str | None,
-             types: Sequence[tuple[int, Sequence[int]]], /
-             ) -> tuple[int, ...]: ...
+    def node(
+        self,
+        op: str,
+        attrs: Sequence[Any],
+        location: str | None,
+        nresults: int,
+        /,
+    ) -> tuple[int, ...]: ...
+    def host(
+        self,
+        op: str,
+        number: int,
+        reason: str,
+        inputs: Sequence[int],
+        location: str | None,
+        types: Sequence[tuple[int, Sequence[int]]],
+        /,
+    ) -> tuple[int, ...]: ...
     def type(self, ref: int, /) -> tuple[int, tuple[int, ...]]: ...
-    def results(self, refs: Sequence[int],
-                strides: Sequence[Sequence[int] | None], /) -> None: ...
+    def results(
+        self, refs: Sequence[int], strides: Sequence[Sequence[int] | None], /
+    ) -> None: ...
 
-HostSpec = tuple[Callable[[list[Any], tuple[Any, ...]], tuple[Any, ...]],
-                 str, tuple[str, ...], tuple[str, ...]]
+HostSpec = tuple[
+    Callable[[list[Any], tuple[Any, ...]], tuple[Any, ...]],
+    str,
+    tuple[str, ...],
+    tuple[str, ...],
+]
 
 class Program:
     _boxed_call: bool
-    def __init__(self, graph: Graph, args: tuple[str | None, ...],
-                 consts: tuple[Any, ...], results: int,
-                 outs: tuple[tuple[Any, ...], ...],
-                 hosts: tuple[HostSpec, ...],
-                 fallback: Callable[[list[Any], str], Any] | None = ...,
-                 exact: bool = ..., pass_limit: int = ...,
-                 rewrite_limit: int = ...,
-                 dump_dir: str | None = ...) -> None: ...
+    def __init__(
+        self,
+        graph: Graph,
+        args: tuple[str | None, ...],
+        consts: tuple[Any, ...],
+        results: int,
+        outs: tuple[tuple[Any, ...], ...],
+        hosts: tuple[HostSpec, ...],
+        fallback: Callable[[list[Any], str], Any] | None = ...,
+        exact: bool = ...,
+        pass_limit: int = ...,
+        rewrite_limit: int = ...,
+        dump_dir: str | None = ...,
+    ) -> None: ...
     def __call__(self, *args: Any) -> tuple[Any, ...]: ...
     def text(self, kind: int, /) -> str: ...
     def stats(self) -> dict[str, Any]: ...

@@ -72,8 +72,12 @@ def collect(found: list[Record], programs: list[Any]) -> Iterator[None]:
 _started: tuple[Any, ...] = ()  # the settings the engine runs with
 
 
-def start(driver: str | None = None, isa: str | None = None,
-          emitter: bool = True, verify: bool = False) -> None:
+def start(
+    driver: str | None = None,
+    isa: str | None = None,
+    emitter: bool = True,
+    verify: bool = False,
+) -> None:
     """Starts the engine; the first compilation does it with these defaults.
 
     driver: "cpu" or "ref"; isa: "avx512", "avx2" or "scalar", None for the
@@ -85,14 +89,24 @@ def start(driver: str | None = None, isa: str | None = None,
     asked = (driver, isa, emitter, verify)
     if _started == asked:
         return
-    _native.start(compat.torch_cpu_library(), compat.gomp_library(), driver,
-                  isa, not emitter, verify)
+    _native.start(
+        compat.torch_cpu_library(),
+        compat.gomp_library(),
+        driver,
+        isa,
+        not emitter,
+        verify,
+    )
     _started = asked
     compat.install_callbacks()
 
 
-def compile_graph(gm: torch.fx.GraphModule, _inputs: Sequence[Any],
-                  config: CompilerConfig, kind: str) -> Compiled:
+def compile_graph(
+    gm: torch.fx.GraphModule,
+    _inputs: Sequence[Any],
+    config: CompilerConfig,
+    kind: str,
+) -> Compiled:
     """One graph of AOTAutograd -> a callable that takes a list."""
     if not _started:
         start()
@@ -118,8 +132,9 @@ def _refusals() -> tuple[type[Exception], ...]:
     return Unexpressible, AirError
 
 
-def _engine_program(gm: torch.fx.GraphModule, config: CompilerConfig,
-                    record: Record) -> Compiled:
+def _engine_program(
+    gm: torch.fx.GraphModule, config: CompilerConfig, record: Record
+) -> Compiled:
     from ._native import Program
     from .importer import import_graph
 
@@ -132,12 +147,18 @@ def _engine_program(gm: torch.fx.GraphModule, config: CompilerConfig,
     record.import_s = time.perf_counter() - begin
     dump = config.debug.graph_dump
     program = Program(
-        got.graph, tuple(got.args), tuple(got.consts), got.nresults,
-        tuple(got.outs), tuple(got.hosts), _rescue(gm, record),
+        got.graph,
+        tuple(got.args),
+        tuple(got.consts),
+        got.nresults,
+        tuple(got.outs),
+        tuple(got.hosts),
+        _rescue(gm, record),
         exact=config.mode.raw == "reduce-overhead",
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
-        dump_dir=_dump_folder(dump, record.name) if dump.type else None)
+        dump_dir=_dump_folder(dump, record.name) if dump.type else None,
+    )
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     for _, programs in _collectors:
@@ -163,8 +184,9 @@ def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
     return compat.untraced(run)
 
 
-def _rescue(gm: torch.fx.GraphModule,
-            record: Record) -> Callable[[list[Any], str], Any]:
+def _rescue(
+    gm: torch.fx.GraphModule, record: Record
+) -> Callable[[list[Any], str], Any]:
     """What the engine refuses when it sees real sizes, torch runs."""
     interpret = _interpreter(gm)
 
@@ -187,19 +209,23 @@ class Compiler:
         self.config = config
         self.kind = kind
 
-    def __call__(self, gm: torch.fx.GraphModule,
-                 example_inputs: Sequence[Any]) -> Compiled:
+    def __call__(
+        self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+    ) -> Compiled:
         compile_it = compat.untraced(compile_graph)
-        found: Compiled = compile_it(gm, example_inputs, self.config,
-                                     self.kind)
+        found: Compiled = compile_it(gm, example_inputs, self.config, self.kind)
         return found
 
 
-def _compile_frame(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
-                   compiler_config: CompilerConfig | None = None,
-                   decompositions: dict[Any, Any] | None = None,
-                   mode: str | None = None,
-                   options: dict[str, Any] | None = None) -> Compiled:
+def _compile_frame(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    compiler_config: CompilerConfig | None = None,
+    decompositions: dict[Any, Any] | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Compiled:
     from torch._dynamo.backends.common import aot_autograd
 
     config = settings(compiler_config, mode, options)
@@ -211,31 +237,43 @@ def _compile_frame(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
         bw_compiler=Compiler(config, "backward"),
         inference_compiler=Compiler(config, "inference"),
         decompositions=dict(decompositions or {}),
-        keep_inference_input_mutations=True)
+        keep_inference_input_mutations=True,
+    )
     with compat.aot_settings():
         return backend(gm, example_inputs)
 
 
-def torchair(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
-             mode: str | None = None,
-             options: dict[str, Any] | None = None) -> Compiled:
+def torchair(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Compiled:
     """torch.compile(model, backend="torchair", mode=..., options=...)."""
     return _compile_frame(gm, example_inputs, mode=mode, options=options)
 
 
-def get_npu_backend(*, compiler_config: CompilerConfig | None = None,
-                    custom_decompositions: dict[Any, Any] | None = None,
-                    ) -> functools.partial[Compiled]:
+def get_npu_backend(
+    *,
+    compiler_config: CompilerConfig | None = None,
+    custom_decompositions: dict[Any, Any] | None = None,
+) -> functools.partial[Compiled]:
     """The value for torch.compile's backend=.
 
     custom_decompositions: operator overload -> Python function.
     """
     config = CompilerConfig() if compiler_config is None else compiler_config
     if not isinstance(config, CompilerConfig):
-        raise TypeError("compiler_config must be a torchair.CompilerConfig, "
-                        f"got {type(config).__name__}")
-    return functools.partial(_compile_frame, compiler_config=config,
-                             decompositions=dict(custom_decompositions or {}))
+        raise TypeError(
+            "compiler_config must be a torchair.CompilerConfig, "
+            f"got {type(config).__name__}"
+        )
+    return functools.partial(
+        _compile_frame,
+        compiler_config=config,
+        decompositions=dict(custom_decompositions or {}),
+    )
 
 
 def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:

@@ -22,23 +22,55 @@ class Row:
 MODES = ("max-autotune", "reduce-overhead")
 
 OPTIONS = (
-    Row("mode", "max-autotune", MODES,
+    Row(
+        "mode",
+        "max-autotune",
+        MODES,
         "max-autotune: as fast as the device allows; reduce-overhead: every "
-        "result rounded where eager rounds it"),
-    Row("post_grad_custom_pre_pass", None, "callable",
-        "pass(gm, example_inputs, config) over the FX graph, in place"),
-    Row("post_grad_custom_post_pass", None, "callable",
-        "as above, after the built-in FX passes"),
-    Row("debug.run_eagerly", False, (True, False),
-        "run the FX graph with torch, the engine compiles nothing"),
-    Row("debug.pass_limit", 0, range(0, 2**31),
-        "run the first n passes only; 0: all"),
-    Row("debug.rewrite_limit", 0, range(0, 2**31),
-        "make the first n rewrites only; 0: all"),
-    Row("debug.graph_dump.type", None, ("txt",),
-        "write the graph after each pass as text"),
-    Row("debug.graph_dump.path", None, str,
-        "a folder for each graph is made here (default: .)"),
+        "result rounded where eager rounds it",
+    ),
+    Row(
+        "post_grad_custom_pre_pass",
+        None,
+        "callable",
+        "pass(gm, example_inputs, config) over the FX graph, in place",
+    ),
+    Row(
+        "post_grad_custom_post_pass",
+        None,
+        "callable",
+        "as above, after the built-in FX passes",
+    ),
+    Row(
+        "debug.run_eagerly",
+        False,
+        (True, False),
+        "run the FX graph with torch, the engine compiles nothing",
+    ),
+    Row(
+        "debug.pass_limit",
+        0,
+        range(0, 2**31),
+        "run the first n passes only; 0: all",
+    ),
+    Row(
+        "debug.rewrite_limit",
+        0,
+        range(0, 2**31),
+        "make the first n rewrites only; 0: all",
+    ),
+    Row(
+        "debug.graph_dump.type",
+        None,
+        ("txt",),
+        "write the graph after each pass as text",
+    ),
+    Row(
+        "debug.graph_dump.path",
+        None,
+        str,
+        "a folder for each graph is made here (default: .)",
+    ),
 )
 
 
@@ -73,20 +105,28 @@ def check(row: Row, value: Any) -> None:
     accepts = row.accepts
     if accepts == "callable":
         if value is not None and not callable(value):
-            raise TypeError(f"{row.path} must be callable or None, "
-                            f"got {type(value).__name__}")
+            raise TypeError(
+                f"{row.path} must be callable or None, "
+                f"got {type(value).__name__}"
+            )
     elif isinstance(accepts, range):
         if not isinstance(value, int) or value not in accepts:
-            raise ValueError(f"{row.path} must be an integer from "
-                             f"{accepts[0]} to {accepts[-1]}, got {value!r}")
+            raise ValueError(
+                f"{row.path} must be an integer from "
+                f"{accepts[0]} to {accepts[-1]}, got {value!r}"
+            )
     elif isinstance(accepts, type):
         if value is not None and not isinstance(value, accepts):
-            raise TypeError(f"{row.path} must be {accepts.__name__} or None, "
-                            f"got {type(value).__name__}")
+            raise TypeError(
+                f"{row.path} must be {accepts.__name__} or None, "
+                f"got {type(value).__name__}"
+            )
     elif value is not row.default and value not in accepts:
         names = ", ".join(repr(a) for a in accepts)
-        raise ValueError(f"{row.path} must be one of {names}, got {value!r} "
-                         f"of type {type(value).__name__}")
+        raise ValueError(
+            f"{row.path} must be one of {names}, got {value!r} "
+            f"of type {type(value).__name__}"
+        )
 
 
 class Section:
@@ -97,7 +137,7 @@ class Section:
         fields: dict[str, Option | Section] = {}
         for row in OPTIONS:
             if row.path.startswith(start):
-                name, _, rest = row.path[len(start):].partition(".")
+                name, _, rest = row.path[len(start) :].partition(".")
                 if rest:
                     fields.setdefault(name, Section(start + name))
                 else:
@@ -109,8 +149,9 @@ class Section:
         fields: dict[str, Option | Section] = self.__dict__["_fields"]
         if name not in fields:
             known = ", ".join(sorted(fields))
-            raise ValueError(f"{type(self).__name__} has no option "
-                             f"{name!r}; it has: {known}")
+            raise ValueError(
+                f"{type(self).__name__} has no option {name!r}; it has: {known}"
+            )
         return fields[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -155,8 +196,11 @@ class CompilerConfig(Section):
 
     def as_dict(self) -> tuple[dict[str, str], dict[str, str]]:
         """(options of a graph, options of the process) as text."""
-        plain = {o.row.path: o.value for o in self.options()
-                 if o.row.accepts != "callable" and o.value is not None}
+        plain = {
+            o.row.path: o.value
+            for o in self.options()
+            if o.row.accepts != "callable" and o.value is not None
+        }
         return plain, {}
 
 
@@ -189,8 +233,12 @@ def settings(
     return merged
 
 
-def run_pass(pass_fn: Callable[..., Any] | None, gm: Any, inputs: Any,
-             config: CompilerConfig) -> None:
+def run_pass(
+    pass_fn: Callable[..., Any] | None,
+    gm: Any,
+    inputs: Any,
+    config: CompilerConfig,
+) -> None:
     """Runs a pass of the user and makes the graph's code current."""
     if pass_fn is not None:
         pass_fn(gm, inputs, config)

@@ -24,8 +24,9 @@ class _Size:
 class Arguments:
     """An FX node's arguments with the changing parts marked."""
 
-    def __init__(self, sources: dict[Any, Source],
-                 constants: Mapping[Any, Any]) -> None:
+    def __init__(
+        self, sources: dict[Any, Source], constants: Mapping[Any, Any]
+    ) -> None:
         self.sources = sources
         self.constants = constants
         self.tensors: list[Any] = []  # FX nodes
@@ -67,8 +68,14 @@ def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
     return x
 
 
-def make_call(target: Any, args: Any, kwargs: Any, keep: list[int] | None,
-              dtypes: list[torch.dtype], resolve: bool) -> Call:
+def make_call(
+    target: Any,
+    args: Any,
+    kwargs: Any,
+    keep: list[int] | None,
+    dtypes: list[torch.dtype],
+    resolve: bool,
+) -> Call:
     """The function of a HOST node.
 
     args and kwargs are templates; keep: which results are tensors (None: the
@@ -78,12 +85,16 @@ def make_call(target: Any, args: Any, kwargs: Any, keep: list[int] | None,
     """
 
     def call(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        found = target(*_fill(args, call_args, tensors),
-                       **_fill(kwargs, call_args, tensors))
+        found = target(
+            *_fill(args, call_args, tensors),
+            **_fill(kwargs, call_args, tensors),
+        )
         results = (found,) if keep is None else tuple(found[i] for i in keep)
         if resolve:
             results = tuple(r.resolve_conj().resolve_neg() for r in results)
-        return tuple(r if r.dtype is d else r.to(d)
-                     for r, d in zip(results, dtypes, strict=True))
+        return tuple(
+            r if r.dtype is d else r.to(d)
+            for r, d in zip(results, dtypes, strict=True)
+        )
 
     return call

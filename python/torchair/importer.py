@@ -36,9 +36,12 @@ aten = torch.ops.aten
 with_effects = torch.ops.higher_order.with_effects
 
 # Checks that guards have made already, or that have no meaning here.
-_DROPPED = {aten._assert_scalar.default, aten._assert_tensor_metadata.default,
-            aten.sym_constrain_range.default,
-            aten.sym_constrain_range_for_size.default}
+_DROPPED = {
+    aten._assert_scalar.default,
+    aten._assert_tensor_metadata.default,
+    aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+}
 # Results share memory with their operand and have a lazy negation.
 _LAZY = {aten._neg_view.default, aten._conj.default}
 
@@ -64,14 +67,15 @@ class Imported:
     nodes: int = 0  # that compute something
 
 
-def import_graph(gm: torch.fx.GraphModule, name: str,
-                 static: set[int]) -> Imported:
+def import_graph(
+    gm: torch.fx.GraphModule, name: str, static: set[int]
+) -> Imported:
     """static: arguments that are the same tensor at every call."""
     return _Importer(gm, name, static).run()
 
 
 def _location(node: torch.fx.Node) -> str | None:
-    """"model.py:41": the user's line that made the node."""
+    """ "model.py:41": the user's line that made the node."""
     trace = node.meta.get("stack_trace")
     if not trace:
         return None
@@ -83,7 +87,9 @@ def _location(node: torch.fx.Node) -> str | None:
     stop = line + 5
     while stop < len(trace) and trace[stop].isdigit():
         stop += 1
-    return f"{os.path.basename(trace[start + 6:end])}:{trace[line + 5:stop]}"
+    return (
+        f"{os.path.basename(trace[start + 6 : end])}:{trace[line + 5 : stop]}"
+    )
 
 
 def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
@@ -104,8 +110,9 @@ def _check_tensor(value: torch.Tensor, what: str) -> None:
 
 
 class _Importer(schema.Importing):
-    def __init__(self, gm: torch.fx.GraphModule, name: str,
-                 static: set[int]) -> None:
+    def __init__(
+        self, gm: torch.fx.GraphModule, name: str, static: set[int]
+    ) -> None:
         self.gm = gm
         self.static = static
         self.graph = Graph(name)
@@ -164,30 +171,33 @@ class _Importer(schema.Importing):
     def _is_token(self, node: torch.fx.Node) -> bool:
         """Tokens order effects; the engine keeps HOST nodes in order anyway,
         and torch passes None for them."""
-        return any(u.target is with_effects and u.args[0] is node
-                   for u in node.users)
+        return any(
+            u.target is with_effects and u.args[0] is node for u in node.users
+        )
 
     def _int_input(self, node: torch.fx.Node, index: int, value: Any) -> None:
         expr = expression(value)
         if expr.is_Symbol:
             dim = self.sizes.symbol(expr, value.node.shape_env)
         else:  # a saved expression comes in as a number of its own
-            dim = self.graph.symbol(f"arg{index}", 0, 2**62,
-                                    int(value.node.hint or 0))
+            dim = self.graph.symbol(
+                f"arg{index}", 0, 2**62, int(value.node.hint or 0)
+            )
         if expr not in self.sources and not expr.is_Integer:
             self.sizes.bind(expr, dim)
             self.sources[expr] = (index, None)
         self.graph.int_input(node.name, dim)
 
-    def _tensor_input(self, node: torch.fx.Node, index: int,
-                      value: torch.Tensor) -> None:
+    def _tensor_input(
+        self, node: torch.fx.Node, index: int, value: torch.Tensor
+    ) -> None:
         _check_tensor(value, f"input {node}")
         if value.is_conj() or value.is_neg():
             raise Unexpressible(f"input {node} is lazily conjugated")
         flags = PARAM if index in self.static else 0
         self.refs[node] = self.graph.input(
-            node.name, _dtype_of(value)[0], self.sizes.dims(value.shape),
-            flags)
+            node.name, _dtype_of(value)[0], self.sizes.dims(value.shape), flags
+        )
         for axis, size in enumerate(value.shape):
             if is_symbolic(size):
                 self.sources.setdefault(expression(size), (index, axis))
@@ -201,8 +211,11 @@ class _Importer(schema.Importing):
             _check_tensor(value, f"constant {node}")
             self.out.consts.append(value)
             self.refs[node] = self.graph.input(
-                f"const_{node.name}", _dtype_of(value)[0],
-                self.sizes.dims(value.shape), PARAM)
+                f"const_{node.name}",
+                _dtype_of(value)[0],
+                self.sizes.dims(value.shape),
+                PARAM,
+            )
             node.meta.setdefault("val", value)
 
     # ---- nodes ----
@@ -217,8 +230,9 @@ class _Importer(schema.Importing):
                 self.constants[node] = None
             return
         value: Any = node.meta.get("val")
-        if target in _DROPPED or isinstance(value, (
-                int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if target in _DROPPED or isinstance(
+            value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+        ):
             return  # numbers are taken from their expressions
         self.out.nodes += 1
         if target is with_effects:
@@ -239,19 +253,18 @@ class _Importer(schema.Importing):
                 _check_tensor(v, f"the result of {node}")
                 self.sizes.dims(v.shape)  # may refuse sizes that depend on data
             elif v is not None:
-                raise Unexpressible(f"{node.target} gives a "
-                                    f"{type(v).__name__}")
+                raise Unexpressible(f"{node.target} gives a {type(v).__name__}")
 
-    def _engine_node(self, node: torch.fx.Node,
-                     value: Any) -> Sequence[int | None]:
+    def _engine_node(
+        self, node: torch.fx.Node, value: Any
+    ) -> Sequence[int | None]:
         self._check_arithmetic(node, value)
         rewrite = REWRITES.get(node.target)
         if rewrite is not None:
             return rewrite(self, node, value)
         return self.row_node(node, value)
 
-    def row_node(self, node: torch.fx.Node,
-                 value: Any) -> Sequence[int | None]:
+    def row_node(self, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
         row = schema.find_row(node.target)
         if row is None:
             raise Refused("no row in the op table")
@@ -259,15 +272,21 @@ class _Importer(schema.Importing):
         refs = self.graph.node(row.name, attrs, _location(node), row.nresults)
         values = value if isinstance(value, (tuple, list)) else (value,)
         if len(values) != len(refs):
-            raise Refused(f"{len(values)} results, the engine gives "
-                          f"{len(refs)}")
+            raise Refused(
+                f"{len(values)} results, the engine gives {len(refs)}"
+            )
         for ref, v in zip(refs, values, strict=True):
             if v is not None:
                 self.check_type(ref, v)
         return refs
 
-    def add(self, node: torch.fx.Node, op: str, attrs: list[Any],
-            value: torch.Tensor) -> int:
+    def add(
+        self,
+        node: torch.fx.Node,
+        op: str,
+        attrs: list[Any],
+        value: torch.Tensor,
+    ) -> int:
         """A node of a rewrite, checked against torch's result."""
         (ref,) = self.graph.node(op, attrs, _location(node), 1)
         self.check_type(ref, value)
@@ -284,42 +303,66 @@ class _Importer(schema.Importing):
         dtype, dims = self.graph.type(ref)
         shape = self.sizes.dims(value.shape)
         if dtype != _dtype_of(value)[0]:
-            raise Refused(f"the engine infers another dtype than "
-                          f"{value.dtype}")
+            raise Refused(f"the engine infers another dtype than {value.dtype}")
         if len(dims) != len(shape) or not all(
-                map(self.sizes.equal, dims, shape)):
-            raise Refused("the engine infers other sizes than "
-                          f"{list(value.shape)}")
+            map(self.sizes.equal, dims, shape)
+        ):
+            raise Refused(
+                f"the engine infers other sizes than {list(value.shape)}"
+            )
 
     # ---- HOST ----
 
-    def _host_node(self, node: torch.fx.Node, value: Any,
-                   reason: str) -> Sequence[int | None]:
+    def _host_node(
+        self, node: torch.fx.Node, value: Any, reason: str
+    ) -> Sequence[int | None]:
         arguments = Arguments(self.sources, self.constants)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
         many = isinstance(value, (tuple, list))
         values = list(value) if many else [value]
-        used = {u.args[1] for u in node.users
-                if many and u.target is operator.getitem}
-        keep = [i for i, v in enumerate(values)
-                if v is not None and (not many or i in used)]
+        used = {
+            u.args[1]
+            for u in node.users
+            if many and u.target is operator.getitem
+        }
+        keep = [
+            i
+            for i, v in enumerate(values)
+            if v is not None and (not many or i in used)
+        ]
         tensors = [n.meta["val"] for n in arguments.tensors]
         kept = [values[i] for i in keep]
         resolve = node.target in _LAZY or any(
-            v.dtype.is_complex for v in tensors + kept)
-        call = make_call(node.target, args, kwargs,
-                         keep if many or not keep else None,
-                         [v.dtype for v in kept], resolve)
+            v.dtype.is_complex for v in tensors + kept
+        )
+        call = make_call(
+            node.target,
+            args,
+            kwargs,
+            keep if many or not keep else None,
+            [v.dtype for v in kept],
+            resolve,
+        )
         name = _target_name(node.target)
         types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in kept]
         location = _location(node)
         refs = self.graph.host(
-            name, len(self.out.hosts), reason,
-            [self.ref(n) for n in arguments.tensors], location, types)
-        self.out.hosts.append((
-            call, name, tuple(DTYPE_NAMES[v.dtype] for v in tensors),
-            tuple(DTYPE_NAMES[v.dtype] for v in kept)))
+            name,
+            len(self.out.hosts),
+            reason,
+            [self.ref(n) for n in arguments.tensors],
+            location,
+            types,
+        )
+        self.out.hosts.append(
+            (
+                call,
+                name,
+                tuple(DTYPE_NAMES[v.dtype] for v in tensors),
+                tuple(DTYPE_NAMES[v.dtype] for v in kept),
+            )
+        )
         self.out.host_nodes.append(HostNode(name, reason, location or ""))
         results: list[int | None] = [None] * len(values)
         for i, ref in zip(keep, refs, strict=True):
@@ -345,8 +388,9 @@ class _Importer(schema.Importing):
         self.out.nresults = len(results)
         self.graph.results(results, strides)
 
-    def _result(self, x: Any, results: list[int],
-                strides: list[list[int] | None]) -> tuple[Any, ...]:
+    def _result(
+        self, x: Any, results: list[int], strides: list[list[int] | None]
+    ) -> tuple[Any, ...]:
         if not isinstance(x, torch.fx.Node):
             if is_symbolic(x):
                 return ("call", evaluator(expression(x), self.sources))
@@ -372,17 +416,23 @@ class _Importer(schema.Importing):
         for size in reversed(value.shape):
             expected.append(dense)
             factor = self.sizes.dim(size)
-            dense = (factor if dense == self.sizes.dim(1)
-                     else self.graph.dim_op("*", dense, factor))
+            dense = (
+                factor
+                if dense == self.sizes.dim(1)
+                else self.graph.dim_op("*", dense, factor)
+            )
         expected.reverse()
         found = self.sizes.dims(value.stride())
         one, zero = self.sizes.dim(1), self.sizes.dim(0)
         sizes = self.sizes.dims(value.shape)
-        if all(f == e or n == one
-               for f, e, n in zip(found, expected, sizes, strict=True)):
+        if all(
+            f == e or n == one
+            for f, e, n in zip(found, expected, sizes, strict=True)
+        ):
             return None
-        if any(f == zero and n != one
-               for f, n in zip(found, sizes, strict=True)):
+        if any(
+            f == zero and n != one for f, n in zip(found, sizes, strict=True)
+        ):
             return None
         return found
 

@@ -41,9 +41,12 @@ class Explanation:
     error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"graphs": [vars(g) for g in self.graphs],
-                "graph_breaks": self.graph_breaks,
-                "recompiles": self.recompiles, "error": self.error}
+        return {
+            "graphs": [vars(g) for g in self.graphs],
+            "graph_breaks": self.graph_breaks,
+            "recompiles": self.recompiles,
+            "error": self.error,
+        }
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -62,8 +65,10 @@ class Explanation:
 
 def _graph_lines(g: GraphReport) -> Iterator[str]:
     yield ""
-    yield (f"{g.name}: {g.nodes} nodes, imported in {g.import_ms:.1f} ms, "
-           f"compiled in {g.compile_ms:.1f} ms")
+    yield (
+        f"{g.name}: {g.nodes} nodes, imported in {g.import_ms:.1f} ms, "
+        f"compiled in {g.compile_ms:.1f} ms"
+    )
     if g.fallback:
         yield f"  torch runs this graph: {g.fallback}"
         return
@@ -79,8 +84,9 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
     where = {(h["op"], h["reason"]): h["at"] for h in g.hosts}
     for (op, reason), count in counted.items():
         at = where[op, reason]
-        yield (f"  HOST {op} ({count}x): {reason}"
-               + (f" (at {at})" if at else ""))
+        yield (
+            f"  HOST {op} ({count}x): {reason}" + (f" (at {at})" if at else "")
+        )
 
 
 def _parse(text: str, report: GraphReport) -> None:
@@ -101,10 +107,17 @@ def _parse(text: str, report: GraphReport) -> None:
 
 def _report(record: backend.Record) -> GraphReport:
     out = GraphReport(
-        record.name, record.kind, record.nodes, record.fallback,
-        record.import_s * 1e3, record.compile_s * 1e3,
-        [{"op": h.op, "reason": h.reason, "at": h.location}
-         for h in record.hosts])
+        record.name,
+        record.kind,
+        record.nodes,
+        record.fallback,
+        record.import_s * 1e3,
+        record.compile_s * 1e3,
+        [
+            {"op": h.op, "reason": h.reason, "at": h.location}
+            for h in record.hosts
+        ],
+    )
     program = record.program() if record.program else None
     if program is not None:
         out.stats = program.stats()
@@ -127,9 +140,12 @@ class _Watch:
         return {text.split("\n")[0]: n for text, n in found.items()}
 
 
-def explain(model: Any, *args: Any,
-            compiler_config: CompilerConfig | None = None,
-            **kwargs: Any) -> Explanation:
+def explain(
+    model: Any,
+    *args: Any,
+    compiler_config: CompilerConfig | None = None,
+    **kwargs: Any,
+) -> Explanation:
     """Compiles and runs the model on the arguments; never raises.
 
     The model runs twice: a graph that is compiled in the second run is a
@@ -143,15 +159,18 @@ def explain(model: Any, *args: Any,
     try:
         watch = _Watch()
         compiled = compile_model(
-            model, backend=backend.get_npu_backend(
-                compiler_config=compiler_config))
+            model,
+            backend=backend.get_npu_backend(compiler_config=compiler_config),
+        )
         with backend.collect(held, programs):
             _differentiate(compiled(*args, **kwargs))
             once = len(held)
             compiled(*args, **kwargs)
         out.graph_breaks = watch.breaks()
-        out.recompiles = [f"{r.name} was compiled by a second call with the "
-                          "same arguments" for r in held[once:]]
+        out.recompiles = [
+            f"{r.name} was compiled by a second call with the same arguments"
+            for r in held[once:]
+        ]
     except Exception as error:  # explained, not raised
         out.error = f"{type(error).__name__}: {error}"
     for record in held:
@@ -164,8 +183,9 @@ def explain(model: Any, *args: Any,
 
 def _differentiate(result: Any) -> None:
     leaves = torch.utils._pytree.tree_leaves(result)
-    with_grad = [t for t in leaves
-                 if isinstance(t, torch.Tensor) and t.requires_grad]
+    with_grad = [
+        t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
     if not with_grad:
         return
     with torch.enable_grad():

@@ -21,8 +21,7 @@ def _argument(node: torch.fx.Node, index: int, name: str, default: Any) -> Any:
     return node.kwargs.get(name, default)
 
 
-def _slices(at: Any, node: torch.fx.Node,
-            values: Sequence[Any]) -> list[int]:
+def _slices(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     """Consecutive parts along a dimension."""
     source: Any = node.args[0]
     axis = _argument(node, 2, "dim", 0)
@@ -32,8 +31,18 @@ def _slices(at: Any, node: torch.fx.Node,
     refs = []
     for value in values:
         end = at.graph.dim_op("+", begin, at.sizes.dim(value.shape[axis]))
-        attrs = [VALUE, at.ref(source), INT, at.sizes.dim(axis), INT, begin,
-                 INT, end, INT, at.sizes.dim(1)]
+        attrs = [
+            VALUE,
+            at.ref(source),
+            INT,
+            at.sizes.dim(axis),
+            INT,
+            begin,
+            INT,
+            end,
+            INT,
+            at.sizes.dim(1),
+        ]
         refs.append(at.add(node, "slice.Tensor", attrs, value))
         begin = end
     return refs
@@ -42,14 +51,27 @@ def _slices(at: Any, node: torch.fx.Node,
 def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     source: Any = node.args[0]
     axis = _argument(node, 1, "dim", 0)
-    return [at.add(node, "select.int",
-                   [VALUE, at.ref(source), INT, at.sizes.dim(axis), INT,
-                    at.sizes.dim(i)], value)
-            for i, value in enumerate(values)]
+    return [
+        at.add(
+            node,
+            "select.int",
+            [
+                VALUE,
+                at.ref(source),
+                INT,
+                at.sizes.dim(axis),
+                INT,
+                at.sizes.dim(i),
+            ],
+            value,
+        )
+        for i, value in enumerate(values)
+    ]
 
 
-def _attention(at: Any, node: torch.fx.Node,
-               values: Sequence[Any]) -> Sequence[int | None]:
+def _attention(
+    at: Any, node: torch.fx.Node, values: Sequence[Any]
+) -> Sequence[int | None]:
     """Its second result, the logarithms of the sums, is for backward."""
     for user in node.users:
         if user.target is not operator.getitem or user.args[1] != 0:
@@ -59,15 +81,30 @@ def _attention(at: Any, node: torch.fx.Node,
         raise Refused("attention with dropout")
     mask = node.kwargs.get("attn_mask")
     scale = node.kwargs.get("scale")
-    heads = [at.sizes.dim(t.meta["val"].shape[1])  # type: ignore
-             for t in (query, key)]
-    attrs = [VALUE, at.ref(query), VALUE, at.ref(key), VALUE, at.ref(value),
-             *((VALUE, at.ref(mask)) if mask is not None else (NONE, None)),
-             FLOAT, 0.0,
-             BOOL, bool(_argument(node, 4, "is_causal", False)),
-             *((FLOAT, float(scale)) if scale is not None  # type: ignore
-               else (NONE, None)),
-             BOOL, heads[0] != heads[1]]
+    heads = [
+        at.sizes.dim(t.meta["val"].shape[1])  # type: ignore
+        for t in (query, key)
+    ]
+    attrs = [
+        VALUE,
+        at.ref(query),
+        VALUE,
+        at.ref(key),
+        VALUE,
+        at.ref(value),
+        *((VALUE, at.ref(mask)) if mask is not None else (NONE, None)),
+        FLOAT,
+        0.0,
+        BOOL,
+        bool(_argument(node, 4, "is_causal", False)),
+        *(
+            (FLOAT, float(scale))
+            if scale is not None  # type: ignore
+            else (NONE, None)
+        ),
+        BOOL,
+        heads[0] != heads[1],
+    ]
     ref = at.add(node, "scaled_dot_product_attention", attrs, values[0])
     return [ref, None]
 

@@ -18,14 +18,17 @@ from . import _native
 from .sizes import Sizes, is_symbolic
 
 # air_attr_kind of air.h
-NONE, VALUE, VALUES, INT, INTS, FLOAT, FLOATS, BOOL, BOOLS, DTYPE, STR = \
-    range(11)
+NONE, VALUE, VALUES, INT, INTS, FLOAT, FLOATS, BOOL, BOOLS, DTYPE, STR = range(
+    11
+)
 
 Attr = tuple[int, Any]
 
 DTYPES: dict[torch.dtype, tuple[int, bool]] = {
-    getattr(torch, name): row for name, row in _native.dtypes().items()
-    if hasattr(torch, name)}
+    getattr(torch, name): row
+    for name, row in _native.dtypes().items()
+    if hasattr(torch, name)
+}
 DTYPE_NAMES = {d: str(d).removeprefix("torch.") for d in DTYPES}
 
 
@@ -62,14 +65,15 @@ def _symbolic(x: Any) -> Any:
 
 def _integer(at: Importing, x: Any) -> int:
     x = _symbolic(x)
-    if isinstance(x, torch.SymInt) or (is_symbolic(x) and
-                                       isinstance(x, torch.SymInt)):
+    if isinstance(x, torch.SymInt) or (
+        is_symbolic(x) and isinstance(x, torch.SymInt)
+    ):
         return at.sizes.dim(x)
     try:
         value = operator.index(x)
     except TypeError:
         raise Refused(f"{type(x).__name__} where an integer is due") from None
-    if not -2**63 <= value < 2**63:
+    if not -(2**63) <= value < 2**63:
         raise Refused("an integer beyond 64 bits")
     return at.sizes.dim(value)
 
@@ -86,8 +90,9 @@ def _number(at: Importing, x: Any) -> Attr:
 
 
 def _tensor(at: Importing, x: Any) -> Attr:
-    if isinstance(x, torch.fx.Node) and isinstance(x.meta.get("val"),
-                                                   torch.Tensor):
+    if isinstance(x, torch.fx.Node) and isinstance(
+        x.meta.get("val"), torch.Tensor
+    ):
         return VALUE, at.ref(x)
     return _number(at, x)
 
@@ -159,10 +164,19 @@ def _ignored(_at: Importing, x: Any) -> Attr:
 
 
 _CONVERTERS: dict[str, Callable[[Importing, Any], Attr]] = {
-    "Tensor": _tensor, "Tensor[]": _tensors,
-    "int": _int, "SymInt": _int, "int[]": _ints, "SymInt[]": _ints,
-    "float": _float, "float[]": _floats, "bool": _bool, "bool[]": _bools,
-    "Scalar": _number, "ScalarType": _dtype, "str": _str,
+    "Tensor": _tensor,
+    "Tensor[]": _tensors,
+    "int": _int,
+    "SymInt": _int,
+    "int[]": _ints,
+    "SymInt[]": _ints,
+    "float": _float,
+    "float[]": _floats,
+    "bool": _bool,
+    "bool[]": _bools,
+    "Scalar": _number,
+    "ScalarType": _dtype,
+    "str": _str,
 }
 
 
@@ -182,8 +196,8 @@ def _split_parameters(text: str) -> list[str]:
 
 def parameter_kinds(schema: str) -> list[str]:
     """The types in a schema: Tensor?[] and int[2] become Tensor[], int[]."""
-    inside = schema[schema.index("(") + 1:schema.rindex(" -> ")]
-    inside = inside[:inside.rindex(")")]
+    inside = schema[schema.index("(") + 1 : schema.rindex(" -> ")]
+    inside = inside[: inside.rindex(")")]
     kinds = []
     for part in _split_parameters(inside):
         kind = part.split(" ")[0]
@@ -193,7 +207,7 @@ def parameter_kinds(schema: str) -> list[str]:
 
 
 def operator_name(target: Any) -> str:
-    """"add.Tensor" for aten; the namespace stays for others."""
+    """ "add.Tensor" for aten; the namespace stays for others."""
     schema = target._schema
     name: str = schema.name.removeprefix("aten::")
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
@@ -219,9 +233,12 @@ def _make_row(target: Any) -> Row | None:
     params = [a.name for a in target._schema.arguments]
     if len(kinds) != len(params):
         return None
-    return Row(operator_name(target), params,
-               [_CONVERTERS.get(k, _ignored) for k in kinds],
-               len(target._schema.returns))
+    return Row(
+        operator_name(target),
+        params,
+        [_CONVERTERS.get(k, _ignored) for k in kinds],
+        len(target._schema.returns),
+    )
 
 
 def attributes(at: Importing, row: Row, args: Any, kwargs: Any) -> list[Any]:
@@ -234,5 +251,5 @@ def attributes(at: Importing, row: Row, args: Any, kwargs: Any) -> list[Any]:
         while len(out) <= 2 * i:
             out += (NONE, None)
         if x is not None:
-            out[2 * i:2 * i + 2] = row.convert[i](at, x)
+            out[2 * i : 2 * i + 2] = row.convert[i](at, x)
     return out

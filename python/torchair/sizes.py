@@ -27,7 +27,10 @@ def is_symbolic(value: Any) -> bool:
 
 
 _BINARY = {
-    "FloorDiv": "//", "CleanDiv": "//", "PythonMod": "%", "Mod": "%",
+    "FloorDiv": "//",
+    "CleanDiv": "//",
+    "PythonMod": "%",
+    "Mod": "%",
 }
 _FOLDED = {"Max": "max", "Min": "min"}
 
@@ -163,8 +166,9 @@ def evaluator(expr: Any, sources: dict[Any, Source]) -> Callable[[Args], Any]:
     parts = [evaluator(a, sources) for a in expr.args]
     if expr.is_Add:
         return lambda args: sum(p(args) for p in parts)
-    if expr.is_Mul and all(not a.is_Rational or a.is_Integer
-                           for a in expr.args):
+    if expr.is_Mul and all(
+        not a.is_Rational or a.is_Integer for a in expr.args
+    ):
         return lambda args: math.prod(p(args) for p in parts)
     if type(expr).__name__ in ("FloorDiv", "CleanDiv"):
         return lambda args: parts[0](args) // parts[1](args)
@@ -176,8 +180,7 @@ def _substitute(expr: Any, sources: dict[Any, Source]) -> Callable[[Args], Any]:
     symbols = {s: evaluator(s, sources) for s in expr.free_symbols}
 
     def value(args: Args) -> Any:
-        found = expr.xreplace({s: _number(f(args))
-                               for s, f in symbols.items()})
+        found = expr.xreplace({s: _number(f(args)) for s, f in symbols.items()})
         if found.is_Boolean:
             return bool(found)
         return int(found) if found.is_integer else float(found)

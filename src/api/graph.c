@@ -6,7 +6,7 @@
 #include "exec/exec.h"
 #include "ir/ir.h"
 
-#define REQUIRE_PTR(p)                                                         \
+#define REQUIRE_PTR(p) \
     AIR_REQUIRE((p), AIR_ERROR_ARGUMENT, #p " must not be NULL")
 
 air_status
@@ -27,8 +27,7 @@ air_graph_destroy(air_graph *graph)
 }
 
 air_status
-air_graph_parse(air_context *ctx, const char *text, size_t len,
-                air_graph **out)
+air_graph_parse(air_context *ctx, const char *text, size_t len, air_graph **out)
 {
     REQUIRE_PTR(out);
     *out = NULL;
@@ -131,8 +130,8 @@ air_dim_make(air_graph *g, const char *op, air_dim a, air_dim b, air_dim *out)
     static const struct {
         const char *text;
         ir_dim_op op;
-    } ops[] = {{"+", IR_DIM_ADD},  {"-", IR_DIM_SUB},   {"*", IR_DIM_MUL},
-               {"//", IR_DIM_DIV}, {"%", IR_DIM_MOD},   {"min", IR_DIM_MIN},
+    } ops[] = {{"+", IR_DIM_ADD},  {"-", IR_DIM_SUB}, {"*", IR_DIM_MUL},
+               {"//", IR_DIM_DIV}, {"%", IR_DIM_MOD}, {"min", IR_DIM_MIN},
                {"max", IR_DIM_MAX}};
 
     REQUIRE_PTR(g);
@@ -143,8 +142,8 @@ air_dim_make(air_graph *g, const char *op, air_dim a, air_dim b, air_dim *out)
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (strcmp(op, ops[i].text) == 0)
             return ir_dim_make(g, ops[i].op, a, b, out);
-    AIR_FAIL(AIR_ERROR_ARGUMENT,
-             "op is \"%s\"; sizes know + - * // %% min max", op);
+    AIR_FAIL(AIR_ERROR_ARGUMENT, "op is \"%s\"; sizes know + - * // %% min max",
+             op);
 }
 
 air_status
@@ -278,8 +277,8 @@ air_graph_add_host(air_graph *g, const char *op, uint32_t id,
     for (size_t i = 0; i < ninputs; i++)
         AIR_TRY(check_ref(g, inputs[i], op));
     for (size_t i = 0; i < nouts; i++)
-        AIR_TRY(check_type(g, types[i].dtype, types[i].rank, types[i].dims,
-                           op));
+        AIR_TRY(
+            check_type(g, types[i].dtype, types[i].rank, types[i].dims, op));
     return ir_add_host(g, op, id, reason, ninputs, inputs, location, nouts,
                        types, out_refs);
 }
@@ -331,12 +330,12 @@ air_op_name(size_t i)
 }
 
 air_status
-air_op_describe(const char *op, const char **out_schema,
-                const char **out_class, const char **out_ge)
+air_op_describe(const char *op, const char **out_schema, const char **out_class,
+                const char **out_ge)
 {
-    static const char *const classes[] = {
-        "none", "host", "pointwise", "create", "reduce",
-        "view", "composite", "call", "effect"};
+    static const char *const classes[] = {"none",      "host",   "pointwise",
+                                          "create",    "reduce", "view",
+                                          "composite", "call",   "effect"};
     const ir_op_info *info;
 
     REQUIRE_PTR(op);

@@ -1,7 +1,7 @@
 /* program.c: programs and what they give. */
 #include "exec/exec.h"
 
-#define REQUIRE_PTR(p)                                                         \
+#define REQUIRE_PTR(p) \
     AIR_REQUIRE((p), AIR_ERROR_ARGUMENT, #p " must not be NULL")
 
 air_status
@@ -14,8 +14,9 @@ air_program_create(air_context *ctx, const air_graph *graph,
     REQUIRE_PTR(graph);
     AIR_REQUIRE(!options ||
                     (options->pass_limit >= 0 && options->rewrite_limit >= 0),
-                AIR_ERROR_ARGUMENT, "pass_limit and rewrite_limit are 0 or "
-                                    "positive");
+                AIR_ERROR_ARGUMENT,
+                "pass_limit and rewrite_limit are 0 or "
+                "positive");
     return exec_program_create(ctx, graph, options, out);
 }
 
@@ -92,5 +93,5 @@ air_program_get_stats(const air_program *program, air_program_stats *out)
     out->arena_bytes = s->arena_bytes;
     out->code_bytes = s->code_bytes;
     IR_FOR_EACH(program->g, id)
-        out->nodes++;
+    out->nodes++;
 }

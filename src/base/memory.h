@@ -34,7 +34,7 @@ air_status base_arena_copy(base_arena *arena, const void *src, size_t size,
 air_status base_arena_str(base_arena *arena, const char *s, size_t len,
                           const char **out_str);
 
-#define BASE_ARENA_ARRAY(arena, count, out)                                    \
+#define BASE_ARENA_ARRAY(arena, count, out) \
     base_arena_array((arena), (size_t)(count), sizeof **(out), (void **)(out))
 air_status base_arena_array(base_arena *arena, size_t count, size_t size,
                             void **out_ptr); /* checks count * size */
@@ -42,21 +42,21 @@ air_status base_arena_array(base_arena *arena, size_t count, size_t size,
 /* ---- vec: a growing array of T ----
  * typedef BASE_VEC(int) ints;  ints v = {0};
  * AIR_TRY(BASE_PUSH(alloc, &v, 3));  v.data[i], v.count;  BASE_VEC_FREE */
-#define BASE_VEC(T)                                                            \
-    struct {                                                                   \
-        T *data;                                                               \
-        size_t count, cap;                                                     \
+#define BASE_VEC(T)        \
+    struct {               \
+        T *data;           \
+        size_t count, cap; \
     }
 #define BASE_PUSH(alloc, v, item)                                              \
-    (base_vec_reserve((alloc), (void **)&(v)->data, &(v)->cap,                 \
-                      (v)->count + 1, sizeof *(v)->data) == AIR_OK             \
+    (base_vec_reserve((alloc), (void **)&(v)->data, &(v)->cap, (v)->count + 1, \
+                      sizeof *(v)->data) == AIR_OK                             \
          ? ((v)->data[(v)->count++] = (item), AIR_OK)                          \
          : AIR_ERROR_MEMORY)
-#define BASE_RESERVE(alloc, v, n)                                              \
-    base_vec_reserve((alloc), (void **)&(v)->data, &(v)->cap, (size_t)(n),     \
+#define BASE_RESERVE(alloc, v, n)                                          \
+    base_vec_reserve((alloc), (void **)&(v)->data, &(v)->cap, (size_t)(n), \
                      sizeof *(v)->data)
-#define BASE_VEC_FREE(alloc, v)                                                \
-    (base_free((alloc), (v)->data, (v)->cap * sizeof *(v)->data),              \
+#define BASE_VEC_FREE(alloc, v)                                   \
+    (base_free((alloc), (v)->data, (v)->cap * sizeof *(v)->data), \
      (v)->data = NULL, (v)->count = (v)->cap = 0)
 air_status base_vec_reserve(const air_alloc *a, void **data, size_t *cap,
                             size_t want, size_t size);

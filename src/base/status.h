@@ -23,18 +23,18 @@ air_status base_fail(air_status code, const char *where, int line,
 air_status base_trace(air_status code, const char *where, int line);
 void base_clear_error(void);
 
-#define AIR_FAIL(code, ...)                                                    \
+#define AIR_FAIL(code, ...) \
     return base_fail((code), __func__, __LINE__, __VA_ARGS__)
-#define AIR_REQUIRE(cond, code, ...)                                           \
-    do {                                                                       \
-        if (!(cond))                                                           \
-            AIR_FAIL(code, __VA_ARGS__);                                       \
+#define AIR_REQUIRE(cond, code, ...)     \
+    do {                                 \
+        if (!(cond))                     \
+            AIR_FAIL(code, __VA_ARGS__); \
     } while (0)
-#define AIR_TRY(call)                                                          \
-    do {                                                                       \
-        air_status status_ = (call);                                           \
-        if (status_ != AIR_OK)                                                 \
-            return base_trace(status_, __func__, __LINE__);                    \
+#define AIR_TRY(call)                                       \
+    do {                                                    \
+        air_status status_ = (call);                        \
+        if (status_ != AIR_OK)                              \
+            return base_trace(status_, __func__, __LINE__); \
     } while (0)
 
 #endif

@@ -27,8 +27,8 @@ tensors_arg(exec_maker *m, const air_attr *attr, air_arg *out)
     for (size_t i = 0; i < attr->count; i++)
         if (attr->values[i].id != AIR_NO_REF.id)
             set_tensor(m, attr->values[i], &t[i]);
-    *out = (air_arg){.kind = AIR_ARG_TENSORS, .count = (int32_t)attr->count,
-                     .t = t};
+    *out = (air_arg){
+        .kind = AIR_ARG_TENSORS, .count = (int32_t)attr->count, .t = t};
     return AIR_OK;
 }
 
@@ -41,8 +41,8 @@ ints_arg(exec_maker *m, const air_attr *attr, air_arg *out)
     for (size_t i = 0; i < attr->count; i++)
         ints[i] = attr->kind == AIR_ATTR_BOOLS ? attr->bools[i]
                                                : m->s->dims[attr->dims[i].id];
-    *out = (air_arg){.kind = AIR_ARG_INTS, .count = (int32_t)attr->count,
-                     .ints = ints};
+    *out = (air_arg){
+        .kind = AIR_ARG_INTS, .count = (int32_t)attr->count, .ints = ints};
     return AIR_OK;
 }
 
@@ -79,7 +79,8 @@ make_arg(exec_maker *m, const air_attr *attr, air_arg *out)
         AIR_TRY(base_arena_copy(&m->s->arena, attr->floats,
                                 attr->count * sizeof *attr->floats, &copy));
         *out = (air_arg){.kind = AIR_ARG_FLOATS,
-                         .count = (int32_t)attr->count, .floats = copy};
+                         .count = (int32_t)attr->count,
+                         .floats = copy};
         break;
     case AIR_ATTR_STR:
         *out = (air_arg){.kind = AIR_ARG_STR, .str = attr->str};
@@ -147,8 +148,8 @@ exec_make_call(exec_maker *m, const ir_node *n, exec_step *step)
     step->kind = EXEC_STEP_CALL;
     step->node = n;
     step->label = info->name;
-    step->step.call = (air_call){.nargs = n->nattrs, .nouts = n->nouts,
-                                 .args = args, .outs = outs};
+    step->step.call = (air_call){
+        .nargs = n->nattrs, .nouts = n->nouts, .args = args, .outs = outs};
     step->step.cost = call_cost(n, &step->step.call);
     return AIR_OK;
 }

@@ -69,9 +69,9 @@ typedef struct {
 typedef struct {
     exec_unit *units;
     size_t count;
-    bool *stored;    /* by value: must be in memory */
-    uint32_t *cat;   /* by value: CAT node whose result it is written into, or
-                        IR_NO_NODE */
+    bool *stored;  /* by value: must be in memory */
+    uint32_t *cat; /* by value: CAT node whose result it is written into, or
+                      IR_NO_NODE */
 } exec_order;
 
 air_status exec_order_make(const ir_graph *g, base_arena *arena,
@@ -80,17 +80,17 @@ air_status exec_order_make(const ir_graph *g, base_arena *arena,
 /* ---- specialisations ---- */
 
 typedef enum {
-    EXEC_ARENA,  /* planned offset in the arena of a run */
-    EXEC_INPUT,  /* the caller's tensor */
-    EXEC_BLOCK,  /* a pool block that becomes (part of) a result */
-    EXEC_HOST    /* what a HOST node left; room in the arena otherwise */
+    EXEC_ARENA, /* planned offset in the arena of a run */
+    EXEC_INPUT, /* the caller's tensor */
+    EXEC_BLOCK, /* a pool block that becomes (part of) a result */
+    EXEC_HOST   /* what a HOST node left; room in the arena otherwise */
 } exec_where;
 
 typedef struct {
     exec_where where;
-    int32_t slot;      /* final slot, after planning */
-    int32_t input;     /* EXEC_INPUT */
-    int64_t offset;    /* bytes in the arena, after planning */
+    int32_t slot;   /* final slot, after planning */
+    int32_t input;  /* EXEC_INPUT */
+    int64_t offset; /* bytes in the arena, after planning */
     int64_t bytes;
     int32_t first, last; /* steps that use it */
 } exec_storage;
@@ -149,7 +149,7 @@ struct air_program {
     base_arena arena;
     exec_order order;
     size_t key_len;
-    pthread_mutex_t mutex; /* specs, stats */
+    pthread_mutex_t mutex;      /* specs, stats */
     _Atomic(exec_spec *) specs; /* newest first */
     _Atomic uint64_t runs;
     air_program_stats stats;
@@ -175,7 +175,7 @@ typedef struct {
     air_program *p;
     const ir_graph *g;
     exec_spec *s;
-    lower_place *places;  /* by value; slot = storage index until planned */
+    lower_place *places; /* by value; slot = storage index until planned */
     bool *placed;
     base_arena *scratch;
     const exec_unit *unit;
@@ -200,7 +200,6 @@ air_status exec_plan(exec_maker *m);
 air_status exec_make_kernels(exec_maker *m);
 
 /* explain.c */
-air_status exec_print(const air_program *p, air_text_kind kind,
-                      base_text *out);
+air_status exec_print(const air_program *p, air_text_kind kind, base_text *out);
 
 #endif

@@ -10,10 +10,10 @@
 typedef struct {
     const ir_graph *g;
     base_arena *scratch;
-    uint32_t *unit_of;   /* by node id */
-    uint32_t *position;  /* by node id: place in the graph's order */
+    uint32_t *unit_of;  /* by node id */
+    uint32_t *position; /* by node id: place in the graph's order */
     size_t nunits;
-    uint32_t *root;      /* by value: the value whose memory it views */
+    uint32_t *root;              /* by value: the value whose memory it views */
     BASE_VEC(uint32_t) from, to; /* extra edges between nodes */
 } order_maker;
 
@@ -32,7 +32,8 @@ find_roots(order_maker *m)
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->values.count, &m->root));
     for (uint32_t v = 0; v < m->g->values.count; v++)
         m->root[v] = v;
-    IR_FOR_EACH(m->g, id) {
+    IR_FOR_EACH(m->g, id)
+    {
         const ir_node *n = ir_node_at(m->g, id);
         if (!shares_memory(n) || n->attrs[0].kind != AIR_ATTR_VALUE)
             continue;
@@ -104,7 +105,8 @@ extra_edges(order_maker *m)
 {
     uint32_t last = IR_NO_NODE;
 
-    IR_FOR_EACH(m->g, id) {
+    IR_FOR_EACH(m->g, id)
+    {
         const ir_node *n = ir_node_at(m->g, id);
         if (writes_memory(n))
             AIR_TRY(order_write(m, id));
@@ -126,10 +128,11 @@ assign_units(order_maker *m)
 
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->nodes.count, &m->unit_of));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->nodes.count, &m->position));
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, (size_t)m->g->ngroups + 1,
-                             &group_unit));
+    AIR_TRY(
+        BASE_ARENA_ARRAY(m->scratch, (size_t)m->g->ngroups + 1, &group_unit));
     memset(group_unit, 0xff, ((size_t)m->g->ngroups + 1) * sizeof *group_unit);
-    IR_FOR_EACH(m->g, id) {
+    IR_FOR_EACH(m->g, id)
+    {
         const ir_node *n = ir_node_at(m->g, id);
         m->position[id] = place++;
         if (n->group < 0) {
@@ -152,12 +155,13 @@ fill_units(const order_maker *m, base_arena *arena, exec_unit *units)
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &fill));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &lists));
     IR_FOR_EACH(m->g, id)
-        units[m->unit_of[id]].count++;
+    units[m->unit_of[id]].count++;
     for (size_t u = 0; u < m->nunits; u++) {
         AIR_TRY(BASE_ARENA_ARRAY(arena, units[u].count, &lists[u]));
         units[u].nodes = lists[u];
     }
-    IR_FOR_EACH(m->g, id) {
+    IR_FOR_EACH(m->g, id)
+    {
         uint32_t u = m->unit_of[id];
         lists[u][fill[u]++] = id;
         ir_class cls = (ir_class)ir_info(ir_node_at(m->g, id))->cls;
@@ -198,7 +202,8 @@ unit_edges(const order_maker *m, edge_list *out)
             AIR_TRY(BASE_ARENA_ARRAY(
                 m->scratch, 2 * (out->count + m->from.count) + 1, &out->edges));
         out->count = 0;
-        IR_FOR_EACH(m->g, id) {
+        IR_FOR_EACH(m->g, id)
+        {
             out->unit = m->unit_of[id];
             ir_each_operand(NULL, ir_node_at(m->g, id), push_edge, out);
         }
@@ -288,7 +293,8 @@ mark_stored(const order_maker *m, exec_order *order)
     const ir_graph *g = m->g;
     use_mark u = {.m = m, .order = order};
 
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         u.user = ir_node_at(g, id);
         u.unit = m->unit_of[id];
         ir_each_operand(NULL, ir_node_at(g, id), mark_use, &u);
@@ -319,10 +325,11 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     memset(order->cat, 0xff, g->values.count * sizeof *order->cat);
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->values.count, &uses));
     IR_FOR_EACH(g, id)
-        ir_each_operand(NULL, ir_node_at(g, id), count_uses, uses);
+    ir_each_operand(NULL, ir_node_at(g, id), count_uses, uses);
     for (size_t i = 0; i < g->results.count; i++)
         uses[g->results.data[i].value.id]++;
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         const ir_node *n = ir_node_at(g, id);
         if (n->op != cat || cat == AIR_OP_NONE)
             continue;

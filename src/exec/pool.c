@@ -5,7 +5,7 @@
 
 #include "exec/exec.h"
 
-#define BINS 160
+#define BINS      160
 #define MIN_SHIFT 8
 /* A kept block is freed after this many blocks came back unused by it. */
 #define KEEP_TICKS 4096

@@ -136,8 +136,8 @@ static void
 take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
     char *arena = r->block->data, *room = arena + t->offset;
-    bool ours = (char *)v->data >= arena &&
-                (char *)v->data < arena + r->s->arena_bytes;
+    bool ours =
+        (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
 
     if (v->block)
         r->tokens[r->ntokens++] = v->block;
@@ -210,11 +210,13 @@ hand_out(exec_run *r, air_value *outs)
     for (size_t i = 0; i < r->p->g->results.count; i++) {
         const exec_result *res = &s->results[i];
         const exec_storage *t = &s->storages.data[res->storage];
-        outs[i] = (air_value){
-            .dtype = res->dtype, .rank = res->layout.rank,
-            .dims = res->layout.dims, .strides = res->layout.strides,
-            .data = (char *)r->slots[t->slot] + res->offset,
-            .block = r->results[t->slot], .alias = -1};
+        outs[i] = (air_value){.dtype = res->dtype,
+                              .rank = res->layout.rank,
+                              .dims = res->layout.dims,
+                              .strides = res->layout.strides,
+                              .data = (char *)r->slots[t->slot] + res->offset,
+                              .block = r->results[t->slot],
+                              .alias = -1};
         if (t->where == EXEC_INPUT)
             outs[i].alias = t->input;
         else

@@ -148,10 +148,10 @@ place_inputs(exec_maker *m, const air_value *inputs)
         lower_place place = {0};
         if (in->is_int)
             continue;
-        AIR_TRY(exec_add_storage(
-            m, EXEC_INPUT,
-            exec_numel(a->rank, a->dims) * (int64_t)air_dtype_bytes(a->dtype),
-            &place.slot));
+        AIR_TRY(exec_add_storage(m, EXEC_INPUT,
+                                 exec_numel(a->rank, a->dims) *
+                                     (int64_t)air_dtype_bytes(a->dtype),
+                                 &place.slot));
         m->s->storages.data[place.slot].input = (int32_t)i;
         place.layout.rank = a->rank;
         if (a->rank > 0)
@@ -223,13 +223,13 @@ make_results(exec_maker *m)
             AIR_TRY(copy_result(m, r, &place));
         if (where != EXEC_INPUT)
             m->s->storages.data[place.slot].where = EXEC_BLOCK;
-        m->s->results[i] = (exec_result){
-            .storage = place.slot,
-            .offset = place.offset +
-                      place.layout.offset *
-                          (int64_t)air_dtype_bytes((air_dtype)v->dtype),
-            .dtype = (air_dtype)v->dtype,
-            .layout = place.layout};
+        m->s->results[i] =
+            (exec_result){.storage = place.slot,
+                          .offset = place.offset + place.layout.offset *
+                                                       (int64_t)air_dtype_bytes(
+                                                           (air_dtype)v->dtype),
+                          .dtype = (air_dtype)v->dtype,
+                          .layout = place.layout};
     }
     return AIR_OK;
 }

@@ -30,8 +30,8 @@ exec_numel(int rank, const int64_t *dims)
 air_status
 exec_add_storage(exec_maker *m, exec_where where, int64_t bytes, int32_t *out)
 {
-    exec_storage s = {.where = where, .bytes = bytes, .first = INT32_MAX,
-                      .last = -1};
+    exec_storage s = {
+        .where = where, .bytes = bytes, .first = INT32_MAX, .last = -1};
 
     *out = (int32_t)m->s->storages.count;
     return BASE_PUSH(m->g->alloc, &m->s->storages, s);
@@ -87,9 +87,9 @@ region_cost(const air_region *r)
     double work = 0.1 * r->nbufs;
 
     for (int i = 0; i < r->nnodes; i++)
-        work += r->nodes[i].op >= AIR_RG_EXP      ? 1.0
+        work += r->nodes[i].op >= AIR_RG_EXP   ? 1.0
                 : r->nodes[i].op >= AIR_RG_ADD ? 0.05
-                                                  : 0.02;
+                                               : 0.02;
     return (int64_t)((double)exec_numel(r->rank, r->dims) * work);
 }
 
@@ -97,8 +97,11 @@ static air_status
 add_region(exec_maker *m, const lower_region *region, const ir_node *node,
            const char *label, const char *reason)
 {
-    exec_step step = {.kind = EXEC_STEP_REGION, .node = node,
-                      .unit = m->unit, .label = label, .reason = reason,
+    exec_step step = {.kind = EXEC_STEP_REGION,
+                      .node = node,
+                      .unit = m->unit,
+                      .label = label,
+                      .reason = reason,
                       .region = *region};
     int64_t bytes = 0;
 
@@ -223,8 +226,8 @@ place_result(exec_maker *m, const ir_node *n, air_ref ref)
     else if (m->p->order.cat[ref.id] != IR_NO_NODE &&
              ir_val(m->g, ref)->rank > 0 &&
              ir_val(m->g, ref)->rank ==
-                 ir_val(m->g, ir_node_at(m->g, m->p->order.cat[ref.id])
-                                  ->outs[0])
+                 ir_val(m->g,
+                        ir_node_at(m->g, m->p->order.cat[ref.id])->outs[0])
                      ->rank)
         AIR_TRY(cat_place(
             m, m->p->order.cat[ref.id],
@@ -261,10 +264,13 @@ fused_label(exec_maker *m, const exec_unit *unit)
 static air_status
 make_fused(exec_maker *m, const exec_unit *unit)
 {
-    const lower_env env = {.g = m->g, .dims = m->s->dims, .places = m->places,
+    const lower_env env = {.g = m->g,
+                           .dims = m->s->dims,
+                           .places = m->places,
                            .stored = m->p->order.stored,
                            .exact = m->p->options.exact,
-                           .arena = &m->s->arena, .scratch = m->scratch};
+                           .arena = &m->s->arena,
+                           .scratch = m->scratch};
     bool any = false;
     lower_region region = {0};
     dense_copies copies = {0};
@@ -280,8 +286,8 @@ make_fused(exec_maker *m, const exec_unit *unit)
         air_ref dense;
         AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &dense));
         if (!region.region)
-            AIR_TRY(use_dense(m, &copies, dense,
-                              "reduced axes are not one run"));
+            AIR_TRY(
+                use_dense(m, &copies, dense, "reduced axes are not one run"));
     }
     drop_dense(m, &copies);
     if (!any)
@@ -396,11 +402,10 @@ make_effect(exec_maker *m, uint32_t id)
         if (m->places[src.id].slot != m->places[dst.id].slot ||
             memcmp(&m->places[src.id].layout, &m->places[dst.id].layout,
                    sizeof(ir_layout)) != 0)
-            AIR_TRY(exec_add_copy(m, &m->places[src.id],
-                                  (air_dtype)ir_val(m->g, src)->dtype,
-                                  &m->places[dst.id],
-                                  (air_dtype)ir_val(m->g, dst)->dtype,
-                                  "the graph writes into an input"));
+            AIR_TRY(exec_add_copy(
+                m, &m->places[src.id], (air_dtype)ir_val(m->g, src)->dtype,
+                &m->places[dst.id], (air_dtype)ir_val(m->g, dst)->dtype,
+                "the graph writes into an input"));
         if (n->nouts > 0)
             set_place(m, n->outs[0], &m->places[dst.id]);
         return AIR_OK;
@@ -448,9 +453,13 @@ static air_status
 make_host(exec_maker *m, uint32_t id)
 {
     ir_node *n = ir_node_at(m->g, id);
-    exec_step step = {.kind = EXEC_STEP_HOST, .node = n, .unit = m->unit,
-                      .label = n->host_op, .reason = n->reason,
-                      .nin = n->attrs[0].count, .nout = n->nouts};
+    exec_step step = {.kind = EXEC_STEP_HOST,
+                      .node = n,
+                      .unit = m->unit,
+                      .label = n->host_op,
+                      .reason = n->reason,
+                      .nin = n->attrs[0].count,
+                      .nout = n->nouts};
     base_arena *a = &m->s->arena;
 
     AIR_TRY(BASE_ARENA_ARRAY(a, step.nin, &step.in));

@@ -121,8 +121,7 @@ lower_axes(int rank, const lower_role *roles, const int64_t *sizes, bool keep,
     for (int b = 0; b < nbufs; b++) {
         int64_t strides[AIR_MAX_RANK] = {0};
         for (int i = 0; i < list.rank; i++)
-            strides[i] =
-                list.from[i] < 0 ? 0 : bufs[b].strides[list.from[i]];
+            strides[i] = list.from[i] < 0 ? 0 : bufs[b].strides[list.from[i]];
         memcpy(bufs[b].strides, strides, sizeof strides);
     }
     *out_rank = list.rank;

@@ -13,8 +13,7 @@ copy_buf(const lower_place *place, air_dtype dtype, const lower_place *dst,
     memset(out, 0, sizeof *out);
     out->slot = place->slot;
     out->dtype = (uint8_t)dtype;
-    out->offset =
-        place->offset + in->offset * (int64_t)air_dtype_bytes(dtype);
+    out->offset = place->offset + in->offset * (int64_t)air_dtype_bytes(dtype);
     for (int i = 0; i < in->rank; i++)
         out->strides[i + lead] =
             in->dims[i] == 1 && dst->layout.dims[i + lead] != 1
@@ -49,16 +48,27 @@ lower_copy(base_arena *arena, const lower_place *src, air_dtype src_dtype,
            lower_region *out_region)
 {
     const air_lane from = ir_lane_of(src_dtype), to = ir_lane_of(dst_dtype);
-    const air_rg_node nodes[3] = {
-        {.op = AIR_RG_LOAD, .lane = (uint8_t)from, .buf = 0, .a = -1, .b = -1,
-         .c = -1},
-        {.op = from == to ? AIR_RG_STORE : AIR_RG_CVT, .lane = (uint8_t)to,
-         .buf = from == to ? 1 : 0, .a = 0, .b = -1, .c = -1},
-        {.op = AIR_RG_STORE, .lane = (uint8_t)to, .buf = 1, .a = 1, .b = -1,
-         .c = -1}};
+    const air_rg_node nodes[3] = {{.op = AIR_RG_LOAD,
+                                   .lane = (uint8_t)from,
+                                   .buf = 0,
+                                   .a = -1,
+                                   .b = -1,
+                                   .c = -1},
+                                  {.op = from == to ? AIR_RG_STORE : AIR_RG_CVT,
+                                   .lane = (uint8_t)to,
+                                   .buf = from == to ? 1 : 0,
+                                   .a = 0,
+                                   .b = -1,
+                                   .c = -1},
+                                  {.op = AIR_RG_STORE,
+                                   .lane = (uint8_t)to,
+                                   .buf = 1,
+                                   .a = 1,
+                                   .b = -1,
+                                   .c = -1}};
     const int count = from == to ? 2 : 3;
-    const air_rg_phase phase = {.kind = AIR_PHASE_ROW, .begin = 0,
-                                .end = (int16_t)count};
+    const air_rg_phase phase = {
+        .kind = AIR_PHASE_ROW, .begin = 0, .end = (int16_t)count};
     lower_role roles[AIR_MAX_RANK] = {LOWER_OUTER};
     air_rg_buf bufs[2];
     int64_t sizes[AIR_MAX_RANK];
@@ -78,8 +88,8 @@ lower_copy(base_arena *arena, const lower_place *src, air_dtype src_dtype,
     r->nnodes = (int16_t)count;
     r->nbufs = 2;
     r->nphases = 1;
-    AIR_TRY(base_arena_copy(arena, nodes, (size_t)count * sizeof *nodes,
-                            &copy));
+    AIR_TRY(
+        base_arena_copy(arena, nodes, (size_t)count * sizeof *nodes, &copy));
     r->nodes = copy;
     AIR_TRY(base_arena_copy(arena, bufs, sizeof bufs, &copy));
     r->bufs = out_region->bufs = copy;

@@ -43,9 +43,12 @@ body_cost(const lower_build *b, const ir_node *n, int *out_cost)
 
     AIR_TRY(BASE_ARENA_ARRAY(b->env->scratch, AIR_RG_MAX_NODES, &rec.nodes));
     for (int i = 0; i < n->nattrs; i++)
-        operands[i] = ir_record_put(
-            &rec, (air_rg_node){.op = AIR_RG_LOAD, .lane = (uint8_t)lane,
-                                .buf = (int16_t)i, .a = -1, .b = -1, .c = -1});
+        operands[i] = ir_record_put(&rec, (air_rg_node){.op = AIR_RG_LOAD,
+                                                        .lane = (uint8_t)lane,
+                                                        .buf = (int16_t)i,
+                                                        .a = -1,
+                                                        .b = -1,
+                                                        .c = -1});
     ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
     *out_cost = 0;
     for (int i = n->nattrs; i < rec.count; i++)
@@ -104,8 +107,8 @@ add_members(lower_build *b)
     for (size_t i = 0; i < b->nnodes; i++) {
         const ir_node *n = ir_node_at(g, b->nodes[i]);
         bool reduce = ir_info(n)->cls == IR_CLASS_REDUCE;
-        lower_member m = {.ref = n->outs[0], .slot = -1, .scratch = -1,
-                          .node = -1};
+        lower_member m = {
+            .ref = n->outs[0], .slot = -1, .scratch = -1, .node = -1};
         m.kind = group_kind_of(g, &b->domain, n->outs[0]);
         m.level = operand_level(b, n);
         if (!reduce)
@@ -174,9 +177,10 @@ lower_end_phase(lower_build *b, air_phase_kind kind, int begin)
         n->b = (int16_t)(n->b < 0 ? -1 : n->b + begin);
         n->c = (int16_t)(n->c < 0 ? -1 : n->c + begin);
     }
-    b->phases[b->nphases++] = (air_rg_phase){
-        .kind = (uint8_t)kind, .begin = (int16_t)begin,
-        .end = (int16_t)(begin + b->rec.count)};
+    b->phases[b->nphases++] =
+        (air_rg_phase){.kind = (uint8_t)kind,
+                       .begin = (int16_t)begin,
+                       .end = (int16_t)(begin + b->rec.count)};
     return AIR_OK;
 }
 
@@ -229,8 +233,11 @@ keep_in_scratch(lower_build *b, lower_member *m, int node)
     air_dtype dtype = (air_dtype)ir_val(b->env->g, m->ref)->dtype;
     air_lane lane = ir_lane_of(dtype);
     air_rg_buf buf = {.slot = -1, .scratch = 1};
-    air_rg_node store = {.op = AIR_RG_STORE, .lane = (uint8_t)lane,
-                         .a = (int16_t)node, .b = -1, .c = -1};
+    air_rg_node store = {.op = AIR_RG_STORE,
+                         .lane = (uint8_t)lane,
+                         .a = (int16_t)node,
+                         .b = -1,
+                         .c = -1};
     int unused;
 
     if (b->env->stored[m->ref.id] && dtype == AIR_F32) {
@@ -352,11 +359,11 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     r->nbufs = (int16_t)b->nbufs;
     r->nscalars = (int16_t)b->nscalars;
     r->nphases = (int16_t)b->nphases;
-    AIR_TRY(base_arena_copy(arena, nodes, (size_t)count * sizeof *nodes,
-                            &copy));
+    AIR_TRY(
+        base_arena_copy(arena, nodes, (size_t)count * sizeof *nodes, &copy));
     r->nodes = copy;
-    AIR_TRY(base_arena_copy(arena, b->bufs,
-                            (size_t)b->nbufs * sizeof *b->bufs, &copy));
+    AIR_TRY(base_arena_copy(arena, b->bufs, (size_t)b->nbufs * sizeof *b->bufs,
+                            &copy));
     r->bufs = out_region->bufs = copy;
     AIR_TRY(base_arena_copy(arena, b->phases,
                             (size_t)b->nphases * sizeof *b->phases, &copy));

@@ -82,8 +82,12 @@ add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
 static air_status
 put_load(lower_build *b, int buf, air_lane lane, int *out_node)
 {
-    air_rg_node load = {.op = AIR_RG_LOAD, .lane = (uint8_t)lane,
-                        .buf = (int16_t)buf, .a = -1, .b = -1, .c = -1};
+    air_rg_node load = {.op = AIR_RG_LOAD,
+                        .lane = (uint8_t)lane,
+                        .buf = (int16_t)buf,
+                        .a = -1,
+                        .b = -1,
+                        .c = -1};
 
     if (b->buf_node[buf] < 0) {
         int node;
@@ -120,8 +124,12 @@ number_node(lower_build *b, const air_attr *attr, air_lane lane, int *out_node)
     else if (attr->kind == AIR_ATTR_DTYPE)
         value = attr->dtype;
     if (attr->kind == AIR_ATTR_INT && lane == AIR_LANE_I64) {
-        air_rg_node k = {.op = AIR_RG_CONST, .lane = AIR_LANE_I64, .buf = 0,
-                         .a = -1, .b = -1, .c = -1};
+        air_rg_node k = {.op = AIR_RG_CONST,
+                         .lane = AIR_LANE_I64,
+                         .buf = 0,
+                         .a = -1,
+                         .b = -1,
+                         .c = -1};
         k.i = b->env->dims[attr->dim.id];
         return lower_put(b, k, out_node);
     }
@@ -198,8 +206,12 @@ read_scalar(lower_build *b, lower_member *m, int *out_node)
     const ir_value *v = ir_val(b->env->g, m->ref);
     const ir_op_info *info = ir_info(ir_node_at(b->env->g, v->node));
     air_lane lane = ir_lane_of((air_dtype)v->dtype);
-    air_rg_node read = {.op = AIR_RG_SCALAR, .buf = (int16_t)m->slot,
-                        .a = -1, .b = -1, .c = -1, .lane = (uint8_t)lane};
+    air_rg_node read = {.op = AIR_RG_SCALAR,
+                        .buf = (int16_t)m->slot,
+                        .a = -1,
+                        .b = -1,
+                        .c = -1,
+                        .lane = (uint8_t)lane};
 
     assert(m->slot >= 0);
     if (info->cls != IR_CLASS_REDUCE)
@@ -223,11 +235,11 @@ lower_member_node(lower_build *b, lower_member *m, bool scalar, int *out_node)
     if (m->kind != GROUP_FULL && m->slot >= 0)
         AIR_TRY(read_scalar(b, m, &m->node));
     else if (m->scratch >= 0)
-        AIR_TRY(put_load(b, m->scratch, ir_lane_of((air_dtype)v->dtype),
-                         &m->node));
+        AIR_TRY(
+            put_load(b, m->scratch, ir_lane_of((air_dtype)v->dtype), &m->node));
     else
-        AIR_TRY(record_body(b, ir_node_at(b->env->g, v->node), scalar,
-                            &m->node));
+        AIR_TRY(
+            record_body(b, ir_node_at(b->env->g, v->node), scalar, &m->node));
     *out_node = m->node;
     return AIR_OK;
 }
@@ -243,8 +255,8 @@ lower_operand(lower_build *b, air_ref ref, air_lane lane, bool scalar,
         AIR_TRY(lower_member_node(b, &b->members[member], scalar, out_node));
     } else if (v->node != IR_NO_NODE &&
                group_is_constant(b->env->g, ir_node_at(b->env->g, v->node))) {
-        AIR_TRY(record_body(b, ir_node_at(b->env->g, v->node), false,
-                            out_node));
+        AIR_TRY(
+            record_body(b, ir_node_at(b->env->g, v->node), false, out_node));
     } else {
         AIR_TRY(load_external(b, ref, false, out_node));
     }
@@ -256,8 +268,8 @@ air_status
 lower_store(lower_build *b, lower_member *m, int node)
 {
     const ir_value *v = ir_val(b->env->g, m->ref);
-    air_rg_node store = {.op = AIR_RG_STORE, .a = (int16_t)node, .b = -1,
-                         .c = -1};
+    air_rg_node store = {
+        .op = AIR_RG_STORE, .a = (int16_t)node, .b = -1, .c = -1};
     int buf, unused;
 
     store.lane = (uint8_t)ir_lane_of((air_dtype)v->dtype);
@@ -282,8 +294,8 @@ lower_reduce(lower_build *b, const ir_node *n, lower_member *m)
     const ir_op_info *info = ir_info(n);
     air_dtype dtype = (air_dtype)ir_val(b->env->g, m->ref)->dtype;
     air_lane lane = ir_lane_of(dtype);
-    air_rg_node fold = {.op = AIR_RG_REDUCE, .reduce = info->reduce, .b = -1,
-                        .c = -1};
+    air_rg_node fold = {
+        .op = AIR_RG_REDUCE, .reduce = info->reduce, .b = -1, .c = -1};
     int operand, unused;
 
     if (info->reduce == AIR_REDUCE_ANY || info->reduce == AIR_REDUCE_ALL)

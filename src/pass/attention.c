@@ -18,15 +18,15 @@
 typedef struct {
     pass_context *ctx;
     ir_graph *g;
-    const uint32_t *uses;   /* by value, of the first nuses */
+    const uint32_t *uses; /* by value, of the first nuses */
     size_t nuses;
-    air_ref q, kt, v;       /* what the two bmm read */
-    air_ref mask;           /* AIR_NO_REF: none */
-    bool mask_is_keep;      /* bool mask: true stays */
-    bool mask_is_drop;      /* bool mask: true goes */
-    air_ref scores;         /* operand of softmax: tells [B, H, L, S] */
+    air_ref q, kt, v;  /* what the two bmm read */
+    air_ref mask;      /* AIR_NO_REF: none */
+    bool mask_is_keep; /* bool mask: true stays */
+    bool mask_is_drop; /* bool mask: true goes */
+    air_ref scores;    /* operand of softmax: tells [B, H, L, S] */
     double scale;
-    bool grouped;           /* k and v have fewer heads than q */
+    bool grouped; /* k and v have fewer heads than q */
 } match;
 
 static const ir_node *
@@ -55,8 +55,7 @@ strip_names(const match *m, air_ref r, const char *const *names)
 {
     const ir_node *n;
 
-    while (used_once(m, r) &&
-           (n = made_by_one_of(m->g, r, names)) != NULL) {
+    while (used_once(m, r) && (n = made_by_one_of(m->g, r, names)) != NULL) {
         air_ref x = n->attrs[0].value;
         if (!ir_is_float((air_dtype)ir_val(m->g, x)->dtype))
             break;
@@ -118,8 +117,7 @@ strip_mask(match *m, air_ref r)
         return r;
     n = pass_made_by(m->g, r, "add.Tensor");
     if (n && n->attrs[0].kind == AIR_ATTR_VALUE &&
-        n->attrs[1].kind == AIR_ATTR_VALUE &&
-        is_one(m->g, &n->attrs[2]) &&
+        n->attrs[1].kind == AIR_ATTR_VALUE && is_one(m->g, &n->attrs[2]) &&
         pass_same_dims(m->g, n->attrs[0].value, r) &&
         ir_val(m->g, n->attrs[1].value)->rank > 0) {
         m->mask = n->attrs[1].value;
@@ -219,8 +217,8 @@ unscaled(match *m, air_ref r)
         before = x;
         x = strip(m, x);
         air_ref inner = strip_scale(m, x);
-        if (inner.id != x.id && ir_val(m->g, inner)->dtype !=
-                                    ir_val(m->g, r)->dtype)
+        if (inner.id != x.id &&
+            ir_val(m->g, inner)->dtype != ir_val(m->g, r)->dtype)
             break;
         x = inner;
     }
@@ -358,13 +356,12 @@ write_attention(match *m, uint32_t node)
         k = operand(m, &b, m->kt, true);
         v = four(m, &b, m->v);
     }
-    air_ref o = B_OP(&b, "scaled_dot_product_attention", at_value(q),
-                     at_value(k), at_value(v), at_value(mask_of(m, &b)),
-                     at_float(0.0), at_bool(false), at_float(m->scale),
-                     at_bool(m->grouped));
+    air_ref o =
+        B_OP(&b, "scaled_dot_product_attention", at_value(q), at_value(k),
+             at_value(v), at_value(mask_of(m, &b)), at_float(0.0),
+             at_bool(false), at_float(m->scale), at_bool(m->grouped));
     AIR_TRY(b.status);
-    return build_forward(&b, node, 0,
-                         view_as(&b, o, node_out(b.g, node, 0)));
+    return build_forward(&b, node, 0, view_as(&b, o, node_out(b.g, node, 0)));
 }
 
 static air_status

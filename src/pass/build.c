@@ -6,7 +6,9 @@
 pass_build
 build_at(pass_context *ctx, uint32_t node)
 {
-    return (pass_build){.ctx = ctx, .g = ctx->g, .before = node,
+    return (pass_build){.ctx = ctx,
+                        .g = ctx->g,
+                        .before = node,
                         .loc = ir_node_at(ctx->g, node)->loc};
 }
 
@@ -228,8 +230,7 @@ b_wide(pass_build *b, air_ref x)
 }
 
 air_ref
-b_fullf(pass_build *b, int rank, const air_dim *dims, double v,
-        air_dtype dtype)
+b_fullf(pass_build *b, int rank, const air_dim *dims, double v, air_dtype dtype)
 {
     return B_OP(b, "full", at_dims((size_t)rank, dims), at_float(v),
                 at_dtype(dtype));
@@ -241,8 +242,7 @@ reduce(pass_build *b, const char *op, air_ref x, int n, const int *axes,
 {
     if (n == 0)
         return x;
-    return B_OP(b, op, at_value(x), at_ints(b, (size_t)n, axes),
-                at_bool(keep));
+    return B_OP(b, op, at_value(x), at_ints(b, (size_t)n, axes), at_bool(keep));
 }
 
 air_ref
@@ -352,8 +352,8 @@ mark_axes(const ir_graph *g, uint32_t node, int i, int rank, bool *in)
     size_t n = attr->kind == AIR_ATTR_INT ? 1 : attr->count;
 
     for (size_t k = 0; k < n; k++) {
-        air_attr one = attr->kind == AIR_ATTR_INT ? *attr
-                                                  : at_dim(attr->dims[k]);
+        air_attr one =
+            attr->kind == AIR_ATTR_INT ? *attr : at_dim(attr->dims[k]);
         int axis;
         AIR_TRY(ir_axis(g, &one, rank, info->params[i].name, &axis));
         in[axis] = true;

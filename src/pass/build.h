@@ -70,9 +70,9 @@ air_attr at_values(pass_build *b, size_t n, const air_ref *v);
 void b_node(pass_build *b, const char *op, size_t n, const air_attr *attrs,
             size_t nouts, air_ref *outs);
 air_ref b_op(pass_build *b, const char *op, size_t n, const air_attr *attrs);
-#define B_OP(b, op, ...)                                                       \
-    b_op((b), (op),                                                            \
-         sizeof((const air_attr[]){__VA_ARGS__}) / sizeof(air_attr),           \
+#define B_OP(b, op, ...)                                             \
+    b_op((b), (op),                                                  \
+         sizeof((const air_attr[]){__VA_ARGS__}) / sizeof(air_attr), \
          (const air_attr[]){__VA_ARGS__})
 
 air_ref b_1(pass_build *b, const char *op, air_ref x);

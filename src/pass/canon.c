@@ -37,8 +37,8 @@ op_named(const char *name)
 static air_status
 tables_make(pass_context *ctx, tables *t)
 {
-    AIR_TRY(pass_rules_index(ctx, sizeof rules / sizeof rules[0], rules,
-                             &t->fn));
+    AIR_TRY(
+        pass_rules_index(ctx, sizeof rules / sizeof rules[0], rules, &t->fn));
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, AIR_OP_COUNT, &t->rename));
     for (size_t i = 0; i < sizeof renames / sizeof renames[0]; i++) {
         ir_op from = op_named(renames[i].from), to = op_named(renames[i].to);

@@ -37,8 +37,8 @@ canon_div(pass_context *ctx, uint32_t node)
 air_status
 canon_add(pass_context *ctx, uint32_t node)
 {
-    air_dtype dtype = (air_dtype)ir_val(ctx->g, node_out(ctx->g, node, 0))
-                          ->dtype;
+    air_dtype dtype =
+        (air_dtype)ir_val(ctx->g, node_out(ctx->g, node, 0))->dtype;
 
     if (pass_exact(ctx) && ir_is_float(dtype))
         return AIR_OK;
@@ -100,9 +100,9 @@ canon_pow(pass_context *ctx, uint32_t node)
     if (p == 1.0)
         return canon_drop(ctx, node, x);
     bool is_float = ir_is_float((air_dtype)ir_val(ctx->g, x)->dtype);
-    bool known = p == 2.0 || p == 3.0 ||
-                 (is_float && (p == 0.5 || p == -0.5 || p == -1.0 ||
-                               p == -2.0));
+    bool known =
+        p == 2.0 || p == 3.0 ||
+        (is_float && (p == 0.5 || p == -0.5 || p == -1.0 || p == -2.0));
     if (!known || !pass_allow(ctx))
         return AIR_OK;
     return build_forward(&b, node, 0, power(&b, x, p, is_float));

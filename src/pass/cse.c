@@ -21,13 +21,13 @@ static const void *
 payload(const air_attr *a, size_t *out_size)
 {
     switch (a->kind) {
-    case AIR_ATTR_VALUES: return *out_size = a->count * sizeof *a->values,
-                                 a->values;
+    case AIR_ATTR_VALUES:
+        return *out_size = a->count * sizeof *a->values, a->values;
     case AIR_ATTR_INTS: return *out_size = a->count * sizeof *a->dims, a->dims;
-    case AIR_ATTR_FLOATS: return *out_size = a->count * sizeof *a->floats,
-                                 a->floats;
-    case AIR_ATTR_BOOLS: return *out_size = a->count * sizeof *a->bools,
-                                a->bools;
+    case AIR_ATTR_FLOATS:
+        return *out_size = a->count * sizeof *a->floats, a->floats;
+    case AIR_ATTR_BOOLS:
+        return *out_size = a->count * sizeof *a->bools, a->bools;
     case AIR_ATTR_STR: return *out_size = strlen(a->str), a->str;
     case AIR_ATTR_VALUE: return *out_size = sizeof a->value, &a->value;
     case AIR_ATTR_INT: return *out_size = sizeof a->dim, &a->dim;

@@ -22,8 +22,8 @@ pass_expand(pass_context *ctx)
 {
     pass_rule_fn *index;
 
-    AIR_TRY(pass_rules_index(ctx, sizeof rules / sizeof rules[0], rules,
-                             &index));
+    AIR_TRY(
+        pass_rules_index(ctx, sizeof rules / sizeof rules[0], rules, &index));
     AIR_TRY(pass_walk(ctx, expand_node, &index));
     return pass_sweep(ctx);
 }

@@ -34,8 +34,8 @@ static air_ref
 batch_apply(batch *r, air_ref mean, air_ref invstd)
 {
     pass_build *b = &r->b;
-    air_ref scale = r->weight.id == AIR_NO_REF.id
-                        ? invstd : b_mul(b, invstd, r->weight);
+    air_ref scale =
+        r->weight.id == AIR_NO_REF.id ? invstd : b_mul(b, invstd, r->weight);
     air_ref shift = b_mul(b, mean, scale);
 
     shift = r->bias.id == AIR_NO_REF.id ? b_1(b, "neg", shift)
@@ -178,8 +178,8 @@ batch_gradient(batch *r, air_ref grad, air_ref xhat, air_ref invstd,
 {
     pass_build *b = &r->b;
     air_ref dx = grad;
-    air_ref scale = r->weight.id == AIR_NO_REF.id
-                        ? invstd : b_mul(b, invstd, r->weight);
+    air_ref scale =
+        r->weight.id == AIR_NO_REF.id ? invstd : b_mul(b, invstd, r->weight);
 
     if (r->training) {
         air_dim n = b_count(b, r->x, r->n, r->axes);
@@ -204,8 +204,8 @@ expand_batch_norm_backward(pass_context *ctx, uint32_t node)
     pass_build *b = &r.b;
     air_ref grad = wide_in(&r, 0);
     air_ref mean = wide_in(&r, r.training ? 5 : 3);
-    air_ref invstd = r.training ? wide_in(&r, 6)
-                                : inverse_std(&r, wide_in(&r, 4));
+    air_ref invstd =
+        r.training ? wide_in(&r, 6) : inverse_std(&r, wide_in(&r, 4));
     air_ref d = b_sub(b, r.x, b_along(b, mean, r.rank, 1));
     air_ref xhat = b_mul(b, d, b_along(b, invstd, r.rank, 1));
     air_ref sum = b_sum(b, grad, r.n, r.axes, false);

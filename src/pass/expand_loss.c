@@ -193,8 +193,8 @@ expand_bce(pass_context *ctx, uint32_t node)
     pass_build *b = &l.b;
     air_ref no = at_least(b, b_1(b, "log1p", b_1(b, "neg", l.x)), -100.0);
     air_ref yes = at_least(b, b_1(b, "log", l.x), -100.0);
-    air_ref y = b_sub(b, b_mul(b, b_addf(b, l.t, -1.0), no),
-                      b_mul(b, l.t, yes));
+    air_ref y =
+        b_sub(b, b_mul(b, b_addf(b, l.t, -1.0), no), b_mul(b, l.t, yes));
     return loss_forward(&l, weighted(&l, y, 2));
 }
 
@@ -255,8 +255,8 @@ nll_make(pass_context *ctx, uint32_t node, int x, nll *l)
     AIR_TRY(node_int(g, node, x + 3, &l->reduction));
     l->axis = ir_val(g, in)->rank > 1 ? 1 : 0;
     l->x = in;
-    l->kept = B_OP(b, "ne.Tensor", at_value(target),
-                   *node_attr(g, node, x + 4));
+    l->kept =
+        B_OP(b, "ne.Tensor", at_value(target), *node_attr(g, node, x + 4));
     l->target = B_OP(b, "where.self", at_value(l->kept), at_value(target),
                      at_int(b, 0));
     l->weight = node_in(g, node, x + 2);
@@ -278,8 +278,8 @@ expand_nll_loss(pass_context *ctx, uint32_t node)
     AIR_TRY(nll_make(ctx, node, 0, &l));
     pass_build *b = &l.b;
     air_ref at = b_unsqueeze(b, l.target, l.axis);
-    air_ref y = B_OP(b, "gather", at_value(l.x), at_int(b, l.axis),
-                     at_value(at));
+    air_ref y =
+        B_OP(b, "gather", at_value(l.x), at_int(b, l.axis), at_value(at));
     AIR_TRY(b->status);
     y = b_view(b, y, ir_val(b->g, l.target)->rank,
                ir_val(b->g, l.target)->dims);
@@ -311,8 +311,10 @@ classes(nll *l)
     int rank = ir_val(b->g, l->x)->rank;
     air_dim count = ir_val(b->g, l->x)->dims[l->axis];
 
-    return b_along(b, B_OP(b, "arange.start_step", at_int(b, 0), at_dim(count),
-                           at_int(b, 1), at_dtype(AIR_I64)), rank, l->axis);
+    return b_along(b,
+                   B_OP(b, "arange.start_step", at_int(b, 0), at_dim(count),
+                        at_int(b, 1), at_dtype(AIR_I64)),
+                   rank, l->axis);
 }
 
 /* (grad, x, target, weight?, reduction, ignore_index, total_weight):
@@ -331,8 +333,8 @@ expand_nll_loss_backward(pass_context *ctx, uint32_t node)
         y = b_mul(b, y, l.weight);
     y = b_wheref(b, l.kept, y, 0.0);
     y = b_unsqueeze(b, y, l.axis);
-    air_ref hit = b_2(b, "eq.Tensor", b_unsqueeze(b, l.target, l.axis),
-                      classes(&l));
+    air_ref hit =
+        b_2(b, "eq.Tensor", b_unsqueeze(b, l.target, l.axis), classes(&l));
     return build_forward(b, node, 0, b_wheref(b, hit, y, 0.0));
 }
 
@@ -377,11 +379,9 @@ expand_glu_backward(pass_context *ctx, uint32_t node)
 
     AIR_TRY(halves(&b, node, 2, node_in(ctx->g, node, 1), &axis, &p, &q));
     air_ref s = b_1(&b, "sigmoid", b_wide(&b, q));
-    air_ref slope = b_mul(&b, b_mul(&b, b_rsubf(&b, 1.0, s), s),
-                          b_wide(&b, p));
+    air_ref slope = b_mul(&b, b_mul(&b, b_rsubf(&b, 1.0, s), s), b_wide(&b, p));
     part[0] = b_mul(&b, s, grad);
     part[1] = b_mul(&b, slope, grad);
-    return build_forward(&b, node, 0,
-                         B_OP(&b, "cat", at_values(&b, 2, part),
-                              at_int(&b, axis)));
+    return build_forward(
+        &b, node, 0, B_OP(&b, "cat", at_values(&b, 2, part), at_int(&b, axis)));
 }

@@ -57,8 +57,9 @@ plain_or_scaled(pass_context *ctx, uint32_t node, const char *product)
     AIR_TRY(scales(ctx->g, node, &beta, &alpha));
     if (beta == 1.0 && alpha == 1.0)
         return AIR_OK;
-    return forward_scaled(&b, node, b_2(&b, product, node_in(ctx->g, node, 1),
-                                        node_in(ctx->g, node, 2)));
+    return forward_scaled(
+        &b, node,
+        b_2(&b, product, node_in(ctx->g, node, 1), node_in(ctx->g, node, 2)));
 }
 
 air_status
@@ -87,18 +88,18 @@ air_status
 expand_mv(pass_context *ctx, uint32_t node)
 {
     pass_build b = build_at(ctx, node);
-    return build_forward(&b, node, 0,
-                         matrix_vector(&b, node_in(ctx->g, node, 0),
-                                       node_in(ctx->g, node, 1)));
+    return build_forward(
+        &b, node, 0,
+        matrix_vector(&b, node_in(ctx->g, node, 0), node_in(ctx->g, node, 1)));
 }
 
 air_status
 expand_addmv(pass_context *ctx, uint32_t node)
 {
     pass_build b = build_at(ctx, node);
-    return forward_scaled(&b, node,
-                          matrix_vector(&b, node_in(ctx->g, node, 1),
-                                        node_in(ctx->g, node, 2)));
+    return forward_scaled(
+        &b, node,
+        matrix_vector(&b, node_in(ctx->g, node, 1), node_in(ctx->g, node, 2)));
 }
 
 air_status
@@ -107,7 +108,6 @@ expand_addr(pass_context *ctx, uint32_t node)
     pass_build b = build_at(ctx, node);
     air_ref p = b_wide(&b, node_in(ctx->g, node, 1));
     air_ref q = b_wide(&b, node_in(ctx->g, node, 2));
-    return forward_scaled(&b, node,
-                          b_mul(&b, b_unsqueeze(&b, p, 1),
-                                b_unsqueeze(&b, q, 0)));
+    return forward_scaled(
+        &b, node, b_mul(&b, b_unsqueeze(&b, p, 1), b_unsqueeze(&b, q, 0)));
 }

@@ -7,9 +7,9 @@
 typedef struct {
     pass_build b;
     uint32_t node;
-    air_ref x;                   /* wide */
-    int rank, n, axes[AIR_MAX_RANK];    /* normalised */
-    int rest, others[AIR_MAX_RANK];     /* not normalised */
+    air_ref x;                       /* wide */
+    int rank, n, axes[AIR_MAX_RANK]; /* normalised */
+    int rest, others[AIR_MAX_RANK];  /* not normalised */
 } normal;
 
 /* The last `count` axes of operand `x`. */
@@ -18,7 +18,8 @@ normal_make(pass_context *ctx, uint32_t node, int x, size_t count, normal *r)
 {
     air_ref in = node_in(ctx->g, node, x);
 
-    *r = (normal){.b = build_at(ctx, node), .node = node,
+    *r = (normal){.b = build_at(ctx, node),
+                  .node = node,
                   .rank = ir_val(ctx->g, in)->rank};
     for (int i = 0; i < r->rank; i++)
         if (i < r->rank - (int)count)
@@ -118,8 +119,7 @@ expand_layer_norm_backward(pass_context *ctx, uint32_t node)
                               normal_gradient(&r, gy, xhat, rstd, true)));
     }
     if (masked_in(&r, 7, 1)) {
-        air_ref dw = b_sum(b, b_mul(b, grad, xhat), r.rest, r.others,
-                                     false);
+        air_ref dw = b_sum(b, b_mul(b, grad, xhat), r.rest, r.others, false);
         AIR_TRY(build_forward(b, node, 1, dw));
     }
     if (masked_in(&r, 7, 2)) {
@@ -172,8 +172,7 @@ expand_rms_norm_backward(pass_context *ctx, uint32_t node)
                               normal_gradient(&r, gy, xhat, rstd, false)));
     }
     if (masked_in(&r, 5, 1)) {
-        air_ref dw = b_sum(b, b_mul(b, grad, xhat), r.rest, r.others,
-                                     false);
+        air_ref dw = b_sum(b, b_mul(b, grad, xhat), r.rest, r.others, false);
         AIR_TRY(build_forward(b, node, 1, dw));
     }
     return b->status;
@@ -186,7 +185,7 @@ expand_rms_norm_backward(pass_context *ctx, uint32_t node)
 typedef struct {
     pass_build b;
     uint32_t node;
-    air_dim n, group, each, one; /* each: channels of a group */
+    air_dim n, group, each, one;               /* each: channels of a group */
     air_dim image[3], grouped[3], channels[3]; /* sizes of views */
     air_dim per_group;                         /* elements */
 } groups;
@@ -271,10 +270,10 @@ expand_group_norm(pass_context *ctx, uint32_t node)
     air_ref bias = of_channels(&r, group_in(&r, 2), true);
     air_ref scale = mul_some(b, rstd, w);
     air_ref shift = b_mul(b, mean, scale);
-    shift = bias.id == AIR_NO_REF.id ? b_1(b, "neg", shift)
-                                     : b_sub(b, bias, shift);
-    air_ref y = b_mul(b, b_view(b, group_in(&r, 0), 3, r.image),
-                      of_pixels(&r, scale));
+    shift =
+        bias.id == AIR_NO_REF.id ? b_1(b, "neg", shift) : b_sub(b, bias, shift);
+    air_ref y =
+        b_mul(b, b_view(b, group_in(&r, 0), 3, r.image), of_pixels(&r, scale));
     AIR_TRY(forward_viewed(&r, 0, b_add(b, y, of_pixels(&r, shift))));
     AIR_TRY(forward_viewed(&r, 1, mean));
     return forward_viewed(&r, 2, rstd);

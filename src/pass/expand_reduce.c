@@ -212,8 +212,8 @@ p_norm(reduction *r, double p)
     if (p == 1.0)
         return b_sum(b, x, r->n, r->axes, r->keep);
     if (p == 2.0)
-        return b_sqrt(b, b_sum(b, b_mul(b, r->x, r->x), r->n, r->axes,
-                               r->keep));
+        return b_sqrt(b,
+                      b_sum(b, b_mul(b, r->x, r->x), r->n, r->axes, r->keep));
     x = b_sum(b, b_2f(b, "pow.Tensor_Scalar", x, p), r->n, r->axes, r->keep);
     return b_2f(b, "pow.Tensor_Scalar", x, 1.0 / p);
 }
@@ -289,10 +289,8 @@ expand_aminmax(pass_context *ctx, uint32_t node)
 
     AIR_TRY(reduction_make(ctx, node, 1, 2, -1, &r));
     air_ref x = node_in(ctx->g, node, 0);
-    AIR_TRY(build_forward(&r.b, node, 0,
-                          b_amin(&r.b, x, r.n, r.axes, r.keep)));
-    return build_forward(&r.b, node, 1,
-                         b_amax(&r.b, x, r.n, r.axes, r.keep));
+    AIR_TRY(build_forward(&r.b, node, 0, b_amin(&r.b, x, r.n, r.axes, r.keep)));
+    return build_forward(&r.b, node, 1, b_amax(&r.b, x, r.n, r.axes, r.keep));
 }
 
 /* (a, dim) */
@@ -303,9 +301,9 @@ expand_count_nonzero(pass_context *ctx, uint32_t node)
 
     AIR_TRY(reduction_make(ctx, node, 1, -1, -1, &r));
     air_ref set = B_OP(&r.b, "ne.Tensor", at_value(r.x), at_int(&r.b, 0));
-    return build_forward(&r.b, node, 0,
-                         b_sum(&r.b, b_cast(&r.b, set, AIR_I64), r.n, r.axes,
-                               false));
+    return build_forward(
+        &r.b, node, 0,
+        b_sum(&r.b, b_cast(&r.b, set, AIR_I64), r.n, r.axes, false));
 }
 
 air_status
@@ -315,6 +313,6 @@ expand_dot(pass_context *ctx, uint32_t node)
     air_ref x = b_wide(&b, node_in(ctx->g, node, 0));
     air_ref y = b_wide(&b, node_in(ctx->g, node, 1));
     int axis = 0;
-    return build_forward(&b, node, 0, b_sum(&b, b_mul(&b, x, y), 1, &axis,
-                                            false));
+    return build_forward(&b, node, 0,
+                         b_sum(&b, b_mul(&b, x, y), 1, &axis, false));
 }

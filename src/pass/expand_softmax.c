@@ -5,7 +5,7 @@
 
 typedef struct {
     pass_build b;
-    air_ref x;     /* wide */
+    air_ref x; /* wide */
     int n, axes[AIR_MAX_RANK];
 } over;
 
@@ -113,10 +113,10 @@ expand_logsumexp(pass_context *ctx, uint32_t node)
     pass_build *b = &o.b;
     bool keep = node_flag(ctx->g, node, 2);
     air_ref max = b_amax(b, o.x, o.n, o.axes, true);
-    air_ref infinite = b_2f(b, "eq.Tensor", b_1(b, "abs", max),
-                            (double)INFINITY);
-    max = B_OP(b, "where.self", at_value(infinite), at_float(0.0),
-               at_value(max));
+    air_ref infinite =
+        b_2f(b, "eq.Tensor", b_1(b, "abs", max), (double)INFINITY);
+    max =
+        B_OP(b, "where.self", at_value(infinite), at_float(0.0), at_value(max));
     air_ref e = b_exp(b, b_sub(b, o.x, max));
     air_ref sum = b_sum(b, e, o.n, o.axes, true);
     air_ref y = b_add(b, b_1(b, "log", sum), max);

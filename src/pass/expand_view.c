@@ -56,9 +56,9 @@ expand_stack(pass_context *ctx, uint32_t node)
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, in.count, &parts));
     for (size_t i = 0; i < in.count; i++)
         parts[i] = b_unsqueeze(&b, in.values[i], axis);
-    return build_forward(&b, node, 0,
-                         B_OP(&b, "cat", at_values(&b, in.count, parts),
-                              at_int(&b, axis)));
+    return build_forward(
+        &b, node, 0,
+        B_OP(&b, "cat", at_values(&b, in.count, parts), at_int(&b, axis)));
 }
 
 /* (a, repeats): x seen as [1, d0, 1, d1 ...], expanded, and copied. An axis
@@ -86,8 +86,8 @@ expand_repeat(pass_context *ctx, uint32_t node)
         }
     }
     AIR_REQUIRE(n <= AIR_MAX_RANK, AIR_ERROR_UNSUPPORTED,
-                "repeat of rank %d needs %d axes inside; %d is the limit",
-                rank, n, AIR_MAX_RANK);
+                "repeat of rank %d needs %d axes inside; %d is the limit", rank,
+                n, AIR_MAX_RANK);
     x = b_expand(&b, b_view(&b, x, n, from), n, to);
     AIR_TRY(b.status);
     x = b_1(&b, "clone", x);
@@ -103,8 +103,7 @@ roll(pass_build *b, air_ref x, int axis, air_dim shift)
         return AIR_NO_REF;
     air_dim size = ir_val(b->g, x)->dims[axis], zero = b_dim(b, 0);
     air_dim cut = b_dim2(b, IR_DIM_SUB, zero, shift);
-    cut = b_dim2(b, IR_DIM_MOD, cut, b_dim2(b, IR_DIM_MAX, size,
-                                            b_dim(b, 1)));
+    cut = b_dim2(b, IR_DIM_MOD, cut, b_dim2(b, IR_DIM_MAX, size, b_dim(b, 1)));
     const air_ref parts[2] = {b_slice(b, x, axis, cut, size),
                               b_slice(b, x, axis, zero, cut)};
     return B_OP(b, "cat", at_values(b, 2, parts), at_int(b, axis));
@@ -151,9 +150,8 @@ expand_select_backward(pass_context *ctx, uint32_t node)
     air_ref grad = node_in(ctx->g, node, 0);
 
     return build_forward(&b, node, 0,
-                         B_OP(&b, "select_scatter",
-                              at_value(zeros(&b, node)), at_value(grad),
-                              *node_attr(ctx->g, node, 2),
+                         B_OP(&b, "select_scatter", at_value(zeros(&b, node)),
+                              at_value(grad), *node_attr(ctx->g, node, 2),
                               *node_attr(ctx->g, node, 3)));
 }
 
@@ -164,10 +162,9 @@ expand_slice_backward(pass_context *ctx, uint32_t node)
     pass_build b = build_at(ctx, node);
     air_ref grad = node_in(ctx->g, node, 0);
 
-    return build_forward(&b, node, 0,
-                         B_OP(&b, "slice_scatter", at_value(zeros(&b, node)),
-                              at_value(grad), *node_attr(ctx->g, node, 2),
-                              *node_attr(ctx->g, node, 3),
-                              *node_attr(ctx->g, node, 4),
-                              *node_attr(ctx->g, node, 5)));
+    return build_forward(
+        &b, node, 0,
+        B_OP(&b, "slice_scatter", at_value(zeros(&b, node)), at_value(grad),
+             *node_attr(ctx->g, node, 2), *node_attr(ctx->g, node, 3),
+             *node_attr(ctx->g, node, 4), *node_attr(ctx->g, node, 5)));
 }

@@ -66,11 +66,11 @@ forward_number(pass_context *ctx, uint32_t node, double v)
     if (!pass_allow(ctx))
         return AIR_OK;
     air_attr value = number_of(&b, dtype, v);
-    return build_forward(&b, node, 0,
-                         B_OP(&b, "full",
-                              at_dims(ir_val(ctx->g, out)->rank,
-                                      ir_val(ctx->g, out)->dims),
-                              value, at_dtype(dtype)));
+    return build_forward(
+        &b, node, 0,
+        B_OP(&b, "full",
+             at_dims(ir_val(ctx->g, out)->rank, ir_val(ctx->g, out)->dims),
+             value, at_dtype(dtype)));
 }
 
 /* A view or a cast of a full. */
@@ -78,8 +78,8 @@ static air_status
 fold_moved(pass_context *ctx, uint32_t node)
 {
     air_ref x = node_in(ctx->g, node, 0);
-    air_dtype dtype = (air_dtype)ir_val(ctx->g, node_out(ctx->g, node, 0))
-                          ->dtype;
+    air_dtype dtype =
+        (air_dtype)ir_val(ctx->g, node_out(ctx->g, node, 0))->dtype;
     double v;
 
     if (ir_node_at(ctx->g, node)->nouts != 1 || x.id == AIR_NO_REF.id ||

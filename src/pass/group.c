@@ -1,8 +1,8 @@
 /* group.c: fusion. Nodes whose loops run over one iteration space become one
  * group, which the lowering turns into one region; the nodes stay what they
- * are. Greedy, in execution order: a node joins the groups of its operands, and of
- * other readers of them, as long as the union is one region and no value would have to leave it and come
- * back (legal). */
+ * are. Greedy, in execution order: a node joins the groups of its operands, and
+ * of other readers of them, as long as the union is one region and no value
+ * would have to leave it and come back (legal). */
 #include <assert.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 /* Bounds that keep a union within the limits of a region. */
 #define MAX_MEMBERS 32
 #define MAX_BUFFERS 20
-#define MAX_ROWS 10
-#define MAX_WORK 160
+#define MAX_ROWS    10
+#define MAX_WORK    160
 
 typedef struct {
     group_domain domain;
@@ -30,8 +30,8 @@ typedef struct {
     uint32_t stamp;
     uint32_t *stack;
     uint32_t *reader; /* by value: the latest node that reads all of it */
-    uint8_t *wide; /* by node: integer or double lanes take part */
-    uint8_t *work; /* by node: region nodes of its body */
+    uint8_t *wide;    /* by node: integer or double lanes take part */
+    uint8_t *work;    /* by node: region nodes of its body */
 } grouper;
 
 /* ---- dependencies ---- */
@@ -380,8 +380,7 @@ join_reader(grouper *p, uint32_t id, air_ref v, const uint32_t *uses)
 {
     const ir_node *n = ir_node_at(p->g, id);
     const uint32_t from = p->reader[v.id];
-    group_kind kind =
-        group_kind_of(p->g, &p->groups.data[n->group].domain, v);
+    group_kind kind = group_kind_of(p->g, &p->groups.data[n->group].domain, v);
 
     if (kind != GROUP_FULL)
         return AIR_OK;
@@ -432,9 +431,12 @@ measure_body(grouper *p, uint32_t id)
 
     rec.lane = lane;
     for (int i = 0; i < n->nattrs && i < 32; i++)
-        operands[i] = ir_record_put(
-            &rec, (air_rg_node){.op = AIR_RG_LOAD, .lane = (uint8_t)lane,
-                                .buf = (int16_t)i, .a = -1, .b = -1, .c = -1});
+        operands[i] = ir_record_put(&rec, (air_rg_node){.op = AIR_RG_LOAD,
+                                                        .lane = (uint8_t)lane,
+                                                        .buf = (int16_t)i,
+                                                        .a = -1,
+                                                        .b = -1,
+                                                        .c = -1});
     ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
     p->work[id] = (uint8_t)(rec.count > 255 ? 255 : rec.count);
     p->wide[id] = is_wide(lane);
@@ -453,8 +455,8 @@ measure_node(grouper *p, uint32_t id)
         measure_body(p, id);
     for (int i = 0; i < n->nattrs; i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUE &&
-            is_wide(ir_lane_of(
-                (air_dtype)ir_val(p->g, n->attrs[i].value)->dtype)))
+            is_wide(
+                ir_lane_of((air_dtype)ir_val(p->g, n->attrs[i].value)->dtype)))
             p->wide[id] = 1;
 }
 
@@ -486,8 +488,8 @@ run(grouper *p)
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->seen));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->stack));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->wide));
-    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, p->g->values.count + 1,
-                             &p->reader));
+    AIR_TRY(
+        BASE_ARENA_ARRAY(p->ctx->scratch, p->g->values.count + 1, &p->reader));
     memset(p->reader, 0xff, p->g->values.count * sizeof *p->reader);
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->work));
     for (uint32_t id = 0; id < nodes; id++) {
@@ -495,7 +497,7 @@ run(grouper *p)
         measure_node(p, id);
     }
     IR_FOR_EACH(p->g, id)
-        AIR_TRY(visit(p, id, uses));
+    AIR_TRY(visit(p, id, uses));
     return number_groups(p);
 }
 

@@ -16,10 +16,10 @@ typedef struct {
 
 /* How a value lies in a domain. */
 typedef enum {
-    GROUP_OTHER,    /* not a whole value of the space: may be broadcast into it */
-    GROUP_FULL,     /* one element per point */
-    GROUP_ROW,      /* one per row, reduced axes kept with size 1 */
-    GROUP_SQUEEZED  /* one per row, reduced axes gone */
+    GROUP_OTHER, /* not a whole value of the space: may be broadcast into it */
+    GROUP_FULL,  /* one element per point */
+    GROUP_ROW,   /* one per row, reduced axes kept with size 1 */
+    GROUP_SQUEEZED /* one per row, reduced axes gone */
 } group_kind;
 
 /* The domain that node n alone would span. False: n is not fusable. */

@@ -98,8 +98,7 @@ is_squeezed(const group_domain *d, int rank, const air_dim *dims)
 }
 
 static group_kind
-kind_of(const ir_graph *g, const group_domain *d, int rank,
-        const air_dim *dims)
+kind_of(const ir_graph *g, const group_domain *d, int rank, const air_dim *dims)
 {
     if (is_full(d, rank, dims))
         return GROUP_FULL;

@@ -194,7 +194,8 @@ is_safe(const chain *c)
     for (size_t i = 0; i < g->results.count; i++)
         if (!c->own && version_of(c, g->results.data[i].value) > 0)
             return false;
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         ir_node *n = ir_node_at(g, id);
         reader r = {.c = c, .node = id, .first = true};
         if (id == c->skip || (n->op != AIR_OP_HOST && !n->inplace &&
@@ -214,8 +215,8 @@ drop_scatter(chain *c, uint32_t node)
 {
     pass_build b = build_at(c->ctx, node);
     air_ref out = node_out(c->g, node, 0);
-    air_ref after = b_2(&b, "air::after", node_in(c->g, node, 0),
-                        node_in(c->g, node, 1));
+    air_ref after =
+        b_2(&b, "air::after", node_in(c->g, node, 0), node_in(c->g, node, 1));
 
     AIR_TRY(b.status);
     c->position[ir_val(c->g, after)->node] = c->position[node];
@@ -231,9 +232,9 @@ mark(chain *c)
 
     for (int i = 0; i < c->count; i++) {
         air_ref src = ir_node_at(c->g, c->writes[i])->nattrs > 1
-                          ? node_in(c->g, c->writes[i], 1) : AIR_NO_REF;
-        own[i] = src.id != AIR_NO_REF.id &&
-                 is_own_source(c, c->writes[i], src);
+                          ? node_in(c->g, c->writes[i], 1)
+                          : AIR_NO_REF;
+        own[i] = src.id != AIR_NO_REF.id && is_own_source(c, c->writes[i], src);
     }
     for (int i = 0; i < c->count; i++)
         if (own[i])
@@ -267,7 +268,8 @@ same_type(const ir_graph *g, air_ref x, air_ref y)
 static bool
 reads_in_place(const ir_graph *g, air_ref x)
 {
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         const ir_node *n = ir_node_at(g, id);
         if (n->op == AIR_OP_HOST || ir_info(n)->cls == IR_CLASS_CALL ||
             ir_info(n)->cls == IR_CLASS_REDUCE ||
@@ -335,8 +337,13 @@ visit_scatter(pass_context *ctx, uint32_t node, uint32_t *position)
 {
     ir_graph *g = ctx->g;
     const ir_node *n = ir_node_at(g, node), *from;
-    chain c = {.ctx = ctx, .g = g, .skip = IR_NO_NODE, .position = position,
-               .own = true, .count = 1, .writes = {node}};
+    chain c = {.ctx = ctx,
+               .g = g,
+               .skip = IR_NO_NODE,
+               .position = position,
+               .own = true,
+               .count = 1,
+               .writes = {node}};
 
     if (!may_write(g, n))
         return AIR_OK;
@@ -347,8 +354,7 @@ visit_scatter(pass_context *ctx, uint32_t node, uint32_t *position)
         ir_info(from)->cls == IR_CLASS_EFFECT)
         return AIR_OK;
     /* memory of an input, by way of earlier writes, stays what it is */
-    if (from->inplace &&
-        ir_val(g, pass_root(g, c.target))->node == IR_NO_NODE)
+    if (from->inplace && ir_val(g, pass_root(g, c.target))->node == IR_NO_NODE)
         return AIR_OK;
     for (size_t i = 0; i < g->results.count; i++)
         if (version_of(&c, g->results.data[i].value) == 0)
@@ -368,7 +374,8 @@ pass_inplace(pass_context *ctx)
     /* each copy_ and each scatter may become a new node */
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, 2 * g->nodes.count + 1, &position));
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, g->nodes.count + 1, &nodes));
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         position[id] = count;
         nodes[count++] = id;
     }

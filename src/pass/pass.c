@@ -42,7 +42,7 @@ count_nodes(const ir_graph *g)
 {
     uint32_t n = 0;
     IR_FOR_EACH(g, id)
-        n++;
+    n++;
     return n;
 }
 
@@ -67,8 +67,9 @@ static air_status
 run_row(runner *r, int row)
 {
     pass_context *ctx = &r->ctx;
-    pass_record record = {row + 1, rows[row].name, base_now(),
-                          count_nodes(ctx->g), 0, ctx->rewrites};
+    pass_record record = {row + 1,    rows[row].name,
+                          base_now(), count_nodes(ctx->g),
+                          0,          ctx->rewrites};
 
     ctx->level = rows[row].level;
     ctx->forward = NULL;
@@ -105,15 +106,16 @@ runner_make(ir_graph *g, const air_alloc *alloc,
             const air_compile_options *options, base_arena *scratch)
 {
     base_arena_init(scratch, alloc);
-    return (runner){
-        .ctx = {.g = g, .options = options ? options : &default_options,
-                .alloc = alloc, .scratch = scratch}};
+    return (runner){.ctx = {.g = g,
+                            .options = options ? options : &default_options,
+                            .alloc = alloc,
+                            .scratch = scratch}};
 }
 
 air_status
 pass_run_all(ir_graph *g, const air_alloc *alloc,
-             const air_compile_options *options, bool verify,
-             pass_dump_fn dump, void *user)
+             const air_compile_options *options, bool verify, pass_dump_fn dump,
+             void *user)
 {
     base_arena scratch;
     runner r = runner_make(g, alloc, options, &scratch);

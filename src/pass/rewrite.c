@@ -92,8 +92,8 @@ pass_walk(pass_context *ctx, pass_visit visit, void *arg)
         ir_each_operand(g, n, forward_operand, ctx);
         if (!was_replaced(ctx, n))
             AIR_TRY(visit(ctx, id, arg));
-        uint32_t fresh = prev == IR_NO_NODE ? g->first
-                                            : ir_node_at(g, prev)->next;
+        uint32_t fresh =
+            prev == IR_NO_NODE ? g->first : ir_node_at(g, prev)->next;
         id = fresh == id ? ir_node_at(g, id)->next : fresh;
     }
     for (size_t i = 0; i < g->results.count; i++)
@@ -117,7 +117,7 @@ pass_count_uses(pass_context *ctx, uint32_t **out)
 
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, g->values.count + 1, out));
     IR_FOR_EACH(g, id)
-        ir_each_operand(g, ir_node_at(g, id), count_operand, *out);
+    ir_each_operand(g, ir_node_at(g, id), count_operand, *out);
     for (size_t i = 0; i < g->results.count; i++)
         count_operand(*out, &g->results.data[i].value);
     return AIR_OK;
@@ -130,7 +130,7 @@ pass_positions(pass_context *ctx, uint32_t **out)
 
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, ctx->g->nodes.count + 1, out));
     IR_FOR_EACH(ctx->g, id)
-        (*out)[id] = position++;
+    (*out)[id] = position++;
     return AIR_OK;
 }
 
@@ -255,8 +255,7 @@ pass_count_of(const ir_graph *g, air_ref r, int64_t *out)
     int64_t n = 1, dim;
 
     for (int i = 0; i < v->rank; i++)
-        if (!ir_dim_is_const(g, v->dims[i], &dim) ||
-            !base_mul_i64(n, dim, &n))
+        if (!ir_dim_is_const(g, v->dims[i], &dim) || !base_mul_i64(n, dim, &n))
             return false;
     *out = n;
     return true;
@@ -275,7 +274,8 @@ shows_memory(const ir_node *n)
 static void
 mark_views(const ir_graph *g, bool *escapes)
 {
-    for (uint32_t id = g->last; id != IR_NO_NODE; id = ir_node_at(g, id)->prev) {
+    for (uint32_t id = g->last; id != IR_NO_NODE;
+         id = ir_node_at(g, id)->prev) {
         const ir_node *n = ir_node_at(g, id);
         if (n->op == AIR_OP_HOST ||
             (ir_info(n)->cls != IR_CLASS_VIEW && !n->inplace))
@@ -289,7 +289,8 @@ mark_views(const ir_graph *g, bool *escapes)
 static void
 mark_mutated(const ir_graph *g, bool *mutated)
 {
-    IR_FOR_EACH(g, id) {
+    IR_FOR_EACH(g, id)
+    {
         const ir_node *n = ir_node_at(g, id);
         if (n->op == AIR_OP_HOST || ir_info(n)->cls != IR_CLASS_EFFECT)
             continue;

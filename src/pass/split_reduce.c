@@ -11,8 +11,7 @@ typedef struct {
 
 /* The innermost run of reduced axes; false: there is only one run. */
 static bool
-find_split(const ir_graph *g, air_ref x, const bool *reduced,
-           reduce_split *out)
+find_split(const ir_graph *g, air_ref x, const bool *reduced, reduce_split *out)
 {
     const ir_value *v = ir_val(g, x);
     int runs = 0;

@@ -14,7 +14,7 @@
 #include "driver/cpu/gemm.h"
 #include "kernel_case.h"
 
-#define TURNS 15
+#define TURNS        15
 #define COPIES_BYTES ((int64_t)128 << 20) /* few rows: weights from memory */
 
 /* Fortran: column-major, every argument by reference. */
@@ -57,9 +57,12 @@ static double
 own_turn(const bench *b, kernel_case *c, const air_call *call)
 {
     air_fault fault = {0, 0, false};
-    air_task task = {.count = 1, .slots = c->slots, .scratch = b->scratch,
+    air_task task = {.count = 1,
+                     .slots = c->slots,
+                     .scratch = b->scratch,
                      .workspace = c->slots[CASE_TENSORS],
-                     .barrier = no_barrier, .fault = &fault};
+                     .barrier = no_barrier,
+                     .fault = &fault};
     double start = cpu_seconds();
     b->kernel(call, &task);
     return cpu_seconds() - start;
@@ -95,7 +98,10 @@ measure(const bench *b, int m, int k, int n)
     int w = kcase_tensor(&c, AIR_F32, 3, (int64_t[]){copies, k, n},
                          b->nn ? NULL : (int[]){0, 2, 1}, 0, 0);
     int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, n}, NULL, 0, 0);
-    air_tensor one = {.slot = w, .dtype = AIR_F32, .rank = 2, .dims = {k, n},
+    air_tensor one = {.slot = w,
+                      .dtype = AIR_F32,
+                      .rank = 2,
+                      .dims = {k, n},
                       .strides = {c.t[w].strides[1], c.t[w].strides[2]}};
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
@@ -143,7 +149,8 @@ int
 main(int argc, char **argv)
 {
     const char *isa = argc > 1 ? argv[1] : "scalar";
-    bench b = {.kernel = cpu_mm_scalar, .nn = argc > 3,
+    bench b = {.kernel = cpu_mm_scalar,
+               .nn = argc > 3,
                .scratch = kcase_new(AIR_SCRATCH)};
 #if defined(__x86_64__)
     if (strcmp(isa, "avx2") == 0)

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #define MAX_THREADS 64
-#define KIB ((size_t)1024)
-#define MIB (1024 * KIB)
+#define KIB         ((size_t)1024)
+#define MIB         (1024 * KIB)
 #ifdef __AVX512F__
 enum { LANES = 16, ACCUMULATORS = 24 };
 #else

@@ -235,9 +235,7 @@ def print_rest(results):
             name = " ".join(str(r[k]) for k in list(r) if k != "failed")
             print(f"FAILED {name}: {r['failed']}")
         elif r["kind"] == "recompiles":
-            print(
-                f"{r['backend']}: {r['compiles']} compile for 20 batch sizes"
-            )
+            print(f"{r['backend']}: {r['compiles']} compile for 20 batch sizes")
 
 
 # ---- command line -----------------------------------------------------------

@@ -35,8 +35,8 @@ counting_resize(void *user, void *ptr, size_t old_size, size_t new_size)
     }
     if (++c->calls == c->fail_at)
         return NULL;
-    void *fresh = base_libc_alloc.resize(base_libc_alloc.user, ptr, old_size,
-                                         new_size);
+    void *fresh =
+        base_libc_alloc.resize(base_libc_alloc.user, ptr, old_size, new_size);
     c->live += !ptr && fresh;
     return fresh;
 }
@@ -120,11 +120,11 @@ rename_values(ir_graph *g)
     int n = 0;
 
     IR_FOR_EACH(g, id)
-        for (int i = 0; i < ir_node_at(g, id)->nouts; i++) {
-            ir_value *v = ir_val(g, ir_node_at(g, id)->outs[i]);
-            int len = snprintf(name, sizeof name, "%d", n++);
-            AIR_TRY(base_arena_str(&g->arena, name, (size_t)len, &v->name));
-        }
+    for (int i = 0; i < ir_node_at(g, id)->nouts; i++) {
+        ir_value *v = ir_val(g, ir_node_at(g, id)->outs[i]);
+        int len = snprintf(name, sizeof name, "%d", n++);
+        AIR_TRY(base_arena_str(&g->arena, name, (size_t)len, &v->name));
+    }
     return AIR_OK;
 }
 
@@ -172,8 +172,8 @@ normal_form(const test_case *c, base_text *out)
     ir_graph *g = NULL;
 
     base_text_init(out, &base_libc_alloc);
-    air_status status = ir_parse(&base_libc_alloc, plain.graph,
-                                 plain.graph_len, &g);
+    air_status status =
+        ir_parse(&base_libc_alloc, plain.graph, plain.graph_len, &g);
     if (status == AIR_OK)
         status = rename_values(g);
     if (status == AIR_OK)

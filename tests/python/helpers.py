@@ -8,8 +8,10 @@ import torchair
 from torchair import backend
 
 TOLERANCE = {
-    torch.float64: (1e-9, 1e-9), torch.float32: (2e-5, 2e-5),
-    torch.bfloat16: (3e-2, 3e-2), torch.float16: (4e-3, 4e-3),
+    torch.float64: (1e-9, 1e-9),
+    torch.float32: (2e-5, 2e-5),
+    torch.bfloat16: (3e-2, 3e-2),
+    torch.float16: (4e-3, 4e-3),
 }
 
 
@@ -30,8 +32,9 @@ def assert_same(got, want):
     assert type(got) is type(want) or isinstance(want, torch.Tensor)
     if isinstance(want, torch.Tensor):
         rtol, atol = TOLERANCE.get(want.dtype, (0, 0))
-        torch.testing.assert_close(got, want, rtol=rtol, atol=atol,
-                                   equal_nan=True)
+        torch.testing.assert_close(
+            got, want, rtol=rtol, atol=atol, equal_nan=True
+        )
     elif isinstance(want, (tuple, list)):
         assert len(got) == len(want)
         for g, w in zip(got, want, strict=True):

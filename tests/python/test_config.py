@@ -22,16 +22,20 @@ def test_defaults_and_read_back():
     assert config.as_dict()[0]["mode"] == "max-autotune"
 
 
-@pytest.mark.parametrize("path, value, error", [
-    ("mode", "fast", ValueError), ("mode", None, ValueError),
-    ("mode", 3, ValueError),
-    ("debug.run_eagerly", "yes", ValueError),
-    ("debug.pass_limit", -1, ValueError),
-    ("debug.pass_limit", "1", ValueError),
-    ("post_grad_custom_pre_pass", 7, TypeError),
-    ("debug.graph_dump.path", 7, TypeError),
-    ("debug.graph_dump.type", "doc", ValueError),
-])
+@pytest.mark.parametrize(
+    "path, value, error",
+    [
+        ("mode", "fast", ValueError),
+        ("mode", None, ValueError),
+        ("mode", 3, ValueError),
+        ("debug.run_eagerly", "yes", ValueError),
+        ("debug.pass_limit", -1, ValueError),
+        ("debug.pass_limit", "1", ValueError),
+        ("post_grad_custom_pre_pass", 7, TypeError),
+        ("debug.graph_dump.path", 7, TypeError),
+        ("debug.graph_dump.type", "doc", ValueError),
+    ],
+)
 def test_wrong_value(path, value, error):
     *sections, name = path.split(".")
     target = torchair.CompilerConfig()
@@ -85,8 +89,12 @@ def test_torch_compile_mode_and_options():
         return x * 3
 
     x = torch.ones(2)
-    for kwargs in ({}, {"mode": "reduce-overhead"}, {"mode": "max-autotune"},
-                   {"options": {"mode": "reduce-overhead"}}):
+    for kwargs in (
+        {},
+        {"mode": "reduce-overhead"},
+        {"mode": "max-autotune"},
+        {"options": {"mode": "reduce-overhead"}},
+    ):
         torch._dynamo.reset()
         assert_same(torch.compile(fn, backend=entry, **kwargs)(x), fn(x))
     torch._dynamo.reset()
@@ -113,8 +121,9 @@ def test_run_eagerly_and_custom_passes():
     torch._dynamo.reset()
     config.debug.run_eagerly = True
     with recorded() as records:
-        assert_same(torch.compile(lambda x, y: x + y, backend=backend)(x, y),
-                    x - y)
+        assert_same(
+            torch.compile(lambda x, y: x + y, backend=backend)(x, y), x - y
+        )
     assert records[0].fallback
 
 
@@ -139,8 +148,9 @@ def test_graph_dump(tmp_path):
     config.debug.graph_dump.type = "txt"
     config.debug.graph_dump.path = str(tmp_path)
     backend = torchair.get_npu_backend(compiler_config=config)
-    torch.compile(lambda x: torch.softmax(x * 2, -1),
-                  backend=backend)(torch.ones(2, 3))
+    torch.compile(lambda x: torch.softmax(x * 2, -1), backend=backend)(
+        torch.ones(2, 3)
+    )
     texts = [p.read_text() for p in tmp_path.glob("inference_*/*.txt")]
     assert len(texts) > 3
     assert all("\ngraph inference_" in t for t in texts)
@@ -154,16 +164,27 @@ def test_public_names():
 
 
 def test_import_is_cheap():
-    code = ("import torch, torch._dynamo, time; t = time.perf_counter(); "
-            "import torchair; print(time.perf_counter() - t)")
-    best = min(float(subprocess.run([sys.executable, "-c", code], check=True,
-                                    capture_output=True, text=True).stdout)
-               for _ in range(2))
+    code = (
+        "import torch, torch._dynamo, time; t = time.perf_counter(); "
+        "import torchair; print(time.perf_counter() - t)"
+    )
+    best = min(
+        float(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        for _ in range(2)
+    )
     assert best < 0.2  # 0.05 on an idle machine
 
 
 def test_annotations_setting_is_put_back():
     before = torch._dynamo.config.record_runtime_overhead
-    torch.compile(lambda x: x + 1,
-                  backend=torchair.get_npu_backend())(torch.ones(1))
+    torch.compile(lambda x: x + 1, backend=torchair.get_npu_backend())(
+        torch.ones(1)
+    )
     assert torch._dynamo.config.record_runtime_overhead == before

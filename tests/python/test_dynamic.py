@@ -5,8 +5,28 @@ import torch
 import torch.nn.functional as F
 from helpers import assert_same, compiled, fallbacks, recorded
 
-SIZES = [2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 23, 31, 32, 33, 40, 50, 63, 64,
-         100]
+SIZES = [
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    12,
+    15,
+    16,
+    17,
+    23,
+    31,
+    32,
+    33,
+    40,
+    50,
+    63,
+    64,
+    100,
+]
 
 
 class Net(torch.nn.Module):
@@ -46,9 +66,9 @@ def test_twenty_batch_sizes_training():
 
 FUNCTIONS = {
     "shape_arithmetic": lambda x: x.view(-1, 2).sum(1) * x.shape[0] / 3,
-    "floor_divide": lambda x: x.flatten()[:x.numel() // 3] + 1,
+    "floor_divide": lambda x: x.flatten()[: x.numel() // 3] + 1,
     "modulo": lambda x: x * (x.shape[0] % 4),
-    "max_min": lambda x: x[:max(x.shape[0] - 2, 1)] * min(x.shape[0], 5),
+    "max_min": lambda x: x[: max(x.shape[0] - 2, 1)] * min(x.shape[0], 5),
     "cat": lambda x: torch.cat([x, x[1:]], 0),
     "arange": lambda x: x + torch.arange(x.shape[0])[:, None],
     "full": lambda x: x + torch.full((x.shape[0], 1), 2.0),
@@ -56,8 +76,7 @@ FUNCTIONS = {
     "size_result": lambda x: (x + 1, x.shape[0] * 2, x.shape[0]),
     "split": lambda x: x.split(2, 1)[1] * 2,
     "mean": lambda x: x.mean(0) + x.var(0),
-    "conv": lambda x: F.conv1d(x[None], torch.ones(x.shape[0], x.shape[0],
-                                                   3)),
+    "conv": lambda x: F.conv1d(x[None], torch.ones(x.shape[0], x.shape[0], 3)),
     "sqrt_of_size": lambda x: x / (x.shape[0] ** 0.5),
     "tril": lambda x: (x @ x.t()).tril(),
 }
@@ -112,7 +131,8 @@ def test_integer_argument():
 def test_host_node_with_sizes():
     def fn(x):
         return torch.nn.functional.interpolate(
-            x[None, None], size=(x.shape[0] * 2, 5), mode="bicubic")[0, 0]
+            x[None, None], size=(x.shape[0] * 2, 5), mode="bicubic"
+        )[0, 0]
 
     run = compiled(fn, dynamic=True)
     with torch.no_grad():

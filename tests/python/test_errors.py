@@ -21,8 +21,9 @@ def _engine():
 
 def program(text=ADD, args=("float32", "float32"), results=1, **kwargs):
     outs = tuple(("result", i, "float32") for i in range(results))
-    return _native.Program(_native.Graph.parse(text), args, (), results, outs,
-                           (), **kwargs)
+    return _native.Program(
+        _native.Graph.parse(text), args, (), results, outs, (), **kwargs
+    )
 
 
 def test_direct_call():
@@ -35,23 +36,32 @@ def test_direct_call():
     assert_same(p(x.t().contiguous().t(), b)[0], x + b)
 
 
-@pytest.mark.parametrize("args, error, text", [
-    ((torch.zeros(3, 4),), TypeError, "2 inputs expected"),
-    ((torch.zeros(3, 4), 5), TypeError, "input 1 is not a tensor"),
-    ((torch.zeros(3, 4), None), TypeError, "input 1"),
-    ((torch.zeros(3, 4), torch.zeros(4, dtype=torch.float64)), TypeError,
-     "input 1 is float64, float32 expected"),
-    ((torch.zeros(3, 4), torch.zeros(4, device="meta")), ValueError,
-     "input 1"),
-    ((torch.zeros(3, 5), torch.zeros(4)), ValueError, "x"),
-    ((torch.zeros(3, 4), torch.zeros(5)), ValueError, "b"),
-    ((torch.zeros(3), torch.zeros(4)), ValueError, "x"),
-])
+@pytest.mark.parametrize(
+    "args, error, text",
+    [
+        ((torch.zeros(3, 4),), TypeError, "2 inputs expected"),
+        ((torch.zeros(3, 4), 5), TypeError, "input 1 is not a tensor"),
+        ((torch.zeros(3, 4), None), TypeError, "input 1"),
+        (
+            (torch.zeros(3, 4), torch.zeros(4, dtype=torch.float64)),
+            TypeError,
+            "input 1 is float64, float32 expected",
+        ),
+        (
+            (torch.zeros(3, 4), torch.zeros(4, device="meta")),
+            ValueError,
+            "input 1",
+        ),
+        ((torch.zeros(3, 5), torch.zeros(4)), ValueError, "x"),
+        ((torch.zeros(3, 4), torch.zeros(5)), ValueError, "b"),
+        ((torch.zeros(3), torch.zeros(4)), ValueError, "x"),
+    ],
+)
 def test_wrong_input(args, error, text):
     p = program()
     with pytest.raises(error, match=text):
         p(*args)
-    assert_same(p(torch.ones(2, 4), torch.ones(4))[0], torch.full((2, 4), 2.))
+    assert_same(p(torch.ones(2, 4), torch.ones(4))[0], torch.full((2, 4), 2.0))
 
 
 def test_wrong_input_changes_nothing():
@@ -62,11 +72,17 @@ def test_wrong_input_changes_nothing():
     assert len(args) == 2
 
 
-@pytest.mark.parametrize("text", [
-    "graph", "graph f(%x: f99[4]) { return %x }",
-    ADD.replace("add.Tensor", "no_such_op"), ADD.replace("%b)\n", "%c)\n"),
-    ADD[:-10], "",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "graph",
+        "graph f(%x: f99[4]) { return %x }",
+        ADD.replace("add.Tensor", "no_such_op"),
+        ADD.replace("%b)\n", "%c)\n"),
+        ADD[:-10],
+        "",
+    ],
+)
 def test_text_with_errors(text):
     with pytest.raises(torchair.AirError) as caught:
         _native.Graph.parse(text)
@@ -129,8 +145,9 @@ def test_program_refuses():
     with pytest.raises(TypeError):
         _native.Program(g, ("float31", "float32"), (), 1, (), ())
     with pytest.raises(ValueError):
-        _native.Program(g, ("float32",) * 2, (), 1, (("result", 5, "int8"),),
-                        ())
+        _native.Program(
+            g, ("float32",) * 2, (), 1, (("result", 5, "int8"),), ()
+        )
     with pytest.raises(TypeError):
         _native.Program("graph", (), (), 0, (), ())
 

@@ -18,8 +18,9 @@ import search_torch_docs as search  # noqa: E402
 import tiny_llama as llama  # noqa: E402
 import torch_docs  # noqa: E402
 
-SMALL = llama.Config(width=32, layers=2, heads=4, kv_heads=2, hidden=48,
-                     longest=16)
+SMALL = llama.Config(
+    width=32, layers=2, heads=4, kv_heads=2, hidden=48, longest=16
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +44,11 @@ def test_docs_without_text_of_their_own_are_left_out(entries):
 
 
 def test_summary_ends_before_the_arguments():
-    text = ("f(x, *, out=None) -> Tensor\n\nSums :attr:`x` as in "
-            ":func:`~torch.sum` of ``rows``.\n\n.. math::\n    a + b\n\n"
-            "Args:\n    x (Tensor): the input")
+    text = (
+        "f(x, *, out=None) -> Tensor\n\nSums :attr:`x` as in "
+        ":func:`~torch.sum` of ``rows``.\n\n.. math::\n    a + b\n\n"
+        "Args:\n    x (Tensor): the input"
+    )
     assert torch_docs.summary(text) == "Sums x as in torch.sum of rows."
 
 
@@ -130,8 +133,9 @@ def test_the_decoder_never_sees_what_comes_later():
 
 
 def test_training_lowers_the_loss():
-    data = torch.frombuffer(bytearray(b"the same words " * 100),
-                            dtype=torch.uint8)
+    data = torch.frombuffer(
+        bytearray(b"the same words " * 100), dtype=torch.uint8
+    )
     step_losses = []
     model = llama.Llama(SMALL)
     step = llama.trainer(model, measure.compiler("torchair")(model.loss))
@@ -192,8 +196,12 @@ def test_without_the_weights_the_message_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("name", ["compile_model.py", "custom_op.py"])
 def test_short_examples_run(name):
-    done = subprocess.run([sys.executable, str(EXAMPLES / name)],
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -201,9 +209,22 @@ def test_bench_measures_and_reports(tmp_path):
     bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
     out = tmp_path / "bench.json"
     done = subprocess.run(
-        [sys.executable, str(bench), "--models", "tiny-64", "--backends",
-         "torchair-max-autotune", "--seconds", "0.05", "--json", str(out)],
-        capture_output=True, text=True, timeout=300)
+        [
+            sys.executable,
+            str(bench),
+            "--models",
+            "tiny-64",
+            "--backends",
+            "torchair-max-autotune",
+            "--seconds",
+            "0.05",
+            "--json",
+            str(out),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tiny-64" in done.stdout
     assert "1 compile for 20 batch sizes" in done.stdout
@@ -214,8 +235,19 @@ def test_bench_reports_a_failure_and_goes_on(tmp_path):
     bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
     out = tmp_path / "bench.json"
     done = subprocess.run(
-        [sys.executable, str(bench), "--models", "no-such-model", "--backends",
-         "aot-nop", "--json", str(out)],
-        capture_output=True, text=True, timeout=300)
+        [
+            sys.executable,
+            str(bench),
+            "--models",
+            "no-such-model",
+            "--backends",
+            "aot-nop",
+            "--json",
+            str(out),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 1
     assert "FAILED model no-such-model aot-nop: KeyError" in done.stdout

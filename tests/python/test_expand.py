@@ -16,8 +16,12 @@ from torchair import backend
 from torchair.config import CompilerConfig
 
 aten = torch.ops.aten
-F32, F64, BF16, F16 = (torch.float32, torch.float64, torch.bfloat16,
-                       torch.float16)
+F32, F64, BF16, F16 = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+)
 FLOATS = (F32, F64, BF16, F16)
 
 
@@ -34,15 +38,20 @@ def traced(op, args, kwargs, result):
     for place, fake in zip(places, inputs, strict=True):
         place.meta["val"] = fake
     rest, names = iter(inputs), iter(places)
-    fakes, nodes = (tree_map_only(torch.Tensor, lambda _, it=it: next(it),
-                                  list(args)) for it in (rest, names))
+    fakes, nodes = (
+        tree_map_only(torch.Tensor, lambda _, it=it: next(it), list(args))
+        for it in (rest, names)
+    )
     node = graph.call_function(op, tuple(nodes), kwargs)
     with mode:
         node.meta["val"] = op(*fakes, **kwargs)
     outs = [node]
     if isinstance(result, (tuple, list)):
-        outs = [graph.call_function(operator.getitem, (node, i))
-                for i, r in enumerate(result) if r is not None]
+        outs = [
+            graph.call_function(operator.getitem, (node, i))
+            for i, r in enumerate(result)
+            if r is not None
+        ]
         for out in outs:
             out.meta["val"] = node.meta["val"][out.args[1]]
     for out, real in zip(outs, present(result), strict=True):
@@ -72,8 +81,11 @@ def present(result):
 
 
 def widened(args):
-    args = tree_map_only(torch.Tensor, lambda t: t.double()
-                         if t.is_floating_point() else t, list(args))
+    args = tree_map_only(
+        torch.Tensor,
+        lambda t: t.double() if t.is_floating_point() else t,
+        list(args),
+    )
     return [F64 if isinstance(a, torch.dtype) else a for a in args]
 
 
@@ -93,8 +105,9 @@ def compare(got, want, exact):
     # float64 is compared with eager itself, which rounds as well
     ulps = 128 if eps == torch.finfo(F64).eps else 2
     unit = eps * exact.abs().max()
-    assert mine <= 1.1 * theirs + ulps * unit, f"{mine / unit} ulp, eager " \
-        f"{theirs / unit}"
+    assert mine <= 1.1 * theirs + ulps * unit, (
+        f"{mine / unit} ulp, eager {theirs / unit}"
+    )
 
 
 def check(op, args, mode, **kwargs):
@@ -109,9 +122,14 @@ def check(op, args, mode, **kwargs):
 
 
 def cast(args, dtype):
-    return [a.to(dtype) if isinstance(a, torch.Tensor) and
-            a.is_floating_point() else dtype if a is FLOATS else a
-            for a in args]
+    return [
+        a.to(dtype)
+        if isinstance(a, torch.Tensor) and a.is_floating_point()
+        else dtype
+        if a is FLOATS
+        else a
+        for a in args
+    ]
 
 
 X = torch.linspace(-30, 30, 960).sin().mul(4).add(0.7).reshape(6, 10, 16)
@@ -137,15 +155,24 @@ def layer_norm_grad(w, mask):
 
 
 def group_norm_grad(w, mask):
-    y, m, r = aten.native_group_norm(IMAGE, CHANNEL, CHANNEL, 4, 6, 40, 3,
-                                     1e-5)
+    y, m, r = aten.native_group_norm(IMAGE, CHANNEL, CHANNEL, 4, 6, 40, 3, 1e-5)
     return [G.reshape(4, 6, 5, 8), IMAGE, m, r, w, 4, 6, 40, 3, mask]
 
 
 def batch_norm_grad(train, w, mask):
     y, m, r = aten.native_batch_norm(IMAGE, w, w, None, None, True, 0.1, 1e-5)
-    return [G.reshape(4, 6, 5, 8), IMAGE, w, CHANNEL, CHANNEL, m, r, train,
-            1e-5, mask]
+    return [
+        G.reshape(4, 6, 5, 8),
+        IMAGE,
+        w,
+        CHANNEL,
+        CHANNEL,
+        m,
+        r,
+        train,
+        1e-5,
+        mask,
+    ]
 
 
 ALL, SOME = [True, True, True], [True, False, False]
@@ -158,10 +185,14 @@ CASES = {
     "softmax_scalar": (aten._softmax.default, [X[0, 0, 0], 0, False]),
     "log_softmax": (aten._log_softmax.default, [X, -1, False]),
     "log_softmax_middle": (aten._log_softmax.default, [NEG, 1, False]),
-    "softmax_grad": (aten._softmax_backward_data.default,
-                     [G, X.softmax(-1), -1, FLOATS]),
-    "log_softmax_grad": (aten._log_softmax_backward_data.default,
-                         [G, X.log_softmax(1), 1, FLOATS]),
+    "softmax_grad": (
+        aten._softmax_backward_data.default,
+        [G, X.softmax(-1), -1, FLOATS],
+    ),
+    "log_softmax_grad": (
+        aten._log_softmax_backward_data.default,
+        [G, X.log_softmax(1), 1, FLOATS],
+    ),
     "logsumexp": (aten.logsumexp.default, [X, [1], False]),
     "logsumexp_two": (aten.logsumexp.default, [X, [0, -1], True]),
     "logsumexp_masked": (aten.logsumexp.default, [MASKED, [2], False]),
@@ -190,34 +221,58 @@ CASES = {
     "count_nonzero": (aten.count_nonzero.dim_IntList, [X.relu(), [1]]),
     "count_all": (aten.count_nonzero.default, [X.relu()]),
     "layer_norm": (aten.native_layer_norm.default, [X, [16], W, B, 1e-5]),
-    "layer_norm_plain": (aten.native_layer_norm.default,
-                         [X, [10, 16], None, None, 1e-5]),
-    "layer_norm_all": (aten.native_layer_norm.default,
-                       [X, [6, 10, 16], None, None, 1e-3]),
-    "layer_norm_grad": (aten.native_layer_norm_backward.default,
-                        layer_norm_grad(W, ALL)),
-    "layer_norm_grad_x": (aten.native_layer_norm_backward.default,
-                          layer_norm_grad(None, SOME)),
-    "group_norm": (aten.native_group_norm.default,
-                   [IMAGE, CHANNEL, B[:6], 4, 6, 40, 3, 1e-5]),
-    "group_norm_plain": (aten.native_group_norm.default,
-                         [IMAGE, None, None, 4, 6, 40, 2, 1e-5]),
-    "group_norm_grad": (aten.native_group_norm_backward.default,
-                        group_norm_grad(CHANNEL, ALL)),
-    "batch_norm": (aten._native_batch_norm_legit_functional.default,
-                   [IMAGE, CHANNEL, B[:6], B[6:12], CHANNEL, True, 0.1,
-                    1e-5]),
-    "batch_norm_frozen": (aten._native_batch_norm_legit_functional.default,
-                          [IMAGE, CHANNEL, B[:6], B[6:12], CHANNEL, False,
-                           0.1, 1e-5]),
-    "batch_norm_infer": (aten._native_batch_norm_legit_no_training.default,
-                         [IMAGE, None, None, B[6:12], CHANNEL, 0.1, 1e-5]),
-    "batch_norm_plain": (aten._native_batch_norm_legit.no_stats,
-                         [IMAGE, CHANNEL, B[:6], True, 0.1, 1e-5]),
-    "batch_norm_grad": (aten.native_batch_norm_backward.default,
-                        batch_norm_grad(True, CHANNEL, ALL)),
-    "batch_norm_grad_frozen": (aten.native_batch_norm_backward.default,
-                               batch_norm_grad(False, CHANNEL, ALL)),
+    "layer_norm_plain": (
+        aten.native_layer_norm.default,
+        [X, [10, 16], None, None, 1e-5],
+    ),
+    "layer_norm_all": (
+        aten.native_layer_norm.default,
+        [X, [6, 10, 16], None, None, 1e-3],
+    ),
+    "layer_norm_grad": (
+        aten.native_layer_norm_backward.default,
+        layer_norm_grad(W, ALL),
+    ),
+    "layer_norm_grad_x": (
+        aten.native_layer_norm_backward.default,
+        layer_norm_grad(None, SOME),
+    ),
+    "group_norm": (
+        aten.native_group_norm.default,
+        [IMAGE, CHANNEL, B[:6], 4, 6, 40, 3, 1e-5],
+    ),
+    "group_norm_plain": (
+        aten.native_group_norm.default,
+        [IMAGE, None, None, 4, 6, 40, 2, 1e-5],
+    ),
+    "group_norm_grad": (
+        aten.native_group_norm_backward.default,
+        group_norm_grad(CHANNEL, ALL),
+    ),
+    "batch_norm": (
+        aten._native_batch_norm_legit_functional.default,
+        [IMAGE, CHANNEL, B[:6], B[6:12], CHANNEL, True, 0.1, 1e-5],
+    ),
+    "batch_norm_frozen": (
+        aten._native_batch_norm_legit_functional.default,
+        [IMAGE, CHANNEL, B[:6], B[6:12], CHANNEL, False, 0.1, 1e-5],
+    ),
+    "batch_norm_infer": (
+        aten._native_batch_norm_legit_no_training.default,
+        [IMAGE, None, None, B[6:12], CHANNEL, 0.1, 1e-5],
+    ),
+    "batch_norm_plain": (
+        aten._native_batch_norm_legit.no_stats,
+        [IMAGE, CHANNEL, B[:6], True, 0.1, 1e-5],
+    ),
+    "batch_norm_grad": (
+        aten.native_batch_norm_backward.default,
+        batch_norm_grad(True, CHANNEL, ALL),
+    ),
+    "batch_norm_grad_frozen": (
+        aten.native_batch_norm_backward.default,
+        batch_norm_grad(False, CHANNEL, ALL),
+    ),
     "rms_norm": (aten._fused_rms_norm.default, [X, [16], W, 1e-6]),
     "rms_norm_eps": (aten._fused_rms_norm.default, [X, [16], None, None]),
     "mse": (aten.mse_loss.default, [X, G]),
@@ -226,19 +281,24 @@ CASES = {
     "mse_grad": (aten.mse_loss_backward.default, [G[0, 0, 0], X, G, 1]),
     "smooth_l1": (aten.smooth_l1_loss.default, [X, G, 1, 0.7]),
     "smooth_l1_zero": (aten.smooth_l1_loss.default, [X, G, 1, 0.0]),
-    "smooth_l1_grad": (aten.smooth_l1_loss_backward.default,
-                       [G, X, G, 0, 0.7]),
+    "smooth_l1_grad": (aten.smooth_l1_loss_backward.default, [G, X, G, 0, 0.7]),
     "huber": (aten.huber_loss.default, [X, G, 1, 1.3]),
     "huber_grad": (aten.huber_loss_backward.default, [G, X, G, 0, 1.3]),
     "bce": (aten.binary_cross_entropy.default, [P, T]),
     "bce_weight": (aten.binary_cross_entropy.default, [P, T, P, 2]),
     "bce_edge": (aten.binary_cross_entropy.default, [(X > 0).float(), T]),
-    "bce_grad": (aten.binary_cross_entropy_backward.default,
-                 [G[0, 0, 0], P, T, None, 1]),
-    "bce_logits": (aten.binary_cross_entropy_with_logits.default,
-                   [X, T, None, None, 1]),
-    "bce_logits_weight": (aten.binary_cross_entropy_with_logits.default,
-                          [X, T, P, W, 1]),
+    "bce_grad": (
+        aten.binary_cross_entropy_backward.default,
+        [G[0, 0, 0], P, T, None, 1],
+    ),
+    "bce_logits": (
+        aten.binary_cross_entropy_with_logits.default,
+        [X, T, None, None, 1],
+    ),
+    "bce_logits_weight": (
+        aten.binary_cross_entropy_with_logits.default,
+        [X, T, P, W, 1],
+    ),
     "soft_margin": (aten.soft_margin_loss.default, [X, G.sign()]),
     "glu": (aten.glu.default, [X, 1]),
     "glu_grad": (aten.glu_backward.default, [G[:, :5], X, 1]),
@@ -247,8 +307,10 @@ CASES = {
     "roll": (aten.roll.default, [X, [3, -2], [1, 2]]),
     "roll_flat": (aten.roll.default, [X, [7]]),
     "select_grad": (aten.select_backward.default, [G[0], [6, 10, 16], 0, 2]),
-    "slice_grad": (aten.slice_backward.default,
-                   [G[:, :4], [6, 10, 16], 1, 1, 9, 2]),
+    "slice_grad": (
+        aten.slice_backward.default,
+        [G[:, :4], [6, 10, 16], 1, 1, 9, 2],
+    ),
 }
 LOSSES = {
     "nll": [LOGP, CLASSES, None, 1, -100],
@@ -279,8 +341,9 @@ def test_op(name, dtype, mode):
 
 @modes
 @pytest.mark.parametrize("dtype", (BF16, F16), ids=str)
-@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "batch_norm",
-                                  "batch_norm_infer"])
+@pytest.mark.parametrize(
+    "name", ["layer_norm", "group_norm", "batch_norm", "batch_norm_infer"]
+)
 def test_half_with_float_weights(name, dtype, mode):
     op, args = CASES[name]
     check(op, [args[0].to(dtype), *args[1:]], mode)
@@ -293,8 +356,9 @@ def test_nll(name, dtype, mode):
     args = cast(LOSSES[name], dtype)
     check(aten.nll_loss_forward.default, args, mode)
     y, total = aten.nll_loss_forward(*args)
-    check(aten.nll_loss_backward.default,
-          [torch.ones_like(y), *args, total], mode)
+    check(
+        aten.nll_loss_backward.default, [torch.ones_like(y), *args, total], mode
+    )
 
 
 @modes
@@ -304,8 +368,11 @@ def test_nll_pixels(mode):
     args[1] = PIXELS.unsqueeze(1).contiguous()
     check(aten.nll_loss2d_forward.default, args, mode)
     y, total = aten.nll_loss2d_forward(*args)
-    check(aten.nll_loss2d_backward.default,
-          [torch.ones_like(y), *args, total], mode)
+    check(
+        aten.nll_loss2d_backward.default,
+        [torch.ones_like(y), *args, total],
+        mode,
+    )
 
 
 @modes

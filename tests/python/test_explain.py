@@ -67,9 +67,13 @@ def test_never_raises():
     def fails(x):
         raise ValueError("no")
 
-    for model, args in ((fails, (1,)), (None, ()), (nn.Linear(2, 2), ()),
-                        (nn.Linear(2, 2), (torch.randn(3, 5),)),
-                        ("text", (1, 2))):
+    for model, args in (
+        (fails, (1,)),
+        (None, ()),
+        (nn.Linear(2, 2), ()),
+        (nn.Linear(2, 2), (torch.randn(3, 5),)),
+        ("text", (1, 2)),
+    ):
         got = torchair.explain(model, *args)
         assert got.error
         assert str(got)

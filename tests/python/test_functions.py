@@ -17,37 +17,59 @@ CASES = {
     "add_relu_mul": (lambda x, y: torch.relu(x + y) * 2, (64,), (64,)),
     "broadcast": (lambda x, y: x * y - y / 3, (5, 1, 7), (4, 1)),
     "scalar_args": (lambda x: (x + 1) * 2.5 - 3, (3, 5)),
-    "gelu_chain": (lambda x, a, b: F.gelu(x * a + b) * torch.sigmoid(x) + x,
-                   (8, 33), (33,), (33,)),
+    "gelu_chain": (
+        lambda x, a, b: F.gelu(x * a + b) * torch.sigmoid(x) + x,
+        (8, 33),
+        (33,),
+        (33,),
+    ),
     "softmax": (lambda x: torch.softmax(x, -1), (7, 19)),
     "softmax_inner": (lambda x: torch.softmax(x, 1), (3, 5, 7)),
     "log_softmax": (lambda x: torch.log_softmax(x, 0), (6, 4)),
-    "layer_norm": (lambda x, w, b: F.layer_norm(x, (16,), w, b),
-                   (4, 3, 16), (16,), (16,)),
+    "layer_norm": (
+        lambda x, w, b: F.layer_norm(x, (16,), w, b),
+        (4, 3, 16),
+        (16,),
+        (16,),
+    ),
     "sum_mean": (lambda x: (x.sum(), x.mean(1), x.sum((0, 2))), (4, 5, 6)),
     "amax_argmax": (lambda x: (x.amax(1), x.argmax(-1), x.max(0)), (5, 9)),
     "var": (lambda x: (x.var(1), x.std(0, unbiased=False)), (6, 8)),
     "matmul": (lambda x, y: x @ y, (17, 9), (9, 13)),
     "bmm": (lambda x, y: torch.bmm(x, y), (3, 5, 7), (3, 7, 4)),
     "linear": (lambda x, w, b: F.linear(x, w, b), (2, 5, 8), (6, 8), (6,)),
-    "linear_relu": (lambda x, w, b: F.relu(F.linear(x, w, b)), (33, 64),
-                    (48, 64), (48,)),
-    "views": (lambda x: x.t().reshape(-1)[2:].view(4, -1).transpose(0, 1) + 1,
-              (6, 3)),
-    "cat_stack": (lambda x, y: (torch.cat([x, y], 1), torch.stack([x, x])),
-                  (2, 3), (2, 4)),
+    "linear_relu": (
+        lambda x, w, b: F.relu(F.linear(x, w, b)),
+        (33, 64),
+        (48, 64),
+        (48,),
+    ),
+    "views": (
+        lambda x: x.t().reshape(-1)[2:].view(4, -1).transpose(0, 1) + 1,
+        (6, 3),
+    ),
+    "cat_stack": (
+        lambda x, y: (torch.cat([x, y], 1), torch.stack([x, x])),
+        (2, 3),
+        (2, 4),
+    ),
     "split": (lambda x: [t * 2 for t in x.split(3, 1)], (4, 8)),
     "unbind": (lambda x: sum(x.unbind(0)), (3, 5)),
     "where": (lambda x, y: torch.where(x > 0, x, y), (4, 4), (4, 4)),
     "clamp": (lambda x: x.clamp(-0.5, 0.5) + x.clamp_min(0), (9,)),
     "compare": (lambda x, y: (x < y, x == y, (x >= 0) & (y != 0)), (5,), (5,)),
-    "pow": (lambda x: x.abs().pow(0.5) + x ** 2 + x ** 3, (10,)),
-    "trig": (lambda x: torch.sin(x) + torch.tanh(x) * torch.exp(-x * x),
-             (11,)),
-    "rsqrt_log": (lambda x: torch.rsqrt(x * x + 1) + torch.log1p(x.abs()),
-                  (12,)),
-    "conv": (lambda x, w, b: F.conv2d(x, w, b, padding=1), (2, 3, 8, 8),
-             (4, 3, 3, 3), (4,)),
+    "pow": (lambda x: x.abs().pow(0.5) + x**2 + x**3, (10,)),
+    "trig": (lambda x: torch.sin(x) + torch.tanh(x) * torch.exp(-x * x), (11,)),
+    "rsqrt_log": (
+        lambda x: torch.rsqrt(x * x + 1) + torch.log1p(x.abs()),
+        (12,),
+    ),
+    "conv": (
+        lambda x, w, b: F.conv2d(x, w, b, padding=1),
+        (2, 3, 8, 8),
+        (4, 3, 3, 3),
+        (4,),
+    ),
     "max_pool": (lambda x: F.max_pool2d(x, 2), (2, 3, 8, 8)),
     "avg_pool": (lambda x: F.adaptive_avg_pool2d(x, 1), (2, 3, 6, 6)),
     "cumsum": (lambda x: x.cumsum(1), (3, 6)),
@@ -58,11 +80,16 @@ CASES = {
     "expand": (lambda x: x.expand(4, 5).contiguous() + 1, (5,)),
     "to_dtype": (lambda x: x.to(torch.int32).to(torch.bfloat16) * 2, (8,)),
     "dict_result": (lambda x: {"a": x + 1, "b": (x, x * 2)}, (3,)),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
-                  (2, 4, 6, 16), (2, 4, 9, 16), (2, 4, 9, 16)),
-    "causal": (lambda q: F.scaled_dot_product_attention(q, q, q,
-                                                        is_causal=True),
-               (1, 2, 12, 8)),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
+        (2, 4, 6, 16),
+        (2, 4, 9, 16),
+        (2, 4, 9, 16),
+    ),
+    "causal": (
+        lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True),
+        (1, 2, 12, 8),
+    ),
     "normalize": (lambda x: F.normalize(x, dim=-1), (4, 6)),
     "zero_size": (lambda x: (x + 1, x.sum(), torch.cat([x, x])), (0, 3)),
     "zero_rank": (lambda x, y: x * 2 + y, (), ()),
@@ -79,11 +106,22 @@ def test_function(name, mode):
     assert records
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16,
-                                   torch.float16])
-@pytest.mark.parametrize("name", ["add_relu_mul", "gelu_chain", "softmax",
-                                  "layer_norm", "matmul", "sum_mean",
-                                  "linear_relu", "attention"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.float16]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "add_relu_mul",
+        "gelu_chain",
+        "softmax",
+        "layer_norm",
+        "matmul",
+        "sum_mean",
+        "linear_relu",
+        "attention",
+    ],
+)
 def test_float_dtypes(name, dtype):
     fn, *shapes = CASES[name]
     with torch.no_grad():
@@ -116,8 +154,12 @@ def test_indexing():
 
 def test_scatter():
     def fn(x, i, s):
-        return x.scatter(0, i, s), x.index_add(0, i[0], s), \
-            x.index_copy(0, i[0], s), x.scatter_add(0, i, s)
+        return (
+            x.scatter(0, i, s),
+            x.index_add(0, i[0], s),
+            x.index_copy(0, i[0], s),
+            x.scatter_add(0, i, s),
+        )
 
     index = torch.tensor([[0, 2, 1], [1, 0, 2], [3, 3, 0]])
     check(fn, randn(4, 3), index, randn(3, 3))
@@ -125,9 +167,16 @@ def test_scatter():
 
 def test_creation():
     def fn(x):
-        return (torch.zeros(3, 4), torch.full((2,), 7), torch.arange(5),
-                torch.ones_like(x), torch.eye(3), x.new_zeros(2, 2),
-                torch.linspace(0, 1, 5), torch.tensor([1.0, 2.0, 3.0]) + x)
+        return (
+            torch.zeros(3, 4),
+            torch.full((2,), 7),
+            torch.arange(5),
+            torch.ones_like(x),
+            torch.eye(3),
+            x.new_zeros(2, 2),
+            torch.linspace(0, 1, 5),
+            torch.tensor([1.0, 2.0, 3.0]) + x,
+        )
 
     check(fn, randn(3))
 
@@ -149,8 +198,11 @@ def test_channels_last():
 
 def test_random_equals_eager():
     def fn(x):
-        return x + torch.rand_like(x), torch.randn(3), \
-            F.dropout(x, 0.5, training=True)
+        return (
+            x + torch.rand_like(x),
+            torch.randn(3),
+            F.dropout(x, 0.5, training=True),
+        )
 
     x = randn(8)
     torch.manual_seed(7)
@@ -171,8 +223,10 @@ def test_complex_goes_through_torch():
 
 
 def test_unsigned_wide_integers():
-    check(lambda x: (x.to(torch.uint16), x.to(torch.uint16).to(torch.int32)),
-          torch.arange(6))
+    check(
+        lambda x: (x.to(torch.uint16), x.to(torch.uint16).to(torch.int32)),
+        torch.arange(6),
+    )
 
 
 def test_custom_operator():

@@ -21,8 +21,10 @@ class Block(nn.Module):
 
     def forward(self, x, mask=None):
         b, t, d = x.shape
-        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2)
-                   for y in self.qkv(self.n1(x)).chunk(3, -1))
+        q, k, v = (
+            y.view(b, t, self.heads, -1).transpose(1, 2)
+            for y in self.qkv(self.n1(x)).chunk(3, -1)
+        )
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
         return x + self.down(F.gelu(self.up(self.n2(x))))
@@ -30,18 +32,32 @@ class Block(nn.Module):
 
 MODULES = {
     "linear": (lambda: nn.Linear(8, 5), (3, 8)),
-    "mlp": (lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(),
-                                  nn.Linear(16, 4), nn.Softmax(-1)), (5, 8)),
+    "mlp": (
+        lambda: nn.Sequential(
+            nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4), nn.Softmax(-1)
+        ),
+        (5, 8),
+    ),
     "block": (Block, (2, 7, 32)),
-    "conv_bn": (lambda: nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.SiLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)),
-        (2, 3, 9, 9)),
+    "conv_bn": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.BatchNorm2d(8),
+            nn.SiLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 3),
+        ),
+        (2, 3, 9, 9),
+    ),
     "gru": (lambda: nn.GRU(6, 5, batch_first=True), (2, 4, 6)),
     "group_norm": (lambda: nn.GroupNorm(2, 6), (3, 6, 5)),
-    "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0,
-                                                   batch_first=True),
-                (2, 5, 16)),
+    "encoder": (
+        lambda: nn.TransformerEncoderLayer(
+            16, 2, 32, dropout=0.0, batch_first=True
+        ),
+        (2, 5, 16),
+    ),
 }
 
 
@@ -63,8 +79,11 @@ def test_module(name, train):
 @pytest.mark.parametrize("mask", ["none", "float", "bool"])
 def test_attention_is_one_node(mask):
     block = Block().eval()
-    m = {"none": None, "float": torch.randn(7, 7),
-         "bool": torch.ones(7, 7).tril().bool()}[mask]
+    m = {
+        "none": None,
+        "float": torch.randn(7, 7),
+        "bool": torch.ones(7, 7).tril().bool(),
+    }[mask]
     with torch.no_grad(), recorded():
         check(block, torch.randn(2, 7, 32), m)
 
@@ -78,8 +97,13 @@ def test_module_keyword_and_dict_inputs():
     net = Net()
     run = compiled(net)
     batch = {"x": torch.randn(4), "y": (torch.randn(4), 3)}
-    for kwargs in ({}, {"scale": 2.5}, {"flag": True}, {"n": 3},
-                   {"scale": 0.5, "n": 1}):
+    for kwargs in (
+        {},
+        {"scale": 2.5},
+        {"flag": True},
+        {"n": 3},
+        {"scale": 0.5, "n": 1},
+    ):
         assert_same(run(batch, **kwargs), net(batch, **kwargs))
 
 
@@ -112,8 +136,10 @@ def test_autocast(train):
     net = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 4))
     run = compiled(net)
     x = torch.randn(8, 16)
-    with torch.set_grad_enabled(train), \
-            torch.autocast("cpu", dtype=torch.bfloat16):
+    with (
+        torch.set_grad_enabled(train),
+        torch.autocast("cpu", dtype=torch.bfloat16),
+    ):
         got, want = run(x), net(x)
         assert got.dtype == want.dtype == torch.bfloat16
         assert_same(got, want)
@@ -133,8 +159,9 @@ def test_changed_weights_are_seen():
         assert_same(run(x), net(x))
         net.weight = nn.Parameter(torch.randn(3, 6))
         assert_same(run(x), net(x))
-        net.load_state_dict({"weight": torch.randn(3, 6),
-                             "bias": torch.randn(3)})
+        net.load_state_dict(
+            {"weight": torch.randn(3, 6), "bias": torch.randn(3)}
+        )
         assert_same(run(x), net(x))
 
 
@@ -183,6 +210,7 @@ def test_model_in_float16_and_bfloat16():
         net = Block().eval().to(dtype)
         with torch.no_grad():
             x = torch.randn(2, 6, 32).to(dtype)
-            torch.testing.assert_close(compiled(net)(x), net(x), rtol=5e-2,
-                                       atol=5e-2)
+            torch.testing.assert_close(
+                compiled(net)(x), net(x), rtol=5e-2, atol=5e-2
+            )
         torch._dynamo.reset()

@@ -24,28 +24,77 @@ from torchair.sizes import Unexpressible
 FULL = os.environ.get("TORCHAIR_OP_DB") == "full"
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 SAMPLES = 200 if FULL else 3
-ROOM = {torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3,
-        torch.float64: 1e-12}
+ROOM = {
+    torch.float32: 2e-6,
+    torch.bfloat16: 1.6e-2,
+    torch.float16: 2e-3,
+    torch.float64: 1e-12,
+}
 
 # Results that no two evaluations share, or that make_fx cannot record.
 SKIP = {
-    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
-    "new_empty_strided", "tolist", "item", "to_sparse", "resize_",
-    "resize_as_", "nonzero_static", "geqrf", "lu_factor", "sparse.mm",
-    "sparse.sampled_addmm", "normal", "uniform", "bernoulli", "multinomial",
-    "rand_like", "randn", "randn_like", "randint", "randint_like", "cauchy",
-    "exponential", "geometric", "log_normal", "svd_lowrank", "pca_lowrank",
-    "linalg.eig", "linalg.svd", "linalg.eigh", "linalg.qr", "svd", "qr",
-    "nn.functional.dropout", "nn.functional.dropout2d",
-    "nn.functional.dropout3d", "nn.functional.alpha_dropout",
-    "nn.functional.feature_alpha_dropout", "nn.functional.rrelu",
-    "nn.functional.fractional_max_pool2d", "bfloat16", "chalf",
-    "nn.functional.fractional_max_pool3d", "triangular_solve",
-    "nn.functional.gaussian_nll_loss", "linalg.householder_product",
-    "ormqr", "torch.ops.aten._safe_softmax.default", "histogramdd",
-    "nn.functional.multi_head_attention_forward", "jiterator_unary",
-    "nn.functional.scaled_dot_product_attention", "linalg.lstsq",
-    "linalg.tensorinv", "linalg.pinv", "pinverse", "argsort", "mode",
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "tolist",
+    "item",
+    "to_sparse",
+    "resize_",
+    "resize_as_",
+    "nonzero_static",
+    "geqrf",
+    "lu_factor",
+    "sparse.mm",
+    "sparse.sampled_addmm",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "multinomial",
+    "rand_like",
+    "randn",
+    "randn_like",
+    "randint",
+    "randint_like",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "svd_lowrank",
+    "pca_lowrank",
+    "linalg.eig",
+    "linalg.svd",
+    "linalg.eigh",
+    "linalg.qr",
+    "svd",
+    "qr",
+    "nn.functional.dropout",
+    "nn.functional.dropout2d",
+    "nn.functional.dropout3d",
+    "nn.functional.alpha_dropout",
+    "nn.functional.feature_alpha_dropout",
+    "nn.functional.rrelu",
+    "nn.functional.fractional_max_pool2d",
+    "bfloat16",
+    "chalf",
+    "nn.functional.fractional_max_pool3d",
+    "triangular_solve",
+    "nn.functional.gaussian_nll_loss",
+    "linalg.householder_product",
+    "ormqr",
+    "torch.ops.aten._safe_softmax.default",
+    "histogramdd",
+    "nn.functional.multi_head_attention_forward",
+    "jiterator_unary",
+    "nn.functional.scaled_dot_product_attention",
+    "linalg.lstsq",
+    "linalg.tensorinv",
+    "linalg.pinv",
+    "pinverse",
+    "argsort",
+    "mode",
     "topk",  # equal values in any order; test_functions.py has it
 }
 
@@ -58,8 +107,11 @@ def _engine():
 def _cases():
     for op in op_db:
         name = f"{op.name}.{op.variant_test_name}".rstrip(".")
-        if op.name in SKIP or op.name.startswith(("jiterator", "special.")) \
-                and "jiterator" in op.name:
+        if (
+            op.name in SKIP
+            or op.name.startswith(("jiterator", "special."))
+            and "jiterator" in op.name
+        ):
             continue
         supported = [d for d in DTYPES if d in op.supported_dtypes("cpu")]
         if not FULL and supported:  # one dtype, a fixed one for each operator
@@ -72,14 +124,14 @@ def _cases():
 
 
 def _tensors(tree):
-    return [x for x in pytree.tree_leaves(tree)
-            if isinstance(x, torch.Tensor)]
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def _closed(op, sample):
     """A function of the sample's tensors alone, and those tensors."""
     leaves, spec = pytree.tree_flatten(
-        (sample.input, sample.args, sample.kwargs))
+        (sample.input, sample.args, sample.kwargs)
+    )
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
 
     def fn(*tensors):
@@ -93,9 +145,13 @@ def _closed(op, sample):
 
 
 def _usable(tensors):
-    return all(t.layout == torch.strided and not t.is_complex()
-               and not t.is_quantized and t.dtype in backend_dtypes()
-               for t in tensors)
+    return all(
+        t.layout == torch.strided
+        and not t.is_complex()
+        and not t.is_quantized
+        and t.dtype in backend_dtypes()
+        for t in tensors
+    )
 
 
 def backend_dtypes():
@@ -107,11 +163,19 @@ def backend_dtypes():
 def build(fn, tensors):
     """(program, imported) of a function of tensors."""
     gm = make_fx(lambda *a: tuple(_tensors(fn(*a))), tracing_mode="fake")(
-        *tensors)
+        *tensors
+    )
     got = import_graph(gm, "sample", set())
     program = _native.Program(
-        got.graph, tuple(got.args), tuple(got.consts), got.nresults,
-        tuple(got.outs), tuple(got.hosts), None, exact=False)
+        got.graph,
+        tuple(got.args),
+        tuple(got.consts),
+        got.nresults,
+        tuple(got.outs),
+        tuple(got.hosts),
+        None,
+        exact=False,
+    )
     return program, got
 
 
@@ -128,8 +192,9 @@ def assert_as_good(got, want, exact):
         return
     room = ROOM[want.dtype]
     if exact is None or not exact.is_floating_point():
-        torch.testing.assert_close(got, want, rtol=8 * room, atol=8 * room,
-                                   equal_nan=True)
+        torch.testing.assert_close(
+            got, want, rtol=8 * room, atol=8 * room, equal_nan=True
+        )
         return
     mine, theirs = _error(got, exact), _error(want, exact)
     assert mine <= 2 * theirs + 4 * room, (mine, theirs)
@@ -140,8 +205,10 @@ def _error(t, exact):
     special = ~torch.isfinite(exact) | ~torch.isfinite(t.double())
     if special.any():
         torch.testing.assert_close(
-            t.double()[special], exact[special].to(t.dtype).double(),
-            equal_nan=True)
+            t.double()[special],
+            exact[special].to(t.dtype).double(),
+            equal_nan=True,
+        )
     t, exact = t.double()[~special], exact[~special]
     if exact.numel() == 0:
         return 0.0
@@ -188,15 +255,51 @@ def test_forward(op, dtype):
         pytest.skip("no sample that can be traced")
 
 
-BACKWARD = ["add", "mul", "div", "sub", "matmul", "bmm", "softmax",
-            "log_softmax", "nn.functional.layer_norm", "nn.functional.gelu",
-            "nn.functional.silu", "sigmoid", "tanh", "exp", "log", "sqrt",
-            "sum", "mean", "var", "amax", "max", "cat", "stack", "gather",
-            "index_select", "where", "clamp", "pow", "nn.functional.linear",
-            "nn.functional.conv2d", "nn.functional.batch_norm", "cumsum",
-            "nn.functional.embedding", "permute", "expand", "scatter_add",
-            "nn.functional.nll_loss", "nn.functional.max_pool2d",
-            "nn.functional.avg_pool2d", "norm", "prod", "rsqrt", "atan2"]
+BACKWARD = [
+    "add",
+    "mul",
+    "div",
+    "sub",
+    "matmul",
+    "bmm",
+    "softmax",
+    "log_softmax",
+    "nn.functional.layer_norm",
+    "nn.functional.gelu",
+    "nn.functional.silu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "log",
+    "sqrt",
+    "sum",
+    "mean",
+    "var",
+    "amax",
+    "max",
+    "cat",
+    "stack",
+    "gather",
+    "index_select",
+    "where",
+    "clamp",
+    "pow",
+    "nn.functional.linear",
+    "nn.functional.conv2d",
+    "nn.functional.batch_norm",
+    "cumsum",
+    "nn.functional.embedding",
+    "permute",
+    "expand",
+    "scatter_add",
+    "nn.functional.nll_loss",
+    "nn.functional.max_pool2d",
+    "nn.functional.avg_pool2d",
+    "norm",
+    "prod",
+    "rsqrt",
+    "atan2",
+]
 
 
 @pytest.mark.parametrize("name", BACKWARD)
@@ -212,12 +315,16 @@ def test_backward(name):
             continue
 
         def grads(*args, fn=fn, places=places):
-            leaves = [a.detach().requires_grad_(i in places)
-                      for i, a in enumerate(args)]
+            leaves = [
+                a.detach().requires_grad_(i in places)
+                for i, a in enumerate(args)
+            ]
             out = [t for t in _tensors(fn(*leaves)) if t.requires_grad]
             found = torch.autograd.grad(
-                sum(t.sum() for t in out), [leaves[i] for i in places],
-                allow_unused=True)
+                sum(t.sum() for t in out),
+                [leaves[i] for i in places],
+                allow_unused=True,
+            )
             return [f for f in found if f is not None]
 
         plain = [t.detach() for t in tensors]
@@ -231,5 +338,3 @@ def test_backward(name):
         if ran >= SAMPLES:
             break
     assert ran
-
-

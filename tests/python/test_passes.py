@@ -78,8 +78,13 @@ def test_old_contents_are_read_first(mode):
         cache.index_copy_(2, at, x)
         return before, cache * 2
 
-    check(fn, torch.randn(2, 4, 32, 8), torch.randn(2, 4, 1, 8),
-          torch.tensor([3]), mode=mode)
+    check(
+        fn,
+        torch.randn(2, 4, 32, 8),
+        torch.randn(2, 4, 1, 8),
+        torch.tensor([3]),
+        mode=mode,
+    )
 
 
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
@@ -124,7 +129,7 @@ def test_results_do_not_share(mode):
 
 
 def attention(q, k, v, mask=None):
-    scores = q @ k.transpose(-1, -2) * q.shape[-1]**-0.5
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + mask
     return torch.softmax(scores, -1) @ v
@@ -144,8 +149,10 @@ def test_attention_is_one_kernel(shape, masked):
 def test_grouped_attention_is_one_kernel():
     def fn(q, k, v):
         b, h, s, d = k.shape
-        k, v = (t[:, :, None].expand(b, h, 3, s, d).reshape(b, 3 * h, s, d)
-                for t in (k, v))
+        k, v = (
+            t[:, :, None].expand(b, h, 3, s, d).reshape(b, 3 * h, s, d)
+            for t in (k, v)
+        )
         return attention(q, k, v)
 
     q, k, v = torch.randn(2, 6, 5, 16), *torch.randn(2, 2, 2, 24, 16)

@@ -26,8 +26,9 @@ def in_threads(count, work):
 
 
 def test_one_model_many_threads():
-    net = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32),
-                        nn.Softmax(-1)).eval()
+    net = nn.Sequential(
+        nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32), nn.Softmax(-1)
+    ).eval()
     run = compiled(net, dynamic=True)
     with torch.no_grad():
         run(torch.randn(4, 64))

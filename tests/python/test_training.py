@@ -11,8 +11,12 @@ from torch import nn
 
 
 def gradients(fn, *args):
-    leaves = [a.detach().clone().requires_grad_() if isinstance(
-        a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    leaves = [
+        a.detach().clone().requires_grad_()
+        if isinstance(a, torch.Tensor) and a.is_floating_point()
+        else a
+        for a in args
+    ]
     out = fn(*leaves)
     outs = out if isinstance(out, tuple) else (out,)
     torch.manual_seed(1)
@@ -25,23 +29,38 @@ FUNCTIONS = {
     "pointwise": (lambda x, y: torch.tanh(x) * y + torch.exp(-x), (6,), (6,)),
     "broadcast": (lambda x, y: x * y, (4, 5), (5,)),
     "matmul": (lambda x, y: x @ y, (4, 5), (5, 3)),
-    "linear_gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), (4, 8),
-                    (6, 8), (6,)),
+    "linear_gelu": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        (4, 8),
+        (6, 8),
+        (6,),
+    ),
     "softmax": (lambda x: torch.softmax(x, -1), (4, 7)),
     "log_softmax": (lambda x: torch.log_softmax(x, 1), (4, 7)),
-    "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), (5, 8), (8,),
-                   (8,)),
+    "layer_norm": (
+        lambda x, w, b: F.layer_norm(x, (8,), w, b),
+        (5, 8),
+        (8,),
+        (8,),
+    ),
     "mean_var": (lambda x: (x.mean(0), x.var(1)), (4, 6)),
     "amax": (lambda x: x.amax(1), (4, 6)),
     "views": (lambda x: x.t()[1:].reshape(-1) * 2, (4, 6)),
     "index": (lambda x: x[torch.tensor([0, 2, 2])], (4, 3)),
     "cat": (lambda x, y: torch.cat([x, y * 2]), (2, 3), (4, 3)),
-    "conv": (lambda x, w, b: F.conv2d(x, w, b, padding=1), (2, 3, 6, 6),
-             (4, 3, 3, 3), (4,)),
+    "conv": (
+        lambda x, w, b: F.conv2d(x, w, b, padding=1),
+        (2, 3, 6, 6),
+        (4, 3, 3, 3),
+        (4,),
+    ),
     "max_pool": (lambda x: F.max_pool2d(x, 2), (1, 2, 6, 6)),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(
-        q, k, v, is_causal=True), (1, 2, 8, 16), (1, 2, 8, 16),
-        (1, 2, 8, 16)),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        (1, 2, 8, 16),
+        (1, 2, 8, 16),
+        (1, 2, 8, 16),
+    ),
     "where": (lambda x, y: torch.where(x > 0, x * y, y), (9,), (9,)),
     "cumsum": (lambda x: x.cumsum(0), (7,)),
     "silu_mul": (lambda x, y: F.silu(x) * y, (8,), (8,)),
@@ -152,8 +171,10 @@ class Attention(nn.Module):
 
     def forward(self, x):
         b, t, d = x.shape
-        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2)
-                   for y in self.qkv(x).split(d, -1))
+        q, k, v = (
+            y.view(b, t, self.heads, -1).transpose(1, 2)
+            for y in self.qkv(x).split(d, -1)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(b, t, d))
 
@@ -164,11 +185,18 @@ class GPT(nn.Module):
         self.tokens = nn.Embedding(vocab, d)
         self.places = nn.Embedding(length, d)
         self.layers = nn.ModuleList(
-            nn.ModuleDict({"n1": nn.LayerNorm(d), "a": Attention(d, heads),
-                           "n2": nn.LayerNorm(d),
-                           "m": nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(),
-                                              nn.Linear(4 * d, d))})
-            for _ in range(layers))
+            nn.ModuleDict(
+                {
+                    "n1": nn.LayerNorm(d),
+                    "a": Attention(d, heads),
+                    "n2": nn.LayerNorm(d),
+                    "m": nn.Sequential(
+                        nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d)
+                    ),
+                }
+            )
+            for _ in range(layers)
+        )
         self.norm = nn.LayerNorm(d)
         self.head = nn.Linear(d, vocab, bias=False)
 
@@ -206,8 +234,11 @@ CASES = {
     "mlp_adam": (MLP, mlp_batch, lambda p: torch.optim.Adam(p, 1e-3)),
     "mlp_sgd": (MLP, mlp_batch, lambda p: torch.optim.SGD(p, 0.1)),
     "gpt_adamw": (GPT, gpt_batch, lambda p: torch.optim.AdamW(p, 1e-3)),
-    "gpt_adamw_fused": (GPT, gpt_batch,
-                        lambda p: torch.optim.AdamW(p, 1e-3, fused=True)),
+    "gpt_adamw_fused": (
+        GPT,
+        gpt_batch,
+        lambda p: torch.optim.AdamW(p, 1e-3, fused=True),
+    ),
 }
 
 
@@ -220,8 +251,9 @@ def test_fifty_steps(name):
     with recorded() as records:
         got = train(mine, compiled(mine), batches, optimizer)
     want = train(theirs, theirs, batches, optimizer)
-    torch.testing.assert_close(torch.tensor(got), torch.tensor(want),
-                               rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        torch.tensor(got), torch.tensor(want), rtol=1e-4, atol=1e-6
+    )
     assert not fallbacks(records)
     assert len(records) == 2
 

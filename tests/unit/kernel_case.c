@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define GUARD 64 /* bytes in front and behind */
+#define GUARD      64 /* bytes in front and behind */
 #define GUARD_BYTE 0xA5
 
 static size_t
@@ -93,14 +93,14 @@ data_of(const kernel_case *c, int tensor)
     return (char *)c->slots[t->slot] + t->offset;
 }
 
-#define TYPES(X)                                                               \
-    X(AIR_F32, float)                                                          \
-    X(AIR_F64, double)                                                         \
-    X(AIR_I8, int8_t)                                                          \
-    X(AIR_U8, uint8_t)                                                         \
-    X(AIR_I16, int16_t)                                                        \
-    X(AIR_I32, int32_t)                                                        \
-    X(AIR_I64, int64_t)                                                        \
+#define TYPES(X)        \
+    X(AIR_F32, float)   \
+    X(AIR_F64, double)  \
+    X(AIR_I8, int8_t)   \
+    X(AIR_U8, uint8_t)  \
+    X(AIR_I16, int16_t) \
+    X(AIR_I32, int32_t) \
+    X(AIR_I64, int64_t) \
     X(AIR_BOOL, uint8_t)
 
 double
@@ -108,7 +108,7 @@ kcase_get(const kernel_case *c, int tensor, int64_t i)
 {
     const void *p = data_of(c, tensor);
     switch (c->t[tensor].dtype) {
-#define CASE(id, type)                                                         \
+#define CASE(id, type) \
     case id: return (double)((const type *)p)[i];
         TYPES(CASE)
 #undef CASE
@@ -121,13 +121,11 @@ kcase_put(kernel_case *c, int tensor, int64_t i, double v)
 {
     void *p = data_of(c, tensor);
     switch (c->t[tensor].dtype) {
-#define CASE(id, type)                                                         \
+#define CASE(id, type) \
     case id: ((type *)p)[i] = (type)v; break;
         TYPES(CASE)
 #undef CASE
-    default:
-        ((uint16_t *)p)[i] = half_put(v, c->t[tensor].dtype);
-        break;
+    default: ((uint16_t *)p)[i] = half_put(v, c->t[tensor].dtype); break;
     }
 }
 
@@ -145,7 +143,7 @@ kcase_at(const kernel_case *c, int tensor, const int64_t *index)
 
 int
 kcase_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
-            const int *perm, int64_t pad, int64_t shift)
+             const int *perm, int64_t pad, int64_t shift)
 {
     int id = c->count++;
     air_tensor *t = &c->t[id];
@@ -248,13 +246,12 @@ set_workspace(kernel_case *c, size_t bytes)
 
 void
 kcase_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
-         const air_call *call, int threads)
+          const air_call *call, int threads)
 {
     static base_pool *pool;
     job j = {.c = c, .run = run, .call = call};
     size_t bytes = workspace != NULL ? workspace(call, threads) : 0;
-    if (pool == NULL &&
-        base_pool_create(&base_libc_alloc, 4, &pool) != AIR_OK)
+    if (pool == NULL && base_pool_create(&base_libc_alloc, 4, &pool) != AIR_OK)
         abort();
     set_workspace(c, bytes);
     base_barrier_init(&j.barrier, threads);

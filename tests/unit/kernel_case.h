@@ -26,7 +26,7 @@ void kcase_end(kernel_case *c);
  * (NULL: row-major); pad: elements added to each row of memory; shift: elements
  * in front (alignment). Returns its index. */
 int kcase_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
-                const int *perm, int64_t pad, int64_t shift);
+                 const int *perm, int64_t pad, int64_t shift);
 /* Stride 0 along dim. */
 void kcase_expand(kernel_case *c, int tensor, int dim, int64_t size);
 double kcase_get(const kernel_case *c, int tensor, int64_t element);
@@ -37,7 +37,7 @@ double kcase_random(kernel_case *c); /* [-1, 1) */
 
 /* Runs the kernel on threads and checks the guards. */
 void kcase_run(kernel_case *c, air_kernel_fn run, air_workspace_fn workspace,
-              const air_call *call, int threads);
+               const air_call *call, int threads);
 
 air_arg kcase_arg(const kernel_case *c, int tensor);
 static inline air_arg

@@ -44,36 +44,34 @@ bool test_status(const char *file, int line, const char *text, air_status got,
 /* Leaves the running test as "skipped" (say why): for a missing CPU feature. */
 void test_skip(const char *why);
 
-#define TEST(id)                                                               \
-    static void test_##id(void);                                               \
-    __attribute__((constructor)) static void test_register_##id(void)          \
-    {                                                                          \
-        static test_case test_case_##id = {#id, __FILE__, test_##id, NULL};    \
-        test_add(&test_case_##id);                                             \
-    }                                                                          \
+#define TEST(id)                                                            \
+    static void test_##id(void);                                            \
+    __attribute__((constructor)) static void test_register_##id(void)       \
+    {                                                                       \
+        static test_case test_case_##id = {#id, __FILE__, test_##id, NULL}; \
+        test_add(&test_case_##id);                                          \
+    }                                                                       \
     static void test_##id(void)
 
-#define CHECK(cond)                                                            \
-    ((cond) ? true : test_fail(__FILE__, __LINE__, "%s", #cond))
-#define CHECK_INT(got, want)                                                   \
+#define CHECK(cond) ((cond) ? true : test_fail(__FILE__, __LINE__, "%s", #cond))
+#define CHECK_INT(got, want) \
     test_int(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 #define CHECK_STR(got, want) test_str(__FILE__, __LINE__, #got, (got), (want))
-#define CHECK_NEAR(got, want, tolerance)                                       \
-    test_near(__FILE__, __LINE__, #got, (double)(got), (double)(want),         \
+#define CHECK_NEAR(got, want, tolerance)                               \
+    test_near(__FILE__, __LINE__, #got, (double)(got), (double)(want), \
               (double)(tolerance))
-#define CHECK_OK(call)                                                         \
-    test_status(__FILE__, __LINE__, #call, (call), AIR_OK)
-#define CHECK_FAILS(call, id)                                                  \
+#define CHECK_OK(call) test_status(__FILE__, __LINE__, #call, (call), AIR_OK)
+#define CHECK_FAILS(call, id) \
     test_status(__FILE__, __LINE__, #call, (call), AIR_STATUS_##id)
-#define REQUIRE(cond)                                                          \
-    do {                                                                       \
-        if (!CHECK(cond))                                                      \
-            return;                                                            \
+#define REQUIRE(cond)     \
+    do {                  \
+        if (!CHECK(cond)) \
+            return;       \
     } while (0)
-#define REQUIRE_OK(call)                                                       \
-    do {                                                                       \
-        if (!CHECK_OK(call))                                                   \
-            return;                                                            \
+#define REQUIRE_OK(call)     \
+    do {                     \
+        if (!CHECK_OK(call)) \
+            return;          \
     } while (0)
 
 /* ---- allocators ---- */

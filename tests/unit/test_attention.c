@@ -17,9 +17,9 @@ static const kernel_set sets[] = {
 #endif
     {"scalar", cpu_sdpa_scalar},
 };
-#define EACH_SET(s)                                                            \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets;    \
-         s++)                                                                  \
+#define EACH_SET(s)                                                         \
+    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
+         s++)                                                               \
         if (kcase_has_isa(s->isa))
 
 enum { NO_MASK, FLOAT_MASK, BOOL_MASK, PADDING_MASK };
@@ -43,27 +43,26 @@ make_tensors(tensors *t, const sdpa_case *p)
     const int *perm = p->cache ? (int[]){0, 2, 1, 3} : NULL;
     int64_t b = p->batch;
     kcase_begin(&t->c, (uint64_t)(p->rows * 7 + p->keys));
-    t->q = kcase_tensor(&t->c, p->dtype, 4,
-                        (int64_t[]){b, p->heads, p->rows, p->depth}, perm, 0,
-                        0);
+    t->q =
+        kcase_tensor(&t->c, p->dtype, 4,
+                     (int64_t[]){b, p->heads, p->rows, p->depth}, perm, 0, 0);
     t->k = kcase_tensor(&t->c, p->dtype, 4,
-                        (int64_t[]){b, p->kv_heads, p->keys, p->depth}, perm,
-                        0, 1);
+                        (int64_t[]){b, p->kv_heads, p->keys, p->depth}, perm, 0,
+                        1);
     t->v = kcase_tensor(&t->c, p->dtype, 4,
-                        (int64_t[]){b, p->kv_heads, p->keys, p->width}, perm,
-                        0, 0);
-    t->out = kcase_tensor(&t->c, p->dtype, 4,
-                          (int64_t[]){b, p->heads, p->rows, p->width}, NULL, 0,
-                          0);
+                        (int64_t[]){b, p->kv_heads, p->keys, p->width}, perm, 0,
+                        0);
+    t->out =
+        kcase_tensor(&t->c, p->dtype, 4,
+                     (int64_t[]){b, p->heads, p->rows, p->width}, NULL, 0, 0);
     t->mask = -1;
     if (p->mask == NO_MASK)
         return;
     int64_t rows = p->mask == PADDING_MASK ? 1 : p->rows;
-    t->mask = kcase_tensor(&t->c,
-                           p->mask == FLOAT_MASK ? p->dtype : AIR_BOOL, 4,
-                           (int64_t[]){p->mask == FLOAT_MASK ? 1 : b, 1, rows,
-                                       p->keys},
-                           NULL, 0, 0);
+    t->mask = kcase_tensor(
+        &t->c, p->mask == FLOAT_MASK ? p->dtype : AIR_BOOL, 4,
+        (int64_t[]){p->mask == FLOAT_MASK ? 1 : b, 1, rows, p->keys}, NULL, 0,
+        0);
 }
 
 static double
@@ -88,10 +87,11 @@ weights(const tensors *t, const sdpa_case *p, const int64_t *at, double *w)
     for (int64_t j = 0; j < p->keys; j++) {
         double s = 0;
         for (int64_t d = 0; d < p->depth; d++)
-            s += kcase_get(c, t->q, kcase_at(c, t->q, (int64_t[]){at[0], at[1],
-                                                             at[2], d})) *
-                 kcase_get(c, t->k, kcase_at(c, t->k, (int64_t[]){at[0], kv, j,
-                                                                  d}));
+            s += kcase_get(
+                     c, t->q,
+                     kcase_at(c, t->q, (int64_t[]){at[0], at[1], at[2], d})) *
+                 kcase_get(c, t->k,
+                           kcase_at(c, t->k, (int64_t[]){at[0], kv, j, d}));
         s *= scale;
         if (t->mask >= 0)
             s += mask_at(t, (int64_t[]){at[0], at[1], at[2], j});
@@ -114,12 +114,12 @@ row_error(const tensors *t, const sdpa_case *p, const int64_t *at,
     for (int64_t d = 0; d < p->width; d++) {
         double want = 0;
         for (int64_t j = 0; j < p->keys; j++)
-            want += w[j] * kcase_get(c, t->v,
-                                     kcase_at(c, t->v, (int64_t[]){at[0], kv,
-                                                                   j, d}));
-        double got = kcase_get(c, t->out,
-                               kcase_at(c, t->out, (int64_t[]){at[0], at[1],
-                                                               at[2], d}));
+            want += w[j] *
+                    kcase_get(c, t->v,
+                              kcase_at(c, t->v, (int64_t[]){at[0], kv, j, d}));
+        double got =
+            kcase_get(c, t->out,
+                      kcase_at(c, t->out, (int64_t[]){at[0], at[1], at[2], d}));
         double err = fabs(got - want);
         if (!(err <= worst))
             worst = err;
@@ -134,10 +134,12 @@ check(const kernel_set *set, const sdpa_case *p)
     double worst = 0, w[512];
     make_tensors(&t, p);
     air_arg none = {.kind = AIR_ARG_NONE};
-    air_arg args[] = {kcase_arg(&t.c, t.q), kcase_arg(&t.c, t.k),
+    air_arg args[] = {kcase_arg(&t.c, t.q),
+                      kcase_arg(&t.c, t.k),
                       kcase_arg(&t.c, t.v),
                       t.mask >= 0 ? kcase_arg(&t.c, t.mask) : none,
-                      kcase_float(0), kcase_int(p->causal),
+                      kcase_float(0),
+                      kcase_int(p->causal),
                       p->scale != 0 ? kcase_float(p->scale) : none,
                       kcase_int(p->heads != p->kv_heads)};
     air_call call = {8, 1, args, &t.c.t[t.out], NULL};
@@ -166,8 +168,12 @@ check(const kernel_set *set, const sdpa_case *p)
 static void
 check_all(const kernel_set *set, const int64_t *sizes)
 {
-    sdpa_case p = {.batch = sizes[0], .heads = sizes[1], .kv_heads = sizes[2],
-                   .rows = sizes[3], .keys = sizes[4], .depth = sizes[5],
+    sdpa_case p = {.batch = sizes[0],
+                   .heads = sizes[1],
+                   .kv_heads = sizes[2],
+                   .rows = sizes[3],
+                   .keys = sizes[4],
+                   .depth = sizes[5],
                    .width = sizes[6]};
     for (int mask = NO_MASK; mask <= PADDING_MASK; mask++)
         for (int dtype = AIR_F32; dtype <= AIR_F16; dtype++) {
@@ -185,7 +191,8 @@ check_all(const kernel_set *set, const int64_t *sizes)
 
 TEST(sdpa_few_rows)
 {
-    EACH_SET(s) {
+    EACH_SET(s)
+    {
         check_all(s, (int64_t[]){2, 4, 4, 1, 37, 16, 16});
         check_all(s, (int64_t[]){1, 8, 2, 1, 300, 24, 40});
         check_all(s, (int64_t[]){1, 4, 1, 3, 130, 7, 9});
@@ -195,7 +202,8 @@ TEST(sdpa_few_rows)
 
 TEST(sdpa_many_rows)
 {
-    EACH_SET(s) {
+    EACH_SET(s)
+    {
         check_all(s, (int64_t[]){1, 2, 2, 40, 40, 16, 16});
         check_all(s, (int64_t[]){2, 3, 1, 13, 129, 8, 24});
         check_all(s, (int64_t[]){1, 1, 1, 150, 270, 33, 17});
@@ -206,28 +214,32 @@ TEST(sdpa_many_rows)
 TEST(sdpa_masked_rows_and_nan)
 {
     EACH_SET(s)
-        for (int64_t rows = 2; rows <= 20; rows += 18) {
-            tensors t;
-            sdpa_case p = {1, 1, 1, rows, 9, 8, 8, AIR_F32, BOOL_MASK, false,
-                           false, 0, 2};
-            make_tensors(&t, &p);
-            for (int64_t i = 0; i < rows * 9; i++)
-                kcase_put(&t.c, t.mask, i, i >= 9);
-            kcase_put(&t.c, t.q, (rows - 1) * 8, (double)NAN);
-            air_arg none = {.kind = AIR_ARG_NONE};
-            air_arg args[] = {kcase_arg(&t.c, t.q), kcase_arg(&t.c, t.k),
-                              kcase_arg(&t.c, t.v), kcase_arg(&t.c, t.mask),
-                              kcase_float(0), kcase_int(0), none,
-                              kcase_int(0)};
-            air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-            kcase_run(&t.c, s->sdpa, cpu_sdpa_workspace, &call, 2);
-            for (int64_t i = 0; i < rows * 8; i++) {
-                double got = kcase_get(&t.c, t.out, i);
-                if (i < 8)
-                    CHECK(got == 0);
-                else
-                    CHECK(isnan(got) == (i / 8 == rows - 1));
-            }
-            kcase_end(&t.c);
+    for (int64_t rows = 2; rows <= 20; rows += 18) {
+        tensors t;
+        sdpa_case p = {1,       1,         1,     rows,  9, 8, 8,
+                       AIR_F32, BOOL_MASK, false, false, 0, 2};
+        make_tensors(&t, &p);
+        for (int64_t i = 0; i < rows * 9; i++)
+            kcase_put(&t.c, t.mask, i, i >= 9);
+        kcase_put(&t.c, t.q, (rows - 1) * 8, (double)NAN);
+        air_arg none = {.kind = AIR_ARG_NONE};
+        air_arg args[] = {kcase_arg(&t.c, t.q),
+                          kcase_arg(&t.c, t.k),
+                          kcase_arg(&t.c, t.v),
+                          kcase_arg(&t.c, t.mask),
+                          kcase_float(0),
+                          kcase_int(0),
+                          none,
+                          kcase_int(0)};
+        air_call call = {8, 1, args, &t.c.t[t.out], NULL};
+        kcase_run(&t.c, s->sdpa, cpu_sdpa_workspace, &call, 2);
+        for (int64_t i = 0; i < rows * 8; i++) {
+            double got = kcase_get(&t.c, t.out, i);
+            if (i < 8)
+                CHECK(got == 0);
+            else
+                CHECK(isnan(got) == (i / 8 == rows - 1));
         }
+        kcase_end(&t.c);
+    }
 }

@@ -17,9 +17,9 @@ static const kernel_set sets[] = {
 #endif
     {"scalar", cpu_convolution_scalar},
 };
-#define EACH_SET(s)                                                            \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets;    \
-         s++)                                                                  \
+#define EACH_SET(s)                                                         \
+    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
+         s++)                                                               \
         if (kcase_has_isa(s->isa))
 
 typedef struct {
@@ -32,7 +32,9 @@ static int64_t
 out_size(const conv_case *p, int i)
 {
     return (p->in[i] + 2 * p->pad[i] - p->dilation[i] * (p->kernel[i] - 1) -
-            1) / p->stride[i] + 1;
+            1) /
+               p->stride[i] +
+           1;
 }
 
 /* Index of element i of a dense tensor, written to at[0 .. rank). */
@@ -95,8 +97,8 @@ check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
         args[2] = kcase_arg(&c, b);
     const int64_t *lists[] = {p->stride, p->pad, p->dilation};
     for (int i = 0; i < 3; i++)
-        args[3 + i] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes,
-                                .ints = lists[i]};
+        args[3 + i] =
+            (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = lists[i]};
     args[6] = kcase_int(0);
     args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = zeros};
     args[8] = kcase_int(p->groups);
@@ -118,7 +120,8 @@ check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
 static void
 check(const conv_case *p)
 {
-    EACH_SET(s) {
+    EACH_SET(s)
+    {
         check_one(s, p, AIR_F32, false, 1);
         check_one(s, p, AIR_F32, true, 3);
         check_one(s, p, AIR_BF16, true, 2);
@@ -126,7 +129,10 @@ check(const conv_case *p)
     }
 }
 
-#define ONES {1, 1, 1}
+#define ONES    \
+    {           \
+        1, 1, 1 \
+    }
 
 TEST(conv_pointwise)
 {
@@ -147,8 +153,8 @@ TEST(conv_windows)
 TEST(conv_other_axes)
 {
     check(&(conv_case){1, 3, 1, 6, 10, {50}, {4}, {2}, {3}, ONES});
-    check(&(conv_case){3, 1, 1, 3, 5, {4, 6, 9}, {2, 3, 3}, {1, 2, 1},
-                       {1, 0, 2}, {1, 1, 2}});
+    check(&(conv_case){
+        3, 1, 1, 3, 5, {4, 6, 9}, {2, 3, 3}, {1, 2, 1}, {1, 0, 2}, {1, 1, 2}});
 }
 
 TEST(conv_groups)

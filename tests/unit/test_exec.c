@@ -17,8 +17,7 @@ setup(fixture *f, const char *text, const air_options *options)
 {
     memset(f, 0, sizeof *f);
     return CHECK_OK(air_context_create(options, &f->ctx)) &&
-           CHECK_OK(
-               air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
+           CHECK_OK(air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
            CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
 }
 
@@ -30,9 +29,9 @@ teardown(fixture *f)
     air_context_destroy(f->ctx);
 }
 
-#define TENSOR(data, ...)                                                      \
-    air_value_tensor((data), AIR_F32,                                          \
-                     sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),       \
+#define TENSOR(data, ...)                                                \
+    air_value_tensor((data), AIR_F32,                                    \
+                     sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
                      (const int64_t[]){__VA_ARGS__})
 
 TEST(exec_pointwise)
@@ -89,8 +88,8 @@ TEST(exec_sizes_and_strides)
     if (CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         for (int r = 0; r < 3; r++)
             for (int c = 0; c < 4; c++)
-                CHECK_NEAR(((float *)out.data)[r * 4 + c],
-                           2.0 * (r + 3.0 * c), 0);
+                CHECK_NEAR(((float *)out.data)[r * 4 + c], 2.0 * (r + 3.0 * c),
+                           0);
         air_value_release(&out);
     }
     in = TENSOR(x, 1, 5);
@@ -248,15 +247,14 @@ host_done(void *user, void *token)
 
 TEST(exec_host_node_between_regions)
 {
-    const char *text =
-        "graph f(%x: f32[s0]) {\n"
-        "  %1: f32[s0] = add.Tensor(%x, 1.0)\n"
-        "  %2: f32[s0] = host \"my::triple\" 7 \"no row\" (%1)\n"
-        "  %3: f32[s0] = add.Tensor(%2, 1.0)\n"
-        "  return %3\n"
-        "}\n";
-    const air_host host = {.user = &done_calls, .call = host_triple,
-                           .done = host_done};
+    const char *text = "graph f(%x: f32[s0]) {\n"
+                       "  %1: f32[s0] = add.Tensor(%x, 1.0)\n"
+                       "  %2: f32[s0] = host \"my::triple\" 7 \"no row\" (%1)\n"
+                       "  %3: f32[s0] = add.Tensor(%2, 1.0)\n"
+                       "  return %3\n"
+                       "}\n";
+    const air_host host = {
+        .user = &done_calls, .call = host_triple, .done = host_done};
     float x[4] = {1, 2, 3, 4};
     const air_value in = TENSOR(x, 4);
     air_value out;
@@ -277,8 +275,8 @@ done:
 }
 
 static air_status
-host_view(void *user, uint32_t id, size_t nin, const air_value *in,
-          size_t nout, air_value *outs)
+host_view(void *user, uint32_t id, size_t nin, const air_value *in, size_t nout,
+          air_value *outs)
 {
     (void)user;
     (void)id;
@@ -376,14 +374,13 @@ TEST(exec_reductions_of_rank_0)
 /* A dense copy made for one reader is not the input that is written later. */
 TEST(exec_dense_copies_serve_one_step)
 {
-    const char *text =
-        "graph f(%x: f32[2, 1, 4, 4]) {\n"
-        "  %t: f32[2, 1, 4, 4] = permute(%x, [0, 1, 3, 2])\n"
-        "  %p: f32[2, 1, 2, 2] = avg_pool2d(%t, [2, 2])\n"
-        "  %s: f32[2, 1, 4, 4] = mul.Tensor(%x, 10.0)\n"
-        "  %c: f32[2, 1, 4, 4] = copy_(%x, %s)\n"
-        "  return %p\n"
-        "}\n";
+    const char *text = "graph f(%x: f32[2, 1, 4, 4]) {\n"
+                       "  %t: f32[2, 1, 4, 4] = permute(%x, [0, 1, 3, 2])\n"
+                       "  %p: f32[2, 1, 2, 2] = avg_pool2d(%t, [2, 2])\n"
+                       "  %s: f32[2, 1, 4, 4] = mul.Tensor(%x, 10.0)\n"
+                       "  %c: f32[2, 1, 4, 4] = copy_(%x, %s)\n"
+                       "  return %p\n"
+                       "}\n";
     float x[32];
     const air_value in = TENSOR(x, 2, 1, 4, 4);
     air_value out;

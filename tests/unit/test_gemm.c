@@ -10,9 +10,9 @@ typedef struct {
     air_kernel_fn mm, addmm, baddbmm;
 } kernel_set;
 
-#define SET(isa)                                                               \
-    {                                                                          \
-        #isa, cpu_mm_##isa, cpu_addmm_##isa, cpu_baddbmm_##isa                 \
+#define SET(isa)                                               \
+    {                                                          \
+#isa, cpu_mm_##isa, cpu_addmm_##isa, cpu_baddbmm_##isa \
     }
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
@@ -21,9 +21,9 @@ static const kernel_set sets[] = {
 #endif
     SET(scalar),
 };
-#define EACH_SET(s)                                                            \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets;    \
-         s++)                                                                  \
+#define EACH_SET(s)                                                         \
+    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
+         s++)                                                               \
         if (kcase_has_isa(s->isa))
 
 /* Well above the rounding of such sums, far below a missing term. */
@@ -86,9 +86,9 @@ check_mm(const kernel_set *set, const mm_case *p)
     kernel_case c;
     kcase_begin(&c, (uint64_t)(p->m + 3 * p->n + 5 * p->k));
     int a = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->k},
-                        p->a_turned ? turned : NULL, p->pad, p->shift);
+                         p->a_turned ? turned : NULL, p->pad, p->shift);
     int b = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->k, p->n},
-                        p->b_turned ? turned : NULL, p->pad, p->shift);
+                         p->b_turned ? turned : NULL, p->pad, p->shift);
     int y = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->n}, NULL, 0, 0);
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
@@ -120,22 +120,23 @@ TEST(mm_small_sizes)
 {
     static const int64_t sizes[] = {1, 2, 7, 13, 17, 33};
     EACH_SET(s)
-        for (int i = 0; i < 6; i++)
-            for (int j = 0; j < 6; j++)
-                for (int k = 0; k < 6; k++)
-                    check_layouts(s, (mm_case){.m = sizes[i], .n = sizes[j],
-                                               .k = sizes[k],
-                                               .dtype = AIR_F32});
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 6; j++)
+            for (int k = 0; k < 6; k++)
+                check_layouts(s, (mm_case){.m = sizes[i],
+                                           .n = sizes[j],
+                                           .k = sizes[k],
+                                           .dtype = AIR_F32});
 }
 
 TEST(mm_few_rows)
 {
     EACH_SET(s)
-        for (int64_t m = 1; m <= 14; m++)
-            for (int64_t k = 60; k <= 67; k += 7)
-                for (int d = AIR_F32; d <= AIR_F16; d++)
-                    check_layouts(s, (mm_case){.m = m, .n = 150, .k = k,
-                                               .dtype = d});
+    for (int64_t m = 1; m <= 14; m++)
+        for (int64_t k = 60; k <= 67; k += 7)
+            for (int d = AIR_F32; d <= AIR_F16; d++)
+                check_layouts(s,
+                              (mm_case){.m = m, .n = 150, .k = k, .dtype = d});
 }
 
 TEST(mm_blocks)
@@ -146,35 +147,39 @@ TEST(mm_blocks)
         {.m = 20, .n = 300, .k = 4100}, {.m = 3, .n = 30, .k = 9001},
     };
     EACH_SET(s)
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            mm_case p = cases[i];
-            p.dtype = i % 3 == 0 ? AIR_BF16 : AIR_F32;
-            check_layouts(s, p);
-        }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mm_case p = cases[i];
+        p.dtype = i % 3 == 0 ? AIR_BF16 : AIR_F32;
+        check_layouts(s, p);
+    }
 }
 
 TEST(mm_dtypes)
 {
-    static const int dtypes[] = {AIR_F64, AIR_BF16, AIR_F16, AIR_I8, AIR_U8,
-                                 AIR_I16, AIR_I32, AIR_I64};
+    static const int dtypes[] = {AIR_F64, AIR_BF16, AIR_F16, AIR_I8,
+                                 AIR_U8,  AIR_I16,  AIR_I32, AIR_I64};
     EACH_SET(s)
-        for (int i = 0; i < 8; i++)
-            check_layouts(s, (mm_case){.m = 19, .n = 23, .k = 9,
-                                       .dtype = dtypes[i]});
+    for (int i = 0; i < 8; i++)
+        check_layouts(s,
+                      (mm_case){.m = 19, .n = 23, .k = 9, .dtype = dtypes[i]});
 }
 
 TEST(mm_empty)
 {
-    EACH_SET(s) {
-        check_mm(s, &(mm_case){.m = 0, .n = 4, .k = 3, .dtype = AIR_F32,
-                               .threads = 2});
-        check_mm(s, &(mm_case){.m = 4, .n = 0, .k = 3, .dtype = AIR_F32,
-                               .threads = 2});
+    EACH_SET(s)
+    {
+        check_mm(
+            s,
+            &(mm_case){.m = 0, .n = 4, .k = 3, .dtype = AIR_F32, .threads = 2});
+        check_mm(
+            s,
+            &(mm_case){.m = 4, .n = 0, .k = 3, .dtype = AIR_F32, .threads = 2});
         for (int d = AIR_F32; d <= AIR_BF16; d++) {
-            check_mm(s, &(mm_case){.m = 4, .n = 20, .k = 0, .dtype = d,
-                                   .threads = 2});
-            check_mm(s, &(mm_case){.m = 40, .n = 20, .k = 0, .dtype = d,
-                                   .threads = 2});
+            check_mm(s, &(mm_case){
+                            .m = 4, .n = 20, .k = 0, .dtype = d, .threads = 2});
+            check_mm(
+                s,
+                &(mm_case){.m = 40, .n = 20, .k = 0, .dtype = d, .threads = 2});
         }
     }
 }
@@ -187,7 +192,8 @@ check_special(const kernel_set *set, int64_t m, double value)
     kernel_case c;
     kcase_begin(&c, 7);
     int a = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, K}, NULL, 0, 0);
-    int b = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){K, N}, (int[]){1, 0}, 0, 0);
+    int b =
+        kcase_tensor(&c, AIR_F32, 2, (int64_t[]){K, N}, (int[]){1, 0}, 0, 0);
     int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, N}, NULL, 0, 0);
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
@@ -205,10 +211,10 @@ check_special(const kernel_set *set, int64_t m, double value)
 TEST(mm_nan_and_infinity)
 {
     EACH_SET(s)
-        for (int64_t m = 1; m <= 41; m += 8) {
-            check_special(s, m, (double)NAN);
-            check_special(s, m, (double)INFINITY);
-        }
+    for (int64_t m = 1; m <= 41; m += 8) {
+        check_special(s, m, (double)NAN);
+        check_special(s, m, (double)INFINITY);
+    }
 }
 
 /* ---- batches, self, vectors ---------------------------------------------- */
@@ -216,8 +222,8 @@ TEST(mm_nan_and_infinity)
 typedef struct {
     int64_t batch, m, n, k;
     int dtype;
-    bool b_shared;    /* stride 0 over the batch */
-    int self_kind;    /* 0: [n]; 1: [batch, m, n]; 2: [m, 1]; 3: number */
+    bool b_shared; /* stride 0 over the batch */
+    int self_kind; /* 0: [n]; 1: [batch, m, n]; 2: [m, 1]; 3: number */
     double beta, alpha;
     int threads;
 } badd_case;
@@ -229,7 +235,7 @@ self_tensor(kernel_case *c, const badd_case *p)
     case 0: return kcase_tensor(c, p->dtype, 1, (int64_t[]){p->n}, NULL, 0, 0);
     case 1:
         return kcase_tensor(c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
-                           (int[]){2, 0, 1}, 0, 0);
+                            (int[]){2, 0, 1}, 0, 0);
     case 2:
         return kcase_tensor(c, p->dtype, 2, (int64_t[]){p->m, 1}, NULL, 0, 0);
     default: return kcase_tensor(c, p->dtype, 0, NULL, NULL, 0, 0);
@@ -254,12 +260,12 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
     kcase_begin(&c, 11);
     int s = self_tensor(&c, p);
     int a = kcase_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->k},
-                        (int[]){1, 0, 2}, 0, 0);
+                         (int[]){1, 0, 2}, 0, 0);
     int b = kcase_tensor(&c, p->dtype, 3,
-                        (int64_t[]){p->b_shared ? 1 : p->batch, p->k, p->n},
-                        (int[]){0, 2, 1}, 0, 0);
+                         (int64_t[]){p->b_shared ? 1 : p->batch, p->k, p->n},
+                         (int[]){0, 2, 1}, 0, 0);
     int y = kcase_tensor(&c, p->dtype, 3, (int64_t[]){p->batch, p->m, p->n},
-                        NULL, 0, 0);
+                         NULL, 0, 0);
     if (p->b_shared)
         kcase_expand(&c, b, 0, p->batch);
     if (p->beta == 0)
@@ -272,10 +278,10 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
         int64_t at[] = {i / p->n / p->m, i / p->n % p->m, i % p->n};
         double sum = 0;
         for (int64_t k = 0; k < p->k; k++)
-            sum += kcase_get(&c, a, kcase_at(&c, a, (int64_t[]){at[0], at[1],
-                                                              k})) *
-                   kcase_get(&c, b, kcase_at(&c, b, (int64_t[]){at[0], k,
-                                                              at[2]}));
+            sum +=
+                kcase_get(&c, a,
+                          kcase_at(&c, a, (int64_t[]){at[0], at[1], k})) *
+                kcase_get(&c, b, kcase_at(&c, b, (int64_t[]){at[0], k, at[2]}));
         sum *= p->alpha;
         if (p->beta != 0)
             sum += p->beta * self_at(&c, s, at);
@@ -294,26 +300,27 @@ TEST(baddbmm_against_double)
     static const int64_t sizes[][4] = {
         {1, 20, 30, 40}, {3, 1, 65, 33}, {7, 40, 33, 20}, {4, 5, 5, 5}};
     EACH_SET(s)
-        for (int i = 0; i < 4; i++)
-            for (int kind = 0; kind < 4; kind++)
-                for (int d = AIR_F32; d <= AIR_F16; d++)
-                    check_baddbmm(
-                        s, &(badd_case){sizes[i][0], sizes[i][1], sizes[i][2],
-                                        sizes[i][3], d, kind % 2 == 0, kind,
-                                        kind == 1 ? 0 : 0.5, -2, 1 + kind % 3});
+    for (int i = 0; i < 4; i++)
+        for (int kind = 0; kind < 4; kind++)
+            for (int d = AIR_F32; d <= AIR_F16; d++)
+                check_baddbmm(
+                    s, &(badd_case){sizes[i][0], sizes[i][1], sizes[i][2],
+                                    sizes[i][3], d, kind % 2 == 0, kind,
+                                    kind == 1 ? 0 : 0.5, -2, 1 + kind % 3});
 }
 
 TEST(baddbmm_integers)
 {
     EACH_SET(s)
-        check_baddbmm(s, &(badd_case){2, 5, 7, 9, AIR_I32, false, 1, 3, 2, 2});
+    check_baddbmm(s, &(badd_case){2, 5, 7, 9, AIR_I32, false, 1, 3, 2, 2});
 }
 
 /* addmm with a bias, into a block of a wider matrix. */
 TEST(addmm_strided_result)
 {
     enum { M = 37, N = 50, K = 130 };
-    EACH_SET(set) {
+    EACH_SET(set)
+    {
         kernel_case c;
         kcase_begin(&c, 3);
         int s = kcase_tensor(&c, AIR_F32, 1, (int64_t[]){N}, NULL, 0, 0);

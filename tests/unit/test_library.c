@@ -30,8 +30,8 @@ blas_gemm(void *user, air_dtype dtype, bool trans_a, bool trans_b, int64_t m,
             double sum = 0;
             for (int64_t x = 0; x < k; x++)
                 sum += at(a, lda, trans_a, i, x) * at(b, ldb, trans_b, x, j);
-            y[i * ldc + j] = alpha * sum +
-                             (beta == 0 ? 0 : beta * y[i * ldc + j]);
+            y[i * ldc + j] =
+                alpha * sum + (beta == 0 ? 0 : beta * y[i * ldc + j]);
         }
     return 0;
 }
@@ -97,11 +97,17 @@ TEST(library_refuses)
 static bool
 wants(int dtype, int64_t m, int64_t stride, const char *isa)
 {
-    air_tensor a = {.dtype = (uint8_t)dtype, .rank = 2, .dims = {m, 512},
+    air_tensor a = {.dtype = (uint8_t)dtype,
+                    .rank = 2,
+                    .dims = {m, 512},
                     .strides = {512 * stride, stride}};
-    air_tensor b = {.dtype = (uint8_t)dtype, .rank = 2, .dims = {512, 512},
+    air_tensor b = {.dtype = (uint8_t)dtype,
+                    .rank = 2,
+                    .dims = {512, 512},
                     .strides = {1, 512}};
-    air_tensor y = {.dtype = (uint8_t)dtype, .rank = 2, .dims = {m, 512},
+    air_tensor y = {.dtype = (uint8_t)dtype,
+                    .rank = 2,
+                    .dims = {m, 512},
                     .strides = {512, 1}};
     air_arg args[] = {{.kind = AIR_ARG_TENSOR, .t = &a},
                       {.kind = AIR_ARG_TENSOR, .t = &b}};

@@ -5,13 +5,12 @@
 #include "pass/pass.h"
 #include "test.h"
 
-static const char text[] =
-    "graph f(%x: f32[4]) {\n"
-    "  %a = mul.Tensor(%x, 1.0)\n"
-    "  %b = clone(%a)\n"
-    "  %c = _softmax(%b, dim=0, half_to_float=false)\n"
-    "  return %c\n"
-    "}\n";
+static const char text[] = "graph f(%x: f32[4]) {\n"
+                           "  %a = mul.Tensor(%x, 1.0)\n"
+                           "  %b = clone(%a)\n"
+                           "  %c = _softmax(%b, dim=0, half_to_float=false)\n"
+                           "  return %c\n"
+                           "}\n";
 
 static ir_graph *
 make_graph(void)
@@ -47,7 +46,7 @@ count_op(const ir_graph *g, const char *name)
     int n = 0;
 
     IR_FOR_EACH(g, id)
-        n += strcmp(ir_info(ir_node_at(g, id))->name, name) == 0;
+    n += strcmp(ir_info(ir_node_at(g, id))->name, name) == 0;
     return n;
 }
 
@@ -156,7 +155,7 @@ static const char *const expand_ops[] = {
 
 static const char *const canon_ops[] = {
 #define RENAME(from, to) from, to,
-#define CANON(op, fn) op,
+#define CANON(op, fn)    op,
 #include "pass/canon.def"
 #undef RENAME
 #undef CANON
@@ -192,6 +191,5 @@ TEST(pass_rules_name_ops)
                       expand_ops[i]);
     for (size_t i = 0; i < sizeof canon_ops / sizeof canon_ops[0]; i++)
         if (ir_op_find(canon_ops[i], strlen(canon_ops[i])) == AIR_OP_NONE)
-            test_fail(__FILE__, __LINE__, "canon.def: no op %s",
-                      canon_ops[i]);
+            test_fail(__FILE__, __LINE__, "canon.def: no op %s", canon_ops[i]);
 }

@@ -15,8 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-#define KEYS GEMV_NB /* of a block */
-#define PANELS 4     /* of queries that share a block of keys */
+#define KEYS   GEMV_NB /* of a block */
+#define PANELS 4       /* of queries that share a block of keys */
 
 typedef struct {
     const air_tensor *q, *k, *v, *mask, *out; /* mask may be NULL */
@@ -88,9 +88,8 @@ read_call(const air_call *call, const air_task *task)
     for (int i = 0; i < s.q->rank - 3; i++)
         s.outer *= s.out->dims[i];
     s.scale = a[6].kind == AIR_ARG_FLOAT ? (float)a[6].f
-              : a[6].kind == AIR_ARG_INT
-                  ? (float)a[6].i
-                  : (float)(1 / sqrt((double)s.depth));
+              : a[6].kind == AIR_ARG_INT ? (float)a[6].i
+                                         : (float)(1 / sqrt((double)s.depth));
     return s;
 }
 
@@ -113,8 +112,8 @@ static char *
 address(const sdpa *s, const air_tensor *t, int64_t outer, int64_t head,
         int64_t row)
 {
-    int64_t at = outer_offset(s, t, outer) + head * stride(t, 3) +
-                 row * stride(t, 2);
+    int64_t at =
+        outer_offset(s, t, outer) + head * stride(t, 3) + row * stride(t, 2);
     return (char *)air_data(t, s->task) + at * size_of(t->dtype);
 }
 
@@ -131,8 +130,11 @@ typedef struct {
 static group
 make_group(const sdpa *s, int64_t i, float *mem)
 {
-    group g = {.s = s, .outer = i / s->kv_heads, .kv = i % s->kv_heads,
-               .nrows = s->share * s->rows, .mem = mem};
+    group g = {.s = s,
+               .outer = i / s->kv_heads,
+               .kv = i % s->kv_heads,
+               .nrows = s->share * s->rows,
+               .mem = mem};
     /* a kv head for several when the other tensor has more of them */
     int64_t kh = dim(s->k, 3), vh = dim(s->v, 3);
     g.k = address(s, s->k, g.outer, g.kv * kh / s->kv_heads, 0);
@@ -144,8 +146,7 @@ static char *
 row_address(const group *g, const air_tensor *t, int64_t r)
 {
     const sdpa *s = g->s;
-    return address(s, t, g->outer, g->kv * s->share + r / s->rows,
-                   r % s->rows);
+    return address(s, t, g->outer, g->kv * s->share + r / s->rows, r % s->rows);
 }
 
 /* ---- pieces -------------------------------------------------------------- */
@@ -191,8 +192,8 @@ get_mask_row(const group *g, int64_t r, int64_t j, int64_t n, float *dst,
     const air_tensor *t = s->mask;
     int64_t last = s->causal ? r % s->rows : INT64_MAX;
     if (t != NULL) {
-        const char *p = row_address(g, t, r) + j * stride(t, 1) *
-                                                   size_of(t->dtype);
+        const char *p =
+            row_address(g, t, r) + j * stride(t, 1) * size_of(t->dtype);
         if (t->dtype == AIR_BOOL)
             for (int64_t i = 0; i < n; i++)
                 tmp[i] = p[i * stride(t, 1)] != 0 ? 0 : -INFINITY;
@@ -224,10 +225,15 @@ static int64_t
 row_layout(const sdpa *s, float *mem, row_mem *m)
 {
     int64_t width = round_up(s->width, GEMM_LANES_MAX), at = 0;
-    float **parts[] = {&m->q, &m->s, &m->mask, &m->tmp, &m->top, &m->sum,
-                       &m->out, &m->block};
-    int64_t sizes[] = {GEMV_MAX * s->depth, GEMV_MAX * KEYS, KEYS, KEYS,
-                       GEMV_MAX, GEMV_MAX, GEMV_MAX * width,
+    float **parts[] = {&m->q,   &m->s,   &m->mask, &m->tmp,
+                       &m->top, &m->sum, &m->out,  &m->block};
+    int64_t sizes[] = {GEMV_MAX * s->depth,
+                       GEMV_MAX * KEYS,
+                       KEYS,
+                       KEYS,
+                       GEMV_MAX,
+                       GEMV_MAX,
+                       GEMV_MAX * width,
                        KEYS * (width > s->depth ? width : s->depth)};
     for (int i = 0; i < 8; i++) {
         *parts[i] = mem == NULL ? NULL : mem + at;
@@ -247,8 +253,8 @@ rows_scores(const group *g, const row_mem *m, int64_t j, int64_t n)
         return;
     }
     int64_t rs;
-    const float *k = get_rows(g, s->k, g->k, j, n, s->depth, s->depth,
-                              m->block, &rs);
+    const float *k =
+        get_rows(g, s->k, g->k, j, n, s->depth, s->depth, m->block, &rs);
     s->ops->dots(m->s, g->nrows, m->q, s->depth, n, k, rs, AIR_F32, s->depth);
 }
 
@@ -266,11 +272,11 @@ rows_block(const group *g, const row_mem *m, int64_t j, int64_t n)
                             &m->top[r], &m->sum[r], m->out + r * lanes,
                             g->nrows, width);
     }
-    const float *v = get_rows(g, s->v, g->v, j, n, s->width, width, m->block,
-                              &rs);
+    const float *v =
+        get_rows(g, s->v, g->v, j, n, s->width, width, m->block, &rs);
     for (int64_t d = 0; d < width; d += lanes)
-        s->ops->block(m->out + d * g->nrows, g->nrows, v + d, rs, m->s, KEYS,
-                      1, n, false);
+        s->ops->block(m->out + d * g->nrows, g->nrows, v + d, rs, m->s, KEYS, 1,
+                      n, false);
 }
 
 static void
@@ -294,8 +300,7 @@ rows_run(const group *g)
         int64_t ys = s->out->rank > 0 ? stride(s->out, 1) : 1;
         for (int64_t d = 0; d < s->width; d += lanes)
             s->ops->narrow(p + d * ys * size_of(s->out->dtype), ys,
-                           s->out->dtype,
-                           m.out + d * g->nrows + r * lanes, inv,
+                           s->out->dtype, m.out + d * g->nrows + r * lanes, inv,
                            min64(lanes, s->width - d));
     }
 }
@@ -313,9 +318,16 @@ panel_layout(const sdpa *s, float *mem, panel_mem *m)
     int64_t wide = s->width > s->depth ? s->width : s->depth, at = 0;
     float **parts[] = {&m->q,   &m->s,   &m->mask, &m->tmp, &m->top,
                        &m->sum, &m->out, &m->k,    &m->v,   &m->turn};
-    int64_t sizes[] = {PANELS * L * s->depth, L * KEYS, L * KEYS, KEYS,
-                       PANELS * L, PANELS * L, PANELS * L * s->width,
-                       KEYS * s->depth, KEYS * s->width, L * wide};
+    int64_t sizes[] = {PANELS * L * s->depth,
+                       L * KEYS,
+                       L * KEYS,
+                       KEYS,
+                       PANELS * L,
+                       PANELS * L,
+                       PANELS * L * s->width,
+                       KEYS * s->depth,
+                       KEYS * s->width,
+                       L * wide};
     for (int i = 0; i < 10; i++) {
         *parts[i] = mem == NULL ? NULL : mem + at;
         at += round_up(sizes[i], 16);
@@ -327,8 +339,8 @@ static bool
 panel_masked(const group *g, int64_t r0, int64_t j, int64_t n)
 {
     const sdpa *s = g->s;
-    bool inside = r0 % s->rows >= j + n - 1 &&
-                  r0 % s->rows + s->ops->lanes <= s->rows;
+    bool inside =
+        r0 % s->rows >= j + n - 1 && r0 % s->rows + s->ops->lanes <= s->rows;
     return s->mask != NULL || (s->causal && !inside);
 }
 
@@ -371,8 +383,7 @@ panel_begin(const group *g, const panel_mem *m, int64_t p, int64_t r0,
 }
 
 static void
-panel_end(const group *g, const panel_mem *m, int64_t p, int64_t r0,
-          int64_t nr)
+panel_end(const group *g, const panel_mem *m, int64_t p, int64_t r0, int64_t nr)
 {
     const sdpa *s = g->s;
     int64_t lanes = s->ops->lanes;
@@ -399,10 +410,10 @@ panels_run(const group *g, int64_t r0, int64_t r1)
         panel_begin(g, &m, (r - r0) / lanes, r, min64(lanes, r1 - r));
     for (int64_t j = 0; j < keys; j += KEYS) {
         int64_t n = min64(KEYS, keys - j);
-        const float *k = get_rows(g, s->k, g->k, j, n, s->depth, s->depth,
-                                  m.k, &krs);
-        const float *v = get_rows(g, s->v, g->v, j, n, s->width, s->width,
-                                  m.v, &vrs);
+        const float *k =
+            get_rows(g, s->k, g->k, j, n, s->depth, s->depth, m.k, &krs);
+        const float *v =
+            get_rows(g, s->v, g->v, j, n, s->width, s->width, m.v, &vrs);
         for (int64_t r = r0; r < r1; r += lanes) {
             int64_t nr = min64(lanes, r1 - r);
             if (j < visible(g, r, nr))
@@ -467,14 +478,14 @@ accept(const air_call *call)
 }
 
 /* f64 is left to the plain kernel. */
-#define ISA_KERNEL(table)                                                      \
-    bool cpu_sdpa_on_##table(const air_call *call, const char *isa)            \
-    {                                                                          \
-        return accept(call) && cpu_on_##table(call, isa);                      \
-    }                                                                          \
-    void cpu_sdpa_##table(const air_call *call, const air_task *task)          \
-    {                                                                          \
-        run(call, task, &cpu_gemm_##table);                                    \
+#define ISA_KERNEL(table)                                             \
+    bool cpu_sdpa_on_##table(const air_call *call, const char *isa)   \
+    {                                                                 \
+        return accept(call) && cpu_on_##table(call, isa);             \
+    }                                                                 \
+    void cpu_sdpa_##table(const air_call *call, const air_task *task) \
+    {                                                                 \
+        run(call, task, &cpu_gemm_##table);                           \
     }
 ISA_KERNEL(scalar)
 #if defined(__x86_64__)

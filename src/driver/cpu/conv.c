@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define AXES 3
+#define AXES     3
 #define MAX_TAPS 128 /* of a kernel that runs tap by tap */
 
 typedef struct {
@@ -43,8 +43,11 @@ read_geometry(const air_call *call)
 {
     const air_tensor *x = call->args[0].t, *w = call->args[1].t;
     int n = x->rank - 2, first = AXES - n;
-    geometry g = {.batch = x->dims[0], .groups = call->args[8].i,
-                  .in_pixels = 1, .out_pixels = 1, .taps = 1};
+    geometry g = {.batch = x->dims[0],
+                  .groups = call->args[8].i,
+                  .in_pixels = 1,
+                  .out_pixels = 1,
+                  .taps = 1};
     g.c_in = w->dims[1];
     g.c_out = w->dims[0] / g.groups;
     for (int i = 0; i < AXES; i++) {
@@ -107,8 +110,8 @@ find_segments(const geometry *g, int64_t l0, int64_t nl, const int64_t *tap,
         inside(g, 1, row % g->out[1], 1, tap[1], &yb, &ye, &y);
         inside(g, 0, row / g->out[1], 1, tap[0], &zb, &ze, &z);
         if (e > b && ye > yb && ze > zb)
-            out[count++] = (segment){l + b, e - b,
-                                     (z * g->in[1] + y) * g->in[2] + x};
+            out[count++] =
+                (segment){l + b, e - b, (z * g->in[1] + y) * g->in[2] + x};
         l += n;
     }
     return count;
@@ -123,8 +126,7 @@ pack_tap(const image *im, float *panel, int64_t l0, int64_t nl, int64_t k0,
     segment segments[GEMM_LANES_MAX];
     int64_t size = im->dtype == AIR_F32 ? 4 : 2, lanes = im->ops->lanes;
     int64_t at[AXES] = {tap / g->kernel[2] / g->kernel[1],
-                        tap / g->kernel[2] % g->kernel[1],
-                        tap % g->kernel[2]};
+                        tap / g->kernel[2] % g->kernel[1], tap % g->kernel[2]};
     int count = find_segments(g, l0, nl, at, segments);
     int64_t c = k0 <= tap ? 0 : (k0 - tap + g->taps - 1) / g->taps;
     int64_t channels = (k1 - tap + g->taps - 1) / g->taps - c;
@@ -132,8 +134,7 @@ pack_tap(const image *im, float *panel, int64_t l0, int64_t nl, int64_t k0,
     for (int i = 0; i < count; i++) {
         const segment *s = &segments[i];
         im->ops->copies(row + s->lane, g->taps * lanes,
-                        (const char *)im->x +
-                            (c * g->in_pixels + s->at) * size,
+                        (const char *)im->x + (c * g->in_pixels + s->at) * size,
                         g->in_pixels, g->stride[2], im->dtype, s->count,
                         channels);
     }
@@ -178,16 +179,16 @@ typedef struct {
 
 /* acc (output row oy of plane oz) += its taps in input rows. */
 static void
-depthwise_row(const geometry *g, const gemm_ops *ops, float *acc,
-              const char *x, int dtype, const float *w, const span *spans,
-              int64_t oz, int64_t oy)
+depthwise_row(const geometry *g, const gemm_ops *ops, float *acc, const char *x,
+              int dtype, const float *w, const span *spans, int64_t oz,
+              int64_t oy)
 {
     int64_t size = dtype == AIR_F32 ? 4 : 2;
     for (int64_t k = 0; k < g->kernel[0] * g->kernel[1]; k++) {
-        int64_t z = oz * g->stride[0] - g->pad[0] +
-                    k / g->kernel[1] * g->dilation[0];
-        int64_t y = oy * g->stride[1] - g->pad[1] +
-                    k % g->kernel[1] * g->dilation[1];
+        int64_t z =
+            oz * g->stride[0] - g->pad[0] + k / g->kernel[1] * g->dilation[0];
+        int64_t y =
+            oy * g->stride[1] - g->pad[1] + k % g->kernel[1] * g->dilation[1];
         if (z < 0 || z >= g->in[0] || y < 0 || y >= g->in[1])
             continue;
         const char *row = x + (z * g->in[1] + y) * g->in[2] * size;
@@ -213,17 +214,22 @@ make_job(const air_call *call, const geometry *g, int64_t i,
     const air_tensor *y = &call->outs[0];
     const air_arg *bias = &call->args[2];
     int64_t k = g->c_in * g->taps, group = i % g->groups;
-    gemm_job job = {.nx = g->out_pixels, .nw = g->c_out, .k = k, .alpha = 1,
-                    .beta = 1, .yl = 1, .yr = g->out_pixels,
-                    .y_dtype = y->dtype, .sr = 1};
+    gemm_job job = {.nx = g->out_pixels,
+                    .nw = g->c_out,
+                    .k = k,
+                    .alpha = 1,
+                    .beta = 1,
+                    .yl = 1,
+                    .yr = g->out_pixels,
+                    .y_dtype = y->dtype,
+                    .sr = 1};
     job.w = (gemm_view){NULL, k, 1, w->dtype};
     job.x = (gemm_view){NULL, 1, g->in_pixels, x->dtype};
     if (!is_pointwise(g))
         job.pack = pack_columns, job.pack_arg = im;
     if (task == NULL)
         return job;
-    im->x = at_element(air_data(x, task), i * g->c_in * g->in_pixels,
-                       x->dtype);
+    im->x = at_element(air_data(x, task), i * g->c_in * g->in_pixels, x->dtype);
     im->dtype = x->dtype;
     job.x.p = im->x;
     job.w.p = at_element(air_data(w, task), group * g->c_out * k, w->dtype);
@@ -237,7 +243,8 @@ make_job(const air_call *call, const geometry *g, int64_t i,
     return job;
 }
 
-#define ALONE_BYTES ((size_t)4 << 20) /* panels of a thread that works alone */
+#define ALONE_BYTES ((size_t)4 << 20) /* panels of a thread that works alone \
+                                       */
 
 static bool
 can_be_alone(const geometry *g, size_t bytes)
@@ -269,17 +276,17 @@ depthwise_channel(const air_call *call, const geometry *g, const gemm_ops *ops,
     int64_t channels = g->groups * g->c_out;
     float *acc = task->scratch, taps[MAX_TAPS], start = 0;
     span spans[MAX_TAPS];
-    const char *xp = at_element(
-        air_data(x, task), (n * g->groups + c / g->c_out) * g->in_pixels,
-        x->dtype);
-    char *yp = (char *)air_data(y, task) +
-               (n * channels + c) * g->out_pixels *
-                   (y->dtype == AIR_F32 ? 4 : 2);
+    const char *xp =
+        at_element(air_data(x, task),
+                   (n * g->groups + c / g->c_out) * g->in_pixels, x->dtype);
+    char *yp = (char *)air_data(y, task) + (n * channels + c) * g->out_pixels *
+                                               (y->dtype == AIR_F32 ? 4 : 2);
     ops->widen(taps, at_element(air_data(w, task), c * g->taps, w->dtype), 1,
                w->dtype, g->taps);
     if (bias->kind == AIR_ARG_TENSOR && bias->t->dtype != AIR_DTYPE_NONE)
-        ops->widen(&start, at_element(air_data(bias->t, task), c,
-                                      bias->t->dtype), 1, bias->t->dtype, 1);
+        ops->widen(&start,
+                   at_element(air_data(bias->t, task), c, bias->t->dtype), 1,
+                   bias->t->dtype, 1);
     for (int64_t t = 0; t < g->kernel[2]; t++)
         inside(g, 2, 0, width, t, &spans[t].b, &spans[t].e, &spans[t].at);
     for (int64_t r = 0; r < rows; r++) {
@@ -287,8 +294,8 @@ depthwise_channel(const air_call *call, const geometry *g, const gemm_ops *ops,
             acc[i] = start;
         depthwise_row(g, ops, acc, xp, x->dtype, taps, spans, r / g->out[1],
                       r % g->out[1]);
-        ops->narrow(yp + r * width * (y->dtype == AIR_F32 ? 4 : 2), 1,
-                    y->dtype, acc, 1, width);
+        ops->narrow(yp + r * width * (y->dtype == AIR_F32 ? 4 : 2), 1, y->dtype,
+                    acc, 1, width);
     }
 }
 
@@ -319,10 +326,10 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     gemm_team team = {task->id, task->count, task, task->workspace,
                       task->scratch};
     if (alone) {
-        team = (gemm_team){0, 1, NULL,
-                           (float *)((char *)task->workspace +
-                                     bytes * (size_t)task->id),
-                           task->scratch};
+        team = (gemm_team){
+            0, 1, NULL,
+            (float *)((char *)task->workspace + bytes * (size_t)task->id),
+            task->scratch};
         air_split(items, task, &b, &e);
     }
     for (int64_t i = b; i < e; i++) {
@@ -359,14 +366,14 @@ accept(const air_call *call)
            is_dense(&call->outs[0]);
 }
 
-#define ISA_KERNEL(table)                                                      \
-    bool cpu_convolution_on_##table(const air_call *call, const char *isa)     \
-    {                                                                          \
-        return accept(call) && cpu_on_##table(call, isa);                      \
-    }                                                                          \
-    void cpu_convolution_##table(const air_call *call, const air_task *task)   \
-    {                                                                          \
-        run(call, task, &cpu_gemm_##table);                                    \
+#define ISA_KERNEL(table)                                                    \
+    bool cpu_convolution_on_##table(const air_call *call, const char *isa)   \
+    {                                                                        \
+        return accept(call) && cpu_on_##table(call, isa);                    \
+    }                                                                        \
+    void cpu_convolution_##table(const air_call *call, const air_task *task) \
+    {                                                                        \
+        run(call, task, &cpu_gemm_##table);                                  \
     }
 ISA_KERNEL(scalar)
 #if defined(__x86_64__)

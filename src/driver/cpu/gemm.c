@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define CHUNK_BYTES ((int64_t)16 << 20) /* of panels at most, if K allows */
-#define PLAN_LANES 16 /* the plan must not depend on the instruction set */
+#define PLAN_LANES  16 /* the plan must not depend on the instruction set */
 
 static int64_t
 min64(int64_t a, int64_t b)
@@ -25,9 +25,8 @@ round_up(int64_t n, int64_t to)
 static bool
 w_in_place(const gemm_view *w)
 {
-    return w->dtype == AIR_F32 &&
-           ((w->ks == 1 && w->rs % 1024 != 0) ||
-            (w->rs == 1 && w->ks % 1024 != 0));
+    return w->dtype == AIR_F32 && ((w->ks == 1 && w->rs % 1024 != 0) ||
+                                   (w->rs == 1 && w->ks % 1024 != 0));
 }
 
 /* Multiply-adds of a vector core cycle and element moves, roughly in cycles. */
@@ -37,12 +36,12 @@ plan_cost(const gemm_job *job)
     double nx = (double)round_up(job->nx, PLAN_LANES), nw = (double)job->nw;
     double k = (double)job->k;
     double px = job->x.rs == 1 ? 0.3 : job->x.ks == 1 ? 0.8 : 3;
-    double pw = w_in_place(&job->w)                   ? 0
-                : job->w.rs == 1 || job->w.ks == 1    ? 0.3
-                                                      : 3;
+    double pw = w_in_place(&job->w)                ? 0
+                : job->w.rs == 1 || job->w.ks == 1 ? 0.3
+                                                   : 3;
     double py = job->yl == 1 ? 0.2 : job->yr == 1 ? 0.5 : 4;
-    return nx * nw * k / 16 + nx * k * px +
-           nw * k * pw * ceil(nx / GEMM_NB) + nx * nw * py;
+    return nx * nw * k / 16 + nx * k * px + nw * k * pw * ceil(nx / GEMM_NB) +
+           nx * nw * py;
 }
 
 static gemm_job
@@ -70,8 +69,7 @@ chunk_lanes(const gemm_job *job)
 {
     int64_t most = CHUNK_BYTES / (4 * (job->k > 0 ? job->k : 1));
     most = most / GEMM_NB * GEMM_NB;
-    return min64(round_up(job->nx, GEMM_LANES_MAX),
-                 most > 0 ? most : GEMM_NB);
+    return min64(round_up(job->nx, GEMM_LANES_MAX), most > 0 ? most : GEMM_NB);
 }
 
 static void
@@ -131,7 +129,8 @@ dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     }
 }
 
-/* ---- few rows of w, adjacent lanes: x streams through once ---------------- */
+/* ---- few rows of w, adjacent lanes: x streams through once ----------------
+ */
 
 #define STREAMS 32 /* rows of x read side by side */
 
@@ -231,7 +230,8 @@ pack_panels(const work *w, int64_t b, int64_t e, int64_t k0, int64_t k1)
             pack_panel(w, i, k, min64(k + step, k1));
 }
 
-/* acc (+)= panels of lanes [l, l + nl) times rows [r, r + nr), k in [k0, k1). */
+/* acc (+)= panels of lanes [l, l + nl) times rows [r, r + nr), k in [k0, k1).
+ */
 static void
 multiply(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr,
          int64_t k0, int64_t k1)
@@ -246,9 +246,9 @@ multiply(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr,
         src = w->wblock;
     }
     for (int64_t i = 0; i < nl; i += lanes)
-        w->ops->block(w->acc + i * nr,
-                      nr, w->panels + (l - w->l0 + i) * job->k + k0 * lanes,
-                      lanes, src, rs, ks, k1 - k0, k0 == 0);
+        w->ops->block(w->acc + i * nr, nr,
+                      w->panels + (l - w->l0 + i) * job->k + k0 * lanes, lanes,
+                      src, rs, ks, k1 - k0, k0 == 0);
 }
 
 static void
@@ -330,8 +330,8 @@ splits_rows(const gemm_job *job, const gemm_ops *ops, int threads)
 static void
 blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 {
-    work w = {job, ops, team->panels, 0, team->scratch,
-              team->scratch + GEMM_MB * GEMM_NB};
+    work w = {job, ops,           team->panels,
+              0,   team->scratch, team->scratch + GEMM_MB * GEMM_NB};
     int64_t chunk = chunk_lanes(job);
     bool by_rows = splits_rows(job, ops, team->count);
     for (; w.l0 < job->nx; w.l0 += chunk) {

@@ -16,10 +16,10 @@ bool cpu_convolution_on_avx512(const air_call *call, const char *isa);
 bool cpu_convolution_on_avx2(const air_call *call, const char *isa);
 bool cpu_convolution_on_scalar(const air_call *call, const char *isa);
 
-#define GEMM_KERNEL(name)                                                      \
-    void cpu_##name##_avx512(const air_call *call, const air_task *task);      \
-    void cpu_##name##_avx2(const air_call *call, const air_task *task);        \
-    void cpu_##name##_scalar(const air_call *call, const air_task *task);      \
+#define GEMM_KERNEL(name)                                                 \
+    void cpu_##name##_avx512(const air_call *call, const air_task *task); \
+    void cpu_##name##_avx2(const air_call *call, const air_task *task);   \
+    void cpu_##name##_scalar(const air_call *call, const air_task *task); \
     size_t cpu_##name##_workspace(const air_call *call, int threads);
 GEMM_KERNEL(mm)
 GEMM_KERNEL(bmm)

@@ -1,6 +1,6 @@
 /* gemm_call.c: mm, bmm, addmm and baddbmm as kernels. */
-#include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_call.h"
+#include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_plain.h"
 
 #include <string.h>
@@ -117,8 +117,8 @@ make_mm(const air_call *call, const air_task *task)
 static gemm_product
 make_addmm(const air_call *call, const air_task *task)
 {
-    gemm_product p = make_matrices(call->args[1].t, call->args[2].t, &call->outs[0],
-                              task);
+    gemm_product p =
+        make_matrices(call->args[1].t, call->args[2].t, &call->outs[0], task);
     set_self(&p, call, task);
     return p;
 }
@@ -135,15 +135,19 @@ gemm_job
 cpu_gemm_job_at(const gemm_product *p, int64_t i)
 {
     gemm_job job = p->job;
-    job.x.p = (const char *)job.x.p + i * p->x_step * cpu_gemm_size_of(job.x.dtype);
-    job.w.p = (const char *)job.w.p + i * p->w_step * cpu_gemm_size_of(job.w.dtype);
+    job.x.p =
+        (const char *)job.x.p + i * p->x_step * cpu_gemm_size_of(job.x.dtype);
+    job.w.p =
+        (const char *)job.w.p + i * p->w_step * cpu_gemm_size_of(job.w.dtype);
     job.y = (char *)job.y + i * p->y_step * cpu_gemm_size_of(job.y_dtype);
     if (job.s != NULL)
-        job.s = (const char *)job.s + i * p->s_step * cpu_gemm_size_of(job.s_dtype);
+        job.s =
+            (const char *)job.s + i * p->s_step * cpu_gemm_size_of(job.s_dtype);
     return job;
 }
 
-#define ALONE_BYTES ((size_t)1 << 20) /* panels of a thread that works alone */
+#define ALONE_BYTES ((size_t)1 << 20) /* panels of a thread that works alone \
+                                       */
 
 static bool
 can_be_alone(const gemm_product *p, size_t bytes)
@@ -165,10 +169,10 @@ static void
 run_alone(const gemm_product *p, const gemm_ops *ops, const air_task *task,
           size_t bytes)
 {
-    gemm_team team = {0, 1, NULL,
-                      (float *)((char *)task->workspace +
-                                bytes * (size_t)task->id),
-                      task->scratch};
+    gemm_team team = {
+        0, 1, NULL,
+        (float *)((char *)task->workspace + bytes * (size_t)task->id),
+        task->scratch};
     int64_t b, e;
     air_split(p->batch, task, &b, &e);
     for (int64_t i = b; i < e; i++) {
@@ -224,28 +228,28 @@ cpu_on_scalar(const air_call *call, const char *isa)
     return true;
 }
 
-#define ISA_KERNEL(name, table)                                          \
-    void cpu_##name##_##table(const air_call *call, const air_task *task)      \
-    {                                                                          \
-        gemm_product p = cpu_gemm_product(call, task);                                          \
-        run(&p, &cpu_gemm_##table, task);                                      \
+#define ISA_KERNEL(name, table)                                           \
+    void cpu_##name##_##table(const air_call *call, const air_task *task) \
+    {                                                                     \
+        gemm_product p = cpu_gemm_product(call, task);                    \
+        run(&p, &cpu_gemm_##table, task);                                 \
     }
 #if defined(__x86_64__)
-#define KERNELS(name)                                                    \
-    ISA_KERNEL(name, avx512)                                             \
-    ISA_KERNEL(name, avx2)                                               \
-    ISA_KERNEL(name, scalar)                                             \
+#define KERNELS(name)        \
+    ISA_KERNEL(name, avx512) \
+    ISA_KERNEL(name, avx2)   \
+    ISA_KERNEL(name, scalar) \
     WORKSPACE(name)
 #else
-#define KERNELS(name)                                                    \
-    ISA_KERNEL(name, scalar)                                             \
+#define KERNELS(name)        \
+    ISA_KERNEL(name, scalar) \
     WORKSPACE(name)
 #endif
-#define WORKSPACE(name)                                                  \
-    size_t cpu_##name##_workspace(const air_call *call, int threads)           \
-    {                                                                          \
-        gemm_product p = cpu_gemm_product(call, NULL);                                          \
-        return workspace(&p, threads);                                         \
+#define WORKSPACE(name)                                              \
+    size_t cpu_##name##_workspace(const air_call *call, int threads) \
+    {                                                                \
+        gemm_product p = cpu_gemm_product(call, NULL);               \
+        return workspace(&p, threads);                               \
     }
 
 KERNELS(mm)

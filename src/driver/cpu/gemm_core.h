@@ -20,11 +20,11 @@ typedef struct {
 } gemm_view;
 
 typedef struct {
-    int64_t nx, nw, k;  /* lanes, broadcast rows, depth */
+    int64_t nx, nw, k; /* lanes, broadcast rows, depth */
     gemm_view x, w;
-    void *y;            /* y[l * yl + r * yr] */
+    void *y; /* y[l * yl + r * yr] */
     int64_t yl, yr;
-    const void *s;      /* NULL: none. s[l * sl + r * sr] */
+    const void *s; /* NULL: none. s[l * sl + r * sr] */
     int64_t sl, sr;
     int y_dtype, s_dtype;
     float alpha, beta;
@@ -36,12 +36,12 @@ typedef struct {
 } gemm_job;
 
 #define GEMM_LANES_MAX 32
-#define GEMM_MB 96  /* rows of w of a block at most */
-#define GEMM_NB 256 /* lanes of a block */
-#define GEMM_KB 192 /* depth of a block at most: also the longest sum */
-#define GEMM_WB (GEMM_KB + 16) /* row of a packed w block: no power of two */
-#define GEMV_MAX 12 /* rows that the dot kernels take */
-#define GEMV_NB 128 /* columns of their result block */
+#define GEMM_MB        96  /* rows of w of a block at most */
+#define GEMM_NB        256 /* lanes of a block */
+#define GEMM_KB        192 /* depth of a block at most: also the longest sum */
+#define GEMM_WB        (GEMM_KB + 16) /* row of a packed w block: no power of two */
+#define GEMV_MAX       12             /* rows that the dot kernels take */
+#define GEMV_NB        128            /* columns of their result block */
 
 /* One table per instruction set. */
 typedef struct {
@@ -76,8 +76,8 @@ typedef struct {
     void (*copies)(float *dst, int64_t ld, const void *p, int64_t step,
                    int64_t stride, int dtype, int64_t n, int64_t count);
     /* dst[i] += a * p[i * stride] */
-    void (*axpy)(float *dst, float a, const void *p, int64_t stride,
-                 int dtype, int64_t n);
+    void (*axpy)(float *dst, float a, const void *p, int64_t stride, int dtype,
+                 int64_t n);
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);
@@ -86,8 +86,8 @@ typedef struct {
      * `out` so far are scaled to the new top.
      * panel: lanes are queries; s[key][lane], mask the same or NULL, top, sum
      * [lane], out[width][lane] */
-    void (*softmax_panel)(float *s, const float *mask, int64_t keys,
-                          float *top, float *sum, float *out, int64_t width);
+    void (*softmax_panel)(float *s, const float *mask, int64_t keys, float *top,
+                          float *sum, float *out, int64_t width);
     /* row: one query; out[panel][ld][lane], row 0 of each panel */
     void (*softmax_row)(float *s, const float *mask, int64_t keys, float *top,
                         float *sum, float *out, int64_t ld, int64_t width);

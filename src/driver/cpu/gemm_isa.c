@@ -1,7 +1,7 @@
 /* gemm_isa.c: the loops of the matrix product, compiled once per instruction
  * set (-DGEMM_ISA=avx2). Lanes are rows of x; w is broadcast. */
-#include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_isa.h"
+#include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_vec.h"
 
 /* ---- the micro-kernel ---------------------------------------------------- */
@@ -15,23 +15,24 @@ tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
 {
     vf c[ROWS_MAX][2];
     const float *p[(ROWS_MAX + 2) / 3];
-    UNROLL for (int r = 0; r < rows; r++) {
+    UNROLL for (int r = 0; r < rows; r++)
+    {
         c[r][0] = c[r][1] = (vf){0};
     }
-    UNROLL for (int j = 0; 3 * j < rows; j++)
-        p[j] = w + 3 * j * rs;
+    UNROLL for (int j = 0; 3 * j < rows; j++) p[j] = w + 3 * j * rs;
     for (int64_t k = 0; k < kc; k++) {
         vf x0 = load(x), x1 = load(x + VL);
-        UNROLL for (int r = 0; r < rows; r++) {
+        UNROLL for (int r = 0; r < rows; r++)
+        {
             vf b = set(p[r / 3][(r % 3) * rs]);
             c[r][0] = fma_(x0, b, c[r][0]);
             c[r][1] = fma_(x1, b, c[r][1]);
         }
-        UNROLL for (int j = 0; 3 * j < rows; j++)
-            p[j] += ks;
+        UNROLL for (int j = 0; 3 * j < rows; j++) p[j] += ks;
         x += xs;
     }
-    UNROLL for (int r = 0; r < rows; r++) {
+    UNROLL for (int r = 0; r < rows; r++)
+    {
         float *a = acc + r * LANES;
         store(a, first ? c[r][0] : load(a) + c[r][0]);
         store(a + VL, first ? c[r][1] : load(a + VL) + c[r][1]);
@@ -41,12 +42,12 @@ tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
 typedef void tile_fn(float *acc, const float *x, int64_t xs, const float *w,
                      int64_t rs, int64_t ks, int64_t kc, bool first);
 
-#define TILE(R)                                                                \
-    static void tile_##R(float *acc, const float *x, int64_t xs,               \
-                         const float *w, int64_t rs, int64_t ks, int64_t kc,   \
-                         bool first)                                           \
-    {                                                                          \
-        tile(R, acc, x, xs, w, rs, ks, kc, first);                             \
+#define TILE(R)                                                              \
+    static void tile_##R(float *acc, const float *x, int64_t xs,             \
+                         const float *w, int64_t rs, int64_t ks, int64_t kc, \
+                         bool first)                                         \
+    {                                                                        \
+        tile(R, acc, x, xs, w, rs, ks, kc, first);                           \
     }
 TILE(1)
 TILE(2)
@@ -65,9 +66,9 @@ TILE(13)
 TILE(14)
 #endif
 static tile_fn *const tiles[ROWS_MAX + 1] = {
-    NULL,    tile_1,  tile_2,  tile_3,  tile_4, tile_5, tile_6,
+    NULL,   tile_1, tile_2, tile_3,  tile_4,  tile_5,  tile_6,
 #if ROWS_MAX > 6
-    tile_7,  tile_8,  tile_9,  tile_10, tile_11, tile_12, tile_13, tile_14,
+    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12, tile_13, tile_14,
 #endif
 };
 
@@ -110,11 +111,10 @@ pack_turned(float *dst, int64_t ld, const void *p, int64_t rs, int dtype,
     int64_t k = 0;
     for (; k + VL <= kc; k += VL) {
         vf r[VL];
-        UNROLL for (int i = 0; i < VL; i++)
-            r[i] = i < n ? vget(p, i * rs + k, dtype) : (vf){0};
+        UNROLL for (int i = 0; i < VL; i++) r[i] =
+            i < n ? vget(p, i * rs + k, dtype) : (vf){0};
         transpose(r);
-        UNROLL for (int i = 0; i < VL; i++)
-            store(dst + (k + i) * ld, r[i]);
+        UNROLL for (int i = 0; i < VL; i++) store(dst + (k + i) * ld, r[i]);
     }
     for (; k < kc; k++)
         for (int64_t i = 0; i < VL; i++)
@@ -143,11 +143,23 @@ view_at(const gemm_view *v, int64_t r, int64_t k)
 }
 
 /* The dtype is a constant inside each case. */
-#define BY_DTYPE(dtype, call)                                                  \
-    switch (dtype) {                                                           \
-    case AIR_F32: { enum { D = AIR_F32 }; call; break; }                       \
-    case AIR_BF16: { enum { D = AIR_BF16 }; call; break; }                     \
-    default: { enum { D = AIR_F16 }; call; break; }                            \
+#define BY_DTYPE(dtype, call)  \
+    switch (dtype) {           \
+    case AIR_F32: {            \
+        enum { D = AIR_F32 };  \
+        call;                  \
+        break;                 \
+    }                          \
+    case AIR_BF16: {           \
+        enum { D = AIR_BF16 }; \
+        call;                  \
+        break;                 \
+    }                          \
+    default: {                 \
+        enum { D = AIR_F16 };  \
+        call;                  \
+        break;                 \
+    }                          \
     }
 
 static void
@@ -159,8 +171,8 @@ pack_x(float *panel, const gemm_view *x, int64_t l0, int64_t nl, int64_t k0,
     if (x->ks == 1) {
         for (int64_t l = 0; l < LANES; l += VL) {
             const void *q = l < nl ? view_at(x, l0 + l, k0) : p;
-            BY_DTYPE(x->dtype, pack_turned(panel + l, LANES, q, x->rs, D,
-                                           nl - l, kc));
+            BY_DTYPE(x->dtype,
+                     pack_turned(panel + l, LANES, q, x->rs, D, nl - l, kc));
         }
         return;
     }
@@ -181,11 +193,11 @@ pack_w(float *block_, const gemm_view *w, int64_t r0, int64_t r1, int64_t k0,
     *out_rs = rows ? GEMM_WB : 1;
     *out_ks = rows ? 1 : GEMM_MB;
     if (rows)
-        BY_DTYPE(w->dtype, pack_adjacent(block_, GEMM_WB, p, w->rs, D, k1 - k0,
-                                         r1 - r0))
+        BY_DTYPE(w->dtype,
+                 pack_adjacent(block_, GEMM_WB, p, w->rs, D, k1 - k0, r1 - r0))
     else if (w->rs == 1)
-        BY_DTYPE(w->dtype, pack_adjacent(block_, GEMM_MB, p, w->ks, D, r1 - r0,
-                                         k1 - k0))
+        BY_DTYPE(w->dtype,
+                 pack_adjacent(block_, GEMM_MB, p, w->ks, D, r1 - r0, k1 - k0))
     else
         pack_any(block_, GEMM_MB, w, p, r1 - r0, k1 - k0);
 }
@@ -224,8 +236,9 @@ axpy(float *dst, float a, const void *p, int64_t stride, int dtype, int64_t n)
 {
     int64_t i = 0;
     if (stride == 1)
-        BY_DTYPE(dtype, for (; i + VL <= n; i += VL)
-                 store(dst + i, fma_(vget(p, i, D), set(a), load(dst + i))))
+        BY_DTYPE(dtype,
+                 for (; i + VL <= n; i += VL)
+                     store(dst + i, fma_(vget(p, i, D), set(a), load(dst + i))))
     else if (stride == 2 && dtype == AIR_F32)
         for (; i + VL <= n; i += VL)
             store(dst + i, fma_(load_even((const float *)p + 2 * i), set(a),
@@ -307,9 +320,9 @@ line_at(const gemm_job *job, int64_t l, int64_t r, bool along_lanes,
     *out = (gemm_line){
         .y = (char *)job->y + y * dtype_size(job->y_dtype),
         .ys = along_lanes ? job->yl : job->yr,
-        .s = job->s == NULL ? NULL
-                            : (const char *)job->s +
-                                  s * dtype_size(job->s_dtype),
+        .s = job->s == NULL
+                 ? NULL
+                 : (const char *)job->s + s * dtype_size(job->s_dtype),
         .ss = along_lanes ? job->sl : job->sr,
         .y_dtype = job->y_dtype,
         .s_dtype = job->s_dtype,
@@ -325,11 +338,9 @@ turn(float *t, const float *acc, int64_t nr)
     int64_t r = 0;
     for (; r + VL <= nr; r += VL) {
         vf v[VL];
-        UNROLL for (int i = 0; i < VL; i++)
-            v[i] = load(acc + (r + i) * LANES);
+        UNROLL for (int i = 0; i < VL; i++) v[i] = load(acc + (r + i) * LANES);
         transpose(v);
-        UNROLL for (int i = 0; i < VL; i++)
-            store(t + i * GEMM_MB + r, v[i]);
+        UNROLL for (int i = 0; i < VL; i++) store(t + i * GEMM_MB + r, v[i]);
     }
     for (; r < nr; r++)
         for (int i = 0; i < VL; i++)

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 #define ISA_JOIN_(a, b) a##_##b
-#define ISA_JOIN(a, b) ISA_JOIN_(a, b)
-#define ISA_NAME(name) ISA_JOIN(name, GEMM_ISA)
-#define ISA_STR_(a) #a
-#define ISA_STR(a) ISA_STR_(a)
-#define ISA_TEXT ISA_STR(GEMM_ISA)
+#define ISA_JOIN(a, b)  ISA_JOIN_(a, b)
+#define ISA_NAME(name)  ISA_JOIN(name, GEMM_ISA)
+#define ISA_STR_(a)     #a
+#define ISA_STR(a)      ISA_STR_(a)
+#define ISA_TEXT        ISA_STR(GEMM_ISA)
 
 /* gemv_isa.c */
 void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
@@ -19,8 +19,7 @@ void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
 
 /* attention_isa.c */
 void ISA_NAME(softmax_panel)(float *s, const float *mask, int64_t keys,
-                             float *top, float *sum, float *out,
-                             int64_t width);
+                             float *top, float *sum, float *out, int64_t width);
 void ISA_NAME(softmax_row)(float *s, const float *mask, int64_t keys,
                            float *top, float *sum, float *out, int64_t ld,
                            int64_t width);

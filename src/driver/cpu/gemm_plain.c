@@ -4,19 +4,19 @@
 
 #define BLOCK 256 /* columns whose sums stay in the cache */
 
-#define INT_TYPES(X)                                                           \
-    X(AIR_I8, int8_t)                                                          \
-    X(AIR_U8, uint8_t)                                                         \
-    X(AIR_I16, int16_t)                                                        \
-    X(AIR_I32, int32_t)                                                        \
-    X(AIR_I64, int64_t)                                                        \
+#define INT_TYPES(X)    \
+    X(AIR_I8, int8_t)   \
+    X(AIR_U8, uint8_t)  \
+    X(AIR_I16, int16_t) \
+    X(AIR_I32, int32_t) \
+    X(AIR_I64, int64_t) \
     X(AIR_BOOL, uint8_t)
 
 static uint64_t
 int_get(const void *p, int64_t i, int dtype)
 {
     switch (dtype) {
-#define CASE(id, type)                                                         \
+#define CASE(id, type) \
     case id: return (uint64_t)((const type *)p)[i];
         INT_TYPES(CASE)
 #undef CASE
@@ -28,10 +28,8 @@ static void
 int_put(void *p, int64_t i, int dtype, uint64_t v)
 {
     switch (dtype) {
-#define CASE(id, type)                                                         \
-    case id:                                                                   \
-        ((type *)p)[i] = id == AIR_BOOL ? (type)(v != 0) : (type)v;            \
-        break;
+#define CASE(id, type) \
+    case id: ((type *)p)[i] = id == AIR_BOOL ? (type)(v != 0) : (type)v; break;
         INT_TYPES(CASE)
 #undef CASE
     default: break;
@@ -73,8 +71,7 @@ int_block(const gemm_job *job, int64_t l, int64_t r, int64_t n)
         uint64_t v = (uint64_t)(int64_t)job->alpha64 * t[i];
         if (job->s != NULL)
             v += (uint64_t)(int64_t)job->beta64 *
-                 int_get(job->s, l * job->sl + (r + i) * job->sr,
-                         job->s_dtype);
+                 int_get(job->s, l * job->sl + (r + i) * job->sr, job->s_dtype);
         int_put(job->y, l * job->yl + (r + i) * job->yr, job->y_dtype, v);
     }
 }

@@ -17,13 +17,13 @@
 #endif
 
 #if defined(__AVX512F__)
-#define VL 16 /* floats of a vector */
+#define VL       16 /* floats of a vector */
 #define ROWS_MAX 14 /* rows of a tile: 28 sums, 2 x, 2 w of 32 registers */
 #elif defined(__AVX2__)
-#define VL 8
+#define VL       8
 #define ROWS_MAX 6 /* 12 sums, 2 x, 2 w of 16 registers */
 #else
-#define VL 4
+#define VL       4
 #define ROWS_MAX 6
 #endif
 #define LANES (2 * VL) /* of a panel */
@@ -84,8 +84,7 @@ sum(vf v)
     float t[VL];
     memcpy(t, &v, sizeof t);
     UNROLL for (int n = VL / 2; n > 0; n /= 2)
-        UNROLL for (int i = 0; i < n; i++)
-            t[i] += t[i + n];
+        UNROLL for (int i = 0; i < n; i++) t[i] += t[i + n];
     return t[0];
 }
 
@@ -258,8 +257,7 @@ INLINE vf
 load_even(const float *p)
 {
 #if VL == 16
-    vi even = {0,  2,  4,  6,  8,  10, 12, 14,
-               17, 19, 21, 23, 25, 27, 29, 31};
+    vi even = {0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31};
 #elif VL == 8
     vi even = {0, 2, 4, 6, 9, 11, 13, 15};
 #else
@@ -269,43 +267,107 @@ load_even(const float *p)
 }
 
 #if VL == 16
-#define HALF_8_LO                                                              \
-    (vi){0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}
-#define HALF_8_HI                                                              \
-    (vi){8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}
-#define HALF_4_LO                                                              \
-    (vi){0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27}
-#define HALF_4_HI                                                              \
-    (vi){4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31}
-#define HALF_2_LO                                                              \
-    (vi){0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}
-#define HALF_2_HI                                                              \
-    (vi){2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31}
-#define HALF_1_LO                                                              \
-    (vi){0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30}
-#define HALF_1_HI                                                              \
-    (vi){1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31}
+#define HALF_8_LO                                              \
+    (vi)                                                       \
+    {                                                          \
+        0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23 \
+    }
+#define HALF_8_HI                                                    \
+    (vi)                                                             \
+    {                                                                \
+        8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31 \
+    }
+#define HALF_4_LO                                                \
+    (vi)                                                         \
+    {                                                            \
+        0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27 \
+    }
+#define HALF_4_HI                                                  \
+    (vi)                                                           \
+    {                                                              \
+        4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31 \
+    }
+#define HALF_2_LO                                                \
+    (vi)                                                         \
+    {                                                            \
+        0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29 \
+    }
+#define HALF_2_HI                                                  \
+    (vi)                                                           \
+    {                                                              \
+        2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31 \
+    }
+#define HALF_1_LO                                                 \
+    (vi)                                                          \
+    {                                                             \
+        0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30 \
+    }
+#define HALF_1_HI                                                 \
+    (vi)                                                          \
+    {                                                             \
+        1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31 \
+    }
 #elif VL == 8
-#define HALF_4_LO (vi){0, 1, 2, 3, 8, 9, 10, 11}
-#define HALF_4_HI (vi){4, 5, 6, 7, 12, 13, 14, 15}
-#define HALF_2_LO (vi){0, 1, 8, 9, 4, 5, 12, 13}
-#define HALF_2_HI (vi){2, 3, 10, 11, 6, 7, 14, 15}
-#define HALF_1_LO (vi){0, 8, 2, 10, 4, 12, 6, 14}
-#define HALF_1_HI (vi){1, 9, 3, 11, 5, 13, 7, 15}
+#define HALF_4_LO                \
+    (vi)                         \
+    {                            \
+        0, 1, 2, 3, 8, 9, 10, 11 \
+    }
+#define HALF_4_HI                  \
+    (vi)                           \
+    {                              \
+        4, 5, 6, 7, 12, 13, 14, 15 \
+    }
+#define HALF_2_LO                \
+    (vi)                         \
+    {                            \
+        0, 1, 8, 9, 4, 5, 12, 13 \
+    }
+#define HALF_2_HI                  \
+    (vi)                           \
+    {                              \
+        2, 3, 10, 11, 6, 7, 14, 15 \
+    }
+#define HALF_1_LO                 \
+    (vi)                          \
+    {                             \
+        0, 8, 2, 10, 4, 12, 6, 14 \
+    }
+#define HALF_1_HI                 \
+    (vi)                          \
+    {                             \
+        1, 9, 3, 11, 5, 13, 7, 15 \
+    }
 #else
-#define HALF_2_LO (vi){0, 1, 4, 5}
-#define HALF_2_HI (vi){2, 3, 6, 7}
-#define HALF_1_LO (vi){0, 4, 2, 6}
-#define HALF_1_HI (vi){1, 5, 3, 7}
+#define HALF_2_LO  \
+    (vi)           \
+    {              \
+        0, 1, 4, 5 \
+    }
+#define HALF_2_HI  \
+    (vi)           \
+    {              \
+        2, 3, 6, 7 \
+    }
+#define HALF_1_LO  \
+    (vi)           \
+    {              \
+        0, 4, 2, 6 \
+    }
+#define HALF_1_HI  \
+    (vi)           \
+    {              \
+        1, 5, 3, 7 \
+    }
 #endif
 
 /* Rows i and i + n exchange their blocks off the diagonal. */
-#define TRANSPOSE_STEP(r, n)                                                   \
-    UNROLL for (int i = 0; i < VL; i++) if ((i & n) == 0)                      \
-    {                                                                          \
-        vf lo = __builtin_shuffle(r[i], r[i + n], HALF_##n##_LO);              \
-        r[i + n] = __builtin_shuffle(r[i], r[i + n], HALF_##n##_HI);           \
-        r[i] = lo;                                                             \
+#define TRANSPOSE_STEP(r, n)                                         \
+    UNROLL for (int i = 0; i < VL; i++) if ((i & n) == 0)            \
+    {                                                                \
+        vf lo = __builtin_shuffle(r[i], r[i + n], HALF_##n##_LO);    \
+        r[i + n] = __builtin_shuffle(r[i], r[i + n], HALF_##n##_HI); \
+        r[i] = lo;                                                   \
     }
 
 INLINE void

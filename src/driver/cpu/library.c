@@ -5,13 +5,13 @@
  * rows, and are never given away. f64 has no kernels of its own but a plain
  * loop. bf16 runs as f32 here, where a library may have the CPU's bf16
  * instructions: AVX-512 machines ask it for more than a few rows. */
+#include "driver/cpu/library.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_call.h"
-#include "driver/cpu/library.h"
 
 #include <string.h>
 
-#define SMALL_F64 ((double)(16 * 16 * 16)) /* multiply-adds */
+#define SMALL_F64  ((double)(16 * 16 * 16)) /* multiply-adds */
 #define SMALL_BF16 ((double)(1 << 20))
 
 typedef struct {
@@ -94,10 +94,10 @@ cpu_library_call(const air_library *library, const air_call *call,
     return true;
 }
 
-#define ON_ISA(isa_)                                                           \
-    bool cpu_library_on_##isa_(const air_call *call, const char *isa)          \
-    {                                                                          \
-        return cpu_on_##isa_(call, isa) && cpu_library_wants(call, isa);       \
+#define ON_ISA(isa_)                                                     \
+    bool cpu_library_on_##isa_(const air_call *call, const char *isa)    \
+    {                                                                    \
+        return cpu_on_##isa_(call, isa) && cpu_library_wants(call, isa); \
     }
 ON_ISA(scalar)
 #if defined(__x86_64__)

@@ -92,10 +92,10 @@ ref_to_int(double x)
     return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;
 }
 
-#define REF_INT_DTYPES(X)                                      \
-    X(AIR_I8, int8_t)                                          \
-    X(AIR_U8, uint8_t) X(AIR_I16, int16_t) X(AIR_I32, int32_t) \
-        X(AIR_I64, int64_t)
+#define REF_INT_DTYPES(X) \
+    X(AIR_I8, int8_t)     \
+    X(AIR_U8, uint8_t)    \
+    X(AIR_I16, int16_t) X(AIR_I32, int32_t) X(AIR_I64, int64_t)
 
 static inline int64_t
 ref_get_int(int dtype, const void *p)
