@@ -80,7 +80,7 @@ def _attention(
     if _argument(node, 3, "dropout_p", 0.0) != 0.0:
         raise Refused("attention with dropout")
     mask = node.kwargs.get("attn_mask")
-    scale = node.kwargs.get("scale")
+    scale: Any = node.kwargs.get("scale")
     heads = [
         at.sizes.dim(t.meta["val"].shape[1])  # type: ignore
         for t in (query, key)
@@ -97,11 +97,7 @@ def _attention(
         0.0,
         BOOL,
         bool(_argument(node, 4, "is_causal", False)),
-        *(
-            (FLOAT, float(scale))
-            if scale is not None  # type: ignore
-            else (NONE, None)
-        ),
+        *((NONE, None) if scale is None else (FLOAT, float(scale))),
         BOOL,
         heads[0] != heads[1],
     ]

@@ -6,13 +6,14 @@
 #include "ir/body_math.h"
 
 /* Every parameter name that a body may use as a value. */
-#define BODY_NAMES(X)                                                        \
-    X(a)                                                                     \
-    X(b)                                                                     \
-    X(c) X(alpha) X(value) X(weight) X(min) X(max) X(beta) X(scale)          \
-        X(input_scale) X(threshold) X(negative_slope) X(grad) X(out) X(mask) \
-            X(fill_value) X(start) X(end) X(step) X(steps) X(eps) X(min_val) \
-                X(max_val) X(decimals) X(nan_value) X(posinf) X(neginf)
+/* clang-format off */
+#define BODY_NAMES(X)                                                   \
+    X(a) X(b) X(c) X(alpha) X(value) X(weight) X(min) X(max) X(beta)    \
+    X(scale) X(input_scale) X(threshold) X(negative_slope) X(grad)      \
+    X(out) X(mask) X(fill_value) X(start) X(end) X(step) X(steps)       \
+    X(eps) X(min_val) X(max_val) X(decimals) X(nan_value) X(posinf)     \
+    X(neginf)
+/* clang-format on */
 
 enum {
 #define X(name) NAME_##name,

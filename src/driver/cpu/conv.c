@@ -243,8 +243,8 @@ make_job(const air_call *call, const geometry *g, int64_t i,
     return job;
 }
 
-#define ALONE_BYTES ((size_t)4 << 20) /* panels of a thread that works alone \
-                                       */
+/* Panels of a thread that works alone. */
+#define ALONE_BYTES ((size_t)4 << 20)
 
 static bool
 can_be_alone(const geometry *g, size_t bytes)

@@ -146,8 +146,8 @@ cpu_gemm_job_at(const gemm_product *p, int64_t i)
     return job;
 }
 
-#define ALONE_BYTES ((size_t)1 << 20) /* panels of a thread that works alone \
-                                       */
+/* Panels of a thread that works alone. */
+#define ALONE_BYTES ((size_t)1 << 20)
 
 static bool
 can_be_alone(const gemm_product *p, size_t bytes)

@@ -48,11 +48,13 @@ typedef void dot_fn(float *t, const float *x, int64_t xs, const char *w,
     {                                                                      \
         dot_tile(M, R, U, AIR_##D, t, x, xs, w, rs, kc);                   \
     }
-#define DOTS(D)                                                         \
-    DOT(1, 4, 2, D)                                                     \
-    DOT(2, 4, 1, D) DOT(3, 4, 1, D) DOT(4, 3, 1, D) DOT(5, 2, 1, D)     \
-        DOT(6, 2, 1, D) DOT(1, 1, 4, D) DOT(2, 1, 2, D) DOT(3, 1, 2, D) \
-            DOT(4, 1, 2, D) DOT(5, 1, 1, D) DOT(6, 1, 1, D)
+/* clang-format off */
+#define DOTS(D)                                                     \
+    DOT(1, 4, 2, D) DOT(2, 4, 1, D) DOT(3, 4, 1, D) DOT(4, 3, 1, D) \
+    DOT(5, 2, 1, D) DOT(6, 2, 1, D)                                 \
+    DOT(1, 1, 4, D) DOT(2, 1, 2, D) DOT(3, 1, 2, D) DOT(4, 1, 2, D) \
+    DOT(5, 1, 1, D) DOT(6, 1, 1, D)
+/* clang-format on */
 DOTS(F32)
 DOTS(BF16)
 DOTS(F16)
