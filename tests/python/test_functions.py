@@ -252,3 +252,10 @@ def test_custom_operator():
     ops = [h.op for r in records for h in r.hosts]
     assert any("double" in op for op in ops)
     assert not fallbacks(records)
+
+
+@pytest.mark.parametrize("pad", [(3, 0), (0, 3), (1, 2)])
+def test_circular_padding(pad):
+    x = torch.randn(1, 3, 3)
+
+    check(lambda x: F.pad(x, pad, mode="circular"), x)

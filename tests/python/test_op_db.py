@@ -33,6 +33,12 @@ ROOM = {
 
 # Results that no two evaluations share, or that make_fx cannot record.
 SKIP = {
+    # bf16: torch's fake kernel gives results nobody uses other sizes than the
+    # real one, which a HOST node refuses
+    "nn.functional.embedding_bag",
+    # writes into views of an intermediate, which AOTAutograd functionalises
+    # and make_fx does not (test_functions.py has it)
+    "nn.functional.pad.circular",
     "empty",
     "empty_like",
     "empty_permuted",
@@ -109,6 +115,7 @@ def _cases():
         name = f"{op.name}.{op.variant_test_name}".rstrip(".")
         if (
             op.name in SKIP
+            or name in SKIP
             or op.name.startswith(("jiterator", "special."))
             and "jiterator" in op.name
         ):
