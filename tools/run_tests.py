@@ -61,12 +61,12 @@ def run(name, command, cwd=None):
 
 
 def c_tests(build, only):
-    """(name, command) of the tests meson knows."""
+    """(name, command, folder) of the tests meson knows."""
     text = (Path(build) / "meson-info" / "intro-tests.json").read_text()
     for test in json.loads(text):
         name = test["name"]
         if not only or name in only:
-            yield name, test["cmd"]
+            yield name, test["cmd"], build  # meson's paths may be relative
 
 
 def parse_args():
@@ -87,9 +87,9 @@ def main():
         jobs += list(c_tests(root, args.only))
     if args.pytest:
         command = [sys.executable, "-m", "pytest", "-q", *args.pytest]
-        jobs.append(("pytest", command))
-    for name, command in jobs:
-        good, bad = run(name, command)
+        jobs.append(("pytest", command, None))
+    for name, command, folder in jobs:
+        good, bad = run(name, command, folder)
         passed, failed = passed + good, failed + bad
     tally = args.tally or os.environ.get("TEST_TALLY")
     if tally:
