@@ -191,6 +191,8 @@ air_status exec_add_copy(exec_maker *m, const lower_place *src,
                          air_dtype src_dtype, const lower_place *dst,
                          air_dtype dst_dtype, const char *reason);
 void exec_dense_strides(int rank, const int64_t *dims, int64_t *strides);
+/* strides NULL: dense row-major. Axes of size 1 may have any. */
+bool exec_is_dense(int rank, const int64_t *dims, const int64_t *strides);
 int64_t exec_numel(int rank, const int64_t *dims);
 /* call.c: a CALL node's arguments. */
 air_status exec_make_call(exec_maker *m, const ir_node *n, exec_step *step);

@@ -99,20 +99,6 @@ fill_slots(exec_run *r)
 
 /* ---- HOST nodes ---- */
 
-static bool
-is_dense(const air_value *v)
-{
-    int64_t dense[AIR_MAX_RANK];
-
-    if (!v->strides)
-        return true;
-    exec_dense_strides(v->rank, v->dims, dense);
-    for (int i = 0; i < v->rank; i++)
-        if (v->dims[i] > 1 && v->strides[i] != dense[i])
-            return false;
-    return true;
-}
-
 static void
 copy_strided(char *dst, const char *src, const air_value *v, int axis,
              size_t size)
@@ -138,14 +124,15 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
     char *arena = r->block->data, *room = arena + t->offset;
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
+    bool dense = exec_is_dense(v->rank, v->dims, v->strides);
 
     if (v->block)
         r->tokens[r->ntokens++] = v->block;
     if (v->data == room)
         return;
-    if (is_dense(v) && !ours)
+    if (dense && !ours)
         r->slots[t->slot] = v->data;
-    else if (is_dense(v))
+    else if (dense)
         memcpy(room, v->data, (size_t)t->bytes);
     else
         copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));

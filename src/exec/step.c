@@ -15,6 +15,18 @@ exec_dense_strides(int rank, const int64_t *dims, int64_t *strides)
     }
 }
 
+bool
+exec_is_dense(int rank, const int64_t *dims, const int64_t *strides)
+{
+    int64_t dense[AIR_MAX_RANK];
+
+    exec_dense_strides(rank, dims, dense);
+    for (int i = 0; strides && i < rank; i++)
+        if (dims[i] > 1 && strides[i] != dense[i])
+            return false;
+    return true;
+}
+
 int64_t
 exec_numel(int rank, const int64_t *dims)
 {
@@ -164,15 +176,11 @@ drop_dense(exec_maker *m, const dense_copies *d)
 }
 
 static bool
-is_dense(const ir_layout *l)
+is_dense_value(const exec_maker *m, air_ref ref)
 {
-    int64_t strides[AIR_MAX_RANK];
+    const ir_layout *l = &m->places[ref.id].layout;
 
-    exec_dense_strides(l->rank, l->dims, strides);
-    for (int i = 0; i < l->rank; i++)
-        if (l->dims[i] > 1 && l->strides[i] != strides[i])
-            return false;
-    return true;
+    return exec_is_dense(l->rank, l->dims, l->strides);
 }
 
 /* ---- results of units ---- */
@@ -321,24 +329,18 @@ make_view(exec_maker *m, const ir_node *n)
     return AIR_OK;
 }
 
-typedef struct {
-    exec_maker *m;
-} toucher;
-
 static void
 touch_operand(void *arg, air_ref *ref)
 {
-    toucher *t = arg;
+    exec_maker *m = arg;
 
-    touch(t->m, t->m->places[ref->id].slot);
+    touch(m, m->places[ref->id].slot);
 }
 
 static void
 touch_node(exec_maker *m, ir_node *n)
 {
-    toucher t = {m};
-
-    ir_each_operand(NULL, n, touch_operand, &t);
+    ir_each_operand(NULL, n, touch_operand, m);
     for (int i = 0; i < n->nouts; i++)
         touch(m, m->places[n->outs[i].id].slot);
 }
@@ -379,7 +381,7 @@ make_call(exec_maker *m, uint32_t id)
             AIR_TRY(place_result(m, n, n->outs[i]));
     for (int i = 0; i < n->nattrs && !(ir_info(n)->flags & IR_STRIDED); i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUE &&
-            !is_dense(&m->places[n->attrs[i].value.id].layout))
+            !is_dense_value(m, n->attrs[i].value))
             AIR_TRY(use_dense(m, &copies, n->attrs[i].value,
                               "this op reads dense memory only"));
     touch_node(m, n);
