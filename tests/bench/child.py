@@ -11,6 +11,7 @@ import contextlib
 import copy
 import importlib
 import json
+import os
 import resource
 import sys
 import time
@@ -21,9 +22,6 @@ import models
 import regions
 import torch
 from backends import BACKENDS, OURS
-
-THREADS = 2
-
 
 # ---- whole models -----------------------------------------------------------
 
@@ -118,35 +116,48 @@ def region(name, dtype, seconds):
     for size in regions.SIZES:
         function, inputs = regions.build(name, size, dtype)
         points.append(
-            _region_point(function, inputs, backends, float(seconds))
-            | {"size": size}
+            {"size": size}
+            | _region_point(function, inputs, backends, float(seconds))
         )
     return {"kind": "region", "name": name, "dtype": dtype, "points": points}
 
 
 def _region_point(function, inputs, backends, seconds):
-    """Microseconds through torch.compile, and of the bare callable."""
-    torch._dynamo.reset()
-    whole, bare, errors = [], [], {}
+    """Milliseconds of three things, each of them in turns: calls through
+    torch.compile, bare callables, and what computes."""
     exact = _flat(function(*(t.double() for t in inputs)))
     with torch.no_grad():
-        for backend in backends:
-            compiled = BACKENDS[backend](function, dynamic=False)
-            errors[backend] = measure.error(_flat(compiled(*inputs)), exact)
-            whole.append(_closed(compiled, inputs))
-            bare.append(_closed(_bare(function, inputs, backend), inputs))
-        columns = [
-            dict(zip(backends, [ms for ms, _ in times], strict=True))
-            for times in (
-                measure.in_turns(whole, seconds),
-                measure.in_turns(bare, seconds),
-            )
+        found = [_bare(function, inputs, backend) for backend in backends]
+        torch._dynamo.reset()
+        whole = [
+            _closed(BACKENDS[backend](_twin(function), dynamic=False), inputs)
+            for backend in backends
         ]
-    return {"ms": columns[0], "bare_ms": columns[1], "error": errors}
+        errors = [measure.error(_flat(call()), exact) for call in whole]
+        del exact
+        columns = {
+            "ms": whole,
+            "bare_ms": [bare for bare, _ in found],
+            "kernel_ms": [kernel for _, kernel in found],
+        }
+        point = {
+            column: [ms for ms, _ in measure.in_turns(calls, seconds)]
+            for column, calls in columns.items()
+        } | {"error": errors}
+    return {
+        column: dict(zip(backends, values, strict=True))
+        for column, values in point.items()
+    }
 
 
 def _closed(function, inputs):
     return lambda: function(*inputs)
+
+
+def _twin(function):
+    """A copy, for Dynamo keeps what it compiled with the code object."""
+    code = function.__code__.replace(co_name=function.__name__)
+    return type(function)(code, function.__globals__)
 
 
 def _flat(results):
@@ -155,9 +166,11 @@ def _flat(results):
 
 
 def _bare(function, inputs, backend):
-    """What Dynamo would call: without guards and without its bytecode."""
+    """What Dynamo would call, without guards and without its bytecode; and
+    what computes: Inductor's kernels on memory kept for them, our program."""
     if backend == "eager":
-        return function
+        call = _closed(function, inputs)
+        return call, call
     from torch._dynamo import lookup_backend
 
     kept = []
@@ -169,8 +182,49 @@ def _bare(function, inputs, backend):
         return kept[-1]
 
     torch._dynamo.reset()
-    torch.compile(function, backend=keep, dynamic=False)(*inputs)
-    return kept[0]
+    compiled = torch.compile(_twin(function), backend=keep, dynamic=False)
+    if backend in OURS:
+        from torchair.backend import collect
+
+        programs = []
+        with collect([], programs):
+            compiled(*inputs)
+        kernel = _closed(programs[0], inputs)
+    else:
+        compiled(*inputs)
+        kernel = _inductor_kernels(lambda: kept[0](*inputs))
+    return _closed(kept[0], inputs), kernel
+
+
+def _inductor_kernels(call):
+    """Calls the compiled kernels that `call` calls, on the same memory."""
+    modules = [vars(module) for module in sys.modules.values()]
+    module = [m for m in modules if any(map(_is_kernel, m))][-1]
+    kernels = {name: f for name, f in module.items() if _is_kernel(name)}
+    calls = []
+
+    def recorder(kernel):
+        def record(*arguments):
+            calls.append((kernel, arguments))
+            kernel(*arguments)
+
+        return record
+
+    module.update({name: recorder(f) for name, f in kernels.items()})
+    call()
+    module.update(kernels)
+    if len(calls) == 1:
+        return _closed(*calls[0])
+
+    def run():
+        for kernel, arguments in calls:
+            kernel(*arguments)
+
+    return run
+
+
+def _is_kernel(name):
+    return name.startswith("cpp_fused")
 
 
 # ---- recompiles -------------------------------------------------------------
@@ -202,7 +256,7 @@ KINDS = {"model": model, "regions": region, "recompiles": recompiles}
 
 
 def main(kind, *arguments):
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     began = time.perf_counter()
     importlib.import_module("torch._dynamo")
     imported = time.perf_counter() - began

@@ -35,19 +35,24 @@ QUICK_MODELS = (
     "llama-15m-decode",
     "minilm-f32",
 )
+REGION_COLUMNS = {
+    "kernel_ms": "kernels",  # Inductor's into memory kept for it
+    "bare_ms": "callables",  # that Dynamo calls
+    "ms": "whole calls",
+}
 LARGE = ("llama-1b-decode", "chain-16M")
 
 
 # ---- running ----------------------------------------------------------------
 
 
-def measure(*arguments):
+def measure(threads, *arguments):
     """The result of one child, or what went wrong with it."""
     with tempfile.TemporaryDirectory(prefix="bench") as folder:
         try:
             child = subprocess.run(
                 [sys.executable, str(HERE / "child.py"), *arguments],
-                env=_environment(folder, arguments),
+                env=_environment(folder, threads, arguments),
                 capture_output=True,
                 text=True,
                 timeout=LIMIT,
@@ -61,11 +66,11 @@ def measure(*arguments):
     return _failure(arguments, lines[-1][:300])
 
 
-def _environment(folder, arguments):
+def _environment(folder, threads, arguments):
     changes = {
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         "TORCHINDUCTOR_CACHE_DIR": folder,
-        "OMP_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": str(threads),
         "PYTHONWARNINGS": "ignore",
         "TMPDIR": folder,
     }
@@ -203,20 +208,20 @@ def print_regions(results):
         for r in found
         for p in r["points"]
     }
-    backends = list(next(iter(points.values()))["bare_ms"])
+    backends = list(next(iter(points.values()))["ms"])
+    for key, what in REGION_COLUMNS.items():
 
-    def cell(row, column):
-        bare = points[row]["bare_ms"]
-        return f"{bare[column] * 1e3:.1f} ({_ratio(bare, column):.2f})"
+        def cell(row, column, key=key):
+            ms = points[row][key]
+            return f"{ms[column] * 1e3:.1f} ({_ratio(ms, column):.2f})"
 
-    table(
-        "fused regions, µs without Dynamo (times the speed of Inductor)",
-        list(points),
-        backends,
-        cell,
-    )
-    for column in OURS:
-        for key, what in (("bare_ms", "bare"), ("ms", "whole calls")):
+        table(
+            f"fused regions, {what}: µs (times the speed of Inductor)",
+            list(points),
+            backends,
+            cell,
+        )
+        for column in OURS:
             ratios = [_ratio(p[key], column) for p in points.values()]
             print(f"{column}, {what}: {_geomean(ratios):.2f} x Inductor")
 
@@ -251,11 +256,13 @@ def main():
     options.add_argument("--models", help="comma-separated, no regions then")
     options.add_argument("--backends", help="comma-separated")
     options.add_argument("--seconds", type=float, default=2.0, help="a timing")
+    options.add_argument("--threads", type=int, default=2)
     options.add_argument("--json", default=ROOT / "build" / "bench.json")
     args = options.parse_args()
 
     report = {
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "threads": args.threads,
         "machine": platform.processor() or platform.machine(),
         "results": [],
     }
@@ -263,7 +270,7 @@ def main():
         report["limits"] = machine_limits()
     for arguments in plan(args):
         began = time.time()
-        report["results"].append(measure(*arguments))
+        report["results"].append(measure(args.threads, *arguments))
         print(
             f"{time.time() - began:6.1f} s  {' '.join(arguments[:3])}",
             file=sys.stderr,
