@@ -360,6 +360,35 @@ typedef struct {
 AIR_API void air_program_get_stats(const air_program *program,
                                    air_program_stats *out);
 
+/* ---- captures ------------------------------------------------------------ */
+
+typedef enum { AIR_CHOICE_DEFAULT, AIR_CHOICE_ON, AIR_CHOICE_OFF } air_choice;
+
+typedef enum {
+    AIR_CAPTURE_GLOBAL, /* unsafe calls of any thread fail while capturing */
+    AIR_CAPTURE_THREAD_LOCAL,
+    AIR_CAPTURE_RELAXED
+} air_capture_error_mode;
+
+typedef struct air_graph_pool air_graph_pool;
+
+typedef struct {
+    uint64_t limit; /* captures of one program; 0: 64 */
+    /* Default: pointers are patched, nothing is copied. ON: inputs are copied
+     * into buffers of the capture. OFF: the first call's tensors are the
+     * inputs for good, later data are copied into them. */
+    air_choice clone_input;
+    /* Default and ON: results are memory of their own. OFF: the same memory at
+     * every call, overwritten by the next. */
+    air_choice clone_output;
+    bool frozen_parameter; /* addresses of static inputs are not looked at */
+    bool force_recapture;  /* capture at every call */
+    bool keep_apart;       /* captures do not share memory */
+    unsigned warmups;      /* calls of a key that run before its capture */
+    air_capture_error_mode error_mode;
+    air_graph_pool *pool; /* NULL: one of its own */
+} air_capture_options;
+
 typedef struct {
     uint64_t live_blocks, live_bytes; /* results somebody holds */
     uint64_t kept_bytes;              /* free blocks kept mapped */

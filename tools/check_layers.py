@@ -10,7 +10,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = {"air.h", "air_kernel.h", "air_driver.h"}
-TABLES = {"air_dtypes.def", "air_prims.def", "air_status.def"}
+TABLES = {
+    "air_calls.def",
+    "air_dtypes.def",
+    "air_prims.def",
+    "air_status.def",
+}
 
 # layer: what it may include besides itself
 MAY = {

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from . import compat
+from .capture import CaptureOptions
 from .config import CompilerConfig, run_pass, settings
 
 Compiled = Callable[..., Any]
@@ -44,6 +45,7 @@ class Record:
     import_s: float = 0.0
     compile_s: float = 0.0
     program: weakref.ref[Any] | None = None
+    capture: CaptureOptions | None = None  # None: every call is a plain run
 
 
 records: list[Record] = []
@@ -106,13 +108,20 @@ def compile_graph(
     _inputs: Sequence[Any],
     config: CompilerConfig,
     kind: str,
+    capture: CaptureOptions | None = None,
 ) -> Compiled:
-    """One graph of AOTAutograd -> a callable that takes a list."""
+    """One graph of AOTAutograd -> a callable that takes a list.
+
+    capture: how calls are captured; None: as the mode of the configuration
+    says, with defaults.
+    """
     if not _started:
         start()
+    if capture is None and config.mode.raw == "reduce-overhead":
+        capture = CaptureOptions()
     run_pass(config.post_grad_custom_pre_pass.raw, gm, _inputs, config)
     run_pass(config.post_grad_custom_post_pass.raw, gm, _inputs, config)
-    record = Record(f"{kind}_{next(_count)}", kind)
+    record = Record(f"{kind}_{next(_count)}", kind, capture=capture)
     _keep(record)
     if config.debug.run_eagerly:
         record.fallback = "debug.run_eagerly is set"
@@ -205,15 +214,23 @@ class Compiler:
     # aot_autograd would wrap what we return, and lose its `_boxed_call`.
     _is_wrapped_bw_compiler = True
 
-    def __init__(self, config: CompilerConfig, kind: str = "forward") -> None:
+    def __init__(
+        self,
+        config: CompilerConfig,
+        kind: str = "forward",
+        capture: CaptureOptions | None = None,
+    ) -> None:
         self.config = config
         self.kind = kind
+        self.capture = capture
 
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
         compile_it = compat.untraced(compile_graph)
-        found: Compiled = compile_it(gm, example_inputs, self.config, self.kind)
+        found: Compiled = compile_it(
+            gm, example_inputs, self.config, self.kind, self.capture
+        )
         return found
 
 
@@ -225,6 +242,7 @@ def _compile_frame(
     decompositions: dict[Any, Any] | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    capture: CaptureOptions | None = None,
 ) -> Compiled:
     from torch._dynamo.backends.common import aot_autograd
 
@@ -233,9 +251,9 @@ def _compile_frame(
         start()
     compat.skip_runtime_annotations()
     backend = aot_autograd(
-        fw_compiler=Compiler(config, "forward"),
-        bw_compiler=Compiler(config, "backward"),
-        inference_compiler=Compiler(config, "inference"),
+        fw_compiler=Compiler(config, "forward", capture),
+        bw_compiler=Compiler(config, "backward", capture),
+        inference_compiler=Compiler(config, "inference", capture),
         decompositions=dict(decompositions or {}),
         keep_inference_input_mutations=True,
     )
