@@ -17,6 +17,21 @@
 
 #include "air.h"
 
+/* ---- vector calls ---- */
+
+/* In the stable ABI since 3.12, with these values; exported since 3.9. */
+#define HAVE_VECTORCALL  (1UL << 11)
+#define ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
+typedef PyObject *(*py_vectorcall)(PyObject *self, PyObject *const *args,
+                                   size_t nargs, PyObject *names);
+#if Py_LIMITED_API + 0 < 0x030C0000
+PyAPI_FUNC(PyObject *)
+    PyObject_Vectorcall(PyObject *callable, PyObject *const *args, size_t nargs,
+                        PyObject *names);
+PyAPI_FUNC(PyObject *)
+    PyVectorcall_Call(PyObject *callable, PyObject *args, PyObject *keywords);
+#endif
+
 /* ---- DLPack, as its specification lays it out ---- */
 
 typedef struct {
@@ -128,6 +143,7 @@ bool py_error_is(air_status code);
 extern PyTypeObject *py_graph_type, *py_program_type;
 int py_graph_init(PyObject *module);
 int py_program_init(PyObject *module);
+int py_dispatch_init(PyObject *module);
 const air_graph *py_graph_get(PyObject *graph);
 
 /* ---- HOST nodes (py_host.c) ---- */

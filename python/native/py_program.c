@@ -10,12 +10,6 @@
 #include <string.h>
 #include <structmember.h>
 
-/* In the stable ABI since 3.12, with these values; exported since 3.9. */
-#define HAVE_VECTORCALL  (1UL << 11)
-#define ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
-typedef PyObject *(*vectorcall)(PyObject *self, PyObject *const *args,
-                                size_t nargs, PyObject *names);
-
 /* An argument the graph does not use is not even looked at. */
 typedef enum { ARG_SKIP, ARG_TENSOR, ARG_INT } arg_kind;
 
@@ -34,7 +28,7 @@ typedef struct {
 } out_spec;
 
 typedef struct {
-    PyObject_HEAD vectorcall call;
+    PyObject_HEAD py_vectorcall call;
     air_program *program;
     PyObject *consts;        /* tuple of tensors: the last inputs */
     uint8_t *args;           /* arg_kind */

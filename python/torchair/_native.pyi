@@ -94,3 +94,24 @@ class Program:
     def __call__(self, *args: Any) -> tuple[Any, ...]: ...
     def text(self, kind: int, /) -> str: ...
     def stats(self) -> dict[str, Any]: ...
+
+class Dispatcher:
+    """Guards in front of compiled code; `dispatch.py` makes them."""
+
+    def __new__(
+        cls,
+        slow: Callable[..., Any],
+        refresh: Callable[[Dispatcher], None],
+        signature: tuple[Any, ...],
+        bound: Any,
+        hooks: tuple[Any, ...],
+        module: dict[str, Any] | None,
+        busy: Callable[[], Any],
+        tracing: Callable[[], Any],
+        scope: dict[str, Any],
+    ) -> Dispatcher: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def set_entries(
+        self, entries: tuple[tuple[Callable[..., bool], Any, Any], ...]
+    ) -> None: ...
+    def stats(self) -> dict[str, int]: ...

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import compat, dispatch
 from .capture import CaptureOptions
 from .config import CompilerConfig, run_pass, settings
 
@@ -223,6 +223,9 @@ class Compiler:
         self.config = config
         self.kind = kind
         self.capture = capture
+        self.made: Compiled | None = None
+        self.nargs = 0
+        self.meta: Any = None  # AOTAutograd's, of the last graph
 
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
@@ -231,6 +234,8 @@ class Compiler:
         found: Compiled = compile_it(
             gm, example_inputs, self.config, self.kind, self.capture
         )
+        self.made, self.nargs = found, len(example_inputs)
+        self.meta = compat.runtime_metadata()
         return found
 
 
@@ -250,15 +255,33 @@ def _compile_frame(
     if not _started:
         start()
     compat.skip_runtime_annotations()
+    inference = Compiler(config, "inference", capture)
     backend = aot_autograd(
         fw_compiler=Compiler(config, "forward", capture),
         bw_compiler=Compiler(config, "backward", capture),
-        inference_compiler=Compiler(config, "inference", capture),
+        inference_compiler=inference,
         decompositions=dict(decompositions or {}),
         keep_inference_input_mutations=True,
     )
     with compat.aot_settings():
-        return backend(gm, example_inputs)
+        compiled: Compiled = backend(gm, example_inputs)
+    from ._native import Program
+
+    if isinstance(inference.made, Program) and dispatch.wrapper_adds_nothing(
+        inference.meta, len(example_inputs), inference.nargs
+    ):
+        dispatch.mark_direct(compiled, inference.made)
+    return compiled
+
+
+def _replays(config: CompilerConfig) -> bool:
+    return bool(config.mode.raw == "reduce-overhead")
+
+
+@dispatch.chooses(_compile_frame)
+def _dispatch_frame(keywords: dict[str, Any]) -> bool:
+    asked = {k: keywords.get(k) for k in ("mode", "options")}
+    return _replays(settings(keywords.get("compiler_config"), **asked))
 
 
 def torchair(
@@ -270,6 +293,11 @@ def torchair(
 ) -> Compiled:
     """torch.compile(model, backend="torchair", mode=..., options=...)."""
     return _compile_frame(gm, example_inputs, mode=mode, options=options)
+
+
+@dispatch.chooses(torchair)
+def _dispatch_backend(keywords: dict[str, Any]) -> bool:
+    return _dispatch_frame(keywords)
 
 
 def get_npu_backend(
@@ -297,3 +325,6 @@ def get_npu_backend(
 def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:
     """A compiler(gm, example_inputs) for your own AOTAutograd backend."""
     return Compiler(settings(compiler_config))
+
+
+dispatch.install()

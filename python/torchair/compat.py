@@ -59,9 +59,14 @@ def symbol_range(shape_env: Any, symbol: Any) -> tuple[int, int]:
 
 def static_input_indices() -> set[int]:
     """Graph inputs that are the same tensors at every call (parameters)."""
-    context = torch._guards.TracingContext.try_get()
-    meta = getattr(context, "fw_metadata", None)
+    meta = runtime_metadata()
     return set(getattr(meta, "static_input_indices", None) or ())
+
+
+def runtime_metadata() -> Any:
+    """AOTAutograd's ViewAndMutationMeta of the graph at hand, or None."""
+    context = torch._guards.TracingContext.try_get()
+    return getattr(context, "fw_metadata", None)
 
 
 def untraced(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,316 @@
+"""The own dispatcher: Dynamo's guards asked from C, the program called next.
+
+A call of a compiled function takes about 10 us of Python before it reaches
+the program: torch's `compile_wrapper`, the frame hook, the guards, the
+profiler's marks, AOTAutograd's wrapper. In reduce-overhead mode the function
+that torch.compile returns is ours: `_native.Dispatcher` binds the arguments,
+asks the guard trees that Dynamo made, and calls what Dynamo generated for the
+first that holds. Whenever something is unusual (nothing compiled yet, no
+guards hold, a stance, a trace, module hooks), the call goes Dynamo's way and
+the reason is counted.
+
+Two short ways, both with all side effects that Dynamo recorded:
+
+direct   the generated code calls the program itself; where AOTAutograd's
+         wrapper would add nothing: inference, no output that is an input or a
+         view, nothing mutated outside the graph
+wrapped  the generated code calls AOTAutograd's function: training, aliases
+
+Everything here uses private names of torch (2.11 to 2.13). Where one is
+missing, the dispatcher stays away; `reasons` says why.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+Call = Callable[..., Any]
+reasons: collections.Counter[str] = collections.Counter()
+"""Why functions or entries are not dispatched, counted."""
+
+_MAX_ENTRIES = 8  # guard trees asked in a row; Dynamo's own limit is the same
+_direct: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
+_choosers: dict[Any, Callable[[dict[str, Any]], bool]] = {}
+_dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
+_names = itertools.count()
+
+
+def chooses(
+    backend: Call,
+) -> Callable[
+    [Callable[[dict[str, Any]], bool]], Callable[[dict[str, Any]], bool]
+]:
+    """Decorator: says for which keywords of `backend` to dispatch."""
+
+    def register(
+        wants: Callable[[dict[str, Any]], bool],
+    ) -> Callable[[dict[str, Any]], bool]:
+        _choosers[backend] = wants
+        return wants
+
+    return register
+
+
+def mark_direct(compiled: Call, program: Any) -> None:
+    """AOTAutograd's `compiled` does nothing but call `program`."""
+    _direct[compiled] = program
+
+
+def wrapper_adds_nothing(meta: Any, nargs: int, program_args: int) -> bool:
+    """Is AOTAutograd's wrapper of an inference graph just a call?
+
+    meta: its ViewAndMutationMeta; nargs: arguments Dynamo gives;
+    program_args: arguments of the program.
+    """
+    if meta is None or nargs != program_args:
+        return False
+    nothing = (
+        meta.num_mutated_inp_runtime_indices,
+        meta.num_mutated_graph_handled_indices_seen_by_autograd,
+        meta.num_outputs_aliased,
+        meta.num_intermediate_bases,
+        meta.num_graphsafe_rng_states,
+        meta.is_rng_op_functionalized,
+        meta.dynamic_outputs,
+        meta.tokens,
+        meta.grad_enabled_mutation is not None,
+        torch._C._is_any_autocast_enabled(),  # the wrapper turns it off
+    )
+    return not any(nothing) and not any(
+        map(_is_subclass, meta.subclass_inp_meta)
+    )
+
+
+def _is_subclass(meta: Any) -> bool:
+    return type(meta).__name__ == "SubclassCreationMeta"
+
+
+# ---- which functions ----
+
+
+def _unwrap(backend: Any) -> tuple[Any, dict[str, Any]]:
+    """(function of the backend, keywords torch.compile gives it)."""
+    keywords: dict[str, Any] = {}
+    if hasattr(backend, "compiler_fn"):  # torch._TorchCompileWrapper
+        keywords.update(backend.kwargs)
+        backend = backend.compiler_fn
+    if isinstance(backend, functools.partial):
+        keywords.update(backend.keywords)
+        backend = backend.func
+    return backend, keywords
+
+
+def _wants(backend: Any) -> bool:
+    function, keywords = _unwrap(backend)
+    try:
+        chooser = _choosers.get(function)
+    except TypeError:  # unhashable
+        return False
+    if chooser is None:
+        return False
+    try:
+        return chooser(keywords)
+    except Exception:
+        return False  # a wrong option: the backend says so when it runs
+
+
+class _Target:
+    """What a compiled function runs: the frame that Dynamo compiles."""
+
+    def __init__(self, fn: Any) -> None:
+        self.hooks: tuple[Any, ...] = ()
+        self.module: Any = None
+        self.bound: Any = None
+        if isinstance(fn, types.MethodType):
+            owner: Any = fn.__self__
+            self.bound = owner
+            module_call = torch.nn.Module._wrapped_call_impl
+            module_impl = torch.nn.Module._call_impl
+            if fn.__func__ in (module_call, module_impl):
+                self._open_module(owner)
+                fn = type(owner).forward
+            else:
+                fn = fn.__func__
+        if not isinstance(fn, types.FunctionType):
+            raise TypeError(f"a {type(fn).__name__} is no Python function")
+        self.function = fn
+
+    def _open_module(self, module: torch.nn.Module) -> None:
+        """Dynamo leaves Module.__call__ alone and compiles forward."""
+        found = torch.nn.modules.module
+        self.hooks = (
+            found._global_forward_hooks,
+            found._global_forward_pre_hooks,
+            found._global_backward_hooks,
+            found._global_backward_pre_hooks,
+        )
+        self.module = vars(module)
+
+    def signature(self) -> tuple[Any, ...]:
+        fn, code = self.function, self.function.__code__
+        has_args = bool(code.co_flags & 0x04)
+        has_keywords = bool(code.co_flags & 0x08)
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += has_args + has_keywords
+        return (
+            code.co_varnames[:count],
+            code.co_argcount,
+            code.co_kwonlyargcount,
+            has_args,
+            has_keywords,
+            fn.__defaults__ or (),
+            fn.__kwdefaults__ or {},
+            code.co_freevars,
+            fn.__closure__ or (),
+        )
+
+
+# ---- entries ----
+
+
+def _generated(target: _Target, entry: Any) -> Call | None:
+    """What Dynamo generated, as a function; None where it must not be."""
+    fn, code = target.function, entry.code
+    names = [n for n in code.co_names if n.startswith("__compiled_fn")]
+    if any("__resume_at" in n for n in code.co_names):
+        reasons["a graph break: the rest of the frame is compiled apart"] += 1
+        return None
+    if len(names) != 1 or names[0] not in fn.__globals__:
+        reasons["the frame calls no graph, or several"] += 1
+        return None
+    compiled = fn.__globals__[names[0]]
+    compiled = getattr(compiled, "_torchdynamo_orig_callable", compiled)
+    program = _direct.get(compiled)
+    if program is not None:
+        code = _replace_name(fn.__globals__, code, names[0], program)
+    made = types.FunctionType(
+        code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
+    )
+    made.__kwdefaults__ = fn.__kwdefaults__
+    if program is not None:
+        weakref.finalize(made, fn.__globals__.pop, code.co_names[-1], None)
+    return made
+
+
+def _replace_name(
+    scope: dict[str, Any], code: types.CodeType, old: str, program: Any
+) -> types.CodeType:
+    """code that calls `program` where it called the global `old`."""
+    new = f"__air_program_{next(_names)}"
+    scope[new] = program
+    at = code.co_names.index(old)
+    names = list(code.co_names)
+    names[at] = new
+    # the last name says which global belongs to the code
+    return code.replace(co_names=(*names, new))
+
+
+class _Refresher:
+    """Gives a dispatcher the entries that Dynamo has now."""
+
+    def __init__(self, target: _Target, backend: Any, region: Any) -> None:
+        self.target, self.backend, self.region = target, backend, region
+        self.seen: list[weakref.ref[Any]] = []
+
+    def __call__(self, dispatcher: Any) -> None:
+        found = self._entries()
+        owners = [e.guard_manager for e in found]
+        if len(owners) == len(self.seen) and all(
+            a() is b for a, b in zip(self.seen, owners, strict=True)
+        ):
+            return
+        self.seen = [weakref.ref(o) for o in owners]
+        rows = []
+        for entry in found[:_MAX_ENTRIES]:
+            call = _generated(self.target, entry)
+            if call is not None:
+                owner = entry.guard_manager
+                rows.append((owner.root.check, owner, call))
+        dispatcher.set_entries(tuple(rows))
+
+    def _entries(self) -> list[Any]:
+        from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+
+        found = _debug_get_cache_entry_list(self.target.function.__code__)
+        return [
+            e
+            for e in found
+            if e.backend is self.backend
+            and getattr(e, "isolate_recompiles_id", None) == self.region
+        ]
+
+
+# ---- in front of torch.compile ----
+
+
+def _dispatched(context: Any, slow: Any) -> Call:
+    """slow, Dynamo's wrapper of a function, with the dispatcher before it."""
+    from torch._dynamo import eval_frame
+
+    from . import _native
+
+    backend = eval_frame.innermost_backend(context.callback)
+    if not _wants(backend):
+        return cast(Call, slow)
+    target = _Target(slow._torchdynamo_orig_callable)
+    region = getattr(slow, "_isolate_recompiles_id", None)
+    dispatcher = _native.Dispatcher(
+        slow,
+        _Refresher(target, backend, region),
+        target.signature(),
+        target.bound,
+        target.hooks,
+        target.module,
+        torch._C._dynamo.eval_frame.get_eval_frame_callback,
+        torch._C._get_tracing_state,
+        vars(eval_frame),
+    )
+
+    @functools.wraps(slow)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return dispatcher(*args, **kwargs)
+
+    compiled._torchdynamo_wrapper_id = id(compiled)  # type: ignore[attr-defined]
+    compiled._torchair_dispatcher = dispatcher  # type: ignore[attr-defined]
+    _dispatchers.add(dispatcher)
+    return compiled
+
+
+def stats() -> dict[str, int]:
+    """Calls of all living dispatchers by the way they took, with reasons."""
+    total: collections.Counter[str] = collections.Counter(reasons)
+    for dispatcher in _dispatchers:
+        total.update(dispatcher.stats())
+    return {why: n for why, n in total.items() if n}
+
+
+def install() -> None:
+    """Puts dispatchers in front of what torch.compile returns from now on."""
+    from torch._dynamo import eval_frame
+
+    context: Any = eval_frame.OptimizeContext
+    plain = context.__call__
+    if hasattr(plain, "_torchair_plain"):
+        return
+
+    @functools.wraps(plain)
+    def call(self: Any, fn: Any) -> Any:
+        made = plain(self, fn)
+        if not isinstance(made, types.FunctionType):
+            return made  # a module: its forward comes here too
+        try:
+            return _dispatched(self, made)
+        except (AttributeError, TypeError, ValueError, ImportError) as why:
+            reasons[f"not dispatched: {why}"] += 1
+            return made
+
+    call._torchair_plain = plain  # type: ignore[attr-defined]
+    context.__call__ = call

@@ -1,0 +1,511 @@
+"""The own dispatcher: the short way is taken where it may be, and only there.
+
+Every test compares with eager and looks at the dispatcher's counters.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from torchair import dispatch
+from torchair.backend import torchair as backend
+
+HIT = "dispatched"
+SLOW = {
+    "new": "nothing compiled that can be called directly",
+    "guards": "no guards hold: sizes, types or globals are others",
+    "state": "Dynamo is at work, a stance is set, or a trace is running",
+    "hooks": "the module has hooks or another forward",
+    "bind": "the arguments do not fit the function's parameters",
+}
+
+
+def compiled(fn, **kwargs):
+    return torch.compile(fn, backend=backend, mode="reduce-overhead", **kwargs)
+
+
+def hits(fn):
+    return stats(fn)[HIT]
+
+
+def stats(fn):
+    forward = getattr(fn, "forward", fn)
+    return forward._torchair_dispatcher.stats()
+
+
+def same(got, want):
+    torch.testing.assert_close(got, want)
+
+
+def test_second_call_takes_the_short_way():
+    def fn(x, y):
+        return torch.relu(x + y) * 2
+
+    c, x, y = compiled(fn), torch.randn(64), torch.randn(64)
+    for i in range(5):
+        same(c(x, y), fn(x, y))
+        assert hits(c) == i
+    assert stats(c)[SLOW["new"]] == 1
+
+
+def test_max_autotune_goes_dynamos_way():
+    c = torch.compile(lambda x: x + 1, backend=backend)
+    assert not hasattr(c, "_torchair_dispatcher")
+
+
+def test_get_npu_backend_with_the_mode():
+    import torchair
+
+    config = torchair.CompilerConfig()
+    config.mode = "reduce-overhead"
+    npu = torchair.get_npu_backend(compiler_config=config)
+    c = torch.compile(lambda x: x * 3, backend=npu)
+    x = torch.randn(8)
+    for _ in range(3):
+        same(c(x), x * 3)
+    assert hits(c) == 2
+
+
+CALLS = [
+    ((1, 2), {}),
+    ((1,), {"b": 2}),
+    ((), {"b": 2, "a": 1}),
+    ((1,), {}),
+    ((1, 2, 3, 4), {}),
+    ((1, 2), {"k": 5}),
+    ((1, 2, 3), {"k": 5, "extra": 6, "more": 7}),
+]
+
+
+@pytest.mark.parametrize("args,kwargs", CALLS)
+def test_every_way_to_pass_arguments(args, kwargs):
+    ten, one = torch.full((4,), 10.0), torch.ones(4)
+
+    def fn(a, b=ten, *rest, k=one, **named):
+        out = a - 2 * b + 3 * k
+        for i, r in enumerate(rest):
+            out = out + (i + 4) * r
+        for name in sorted(named):
+            out = out * 2 + named[name]
+        return out
+
+    def tensor(v):
+        return torch.full((4,), float(v))
+
+    args = [tensor(a) for a in args]
+    kwargs = {k: tensor(v) for k, v in kwargs.items()}
+    c = compiled(fn)
+    for _ in range(3):
+        same(c(*args, **kwargs), fn(*args, **kwargs))
+    assert hits(c) == 2
+
+
+def test_wrong_arguments_raise_what_python_raises():
+    def fn(a, b):
+        return a + b
+
+    c, x = compiled(fn), torch.ones(3)
+    c(x, x)
+    for bad in (lambda: c(x), lambda: c(x, x, x), lambda: c(x, x, z=x)):
+        with pytest.raises(TypeError, match="fn"):
+            bad()
+    with pytest.raises(TypeError, match="multiple values"):
+        c(x, x, a=x)
+    assert stats(c)[SLOW["bind"]] == 4
+    same(c(x, x), x + x)
+    assert hits(c) == 1
+
+
+def test_guards_send_new_sizes_and_types_to_dynamo():
+    def fn(x):
+        return x * 2 + 1
+
+    c = compiled(fn, dynamic=False)
+    inputs = [torch.randn(4), torch.randn(5), torch.randn(4).double()]
+    for x in inputs:
+        same(c(x), fn(x))
+    for x in inputs * 2:
+        same(c(x), fn(x))
+    assert hits(c) == 6
+    assert stats(c)[SLOW["guards"]] == 2
+
+
+def test_dynamic_sizes_share_one_entry():
+    def fn(x):
+        return x.sum(0) / x.shape[0]
+
+    c = compiled(fn, dynamic=True)
+    for n in range(3, 23):
+        x = torch.randn(n, 2)
+        torch.testing.assert_close(c(x), fn(x))
+    assert hits(c) == 19
+
+
+SCALE = 2.0
+
+
+def test_globals_and_closures_are_guarded(monkeypatch):
+    factor = 3.0
+
+    def fn(x):
+        return x * SCALE + factor
+
+    c, x = compiled(fn), torch.ones(4)
+    same(c(x), x * 2 + 3)
+    same(c(x), x * 2 + 3)
+    monkeypatch.setitem(fn.__globals__, "SCALE", 5.0)
+    same(c(x), x * 5 + 3)
+    factor = 7.0
+    same(c(x), x * 5 + 7)
+    same(c(x), x * 5 + 7)
+    assert hits(c) >= 2
+
+
+def test_inputs_changed_in_place():
+    def fn(x, cache):
+        cache[1:3] = x
+        return cache.sum()
+
+    c = compiled(fn)
+    want, got = torch.zeros(4), torch.zeros(4)
+    for i in range(4):
+        x = torch.full((2,), float(i))
+        same(c(x, got), fn(x, want))
+        same(got, want)
+    assert got._version >= 4
+    assert hits(c) == 3
+
+
+def test_results_that_are_inputs_or_views():
+    def fn(x, y):
+        z = x + y
+        return x, x.view(-1)[1:], z, z.t()
+
+    c, x, y = compiled(fn), torch.randn(3, 4), torch.randn(3, 4)
+    for _ in range(3):
+        got = c(x, y)
+        same(got, fn(x, y))
+        assert got[0] is x
+        assert got[1]._base is x
+    assert hits(c) == 2
+
+
+def test_training_through_the_dispatcher():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    twin = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    twin.load_state_dict(model.state_dict())
+
+    def loss(m, x):
+        return m(x).square().mean()
+
+    c = compiled(loss)
+    for m, f in ((model, c), (twin, loss)):
+        opt = torch.optim.SGD(m.parameters(), 0.1)
+        torch.manual_seed(1)
+        for _ in range(5):
+            opt.zero_grad()
+            f(m, torch.randn(4, 8)).backward()
+            opt.step()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert hits(c) == 4
+
+
+def test_grad_mode_is_guarded():
+    w = nn.Parameter(torch.randn(4))
+
+    def fn(x):
+        return (x * w).sum()
+
+    c, x = compiled(fn), torch.randn(4)
+    with torch.no_grad():
+        assert not c(x).requires_grad
+        assert not c(x).requires_grad
+    assert c(x).requires_grad
+    c(x).backward()
+    same(w.grad, x)
+    with torch.no_grad():
+        assert not c(x).requires_grad
+    assert hits(c) == 3
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.scale = 1.0
+
+    def forward(self, x, shift=0.5):
+        out = self.lin(x) * self.scale + shift
+        return out * 2 if self.training else out
+
+
+def test_modules_and_what_may_change_in_them():
+    net, x = Net(), torch.randn(2, 4)
+    c = compiled(net)
+    with torch.no_grad():
+        for _ in range(3):
+            same(c(x), net(x))
+        assert hits(c) == 2
+        net.eval()
+        same(c(x), net(x))
+        net.scale = 3.0
+        same(c(x), net(x))
+        net.lin.weight.mul_(2)
+        same(c(x), net(x))
+        net.lin.weight = nn.Parameter(torch.randn(4, 4))
+        same(c(x), net(x))
+        net.lin = nn.Linear(4, 4, bias=False)
+        same(c(x), net(x))
+        same(c(x, shift=0.25), net(x, shift=0.25))
+
+
+def test_module_hooks_run():
+    net, x = Net(), torch.randn(2, 4)
+    c = compiled(net)
+    seen = []
+    with torch.no_grad():
+        c(x)
+        c(x)
+        hook = net.register_forward_hook(
+            lambda m, a, o: seen.append(o) or o + 1
+        )
+        same(c(x), net(x))
+        assert len(seen) == 2
+        hook.remove()
+        same(c(x), net(x))
+        every = nn.modules.module.register_module_forward_pre_hook(
+            lambda m, a: seen.append(a)
+        )
+        before = len(seen)
+        c(x)
+        every.remove()
+    assert len(seen) > before
+    assert stats(c)[SLOW["hooks"]] >= 1
+
+
+def test_another_forward_on_the_instance():
+    net, x = Net(), torch.randn(2, 4)
+    c = compiled(net)
+    with torch.no_grad():
+        c(x)
+        c(x)
+        net.forward = lambda x: x * 100
+        same(c(x), x * 100)
+        del net.forward
+        same(c(x), net(x))
+
+
+def test_torch_layers_and_bound_methods():
+    lin, x = nn.Linear(3, 3), torch.randn(2, 3)
+    with torch.no_grad():
+        c = compiled(lin)
+        m = compiled(Net().forward)
+        net = m._torchdynamo_orig_callable.__self__
+        y = torch.randn(2, 4)
+        for _ in range(3):
+            same(c(x), lin(x))
+            same(m(y), net(y))
+    assert hits(m) == 2
+    assert hits(c) == 2
+
+
+def test_two_modules_of_one_class_do_not_mix():
+    nets, x = [Net(), Net()], torch.randn(2, 4)
+    both = [compiled(n) for n in nets]
+    with torch.no_grad():
+        for _ in range(3):
+            for c, n in zip(both, nets, strict=True):
+                same(c(x), n(x))
+
+
+def test_reset_forgets_and_comes_back():
+    def fn(x):
+        return x + 1
+
+    c, x = compiled(fn), torch.ones(2)
+    c(x)
+    c(x)
+    torch._dynamo.reset()
+    same(c(x), x + 1)
+    same(c(x), x + 1)
+    assert stats(c)[SLOW["new"]] + stats(c)[SLOW["guards"]] == 2
+    assert hits(c) == 2
+
+
+def test_a_stance_is_obeyed():
+    ran = []
+
+    def fn(x):
+        if not torch.compiler.is_compiling():
+            ran.append(1)
+        return x + 1
+
+    c, x = compiled(fn), torch.ones(2)
+    c(x)
+    c(x)
+    assert not ran
+    with torch.compiler.set_stance("force_eager"):
+        same(c(x), x + 1)
+    assert ran
+    same(c(x), x + 1)
+    assert hits(c) == 2
+
+
+def test_graph_breaks_go_dynamos_way():
+    def fn(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    c, x = compiled(fn), torch.ones(3)
+    for _ in range(3):
+        same(c(x), fn(x))
+    assert hits(c) == 0
+    assert any("graph break" in r for r in dispatch.stats())
+
+
+def test_inside_another_compiled_function():
+    inner = compiled(lambda x: x * 2)
+    outer = compiled(lambda x: inner(x) + 1)
+    x = torch.ones(3)
+    for _ in range(3):
+        same(outer(x), x * 2 + 1)
+        same(inner(x), x * 2)
+    assert hits(outer) == 2
+
+
+def test_inside_a_broken_frame_of_another():
+    inner = compiled(lambda x: x * 2)
+
+    def middle(x):
+        torch._dynamo.graph_break()
+        return inner(x) + 1
+
+    outer = compiled(middle)
+    x = torch.ones(3)
+    for _ in range(3):
+        same(outer(x), x * 2 + 1)
+
+
+def test_results_that_are_no_tensors():
+    def fn(x, n):
+        return {"y": x * n, "n": n, "shape": x.shape, "none": None}
+
+    c, x = compiled(fn), torch.ones(3)
+    for _ in range(3):
+        got = c(x, 2)
+        assert got.keys() == fn(x, 2).keys()
+        same(got["y"], x * 2)
+        assert got["n"] == 2 and got["shape"] == x.shape
+    assert hits(c) == 2
+
+
+def test_a_side_effect_of_python_happens_each_time():
+    seen = []
+
+    def fn(x):
+        seen.append(len(seen))
+        return x + 1
+
+    c, x = compiled(fn), torch.ones(3)
+    for _ in range(4):
+        c(x)
+    assert len(seen) == 4
+
+
+def test_errors_of_a_call_reach_the_caller():
+    def fn(x, y):
+        return torch.index_select(x, 0, y)
+
+    c, x = compiled(fn), torch.randn(4)
+    ok = torch.tensor([0, 3])
+    same(c(x, ok), fn(x, ok))
+    with pytest.raises((RuntimeError, IndexError)):
+        c(x, torch.tensor([0, 9]))
+    same(c(x, ok), fn(x, ok))
+
+
+def test_an_entry_dies_with_what_it_guards():
+    net = Net()
+    c, x = compiled(lambda m, x: m(x)), torch.randn(2, 4)
+    with torch.no_grad():
+        same(c(net, x), net(x))
+        same(c(net, x), net(x))
+        gone = weakref.ref(net)
+        del net
+        gc.collect()
+        assert gone() is None
+        for _ in range(4):
+            net = Net()
+            same(c(net, x), net(x))
+            same(c(net, x), net(x))
+
+
+def test_the_compiled_function_can_die():
+    def make():
+        def fn(x):
+            return x + 1
+
+        return compiled(fn)
+
+    c = make()
+    c(torch.ones(2))
+    c(torch.ones(2))
+    gone = weakref.ref(c._torchair_dispatcher)
+    del c
+    torch._dynamo.reset()
+    gc.collect()
+    assert gone() is None
+
+
+def test_attributes_torch_puts_on_a_compiled_function():
+    def fn(x):
+        "Doc."
+        return x
+
+    c = compiled(fn)
+    assert c.__name__ == "fn" and c.__doc__ == "Doc."
+    assert c._torchdynamo_orig_callable is fn
+    assert callable(c.get_compiler_config)
+    assert torch._dynamo.eval_frame.innermost_fn(c) is fn
+
+
+def test_threads():
+    def fn(x):
+        return torch.tanh(x) * 2
+
+    c = compiled(fn, dynamic=True)
+    failed = []
+
+    def work(seed):
+        g = torch.Generator().manual_seed(seed)
+        for i in range(200):
+            x = torch.randn(3 + (i + seed) % 5, generator=g)
+            if not torch.allclose(c(x), fn(x), atol=1e-6):
+                failed.append((seed, i))
+
+    c(torch.randn(4))
+    threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed
+    assert hits(c) >= 790
+
+
+def test_a_missing_private_name_is_a_reason(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.delattr(torch._C, "_get_tracing_state")
+        c = compiled(lambda x: x + 1)
+    assert not hasattr(c, "_torchair_dispatcher")
+    same(c(torch.ones(2)), torch.ones(2) + 1)
+    assert any("_get_tracing_state" in r for r in dispatch.stats())
