@@ -254,7 +254,7 @@ def _compile_frame(
     config = settings(compiler_config, mode, options)
     if not _started:
         start()
-    compat.skip_runtime_annotations()
+    compat.lighten_calls(_replays(config))
     inference = Compiler(config, "inference", capture)
     backend = aot_autograd(
         fw_compiler=Compiler(config, "forward", capture),

@@ -76,32 +76,39 @@ def untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-_saved_overhead: list[bool] = []
+_saved: dict[str, Any] = {}
 
 
-def skip_runtime_annotations() -> None:
-    """Compile this frame without profiler annotations: 2 us less a call.
+def lighten_calls(dispatched: bool) -> None:
+    """Dynamo's settings for this frame that make its calls cheaper.
 
-    Dynamo reads the setting after the backend has returned, so it is put
-    back when the compilation of the frame ends.
+    record_runtime_overhead: no profiler marks in the generated code (2 us).
+    use_recursive_dict_tags_for_guards, where calls are dispatched: a module
+    whose dicts have not changed is not walked (12 us for 144 parameters).
+
+    Dynamo reads both after the backend has returned, so they are put back
+    when the compilation of the frame ends.
     """
     config = torch._dynamo.config
-    if not hasattr(config, "record_runtime_overhead") or _saved_overhead:
-        return
-    _saved_overhead.append(config.record_runtime_overhead)
-    config.record_runtime_overhead = False
+    asked = {"record_runtime_overhead": False}
+    if dispatched:
+        asked["use_recursive_dict_tags_for_guards"] = True
+    for name, value in asked.items():
+        if hasattr(config, name) and name not in _saved:
+            _saved[name] = getattr(config, name)
+            setattr(config, name, value)
 
 
-def _restore_annotations(_args: Any) -> None:
-    if _saved_overhead:
-        value = _saved_overhead.pop()
-        torch._dynamo.config.record_runtime_overhead = value
+def _restore_settings(_args: Any) -> None:
+    while _saved:
+        name, value = _saved.popitem()
+        setattr(torch._dynamo.config, name, value)
 
 
 def install_callbacks() -> None:
     from torch._dynamo import callback
 
-    callback.on_compile_end(_restore_annotations)
+    callback.on_compile_end(_restore_settings)
 
 
 @contextlib.contextmanager

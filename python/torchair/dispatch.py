@@ -61,7 +61,15 @@ def chooses(
 
 def mark_direct(compiled: Call, program: Any) -> None:
     """AOTAutograd's `compiled` does nothing but call `program`."""
-    _direct[compiled] = program
+    _direct[_innermost(compiled)] = program
+
+
+def _innermost(compiled: Call) -> Call:
+    """Without the wrappers of torch._dynamo.disable, of which Dynamo makes
+    new ones."""
+    while hasattr(compiled, "_torchdynamo_orig_callable"):
+        compiled = compiled._torchdynamo_orig_callable
+    return compiled
 
 
 def wrapper_adds_nothing(meta: Any, nargs: int, program_args: int) -> bool:
@@ -186,9 +194,7 @@ def _generated(target: _Target, entry: Any) -> Call | None:
     if len(names) != 1 or names[0] not in fn.__globals__:
         reasons["the frame calls no graph, or several"] += 1
         return None
-    compiled = fn.__globals__[names[0]]
-    compiled = getattr(compiled, "_torchdynamo_orig_callable", compiled)
-    program = _direct.get(compiled)
+    program = _direct.get(_innermost(fn.__globals__[names[0]]))
     if program is not None:
         code = _replace_name(fn.__globals__, code, names[0], program)
     made = types.FunctionType(

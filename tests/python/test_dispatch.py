@@ -17,6 +17,7 @@ from torchair import dispatch
 from torchair.backend import torchair as backend
 
 HIT = "dispatched"
+WEIGHT = nn.Parameter(torch.ones(3))
 SLOW = {
     "new": "nothing compiled that can be called directly",
     "guards": "no guards hold: sizes, types or globals are others",
@@ -52,6 +53,39 @@ def test_second_call_takes_the_short_way():
         same(c(x, y), fn(x, y))
         assert hits(c) == i
     assert stats(c)[SLOW["new"]] == 1
+
+
+def plain(x):
+    return x + 1
+
+
+def changes(x):
+    return x.add_(1)
+
+
+def trains(x):
+    return (x * WEIGHT).sum()
+
+
+def calls_programs(fn):
+    return {n for n in fn.__globals__ if n.startswith("__air_program_")}
+
+
+@pytest.mark.parametrize(
+    "fn,many", [(plain, 1), (changes, 0), (trains, 0)], ids=lambda p: str(p)
+)
+def test_the_program_is_called_itself_where_nothing_is_lost(fn, many):
+    gc.collect()
+    before = calls_programs(fn)
+    c = compiled(fn)
+    for _ in range(3):
+        c(torch.ones(3))
+    assert hits(c) == 2
+    assert len(calls_programs(fn) - before) == many
+    torch._dynamo.reset()
+    del c
+    gc.collect()
+    assert calls_programs(fn) <= before
 
 
 def test_max_autotune_goes_dynamos_way():
