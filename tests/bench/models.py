@@ -232,6 +232,31 @@ def gpt_training():
     return training_case(Gpt(), batches, adamw)
 
 
+# ---- what a call costs ------------------------------------------------------
+
+
+class ManyParameters(nn.Module):
+    """144 parameters in 12 layers, next to no arithmetic."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ParameterList(nn.Parameter(torch.randn(8)) for _ in range(12))
+            for _ in range(12)
+        )
+
+    def forward(self, x):
+        for layer in self.layers:
+            for parameter in layer:
+                x = x + parameter
+        return x
+
+
+def many_parameters():
+    torch.manual_seed(0)
+    return Case(ManyParameters().eval(), (torch.randn(8),))
+
+
 # ---- functions --------------------------------------------------------------
 
 
@@ -258,6 +283,7 @@ def function_case(function, *shapes):
 
 MODELS = {
     "tiny-64": partial(function_case, tiny, 64, 64),
+    "params-144": many_parameters,
     "chain-4096": partial(function_case, chain, (4, 1024), 1024, 1024),
     "chain-16M": partial(function_case, chain, (16384, 1024), 1024, 1024),
     "lnres-4096x1024": partial(

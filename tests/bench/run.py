@@ -30,6 +30,7 @@ ROOT = HERE.parents[1]
 LIMIT = 400  # seconds for one measurement
 QUICK_MODELS = (
     "tiny-64",
+    "params-144",
     "lnres-4096x1024",
     "mlp-train",
     "llama-15m-decode",
