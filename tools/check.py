@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "tools"
 PYTHON_DIRS = ["python", "examples", "tests", "tools"]
+PACKAGES = ["python/torchair", "python/torch_npu"]
 
 
 def tracked(*patterns):
@@ -46,7 +47,7 @@ def check_ruff():
 
 
 def check_mypy():
-    return run(tool("mypy"), "--no-error-summary", "python/torchair")
+    return run(tool("mypy"), "--no-error-summary", *PACKAGES)
 
 
 def check_symbols(build):

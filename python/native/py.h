@@ -85,13 +85,17 @@ typedef struct {
     bool exact;
 } py_dtype;
 
+/* Device types of DLPack and of torch's C shim. */
+enum { DL_CPU = 1, DL_EXT = 12, SHIM_CPU = 0, SHIM_PRIVATEUSE1 = 20 };
+
 /* ---- torch (py_torch.c) ---- */
 
 typedef struct {
     dl_exchange *dl;
     PyTypeObject *tensor, *parameter;
     PyObject *as_strided;
-    bool handles; /* at::Tensor follows the object's header: checked */
+    bool handles;  /* at::Tensor follows the object's header: checked */
+    bool host_npu; /* PrivateUse1 is our device over host memory: py_npu.c */
     int32_t (*get_data_ptr)(void *tensor, void **out);
     int32_t (*get_sizes)(void *tensor, int64_t **out);
     int32_t (*get_strides)(void *tensor, int64_t **out);
@@ -110,8 +114,10 @@ const py_dtype *py_dtype_named(const char *name); /* NULL: not carried */
 int py_tensor_read(PyObject *object, const char *what, Py_ssize_t index,
                    air_value *out, const py_dtype **out_dtype);
 /* A tensor over *value that gives the engine's block back when it dies; takes
- * over value->block also when it fails. A value without block is borrowed. */
-PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype);
+ * over value->block also when it fails. A value without block is borrowed.
+ * on_npu: the tensor is one of the device npu. */
+PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype,
+                         bool on_npu);
 /* The part of `base` (described by base_value) that *value describes. */
 PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
                           const air_value *value);
@@ -138,6 +144,12 @@ int py_check(air_status code);
 /* Is the pending exception the one of this status? */
 bool py_error_is(air_status code);
 
+/* ---- device npu (py_npu.c) ---- */
+
+int py_npu_init(PyObject *module);
+/* Adds to the memory that tensors of the device hold; any thread. */
+void py_npu_count(long long bytes);
+
 /* ---- types ---- */
 
 extern PyTypeObject *py_graph_type, *py_program_type;
@@ -153,6 +165,7 @@ typedef struct {
     char *name;
     size_t nin, nout;
     const py_dtype **dtypes; /* nin, then nout */
+    bool on_npu;             /* inputs are shown as tensors of that device */
 } py_host;
 typedef struct {
     const py_host *hosts;
@@ -160,7 +173,8 @@ typedef struct {
     PyObject *args;                 /* of this call: where sizes come from */
     PyObject *type, *value, *trace; /* exception of a callback */
 } py_host_run;
-/* Fills *out from (call, name, in dtypes, out dtypes); -1 with an error. */
+/* Fills *out from (call, name, in dtypes, out dtypes[, on npu]); -1 with an
+ * error. */
 int py_host_read(PyObject *spec, py_host *out);
 void py_host_free(py_host *host);
 air_host py_host_make(py_host_run *run);

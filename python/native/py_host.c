@@ -31,9 +31,11 @@ py_host_read(PyObject *spec, py_host *out)
     PyObject *call, *in, *outs;
     const char *name;
     memset(out, 0, sizeof *out);
-    if (!PyArg_ParseTuple(spec, "OsO!O!", &call, &name, &PyTuple_Type, &in,
-                          &PyTuple_Type, &outs))
+    int on_npu = 0;
+    if (!PyArg_ParseTuple(spec, "OsO!O!|p", &call, &name, &PyTuple_Type, &in,
+                          &PyTuple_Type, &outs, &on_npu))
         return -1;
+    out->on_npu = on_npu != 0;
     out->nin = (size_t)PyTuple_Size(in);
     out->nout = (size_t)PyTuple_Size(outs);
     out->dtypes = PyMem_Calloc(out->nin + out->nout + 1, sizeof *out->dtypes);
@@ -69,7 +71,7 @@ wrap_inputs(const py_host *h, size_t nin, const air_value *inputs)
     for (size_t i = 0; tensors && i < nin; i++) {
         air_value borrowed = inputs[i];
         borrowed.block = NULL;
-        PyObject *t = py_tensor_wrap(&borrowed, h->dtypes[i]);
+        PyObject *t = py_tensor_wrap(&borrowed, h->dtypes[i], h->on_npu);
         if (!t || PyTuple_SetItem(tensors, (Py_ssize_t)i, t))
             Py_CLEAR(tensors);
     }

@@ -24,6 +24,7 @@ typedef struct {
     out_kind kind;
     Py_ssize_t index;
     const py_dtype *dtype;
+    bool on_npu;
     PyObject *object;
 } out_spec;
 
@@ -116,14 +117,14 @@ read_args(call_inputs *c, PyObject *const *args)
 
 static PyObject *
 wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
-            const py_dtype *dtype)
+            const out_spec *o)
 {
     if (v->is_int)
         return PyLong_FromLongLong(v->i);
     if (v->block || (v->alias < 0 && !v->data)) { /* NULL: no elements */
         air_value taken = *v;
         v->block = NULL;
-        return py_tensor_wrap(&taken, dtype);
+        return py_tensor_wrap(&taken, o->dtype, o->on_npu);
     }
     if (v->alias < 0 || (size_t)v->alias >= c->p->nin) {
         PyErr_SetString(PyExc_SystemError, "a result without memory");
@@ -140,7 +141,7 @@ make_output(const call_inputs *c, PyObject *const *args, PyObject *list,
             air_value *results, PyObject *made, const out_spec *o)
 {
     switch (o->kind) {
-    case OUT_RESULT: return wrap_result(c, args, &results[o->index], o->dtype);
+    case OUT_RESULT: return wrap_result(c, args, &results[o->index], o);
     case OUT_ARG: return Py_NewRef(args[o->index]);
     case OUT_SAME: return Py_NewRef(PyTuple_GetItem(made, o->index));
     case OUT_CONST: return Py_NewRef(o->object);
@@ -376,8 +377,8 @@ read_arg_specs(py_program *p, PyObject *specs)
     return 0;
 }
 
-/* An entry is ("result", index, dtype name), ("arg" | "same", index) or
- * ("const" | "call", object). */
+/* An entry is ("result", index, dtype name, on npu), ("arg" | "same", index)
+ * or ("const" | "call", object). */
 static int
 read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
 {
@@ -385,9 +386,10 @@ read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
                                         "call"};
     PyObject *object, *dtype = NULL;
     const char *kind;
-    int k = 0;
-    if (!PyArg_ParseTuple(spec, "sO|O", &kind, &object, &dtype))
+    int k = 0, on_npu = 0;
+    if (!PyArg_ParseTuple(spec, "sO|Op", &kind, &object, &dtype, &on_npu))
         return -1;
+    out->on_npu = on_npu != 0;
     while (k < 5 && strcmp(kinds[k], kind))
         k++;
     out->kind = (out_kind)k;

@@ -33,7 +33,7 @@ static const py_dtype dtypes[] = {
     {"float8_e5m2fnuz", 25, AIR_U8, 13, 8, false},
     {"float8_e4m3fnuz", 26, AIR_U8, 11, 8, false},
 };
-enum { DTYPES = sizeof dtypes / sizeof *dtypes, DL_CPU = 1 };
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
 const py_dtype *
 py_dtype_row(size_t i)
@@ -157,6 +157,8 @@ refuse(PyObject *error, const char *what, Py_ssize_t index, const char *why)
     return -1;
 }
 
+static const char not_host[] = "is not in host memory: move it with .cpu()";
+
 static int
 read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
             const py_dtype **out_dtype)
@@ -164,9 +166,10 @@ read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
     int64_t rank = 0, *dims = NULL, *strides = NULL;
     int32_t type = 0, device = 0;
     void *data = NULL;
-    if (torch_api.get_device(h, &device) || device != 0)
-        return refuse(PyExc_ValueError, what, index,
-                      "is not a CPU tensor: move it with .cpu()");
+    if (torch_api.get_device(h, &device) ||
+        (device != SHIM_CPU &&
+         !(device == SHIM_PRIVATEUSE1 && torch_api.host_npu)))
+        return refuse(PyExc_ValueError, what, index, not_host);
     if (torch_api.get_dim(h, &rank) || torch_api.get_sizes(h, &dims) ||
         torch_api.get_strides(h, &strides) || torch_api.get_dtype(h, &type) ||
         torch_api.get_data_ptr(h, &data))
@@ -196,9 +199,9 @@ read_view(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
     if (torch_api.dl->view(o, &t))
         return refuse(PyExc_ValueError, what, index,
                       "has no memory that can be read");
-    if (t.device.type != DL_CPU)
-        return refuse(PyExc_ValueError, what, index,
-                      "is not a CPU tensor: move it with .cpu()");
+    if (t.device.type != DL_CPU &&
+        !(t.device.type == DL_EXT && torch_api.host_npu))
+        return refuse(PyExc_ValueError, what, index, not_host);
     const py_dtype *d = find_dl(t.dtype);
     if (!d)
         return refuse(PyExc_TypeError, what, index,
@@ -235,6 +238,7 @@ typedef struct {
     dl_managed m;
     air_value value;
     int64_t dims[AIR_MAX_RANK], strides[AIR_MAX_RANK];
+    long long npu_bytes; /* counted as memory of the device */
 } block;
 
 /* Runs in any thread, mostly without the GIL: nothing of Python's but the raw
@@ -245,6 +249,8 @@ block_delete(dl_managed *m)
     block *b = m->ctx;
     if (b->value.block)
         air_value_release(&b->value);
+    if (b->npu_bytes)
+        py_npu_count(-b->npu_bytes);
     PyMem_RawFree(b);
 }
 
@@ -259,8 +265,17 @@ fill_layout(block *b, const air_value *v)
     }
 }
 
+static long long
+dense_bytes(const air_value *v)
+{
+    long long n = (long long)air_dtype_bytes(v->dtype);
+    for (int i = 0; i < v->rank; i++)
+        n *= v->dims[i];
+    return n;
+}
+
 PyObject *
-py_tensor_wrap(const air_value *value, const py_dtype *dtype)
+py_tensor_wrap(const air_value *value, const py_dtype *dtype, bool on_npu)
 {
     block *b = PyMem_RawMalloc(sizeof *b);
     void *out = NULL;
@@ -272,11 +287,14 @@ py_tensor_wrap(const air_value *value, const py_dtype *dtype)
     }
     b->value = *value;
     fill_layout(b, value);
+    b->npu_bytes = on_npu && value->block ? dense_bytes(value) : 0;
+    if (b->npu_bytes)
+        py_npu_count(b->npu_bytes);
     b->m = (dl_managed){.version = {1, 1},
                         .ctx = b,
                         .deleter = block_delete,
                         .t = {.data = value->data,
-                              .device = {DL_CPU, 0},
+                              .device = {on_npu ? DL_EXT : DL_CPU, 0},
                               .ndim = value->rank,
                               .dtype = {dtype->dl_code, dtype->dl_bits, 1},
                               .shape = b->dims,

@@ -9,6 +9,9 @@ import torch
 
 from .sizes import Args, Source, evaluator, expression, is_symbolic
 
+# Devices whose tensors lie in host memory; torch_npu adds "npu".
+HOST_DEVICES = {"cpu"}
+
 Call = Callable[[Args, tuple[Any, ...]], tuple[Any, ...]]
 
 
@@ -25,10 +28,15 @@ class Arguments:
     """An FX node's arguments with the changing parts marked."""
 
     def __init__(
-        self, sources: dict[Any, Source], constants: Mapping[Any, Any]
+        self,
+        sources: dict[Any, Source],
+        constants: Mapping[Any, Any],
+        on_cpu: bool = True,
     ) -> None:
+        """on_cpu: the call sees CPU tensors, whatever device the graph says."""
         self.sources = sources
         self.constants = constants
+        self.on_cpu = on_cpu
         self.tensors: list[Any] = []  # FX nodes
 
     def template(self, x: Any) -> Any:
@@ -40,6 +48,8 @@ class Arguments:
             return [self.template(y) for y in x]
         if isinstance(x, dict):
             return {k: self.template(v) for k, v in x.items()}
+        if isinstance(x, torch.device) and self.on_cpu:
+            return torch.device("cpu") if x.type in HOST_DEVICES else x
         return x
 
     def _node(self, node: Any) -> Any:

@@ -18,7 +18,7 @@ import torch
 
 from . import schema
 from ._native import AirError, Graph
-from .hosts import Arguments, make_call
+from .hosts import HOST_DEVICES, Arguments, make_call
 from .rewrites import REWRITES
 from .schema import DTYPE_NAMES, DTYPES, Refused
 from .sizes import (
@@ -102,7 +102,7 @@ def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
 def _check_tensor(value: torch.Tensor, what: str) -> None:
     if value.layout != torch.strided:
         raise Unexpressible(f"{what} has layout {value.layout}")
-    if value.device.type != "cpu":
+    if value.device.type not in HOST_DEVICES:
         raise Unexpressible(f"{what} is on device {value.device}")
     if value.dim() > MAX_RANK:
         raise Unexpressible(f"{what} has {value.dim()} dimensions")
@@ -316,7 +316,10 @@ class _Importer(schema.Importing):
     def _host_node(
         self, node: torch.fx.Node, value: Any, reason: str
     ) -> Sequence[int | None]:
-        arguments = Arguments(self.sources, self.constants)
+        # torch's own operators are the same on the CPU; any other may look
+        # at the device of its arguments.
+        on_cpu = _namespace(node.target) in ("aten", "prims")
+        arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
         many = isinstance(value, (tuple, list))
@@ -361,6 +364,7 @@ class _Importer(schema.Importing):
                 name,
                 tuple(DTYPE_NAMES[v.dtype] for v in tensors),
                 tuple(DTYPE_NAMES[v.dtype] for v in kept),
+                not on_cpu and any(_on_npu(v) for v in tensors),
             )
         )
         self.out.host_nodes.append(HostNode(name, reason, location or ""))
@@ -403,7 +407,8 @@ class _Importer(schema.Importing):
         if isinstance(value, torch.Tensor):
             results.append(self.ref(x))
             strides.append(self._strides(value))
-            return ("result", len(results) - 1, DTYPE_NAMES[value.dtype])
+            dtype = DTYPE_NAMES[value.dtype]
+            return ("result", len(results) - 1, dtype, _on_npu(value))
         if is_symbolic(value):
             return ("call", evaluator(expression(value), self.sources))
         return ("const", value)
@@ -435,6 +440,14 @@ class _Importer(schema.Importing):
         ):
             return None
         return found
+
+
+def _on_npu(value: torch.Tensor) -> bool:
+    return value.device.type != "cpu"
+
+
+def _namespace(target: Any) -> str:
+    return str(getattr(target, "namespace", ""))
 
 
 def _target_name(target: Any) -> str:

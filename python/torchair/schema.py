@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import _native
+from .hosts import HOST_DEVICES
 from .sizes import Sizes, is_symbolic
 
 # air_attr_kind of air.h
@@ -154,7 +155,7 @@ def _str(_at: Importing, x: Any) -> Attr:
 
 
 def _ignored(_at: Importing, x: Any) -> Attr:
-    if isinstance(x, torch.device) and x.type != "cpu":
+    if isinstance(x, torch.device) and x.type not in HOST_DEVICES:
         raise Refused(f"a tensor on device {x}")
     if isinstance(x, torch.layout) and x != torch.strided:
         raise Refused(f"a tensor of layout {x}")

@@ -1,0 +1,182 @@
+"""Gives PrivateUse1 the name `npu` and everything torch expects of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _autocast, _kernels, _layers, _storage, npu
+
+
+class _Hooks(torch._C._acc.PrivateUse1Hooks):
+    def is_available(self) -> bool:
+        return True
+
+    def has_primary_context(self, _device: int) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+
+_keep: list[Any] = []  # torch holds hooks without a reference
+
+
+def _name_is_free() -> None:
+    name = torch._C._get_privateuse1_backend_name()
+    if name != "privateuseone":
+        raise ImportError(
+            f"torch_npu of torchair cannot register the device npu: this "
+            f"process has a device {name!r} already, and torch has room for "
+            "one. Do not import both."
+        )
+
+
+def register() -> None:
+    """Once a process; ImportError where another device has the place."""
+    from torch.utils import backend_registration
+
+    from torchair import backend
+
+    _name_is_free()
+    backend.start()
+    hooks = _Hooks()
+    _keep.append(hooks)
+    backend_registration._setup_privateuseone_for_python_backend(
+        "npu", backend_module=npu, hook=hooks
+    )
+    _kernels.install()
+    _layers.install()
+    _autocast.install()
+    _storage.install()
+    npu.random.install_generator()
+    _install_accelerator()
+    _install_interface()
+    _accept_in_programs()
+
+
+def _accept_in_programs() -> None:
+    """The engine reads memory of the device as it reads the CPU's."""
+    from torchair.hosts import HOST_DEVICES
+
+    HOST_DEVICES.add("npu")
+
+
+# ---- torch.accelerator: what asks a C++ allocator or guard otherwise ----
+
+_ACCELERATOR: dict[str, Callable[..., Any]] = {
+    "empty_cache": npu.empty_cache,
+    "empty_host_cache": npu.host_empty_cache,
+    "get_memory_info": npu.mem_get_info,
+    "max_memory_allocated": npu.max_memory_allocated,
+    "max_memory_reserved": npu.max_memory_reserved,
+    "memory_allocated": npu.memory_allocated,
+    "memory_reserved": npu.memory_reserved,
+    "memory_stats": npu.memory_stats,
+    "reset_accumulated_memory_stats": npu.reset_accumulated_memory_stats,
+    "reset_peak_memory_stats": npu.reset_peak_memory_stats,
+    "set_device_idx": npu.set_device,
+    "set_device_index": npu.set_device,
+    "synchronize": npu.synchronize,
+}
+
+
+def _install_accelerator() -> None:
+    for name, ours in _ACCELERATOR.items():
+        original = getattr(torch.accelerator, name, None)
+        if original is not None:
+            setattr(
+                torch.accelerator,
+                name,
+                functools.wraps(original)(_without_name(ours)),
+            )
+
+
+def _without_name(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return fn(*args)
+
+    return call
+
+
+# ---- Dynamo's view of the device ----
+
+
+def _install_interface() -> None:
+    from torch._dynamo import device_interface
+
+    class Interface(device_interface.DeviceInterface):
+        """What torch.compile asks about a device."""
+
+        class Worker:
+            @staticmethod
+            def set_device(device: int) -> None:
+                npu.set_device(device)
+
+            @staticmethod
+            def current_device() -> int:
+                return 0
+
+            @staticmethod
+            def get_device_properties(device: Any = None) -> Any:
+                return npu.get_device_properties(device)
+
+        @staticmethod
+        def is_available() -> bool:
+            return True
+
+        @staticmethod
+        def current_device() -> int:
+            return 0
+
+        @staticmethod
+        def device_count() -> int:
+            return 1
+
+        @staticmethod
+        def set_device(device: Any) -> None:
+            npu.set_device(device)
+
+        @staticmethod
+        def exchange_device(device: int) -> int:
+            return 0
+
+        @staticmethod
+        def maybe_exchange_device(device: int) -> int:
+            return 0
+
+        @staticmethod
+        def synchronize(device: Any = None) -> None:
+            npu.synchronize(device)
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> Any:
+            return npu.get_device_properties(device)
+
+        @staticmethod
+        def get_compute_capability(device: Any = None) -> str:
+            return npu.get_device_name(device)
+
+        @staticmethod
+        def is_bf16_supported(including_emulation: bool = False) -> bool:
+            return True
+
+        @staticmethod
+        def memory_allocated(device: Any = None) -> int:
+            return npu.memory_allocated(device)
+
+        @staticmethod
+        def is_dtype_supported(
+            dtype: torch.dtype, including_emulation: bool = False
+        ) -> bool:
+            return True
+
+        @staticmethod
+        def is_triton_capable(device: Any = None) -> bool:
+            return False
+
+    device_interface.register_interface_for_device("npu", Interface)
+    device_interface.register_interface_for_device("npu:0", Interface)
