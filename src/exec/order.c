@@ -13,111 +13,7 @@ typedef struct {
     uint32_t *unit_of;  /* by node id */
     uint32_t *position; /* by node id: place in the graph's order */
     size_t nunits;
-    uint32_t *root;              /* by value: the value whose memory it views */
-    BASE_VEC(uint32_t) from, to; /* extra edges between nodes */
 } order_maker;
-
-/* ---- which values share memory ---- */
-
-static bool
-shares_memory(const ir_node *n)
-{
-    return n->inplace || ir_info(n)->cls == IR_CLASS_VIEW ||
-           ir_info(n)->cls == IR_CLASS_EFFECT;
-}
-
-static air_status
-find_roots(order_maker *m)
-{
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->values.count, &m->root));
-    for (uint32_t v = 0; v < m->g->values.count; v++)
-        m->root[v] = v;
-    IR_FOR_EACH(m->g, id)
-    {
-        const ir_node *n = ir_node_at(m->g, id);
-        if (!shares_memory(n) || n->attrs[0].kind != AIR_ATTR_VALUE)
-            continue;
-        for (int i = 0; i < n->nouts; i++)
-            m->root[n->outs[i].id] = m->root[n->attrs[0].value.id];
-    }
-    return AIR_OK;
-}
-
-/* ---- edges ---- */
-
-typedef struct {
-    order_maker *m;
-    uint32_t root;
-    bool found;
-} root_search;
-
-static void
-match_root(void *arg, air_ref *ref)
-{
-    root_search *s = arg;
-
-    s->found |= s->m->root[ref->id] == s->root;
-}
-
-static bool
-writes_memory(const ir_node *n)
-{
-    return n->inplace || ir_info(n)->cls == IR_CLASS_EFFECT;
-}
-
-static air_status
-add_edge(order_maker *m, uint32_t from, uint32_t to)
-{
-    AIR_TRY(BASE_PUSH(m->g->alloc, &m->from, from));
-    return BASE_PUSH(m->g->alloc, &m->to, to);
-}
-
-/* Every earlier node that touches the memory which n writes comes before n. */
-static air_status
-order_write(order_maker *m, uint32_t id)
-{
-    const ir_node *n = ir_node_at(m->g, id);
-    root_search search = {.m = m};
-
-    if (n->attrs[0].kind != AIR_ATTR_VALUE)
-        return AIR_OK;
-    search.root = m->root[n->attrs[0].value.id];
-    for (uint32_t e = m->g->first; e != id; e = m->g->nodes.data[e].next) {
-        search.found = false;
-        ir_each_operand(NULL, ir_node_at(m->g, e), match_root, &search);
-        if (search.found)
-            AIR_TRY(add_edge(m, e, id));
-    }
-    return AIR_OK;
-}
-
-static bool
-is_ordered(const ir_node *n)
-{
-    const ir_op_info *info = ir_info(n);
-
-    return n->op == AIR_OP_HOST || info->cls == IR_CLASS_EFFECT ||
-           (info->flags & IR_RANDOM);
-}
-
-static air_status
-extra_edges(order_maker *m)
-{
-    uint32_t last = IR_NO_NODE;
-
-    IR_FOR_EACH(m->g, id)
-    {
-        const ir_node *n = ir_node_at(m->g, id);
-        if (writes_memory(n))
-            AIR_TRY(order_write(m, id));
-        if (!is_ordered(n))
-            continue;
-        if (last != IR_NO_NODE)
-            AIR_TRY(add_edge(m, last, id));
-        last = id;
-    }
-    return AIR_OK;
-}
 
 /* ---- units ---- */
 
@@ -172,51 +68,29 @@ fill_units(const order_maker *m, base_arena *arena, exec_unit *units)
 }
 
 typedef struct {
-    const order_maker *m;
-    uint32_t unit;
-    uint32_t *edges; /* pairs producer unit, consumer unit */
+    uint32_t *edges; /* pairs: a unit, one that waits for it */
     size_t count;
 } edge_list;
-
-static void
-push_edge(void *arg, air_ref *ref)
-{
-    edge_list *e = arg;
-    uint32_t node = ir_val(e->m->g, *ref)->node;
-
-    if (node == IR_NO_NODE || e->m->unit_of[node] == e->unit)
-        return;
-    if (e->edges) {
-        e->edges[2 * e->count] = e->m->unit_of[node];
-        e->edges[2 * e->count + 1] = e->unit;
-    }
-    e->count++;
-}
 
 static air_status
 unit_edges(const order_maker *m, edge_list *out)
 {
-    *out = (edge_list){.m = m};
-    for (int round = 0; round < 2; round++) {
-        if (round == 1)
-            AIR_TRY(BASE_ARENA_ARRAY(
-                m->scratch, 2 * (out->count + m->from.count) + 1, &out->edges));
-        out->count = 0;
-        IR_FOR_EACH(m->g, id)
-        {
-            out->unit = m->unit_of[id];
-            ir_each_operand(NULL, ir_node_at(m->g, id), push_edge, out);
-        }
-    }
-    for (size_t i = 0; i < m->from.count; i++) {
-        uint32_t a = m->unit_of[m->from.data[i]];
-        uint32_t b = m->unit_of[m->to.data[i]];
+    ir_edges nodes;
+
+    *out = (edge_list){0};
+    AIR_TRY(ir_dependencies(m->g, m->scratch, &nodes));
+    air_status status =
+        BASE_ARENA_ARRAY(m->scratch, 2 * nodes.count + 1, &out->edges);
+    for (size_t i = 0; status == AIR_OK && i < nodes.count; i++) {
+        uint32_t a = m->unit_of[nodes.data[i].from];
+        uint32_t b = m->unit_of[nodes.data[i].to];
         if (a == b)
             continue;
         out->edges[2 * out->count] = a;
         out->edges[2 * out->count++ + 1] = b;
     }
-    return AIR_OK;
+    BASE_VEC_FREE(m->g->alloc, &nodes);
+    return status;
 }
 
 /* Kahn's algorithm; among ready units the one that stands first in the graph
@@ -298,7 +172,7 @@ mark_stored(const order_maker *m, exec_order *order)
         u.user = ir_node_at(g, id);
         u.unit = m->unit_of[id];
         ir_each_operand(NULL, ir_node_at(g, id), mark_use, &u);
-        if (writes_memory(u.user))
+        if (u.user->inplace || ir_info(u.user)->cls == IR_CLASS_EFFECT)
             for (int i = 0; i < u.user->nouts; i++)
                 order->stored[u.user->outs[i].id] = true;
     }
@@ -354,8 +228,6 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     exec_unit *units;
     uint32_t *sorted;
 
-    AIR_TRY(find_roots(m));
-    AIR_TRY(extra_edges(m));
     AIR_TRY(assign_units(m));
     AIR_TRY(BASE_ARENA_ARRAY(arena, m->nunits, &units));
     AIR_TRY(BASE_ARENA_ARRAY(arena, m->nunits, &out->units));
@@ -378,9 +250,6 @@ exec_order_make(const ir_graph *g, base_arena *arena, base_arena *scratch,
                 exec_order *out)
 {
     order_maker m = {.g = g, .scratch = scratch};
-    air_status status = make_order(&m, arena, out);
 
-    BASE_VEC_FREE(g->alloc, &m.from);
-    BASE_VEC_FREE(g->alloc, &m.to);
-    return status;
+    return make_order(&m, arena, out);
 }

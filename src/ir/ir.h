@@ -348,6 +348,19 @@ ir_is_float(air_dtype d)
     return d >= AIR_F32 && d <= AIR_F16;
 }
 
+/* ---- dependencies (dependencies.c) --------------------------------------- */
+
+/* Node `from` runs before node `to`. */
+typedef struct {
+    uint32_t from, to;
+} ir_edge;
+typedef BASE_VEC(ir_edge) ir_edges;
+/* All of them that do not follow from others: values before their readers, a
+ * write after what touched the memory before, HOST nodes, effects and random
+ * numbers one after another. The caller frees *out (g->alloc). */
+air_status ir_dependencies(const ir_graph *g, base_arena *scratch,
+                           ir_edges *out);
+
 /* ---- views (view.c): strides once sizes are known ------------------------ */
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* record.h: between record.c, simplify.c, body.c and expand.c. */
+/* record.h: between record.c, simplify.c, body.c and expand_body.c. */
 #ifndef IR_RECORD_H
 #define IR_RECORD_H
 

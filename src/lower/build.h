@@ -12,9 +12,11 @@ typedef struct {
     int level;   /* reductions that must be finished before it */
     int slot;    /* scalar, -1: none yet */
     int scratch; /* row buffer that holds it, -1: none */
-    int node;    /* region node in the current phase, -1: none */
-    int last;    /* last level whose row phase reads it */
-    int cost;    /* nodes of work to compute it again */
+    int stored;  /* buffer that it was stored into, once it was */
+    bool inplace;
+    int node; /* region node in the current phase, -1: none */
+    int last; /* last level whose row phase reads it */
+    int cost; /* nodes of work to compute it again */
 } lower_member;
 
 typedef struct {
@@ -40,8 +42,6 @@ typedef struct {
 air_status lower_operand(lower_build *b, air_ref ref, air_lane lane,
                          bool scalar, int *out_node);
 air_status lower_store(lower_build *b, lower_member *m, int node);
-/* The buffer that lower_store wrote in this phase. */
-int lower_find_store(const lower_build *b, const lower_member *m);
 /* The node of a member's value, recorded in this phase when needed. */
 air_status lower_member_node(lower_build *b, lower_member *m, bool scalar,
                              int *out_node);

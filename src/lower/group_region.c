@@ -95,6 +95,26 @@ mark_reads(lower_build *b, const ir_node *n, int level)
     return cost;
 }
 
+/* Writes in place come after everything that may read what they replace: in
+ * the last phase. */
+static air_status
+last_writes(lower_build *b)
+{
+    int top = 0;
+
+    for (size_t i = 0; i < b->nmembers; i++)
+        top = b->members[i].level > top ? b->members[i].level : top;
+    for (size_t i = 0; i < b->nmembers; i++) {
+        lower_member *m = &b->members[i];
+        AIR_REQUIRE(
+            !m->inplace || m->kind != GROUP_FULL || b->walk == AIR_WALK_MAP,
+            AIR_ERROR_UNSUPPORTED, "a group reduces and writes in place");
+        if (m->inplace)
+            m->level = top;
+    }
+    return AIR_OK;
+}
+
 static air_status
 add_members(lower_build *b)
 {
@@ -109,6 +129,7 @@ add_members(lower_build *b)
         bool reduce = ir_info(n)->cls == IR_CLASS_REDUCE;
         lower_member m = {
             .ref = n->outs[0], .slot = -1, .scratch = -1, .node = -1};
+        m.inplace = n->inplace;
         m.kind = group_kind_of(g, &b->domain, n->outs[0]);
         m.level = operand_level(b, n);
         if (!reduce)
@@ -121,7 +142,7 @@ add_members(lower_build *b)
         b->member_of[n->outs[0].id] = (int32_t)b->nmembers;
         b->members[b->nmembers++] = m;
     }
-    return AIR_OK;
+    return last_writes(b);
 }
 
 static air_status
@@ -163,9 +184,40 @@ lower_begin_phase(lower_build *b)
         b->buf_node[i] = -1;
 }
 
+/* What no effect needs: operands that a body does not read. */
+static void
+drop_dead(ir_record *rec)
+{
+    int16_t place[AIR_RG_MAX_NODES] = {0};
+    int count = 0;
+
+    for (int i = rec->count; i-- > 0;) {
+        const air_rg_node *n = &rec->nodes[i];
+        const int16_t operands[3] = {n->a, n->b, n->c};
+        bool effect = n->op == AIR_RG_STORE || n->op == AIR_RG_REDUCE ||
+                      n->op == AIR_RG_SET;
+        for (int k = 0; k < 3 && (effect || place[i]); k++)
+            if (operands[k] >= 0)
+                place[operands[k]] = 1;
+        place[i] |= effect;
+    }
+    for (int i = 0; i < rec->count; i++) {
+        air_rg_node n = rec->nodes[i];
+        if (!place[i])
+            continue;
+        n.a = (int16_t)(n.a < 0 ? -1 : place[n.a]);
+        n.b = (int16_t)(n.b < 0 ? -1 : place[n.b]);
+        n.c = (int16_t)(n.c < 0 ? -1 : place[n.c]);
+        place[i] = (int16_t)count;
+        rec->nodes[count++] = n;
+    }
+    rec->count = count;
+}
+
 air_status
 lower_end_phase(lower_build *b, air_phase_kind kind, int begin)
 {
+    drop_dead(&b->rec);
     if (b->rec.count == 0)
         return AIR_OK;
     AIR_REQUIRE(b->nphases < AIR_RG_MAX_PHASES &&
@@ -199,6 +251,24 @@ set_scalar(lower_build *b, lower_member *m, int node)
     return lower_put(b, set, &unused);
 }
 
+/* All values first: one may be made of what another replaces. */
+static air_status
+store_inplace(lower_build *b, int level, bool full)
+{
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < b->nmembers; i++) {
+            lower_member *m = &b->members[i];
+            int node;
+            if (!m->inplace || m->level != level ||
+                (m->kind == GROUP_FULL) != full)
+                continue;
+            AIR_TRY(lower_member_node(b, m, !full, &node));
+            if (round == 1)
+                AIR_TRY(lower_store(b, m, node));
+        }
+    return AIR_OK;
+}
+
 /* Row values of one level: computed once per row, stored when wanted outside,
  * kept as scalars for the row phases. The OUTER walk has no phase before its
  * reductions: what is stored then waits for the one after them. */
@@ -211,7 +281,7 @@ scalar_phase(lower_build *b, int level, int begin)
     for (size_t i = 0; i < b->nmembers && (!outer || level > 0); i++) {
         lower_member *m = &b->members[i];
         int node;
-        if (m->kind == GROUP_FULL ||
+        if (m->kind == GROUP_FULL || m->inplace ||
             (outer ? m->level > level : m->level != level))
             continue;
         bool reduced = m->slot >= 0;
@@ -223,6 +293,7 @@ scalar_phase(lower_build *b, int level, int begin)
         if (!reduced && b->walk == AIR_WALK_INNER)
             AIR_TRY(set_scalar(b, m, node));
     }
+    AIR_TRY(store_inplace(b, level, false));
     return lower_end_phase(b, outer ? AIR_PHASE_ROW : AIR_PHASE_SCALAR, begin);
 }
 
@@ -241,7 +312,7 @@ keep_in_scratch(lower_build *b, lower_member *m, int node)
     int unused;
 
     if (b->env->stored[m->ref.id] && dtype == AIR_F32) {
-        m->scratch = lower_find_store(b, m); /* read the result back */
+        m->scratch = m->stored; /* read the result back */
         return AIR_OK;
     }
     if (b->nbufs >= AIR_RG_MAX_BUFS)
@@ -273,7 +344,7 @@ row_phase(lower_build *b, int level, int begin)
                 AIR_TRY(lower_reduce(b, n, m));
             continue;
         }
-        if (m->kind != GROUP_FULL || m->level != level)
+        if (m->kind != GROUP_FULL || m->inplace || m->level != level)
             continue;
         if (b->env->stored[m->ref.id]) {
             AIR_TRY(lower_member_node(b, m, false, &node));
@@ -285,6 +356,7 @@ row_phase(lower_build *b, int level, int begin)
             AIR_TRY(keep_in_scratch(b, m, node));
         }
     }
+    AIR_TRY(store_inplace(b, level, true));
     return lower_end_phase(b, AIR_PHASE_ROW, begin);
 }
 

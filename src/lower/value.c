@@ -64,8 +64,7 @@ add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
                  place->layout.offset * (int64_t)air_dtype_bytes(v->dtype);
     spread_strides(b, ref, kind, buf.strides);
     for (int i = 0; i < b->nbufs; i++) {
-        if (b->buf_value[i].id == ref.id &&
-            memcmp(&b->bufs[i], &buf, sizeof buf) == 0) {
+        if (memcmp(&b->bufs[i], &buf, sizeof buf) == 0) {
             *out_buf = i;
             return AIR_OK;
         }
@@ -275,17 +274,8 @@ lower_store(lower_build *b, lower_member *m, int node)
     store.lane = (uint8_t)ir_lane_of((air_dtype)v->dtype);
     AIR_TRY(add_buf(b, m->ref, m->kind, &buf));
     store.buf = (int16_t)buf;
+    m->stored = buf;
     return lower_put(b, store, &unused);
-}
-
-int
-lower_find_store(const lower_build *b, const lower_member *m)
-{
-    for (int i = b->rec.count; i-- > 0;)
-        if (b->rec.nodes[i].op == AIR_RG_STORE &&
-            b->buf_value[b->rec.nodes[i].buf].id == m->ref.id)
-            return b->rec.nodes[i].buf;
-    return -1;
 }
 
 air_status

@@ -36,88 +36,33 @@ typedef struct {
 
 /* ---- dependencies ---- */
 
-typedef struct {
-    grouper *p;
-    uint32_t count;
-    uint32_t *out;
-} dep_list;
-
-static void
-push_dep(void *arg, air_ref *ref)
+static air_status
+sort_deps(grouper *p, const ir_edges *edges)
 {
-    dep_list *d = arg;
-    uint32_t node = ir_val(d->p->g, *ref)->node;
+    const size_t nodes = p->g->nodes.count;
+    uint32_t *start;
 
-    if (node == IR_NO_NODE)
-        return;
-    if (d->out)
-        d->out[d->count] = node;
-    d->count++;
-}
-
-typedef struct {
-    const ir_graph *g;
-    uint32_t root;
-    bool found;
-} root_search;
-
-static void
-match_root(void *arg, air_ref *ref)
-{
-    root_search *s = arg;
-
-    s->found |= pass_root(s->g, *ref).id == s->root;
-}
-
-static bool
-writes_memory(const ir_node *n)
-{
-    return n->inplace || ir_info(n)->cls == IR_CLASS_EFFECT;
-}
-
-/* A write comes after everything before it that touches the same memory. */
-static void
-push_readers(dep_list *d, uint32_t id)
-{
-    ir_graph *g = d->p->g;
-    const ir_node *n = ir_node_at(g, id);
-    root_search search = {.g = g};
-
-    if (!writes_memory(n) || n->attrs[0].kind != AIR_ATTR_VALUE)
-        return;
-    search.root = pass_root(g, n->attrs[0].value).id;
-    for (uint32_t e = g->first; e != id; e = g->nodes.data[e].next) {
-        search.found = false;
-        ir_each_operand(g, ir_node_at(g, e), match_root, &search);
-        if (!search.found)
-            continue;
-        if (d->out)
-            d->out[d->count] = e;
-        d->count++;
-    }
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 2, &start));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, edges->count + 1, &p->deps));
+    for (size_t i = 0; i < edges->count; i++)
+        start[edges->data[i].to + 2]++;
+    for (size_t i = 2; i < nodes + 2; i++)
+        start[i] += start[i - 1];
+    for (size_t i = 0; i < edges->count; i++)
+        p->deps[start[edges->data[i].to + 1]++] = edges->data[i].from;
+    p->deps_start = start;
+    return AIR_OK;
 }
 
 static air_status
 find_deps(grouper *p)
 {
-    dep_list d = {.p = p};
+    ir_edges edges;
 
-    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, p->g->nodes.count + 1,
-                             &p->deps_start));
-    for (int round = 0; round < 2; round++) {
-        if (round == 1)
-            AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, d.count + 1, &p->deps));
-        d = (dep_list){.p = p, .out = p->deps};
-        for (uint32_t id = 0; id < p->g->nodes.count; id++) {
-            p->deps_start[id] = d.count;
-            if (p->g->nodes.data[id].op == AIR_OP_NONE)
-                continue;
-            ir_each_operand(p->g, ir_node_at(p->g, id), push_dep, &d);
-            push_readers(&d, id);
-        }
-        p->deps_start[p->g->nodes.count] = d.count;
-    }
-    return AIR_OK;
+    AIR_TRY(ir_dependencies(p->g, p->ctx->scratch, &edges));
+    air_status status = sort_deps(p, &edges);
+    BASE_VEC_FREE(p->g->alloc, &edges);
+    return status;
 }
 
 /* ---- legality: no path leaves the union and comes back ---- */
@@ -262,6 +207,33 @@ reduces_outer_axes(const candidate *c)
     return c->domain.nreduced > 0 && !c->domain.reduced[last];
 }
 
+/* May one loop read all this and write member `writer` in place? What other
+ * elements of that memory a member sees would depend on the order of elements;
+ * full values are written where nothing is reduced, so that no later phase
+ * reads what they replace. */
+static bool
+writes_apart(const candidate *c, const group_kind *kind, size_t writer)
+{
+    const ir_graph *g = c->p->g;
+    const air_ref to = ir_node_at(g, c->nodes[writer])->attrs[0].value;
+    const air_ref root = pass_root(g, to);
+
+    if (kind[writer] == GROUP_FULL && c->domain.nreduced > 0)
+        return false;
+    for (size_t i = 0; i < c->count; i++) {
+        const ir_node *n = ir_node_at(g, c->nodes[i]);
+        for (int k = 0; k < n->nattrs; k++)
+            if (n->attrs[k].kind == AIR_ATTR_VALUE &&
+                pass_root(g, n->attrs[k].value).id == root.id &&
+                (kind[i] != kind[writer] ||
+                 !pass_same_dims(g, n->attrs[k].value, to) ||
+                 (n->attrs[k].value.id != to.id &&
+                  member_index(c, n->attrs[k].value) < 0)))
+                return false;
+    }
+    return true;
+}
+
 /* Members' kinds, levels and operands; counts what the region will need. */
 static bool
 fits(candidate *c)
@@ -297,6 +269,9 @@ fits(candidate *c)
             return false;
         level[i] += reduce;
     }
+    for (size_t i = 0; i < c->count; i++)
+        if (ir_node_at(g, c->nodes[i])->inplace && !writes_apart(c, kind, i))
+            return false;
     return rows <= MAX_ROWS && work <= MAX_WORK;
 }
 
@@ -319,7 +294,7 @@ count_stored(const candidate *c, const uint32_t *uses)
     }
     for (size_t i = 0; i < c->count; i++) {
         const ir_node *n = ir_node_at(c->p->g, c->nodes[i]);
-        stored += uses[n->outs[0].id] > inside[i];
+        stored += n->inplace || uses[n->outs[0].id] > inside[i];
     }
     return stored;
 }
@@ -395,7 +370,7 @@ visit(grouper *p, uint32_t id, const uint32_t *uses)
     group_domain domain;
 
     n->group = -1;
-    if (n->inplace || !group_domain_of(p->g, n, &domain) ||
+    if (!group_domain_of(p->g, n, &domain) ||
         ir_info(n)->cls == IR_CLASS_CREATE)
         return AIR_OK;
     AIR_TRY(new_group(p, id, &domain));

@@ -1,5 +1,5 @@
-/* expand.c: composed functions of a region (EXP, TANH ...) become primitives,
- * for code generators that only know those. */
+/* expand_body.c: composed functions of a region (EXP, TANH ...) become
+ * primitives, for code generators that only know those. */
 #include <assert.h>
 
 #include "ir/record_macros.h"
