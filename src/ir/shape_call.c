@@ -137,6 +137,44 @@ shape_sdpa(ir_infer *in)
     return shape_set(in, 0, r, dims);
 }
 
+/* Statistics of halves are floats. */
+static void
+set_sums_dtype(ir_infer *in)
+{
+    in->outs[1].dtype = in->outs[0].dtype == AIR_F64 ? AIR_F64 : AIR_F32;
+}
+
+air_status
+shape_attention(ir_infer *in)
+{
+    air_dim dims[AIR_MAX_RANK];
+
+    AIR_TRY(shape_sdpa(in));
+    memcpy(dims, in->outs[0].dims, (size_t)in->outs[0].rank * sizeof *dims);
+    AIR_TRY(ir_dim_const(in->g, 1, &dims[in->outs[0].rank - 1]));
+    set_sums_dtype(in);
+    return shape_set(in, 1, in->outs[0].rank, dims);
+}
+
+air_status
+shape_flash_attention(ir_infer *in)
+{
+    AIR_TRY(shape_rank(in, "a", 4));
+    AIR_TRY(shape_sdpa(in));
+    set_sums_dtype(in);
+    return shape_set(in, 1, 3, in->outs[0].dims);
+}
+
+air_status
+shape_flash_attention_backward(ir_infer *in)
+{
+    AIR_TRY(shape_rank(in, "a", 4));
+    AIR_TRY(shape_sdpa(in));
+    AIR_TRY(shape_set_like(in, 0, "a"));
+    AIR_TRY(shape_set_like(in, 1, "key"));
+    return shape_set_like(in, 2, "value");
+}
+
 /* ---- windows ------------------------------------------------------------- */
 
 typedef struct {

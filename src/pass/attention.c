@@ -24,6 +24,7 @@ typedef struct {
     air_ref mask;      /* AIR_NO_REF: none */
     bool mask_is_keep; /* bool mask: true stays */
     bool mask_is_drop; /* bool mask: true goes */
+    bool safe;         /* a row that sees nothing gives 0, not NaN */
     air_ref scores;    /* operand of softmax: tells [B, H, L, S] */
     double scale;
     bool grouped; /* k and v have fewer heads than q */
@@ -153,6 +154,7 @@ match_softmax(match *m, air_ref p)
     if (!n || !used_once(m, p) || !pass_int(m->g, &n->attrs[1], &axis))
         return false;
     m->scores = n->attrs[0].value;
+    m->safe = strcmp(ir_info(n)->name, names[1]) == 0;
     int rank = ir_val(m->g, m->scores)->rank;
     return (rank == 3 || rank == 4) && (axis == -1 || axis == rank - 1);
 }
@@ -326,6 +328,28 @@ find_groups(match *m, pass_build *b, air_ref *out_k, air_ref *out_v)
     return false;
 }
 
+/* _softmax gives NaN for a row that sees nothing and the kernel 0: adding NaN
+ * to the row makes them equal. Of one mask for all layers, one is left by cse.
+ */
+static air_ref
+nan_where_nothing(match *m, pass_build *b, air_ref mask)
+{
+    const bool floats = !m->mask_is_keep && !m->mask_is_drop;
+    const double hidden = -(double)INFINITY;
+
+    if (b->status != AIR_OK)
+        return AIR_NO_REF;
+    const ir_value *v = ir_val(b->g, mask);
+    const int last = v->rank - 1;
+    const air_dtype dtype = (air_dtype)ir_val(b->g, m->q)->dtype;
+    air_ref zero = floats ? mask : b_fullf(b, v->rank, v->dims, 0.0, dtype);
+    air_ref added = floats ? mask : b_wheref(b, mask, zero, hidden);
+    air_ref none =
+        b_2f(b, "eq.Tensor", b_amax(b, added, 1, &last, true), hidden);
+    return B_OP(b, "where.self", at_value(none), at_float((double)NAN),
+                at_value(added));
+}
+
 static air_ref
 mask_of(match *m, pass_build *b)
 {
@@ -337,6 +361,8 @@ mask_of(match *m, pass_build *b)
         mask = b_1(b, "logical_not", mask);
     if (b->status == AIR_OK && !m->mask_is_keep && !m->mask_is_drop)
         mask = b_cast(b, mask, (air_dtype)ir_val(b->g, m->q)->dtype);
+    if (!m->safe)
+        mask = nan_where_nothing(m, b, mask);
     if (b->status != AIR_OK)
         return AIR_NO_REF;
     int rank = ir_val(b->g, mask)->rank;
@@ -349,7 +375,6 @@ static air_status
 write_attention(match *m, uint32_t node)
 {
     pass_build b = build_at(m->ctx, node);
-    /* a row that is masked whole gives 0 here, NaN from _softmax */
     air_ref k, v, q = operand(m, &b, m->q, false);
     m->grouped = find_groups(m, &b, &k, &v);
     if (!m->grouped) {

@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, compiled, fallbacks, recorded
+from helpers import assert_same, compiled, fallbacks, hosts, recorded
 from torch import nn
 
 
@@ -255,6 +255,7 @@ def test_fifty_steps(name):
         torch.tensor(got), torch.tensor(want), rtol=1e-4, atol=1e-6
     )
     assert not fallbacks(records)
+    assert not hosts(records)
     assert len(records) == 2
 
 

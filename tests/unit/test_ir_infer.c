@@ -145,3 +145,37 @@ TEST(infer_compute_dtype)
     }
     ir_graph_free(g);
 }
+
+/* The type of result `which` of an op with the results %r, %s, %t. */
+typedef struct {
+    const char *header, *results, *op, *which, *want;
+} results;
+
+TEST(infer_several_results)
+{
+    static const results rows[] = {
+        {"%q: bf16[b, 8, t, 16], %k: bf16[b, 2, u, 16]", "%r, %s",
+         "_scaled_dot_product_flash_attention_for_cpu(%q, %k, %k)", "r",
+         "bf16[b, 8, t, 16]"},
+        {"%q: bf16[b, 8, t, 16], %k: bf16[b, 2, u, 16]", "%r, %s",
+         "_scaled_dot_product_flash_attention_for_cpu(%q, %k, %k)", "s",
+         "f32[b, 8, t]"},
+        {"%q: f16[b, 8, t, 16], %k: f16[b, 2, u, 16]", "%r, %s",
+         "air::attention(%q, %k, %k, none, 0.0, false, enable_gqa=true)", "s",
+         "f32[b, 8, t, 1]"},
+        {"%q: f32[b, 8, t, 16], %k: f32[b, 2, u, 16], %l: f32[b, 8, t]",
+         "%r, %s, %t",
+         "_scaled_dot_product_flash_attention_for_cpu_backward(%q, %q, %k, "
+         "%k, %q, %l, 0.0, true)",
+         "t", "f32[b, 2, u, 16]"},
+    };
+    char text[1024];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ir_graph *g;
+        snprintf(text, sizeof text, "graph f(%s) {\n%s = %s\nreturn %%r\n}\n",
+                 rows[i].header, rows[i].results, rows[i].op);
+        CHECK_OK(ir_parse(&base_libc_alloc, text, strlen(text), &g));
+        CHECK_STR(ir_case_type(g, rows[i].which), rows[i].want);
+        ir_graph_free(g);
+    }
+}

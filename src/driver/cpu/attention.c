@@ -20,6 +20,7 @@
 
 typedef struct {
     const air_tensor *q, *k, *v, *mask, *out; /* mask may be NULL */
+    const air_tensor *sums; /* [.., rows, 1]; NULL: not wanted */
     const air_task *task;
     const gemm_ops *ops;
     int64_t rows, keys, depth, width; /* rows: queries of one head */
@@ -74,6 +75,8 @@ read_call(const air_call *call, const air_task *task)
     sdpa s = {.q = a[0].t, .k = a[1].t, .v = a[2].t, .out = &call->outs[0]};
     if (a[3].kind == AIR_ARG_TENSOR && a[3].t->dtype != AIR_DTYPE_NONE)
         s.mask = a[3].t;
+    if (call->nouts > 1)
+        s.sums = &call->outs[1];
     s.task = task;
     s.causal = a[5].kind == AIR_ARG_INT && a[5].i != 0;
     s.rows = dim(s.q, 2), s.depth = dim(s.q, 1);
@@ -204,6 +207,16 @@ get_mask_row(const group *g, int64_t r, int64_t j, int64_t n, float *dst,
         dst[i * ds] = j + i > last ? -INFINITY : t != NULL ? tmp[i] : 0;
 }
 
+/* The logarithm of the sum of e^score of row r, for the gradient; 0 for a row
+ * without any visible key, as in ATen. */
+static void
+put_sum(const group *g, int64_t r, float top, float sum)
+{
+    const air_tensor *t = g->s->sums;
+    if (t != NULL)
+        *(float *)(void *)row_address(g, t, r) = sum == 0 ? 0 : top + logf(sum);
+}
+
 /* Keys that any of the rows [r0, r0 + n) may see. */
 static int64_t
 visible(const group *g, int64_t r0, int64_t n)
@@ -296,6 +309,7 @@ rows_run(const group *g)
         rows_block(g, &m, j, min64(KEYS, keys - j));
     for (int64_t r = 0; r < g->nrows; r++) {
         float inv = m.sum[r] == 0 ? 0 : 1 / m.sum[r];
+        put_sum(g, r, m.top[r], m.sum[r]);
         char *p = row_address(g, s->out, r);
         int64_t ys = s->out->rank > 0 ? stride(s->out, 1) : 1;
         for (int64_t d = 0; d < s->width; d += lanes)
@@ -390,6 +404,7 @@ panel_end(const group *g, const panel_mem *m, int64_t p, int64_t r0, int64_t nr)
     const float *out = m->out + p * lanes * s->width;
     for (int64_t r = 0; r < nr; r++) {
         float sum = m->sum[p * lanes + r], inv = sum == 0 ? 0 : 1 / sum;
+        put_sum(g, r0 + r, m->top[p * lanes + r], sum);
         for (int64_t d = 0; d < s->width; d++)
             m->turn[d] = out[d * lanes + r];
         s->ops->narrow(row_address(g, s->out, r0 + r), stride(s->out, 1),

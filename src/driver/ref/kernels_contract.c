@@ -1,5 +1,5 @@
-/* kernels_contract.c: matrix products and attention, one element at a time in
- * double: what fast kernels are compared with. */
+/* kernels_contract.c: matrix products, one element at a time in double: what
+ * fast kernels are compared with. */
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
 
@@ -95,94 +95,4 @@ ref_addmm(const air_call *call, const air_task *task)
     ref_tensor a = ref_arg(call, 1, task), b = ref_arg(call, 2, task);
     product(&out, &c, &a, &b, ref_float(call, 3, 1), ref_float(call, 4, 1),
             task);
-}
-
-/* ---- attention ----------------------------------------------------------- */
-
-typedef struct {
-    ref_tensor query, key, value, mask, out;
-    bool causal;
-    double scale;
-    int64_t group; /* query heads per key head */
-} attention;
-
-/* A mask of bool keeps or drops, one of floats is added. */
-static double
-score(const attention *a, const ref_tensor *q, const ref_tensor *k,
-      const ref_tensor *mask, int64_t i, int64_t j)
-{
-    double sum = 0;
-    if (a->causal && j > i)
-        return -(double)INFINITY;
-    for (int64_t e = 0; e < q->dims[1]; e++)
-        sum += ref_get(q->dtype, entry(q, i, e)) *
-               ref_get(k->dtype, entry(k, j, e));
-    sum *= a->scale;
-    if (mask->data == NULL)
-        return sum;
-    double m = ref_get(mask->dtype, entry(mask, i, j));
-    if (mask->dtype == AIR_BOOL)
-        return m != 0 ? sum : -(double)INFINITY;
-    return sum + m;
-}
-
-static void
-attend(const attention *a, int64_t batch, int64_t i)
-{
-    int64_t heads = a->out.rank > 2 ? a->out.dims[a->out.rank - 3] : 1;
-    ref_tensor kv = a->out; /* the batch with the heads of the keys */
-    int64_t kv_heads = heads / a->group;
-    if (kv.rank > 2)
-        kv.dims[kv.rank - 3] = kv_heads;
-    int64_t kv_batch = batch / heads * kv_heads + batch % heads / a->group;
-    ref_tensor q = matrix(&a->query, &a->out, batch), m = {.data = NULL};
-    ref_tensor k = matrix(&a->key, &kv, kv_batch);
-    ref_tensor v = matrix(&a->value, &kv, kv_batch);
-    ref_tensor out = matrix(&a->out, &a->out, batch);
-    double high = -(double)INFINITY, total = 0;
-    if (a->mask.data != NULL) {
-        ref_tensor full = a->out;
-        full.dims[full.rank - 1] = k.dims[0];
-        ref_tensor wide = ref_expand(&a->mask, &full);
-        m = matrix(&wide, &full, batch);
-    }
-    for (int64_t j = 0; j < k.dims[0]; j++)
-        high = fmax(high, score(a, &q, &k, &m, i, j));
-    for (int64_t j = 0; j < k.dims[0]; j++)
-        total += high > -(double)INFINITY
-                     ? exp(score(a, &q, &k, &m, i, j) - high)
-                     : 0;
-    for (int64_t e = 0; e < v.dims[1]; e++) {
-        double sum = 0;
-        for (int64_t j = 0; j < k.dims[0] && total > 0; j++)
-            sum += exp(score(a, &q, &k, &m, i, j) - high) *
-                   ref_get(v.dtype, entry(&v, j, e));
-        ref_put(out.dtype, out.data + i * out.strides[0] + e * out.strides[1],
-                total > 0 ? sum / total : 0);
-    }
-}
-
-/* scaled_dot_product_attention(query, key, value, attn_mask, dropout_p,
- * is_causal, *, scale, enable_gqa). A row that may look nowhere gives 0. */
-void
-ref_sdpa(const air_call *call, const air_task *task)
-{
-    attention a = {.query = ref_arg(call, 0, task),
-                   .key = ref_arg(call, 1, task),
-                   .value = ref_arg(call, 2, task),
-                   .mask = ref_arg(call, 3, task),
-                   .out = ref_out(call, 0, task),
-                   .causal = ref_int(call, 5, 0) != 0};
-    int rank = a.query.rank;
-    int64_t rows = a.query.dims[rank - 2], begin, end;
-    double width = (double)a.query.dims[rank - 1];
-    a.scale = ref_float(call, 6, 1 / sqrt(width));
-    a.group = rank > 2 && a.key.dims[rank - 3] > 0
-                  ? a.query.dims[rank - 3] / a.key.dims[rank - 3]
-                  : 1;
-    ref_tensor outer = a.out;
-    outer.rank--;
-    air_split(ref_numel(&outer), task, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        attend(&a, i / rows, i % rows);
 }

@@ -1,0 +1,28 @@
+/* attention_backward.h: the inner loop of attention's gradient, compiled once
+ * per instruction set, and the rows of the kernel table. */
+#ifndef CPU_ATTENTION_BACKWARD_H
+#define CPU_ATTENTION_BACKWARD_H
+
+#include "air_kernel.h"
+
+/* One panel of queries and a block of keys, both [key][lane]:
+ *     s:  scores, becomes the weights p = e^(s + mask - sums)
+ *     dp: gradient of p, becomes that of s: p * (dp - dots)
+ * mask may be NULL; sums and dots: one for each lane. A weight of 0 has
+ * gradient 0 whatever dp is. */
+typedef void weights_backward_fn(float *s, float *dp, const float *mask,
+                                 int64_t keys, const float *sums,
+                                 const float *dots);
+weights_backward_fn cpu_weights_backward_scalar;
+weights_backward_fn cpu_weights_backward_avx2;
+weights_backward_fn cpu_weights_backward_avx512;
+
+bool cpu_sdpa_backward_on_scalar(const air_call *call, const char *isa);
+bool cpu_sdpa_backward_on_avx2(const air_call *call, const char *isa);
+bool cpu_sdpa_backward_on_avx512(const air_call *call, const char *isa);
+void cpu_sdpa_backward_scalar(const air_call *call, const air_task *task);
+void cpu_sdpa_backward_avx2(const air_call *call, const air_task *task);
+void cpu_sdpa_backward_avx512(const air_call *call, const air_task *task);
+size_t cpu_sdpa_backward_workspace(const air_call *call, int threads);
+
+#endif

@@ -1,0 +1,28 @@
+/* expand_attention.c: attention with statistics for its gradient. */
+#include "pass/expand.h"
+
+/* The attribute, absent or not. */
+static air_attr
+attr_of(const pass_build *b, uint32_t node, int i)
+{
+    return *node_attr(b->g, node, i);
+}
+
+/* (query, key, value, dropout_p, is_causal, *, attn_mask, scale)
+ * -> (out, logsumexp [B, H, rows]) */
+air_status
+expand_flash_attention(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref q = node_in(b.g, node, 0), k = node_in(b.g, node, 1), outs[2];
+    bool grouped = !ir_dim_eq(ir_val(b.g, q)->dims[1], ir_val(b.g, k)->dims[1]);
+    const air_attr attrs[] = {at_value(q),          at_value(k),
+                              attr_of(&b, node, 2), attr_of(&b, node, 5),
+                              attr_of(&b, node, 3), attr_of(&b, node, 4),
+                              attr_of(&b, node, 6), at_bool(grouped)};
+
+    b_node(&b, "air::attention", sizeof attrs / sizeof *attrs, attrs, 2, outs);
+    AIR_TRY(build_forward(&b, node, 0, outs[0]));
+    const air_dim *dims = ir_val(b.g, node_out(b.g, node, 1))->dims;
+    return build_forward(&b, node, 1, b_view(&b, outs[1], 3, dims));
+}

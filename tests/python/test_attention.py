@@ -1,0 +1,125 @@
+"""Attention with its gradient: against eager and float64."""
+
+import math
+
+import pytest
+import torch
+from helpers import compiled, hosts, recorded
+from torch.nn import functional as F
+
+CASES = {
+    "plain": {},
+    "causal": {"causal": True},
+    "longer": {"rows": 70, "keys": 300, "depth": 24},
+    "causal, other keys": {"rows": 33, "keys": 50, "causal": True},
+    "float mask": {"mask": "float"},
+    "bool mask": {"mask": "bool"},
+    "grouped": {"kv_heads": 2},
+    "grouped causal": {"kv_heads": 1, "causal": True, "rows": 19, "keys": 19},
+    "scale": {"scale": 0.3},
+    "one row": {"rows": 1},
+}
+
+
+def make(
+    dtype,
+    rows=40,
+    keys=40,
+    depth=16,
+    heads=4,
+    kv_heads=4,
+    mask=None,
+    causal=False,
+    scale=None,
+):
+    torch.manual_seed(rows * keys)
+    # the layout of a projection: heads lie side by side in a row
+    q = torch.randn(2, rows, heads, depth, dtype=dtype).transpose(1, 2)
+    k = torch.randn(2, keys, kv_heads, depth, dtype=dtype).transpose(1, 2)
+    v = torch.randn(2, keys, kv_heads, depth, dtype=dtype).transpose(1, 2)
+    grad = torch.randn(2, rows, heads, depth, dtype=dtype).transpose(1, 2)
+    options = {
+        "is_causal": causal,
+        "scale": scale,
+        "enable_gqa": heads != kv_heads,
+    }
+    if mask is not None:
+        keep = torch.rand(2, 1, rows, keys) > 0.3
+        keep[0, 0, 3] = False  # a row that sees nothing
+        options["attn_mask"] = keep
+        if mask == "float":
+            options["attn_mask"] = torch.zeros(keep.shape, dtype=dtype)
+            options["attn_mask"].masked_fill_(~keep, -math.inf)
+    return (q, k, v), grad, options
+
+
+def results(run, tensors, grad, options):
+    """The result and the three gradients."""
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    out = run(*leaves, **options)
+    return [out, *torch.autograd.grad(out, leaves, grad)]
+
+
+def errors(got, exact):
+    """For each, the root of the mean square."""
+    return [
+        (g.double() - e).square().mean().sqrt().item()
+        for g, e in zip(got, exact, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_as_good_as_eager(case, dtype, mode):
+    tensors, grad, options = make(dtype, **CASES[case])
+    attention = F.scaled_dot_product_attention
+    want = results(attention, tensors, grad, options)
+    with recorded() as records:
+        run = compiled(lambda q, k, v, **o: attention(q, k, v, **o), mode)
+        got = results(run, tensors, grad, options)
+    assert not hosts(records)
+    wide = {
+        k: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+        for k, v in options.items()
+    }
+    exact = results(
+        attention, [t.double() for t in tensors], grad.double(), wide
+    )
+    for g, w, mine, theirs in zip(
+        got, want, errors(got, exact), errors(want, exact), strict=True
+    ):
+        assert g.dtype == w.dtype and g.shape == w.shape
+        ulp = torch.finfo(dtype).eps * w.double().std().item()
+        assert mine <= 1.1 * theirs + ulp, case
+
+
+def test_float64_takes_the_plain_kernel():
+    tensors, grad, options = make(torch.float64, rows=9, keys=11, causal=True)
+    attention = F.scaled_dot_product_attention
+    want = results(attention, tensors, grad, options)
+    got = results(compiled(attention), tensors, grad, options)
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g, w)
+
+
+def test_rows_that_see_nothing_are_as_in_eager():
+    """0 from scaled_dot_product_attention, NaN from a written softmax."""
+    (q, k, v), _, options = make(torch.float32, mask="bool")
+    keep = options["attn_mask"]
+
+    def kernel(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=keep)
+
+    def written(q, k, v):
+        scores = q @ k.transpose(-1, -2) / 4
+        return scores.masked_fill(~keep, -math.inf).softmax(-1) @ v
+
+    def added(q, k, v):
+        bias = torch.zeros(keep.shape).masked_fill(~keep, -math.inf)
+        return (q @ k.transpose(-1, -2) / 4 + bias).softmax(-1) @ v
+
+    for fn, empty in ((kernel, False), (written, True), (added, True)):
+        want, got = fn(q, k, v), compiled(fn)(q, k, v)
+        assert want[0, 0, 3].isnan().all() == empty
+        torch.testing.assert_close(got, want, equal_nan=True)
