@@ -144,6 +144,16 @@ is_squeezed(const lower_build *b, const ir_node *n)
            b->members[b->member_of[n->outs[0].id]].kind == GROUP_SQUEEZED;
 }
 
+/* Constants are never stored: each region makes its own. */
+static bool
+is_constant(const lower_build *b, air_ref ref)
+{
+    const ir_value *v = ir_val(b->env->g, ref);
+
+    return v->node != IR_NO_NODE &&
+           group_is_constant(b->env->g, ir_node_at(b->env->g, v->node));
+}
+
 /* Operand nodes of a pointwise op, in the lanes its body computes in. */
 static air_status
 body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
@@ -166,7 +176,8 @@ body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
             AIR_TRY(number_node(b, attr, want, &operands[i]));
             continue;
         }
-        if (b->member_of[attr->value.id] < 0 && is_squeezed(b, n)) {
+        if (b->member_of[attr->value.id] < 0 && is_squeezed(b, n) &&
+            !is_constant(b, attr->value)) {
             AIR_TRY(load_external(b, attr->value, true, &operands[i]));
             operands[i] = ir_record_cvt(&b->rec, operands[i], want);
             continue;
@@ -252,8 +263,7 @@ lower_operand(lower_build *b, air_ref ref, air_lane lane, bool scalar,
 
     if (member >= 0) {
         AIR_TRY(lower_member_node(b, &b->members[member], scalar, out_node));
-    } else if (v->node != IR_NO_NODE &&
-               group_is_constant(b->env->g, ir_node_at(b->env->g, v->node))) {
+    } else if (is_constant(b, ref)) {
         AIR_TRY(
             record_body(b, ir_node_at(b->env->g, v->node), false, out_node));
     } else {

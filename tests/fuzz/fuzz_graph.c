@@ -1,4 +1,5 @@
-/* fuzz_graph.c: random graphs, cpu against ref. The bytes choose operators and
+/* fuzz_graph.c: random graphs, cpu with all passes against ref with the fewest,
+ * so that a wrong pass or lowering is seen. The bytes choose operators and
  * operands; a choice that does not fit is skipped. Only operators that do not
  * amplify rounding are used, so that one tolerance serves. */
 #include <math.h>
@@ -144,6 +145,22 @@ add_cat(builder *b, bytes *in)
     add(b, "cat", 2, attrs);
 }
 
+/* Constants, of rank 0 to 2. */
+static void
+add_full(builder *b, bytes *in)
+{
+    air_dim dims[2];
+    unsigned rank = next_byte(in) % 3, n = next_byte(in);
+    for (unsigned i = 0; i < rank; i++)
+        dims[i] = attr_int(b->g, n % 2 == 0 ? 1 : 1 + n % 70).dim;
+    air_attr attrs[] = {
+        {.kind = AIR_ATTR_INTS, .count = rank, .dims = dims},
+        {.kind = AIR_ATTR_FLOAT, .f = 0.25 * (n % 16)},
+        {.kind = AIR_ATTR_DTYPE, .dtype = AIR_F32},
+    };
+    add(b, "full", 3, attrs);
+}
+
 /* ---- the graph ---- */
 
 /* Inputs [s0, n], [n], [s0, 1] and [n, n]. */
@@ -169,8 +186,8 @@ static size_t
 build(builder *b, bytes *in)
 {
     static void (*const kinds[])(builder * b, bytes * in) = {
-        add_unary, add_binary, add_binary,  add_reduce,
-        add_view,  add_cat,    add_softmax, add_product};
+        add_unary, add_binary,  add_binary,  add_reduce, add_view,
+        add_cat,   add_softmax, add_product, add_full};
     int64_t rows = 1 + next_byte(in) % 40, columns = 1 + next_byte(in) % 70;
     add_inputs(b, rows, columns);
     while (in->left > 0 && b->count < MAX_VALUES)
@@ -199,12 +216,12 @@ require_ok(air_status status, const builder *b)
 
 /* False for sizes that inference had to take for equal, but are not. */
 static bool
-run(air_context *ctx, const builder *b, bool exact, size_t count,
-    air_value *outs, air_program **out_program, air_values *inputs)
+run(air_context *ctx, const builder *b, const air_compile_options *options,
+    size_t count, air_value *outs, air_program **out_program,
+    air_values *inputs)
 {
-    air_compile_options options = {.exact = exact};
     require_ok(values_make(b->g, 7, inputs), b);
-    require_ok(air_program_create(ctx, b->g, &options, out_program), b);
+    require_ok(air_program_create(ctx, b->g, options, out_program), b);
     air_status status = air_program_run(*out_program, NULL, inputs->count,
                                         inputs->values, count, outs);
     if (status != AIR_ERROR_SHAPE)
@@ -255,9 +272,11 @@ fuzz_one(const uint8_t *data, size_t size)
         FUZZ_REQUIRE(air_context_create(&options, &ctx[i]) == AIR_OK);
         FUZZ_REQUIRE(air_graph_create(ctx[i], "f", &b[i].g) == AIR_OK);
         count = build(&b[i], &in);
+        air_compile_options compile = {.exact = size % 3 == 0,
+                                       .pass_limit = i == 0 ? 0 : 1};
         if (count > 0)
-            ran[i] = run(ctx[i], &b[i], size % 3 == 0, count, outs[i],
-                         &programs[i], &inputs[i]);
+            ran[i] = run(ctx[i], &b[i], &compile, count, outs[i], &programs[i],
+                         &inputs[i]);
     }
     FUZZ_REQUIRE(ran[0] == ran[1]);
     for (size_t i = 0; ran[0] && i < count; i++)
