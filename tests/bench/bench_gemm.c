@@ -87,19 +87,19 @@ data_of(const kernel_case *c, int tensor)
 }
 
 static void
-measure(const bench *b, int m, int k, int n)
+measure(const bench *b, uint8_t dtype, int m, int k, int n)
 {
     kernel_case c;
     double own = 1e9, library = 1e9, flop = 2.0 * m * n * k;
-    int64_t bytes = (int64_t)n * k * 4;
+    int64_t bytes = (int64_t)n * k * (dtype == AIR_F32 ? 4 : 2);
     int64_t copies = m > 16 ? 1 : 1 + COPIES_BYTES / bytes;
     kcase_begin(&c, 1);
-    int x = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, k}, NULL, 0, 0);
-    int w = kcase_tensor(&c, AIR_F32, 3, (int64_t[]){copies, k, n},
+    int x = kcase_tensor(&c, dtype, 2, (int64_t[]){m, k}, NULL, 0, 0);
+    int w = kcase_tensor(&c, dtype, 3, (int64_t[]){copies, k, n},
                          b->nn ? NULL : (int[]){0, 2, 1}, 0, 0);
-    int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, n}, NULL, 0, 0);
+    int y = kcase_tensor(&c, dtype, 2, (int64_t[]){m, n}, NULL, 0, 0);
     air_tensor one = {.slot = w,
-                      .dtype = AIR_F32,
+                      .dtype = dtype,
                       .rank = 2,
                       .dims = {k, n},
                       .strides = {c.t[w].strides[1], c.t[w].strides[2]}};
@@ -112,15 +112,16 @@ measure(const bench *b, int m, int k, int n)
         one.offset = c.t[w].offset + i % copies * bytes;
         double t = own_turn(b, &c, &call);
         own = t < own ? t : own;
-        if (b->sgemm == NULL)
+        if (b->sgemm == NULL || dtype != AIR_F32)
             continue;
         t = library_turn(b, m, k, n, data_of(&c, x),
                          data_of(&c, w) + i % copies * n * k, data_of(&c, y));
         library = t < library ? t : library;
     }
-    printf("%4d %5d %5d  own %9.1f us %6.1f GFLOP/s %6.1f GB/s", m, k, n,
-           own * 1e6, flop / own * 1e-9, (double)bytes / own * 1e-9);
-    if (b->sgemm != NULL)
+    printf("%4s %4d %5d %5d  own %9.1f us %6.1f GFLOP/s %6.1f GB/s",
+           dtype == AIR_F32 ? "f32" : "bf16", m, k, n, own * 1e6,
+           flop / own * 1e-9, (double)bytes / own * 1e-9);
+    if (b->sgemm != NULL && dtype == AIR_F32)
         printf("   library %9.1f us %6.1f GFLOP/s", library * 1e6,
                flop / library * 1e-9);
     printf("\n");
@@ -165,7 +166,9 @@ main(int argc, char **argv)
     if (argc > 2)
         b.sgemm = find_sgemm(argv[2]);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        measure(&b, sizes[i][0], sizes[i][1], sizes[i][2]);
+        measure(&b, AIR_F32, sizes[i][0], sizes[i][1], sizes[i][2]);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        measure(&b, AIR_BF16, sizes[i][0], sizes[i][1], sizes[i][2]);
     kcase_free(b.scratch, AIR_SCRATCH);
     return 0;
 }

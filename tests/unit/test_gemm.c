@@ -139,6 +139,36 @@ TEST(mm_few_rows)
                               (mm_case){.m = m, .n = 150, .k = k, .dtype = d});
 }
 
+/* Rows of the result with one column for each row of w: how rows of w fall into
+ * tiles and threads must not change a bit of a sum. */
+TEST(mm_few_rows_any_threads)
+{
+    enum { N = 251, K = 2311 }; /* odd, and k longer than a sum in floats */
+    EACH_SET(s)
+    for (int64_t m = 1; m <= 8; m += 7) {
+        float first[8 * N];
+        for (int threads = 1; threads <= 3; threads++) {
+            kernel_case c;
+            kcase_begin(&c, 1);
+            int a = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, K}, NULL, 0, 0);
+            int b = kcase_tensor(&c, AIR_BF16, 2, (int64_t[]){K, N},
+                                 (int[]){1, 0}, 0, 0);
+            int y = kcase_tensor(&c, AIR_F32, 2, (int64_t[]){m, N}, NULL, 0, 0);
+            air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
+            air_call call = {2, 1, args, &c.t[y], NULL};
+            kcase_run(&c, s->mm, cpu_mm_workspace, &call, threads);
+            mm_case p = {.m = m, .n = N, .k = K};
+            CHECK(worst_error(&c, &p, a, b, y) <= 3e-5);
+            for (int64_t i = 0; i < m * N; i++) {
+                float v = (float)kcase_get(&c, y, i);
+                first[i] = threads == 1 ? v : first[i];
+                CHECK(v == first[i]);
+            }
+            kcase_end(&c);
+        }
+    }
+}
+
 TEST(mm_blocks)
 {
     static const mm_case cases[] = {

@@ -81,6 +81,8 @@ team_barrier(const gemm_team *team)
 
 /* ---- few rows: dot kernels ----------------------------------------------- */
 
+#define DOT_ROWS 120 /* of w at once: a multiple of every tile's streams */
+
 static bool
 dots_fit(const gemm_job *job)
 {
@@ -120,8 +122,8 @@ dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
         dots_pack(job, ops, team);
         x = team->panels, xs = job->k;
     }
-    for (int64_t r = b; r < e; r += GEMV_NB) {
-        int64_t n = min64(e - r, GEMV_NB);
+    for (int64_t r = b; r < e; r += DOT_ROWS) {
+        int64_t n = min64(e - r, DOT_ROWS);
         ops->dots(team->scratch, job->nx, x, xs, n,
                   (const char *)job->w.p + r * job->w.rs * size, job->w.rs,
                   job->w.dtype, job->k);

@@ -1,114 +1,156 @@
 /* gemv_isa.c: dot products of few rows of x with many rows of w, compiled once
- * per instruction set. Lanes lie along k, so that w streams from memory once,
- * in torch's own layout; ROWS x R sums stay in registers. */
+ * per instruction set. Lanes lie along k, in torch's own layout.
+ *
+ * w comes from memory, once, and that is all the time there is. Rows next to
+ * each other are a poor order to read it in: a row is a page or less, so every
+ * page is found anew by the hardware's prefetcher, and what is fetched behind
+ * the end of a row is the next row, already under way. So the rows of a block
+ * are read as *streams*: tile s takes row s of every stream, each of which is
+ * one long run of memory. */
 #include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_isa.h"
 #include "driver/cpu/gemm_vec.h"
 
 #define PREFETCH 512  /* bytes ahead of the loads of w */
 #define DOT_MAX  6    /* rows of x at once */
-#define DEPTH    2048 /* of k summed in one go: keeps the error near MKL's */
+#define DEPTH    1024 /* of k summed in floats; the rest in doubles */
 
-/* t[m][r] += over k: M rows of x, R rows of w, U steps at a time. */
+typedef double vd __attribute__((vector_size(4 * VL)));
+typedef float vf_half __attribute__((vector_size(2 * VL)));
+
+/* v's lanes, added in pairs as doubles: a sum across lanes in floats would
+ * cost as much accuracy as the whole way along k. */
+INLINE vd
+pairs(vf v)
+{
+    vf_half half[2];
+    memcpy(half, &v, sizeof v);
+    return __builtin_convertvector(half[0], vd) +
+           __builtin_convertvector(half[1], vd);
+}
+
+INLINE double
+sum_pairs(vd v)
+{
+    double t[VL / 2];
+    memcpy(t, &v, sizeof t);
+    UNROLL for (int n = VL / 4; n > 0; n /= 2)
+        UNROLL for (int i = 0; i < n; i++) t[i] += t[i + n];
+    return t[0];
+}
+
+/* total[m][r] += over k in [k, e): M rows of x, R rows of w, U steps at a
+ * time; e - k is a multiple of U * VL. */
 INLINE void
-dot_tile(const int M, const int R, const int U, const int D, float *t,
-         const float *x, int64_t xs, const char *w, int64_t rs, int64_t kc)
+dot_depth(const int M, const int R, const int U, const int D, vd total[][8],
+          const float *x, int64_t xs, const char *const *w, int64_t k,
+          int64_t e)
 {
     const int size = D == AIR_F32 ? 4 : 2;
-    vf c[4][DOT_MAX][4];
+    vf c[2][DOT_MAX][8];
     UNROLL for (int u = 0; u < U; u++) UNROLL for (int m = 0; m < M; m++)
         UNROLL for (int r = 0; r < R; r++) c[u][m][r] = (vf){0};
-    int64_t k = 0;
-    for (; k + U * VL <= kc; k += U * VL)
+    for (; k < e; k += U * VL)
         UNROLL for (int u = 0; u < U; u++) UNROLL for (int r = 0; r < R; r++)
         {
-            const char *p = w + (r * rs + k + u * VL) * size;
+            const char *p = w[r] + (k + u * VL) * size;
             vf b = vget(p, 0, D);
-            __builtin_prefetch(p + PREFETCH);
+            if (u * VL * size % 64 == 0)
+                __builtin_prefetch(p + PREFETCH);
             UNROLL for (int m = 0; m < M; m++) c[u][m][r] =
                 fma_(load(x + m * xs + k + u * VL), b, c[u][m][r]);
         }
+    UNROLL for (int m = 0; m < M; m++) UNROLL for (int r = 0; r < R; r++)
+    {
+        total[m][r] += pairs(U > 1 ? c[0][m][r] + c[1][m][r] : c[0][m][r]);
+    }
+}
+
+/* t[m * GEMV_NB + at[r]] = x row m . w row at[r] */
+INLINE void
+dot_tile(const int M, const int R, const int U, const int D, float *t,
+         const float *x, int64_t xs, const char *w, int64_t rs, int64_t k,
+         const int64_t *at)
+{
+    const int size = D == AIR_F32 ? 4 : 2;
+    vd total[DOT_MAX][8];
+    const char *p[8];
+    int64_t even = k / (U * VL) * (U * VL);
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        p[r] = w + at[r] * rs * size;
+        UNROLL for (int m = 0; m < M; m++) total[m][r] = (vd){0};
+    }
+    for (int64_t b = 0; b < even; b += DEPTH)
+        dot_depth(M, R, U, D, total, x, xs, p, b,
+                  even - b < DEPTH ? even : b + DEPTH);
     for (int m = 0; m < M; m++)
         for (int r = 0; r < R; r++) {
-            vf v = c[0][m][r];
-            UNROLL for (int u = 1; u < U; u++) v += c[u][m][r];
-            float s = sum(v);
-            for (int64_t i = k; i < kc; i++)
-                s += x[m * xs + i] * get(w, r * rs + i, D);
-            t[m * GEMV_NB + r] += s;
+            double s = sum_pairs(total[m][r]);
+            for (int64_t i = even; i < k; i++)
+                s += (double)x[m * xs + i] * (double)get(p[r], i, D);
+            t[m * GEMV_NB + at[r]] = (float)s;
         }
 }
 
-typedef void dot_fn(float *t, const float *x, int64_t xs, const char *w,
-                    int64_t rs, int64_t kc);
-
-#define DOT(M, R, U, D)                                                    \
-    static void dot_##M##_##R##_##D(float *t, const float *x, int64_t xs,  \
-                                    const char *w, int64_t rs, int64_t kc) \
-    {                                                                      \
-        dot_tile(M, R, U, AIR_##D, t, x, xs, w, rs, kc);                   \
-    }
-/* clang-format off */
-#define DOTS(D)                                                     \
-    DOT(1, 4, 2, D) DOT(2, 4, 1, D) DOT(3, 4, 1, D) DOT(4, 3, 1, D) \
-    DOT(5, 2, 1, D) DOT(6, 2, 1, D)                                 \
-    DOT(1, 1, 4, D) DOT(2, 1, 2, D) DOT(3, 1, 2, D) DOT(4, 1, 2, D) \
-    DOT(5, 1, 1, D) DOT(6, 1, 1, D)
-/* clang-format on */
-DOTS(F32)
-DOTS(BF16)
-DOTS(F16)
-
-static const int tile_rows[DOT_MAX + 1] = {0, 4, 4, 4, 3, 2, 2};
+/* Rows of w of a tile for each number of rows of x: their sums, a row of w and
+ * nothing else stay in registers. */
+#if VL == 16
+#define TILES(X, D) \
+    X(1, 8, 2, D)   \
+    X(2, 8, 1, D) X(3, 8, 1, D) X(4, 6, 1, D) X(5, 5, 1, D) X(6, 4, 1, D)
+#else
+#define TILES(X, D) \
+    X(1, 6, 2, D)   \
+    X(2, 6, 1, D) X(3, 4, 1, D) X(4, 3, 1, D) X(5, 2, 1, D) X(6, 2, 1, D)
+#endif
 
 typedef struct {
-    dot_fn *many[DOT_MAX + 1], *one[DOT_MAX + 1];
-} dot_set;
+    int streams;
+    void (*run)(float *t, const float *x, int64_t xs, const char *w, int64_t rs,
+                int64_t k, const int64_t *at);
+} dot_fn;
 
-#define DOT_SET(D)                                               \
-    {                                                            \
-        {NULL,        dot_1_4_##D, dot_2_4_##D, dot_3_4_##D,     \
-         dot_4_3_##D, dot_5_2_##D, dot_6_2_##D},                 \
-            {NULL,        dot_1_1_##D, dot_2_1_##D, dot_3_1_##D, \
-             dot_4_1_##D, dot_5_1_##D, dot_6_1_##D},             \
+#define DOT(M, R, U, D)                                             \
+    static void dot_##M##_##D(float *t, const float *x, int64_t xs, \
+                              const char *w, int64_t rs, int64_t k, \
+                              const int64_t *at)                    \
+    {                                                               \
+        dot_tile(M, R, U, AIR_##D, t, x, xs, w, rs, k, at);         \
     }
-static const dot_set f32_set = DOT_SET(F32);
-static const dot_set bf16_set = DOT_SET(BF16);
-static const dot_set f16_set = DOT_SET(F16);
+#define DOT_ROW(M, R, U, D) [M] = {R, dot_##M##_##D},
+#define DOT_TYPE(D) \
+    TILES(DOT, D)   \
+    static const dot_fn dots_##D[DOT_MAX + 1] = {TILES(DOT_ROW, D)};
+DOT_TYPE(F32)
+DOT_TYPE(BF16)
+DOT_TYPE(F16)
 
-#define CHUNK 12 /* rows of w: a multiple of every tile's */
-
-/* One piece of k of `nn` <= CHUNK rows of w against nm <= DOT_MAX rows. */
+/* Row i of every stream; those that are out of rows do the last one again. */
 static void
-dot_chunk(const dot_set *set, float *t, int64_t nm, const float *x, int64_t xs,
-          int64_t nn, const char *w, int64_t rs, int64_t rbytes, int64_t kc)
+rows_at(int64_t i, int64_t streams, int64_t each, int64_t nn, int64_t *at)
 {
-    int64_t n = 0, step = tile_rows[nm];
-    for (; n + step <= nn; n += step)
-        set->many[nm](t + n, x, xs, w + n * rbytes, rs, kc);
-    for (; n < nn; n++)
-        set->one[nm](t + n, x, xs, w + n * rbytes, rs, kc);
+    for (int64_t s = 0; s < streams; s++)
+        at[s] = i + s * each < nn ? i + s * each : nn - 1;
 }
 
 void
 ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
                     int64_t nn, const void *w, int64_t rs, int dtype, int64_t k)
 {
-    const dot_set *set = dtype == AIR_F32    ? &f32_set
-                         : dtype == AIR_BF16 ? &bf16_set
-                                             : &f16_set;
-    int64_t size = dtype == AIR_F32 ? 4 : 2;
-    /* what does not fit into one tile finds w in the cache */
+    const dot_fn *set = dtype == AIR_F32    ? dots_F32
+                        : dtype == AIR_BF16 ? dots_BF16
+                                            : dots_F16;
+    /* Parts of x of one size, the last one may overlap: what does not fit into
+     * one tile finds w in the cache. */
     int64_t parts = (nm + DOT_MAX - 1) / DOT_MAX;
-    for (int64_t m = 0; m < nm; m++)
-        memset(t + m * GEMV_NB, 0, (size_t)nn * sizeof *t);
-    for (int64_t n = 0; n < nn; n += CHUNK)
-        for (int64_t k0 = 0; k0 < k; k0 += DEPTH)
-            for (int64_t i = 0; i < parts; i++) {
-                int64_t b = nm * i / parts, e = nm * (i + 1) / parts;
-                dot_chunk(set, t + b * GEMV_NB + n, e - b, x + b * xs + k0, xs,
-                          nn - n < CHUNK ? nn - n : CHUNK,
-                          (const char *)w + (n * rs + k0) * size, rs, rs * size,
-                          k - k0 < DEPTH ? k - k0 : DEPTH);
-            }
+    int64_t rows = (nm + parts - 1) / parts, at[8];
+    int64_t streams = set[rows].streams, each = (nn + streams - 1) / streams;
+    for (int64_t i = 0; i < each; i++) {
+        rows_at(i, streams, each, nn, at);
+        for (int64_t m = 0; m < nm; m += rows) {
+            int64_t b = m + rows <= nm ? m : nm - rows;
+            set[rows].run(t + b * GEMV_NB, x + b * xs, xs, w, rs, k, at);
+        }
+    }
 }
