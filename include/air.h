@@ -362,6 +362,65 @@ AIR_API void air_program_get_stats(const air_program *program,
 
 /* ---- captures ------------------------------------------------------------ */
 
+/* Capture and replay of a program. The first call with a key (sizes, strides,
+ * integers, addresses of static inputs) captures: it binds places, pointers
+ * and the device's own graph where it has one. Later calls replay: they patch
+ * the pointers that changed, and run.
+ *
+ *     air_capture *capture;
+ *     air_capture_call call = {0};
+ *
+ *     air_capture_create(program, NULL, &capture);
+ *     for (int i = 0; i < 100; i++) {
+ *         air_capture_run(capture, &call, NULL, 2, in, 1, out);
+ *         ... call.how: AIR_CALL_CAPTURED, then AIR_CALL_REPLAYED
+ *         air_value_release(&out[0]);
+ *     }
+ *     air_capture_destroy(capture);
+ *
+ * Static inputs are those with AIR_INPUT_PARAM. Who has many of them binds
+ * them once, and again when one has moved:
+ *
+ *     air_capture_bind(capture, 2, in, &call.binding);
+ *
+ * A capture may be called by several threads at once. */
+
+typedef enum {
+#define CALL(id, text, doc) AIR_CALL_##id,
+#include "air_calls.def"
+#undef CALL
+    AIR_CALL_COUNT
+} air_call_class;
+AIR_API const char *air_call_text(air_call_class how, const char **out_doc);
+
+/* Memory that captures share: what is free of it is used by the next run,
+ * whosever it is; what a result lies in is not free while somebody holds it.
+ * Counted references; an id is a pair of integers, one of them 0. */
+typedef struct air_graph_pool air_graph_pool;
+AIR_API AIR_CHECK air_status air_graph_pool_create(air_context *ctx,
+                                                   air_graph_pool **out);
+/* The pool with this id, another reference; a new one where there is none. */
+AIR_API AIR_CHECK air_status air_graph_pool_find(air_context *ctx,
+                                                 const int64_t id[2],
+                                                 air_graph_pool **out);
+AIR_API void air_graph_pool_release(air_graph_pool *pool);
+/* A new generation begins: results of the one before are stale from now on
+ * (counted, never overwritten while somebody holds them). */
+AIR_API void air_graph_pool_mark_step(air_graph_pool *pool);
+/* Gives free memory back to the device. */
+AIR_API void air_graph_pool_trim(air_graph_pool *pool);
+typedef struct {
+    int64_t id[2];
+    uint64_t live_blocks, live_bytes; /* results and static buffers */
+    uint64_t stale_blocks;            /* live ones of earlier generations */
+    uint64_t mapped_bytes;            /* taken from the device */
+    uint64_t largest_bytes;           /* what its largest capture needs */
+    uint64_t captures;                /* alive */
+    uint64_t generation;
+} air_graph_pool_stats;
+AIR_API void air_graph_pool_get_stats(air_graph_pool *pool,
+                                      air_graph_pool_stats *out);
+
 typedef enum { AIR_CHOICE_DEFAULT, AIR_CHOICE_ON, AIR_CHOICE_OFF } air_choice;
 
 typedef enum {
@@ -370,24 +429,70 @@ typedef enum {
     AIR_CAPTURE_RELAXED
 } air_capture_error_mode;
 
-typedef struct air_graph_pool air_graph_pool;
-
 typedef struct {
-    uint64_t limit; /* captures of one program; 0: 64 */
+    uint64_t limit; /* keys; 0: 64. One more: every call falls back */
     /* Default: pointers are patched, nothing is copied. ON: inputs are copied
      * into buffers of the capture. OFF: the first call's tensors are the
-     * inputs for good, later data are copied into them. */
+     * inputs for good, later data are copied into them; so are, with ON or
+     * OFF, inputs that a result lies in. The caller keeps them until
+     * `dropped`. Static inputs and inputs that are written are never copied. */
     air_choice clone_input;
     /* Default and ON: results are memory of their own. OFF: the same memory at
-     * every call, overwritten by the next. */
+     * every call of a key, overwritten by the next. */
     air_choice clone_output;
-    bool frozen_parameter; /* addresses of static inputs are not looked at */
+    bool frozen_parameter; /* static inputs: the first ones, for good */
     bool force_recapture;  /* capture at every call */
-    bool keep_apart;       /* captures do not share memory */
-    unsigned warmups;      /* calls of a key that run before its capture */
+    bool keep_apart;       /* captures share no scratch memory */
+    uint32_t warmups;      /* calls of a key that run before its capture */
     air_capture_error_mode error_mode;
     air_graph_pool *pool; /* NULL: one of its own */
+    /* Capture number `graph` is gone, and with it the use of the inputs of the
+     * call that made it. Any thread; NULL: nobody needs to know. */
+    void (*dropped)(void *user, uint64_t graph);
+    void *user;
 } air_capture_options;
+
+typedef struct air_capture air_capture;
+/* The program must outlive it. */
+AIR_API AIR_CHECK air_status
+air_capture_create(air_program *program, const air_capture_options *options,
+                   air_capture **out);
+AIR_API void air_capture_destroy(air_capture *capture);
+/* Drops every capture; the next call of a key captures it again. */
+AIR_API void air_capture_reset(air_capture *capture);
+
+/* Addresses and layouts of static inputs; equal ones are one binding, which
+ * lives as long as the capture. Of `inputs` only the static ones are read. */
+typedef struct air_binding air_binding;
+AIR_API AIR_CHECK air_status air_capture_bind(air_capture *capture, size_t nin,
+                                              const air_value *inputs,
+                                              const air_binding **out);
+
+typedef struct {
+    /* in; not NULL: static entries of `inputs` are not looked at */
+    const air_binding *binding;
+    int32_t cube_cores, vector_cores; /* limits of the stream; 0: none */
+    /* out */
+    air_call_class how;
+    uint64_t graph; /* which capture ran: 1, 2, ...; 0: none */
+} air_capture_call;
+/* As air_program_run. With how == AIR_CALL_FELL_BACK nothing has been run and
+ * the caller computes the results itself. A capture that fails leaves nothing
+ * behind. */
+AIR_API AIR_CHECK air_status air_capture_run(air_capture *capture,
+                                             air_capture_call *call,
+                                             const air_host *host, size_t nin,
+                                             const air_value *inputs,
+                                             size_t nout, air_value *outs);
+
+typedef struct {
+    uint64_t calls[AIR_CALL_COUNT];
+    uint64_t graphs;       /* captured now */
+    uint64_t copied_bytes; /* of inputs */
+    bool fell_back;        /* for good: the limit was reached */
+} air_capture_stats;
+AIR_API void air_capture_get_stats(air_capture *capture,
+                                   air_capture_stats *out);
 
 typedef struct {
     uint64_t live_blocks, live_bytes; /* results somebody holds */

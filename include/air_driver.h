@@ -15,6 +15,7 @@
 typedef struct air_device air_device; /* each driver defines its own */
 typedef struct air_kernel air_kernel;
 typedef struct air_list air_list;
+typedef struct air_device_graph air_device_graph;
 
 /* Machine code of a region, made by the codegen layer: position independent,
  * offset[p] is where phase p starts, -1: no code, the driver interprets it. */
@@ -75,6 +76,17 @@ typedef struct air_driver {
                             size_t count, air_list **out);
     air_status (*list_run)(air_device *dev, air_list *list, void *const *slots);
     void (*list_free)(air_device *dev, air_list *list);
+    /* graphs ?: all or none. Between capture_begin and capture_end a list_run
+     * of the same thread computes nothing: it is recorded, with the pointers of
+     * its slots. graph_patch gives all that was recorded other pointers, in
+     * slots of the same layout; a launch of a graph waits for the one before.
+     * UNSUPPORTED of capture_begin or capture_end: lists are run plainly. */
+    air_status (*capture_begin)(air_device *dev, air_capture_error_mode mode);
+    air_status (*capture_end)(air_device *dev, air_device_graph **out);
+    air_status (*graph_launch)(air_device *dev, air_device_graph *graph);
+    air_status (*graph_patch)(air_device *dev, air_device_graph *graph,
+                              void *const *slots);
+    void (*graph_free)(air_device *dev, air_device_graph *graph);
 } air_driver;
 
 #endif

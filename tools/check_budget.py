@@ -25,7 +25,8 @@ LAYERS = {
     "src/pass": (6500, C),
     "src/lower": (3750, C),
     "src/codegen": (3750, C),
-    "src/exec": (3750, C),
+    # programs, and captures with the memory they share
+    "src/exec": (5000, C),
     "src/api": (1250, C),
     "src/driver/cpu": (12000, C),
     "python/torchair": (4000, (".py",)),

@@ -1,7 +1,7 @@
 /* context.c: contexts and their pool. */
 #include "base/memory.h"
 #include "driver/driver.h"
-#include "exec/exec.h"
+#include "exec/graph_pool.h"
 #include "ir/ir.h"
 
 static air_status
@@ -77,13 +77,17 @@ void
 air_context_get_pool_stats(const air_context *ctx, air_pool_stats *out)
 {
     *out = (air_pool_stats){0};
-    if (ctx)
-        exec_pool_stats(ctx->pool, out);
+    if (!ctx)
+        return;
+    exec_pool_stats(ctx->pool, out);
+    exec_graph_pools_add(ctx->pool, out);
 }
 
 void
 air_context_trim(air_context *ctx)
 {
-    if (ctx)
-        exec_pool_trim(ctx->pool);
+    if (!ctx)
+        return;
+    exec_graph_pools_trim(ctx->pool);
+    exec_pool_trim(ctx->pool);
 }

@@ -1,8 +1,5 @@
 /* program.c: programs and what they give. */
-#include "exec/exec.h"
-
-#define REQUIRE_PTR(p) \
-    AIR_REQUIRE((p), AIR_ERROR_ARGUMENT, #p " must not be NULL")
+#include "api/check.h"
 
 air_status
 air_program_create(air_context *ctx, const air_graph *graph,
@@ -26,8 +23,8 @@ air_program_destroy(air_program *program)
     exec_program_destroy(program);
 }
 
-static air_status
-check_input(const air_program *p, size_t i, const air_value *v)
+air_status
+api_check_input(const air_program *p, size_t i, const air_value *v)
 {
     int64_t count = 1;
 
@@ -60,7 +57,7 @@ air_program_run(air_program *program, const air_host *host, size_t nin,
                 "inputs must not be NULL");
     AIR_REQUIRE(nout == 0 || outs, AIR_ERROR_ARGUMENT, "outs must not be NULL");
     for (size_t i = 0; i < nin; i++)
-        AIR_TRY(check_input(program, i, &inputs[i]));
+        AIR_TRY(api_check_input(program, i, &inputs[i]));
     return exec_program_run(program, host, nin, inputs, nout, outs);
 }
 

@@ -21,7 +21,8 @@
 
 typedef struct exec_pool exec_pool;
 typedef struct exec_block {
-    exec_pool *pool;
+    void (*put)(struct exec_block *block); /* takes it back: refs is 0 */
+    void *pool;                            /* of `put` */
     struct exec_block *next;
     void *data;
     size_t size;   /* usable bytes */
@@ -43,6 +44,17 @@ void exec_block_retain(exec_block *block);
 void exec_block_release(exec_block *block); /* any thread; NULL: nothing */
 void exec_pool_stats(exec_pool *pool, air_pool_stats *out);
 void exec_pool_trim(exec_pool *pool);
+/* Memory beside the bins, for graph pools; keeps the device open. */
+air_status exec_pool_map(exec_pool *pool, size_t size, void **out);
+void exec_pool_unmap(exec_pool *pool, void *data, size_t size);
+const air_alloc *exec_pool_alloc(const exec_pool *pool);
+/* The graph pools on top of this pool. */
+typedef struct {
+    pthread_mutex_t mutex;
+    air_graph_pool *first;
+    int64_t ids; /* of pools, so far */
+} exec_graph_list;
+exec_graph_list *exec_pool_graphs(exec_pool *pool);
 
 /* ---- context ---- */
 
@@ -69,9 +81,11 @@ typedef struct {
 typedef struct {
     exec_unit *units;
     size_t count;
-    bool *stored;  /* by value: must be in memory */
-    uint32_t *cat; /* by value: CAT node whose result it is written into, or
-                      IR_NO_NODE */
+    bool *stored;   /* by value: must be in memory */
+    uint32_t *cat;  /* by value: CAT node whose result it is written into, or
+                       IR_NO_NODE */
+    uint32_t *root; /* by value: the value whose memory it may lie in */
+    bool *written;  /* by value: a node writes into its memory */
 } exec_order;
 
 air_status exec_order_make(const ir_graph *g, base_arena *arena,
@@ -162,6 +176,36 @@ void exec_program_destroy(air_program *p);
 air_status exec_program_run(air_program *p, const air_host *host, size_t nin,
                             const air_value *inputs, size_t nout,
                             air_value *outs);
+/* Checks the counts and clears outs. */
+air_status exec_check_counts(const air_program *p, size_t nin, size_t nout,
+                             air_value *outs);
+/* Writes what input i adds to a key, checking dtype and rank; *key moves on. */
+air_status exec_key_input(const ir_graph *g, size_t i, const air_value *a,
+                          int64_t **key);
+
+/* One run. Whoever makes it fills slots: arena, inputs, blocks, and room in
+ * the arena for what HOST nodes leave. */
+typedef struct {
+    air_program *p;
+    exec_spec *s;
+    const air_host *host;
+    char *arena;
+    void **slots;
+    exec_block **results; /* by slot: its block */
+    void **tokens;        /* of HOST results */
+    size_t ntokens;
+    air_value *values; /* of one HOST call */
+    /* by segment; NULL: lists are run. The slots that each graph knows. */
+    air_device_graph **graphs;
+    void **launched;
+} exec_run;
+/* Slots, results, tokens and values in memory of exec_frame_bytes. */
+size_t exec_frame_bytes(const exec_spec *s);
+void exec_frame_place(exec_run *r, void *memory);
+air_status exec_run_segments(exec_run *r);
+void exec_run_hand_out(exec_run *r, air_value *outs);
+/* Gives tokens and blocks back. */
+void exec_run_end(exec_run *r);
 /* The specialisation for these inputs; makes it when there is none. */
 air_status exec_spec_get(air_program *p, const air_value *inputs,
                          exec_spec **out);

@@ -180,6 +180,32 @@ mark_stored(const order_maker *m, exec_order *order)
         order->stored[g->results.data[i].value.id] = true;
 }
 
+/* ---- whose memory a value lies in, and which is written ---- */
+
+static air_status
+find_memory(const ir_graph *g, base_arena *arena, exec_order *order)
+{
+    AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count + 1, &order->root));
+    AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count + 1, &order->written));
+    for (uint32_t v = 0; v < g->values.count; v++)
+        order->root[v] = v;
+    IR_FOR_EACH(g, id)
+    {
+        const ir_node *n = ir_node_at(g, id);
+        const ir_class cls = (ir_class)ir_info(n)->cls;
+        const bool writes = n->inplace || cls == IR_CLASS_EFFECT;
+        if (n->op == AIR_OP_HOST || n->nattrs == 0 ||
+            n->attrs[0].kind != AIR_ATTR_VALUE ||
+            (!writes && cls != IR_CLASS_VIEW))
+            continue;
+        const uint32_t root = order->root[n->attrs[0].value.id];
+        order->written[root] |= writes;
+        for (int i = 0; i < n->nouts; i++)
+            order->root[n->outs[i].id] = root;
+    }
+    return AIR_OK;
+}
+
 /* ---- cat: producers write into the result ---- */
 
 static void
@@ -238,6 +264,7 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     AIR_TRY(sort_units(m, &edges, sorted));
     memcpy(out->units, units, m->nunits * sizeof *units);
     mark_stored(m, out);
+    AIR_TRY(find_memory(m->g, arena, out));
     AIR_TRY(find_cats(m, arena, out));
     for (size_t i = 0; i < m->nunits; i++)
         out->units[i] = units[sorted[i]];

@@ -16,8 +16,9 @@ struct exec_pool {
     air_device *device;
     pthread_mutex_t mutex;
     exec_block *bins[BINS];
-    uint64_t tick, live_blocks, live_bytes, kept_bytes;
+    uint64_t tick, live_blocks, live_bytes, kept_bytes, mapped;
     bool closed;
+    exec_graph_list graphs;
 };
 
 /* Sizes 2^s * {4, 5, 6, 7} / 4. */
@@ -51,6 +52,7 @@ exec_pool_create(const air_alloc *alloc, const air_driver *driver,
     pool->driver = driver;
     pool->device = device;
     pthread_mutex_init(&pool->mutex, NULL);
+    pthread_mutex_init(&pool->graphs.mutex, NULL);
     *out = pool;
     return AIR_OK;
 }
@@ -88,7 +90,14 @@ destroy(exec_pool *pool)
 
     pool->driver->close(pool->device);
     pthread_mutex_destroy(&pool->mutex);
+    pthread_mutex_destroy(&pool->graphs.mutex);
     base_free(&alloc, pool, sizeof *pool);
+}
+
+static bool
+is_empty(const exec_pool *pool)
+{
+    return pool->live_blocks == 0 && pool->mapped == 0;
 }
 
 void
@@ -101,7 +110,7 @@ exec_pool_release(exec_pool *pool)
     pthread_mutex_lock(&pool->mutex);
     free_older(pool, UINT64_MAX);
     pool->closed = true;
-    last = pool->live_blocks == 0;
+    last = is_empty(pool);
     pthread_mutex_unlock(&pool->mutex);
     if (last)
         destroy(pool);
@@ -123,6 +132,29 @@ take_kept(exec_pool *pool, int bin, bool loose)
     return NULL;
 }
 
+static void
+put_block(exec_block *block)
+{
+    exec_pool *pool = block->pool;
+    bool last;
+
+    pthread_mutex_lock(&pool->mutex);
+    pool->live_blocks--;
+    pool->live_bytes -= block->size;
+    if (pool->closed) {
+        free_block(pool, block);
+    } else {
+        block->tick = ++pool->tick;
+        block->next = pool->bins[block->bin];
+        pool->bins[block->bin] = block;
+        pool->kept_bytes += block->size;
+    }
+    last = pool->closed && is_empty(pool);
+    pthread_mutex_unlock(&pool->mutex);
+    if (last)
+        destroy(pool);
+}
+
 static air_status
 new_block(exec_pool *pool, size_t bytes, int bin, exec_block **out)
 {
@@ -135,6 +167,7 @@ new_block(exec_pool *pool, size_t bytes, int bin, exec_block **out)
         base_free(&pool->alloc, block, sizeof *block);
         return base_trace(status, __func__, __LINE__);
     }
+    block->put = put_block;
     block->pool = pool;
     block->size = bytes;
     block->bin = bin;
@@ -182,28 +215,9 @@ exec_block_retain(exec_block *block)
 void
 exec_block_release(exec_block *block)
 {
-    exec_pool *pool;
-    bool last;
-
-    if (!block ||
-        atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    pool = block->pool;
-    pthread_mutex_lock(&pool->mutex);
-    pool->live_blocks--;
-    pool->live_bytes -= block->size;
-    if (pool->closed) {
-        free_block(pool, block);
-    } else {
-        block->tick = ++pool->tick;
-        block->next = pool->bins[block->bin];
-        pool->bins[block->bin] = block;
-        pool->kept_bytes += block->size;
-    }
-    last = pool->closed && pool->live_blocks == 0;
-    pthread_mutex_unlock(&pool->mutex);
-    if (last)
-        destroy(pool);
+    if (block &&
+        atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) == 1)
+        block->put(block);
 }
 
 void
@@ -222,4 +236,48 @@ exec_pool_trim(exec_pool *pool)
     pthread_mutex_lock(&pool->mutex);
     free_older(pool, UINT64_MAX);
     pthread_mutex_unlock(&pool->mutex);
+}
+
+/* ---- for graph pools ---- */
+
+air_status
+exec_pool_map(exec_pool *pool, size_t size, void **out)
+{
+    air_status status;
+
+    pthread_mutex_lock(&pool->mutex);
+    status = pool->driver->alloc(pool->device, size, out);
+    if (status == AIR_STATUS_MEMORY || status == AIR_STATUS_DRIVER) {
+        free_older(pool, UINT64_MAX);
+        status = pool->driver->alloc(pool->device, size, out);
+    }
+    pool->mapped += status == AIR_OK;
+    pthread_mutex_unlock(&pool->mutex);
+    return status == AIR_OK ? status : base_trace(status, __func__, __LINE__);
+}
+
+void
+exec_pool_unmap(exec_pool *pool, void *data, size_t size)
+{
+    bool last;
+
+    pthread_mutex_lock(&pool->mutex);
+    pool->driver->free(pool->device, data, size);
+    pool->mapped--;
+    last = pool->closed && is_empty(pool);
+    pthread_mutex_unlock(&pool->mutex);
+    if (last)
+        destroy(pool);
+}
+
+const air_alloc *
+exec_pool_alloc(const exec_pool *pool)
+{
+    return &pool->alloc;
+}
+
+exec_graph_list *
+exec_pool_graphs(exec_pool *pool)
+{
+    return &pool->graphs;
 }

@@ -1,24 +1,8 @@
-/* run.c: one run: pointers into slots, then lists and HOST nodes in turn.
- *
- * Everything a run needs is one block of the pool: the arena, behind it the
- * slots, the tokens of HOST results and the values of one HOST call. */
+/* run.c: one run: pointers into slots, then lists and HOST nodes in turn. */
 #include <assert.h>
 #include <string.h>
 
 #include "exec/exec.h"
-
-typedef struct {
-    air_program *p;
-    exec_spec *s;
-    const air_host *host;
-    const air_value *inputs;
-    exec_block *block;
-    void **slots;
-    exec_block **results; /* by storage: its block */
-    void **tokens;
-    size_t ntokens;
-    air_value *values;
-} exec_run;
 
 /* ---- the frame ---- */
 
@@ -52,41 +36,40 @@ round_up(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-static air_status
-begin_frame(exec_run *r)
+size_t
+exec_frame_bytes(const exec_spec *s)
 {
-    const exec_spec *s = r->s;
-    const size_t slots = round_up((size_t)s->nslots * sizeof(void *));
-    const size_t tokens = host_results(s) * sizeof(void *);
-    size_t at = round_up(s->arena_bytes);
-    char *base;
+    return 2 * round_up((size_t)s->nslots * sizeof(void *)) +
+           round_up(host_results(s) * sizeof(void *)) +
+           host_values(s) * sizeof(air_value);
+}
 
-    AIR_TRY(exec_pool_get(r->p->ctx->pool,
-                          at + 2 * slots + round_up(tokens) +
-                              host_values(s) * sizeof(air_value),
-                          true, &r->block));
-    base = r->block->data;
-    r->slots = (void **)(void *)(base + at);
-    r->results = (exec_block **)(void *)(base + at + slots);
-    r->tokens = (void **)(void *)(base + at + 2 * slots);
-    r->values = (air_value *)(void *)(base + at + 2 * slots + round_up(tokens));
-    memset(r->results, 0, (size_t)s->nslots * sizeof *r->results);
-    return AIR_OK;
+void
+exec_frame_place(exec_run *r, void *memory)
+{
+    const size_t slots = round_up((size_t)r->s->nslots * sizeof(void *));
+    const size_t tokens = round_up(host_results(r->s) * sizeof(void *));
+    char *base = memory;
+
+    r->slots = (void **)(void *)base;
+    r->results = (exec_block **)(void *)(base + slots);
+    r->tokens = (void **)(void *)(base + 2 * slots);
+    r->values = (air_value *)(void *)(base + 2 * slots + tokens);
+    memset(r->results, 0, (size_t)r->s->nslots * sizeof(void *));
 }
 
 static air_status
-fill_slots(exec_run *r)
+fill_slots(exec_run *r, const air_value *inputs)
 {
     const exec_spec *s = r->s;
-    char *arena = r->block->data;
 
-    r->slots[s->arena_slot] = arena;
+    r->slots[s->arena_slot] = r->arena;
     for (size_t i = 0; i < s->storages.count; i++) {
         const exec_storage *t = &s->storages.data[i];
         switch (t->where) {
         case EXEC_ARENA: break;
-        case EXEC_INPUT: r->slots[t->slot] = r->inputs[t->input].data; break;
-        case EXEC_HOST: r->slots[t->slot] = arena + t->offset; break;
+        case EXEC_INPUT: r->slots[t->slot] = inputs[t->input].data; break;
+        case EXEC_HOST: r->slots[t->slot] = r->arena + t->offset; break;
         case EXEC_BLOCK:
             AIR_TRY(exec_pool_get(r->p->ctx->pool, (size_t)t->bytes, false,
                                   &r->results[t->slot]));
@@ -121,7 +104,7 @@ copy_strided(char *dst, const char *src, const air_value *v, int axis,
 static void
 take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
-    char *arena = r->block->data, *room = arena + t->offset;
+    char *arena = r->arena, *room = arena + t->offset;
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
@@ -159,7 +142,7 @@ run_host(exec_run *r, const exec_step *step)
         const exec_storage *t = &s->storages.data[step->out_storage[i]];
         out[i] = step->out[i];
         out[i].strides = NULL;
-        out[i].data = (char *)r->block->data + t->offset;
+        out[i].data = r->arena + t->offset;
     }
     status = r->host->call(r->host->user, step->node->host_id, step->nin, in,
                            step->nout, out);
@@ -174,23 +157,42 @@ run_host(exec_run *r, const exec_step *step)
 /* ---- the run ---- */
 
 static air_status
-run_segments(exec_run *r)
+launch(const exec_run *r, size_t i)
 {
-    const exec_spec *s = r->s;
+    const size_t bytes = (size_t)r->s->nslots * sizeof(void *);
+    void **known = r->launched + i * (size_t)r->s->nslots;
     air_context *ctx = r->p->ctx;
 
-    for (size_t i = 0; i < s->nsegments; i++) {
-        const exec_segment *seg = &s->segments[i];
-        if (seg->list)
-            AIR_TRY(ctx->driver->list_run(ctx->device, seg->list, r->slots));
-        else
-            AIR_TRY(run_host(r, &s->steps.data[seg->begin]));
+    if (memcmp(known, r->slots, bytes) != 0) {
+        AIR_TRY(ctx->driver->graph_patch(ctx->device, r->graphs[i], r->slots));
+        memcpy(known, r->slots, bytes);
     }
+    return ctx->driver->graph_launch(ctx->device, r->graphs[i]);
+}
+
+static air_status
+run_segment(exec_run *r, size_t i)
+{
+    const exec_segment *seg = &r->s->segments[i];
+    air_context *ctx = r->p->ctx;
+
+    if (!seg->list)
+        return run_host(r, &r->s->steps.data[seg->begin]);
+    if (r->graphs)
+        return launch(r, i);
+    return ctx->driver->list_run(ctx->device, seg->list, r->slots);
+}
+
+air_status
+exec_run_segments(exec_run *r)
+{
+    for (size_t i = 0; i < r->s->nsegments; i++)
+        AIR_TRY(run_segment(r, i));
     return AIR_OK;
 }
 
-static void
-hand_out(exec_run *r, air_value *outs)
+void
+exec_run_hand_out(exec_run *r, air_value *outs)
 {
     const exec_spec *s = r->s;
 
@@ -211,26 +213,23 @@ hand_out(exec_run *r, air_value *outs)
     }
 }
 
-static void
-end_frame(exec_run *r)
+void
+exec_run_end(exec_run *r)
 {
-    if (!r->block)
-        return;
     for (size_t i = 0; i < r->ntokens; i++)
         if (r->host && r->host->done)
             r->host->done(r->host->user, r->tokens[i]);
-    for (int32_t i = 0; i < r->s->nslots; i++)
+    r->ntokens = 0;
+    for (int32_t i = 0; i < r->s->nslots; i++) {
         exec_block_release(r->results[i]);
-    exec_block_release(r->block);
+        r->results[i] = NULL;
+    }
 }
 
 air_status
-exec_program_run(air_program *p, const air_host *host, size_t nin,
-                 const air_value *inputs, size_t nout, air_value *outs)
+exec_check_counts(const air_program *p, size_t nin, size_t nout,
+                  air_value *outs)
 {
-    exec_run r = {.p = p, .host = host, .inputs = inputs};
-    air_status status;
-
     for (size_t i = 0; i < nout; i++)
         outs[i] = (air_value){.alias = -1};
     AIR_REQUIRE(nin == p->g->inputs.count, AIR_ERROR_ARGUMENT,
@@ -239,14 +238,33 @@ exec_program_run(air_program *p, const air_host *host, size_t nin,
     AIR_REQUIRE(nout == p->g->results.count, AIR_ERROR_ARGUMENT,
                 "graph %s gives %zu results, room for %zu was given",
                 p->g->name, p->g->results.count, nout);
+    return AIR_OK;
+}
+
+/* The arena and the frame behind it are one block. */
+air_status
+exec_program_run(air_program *p, const air_host *host, size_t nin,
+                 const air_value *inputs, size_t nout, air_value *outs)
+{
+    exec_run r = {.p = p, .host = host};
+    exec_block *block;
+    air_status status;
+    size_t frame;
+
+    AIR_TRY(exec_check_counts(p, nin, nout, outs));
     AIR_TRY(exec_spec_get(p, inputs, &r.s));
-    AIR_TRY(begin_frame(&r));
-    status = fill_slots(&r);
+    frame = round_up(r.s->arena_bytes);
+    AIR_TRY(exec_pool_get(p->ctx->pool, frame + exec_frame_bytes(r.s), true,
+                          &block));
+    r.arena = block->data;
+    exec_frame_place(&r, r.arena + frame);
+    status = fill_slots(&r, inputs);
     if (status == AIR_OK)
-        status = run_segments(&r);
+        status = exec_run_segments(&r);
     if (status == AIR_OK)
-        hand_out(&r, outs);
-    end_frame(&r);
+        exec_run_hand_out(&r, outs);
+    exec_run_end(&r);
+    exec_block_release(block);
     if (status == AIR_OK)
         atomic_fetch_add_explicit(&p->runs, 1, memory_order_relaxed);
     return status;

@@ -19,37 +19,43 @@ exec_key_length(const ir_graph *g)
     return len;
 }
 
+air_status
+exec_key_input(const ir_graph *g, size_t i, const air_value *a, int64_t **key)
+{
+    const ir_input *in = &g->inputs.data[i];
+    const ir_value *v;
+
+    AIR_REQUIRE(a->is_int == in->is_int, AIR_ERROR_ARGUMENT,
+                "input %zu (%s) of graph %s must be %s", i, in->name, g->name,
+                in->is_int ? "an integer" : "a tensor");
+    if (in->is_int) {
+        *(*key)++ = a->i;
+        return AIR_OK;
+    }
+    v = ir_val(g, in->value);
+    AIR_REQUIRE(a->dtype == (air_dtype)v->dtype, AIR_ERROR_DTYPE,
+                "input %zu (%s) of graph %s is %s, the graph wants %s", i,
+                in->name, g->name, air_dtype_text(a->dtype),
+                air_dtype_text((air_dtype)v->dtype));
+    AIR_REQUIRE(a->rank == v->rank, AIR_ERROR_SHAPE,
+                "input %zu (%s) of graph %s has %d dims, the graph wants %d", i,
+                in->name, g->name, a->rank, v->rank);
+    if (a->rank > 0)
+        memcpy(*key, a->dims, (size_t)a->rank * sizeof **key);
+    if (a->strides && a->rank > 0)
+        memcpy(*key + a->rank, a->strides, (size_t)a->rank * sizeof **key);
+    else
+        exec_dense_strides(a->rank, a->dims, *key + a->rank);
+    *key += 2 * a->rank;
+    return AIR_OK;
+}
+
 /* Writes the key; checks what no size can make right. */
 static air_status
 write_key(const ir_graph *g, const air_value *inputs, int64_t *key)
 {
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        const ir_input *in = &g->inputs.data[i];
-        const air_value *a = &inputs[i];
-        AIR_REQUIRE(a->is_int == in->is_int, AIR_ERROR_ARGUMENT,
-                    "input %zu (%s) of graph %s must be %s", i, in->name,
-                    g->name, in->is_int ? "an integer" : "a tensor");
-        if (in->is_int) {
-            *key++ = a->i;
-            continue;
-        }
-        const ir_value *v = ir_val(g, in->value);
-        AIR_REQUIRE(a->dtype == (air_dtype)v->dtype, AIR_ERROR_DTYPE,
-                    "input %zu (%s) of graph %s is %s, the graph wants %s", i,
-                    in->name, g->name, air_dtype_text(a->dtype),
-                    air_dtype_text((air_dtype)v->dtype));
-        AIR_REQUIRE(a->rank == v->rank, AIR_ERROR_SHAPE,
-                    "input %zu (%s) of graph %s has %d dims, the graph wants "
-                    "%d",
-                    i, in->name, g->name, a->rank, v->rank);
-        if (a->rank > 0)
-            memcpy(key, a->dims, (size_t)a->rank * sizeof *key);
-        if (a->strides)
-            memcpy(key + a->rank, a->strides, (size_t)a->rank * sizeof *key);
-        else
-            exec_dense_strides(a->rank, a->dims, key + a->rank);
-        key += 2 * a->rank;
-    }
+    for (size_t i = 0; i < g->inputs.count; i++)
+        AIR_TRY(exec_key_input(g, i, &inputs[i], &key));
     return AIR_OK;
 }
 

@@ -1,0 +1,153 @@
+/* capture.h: captures: a program bound to keys, and replayed.
+ *
+ *   capture.c         the rules: which capture a call takes, and whether it is
+ *                     made, made again or refused
+ *   capture_key.c     what calls are told apart by: bindings and keys
+ *   capture_record.c  one capture: places of a specialisation, pointers
+ *   replay.c          one call of it
+ *
+ * The mutex of a capture guards its lists; a record that runs is kept by a
+ * reference, so that it can be replaced or dropped meanwhile. */
+#ifndef EXEC_CAPTURE_H
+#define EXEC_CAPTURE_H
+
+#include "exec/graph_pool.h"
+
+/* Static inputs: a tuple of addresses, sizes and strides. */
+struct air_binding {
+    air_binding *next;
+    base_arena arena;
+    air_value *values; /* by input; others are empty */
+};
+
+/* Memory of results that are overwritten by the next call; what captures of
+ * one program have of it lies on each other. */
+typedef struct {
+    exec_block *block;
+    int users; /* records, and the capture */
+} capture_area;
+
+typedef enum {
+    INPUT_PATCHED, /* its pointer goes into the slot */
+    INPUT_COPIED,  /* into room behind the arena */
+    INPUT_FIRST    /* into the first call's tensor */
+} capture_how;
+
+typedef struct {
+    uint32_t input;
+    int32_t slot;
+    capture_how how;
+    bool written;
+    void *data;    /* FIRST, written: what the capture saw */
+    size_t offset; /* COPIED: in the arena */
+} capture_input;
+
+typedef struct {
+    int32_t slot;
+    size_t bytes, offset; /* offset: in the area */
+} capture_block;
+
+/* What one run needs; kept for the next one. */
+typedef struct capture_frame {
+    struct capture_frame *next;
+    exec_run run;
+    exec_block *arena, *area; /* while it runs */
+} capture_frame;
+
+typedef struct capture_record {
+    struct capture_record *next;
+    atomic_int refs;
+    uint64_t graph, hash;
+    const air_binding *binding;
+    int64_t *key;
+    uint32_t warmups; /* so far */
+    int32_t cube_cores, vector_cores;
+    exec_spec *spec; /* NULL: warming up */
+    base_arena arena;
+    void **slots; /* static inputs are in place */
+    capture_input *inputs;
+    size_t ninputs;
+    capture_block *blocks, *hosts; /* of results; of HOST results: offset in
+                                      the arena */
+    size_t nblocks, nhosts;
+    size_t arena_bytes, area_bytes, need_bytes;
+    exec_block *own_arena; /* keep_apart */
+    capture_area *area;
+    capture_frame *frames;
+    /* runs take turns: static memory, or graphs of the device */
+    bool serial;
+    atomic_bool plain; /* the device cannot capture it */
+    pthread_mutex_t mutex;
+    air_device_graph **graphs; /* by segment */
+    void **launched;           /* by segment: the slots its graph knows */
+    bool captured;             /* graphs are there */
+} capture_record;
+
+struct air_capture {
+    air_program *p;
+    air_capture_options options;
+    air_graph_pool *pool;
+    pthread_mutex_t mutex;
+    base_arena arena;
+    bool *is_static;   /* by input */
+    uint32_t *dynamic; /* the other inputs */
+    size_t ndynamic, key_len, layout_len;
+    air_binding *bindings;
+    capture_record *records; /* latest first */
+    size_t nrecords;
+    uint64_t graphs; /* captured so far */
+    capture_area *area;
+    bool fell_back;
+    atomic_uint_fast64_t calls[AIR_CALL_COUNT], copied;
+};
+
+air_status exec_capture_create(air_program *p,
+                               const air_capture_options *options,
+                               air_capture **out);
+void exec_capture_destroy(air_capture *c);
+void exec_capture_reset(air_capture *c);
+air_status exec_capture_bind(air_capture *c, const air_value *inputs,
+                             const air_binding **out);
+air_status exec_capture_run(air_capture *c, air_capture_call *call,
+                            const air_host *host, size_t nin,
+                            const air_value *inputs, size_t nout,
+                            air_value *outs);
+void exec_capture_stats(air_capture *c, air_capture_stats *out);
+
+/* ---- capture_key.c ---- */
+
+/* Numbers of inputs that are static and not. */
+air_status capture_sort_inputs(air_capture *c);
+air_status capture_write_key(const air_capture *c, const air_value *inputs,
+                             int64_t *key, uint64_t *out_hash);
+void capture_free_bindings(air_capture *c);
+
+/* ---- capture_record.c: with the capture's mutex held ---- */
+
+/* A record that is not bound yet: it warms up. */
+air_status capture_record_make(air_capture *c, const air_binding *binding,
+                               const int64_t *key, uint64_t hash,
+                               capture_record **out);
+/* Binds it to these inputs: it can be replayed. A record that could not be
+ * bound can only be freed. */
+air_status capture_record_bind(air_capture *c, capture_record *r,
+                               const air_capture_call *call,
+                               const air_value *inputs);
+void capture_record_free(air_capture *c, capture_record *r);
+air_status capture_area_make(air_capture *c, size_t bytes, capture_area **out);
+void capture_area_drop(air_capture *c, capture_area *area);
+/* A frame; its area is the one that somebody still holds, or the shared one. */
+air_status capture_frame_take(air_capture *c, capture_record *r,
+                              capture_frame **out);
+
+/* ---- replay.c ---- */
+
+air_status capture_replay(air_capture *c, capture_record *r,
+                          capture_frame *frame, const air_host *host,
+                          const air_value *inputs, air_value *outs);
+/* Every input, static ones from the binding; in scratch. */
+air_status capture_all_inputs(const air_capture *c, const air_binding *binding,
+                              const air_value *inputs, base_arena *scratch,
+                              air_value **out);
+
+#endif

@@ -1,0 +1,335 @@
+/* capture_record.c: one capture: where everything of a specialisation lies,
+ * and which pointers a replay has to set. */
+#include <string.h>
+
+#include "exec/capture.h"
+
+#define ALIGN 64
+
+static size_t
+round_up(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+air_status
+capture_record_make(air_capture *c, const air_binding *binding,
+                    const int64_t *key, uint64_t hash, capture_record **out)
+{
+    const air_alloc *alloc = &c->p->ctx->alloc;
+    capture_record *r;
+    void *memory, *copy;
+    air_status status;
+
+    AIR_TRY(base_new(alloc, sizeof *r, &memory));
+    r = memory;
+    atomic_init(&r->refs, 1);
+    base_arena_init(&r->arena, alloc);
+    pthread_mutex_init(&r->mutex, NULL);
+    r->binding = binding;
+    r->hash = hash;
+    status =
+        base_arena_copy(&r->arena, key, c->key_len * sizeof *key + 1, &copy);
+    if (status != AIR_OK) {
+        capture_record_free(c, r);
+        return status;
+    }
+    r->key = copy;
+    *out = r;
+    return AIR_OK;
+}
+
+static void
+free_frames(air_capture *c, capture_record *r)
+{
+    while (r->frames) {
+        capture_frame *f = r->frames;
+        r->frames = f->next;
+        base_free(&c->p->ctx->alloc, f, sizeof *f + exec_frame_bytes(r->spec));
+    }
+}
+
+void
+capture_record_free(air_capture *c, capture_record *r)
+{
+    air_context *ctx = c->p->ctx;
+
+    for (size_t i = 0; r->graphs && i < r->spec->nsegments; i++)
+        if (r->graphs[i])
+            ctx->driver->graph_free(ctx->device, r->graphs[i]);
+    free_frames(c, r);
+    exec_block_release(r->own_arena);
+    capture_area_drop(c, r->area);
+    if (r->graph)
+        exec_graph_pool_expect(c->pool, 0, -1);
+    base_arena_deinit(&r->arena);
+    pthread_mutex_destroy(&r->mutex);
+    base_free(&ctx->alloc, r, sizeof *r);
+}
+
+/* ---- areas of static results ---- */
+
+air_status
+capture_area_make(air_capture *c, size_t bytes, capture_area **out)
+{
+    capture_area *area;
+    void *memory;
+    air_status status;
+
+    *out = NULL;
+    AIR_TRY(base_new(&c->p->ctx->alloc, sizeof *area, &memory));
+    area = memory;
+    area->users = 1;
+    status = exec_graph_pool_get(c->pool, bytes, &area->block);
+    if (status != AIR_OK) {
+        base_free(&c->p->ctx->alloc, area, sizeof *area);
+        return status;
+    }
+    *out = area;
+    return AIR_OK;
+}
+
+void
+capture_area_drop(air_capture *c, capture_area *area)
+{
+    if (!area || --area->users > 0)
+        return;
+    exec_block_release(area->block);
+    base_free(&c->p->ctx->alloc, area, sizeof *area);
+}
+
+static bool
+is_held(const capture_area *area)
+{
+    return atomic_load_explicit(&area->block->refs, memory_order_acquire) > 1;
+}
+
+static void
+move_area(air_capture *c, capture_record *r)
+{
+    capture_area_drop(c, r->area);
+    r->area = c->area;
+    c->area->users++;
+}
+
+/* Records leave areas that are too small as soon as nobody holds a result in
+ * them. */
+static void
+share_area(air_capture *c)
+{
+    if (!c->area)
+        return;
+    for (capture_record *o = c->records; o; o = o->next)
+        if (o->area && o->area != c->area && !is_held(o->area))
+            move_area(c, o);
+}
+
+/* A result area that is large enough; captures share it, or have their own. */
+static air_status
+take_area(air_capture *c, capture_record *r)
+{
+    capture_area *area;
+
+    if (c->options.clone_output != AIR_CHOICE_OFF || r->area_bytes == 0)
+        return AIR_OK;
+    if (c->options.keep_apart || c->options.pool)
+        return capture_area_make(c, r->area_bytes, &r->area);
+    if (!c->area || c->area->block->size < r->area_bytes) {
+        AIR_TRY(capture_area_make(c, r->area_bytes, &area));
+        capture_area_drop(c, c->area);
+        c->area = area;
+    }
+    move_area(c, r);
+    return AIR_OK;
+}
+
+/* ---- places ---- */
+
+static bool
+is_written(const air_capture *c, uint32_t input)
+{
+    const air_program *p = c->p;
+
+    return p->order.written[p->g->inputs.data[input].value.id];
+}
+
+static bool
+holds_result(const air_capture *c, uint32_t input)
+{
+    const air_program *p = c->p;
+    const uint32_t value = p->g->inputs.data[input].value.id;
+
+    for (size_t i = 0; i < p->g->results.count; i++)
+        if (p->order.root[p->g->results.data[i].value.id] == value)
+            return true;
+    return false;
+}
+
+static capture_how
+how_of(const air_capture *c, uint32_t input)
+{
+    const air_choice clone = c->options.clone_input;
+
+    if (clone == AIR_CHOICE_DEFAULT || is_written(c, input))
+        return INPUT_PATCHED;
+    if (clone == AIR_CHOICE_OFF || holds_result(c, input))
+        return INPUT_FIRST;
+    return INPUT_COPIED;
+}
+
+static void
+place_input(air_capture *c, capture_record *r, const exec_storage *t,
+            const air_value *v)
+{
+    capture_input *in = &r->inputs[r->ninputs++];
+
+    *in = (capture_input){.input = (uint32_t)t->input,
+                          .slot = t->slot,
+                          .how = how_of(c, (uint32_t)t->input),
+                          .written = is_written(c, (uint32_t)t->input),
+                          .data = v->data,
+                          .offset = r->arena_bytes};
+    if (in->how == INPUT_COPIED)
+        r->arena_bytes += round_up((size_t)t->bytes);
+}
+
+static void
+place_storage(air_capture *c, capture_record *r, const exec_storage *t,
+              const air_value *inputs)
+{
+    switch (t->where) {
+    case EXEC_ARENA: break;
+    case EXEC_INPUT:
+        r->slots[t->slot] = inputs[t->input].data;
+        if (!c->is_static[t->input])
+            place_input(c, r, t, &inputs[t->input]);
+        break;
+    case EXEC_HOST:
+        r->hosts[r->nhosts++] =
+            (capture_block){.slot = t->slot, .offset = (size_t)t->offset};
+        break;
+    case EXEC_BLOCK:
+        r->blocks[r->nblocks++] = (capture_block){.slot = t->slot,
+                                                  .bytes = (size_t)t->bytes,
+                                                  .offset = r->area_bytes};
+        r->area_bytes += round_up((size_t)t->bytes);
+        break;
+    }
+}
+
+static air_status
+place_all(air_capture *c, capture_record *r, const air_value *inputs)
+{
+    const size_t n = r->spec->storages.count + 1;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, r->spec->nslots, &r->slots));
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->inputs));
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->blocks));
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->hosts));
+    r->arena_bytes = round_up(r->spec->arena_bytes);
+    for (size_t i = 0; i < r->spec->storages.count; i++)
+        place_storage(c, r, &r->spec->storages.data[i], inputs);
+    r->need_bytes = r->arena_bytes + r->area_bytes;
+    return AIR_OK;
+}
+
+/* Inputs that are copied are dense in the capture. */
+static void
+make_dense(const air_capture *c, air_value *inputs)
+{
+    for (size_t i = 0; i < c->ndynamic; i++) {
+        air_value *v = &inputs[c->dynamic[i]];
+        if (!v->is_int && how_of(c, c->dynamic[i]) == INPUT_COPIED)
+            v->strides = NULL;
+    }
+}
+
+static air_status
+find_spec(air_capture *c, capture_record *r, const air_value *inputs)
+{
+    base_arena scratch;
+    air_value *all;
+    air_status status;
+
+    base_arena_init(&scratch, &c->p->ctx->alloc);
+    status = capture_all_inputs(c, r->binding, inputs, &scratch, &all);
+    if (status == AIR_OK) {
+        make_dense(c, all);
+        status = exec_spec_get(c->p, all, &r->spec);
+    }
+    if (status == AIR_OK)
+        status = place_all(c, r, all);
+    base_arena_deinit(&scratch);
+    return status;
+}
+
+static air_status
+prepare_graphs(capture_record *r)
+{
+    const size_t n = r->spec->nsegments;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->graphs));
+    return BASE_ARENA_ARRAY(&r->arena, n * (size_t)r->spec->nslots,
+                            &r->launched);
+}
+
+static bool
+takes_turns(const capture_record *r)
+{
+    bool first = false;
+
+    for (size_t i = 0; i < r->ninputs; i++)
+        first |= r->inputs[i].how == INPUT_FIRST;
+    return first || r->graphs || r->own_arena || r->area;
+}
+
+air_status
+capture_record_bind(air_capture *c, capture_record *r,
+                    const air_capture_call *call, const air_value *inputs)
+{
+    AIR_TRY(find_spec(c, r, inputs));
+    if (c->p->ctx->driver->capture_begin)
+        AIR_TRY(prepare_graphs(r));
+    if (c->options.keep_apart && r->arena_bytes > 0 && !c->options.pool)
+        AIR_TRY(exec_graph_pool_get(c->pool, r->arena_bytes, &r->own_arena));
+    AIR_TRY(take_area(c, r));
+    r->serial = takes_turns(r);
+    r->cube_cores = call->cube_cores;
+    r->vector_cores = call->vector_cores;
+    r->graph = ++c->graphs;
+    exec_graph_pool_expect(c->pool, r->need_bytes, 1);
+    return AIR_OK;
+}
+
+static air_status
+new_frame(air_capture *c, capture_record *r, capture_frame **out)
+{
+    capture_frame *f;
+    void *memory;
+
+    AIR_TRY(base_new(&c->p->ctx->alloc, sizeof *f + exec_frame_bytes(r->spec),
+                     &memory));
+    f = memory;
+    f->run = (exec_run){.p = c->p, .s = r->spec};
+    exec_frame_place(&f->run, f + 1);
+    memcpy(f->run.slots, r->slots, (size_t)r->spec->nslots * sizeof *r->slots);
+    *out = f;
+    return AIR_OK;
+}
+
+air_status
+capture_frame_take(air_capture *c, capture_record *r, capture_frame **out)
+{
+    capture_frame *f = r->frames;
+
+    if (!f)
+        AIR_TRY(new_frame(c, r, &f));
+    else
+        r->frames = f->next;
+    share_area(c);
+    f->area = r->area ? r->area->block : NULL;
+    if (f->area)
+        exec_block_retain(f->area);
+    *out = f;
+    return AIR_OK;
+}

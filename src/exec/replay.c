@@ -1,0 +1,271 @@
+/* replay.c: one call of a capture: pointers into slots, data into the inputs
+ * that are static, then the steps. */
+#include <string.h>
+
+#include "exec/capture.h"
+
+air_status
+capture_all_inputs(const air_capture *c, const air_binding *binding,
+                   const air_value *inputs, base_arena *scratch,
+                   air_value **out)
+{
+    const size_t n = c->p->g->inputs.count;
+
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, n + 1, out));
+    for (size_t i = 0; i < n; i++)
+        (*out)[i] = c->is_static[i] ? binding->values[i] : inputs[i];
+    return AIR_OK;
+}
+
+/* ---- copies of inputs ---- */
+
+static air_status
+copy_bytes(const air_context *ctx, void *dst, const void *src, size_t size)
+{
+    if (size == 0)
+        return AIR_OK;
+    if (ctx->driver->copy)
+        return ctx->driver->copy(ctx->device, dst, src, size);
+    memcpy(dst, src, size);
+    return AIR_OK;
+}
+
+typedef struct {
+    const air_context *ctx;
+    int rank;
+    const int64_t *dims, *to, *from; /* strides, elements */
+    int64_t size;                    /* bytes of an element */
+} strided_copy;
+
+/* Axes from `dense` on are dense on both sides and copied at once. */
+static air_status
+copy_axis(const strided_copy *s, int axis, int dense, char *dst,
+          const char *src)
+{
+    if (axis == dense)
+        return copy_bytes(
+            s->ctx, dst, src,
+            (size_t)(exec_numel(s->rank - axis, s->dims + axis) * s->size));
+    for (int64_t i = 0; i < s->dims[axis]; i++)
+        AIR_TRY(copy_axis(s, axis + 1, dense, dst + i * s->to[axis] * s->size,
+                          src + i * s->from[axis] * s->size));
+    return AIR_OK;
+}
+
+static air_status
+copy_strided(const strided_copy *s, void *dst, const void *src)
+{
+    int dense = s->rank;
+
+    while (dense > 0 &&
+           exec_is_dense(s->rank - dense + 1, s->dims + dense - 1,
+                         s->to + dense - 1) &&
+           exec_is_dense(s->rank - dense + 1, s->dims + dense - 1,
+                         s->from + dense - 1))
+        dense--;
+    return copy_axis(s, 0, dense, dst, src);
+}
+
+static size_t
+span(const air_value *v, const int64_t *strides)
+{
+    int64_t last = 0;
+
+    for (int i = 0; i < v->rank; i++) {
+        if (v->dims[i] == 0)
+            return 0;
+        last += (v->dims[i] - 1) * strides[i];
+    }
+    return (size_t)(last + 1) * air_dtype_bytes(v->dtype);
+}
+
+static bool
+overlap(const void *a, const void *b, size_t bytes)
+{
+    return (const char *)a < (const char *)b + bytes &&
+           (const char *)b < (const char *)a + bytes;
+}
+
+/* The value into memory of the same layout, which it may overlap. */
+static air_status
+copy_into_first(air_capture *c, const air_value *v, const int64_t *strides,
+                void *dst)
+{
+    const size_t bytes = span(v, strides);
+    strided_copy s = {c->p->ctx, v->rank, v->dims,
+                      strides,   strides, (int64_t)air_dtype_bytes(v->dtype)};
+    const void *src = v->data;
+    exec_block *stage = NULL;
+    air_status status = AIR_OK;
+
+    if (overlap(dst, src, bytes)) {
+        AIR_TRY(exec_graph_pool_get(c->pool, bytes, &stage));
+        status = copy_strided(&s, stage->data, src);
+        src = stage->data;
+    }
+    if (status == AIR_OK)
+        status = copy_strided(&s, dst, src);
+    exec_block_release(stage);
+    return status;
+}
+
+static air_status
+copy_input(air_capture *c, const capture_input *in, const air_value *v,
+           char *arena)
+{
+    int64_t dense[AIR_MAX_RANK];
+    const int64_t *strides = v->strides ? v->strides : dense;
+    strided_copy s = {c->p->ctx, v->rank, v->dims,
+                      dense,     strides, (int64_t)air_dtype_bytes(v->dtype)};
+
+    exec_dense_strides(v->rank, v->dims, dense);
+    atomic_fetch_add_explicit(&c->copied,
+                              (uint64_t)(exec_numel(v->rank, v->dims) * s.size),
+                              memory_order_relaxed);
+    if (in->how == INPUT_FIRST)
+        return copy_into_first(c, v, strides, in->data);
+    return copy_strided(&s, arena + in->offset, v->data);
+}
+
+/* ---- slots ---- */
+
+static air_status
+fill_inputs(air_capture *c, const capture_record *r, exec_run *run,
+            const air_value *inputs)
+{
+    for (size_t i = 0; i < r->ninputs; i++) {
+        const capture_input *in = &r->inputs[i];
+        const air_value *v = &inputs[in->input];
+        switch (in->how) {
+        case INPUT_PATCHED: run->slots[in->slot] = v->data; break;
+        case INPUT_COPIED:
+            run->slots[in->slot] = run->arena + in->offset;
+            AIR_TRY(copy_input(c, in, v, run->arena));
+            break;
+        case INPUT_FIRST:
+            if (v->data != in->data)
+                AIR_TRY(copy_input(c, in, v, run->arena));
+            break;
+        }
+    }
+    return AIR_OK;
+}
+
+static air_status
+fill_blocks(air_capture *c, const capture_record *r, capture_frame *f)
+{
+    exec_run *run = &f->run;
+
+    for (size_t i = 0; i < r->nblocks; i++) {
+        const capture_block *b = &r->blocks[i];
+        exec_block **block = &run->results[b->slot];
+        if (f->area) {
+            exec_block_retain(f->area);
+            *block = f->area;
+            run->slots[b->slot] = (char *)f->area->data + b->offset;
+            continue;
+        }
+        AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, block));
+        run->slots[b->slot] = (*block)->data;
+    }
+    return AIR_OK;
+}
+
+static air_status
+fill_arena(air_capture *c, const capture_record *r, capture_frame *f)
+{
+    exec_run *run = &f->run;
+
+    run->arena = r->own_arena ? r->own_arena->data : NULL;
+    if (!r->own_arena && r->arena_bytes > 0) {
+        AIR_TRY(exec_graph_pool_get(c->pool, r->arena_bytes, &f->arena));
+        run->arena = f->arena->data;
+    }
+    run->slots[r->spec->arena_slot] = run->arena;
+    for (size_t i = 0; i < r->nhosts; i++)
+        run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
+    return AIR_OK;
+}
+
+/* ---- graphs of the device ---- */
+
+static air_status
+capture_segment(air_capture *c, capture_record *r, size_t i, void **slots)
+{
+    const air_driver *driver = c->p->ctx->driver;
+    air_device *device = c->p->ctx->device;
+    const size_t nslots = (size_t)r->spec->nslots;
+    air_status status, ended;
+
+    AIR_TRY(driver->capture_begin(device, c->options.error_mode));
+    status = driver->list_run(device, r->spec->segments[i].list, slots);
+    ended = driver->capture_end(device, &r->graphs[i]);
+    memcpy(r->launched + i * nslots, slots, nslots * sizeof *slots);
+    return status != AIR_OK ? status : ended;
+}
+
+static void
+drop_graphs(air_capture *c, capture_record *r)
+{
+    for (size_t i = 0; i < r->spec->nsegments; i++)
+        if (r->graphs[i])
+            c->p->ctx->driver->graph_free(c->p->ctx->device, r->graphs[i]);
+    memset(r->graphs, 0, r->spec->nsegments * sizeof(void *));
+}
+
+static air_status
+capture_segments(air_capture *c, capture_record *r, void **slots)
+{
+    air_status status = AIR_OK;
+
+    for (size_t i = 0; status == AIR_OK && i < r->spec->nsegments; i++)
+        if (r->spec->segments[i].list)
+            status = capture_segment(c, r, i, slots);
+    r->captured = status == AIR_OK;
+    if (r->captured)
+        return AIR_OK;
+    drop_graphs(c, r);
+    if (status != AIR_STATUS_UNSUPPORTED)
+        return base_trace(status, __func__, __LINE__);
+    atomic_store(&r->plain, true);
+    return AIR_OK;
+}
+
+/* ---- the call ---- */
+
+static air_status
+run_filled(air_capture *c, capture_record *r, exec_run *run, air_value *outs)
+{
+    if (r->graphs && !r->captured && !atomic_load(&r->plain))
+        AIR_TRY(capture_segments(c, r, run->slots));
+    run->graphs = r->captured ? r->graphs : NULL;
+    run->launched = r->launched;
+    AIR_TRY(exec_run_segments(run));
+    exec_run_hand_out(run, outs);
+    return AIR_OK;
+}
+
+air_status
+capture_replay(air_capture *c, capture_record *r, capture_frame *f,
+               const air_host *host, const air_value *inputs, air_value *outs)
+{
+    air_status status;
+
+    f->run.host = host;
+    if (r->serial)
+        pthread_mutex_lock(&r->mutex);
+    status = fill_arena(c, r, f);
+    if (status == AIR_OK)
+        status = fill_blocks(c, r, f);
+    if (status == AIR_OK)
+        status = fill_inputs(c, r, &f->run, inputs);
+    if (status == AIR_OK)
+        status = run_filled(c, r, &f->run, outs);
+    exec_run_end(&f->run);
+    exec_block_release(f->arena);
+    exec_block_release(f->area);
+    f->arena = f->area = NULL;
+    if (r->serial)
+        pthread_mutex_unlock(&r->mutex);
+    return status;
+}

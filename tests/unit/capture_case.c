@@ -1,0 +1,156 @@
+#include "capture_case.h"
+
+#include <stdlib.h>
+
+#include "driver/driver.h"
+#include "exec/exec.h"
+
+/* ---- a device that captures ---- */
+
+capture_double_calls capture_double;
+
+struct air_device_graph {
+    air_list *lists[8];
+    void **slots;
+    size_t count;
+};
+
+static const air_driver *ref;
+static _Thread_local air_device_graph *recording;
+
+static air_status
+double_begin(air_device *dev, air_capture_error_mode mode)
+{
+    (void)dev, (void)mode;
+    capture_double.begins++;
+    AIR_REQUIRE(!capture_double.unsupported, AIR_ERROR_UNSUPPORTED,
+                "the double captures nothing today");
+    recording = calloc(1, sizeof *recording);
+    AIR_REQUIRE(recording, AIR_ERROR_MEMORY, "out of memory");
+    return AIR_OK;
+}
+
+static air_status
+double_end(air_device *dev, air_device_graph **out)
+{
+    air_device_graph *graph = recording;
+
+    (void)dev;
+    recording = NULL;
+    if (capture_double.fail_end > 0 && --capture_double.fail_end == 0) {
+        free(graph);
+        AIR_FAIL(AIR_ERROR_DRIVER, "the double does not end");
+    }
+    capture_double.ends++;
+    capture_double.alive++;
+    *out = graph;
+    return AIR_OK;
+}
+
+static air_status
+double_list_run(air_device *dev, air_list *list, void *const *slots)
+{
+    if (!recording) {
+        capture_double.lists++;
+        return ref->list_run(dev, list, slots);
+    }
+    recording->lists[recording->count++] = list;
+    memcpy(&recording->slots, &slots, sizeof slots); /* until patched */
+    return AIR_OK;
+}
+
+static air_status
+double_launch(air_device *dev, air_device_graph *graph)
+{
+    capture_double.launches++;
+    for (size_t i = 0; i < graph->count; i++)
+        AIR_TRY(ref->list_run(dev, graph->lists[i], graph->slots));
+    return AIR_OK;
+}
+
+static air_status
+double_patch(air_device *dev, air_device_graph *graph, void *const *slots)
+{
+    (void)dev;
+    capture_double.patches++;
+    memcpy(&graph->slots, &slots, sizeof slots);
+    return AIR_OK;
+}
+
+static void
+double_free(air_device *dev, air_device_graph *graph)
+{
+    (void)dev;
+    capture_double.alive--;
+    free(graph);
+}
+
+void
+capture_double_install(air_context *ctx)
+{
+    static air_driver table;
+
+    ref = driver_find("ref");
+    table = *ref;
+    table.list_run = double_list_run;
+    table.capture_begin = double_begin;
+    table.capture_end = double_end;
+    table.graph_launch = double_launch;
+    table.graph_patch = double_patch;
+    table.graph_free = double_free;
+    ctx->driver = &table;
+    capture_double = (capture_double_calls){0};
+}
+
+/* ---- cases ---- */
+
+bool
+capture_case_open(capture_case *t, const char *driver, const char *text,
+                  const air_capture_options *options)
+{
+    const bool is_double = driver && strcmp(driver, "double") == 0;
+    const air_options o = {.driver = is_double ? "ref" : driver, .threads = 1};
+
+    *t = (capture_case){0};
+    if (!CHECK_OK(air_context_create(&o, &t->ctx)))
+        return false;
+    if (is_double)
+        capture_double_install(t->ctx);
+    return CHECK_OK(air_graph_parse(t->ctx, text, strlen(text), &t->graph)) &&
+           CHECK_OK(air_program_create(t->ctx, t->graph, NULL, &t->program)) &&
+           CHECK_OK(air_capture_create(t->program, options, &t->capture));
+}
+
+void
+capture_case_close(capture_case *t)
+{
+    air_pool_stats pool;
+
+    air_context_get_pool_stats(t->ctx, &pool);
+    air_capture_destroy(t->capture);
+    air_context_get_pool_stats(t->ctx, &pool);
+    CHECK_INT(pool.live_blocks, 0);
+    air_program_destroy(t->program);
+    air_graph_destroy(t->graph);
+    air_context_destroy(t->ctx);
+}
+
+bool
+capture_case_again(capture_case *t, const air_capture_options *options)
+{
+    air_capture_destroy(t->capture);
+    t->capture = NULL;
+    t->call = (air_capture_call){0};
+    return CHECK_OK(air_capture_create(t->program, options, &t->capture));
+}
+
+bool
+capture_case_run(capture_case *t, size_t nin, const air_value *inputs,
+                 size_t nout, air_value *outs, air_call_class how)
+{
+    if (!CHECK_OK(air_capture_run(t->capture, &t->call, NULL, nin, inputs, nout,
+                                  outs)))
+        return false;
+    return CHECK_STR(air_call_text(t->call.how, NULL),
+                     air_call_text(how, NULL));
+}

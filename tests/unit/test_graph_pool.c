@@ -1,0 +1,193 @@
+/* test_graph_pool.c: segments and chunks. */
+#include "exec/graph_pool.h"
+
+#include "test.h"
+
+typedef struct {
+    air_context *ctx;
+    air_graph_pool *pool;
+} fixture;
+
+static bool
+setup(fixture *f, const air_alloc *alloc)
+{
+    const air_options o = {.driver = "ref", .threads = 1, .alloc = alloc};
+
+    *f = (fixture){0};
+    return CHECK_OK(air_context_create(&o, &f->ctx)) &&
+           CHECK_OK(air_graph_pool_create(f->ctx, &f->pool));
+}
+
+static void
+teardown(fixture *f)
+{
+    air_graph_pool_release(f->pool);
+    air_context_destroy(f->ctx);
+}
+
+static air_graph_pool_stats
+stats_of(const fixture *f)
+{
+    air_graph_pool_stats stats;
+
+    air_graph_pool_get_stats(f->pool, &stats);
+    return stats;
+}
+
+enum { KB = 1024 };
+
+TEST(graph_pool_cuts_and_joins)
+{
+    exec_block *a, *b, *c, *all;
+    fixture f;
+
+    if (!setup(&f, NULL))
+        goto done;
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 300 * KB, &all));
+    exec_graph_pool_expect(f.pool, 300 * KB, 1);
+    exec_block_release(all);
+    CHECK_INT(stats_of(&f).mapped_bytes, 300 * KB);
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 100 * KB, &a));
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 100 * KB - 63, &b));
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 100 * KB, &c));
+    CHECK_INT(stats_of(&f).mapped_bytes, 300 * KB);
+    CHECK_INT(stats_of(&f).live_bytes, 300 * KB);
+    CHECK((char *)b->data == (char *)a->data + 100 * KB);
+    exec_block_release(a);
+    exec_block_release(c);
+    exec_block_release(b); /* joins both sides */
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 300 * KB, &all));
+    CHECK_INT(stats_of(&f).mapped_bytes, 300 * KB);
+    exec_block_release(all);
+    CHECK_INT(stats_of(&f).live_blocks, 0);
+done:
+    teardown(&f);
+}
+
+TEST(graph_pool_takes_the_closest_fit)
+{
+    exec_block *large, *small, *got;
+    void *place;
+    fixture f;
+
+    if (!setup(&f, NULL))
+        goto done;
+    exec_graph_pool_expect(f.pool, 600 * KB, 1);
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 400 * KB, &large));
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 200 * KB, &small));
+    place = small->data;
+    exec_block_release(small);
+    exec_block_release(large);
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 150 * KB, &got));
+    CHECK(got->data == place);
+    exec_block_release(got);
+done:
+    teardown(&f);
+}
+
+/* Small chunks do not hold large segments. */
+TEST(graph_pool_small_chunks_lie_apart)
+{
+    exec_block *large, *small;
+    fixture f;
+
+    if (!setup(&f, NULL))
+        goto done;
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 400 * KB, &large));
+    exec_block_release(large);
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 100, &small));
+    CHECK_INT(stats_of(&f).live_bytes, 128);
+    exec_graph_pool_trim(f.pool);
+    CHECK_INT(stats_of(&f).mapped_bytes, 64 * KB);
+    exec_block_release(small);
+done:
+    teardown(&f);
+}
+
+/* What is not needed beside the largest capture goes back. */
+TEST(graph_pool_gives_back_a_peak)
+{
+    exec_block *held[10];
+    fixture f;
+
+    if (!setup(&f, NULL))
+        goto done;
+    exec_graph_pool_expect(f.pool, 200 * KB, 1);
+    for (int i = 0; i < 10; i++)
+        REQUIRE_OK(exec_graph_pool_get(f.pool, 100 * KB, &held[i]));
+    CHECK_INT(stats_of(&f).mapped_bytes, 1000 * KB);
+    for (int i = 0; i < 10; i++)
+        exec_block_release(held[i]);
+    CHECK_INT(stats_of(&f).mapped_bytes, 200 * KB);
+done:
+    teardown(&f);
+}
+
+/* Blocks outlive the pool, and both outlive the context's owner. */
+TEST(graph_pool_goes_with_its_last_block)
+{
+    test_alloc a;
+    exec_block *block;
+    air_pool_stats all;
+    fixture f;
+
+    test_alloc_init(&a);
+    if (!setup(&f, &a.alloc))
+        return;
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 100 * KB, &block));
+    air_graph_pool_release(f.pool);
+    air_context_get_pool_stats(f.ctx, &all);
+    CHECK_INT(all.live_blocks, 1);
+    air_context_destroy(f.ctx);
+    memset(block->data, 1, 100 * KB);
+    exec_block_release(block);
+    CHECK_CLEAN(&a);
+}
+
+TEST(graph_pool_ids)
+{
+    const int64_t made[2] = {7, 0}, nonsense[2] = {1, 2};
+    air_graph_pool *a = NULL, *b = NULL, *c = NULL;
+    fixture f;
+
+    if (!setup(&f, NULL))
+        goto done;
+    CHECK_INT(stats_of(&f).id[0], 0);
+    CHECK(stats_of(&f).id[1] > 0);
+    CHECK_OK(air_graph_pool_find(f.ctx, made, &a));
+    CHECK_OK(air_graph_pool_find(f.ctx, made, &b));
+    CHECK(a == b && a != f.pool);
+    air_graph_pool_release(a);
+    air_graph_pool_release(b); /* gone: the id makes a new one */
+    CHECK_OK(air_graph_pool_find(f.ctx, made, &c));
+    CHECK_FAILS(air_graph_pool_find(f.ctx, nonsense, &a), ARGUMENT);
+done:
+    air_graph_pool_release(c);
+    teardown(&f);
+}
+
+static air_status
+oom_body(const air_alloc *alloc, void *user)
+{
+    const air_options o = {.driver = "ref", .threads = 1, .alloc = alloc};
+    air_context *ctx = NULL;
+    air_graph_pool *pool = NULL;
+    exec_block *blocks[4] = {0};
+    air_status status = air_context_create(&o, &ctx);
+
+    (void)user;
+    if (status == AIR_OK)
+        status = air_graph_pool_create(ctx, &pool);
+    for (int i = 0; i < 4 && status == AIR_OK; i++)
+        status = exec_graph_pool_get(pool, i % 2 ? 100 : 100 * KB, &blocks[i]);
+    for (int i = 0; i < 4; i++)
+        exec_block_release(blocks[i]);
+    air_graph_pool_release(pool);
+    air_context_destroy(ctx);
+    return status;
+}
+
+TEST(graph_pool_out_of_memory)
+{
+    TEST_OOM(oom_body, NULL);
+}
