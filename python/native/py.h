@@ -137,6 +137,8 @@ int py_library_threads(void);
 air_context *py_context(void);
 /* Keeps the context's threads equal to torch's. */
 void py_context_sync(void);
+/* This thread's eager operators are being recorded. */
+extern _Thread_local int py_recording;
 /* Raises the exception of a status with the text of air_last_error. */
 void py_raise(air_status code);
 /* -1 with an exception raised unless the status is AIR_OK. */

@@ -238,6 +238,19 @@ native_trim(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+_Thread_local int py_recording;
+
+static PyObject *
+native_recording(PyObject *self, PyObject *on)
+{
+    int found = PyObject_IsTrue(on);
+    (void)self;
+    if (found < 0)
+        return NULL;
+    py_recording += found ? 1 : -1;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"start", native_start, METH_VARARGS,
      "start(torch_lib, gomp_lib, driver, isa, no_emitter, verify)"},
@@ -249,6 +262,8 @@ static PyMethodDef methods[] = {
     {"passes", native_passes, METH_NOARGS, "(name, help) of each pass"},
     {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
     {"trim", native_trim, METH_NOARGS, "gives kept memory back"},
+    {"recording", native_recording, METH_O,
+     "recording(begin): programs this thread calls are run by torch"},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
                                         .m_name = "torchair._native",

@@ -38,7 +38,8 @@ typedef struct {
     py_host *hosts;
     Py_ssize_t nargs, nouts;
     size_t nin, nresults, nhosts;
-    PyObject *fallback; /* (list, reason): what the engine cannot run */
+    PyObject *fallback; /* (list, reason): what the engine cannot run, or
+                           (reason None) must not */
     PyObject *weakrefs;
 } py_program;
 
@@ -266,6 +267,13 @@ call_fallback(const py_program *p, PyObject *list)
     return made;
 }
 
+/* A capture of eager code (torchair.npu) wants the operators themselves. */
+static PyObject *
+call_recorded(const py_program *p, PyObject *list)
+{
+    return PyObject_CallFunctionObjArgs(p->fallback, list, Py_None, NULL);
+}
+
 static PyObject *
 call_list(const py_program *p, PyObject *list)
 {
@@ -275,6 +283,8 @@ call_list(const py_program *p, PyObject *list)
                      PyList_Size(list));
         return NULL;
     }
+    if (py_recording && p->fallback != Py_None)
+        return call_recorded(p, list);
     if (p->nargs > SMALL)
         args = PyMem_Malloc((size_t)p->nargs * sizeof *args);
     if (!args)

@@ -31,6 +31,7 @@ def describe(op: str) -> tuple[str, str, str] | None: ...
 def passes() -> list[tuple[str, str]]: ...
 def pool_stats() -> dict[str, int]: ...
 def trim() -> None: ...
+def recording(begin: bool, /) -> None: ...
 def npu_enable(
     cpu_device: Any,
     fresh: Callable[[Any], Any],
@@ -98,7 +99,7 @@ class Program:
         results: int,
         outs: tuple[tuple[Any, ...], ...],
         hosts: tuple[HostSpec, ...],
-        fallback: Callable[[list[Any], str], Any] | None = ...,
+        fallback: Callable[[list[Any], str | None], Any] | None = ...,
         exact: bool = ...,
         pass_limit: int = ...,
         rewrite_limit: int = ...,

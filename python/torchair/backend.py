@@ -195,11 +195,14 @@ def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
 
 def _rescue(
     gm: torch.fx.GraphModule, record: Record
-) -> Callable[[list[Any], str], Any]:
-    """What the engine refuses when it sees real sizes, torch runs."""
+) -> Callable[[list[Any], str | None], Any]:
+    """What the engine refuses when it sees real sizes, torch runs; also what
+    a capture of eager code records (reason None)."""
     interpret = _interpreter(gm)
 
-    def rescue(args: list[Any], reason: str) -> Any:
+    def rescue(args: list[Any], reason: str | None) -> Any:
+        if reason is None:
+            return interpret(args)
         if not record.fallback:
             logger.warning("torch runs graph %s: %s", record.name, reason)
         record.fallback = reason

@@ -120,3 +120,18 @@ def aot_settings() -> Iterator[None]:
     """
     with torch._functorch.config.patch(donated_buffer=False):
         yield
+
+
+def trace_functional(
+    fn: Callable[..., Any], fakes: list[torch.Tensor]
+) -> torch.fx.GraphModule:
+    """fn(*fakes), which mutates as it likes, as a graph that does not."""
+    from torch._subclasses.functional_tensor import (
+        FunctionalTensorMode,
+        dispatch_functionalize,
+    )
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    functional = dispatch_functionalize(fn, FunctionalTensorMode())
+    found: torch.fx.GraphModule = make_fx(functional)(*fakes)
+    return found

@@ -1,0 +1,458 @@
+"""Recording eager operators: a log of what a capture is to do.
+
+Inside a capture nothing is computed. Views are made, since they are metadata;
+what an operator would allocate is allocated, uninitialised, with the sizes
+and strides of its fake kernel. The log names memory, not tensors: a Window is
+a strided piece of one storage, which may be gone when the graph is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
+
+from .pools import Pool
+
+aten = torch.ops.aten
+Refuse = Callable[[str], NoReturn]  # raises, and the capture is lost
+
+
+class Memory:
+    """One storage. kept: it was there before the capture, and the graph holds
+    it; root: the window it was made with, inside the capture."""
+
+    __slots__ = ("address", "kept", "lost", "readable", "ref", "root")
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.ref = StorageWeakRef(storage)  # keeps the key from being reused
+        self.address = storage.data_ptr()
+        self.kept: torch.UntypedStorage | None = None
+        self.root: Window | None = None
+        self.readable = False  # holds a constant: the host may look
+        self.lost: Callable[[], torch.Tensor | None] | None = None
+
+    def tensor(self) -> torch.Tensor | None:
+        """The root's tensor for a replay to write, None where nobody looks."""
+        assert self.root is not None
+        if self.ref.expired():
+            return self.lost() if self.lost else None
+        storage = torch.UntypedStorage._new_with_weak_ptr(self.ref.cdata)
+        return None if storage is None else self.root.on(storage)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A tensor's place: element counts from the start of the storage."""
+
+    memory: Memory
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    conj: bool = False
+    neg: bool = False
+
+    def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """A tensor, itself no view, on this storage."""
+        made = torch.empty(0, dtype=self.dtype, device=storage.device)
+        made.set_(storage, self.offset, self.size, self.stride)
+        return made
+
+    def span(self) -> tuple[int, int]:
+        """First byte, and the one behind the last."""
+        item = self.dtype.itemsize
+        if 0 in self.size:
+            return self.offset * item, self.offset * item
+        last = sum(
+            (n - 1) * s for n, s in zip(self.size, self.stride, strict=True)
+        )
+        return self.offset * item, (self.offset + last + 1) * item
+
+    def is_at(self, t: torch.Tensor, address: int) -> bool:
+        """Is the tensor in this place of the memory at an address?"""
+        return (
+            t.data_ptr() == address + self.offset * self.dtype.itemsize
+            and t.dtype == self.dtype
+            and tuple(t.shape) == self.size
+            and t.stride() == self.stride
+        )
+
+    def dense(self) -> bool:
+        """Row-major without gaps."""
+        expected = 1
+        for n, s in zip(
+            reversed(self.size), reversed(self.stride), strict=True
+        ):
+            if n != 1 and s != expected:
+                return False
+            expected *= n
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One operator. args, kwargs, outs: trees with Windows for tensors."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: Any
+    stream: int
+    written: list[Window] = field(default_factory=list)
+    opaque: bool = False  # called as it is, not traced through
+    call: Any = None  # the Opaque to use, where func is no operator
+    rebound: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def is_view(self) -> bool:
+        return bool(self.func.is_view)
+
+    def windows(self) -> list[Window]:
+        """Of the arguments, in order, one for each place."""
+        return [
+            x
+            for x in tree_iter((self.args, self.kwargs))
+            if isinstance(x, Window)
+        ]
+
+
+def fresh_windows(entry: Entry) -> list[Window]:
+    """Results that are not arguments."""
+    known = set(entry.windows())
+    return [
+        x
+        for x in tree_iter(entry.outs)
+        if isinstance(x, Window) and x not in known
+    ]
+
+
+# Operators whose meaning is the storage itself.
+_REFUSED = {
+    aten.resize_.default: "resizes a tensor",
+    aten.resize_as_.default: "resizes a tensor",
+    aten.set_.source_Storage: "gives a tensor other memory",
+    aten.set_.source_Storage_storage_offset: "gives a tensor other memory",
+    aten.set_.source_Tensor: "gives a tensor other memory",
+    aten.set_.default: "gives a tensor other memory",
+}
+_LIFTS = {aten.lift_fresh.default, aten.lift.default}
+
+
+def enter(mode: Any) -> None:
+    """A dispatch or function mode, for this thread, until `leave`."""
+    mode.__enter__()
+
+
+def leave(mode: Any) -> None:
+    mode.__exit__(None, None, None)
+
+
+class Recorder(TorchDispatchMode):
+    """Logs the operators of this thread's capturing streams.
+
+    stream(): the id of the current stream, or None where it does not capture.
+    intercept(func, args, kwargs): NotImplemented, or the results.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        stream: Callable[[], int | None],
+        refuse: Refuse,
+        intercept: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.pool, self.stream, self.refuse = pool, stream, refuse
+        self.intercept = intercept
+        self.log: list[Entry] = []
+        self.group: list[Entry] | None = None  # of the open task group
+        self.records: list[Any] = []  # operators that NPUGraph.update knows
+        self.aliases: list[StorageWeakRef] = []
+        self.open: list[Any] = []  # conditional nodes around the log
+        self.memories: dict[int, Memory] = {}
+        self.fake = FakeTensorMode()
+
+    # ---- memory ----
+
+    def memory(self, storage: torch.UntypedStorage) -> Memory:
+        key = storage._cdata
+        found = self.memories.get(key)
+        if found is None:
+            found = self.memories[key] = Memory(storage)
+            found.kept = storage
+        return found
+
+    def alias(self, storage: torch.UntypedStorage, memory: Memory) -> None:
+        """Another storage on the same bytes."""
+        self.memories[storage._cdata] = memory
+        self.aliases.append(StorageWeakRef(storage))
+
+    def window(self, t: torch.Tensor) -> Window:
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            self.refuse(f"a tensor subclass, {type(t).__name__}")
+        if t.layout is not torch.strided:
+            self.refuse(f"a tensor of layout {t.layout}")
+        if t.device.type != "cpu":
+            self.refuse(f"a tensor on device {t.device}")
+        return Window(
+            self.memory(t.untyped_storage()),
+            t.dtype,
+            tuple(t.shape),
+            t.stride(),
+            int(t.storage_offset()),
+            t.is_conj(),
+            t.is_neg(),
+        )
+
+    def windows(self, tree: Any) -> Any:
+        return tree_map_only(torch.Tensor, self.window, tree)
+
+    def allocate(self, like: torch.Tensor) -> torch.Tensor:
+        """Real memory with a fake tensor's metadata."""
+        nbytes = like.untyped_storage().nbytes()
+        storage = self.pool.empty(nbytes).untyped_storage()
+        memory = self.memory(storage)
+        memory.kept = None
+        memory.root = Window(
+            memory,
+            like.dtype,
+            tuple(like.shape),
+            like.stride(),
+            int(like.storage_offset()),
+        )
+        return memory.root.on(storage)
+
+    def live(self) -> Iterator[tuple[Window, torch.Tensor]]:
+        """What was made in the capture and can still be seen."""
+        for memory in dict.fromkeys(self.memories.values()):
+            if memory.root is not None:
+                tensor = memory.tensor()
+                if tensor is not None:
+                    yield memory.root, tensor
+
+    def problem(self) -> str | None:
+        """What was begun and is not ended."""
+        if self.group is not None:
+            return "graph_task_group_begin: the group is not ended"
+        return "a conditional node is not ended" if self.open else None
+
+    # ---- operators ----
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        stream = self.stream()
+        if stream is None:
+            return func(*args, **kwargs)
+        if self.intercept is not None:
+            found = self.intercept(func, args, kwargs)
+            if found is not NotImplemented:
+                return found
+        with self:
+            found = func.decompose(*args, **kwargs)
+        if found is not NotImplemented:
+            return found
+        return self.issue(func, args, kwargs, stream)
+
+    def issue(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
+        """Records one operator; its results."""
+        if func in _REFUSED:
+            self.refuse(f"{func} {_REFUSED[func]}")
+        if func is aten._local_scalar_dense.default:
+            return self._read(args[0])
+        if func in _LIFTS:
+            return self._lift(args[0], stream)
+        if torch.Tag.inplace_view in func.tags:
+            return func(*args, **kwargs)
+        if func.is_view:
+            return self._view(func, args, kwargs, stream)
+        return self._compute(func, args, kwargs, stream)
+
+    def _read(self, t: torch.Tensor) -> Any:
+        if not self.window(t).memory.readable:
+            self.refuse("the host cannot read a tensor (item(), float(), if)")
+        return aten._local_scalar_dense.default(t)
+
+    def _lift(self, t: torch.Tensor, stream: int) -> torch.Tensor:
+        """A constant the host has just made: each replay writes it again,
+        since the graph may change it in place."""
+        if t.untyped_storage()._cdata in self.memories:
+            return t
+        kept, window = self.window(t.clone()), self.window(t)
+        window.memory.kept, window.memory.root = None, window
+        window.memory.readable = True
+        self.add(Entry(aten.clone.default, (kept,), {}, window, stream))
+        return t
+
+    def _view(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
+        found = func(*args, **kwargs)
+        outs = self.windows(found)
+        wargs, wkwargs = self.windows((args, kwargs))
+        if outs != wargs[0]:
+            self.add(Entry(func, wargs, wkwargs, outs, stream))
+        return found
+
+    def _compute(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
+        wargs, wkwargs = self.windows((args, kwargs))
+        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        found = self._run_fake(func, args, kwargs, fakes)
+        written = self._written(func, args, kwargs, fakes)
+        found = tree_map_only(
+            torch.Tensor, lambda f: self._result(f, fakes), found
+        )
+        entry = Entry(func, wargs, wkwargs, self.windows(found), stream)
+        entry.written = written
+        self._mark(entry)
+        self.add(entry)
+        return found
+
+    def add(self, entry: Entry) -> None:
+        for window in entry.written:
+            window.memory.readable = False
+        if self.group is not None and not entry.is_view:
+            entry.opaque = True
+            self.group.append(entry)
+        self.log.append(entry)
+
+    def _mark(self, entry: Entry) -> None:
+        """What tracing cannot go through is called as it is."""
+        generators = [
+            x
+            for x in tree_iter((entry.args, entry.kwargs))
+            if isinstance(x, torch.Generator)
+        ]
+        if any(g is not torch.default_generator for g in generators):
+            entry.opaque = True
+        elif generators:
+            entry.args, entry.kwargs = tree_map_only(
+                torch.Generator, lambda _: None, (entry.args, entry.kwargs)
+            )
+        if entry.written and entry.func.namespace not in ("aten", "prims"):
+            entry.opaque = True
+
+    # ---- fake kernels: sizes of results ----
+
+    def _run_fake(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
+    ) -> Any:
+        """fakes: id of a tensor -> the tensor and its fake."""
+
+        def fake(t: torch.Tensor) -> torch.Tensor:
+            if id(t) not in fakes:
+                fakes[id(t)] = (t, self.fake_of(t))
+            return fakes[id(t)][1]
+
+        fargs, fkwargs = tree_map_only(torch.Tensor, fake, (args, kwargs))
+        try:
+            with self.fake:
+                return func(*fargs, **fkwargs)
+        except DataDependentOutputException:
+            self.refuse(f"{func} gives the host a value of a tensor")
+        except DynamicOutputShapeException:
+            self.refuse(f"{func} has results whose sizes depend on data")
+
+    def fake_of(self, t: torch.Tensor) -> torch.Tensor:
+        with self.fake:
+            made = torch.empty_strided(
+                t.shape, t.stride(), dtype=t.dtype, device=t.device
+            )
+            if t.is_conj():
+                made = torch._conj(made)
+            return torch._neg_view(made) if t.is_neg() else made
+
+    def _written(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
+    ) -> list[Window]:
+        found = []
+        for t in written_arguments(func, args, kwargs):
+            fake = fakes[id(t)][1]
+            if fake.shape != t.shape:
+                self.refuse(
+                    f"{func} resizes its out argument from {list(t.shape)} "
+                    f"to {list(fake.shape)}; give it that size"
+                )
+            found.append(self.window(t))
+        return found
+
+    def _result(
+        self,
+        made: torch.Tensor,
+        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
+    ) -> torch.Tensor:
+        """The real tensor for a fake result: an argument, a view of one (of
+        an operator that does not say so), or new memory."""
+        for real, fake in fakes.values():
+            if made is fake:
+                return real
+        if made.layout is not torch.strided:
+            self.refuse(f"a tensor of layout {made.layout}")
+        storage = made.untyped_storage()._cdata
+        for real, fake in fakes.values():
+            if fake.untyped_storage()._cdata == storage:
+                offset = int(made.storage_offset()) + real.storage_offset()
+                return torch.as_strided(real, made.shape, made.stride(), offset)
+        return self.allocate(made)
+
+
+def written_arguments(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors a call changes, by the operator's schema."""
+    found: list[torch.Tensor] = []
+    for i, a in enumerate(func._schema.arguments):
+        if a.alias_info is None or not a.alias_info.is_write:
+            continue
+        value = args[i] if i < len(args) else kwargs.get(a.name)
+        found += [
+            t for t in tree_flatten(value)[0] if isinstance(t, torch.Tensor)
+        ]
+    return found
+
+
+# Methods that read memory without a call of the dispatcher.
+_READS = {
+    torch.Tensor.tolist: "tolist()",
+    torch.Tensor.numpy: "numpy()",
+    torch.Tensor.cpu: "cpu()",
+    torch.Tensor.__array__: "numpy conversion",
+    torch.Tensor.__repr__: "printing",
+    torch.Tensor.__format__: "formatting",
+}
+
+
+class HostReads(TorchFunctionMode):
+    """Refuses what would show the host memory that is not computed yet."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        what = _READS.get(func)
+        recorder = self.recorder
+        if what is not None and recorder.stream() is not None:
+            memory = recorder.memory(args[0].untyped_storage())
+            if not memory.readable:
+                recorder.refuse(f"the host cannot read a tensor ({what})")
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,381 @@
+"""A capture's log becomes one program.
+
+The log is run on fake tensors under functionalisation and traced: one FX
+graph without views of its own results and without mutation. What the graph
+has to leave in memory, tensors of before that were changed and results that
+somebody can see, comes last, as copy_ into its inputs; the engine computes
+most of these in place. A replay is then one call with always the same inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
+
+from .. import compat
+from ..backend import compile_graph
+from ..config import CompilerConfig
+from .record import (
+    Entry,
+    Memory,
+    Recorder,
+    Refuse,
+    Window,
+    fresh_windows,
+)
+
+aten = torch.ops.aten
+Value = torch.Tensor
+
+
+# ---- operators called as they are ----
+
+_calls: weakref.WeakValueDictionary[int, Opaque] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+class Opaque:
+    """One call of torchair::captured: what it does and what comes out."""
+
+    def __init__(
+        self,
+        call: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+        outs: Sequence[Window],
+    ) -> None:
+        self.call, self.outs = call, list(outs)
+        self.number = next(_numbers)
+        _calls[self.number] = self
+
+
+_library = torch.library.Library("torchair", "FRAGMENT")
+_library.define("captured(Tensor[] inputs, int number) -> Tensor[]")
+
+
+def _captured(inputs: list[torch.Tensor], number: int) -> list[torch.Tensor]:
+    return _calls[number].call(inputs)
+
+
+def _captured_sizes(
+    inputs: list[torch.Tensor], number: int
+) -> list[torch.Tensor]:
+    return [
+        torch.empty_strided(w.size, w.stride, dtype=w.dtype, device="cpu")
+        for w in _calls[number].outs
+    ]
+
+
+_library.impl("captured", _captured, "CPU")
+_library.impl("captured", _captured, "BackendSelect")
+torch.library.register_fake("torchair::captured", _captured_sizes)
+captured = torch.ops.torchair.captured.default
+torch.fx.node.has_side_effect(captured)
+
+
+def _call_entry(entry: Entry) -> Opaque:
+    """The entry's operator on tensors of the engine. Arguments are looked up
+    at each call: NPUGraph.update changes them."""
+    written = [entry.windows().index(w) for w in entry.written]
+    fresh = fresh_windows(entry)
+
+    def call(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        tensors = list(inputs)
+        for i in written:
+            tensors[i] = tensors[i].clone()
+        for i, t in entry.rebound.items():
+            tensors[i] = t
+        given = iter(tensors)
+        args, kwargs = tree_map_only(
+            Window, lambda _: next(given), (entry.args, entry.kwargs)
+        )
+        found = entry.func(*args, **kwargs)
+        known = {id(t) for t in tensors}
+        leaves = [
+            t
+            for t in torch.utils._pytree.tree_leaves(found)
+            if isinstance(t, torch.Tensor) and id(t) not in known
+        ]
+        return leaves[: len(fresh)] + [tensors[i] for i in written]
+
+    return Opaque(call, fresh + entry.written)
+
+
+# ---- memory of before the capture ----
+
+
+@dataclass
+class Piece:
+    """An input of the graph: memory of before, and the windows into it that
+    the log uses without having made them."""
+
+    base: Window
+    windows: list[Window] = field(default_factory=list)
+    written: bool = False
+
+
+def _overlap(a: Window, b: Window) -> bool:
+    (x, y), (u, v) = a.span(), b.span()
+    return x < v and u < y
+
+
+def _groups(windows: Iterable[Window]) -> list[list[Window]]:
+    """Windows of one storage, those that share bytes together."""
+    groups: list[tuple[int, list[Window]]] = []
+    for w in sorted(windows, key=lambda w: w.span()):
+        first, last = w.span()
+        if groups and first < groups[-1][0]:
+            end, members = groups.pop()
+            groups.append((max(end, last), [*members, w]))
+        else:
+            groups.append((last, [w]))
+    return [members for _, members in groups]
+
+
+def _base(group: list[Window]) -> Window | None:
+    """A window all others of the group are strided pieces of: one of them, or
+    a flat one. None: their dtypes differ."""
+    first = min(w.span()[0] for w in group)
+    last = max(w.span()[1] for w in group)
+    for w in group:
+        if len(group) == 1 or (w.span() == (first, last) and w.dense()):
+            return w
+    w = group[0]
+    if any(x.dtype != w.dtype or x.conj or x.neg for x in group):
+        return None
+    item = w.dtype.itemsize
+    return Window(
+        w.memory, w.dtype, ((last - first) // item,), (1,), first // item
+    )
+
+
+class _Uses:
+    """Of one storage of before: windows the log was given, windows its
+    operators use (views of the log included), windows that they change."""
+
+    def __init__(self) -> None:
+        self.given: dict[Window, None] = {}
+        self.used: dict[Window, None] = {}
+        self.written: list[Window] = []
+
+    def changed(self, group: list[Window]) -> bool:
+        return any(_overlap(w, g) for w in self.written for g in group)
+
+
+def created(log: list[Entry]) -> list[Memory]:
+    """Storages that the log itself makes."""
+    return [
+        w.memory
+        for entry in log
+        for w in fresh_windows(entry)
+        if w.memory.root == w
+    ]
+
+
+def _uses(log: list[Entry]) -> dict[Memory, _Uses]:
+    own = set(created(log))
+    made: set[Window] = set()
+    found: dict[Memory, _Uses] = {}
+    for entry in log:
+        for w in entry.windows():
+            if w.memory in own:
+                continue
+            uses = found.setdefault(w.memory, _Uses())
+            if w not in made:
+                uses.given[w] = None
+            if not entry.is_view:
+                uses.used[w] = None
+        for w in entry.written:
+            if w.memory in found:
+                found[w.memory].written.append(w)
+        made.update(fresh_windows(entry))
+    return found
+
+
+def pieces(log: list[Entry], refuse: Refuse) -> list[Piece]:
+    """The inputs of the graph, and how its log finds them."""
+    found: list[Piece] = []
+    for uses in _uses(log).values():
+        found += _pieces_of(uses, refuse)
+    return found
+
+
+def _pieces_of(uses: _Uses, refuse: Refuse) -> list[Piece]:
+    """A slice that is changed, and that nothing else overlaps, is an input by
+    itself: a cache is never copied for one of its rows."""
+    if not uses.written:
+        return [Piece(w, [w]) for w in uses.given]
+    groups = _groups(uses.used)
+    if any(len(g) > 1 and uses.changed(g) for g in groups):
+        groups = _groups(uses.given)
+    found = []
+    for group in groups:
+        if uses.changed(group):
+            found.append(_changed_piece(group, refuse))
+        else:
+            found += [Piece(w, [w]) for w in group]
+    return found
+
+
+def _changed_piece(group: list[Window], refuse: Refuse) -> Piece:
+    base = _base(group)
+    if base is None or base.conj or base.neg:
+        refuse(
+            "tensors of several dtypes, or lazily conjugated ones, share "
+            "memory that the capture changes"
+        )
+    return Piece(base, group, written=True)
+
+
+def _piece_of(base: Value, at: Window, w: Window) -> Value:
+    """Window w as part of the value of window `at`."""
+    if w == at:
+        return base
+    if at.dtype != w.dtype:
+        raise RuntimeError(
+            f"a tensor of {w.dtype} on memory that holds {at.dtype}"
+        )
+    found = base.as_strided(w.size, w.stride, w.offset - at.offset)
+    if w.conj:
+        found = torch._conj(found)
+    return torch._neg_view(found) if w.neg else found
+
+
+# ---- the trace ----
+
+
+class Run:
+    """A log on values, fake or real: from those of the inputs to those of
+    `outs` and of the inputs that it changes."""
+
+    def __init__(
+        self, log: list[Entry], inputs: list[Piece], outs: list[Window]
+    ) -> None:
+        self.log, self.inputs, self.outs = log, inputs, outs
+        self.own = set(created(log))
+        self.opaque: list[Opaque] = []
+        self.values: dict[Window, Value] = {}
+
+    def __call__(self, *given: Value) -> list[Value]:
+        for piece, value in zip(self.inputs, given, strict=False):
+            self.values[piece.base] = value
+            for w in piece.windows:
+                self.values[w] = _piece_of(value, piece.base, w)
+        for entry in self.log:
+            self._entry(entry)
+        changed = [p.base for p in self.inputs if p.written]
+        found = [self._value(w) for w in [*self.outs, *changed]]
+        self.values.clear()
+        return found
+
+    def _value(self, w: Window) -> Value:
+        found = self.values.get(w)
+        if found is None:
+            root = w.memory.root
+            if root is None or root == w:
+                raise RuntimeError("a tensor the capture has not seen made")
+            found = _piece_of(self._value(root), root, w)
+            self.values[w] = found
+        return found
+
+    def _entry(self, entry: Entry) -> None:
+        if entry.opaque:
+            self._call(entry)
+            return
+        if entry.is_view and not self._wanted(entry):
+            return
+        args, kwargs = tree_map_only(
+            Window, self._value, (entry.args, entry.kwargs)
+        )
+        self._bind(entry.outs, entry.func(*args, **kwargs))
+
+    def _wanted(self, entry: Entry) -> bool:
+        """Not a view that is an input itself, or only led to inputs."""
+        source = entry.windows()[0]
+        return source.memory in self.own or source in self.values
+
+    def _bind(self, outs: Any, values: Any) -> None:
+        if isinstance(outs, Window):
+            self.values.setdefault(outs, values)
+        elif isinstance(outs, (tuple, list)):
+            for w, v in zip(outs, values, strict=True):
+                self._bind(w, v)
+
+    def _call(self, entry: Entry) -> None:
+        made = entry.call or _call_entry(entry)
+        assert isinstance(made, Opaque)
+        self.opaque.append(made)
+        inputs = [self._value(w) for w in entry.windows()]
+        results = captured(inputs, made.number)
+        fresh = fresh_windows(entry)
+        for w, v in zip(fresh, results, strict=False):
+            self.values[w] = v
+        for w, v in zip(entry.written, results[len(fresh) :], strict=True):
+            self._value(w).copy_(v)
+
+
+_tracing = threading.Lock()  # torch traces for one thread at a time
+
+
+@dataclass
+class Captured:
+    """A program and the tensors it is called with at each replay."""
+
+    program: Callable[..., Any]
+    inputs: list[torch.Tensor]
+    opaque: list[Opaque]
+    graph: torch.fx.GraphModule
+
+    def __call__(self) -> None:
+        self.program(list(self.inputs))
+
+
+def _epilogue(gm: torch.fx.GraphModule, targets: list[int]) -> None:
+    """Result i goes into placeholder targets[i]."""
+    graph = gm.graph
+    holders = [n for n in graph.nodes if n.op == "placeholder"]
+    output = next(iter(reversed(graph.nodes)))
+    for value, index in zip(output.args[0], targets, strict=True):
+        if value is holders[index]:
+            continue
+        with graph.inserting_before(output):
+            node = graph.call_function(
+                aten.copy_.default, (holders[index], value)
+            )
+        node.meta["val"] = holders[index].meta["val"]
+    output.args = ((),)
+    output.meta["val"] = ()
+    gm.recompile()
+
+
+def build(recorder: Recorder, config: CompilerConfig) -> Captured | None:
+    """The program of a log; None where there is nothing to do."""
+    if not recorder.log:
+        return None
+    inputs = pieces(recorder.log, recorder.refuse)
+    targets = list(recorder.live())
+    results = [t for _, t in targets]
+    run = Run(recorder.log, inputs, [w for w, _ in targets])
+    given = [p.base.on(_storage(p.base)) for p in inputs]
+    changed = [i for i, p in enumerate(inputs) if p.written]
+    tensors = given + results
+    with _tracing, FakeTensorMode():
+        fakes = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+            for t in tensors
+        ]
+        gm = compat.trace_functional(run, fakes)
+    _epilogue(gm, [*range(len(given), len(tensors)), *changed])
+    program = compile_graph(gm, tensors, config, "capture")
+    return Captured(program, tensors, run.opaque, gm)
+
+
+def _storage(w: Window) -> torch.UntypedStorage:
+    assert w.memory.kept is not None
+    return w.memory.kept
