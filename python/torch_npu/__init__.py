@@ -18,3 +18,7 @@ from . import _device  # noqa: E402
 from . import npu as npu  # noqa: E402
 
 _device.register()
+
+from . import _compile  # noqa: E402
+
+_compile.install()

@@ -1,0 +1,5 @@
+"""torch_npu._inductor: shape handling in front of compiled functions."""
+
+from .shapes import NPUShapeHandling
+
+__all__ = ["NPUShapeHandling"]
