@@ -151,21 +151,28 @@ typedef struct {
 } dense_copies;
 
 static air_status
-use_dense(exec_maker *m, dense_copies *d, air_ref ref, const char *reason)
+stand_dense(exec_maker *m, dense_copies *d, air_ref ref)
 {
-    const ir_value *v = ir_val(m->g, ref);
     lower_place dense;
 
     AIR_REQUIRE(d->count < AIR_RG_MAX_BUFS, AIR_ERROR_UNSUPPORTED,
                 "more than %d operands of a step need dense copies",
                 AIR_RG_MAX_BUFS);
-    AIR_TRY(exec_new_place(m, v, &dense));
-    AIR_TRY(exec_add_copy(m, &m->places[ref.id], (air_dtype)v->dtype, &dense,
-                          (air_dtype)v->dtype, reason));
+    AIR_TRY(exec_new_place(m, ir_val(m->g, ref), &dense));
     d->ref[d->count] = ref;
     d->place[d->count++] = m->places[ref.id];
     m->places[ref.id] = dense;
     return AIR_OK;
+}
+
+static air_status
+use_dense(exec_maker *m, dense_copies *d, air_ref ref, const char *reason)
+{
+    const air_dtype dtype = (air_dtype)ir_val(m->g, ref)->dtype;
+    const lower_place from = m->places[ref.id];
+
+    AIR_TRY(stand_dense(m, d, ref));
+    return exec_add_copy(m, &from, dtype, &m->places[ref.id], dtype, reason);
 }
 
 static void
@@ -269,6 +276,15 @@ fused_label(exec_maker *m, const exec_unit *unit)
     return label;
 }
 
+static bool
+is_result(const exec_unit *unit, const ir_graph *g, air_ref ref)
+{
+    for (size_t i = 0; i < unit->count; i++)
+        if (ir_node_at(g, unit->nodes[i])->outs[0].id == ref.id)
+            return true;
+    return false;
+}
+
 static air_status
 make_fused(exec_maker *m, const exec_unit *unit)
 {
@@ -281,7 +297,8 @@ make_fused(exec_maker *m, const exec_unit *unit)
                            .scratch = m->scratch};
     bool any = false;
     lower_region region = {0};
-    dense_copies copies = {0};
+    const char *gaps = "reduced axes are not one run";
+    dense_copies copies = {0}, written = {0}; /* before it, after it */
 
     for (size_t i = 0; i < unit->count; i++) {
         const ir_node *n = ir_node_at(m->g, unit->nodes[i]);
@@ -290,18 +307,27 @@ make_fused(exec_maker *m, const exec_unit *unit)
         AIR_TRY(place_result(m, n, n->outs[0]));
         any = true;
     }
-    while (any && !region.region) {
-        air_ref dense;
-        AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &dense));
-        if (!region.region)
-            AIR_TRY(
-                use_dense(m, &copies, dense, "reduced axes are not one run"));
-    }
-    drop_dense(m, &copies);
     if (!any)
         return AIR_OK;
-    return add_region(m, &region, ir_node_at(m->g, unit->nodes[0]),
-                      fused_label(m, unit), NULL);
+    while (!region.region) {
+        air_ref bad;
+        AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &bad));
+        if (!region.region && is_result(unit, m->g, bad))
+            AIR_TRY(stand_dense(m, &written, bad));
+        else if (!region.region)
+            AIR_TRY(use_dense(m, &copies, bad, gaps));
+    }
+    AIR_TRY(add_region(m, &region, ir_node_at(m->g, unit->nodes[0]),
+                       fused_label(m, unit), NULL));
+    for (size_t i = 0; i < written.count; i++) {
+        const air_ref ref = written.ref[i];
+        const air_dtype dtype = (air_dtype)ir_val(m->g, ref)->dtype;
+        AIR_TRY(exec_add_copy(m, &m->places[ref.id], dtype, &written.place[i],
+                              dtype, gaps));
+    }
+    drop_dense(m, &written);
+    drop_dense(m, &copies);
+    return AIR_OK;
 }
 
 /* ---- single nodes ---- */

@@ -95,24 +95,18 @@ mark_reads(lower_build *b, const ir_node *n, int level)
     return cost;
 }
 
-/* Writes in place come after everything that may read what they replace: in
- * the last phase. */
-static air_status
-last_writes(lower_build *b)
+/* Rows are written in place after everything that may read what was there: in
+ * the last phase. (What full values replace no phase but theirs reads.) */
+static void
+delay_writes(lower_build *b)
 {
     int top = 0;
 
     for (size_t i = 0; i < b->nmembers; i++)
         top = b->members[i].level > top ? b->members[i].level : top;
-    for (size_t i = 0; i < b->nmembers; i++) {
-        lower_member *m = &b->members[i];
-        AIR_REQUIRE(
-            !m->inplace || m->kind != GROUP_FULL || b->walk == AIR_WALK_MAP,
-            AIR_ERROR_UNSUPPORTED, "a group reduces and writes in place");
-        if (m->inplace)
-            m->level = top;
-    }
-    return AIR_OK;
+    for (size_t i = 0; i < b->nmembers; i++)
+        if (b->members[i].inplace && b->members[i].kind != GROUP_FULL)
+            b->members[i].level = top;
 }
 
 static air_status
@@ -142,7 +136,8 @@ add_members(lower_build *b)
         b->member_of[n->outs[0].id] = (int32_t)b->nmembers;
         b->members[b->nmembers++] = m;
     }
-    return last_writes(b);
+    delay_writes(b);
+    return AIR_OK;
 }
 
 static air_status
@@ -397,6 +392,35 @@ axis_roles(const lower_build *b, lower_role *roles)
 }
 
 static bool
+names_buffer(const air_rg_node *n)
+{
+    return n->op == AIR_RG_LOAD || n->op == AIR_RG_STORE;
+}
+
+/* Buffers of loads that were dropped go too. */
+static void
+drop_buffers(lower_build *b, air_rg_node *nodes, int count)
+{
+    int16_t place[AIR_RG_MAX_BUFS] = {0};
+    int kept = 0;
+
+    for (int i = 0; i < count; i++)
+        if (names_buffer(&nodes[i]))
+            place[nodes[i].buf] = 1;
+    for (int i = 0; i < b->nbufs; i++) {
+        if (!place[i])
+            continue;
+        place[i] = (int16_t)kept;
+        b->bufs[kept] = b->bufs[i];
+        b->buf_value[kept++] = b->buf_value[i];
+    }
+    b->nbufs = kept;
+    for (int i = 0; i < count; i++)
+        if (names_buffer(&nodes[i]))
+            nodes[i].buf = place[nodes[i].buf];
+}
+
+static bool
 uses_index(const ir_record *rec)
 {
     for (int i = 0; i < rec->count; i++)
@@ -467,5 +491,6 @@ lower_group(const lower_env *env, const uint32_t *nodes, size_t count,
         total = b->phases[b->nphases - 1].end;
     b->rec.nodes = all;
     b->rec.count = total;
+    drop_buffers(b, all, total);
     return finish(b, all, total, uses_index(&b->rec), out_region, out_dense);
 }

@@ -285,6 +285,7 @@ lower_store(lower_build *b, lower_member *m, int node)
     AIR_TRY(add_buf(b, m->ref, m->kind, &buf));
     store.buf = (int16_t)buf;
     m->stored = buf;
+    b->buf_value[buf] = m->ref; /* not what is replaced */
     return lower_put(b, store, &unused);
 }
 

@@ -33,8 +33,12 @@ softmax(over *o, air_ref *out_max)
     air_ref max = b_amax(b, o->x, o->n, o->axes, true);
     air_ref e = b_exp(b, b_sub(b, o->x, max));
 
+    air_ref sum = b_sum(b, e, o->n, o->axes, true);
+
     *out_max = max;
-    return b_div(b, e, b_sum(b, e, o->n, o->axes, true));
+    if (pass_exact(b->ctx))
+        return b_div(b, e, sum);
+    return b_mul(b, e, b_1(b, "reciprocal", sum)); /* once a row; sum >= 1 */
 }
 
 air_status

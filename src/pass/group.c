@@ -207,31 +207,32 @@ reduces_outer_axes(const candidate *c)
     return c->domain.nreduced > 0 && !c->domain.reduced[last];
 }
 
-/* May one loop read all this and write member `writer` in place? What other
- * elements of that memory a member sees would depend on the order of elements;
- * full values are written where nothing is reduced, so that no later phase
- * reads what they replace. */
+/* Does a member read the memory that member `writer` writes in place, in a way
+ * that the region could not keep apart? What other elements of it a member sees
+ * would depend on the order of elements; where rows are folded, a later phase
+ * may read again what a full value replaced. */
 static bool
-writes_apart(const candidate *c, const group_kind *kind, size_t writer)
+reads_replaced(const candidate *c, const group_kind *kind, size_t writer)
 {
     const ir_graph *g = c->p->g;
     const air_ref to = ir_node_at(g, c->nodes[writer])->attrs[0].value;
-    const air_ref root = pass_root(g, to);
+    const uint32_t root = pass_root(g, to).id;
+    const bool folds = kind[writer] == GROUP_FULL && c->domain.nreduced > 0;
 
-    if (kind[writer] == GROUP_FULL && c->domain.nreduced > 0)
-        return false;
     for (size_t i = 0; i < c->count; i++) {
         const ir_node *n = ir_node_at(g, c->nodes[i]);
-        for (int k = 0; k < n->nattrs; k++)
-            if (n->attrs[k].kind == AIR_ATTR_VALUE &&
-                pass_root(g, n->attrs[k].value).id == root.id &&
-                (kind[i] != kind[writer] ||
-                 !pass_same_dims(g, n->attrs[k].value, to) ||
-                 (n->attrs[k].value.id != to.id &&
-                  member_index(c, n->attrs[k].value) < 0)))
-                return false;
+        for (int k = i == writer; k < n->nattrs; k++) {
+            if (n->attrs[k].kind != AIR_ATTR_VALUE ||
+                pass_root(g, n->attrs[k].value).id != root)
+                continue;
+            if (folds || kind[i] != kind[writer] ||
+                !pass_same_dims(g, n->attrs[k].value, to) ||
+                (n->attrs[k].value.id != to.id &&
+                 member_index(c, n->attrs[k].value) < 0))
+                return true;
+        }
     }
-    return true;
+    return false;
 }
 
 /* Members' kinds, levels and operands; counts what the region will need. */
@@ -270,7 +271,7 @@ fits(candidate *c)
         level[i] += reduce;
     }
     for (size_t i = 0; i < c->count; i++)
-        if (ir_node_at(g, c->nodes[i])->inplace && !writes_apart(c, kind, i))
+        if (ir_node_at(g, c->nodes[i])->inplace && reads_replaced(c, kind, i))
             return false;
     return rows <= MAX_ROWS && work <= MAX_WORK;
 }

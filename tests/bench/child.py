@@ -167,33 +167,54 @@ def _flat(results):
 
 def _bare(function, inputs, backend):
     """What Dynamo would call, without guards and without its bytecode; and
-    what computes: Inductor's kernels on memory kept for them, our program."""
+    what computes, into memory that is kept for the results."""
     if backend == "eager":
         call = _closed(function, inputs)
         return call, call
+    call = _closed(*_callable(function, inputs, backend))
+    if backend == "inductor":
+        return call, _inductor_kernels(call)
+    results = function(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    return call, _our_program(function, inputs, results, backend)
+
+
+def _callable(function, inputs, backend):
+    """A backend's callable, and what Dynamo calls it with."""
     from torch._dynamo import lookup_backend
 
-    kept = []
+    found = []
     name, _, mode = backend.partition("-")
 
     def keep(graph, examples):
         options = {"mode": mode} if mode else {}
-        kept.append(lookup_backend(name)(graph, examples, **options))
-        return kept[-1]
+        made = lookup_backend(name)(graph, examples, **options)
+
+        def call(*arguments):
+            found[:] = made, arguments
+            return made(*arguments)
+
+        return call
 
     torch._dynamo.reset()
-    compiled = torch.compile(_twin(function), backend=keep, dynamic=False)
-    if backend in OURS:
-        from torchair.backend import collect
+    torch.compile(function, backend=keep, dynamic=False)(*inputs)
+    return found
 
-        programs = []
-        with collect([], programs):
-            compiled(*inputs)
-        kernel = _closed(programs[0], inputs)
-    else:
-        compiled(*inputs)
-        kernel = _inductor_kernels(lambda: kept[0](*inputs))
-    return _closed(kept[0], inputs), kernel
+
+def _our_program(function, inputs, results, backend):
+    """A program that writes its results where the caller keeps them."""
+    from torchair.backend import collect
+
+    def write(results, *inputs):
+        found = function(*inputs)
+        found = found if isinstance(found, tuple) else (found,)
+        for result, value in zip(results, found, strict=True):
+            result.copy_(value)
+
+    programs = []
+    with collect([], programs):
+        _, arguments = _callable(write, (results, *inputs), backend)
+    return _closed(programs[0], arguments)
 
 
 def _inductor_kernels(call):

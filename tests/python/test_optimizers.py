@@ -80,3 +80,27 @@ def test_exchange():
     compiled(exchange)(*mine)
     exchange(*theirs)
     assert_same(mine, theirs)
+
+
+OUT = {
+    "rows": lambda: torch.empty(4, 6, 5),
+    "columns": lambda: torch.empty(5, 6, 4).permute(2, 1, 0),
+    "parts": lambda: torch.empty(4, 6, 9)[:, :, 2:7],
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_normalised_into(name):
+    """Reductions over two axes, whatever the strides of what is written."""
+
+    def normalise(x, out):
+        d = x - x.mean((1, 2), keepdim=True)
+        out.copy_(d / d.square().sum((1, 2), keepdim=True))
+
+    x, mine, theirs = torch.randn(4, 6, 5), OUT[name](), OUT[name]()
+    programs = []
+    with backend.collect([], programs):
+        compiled(normalise)(x, mine)
+    normalise(x, theirs)
+    torch.testing.assert_close(mine, theirs)
+    assert programs[0].stats()["copies"] == (name != "rows")

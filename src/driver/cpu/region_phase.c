@@ -16,7 +16,7 @@ region_run_init(region_run *run, const cpu_region *r, const air_task *task)
             : task->scratch;
     for (int s = 0; s < r->rg->nscalars; s++)
         run->acc[s] = run->mem + r->acc[s];
-    for (int i = 0; i < r->rg->nnodes; i++) {
+    for (int i = 0; r->uses_tiles && i < r->rg->nnodes; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
         if (n->op != AIR_RG_CONST)
             continue;

@@ -418,6 +418,7 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
         return status;
     }
     load_code(r, code);
+    r->uses_tiles = cpu_region_native(r) < region->nphases;
     *out = r;
     return AIR_OK;
 }

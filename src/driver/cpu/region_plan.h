@@ -37,6 +37,7 @@ struct cpu_region {
     region_phase phases[AIR_RG_MAX_PHASES];
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
     int nreduce;
+    bool uses_tiles;   /* some phase has no machine code */
     bool column_split; /* INNER: threads may share a row */
     bool blocked;      /* MAP: some buffer lies along the last axis but one */
     int levels;        /* OUTER: of the pairwise fold */
