@@ -4,6 +4,7 @@
 
 #include "air_driver.h"
 #include "driver/cpu/attention_backward.h"
+#include "driver/cpu/conv_backward.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/library.h"
 

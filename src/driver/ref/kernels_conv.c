@@ -15,22 +15,20 @@ typedef struct {
     int64_t stride[SPATIAL], pad[SPATIAL], dilation[SPATIAL], groups;
 } conv;
 
-/* at: the position of `stride`; padding, dilation, transposed,
- * output_padding and groups follow. */
+/* at: the positions of stride (padding and dilation follow) and groups. */
 static conv
-conv_make(const air_call *call, int at, ref_tensor input, ref_tensor output,
-          ref_tensor weight)
+conv_make(const air_call *call, const int at[2], ref_tensor big,
+          ref_tensor small, ref_tensor weight)
 {
-    bool transposed = ref_int(call, at + 3, 0) != 0;
-    conv c = {.big = transposed ? output : input,
-              .small = transposed ? input : output,
+    conv c = {.big = big,
+              .small = small,
               .weight = weight,
               .axes = weight.rank - 2,
-              .groups = ref_int(call, at + 5, 1)};
+              .groups = ref_int(call, at[1], 1)};
     for (int k = 0; k < c.axes; k++) {
-        c.stride[k] = ref_ints(call, at, k, 1);
-        c.pad[k] = ref_ints(call, at + 1, k, 0);
-        c.dilation[k] = ref_ints(call, at + 2, k, 1);
+        c.stride[k] = ref_ints(call, at[0], k, 1);
+        c.pad[k] = ref_ints(call, at[0] + 1, k, 0);
+        c.dilation[k] = ref_ints(call, at[0] + 2, k, 1);
     }
     return c;
 }
@@ -176,52 +174,34 @@ each_element(const conv *c, const ref_tensor *out, const ref_tensor *bias,
 }
 
 /* convolution(input, weight, bias, stride, padding, dilation, transposed,
- * output_padding, groups) */
+ * output_padding, groups), not transposed */
 void
 ref_convolution(const air_call *call, const air_task *task)
 {
     ref_tensor out = ref_out(call, 0, task), bias = ref_arg(call, 2, task);
-    conv c =
-        conv_make(call, 3, ref_arg(call, 0, task), out, ref_arg(call, 1, task));
-    bool transposed = ref_int(call, 6, 0) != 0;
-    each_element(&c, &out, &bias, transposed ? sum_big : sum_small, task);
+    conv c = conv_make(call, (int[]){3, 8}, ref_arg(call, 0, task), out,
+                       ref_arg(call, 1, task));
+    each_element(&c, &out, &bias, sum_small, task);
 }
 
-static void
-bias_gradient(const ref_tensor *out, const ref_tensor *grad,
-              const air_task *task)
-{
-    int64_t begin, end, a, b, place[AIR_MAX_RANK];
-    air_split(ref_numel(out), task, &begin, &end);
-    for (int64_t ch = begin; ch < end; ch++) {
-        double sum = 0;
-        for (int64_t i = 0, n = ref_numel(grad); i < n; i++) {
-            place_of(grad, i, &a, &b, place);
-            if (b == ch)
-                sum += ref_get(grad->dtype,
-                               grad->data + offset_of(grad, a, b, place));
-        }
-        ref_put(out->dtype, out->data + ch * out->strides[0], sum);
-    }
-}
-
-/* convolution_backward(grad_output, input, weight, bias_sizes, stride,
- * padding, dilation, transposed, output_padding, groups, output_mask)
- * -> gradients of input, weight, bias, where output_mask wants them */
+/* air::convolution_transposed(input, weight, bias, size, stride, padding,
+ * dilation, groups) */
 void
-ref_convolution_backward(const air_call *call, const air_task *task)
+ref_convolution_transposed(const air_call *call, const air_task *task)
 {
-    ref_tensor grad = ref_arg(call, 0, task), input = ref_arg(call, 1, task);
-    ref_tensor to_input = ref_out(call, 0, task);
-    ref_tensor to_weight = ref_out(call, 1, task);
-    ref_tensor to_bias = ref_out(call, 2, task);
-    conv c = conv_make(call, 4, input, grad, ref_arg(call, 2, task));
-    bool transposed = ref_int(call, 7, 0) != 0;
-    if (ref_ints(call, 10, 0, 1) != 0)
-        each_element(&c, &to_input, NULL, transposed ? sum_small : sum_big,
-                     task);
-    if (ref_ints(call, 10, 1, 1) != 0)
-        each_element(&c, &to_weight, NULL, sum_weight, task);
-    if (ref_ints(call, 10, 2, 1) != 0)
-        bias_gradient(&to_bias, &grad, task);
+    ref_tensor out = ref_out(call, 0, task), bias = ref_arg(call, 2, task);
+    conv c = conv_make(call, (int[]){4, 7}, out, ref_arg(call, 0, task),
+                       ref_arg(call, 1, task));
+    each_element(&c, &out, &bias, sum_big, task);
+}
+
+/* air::convolution_weight(big, small, size, stride, padding, dilation,
+ * groups) */
+void
+ref_convolution_weight(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task);
+    conv c = conv_make(call, (int[]){3, 6}, ref_arg(call, 0, task),
+                       ref_arg(call, 1, task), out);
+    each_element(&c, &out, NULL, sum_weight, task);
 }

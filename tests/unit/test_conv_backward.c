@@ -1,0 +1,188 @@
+/* Transposed convolution and gradients of weights: each instruction set
+ * against the plain kernels, which tests/python/test_conv.py compares with
+ * eager. */
+#include "kernel_case.h"
+
+#include "driver/cpu/conv_backward.h"
+#include "driver/ref/kernels.h"
+
+#include <math.h>
+
+typedef struct {
+    const char *isa;
+    air_kernel_fn transposed, weight;
+} kernel_set;
+
+static const kernel_set sets[] = {
+#if defined(__x86_64__)
+    {"avx512", cpu_convolution_transposed_avx512,
+     cpu_convolution_weight_avx512},
+    {"avx2", cpu_convolution_transposed_avx2, cpu_convolution_weight_avx2},
+#endif
+    {"scalar", cpu_convolution_transposed_scalar,
+     cpu_convolution_weight_scalar},
+};
+#define EACH_SET(s)                                                         \
+    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
+         s++)                                                               \
+        if (kcase_has_isa(s->isa))
+
+/* c_in, c_out: channels of a group of big, small. */
+typedef struct {
+    int axes;
+    int64_t batch, groups, c_in, c_out;
+    int64_t big[3], kernel[3], stride[3], pad[3], dilation[3];
+} shape;
+
+enum { BIG, SMALL, WEIGHT, BIAS, MINE, PLAIN };
+
+static int64_t
+small_size(const shape *p, int i)
+{
+    return (p->big[i] + 2 * p->pad[i] - p->dilation[i] * (p->kernel[i] - 1) -
+            1) /
+               p->stride[i] +
+           1;
+}
+
+static air_arg
+ints(const int64_t *v, int n)
+{
+    return (air_arg){.kind = AIR_ARG_INTS, .count = n, .ints = v};
+}
+
+/* The tensors, and two results of the sizes of BIG or WEIGHT. */
+static void
+make_case(kernel_case *c, const shape *p, int dtype, int like)
+{
+    int64_t dims[3][5] = {
+        {p->batch, p->groups * p->c_in},
+        {p->batch, p->groups * p->c_out},
+        {p->groups * p->c_out, p->c_in},
+    };
+    for (int i = 0; i < p->axes; i++) {
+        dims[BIG][2 + i] = p->big[i];
+        dims[SMALL][2 + i] = small_size(p, i);
+        dims[WEIGHT][2 + i] = p->kernel[i];
+    }
+    kcase_begin(c, (uint64_t)(p->big[0] + 17 * p->c_in));
+    for (int i = BIG; i <= WEIGHT; i++)
+        kcase_tensor(c, dtype, p->axes + 2, dims[i], NULL, 0, 0);
+    kcase_tensor(c, dtype, 1, (int64_t[]){p->groups * p->c_in}, NULL, 0, 0);
+    for (int i = 0; i < 2; i++)
+        kcase_tensor(c, dtype, p->axes + 2, dims[like], NULL, 0, 0);
+}
+
+static void
+check_results(const kernel_case *c, const kernel_set *set, const char *what)
+{
+    const air_tensor *t = &c->t[MINE];
+    int64_t n = 1;
+    double worst = 0, size = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dims[i];
+    for (int64_t i = 0; i < n; i++) {
+        double want = kcase_get(c, PLAIN, i);
+        double err = fabs(kcase_get(c, MINE, i) - want);
+        if (!(err <= worst))
+            worst = err;
+        size = fmax(size, fabs(want));
+    }
+    double limit = t->dtype == AIR_F32   ? 2e-6
+                   : t->dtype == AIR_F16 ? 1e-3
+                                         : 8e-3;
+    if (!CHECK(worst / size <= limit))
+        printf("  %s %s dtype %d: %g\n", set->isa, what, t->dtype,
+               worst / size);
+}
+
+static void
+check_transposed(const kernel_set *set, const shape *p, int dtype, int threads)
+{
+    kernel_case c;
+    make_case(&c, p, dtype, BIG);
+    air_arg none = {.kind = AIR_ARG_NONE};
+    air_arg args[] = {kcase_arg(&c, SMALL),
+                      kcase_arg(&c, WEIGHT),
+                      threads % 2 == 0 ? kcase_arg(&c, BIAS) : none,
+                      ints(c.t[MINE].dims, p->axes + 2),
+                      ints(p->stride, p->axes),
+                      ints(p->pad, p->axes),
+                      ints(p->dilation, p->axes),
+                      kcase_int(p->groups)};
+    air_call mine = {8, 1, args, &c.t[MINE], NULL};
+    air_call plain = {8, 1, args, &c.t[PLAIN], NULL};
+    CHECK(cpu_convolution_transposed_on_scalar(&mine, "scalar"));
+    kcase_run(&c, set->transposed, cpu_convolution_transposed_workspace, &mine,
+              threads);
+    kcase_run(&c, ref_convolution_transposed, NULL, &plain, threads);
+    check_results(&c, set, "transposed");
+    kcase_end(&c);
+}
+
+static void
+check_weight(const kernel_set *set, const shape *p, int dtype, int threads)
+{
+    kernel_case c;
+    make_case(&c, p, dtype, WEIGHT);
+    air_arg args[] = {kcase_arg(&c, BIG),
+                      kcase_arg(&c, SMALL),
+                      ints(c.t[MINE].dims, p->axes + 2),
+                      ints(p->stride, p->axes),
+                      ints(p->pad, p->axes),
+                      ints(p->dilation, p->axes),
+                      kcase_int(p->groups)};
+    air_call mine = {7, 1, args, &c.t[MINE], NULL};
+    air_call plain = {7, 1, args, &c.t[PLAIN], NULL};
+    CHECK(cpu_convolution_weight_on_scalar(&mine, "scalar"));
+    kcase_run(&c, set->weight, cpu_convolution_weight_workspace, &mine,
+              threads);
+    kcase_run(&c, ref_convolution_weight, NULL, &plain, threads);
+    check_results(&c, set, "weight");
+    kcase_end(&c);
+}
+
+static void
+check(const shape *p)
+{
+    EACH_SET(s)
+    for (int dtype = AIR_F32; dtype <= AIR_F16; dtype++) {
+        if (dtype == AIR_F64)
+            continue;
+        check_transposed(s, p, dtype, dtype);
+        check_weight(s, p, dtype, dtype);
+    }
+}
+
+#define ONES    \
+    {           \
+        1, 1, 1 \
+    }
+
+TEST(conv_backward_windows)
+{
+    check(&(shape){2, 2, 1, 9, 12, {7, 9}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(shape){2, 3, 1, 20, 7, {9, 8}, {3, 2}, {2, 3}, {1, 0}, ONES});
+    check(&(shape){2, 1, 1, 8, 5, {9, 9}, {3, 3}, {2, 1}, {3, 2}, {1, 2}});
+    check(&(shape){2, 1, 1, 33, 140, {6, 6}, {1, 1}, ONES, {0}, ONES});
+}
+
+TEST(conv_backward_few_channels)
+{
+    check(&(shape){2, 2, 1, 3, 8, {15, 14}, {5, 5}, {2, 2}, {2, 2}, ONES});
+    check(&(shape){2, 1, 1, 1, 4, {9, 9}, {3, 3}, ONES, {0}, ONES});
+}
+
+TEST(conv_backward_groups_and_axes)
+{
+    check(&(shape){2, 2, 3, 4, 5, {7, 6}, {3, 3}, {2, 2}, {1, 1}, ONES});
+    check(&(shape){2, 2, 6, 1, 1, {8, 8}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(shape){1, 3, 1, 6, 10, {40}, {4}, {3}, {2}, ONES});
+    check(&(shape){3, 1, 2, 8, 3, {4, 5, 6}, {2, 3, 2}, {2, 1, 2}, {1}, ONES});
+}
+
+/* Deep enough that places are cut into spans. */
+TEST(conv_backward_spans)
+{
+    check(&(shape){2, 3, 1, 8, 6, {70, 61}, {3, 3}, ONES, {1, 1}, ONES});
+}
