@@ -285,11 +285,26 @@ AIR_API AIR_CHECK air_status air_op_describe(const char *op,
 
 typedef struct air_program air_program;
 
+/* Bits of air_compile_options.without. */
+typedef enum {
+#define WITHOUT(id, name, doc) AIR_WITHOUT_BIT_##id,
+#include "air_without.def"
+#undef WITHOUT
+    AIR_WITHOUT_COUNT
+} air_without_bit;
+enum {
+#define WITHOUT(id, name, doc) AIR_WITHOUT_##id = 1 << AIR_WITHOUT_BIT_##id,
+#include "air_without.def"
+#undef WITHOUT
+    AIR_WITHOUT_NOTHING = 0
+};
+
 typedef struct {
     bool exact;           /* round where eager rounds (reduce-overhead) */
     int pass_limit;       /* 0: all passes; n: the first n rows (bisecting) */
     int rewrite_limit;    /* 0: all rewrites */
     const char *dump_dir; /* NN-pass.txt after each pass; NULL: none */
+    unsigned without;     /* AIR_WITHOUT_...: what is left out */
 } air_compile_options;
 
 /* The graph is copied. */
@@ -503,6 +518,8 @@ AIR_API void air_context_get_pool_stats(const air_context *ctx,
 /* Gives kept blocks back to the system. */
 AIR_API void air_context_trim(air_context *ctx);
 
+/* Bit i of `without`: its name and one line for the manual; NULL: end. */
+AIR_API const char *air_without_name(size_t i, const char **out_help);
 /* Row i of the pass table: name and one line for the manual; NULL: end. */
 AIR_API const char *air_pass_name(size_t i, const char **out_help);
 

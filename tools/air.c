@@ -28,6 +28,7 @@ static const char usage[] =
     "  --no-emitter   regions by tile loops, no machine code\n"
     "  --verify       check the graph after each pass\n"
     "  --passes N     the first N passes only\n"
+    "  --without NAME what is left out: `air passes` lists the names\n"
     "  --compare      run: compare with driver ref, fail when they differ\n"
     "  --after PASS   dump: the graph after this pass\n"
     "  --steps        dump: the command list of the program\n"
@@ -171,6 +172,18 @@ add_set(options *o, const char *text)
     return 0;
 }
 
+static int
+add_without(options *o, const char *text)
+{
+    const char *name;
+    for (size_t i = 0; (name = air_without_name(i, NULL)) != NULL; i++)
+        if (strcmp(name, text) == 0) {
+            o->compile.without |= 1u << i;
+            return 0;
+        }
+    return complain_usage("--without", "`air passes` lists the names");
+}
+
 /* Options with a value. */
 static int
 set_value(options *o, const char *name, const char *value)
@@ -191,6 +204,8 @@ set_value(options *o, const char *name, const char *value)
         o->engine.isa = value;
     else if (strcmp(name, "--after") == 0)
         o->after = value;
+    else if (strcmp(name, "--without") == 0)
+        return add_without(o, value);
     else
         return complain_usage("unknown option", name);
     return 0;
@@ -546,6 +561,9 @@ command_passes(const options *o)
     (void)o;
     for (size_t i = 0; (name = air_pass_name(i, &help)) != NULL; i++)
         printf("%2zu  %-14s %s\n", i + 1, name, help);
+    printf("\nleft out by --without:\n");
+    for (size_t i = 0; (name = air_without_name(i, &help)) != NULL; i++)
+        printf("    %-14s %s\n", name, help);
     return 0;
 }
 

@@ -15,6 +15,7 @@ TABLES = {
     "air_dtypes.def",
     "air_prims.def",
     "air_status.def",
+    "air_without.def",
 }
 
 # layer: what it may include besides itself

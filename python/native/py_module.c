@@ -202,18 +202,31 @@ native_describe(PyObject *self, PyObject *args)
 }
 
 static PyObject *
-native_passes(PyObject *self, PyObject *unused)
+list_rows(const char *(*get)(size_t i, const char **out_help))
 {
-    (void)self, (void)unused;
     PyObject *out = PyList_New(0);
     const char *name, *help;
-    for (size_t i = 0; out && (name = air_pass_name(i, &help)); i++) {
+    for (size_t i = 0; out && (name = get(i, &help)); i++) {
         PyObject *row = Py_BuildValue("ss", name, help);
         if (!row || PyList_Append(out, row))
             Py_CLEAR(out);
         Py_XDECREF(row);
     }
     return out;
+}
+
+static PyObject *
+native_passes(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return list_rows(air_pass_name);
+}
+
+static PyObject *
+native_without(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return list_rows(air_without_name);
 }
 
 static PyObject *
@@ -260,6 +273,8 @@ static PyMethodDef methods[] = {
     {"describe", native_describe, METH_VARARGS,
      "describe(op) -> (schema, class, Ascend IR type) or None"},
     {"passes", native_passes, METH_NOARGS, "(name, help) of each pass"},
+    {"without", native_without, METH_NOARGS,
+     "(name, help) of each bit of Program's `without`"},
     {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
     {"trim", native_trim, METH_NOARGS, "gives kept memory back"},
     {"recording", native_recording, METH_O,

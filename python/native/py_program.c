@@ -470,17 +470,18 @@ static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {
-        "graph",    "args",  "consts",     "results",       "outs",     "hosts",
-        "fallback", "exact", "pass_limit", "rewrite_limit", "dump_dir", NULL};
+        "graph",    "args",     "consts", "results",    "outs",
+        "hosts",    "fallback", "exact",  "pass_limit", "rewrite_limit",
+        "dump_dir", "without",  NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     air_compile_options options = {0};
     int exact = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|Opiiz", names, &graph, &PyTuple_Type,
+            args, keywords, "OO!O!nO!O!|OpiizI", names, &graph, &PyTuple_Type,
             &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type, &outs,
             &PyTuple_Type, &hosts, &fallback, &exact, &options.pass_limit,
-            &options.rewrite_limit, &options.dump_dir))
+            &options.rewrite_limit, &options.dump_dir, &options.without))
         return NULL;
     options.exact = exact != 0;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);

@@ -14,6 +14,9 @@ air_program_create(air_context *ctx, const air_graph *graph,
                 AIR_ERROR_ARGUMENT,
                 "pass_limit and rewrite_limit are 0 or "
                 "positive");
+    AIR_REQUIRE(!options || !(options->without >> AIR_WITHOUT_COUNT),
+                AIR_ERROR_ARGUMENT, "without has unknown bits: %#x",
+                options->without);
     return exec_program_create(ctx, graph, options, out);
 }
 

@@ -88,8 +88,10 @@ typedef struct {
     bool *written;  /* by value: a node writes into its memory */
 } exec_order;
 
-air_status exec_order_make(const ir_graph *g, base_arena *arena,
-                           base_arena *scratch, exec_order *out);
+/* without: AIR_WITHOUT_... */
+air_status exec_order_make(const ir_graph *g, unsigned without,
+                           base_arena *arena, base_arena *scratch,
+                           exec_order *out);
 
 /* ---- specialisations ---- */
 

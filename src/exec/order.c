@@ -9,6 +9,7 @@
 
 typedef struct {
     const ir_graph *g;
+    unsigned without; /* AIR_WITHOUT_... */
     base_arena *scratch;
     uint32_t *unit_of;  /* by node id */
     uint32_t *position; /* by node id: place in the graph's order */
@@ -231,7 +232,8 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     IR_FOR_EACH(g, id)
     {
         const ir_node *n = ir_node_at(g, id);
-        if (n->op != cat || cat == AIR_OP_NONE)
+        if (n->op != cat || cat == AIR_OP_NONE ||
+            (m->without & AIR_WITHOUT_CAT))
             continue;
         for (size_t i = 0; i < n->attrs[0].count; i++) {
             air_ref v = n->attrs[0].values[i];
@@ -273,10 +275,10 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
 }
 
 air_status
-exec_order_make(const ir_graph *g, base_arena *arena, base_arena *scratch,
-                exec_order *out)
+exec_order_make(const ir_graph *g, unsigned without, base_arena *arena,
+                base_arena *scratch, exec_order *out)
 {
-    order_maker m = {.g = g, .scratch = scratch};
+    order_maker m = {.g = g, .without = without, .scratch = scratch};
 
     return make_order(&m, arena, out);
 }

@@ -13,7 +13,8 @@ compile(air_program *p, const ir_graph *g)
                          NULL, NULL));
     p->key_len = exec_key_length(p->g);
     base_arena_init(&scratch, &p->ctx->alloc);
-    status = exec_order_make(p->g, &p->arena, &scratch, &p->order);
+    status = exec_order_make(p->g, p->options.without, &p->arena, &scratch,
+                             &p->order);
     base_arena_deinit(&scratch);
     return status;
 }

@@ -55,7 +55,8 @@ canon_drop(pass_context *ctx, uint32_t node, air_ref src)
     air_ref out = node_out(g, node, 0);
     bool view = ir_info(ir_node_at(g, node))->cls == IR_CLASS_VIEW;
 
-    if (ir_val(g, out)->dtype != ir_val(g, src)->dtype ||
+    if (pass_without(ctx, AIR_WITHOUT_NOOP) ||
+        ir_val(g, out)->dtype != ir_val(g, src)->dtype ||
         !pass_same_dims(g, out, src) ||
         (!view && !pass_may_share(ctx, out, src)) || !pass_allow(ctx))
         return AIR_OK;

@@ -380,10 +380,12 @@ pass_inplace(pass_context *ctx)
         nodes[count++] = id;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (is_named(ir_node_at(g, nodes[i]), "copy_"))
+        if (is_named(ir_node_at(g, nodes[i]), "copy_") &&
+            !pass_without(ctx, AIR_WITHOUT_INPUT_INPLACE))
             AIR_TRY(visit_copy(ctx, nodes[i], position));
     for (uint32_t i = 0; i < count; i++)
-        if (ir_node_at(g, nodes[i])->op != AIR_OP_NONE)
+        if (ir_node_at(g, nodes[i])->op != AIR_OP_NONE &&
+            !pass_without(ctx, AIR_WITHOUT_INPLACE))
             AIR_TRY(visit_scatter(ctx, nodes[i], position));
     return AIR_OK;
 }

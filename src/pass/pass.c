@@ -27,6 +27,20 @@ air_pass_name(size_t i, const char **out_help)
     return i < ROWS ? rows[i].name : NULL;
 }
 
+AIR_API const char *
+air_without_name(size_t i, const char **out_help)
+{
+    static const char *const names[][2] = {
+#define WITHOUT(id, name, doc) {name, doc},
+#include "air_without.def"
+#undef WITHOUT
+    };
+
+    if (out_help)
+        *out_help = i < AIR_WITHOUT_COUNT ? names[i][1] : NULL;
+    return i < AIR_WITHOUT_COUNT ? names[i][0] : NULL;
+}
+
 static bool
 wanted(const air_compile_options *options, int row)
 {

@@ -77,6 +77,13 @@ pass_exact(const pass_context *ctx)
     return ctx->options->exact;
 }
 
+/* Is this one of what the program is made without? */
+static inline bool
+pass_without(const pass_context *ctx, unsigned what)
+{
+    return (ctx->options->without & what) != 0;
+}
+
 /* Visits every node in order, its operands forwarded. A visit may insert nodes
  * before the one it visits: those are visited too. */
 typedef air_status (*pass_visit)(pass_context *ctx, uint32_t node, void *arg);

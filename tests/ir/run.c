@@ -3,6 +3,7 @@
  *     # case: what it shows
  *     # pass: canonicalise, cse      rows of passes.def; `all`: the pipeline
  *     # mode: exact                  (default: fast)
+ *     # without: inplace             bits of air_without.def
  *     graph f(...) { ... }
  *     # expect:                      the graph it becomes; value names are free
  *     graph f(...) { ... }
@@ -45,7 +46,7 @@ counting_resize(void *user, void *ptr, size_t old_size, size_t new_size)
 
 typedef struct {
     const char *file, *title;
-    char title_text[128], passes[128], fails[32];
+    char title_text[128], passes[128], fails[32], without[64];
     bool exact;
     const char *graph, *expect; /* in the file's text */
     size_t graph_len, expect_len;
@@ -90,6 +91,7 @@ read_case(const char *p, test_case *c)
         if (line_key(p, "case", word, sizeof word))
             break;
         if (line_key(p, "pass", c->passes, sizeof c->passes) ||
+            line_key(p, "without", c->without, sizeof c->without) ||
             line_key(p, "fails", c->fails, sizeof c->fails))
             continue;
         if (line_key(p, "mode", word, sizeof word)) {
@@ -128,10 +130,23 @@ rename_values(ir_graph *g)
     return AIR_OK;
 }
 
+static unsigned
+without_bits(const char *names)
+{
+    unsigned bits = 0;
+    const char *name;
+
+    for (size_t i = 0; (name = air_without_name(i, NULL)) != NULL; i++)
+        if (strcmp(names, name) == 0)
+            bits |= 1u << i;
+    return bits;
+}
+
 static air_status
 run_passes(ir_graph *g, const air_alloc *alloc, const test_case *c)
 {
-    air_compile_options options = {.exact = c->exact};
+    air_compile_options options = {.exact = c->exact,
+                                   .without = without_bits(c->without)};
     char list[128];
 
     strcpy(list, c->passes);

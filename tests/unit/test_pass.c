@@ -98,6 +98,29 @@ TEST(pass_rewrite_limit_counts)
     CHECK(all >= 2 && all < 50);
 }
 
+TEST(pass_without_what_changes_nothing)
+{
+    air_compile_options options = {.without = AIR_WITHOUT_NOOP};
+    seen s = {0};
+    ir_graph *g = make_graph();
+
+    REQUIRE(g);
+    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, see, &s));
+    CHECK(count_op(g, "clone") > 0);
+    ir_graph_free(g);
+}
+
+TEST(pass_without_names)
+{
+    const char *help;
+    size_t n = 0;
+
+    for (; air_without_name(n, &help); n++)
+        CHECK(help && strlen(help) > 10);
+    CHECK_INT(n, AIR_WITHOUT_COUNT);
+    CHECK_STR(air_without_name(AIR_WITHOUT_BIT_CAT, NULL), "cat");
+}
+
 TEST(pass_names_are_listed)
 {
     const char *help;
