@@ -52,7 +52,7 @@ bench: venv ## figures against eager and Inductor, build/bench.json
 check: deps build ## format, lint, types, layers, budgets, symbols, docs
 	@$(PY) tools/check.py --build build
 
-docs: build ## docs/ops.md from the op table
+docs: build ## docs/ops.md and options.md from the tables
 	@$(PY) tools/gen_docs.py --build build
 
 format: deps ## clang-format and ruff, in place

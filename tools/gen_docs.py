@@ -1,6 +1,7 @@
-"""docs/ops.md from the op table, through `air ops`.
+"""docs/ops.md from the op table, docs/options.md from the tables of options
+and passes.
 
-gen_docs.py --build DIR [--check]      --check: fail when it is not current
+gen_docs.py --build DIR [--check]      --check: fail when one is not current
 """
 
 import argparse
@@ -8,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
-HEAD = """\
+ROOT = Path(__file__).resolve().parent.parent
+OPS_HEAD = """\
 # Operators
 
 What runs inside the engine, from `src/ir/ops.def` by `tools/gen_docs.py`.
@@ -36,19 +37,128 @@ def rows(air):
         yield f"| {kind} | `{schema}` | {'' if ge == '-' else ge} |\n"
 
 
+def ops(air):
+    return OPS_HEAD + "".join(rows(air))
+
+
+OPTIONS_HEAD = """\
+# Options
+
+From `python/torchair/options.py`, `python/torchair/passes.py` and
+`src/pass/passes.def` by `tools/gen_docs.py`.
+
+```python
+config = torchair.CompilerConfig()              # by path
+config.debug.aclgraph.enable_output_clone = True
+backend = torchair.get_npu_backend(compiler_config=config)
+
+torch.compile(model, backend="npugraph_ex",     # by key
+              options={"clone_output": True})
+torch.compile(model, backend="torchair", mode="reduce-overhead",
+              options={"clone_output": True})   # paths and keys
+```
+
+A key with **not** in front says the opposite of the path: `inplace_pass=False`
+is `disable_reinplace_inplaceable_ops_pass=True`. An option of another mode than
+the configuration's is named in one warning. Wrong values raise `ValueError`,
+`TypeError` or `FileNotFoundError` and say what to set; from `options=` they
+come inside torch's `BackendCompilerFailed`.
+
+| path | key | values | default | modes | effect |
+|---|---|---|---|---|---|
+"""
+PASSES_HEAD = """
+## Passes
+
+On the FX graph; `TORCH_COMPILE_DEBUG=1` shows it before and after each:
+
+| pass | option | what it does |
+|---|---|---|
+"""
+ENGINE_HEAD = """
+On the engine's graph (`air passes`); `debug.graph_dump` shows it after each:
+
+| pass | what it does |
+|---|---|
+"""
+PARTS_HEAD = """
+Options leave parts of the engine out (`air dump --without NAME`):
+
+| part | option | without it |
+|---|---|---|
+"""
+
+
+def option_rows(options):
+    for row in options.OPTIONS:
+        key = f"`{row.key}`" if row.alias else ""
+        if row.inverted:
+            key = f"**not** {key}"
+        effect = row.effect
+        if row.inert:
+            effect += f". No effect here, with a warning: {row.inert}"
+        accepts = row.accepts.text.replace("|", "\\|")
+        yield (
+            f"| `{row.path}` | {key} | {accepts} | `{row.default!r}` "
+            f"| {row.modes} | {effect} |\n"
+        )
+
+
+def pass_rows(passes):
+    for row in passes.PASSES:
+        switch = f"`{row.switch}`" if row.switch else "always"
+        note = "; where torch runs the graph" if row.eager else ""
+        yield f"| {row.name} | {switch} | {row.help}{note} |\n"
+
+
+def engine_rows(air, options):
+    out = subprocess.run(
+        [air, "passes"], capture_output=True, text=True, check=True
+    ).stdout
+    passes, _, parts = out.partition("left out by --without:")
+    for line in passes.splitlines():
+        if line.strip():
+            _, name, text = line.split(None, 2)
+            yield f"| {name} | {text} |\n"
+    yield PARTS_HEAD
+    keys = {name: key for key, name in options.WITHOUT.items()}
+    for line in parts.strip().splitlines():
+        name, text = line.split(None, 1)
+        yield f"| {name} | `{keys[name]}=False` | {text} |\n"
+
+
+def options(air):
+    sys.path.insert(0, str(ROOT / "python"))
+    from torchair import options, passes
+
+    return (
+        OPTIONS_HEAD
+        + "".join(option_rows(options))
+        + PASSES_HEAD
+        + "".join(pass_rows(passes))
+        + ENGINE_HEAD
+        + "".join(engine_rows(air, options))
+    )
+
+
+PAGES = {"ops.md": ops, "options.md": options}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default="build")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    text = HEAD + "".join(rows(Path(args.build) / "tools" / "air"))
-    if not args.check:
-        TARGET.write_text(text)
-        return 0
-    if TARGET.exists() and TARGET.read_text() == text:
-        return 0
-    print("docs/ops.md is not current: python tools/gen_docs.py")
-    return 1
+    stale = 0
+    for name, make in PAGES.items():
+        target = ROOT / "docs" / name
+        text = make(Path(args.build) / "tools" / "air")
+        if not args.check:
+            target.write_text(text)
+        elif not target.exists() or target.read_text() != text:
+            print(f"docs/{name} is not current: python tools/gen_docs.py")
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

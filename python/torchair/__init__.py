@@ -12,10 +12,12 @@ or with a configuration:
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .backend import get_compiler, get_npu_backend, logger
 from .config import CompilerConfig
+from .passes import register_replacement
 
 if TYPE_CHECKING:
     from ._native import (
@@ -52,7 +54,11 @@ __all__ = [
     "get_compiler",
     "get_npu_backend",
     "logger",
+    "register_replacement",
 ]
+
+
+_MODULES = ("npugraph_ex", "ops", "scope")
 
 
 def __getattr__(name: str) -> Any:
@@ -61,6 +67,8 @@ def __getattr__(name: str) -> Any:
         from . import report as module
 
         return getattr(module, name)
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name.startswith("Air") and name in __all__:
         from . import _native
 

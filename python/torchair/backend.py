@@ -25,9 +25,16 @@ from typing import Any
 
 import torch
 
-from . import compat, dispatch
+from . import compat, dispatch, dumps, eager, passes
 from .capture import CaptureOptions
-from .config import CompilerConfig, run_pass, settings
+from .config import (
+    CompilerConfig,
+    capture_options,
+    left_out,
+    npugraph_ex_config,
+    settings,
+    warn_of_other_mode,
+)
 
 Compiled = Callable[..., Any]
 logger = logging.getLogger("torchair")
@@ -105,32 +112,53 @@ def start(
 
 def compile_graph(
     gm: torch.fx.GraphModule,
-    _inputs: Sequence[Any],
+    inputs: Sequence[Any],
     config: CompilerConfig,
     kind: str,
     capture: CaptureOptions | None = None,
+    folder: str | None = None,
 ) -> Compiled:
     """One graph of AOTAutograd -> a callable that takes a list.
 
-    capture: how calls are captured; None: as the mode of the configuration
-    says, with defaults.
+    capture: how calls are captured; None: as the configuration says.
+    folder: of the model, where graphs are dumped.
     """
     if not _started:
         start()
-    if capture is None and config.mode.raw == "reduce-overhead":
-        capture = CaptureOptions()
-    run_pass(config.post_grad_custom_pre_pass.raw, gm, _inputs, config)
-    run_pass(config.post_grad_custom_post_pass.raw, gm, _inputs, config)
+    if capture is None:
+        capture = capture_options(config)
     record = Record(f"{kind}_{next(_count)}", kind, capture=capture)
     _keep(record)
-    if config.debug.run_eagerly:
-        record.fallback = "debug.run_eagerly is set"
-        return _interpreter(gm)
+    dump = None if folder is None else dumps.Folder(folder, kind)
+    record.fallback = eager.reason(config)
+    if not eager.keeps_original(config):
+        job = passes.Job(gm, inputs, config, dump)
+        passes.run_all(job, bool(record.fallback))
+        _write_code(gm, config, record, dump)
+    if record.fallback:
+        return eager.make(gm, config)
     try:
-        return _engine_program(gm, config, record)
+        return _engine_program(gm, config, record, dump)
     except _refusals() as why:
         record.fallback = str(why)
-        return _interpreter(gm)
+        return eager.boxed(gm)
+
+
+def _write_code(
+    gm: torch.fx.GraphModule,
+    config: CompilerConfig,
+    record: Record,
+    dump: dumps.Folder | None,
+) -> None:
+    wanted = config.debug.graph_dump
+    if dump is None and wanted.type.raw != "py":
+        return
+    code = dumps.python_code(gm, config)
+    if dump is not None:
+        dumps.write(os.path.join(dump.path, "output_code.py"), code)
+    if wanted.type.raw == "py":
+        path = _dump_folder(wanted, record.name)
+        dumps.write(os.path.join(path, "graph.py"), code)
 
 
 @functools.cache
@@ -142,7 +170,10 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _engine_program(
-    gm: torch.fx.GraphModule, config: CompilerConfig, record: Record
+    gm: torch.fx.GraphModule,
+    config: CompilerConfig,
+    record: Record,
+    folder: dumps.Folder | None = None,
 ) -> Compiled:
     from ._native import Program
     from .importer import import_graph
@@ -155,6 +186,9 @@ def _engine_program(
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.import_s = time.perf_counter() - begin
     dump = config.debug.graph_dump
+    dump_dir = folder.engine() if folder else None
+    if dump.type.raw == "txt":
+        dump_dir = _dump_folder(dump, record.name)
     program = Program(
         got.graph,
         tuple(got.args),
@@ -163,10 +197,11 @@ def _engine_program(
         tuple(got.outs),
         tuple(got.hosts),
         _rescue(gm, record),
-        exact=config.mode.raw == "reduce-overhead",
+        exact=config.captures,
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
-        dump_dir=_dump_folder(dump, record.name) if dump.type else None,
+        dump_dir=dump_dir,
+        without=left_out(config),
     )
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
@@ -181,24 +216,12 @@ def _dump_folder(dump: Any, name: str) -> str:
     return folder
 
 
-def _interpreter(gm: torch.fx.GraphModule) -> Compiled:
-    """torch runs the graph, node by node."""
-
-    def run(args: list[Any]) -> Any:
-        taken = list(args)
-        args.clear()
-        return gm(*taken)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return compat.untraced(run)
-
-
 def _rescue(
     gm: torch.fx.GraphModule, record: Record
 ) -> Callable[[list[Any], str | None], Any]:
     """What the engine refuses when it sees real sizes, torch runs; also what
     a capture of eager code records (reason None)."""
-    interpret = _interpreter(gm)
+    interpret = eager.boxed(gm)
 
     def rescue(args: list[Any], reason: str | None) -> Any:
         if reason is None:
@@ -222,10 +245,12 @@ class Compiler:
         config: CompilerConfig,
         kind: str = "forward",
         capture: CaptureOptions | None = None,
+        folder: str | None = None,
     ) -> None:
         self.config = config
         self.kind = kind
         self.capture = capture
+        self.folder = folder
         self.made: Compiled | None = None
         self.nargs = 0
         self.meta: Any = None  # AOTAutograd's, of the last graph
@@ -235,7 +260,12 @@ class Compiler:
     ) -> Compiled:
         compile_it = compat.untraced(compile_graph)
         found: Compiled = compile_it(
-            gm, example_inputs, self.config, self.kind, self.capture
+            gm,
+            example_inputs,
+            self.config,
+            self.kind,
+            self.capture,
+            self.folder,
         )
         self.made, self.nargs = found, len(example_inputs)
         self.meta = compat.runtime_metadata()
@@ -257,14 +287,20 @@ def _compile_frame(
     config = settings(compiler_config, mode, options)
     if not _started:
         start()
-    compat.lighten_calls(_replays(config))
-    inference = Compiler(config, "inference", capture)
+    compat.lighten_calls(config.captures)
+    eager.warn_ignored(config)
+    folder = dumps.model_folder(config)
+    if folder is not None:
+        path = os.path.join(folder, "dynamo_out_graph.txt")
+        dumps.write(path, f"{gm.graph}\n")
+    inference = Compiler(config, "inference", capture, folder)
+    keep = config.experimental_config.keep_inference_input_mutations
     backend = aot_autograd(
-        fw_compiler=Compiler(config, "forward", capture),
-        bw_compiler=Compiler(config, "backward", capture),
+        fw_compiler=Compiler(config, "forward", capture, folder),
+        bw_compiler=Compiler(config, "backward", capture, folder),
         inference_compiler=inference,
         decompositions=dict(decompositions or {}),
-        keep_inference_input_mutations=True,
+        keep_inference_input_mutations=keep.raw,
     )
     with compat.aot_settings():
         compiled: Compiled = backend(gm, example_inputs)
@@ -277,14 +313,10 @@ def _compile_frame(
     return compiled
 
 
-def _replays(config: CompilerConfig) -> bool:
-    return bool(config.mode.raw == "reduce-overhead")
-
-
 @dispatch.chooses(_compile_frame)
 def _dispatch_frame(keywords: dict[str, Any]) -> bool:
     asked = {k: keywords.get(k) for k in ("mode", "options")}
-    return _replays(settings(keywords.get("compiler_config"), **asked))
+    return settings(keywords.get("compiler_config"), **asked).captures
 
 
 def torchair(
@@ -303,6 +335,31 @@ def _dispatch_backend(keywords: dict[str, Any]) -> bool:
     return _dispatch_frame(keywords)
 
 
+def npugraph_ex(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Compiled:
+    """torch.compile(model, backend="npugraph_ex", options={...}); the options
+    are those of docs/options.md by their keys. mode= is not looked at."""
+    config = npugraph_ex_config(options)
+    return _compile_frame(gm, example_inputs, compiler_config=config)
+
+
+@dispatch.chooses(npugraph_ex)
+def _dispatch_npugraph_ex(_keywords: dict[str, Any]) -> bool:
+    return True
+
+
+def npu(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
+) -> Compiled:
+    """torch.compile(model, backend="npu"): what `get_npu_backend` gives."""
+    return _compile_frame(gm, example_inputs, **keywords)
+
+
 def get_npu_backend(
     *,
     compiler_config: CompilerConfig | None = None,
@@ -318,6 +375,7 @@ def get_npu_backend(
             "compiler_config must be a torchair.CompilerConfig, "
             f"got {type(config).__name__}"
         )
+    warn_of_other_mode(config)
     return functools.partial(
         _compile_frame,
         compiler_config=config,

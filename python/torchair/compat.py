@@ -135,3 +135,17 @@ def trace_functional(
     functional = dispatch_functionalize(fn, FunctionalTensorMode())
     found: torch.fx.GraphModule = make_fx(functional)(*fakes)
     return found
+
+
+def remove_noop_ops(gm: torch.fx.GraphModule) -> None:
+    """Inductor's removal of operators that change nothing."""
+    from torch._inductor.fx_passes.post_grad import remove_noop_ops as remove
+
+    remove(gm.graph)
+
+
+def debug_folder() -> str:
+    """torch_compile_debug/run_...: one for the process."""
+    from torch._dynamo.utils import get_debug_dir
+
+    return str(get_debug_dir())

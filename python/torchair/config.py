@@ -1,76 +1,20 @@
-"""CompilerConfig: the options of the backend, from one table.
-
-A row is an option: its path, what it accepts, its default, what it does.
-Reading an option gives an object with `.value`; writing validates.
-"""
+"""CompilerConfig: the rows of options.py as objects that validate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Row:
-    path: str
-    default: Any
-    accepts: Any  # a tuple of values, a type, a range of ints, or "callable"
-    effect: str
-
-
-MODES = ("max-autotune", "reduce-overhead")
-
-OPTIONS = (
-    Row(
-        "mode",
-        "max-autotune",
-        MODES,
-        "max-autotune: as fast as the device allows; reduce-overhead: every "
-        "result rounded where eager rounds it",
-    ),
-    Row(
-        "post_grad_custom_pre_pass",
-        None,
-        "callable",
-        "pass(gm, example_inputs, config) over the FX graph, in place",
-    ),
-    Row(
-        "post_grad_custom_post_pass",
-        None,
-        "callable",
-        "as above, after the built-in FX passes",
-    ),
-    Row(
-        "debug.run_eagerly",
-        False,
-        (True, False),
-        "run the FX graph with torch, the engine compiles nothing",
-    ),
-    Row(
-        "debug.pass_limit",
-        0,
-        range(0, 2**31),
-        "run the first n passes only; 0: all",
-    ),
-    Row(
-        "debug.rewrite_limit",
-        0,
-        range(0, 2**31),
-        "make the first n rewrites only; 0: all",
-    ),
-    Row(
-        "debug.graph_dump.type",
-        None,
-        ("txt",),
-        "write the graph after each pass as text",
-    ),
-    Row(
-        "debug.graph_dump.path",
-        None,
-        str,
-        "a folder for each graph is made here (default: .)",
-    ),
+from .capture import CaptureOptions
+from .options import (
+    ALIASES,
+    ALL,
+    CAPTURE,
+    OPTIONS,
+    WITHOUT,
+    Row,
+    captures,
 )
 
 
@@ -80,18 +24,20 @@ class Option:
     def __init__(self, row: Row) -> None:
         self.row = row
         self.raw: Any = row.default
+        self.given = False  # said by the user, not the default
 
     @property
     def value(self) -> Any:
-        if self.raw is None or callable(self.raw):
-            return self.raw
-        if isinstance(self.raw, bool):
-            return "1" if self.raw else "0"
-        return str(self.raw)
+        return _text(self.raw)
 
     def set(self, value: Any) -> None:
-        check(self.row, value)
-        self.raw = value
+        self.raw = self.row.accepts(self.row.path, value)
+        self.given = True
+        if self.row.inert and self.raw != self.row.default:
+            _warn_inert(self.row)
+
+    def copy_from(self, other: Option) -> None:
+        self.raw, self.given = other.raw, other.given
 
     def __bool__(self) -> bool:
         return bool(self.raw)
@@ -100,33 +46,55 @@ class Option:
         return f"<option {self.row.path} = {self.raw!r}>"
 
 
-def check(row: Row, value: Any) -> None:
-    """Raises unless the row accepts the value."""
-    accepts = row.accepts
-    if accepts == "callable":
-        if value is not None and not callable(value):
-            raise TypeError(
-                f"{row.path} must be callable or None, "
-                f"got {type(value).__name__}"
-            )
-    elif isinstance(accepts, range):
-        if not isinstance(value, int) or value not in accepts:
-            raise ValueError(
-                f"{row.path} must be an integer from "
-                f"{accepts[0]} to {accepts[-1]}, got {value!r}"
-            )
-    elif isinstance(accepts, type):
-        if value is not None and not isinstance(value, accepts):
-            raise TypeError(
-                f"{row.path} must be {accepts.__name__} or None, "
-                f"got {type(value).__name__}"
-            )
-    elif value is not row.default and value not in accepts:
-        names = ", ".join(repr(a) for a in accepts)
-        raise ValueError(
-            f"{row.path} must be one of {names}, got {value!r} "
-            f"of type {type(value).__name__}"
-        )
+class Alias:
+    """An option by its key in the options of npugraph_ex."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+
+    @property
+    def raw(self) -> Any:
+        raw = self.option.raw
+        return not raw if self.option.row.inverted else raw
+
+    @property
+    def value(self) -> Any:
+        return _text(self.raw)
+
+    def set(self, value: Any) -> None:
+        row = self.option.row
+        if row.inverted:
+            self.option.set(not row.accepts(row.key, value))
+            return
+        try:
+            self.option.set(value)
+        except (ValueError, TypeError, OSError) as wrong:
+            text = str(wrong).replace(row.path, row.key, 1)
+            raise type(wrong)(text) from None
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __repr__(self) -> str:
+        return f"<option {self.option.row.key} = {self.raw!r}>"
+
+
+def _text(raw: Any) -> Any:
+    if raw is None or isinstance(raw, (dict, list, tuple)) or callable(raw):
+        return raw
+    if isinstance(raw, bool):
+        return "1" if raw else "0"
+    return str(raw)
+
+
+_warned: set[str] = set()
+
+
+def _warn_inert(row: Row) -> None:
+    if row.path not in _warned:
+        _warned.add(row.path)
+        names = row.path + (f" ({row.key})" if row.alias else "")
+        warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=5)
 
 
 class Section:
@@ -145,12 +113,12 @@ class Section:
         object.__setattr__(self, "_fields", fields)
         object.__setattr__(self, "_path", path)
 
-    def _find(self, name: str) -> Option | Section:
+    def _find(self, name: str) -> Option | Alias | Section:
         fields: dict[str, Option | Section] = self.__dict__["_fields"]
         if name not in fields:
             known = ", ".join(sorted(fields))
             raise ValueError(
-                f"{type(self).__name__} has no option {name!r}; it has: {known}"
+                f"{type(self).__name__} has no option {name}; it has: {known}"
             )
         return fields[name]
 
@@ -161,7 +129,7 @@ class Section:
 
     def __setattr__(self, name: str, value: Any) -> None:
         found = self._find(name)
-        if isinstance(found, Option):
+        if not isinstance(found, Section):
             found.set(value)
         elif isinstance(value, Section):
             self.__dict__["_fields"][name] = value
@@ -189,17 +157,32 @@ class CompilerConfig(Section):
 
     >>> config = torchair.CompilerConfig()
     >>> config.mode = "reduce-overhead"
+
+    The keys of npugraph_ex name the same options: `config.clone_input` is
+    `config.debug.aclgraph.clone_input`, `config.inplace_pass` the opposite
+    of `config.debug.aclgraph.disable_reinplace_inplaceable_ops_pass`.
     """
 
     def __init__(self) -> None:
         super().__init__()
 
-    def as_dict(self) -> tuple[dict[str, str], dict[str, str]]:
+    def _find(self, name: str) -> Option | Alias | Section:
+        row = ALIASES.get(name)
+        if row is None or row.path == name:
+            return super()._find(name)
+        return Alias(find_option(self, row.path))
+
+    @property
+    def captures(self) -> bool:
+        """Are graphs captured and replayed?"""
+        return captures(find_option(self, "mode").raw)
+
+    def as_dict(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(options of a graph, options of the process) as text."""
         plain = {
             o.row.path: o.value
             for o in self.options()
-            if o.row.accepts != "callable" and o.value is not None
+            if not callable(o.raw) and o.value is not None
         }
         return plain, {}
 
@@ -208,10 +191,22 @@ def find_option(config: CompilerConfig, path: str) -> Option:
     """The option at a dotted path; ValueError where there is none."""
     field: Any = config
     for name in path.split("."):
-        field = field._find(name) if isinstance(field, Section) else None
+        field = Section._find(field, name) if _is_section(field) else None
     if not isinstance(field, Option):
         raise ValueError(f"no option {path!r}")
     return field
+
+
+def _is_section(field: Any) -> bool:
+    return isinstance(field, Section)
+
+
+def copy(config: CompilerConfig | None) -> CompilerConfig:
+    """Another one with the same options; None: the defaults."""
+    made = CompilerConfig()
+    for option in config.options() if config else ():
+        find_option(made, option.row.path).copy_from(option)
+    return made
 
 
 def settings(
@@ -221,25 +216,89 @@ def settings(
 ) -> CompilerConfig:
     """A copy of the configuration with torch.compile's mode= and options=.
 
-    options maps paths to values: {"debug.run_eagerly": True}.
+    options: paths or keys of npugraph_ex -> values:
+    {"debug.run_eagerly": True, "clone_output": True}.
     """
-    merged = CompilerConfig()
-    for option in config.options() if config else ():
-        find_option(merged, option.row.path).raw = option.raw
+    merged = copy(config)
     if mode is not None and mode != "default":
         merged.mode = mode
-    for path, value in (options or {}).items():
-        find_option(merged, path).set(value)
+    for key, value in (options or {}).items():
+        if key in ALIASES:
+            setattr(merged, key, value)
+        else:
+            find_option(merged, key).set(value)
     return merged
 
 
-def run_pass(
-    pass_fn: Callable[..., Any] | None,
-    gm: Any,
-    inputs: Any,
-    config: CompilerConfig,
-) -> None:
-    """Runs a pass of the user and makes the graph's code current."""
-    if pass_fn is not None:
-        pass_fn(gm, inputs, config)
-        gm.recompile()
+def npugraph_ex_config(options: dict[str, Any] | None) -> CompilerConfig:
+    """The options of the backend "npugraph_ex"; ValueError names a wrong key.
+
+    Its mode is the constant "npugraph_ex".
+    """
+    config = CompilerConfig()
+    config.mode = "npugraph_ex"
+    for key, value in (options or {}).items():
+        if key not in ALIASES:
+            raise ValueError(
+                f"Invalid option '{key}'; supported: "
+                + ", ".join(sorted(ALIASES))
+            )
+        if key == "mode" and value != "npugraph_ex":
+            raise ValueError(
+                f"mode: {value!r} is not in optional list ['npugraph_ex']; "
+                'for other modes use backend="torchair"'
+            )
+        setattr(config, key, value)
+    return config
+
+
+def warn_of_other_mode(config: CompilerConfig) -> None:
+    """One UserWarning with the settings that the mode does not look at."""
+    mine = CAPTURE if config.captures else "max-autotune"
+    lost = [
+        o.row.path
+        for o in config.options()
+        if o.row.modes not in (ALL, mine) and o.raw != o.row.default
+    ]
+    if lost:
+        warnings.warn(
+            "The following torchair config or properties may not take effect "
+            f"in mode {config.mode.value}: " + ", ".join(lost),
+            stacklevel=3,
+        )
+
+
+def left_out(config: CompilerConfig) -> int:
+    """The bits of Program's `without`: what the options switch off."""
+    from ._native import without
+
+    off = {
+        WITHOUT[key]
+        for key in WITHOUT
+        if not getattr(config, key)
+        and (config.captures or ALIASES[key].modes == ALL)
+    }
+    return sum(1 << i for i, (name, _) in enumerate(without()) if name in off)
+
+
+def capture_options(config: CompilerConfig) -> CaptureOptions | None:
+    """What the engine's captures look at; None where nothing is captured."""
+    if not config.captures:
+        return None
+    graph = config.debug.aclgraph
+    pool = config.aclgraph_config.use_custom_pool.raw
+    return CaptureOptions(
+        limit=graph.static_capture_size_limit.raw,
+        clone_input=_said(graph.clone_input),
+        clone_output=_said(graph.enable_output_clone),
+        frozen_parameter=config.experimental_config.frozen_parameter.raw,
+        force_recapture=graph.force_recapture.raw,
+        reuse_memory=pool is None
+        and not graph.disable_mempool_reuse_in_same_fx.raw,
+        pool=pool,
+        error_mode=graph.capture_error_mode.raw,
+    )
+
+
+def _said(option: Option) -> Any:
+    return option.raw if option.given else None

@@ -1,0 +1,229 @@
+"""What is written for people to read: graphs under TORCH_COMPILE_DEBUG=1, the
+FX graph as Python, and tensors of a run.
+
+    torch_compile_debug/run_.../torchair/          npugraph_ex[-rank_N]/
+        debug.log
+        model__0/dynamo_out_graph.txt
+        model__0/forward/000_aot_forward_graph.txt
+        model__0/forward/001_aot_forward_graph_after_pattern_fusion.txt
+        model__0/forward/engine/05-fold.txt        the engine's passes
+        model__0/forward/output_code.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+
+from . import compat, lanes
+from .config import CompilerConfig
+
+_models: dict[str, Iterator[int]] = {}
+_logging: set[str] = set()
+
+
+def debugging() -> bool:
+    return os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1"
+
+
+def model_folder(config: CompilerConfig) -> str | None:
+    """The folder of the next model, None without TORCH_COMPILE_DEBUG=1."""
+    if not debugging():
+        return None
+    name = "torchair"
+    if config.mode.raw == "npugraph_ex":
+        rank = os.environ.get("RANK")
+        name = "npugraph_ex" + (f"-rank_{rank}" if rank else "")
+    root = os.path.join(compat.debug_folder(), name)
+    count = _models.setdefault(root, itertools.count())
+    folder = os.path.join(root, f"model__{next(count)}")
+    os.makedirs(folder, exist_ok=True)
+    _log_to(os.path.join(root, "debug.log"))
+    return folder
+
+
+def _log_to(path: str) -> None:
+    if path in _logging:
+        return
+    _logging.add(path)
+    handler = logging.FileHandler(path)
+    handler.setFormatter(
+        logging.Formatter("[%(levelname)s] %(asctime)s %(message)s")
+    )
+    logging.getLogger("torchair").addHandler(handler)
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+class Folder:
+    """Where the graphs of one phase go, numbered."""
+
+    def __init__(self, model: str, kind: str) -> None:
+        self.phase = "backward" if kind == "backward" else "forward"
+        self.path = os.path.join(model, self.phase)
+        self.count = itertools.count()
+        os.makedirs(self.path, exist_ok=True)
+
+    def graph(self, gm: GraphModule, what: str) -> None:
+        name = f"aot_{self.phase}_graph" + (f"_{what}" if what else "")
+        write(
+            os.path.join(self.path, f"{next(self.count):03}_{name}.txt"),
+            f"{gm.graph}\n",
+        )
+
+    def engine(self) -> str:
+        """A folder for the dumps of the engine's passes."""
+        path = os.path.join(self.path, "engine")
+        os.makedirs(path, exist_ok=True)
+        return path
+
+
+# ---- the graph as Python ----
+
+
+def python_code(gm: GraphModule, config: CompilerConfig) -> str:
+    """The graph after its passes as a function, streams as `with` blocks.
+
+    For reading: what runs is the engine's program made of the same nodes.
+    """
+    mode = config.debug.aclgraph.capture_error_mode.raw
+    head = ["import torch", ""]
+    if config.captures:
+        head += [
+            "# captured inside torch.npu.graph(graph, pool=pool, "
+            f'stream=stream, capture_error_mode="{mode}")',
+        ]
+    inputs = [n.name for n in gm.graph.nodes if n.op == "placeholder"]
+    lines = [f"def forward({', '.join(inputs)}):"]
+    lane = lanes.MAIN
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            continue
+        if node.op != "call_function":
+            lane = lanes.MAIN
+        elif lanes.lane_of(node) != lane:
+            lane = lanes.lane_of(node)
+            if lane != lanes.MAIN:
+                lines.append(f"    with torch.npu.stream(streams[{lane!r}]):")
+        indent = "    " if lane == lanes.MAIN else "        "
+        lines.extend(indent + text for text in _statements(node))
+    return "\n".join(head + lines) + "\n"
+
+
+def _statements(node: Node) -> Iterator[str]:
+    for before in node.meta.get("after", ()):
+        yield f"torch.npu.current_stream().wait_event(events[{str(before)!r}])"
+    if node.op == "output":
+        yield f"return {node.args[0]}"
+    elif node.op == "get_attr":
+        yield f"{node.name} = self.{node.target}"
+    else:
+        args = [str(a) for a in node.args]
+        args += [f"{k}={v}" for k, v in node.kwargs.items()]
+        yield f"{node.name} = {_target(node.target)}({', '.join(args)})"
+
+
+def _target(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    return getattr(target, "__name__", str(target))
+
+
+# ---- tensors ----
+
+
+def rank_folder(root: str) -> str:
+    """worldsize<W>_global_rank<R>, made where it does not exist."""
+    import torch.distributed as dist
+
+    here = dist.is_available() and dist.is_initialized()
+    world, rank = (dist.get_world_size(), dist.get_rank()) if here else (1, 0)
+    path = os.path.join(root, f"worldsize{world}_global_rank{rank}")
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+class _Saving(Interpreter):
+    """Runs a graph; save(node, args, result) sees each node's."""
+
+    def __init__(
+        self, gm: GraphModule, save: Callable[[Node, Any, Any], None]
+    ) -> None:
+        super().__init__(gm)
+        self.save = save
+
+    def run_node(self, n: Node) -> Any:
+        if n.op != "call_function":
+            return super().run_node(n)
+        args, _ = self.fetch_args_kwargs_from_env(n)
+        kept = torch.utils._pytree.tree_map(_copied, args)
+        result = super().run_node(n)
+        self.save(n, kept, result)
+        return result
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def save_tensors(gm: GraphModule, config: CompilerConfig, index: int) -> Any:
+    """A callable that runs gm and saves every tensor a node computes as
+    <node>_device_<d>_<index>.pt; the next run writes the same files."""
+    folder = rank_folder(config.dump_config.dump_path.raw)
+
+    def save(node: Node, _args: Any, result: Any) -> None:
+        if isinstance(result, torch.Tensor):
+            device = max(result.get_device(), 0)
+            name = f"{node.name}_device_{device}_{index}.pt"
+            torch.save(result.detach().clone(), os.path.join(folder, name))
+
+    return _Saving(gm, save).run
+
+
+def save_arrays(gm: GraphModule, root: str, chosen: Any, index: int) -> Any:
+    """A callable that runs gm and saves inputs and outputs of each node as
+    graph_<index>/<step>/<node>-<target>.INPUT.<i>.npy and .OUTPUT.<i>.npy;
+    steps count the calls. chosen(node): the node is saved."""
+    folder = os.path.join(rank_folder(root), f"graph_{index}")
+    steps = itertools.count()
+
+    def run(*args: Any) -> Any:
+        path = os.path.join(folder, str(next(steps)))
+        os.makedirs(path, exist_ok=True)
+
+        def save(node: Node, args: Any, result: Any) -> None:
+            if chosen is None or chosen(node):
+                stem = os.path.join(path, f"{node.name}-{node.target}")
+                _save_all(args, f"{stem}.INPUT")
+                _save_all(
+                    result if isinstance(result, (tuple, list)) else (result,),
+                    f"{stem}.OUTPUT",
+                )
+
+        return _Saving(gm, save).run(*args)
+
+    return run
+
+
+def _save_all(values: Any, stem: str) -> None:
+    import numpy
+
+    for i, value in enumerate(values):
+        if isinstance(value, (tuple, list)):
+            _save_all(value, f"{stem}.{i}")
+        elif isinstance(value, torch.Tensor):
+            value = value.detach().cpu()
+            if value.dtype == torch.bfloat16:
+                value = value.float()
+            numpy.save(f"{stem}.{i}.npy", value.numpy())
+        elif isinstance(value, (bool, int, float)):
+            numpy.save(f"{stem}.{i}.npy", numpy.array(value))

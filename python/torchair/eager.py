@@ -1,0 +1,93 @@
+"""Where the options ask torch to run a graph, not the engine."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import compat, dumps
+from .config import CompilerConfig
+
+_graphs = itertools.count()
+
+
+def reason(config: CompilerConfig) -> str:
+    """Which option asks for it, "" for none."""
+    if config.debug.data_dump.type:
+        return "debug.data_dump.type is set"
+    if config.debug.run_eagerly:
+        return "debug.run_eagerly is set"
+    if _dumps_tensors(config):
+        return "dump_config.enable_dump is set"
+    return ""
+
+
+def keeps_original(config: CompilerConfig) -> bool:
+    """Is the graph to be dumped before the passes?"""
+    stage = config.dump_config.data_dump_stage.raw
+    return _dumps_tensors(config) and stage == "original"
+
+
+def _dumps_tensors(config: CompilerConfig) -> bool:
+    return (
+        bool(config.dump_config.enable_dump)
+        and not config.super_kernel_optimize
+    )
+
+
+def warn_ignored(config: CompilerConfig) -> None:
+    """UserWarning where one option makes another one void."""
+    if config.dump_config.enable_dump and config.super_kernel_optimize:
+        warnings.warn(
+            "dump_tensor_data is ignored: super_kernel_optimize is set",
+            stacklevel=2,
+        )
+    if config.experimental_config.frozen_parameter:
+        warnings.warn(
+            "frozen_parameter is set: a parameter that is moved or replaced "
+            "after the first call is not noticed",
+            stacklevel=2,
+        )
+
+
+def make(
+    gm: torch.fx.GraphModule, config: CompilerConfig
+) -> Callable[..., Any]:
+    """The callable that runs gm as the options say."""
+    if config.debug.data_dump.type:
+        dump = config.debug.data_dump
+        return _arrays(gm, dump.path.raw or ".", dump.filter.raw)
+    if _dumps_tensors(config) and config.debug.run_eagerly:
+        return _arrays(gm, config.dump_config.dump_path.raw, None)
+    if _dumps_tensors(config):
+        return boxed(dumps.save_tensors(gm, config, next(_graphs)))
+    return boxed(gm)
+
+
+def _arrays(
+    gm: torch.fx.GraphModule, root: str, chosen: Any
+) -> Callable[..., Any]:
+    warnings.warn(
+        "tensors of every node are written: the run on the npu is skipped, "
+        "torch runs the graph node by node",
+        stacklevel=2,
+    )
+    return boxed(dumps.save_arrays(gm, root, chosen, next(_graphs)))
+
+
+def boxed(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """fn for AOTAutograd, which passes one list; arguments work as well."""
+
+    def run(*args: Any) -> Any:
+        if len(args) != 1 or not isinstance(args[0], list):
+            return fn(*args)
+        taken = list(args[0])
+        args[0].clear()
+        return fn(*taken)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return compat.untraced(run)

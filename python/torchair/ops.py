@@ -1,0 +1,139 @@
+"""torchair.ops: events inside compiled functions.
+
+What is written here orders work, it never changes a result: in a compiled
+function these calls become nodes of the graph, which the passes of lanes.py
+turn into dependencies; outside of one they do nothing.
+
+The operators behind them belong to the libraries `air` and `npugraph_ex`, one
+and the same set in both, so that an FX pass of the user may insert either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+NAMESPACES = ("air", "npugraph_ex")
+_STREAM = "str stream_id, str device_index, str device_type"
+_INSIDE = "bool created_inside=False"
+_SCHEMAS = (
+    "scope_enter(str[] keys, str[] values, bool need_execute=False) -> ()",
+    "scope_exit(bool need_execute=False) -> ()",
+    f"tagged_event_record(str tag, {_INSIDE}) -> ()",
+    f"tagged_event_wait(str tag, {_INSIDE}) -> ()",
+    f"tagged_event_record_on_stream(str event_tag, {_STREAM}, {_INSIDE}) -> ()",
+    f"tagged_event_wait_on_stream(str event_tag, {_STREAM}, {_INSIDE}) -> ()",
+    f"tagged_stream_wait_stream({_STREAM}, str other_stream_id, "
+    "str other_device_index, str other_device_type) -> ()",
+    "record_tagged_stream(Tensor input, str tag) -> ()",
+    "record_tagged_stream_(Tensor(a!) input, str tag) -> ()",
+    f"record_tagged_on_stream(Tensor input, {_STREAM}) -> ()",
+    f"record_tagged_on_stream_(Tensor(a!) input, {_STREAM}) -> ()",
+    "record(*, Device? device=None) -> Tensor",
+    "wait(Tensor[] x) -> ()",
+)
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Work of one device is in order already."""
+
+
+def _record(*, device: torch.device | None = None) -> torch.Tensor:
+    return torch.empty(0, device=device)
+
+
+def _register(namespace: str) -> Any:
+    make: Any = torch.library.Library
+    library: Any = make(namespace, "FRAGMENT")
+    for schema in _SCHEMAS:
+        name = schema.partition("(")[0]
+        library.define(schema)
+        does = _record if name == "record" else _nothing
+        library.impl(name, does, "CompositeExplicitAutograd")
+        op = getattr(getattr(torch.ops, namespace), name).default
+        torch.fx.node.has_side_effect(op)
+    return library
+
+
+_libraries = [_register(namespace) for namespace in NAMESPACES]
+
+
+class TaggedEvent:
+    """A point in a stream's work; only its tag matters in a graph."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+
+    def record(self, stream: Any = None) -> None:
+        npu_tagged_event_record(self)
+
+    def wait(self, stream: Any = None) -> None:
+        npu_tagged_event_wait(self)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Work of this device is complete when a call returns."""
+
+
+_tags: set[str] = set()
+
+
+def npu_create_tagged_event(tag: str) -> TaggedEvent:
+    """An event for `npu_tagged_event_record` and `npu_tagged_event_wait`.
+
+    ValueError where the tag has been used in this process.
+    """
+    if tag in _tags:
+        raise ValueError(
+            f"tagged event tag {tag!r} is already in use; choose another one"
+        )
+    _tags.add(tag)
+    return TaggedEvent(tag)
+
+
+def _tag_of(event: Any) -> str:
+    tag = getattr(event, "tag", None)
+    if tag is None:
+        raise ValueError(
+            f"{event!r} is no tagged event; make it with "
+            "torchair.ops.npu_create_tagged_event"
+        )
+    return str(tag)
+
+
+def npu_tagged_event_record(event: TaggedEvent) -> None:
+    """The event stands for all work issued so far on the current stream."""
+    torch.ops.air.tagged_event_record(_tag_of(event))
+
+
+def npu_tagged_event_wait(event: TaggedEvent) -> None:
+    """Later work of the current stream starts after the event."""
+    torch.ops.air.tagged_event_wait(_tag_of(event))
+
+
+def npu_record_tagged_stream(input: torch.Tensor, tagged_stream: str) -> None:
+    """The memory of `input` is in use until the stream's work is done.
+
+    tagged_stream: a tag of `npu_stream_switch`, or "default".
+    """
+    torch.ops.air.record_tagged_stream(input, tagged_stream)
+
+
+def record() -> torch.Tensor:
+    """Stands for the work issued so far on the current stream, for `wait`."""
+    return torch.ops.air.record()  # type: ignore[no-any-return]
+
+
+def wait(tensors: list[torch.Tensor]) -> None:
+    """The next work on the current stream starts after these tensors, results
+    of `record` or others, have been computed. ValueError where the list is
+    empty or holds something else."""
+    if not isinstance(tensors, (list, tuple)) or len(tensors) == 0:
+        raise ValueError("wait needs a list of at least one tensor")
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"wait needs tensors, got {tensor!r}")
+    torch.ops.air.wait(list(tensors))

@@ -1,0 +1,282 @@
+"""The passes over FX graphs, from one table; and `register_replacement`.
+
+Only what needs FX is here: passes of the user, patterns given as Python
+functions, streams. Everything else happens on the engine's graph, in the rows
+of src/pass/passes.def. Where torch is to run the graph itself
+(`debug.run_eagerly`), rows with `eager` stand in for those of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import compat, lanes
+from .config import CompilerConfig, find_option
+from .dumps import Folder
+
+
+@dataclass
+class Job:
+    """One graph on its way through the table."""
+
+    gm: torch.fx.GraphModule
+    inputs: Sequence[Any]
+    config: CompilerConfig
+    dump: Folder | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """run: gives True where the graph is another one now.
+
+    switch: path of the option that decides, "" for always. eager: only where
+    torch runs the graph.
+    """
+
+    name: str
+    switch: str
+    run: Callable[[Job], bool]
+    help: str
+    eager: bool = False
+
+
+def _user(name: str) -> Callable[[Job], bool]:
+    def run(job: Job) -> bool:
+        find_option(job.config, name).raw(job.gm, job.inputs, job.config)
+        lanes.check_scopes(job.gm.graph)
+        return True
+
+    return run
+
+
+def _noop(job: Job) -> bool:
+    compat.remove_noop_ops(job.gm)
+    return True
+
+
+def _patterns(job: Job) -> bool:
+    if not _registered:
+        return False
+    lanes.assign(job.gm.graph)
+    count = _all_patterns().apply(job.gm.graph)
+    return bool(count)
+
+
+def _check(job: Job) -> bool:
+    lanes.check_scopes(job.gm.graph)
+    return False
+
+
+def _join(job: Job) -> bool:
+    if not lanes.has_lanes(job.gm.graph):
+        return False
+    lanes.join_lanes(job.gm.graph)
+    return True
+
+
+def _order(job: Job) -> bool:
+    if not lanes.has_lanes(job.gm.graph):
+        return False
+    lanes.order(job.gm.graph)
+    return True
+
+
+_EXPERT = "experimental_config."
+PASSES = (
+    Pass(
+        "pre_pass",
+        "post_grad_custom_pre_pass",
+        _user("post_grad_custom_pre_pass"),
+        "the user's pass before all others",
+    ),
+    Pass(
+        "remove_noop_ops",
+        _EXPERT + "remove_noop_ops",
+        _noop,
+        "copies, views and casts that change nothing",
+        eager=True,
+    ),
+    Pass(
+        "pattern_fusion",
+        _EXPERT + "pattern_fusion_pass",
+        _patterns,
+        "what `register_replacement` was told",
+    ),
+    Pass(
+        "post_pass",
+        "post_grad_custom_post_pass",
+        _user("post_grad_custom_post_pass"),
+        "the user's pass after these",
+    ),
+    Pass("check_scopes", "", _check, "every scope entered is left"),
+    Pass(
+        "join_lanes",
+        "",
+        _join,
+        "side streams start after the graph's start and end before its end",
+    ),
+    Pass(
+        "order",
+        "",
+        _order,
+        "scopes and events become lanes and dependencies of nodes",
+    ),
+)
+
+
+def run_all(job: Job, eager: bool) -> None:
+    """All rows that the options ask for; the graph's code is current then.
+
+    Exceptions of user passes go through; RuntimeError where scopes are not
+    paired.
+    """
+    _dump(job, "")
+    edited = False
+    for row in PASSES:
+        if row.eager and not eager:
+            continue
+        if row.switch and not find_option(job.config, row.switch):
+            continue
+        if row.run(job):
+            edited |= row.name not in ("join_lanes", "order")
+            _dump(job, f"after_{row.name}")
+    if edited:
+        _propagate(job)
+    job.gm.graph.eliminate_dead_code()
+    job.gm.recompile()
+
+
+def _dump(job: Job, what: str) -> None:
+    if job.dump is not None:
+        job.dump.graph(job.gm, what)
+
+
+# ---- types of what passes inserted ----
+
+
+def _propagate(job: Job) -> None:
+    """node.meta["val"] where passes have made or changed nodes."""
+    nodes = [n for n in job.gm.graph.nodes if n.op == "placeholder"]
+    values = [n.meta.get("val") for n in nodes]
+    fakes = [v for v in values if isinstance(v, torch.Tensor)]
+    mode = torch._guards.detect_fake_mode(fakes)
+    if mode is None:
+        return
+    with mode:
+        _Types(job.gm, mode).run(*values)
+
+
+class _Types(torch.fx.Interpreter):
+    """Computes the graph on fake tensors. Values of nodes that stayed as they
+    were are kept: importers compare sizes by their symbols."""
+
+    def __init__(self, gm: torch.fx.GraphModule, mode: Any) -> None:
+        super().__init__(gm)
+        self.mode = mode
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "get_attr":
+            value = super().run_node(n)
+            if isinstance(value, torch.Tensor):
+                return self.mode.from_tensor(value, static_shapes=True)
+            return value
+        result = super().run_node(n)
+        if n.op == "call_function":
+            known = n.meta.get("val")
+            if known is not None and _alike(known, result):
+                return known
+            n.meta["val"] = result
+        return result
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return (
+            a.dtype == b.dtype
+            and a.device == b.device
+            and _text(a.shape) == _text(b.shape)
+            and _text(a.stride()) == _text(b.stride())
+        )
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return type(a) is type(b) and str(a) == str(b)
+
+
+def _text(sizes: Any) -> list[str]:
+    return [str(s) for s in sizes]
+
+
+# ---- patterns ----
+
+_registered: list[Any] = []  # the PatternMatcherPass, once there is a pattern
+
+
+def _all_patterns() -> Any:
+    if not _registered:
+        from torch._inductor.pattern_matcher import PatternMatcherPass
+
+        _registered.append(PatternMatcherPass(pass_name="torchair_patterns"))
+    return _registered[0]
+
+
+def _always(_match: Any) -> bool:
+    return True
+
+
+def register_replacement(
+    search_fn: Callable[..., Any],
+    replace_fn: Callable[..., Any],
+    example_inputs: Sequence[Any],
+    trace_fn: Callable[..., Any] | None = None,
+    extra_check: Callable[[Any], bool] = _always,
+    search_fn_pattern: Any = None,
+    scalar_workaround: dict[str, Any] | None = None,
+    skip_duplicates: bool = False,
+) -> None:
+    """From now on graphs have replace_fn where they had search_fn.
+
+    Both take the example inputs (tensors, real or fake; only dtypes and
+    ranks matter) and return a tensor or several. trace_fn: makes a graph of
+    them, by default that of inference. extra_check(match): a match counts
+    only where it gives True, and never where its nodes belong to different
+    streams. search_fn_pattern: the pattern itself, search_fn is not looked at
+    then. scalar_workaround: argument -> number, for numbers that tracing
+    would make part of the pattern. skip_duplicates: register nothing where
+    the pattern is known; otherwise RuntimeError.
+
+    Intermediate results of a match must not be used elsewhere. Switched off
+    by `experimental_config.pattern_fusion_pass`.
+    """
+    from torch._inductor import pattern_matcher
+
+    def checked(match: Any) -> bool:
+        found = {lanes.lane_of(node) for node in match.nodes}
+        return len(found) <= 1 and extra_check(match)
+
+    pattern_matcher.register_replacement(
+        search_fn,
+        replace_fn,
+        list(example_inputs),
+        _trace if trace_fn is None else trace_fn,
+        _all_patterns(),
+        checked,
+        scalar_workaround=scalar_workaround,
+        search_fn_pattern=search_fn_pattern,
+        skip_duplicates=skip_duplicates,
+    )
+
+
+def _trace(fn: Callable[..., Any], args: Sequence[Any], **_: Any) -> Any:
+    """The graph of fn as the compiler's graphs are: nothing decomposed."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with enable_python_dispatcher():
+        gm = make_fx(fn)(*args)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return gm
