@@ -54,6 +54,7 @@ def register() -> None:
     _storage.install()
     npu.random.install_generator()
     _install_accelerator()
+    _install_record_stream()
     _install_interface()
     _accept_in_programs()
 
@@ -100,6 +101,26 @@ def _without_name(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(*args)
 
     return call
+
+
+# ---- streams: those of torchair.npu, where torch expects its own ----
+
+
+def _install_record_stream() -> None:
+    """Streams run in order: memory is free when its tensor dies."""
+    original: Any = torch.Tensor.record_stream
+
+    @functools.wraps(original)
+    def record_stream(self: torch.Tensor, stream: Any) -> None:
+        if self.device.type != "npu" or isinstance(stream, torch.Stream):
+            original(self, stream)
+        elif not hasattr(stream, "wait_event"):
+            raise TypeError(
+                f"record_stream needs a torch.npu.Stream, got {stream!r}"
+            )
+
+    tensors: Any = torch.Tensor
+    tensors.record_stream = record_stream
 
 
 # ---- Dynamo's view of the device ----

@@ -207,6 +207,9 @@ class NPUGraph:
         streams._captures.add(capture)
         enter(self._recorder)
         enter(self._reads)
+        # The backward of npu tensors would run in a thread of its own.
+        self._threads = torch._C._is_multithreading_enabled()
+        torch._C._set_multithreading_enabled(False)
         _native.recording(True)
 
     def capture_end(self) -> None:
@@ -241,6 +244,7 @@ class NPUGraph:
     def _stop(self) -> Recorder:
         """Leaves the modes, however the capture ends."""
         assert self._capture and self._recorder and self._reads
+        torch._C._set_multithreading_enabled(self._threads)
         leave(self._reads)
         leave(self._recorder)
         self._capture.close()

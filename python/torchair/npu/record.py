@@ -23,6 +23,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
 
+from .. import _native
+from ..hosts import HOST_DEVICES
 from .pools import Pool
 
 aten = torch.ops.aten
@@ -204,7 +206,7 @@ class Recorder(TorchDispatchMode):
             self.refuse(f"a tensor subclass, {type(t).__name__}")
         if t.layout is not torch.strided:
             self.refuse(f"a tensor of layout {t.layout}")
-        if t.device.type != "cpu":
+        if t.device.type not in HOST_DEVICES:
             self.refuse(f"a tensor on device {t.device}")
         return Window(
             self.memory(t.untyped_storage()),
@@ -222,7 +224,10 @@ class Recorder(TorchDispatchMode):
     def allocate(self, like: torch.Tensor) -> torch.Tensor:
         """Real memory with a fake tensor's metadata."""
         nbytes = like.untyped_storage().nbytes()
-        storage = self.pool.empty(nbytes).untyped_storage()
+        block = self.pool.empty(nbytes)
+        if like.device.type == "npu":
+            block = _native.npu_alias(block, True)
+        storage = block.untyped_storage()
         memory = self.memory(storage)
         memory.kept = None
         memory.root = Window(
@@ -312,6 +317,10 @@ class Recorder(TorchDispatchMode):
         written = self._written(func, args, kwargs, fakes)
         found = tree_map_only(
             torch.Tensor, lambda f: self._result(f, fakes), found
+        )
+        # A replay computes on CPU tensors, whatever device the memory shows.
+        wargs, wkwargs = tree_map_only(
+            torch.device, _host_device, (wargs, wkwargs)
         )
         entry = Entry(func, wargs, wkwargs, self.windows(found), stream)
         entry.written = written
@@ -413,6 +422,10 @@ class Recorder(TorchDispatchMode):
                 offset = int(made.storage_offset()) + real.storage_offset()
                 return torch.as_strided(real, made.shape, made.stride(), offset)
         return self.allocate(made)
+
+
+def _host_device(device: torch.device) -> torch.device:
+    return torch.device("cpu") if device.type in HOST_DEVICES else device
 
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
