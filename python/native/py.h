@@ -141,6 +141,7 @@ void py_context_sync(void);
 extern _Thread_local int py_recording;
 /* Raises the exception of a status with the text of air_last_error. */
 void py_raise(air_status code);
+void py_raise_text(air_status code, const char *text);
 /* -1 with an exception raised unless the status is AIR_OK. */
 int py_check(air_status code);
 /* Is the pending exception the one of this status? */
@@ -159,6 +160,57 @@ int py_graph_init(PyObject *module);
 int py_program_init(PyObject *module);
 int py_dispatch_init(PyObject *module);
 const air_graph *py_graph_get(PyObject *graph);
+
+/* ---- captures (py_capture.c) ---- */
+
+/* A static argument as the last call had it; `seen` is only compared. */
+typedef struct {
+    Py_ssize_t arg;
+    size_t input;
+    const PyObject *seen;
+    void *data;
+} py_static;
+typedef struct {
+    air_capture *capture;
+    air_graph_pool *pool;
+    const air_binding *binding;
+    py_static *statics;
+    size_t *dynamic; /* inputs that every call reads */
+    size_t nstatics, ndynamic, static_bytes;
+    bool frozen, trace;
+    PyObject *listener;
+    PyObject *held;    /* graph -> first arguments; NULL: not needed */
+    PyObject *results; /* graph -> weak references; NULL: not needed */
+    PyObject *kept;    /* memory of frozen arguments */
+} py_capture;
+int py_capture_init(PyObject *module);
+/* *out may be half open after a failure: close it. */
+int py_capture_open(PyObject *options, air_program *program, const air_graph *g,
+                    size_t nin, const Py_ssize_t *sources, py_capture **out);
+void py_capture_close(py_capture *c);
+/* Are the static arguments those of the binding? */
+bool py_capture_is_bound(const py_capture *c, PyObject *const *args);
+/* bytes: of static inputs. */
+int py_capture_bind(py_capture *c, PyObject *const *args, size_t nin,
+                    const air_value *inputs, size_t bytes);
+/* After a run: keeps what the capture uses for good. */
+int py_capture_hold(const py_capture *c, const air_capture_call *call,
+                    PyObject *const *args, Py_ssize_t n);
+int py_capture_made(const py_capture *c, const air_capture_call *call,
+                    PyObject *made);
+/* Tells the listener what the call was. */
+int py_capture_tell(const py_capture *c, const air_capture_call *call);
+/* Argument i, or the first call's where that is the input for good. */
+PyObject *py_capture_argument(const py_capture *c, uint64_t graph,
+                              PyObject *const *args, Py_ssize_t i);
+/* The tensor that was this output last time and still lies there, or NULL. */
+PyObject *py_capture_result(const py_capture *c, uint64_t graph,
+                            Py_ssize_t index, const air_value *v);
+PyObject *py_capture_stats(const py_capture *c);
+/* Limits of cores of this thread's stream. */
+void py_core_limits(int32_t *cube, int32_t *vector);
+/* The pool that captures of the process share; a new reference. */
+air_graph_pool *py_default_pool(void);
 
 /* ---- HOST nodes (py_host.c) ---- */
 

@@ -74,6 +74,12 @@ py_raise(air_status code)
     PyErr_SetString(known ? errors[code] : PyExc_SystemError, text);
 }
 
+void
+py_raise_text(air_status code, const char *text)
+{
+    PyErr_SetString(errors[code], text);
+}
+
 int
 py_check(air_status code)
 {
@@ -95,7 +101,8 @@ static struct {
     air_context *ctx;
     air_options options;
     char driver[32], isa[32];
-    int threads; /* last told to the context */
+    int threads;          /* last told to the context */
+    air_graph_pool *pool; /* of captures that have none of their own */
 } state;
 
 air_context *
@@ -120,6 +127,46 @@ py_context_sync(void)
         return;
     state.threads = threads;
     air_context_set_threads(state.ctx, threads);
+}
+
+air_graph_pool *
+py_default_pool(void)
+{
+    const int64_t *id;
+    air_graph_pool_stats stats;
+    air_graph_pool *pool;
+    air_context *ctx = py_context();
+    if (!ctx ||
+        (!state.pool && py_check(air_graph_pool_create(ctx, &state.pool))))
+        return NULL;
+    air_graph_pool_get_stats(state.pool, &stats);
+    id = stats.id;
+    return py_check(air_graph_pool_find(ctx, id, &pool)) ? NULL : pool;
+}
+
+/* ---- limits of cores ---- */
+
+static _Thread_local struct {
+    int32_t cube, vector;
+} cores;
+
+void
+py_core_limits(int32_t *cube, int32_t *vector)
+{
+    *cube = cores.cube;
+    *vector = cores.vector;
+}
+
+static PyObject *
+native_set_core_limit(PyObject *self, PyObject *args)
+{
+    int cube, vector;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "ii", &cube, &vector))
+        return NULL;
+    cores.cube = cube;
+    cores.vector = vector;
+    Py_RETURN_NONE;
 }
 
 /* start(torch_lib, gomp_lib, driver, isa, no_emitter, verify) */
@@ -276,6 +323,8 @@ static PyMethodDef methods[] = {
     {"without", native_without, METH_NOARGS,
      "(name, help) of each bit of Program's `without`"},
     {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
+    {"set_core_limit", native_set_core_limit, METH_VARARGS,
+     "set_core_limit(cube, vector): of this thread's stream; 0: none"},
     {"trim", native_trim, METH_NOARGS, "gives kept memory back"},
     {"recording", native_recording, METH_O,
      "recording(begin): programs this thread calls are run by torch"},
@@ -296,7 +345,7 @@ PyInit__native(void)
     if (!m)
         return NULL;
     if (errors_init(m) || py_graph_init(m) || py_program_init(m) ||
-        py_dispatch_init(m) || py_npu_init(m) ||
+        py_capture_init(m) || py_dispatch_init(m) || py_npu_init(m) ||
         PyModule_AddStringConstant(m, "version", AIR_VERSION))
         Py_CLEAR(m);
     return m;

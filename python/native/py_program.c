@@ -38,8 +38,10 @@ typedef struct {
     py_host *hosts;
     Py_ssize_t nargs, nouts;
     size_t nin, nresults, nhosts;
-    PyObject *fallback; /* (list, reason): what the engine cannot run, or
-                           (reason None) must not */
+    Py_ssize_t *sources; /* by input: its argument; constant i: -1 - i */
+    py_capture *capture; /* NULL: every call is a plain run */
+    PyObject *fallback;  /* (list, reason): what the engine cannot run, or
+                            (reason None) must not */
     PyObject *weakrefs;
 } py_program;
 
@@ -50,8 +52,8 @@ PyTypeObject *py_program_type;
 typedef struct {
     const py_program *p;
     air_value *in;
-    Py_ssize_t *source; /* argument of an input */
-    size_t bytes;       /* of all inputs, roughly */
+    size_t bytes; /* of all inputs, roughly */
+    air_capture_call call;
 } call_inputs;
 
 static int
@@ -94,47 +96,89 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
 }
 
 static int
+read_input(call_inputs *c, PyObject *const *args, size_t k)
+{
+    const py_dtype *dtype;
+    const Py_ssize_t source = c->p->sources[k];
+    if (source >= 0)
+        return read_arg(c, args[source], source, &c->in[k]);
+    return py_tensor_read(PyTuple_GetItem(c->p->consts, -1 - source),
+                          "constant", -1 - source, &c->in[k], &dtype);
+}
+
+static int
 read_args(call_inputs *c, PyObject *const *args)
 {
-    size_t k = 0;
-    for (Py_ssize_t i = 0; i < c->p->nargs; i++) {
-        if (c->p->args[i] == ARG_SKIP)
-            continue;
-        c->source[k] = i;
-        if (read_arg(c, args[i], i, &c->in[k++]))
+    for (size_t k = 0; k < c->p->nin; k++)
+        if (read_input(c, args, k))
             return -1;
+    return 0;
+}
+
+/* Static arguments that have not moved are not read. */
+static int
+read_dynamic(call_inputs *c, PyObject *const *args)
+{
+    py_capture *capture = c->p->capture;
+    if (py_capture_is_bound(capture, args)) {
+        c->bytes = capture->static_bytes;
+        for (size_t i = 0; i < capture->ndynamic; i++)
+            if (read_input(c, args, capture->dynamic[i]))
+                return -1;
+    } else if (read_args(c, args) ||
+               py_capture_bind(capture, args, c->p->nin, c->in, c->bytes)) {
+        return -1;
     }
-    for (Py_ssize_t i = 0; k < c->p->nin; i++, k++) {
-        const py_dtype *dtype;
-        c->source[k] = -1 - i;
-        if (py_tensor_read(PyTuple_GetItem(c->p->consts, i), "constant", i,
-                           &c->in[k], &dtype))
-            return -1;
-    }
+    c->call.binding = capture->binding;
+    py_core_limits(&c->call.cube_cores, &c->call.vector_cores);
     return 0;
 }
 
 /* ---- outputs ---- */
 
 static PyObject *
+result_base(const call_inputs *c, PyObject *const *args, Py_ssize_t source)
+{
+    if (source < 0)
+        return PyTuple_GetItem(c->p->consts, -1 - source);
+    if (!c->p->capture)
+        return args[source];
+    return py_capture_argument(c->p->capture, c->call.graph, args, source);
+}
+
+static PyObject *
+wrap_block(const call_inputs *c, air_value *v, const out_spec *o)
+{
+    const py_capture *capture = c->p->capture;
+    PyObject *same =
+        capture && capture->results
+            ? py_capture_result(capture, c->call.graph, o - c->p->outs, v)
+            : NULL;
+    air_value taken = *v;
+    if (same) /* results of a call are released by make_outputs */
+        return same;
+    v->block = NULL;
+    return py_tensor_wrap(&taken, o->dtype, o->on_npu);
+}
+
+static PyObject *
 wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
             const out_spec *o)
 {
+    const py_dtype *dtype;
+    air_value base_value;
     if (v->is_int)
         return PyLong_FromLongLong(v->i);
-    if (v->block || (v->alias < 0 && !v->data)) { /* NULL: no elements */
-        air_value taken = *v;
-        v->block = NULL;
-        return py_tensor_wrap(&taken, o->dtype, o->on_npu);
-    }
+    if (v->block || (v->alias < 0 && !v->data)) /* NULL: no elements */
+        return wrap_block(c, v, o);
     if (v->alias < 0 || (size_t)v->alias >= c->p->nin) {
         PyErr_SetString(PyExc_SystemError, "a result without memory");
         return NULL;
     }
-    Py_ssize_t source = c->source[v->alias];
-    PyObject *base =
-        source >= 0 ? args[source] : PyTuple_GetItem(c->p->consts, -1 - source);
-    return py_tensor_alias(base, &c->in[v->alias], v);
+    PyObject *base = result_base(c, args, c->p->sources[v->alias]);
+    if (py_tensor_read(base, "input", v->alias, &base_value, &dtype))
+        return NULL;
+    return py_tensor_alias(base, &base_value, v);
 }
 
 static PyObject *
@@ -165,6 +209,8 @@ make_outputs(const call_inputs *c, PyObject *const *args, PyObject *list,
     for (size_t i = 0; i < p->nresults; i++)
         if (results[i].block)
             air_value_release(&results[i]);
+    if (made && p->capture && py_capture_made(p->capture, &c->call, made))
+        Py_CLEAR(made);
     return made;
 }
 
@@ -175,22 +221,46 @@ make_outputs(const call_inputs *c, PyObject *const *args, PyObject *list,
 enum { KEEP_GIL_BYTES = 1 << 17 };
 
 static air_status
-run_program(const call_inputs *c, PyObject *list, air_value *results,
+run_engine(call_inputs *c, const air_host *host, air_value *results)
+{
+    const py_program *p = c->p;
+    if (p->capture)
+        return air_capture_run(p->capture->capture, &c->call, host, p->nin,
+                               c->in, p->nresults, results);
+    return air_program_run(p->program, host, p->nin, c->in, p->nresults,
+                           results);
+}
+
+static air_status
+run_program(call_inputs *c, PyObject *list, air_value *results,
             py_host_run *run)
 {
     const py_program *p = c->p;
     *run = (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts, .args = list};
     const air_host host = py_host_make(run);
-    air_status status;
     py_context_sync();
     if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
-        return air_program_run(p->program, &host, p->nin, c->in, p->nresults,
-                               results);
+        return run_engine(c, &host, results);
     PyThreadState *state = PyEval_SaveThread();
-    status =
-        air_program_run(p->program, &host, p->nin, c->in, p->nresults, results);
+    air_status status = run_engine(c, &host, results);
     PyEval_RestoreThread(state);
     return status;
+}
+
+/* After a run of a capture: what it keeps, and what it was. */
+static int
+settle(const call_inputs *c, PyObject *const *args)
+{
+    const py_capture *capture = c->p->capture;
+    if (py_capture_hold(capture, &c->call, args, c->p->nargs) ||
+        py_capture_tell(capture, &c->call))
+        return -1;
+    if (c->call.how != AIR_CALL_FELL_BACK)
+        return 0;
+    py_raise_text(AIR_ERROR_STATE,
+                  "capture_limit reached: every call runs without a capture "
+                  "from now on; raise the limit, or fix the sizes that change");
+    return -1;
 }
 
 static PyObject *
@@ -198,7 +268,8 @@ call_arrays(call_inputs *c, PyObject *const *args, PyObject *list,
             air_value *results)
 {
     py_host_run run = {0};
-    if (read_args(c, args))
+    const bool captured = c->p->capture != NULL;
+    if (captured ? read_dynamic(c, args) : read_args(c, args))
         return NULL;
     air_status status = run_program(c, list, results, &run);
     if (run.type) {
@@ -207,31 +278,33 @@ call_arrays(call_inputs *c, PyObject *const *args, PyObject *list,
     }
     if (py_check(status))
         return NULL;
+    if (captured && settle(c, args)) {
+        for (size_t i = 0; i < c->p->nresults; i++)
+            air_value_release(&results[i]);
+        return NULL;
+    }
     return make_outputs(c, args, list, results);
 }
 
-enum { SMALL = 24 }; /* inputs or results that fit on the stack */
+enum { SMALL = 24, MANY = 192 }; /* results, inputs that fit on the stack */
 
 static PyObject *
 call_args(const py_program *p, PyObject *const *args, PyObject *list)
 {
-    air_value small_in[SMALL], small_results[SMALL];
-    Py_ssize_t small_source[SMALL];
-    if (p->nin <= SMALL && p->nresults <= SMALL) {
-        call_inputs c = {p, small_in, small_source, 0};
+    air_value small_in[MANY], small_results[SMALL];
+    call_inputs c = {.p = p, .in = small_in};
+    if (p->nin <= MANY && p->nresults <= SMALL) {
         memset(small_results, 0, p->nresults * sizeof *small_results);
         return call_arrays(&c, args, list, small_results);
     }
-    call_inputs c = {p, PyMem_Malloc(p->nin * sizeof *c.in + 1),
-                     PyMem_Malloc(p->nin * sizeof *c.source + 1), 0};
+    c.in = PyMem_Malloc(p->nin * sizeof *c.in + 1);
     air_value *results = PyMem_Calloc(p->nresults + 1, sizeof *results);
     PyObject *made = NULL;
-    if (c.in && c.source && results)
+    if (c.in && results)
         made = call_arrays(&c, args, list, results);
     else
         PyErr_NoMemory();
     PyMem_Free(results);
-    PyMem_Free(c.source);
     PyMem_Free(c.in);
     return made;
 }
@@ -277,7 +350,7 @@ call_recorded(const py_program *p, PyObject *list)
 static PyObject *
 call_list(const py_program *p, PyObject *list)
 {
-    PyObject *small[SMALL], **args = small;
+    PyObject *small[MANY], **args = small;
     if (PyList_Size(list) != p->nargs) {
         PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd", p->nargs,
                      PyList_Size(list));
@@ -285,7 +358,7 @@ call_list(const py_program *p, PyObject *list)
     }
     if (py_recording && p->fallback != Py_None)
         return call_recorded(p, list);
-    if (p->nargs > SMALL)
+    if (p->nargs > MANY)
         args = PyMem_Malloc((size_t)p->nargs * sizeof *args);
     if (!args)
         return PyErr_NoMemory();
@@ -438,6 +511,23 @@ read_out_specs(py_program *p, PyObject *specs)
 }
 
 static int
+find_sources(py_program *p)
+{
+    size_t k = 0;
+    p->sources = PyMem_Calloc(p->nin + 1, sizeof *p->sources);
+    if (!p->sources) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < p->nargs; i++)
+        if (p->args[i] != ARG_SKIP)
+            p->sources[k++] = i;
+    for (Py_ssize_t i = 0; k < p->nin; i++)
+        p->sources[k++] = -1 - i;
+    return 0;
+}
+
+static int
 read_hosts(py_program *p, PyObject *specs)
 {
     p->hosts = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1, sizeof *p->hosts);
@@ -470,18 +560,20 @@ static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {
-        "graph",    "args",     "consts", "results",    "outs",
-        "hosts",    "fallback", "exact",  "pass_limit", "rewrite_limit",
-        "dump_dir", "without",  NULL};
+        "graph",    "args",     "consts",  "results",    "outs",
+        "hosts",    "fallback", "exact",   "pass_limit", "rewrite_limit",
+        "dump_dir", "without",  "capture", NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
+    PyObject *capture = Py_None;
     air_compile_options options = {0};
     int exact = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|OpiizI", names, &graph, &PyTuple_Type,
+            args, keywords, "OO!O!nO!O!|OpiizIO", names, &graph, &PyTuple_Type,
             &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type, &outs,
             &PyTuple_Type, &hosts, &fallback, &exact, &options.pass_limit,
-            &options.rewrite_limit, &options.dump_dir, &options.without))
+            &options.rewrite_limit, &options.dump_dir, &options.without,
+            &capture))
         return NULL;
     options.exact = exact != 0;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -492,8 +584,12 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     p->consts = Py_NewRef(consts);
     p->fallback = Py_NewRef(fallback);
     p->nresults = (size_t)nresults;
-    if (read_arg_specs(p, arg_specs) || read_out_specs(p, outs) ||
-        read_hosts(p, hosts) || compile(p, graph, &options)) {
+    if (read_arg_specs(p, arg_specs) || find_sources(p) ||
+        read_out_specs(p, outs) || read_hosts(p, hosts) ||
+        compile(p, graph, &options) ||
+        (capture != Py_None &&
+         py_capture_open(capture, p->program, py_graph_get(graph), p->nin,
+                         p->sources, &p->capture))) {
         Py_DECREF((PyObject *)p);
         return NULL;
     }
@@ -507,6 +603,7 @@ program_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     if (p->weakrefs)
         PyObject_ClearWeakRefs(self);
+    py_capture_close(p->capture);
     if (p->program)
         air_program_destroy(p->program);
     for (size_t i = 0; i < p->nhosts; i++)
@@ -515,6 +612,7 @@ program_dealloc(PyObject *self)
         Py_XDECREF(p->outs[i].object);
     Py_XDECREF(p->consts);
     Py_XDECREF(p->fallback);
+    PyMem_Free(p->sources);
     PyMem_Free(p->hosts);
     PyMem_Free(p->outs);
     PyMem_Free((void *)p->dtypes);
@@ -555,15 +653,22 @@ static PyObject *
 program_stats(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    const py_program *p = (const py_program *)self;
     air_program_stats s;
-    air_program_get_stats(((const py_program *)self)->program, &s);
-    return Py_BuildValue(
+    air_program_get_stats(p->program, &s);
+    PyObject *out = Py_BuildValue(
         "{sd,sd,sK,sK,sI,sI,sI,sI,sI,sK,sK}", "compile_s", s.compile_s,
         "specialise_s", s.specialise_s, "runs", (unsigned long long)s.runs,
         "specialisations", (unsigned long long)s.specialisations, "nodes",
         s.nodes, "regions", s.regions, "calls", s.calls, "copies", s.copies,
         "hosts", s.hosts, "arena_bytes", (unsigned long long)s.arena_bytes,
         "code_bytes", (unsigned long long)s.code_bytes);
+    PyObject *capture =
+        p->capture ? py_capture_stats(p->capture) : Py_NewRef(Py_None);
+    if (!out || !capture || PyDict_SetItemString(out, "capture", capture))
+        Py_CLEAR(out);
+    Py_XDECREF(capture);
+    return out;
 }
 
 static PyMethodDef methods[] = {

@@ -13,11 +13,13 @@ engine sees attention as one op exactly where eager's own kernel does.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
 import os
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -202,12 +204,37 @@ def _engine_program(
         rewrite_limit=config.debug.rewrite_limit.raw,
         dump_dir=dump_dir,
         without=left_out(config),
+        capture=_listening(record),
     )
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     for _, programs in _collectors:
         programs.append(program)
     return program
+
+
+def _listening(record: Record) -> CaptureOptions | None:
+    """The options of the record, with a word to the user at the limit."""
+    options = record.capture
+    if options is None:
+        return None
+    told = options.listener
+    warned = False
+
+    def listen(event: str, graph: int) -> None:
+        nonlocal warned
+        if event == "fell_back" and not warned:
+            warned = True
+            warnings.warn(
+                f"capture_limit reached: {record.name} has {options.limit} "
+                "captures, and another would be needed; torch runs it from "
+                "now on. Raise the limit, or pad the sizes that change.",
+                stacklevel=2,
+            )
+        if told is not None:
+            told(event, graph)
+
+    return dataclasses.replace(options, listener=listen)
 
 
 def _dump_folder(dump: Any, name: str) -> str:

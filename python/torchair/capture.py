@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-# (event, graph's name, details). Events are the call classes of
-# include/air_calls.def; "replayed" is reported where `trace` is set only.
-Listener = Callable[[str, str, dict[str, Any]], None]
+# (event, number of the capture). Events are the call classes of
+# include/air_calls.def; "replayed" is told where `trace` is set only. Number
+# 0: no capture ran.
+Listener = Callable[[str, int], None]
 
 
 @dataclass

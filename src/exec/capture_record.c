@@ -132,7 +132,7 @@ take_area(air_capture *c, capture_record *r)
 
     if (c->options.clone_output != AIR_CHOICE_OFF || r->area_bytes == 0)
         return AIR_OK;
-    if (c->options.keep_apart || c->options.pool)
+    if (c->options.keep_apart)
         return capture_area_make(c, r->area_bytes, &r->area);
     if (!c->area || c->area->block->size < r->area_bytes) {
         AIR_TRY(capture_area_make(c, r->area_bytes, &area));

@@ -422,6 +422,11 @@ exec_graph_pool_expect(air_graph_pool *pool, size_t bytes, int captures)
     if (bytes > pool->largest_bytes)
         pool->largest_bytes = bytes;
     pool->captures += (uint64_t)(int64_t)captures;
+    if (pool->captures == 0) {
+        pool->largest_bytes = 0;
+        free_unused(pool, false);
+        free_unused(pool, true);
+    }
     pthread_mutex_unlock(&pool->mutex);
 }
 

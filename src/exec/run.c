@@ -220,7 +220,9 @@ exec_run_end(exec_run *r)
         if (r->host && r->host->done)
             r->host->done(r->host->user, r->tokens[i]);
     r->ntokens = 0;
-    for (int32_t i = 0; i < r->s->nslots; i++) {
+    /* blocks have slots behind those of the inputs */
+    for (int32_t i = 1 + (int32_t)r->p->g->inputs.count; i < r->s->nslots;
+         i++) {
         exec_block_release(r->results[i]);
         r->results[i] = NULL;
     }
