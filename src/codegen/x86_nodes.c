@@ -107,6 +107,14 @@ scalef(x86_list *l, int a, int b)
     return op2(l, X86_MUL, op2(l, X86_MUL, a, one), two);
 }
 
+static int
+scalen(x86_list *l, int a, int b)
+{
+    if (l->evex)
+        return op2(l, X86_SCALEF, a, b);
+    return op2(l, X86_ADDI, a, op1(l, X86_SHL, 23, op1(l, X86_TOINT, 0, b)));
+}
+
 /* a, or a * 2^24 where it is subnormal (or not above zero) */
 static int
 normal(x86_list *l, int a, int *small)
@@ -324,6 +332,7 @@ compute(x86_list *l, const air_rg_node *n)
     case AIR_RG_CEIL: return op1(l, X86_ROUND, 10, a);
     case AIR_RG_TRUNC: return op1(l, X86_ROUND, 11, a);
     case AIR_RG_SCALEF: return scalef(l, a, b);
+    case AIR_RG_SCALEN: return scalen(l, a, b);
     case AIR_RG_LOGB: return logb_of(l, a);
     case AIR_RG_MANT: return mant_of(l, a);
     case AIR_RG_SIGN: return sign_of(l, a, b);

@@ -182,12 +182,13 @@ body_xlogy(ir_record *rec, T a, T b)
 #define GELU_BETA 0.79788456080286535588 /* sqrt(2 / pi) */
 #define GELU_CUBE 0.044715
 
+/* a/2 (1 + tanh(inner)), where 1 + tanh would cancel. */
 T
 body_gelu_tanh(ir_record *rec, T a)
 {
     T cube = MUL(MUL(a, a), a);
     T inner = MUL(K(GELU_BETA), ADD(a, MUL(K(GELU_CUBE), cube)));
-    return MUL(MUL(K(0.5), a), ADD(K(1), TANH(inner)));
+    return MUL(a, SIGMOID(ADD(inner, inner)));
 }
 
 T

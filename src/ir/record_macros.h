@@ -31,6 +31,7 @@ typedef int T;
 #define CEIL(a)      P1(CEIL, a)
 #define TRUNC(a)     P1(TRUNC, a)
 #define SCALEF(a, b) P2(SCALEF, a, b)
+#define SCALEN(a, b) P2(SCALEN, a, b)
 #define LOGB(a)      P1(LOGB, a)
 #define MANT(a)      P1(MANT, a)
 #define SIGN(a, b)   P2(SIGN, a, b)
@@ -52,6 +53,7 @@ typedef int T;
 #define SEL(a, b, c) P3(SEL, a, b, c)
 
 #define EXP(a)     COMP1(EXP, a)
+#define EXPH(a)    COMP1(EXPH, a)
 #define SIGMOID(a) COMP1(SIGMOID, a)
 #define TANH(a)    COMP1(TANH, a)
 #define ERF(a)     COMP1(ERF, a)

@@ -159,7 +159,14 @@ simplify_prim(ir_record *r, air_rg_op op, air_lane lane, int a, int b, int c)
     case AIR_RG_AND:
     case AIR_RG_OR:
     case AIR_RG_XOR: return simplify_truth(r, op, a, b);
-    case AIR_RG_NEG: return r->nodes[a].op == AIR_RG_NEG ? r->nodes[a].a : -1;
+    case AIR_RG_NEG:
+        if (r->nodes[a].op == AIR_RG_CONST && is_float(lane))
+            return ir_record_const(r, lane, -r->nodes[a].k);
+        return r->nodes[a].op == AIR_RG_NEG ? r->nodes[a].a : -1;
+    case AIR_RG_ABS:
+        if (r->nodes[a].op == AIR_RG_CONST && is_float(lane))
+            return ir_record_const(r, lane, fabs(r->nodes[a].k));
+        return -1;
     default: break;
     }
     if (b >= 0 && both_const(r, a, b)) {

@@ -43,6 +43,12 @@ tile_scalef(float a, float b)
 }
 
 static inline float
+tile_scalen(float a, float b)
+{
+    return tile_from_bits(tile_bits(a) + ((uint32_t)tile_int(b) << 23));
+}
+
+static inline float
 tile_logb(float a)
 {
     float t = a < 0x1p-126f ? a * 0x1p24f : a;

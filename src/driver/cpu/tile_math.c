@@ -44,6 +44,7 @@
 #define trunc_      truncf
 #define sign_       copysignf
 #define scalef_     tile_scalef
+#define scalen_     tile_scalen
 #define logb_       tile_logb
 #define mant_       tile_mant
 #define round_bf16_ tile_round_bf16
@@ -151,6 +152,7 @@ LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 #undef trunc_
 #undef sign_
 #undef scalef_
+#undef scalen_
 #undef logb_
 #undef mant_
 #undef round_bf16_
@@ -174,6 +176,7 @@ LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 #define trunc_  trunc
 #define sign_   copysign
 #define scalef_ scalbn_f64
+#define scalen_ scalbn_f64
 #define logb_   logb
 #define mant_   mant_f64
 static inline double

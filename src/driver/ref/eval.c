@@ -12,6 +12,7 @@
 #define ceil_(a)      ceil(a)
 #define trunc_(a)     trunc(a)
 #define scalef_(a, b) ldexp(a, (int)(b))
+#define scalen_       scalef_
 #define logb_(a)      logb(a)
 #define mant_(a)      scalbn(a, -ilogb(a))
 #define sign_(a, b)   copysign(a, b)
