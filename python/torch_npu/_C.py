@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import torch
+
 from ._inductor.gears import parse_config
 from ._inductor.shapes import (
     STRATEGIES,
@@ -18,6 +20,13 @@ from ._inductor.shapes import (
 )
 
 __all__ = ["ShapePolicy", "ShapeType"]
+
+
+def _weak_ref_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without a hold on its memory: torchair.npu.weak_ref_tensor."""
+    from torchair.npu import weak_ref_tensor
+
+    return weak_ref_tensor(tensor)
 
 
 class ShapeType(enum.Enum):

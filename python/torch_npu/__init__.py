@@ -10,6 +10,9 @@ It refuses to be imported where a real torch_npu is installed.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from . import _install
 
 _install.refuse_to_shadow()
@@ -22,3 +25,13 @@ _device.register()
 from . import _compile  # noqa: E402
 
 _compile.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("print_npugraph_tensor", "save_npugraph_tensor"):
+        import torchair.npu
+
+        return getattr(torchair.npu, name)
+    if name == "_C":
+        return importlib.import_module("torch_npu._C")
+    raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")

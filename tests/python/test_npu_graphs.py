@@ -389,12 +389,13 @@ def test_debug_dump(tmp_path):
     assert not path.exists()
     x = torch.ones(3)
     with npu.graph(g):
-        x.add(1).mul_(2)
+        y = x.add(1).mul_(2)
     g.debug_dump(str(path))
     names = [row["name"] for row in json.loads(path.read_text())]
     assert names == ["aten.add.Tensor", "aten.mul_.Tensor"]
     aligned = json.loads((tmp_path / "graph.aligned.json").read_text())
     assert "aten.mul.Tensor" in [row["target"] for row in aligned]
+    assert y.shape == (3,)
 
 
 OPTIONS = [

@@ -6,6 +6,7 @@ of the other.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,7 +37,15 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
     set_rng_state(states[0])
 
 
+def _refuse_capture() -> None:
+    streams = sys.modules.get("torchair.npu.streams")
+    if streams is not None:
+        streams.refuse_in_capture("seeding the random generator")
+
+
 def manual_seed(seed: int) -> None:
+    """RuntimeError while the current stream is captured."""
+    _refuse_capture()
     torch.default_generator.manual_seed(int(seed))
 
 
@@ -44,7 +53,8 @@ manual_seed_all = manual_seed
 
 
 def seed() -> None:
-    """A seed from the system."""
+    """A seed from the system. RuntimeError while capturing."""
+    _refuse_capture()
     torch.default_generator.seed()
 
 

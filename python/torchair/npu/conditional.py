@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .record import Entry, Recorder, Window
+from .memory import Window
+from .record import Entry, Recorder
 from .trace import Opaque, Piece, Run, created, pieces
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from . import streams
-from .record import Entry, Window
+from .memory import Window
+from .record import Entry
 
 if TYPE_CHECKING:
     from .graphs import _Work

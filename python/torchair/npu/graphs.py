@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import warnings
 import weakref
 from typing import Any, NoReturn
 
@@ -267,11 +268,14 @@ class NPUGraph:
         run waits, and happens inside the call that records it.
         """
         work = self._captured("replay()")
-        state = streams.target(None)
+        state = streams.current_stream().state
         if state.capture is not None:
             state.capture.refuse("replay() inside a capture is not supported")
-        streams.submit(state, work)
-        streams.advance()
+        if work.externals or state.queue:
+            streams.submit(state, work)
+            streams.advance()
+        else:
+            work()
 
     def _captured(self, what: str) -> _Work:
         if self._work is None:
@@ -365,6 +369,12 @@ class _Work:
         config.mode = "reduce-overhead"
         self.log, self.externals = recorder.log, capture.externals
         self.records: list[Any] = recorder.records
+        if recorder.host_calls and not recorder.log:
+            warnings.warn(
+                f"the NPUGraph is empty: its {recorder.host_calls} operators "
+                "were on CPU tensors and have run; move them to npu",
+                stacklevel=5,
+            )
         self.captured = build(recorder, config)
         self.pool = pool
         if pool is not None:

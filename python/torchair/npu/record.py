@@ -23,84 +23,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
 
-from .. import _native
 from ..hosts import HOST_DEVICES
+from .memory import Memory, Window, to_device
 from .pools import Pool
 
 aten = torch.ops.aten
 Refuse = Callable[[str], NoReturn]  # raises, and the capture is lost
-
-
-class Memory:
-    """One storage. kept: it was there before the capture, and the graph holds
-    it; root: the window it was made with, inside the capture."""
-
-    __slots__ = ("address", "kept", "lost", "readable", "ref", "root")
-
-    def __init__(self, storage: torch.UntypedStorage) -> None:
-        self.ref = StorageWeakRef(storage)  # keeps the key from being reused
-        self.address = storage.data_ptr()
-        self.kept: torch.UntypedStorage | None = None
-        self.root: Window | None = None
-        self.readable = False  # holds a constant: the host may look
-        self.lost: Callable[[], torch.Tensor | None] | None = None
-
-    def tensor(self) -> torch.Tensor | None:
-        """The root's tensor for a replay to write, None where nobody looks."""
-        assert self.root is not None
-        if self.ref.expired():
-            return self.lost() if self.lost else None
-        storage = torch.UntypedStorage._new_with_weak_ptr(self.ref.cdata)
-        return None if storage is None else self.root.on(storage)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A tensor's place: element counts from the start of the storage."""
-
-    memory: Memory
-    dtype: torch.dtype
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    conj: bool = False
-    neg: bool = False
-
-    def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        """A tensor, itself no view, on this storage."""
-        made = torch.empty(0, dtype=self.dtype, device=storage.device)
-        made.set_(storage, self.offset, self.size, self.stride)
-        return made
-
-    def span(self) -> tuple[int, int]:
-        """First byte, and the one behind the last."""
-        item = self.dtype.itemsize
-        if 0 in self.size:
-            return self.offset * item, self.offset * item
-        last = sum(
-            (n - 1) * s for n, s in zip(self.size, self.stride, strict=True)
-        )
-        return self.offset * item, (self.offset + last + 1) * item
-
-    def is_at(self, t: torch.Tensor, address: int) -> bool:
-        """Is the tensor in this place of the memory at an address?"""
-        return (
-            t.data_ptr() == address + self.offset * self.dtype.itemsize
-            and t.dtype == self.dtype
-            and tuple(t.shape) == self.size
-            and t.stride() == self.stride
-        )
-
-    def dense(self) -> bool:
-        """Row-major without gaps."""
-        expected = 1
-        for n, s in zip(
-            reversed(self.size), reversed(self.stride), strict=True
-        ):
-            if n != 1 and s != expected:
-                return False
-            expected *= n
-        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -185,6 +113,10 @@ class Recorder(TorchDispatchMode):
         self.open: list[Any] = []  # conditional nodes around the log
         self.memories: dict[int, Memory] = {}
         self.fake = FakeTensorMode()
+        # Where torch_npu has given the process a device, what does not touch
+        # it is the host's and runs at once.
+        self.host_calls = 0
+        self.devices = HOST_DEVICES - {"cpu"} or HOST_DEVICES
 
     # ---- memory ----
 
@@ -224,10 +156,8 @@ class Recorder(TorchDispatchMode):
     def allocate(self, like: torch.Tensor) -> torch.Tensor:
         """Real memory with a fake tensor's metadata."""
         nbytes = like.untyped_storage().nbytes()
-        block = self.pool.empty(nbytes)
-        if like.device.type == "npu":
-            block = _native.npu_alias(block, True)
-        storage = block.untyped_storage()
+        made = to_device(self.pool.empty(nbytes), like.device)
+        storage = made.untyped_storage()
         memory = self.memory(storage)
         memory.kept = None
         memory.root = Window(
@@ -262,6 +192,9 @@ class Recorder(TorchDispatchMode):
         stream = self.stream()
         if stream is None:
             return func(*args, **kwargs)
+        if not self._on_device((args, kwargs)):
+            self.host_calls += 1
+            return func(*args, **kwargs)
         if self.intercept is not None:
             found = self.intercept(func, args, kwargs)
             if found is not NotImplemented:
@@ -271,6 +204,15 @@ class Recorder(TorchDispatchMode):
         if found is not NotImplemented:
             return found
         return self.issue(func, args, kwargs, stream)
+
+    def _on_device(self, tree: Any) -> bool:
+        if "cpu" in self.devices:
+            return True
+        return any(
+            (isinstance(x, torch.Tensor) and x.device.type in self.devices)
+            or (isinstance(x, torch.device) and x.type in self.devices)
+            for x in tree_iter(tree)
+        )
 
     def issue(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
         """Records one operator; its results."""
@@ -318,15 +260,26 @@ class Recorder(TorchDispatchMode):
         found = tree_map_only(
             torch.Tensor, lambda f: self._result(f, fakes), found
         )
-        # A replay computes on CPU tensors, whatever device the memory shows.
+        self._check_direction(func, fakes, found)
         wargs, wkwargs = tree_map_only(
-            torch.device, _host_device, (wargs, wkwargs)
+            torch.device, lambda _: torch.device("cpu"), (wargs, wkwargs)
         )
         entry = Entry(func, wargs, wkwargs, self.windows(found), stream)
         entry.written = written
         self._mark(entry)
         self.add(entry)
         return found
+
+    def _check_direction(self, func: Any, fakes: Any, found: Any) -> None:
+        """New memory of the host that holds values of the device."""
+        known = {id(real) for real, _ in fakes.values()}
+        if any(
+            isinstance(t, torch.Tensor)
+            and t.device.type not in self.devices
+            and id(t) not in known
+            for t in tree_iter(found)
+        ):
+            self.refuse(f"the host cannot read a tensor ({func})")
 
     def add(self, entry: Entry) -> None:
         for window in entry.written:
@@ -424,10 +377,6 @@ class Recorder(TorchDispatchMode):
         return self.allocate(made)
 
 
-def _host_device(device: torch.device) -> torch.device:
-    return torch.device("cpu") if device.type in HOST_DEVICES else device
-
-
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """The tensors a call changes, by the operator's schema."""
     found: list[torch.Tensor] = []
@@ -464,7 +413,11 @@ class HostReads(TorchFunctionMode):
     ) -> Any:
         what = _READS.get(func)
         recorder = self.recorder
-        if what is not None and recorder.stream() is not None:
+        if (
+            what is not None
+            and args[0].device.type in recorder.devices
+            and recorder.stream() is not None
+        ):
             memory = recorder.memory(args[0].untyped_storage())
             if not memory.readable:
                 recorder.refuse(f"the host cannot read a tensor ({what})")

@@ -265,6 +265,13 @@ def synchronize(device: Any = None) -> None:
             _refuse_endless(state)
 
 
+def refuse_in_capture(what: str) -> None:
+    """RuntimeError where this thread's current stream is capturing."""
+    capture = current_stream().state.capture
+    if capture is not None:
+        capture.refuse(f"{what} is not permitted while capturing")
+
+
 class Event:
     """A mark in a stream. enable_timing: elapsed_time may be asked; blocking
     and interprocess are kept, and have no effect here."""

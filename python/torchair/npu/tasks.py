@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import streams
-from .record import Entry, Memory, Recorder, Window, enter, leave
+from .memory import Memory, Window, to_device
+from .record import Entry, Recorder, enter, leave
 from .streams import Stream
 
 
@@ -146,7 +147,8 @@ class Places:
     def _result(self, w: Any, known: dict[Window, Any]) -> Any:
         if not isinstance(w, Window) or w in known:
             return known.get(w, w)
-        storage = torch.UntypedStorage(w.span()[1])
+        room = torch.empty(w.span()[1], dtype=torch.uint8)
+        storage = to_device(room, w.memory.device).untyped_storage()
         self.made[storage._cdata] = storage, w.memory
         return w.on(storage)
 

@@ -23,14 +23,8 @@ from torch.utils._pytree import tree_map_only
 from .. import compat
 from ..backend import compile_graph
 from ..config import CompilerConfig
-from .record import (
-    Entry,
-    Memory,
-    Recorder,
-    Refuse,
-    Window,
-    fresh_windows,
-)
+from .memory import Memory, Window, to_cpu
+from .record import Entry, Recorder, Refuse, fresh_windows
 
 aten = torch.ops.aten
 Value = torch.Tensor
@@ -364,7 +358,7 @@ def build(recorder: Recorder, config: CompilerConfig) -> Captured | None:
     run = Run(recorder.log, inputs, [w for w, _ in targets])
     given = [p.base.on(_storage(p.base)) for p in inputs]
     changed = [i for i, p in enumerate(inputs) if p.written]
-    tensors = given + results
+    tensors = [to_cpu(t) for t in given + results]
     with _tracing, FakeTensorMode():
         fakes = [
             torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)

@@ -6,7 +6,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import pools, streams
-from .record import Memory, Recorder
+from .memory import Memory, to_device
+from .record import Recorder
 
 
 def weak_ref_tensor(t: torch.Tensor) -> torch.Tensor:
@@ -23,8 +24,9 @@ def weak_ref_tensor(t: torch.Tensor) -> torch.Tensor:
         return t.detach()
     pool, block = found
     with _disable_current_modes():
-        made = pools.over(block, storage.nbytes()).untyped_storage()
-        alias = torch.empty(0, dtype=t.dtype)
+        over = to_device(pools.over(block, storage.nbytes()), t.device)
+        made = over.untyped_storage()
+        alias = torch.empty(0, dtype=t.dtype, device=t.device)
         alias.set_(made, t.storage_offset(), t.shape, t.stride())
     recorder = _recorder(t)
     if recorder is not None:
