@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from . import schema
+from . import draws, schema
 from ._native import AirError, Graph
-from .hosts import HOST_DEVICES, Arguments, make_call
+from .hosts import HOST_DEVICES, Arguments, Call, make_call
 from .rewrites import REWRITES
 from .schema import DTYPE_NAMES, DTYPES, Refused
 from .sizes import (
@@ -346,30 +346,48 @@ class _Importer(schema.Importing):
             resolve,
         )
         name = _target_name(node.target)
-        types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in kept]
+        if draws.is_random(node.target):
+            call = draws.in_memory_order(call, tensors)
+            reason = draws.REASON
+        refs = self.host(node, name, reason, call, arguments.tensors, kept)
+        results: list[int | None] = [None] * len(values)
+        for i, ref in zip(keep, refs, strict=True):
+            results[i] = ref
+        return results
+
+    def host(
+        self,
+        node: torch.fx.Node,
+        name: str,
+        reason: str,
+        call: Call,
+        operands: Sequence[torch.fx.Node],
+        results: Sequence[torch.Tensor],
+    ) -> Sequence[int]:
+        """A HOST node that does `call` on the operands."""
+        tensors = [n.meta["val"] for n in operands]
+        types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in results]
         location = _location(node)
-        refs = self.graph.host(
+        refs: Sequence[int] = self.graph.host(
             name,
             len(self.out.hosts),
             reason,
-            [self.ref(n) for n in arguments.tensors],
+            [self.ref(n) for n in operands],
             location,
             types,
         )
+        on_cpu = _namespace(node.target) in ("aten", "prims")
         self.out.hosts.append(
             (
                 call,
                 name,
                 tuple(DTYPE_NAMES[v.dtype] for v in tensors),
-                tuple(DTYPE_NAMES[v.dtype] for v in kept),
+                tuple(DTYPE_NAMES[v.dtype] for v in results),
                 not on_cpu and any(_on_npu(v) for v in tensors),
             )
         )
         self.out.host_nodes.append(HostNode(name, reason, location or ""))
-        results: list[int | None] = [None] * len(values)
-        for i, ref in zip(keep, refs, strict=True):
-            results[i] = ref
-        return results
+        return refs
 
     # ---- results ----
 

@@ -1,5 +1,5 @@
 """Operators that the importer spells in other rows: those with a list of
-results, each of which is a view."""
+results, each of which is a view, and dropout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .schema import INT, VALUE, Refused
+from . import draws
+from .schema import FLOAT, INT, VALUE, Refused
 
 aten = torch.ops.aten
 Rewrite = Callable[[Any, torch.fx.Node, Any], Sequence[int | None]]
@@ -68,10 +69,27 @@ def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     ]
 
 
+def _dropout(
+    at: Any, node: torch.fx.Node, values: Sequence[Any]
+) -> Sequence[int | None]:
+    """torch draws which elements stay; the product fuses with what follows."""
+    x: Any = node.args[0]
+    p = _argument(node, 1, "p", 0.5)
+    if _argument(node, 2, "train", None) is False or not isinstance(p, float):
+        raise Refused("dropout that is not training")
+    call = draws.in_memory_order(draws.keep_mask(p), [x.meta["val"]])
+    (mask,) = at.host(node, "bernoulli", draws.REASON, call, [x], [values[1]])
+    scale = 0.0 if p == 1.0 else 1.0 / (1.0 - p)
+    attrs = [VALUE, at.ref(x), VALUE, mask, FLOAT, scale]
+    # (x * mask) * scale, which its gradient is too
+    return [at.add(node, "native_dropout_backward", attrs, values[0]), mask]
+
+
 REWRITES: dict[Any, Rewrite] = {
     aten.split.Tensor: _slices,
     aten.split_with_sizes.default: _slices,
     aten.unsafe_split.Tensor: _slices,
     aten.unsafe_split_with_sizes.default: _slices,
     aten.unbind.int: _unbind,
+    aten.native_dropout.default: _dropout,
 }
