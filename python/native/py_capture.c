@@ -13,6 +13,24 @@ typedef struct {
 
 static PyTypeObject *pool_type;
 
+/* A pair of integers, one of them 0, the other positive. */
+static int
+read_id(PyObject *id, int64_t pair[2])
+{
+    bool good = PyTuple_Check(id) && PyTuple_Size(id) == 2;
+    for (int i = 0; good && i < 2; i++) {
+        pair[i] = PyLong_AsLongLong(PyTuple_GetItem(id, i));
+        good = !PyErr_Occurred() && pair[i] >= 0;
+    }
+    if (good && (pair[0] == 0) != (pair[1] == 0))
+        return 0;
+    PyErr_Format(PyExc_TypeError,
+                 "Invalid graph pool handle type: %R; take one of "
+                 "graph_pool_handle() or pool()",
+                 id);
+    return -1;
+}
+
 static air_graph_pool *
 find_pool(PyObject *id)
 {
@@ -23,15 +41,7 @@ find_pool(PyObject *id)
         return NULL;
     if (id == Py_None)
         return py_check(air_graph_pool_create(ctx, &pool)) ? NULL : pool;
-    if (!PyTuple_Check(id) || PyTuple_Size(id) != 2) {
-        PyErr_SetString(PyExc_TypeError,
-                        "Invalid graph pool handle type: a pair of integers "
-                        "is expected");
-        return NULL;
-    }
-    for (int i = 0; i < 2; i++)
-        pair[i] = PyLong_AsLongLong(PyTuple_GetItem(id, i));
-    if (PyErr_Occurred() || py_check(air_graph_pool_find(ctx, pair, &pool)))
+    if (read_id(id, pair) || py_check(air_graph_pool_find(ctx, pair, &pool)))
         return NULL;
     return pool;
 }

@@ -1,0 +1,556 @@
+"""Capture and replay under torch.compile: what a call was, what is kept."""
+
+import functools
+import gc
+import random
+import threading
+import warnings
+
+import pytest
+import torch
+from helpers import assert_same
+from torch import nn
+
+import torchair
+from torchair import _native, backend
+from torchair.capture import CaptureOptions
+
+
+class Case:
+    """A compiled function, its programs, and what its calls were."""
+
+    def __init__(self, fn, *, dynamic=None, mode="reduce-overhead", **options):
+        config = torchair.CompilerConfig()
+        config.mode = mode
+        self.events, self.programs, self.records = [], [], []
+        options = CaptureOptions(
+            listener=lambda event, graph: self.events.append(event),
+            trace=True,
+            **options,
+        )
+        chosen = functools.partial(
+            backend._compile_frame, compiler_config=config, capture=options
+        )
+        self.compiled = torch.compile(fn, backend=chosen, dynamic=dynamic)
+
+    def __call__(self, *args):
+        with backend.collect(self.records, self.programs):
+            return self.compiled(*args)
+
+    def told(self):
+        events, self.events[:] = list(self.events), []
+        return events
+
+    def stats(self):
+        return self.programs[-1].stats()["capture"]
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+def double(x):
+    return torch.relu(x) * 2
+
+
+# ---- which call is what ----
+
+
+def test_a_key_is_captured_once():
+    case = Case(double, dynamic=True)
+    for n in (4, 8, 4, 8, 16, 4):
+        x = torch.randn(n, 8)
+        assert_same(case(x), double(x))
+    assert case.told() == [
+        "captured",
+        "captured",
+        "replayed",
+        "replayed",
+        "captured",
+        "replayed",
+    ]
+    assert case.stats()["graphs"] == 3
+    assert case.stats()["replayed"] == 3
+    assert case.stats()["copied_bytes"] == 0
+
+
+def test_strides_are_part_of_the_key():
+    case = Case(double, dynamic=True)
+    x = torch.randn(6, 5)
+    assert_same(case(x), double(x))
+    assert_same(case(torch.randn(5, 6).t()).is_contiguous(), False)
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+def test_a_moved_parameter_is_a_new_capture():
+    net = Scale()
+    case = Case(net)
+    x = torch.randn(4, 8)
+    assert_same(case(x), net(x))
+    first = net.weight.data
+    net.weight.data = torch.randn(8)
+    assert_same(case(x), net(x))
+    net.weight.data = first
+    assert_same(case(x), net(x))
+    net.weight.mul_(2)  # the same memory
+    assert_same(case(x), net(x))
+    assert case.told() == ["captured", "captured", "replayed", "replayed"]
+
+
+def test_a_frozen_parameter_is_not_looked_at():
+    net = Scale()
+    case = Case(net, frozen_parameter=True)
+    x = torch.randn(4, 8)
+    want = net(x)
+    assert_same(case(x), want)
+    net.weight.data = torch.randn(8)
+    gc.collect()
+    torch.randn(8), torch.randn(8)
+    assert_same(case(x), want)  # stale, and still there
+    assert case.told() == ["captured", "replayed"]
+
+
+def test_force_recapture_is_not_held_back_by_the_limit():
+    case = Case(double, force_recapture=True, limit=1)
+    x = torch.randn(4)
+    for _ in range(3):
+        assert_same(case(x), double(x))
+    assert case.told() == ["captured", "recaptured_force", "recaptured_force"]
+
+
+def test_capture_limit_leaves_the_graph_to_torch():
+    case = Case(double, dynamic=True, limit=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (
+            case(torch.randn(3, 4)),
+            case(torch.randn(5, 4)),
+            case(torch.randn(3, 4)),
+        )
+    with pytest.warns(UserWarning, match="capture_limit reached"):
+        x = torch.randn(7, 4)
+        assert_same(case(x), double(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # said once
+        x = torch.randn(3, 4)
+        assert_same(case(x), double(x))
+    assert case.told()[-2:] == ["fell_back", "fell_back"]
+    assert case.stats()["graphs"] == 0
+    assert case.stats()["limit_reached"]
+    assert "capture_limit" in case.records[0].fallback
+
+
+def test_a_moved_cache_is_captured_again():
+    def step(cache, x):
+        cache.index_copy_(0, torch.tensor([1]), x)
+        return cache.sum(0)
+
+    def plain(cache, x):
+        cache = cache.clone()
+        return step(cache, x), cache
+
+    case = Case(step, limit=1)
+    for cache in (torch.zeros(4, 8), torch.zeros(4, 8)):
+        for _ in range(2):
+            x = torch.randn(1, 8)
+            want, after = plain(cache, x)
+            assert_same(case(cache, x), want)
+            assert_same(cache, after)
+    events = case.told()
+    assert events[0] == "captured"
+    assert events[2:] == ["recaptured_mutated_input", "replayed"]
+
+
+def test_mutation_happens_once():
+    def step(x):
+        x.add_(1)
+        return x * 2
+
+    x = torch.zeros(4)
+    case = Case(step)
+    for i in range(1, 4):
+        assert_same(case(x), torch.full((4,), 2.0 * i))
+        assert_same(x, torch.full((4,), float(i)))
+
+
+def test_a_core_limit_is_captured_with():
+    case = Case(double)
+    x = torch.randn(4)
+    case(x)
+    try:
+        _native.set_core_limit(4, 8)
+        case(x)
+        case(x)
+    finally:
+        _native.set_core_limit(0, 0)
+    case(x)
+    assert case.told() == [
+        "captured",
+        "recaptured_core_limit",
+        "replayed",
+        "recaptured_core_limit",
+    ]
+
+
+def test_warmups_run_before_the_capture():
+    case = Case(double, warmups=1)
+    x = torch.randn(4)
+    for _ in range(3):
+        assert_same(case(x), double(x))
+    assert case.told() == ["warmup", "captured", "replayed"]
+
+
+def test_a_failed_capture_leaves_no_key():
+    broken = []
+
+    def fails(x):
+        if broken:
+            raise RuntimeError("broken on purpose")
+        return x.clone()
+
+    torch.library.define("capture_test::fails", "(Tensor x) -> Tensor")
+    torch.library.impl("capture_test::fails", "CPU", fails)
+    torch.library.register_fake("capture_test::fails", lambda x: x.clone())
+
+    def fn(x):
+        return torch.ops.capture_test.fails(x * 2) + 1
+
+    case = Case(fn)
+    x = torch.randn(4)
+    broken.append(True)
+    with pytest.raises(RuntimeError, match="broken on purpose"):
+        case(x)
+    assert case.stats()["graphs"] == 0
+    broken.clear()
+    assert_same(case(x), x * 2 + 1)
+    assert case.told() == ["captured"]
+
+
+def test_backward_graphs_are_captured():
+    case = Case(lambda x, w: torch.tanh(x * w).sum())
+    with torch.enable_grad():
+        for _ in range(3):
+            x = torch.randn(4, 8)
+            w = torch.randn(8, requires_grad=True)
+            v = w.detach().clone().requires_grad_()
+            torch.tanh(x * v).sum().backward()
+            loss = case(x, w)
+            with backend.collect(case.records, case.programs):
+                loss.backward()
+            assert_same(w.grad, v.grad)
+    assert {r.kind for r in case.records} == {"forward", "backward"}
+    for program in case.programs:
+        assert program.stats()["capture"]["captured"] == 1
+        assert program.stats()["capture"]["replayed"] == 2
+
+
+@pytest.mark.parametrize(
+    "option, value, error",
+    [
+        ("error_mode", "loud", "error_mode is 'loud'"),
+        ("clone_input", 1, "clone_input must be None, True or False"),
+        ("clone_output", "no", "clone_output must be None, True or False"),
+        ("pool", (1, 2), "Invalid graph pool handle"),
+        ("pool", [0, 1], "Invalid graph pool handle type"),
+    ],
+)
+def test_bad_options_are_refused(option, value, error):
+    case = Case(double, **{option: value})
+    with pytest.raises(Exception, match=error):
+        case(torch.zeros(4))
+
+
+def test_an_exception_of_the_listener_is_seen():
+    def listen(event, graph):
+        raise KeyError(event)
+
+    options = CaptureOptions(listener=listen)
+    chosen = functools.partial(backend._compile_frame, capture=options)
+    with pytest.raises(KeyError, match="captured"):
+        torch.compile(double, backend=chosen)(torch.randn(4))
+
+
+# ---- clone_input ----
+
+
+def test_inputs_are_used_in_place_by_default():
+    case = Case(double)
+    for _ in range(3):
+        x = torch.randn(4)
+        assert_same(case(x), double(x))
+    assert case.stats()["copied_bytes"] == 0
+
+
+def test_clone_input_copies_every_call():
+    case = Case(double, clone_input=True)
+    for i in range(1, 4):
+        x = torch.randn(4, 6)
+        assert_same(case(x), double(x))
+        assert case.stats()["copied_bytes"] == i * 96
+
+
+def test_without_clone_input_the_first_tensor_is_the_input():
+    case = Case(double, clone_input=False)
+    first, later = torch.randn(4, 6), torch.randn(4, 6)
+    assert_same(case(first), double(first))
+    assert case.stats()["copied_bytes"] == 0
+    want = double(later)
+    assert_same(case(later), want)
+    assert_same(first, later)  # documented: the caller's tensor is written
+    case(first)
+    assert case.stats()["copied_bytes"] == 96
+
+
+def test_the_first_tensor_lives_as_long_as_its_capture():
+    case = Case(double, clone_input=False)
+    x = torch.randn(1000)
+    case(x)
+    del x
+    gc.collect()
+    for _ in range(5):
+        x = torch.randn(1000)
+        assert_same(case(x), double(x))
+
+
+def test_views_of_one_storage_are_told_apart():
+    case = Case(double, clone_input=False, dynamic=False)
+    base = torch.randn(9, 4)
+    assert_same(case(base[1:]), double(base[1:]))
+    case(base[1:])
+    assert case.stats()["copied_bytes"] == 0  # the same tensor, with an offset
+    want = double(base[:8].clone())
+    assert_same(case(base[:8]), want)  # the same storage, another tensor
+
+
+def viewed(x, y):
+    return x.t(), x + y
+
+
+@pytest.mark.parametrize("clone", [None, True, False])
+def test_results_in_inputs(clone):
+    case = Case(viewed, clone_input=clone)
+    first, later, y = torch.randn(2, 3), torch.randn(2, 3), torch.randn(3)
+    assert_same(case(first, y), viewed(first, y))
+    want = [t.clone() for t in viewed(later, y)]
+    assert_same(list(case(later, y)), want)
+
+
+# ---- clone_output ----
+
+
+@pytest.mark.parametrize("clone", [None, True])
+def test_results_are_not_overwritten(clone):
+    case = Case(double, clone_output=clone)
+    xs = [torch.randn(16) for _ in range(20)]
+    for x, y in zip(xs, [case(x) for x in xs], strict=True):
+        assert_same(y, double(x))
+
+
+def test_static_results_are_the_same_tensors():
+    case = Case(double, clone_output=False)
+    x = torch.randn(16)
+    first = case(x)
+    address = first.data_ptr()
+    second = case(x + 1)
+    assert second is first
+    assert_same(first, double(x + 1))
+    del first, second
+    assert case(x).data_ptr() == address
+
+
+def test_static_results_of_several_sizes():
+    case = Case(double, clone_output=False, dynamic=True)
+    small, large = torch.randn(300), torch.randn(900)
+    a = case(small)
+    b = case(large)
+    assert_same(case(small), double(small))
+    assert case(small) is a  # held: it stays where it is
+    assert_same(b, double(large))
+    del a
+    again = case(small)
+    assert again.data_ptr() == b.data_ptr()  # they lie on each other
+    assert_same(again, double(small))
+
+
+# ---- memory ----
+
+
+def test_pools_by_id():
+    backend.start()
+    pool = _native.GraphPool()
+    same = _native.GraphPool(pool.id)
+    assert pool.id == same.id and pool.id[0] == 0 and pool.id[1] > 0
+    assert _native.GraphPool((3, 0)).id == (3, 0)
+    assert _native.GraphPool().id != pool.id
+    for wrong, error in (
+        ((1, 2), TypeError),
+        (5, TypeError),
+        ((1,), TypeError),
+    ):
+        with pytest.raises(error):
+            _native.GraphPool(wrong)
+
+
+def test_graphs_of_several_models_share_a_pool():
+    pool = _native.GraphPool()
+
+    def chain(x):
+        return (torch.softmax(x @ x, -1) @ x).sum()
+
+    x = torch.randn(200, 200)
+    cases = [Case(chain, pool=pool.id, mode="reduce-overhead")]
+    cases[0](x)
+    alone = pool.stats()["mapped_bytes"]
+    for _ in range(3):
+        torch._dynamo.reset()
+        cases.append(Case(lambda x: chain(x) + 1, pool=pool.id))
+        assert_same(cases[-1](x), chain(x) + 1)
+    assert pool.stats()["mapped_bytes"] == alone
+    assert pool.stats()["captures"] == 4
+
+
+def test_memory_of_twelve_lengths():
+    net = nn.Sequential(
+        nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.Softmax(-1)
+    )
+    mapped = []
+    for lengths in ([768] * 12, range(64, 769, 64)):
+        torch._dynamo.reset()
+        pool = _native.GraphPool()
+        case = Case(net, dynamic=True, pool=pool.id)
+        for n in lengths:
+            held = case(torch.randn(n, 64))
+            assert held.shape == (n, 64)
+        mapped.append(pool.stats()["mapped_bytes"])
+    assert mapped[0] > 0
+    assert mapped[1] <= 1.2 * mapped[0]
+
+
+def test_generations():
+    pool = _native.GraphPool()
+    case = Case(double, pool=pool.id)
+    held = case(torch.randn(4))
+    assert pool.stats()["stale_blocks"] == 0
+    pool.mark_step()
+    case(torch.randn(4))
+    assert pool.stats()["generation"] == 1
+    assert pool.stats()["stale_blocks"] == 1
+    del held
+    assert pool.stats()["stale_blocks"] == 0
+
+
+# ---- whole programs ----
+
+
+class Decoder(nn.Module):
+    """One layer of attention with a cache of its own, as a decoder has it."""
+
+    def __init__(self, width=32, heads=4, room=64):
+        super().__init__()
+        self.heads = heads
+        self.emb = nn.Embedding(50, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, 50)
+        self.register_buffer("k", torch.zeros(1, heads, room, width // heads))
+        self.register_buffer("v", torch.zeros(1, heads, room, width // heads))
+
+    def forward(self, token, position):
+        x = self.emb(token)
+        q, k, v = (
+            t.view(1, 1, self.heads, -1).transpose(1, 2)
+            for t in self.qkv(x).chunk(3, -1)
+        )
+        self.k.index_copy_(2, position, k)
+        self.v.index_copy_(2, position, v)
+        mask = torch.arange(self.k.shape[2])[None, :] <= position[:, None]
+        y = nn.functional.scaled_dot_product_attention(
+            q, self.k, self.v, attn_mask=mask
+        )
+        return self.out(y.transpose(1, 2).reshape(1, 1, -1))
+
+
+def decode(step, tokens=60):
+    token, out = torch.tensor([[1]]), []
+    for i in range(tokens):
+        token = step(token, torch.tensor([i]))[:, -1].argmax(-1, keepdim=True)
+        out.append(int(token))
+        yield out
+
+
+def test_decoding_captures_once_and_allocates_nothing():
+    torch.manual_seed(1)
+    net = Decoder().eval()
+    want = list(decode(net))[-1]
+    net.k.zero_(), net.v.zero_()
+    case = Case(net)
+    steps = decode(case)
+    next(steps), next(steps)
+    before = case.stats()["pool"]["mapped_bytes"]
+    got = list(steps)[-1]
+    assert got == want
+    assert case.told() == ["captured"] + ["replayed"] * 59
+    assert case.stats()["pool"]["mapped_bytes"] == before
+    assert len(case.programs) == 1
+
+
+def test_stress():
+    """3 models x 4 shapes x 2 threads, results kept at random."""
+    torch.manual_seed(0)
+    models = [
+        nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8)),
+        nn.Sequential(nn.Linear(16, 16), nn.Softmax(-1)),
+        nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 4), nn.Tanh()),
+    ]
+    shapes = (1, 3, 8, 40)
+    cases = []
+    for net in models:
+        torch._dynamo.reset()
+        case = Case(net.eval(), dynamic=True)
+        for n in shapes + (5,):
+            case(torch.randn(n, 16))
+        cases.append(case.compiled)
+    gc.collect()
+    idle = _native.pool_stats()["live_blocks"]
+    failures = []
+
+    def work(seed):
+        rng = random.Random(seed)
+        kept = []
+        with torch.no_grad():
+            for _ in range(5000):
+                i = rng.randrange(3)
+                x = torch.randn(shapes[rng.randrange(4)], 16)
+                y = cases[i](x)
+                if rng.random() < 0.1:
+                    kept.append((i, x, y))
+                if len(kept) > 50 or rng.random() < 0.01:
+                    for k, x, y in kept:
+                        assert_same(y, models[k](x))
+                    kept.clear()
+
+    def body(seed):
+        try:
+            work(seed)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=body, args=(s,)) for s in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failures:
+        raise failures[0]
+    gc.collect()
+    assert _native.pool_stats()["live_blocks"] == idle
