@@ -8,9 +8,10 @@ engine can stand for raises Unexpressible.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from . import draws, schema
 from ._native import AirError, Graph
 from .hosts import HOST_DEVICES, Arguments, Call, make_call
 from .rewrites import REWRITES
-from .schema import DTYPE_NAMES, DTYPES, Refused
+from .schema import DTYPE_NAMES, DTYPES, VALUE, Refused
 from .sizes import (
     Sizes,
     Source,
@@ -238,14 +239,34 @@ class _Importer(schema.Importing):
         if target is with_effects:
             value = (None, *value[1:])
         self._check_results(node, value)
-        try:
-            results = self._engine_node(node, value)
-        except (Refused, AirError) as why:
-            results = self._host_node(node, value, str(why))
+        with self._after(node):
+            try:
+                results = self._engine_node(node, value)
+            except (Refused, AirError) as why:
+                results = self._host_node(node, value, str(why))
         if isinstance(value, (tuple, list)):
             self.tuples[node] = results
         elif results and results[0] is not None:
             self.refs[node] = results[0]
+
+    @contextlib.contextmanager
+    def _after(self, node: torch.fx.Node) -> Iterator[None]:
+        """Inside, an operand of the node waits for what lanes.order says."""
+        earlier = [n for n in node.meta.get("after", ()) if n in self.refs]
+        operand = next(
+            (n for n in node.all_input_nodes if n in self.refs), None
+        )
+        if not earlier or operand is None or _mutates(node):
+            yield
+            return
+        plain = self.refs[operand]
+        for other in earlier:
+            attrs = [VALUE, self.refs[operand], VALUE, self.refs[other]]
+            (self.refs[operand],) = self.graph.node(
+                "air::after", attrs, _location(node), 1
+            )
+        yield
+        self.refs[operand] = plain
 
     def _check_results(self, node: torch.fx.Node, value: Any) -> None:
         for v in value if isinstance(value, (tuple, list)) else (value,):
@@ -469,6 +490,12 @@ def _on_npu(value: torch.Tensor) -> bool:
 
 def _namespace(target: Any) -> str:
     return str(getattr(target, "namespace", ""))
+
+
+def _mutates(node: torch.fx.Node) -> bool:
+    """Its operand must stay the input that it writes."""
+    schema_of = getattr(node.target, "_schema", None)
+    return schema_of is not None and schema_of.is_mutable
 
 
 def _target_name(target: Any) -> str:
