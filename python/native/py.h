@@ -102,6 +102,8 @@ typedef struct {
     int32_t (*get_dim)(void *tensor, int64_t *out);
     int32_t (*get_dtype)(void *tensor, int32_t *out);
     int32_t (*get_device)(void *tensor, int32_t *out);
+    int32_t (*get_storage_size)(void *tensor, int64_t *out);
+    int32_t (*get_storage_offset)(void *tensor, int64_t *out);
 } py_torch;
 extern py_torch torch_api;
 

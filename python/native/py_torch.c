@@ -2,7 +2,7 @@
  *
  * Two ways to read a tensor: the exchange table's view function (always
  * there, 47 ns), and torch's C shim on the at::Tensor that follows the
- * object's header (18 ns). The second rests on the layout of a Python tensor,
+ * object's header (20 ns). The second rests on the layout of a Python tensor,
  * so it is used only after a check against `_cdata`.
  */
 #include "py.h"
@@ -85,6 +85,8 @@ find_shim(const char *lib)
         {"aoti_torch_get_dim", &torch_api.get_dim},
         {"aoti_torch_get_dtype", &torch_api.get_dtype},
         {"aoti_torch_get_device_type", &torch_api.get_device},
+        {"aoti_torch_get_storage_size", &torch_api.get_storage_size},
+        {"aoti_torch_get_storage_offset", &torch_api.get_storage_offset},
     };
     torch_api.handles = h != NULL;
     for (size_t i = 0; h && i < sizeof rows / sizeof *rows; i++) {
@@ -159,6 +161,27 @@ refuse(PyObject *error, const char *what, Py_ssize_t index, const char *why)
 
 static const char not_host[] = "is not in host memory: move it with .cpu()";
 
+static const char freed[] =
+    "has less memory than its size needs: its storage was freed or made "
+    "smaller";
+
+/* Does the storage hold every element? Sizes and strides say nothing of a
+ * storage that was resized: untyped_storage().resize_(0) keeps them. */
+static bool
+storage_holds(void *h, const air_value *v)
+{
+    int64_t bytes = 0, last = 0;
+    if (torch_api.get_storage_size(h, &bytes) ||
+        torch_api.get_storage_offset(h, &last))
+        return false;
+    for (int i = 0; i < v->rank; i++) {
+        if (v->dims[i] == 0)
+            return true;
+        last += (v->dims[i] - 1) * v->strides[i];
+    }
+    return (last + 1) * (int64_t)air_dtype_bytes(v->dtype) <= bytes;
+}
+
 static int
 read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
             const py_dtype **out_dtype)
@@ -186,6 +209,8 @@ read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
                        .strides = strides,
                        .alias = -1};
     *out_dtype = d;
+    if (!storage_holds(h, out))
+        return refuse(PyExc_ValueError, what, index, freed);
     return 0;
 }
 
@@ -213,6 +238,12 @@ read_view(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
                        .strides = t.strides,
                        .alias = -1};
     *out_dtype = d;
+    for (int i = 0; !t.data && i <= t.ndim; i++) {
+        if (i == t.ndim)
+            return refuse(PyExc_ValueError, what, index, freed);
+        if (t.shape[i] == 0)
+            break;
+    }
     return 0;
 }
 

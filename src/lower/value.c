@@ -301,6 +301,10 @@ lower_reduce(lower_build *b, const ir_node *n, lower_member *m)
 
     if (info->reduce == AIR_REDUCE_ANY || info->reduce == AIR_REDUCE_ALL)
         lane = AIR_LANE_B;
+    if (lane == AIR_LANE_B && info->reduce == AIR_REDUCE_MAX)
+        fold.reduce = AIR_REDUCE_ANY;
+    if (lane == AIR_LANE_B && info->reduce == AIR_REDUCE_MIN)
+        fold.reduce = AIR_REDUCE_ALL;
     AIR_TRY(lower_operand(b, n->attrs[0].value, lane, false, &operand));
     AIR_REQUIRE(b->nscalars < AIR_RG_MAX_SCALARS, AIR_ERROR_UNSUPPORTED,
                 "a fused region has more than %d row scalars",

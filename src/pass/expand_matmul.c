@@ -1,24 +1,48 @@
 /* expand_matmul.c: scaled sums of matrix products, and products of vectors. */
+#include <math.h>
+
 #include "pass/expand.h"
+
+/* x * scale; a product of integers stays one. */
+static air_ref
+scaled(pass_build *b, air_ref x, double scale, bool whole)
+{
+    if (scale == 1.0)
+        return x;
+    if (whole)
+        return B_OP(b, "mul.Scalar", at_value(x), at_int(b, (int64_t)scale));
+    return b_mulf(b, x, scale);
+}
 
 /* beta * x + alpha * y; x is not read where beta is 0. */
 static air_ref
-combine(pass_build *b, air_ref x, double beta, air_ref y, double alpha)
+combine(pass_build *b, air_ref x, double beta, air_ref y, double alpha,
+        bool whole)
 {
-    if (alpha != 1.0)
-        y = b_mulf(b, y, alpha);
+    y = scaled(b, y, alpha, whole);
     if (beta == 0.0)
         return y;
-    if (beta != 1.0)
-        x = b_mulf(b, x, beta);
-    return b_add(b, x, y);
+    return b_add(b, scaled(b, x, beta, whole), y);
 }
 
+/* ATen takes both in the dtype of an integer result: 0.6 is 0. */
 static air_status
-scales(const ir_graph *g, uint32_t node, double *out_beta, double *out_alpha)
+scales(const ir_graph *g, uint32_t node, double *out_beta, double *out_alpha,
+       bool *out_whole)
 {
+    air_ref out = node_out(g, node, 0);
+
+    *out_whole = !ir_is_float((air_dtype)ir_val(g, out)->dtype);
     AIR_TRY(node_number(g, node, 3, out_beta));
-    return node_number(g, node, 4, out_alpha);
+    AIR_TRY(node_number(g, node, 4, out_alpha));
+    if (*out_whole) {
+        *out_beta = trunc(*out_beta);
+        *out_alpha = trunc(*out_alpha);
+        AIR_REQUIRE(fabs(*out_beta) < 0x1p63 && fabs(*out_alpha) < 0x1p63,
+                    AIR_ERROR_UNSUPPORTED,
+                    "beta or alpha is no integer of 64 bits");
+    }
+    return AIR_OK;
 }
 
 static air_ref
@@ -35,11 +59,13 @@ static air_status
 forward_scaled(pass_build *b, uint32_t node, air_ref product)
 {
     double beta, alpha;
+    bool whole;
     air_ref x = node_in(b->g, node, 0), out = node_out(b->g, node, 0);
 
-    AIR_TRY(scales(b->g, node, &beta, &alpha));
+    AIR_TRY(scales(b->g, node, &beta, &alpha, &whole));
     AIR_TRY(b->status);
-    air_ref y = combine(b, b_wide(b, x), beta, b_wide(b, product), alpha);
+    air_ref y =
+        combine(b, b_wide(b, x), beta, b_wide(b, product), alpha, whole);
     y = cast_as_out(b, node, y);
     AIR_TRY(b->status);
     if (!pass_same_dims(b->g, y, out))
@@ -53,8 +79,9 @@ plain_or_scaled(pass_context *ctx, uint32_t node, const char *product)
 {
     pass_build b = build_at(ctx, node);
     double beta, alpha;
+    bool whole;
 
-    AIR_TRY(scales(ctx->g, node, &beta, &alpha));
+    AIR_TRY(scales(ctx->g, node, &beta, &alpha, &whole));
     if (beta == 1.0 && alpha == 1.0)
         return AIR_OK;
     return forward_scaled(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import assert_same, compiled, make_backend
+from torch import nn
 
 import torchair
 from torchair import _native
@@ -157,6 +158,15 @@ def test_keyword_arguments_of_a_program():
         program()(x=torch.zeros(3, 4))
 
 
+def test_every_prefix_of_a_text():
+    whole = ADD.rstrip()
+    assert _native.Graph.parse(whole)
+    for end in range(len(whole)):
+        with pytest.raises(torchair.AirError) as caught:
+            _native.Graph.parse(whole[:end])
+        assert str(caught.value)
+
+
 def test_freed_and_resized_inputs():
     run = torch.compile(lambda x: x * 2, backend=make_backend())
     x = torch.ones(8)
@@ -164,9 +174,76 @@ def test_freed_and_resized_inputs():
     x.resize_(4)
     assert_same(run(x), torch.full((4,), 2.0))
     x.untyped_storage().resize_(0)
-    with pytest.raises(Exception, match="."):
+    with pytest.raises(ValueError, match="input 1 has less memory"):
         run(x)
     assert_same(run(torch.ones(8)), torch.full((8,), 2.0))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("size", [0, 16])
+def test_parameter_without_its_memory(mode, size):
+    net = nn.Linear(4, 4)
+    run = torch.compile(net, backend=make_backend(mode))
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        want = run(x)
+        storage, kept = net.weight.untyped_storage(), net.weight.clone()
+        storage.resize_(size)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="input 0 has less memory"):
+                run(x)
+        storage.resize_(kept.nbytes)
+        net.weight.copy_(kept)
+        assert_same(run(x), want)
+
+
+def test_parameter_with_other_memory():
+    net = nn.Linear(4, 4)
+    run = torch.compile(net, backend=make_backend())
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        run(x)
+        net.weight.set_(torch.randn(4, 4).t())
+        assert_same(run(x), net(x))
+        net.weight.data = torch.randn(4, 4)
+        assert_same(run(x), net(x))
+        net.weight.set_(torch.randn(6, 4))
+        net.bias.set_(torch.randn(6))
+        assert_same(run(x), net(x))
+
+
+def test_constant_without_its_memory():
+    p = program()
+    x, b = torch.ones(3, 4), torch.ones(4)
+    part = torch.ones(8)[4:]
+    assert_same(p(x, part)[0], x + 1)
+    part.untyped_storage().resize_(16)
+    with pytest.raises(ValueError, match="input 1 has less memory"):
+        p(x, part)
+    assert_same(p(x, b)[0], x + b)
+
+
+def test_other_dtype_and_device_of_a_compiled_model():
+    net = nn.Linear(4, 4)
+    run = compiled(net)
+    with torch.no_grad():
+        for x in (torch.randn(3, 4), torch.randn(3, 4, dtype=torch.float64)):
+            if x.dtype is torch.float32:
+                assert_same(run(x), net(x))
+                continue
+            with pytest.raises(RuntimeError, match="dtype"):
+                run(x)
+        with pytest.raises(RuntimeError, match="device|meta"):
+            run(torch.randn(3, 4, device="meta"))
+        x = torch.randn(3, 4)
+        assert_same(run(x), net(x))
+
+
+def test_operator_that_gives_a_zero_tensor():
+    """_efficientzerotensor has no memory to read."""
+    x = torch.randn(5, requires_grad=True)
+    compiled(lambda x: x.sgn() * 2)(x).sum().backward()
+    assert_same(x.grad, torch.zeros(5))
 
 
 def test_result_of_another_device_runs_with_torch():

@@ -3,7 +3,7 @@
 import threading
 
 import torch
-from helpers import assert_same, compiled
+from helpers import assert_same, compiled, make_backend
 from torch import nn
 
 
@@ -41,6 +41,39 @@ def test_one_model_many_threads():
                 assert_same(run(x), net(x))
 
     in_threads(4, work)
+
+
+def test_calls_while_others_compile():
+    """Threads call one model; others compile models of their own."""
+    net = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).eval()
+    run = compiled(net, dynamic=True)
+    with torch.no_grad():
+        run(torch.randn(4, 32))
+    busy = threading.Event()
+    calls = [0] * 4
+
+    def work(i):
+        generator = torch.Generator().manual_seed(i)
+        if i < 2:
+            while not busy.is_set() or calls[i] < 20:
+                x = torch.randn(2 + calls[i] % 30, 32, generator=generator)
+                with torch.no_grad():
+                    assert_same(run(x), net(x))
+                calls[i] += 1
+            return
+        try:
+            for n in range(3):
+                mine = nn.Sequential(nn.Linear(8, 8 + i), nn.Tanh())
+                x = torch.randn(3 + n, 8, generator=generator)
+                y = torch.compile(mine, backend=make_backend())(x)
+                assert_same(y.detach(), mine(x).detach())
+                calls[i] += 1
+        finally:
+            if i == 3:
+                busy.set()
+
+    in_threads(4, work)
+    assert calls[2] == calls[3] == 3
 
 
 def test_host_nodes_in_threads():
