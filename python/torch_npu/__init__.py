@@ -22,10 +22,6 @@ from . import npu as npu  # noqa: E402
 
 _device.register()
 
-from . import _compile  # noqa: E402
-
-_compile.install()
-
 
 def __getattr__(name: str) -> Any:
     if name in ("print_npugraph_tensor", "save_npugraph_tensor"):

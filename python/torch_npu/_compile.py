@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._dynamo import device_interface
 
 from torchair import npugraphs
 from torchair.backend import _compile_frame
 from torchair.config import CompilerConfig
 
+from . import npu
 from ._inductor import shapes
 
 _Wrapper: Any = torch._TorchCompileInductorWrapper
@@ -157,15 +159,83 @@ def _handled(
     return run
 
 
-def _mark_step_begin() -> None:
-    """A new step begins: results of the last one may be given up.
-
-    Results belong to whoever holds them and are never overwritten, so this
-    frees nothing that is alive; kept for programs that call it.
-    """
+# ---- Dynamo's view of the device ----
 
 
+class _Interface(device_interface.DeviceInterface):
+    """What torch.compile asks about a device."""
+
+    class Worker:
+        @staticmethod
+        def set_device(device: int) -> None:
+            npu.set_device(device)
+
+        @staticmethod
+        def current_device() -> int:
+            return 0
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> Any:
+            return npu.get_device_properties(device)
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def current_device() -> int:
+        return 0
+
+    @staticmethod
+    def device_count() -> int:
+        return 1
+
+    @staticmethod
+    def set_device(device: Any) -> None:
+        npu.set_device(device)
+
+    @staticmethod
+    def exchange_device(device: int) -> int:
+        return 0
+
+    @staticmethod
+    def maybe_exchange_device(device: int) -> int:
+        return 0
+
+    @staticmethod
+    def synchronize(device: Any = None) -> None:
+        npu.synchronize(device)
+
+    @staticmethod
+    def get_device_properties(device: Any = None) -> Any:
+        return npu.get_device_properties(device)
+
+    @staticmethod
+    def get_compute_capability(device: Any = None) -> str:
+        return npu.get_device_name(device)
+
+    @staticmethod
+    def is_bf16_supported(including_emulation: bool = False) -> bool:
+        return True
+
+    @staticmethod
+    def memory_allocated(device: Any = None) -> int:
+        return npu.memory_allocated(device)
+
+    @staticmethod
+    def is_dtype_supported(
+        dtype: torch.dtype, including_emulation: bool = False
+    ) -> bool:
+        return True
+
+    @staticmethod
+    def is_triton_capable(device: Any = None) -> bool:
+        return False
+
+
+@functools.cache
 def install() -> None:
+    """Once a process, before a function is compiled."""
     from torch._dynamo.backends import registry
 
     _install_inductor()
@@ -173,5 +243,5 @@ def install() -> None:
     npugraphs.handles_shapes.append(True)
     if "npugraphs" not in registry._COMPILER_FNS:
         registry.register_backend(npugraphs.npugraphs, name="npugraphs")
-    compiler: Any = torch.compiler
-    compiler.npugraph_mark_step_begin = _mark_step_begin
+    for name in ("npu", "npu:0"):
+        device_interface.register_interface_for_device(name, _Interface)

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from torchair import _native, compat
+
 from . import _autocast, _kernels, _layers, _storage, npu
 
 
@@ -39,10 +41,9 @@ def register() -> None:
     """Once a process; ImportError where another device has the place."""
     from torch.utils import backend_registration
 
-    from torchair import backend
-
     _name_is_free()
-    backend.start()
+    libraries = compat.torch_cpu_library(), compat.gomp_library()
+    _native.start(*libraries, None, None, False, False)
     hooks = _Hooks()
     _keep.append(hooks)
     backend_registration._setup_privateuseone_for_python_backend(
@@ -55,15 +56,13 @@ def register() -> None:
     npu.random.install_generator()
     _install_accelerator()
     _install_record_stream()
-    _install_interface()
     _accept_in_programs()
+    _at_first_compile()
 
 
 def _accept_in_programs() -> None:
     """The engine reads memory of the device as it reads the CPU's."""
-    from torchair.hosts import HOST_DEVICES
-
-    HOST_DEVICES.add("npu")
+    compat.HOST_DEVICES.add("npu")
 
 
 # ---- torch.accelerator: what asks a C++ allocator or guard otherwise ----
@@ -123,81 +122,28 @@ def _install_record_stream() -> None:
     tensors.record_stream = record_stream
 
 
-# ---- Dynamo's view of the device ----
+# ---- torch.compile: at its first call, since it imports Dynamo ----
 
 
-def _install_interface() -> None:
-    from torch._dynamo import device_interface
+def _at_first_compile() -> None:
+    plain = torch.compile
 
-    class Interface(device_interface.DeviceInterface):
-        """What torch.compile asks about a device."""
+    @functools.wraps(plain)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        torch.compile = plain
+        from . import _compile
 
-        class Worker:
-            @staticmethod
-            def set_device(device: int) -> None:
-                npu.set_device(device)
+        _compile.install()
+        return plain(*args, **kwargs)
 
-            @staticmethod
-            def current_device() -> int:
-                return 0
+    torch.compile = compile
+    compiler: Any = torch.compiler
+    compiler.npugraph_mark_step_begin = _mark_step_begin
 
-            @staticmethod
-            def get_device_properties(device: Any = None) -> Any:
-                return npu.get_device_properties(device)
 
-        @staticmethod
-        def is_available() -> bool:
-            return True
+def _mark_step_begin() -> None:
+    """A new step begins: results of the last one may be given up.
 
-        @staticmethod
-        def current_device() -> int:
-            return 0
-
-        @staticmethod
-        def device_count() -> int:
-            return 1
-
-        @staticmethod
-        def set_device(device: Any) -> None:
-            npu.set_device(device)
-
-        @staticmethod
-        def exchange_device(device: int) -> int:
-            return 0
-
-        @staticmethod
-        def maybe_exchange_device(device: int) -> int:
-            return 0
-
-        @staticmethod
-        def synchronize(device: Any = None) -> None:
-            npu.synchronize(device)
-
-        @staticmethod
-        def get_device_properties(device: Any = None) -> Any:
-            return npu.get_device_properties(device)
-
-        @staticmethod
-        def get_compute_capability(device: Any = None) -> str:
-            return npu.get_device_name(device)
-
-        @staticmethod
-        def is_bf16_supported(including_emulation: bool = False) -> bool:
-            return True
-
-        @staticmethod
-        def memory_allocated(device: Any = None) -> int:
-            return npu.memory_allocated(device)
-
-        @staticmethod
-        def is_dtype_supported(
-            dtype: torch.dtype, including_emulation: bool = False
-        ) -> bool:
-            return True
-
-        @staticmethod
-        def is_triton_capable(device: Any = None) -> bool:
-            return False
-
-    device_interface.register_interface_for_device("npu", Interface)
-    device_interface.register_interface_for_device("npu:0", Interface)
+    Results belong to whoever holds them and are never overwritten, so this
+    frees nothing that is alive; kept for programs that call it.
+    """

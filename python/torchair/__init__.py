@@ -15,10 +15,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .backend import get_compiler, get_npu_backend, logger
-from .config import CompilerConfig
-from .passes import register_replacement
-
 if TYPE_CHECKING:
     from ._native import (
         AirArgumentError,
@@ -33,6 +29,9 @@ if TYPE_CHECKING:
         AirSyntaxError,
         AirUnsupportedError,
     )
+    from .backend import get_compiler, get_npu_backend, logger
+    from .config import CompilerConfig
+    from .passes import register_replacement
     from .report import Explanation, explain
 
 __version__ = "0.1.0"
@@ -58,19 +57,26 @@ __all__ = [
 ]
 
 
-_MODULES = ("npugraph_ex", "ops", "scope")
+_MODULES = ("npu", "npugraph_ex", "ops", "scope")
+_HOME = {
+    "CompilerConfig": "config",
+    "Explanation": "report",
+    "explain": "report",
+    "get_compiler": "backend",
+    "get_npu_backend": "backend",
+    "logger": "backend",
+    "register_replacement": "passes",
+    **{name: "_native" for name in __all__ if name.startswith("Air")},
+}
 
 
 def __getattr__(name: str) -> Any:
-    """What costs time to import is imported when it is asked for."""
-    if name in ("explain", "Explanation"):
-        from . import report as module
-
-        return getattr(module, name)
+    """Names are imported when they are asked for: torch_npu needs the native
+    module at `import torch`, where Dynamo's second of imports would hurt."""
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name.startswith("Air") and name in __all__:
-        from . import _native
-
-        return getattr(_native, name)
-    raise AttributeError(f"module 'torchair' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'torchair' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = found
+    return found

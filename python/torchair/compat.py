@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+# Devices whose tensors lie in host memory; torch_npu adds "npu".
+HOST_DEVICES = {"cpu"}
+
 
 def torch_cpu_library() -> str:
     """Path of libtorch_cpu, which the process has loaded already."""

@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 
+from .compat import HOST_DEVICES
 from .sizes import Args, Source, evaluator, expression, is_symbolic
-
-# Devices whose tensors lie in host memory; torch_npu adds "npu".
-HOST_DEVICES = {"cpu"}
 
 Call = Callable[[Args, tuple[Any, ...]], tuple[Any, ...]]
 

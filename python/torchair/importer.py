@@ -19,7 +19,8 @@ import torch
 
 from . import draws, schema
 from ._native import AirError, Graph
-from .hosts import HOST_DEVICES, Arguments, Call, make_call
+from .compat import HOST_DEVICES
+from .hosts import Arguments, Call, make_call
 from .rewrites import REWRITES
 from .schema import DTYPE_NAMES, DTYPES, VALUE, Refused
 from .sizes import (

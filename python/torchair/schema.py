@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from . import _native
-from .hosts import HOST_DEVICES
+from .compat import HOST_DEVICES
 from .sizes import Sizes, is_symbolic
 
 # air_attr_kind of air.h

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
 
-from ..hosts import HOST_DEVICES
+from ..compat import HOST_DEVICES
 from .memory import Memory, Window, to_device
 from .pools import Pool
 
