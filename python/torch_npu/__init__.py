@@ -13,9 +13,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import _install
+from torchair import packages
 
-_install.refuse_to_shadow()
+packages.refuse_to_shadow()
 
 from . import _device  # noqa: E402
 from . import npu as npu  # noqa: E402

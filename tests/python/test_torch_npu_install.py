@@ -1,0 +1,153 @@
+"""How torch_npu gets into a process: beside a vendor's, by autoload."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import torchair
+
+SOURCES = Path(__file__).resolve().parent.parent.parent / "python"
+INSTALLED = Path(torchair.__file__).resolve().parent
+METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
+ENTRY_POINTS = """
+[torch.backends]
+torchair = torchair.packages:autoload
+[torch_dynamo_backends]
+npugraphs = torchair.npugraphs:npugraphs
+"""
+
+
+def distribution(site, name, version, entry_points=""):
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(METADATA.format(name, version))
+    (info / "entry_points.txt").write_text(entry_points)
+
+
+@pytest.fixture
+def site(tmp_path):
+    """An installation of torchair, as the wheel lays it out."""
+    site = tmp_path / "site"
+    (site / "torchair").mkdir(parents=True)
+    for file in INSTALLED.iterdir():
+        if file.name != "_packages":
+            (site / "torchair" / file.name).symlink_to(file)
+    packages = site / "torchair" / "_packages"
+    packages.mkdir()
+    (packages / "torch_npu").symlink_to(SOURCES / "torch_npu")
+    (site / "torch_npu.py").symlink_to(SOURCES / "stub" / "torch_npu.py")
+    distribution(site, "torchair", "0.1.0", ENTRY_POINTS)
+    return site
+
+
+def run(site, code, **env):
+    # -S: nothing that is installed but torch and what it needs
+    torch = Path(__import__("torch").__file__).parent.parent
+    path = os.pathsep.join([str(site), str(torch)])
+    return subprocess.run(
+        [sys.executable, "-S", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **env},
+    )
+
+
+def output(site, code, **env):
+    found = run(site, code, **env)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+def test_autoload_gives_the_device(site):
+    """The guide's second program does not import torch_npu."""
+    code = """
+    import sys, torch
+    assert "torch._dynamo" not in sys.modules
+    x = torch.ones(3).npu()
+    print(torch.npu.is_available(), sys.modules["torch_npu"].__file__)
+    net = torch.compile(torch.nn.Linear(3, 2).npu(), backend="npugraphs")
+    net(x).sum().backward()
+    print(net.weight.grad.is_npu)
+    """
+    available, file, on_npu = output(site, code)
+    assert available == on_npu == "True"
+    assert Path(file).parent.parent.name == "_packages"
+
+
+def test_autoload_can_be_switched_off(site):
+    code = """
+    import torch
+    print(hasattr(torch, "npu"))
+    import torch_npu, torch_npu.npu.utils
+    print(torch.npu is torch_npu.npu, torch.ones(2, device="npu").is_npu)
+    """
+    found = output(site, code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert found == ["False", "True", "True"]
+
+
+def test_torch_npu_before_torch(site):
+    code = """
+    import torch_npu
+    import torch
+    print(torch.ones(2).npu().is_npu)
+    """
+    assert output(site, code) == ["True"]
+
+
+def test_the_vendors_package_wins(site):
+    """In the same folder: its folder is found before our file."""
+    vendor = site / "torch_npu"
+    vendor.mkdir()
+    (vendor / "__init__.py").write_text("name = 'vendor'\n")
+    distribution(site, "torch-npu", "2.7.1")
+    code = """
+    import torch, torch_npu
+    print(torch_npu.name, hasattr(torch, "npu"))
+    """
+    assert output(site, code) == ["vendor", "False"]
+
+
+def test_no_shadowing_of_the_vendors_package(site, tmp_path):
+    """In another folder, later on the path: ours refuses."""
+    other = tmp_path / "other"
+    (other / "torch_npu").mkdir(parents=True)
+    (other / "torch_npu" / "__init__.py").write_text("")
+    distribution(other, "torch-npu", "2.7.1")
+    for first in (site, SOURCES):
+        code = f"""
+        import sys
+        sys.path.append({str(other)!r})
+        import torch
+        import torch_npu
+        """
+        found = run(first, code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        assert found.returncode
+        assert "torch_npu 2.7.1 is installed" in found.stderr
+        assert "ImportError" in found.stderr
+
+
+def test_another_device_has_the_place(site):
+    code = """
+    import torch
+    torch.utils.rename_privateuse1_backend("mine")
+    import torch_npu
+    """
+    found = run(site, code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "has a device 'mine' already" in found.stderr
+
+
+def test_autoload_leaves_other_accelerators_alone(site):
+    """Registered next to CUDA, npu would become torch.accelerator."""
+    code = """
+    import torch
+    torch.version.cuda = "12.8"
+    from torchair import packages
+    packages.autoload()
+    print(hasattr(torch, "npu"), torch.accelerator.is_available())
+    """
+    found = output(site, code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert found == ["False", "False"]
