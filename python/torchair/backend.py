@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from . import compat, dispatch, dumps, eager, passes
+from . import compat, dispatch, dumps, eager, events, passes
 from .capture import CaptureOptions
 from .config import (
     CompilerConfig,
@@ -129,6 +129,8 @@ def compile_graph(
         start()
     if capture is None:
         capture = capture_options(config)
+    if capture is not None and capture.listener is None:
+        capture = events.report(dataclasses.replace(capture))
     record = Record(f"{kind}_{next(_count)}", kind, capture=capture)
     _keep(record)
     dump = None if folder is None else dumps.Folder(folder, kind)
@@ -139,6 +141,7 @@ def compile_graph(
         _write_code(gm, config, record, dump)
     if record.fallback:
         return eager.make(gm, config)
+    events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
         return _engine_program(gm, config, record, dump)
     except _refusals() as why:

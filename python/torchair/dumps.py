@@ -56,7 +56,9 @@ def _log_to(path: str) -> None:
     handler.setFormatter(
         logging.Formatter("[%(levelname)s] %(asctime)s %(message)s")
     )
-    logging.getLogger("torchair").addHandler(handler)
+    logger = logging.getLogger("torchair")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
 
 
 def write(path: str, text: str) -> None:

@@ -1,0 +1,1 @@
+"""Where users of npugraph_ex look for its logger."""
