@@ -367,7 +367,7 @@ class _Importer(schema.Importing):
             [v.dtype for v in kept],
             resolve,
         )
-        name = _target_name(node.target)
+        name = schema.target_name(node.target)
         if draws.is_random(node.target):
             call = draws.in_memory_order(call, tensors)
             reason = draws.REASON
@@ -497,9 +497,3 @@ def _mutates(node: torch.fx.Node) -> bool:
     """Its operand must stay the input that it writes."""
     schema_of = getattr(node.target, "_schema", None)
     return schema_of is not None and schema_of.is_mutable
-
-
-def _target_name(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):
-        return schema.operator_name(target)
-    return getattr(target, "__name__", str(target))

@@ -254,3 +254,9 @@ def attributes(at: Importing, row: Row, args: Any, kwargs: Any) -> list[Any]:
         if x is not None:
             out[2 * i : 2 * i + 2] = row.convert[i](at, x)
     return out
+
+
+def target_name(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return operator_name(target)
+    return getattr(target, "__name__", str(target))
