@@ -13,14 +13,20 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import torch
+
 from torchair import packages
 
 packages.refuse_to_shadow()
 
-from . import _device  # noqa: E402
+from . import _device, _ops  # noqa: E402
 from . import npu as npu  # noqa: E402
+from ._ops import get_npu_format as get_npu_format  # noqa: E402
+from ._ops import npu_format_cast as npu_format_cast  # noqa: E402
 
 _device.register()
+_ops.install()
+_MODULES = ("_C", "_inductor", "contrib", "profiler")
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +34,8 @@ def __getattr__(name: str) -> Any:
         import torchair.npu
 
         return getattr(torchair.npu, name)
-    if name == "_C":
-        return importlib.import_module("torch_npu._C")
+    if name in _MODULES:
+        return importlib.import_module(f"torch_npu.{name}")
+    if name in ("npu_rms_norm", "npu_add_rms_norm"):
+        return getattr(torch.ops.npu, name)
     raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")

@@ -19,7 +19,7 @@ from torchair import npugraphs
 from torchair.backend import _compile_frame
 from torchair.config import CompilerConfig
 
-from . import npu
+from . import _ops, npu
 from ._inductor import shapes
 
 _Wrapper: Any = torch._TorchCompileInductorWrapper
@@ -240,6 +240,7 @@ def install() -> None:
 
     _install_inductor()
     _install_shapes()
+    _ops.install_rows()
     npugraphs.handles_shapes.append(True)
     if "npugraphs" not in registry._COMPILER_FNS:
         registry.register_backend(npugraphs.npugraphs, name="npugraphs")
