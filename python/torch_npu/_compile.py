@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._dynamo import device_interface
 
-from torchair import npugraphs
+from torchair import compat, npugraphs
 from torchair.backend import _compile_frame
 from torchair.config import CompilerConfig
 
@@ -241,6 +241,7 @@ def install() -> None:
     _install_inductor()
     _install_shapes()
     _ops.install_rows()
+    compat.let_record_stream_pass(npu.Stream)
     npugraphs.handles_shapes.append(True)
     if "npugraphs" not in registry._COMPILER_FNS:
         registry.register_backend(npugraphs.npugraphs, name="npugraphs")

@@ -152,3 +152,21 @@ def debug_folder() -> str:
     from torch._dynamo.utils import get_debug_dir
 
     return str(get_debug_dir())
+
+
+def let_record_stream_pass(kind: type) -> None:
+    """Tensor.record_stream(s) in a traced function, s of the Python class
+    `kind`: nothing to do, memory lives as long as the graph needs it. Dynamo
+    knows torch.Stream only."""
+    from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    variables: Any = TensorVariable
+    plain = getattr(variables, "method_record_stream", None)
+
+    def method_record_stream(self: Any, tx: Any, stream: Any) -> Any:
+        if plain is None or issubclass(stream.python_type(), kind):
+            return ConstantVariable.create(None)
+        return plain(self, tx, stream)
+
+    variables.method_record_stream = method_record_stream

@@ -3,6 +3,7 @@
 A lane is the work of one stream. Scope nodes say which nodes belong to it,
 event nodes what it waits for:
 
+    pair_streams   a stream that is set becomes a scope
     check_scopes   every scope that is entered is left
     join_lanes     a side lane starts after the graph's start, and the graph
                    ends after the lane, where the function does not say so
@@ -14,6 +15,7 @@ result; `after` holds what the user ordered beyond that.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +23,7 @@ import torch
 from torch.fx import Graph, Node
 
 from . import ops
-from .scope import AICORE, STREAM_LABEL, VECTORCORE
+from .scope import AICORE, SET_STREAM, STREAM_LABEL, VECTORCORE
 
 MAIN = "default"
 _START = "air_graph_start"
@@ -55,6 +57,53 @@ def _annotated(node: Node) -> str | None:
     custom = node.meta.get("custom")
     index = custom.get("stream") if isinstance(custom, dict) else None
     return None if index is None else _indexed(index)
+
+
+# ---- pair_streams ----
+
+
+def entry_stream() -> str:
+    """The stream that is current where the graph is compiled, as a lane is
+    called: it is the main one."""
+    streams: Any = sys.modules.get("torchair.npu.streams")
+    if streams is None:
+        return MAIN
+    now = streams.current_stream()
+    return f"npu_{now.device_index}_{now.stream_id}"
+
+
+def pair_streams(graph: Graph) -> bool:
+    """Setting a stream enters a scope; setting one that is open already, or
+    that of the beginning, leaves those opened since. True: there were some.
+
+    RuntimeError where one is open in the end.
+    """
+    found = [
+        n
+        for n in graph.nodes
+        if _op(n) == "scope_enter" and SET_STREAM in _attributes(n)
+    ]
+    opened = [entry_stream()]
+    for node in found:
+        _pair(graph, node, opened)
+        graph.erase_node(node)
+    if len(opened) > 1:
+        raise RuntimeError(
+            f"stream {opened[-1]} is still set where the function ends: "
+            "restore the stream, or use the `with` form"
+        )
+    return bool(found)
+
+
+def _pair(graph: Graph, node: Node, opened: list[str]) -> None:
+    stream = _attributes(node)[SET_STREAM]
+    with graph.inserting_before(node):
+        if stream not in opened:
+            _call(graph, "scope_enter", [STREAM_LABEL], [stream])
+            opened.append(stream)
+        while opened[-1] != stream:
+            _call(graph, "scope_exit")
+            opened.pop()
 
 
 # ---- check_scopes ----
@@ -220,7 +269,8 @@ class _Order:
 
 def _stream(args: Any) -> str:
     stream_id, index, kind = args[:3]
-    return f"{kind}_{index}_{stream_id}"
+    name = f"{kind}_{index}_{stream_id}"
+    return MAIN if name == entry_stream() else name
 
 
 def _indexed(index: Any) -> str:

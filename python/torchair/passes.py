@@ -66,6 +66,10 @@ def _patterns(job: Job) -> bool:
     return bool(count)
 
 
+def _pair(job: Job) -> bool:
+    return lanes.pair_streams(job.gm.graph)
+
+
 def _check(job: Job) -> bool:
     lanes.check_scopes(job.gm.graph)
     return False
@@ -87,6 +91,12 @@ def _order(job: Job) -> bool:
 
 _EXPERT = "experimental_config."
 PASSES = (
+    Pass(
+        "pair_streams",
+        "",
+        _pair,
+        "a stream that is set becomes a scope around what follows",
+    ),
     Pass(
         "pre_pass",
         "post_grad_custom_pre_pass",
@@ -142,7 +152,7 @@ def run_all(job: Job, eager: bool) -> None:
         if row.switch and not find_option(job.config, row.switch):
             continue
         if row.run(job):
-            edited |= row.name not in ("join_lanes", "order")
+            edited |= row.name not in ("pair_streams", "join_lanes", "order")
             _dump(job, f"after_{row.name}")
     if edited:
         _propagate(job)

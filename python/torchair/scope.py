@@ -13,6 +13,7 @@ import torch
 STREAM_LABEL = "_user_stream_label"
 STREAM_PRIORITY = "_user_stream_priority"
 INNER_PARALLEL = "_enable_inner_parallel"
+SET_STREAM = "_user_set_stream"  # until another one is set
 AICORE, VECTORCORE = "_op_aicore_num", "_op_vectorcore_num"
 __all__ = ["limit_core_num", "npu_stream_switch"]
 

@@ -19,12 +19,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from . import traced
+
+_ids = itertools.count(1)  # of streams and events
 DEVICE_TYPE = 20  # PrivateUse1, what a stream of the device says it is
 CUBE_CORES, VECTOR_CORES = 24, 48  # the emulated device; limits are <= these
 
+_new_id = traced.constant(lambda: next(_ids))
 Task = Callable[[], bool]  # does the work, or says that it has to wait
 _lock = threading.RLock()
-_ids = itertools.count(1)
 _local = threading.local()
 _device_limits: dict[int, dict[str, int]] = {}
 
@@ -108,21 +111,23 @@ class Stream:
         device_index: int | None = None,
         device_type: int = DEVICE_TYPE,
     ) -> None:
-        index = (
+        self.device_index = (
             device_index if device_index is not None else device_number(device)
         )
-        if stream_id is None:
-            stream_id = next(_ids)
-        self.state = _state(index, stream_id, priority)
+        self.stream_id = _new_id() if stream_id is None else stream_id
         self.device_type = device_type
+        self._priority = priority
+        self._state: StreamState | None = None
+        if not traced.tracing():
+            self._state = _state(self.device_index, self.stream_id, priority)
 
     @property
-    def stream_id(self) -> int:
-        return self.state.id
-
-    @property
-    def device_index(self) -> int:
-        return self.state.device
+    def state(self) -> StreamState:
+        if self._state is None:  # made inside a compiled function
+            self._state = _state(
+                self.device_index, self.stream_id, self._priority
+            )
+        return self._state
 
     @property
     def priority(self) -> int:
@@ -131,7 +136,7 @@ class Stream:
     @property
     def npu_stream(self) -> int:
         """The handle of the queue; here its id."""
-        return self.state.id
+        return self.stream_id
 
     def query(self) -> bool:
         """Is all work done?"""
@@ -212,8 +217,11 @@ def current_stream(device: Any = None) -> Stream:
 
 def set_stream(stream: Stream | None) -> None:
     """None: nothing changes."""
-    if stream is not None:
-        _current()[stream.device_index] = stream
+    if stream is None:
+        return
+    if traced.tracing():
+        traced.set_stream(stream)
+    _current()[stream.device_index] = stream
 
 
 class StreamContext:
@@ -288,8 +296,12 @@ class Event:
         self._time: float | None = None  # seconds
         self._capture: Any = None  # in which it was recorded last
         self._clock: Any = None
+        self.tag = f"npu_event_{_new_id()}"  # in graphs
 
     def record(self, stream: Stream | None = None) -> None:
+        if traced.tracing():
+            traced.record(self.tag, stream)
+            return
         state = target(stream)
         if state.capture is not None:
             self._capture = state.capture
@@ -301,6 +313,9 @@ class Event:
 
     def wait(self, stream: Stream | None = None) -> None:
         """What follows on the stream comes after the event."""
+        if traced.tracing():
+            traced.wait(self.tag, stream)
+            return
         state = target(stream)
         if self._capture is not None:
             if not self._capture.active:
