@@ -66,7 +66,10 @@ typedef struct {
     const char *driver;
     storage data[4];
     air_value in[4];
-    double sum; /* of all results of the last run */
+    double sum;                          /* of all results of the last run */
+    const air_capture_options *captured; /* NULL: plain runs */
+    air_program *program;
+    air_capture *capture;
 } fault_case;
 
 static void
@@ -85,12 +88,22 @@ fill_inputs(fault_case *c)
 }
 
 static air_status
-run_once(fault_case *c, air_program *program)
+run_any(fault_case *c, air_value *outs)
+{
+    const size_t nin = (size_t)c->g->ninputs, nouts = (size_t)c->g->nouts;
+    air_capture_call call = {0};
+    if (c->captured)
+        return air_capture_run(c->capture, &call, NULL, nin, c->in, nouts,
+                               outs);
+    return air_program_run(c->program, NULL, nin, c->in, nouts, outs);
+}
+
+static air_status
+run_once(fault_case *c)
 {
     air_value outs[2];
     size_t nouts = (size_t)c->g->nouts;
-    AIR_TRY(air_program_run(program, NULL, (size_t)c->g->ninputs, c->in, nouts,
-                            outs));
+    AIR_TRY(run_any(c, outs));
     c->sum = 0;
     for (size_t k = 0; k < nouts; k++) {
         int64_t n = 1;
@@ -110,23 +123,29 @@ live(fault_case *c, const air_alloc *alloc)
     air_options options = {.driver = c->driver, .threads = 2, .alloc = alloc};
     air_context *ctx = NULL;
     air_graph *graph = NULL;
-    air_program *program = NULL;
+    bool ready;
     air_status status, again = AIR_OK;
     fill_inputs(c);
+    c->program = NULL;
+    c->capture = NULL;
     status = air_context_create(&options, &ctx);
     if (status == AIR_OK)
         status = air_graph_parse(ctx, c->g->text, strlen(c->g->text), &graph);
     if (status == AIR_OK)
-        status = air_program_create(ctx, graph, NULL, &program);
-    for (int i = 0; i < 2 && program != NULL && again == AIR_OK; i++) {
-        again = run_once(c, program);
+        status = air_program_create(ctx, graph, NULL, &c->program);
+    if (status == AIR_OK && c->captured)
+        status = air_capture_create(c->program, c->captured, &c->capture);
+    ready = c->captured ? c->capture != NULL : c->program != NULL;
+    for (int i = 0; i < 2 && ready && again == AIR_OK; i++) {
+        again = run_once(c);
         if (again != AIR_OK && status == AIR_OK) {
             status = again;
-            again = run_once(c, program);
+            again = run_once(c);
         }
     }
     CHECK_INT(again, AIR_OK); /* one failure, not two */
-    air_program_destroy(program);
+    air_capture_destroy(c->capture);
+    air_program_destroy(c->program);
     air_graph_destroy(graph);
     air_context_destroy(ctx);
     return status;
@@ -143,12 +162,13 @@ right_sum(const fault_graph *g)
 
 /* Driver call 1, 2, 3 ... fails until there are no more. */
 static void
-sweep_calls(const fault_graph *g)
+sweep_calls(const fault_graph *g, const air_capture_options *captured)
 {
     double want = right_sum(g);
     int failures = 0;
     for (long at = 1; at < 1000; at++) {
-        fault_case c = {.g = g, .driver = "fault:check:cpu"};
+        fault_case c = {
+            .g = g, .driver = "fault:check:cpu", .captured = captured};
         test_alloc alloc;
         test_alloc_init(&alloc);
         wrap_fault_set(at);
@@ -170,10 +190,20 @@ sweep_calls(const fault_graph *g)
     test_fail(__FILE__, __LINE__, "the sweep does not end");
 }
 
+static const air_capture_options captures[] = {
+    {0},
+    {.warmups = 1},
+    {.clone_input = AIR_CHOICE_ON, .clone_output = AIR_CHOICE_OFF},
+    {.force_recapture = true, .keep_apart = true}};
+enum { CAPTURES = sizeof captures / sizeof captures[0] };
+
 TEST(fault_driver_calls)
 {
-    for (int i = 0; i < GRAPHS; i++)
-        sweep_calls(&graphs[i]);
+    for (int i = 0; i < GRAPHS; i++) {
+        sweep_calls(&graphs[i], NULL);
+        for (int k = 0; k < CAPTURES; k++)
+            sweep_calls(&graphs[i], &captures[k]);
+    }
     wrap_fault_set(0);
 }
 
@@ -192,6 +222,9 @@ TEST(fault_allocations)
         fault_case c = {.g = &graphs[i], .driver = "cpu"};
         TEST_OOM(live_without_memory, &c);
         CHECK_NEAR(c.sum, right_sum(&graphs[i]), 1e-3);
+        c.captured = &captures[i % CAPTURES];
+        TEST_OOM(live_without_memory, &c);
+        CHECK_NEAR(c.sum, right_sum(&graphs[i]), 1e-3);
     }
 }
 
@@ -202,20 +235,22 @@ TEST(fault_no_allocation_when_warm)
     test_alloc alloc;
     air_context *ctx = NULL;
     air_graph *graph = NULL;
-    air_program *program = NULL;
     test_alloc_init(&alloc);
     air_options options = {
         .driver = "cpu", .threads = 2, .alloc = &alloc.alloc};
     fill_inputs(&c);
     CHECK_OK(air_context_create(&options, &ctx));
     CHECK_OK(air_graph_parse(ctx, c.g->text, strlen(c.g->text), &graph));
-    CHECK_OK(air_program_create(ctx, graph, NULL, &program));
-    for (int i = 0; i < 1000; i++) {
-        alloc.trap = i >= 10;
-        CHECK_OK(run_once(&c, program));
+    CHECK_OK(air_program_create(ctx, graph, NULL, &c.program));
+    CHECK_OK(air_capture_create(c.program, NULL, &c.capture));
+    for (int i = 0; i < 2000; i++) {
+        c.captured = i < 1000 ? NULL : &captures[0];
+        alloc.trap = i % 1000 >= 10;
+        CHECK_OK(run_once(&c));
     }
     alloc.trap = false;
-    air_program_destroy(program);
+    air_capture_destroy(c.capture);
+    air_program_destroy(c.program);
     air_graph_destroy(graph);
     air_context_destroy(ctx);
     CHECK_CLEAN(&alloc);

@@ -19,9 +19,18 @@ static const air_driver *ref;
 static _Thread_local air_device_graph *recording;
 
 static air_status
+next_call(void)
+{
+    AIR_REQUIRE(capture_double.fail_at == 0 || --capture_double.fail_at > 0,
+                AIR_ERROR_DRIVER, "the double fails here");
+    return AIR_OK;
+}
+
+static air_status
 double_begin(air_device *dev, air_capture_error_mode mode)
 {
     (void)dev, (void)mode;
+    AIR_TRY(next_call());
     capture_double.begins++;
     AIR_REQUIRE(!capture_double.unsupported, AIR_ERROR_UNSUPPORTED,
                 "the double captures nothing today");
@@ -37,7 +46,8 @@ double_end(air_device *dev, air_device_graph **out)
 
     (void)dev;
     recording = NULL;
-    if (capture_double.fail_end > 0 && --capture_double.fail_end == 0) {
+    if (next_call() != AIR_OK ||
+        (capture_double.fail_end > 0 && --capture_double.fail_end == 0)) {
         free(graph);
         AIR_FAIL(AIR_ERROR_DRIVER, "the double does not end");
     }
@@ -62,6 +72,7 @@ double_list_run(air_device *dev, air_list *list, void *const *slots)
 static air_status
 double_launch(air_device *dev, air_device_graph *graph)
 {
+    AIR_TRY(next_call());
     capture_double.launches++;
     for (size_t i = 0; i < graph->count; i++)
         AIR_TRY(ref->list_run(dev, graph->lists[i], graph->slots));
@@ -72,6 +83,7 @@ static air_status
 double_patch(air_device *dev, air_device_graph *graph, void *const *slots)
 {
     (void)dev;
+    AIR_TRY(next_call());
     capture_double.patches++;
     memcpy(&graph->slots, &slots, sizeof slots);
     return AIR_OK;

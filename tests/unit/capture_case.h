@@ -29,6 +29,7 @@ typedef struct {
     int begins, ends, launches, patches, lists; /* lists: run plainly */
     int alive;                                  /* graphs */
     int fail_end; /* end number n fails: 1 is the next */
+    int fail_at;  /* call number n of any kind fails */
     bool unsupported;
 } capture_double_calls;
 extern capture_double_calls capture_double;

@@ -402,6 +402,40 @@ TEST(capture_that_fails_leaves_no_key)
     capture_case_close(&t);
 }
 
+/* Each call of the device fails once; the next try works. */
+TEST(capture_device_calls_fail_one_by_one)
+{
+    air_value in[3] = {TENSOR(x, 2, 4), TENSOR(w, 4), TENSOR(b, 4)}, out;
+    int failures = 0;
+    capture_case t;
+
+    fill();
+    for (int at = 1; at < 100; at++) {
+        if (!capture_case_open(&t, "double", affine, NULL))
+            break;
+        capture_double.fail_at = at;
+        for (int i = 0; i < 4; i++) {
+            in[0].data = x + i % 2; /* patched */
+            air_status status =
+                air_capture_run(t.capture, &t.call, NULL, 3, in, 1, &out);
+            if (status != AIR_OK) {
+                failures++;
+                CHECK_INT(status, AIR_ERROR_DRIVER);
+                status =
+                    air_capture_run(t.capture, &t.call, NULL, 3, in, 1, &out);
+            }
+            if (CHECK_OK(status))
+                is_affine(&out, in[0].data, w);
+        }
+        const bool done = capture_double.fail_at > 0;
+        capture_case_close(&t);
+        CHECK_INT(capture_double.alive, 0);
+        if (done)
+            break;
+    }
+    CHECK(failures > 6);
+}
+
 TEST(capture_names_bad_inputs)
 {
     air_value in[3] = {TENSOR(x, 2, 3), TENSOR(w, 4), TENSOR(b, 4)}, out;
