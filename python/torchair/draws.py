@@ -23,7 +23,7 @@ def is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in tags
 
 
-def _memory_order(value: torch.Tensor) -> list[int] | None:
+def _memory_order(value: Any) -> list[int] | None:
     """Axes from the outermost in memory; None: row-major. Draws are made in
     the order of memory, and eager's may not be the engine's."""
     strides = [

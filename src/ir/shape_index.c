@@ -118,14 +118,38 @@ shape_index(ir_infer *in)
     return shape_set(in, 0, rank, dims);
 }
 
+/* a[mask] = number needs no index (pass/expand_small.c); how many elements
+ * other masks pick depends on data. */
+static air_status
+is_masked_fill(const ir_infer *in, bool *out)
+{
+    const ir_value *v = shape_tensor(in, "a");
+    const air_attr *list = shape_arg(in, "indices");
+
+    *out = list->count == 1 && list->values[0].id != AIR_NO_REF.id &&
+           shape_tensor(in, "values")->rank == 0 &&
+           !shape_flag(in, "accumulate");
+    if (!*out)
+        return AIR_OK;
+    const ir_value *mask = ir_val(in->g, list->values[0]);
+    *out = mask->dtype == AIR_BOOL && mask->rank <= v->rank;
+    for (int i = 0; *out && i < mask->rank; i++)
+        AIR_TRY(shape_same(in, mask->dims[i], v->dims[i]));
+    return AIR_OK;
+}
+
 air_status
 shape_index_put(ir_infer *in)
 {
     const ir_value *v = shape_tensor(in, "values");
     air_dim dims[AIR_MAX_RANK];
     index_plan p;
+    bool filled;
     int rank;
 
+    AIR_TRY(is_masked_fill(in, &filled));
+    if (filled)
+        return shape_set_like(in, 0, "a");
     AIR_TRY(read_indices(in, &p));
     AIR_TRY(set_indexed(in, &p, &rank, dims));
     AIR_REQUIRE(v->rank <= rank, AIR_ERROR_SHAPE,

@@ -1,0 +1,137 @@
+"""Operators that models use now and then, with their gradients: they run in
+the engine, and are as near to float64 as eager is."""
+
+import pytest
+import torch
+from helpers import compiled, hosts, recorded
+from torch.nn import functional as F
+
+# function, shape of its operand
+CASES = {
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), (2, 8, 3, 4)),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), (2, 3, 4, 6)),
+    "channel_shuffle": (lambda x: F.channel_shuffle(x, 3), (2, 6, 3, 4)),
+    "rot90": (lambda x: x.rot90(1, (1, 2)), (2, 3, 4)),
+    "rot90 back": (lambda x: x.rot90(-1, (0, 2)), (2, 3, 4)),
+    "rot90 twice": (lambda x: x.rot90(2), (2, 3, 4)),
+    "unfold": (lambda x: F.unfold(x, (3, 2), (1, 2), 1, 2), (2, 3, 7, 8)),
+    "unfold one image": (lambda x: F.unfold(x, 2), (3, 7, 8)),
+    "fold": (
+        lambda x: F.fold(x, (7, 8), (3, 2), padding=1, stride=(2, 1)),
+        (2, 18, 36),
+    ),
+    "diag_embed": (lambda x: torch.diag_embed(x, 1), (3, 4)),
+    "diag_embed dims": (lambda x: torch.diag_embed(x, -2, 0, 2), (3, 4)),
+    "diagonal": (lambda x: x.diagonal(-1, 0, 2) * 2, (3, 4, 5)),
+    "trace": (torch.trace, (5, 7)),
+    "logsigmoid": (F.logsigmoid, (5, 7)),
+    "prelu": (lambda x: F.prelu(x, x[0, :, 0].detach()), (2, 5, 7)),
+    "weight_norm": (lambda x: torch._weight_norm(x, x[:, :1], 0), (5, 7)),
+    "weight_norm last": (
+        lambda x: torch._weight_norm(x, x[:1, :1] * 2, 2),
+        (4, 3, 1),
+    ),
+    "masked number": (
+        lambda x: x.index_put((x > 0.5,), torch.tensor(2.0, dtype=x.dtype)),
+        (5, 7),
+    ),
+    "masked rows": (
+        lambda x: x.index_put((x[:, 0] > 0,), x[1, 1].detach()),
+        (5, 7),
+    ),
+    **{
+        f"pad {mode} {rank - 2}": (
+            lambda x, mode=mode, pad=pad: F.pad(x, pad, mode=mode),
+            (2, 3, *(5,) * (rank - 2)),
+        )
+        for mode in ("reflect", "replicate")
+        for rank, pad in (
+            (3, (3, 2)),
+            (4, (2, -1, 1, 4)),
+            (5, (1, 0, 2, 2, 0, 3)),
+        )
+    },
+}
+FORWARD = {
+    "cdist": (lambda x: torch.cdist(x[0], x[1]), (2, 7, 5)),
+    "cdist 1": (lambda x: torch.cdist(x[0], x[1], 1.0), (2, 7, 5)),
+    "cdist 3": (lambda x: torch.cdist(x[:, :2], x, 3.0), (2, 7, 5)),
+    "cdist inf": (lambda x: torch.cdist(x, x * 2, float("inf")), (2, 7, 5)),
+    "cdist many": (lambda x: torch.cdist(x[0], x[1]), (2, 40, 16)),
+}
+
+
+def gradient(fn, x):
+    x = x.detach().requires_grad_()
+    out = fn(x)
+    torch.manual_seed(1)
+    grad = torch.randn(out.shape).to(out.dtype)
+    return [out, *torch.autograd.grad(out, x, grad)]
+
+
+def forward(fn, x):
+    return [fn(x)]
+
+
+def error(got, exact):
+    return (got.double() - exact).square().mean().sqrt().item()
+
+
+def check(run, fn, shape, dtype):
+    torch.manual_seed(0)
+    x = torch.randn(shape, dtype=dtype)
+    want = run(fn, x)
+    with recorded() as records:
+        got = run(compiled(fn), x)
+    assert not hosts(records)
+    exact = run(fn, x.double())
+    for g, w, e in zip(got, want, exact, strict=True):
+        assert g.dtype == w.dtype and g.shape == w.shape
+        ulp = torch.finfo(dtype).eps * e.abs().mean().item()
+        assert error(g, e) <= 1.1 * error(w, e) + ulp
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CASES)
+def test_with_gradient(name, dtype):
+    check(gradient, *CASES[name], dtype)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward(name):
+    check(forward, *FORWARD[name], torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_moving_other_dtypes(dtype):
+    x = torch.randint(0, 2, (1, 8, 3, 3)).to(dtype)
+
+    def fn(x):
+        return (
+            F.pixel_shuffle(x, 2),
+            x.rot90(1, (2, 3)),
+            torch.diag_embed(x[0, 0]),
+        )
+
+    with recorded() as records:
+        got = compiled(fn)(x)
+    assert not hosts(records)
+    for g, w in zip(got, fn(x), strict=True):
+        assert torch.equal(g, w)
+
+
+def test_trace_of_integers_is_wide():
+    x = torch.full((3, 3), 100, dtype=torch.int8)
+    got = compiled(torch.trace)(x)
+    assert got.dtype == torch.int64 and got == 300
+
+
+def test_sizes_that_change():
+    def fn(x):
+        return F.pixel_shuffle(x, 2), F.unfold(x, 3, padding=1)
+
+    run = compiled(fn, dynamic=True)
+    for n in (2, 3, 5):
+        x = torch.randn(n, 8, n + 3, 6)
+        for g, w in zip(run(x), fn(x), strict=True):
+            torch.testing.assert_close(g, w)
