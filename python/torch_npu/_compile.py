@@ -16,7 +16,6 @@ import torch
 from torch._dynamo import device_interface
 
 from torchair import compat, npugraphs
-from torchair.backend import _compile_frame
 from torchair.config import CompilerConfig
 
 from . import _ops, npu
@@ -109,7 +108,7 @@ def _install_inductor() -> None:
         if type(self) is not _Wrapper or not on_npu(gm, inputs):
             return call(self, gm, inputs, **kw)
         config = self.npu.config(self.config)
-        return _compile_frame(gm, inputs, compiler_config=config)
+        return npugraphs.compile_frame(gm, inputs, config)
 
     _Wrapper.__init__, _Wrapper.__call__ = new_init, new_call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -142,8 +143,8 @@ def _at_first_compile() -> None:
 
 
 def _mark_step_begin() -> None:
-    """A new step begins: results of the last one may be given up.
-
-    Results belong to whoever holds them and are never overwritten, so this
-    frees nothing that is alive; kept for programs that call it.
-    """
+    """A new step begins: results of the last one are stale. They stay as they
+    are while somebody holds them."""
+    npugraphs = sys.modules.get("torchair.npugraphs")
+    if npugraphs is not None:  # else no graph is compiled yet
+        npugraphs.mark_step_begin()

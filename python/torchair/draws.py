@@ -26,9 +26,8 @@ def is_random(target: Any) -> bool:
 def _memory_order(value: Any) -> list[int] | None:
     """Axes from the outermost in memory; None: row-major. Draws are made in
     the order of memory, and eager's may not be the engine's."""
-    strides = [
-        (s.node.hint or 0) if is_symbolic(s) else s for s in value.stride()
-    ]
+    given: tuple[Any, ...] = value.stride()
+    strides = [(s.node.hint or 0) if is_symbolic(s) else s for s in given]
     axes = list(range(len(strides)))
     order = sorted(axes, key=lambda i: -strides[i])
     return None if order == axes else order

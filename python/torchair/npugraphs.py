@@ -8,12 +8,14 @@ sizes may change (each class of sizes is a capture of its own).
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import dispatch
+from . import _native, backend, dispatch
 from .backend import Compiled, _compile_frame
-from .config import CompilerConfig
+from .config import CompilerConfig, capture_options
 
 SHAPE_OPTIONS = (
     "enable_shape_handling",
@@ -93,6 +95,34 @@ def settings(options: Mapping[str, Any] | None) -> CompilerConfig:
     return config
 
 
+@functools.cache
+def pool() -> _native.GraphPool:
+    """The memory that all graphs of these backends share."""
+    if not backend._started:
+        backend.start()
+    return _native.GraphPool()
+
+
+def mark_step_begin() -> None:
+    """A new step begins: results of the last one are stale. They stay as they
+    are while somebody holds them; the pool's counters tell how many do."""
+    if pool.cache_info().currsize:
+        pool().mark_step()
+
+
+def compile_frame(
+    gm: Any, example_inputs: Any, config: CompilerConfig
+) -> Compiled:
+    """A frame of Dynamo's, captured in the common pool where the
+    configuration captures."""
+    capture = capture_options(config)
+    if capture is not None:
+        capture = dataclasses.replace(capture, pool=pool().id)
+    return _compile_frame(
+        gm, example_inputs, compiler_config=config, capture=capture
+    )
+
+
 def npugraphs(
     gm: Any,
     example_inputs: Any,
@@ -102,7 +132,7 @@ def npugraphs(
 ) -> Compiled:
     """torch.compile(model, backend="npugraphs", options=...)."""
     _check_mode(mode)
-    return _compile_frame(gm, example_inputs, compiler_config=settings(options))
+    return compile_frame(gm, example_inputs, settings(options))
 
 
 def _check_mode(mode: str | None) -> None:

@@ -288,13 +288,13 @@ def test_cudagraphs_option_is_reduce_overhead(monkeypatch):
     seen = []
     from torch_npu import _compile
 
-    plain = _compile._compile_frame
+    plain = _compile.npugraphs.compile_frame
 
-    def spy(*args, **kwargs):
-        seen.append(kwargs["compiler_config"].mode.raw)
-        return plain(*args, **kwargs)
+    def spy(gm, inputs, config):
+        seen.append(config.mode.raw)
+        return plain(gm, inputs, config)
 
-    monkeypatch.setattr(_compile, "_compile_frame", spy)
+    monkeypatch.setattr(_compile.npugraphs, "compile_frame", spy)
     x = torch.ones(3).npu()
     for how in (
         {"options": {"triton.cudagraphs": True}},
@@ -393,6 +393,33 @@ def test_old_outputs_can_be_read():
             torch.compiler.npugraph_mark_step_begin()
             fn(torch.zeros(4).npu())
     assert first.tolist() == [3] * 4
+
+
+def test_steps_and_the_common_pool():
+    """Graphs share memory; what is held of an earlier step is counted."""
+    from torchair import npugraphs
+
+    def held(fn, x):
+        with torch.no_grad():
+            return [fn(x) for _ in range(3)]
+
+    x = torch.ones(64).npu()
+    kept = held(torch.compile(lambda a: a * 3, backend="npugraphs"), x)
+    kept += held(
+        torch.compile(
+            lambda a: a * 5, backend="inductor", mode="reduce-overhead"
+        ),
+        x,
+    )
+    before = npugraphs.pool().stats()
+    assert before["captures"] >= 2 and before["live_blocks"] >= 6
+    torch.compiler.npugraph_mark_step_begin()
+    after = npugraphs.pool().stats()
+    assert after["generation"] == before["generation"] + 1
+    assert after["stale_blocks"] >= 6
+    assert [k[0].item() for k in kept] == [3] * 3 + [5] * 3
+    kept.clear()
+    assert npugraphs.pool().stats()["stale_blocks"] == 0
 
 
 def test_sizes_may_change():
