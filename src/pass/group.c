@@ -25,6 +25,9 @@ typedef struct {
     ir_graph *g;
     BASE_VEC(group) groups;
     uint32_t *position;
+    uint32_t *place; /* by node: its number in the last candidate */
+    uint32_t *begin; /* by position: where the first group begins that lies on
+                        both sides of it */
     uint32_t *deps, *deps_start; /* by node: what must run before it */
     uint32_t *seen;              /* by node, then by group: stamp */
     uint32_t stamp;
@@ -67,21 +70,42 @@ find_deps(grouper *p)
 
 /* ---- legality: no path leaves the union and comes back ---- */
 
-static bool
-in_union(const grouper *p, uint32_t node, int32_t a, int32_t b, uint32_t extra)
-{
-    int32_t id = p->g->nodes.data[node].group;
+/* Two groups that may become one. */
+typedef struct {
+    grouper *p;
+    int32_t a, b;
+    group_domain domain;
+    uint32_t nodes[MAX_MEMBERS]; /* in execution order */
+    size_t count;
+    air_ref externals[MAX_BUFFERS + 1];
+    size_t nexternals;
+} candidate;
 
-    return node == extra || (id >= 0 && (id == a || id == b));
+static bool
+in_union(const candidate *c, uint32_t node)
+{
+    int32_t id = c->p->g->nodes.data[node].group;
+
+    return id >= 0 && (id == c->a || id == c->b);
+}
+
+/* A position before which nothing depends on what stands at `at` or later: no
+ * group lies on both sides of it. */
+static uint32_t
+horizon(const grouper *p, uint32_t at)
+{
+    while (p->begin[at] < at)
+        at = p->begin[at];
+    return at;
 }
 
 static void
-push_node(grouper *p, uint32_t node, size_t *top)
+push_node(grouper *p, uint32_t node, uint32_t begin, size_t *top)
 {
     int32_t group_id = p->g->nodes.data[node].group;
     const group *grp;
 
-    if (p->seen[node] == p->stamp)
+    if (p->seen[node] == p->stamp || p->position[node] < begin)
         return;
     if (group_id < 0) {
         p->seen[node] = p->stamp;
@@ -97,49 +121,30 @@ push_node(grouper *p, uint32_t node, size_t *top)
 
 /* Does something outside that the union depends on depend on the union? */
 static bool
-legal(grouper *p, int32_t a, int32_t b, uint32_t extra)
+legal(grouper *p, const candidate *c)
 {
-    const int32_t ids[2] = {a, b};
+    const uint32_t begin = horizon(p, p->position[c->nodes[0]]);
     size_t top = 0;
 
     p->stamp++;
-    for (int k = 0; k < 3; k++) {
-        const uint32_t *nodes = &extra;
-        size_t count = extra != IR_NO_NODE;
-        if (k < 2 && ids[k] < 0)
-            continue;
-        if (k < 2) {
-            nodes = p->groups.data[ids[k]].nodes.data;
-            count = p->groups.data[ids[k]].nodes.count;
-        }
-        for (size_t i = 0; i < count; i++)
-            for (uint32_t d = p->deps_start[nodes[i]];
-                 d < p->deps_start[nodes[i] + 1]; d++)
-                if (!in_union(p, p->deps[d], a, b, extra))
-                    push_node(p, p->deps[d], &top);
-    }
+    for (size_t i = 0; i < c->count; i++)
+        for (uint32_t d = p->deps_start[c->nodes[i]];
+             d < p->deps_start[c->nodes[i] + 1]; d++)
+            if (!in_union(c, p->deps[d]))
+                push_node(p, p->deps[d], begin, &top);
     while (top > 0) {
         uint32_t node = p->stack[--top];
         for (uint32_t d = p->deps_start[node]; d < p->deps_start[node + 1];
              d++) {
-            if (in_union(p, p->deps[d], a, b, extra))
+            if (in_union(c, p->deps[d]))
                 return false;
-            push_node(p, p->deps[d], &top);
+            push_node(p, p->deps[d], begin, &top);
         }
     }
     return true;
 }
 
 /* ---- fit: is the union one region? ---- */
-
-typedef struct {
-    grouper *p;
-    group_domain domain;
-    uint32_t nodes[MAX_MEMBERS];
-    size_t count;
-    air_ref externals[MAX_BUFFERS + 1];
-    size_t nexternals;
-} candidate;
 
 static bool
 add_nodes(candidate *c, const uint32_t *nodes, size_t count)
@@ -157,6 +162,8 @@ add_nodes(candidate *c, const uint32_t *nodes, size_t count)
         }
         c->nodes[at] = nodes[i];
     }
+    for (size_t i = 0; i < c->count; i++)
+        p->place[c->nodes[i]] = (uint32_t)i;
     return true;
 }
 
@@ -165,10 +172,8 @@ member_index(const candidate *c, air_ref v)
 {
     uint32_t node = ir_val(c->p->g, v)->node;
 
-    for (size_t i = 0; node != IR_NO_NODE && i < c->count; i++)
-        if (c->nodes[i] == node)
-            return (int)i;
-    return -1;
+    return node != IR_NO_NODE && in_union(c, node) ? (int)c->p->place[node]
+                                                   : -1;
 }
 
 static bool
@@ -321,29 +326,45 @@ new_group(grouper *p, uint32_t id, const group_domain *domain)
     return status;
 }
 
+static void
+mark_span(grouper *p, const candidate *c)
+{
+    const uint32_t begin = p->position[c->nodes[0]];
+    const uint32_t end = p->position[c->nodes[c->count - 1]];
+
+    for (uint32_t at = begin + 1; at <= end; at++)
+        if (p->begin[at] > begin)
+            p->begin[at] = begin;
+}
+
 /* Tries to put the group of node `from` and the group of `id` into one. */
 static air_status
 try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
 {
     const int32_t a = p->g->nodes.data[id].group;
     const int32_t b = p->g->nodes.data[from].group;
-    candidate c = {.p = p};
+    candidate c;
     group *keep, *drop;
 
     if (a == b || b < 0 || !same_lanes(p, id, from))
         return AIR_OK;
+    c.p = p;
+    c.a = a;
+    c.b = b;
+    c.count = c.nexternals = 0;
     keep = &p->groups.data[b];
     drop = &p->groups.data[a];
     if (!group_domain_join(p->g, &keep->domain, &drop->domain, &c.domain) ||
         !add_nodes(&c, keep->nodes.data, keep->nodes.count) ||
         !add_nodes(&c, drop->nodes.data, drop->nodes.count) || !fits(&c) ||
         c.nexternals + count_stored(&c, uses) > MAX_BUFFERS ||
-        !legal(p, a, b, IR_NO_NODE) || !pass_allow(p->ctx))
+        !legal(p, &c) || !pass_allow(p->ctx))
         return AIR_OK;
     AIR_TRY(BASE_RESERVE(p->ctx->alloc, &keep->nodes, c.count));
     memcpy(keep->nodes.data, c.nodes, c.count * sizeof *c.nodes);
     keep->nodes.count = c.count;
     keep->domain = c.domain;
+    mark_span(p, &c);
     drop->nodes.count = 0;
     for (size_t i = 0; i < c.count; i++)
         p->g->nodes.data[c.nodes[i]].group = b;
@@ -463,6 +484,8 @@ run(grouper *p)
     AIR_TRY(find_deps(p));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->seen));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->stack));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->place));
+    AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->begin));
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->wide));
     AIR_TRY(
         BASE_ARENA_ARRAY(p->ctx->scratch, p->g->values.count + 1, &p->reader));
@@ -470,6 +493,7 @@ run(grouper *p)
     AIR_TRY(BASE_ARENA_ARRAY(p->ctx->scratch, nodes + 1, &p->work));
     for (uint32_t id = 0; id < nodes; id++) {
         p->g->nodes.data[id].group = -1;
+        p->begin[id] = id;
         measure_node(p, id);
     }
     IR_FOR_EACH(p->g, id)
