@@ -78,6 +78,55 @@ codegen_region(const air_alloc *alloc, const air_region *region,
     return status;
 }
 
+static bool
+same_node(const air_rg_node *a, const air_rg_node *b)
+{
+    return a->op == b->op && a->lane == b->lane && a->reduce == b->reduce &&
+           a->buf == b->buf && a->a == b->a && a->b == b->b && a->c == b->c &&
+           a->i == b->i;
+}
+
+static bool
+same_place(const air_rg_buf *a, const air_rg_buf *b)
+{
+    return a->slot == b->slot && a->offset == b->offset;
+}
+
+/* Which buffers are one place decides the order of loads and stores. */
+static bool
+same_buffer(const air_region *a, const air_region *b, int i)
+{
+    const air_rg_buf *x = &a->bufs[i], *y = &b->bufs[i];
+    if (x->dtype != y->dtype || x->scratch != y->scratch ||
+        x86_is_broadcast(a, i) != x86_is_broadcast(b, i))
+        return false;
+    for (int k = 0; k < i; k++)
+        if (same_place(x, &a->bufs[k]) != same_place(y, &b->bufs[k]))
+            return false;
+    return true;
+}
+
+bool
+codegen_same(const air_region *a, const air_region *b)
+{
+    if (a->walk != b->walk || a->stream != b->stream ||
+        a->nnodes != b->nnodes || a->nbufs != b->nbufs ||
+        a->nphases != b->nphases)
+        return false;
+    for (int i = 0; i < a->nphases; i++)
+        if (a->phases[i].kind != b->phases[i].kind ||
+            a->phases[i].begin != b->phases[i].begin ||
+            a->phases[i].end != b->phases[i].end)
+            return false;
+    for (int i = 0; i < a->nnodes; i++)
+        if (!same_node(&a->nodes[i], &b->nodes[i]))
+            return false;
+    for (int i = 0; i < a->nbufs; i++)
+        if (!same_buffer(a, b, i))
+            return false;
+    return true;
+}
+
 void
 codegen_free(const air_alloc *alloc, air_code *code)
 {

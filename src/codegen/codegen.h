@@ -12,6 +12,9 @@
 air_status codegen_region(const air_alloc *alloc, const air_region *region,
                           const char *isa, air_code *out,
                           const char **out_reason);
+/* Would both regions get the same bytes? Slots, offsets and sizes may differ:
+ * the layers of a model share their code. */
+bool codegen_same(const air_region *a, const air_region *b);
 void codegen_free(const air_alloc *alloc, air_code *code);
 
 #endif

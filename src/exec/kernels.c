@@ -4,29 +4,60 @@
 #include "codegen/codegen.h"
 #include "exec/exec.h"
 
+/* Code that was made, and the first region that it is of. */
+typedef struct {
+    const air_region *region;
+    air_code code; /* size 0: none */
+    const char *reason;
+} region_code;
+typedef BASE_VEC(region_code) region_codes;
+
 static air_status
-region_kernel(exec_maker *m, exec_step *step)
+find_code(const air_context *ctx, const air_region *region, region_codes *codes,
+          const region_code **out)
+{
+    region_code made = {.region = region};
+
+    for (size_t i = 0; i < codes->count; i++) {
+        *out = &codes->data[i];
+        if (codegen_same(region, (*out)->region))
+            return AIR_OK;
+    }
+    AIR_TRY(BASE_RESERVE(&ctx->alloc, codes, codes->count + 1));
+    if (ctx->no_emitter)
+        made.reason = "the emitter is switched off";
+    else if (codegen_region(&ctx->alloc, region, ctx->target.isa, &made.code,
+                            &made.reason) != AIR_OK)
+        made.code = (air_code){0}; /* tile loops do it */
+    *out = &codes->data[codes->count];
+    codes->data[codes->count++] = made;
+    return AIR_OK;
+}
+
+static air_status
+region_kernel(exec_maker *m, exec_step *step, region_codes *codes)
 {
     air_context *ctx = m->p->ctx;
-    air_code code;
-    const air_code *use = NULL;
-    air_status status;
+    const region_code *found = NULL;
 
+    AIR_TRY(find_code(ctx, step->region.region, codes, &found));
     step->step.call = (air_call){.extra = NULL};
-    if (ctx->no_emitter)
-        step->no_code = "the emitter is switched off";
-    else if (codegen_region(&ctx->alloc, step->region.region, ctx->target.isa,
-                            &code, &step->no_code) == AIR_OK)
-        use = &code;
-    status = ctx->driver->kernel_make(ctx->device, step->region.region, use,
-                                      &step->step.kernel);
-    if (use) {
-        step->code = code.size > 0;
-        m->s->code_bytes += code.size;
-        codegen_free(&ctx->alloc, &code);
-    }
+    step->no_code = found->reason;
+    step->code = found->code.size > 0;
+    m->s->code_bytes += found->code.size;
     m->s->nregions++;
-    return status;
+    return ctx->driver->kernel_make(ctx->device, step->region.region,
+                                    step->code ? &found->code : NULL,
+                                    &step->step.kernel);
+}
+
+static void
+free_codes(const air_context *ctx, region_codes *codes)
+{
+    for (size_t i = 0; i < codes->count; i++)
+        if (codes->data[i].code.size > 0)
+            codegen_free(&ctx->alloc, &codes->data[i].code);
+    BASE_VEC_FREE(&ctx->alloc, codes);
 }
 
 static air_status
@@ -45,7 +76,7 @@ call_kernel(exec_maker *m, exec_step *step)
 }
 
 static air_status
-make_kernels(exec_maker *m)
+make_kernels(exec_maker *m, region_codes *codes)
 {
     air_context *ctx = m->p->ctx;
     size_t most = 0;
@@ -55,7 +86,7 @@ make_kernels(exec_maker *m)
         if (step->kind == EXEC_STEP_HOST)
             continue;
         if (step->kind == EXEC_STEP_REGION)
-            AIR_TRY(region_kernel(m, step));
+            AIR_TRY(region_kernel(m, step, codes));
         else
             AIR_TRY(call_kernel(m, step));
         step->step.label = step->label;
@@ -118,6 +149,10 @@ make_lists(exec_maker *m)
 air_status
 exec_make_kernels(exec_maker *m)
 {
-    AIR_TRY(make_kernels(m));
+    region_codes codes = {0};
+    air_status status = make_kernels(m, &codes);
+
+    free_codes(m->p->ctx, &codes);
+    AIR_TRY(status);
     return make_lists(m);
 }

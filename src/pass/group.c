@@ -357,8 +357,8 @@ try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
     if (!group_domain_join(p->g, &keep->domain, &drop->domain, &c.domain) ||
         !add_nodes(&c, keep->nodes.data, keep->nodes.count) ||
         !add_nodes(&c, drop->nodes.data, drop->nodes.count) || !fits(&c) ||
-        c.nexternals + count_stored(&c, uses) > MAX_BUFFERS ||
-        !legal(p, &c) || !pass_allow(p->ctx))
+        c.nexternals + count_stored(&c, uses) > MAX_BUFFERS || !legal(p, &c) ||
+        !pass_allow(p->ctx))
         return AIR_OK;
     AIR_TRY(BASE_RESERVE(p->ctx->alloc, &keep->nodes, c.count));
     memcpy(keep->nodes.data, c.nodes, c.count * sizeof *c.nodes);

@@ -467,3 +467,59 @@ TEST(x86_out_of_memory)
     TEST_OOM(generate, &c);
     case_free(&c);
 }
+
+static bool
+same_code(const region_case *c, const region_case *d)
+{
+    air_code x, y;
+    const char *reason;
+    bool same =
+        CHECK_OK(
+            codegen_region(&base_libc_alloc, &c->rg, "avx2", &x, &reason)) &&
+        CHECK_OK(codegen_region(&base_libc_alloc, &d->rg, "avx2", &y, &reason));
+    same = same && x.size == y.size && memcmp(x.bytes, y.bytes, x.size) == 0;
+    codegen_free(&base_libc_alloc, &x);
+    codegen_free(&base_libc_alloc, &y);
+    return same;
+}
+
+/* Regions that count as the same have the same code; what tells them apart. */
+TEST(x86_same)
+{
+    region_case c, d;
+    case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){3, 100}, 5);
+    case_init(&d, AIR_WALK_INNER, 2, (int64_t[]){3, 100}, 5);
+    gen_inner(&c, false);
+    gen_inner(&d, false);
+    d.rg.dims[1] = 64;
+    for (int b = 0; b < d.rg.nbufs; b++)
+        d.bufs[b].slot += 7;
+    CHECK(codegen_same(&c.rg, &d.rg));
+    CHECK(same_code(&c, &d));
+    air_rg_node *last = &d.nodes[d.rg.nnodes - 1];
+    REQUIRE(last->op == AIR_RG_STORE && d.rg.nbufs > 1);
+    const air_rg_buf buf = d.bufs[last->buf];
+    d.bufs[last->buf].dtype = buf.dtype == AIR_F32 ? AIR_F16 : AIR_F32;
+    CHECK(!codegen_same(&c.rg, &d.rg));
+    d.bufs[last->buf] = buf;
+    d.bufs[last->buf].strides[1] = buf.strides[1] == 0;
+    CHECK(!codegen_same(&c.rg, &d.rg));
+    d.bufs[last->buf] = buf;
+    const int other = last->buf == 0;
+    d.bufs[last->buf].slot = d.bufs[other].slot;
+    d.bufs[last->buf].offset = d.bufs[other].offset;
+    CHECK(!codegen_same(&c.rg, &d.rg));
+    d.bufs[last->buf] = buf;
+    d.rg.stream = 1;
+    CHECK(!codegen_same(&c.rg, &d.rg));
+    d.rg.stream = 0;
+    last->a--;
+    CHECK(!codegen_same(&c.rg, &d.rg));
+    last->a++;
+    d.phases[0].end--;
+    CHECK(!codegen_same(&c.rg, &d.rg));
+    d.phases[0].end++;
+    CHECK(codegen_same(&c.rg, &d.rg));
+    case_free(&c);
+    case_free(&d);
+}
