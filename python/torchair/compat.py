@@ -170,3 +170,14 @@ def let_record_stream_pass(kind: type) -> None:
         return plain(self, tx, stream)
 
     variables.method_record_stream = method_record_stream
+
+
+def functional_strides(value: torch.Tensor) -> tuple[int, ...] | None:
+    """Inside trace_functional: the strides the value has in the graph."""
+    from torch._subclasses.functional_tensor import FunctionalTensor
+
+    if not isinstance(value, FunctionalTensor):
+        return None
+    getattr(torch, "_sync")(value)  # noqa: B009  (mypy does not know it)
+    inner: torch.Tensor = torch._from_functional_tensor(value.elem)
+    return inner.stride()

@@ -242,6 +242,9 @@ def test_replaying_inside_a_capture():
 def test_seeding_inside_a_capture():
     with pytest.raises(RuntimeError, match="seeded while capturing"):
         capture(lambda: torch.manual_seed(12345))
+    torch.rand(3)
+    with pytest.raises(RuntimeError, match="seeded while capturing"):
+        capture(lambda: torch.manual_seed(12345))
 
 
 def test_exceptions_leave_nothing(monkeypatch):
@@ -523,6 +526,36 @@ def test_a_condition_computed_in_the_graph_and_nested():
         x.fill_(value)
         g.replay()
         assert out.item() == want
+
+
+def test_torch_cond():
+    x, kept = torch.zeros(3), torch.zeros(3)
+
+    def more(x):
+        return x * 2, x
+
+    def less(x):
+        return x - 1, x.exp()
+
+    g = npu.NPUGraph()
+    with npu.graph(g):
+        y, z = torch.cond(x.sum() > 0, more, less, (x,))
+        kept.add_(y)
+    for value in (2.0, -1.0, 0.5):
+        x.fill_(value)
+        before = kept.clone()
+        g.replay()
+        want = more(x) if value > 0 else less(x)
+        torch.testing.assert_close((y, z), want)
+        torch.testing.assert_close(kept, before + want[0])
+        assert x.tolist() == [value] * 3
+
+
+def test_branches_that_differ():
+    x = torch.zeros(3)
+    for less in (lambda x: x[:2], lambda x: (x, x)):
+        with pytest.raises(RuntimeError, match="branches of torch.cond"):
+            capture(lambda f=less: torch.cond(x.sum() > 0, torch.sin, f, (x,)))
 
 
 def test_errors_of_conditional_nodes():

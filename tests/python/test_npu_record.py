@@ -123,6 +123,15 @@ def strided(x):
     return torch.empty_strided((3, 4), (1, 3)).copy_(x).relu_()
 
 
+def views_after_strided_writes(x):
+    t = x.t()
+    t.masked_fill_(t > 0.5, 0.5)
+    y = x.exp()
+    y.copy_(torch.full((3, 2), 0.5).t() + y)
+    torch.sub(y.t().contiguous().t(), 1, out=y)
+    return x.view(-1), y.view(-1)
+
+
 def whole_and_part(x):
     x.mul_(2)
     row = x[1]
@@ -150,6 +159,7 @@ FUNCTIONS = {
     "unused": (unused, r(3)),
     "results_twice": (results_twice, r(2, 3)),
     "strided": (strided, r(3, 4)),
+    "views_after_strided_writes": (views_after_strided_writes, r(2, 3)),
     "whole_and_part": (whole_and_part, r(3, 3)),
     "integers": (
         integers,
@@ -199,6 +209,26 @@ RANDOM = {
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_are_those_of_eager(name):
     compare(RANDOM[name], r(3))
+
+
+def test_in_inference_mode():
+    x = torch.randn(8)
+    with torch.inference_mode():
+        g, (y, z) = capture(lambda: (x * 2, torch.fft.rfft(x).abs()))
+    x.normal_()
+    g.replay()
+    assert y.is_inference()
+    assert_same([y, z], [x * 2, torch.fft.rfft(x).abs()])
+
+
+def test_under_autocast():
+    layer, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        g, y = capture(lambda: layer(x))
+        x.normal_()
+        g.replay()
+        assert y.dtype == torch.bfloat16
+        assert_same(y, layer(x))
 
 
 def test_a_generator_of_its_own():

@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .. import compat
 from .memory import Window
 from .record import Entry, Recorder
 from .trace import Opaque, Piece, Run, created, pieces
@@ -96,3 +98,46 @@ def _body(run: Run, inputs: list[Piece], outs: list[Window]) -> Any:
         ] + [g for g, p in zip(given, inputs, strict=True) if p.written]
 
     return call
+
+
+def _cond(
+    mode: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands: Any
+) -> Any:
+    """torch.cond inside a capture: two nodes, one for each branch, that leave
+    their results at the same place."""
+    if not isinstance(pred, torch.Tensor):
+        return (true_fn if pred else false_fn)(*operands)
+    graph = mode.owner()
+    with mode:
+        begin(graph, pred)
+        results, spec = tree_flatten(true_fn(*operands))
+        results = [_own(x) for x in results]
+        end(graph)
+        begin(graph, torch.logical_not(pred))
+        others, other_spec = tree_flatten(false_fn(*operands))
+        if spec != other_spec:
+            mode.refuse("the branches of torch.cond give different structures")
+        for x, y in zip(results, others, strict=True):
+            _place(mode, x, y)
+        end(graph)
+    return tree_unflatten(results, spec)
+
+
+def _own(x: Any) -> Any:
+    return x.clone() if isinstance(x, torch.Tensor) else x
+
+
+def _place(mode: Recorder, x: Any, y: Any) -> None:
+    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+        if x is not y and x != y:
+            mode.refuse("the branches of torch.cond give different values")
+        return
+    if x.shape != y.shape or x.dtype != y.dtype:
+        mode.refuse(
+            "the branches of torch.cond give different tensors: "
+            f"{x.dtype}{list(x.shape)} and {y.dtype}{list(y.shape)}"
+        )
+    x.copy_(y)
+
+
+torch.ops.higher_order.cond.py_impl(Recorder)(compat.untraced(_cond))

@@ -40,6 +40,7 @@ class Capture:
         self.clocks: dict[StreamState, Clock] = {state: {}}
         self.externals: list[tuple[str, ExternalEvent]] = []
         self.seed = torch.default_generator.initial_seed()
+        self.state = torch.default_generator.get_state()
 
     # ---- what streams and events tell ----
 
@@ -109,9 +110,20 @@ class Capture:
                     f"work of stream {state.id} is not joined: the capturing "
                     "stream must wait for an event recorded after it"
                 )
-        if torch.default_generator.initial_seed() != self.seed:
+        if self._seeded():
             return "the random generator was seeded while capturing"
         return None
+
+    def _seeded(self) -> bool:
+        """Nothing has drawn numbers: another seed, or a state as after one."""
+        found = torch.default_generator
+        if found.initial_seed() != self.seed:
+            return True
+        state = found.get_state()
+        if torch.equal(state, self.state):
+            return False
+        fresh = torch.Generator().manual_seed(self.seed)
+        return torch.equal(state, fresh.get_state())
 
 
 def _check_environment() -> None:
@@ -196,12 +208,13 @@ class NPUGraph:
             raise RuntimeError("the current stream has unfinished work")
 
     def _start(self, capture: Capture) -> None:
+        from . import conditional  # noqa: F401  (torch.cond)
         from .update import dispatch
 
         assert self._pool is not None
         intercept = dispatch(self) if self.auto_dispatch_capture else None
         self._recorder = Recorder(
-            self._pool, capture.stream, capture.refuse, intercept
+            self._pool, capture.stream, capture.refuse, intercept, capture.owner
         )
         self._reads = HostReads(self._recorder)
         capture.origin.capture = capture

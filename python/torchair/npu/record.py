@@ -93,7 +93,8 @@ class Recorder(TorchDispatchMode):
     """Logs the operators of this thread's capturing streams.
 
     stream(): the id of the current stream, or None where it does not capture.
-    intercept(func, args, kwargs): NotImplemented, or the results.
+    intercept(func, args, kwargs): NotImplemented, or the results; owner():
+    the graph.
     """
 
     def __init__(
@@ -102,10 +103,11 @@ class Recorder(TorchDispatchMode):
         stream: Callable[[], int | None],
         refuse: Refuse,
         intercept: Callable[..., Any] | None = None,
+        owner: Callable[[], Any] = lambda: None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pool, self.stream, self.refuse = pool, stream, refuse
-        self.intercept = intercept
+        self.intercept, self.owner = intercept, owner
         self.log: list[Entry] = []
         self.group: list[Entry] | None = None  # of the open task group
         self.records: list[Any] = []  # operators that NPUGraph.update knows

@@ -241,6 +241,25 @@ def _piece_of(base: Value, at: Window, w: Window) -> Value:
     return torch._neg_view(found) if w.neg else found
 
 
+def _order(strides: Sequence[int]) -> list[int]:
+    """Dimensions, outermost first."""
+    return sorted(range(len(strides)), key=lambda i: -strides[i])
+
+
+def _same_layout(w: Window, strides: Sequence[int]) -> bool:
+    """Does what is a view of the one exist of the other? A value without the
+    gaps of its memory will do."""
+    dense = [0] * len(strides)
+    step = 1
+    for i in reversed(_order(w.stride)):
+        dense[i] = step
+        step *= w.size[i]
+    return step == 0 or all(
+        n == 1 or found in (a, b)
+        for n, found, a, b in zip(w.size, strides, w.stride, dense, strict=True)
+    )
+
+
 # ---- the trace ----
 
 
@@ -253,6 +272,11 @@ class Run:
     ) -> None:
         self.log, self.inputs, self.outs = log, inputs, outs
         self.own = set(created(log))
+        self.bases: dict[Memory, list[Window]] = {
+            m: [m.root] for m in self.own if m.root is not None
+        }
+        for piece in inputs:
+            self.bases.setdefault(piece.base.memory, []).append(piece.base)
         self.opaque: list[Opaque] = []
         self.values: dict[Window, Value] = {}
 
@@ -288,6 +312,20 @@ class Run:
             Window, self._value, (entry.args, entry.kwargs)
         )
         self._bind(entry.outs, entry.func(*args, **kwargs))
+        for memory in {w.memory for w in entry.written}:
+            for base in self.bases.get(memory, ()):
+                self._restore(base)
+
+    def _restore(self, base: Window) -> None:
+        """A write may leave a value with other strides than its memory has
+        (functionalisation gives it those of the result), and what is a view
+        of the one need not be one of the other."""
+        value = self._value(base)
+        found = compat.functional_strides(value)
+        if found is not None and not _same_layout(base, found):
+            inside = value.permute(_order(base.stride))
+            layout = torch.contiguous_format
+            aten.clone.out(inside, memory_format=layout, out=inside)
 
     def _wanted(self, entry: Entry) -> bool:
         """Not a view that is an input itself, or only led to inputs."""
@@ -353,6 +391,13 @@ def build(recorder: Recorder, config: CompilerConfig) -> Captured | None:
     if not recorder.log:
         return None
     inputs = pieces(recorder.log, recorder.refuse)
+    with torch.inference_mode(False):  # tensors anybody may write to
+        return _build(recorder, config, inputs)
+
+
+def _build(
+    recorder: Recorder, config: CompilerConfig, inputs: list[Piece]
+) -> Captured:
     targets = list(recorder.live())
     results = [t for _, t in targets]
     run = Run(recorder.log, inputs, [w for w, _ in targets])
