@@ -224,6 +224,7 @@ typedef struct {
     lower_place *places; /* by value; slot = storage index until planned */
     bool *placed;
     base_arena *scratch;
+    base_arena lowering; /* of one region */
     const exec_unit *unit;
 } exec_maker;
 

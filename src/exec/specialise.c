@@ -265,7 +265,10 @@ make_spec(air_program *p, const air_value *inputs, const int64_t *key,
     AIR_TRY(base_arena_copy(&s->arena, key, p->key_len * sizeof *key, &copy));
     s->key = copy;
     AIR_TRY(find_sizes(&m, inputs));
-    AIR_TRY(make_steps(&m, inputs));
+    base_arena_init(&m.lowering, &p->ctx->alloc);
+    air_status status = make_steps(&m, inputs);
+    base_arena_deinit(&m.lowering);
+    AIR_TRY(status);
     AIR_TRY(exec_plan(&m));
     return exec_make_kernels(&m);
 }

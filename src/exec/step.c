@@ -294,7 +294,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
                            .stored = m->p->order.stored,
                            .exact = m->p->options.exact,
                            .arena = &m->s->arena,
-                           .scratch = m->scratch};
+                           .scratch = &m->lowering};
     bool any = false;
     lower_region region = {0};
     const char *gaps = "reduced axes are not one run";
@@ -311,6 +311,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
         return AIR_OK;
     while (!region.region) {
         air_ref bad;
+        base_arena_reset(&m->lowering);
         AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &bad));
         if (!region.region && is_result(unit, m->g, bad))
             AIR_TRY(stand_dense(m, &written, bad));

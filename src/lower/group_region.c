@@ -34,14 +34,14 @@ node_cost(const air_rg_node *n)
 }
 
 /* Work of one op's body per element, loads of its operands included. */
-static air_status
-body_cost(const lower_build *b, const ir_node *n, int *out_cost)
+static int
+body_cost(const lower_build *b, const ir_node *n)
 {
     air_lane lane = ir_lane_of(ir_compute_dtype(b->env->g, n));
-    ir_record rec = {.lane = lane};
-    int operands[32];
+    air_rg_node nodes[AIR_RG_MAX_NODES];
+    ir_record rec = {.nodes = nodes, .lane = lane};
+    int operands[32], cost = 0;
 
-    AIR_TRY(BASE_ARENA_ARRAY(b->env->scratch, AIR_RG_MAX_NODES, &rec.nodes));
     for (int i = 0; i < n->nattrs; i++)
         operands[i] = ir_record_put(&rec, (air_rg_node){.op = AIR_RG_LOAD,
                                                         .lane = (uint8_t)lane,
@@ -50,10 +50,9 @@ body_cost(const lower_build *b, const ir_node *n, int *out_cost)
                                                         .b = -1,
                                                         .c = -1});
     ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
-    *out_cost = 0;
     for (int i = n->nattrs; i < rec.count; i++)
-        *out_cost += node_cost(&rec.nodes[i]);
-    return AIR_OK;
+        cost += node_cost(&nodes[i]);
+    return cost;
 }
 
 /* ---- members ---- */
@@ -127,7 +126,7 @@ add_members(lower_build *b)
         m.kind = group_kind_of(g, &b->domain, n->outs[0]);
         m.level = operand_level(b, n);
         if (!reduce)
-            AIR_TRY(body_cost(b, n, &m.cost));
+            m.cost = body_cost(b, n);
         m.cost += mark_reads(b, n, m.level);
         if (reduce)
             m.level++;
