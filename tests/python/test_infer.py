@@ -62,7 +62,11 @@ def test_infer(op) -> None:
     for dtype in DTYPES:
         if dtype not in op.dtypes:
             continue
-        samples = list(op.sample_inputs("cpu", dtype))
+        samples = [
+            s
+            for s in op.sample_inputs("cpu", dtype)
+            if "cuda" not in str(s.kwargs.get("device"))  # where there is one
+        ]
         for sample in samples[:1] + samples[1:][-1:]:
             tensors = [
                 x

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define DEPTH   GEMM_KB             /* of a block */
+#define CHAIN   64                  /* products in a row; then sums of sums */
 #define PANELS  8                   /* that share a block of small */
 #define ROWS    128                 /* of small that share packed panels */
 #define SPAN    4096                /* depth of a span at least */
@@ -237,6 +238,18 @@ put_panel(const weight *w, const piece *p, int64_t q, const float *acc)
             sums[r * columns + l * step] = acc[l];
 }
 
+/* acc += panel x rows of small, a chain at a time: places are many, and one
+ * chain over all of them rounds more than eager's sums do. */
+static void
+multiply(const weight *w, float *acc, int64_t rows, const float *panel,
+         const float *small, int64_t n)
+{
+    int64_t lanes = w->ops->lanes;
+    for (int64_t k = 0; k < n; k += CHAIN)
+        w->ops->block(acc, rows, panel + k * lanes, lanes, small + k, w->step,
+                      1, min64(CHAIN, n - k), false);
+}
+
 /* mem: PANELS x ROWS and DEPTH panels' rows, and DEPTH of a panel turned. */
 static void
 run_piece(const weight *w, const piece *p, float *mem)
@@ -251,8 +264,8 @@ run_piece(const weight *w, const piece *p, float *mem)
         for (int64_t q = p->q0; q < p->q1; q++) {
             panel_place place = find_panel(w, p->group, q);
             pack(w, &place, panel, line, k, n);
-            w->ops->block(acc + (q - p->q0) * ROWS * lanes, rows, panel, lanes,
-                          small + k, w->step, 1, n, false);
+            multiply(w, acc + (q - p->q0) * ROWS * lanes, rows, panel,
+                     small + k, n);
         }
     }
     for (int64_t q = p->q0; q < p->q1; q++)
