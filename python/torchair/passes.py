@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from . import compat, lanes
-from .config import CompilerConfig, find_option
+from . import compat, lanes, mutations
+from .config import CompilerConfig
 from .dumps import Folder
 
 
@@ -33,7 +33,7 @@ class Job:
 class Pass:
     """run: gives True where the graph is another one now.
 
-    switch: path of the option that decides, "" for always. eager: only where
+    switch: key of the option that decides, "" for always. eager: only where
     torch runs the graph.
     """
 
@@ -46,7 +46,7 @@ class Pass:
 
 def _user(name: str) -> Callable[[Job], bool]:
     def run(job: Job) -> bool:
-        find_option(job.config, name).raw(job.gm, job.inputs, job.config)
+        getattr(job.config, name).raw(job.gm, job.inputs, job.config)
         lanes.check_scopes(job.gm.graph)
         return True
 
@@ -89,7 +89,11 @@ def _order(job: Job) -> bool:
     return True
 
 
-_EXPERT = "experimental_config."
+def _in_place(job: Job) -> bool:
+    mutations.find_in_place(job.gm.graph)
+    return False
+
+
 PASSES = (
     Pass(
         "pair_streams",
@@ -105,14 +109,14 @@ PASSES = (
     ),
     Pass(
         "remove_noop_ops",
-        _EXPERT + "remove_noop_ops",
+        "remove_noop_ops",
         _noop,
         "copies, views and casts that change nothing",
         eager=True,
     ),
     Pass(
         "pattern_fusion",
-        _EXPERT + "pattern_fusion_pass",
+        "pattern_fusion_pass",
         _patterns,
         "what `register_replacement` was told",
     ),
@@ -135,6 +139,13 @@ PASSES = (
         _order,
         "scopes and events become lanes and dependencies of nodes",
     ),
+    Pass(
+        "write_in_place",
+        "input_inplace_pass",
+        _in_place,
+        "operators of the user write into inputs, where nothing reads what "
+        "was there later",
+    ),
 )
 
 
@@ -149,7 +160,7 @@ def run_all(job: Job, eager: bool) -> None:
     for row in PASSES:
         if row.eager and not eager:
             continue
-        if row.switch and not find_option(job.config, row.switch):
+        if row.switch and not getattr(job.config, row.switch):
             continue
         if row.run(job):
             edited |= row.name not in ("pair_streams", "join_lanes", "order")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import draws
+from . import draws, mutations
 from .schema import FLOAT, INT, VALUE, Refused
 
 aten = torch.ops.aten
@@ -86,6 +86,7 @@ def _dropout(
 
 
 REWRITES: dict[Any, Rewrite] = {
+    torch.ops.higher_order.auto_functionalized_v2: mutations.rewrite,
     aten.split.Tensor: _slices,
     aten.split_with_sizes.default: _slices,
     aten.unsafe_split.Tensor: _slices,
