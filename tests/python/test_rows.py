@@ -135,3 +135,67 @@ def test_sizes_that_change():
         x = torch.randn(n, 8, n + 3, 6)
         for g, w in zip(run(x), fn(x), strict=True):
             torch.testing.assert_close(g, w)
+
+
+INTERPOLATE = {
+    "nearest 1": ((2, 3, 9), {"scale_factor": 2.0, "mode": "nearest"}),
+    "nearest 2": ((2, 3, 5, 6), {"size": (7, 13), "mode": "nearest"}),
+    "nearest 3": ((1, 2, 3, 4, 5), {"scale_factor": 2.0}),
+    "exact": ((2, 3, 5, 6), {"size": (8, 3), "mode": "nearest-exact"}),
+    "linear": ((2, 3, 9), {"scale_factor": 1.7, "mode": "linear"}),
+    "bilinear": ((2, 3, 5, 6), {"scale_factor": 2.0, "mode": "bilinear"}),
+    "corners": (
+        (2, 3, 5, 6),
+        {"size": (3, 11), "mode": "bilinear", "align_corners": True},
+    ),
+    "bicubic": ((2, 3, 5, 6), {"scale_factor": 2.0, "mode": "bicubic"}),
+    "trilinear": (
+        (1, 2, 3, 4, 5),
+        {"scale_factor": 2.0, "mode": "trilinear"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERPOLATE)
+def test_interpolation(name):
+    """torch writes these as picked pixels; float32 as eager's kernels."""
+    shape, options = INTERPOLATE[name]
+
+    def fn(x):
+        return F.interpolate(x, **options)
+
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    want = gradient(fn, x)
+    with recorded() as records:
+        got = gradient(compiled(fn), x)
+    assert not hosts(records)
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_picked_pixels(dtype, accumulate):
+    """Indices of the last axes only; some count from the end."""
+    torch.manual_seed(2)
+    x = torch.randint(-9, 9, (3, 2, 5, 7)).to(dtype)
+    rows = torch.tensor([[4], [-5], [2]])
+    columns = torch.tensor([3, 0, -1, 2])
+    values = torch.randint(-9, 9, (2, 3, 4)).to(dtype)
+
+    def fn(x, values):
+        where = (None, None, rows, columns)
+        put = torch.ops.aten.index_put(x, where, values, accumulate)
+        return x[:, :, rows, columns], put, x.mT[:, :, columns, rows]
+
+    for g, w in zip(compiled(fn)(x, values), fn(x, values), strict=True):
+        assert torch.equal(g, w)
+
+
+def test_picked_pixels_out_of_range():
+    run = compiled(lambda x, i: x[:, i, i])
+    x = torch.randn(2, 3, 4)
+    run(x, torch.tensor([0, 2]))
+    with pytest.raises(Exception, match="index"):
+        run(x, torch.tensor([0, 3]))

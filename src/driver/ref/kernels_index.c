@@ -103,12 +103,137 @@ index_offset(const index_plan *p, int64_t i, const air_task *task, int64_t *out)
     return true;
 }
 
+/* ---- the last axes are indexed ------------------------------------------- */
+
+/* Slices are single elements then, far from each other (pixels of an image at
+ * [:, :, y, x]): it is done row by row of places, whose offsets are found
+ * once. */
+
+static bool
+is_trailing(const air_call *call)
+{
+    const air_arg *list = &call->args[1];
+    int first = 0;
+    while (first < list->count && list->t[first].dtype == AIR_DTYPE_NONE)
+        first++;
+    for (int i = first; i < list->count; i++)
+        if (list->t[i].dtype == AIR_DTYPE_NONE)
+            return false;
+    return first > 0 && list->count == call->args[0].t->rank;
+}
+
+size_t
+ref_index_size(const air_call *call, int threads)
+{
+    (void)threads;
+    ref_tensor shape = common_shape(call);
+    return is_trailing(call) ? (size_t)ref_numel(&shape) * sizeof(int64_t) : 0;
+}
+
+/* Bytes between neighbouring places; false: not the same everywhere. */
+static bool
+place_step(const ref_tensor *places, int64_t *out)
+{
+    int last = places->rank - 1;
+    *out = places->rank > 0 ? places->strides[last] : 0;
+    for (int i = 0; i < last; i++)
+        if (places->strides[i] != places->strides[i + 1] * places->dims[i + 1])
+            return false;
+    return true;
+}
+
+#define OUT_OF_RANGE (-1)
+
+/* Offset in self of each place, by all threads. */
+static const int64_t *
+all_offsets(const index_plan *p, const air_task *task)
+{
+    int64_t *offsets = task->workspace, begin, end;
+    air_split(ref_numel(&p->places), task, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        if (!index_offset(p, i, task, &offsets[i]))
+            offsets[i] = OUT_OF_RANGE;
+    task->barrier(task);
+    return offsets;
+}
+
+/* dst[i * step] = src[offsets[i]]; bytes is a constant of each call. */
+static inline void
+pick(char *dst, int64_t step, const char *src, const int64_t *offsets,
+     int64_t n, size_t bytes)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (offsets[i] == OUT_OF_RANGE)
+            memset(dst + i * step, 0, bytes);
+        else
+            memcpy(dst + i * step, src + offsets[i], bytes);
+}
+
+static void
+pick_row(char *dst, int64_t step, const char *src, const int64_t *offsets,
+         int64_t n, size_t bytes)
+{
+    switch (bytes) {
+    case 1: pick(dst, step, src, offsets, n, 1); break;
+    case 2: pick(dst, step, src, offsets, n, 2); break;
+    case 4: pick(dst, step, src, offsets, n, 4); break;
+    default: pick(dst, step, src, offsets, n, 8); break;
+    }
+}
+
+/* Elements of the result are shared out: parts of rows. */
+static void
+pick_rows(const index_plan *p, int64_t step, const air_task *task)
+{
+    const int64_t *offsets = all_offsets(p, task);
+    int64_t n = ref_numel(&p->places), begin, end;
+    air_split(ref_numel(&p->outside) * n, task, &begin, &end);
+    while (begin < end) {
+        int64_t row = begin / n, at = begin % n;
+        int64_t count = end - begin < n - at ? end - begin : n - at;
+        pick_row(p->outside.data + ref_offset(&p->outside, row) + at * step,
+                 step, p->inside.data + ref_offset(&p->inside, row),
+                 offsets + at, count, ref_bytes(p->inside.dtype));
+        begin += count;
+    }
+}
+
+/* Each row belongs to one thread, which takes the values in order. */
+static void
+put_rows(const index_plan *p, int64_t step, bool accumulate,
+         const air_task *task)
+{
+    const int64_t *offsets = all_offsets(p, task);
+    int64_t n = ref_numel(&p->places), begin, end;
+    size_t bytes = ref_bytes(p->inside.dtype);
+    air_split(ref_numel(&p->outside), task, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        const char *src = p->outside.data + ref_offset(&p->outside, row);
+        char *dst = p->inside.data + ref_offset(&p->inside, row);
+        for (int64_t i = 0; i < n; i++) {
+            if (offsets[i] == OUT_OF_RANGE)
+                continue;
+            if (accumulate)
+                ref_add(p->inside.dtype, dst + offsets[i], src + i * step);
+            else
+                ref_copy(dst + offsets[i], src + i * step, bytes);
+        }
+    }
+}
+
+/* ---- any axes ------------------------------------------------------------ */
+
 /* index.Tensor(self, indices) */
 void
 ref_index(const air_call *call, const air_task *task)
 {
     index_plan p = index_plan_make(call, task, ref_arg(call, 0, task),
                                    ref_out(call, 0, task));
+    int64_t step;
+    if (is_trailing(call) && place_step(&p.places, &step)) {
+        pick_rows(&p, step, task);
+        return;
+    }
     ref_box box = ref_box_make(&p.outside, &p.inside);
     int64_t begin, end, offset;
     air_split(ref_numel(&p.places), task, &begin, &end);
@@ -161,8 +286,13 @@ ref_index_put(const air_call *call, const air_task *task)
     bool accumulate = ref_int(call, 3, 0) != 0;
     values = ref_expand(&values, &shape);
     index_plan p = index_plan_make(call, task, out, values);
-    ref_box box = ref_box_make(&p.inside, &p.outside);
+    int64_t step;
     ref_start(&out, &self, task);
+    if (is_trailing(call) && place_step(&p.places, &step)) {
+        put_rows(&p, step, accumulate, task);
+        return;
+    }
+    ref_box box = ref_box_make(&p.inside, &p.outside);
     for (int64_t i = 0, n = ref_numel(&p.places), offset; i < n; i++) {
         ref_tensor src = p.outside, dst = p.inside;
         if (!index_offset(&p, i, task, &offset) || !ref_owns(offset, task))
