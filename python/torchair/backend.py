@@ -112,6 +112,12 @@ def start(
     compat.install_callbacks()
 
 
+def start_once() -> None:
+    """Starts the engine unless it runs."""
+    if not _started:
+        start()
+
+
 def compile_graph(
     gm: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -125,8 +131,7 @@ def compile_graph(
     capture: how calls are captured; None: as the configuration says.
     folder: of the model, where graphs are dumped.
     """
-    if not _started:
-        start()
+    start_once()
     if capture is None:
         capture = capture_options(config)
     if capture is not None and capture.listener is None:
@@ -315,8 +320,7 @@ def _compile_frame(
     from torch._dynamo.backends.common import aot_autograd
 
     config = settings(compiler_config, mode, options)
-    if not _started:
-        start()
+    start_once()
     compat.lighten_calls(config.captures)
     eager.warn_ignored(config)
     folder = dumps.model_folder(config)

@@ -354,6 +354,23 @@ def test_intermediates_are_shared():
         assert total.item() == pytest.approx(body().item(), rel=1e-4)
 
 
+def test_programs_run_in_memory_of_the_pool():
+    handle = npu.graph_pool_handle()
+    x = torch.randn(1 << 16)
+
+    def body():  # nothing of it fits in one loop
+        parts = [(x + i).cumsum(0) for i in range(3)]
+        return torch.stack(parts).sum(0)
+
+    keep, used = [], []
+    for _ in range(4):
+        g, y = capture(body, pool=handle)
+        g.replay()
+        keep.append((g, y))
+        used.append(pools.statistics()[handle]["program_bytes"])
+    assert used[0] > 0 and len(set(used)) == 1
+
+
 def test_many_replays_allocate_nothing():
     from torchair import _native
 

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
+from .. import _native, backend
+
 Handle = tuple[int, int]
 
 _ROUND = 64  # bytes: what the engine's kernels are aligned to
 _SLACK = 4  # a block serves tensors of down to a quarter of its size
-_own_ids, _handle_ids = itertools.count(1), itertools.count(1)
+_own_ids = itertools.count(1)
 _lock = threading.RLock()
 _pools: weakref.WeakValueDictionary[Handle, Pool] = (
     weakref.WeakValueDictionary()
@@ -29,7 +31,8 @@ _pools: weakref.WeakValueDictionary[Handle, Pool] = (
 
 def graph_pool_handle() -> Handle:
     """A handle several graphs may be captured with: (0, n), n > 0."""
-    return (0, next(_handle_ids))
+    backend.start_once()
+    return _native.GraphPool().id  # the engine gives no id twice
 
 
 def check_handle(handle: Any) -> Handle:
@@ -71,13 +74,17 @@ def find_block(
 
 
 def statistics() -> dict[Handle, dict[str, int]]:
-    """For each pool that lives: bytes it holds, bytes in tensors, graphs."""
+    """For each pool that lives: bytes it holds for tensors, bytes of them in
+    use, bytes that programs run in, graphs."""
     with _lock:
         return {h: p.statistics() for h, p in sorted(_pools.items())}
 
 
 class Pool:
     def __init__(self, handle: Handle) -> None:
+        backend.start_once()
+        # The engine's part: memory that the graphs' programs run in.
+        self.engine = _native.GraphPool(handle)
         self.handle = handle
         self.graphs = 0
         self._blocks: list[torch.UntypedStorage] = []
@@ -117,6 +124,7 @@ class Pool:
         return {
             "reserved_bytes": sum(b.nbytes() for b in self._blocks),
             "active_bytes": sum(b.nbytes() for b in self._leased.values()),
+            "program_bytes": self.engine.stats()["mapped_bytes"],
             "graphs": self.graphs,
         }
 

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map_only
 
 from .. import compat
 from ..backend import compile_graph
+from ..capture import CaptureOptions
 from ..config import CompilerConfig
 from .memory import Memory, Window, to_cpu
 from .record import Entry, Recorder, Refuse, fresh_windows
@@ -411,7 +412,8 @@ def _build(
         ]
         gm = compat.trace_functional(run, fakes)
     _epilogue(gm, [*range(len(given), len(tensors)), *changed])
-    program = compile_graph(gm, tensors, config, "capture")
+    options = CaptureOptions(pool=recorder.pool.handle)
+    program = compile_graph(gm, tensors, config, "capture", options)
     return Captured(program, tensors, run.opaque, gm)
 
 
