@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._dynamo import device_interface
 
-from torchair import compat, npugraphs
+from torchair import compat, dispatch, npugraphs
 from torchair.config import CompilerConfig
 
 from . import _ops, npu
@@ -111,6 +111,10 @@ def _install_inductor() -> None:
         return npugraphs.compile_frame(gm, inputs, config)
 
     _Wrapper.__init__, _Wrapper.__call__ = new_init, new_call
+
+    @dispatch.chooses(_Wrapper)
+    def wants(keywords: dict[str, Any]) -> bool:
+        return bool(keywords["self"].config.get("triton.cudagraphs"))
 
 
 # ---- shape handling: in front of what torch.compile returns ----

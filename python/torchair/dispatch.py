@@ -48,7 +48,8 @@ def chooses(
 ) -> Callable[
     [Callable[[dict[str, Any]], bool]], Callable[[dict[str, Any]], bool]
 ]:
-    """Decorator: says for which keywords of `backend` to dispatch."""
+    """Decorator: says for which keywords of `backend` to dispatch. Where a
+    backend is a class, its object is the keyword "self"."""
 
     def register(
         wants: Callable[[dict[str, Any]], bool],
@@ -113,6 +114,8 @@ def _unwrap(backend: Any) -> tuple[Any, dict[str, Any]]:
     if isinstance(backend, functools.partial):
         keywords.update(backend.keywords)
         backend = backend.func
+    if type(backend) in _choosers:  # torch._TorchCompileInductorWrapper
+        return type(backend), {"self": backend}
     return backend, keywords
 
 

@@ -221,7 +221,7 @@ def test_training_samples(how, steps):
     """The guide's programs; losses are those of eager on the CPU."""
     want = train("cpu", steps, lambda net: net)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         got = train("npu", steps, lambda net: torch.compile(net, **how))
     assert not last().fallback and not last().hosts
     assert last().kind == "backward"
@@ -261,6 +261,19 @@ def test_autocast_inside(how):
     want = fn(x.npu())
     got = torch.compile(fn, **how)(x.npu())
     assert_close(got, want, rtol=2e-2, atol=2e-2)
+
+
+def test_reduce_overhead_is_dispatched():
+    """Guards are asked from C, whatever the name of the backend."""
+    x = torch.ones(8).npu()
+    for how in BACKENDS[1], BACKENDS[3], BACKENDS[4]:
+        torch._dynamo.reset()
+        fn = torch.compile(lambda a: a * 2 + 1, **how)
+        with torch.no_grad():
+            for _ in range(10):
+                assert fn(x).tolist() == [3] * 8
+        counts = fn._torchair_dispatcher.stats()
+        assert counts["dispatched"] == 9, counts
 
 
 def test_inductor_keeps_cpu_tensors():
@@ -377,7 +390,7 @@ def test_forwards_without_backwards():
     net = torch.compile(MLP().npu(), backend="npugraphs")
     x = torch.randn(32, 128).npu()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         outs = [net(x) for _ in range(20)]
     outs[3].sum().backward()
     assert net.fc1.weight.grad.is_npu
