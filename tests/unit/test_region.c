@@ -70,6 +70,46 @@ TEST(region_map_reverses_and_transposes)
     case_free(&c);
 }
 
+/* Regions that only move: every pair of these layouts, every element size. */
+TEST(region_copies)
+{
+    static const int64_t dims[3] = {3, 21, 70};
+    static const int64_t layouts[][3] = {
+        {1470, 70, 1},  /* rows */
+        {1470, 1, 21},  /* columns */
+        {1, 210, 3},    /* the outer axis innermost */
+        {4000, 80, 1},  /* with gaps */
+        {3600, 2, 50},  /* nowhere dense */
+        {1470, 70, -1}, /* reversed */
+        {-1470, -1, 21},
+    };
+    static const air_dtype dtypes[] = {AIR_U8, AIR_BF16, AIR_F32, AIR_I64};
+    const int count = sizeof layouts / sizeof *layouts;
+    for (int k = 0; k < 4 * (count + 1) * (count - 2); k++) {
+        static const int64_t same[3] = {0, 70, 0}; /* broadcast */
+        const int from = k % (count + 1), to = k / (count + 1) % (count - 2);
+        const int64_t *s = from == count ? same : layouts[from];
+        const int64_t *d = layouts[to];
+        region_case c;
+        bool equal = true;
+        case_init(&c, AIR_WALK_MAP, 3, dims, (uint32_t)k + 1);
+        int x = case_buf(&c, dtypes[k % 4], s, false);
+        int y = case_buf(&c, dtypes[k % 4], d, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        air_lane lane = k % 4 == 1 || k % 4 == 2 ? AIR_LANE_F32 : AIR_LANE_I64;
+        case_store(&c, y, case_load(&c, lane, x));
+        run_all(&c);
+        for (int64_t i = 0; i < 3 * 21 * 70; i++) {
+            const int64_t a = i / 1470, b = i / 70 % 21, e = i % 70;
+            equal &= case_get(&c, y, a * d[0] + b * d[1] + e * d[2]) ==
+                     case_get(&c, x, a * s[0] + b * s[1] + e * s[2]);
+        }
+        if (!equal)
+            test_fail(__FILE__, __LINE__, "layout %d to %d", from, to);
+        case_free(&c);
+    }
+}
+
 TEST(region_map_index)
 {
     region_case c;

@@ -200,27 +200,6 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
 
 /* ---- machine code ---- */
 
-/* A block of rows and columns (strides in elements) to another place. The
- * inner loop runs along the rows, where transposed buffers are dense. */
-static void
-move_block(char *dst, int64_t dst_row, int64_t dst_col, const char *src,
-           int64_t src_row, int64_t src_col, size_t bytes, int64_t rows,
-           int64_t cols)
-{
-#define MOVE(T)                                                    \
-    for (int64_t j = 0; j < cols; j++)                             \
-        for (int64_t i = 0; i < rows; i++)                         \
-    memcpy(dst + (i * dst_row + j * dst_col) * (int64_t)sizeof(T), \
-           src + (i * src_row + j * src_col) * (int64_t)sizeof(T), sizeof(T))
-    switch (bytes) {
-    case 1: MOVE(uint8_t); break;
-    case 2: MOVE(uint16_t); break;
-    case 4: MOVE(uint32_t); break;
-    default: MOVE(uint64_t); break;
-    }
-#undef MOVE
-}
-
 static int64_t
 row_stride(const cpu_region *r, int b)
 {
@@ -234,9 +213,9 @@ stage_in(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
     const cpu_region *r = run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
-            move_block(run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
-                       element(run, b, begin), row_stride(r, b),
-                       inner_stride(r, b), r->bytes[b], rows, n);
+            region_move(run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
+                        element(run, b, begin), row_stride(r, b),
+                        inner_stride(r, b), r->bytes[b], rows, n);
 }
 
 static void
@@ -246,9 +225,9 @@ stage_out(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
     const cpu_region *r = run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
-            move_block(element(run, b, begin), row_stride(r, b),
-                       inner_stride(r, b), run->mem + r->stage[b],
-                       REGION_BLOCK_COLS, 1, r->bytes[b], rows, n);
+            region_move(element(run, b, begin), row_stride(r, b),
+                        inner_stride(r, b), run->mem + r->stage[b],
+                        REGION_BLOCK_COLS, 1, r->bytes[b], rows, n);
 }
 
 static void

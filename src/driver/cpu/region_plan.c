@@ -405,6 +405,7 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
     r->rg = region;
     r->set = set;
     r->column_split = true;
+    r->copies = region_is_copy(region);
     for (int b = 0; b < region->nbufs; b++)
         r->bytes[b] = dtype_bytes[region->bufs[b].dtype];
     plan_axes(r);

@@ -37,6 +37,7 @@ struct cpu_region {
     region_phase phases[AIR_RG_MAX_PHASES];
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
     int nreduce;
+    bool copies;       /* region_is_copy */
     bool uses_tiles;   /* some phase has no machine code */
     bool column_split; /* INNER: threads may share a row */
     bool blocked;      /* MAP: some buffer lies along the last axis but one */
@@ -126,6 +127,13 @@ void region_run_span(region_run *run, int phase, int64_t begin, int64_t n);
 /* MAP: `rows` rows from the current one, columns [begin, begin + n), at most a
  * block of both. */
 void region_run_block(region_run *run, int64_t begin, int64_t n, int64_t rows);
+/* Elements of `rows` x `cols` to another place; strides in elements. */
+void region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
+                 int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
+                 int64_t cols);
+/* One value is loaded and stored as it is. */
+bool region_is_copy(const air_region *rg);
+void region_copy(region_run *run);
 void region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n);
 
 #endif

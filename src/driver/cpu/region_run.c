@@ -418,7 +418,9 @@ cpu_region_run(const air_call *call, const air_task *task)
     region_run_init(&run, r, task);
     switch (r->rg->walk) {
     case AIR_WALK_MAP:
-        if (r->blocked)
+        if (r->copies)
+            region_copy(&run);
+        else if (r->blocked)
             run_map_blocked(&run);
         else
             run_map(&run);

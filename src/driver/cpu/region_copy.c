@@ -1,0 +1,226 @@
+/* region_copy.c: regions that only move elements, and blocks of elements that
+ * other regions want dense: rows by memcpy, transposed blocks through
+ * registers. */
+#include <string.h>
+
+#include "driver/cpu/region_plan.h"
+
+enum {
+    TURN = 16,        /* rows of a transposed block: a cache line of f32 */
+    SPAN = 1024,      /* columns of it */
+    ROW_SPAN = 65536, /* elements of a row, or of several short ones */
+};
+
+/* Strides are in elements. The inner loop runs along the second axis. */
+#define MOVE_ANY(T)                                                           \
+    static void any_##T(char *to, int64_t to_row, int64_t to_col,             \
+                        const char *from, int64_t from_row, int64_t from_col, \
+                        int64_t rows, int64_t cols)                           \
+    {                                                                         \
+        for (int64_t i = 0; i < rows; i++) {                                  \
+            T *d = (T *)(void *)to + i * to_row;                              \
+            const T *s = (const T *)(const void *)from + i * from_row;        \
+            for (int64_t j = 0; j < cols; j++, d += to_col, s += from_col)    \
+                *d = *s;                                                      \
+        }                                                                     \
+    }                                                                         \
+    /* from_row is 1, to_col is 1: four columns at a time */                  \
+    static void turn_##T(char *to, int64_t to_row, const char *from,          \
+                         int64_t from_col, int64_t rows, int64_t cols)        \
+    {                                                                         \
+        const int64_t whole = cols & ~INT64_C(3);                             \
+        for (int64_t j = 0; j < whole; j += 4) {                              \
+            T *d = (T *)(void *)to + j;                                       \
+            const T *s = (const T *)(const void *)from + j * from_col;        \
+            for (int64_t i = 0; i < rows; i++, d += to_row, s++) {            \
+                d[0] = s[0];                                                  \
+                d[1] = s[from_col];                                           \
+                d[2] = s[2 * from_col];                                       \
+                d[3] = s[3 * from_col];                                       \
+            }                                                                 \
+        }                                                                     \
+        any_##T(                                                              \
+            (char *)((T *)(void *)to + whole), to_row, 1,                     \
+            (const char *)((const T *)(const void *)from + whole * from_col), \
+            1, from_col, rows, cols - whole);                                 \
+    }
+MOVE_ANY(uint8_t)
+MOVE_ANY(uint16_t)
+MOVE_ANY(uint32_t)
+MOVE_ANY(uint64_t)
+
+typedef uint32_t quad __attribute__((vector_size(16)));
+
+static quad
+quad_load(const uint32_t *p)
+{
+    quad q;
+    memcpy(&q, p, sizeof q);
+    return q;
+}
+
+static void
+quad_store(uint32_t *p, quad q)
+{
+    memcpy(p, &q, sizeof q);
+}
+
+/* Four rows of four columns, of 32 bits. */
+static void
+turn_quad(uint32_t *to, int64_t to_row, const uint32_t *from, int64_t from_col)
+{
+    quad a = quad_load(from), b = quad_load(from + from_col);
+    quad c = quad_load(from + 2 * from_col);
+    quad d = quad_load(from + 3 * from_col);
+    quad ab0 = __builtin_shuffle(a, b, (quad){0, 4, 1, 5});
+    quad ab1 = __builtin_shuffle(a, b, (quad){2, 6, 3, 7});
+    quad cd0 = __builtin_shuffle(c, d, (quad){0, 4, 1, 5});
+    quad cd1 = __builtin_shuffle(c, d, (quad){2, 6, 3, 7});
+    quad_store(to, __builtin_shuffle(ab0, cd0, (quad){0, 1, 4, 5}));
+    quad_store(to + to_row, __builtin_shuffle(ab0, cd0, (quad){2, 3, 6, 7}));
+    quad_store(to + 2 * to_row,
+               __builtin_shuffle(ab1, cd1, (quad){0, 1, 4, 5}));
+    quad_store(to + 3 * to_row,
+               __builtin_shuffle(ab1, cd1, (quad){2, 3, 6, 7}));
+}
+
+static void
+turn_32(char *to, int64_t to_row, const char *from, int64_t from_col,
+        int64_t rows, int64_t cols)
+{
+    const int64_t quads = rows & ~INT64_C(3), whole = cols & ~INT64_C(3);
+    uint32_t *d = (void *)to;
+    const uint32_t *s = (const void *)from;
+    for (int64_t j = 0; j < whole; j += 4)
+        for (int64_t i = 0; i < quads; i += 4)
+            turn_quad(d + i * to_row + j, to_row, s + i + j * from_col,
+                      from_col);
+    turn_uint32_t((char *)(d + quads * to_row), to_row,
+                  (const char *)(s + quads), from_col, rows - quads, whole);
+    any_uint32_t((char *)(d + whole), to_row, 1,
+                 (const char *)(s + whole * from_col), 1, from_col, rows,
+                 cols - whole);
+}
+
+static void
+move_turned(char *to, int64_t to_row, const char *from, int64_t from_col,
+            size_t bytes, int64_t rows, int64_t cols)
+{
+    switch (bytes) {
+    case 1: turn_uint8_t(to, to_row, from, from_col, rows, cols); break;
+    case 2: turn_uint16_t(to, to_row, from, from_col, rows, cols); break;
+    case 4: turn_32(to, to_row, from, from_col, rows, cols); break;
+    default: turn_uint64_t(to, to_row, from, from_col, rows, cols); break;
+    }
+}
+
+static void
+move_any(char *to, int64_t to_row, int64_t to_col, const char *from,
+         int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
+         int64_t cols)
+{
+#define MOVE(T) \
+    any_##T(to, to_row, to_col, from, from_row, from_col, rows, cols)
+    switch (bytes) {
+    case 1: MOVE(uint8_t); break;
+    case 2: MOVE(uint16_t); break;
+    case 4: MOVE(uint32_t); break;
+    default: MOVE(uint64_t); break;
+    }
+#undef MOVE
+}
+
+void
+region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
+            int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
+            int64_t cols)
+{
+    const int64_t size = (int64_t)bytes;
+    if (to_col == 1 && from_col == 1) {
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(to + i * to_row * size, from + i * from_row * size,
+                   (size_t)cols * bytes);
+    } else if (to_col == 1 && from_row == 1) {
+        for (int64_t i = 0; i < rows; i += TURN)
+            move_turned(to + i * to_row * size, to_row, from + i * size,
+                        from_col, bytes, rows - i < TURN ? rows - i : TURN,
+                        cols);
+    } else if (to_row == 1 && from_col == 1) {
+        for (int64_t j = 0; j < cols; j += TURN)
+            move_turned(to + j * to_col * size, to_col, from + j * size,
+                        from_row, bytes, cols - j < TURN ? cols - j : TURN,
+                        rows);
+    } else {
+        move_any(to, to_row, to_col, from, from_row, from_col, bytes, rows,
+                 cols);
+    }
+}
+
+/* ---- whole regions ---- */
+
+bool
+region_is_copy(const air_region *rg)
+{
+    const air_rg_node *load = &rg->nodes[0], *store = &rg->nodes[1];
+    if (rg->walk != AIR_WALK_MAP || rg->nnodes != 2 ||
+        load->op != AIR_RG_LOAD || store->op != AIR_RG_STORE ||
+        load->buf == store->buf)
+        return false;
+    const air_rg_buf *from = &rg->bufs[load->buf], *to = &rg->bufs[store->buf];
+    return from->dtype == to->dtype && !from->scratch && !to->scratch;
+}
+
+/* A region as blocks of its last two axes. */
+typedef struct {
+    const cpu_region *r;
+    int from, to; /* buffers */
+    int64_t rows, cols, from_row, to_row, from_col, to_col;
+    int64_t high, wide; /* of a block */
+} block_plan;
+
+static block_plan
+plan_blocks(const cpu_region *r)
+{
+    block_plan b = {.r = r,
+                    .from = r->rg->nodes[0].buf,
+                    .to = r->rg->nodes[1].buf,
+                    .rows = r->rank > 1 ? r->dims[r->rank - 2] : 1,
+                    .cols = r->cols};
+    b.from_col = r->strides[b.from][r->rank - 1];
+    b.to_col = r->strides[b.to][r->rank - 1];
+    b.from_row = r->rank > 1 ? r->strides[b.from][r->rank - 2] : 0;
+    b.to_row = r->rank > 1 ? r->strides[b.to][r->rank - 2] : 0;
+    bool dense = b.from_col == 1 && b.to_col == 1;
+    b.wide = dense ? ROW_SPAN : SPAN;
+    b.high = dense && b.cols > 0 ? 1 + ROW_SPAN / 16 / b.cols : TURN;
+    return b;
+}
+
+static void
+copy_block(region_run *run, const block_plan *b, int64_t outer, int64_t row,
+           int64_t col)
+{
+    const int64_t size = (int64_t)b->r->bytes[b->to];
+    region_run_seek(run, b->r->rank - 1, outer * b->rows + row);
+    region_move(run->base[b->to] + col * b->to_col * size, b->to_row, b->to_col,
+                run->base[b->from] + col * b->from_col * size, b->from_row,
+                b->from_col, (size_t)size,
+                b->rows - row < b->high ? b->rows - row : b->high,
+                b->cols - col < b->wide ? b->cols - col : b->wide);
+}
+
+/* Threads split the blocks. */
+void
+region_copy(region_run *run)
+{
+    const block_plan b = plan_blocks(run->r);
+    const int64_t down = (b.rows + b.high - 1) / b.high;
+    const int64_t across = (b.cols + b.wide - 1) / b.wide;
+    int64_t begin, end;
+    if (b.rows == 0 || b.cols == 0)
+        return;
+    air_split(run->r->rows / b.rows * down * across, run->task, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++)
+        copy_block(run, &b, unit / (down * across),
+                   unit / across % down * b.high, unit % across * b.wide);
+}
