@@ -47,7 +47,8 @@ _Link = tuple[Node, int, list[Node]]
 def _chain(copy: Node, place: dict[Node, int]) -> list[_Link] | None:
     """The writes that make what `copy` puts into its input, the last first;
     None where one of them needs memory of its own."""
-    target, version = copy.args[:2]
+    target: Any = copy.args[0]
+    version: Any = copy.args[1]
     links: list[_Link] = []
     while version is not target:
         link = _link(version)
@@ -117,7 +118,7 @@ def _each(value: Any) -> Iterator[Any]:
 def _storage(value: Any) -> int | None:
     if not isinstance(value, torch.Tensor):
         return None
-    return value.untyped_storage()._cdata
+    return int(value.untyped_storage()._cdata)
 
 
 # ---- the engine's nodes ----

@@ -475,9 +475,10 @@ def test_graph_dump_as_python(tmp_path):
     assert "with torch.npu.stream(streams['side']):" in code
 
 
+@torch._dynamo.config.patch(debug_dir_root="")
 def test_compile_debug_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
-    monkeypatch.setattr(torch._dynamo.config, "debug_dir_root", str(tmp_path))
+    torch._dynamo.config.debug_dir_root = str(tmp_path)  # patched
     weight = torch.ones(3, requires_grad=True)
     compile_with(lambda x: (x * weight).sum())(torch.ones(3)).backward()
     (model,) = tmp_path.glob("run_*/npugraph_ex/model__*")
