@@ -482,7 +482,11 @@ class _Importer(schema.Importing):
 
 def _used_items(node: torch.fx.Node) -> set[Any]:
     """Which results of several are looked at."""
-    return {u.args[1] for u in node.users if u.target is operator.getitem}
+    return {
+        u.args[1]
+        for u in node.users
+        if u.target is operator.getitem and u.users
+    }
 
 
 def _on_npu(value: torch.Tensor) -> bool:
