@@ -168,7 +168,7 @@ body_logit_grad(ir_record *rec, T grad, T a, T eps)
 {
     T low = HAS(eps) ? eps : K(0), high = SUB(K(1), low);
     T outside = OR(LT(a, low), LT(high, a));
-    T value = DIV(grad, MUL(a, SUB(K(1), a)));
+    T value = DIV(grad, ABS(MUL(a, SUB(K(1), a)))); /* -0 is 0 */
     return SEL(outside, HAS(eps) ? K(0) : K(NAN), value);
 }
 

@@ -2,12 +2,15 @@
 
 import copy
 import gc
+import os
 
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import assert_same, compiled, fallbacks, hosts, recorded
 from torch import nn
+
+from torchair import _native
 
 
 def gradients(fn, *args):
@@ -242,37 +245,51 @@ CASES = {
 }
 
 
+MODES = ["max-autotune", "reduce-overhead"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CASES)
-def test_fifty_steps(name):
+def test_fifty_steps(name, mode):
+    """Each loss within 1e-4 of eager's, relative; one compile."""
     make, batch, optimizer = CASES[name]
     mine = make()
     theirs = copy.deepcopy(mine)
     batches = [batch() for _ in range(50)]
     with recorded() as records:
-        got = train(mine, compiled(mine), batches, optimizer)
+        got = train(mine, compiled(mine, mode), batches, optimizer)
     want = train(theirs, theirs, batches, optimizer)
     torch.testing.assert_close(
-        torch.tensor(got), torch.tensor(want), rtol=1e-4, atol=1e-6
+        torch.tensor(got), torch.tensor(want), rtol=1e-4, atol=0
     )
     assert not fallbacks(records)
     assert not hosts(records)
     assert len(records) == 2
 
 
-def test_memory_does_not_grow():
-    from torchair import _native
+def resident():
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    net = MLP()
-    run = compiled(net)
-    make = torch.optim.SGD
-    batches = [mlp_batch() for _ in range(10)]
-    train(net, run, batches, make)
-    net.zero_grad(set_to_none=True)
-    gc.collect()
-    before = _native.pool_stats()
-    train(net, run, batches * 3, make)
-    net.zero_grad(set_to_none=True)
-    gc.collect()
-    after = _native.pool_stats()
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["mlp_adam", "gpt_adamw"])
+def test_memory_does_not_grow(name, mode):
+    """Neither blocks of the pool nor the process, over 100 steps."""
+    make, batch, optimizer = CASES[name]
+    net = make()
+    run = compiled(net, mode)
+    batches = [batch() for _ in range(50)]
+
+    def measure(rounds):
+        train(net, run, batches * rounds, optimizer)
+        net.zero_grad(set_to_none=True)
+        gc.collect()
+        return _native.pool_stats(), resident()
+
+    before, size = measure(1)
+    after, grown = measure(2)
     assert after["live_blocks"] == before["live_blocks"]
-    assert after["kept_bytes"] <= 2 * before["kept_bytes"] + (1 << 20)
+    assert after["kept_bytes"] <= before["kept_bytes"] + (1 << 20)
+    assert grown - size < 8 << 20
