@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from . import draws, schema
+from . import draws, rewrites, schema
 from ._native import AirError, Graph
 from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
-from .rewrites import REWRITES
+from .origin import location_of
 from .schema import DTYPE_NAMES, DTYPES, VALUE, Refused
 from .sizes import (
     Sizes,
@@ -74,24 +73,6 @@ def import_graph(
 ) -> Imported:
     """static: arguments that are the same tensor at every call."""
     return _Importer(gm, name, static).run()
-
-
-def _location(node: torch.fx.Node) -> str | None:
-    """ "model.py:41": the user's line that made the node."""
-    trace = node.meta.get("stack_trace")
-    if not trace:
-        return None
-    start = trace.rfind('File "')
-    end = trace.find('"', start + 6)
-    line = trace.find("line ", end)
-    if start < 0 or line < 0:
-        return None
-    stop = line + 5
-    while stop < len(trace) and trace[stop].isdigit():
-        stop += 1
-    return (
-        f"{os.path.basename(trace[start + 6 : end])}:{trace[line + 5 : stop]}"
-    )
 
 
 def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
@@ -264,7 +245,7 @@ class _Importer(schema.Importing):
         for other in earlier:
             attrs = [VALUE, self.refs[operand], VALUE, self.refs[other]]
             (self.refs[operand],) = self.graph.node(
-                "air::after", attrs, _location(node), 1
+                "air::after", attrs, location_of(node), 1
             )
         yield
         self.refs[operand] = plain
@@ -281,7 +262,7 @@ class _Importer(schema.Importing):
         self, node: torch.fx.Node, value: Any
     ) -> Sequence[int | None]:
         self._check_arithmetic(node, value)
-        rewrite = REWRITES.get(node.target)
+        rewrite = rewrites.find(node.target)
         if rewrite is not None:
             return rewrite(self, node, value)
         return self.row_node(node, value)
@@ -291,7 +272,7 @@ class _Importer(schema.Importing):
         if row is None:
             raise Refused("no row in the op table")
         attrs = schema.attributes(self, row, node.args, node.kwargs)
-        refs = self.graph.node(row.name, attrs, _location(node), row.nresults)
+        refs = self.graph.node(row.name, attrs, location_of(node), row.nresults)
         values = value if isinstance(value, (tuple, list)) else (value,)
         if len(values) != len(refs):
             raise Refused(
@@ -312,7 +293,7 @@ class _Importer(schema.Importing):
         value: torch.Tensor,
     ) -> int:
         """A node of a rewrite, checked against torch's result."""
-        (ref,) = self.graph.node(op, attrs, _location(node), 1)
+        (ref,) = self.graph.node(op, attrs, location_of(node), 1)
         self.check_type(ref, value)
         return ref
 
@@ -389,7 +370,7 @@ class _Importer(schema.Importing):
         """A HOST node that does `call` on the operands."""
         tensors = [n.meta["val"] for n in operands]
         types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in results]
-        location = _location(node)
+        location = location_of(node)
         refs: Sequence[int] = self.graph.host(
             name,
             len(self.out.hosts),

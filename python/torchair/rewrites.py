@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import draws, mutations
+from . import draws, foreach, mutations
 from .schema import FLOAT, INT, VALUE, Refused
 
 aten = torch.ops.aten
@@ -94,3 +94,10 @@ REWRITES: dict[Any, Rewrite] = {
     aten.unbind.int: _unbind,
     aten.native_dropout.default: _dropout,
 }
+
+
+def find(target: Any) -> Rewrite | None:
+    """The function that writes a node of this operator, if there is one."""
+    if foreach.is_foreach(target):
+        return foreach.expand
+    return REWRITES.get(target)
