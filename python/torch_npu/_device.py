@@ -94,6 +94,16 @@ def _install_accelerator() -> None:
                 name,
                 functools.wraps(original)(_without_name(ours)),
             )
+    setattr(torch.accelerator, "Graph", _Graph)  # noqa: B010
+
+
+class _Graph:
+    """torch.accelerator.Graph: imported when it is used."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        from torchair.npu.accelerator import Graph
+
+        return Graph(*args, **kwargs)
 
 
 def _without_name(fn: Callable[..., Any]) -> Callable[..., Any]:

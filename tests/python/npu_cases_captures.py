@@ -157,3 +157,30 @@ def test_weak_references():
     x.fill_(4)
     g.replay()
     assert y.sum().item() == 800
+
+
+def test_the_graph_of_torch_accelerator():
+    x = torch.zeros(3, device="npu")
+    g = torch.accelerator.Graph(pool=torch.npu.graph_pool_handle())
+    with pytest.raises(RuntimeError, match="without a preceding"):
+        g.instantiate()
+    with g:
+        x += 1
+    g.instantiate()
+    g.replay()
+    g.replay()
+    assert x.tolist() == [2.0] * 3 and g.pool() == g.graph_pool
+    g.reset()
+    side = torch.npu.Stream()
+    with torch.npu.stream(side), g:
+        assert torch.npu.current_stream() is side
+        x += 5
+    with torch.npu.stream(side):
+        g.replay()
+    assert x.tolist() == [7.0] * 3
+    with pytest.raises(KeyError), torch.accelerator.Graph():
+        raise KeyError
+    assert not torch.npu.is_current_stream_capturing()
+    g = torch.accelerator.Graph(capture_error_mode="x")
+    with pytest.raises(RuntimeError, match="Unknown capture error mode"), g:
+        pass
