@@ -10,6 +10,7 @@ and the same set in both, so that an FX pass of the user may insert either.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -78,20 +79,23 @@ class TaggedEvent:
         """Work of this device is complete when a call returns."""
 
 
-_tags: set[str] = set()
+_events: weakref.WeakValueDictionary[str, TaggedEvent] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def npu_create_tagged_event(tag: str) -> TaggedEvent:
     """An event for `npu_tagged_event_record` and `npu_tagged_event_wait`.
 
-    ValueError where the tag has been used in this process.
+    ValueError where another event of this process has the tag.
     """
-    if tag in _tags:
+    if tag in _events:
         raise ValueError(
             f"tagged event tag {tag!r} is already in use; choose another one"
         )
-    _tags.add(tag)
-    return TaggedEvent(tag)
+    event = TaggedEvent(tag)
+    _events[tag] = event
+    return event
 
 
 def _tag_of(event: Any) -> str:

@@ -350,6 +350,13 @@ def test_a_tag_is_used_once(event):
         ops.npu_create_tagged_event(event.tag)
 
 
+def test_a_tag_is_free_again_when_its_event_is_gone():
+    tag = next(_tags)
+    first = ops.npu_create_tagged_event(tag)
+    del first
+    assert ops.npu_create_tagged_event(tag).tag == tag
+
+
 def test_wrong_arguments_of_events():
     with pytest.raises(ValueError, match="npu_create_tagged_event"):
         ops.npu_tagged_event_record("1")

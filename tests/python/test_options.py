@@ -106,6 +106,16 @@ def test_a_wrong_option_comes_out_of_the_first_call():
         run(torch.ones(2))
 
 
+def test_mode_of_torch_compile_is_not_looked_at():
+    run = torch.compile(
+        lambda x: x + 1, backend=backend.npugraph_ex, mode="max-autotune"
+    )
+    programs = []
+    with backend.collect([], programs):
+        run(torch.ones(2))
+    assert programs[0].stats()["capture"]["captured"] == 1
+
+
 def test_zero_and_one_are_bools():
     made = config.npugraph_ex_config({"clone_input": 0, "inplace_pass": 1})
     assert made.clone_input.raw is False
@@ -168,6 +178,62 @@ def test_a_pool_of_ones_own_keeps_captures_apart():
 def test_what_nobody_said_is_left_to_the_engine():
     assert told().clone_input is None and told().clone_output is None
     assert config.capture_options(torchair.CompilerConfig()) is None
+
+
+def captured(programs):
+    return programs[-1].stats()["capture"]
+
+
+def test_clone_input(programs):
+    copied = []
+    for chosen in ({}, {"clone_input": True}):
+        torch._dynamo.reset()
+        run = compile_with(lambda x: x * 2, **chosen)
+        for _ in range(3):
+            x = torch.randn(64)
+            assert_same(run(x), x * 2)
+        copied.append(captured(programs)["copied_bytes"])
+    assert copied[0] == 0 and copied[1] > 0
+
+
+def test_without_clone_input_later_data_go_into_the_first_tensor():
+    run = compile_with(lambda x: x * 2, clone_input=False)
+    first, later = torch.ones(8), torch.full((8,), 3.0)
+    run(first)
+    assert_same(run(later), later * 2)
+    assert_same(first, later)
+    whole = torch.arange(9.0)  # offsets in one storage are told apart
+    torch._dynamo.reset()
+    run = compile_with(lambda x: x * 2, clone_input=False)
+    run(whole[1:].clone())
+    assert_same(run(whole[1:]), whole[1:] * 2)
+    assert_same(run(whole[:8]), whole[:8] * 2)
+
+
+@pytest.mark.parametrize(
+    "chosen, same",
+    [
+        ({}, False),
+        ({"clone_output": True}, False),
+        ({"clone_output": False}, True),
+    ],
+)
+def test_clone_output(chosen, same):
+    run = compile_with(lambda x: x * 2, **chosen)
+    x = torch.ones(8)
+    first = run(x)
+    second = run(x + 1)
+    assert (first.data_ptr() == second.data_ptr()) == same
+    assert_same(first, (x + same) * 2)
+
+
+def test_use_graph_pool(programs):
+    handle = torchair.npu.graph_pool_handle()
+    for fn in (lambda x: x * 2, lambda x: x - 1):
+        compile_with(fn, use_graph_pool=handle)(torch.ones(4))
+    compile_with(lambda x: x + 3)(torch.ones(4))
+    pools = [p.stats()["capture"]["pool"]["id"] for p in programs]
+    assert pools[0] == pools[1] != pools[2]
 
 
 # ---- force_eager and the user's passes ----
