@@ -277,6 +277,22 @@ native_without(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+native_call_classes(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *out = PyList_New(0);
+    const char *doc;
+    for (int i = 0; out && i < AIR_CALL_COUNT; i++) {
+        const char *text = air_call_text((air_call_class)i, &doc);
+        PyObject *row = Py_BuildValue("ss", text, doc);
+        if (!row || PyList_Append(out, row))
+            Py_CLEAR(out);
+        Py_XDECREF(row);
+    }
+    return out;
+}
+
+static PyObject *
 native_pool(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -322,6 +338,8 @@ static PyMethodDef methods[] = {
     {"passes", native_passes, METH_NOARGS, "(name, help) of each pass"},
     {"without", native_without, METH_NOARGS,
      "(name, help) of each bit of Program's `without`"},
+    {"call_classes", native_call_classes, METH_NOARGS,
+     "(word, help) of what a call of a capture can be"},
     {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
     {"set_core_limit", native_set_core_limit, METH_VARARGS,
      "set_core_limit(cube, vector): of this thread's stream; 0: none"},

@@ -80,6 +80,8 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  call {text}"
     for text in g.copies:
         yield f"  copy {text}"
+    if g.stats.get("capture"):
+        yield f"  captures: {_captures(g.stats['capture'])}"
     counted = Counter((h["op"], h["reason"]) for h in g.hosts)
     where = {(h["op"], h["reason"]): h["at"] for h in g.hosts}
     for (op, reason), count in counted.items():
@@ -87,6 +89,28 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield (
             f"  HOST {op} ({count}x): {reason}" + (f" (at {at})" if at else "")
         )
+
+
+def _captures(stats: dict[str, Any]) -> str:
+    """What the calls were; include/air_calls.def has the words."""
+    calls = [
+        f"{word} {stats[word]}x" for word in _native_calls() if stats.get(word)
+    ]
+    kept = f"{stats['graphs']} kept"
+    copied = stats["copied_bytes"]
+    return ", ".join(
+        [
+            kept,
+            *calls,
+            *([f"{copied} bytes of inputs copied"] if copied else []),
+        ]
+    )
+
+
+def _native_calls() -> list[str]:
+    from ._native import call_classes
+
+    return [word for word, _ in call_classes()]
 
 
 def _parse(text: str, report: GraphReport) -> None:

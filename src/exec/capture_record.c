@@ -80,7 +80,7 @@ capture_area_make(air_capture *c, size_t bytes, capture_area **out)
     AIR_TRY(base_new(&c->p->ctx->alloc, sizeof *area, &memory));
     area = memory;
     area->users = 1;
-    status = exec_graph_pool_get(c->pool, bytes, &area->block);
+    status = exec_graph_pool_get(c->pool, bytes, false, &area->block);
     if (status != AIR_OK) {
         base_free(&c->p->ctx->alloc, area, sizeof *area);
         return status;
@@ -291,7 +291,8 @@ capture_record_bind(air_capture *c, capture_record *r,
     if (c->p->ctx->driver->capture_begin)
         AIR_TRY(prepare_graphs(r));
     if (c->options.keep_apart && r->arena_bytes > 0 && !c->options.pool)
-        AIR_TRY(exec_graph_pool_get(c->pool, r->arena_bytes, &r->own_arena));
+        AIR_TRY(
+            exec_graph_pool_get(c->pool, r->arena_bytes, false, &r->own_arena));
     AIR_TRY(take_area(c, r));
     r->serial = takes_turns(r);
     r->cube_cores = call->cube_cores;

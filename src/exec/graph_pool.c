@@ -7,12 +7,18 @@
 /* Small chunks have segments of their own: they would cut large ones up. */
 #define SMALL_CHUNK   ((size_t)8 << 10)
 #define SMALL_SEGMENT ((size_t)64 << 10)
+/* What is more than needed goes back after this many blocks came back: a step
+ * that repeats finds its segments again. */
+#define KEEP_TICKS 4096
+/* Free lists: a power of two each. */
+#define BINS 64
 
 typedef struct segment {
     struct segment *next;
     struct chunk *first;
     char *data;
     size_t size;
+    uint64_t tick; /* when it was last used */
     bool small;
 } segment;
 
@@ -22,7 +28,7 @@ typedef struct chunk {
     struct chunk *left, *right; /* neighbours in the segment */
     struct chunk *next, *prev;  /* in the free list; next: spare headers */
     uint64_t generation;
-    bool free;
+    bool free, scratch;
 } chunk;
 
 struct air_graph_pool {
@@ -33,10 +39,13 @@ struct air_graph_pool {
     pthread_mutex_t mutex;
     bool closed; /* refs is 0; goes with the last live block */
     segment *segments;
-    chunk *free[2]; /* large, small */
+    struct {
+        chunk *bins[BINS];
+        uint64_t used; /* bit: the bin has one */
+    } free[2];         /* large, small */
     chunk *spare;
-    uint64_t live_blocks, live_bytes, mapped_bytes, largest_bytes;
-    uint64_t captures, generation;
+    uint64_t live_blocks, live_bytes, scratch_bytes, mapped_bytes;
+    uint64_t largest_bytes, captures, generation, tick;
 };
 
 /* ---- chunks ---- */
@@ -64,10 +73,17 @@ spare_chunk(air_graph_pool *pool, chunk *c)
     pool->spare = c;
 }
 
+static int
+bin_of(size_t size)
+{
+    return 63 - __builtin_clzll(size);
+}
+
 static void
 link_free(air_graph_pool *pool, chunk *c)
 {
-    chunk **head = &pool->free[c->segment->small];
+    const int bin = bin_of(c->block.size);
+    chunk **head = &pool->free[c->segment->small].bins[bin];
 
     c->free = true;
     c->prev = NULL;
@@ -75,18 +91,24 @@ link_free(air_graph_pool *pool, chunk *c)
     if (*head)
         (*head)->prev = c;
     *head = c;
+    pool->free[c->segment->small].used |= (uint64_t)1 << bin;
 }
 
 static void
 unlink_free(air_graph_pool *pool, chunk *c)
 {
+    const int bin = bin_of(c->block.size);
+    chunk **head = &pool->free[c->segment->small].bins[bin];
+
     c->free = false;
     if (c->prev)
         c->prev->next = c->next;
     else
-        pool->free[c->segment->small] = c->next;
+        *head = c->next;
     if (c->next)
         c->next->prev = c->prev;
+    if (!*head)
+        pool->free[c->segment->small].used &= ~((uint64_t)1 << bin);
 }
 
 /* b, the right neighbour of a, becomes part of it; neither is in a list. */
@@ -140,14 +162,25 @@ cut_chunk(air_graph_pool *pool, chunk *c, size_t size)
 }
 
 static chunk *
-best_fit(const air_graph_pool *pool, size_t size, bool small)
+best_of(chunk *list, size_t size)
 {
     chunk *best = NULL;
 
-    for (chunk *c = pool->free[small]; c; c = c->next)
+    for (chunk *c = list; c; c = c->next)
         if (c->block.size >= size &&
             (!best || c->block.size < best->block.size))
             best = c;
+    return best;
+}
+
+static chunk *
+best_fit(const air_graph_pool *pool, size_t size, bool small)
+{
+    uint64_t bins = pool->free[small].used >> bin_of(size) << bin_of(size);
+    chunk *best = NULL;
+
+    for (; bins && !best; bins &= bins - 1)
+        best = best_of(pool->free[small].bins[__builtin_ctzll(bins)], size);
     return best;
 }
 
@@ -174,17 +207,28 @@ free_segment(air_graph_pool *pool, segment *s)
     base_free(exec_pool_alloc(pool->base), s, sizeof *s);
 }
 
+/* Frees unused segments, the oldest first, while more than `most` is mapped;
+ * only those not used since `before`. */
 static void
-free_unused(air_graph_pool *pool, bool small)
+free_unused(air_graph_pool *pool, uint64_t most, uint64_t before)
 {
-    segment *s = pool->segments;
-
-    while (s) {
-        segment *next = s->next;
-        if (is_unused(s) && s->small == small)
-            free_segment(pool, s);
-        s = next;
+    while (pool->mapped_bytes > most) {
+        segment *oldest = NULL;
+        for (segment *s = pool->segments; s; s = s->next)
+            if (is_unused(s) && s->tick < before &&
+                (!oldest || s->tick < oldest->tick))
+                oldest = s;
+        if (!oldest)
+            return;
+        free_segment(pool, oldest);
     }
+}
+
+/* Bytes that may be mapped: the largest capture beside what is held. */
+static uint64_t
+bound(const air_graph_pool *pool)
+{
+    return pool->largest_bytes + pool->live_bytes - pool->scratch_bytes;
 }
 
 static air_status
@@ -210,20 +254,24 @@ map_segment(air_graph_pool *pool, segment *s, chunk **out)
     return AIR_OK;
 }
 
-/* No free chunk is large enough: unused segments make room for one that is. */
+/* No free chunk is large enough. Unused segments make room for one that is;
+ * without a capture to go by, all of them. */
 static air_status
 add_segment(air_graph_pool *pool, size_t size, bool small, chunk **out)
 {
     const air_alloc *alloc = exec_pool_alloc(pool->base);
+    const uint64_t limit = bound(pool);
     segment *s;
     void *memory;
     air_status status;
 
-    free_unused(pool, small);
+    if (small)
+        size = SMALL_SEGMENT;
+    free_unused(pool, limit > size ? limit - size : 0, UINT64_MAX);
     AIR_TRY(base_new(alloc, sizeof *s, &memory));
     s = memory;
     s->small = small;
-    s->size = small ? SMALL_SEGMENT : size;
+    s->size = size;
     status = map_segment(pool, s, out);
     if (status != AIR_OK)
         base_free(alloc, s, sizeof *s);
@@ -374,10 +422,12 @@ put_block(exec_block *block)
     pthread_mutex_lock(&pool->mutex);
     pool->live_blocks--;
     pool->live_bytes -= block->size;
+    if (c->scratch)
+        pool->scratch_bytes -= block->size;
+    s->tick = ++pool->tick;
     release_chunk(pool, c);
-    if (!pool->closed && is_unused(s) &&
-        pool->mapped_bytes - s->size >= pool->largest_bytes + pool->live_bytes)
-        free_segment(pool, s);
+    if (!pool->closed && pool->tick % 64 == 0 && pool->tick > KEEP_TICKS)
+        free_unused(pool, bound(pool), pool->tick - KEEP_TICKS);
     last = pool->closed && pool->live_blocks == 0;
     pthread_mutex_unlock(&pool->mutex);
     if (last)
@@ -385,7 +435,8 @@ put_block(exec_block *block)
 }
 
 air_status
-exec_graph_pool_get(air_graph_pool *pool, size_t size, exec_block **out)
+exec_graph_pool_get(air_graph_pool *pool, size_t size, bool scratch,
+                    exec_block **out)
 {
     const bool small = size <= SMALL_CHUNK;
     air_status status = AIR_OK;
@@ -404,6 +455,9 @@ exec_graph_pool_get(air_graph_pool *pool, size_t size, exec_block **out)
     if (status == AIR_OK) {
         cut_chunk(pool, c, size);
         c->generation = pool->generation;
+        c->scratch = scratch;
+        if (scratch)
+            pool->scratch_bytes += c->block.size;
         c->block.put = put_block;
         c->block.pool = pool;
         atomic_init(&c->block.refs, 1);
@@ -424,8 +478,7 @@ exec_graph_pool_expect(air_graph_pool *pool, size_t bytes, int captures)
     pool->captures += (uint64_t)(int64_t)captures;
     if (pool->captures == 0) {
         pool->largest_bytes = 0;
-        free_unused(pool, false);
-        free_unused(pool, true);
+        free_unused(pool, 0, UINT64_MAX);
     }
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -442,8 +495,7 @@ void
 exec_graph_pool_trim(air_graph_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
-    free_unused(pool, false);
-    free_unused(pool, true);
+    free_unused(pool, 0, UINT64_MAX);
     pthread_mutex_unlock(&pool->mutex);
 }
 

@@ -99,7 +99,7 @@ copy_into_first(air_capture *c, const air_value *v, const int64_t *strides,
     air_status status = AIR_OK;
 
     if (overlap(dst, src, bytes)) {
-        AIR_TRY(exec_graph_pool_get(c->pool, bytes, &stage));
+        AIR_TRY(exec_graph_pool_get(c->pool, bytes, true, &stage));
         status = copy_strided(&s, stage->data, src);
         src = stage->data;
     }
@@ -165,7 +165,7 @@ fill_blocks(air_capture *c, const capture_record *r, capture_frame *f)
             run->slots[b->slot] = (char *)f->area->data + b->offset;
             continue;
         }
-        AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, block));
+        AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, false, block));
         run->slots[b->slot] = (*block)->data;
     }
     return AIR_OK;
@@ -178,7 +178,7 @@ fill_arena(air_capture *c, const capture_record *r, capture_frame *f)
 
     run->arena = r->own_arena ? r->own_arena->data : NULL;
     if (!r->own_arena && r->arena_bytes > 0) {
-        AIR_TRY(exec_graph_pool_get(c->pool, r->arena_bytes, &f->arena));
+        AIR_TRY(exec_graph_pool_get(c->pool, r->arena_bytes, true, &f->arena));
         run->arena = f->arena->data;
     }
     run->slots[r->spec->arena_slot] = run->arena;

@@ -203,6 +203,25 @@ def test_a_core_limit_is_captured_with():
     ]
 
 
+def test_a_stream_limit_is_a_core_limit():
+    from torchair import npu
+
+    case = Case(double)
+    x = torch.randn(4)
+    stream = npu.current_stream()
+    case(x)
+    npu.set_stream_limit(stream, 4, 8)
+    case(x)
+    npu.reset_stream_limit(stream)
+    case(x), case(x)
+    assert case.told() == [
+        "captured",
+        "recaptured_core_limit",
+        "recaptured_core_limit",
+        "replayed",
+    ]
+
+
 def test_warmups_run_before_the_capture():
     case = Case(double, warmups=1)
     x = torch.randn(4)
@@ -279,6 +298,20 @@ def test_an_exception_of_the_listener_is_seen():
     chosen = functools.partial(backend._compile_frame, capture=options)
     with pytest.raises(KeyError, match="captured"):
         torch.compile(double, backend=chosen)(torch.randn(4))
+
+
+def test_explain_says_what_the_calls_were():
+    config = torchair.CompilerConfig()
+    config.mode = "reduce-overhead"
+    text = str(torchair.explain(double, torch.randn(4), compiler_config=config))
+    assert "captures: 1 kept, captured 1x, replayed 1x" in text
+
+
+def test_every_call_class_is_counted():
+    case = Case(double)
+    case(torch.randn(4))
+    words = {word for word, doc in _native.call_classes() if doc}
+    assert words <= set(case.stats())
 
 
 # ---- clone_input ----
@@ -448,6 +481,38 @@ def test_generations():
     assert pool.stats()["stale_blocks"] == 1
     del held
     assert pool.stats()["stale_blocks"] == 0
+
+
+def test_paths_whose_results_are_alive_keep_their_memory():
+    """Graphs in turns, each fed by results of others, in changing order."""
+
+    def first(x):
+        return torch.tanh(x) + 1
+
+    def second(x):
+        return torch.softmax(x * 2, -1)
+
+    pool = _native.GraphPool()
+    cases = []
+    for fn in (first, second):
+        torch._dynamo.reset()
+        cases.append((Case(fn, pool=pool.id), fn))
+        cases[-1][0](torch.randn(64, 64))
+    rng, alive = random.Random(0), []
+    for step in range(200):
+        if step % 10 == 0:
+            pool.mark_step()
+            alive = alive[-3:]  # of the generation before
+        case, fn = cases[rng.randrange(2)]
+        x = alive[rng.randrange(len(alive))][1] if alive else None
+        x = torch.randn(64, 64) if x is None else x
+        alive.append((fn, case(x), x.clone()))
+    for fn, got, x in alive:
+        assert_same(got, fn(x))
+    assert all(case.stats()["copied_bytes"] == 0 for case, _ in cases)
+    del alive, got, x
+    gc.collect()
+    assert pool.stats()["live_blocks"] == 0
 
 
 # ---- whole programs ----

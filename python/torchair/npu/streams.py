@@ -222,6 +222,7 @@ def set_stream(stream: Stream | None) -> None:
     if traced.tracing():
         traced.set_stream(stream)
     _current()[stream.device_index] = stream
+    _tell_engine()
 
 
 class StreamContext:
@@ -468,6 +469,7 @@ def set_device_limit(
         _device_limits[device_number(device)] = _changed(
             get_device_limit(device), cube_num, vector_num
         )
+    _tell_engine()
 
 
 def get_device_limit(device: Any = None) -> dict[str, int]:
@@ -484,6 +486,7 @@ def set_stream_limit(
         stream.state.limit = _changed(
             get_stream_limit(stream), cube_num, vector_num
         )
+    _tell_engine()
 
 
 def get_stream_limit(stream: Stream) -> dict[str, int]:
@@ -498,3 +501,15 @@ def get_stream_limit(stream: Stream) -> dict[str, int]:
 
 def reset_stream_limit(stream: Stream) -> None:
     stream.state.limit = None
+    _tell_engine()
+
+
+def _tell_engine() -> None:
+    """A graph captured under another limit of this thread's stream is captured
+    again; as it was at first is no limit."""
+    from torchair import _native
+
+    limit = get_stream_limit(current_stream())
+    cube, vector = limit["cube_core_num"], limit["vector_core_num"]
+    none = cube == CUBE_CORES and vector == VECTOR_CORES
+    _native.set_core_limit(*((0, 0) if none else (cube, vector)))
