@@ -189,6 +189,28 @@ def test_ending_on_another_stream():
         pass
 
 
+def test_ending_in_another_thread():
+    g, errors = npu.NPUGraph(), []
+
+    def end():
+        try:
+            g.capture_end()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    x, s = torch.ones(3), npu.Stream()
+    with npu.stream(s):
+        g.capture_begin()
+        y = x + 1
+        t = threading.Thread(target=end)
+        t.start()
+        t.join()
+        g.capture_end()
+    assert "thread it began in" in errors[0]
+    g.replay()
+    assert y.tolist() == [2.0] * 3
+
+
 @pytest.mark.parametrize("mode", ["Global", "", None])
 def test_unknown_modes(mode):
     with pytest.raises(RuntimeError, match="Unknown capture error mode"):
@@ -454,6 +476,22 @@ def test_super_kernel_scopes():
     npu.super_kernel_scope_end("a")
     with pytest.raises(RuntimeError, match="without"):
         npu.super_kernel_scope_end()
+
+
+def test_super_kernel_scopes_as_operators():
+    ops, x = torch.ops.npu, torch.ones(2)
+
+    def body():
+        ops.super_kernel_scope_begin("a")
+        y = x + 1
+        ops.super_kernel_scope_end("a")
+        return y
+
+    g, y = capture(body)
+    g.replay()
+    assert y.tolist() == [2.0] * 2 and len(g._work.log) == 1
+    with pytest.raises(RuntimeError, match="without"):
+        ops.super_kernel_scope_end()
 
 
 def test_registering_generators_is_not_needed():

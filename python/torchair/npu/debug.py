@@ -114,6 +114,16 @@ def super_kernel_scope_end(scope_name: str | None = None) -> None:
     open_.pop()
 
 
+_npu = torch.library.Library("npu", "FRAGMENT")
+for _name, _call in (
+    ("super_kernel_scope_begin", super_kernel_scope_begin),
+    ("super_kernel_scope_end", super_kernel_scope_end),
+):
+    _npu.define(f"{_name}(str? scope_name=None) -> ()")
+    _npu.impl(_name, _call, "CompositeImplicitAutograd")
+    torch.fx.node.has_side_effect(getattr(torch.ops.npu, _name).default)
+
+
 # ---- NPUGraph.debug_dump ----
 
 
@@ -183,10 +193,10 @@ def _save(inputs: list[torch.Tensor], path: str, many: bool) -> None:
     torch.save(own if many else own[0], path)
 
 
-for _name, _call in (("print_tensor", _print), ("save_tensors", _save)):
-    _library.impl(_name, _call, "CPU")
-    torch.library.register_fake(f"torchair::{_name}", lambda *_: None)
-    torch.fx.node.has_side_effect(getattr(torch.ops.torchair, _name).default)
+for _op, _kernel in (("print_tensor", _print), ("save_tensors", _save)):
+    _library.impl(_op, _kernel, "CPU")
+    torch.library.register_fake(f"torchair::{_op}", lambda *_: None)
+    torch.fx.node.has_side_effect(getattr(torch.ops.torchair, _op).default)
 
 _saved = itertools.count()
 
