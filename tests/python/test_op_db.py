@@ -33,9 +33,6 @@ ROOM = {
 
 # Results that no two evaluations share, or that make_fx cannot record.
 SKIP = {
-    # bf16: torch's fake kernel gives results nobody uses other sizes than the
-    # real one, which a HOST node refuses
-    "nn.functional.embedding_bag",
     # writes into views of an intermediate, which AOTAutograd functionalises
     # and make_fx does not (test_functions.py has it)
     "nn.functional.pad.circular",
