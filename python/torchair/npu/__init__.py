@@ -24,6 +24,13 @@ from .graphs import (
     graph_pool_handle,
     is_current_stream_capturing,
 )
+from .limits import (
+    get_device_limit,
+    get_stream_limit,
+    reset_stream_limit,
+    set_device_limit,
+    set_stream_limit,
+)
 from .streams import (
     Event,
     ExternalEvent,
@@ -32,12 +39,7 @@ from .streams import (
     StreamContext,
     current_stream,
     default_stream,
-    get_device_limit,
-    get_stream_limit,
-    reset_stream_limit,
-    set_device_limit,
     set_stream,
-    set_stream_limit,
     stream,
     synchronize,
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import streams
+from . import limits, streams
 from .record import Recorder
 from .streams import ExternalEvent, Stream
 from .tasks import (
@@ -207,7 +207,7 @@ def _capture(
             handle,
             event,
             handler,
-            streams.get_stream_limit(stream),
+            limits.get_stream_limit(stream),
         )
     )
     with recorder:

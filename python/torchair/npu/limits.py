@@ -1,0 +1,90 @@
+"""Limits of cores: numbers that are kept for each stream and given back. A
+graph captured under other limits is captured again."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .streams import Stream, current_stream, device_number, switched
+
+CUBE_CORES, VECTOR_CORES = 24, 48  # the emulated device; limits are <= these
+_lock = threading.RLock()
+_device_limits: dict[int, dict[str, int]] = {}
+
+
+def _check_limit(name: str, value: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value != -1 and not 1 <= value <= most:
+        raise ValueError(f"{name} is {value}; allowed are 1 to {most}, or -1")
+
+
+def _changed(
+    limit: dict[str, int], cube_num: int, vector_num: int
+) -> dict[str, int]:
+    _check_limit("cube_num", cube_num, CUBE_CORES)
+    _check_limit("vector_num", vector_num, VECTOR_CORES)
+    found = dict(limit)
+    if cube_num != -1:
+        found["cube_core_num"] = cube_num
+    if vector_num != -1:
+        found["vector_core_num"] = vector_num
+    return found
+
+
+def set_device_limit(
+    device: Any, cube_num: int = -1, vector_num: int = -1
+) -> None:
+    """Upper bounds of cores; -1: as it was. ValueError out of range."""
+    with _lock:
+        _device_limits[device_number(device)] = _changed(
+            get_device_limit(device), cube_num, vector_num
+        )
+    _tell_engine()
+
+
+def get_device_limit(device: Any = None) -> dict[str, int]:
+    found = _device_limits.get(device_number(device))
+    return dict(
+        found or {"cube_core_num": CUBE_CORES, "vector_core_num": VECTOR_CORES}
+    )
+
+
+def set_stream_limit(
+    stream: Stream, cube_num: int = -1, vector_num: int = -1
+) -> None:
+    with _lock:
+        stream.state.limit = _changed(
+            get_stream_limit(stream), cube_num, vector_num
+        )
+    _tell_engine()
+
+
+def get_stream_limit(stream: Stream) -> dict[str, int]:
+    """The stream's, or else the device's."""
+    limit = stream.state.limit
+    return (
+        get_device_limit(stream.device_index)
+        if limit is None
+        else (dict(limit))
+    )
+
+
+def reset_stream_limit(stream: Stream) -> None:
+    stream.state.limit = None
+    _tell_engine()
+
+
+def _tell_engine() -> None:
+    """A graph captured under another limit of this thread's stream is captured
+    again; as it was at first is no limit."""
+    from torchair import _native
+
+    limit = get_stream_limit(current_stream())
+    cube, vector = limit["cube_core_num"], limit["vector_core_num"]
+    none = cube == CUBE_CORES and vector == VECTOR_CORES
+    _native.set_core_limit(*((0, 0) if none else (cube, vector)))
+
+
+switched.append(_tell_engine)
