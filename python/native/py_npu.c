@@ -22,6 +22,7 @@ static struct {
     PyObject *adopt;     /* adopt(t, cpu): t becomes what cpu has become */
     PyObject *lazy_bits; /* lazy_bits(t, alias): alias with t's conj, neg */
     PyObject *retry;     /* retry(op, args, kwargs): out= that has to grow */
+    PyObject *number;    /* number(op, args, kwargs): a number for a tensor */
     PyObject *op;        /* "_op" */
 } npu;
 
@@ -344,19 +345,33 @@ run_kernel(PyObject *op, PyObject *args, PyObject *kwargs)
     return found;
 }
 
-/* Memory that another tensor owns cannot grow; torch says so before a kernel
- * has written anything. */
+/* What an error of torch's says that can be helped, both before anything is
+ * written: memory that another tensor owns cannot grow, and torch hands
+ * numbers to Python where an operator takes a tensor. */
 static PyObject *
-retry_with_memory(PyObject *op, PyObject *args, PyObject *kwargs)
+find_help(PyObject *error)
+{
+    PyObject *text = error ? PyObject_Str(error) : NULL;
+    PyObject *utf8 = text ? PyUnicode_AsUTF8String(text) : NULL;
+    const char *says = utf8 ? PyBytes_AsString(utf8) : "";
+    PyObject *help = NULL;
+    if (strstr(says, "not resizable"))
+        help = npu.retry;
+    else if (strstr(says, "Expected a value of type 'Tensor"))
+        help = npu.number;
+    Py_XDECREF(utf8);
+    Py_XDECREF(text);
+    return help;
+}
+
+static PyObject *
+call_helped(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     PyObject *type, *value, *trace, *found = NULL;
     PyErr_Fetch(&type, &value, &trace);
-    PyObject *text = value ? PyObject_Str(value) : NULL;
-    PyObject *utf8 = text ? PyUnicode_AsUTF8String(text) : NULL;
-    bool resize = utf8 && strstr(PyBytes_AsString(utf8), "not resizable");
-    Py_XDECREF(utf8);
-    Py_XDECREF(text);
-    if (!resize) {
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *help = find_help(value);
+    if (!help) {
         PyErr_Restore(type, value, trace);
         return NULL;
     }
@@ -365,7 +380,7 @@ retry_with_memory(PyObject *op, PyObject *args, PyObject *kwargs)
     Py_XDECREF(trace);
     PyObject *rest = PyTuple_GetSlice(args, 1, PyTuple_Size(args));
     if (rest)
-        found = PyObject_CallFunctionObjArgs(npu.retry, op, rest,
+        found = PyObject_CallFunctionObjArgs(help, op, rest,
                                              kwargs ? kwargs : Py_None, NULL);
     Py_XDECREF(rest);
     return found;
@@ -392,7 +407,7 @@ npu_call(PyObject *self, PyObject *args, PyObject *kwargs)
     if (found && !take_over_resized(&c))
         out = result(&c, found);
     else if (called && !found)
-        out = retry_with_memory(op, args, kwargs);
+        out = call_helped(op, args, kwargs);
     Py_XDECREF(found);
     Py_XDECREF(cpu_kwargs);
     Py_XDECREF(cpu_args);
@@ -404,15 +419,15 @@ npu_call(PyObject *self, PyObject *args, PyObject *kwargs)
 
 /* ---- module ---- */
 
-/* npu_enable(cpu_device, fresh, adopt, lazy_bits, retry): from now on tensors
- * of PrivateUse1 are known to have host memory. */
+/* npu_enable(cpu_device, fresh, adopt, lazy_bits, retry, number): from now on
+ * tensors of PrivateUse1 are known to have host memory. */
 static PyObject *
 npu_enable(PyObject *self, PyObject *args)
 {
-    PyObject *cpu, *fresh, *adopt, *lazy_bits, *retry;
+    PyObject *cpu, *fresh, *adopt, *lazy_bits, *retry, *number;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOO", &cpu, &fresh, &adopt, &lazy_bits,
-                          &retry))
+    if (!PyArg_ParseTuple(args, "OOOOOO", &cpu, &fresh, &adopt, &lazy_bits,
+                          &retry, &number))
         return NULL;
     if (!torch_api.dl) {
         PyErr_SetString(PyExc_RuntimeError, "torchair._native.start() first");
@@ -423,6 +438,7 @@ npu_enable(PyObject *self, PyObject *args)
     npu.adopt = Py_NewRef(adopt);
     npu.lazy_bits = Py_NewRef(lazy_bits);
     npu.retry = Py_NewRef(retry);
+    npu.number = Py_NewRef(number);
     npu.op = PyUnicode_InternFromString("_op");
     torch_api.host_npu = true;
     Py_RETURN_NONE;
@@ -430,7 +446,7 @@ npu_enable(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"npu_enable", npu_enable, METH_VARARGS,
-     "npu_enable(cpu_device, fresh, adopt, lazy_bits, retry)"},
+     "npu_enable(cpu_device, fresh, adopt, lazy_bits, retry, number)"},
     {"npu_alias", npu_alias, METH_VARARGS,
      "npu_alias(tensor, to_npu): the same memory on the other device"},
     {"npu_call", (PyCFunction)(void (*)(void))npu_call,

@@ -119,6 +119,11 @@ def retry(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     return outs[0] if len(op._schema.returns) == 1 else tuple(outs)
 
 
+def number(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """op where a number stands for a tensor: by the overload for numbers."""
+    return call(op.overloadpacket, *args, **(kwargs or {}))
+
+
 def _empty_of(out: Any) -> Any:
     if isinstance(out, torch.Tensor):
         return torch.empty(0, dtype=out.dtype, device=out.device)
@@ -251,6 +256,39 @@ def _copy_from_and_resize(
     return _copy_from(source, target)
 
 
+def _to_copy(
+    tensor: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """A copy, done when this returns: non_blocking would ask for pinned
+    memory, of which there is none."""
+    if device is None or device.type == "npu":
+        _check(device, pin_memory)
+        found: torch.Tensor = call(
+            aten._to_copy.default,
+            tensor,
+            dtype=dtype,
+            layout=layout,
+            device=torch.device("cpu"),
+            memory_format=memory_format,
+        )
+        return found
+    moved: torch.Tensor = aten._to_copy.default(
+        _host_view(tensor),
+        dtype=dtype,
+        layout=layout,
+        device=device,
+        memory_format=memory_format,
+    )
+    return moved
+
+
 def _item(tensor: torch.Tensor) -> Any:
     return _host_view(tensor).item()
 
@@ -304,6 +342,7 @@ def install() -> None:
         (aten.resize_.default, _resize),
         (aten._copy_from.default, _copy_from),
         (aten._copy_from_and_resize.default, _copy_from_and_resize),
+        (aten._to_copy.default, _to_copy),
         (aten._local_scalar_dense.default, _item),
         (aten._pin_memory.default, _pin_memory),
         (aten.is_pinned.default, lambda tensor, device=None: False),
@@ -317,4 +356,5 @@ def install() -> None:
         for op in (aten._copy_from.default, aten._copy_from_and_resize.default):
             ours.impl(op, torch.library.fallthrough_kernel, key)
     library("_").fallback(_native.npu_call, KEY)
-    _native.npu_enable(torch.device("cpu"), fresh, adopt, lazy_bits, retry)
+    host = torch.device("cpu")
+    _native.npu_enable(host, fresh, adopt, lazy_bits, retry, number)

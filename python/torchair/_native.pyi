@@ -54,6 +54,7 @@ def npu_enable(
     adopt: Callable[[Any, Any], Any],
     lazy_bits: Callable[[Any, Any], Any],
     retry: Callable[[Any, Any, Any], Any],
+    number: Callable[[Any, Any, Any], Any],
     /,
 ) -> None: ...
 def npu_alias(tensor: Any, to_npu: bool, /) -> Any: ...

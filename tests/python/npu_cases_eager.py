@@ -54,6 +54,30 @@ def test_moves_copy():
     assert y.npu() is y
 
 
+def test_moves_that_would_pin():
+    """non_blocking to the CPU takes pinned memory on other devices."""
+    x = torch.arange(4.0).npu()
+    y = x.to("cpu", non_blocking=True)
+    assert y.is_cpu and y.tolist() == [0, 1, 2, 3]
+    assert x.to(torch.float64).dtype is torch.float64
+    assert x.to("meta").device.type == "meta"
+    assert x.to("cpu", torch.int32).dtype is torch.int32
+    z = x.view(2, 2).to(torch.float16, memory_format=torch.preserve_format)
+    assert z.is_npu and z.dtype is torch.float16
+
+
+def test_numbers_where_a_tensor_is_due():
+    x = torch.tensor([3.0, -5.0])
+    for fn in (
+        lambda t: torch.remainder(t, 2),
+        lambda t: t.clone().remainder_(2),
+        lambda t: torch.fmod(t, 2),
+        lambda t: t.to(torch.int64).remainder(2),
+        lambda t: torch.take_along_dim(t, t.argsort(), 0),
+    ):
+        same(fn(x.npu()), fn(x))
+
+
 def test_wrong_index():
     for index in (1, "npu:7"):
         with pytest.raises(RuntimeError, match="there is one, npu:0"):
