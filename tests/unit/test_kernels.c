@@ -221,7 +221,7 @@ TEST(index_with_none_and_negative_indices)
     b.args[b.nargs++] =
         (air_arg){.kind = AIR_ARG_TENSORS, .count = 2, .t = list};
     push_out(&b, y, AIR_I32, DIMS(2, 3));
-    CHECK(!run(&b, ref_index, NULL, 2));
+    CHECK(!run(&b, ref_index, ref_index_size, 2));
     CHECK_ARRAY(y, 3, 0, 0, 13, 10, 10);
 }
 
@@ -241,7 +241,7 @@ TEST(index_with_a_gap_puts_the_shape_in_front)
     b.args[b.nargs++] =
         (air_arg){.kind = AIR_ARG_TENSORS, .count = 3, .t = list};
     push_out(&b, y, AIR_I32, DIMS(2, 3));
-    CHECK(!run(&b, ref_index, NULL, 1));
+    CHECK(!run(&b, ref_index, ref_index_size, 1));
     CHECK_ARRAY(y, 6, 8, 10, 1, 3, 5);
 }
 

@@ -106,8 +106,8 @@ index_offset(const index_plan *p, int64_t i, const air_task *task, int64_t *out)
 /* ---- the last axes are indexed ------------------------------------------- */
 
 /* Slices are single elements then, far from each other (pixels of an image at
- * [:, :, y, x]): it is done row by row of places, whose offsets are found
- * once. */
+ * [:, :, y, x], or x[i, j]): it is done row by row of places, whose offsets are
+ * found once. */
 
 static bool
 is_trailing(const air_call *call)
@@ -119,7 +119,7 @@ is_trailing(const air_call *call)
     for (int i = first; i < list->count; i++)
         if (list->t[i].dtype == AIR_DTYPE_NONE)
             return false;
-    return first > 0 && list->count == call->args[0].t->rank;
+    return list->count == call->args[0].t->rank;
 }
 
 size_t
@@ -144,15 +144,37 @@ place_step(const ref_tensor *places, int64_t *out)
 
 #define OUT_OF_RANGE (-1)
 
+/* Adds what index tensor k says of places [begin, end). */
+static void
+add_offsets(const index_plan *p, int k, int64_t begin, int64_t end,
+            const air_task *task, int64_t *offsets)
+{
+    const ref_tensor *t = &p->index[k];
+    int64_t step;
+    const bool even = t->dtype == AIR_I64 && place_step(t, &step);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at;
+        if (even)
+            memcpy(&at, t->data + i * step, sizeof at);
+        else
+            at = ref_get_int(t->dtype, t->data + ref_offset(t, i));
+        if (offsets[i] == OUT_OF_RANGE || !ref_wrap(&at, p->size[k], task))
+            offsets[i] = OUT_OF_RANGE;
+        else
+            offsets[i] += at * p->stride[k];
+    }
+}
+
 /* Offset in self of each place, by all threads. */
 static const int64_t *
 all_offsets(const index_plan *p, const air_task *task)
 {
     int64_t *offsets = task->workspace, begin, end;
     air_split(ref_numel(&p->places), task, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        if (!index_offset(p, i, task, &offsets[i]))
-            offsets[i] = OUT_OF_RANGE;
+    if (begin < end)
+        memset(offsets + begin, 0, (size_t)(end - begin) * sizeof *offsets);
+    for (int k = 0; k < p->n; k++)
+        add_offsets(p, k, begin, end, task, offsets);
     task->barrier(task);
     return offsets;
 }
@@ -288,7 +310,9 @@ ref_index_put(const air_call *call, const air_task *task)
     index_plan p = index_plan_make(call, task, out, values);
     int64_t step;
     ref_start(&out, &self, task);
-    if (is_trailing(call) && place_step(&p.places, &step)) {
+    /* Where all axes are indexed, threads share the only row below. */
+    if (p.inside.rank > 0 && is_trailing(call) &&
+        place_step(&p.places, &step)) {
         put_rows(&p, step, accumulate, task);
         return;
     }

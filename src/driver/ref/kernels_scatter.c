@@ -16,6 +16,45 @@ along(const ref_tensor *t, const ref_tensor *index, int axis)
     return out;
 }
 
+/* A row of gather: steps are in bytes, `bytes` is a constant of each call. */
+typedef struct {
+    int64_t cols, size, stride; /* of the indexed axis of self */
+    int64_t index_step, dst_step, src_step;
+    air_dtype index_dtype;
+} gather_plan;
+
+static inline void
+gather_each(const gather_plan *g, char *dst, const char *src, const char *index,
+            const air_task *task, size_t bytes)
+{
+    for (int64_t c = 0; c < g->cols; c++) {
+        int64_t at;
+        if (g->index_dtype == AIR_I64)
+            memcpy(&at, index, sizeof at);
+        else
+            at = ref_get_int(g->index_dtype, index);
+        if (ref_wrap(&at, g->size, task))
+            memcpy(dst, src + at * g->stride, bytes);
+        else
+            memset(dst, 0, bytes);
+        index += g->index_step;
+        dst += g->dst_step;
+        src += g->src_step;
+    }
+}
+
+static void
+gather_row(const gather_plan *g, char *dst, const char *src, const char *index,
+           const air_task *task, size_t bytes)
+{
+    switch (bytes) {
+    case 1: gather_each(g, dst, src, index, task, 1); break;
+    case 2: gather_each(g, dst, src, index, task, 2); break;
+    case 4: gather_each(g, dst, src, index, task, 4); break;
+    default: gather_each(g, dst, src, index, task, 8); break;
+    }
+}
+
 /* gather(self, dim, index, sparse_grad): row by row along the last axis */
 void
 ref_gather(const air_call *call, const air_task *task)
@@ -23,9 +62,7 @@ ref_gather(const air_call *call, const air_task *task)
     ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task);
     int axis = ref_axis(ref_int(call, 1, 0), self.rank), last = index.rank - 1;
-    int64_t size = ref_dim(&self, axis), stride = ref_stride(&self, axis);
-    int64_t cols = ref_dim(&index, last), begin, end;
-    size_t bytes = ref_bytes(out.dtype);
+    int64_t begin, end;
     ref_tensor from = along(&self, &index, axis);
     ref_tensor rows = ref_drop(index, last), to = ref_drop(out, last);
     ref_tensor src = ref_drop(from, last);
@@ -34,17 +71,15 @@ ref_gather(const air_call *call, const air_task *task)
     if (begin == end)
         return;
     ref_walk w = ref_walk_begin(3, all, begin);
+    const gather_plan plan = {.cols = ref_dim(&index, last),
+                              .size = ref_dim(&self, axis),
+                              .stride = ref_stride(&self, axis),
+                              .index_step = ref_stride(&index, last),
+                              .dst_step = ref_stride(&out, last),
+                              .src_step = ref_stride(&from, last),
+                              .index_dtype = index.dtype};
     for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
-        for (int64_t c = 0; c < cols; c++) {
-            int64_t at =
-                ref_get_int(index.dtype, w.p[0] + c * ref_stride(&index, last));
-            char *dst = w.p[1] + c * ref_stride(&out, last);
-            const char *base = w.p[2] + c * ref_stride(&from, last);
-            if (ref_wrap(&at, size, task))
-                ref_copy(dst, base + at * stride, bytes);
-            else
-                memset(dst, 0, bytes);
-        }
+        gather_row(&plan, w.p[1], w.p[2], w.p[0], task, ref_bytes(out.dtype));
 }
 
 /* ---- scatter ------------------------------------------------------------- */
