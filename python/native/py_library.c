@@ -27,6 +27,8 @@ static struct {
                          int64_t meta_size);
     int32_t (*drop)(void *tensor);
     int32_t (*mm_out)(void *out, void *a, void *b);
+    int32_t (*addmm_out)(void *out, void *self, void *a, void *b, double beta,
+                         double alpha);
 } lib;
 
 static void
@@ -50,6 +52,7 @@ py_library_init(const char *torch_lib, const char *gomp_lib)
     find(t, "aoti_torch_create_tensor_from_blob_v2", &lib.from_blob);
     find(t, "aoti_torch_delete_tensor_object", &lib.drop);
     find(t, "aoti_torch_cpu_mm_out", &lib.mm_out);
+    find(t, "aoti_torch_cpu_addmm_out", &lib.addmm_out);
 }
 
 /* ---- threads ---- */
@@ -131,15 +134,20 @@ matrix(const void *data, int64_t rows, int64_t cols, int64_t ld, bool trans)
     return out;
 }
 
+/* c = alpha a b + beta c, by ATen. */
 static int
-call_mm(const product *p)
+call_torch(const product *p, double alpha, double beta)
 {
-    if (!lib.from_blob || !lib.drop || !lib.mm_out)
+    bool plain = !(alpha < 1) && !(alpha > 1) && !(beta < 0) && !(beta > 0);
+    if (!lib.from_blob || !lib.drop || (plain ? !lib.mm_out : !lib.addmm_out))
         return 1;
     void *a = matrix(p->a, p->m, p->k, p->lda, p->trans_a);
     void *b = matrix(p->b, p->k, p->n, p->ldb, p->trans_b);
     void *c = matrix(p->c, p->m, p->n, p->ldc, false);
-    int failed = !a || !b || !c || lib.mm_out(c, a, b);
+    int failed = !a || !b || !c;
+    if (!failed)
+        failed = plain ? lib.mm_out(c, a, b)
+                       : lib.addmm_out(c, c, a, b, beta, alpha);
     void *handles[] = {a, b, c};
     for (int i = 0; i < 3; i++)
         if (handles[i] && lib.drop(handles[i]))
@@ -166,8 +174,7 @@ gemm(void *user, air_dtype dtype, bool trans_a, bool trans_b, int64_t m,
         call_blas(lib.dgemm, &p, &alpha, &beta);
         return 0;
     }
-    bool plain = !(alpha < 1) && !(alpha > 1) && !(beta < 0) && !(beta > 0);
-    return dtype == AIR_BF16 && plain ? call_mm(&p) : 1;
+    return dtype == AIR_BF16 ? call_torch(&p, alpha, beta) : 1;
 }
 
 const air_library *

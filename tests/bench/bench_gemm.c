@@ -2,10 +2,11 @@
  * one thread, in CPU time (so that a shared machine disturbs less). Built by
  * `ninja tests/unit/bench_gemm`, not by default.
  *
- *     bench_gemm ISA [LIBRARY [nn]]
+ *     bench_gemm ISA [LIBRARY|- [nn|nt [M K N]]]
  *
  * LIBRARY is a shared object with sgemm_, e.g. torch/lib/libtorch_cpu.so; run
- * it with OMP_NUM_THREADS=1. B is a weight, [n, k] in memory; nn: [k, n]. */
+ * it with OMP_NUM_THREADS=1. B is a weight, [n, k] in memory; nn: [k, n].
+ * M K N: this size only. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "driver/cpu/gemm.h"
 #include "kernel_case.h"
 
-#define TURNS        15
+#define TURNS        150
 #define COPIES_BYTES ((int64_t)128 << 20) /* few rows: weights from memory */
 
 /* Fortran: column-major, every argument by reference. */
@@ -140,18 +141,26 @@ find_sgemm(const char *path)
     return fn;
 }
 
+static const uint8_t dtypes[] = {AIR_F32, AIR_BF16};
 static const int sizes[][3] = {
     {128, 768, 768}, {128, 768, 3072}, {128, 3072, 768}, {512, 384, 1536},
     {64, 784, 512},  {512, 512, 512},  {1, 2048, 8192},  {2, 2048, 8192},
     {4, 2048, 8192}, {8, 2048, 8192},  {12, 2048, 8192}, {16, 2048, 8192},
 };
 
+static void
+measure_all(const bench *b, uint8_t dtype)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        measure(b, dtype, sizes[i][0], sizes[i][1], sizes[i][2]);
+}
+
 int
 main(int argc, char **argv)
 {
     const char *isa = argc > 1 ? argv[1] : "scalar";
     bench b = {.kernel = cpu_mm_scalar,
-               .nn = argc > 3,
+               .nn = argc > 3 && strcmp(argv[3], "nn") == 0,
                .scratch = kcase_new(AIR_SCRATCH)};
 #if defined(__x86_64__)
     if (strcmp(isa, "avx2") == 0)
@@ -163,12 +172,13 @@ main(int argc, char **argv)
         printf("this CPU has no %s\n", isa);
         return 1;
     }
-    if (argc > 2)
+    if (argc > 2 && strcmp(argv[2], "-") != 0)
         b.sgemm = find_sgemm(argv[2]);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        measure(&b, AIR_F32, sizes[i][0], sizes[i][1], sizes[i][2]);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        measure(&b, AIR_BF16, sizes[i][0], sizes[i][1], sizes[i][2]);
+    for (int i = 0; i < 2; i++)
+        if (argc > 6)
+            measure(&b, dtypes[i], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
+        else
+            measure_all(&b, dtypes[i]);
     kcase_free(b.scratch, AIR_SCRATCH);
     return 0;
 }

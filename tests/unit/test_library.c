@@ -55,6 +55,9 @@ check_addmm(bool a_turned, bool b_turned)
                       kcase_float(0.5), kcase_int(2)};
     air_call call = {5, 1, args, &c.t[y], NULL};
     CHECK(cpu_library_wants(&call, "avx2"));
+    for (int id = 0; id < 3; id++)
+        cpu_library_begin(&call,
+                          &(air_task){.id = id, .count = 3, .slots = c.slots});
     CHECK(cpu_library_call(&lib, &call, c.slots));
     CHECK_INT(state.calls, 1);
     for (int64_t i = 0; i < M; i++)
@@ -121,6 +124,8 @@ TEST(library_is_wanted_where_it_pays)
     CHECK(!wants(AIR_F64, 512, 2, "avx2")); /* BLAS has no such stride */
     CHECK(!wants(AIR_F64, 0, 1, "avx2"));
     CHECK(!wants(AIR_F32, 512, 1, "avx2"));
+    CHECK(wants(AIR_F32, 512, 1, "avx512"));
+    CHECK(!wants(AIR_F32, 4, 1, "avx512"));
     CHECK(wants(AIR_BF16, 512, 1, "avx512"));
     CHECK(!wants(AIR_BF16, 512, 1, "avx2"));
     CHECK(!wants(AIR_BF16, 4, 1, "avx512"));

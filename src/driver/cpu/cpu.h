@@ -21,6 +21,7 @@ struct air_kernel {
     air_workspace_fn workspace; /* NULL: none */
     cpu_accept_fn accept;       /* NULL: any call */
     cpu_library_fn library;     /* NULL: none */
+    air_kernel_fn begin;        /* on all threads, before it; NULL: none */
     cpu_region *region;
 };
 

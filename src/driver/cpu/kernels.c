@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-#define KERNEL(name, run, workspace) {name, run, workspace, NULL, NULL, NULL},
+#define KERNEL(name, run, workspace) \
+    {name, run, workspace, NULL, NULL, NULL, NULL},
 #define KERNEL_IF(name, accept, run, workspace) \
-    {name, run, workspace, accept, NULL, NULL},
-#define KERNEL_LIB(name, accept, library, run, workspace) \
-    {name, run, workspace, accept, library, NULL},
+    {name, run, workspace, accept, NULL, NULL, NULL},
+#define KERNEL_LIB(name, accept, begin, library, run, workspace) \
+    {name, run, workspace, accept, library, begin, NULL},
 #define PLAIN(name, run)               KERNEL(name, run, NULL)
 #define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
 

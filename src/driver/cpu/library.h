@@ -10,6 +10,9 @@ bool cpu_library_wants(const air_call *call, const char *isa);
 bool cpu_library_on_avx512(const air_call *call, const char *isa);
 bool cpu_library_on_avx2(const air_call *call, const char *isa);
 bool cpu_library_on_scalar(const air_call *call, const char *isa);
+/* On all threads of a region, before cpu_library_call of addmm and baddbmm:
+ * their tensor to add becomes the result. */
+void cpu_library_begin(const air_call *call, const air_task *task);
 /* On one thread, outside parallel regions. false: not done, results are
  * undefined and the engine's own kernel has to follow. */
 bool cpu_library_call(const air_library *library, const air_call *call,

@@ -278,13 +278,35 @@ part_parallel(air_device *dev, cpu_run *run, const part *p, int threads)
 }
 
 static void
-part_run(air_device *dev, cpu_run *run, const part *p, int threads)
+begin_worker(void *arg, int id, int count)
+{
+    cpu_run *run = arg;
+    air_task task = task_make(run, id, count);
+    const air_step *step = &run->list->steps[run->part->begin];
+    step->kernel->begin(&step->call, &task);
+}
+
+/* false: not done */
+static bool
+part_library(air_device *dev, cpu_run *run, const part *p, int threads)
 {
     const air_step *step = &run->list->steps[p->begin];
+    run->part = p;
+    if (step->kernel->begin != NULL) {
+        if (threads > 1)
+            dev->parallel(dev->parallel_user, threads, begin_worker, run);
+        else
+            begin_worker(run, 0, 1);
+    }
+    return step->kernel->library(&dev->library, &step->call, run->slots);
+}
+
+static void
+part_run(air_device *dev, cpu_run *run, const part *p, int threads)
+{
     if (p->kind == PART_SERIAL)
         part_serial(run, p);
-    else if (p->kind == PART_PARALLEL ||
-             !step->kernel->library(&dev->library, &step->call, run->slots))
+    else if (p->kind == PART_PARALLEL || !part_library(dev, run, p, threads))
         part_parallel(dev, run, p, threads);
 }
 
