@@ -292,7 +292,7 @@ TEST(index_put_accumulates_repeated_indices)
         push_tensor(&b, v, AIR_F32, DIMS(6));
         push_int(&b, 1);
         push_out(&b, y, AIR_F32, DIMS(4));
-        CHECK(!run(&b, ref_index_put, NULL, threads));
+        CHECK(!run(&b, ref_index_put, ref_index_size, threads));
         CHECK_ARRAY(y, 10, 1, 7, 7);
     }
 }
