@@ -470,6 +470,34 @@ def test_int_inputs_and_parameters_that_move():
         assert_close(fn(x, 3), net(x) * 3)
 
 
+def test_cpu_input_check():
+    """The original's setter changes Inductor's assertions as well."""
+    from torch._inductor import config
+
+    from torch_npu import _inductor
+
+    before = config.triton.slow_path_cudagraph_asserts
+    trees = _inductor.config.npugraph_trees
+    assert not trees.disable_cpu_input_check
+    trees.disable_cpu_input_check = True
+    assert config.triton.slow_path_cudagraph_asserts == before
+    fn = torch.compile(lambda a, b: a * b, backend="npugraphs")
+    assert fn(torch.ones(2).npu(), torch.tensor(3.0)).tolist() == [3, 3]
+    trees.disable_cpu_input_check = False
+    with pytest.raises(TypeError, match="True or False"):
+        trees.disable_cpu_input_check = 1
+
+
+def test_npugraph_ex_trains():
+    """Its documentation says it cannot; its code compiles backward graphs."""
+    want = train("cpu", 5, lambda net: net)
+    got = train(
+        "npu", 5, lambda net: torch.compile(net, backend=air.npugraph_ex)
+    )
+    assert last().kind == "backward" and not last().fallback
+    assert_close(got, want, rtol=2e-6, atol=1e-8)
+
+
 def test_reset():
     fn = torch.compile(lambda a: a + 1, backend="npugraphs")
     fn(torch.ones(2).npu())
