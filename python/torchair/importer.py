@@ -463,11 +463,8 @@ class _Importer(schema.Importing):
 
 def _used_items(node: torch.fx.Node) -> set[Any]:
     """Which results of several are looked at."""
-    return {
-        u.args[1]
-        for u in node.users
-        if u.target is operator.getitem and u.users
-    }
+    items = (u for u in node.users if u.target is operator.getitem)
+    return {u.args[1] for u in items if u.users}
 
 
 def _on_npu(value: torch.Tensor) -> bool:

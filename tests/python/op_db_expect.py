@@ -1,0 +1,65 @@
+"""What test_op_db does not hold to its bound, and why."""
+
+import torch
+
+BOTH = ("reduce-overhead", "max-autotune")
+
+# (operator, "value" or "gradient", modes): (ulps it may be off beyond eager's
+# error times 1.1, figures and reason). Everything else: 1 ulp.
+EXPECT = {
+    ("native_layer_norm", "value", BOTH): (
+        1.2,
+        "1 / sqrt(var + eps) of six elements: 1.57 ulp, eager 0.43; two "
+        "roundings that do not cancel here",
+    ),
+    ("svd_lowrank", "value", BOTH): (
+        3.0,
+        "3.3 to 1.9 ulp: LAPACK after random projections, where the last bit "
+        "of a product decides",
+    ),
+    ("pca_lowrank", "value", BOTH): (
+        8.0,
+        "9.5 to 4.8 ulp: svd_lowrank of a centred matrix",
+    ),
+    ("linalg.cond", "value", BOTH): (
+        24.0,
+        "23.6 to 3.6 ulp: traced to an SVD with vectors, another routine of "
+        "LAPACK than eager's; HOST runs it",
+    ),
+}
+
+# Memory that nobody wrote: dtype and shape are compared.
+HAS_NO_VALUE = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
+
+
+def _same_elements(tensors, got, want):
+    """Equal elements may come in any order: what is picked is the same along
+    some dimension that the indices fit."""
+    source = tensors[0]
+    for dim in range(source.dim()):
+        fits = source.movedim(dim, -1).shape[:-1]
+        if (
+            want.dim() != source.dim()
+            or want.movedim(dim, -1).shape[:-1] != fits
+        ):
+            continue
+        if int(got.max()) < source.shape[dim] and torch.equal(
+            torch.take_along_dim(source, got, dim),
+            torch.take_along_dim(source, want, dim),
+        ):
+            return
+    raise AssertionError("other elements were picked")
+
+
+MADE_OF_CHOICES = {
+    "topk": _same_elements,
+    "sort": _same_elements,
+    "argsort": _same_elements,
+}
