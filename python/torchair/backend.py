@@ -321,7 +321,7 @@ def _compile_frame(
 
     config = settings(compiler_config, mode, options)
     start_once()
-    compat.lighten_calls(config.captures)
+    compat.lighten_calls()
     eager.warn_ignored(config)
     folder = dumps.model_folder(config)
     if folder is not None:
@@ -347,12 +347,6 @@ def _compile_frame(
     return compiled
 
 
-@dispatch.chooses(_compile_frame)
-def _dispatch_frame(keywords: dict[str, Any]) -> bool:
-    asked = {k: keywords.get(k) for k in ("mode", "options")}
-    return settings(keywords.get("compiler_config"), **asked).captures
-
-
 def torchair(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -362,11 +356,6 @@ def torchair(
 ) -> Compiled:
     """torch.compile(model, backend="torchair", mode=..., options=...)."""
     return _compile_frame(gm, example_inputs, mode=mode, options=options)
-
-
-@dispatch.chooses(torchair)
-def _dispatch_backend(keywords: dict[str, Any]) -> bool:
-    return _dispatch_frame(keywords)
 
 
 def npugraph_ex(
@@ -382,16 +371,15 @@ def npugraph_ex(
     return _compile_frame(gm, example_inputs, compiler_config=config)
 
 
-@dispatch.chooses(npugraph_ex)
-def _dispatch_npugraph_ex(_keywords: dict[str, Any]) -> bool:
-    return True
-
-
 def npu(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
 ) -> Compiled:
     """torch.compile(model, backend="npu"): what `get_npu_backend` gives."""
     return _compile_frame(gm, example_inputs, **keywords)
+
+
+for _backend in (_compile_frame, torchair, npugraph_ex, npu):
+    dispatch.chooses(_backend)(lambda _keywords: True)
 
 
 def get_npu_backend(

@@ -2,12 +2,11 @@
 
 A call of a compiled function takes about 10 us of Python before it reaches
 the program: torch's `compile_wrapper`, the frame hook, the guards, the
-profiler's marks, AOTAutograd's wrapper. In reduce-overhead mode the function
-that torch.compile returns is ours: `_native.Dispatcher` binds the arguments,
-asks the guard trees that Dynamo made, and calls what Dynamo generated for the
-first that holds. Whenever something is unusual (nothing compiled yet, no
-guards hold, a stance, a trace, module hooks), the call goes Dynamo's way and
-the reason is counted.
+profiler's marks, AOTAutograd's wrapper. So the function that torch.compile
+returns is ours: `_native.Dispatcher` binds the arguments, asks the guard trees
+that Dynamo made, and calls what Dynamo generated for the first that holds.
+Whenever something is unusual (nothing compiled yet, no guards hold, a stance,
+a trace, module hooks), the call goes Dynamo's way and the reason is counted.
 
 Two short ways, both with all side effects that Dynamo recorded:
 

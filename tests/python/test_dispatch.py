@@ -88,8 +88,15 @@ def test_the_program_is_called_itself_where_nothing_is_lost(fn, many):
     assert calls_programs(fn) <= before
 
 
-def test_max_autotune_goes_dynamos_way():
-    c = torch.compile(lambda x: x + 1, backend=backend)
+def test_max_autotune_is_dispatched_too():
+    c, x = torch.compile(lambda x: x + 1, backend=backend), torch.ones(3)
+    for _ in range(3):
+        same(c(x), x + 1)
+    assert hits(c) == 2
+
+
+def test_other_backends_are_left_alone():
+    c = torch.compile(lambda x: x + 1, backend="eager")
     assert not hasattr(c, "_torchair_dispatcher")
 
 
