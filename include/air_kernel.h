@@ -138,7 +138,6 @@ typedef enum {
     AIR_RG_SCALAR, /* result of reduction or scalar phase `buf` for this row */
     AIR_RG_SET,    /* a -> scalar `buf` (in scalar phases only) */
     AIR_RG_INDEX,  /* I64: index along iteration axis `buf` */
-    AIR_RG_ADDR,   /* reserved */
 #define PRIM(id, ...) AIR_RG_##id,
 #define COMP(id, ...) AIR_RG_##id,
 #define FUNC(id, ...) AIR_RG_##id,

@@ -2,8 +2,9 @@
  *
  * Two ways to read a tensor: the exchange table's view function (always
  * there, 47 ns), and torch's C shim on the at::Tensor that follows the
- * object's header (20 ns). The second rests on the layout of a Python tensor,
- * so it is used only after a check against `_cdata`.
+ * object's header (18 ns, measured without the look at its storage). The second
+ * rests on the layout of a Python tensor, so it is used only after a check
+ * against `_cdata`.
  */
 #include "py.h"
 

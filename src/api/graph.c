@@ -2,12 +2,9 @@
  * the layers below assume them. */
 #include <string.h>
 
+#include "api/check.h"
 #include "base/text.h"
-#include "exec/exec.h"
 #include "ir/ir.h"
-
-#define REQUIRE_PTR(p) \
-    AIR_REQUIRE((p), AIR_ERROR_ARGUMENT, #p " must not be NULL")
 
 air_status
 air_graph_create(air_context *ctx, const char *name, air_graph **out)

@@ -5,7 +5,7 @@ static const char *const op_names[AIR_RG_OP_COUNT] = {
     [AIR_RG_CONST] = "const",   [AIR_RG_LOAD] = "load",
     [AIR_RG_STORE] = "store",   [AIR_RG_REDUCE] = "reduce",
     [AIR_RG_SCALAR] = "scalar", [AIR_RG_SET] = "set",
-    [AIR_RG_INDEX] = "index",   [AIR_RG_ADDR] = "addr",
+    [AIR_RG_INDEX] = "index",
 #define PRIM(id, ...) [AIR_RG_##id] = #id,
 #define COMP(id, ...) [AIR_RG_##id] = #id,
 #define FUNC(id, ...) [AIR_RG_##id] = #id,

@@ -83,8 +83,7 @@ static air_status
 check_node(const air_region *rg, const tile_set *set, int at)
 {
     const air_rg_node *n = &rg->nodes[at];
-    AIR_REQUIRE(n->op < AIR_RG_OP_COUNT && n->op != AIR_RG_ADDR &&
-                    n->lane < TILE_LANES,
+    AIR_REQUIRE(n->op < AIR_RG_OP_COUNT && n->lane < TILE_LANES,
                 AIR_ERROR_ARGUMENT, "region node %d: operation %d", at, n->op);
     AIR_TRY(check_operands(rg, at));
     int limit = -1;
