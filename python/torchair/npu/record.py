@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
 
+from .. import _native
 from ..compat import HOST_DEVICES
 from .memory import Memory, Window, to_device
 from .pools import Pool
@@ -89,6 +90,12 @@ def leave(mode: Any) -> None:
     mode.__exit__(None, None, None)
 
 
+def _in_use() -> bool:
+    """Has the process had tensors of device npu?"""
+    memory = _native.npu_memory()
+    return bool(memory["live"] or memory["total"])
+
+
 class Recorder(TorchDispatchMode):
     """Logs the operators of this thread's capturing streams.
 
@@ -115,10 +122,11 @@ class Recorder(TorchDispatchMode):
         self.open: list[Any] = []  # conditional nodes around the log
         self.memories: dict[int, Memory] = {}
         self.fake = FakeTensorMode()
-        # Where torch_npu has given the process a device, what does not touch
-        # it is the host's and runs at once.
+        # Where the device npu is in use, what does not touch it is the
+        # host's and runs at once. That torch_npu is there says nothing: in
+        # an installation `import torch` loads it.
         self.host_calls = 0
-        self.devices = HOST_DEVICES - {"cpu"} or HOST_DEVICES
+        self.devices = HOST_DEVICES - {"cpu"} if _in_use() else HOST_DEVICES
 
     # ---- memory ----
 
