@@ -43,6 +43,7 @@ def shape_of(schema: str) -> tuple[list[tuple[str, str | None]], str]:
             continue
         part = part.removeprefix("*, ")
         decl, _, default = part.partition("=")
+        default = default.replace(", ", ",")  # versions of torch differ
         params.append((decl.rsplit(" ", 1)[0], default or None))
     results = re.sub(r"(Tensor(?:\(\w!?\))?(?:\[\])?) \w+", r"\1", results)
     return params, results
