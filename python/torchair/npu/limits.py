@@ -6,6 +6,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import torch
+
 from .streams import Stream, current_stream, device_number, switched
 
 CUBE_CORES, VECTOR_CORES = 24, 48  # the emulated device; limits are <= these
@@ -78,7 +80,10 @@ def reset_stream_limit(stream: Stream) -> None:
 
 def _tell_engine() -> None:
     """A graph captured under another limit of this thread's stream is captured
-    again; as it was at first is no limit."""
+    again; as it was at first is no limit. Dynamo, which traces a switch of
+    streams, has nothing to tell: its graph's streams are lanes."""
+    if torch.compiler.is_compiling():
+        return
     from torchair import _native
 
     limit = get_stream_limit(current_stream())
