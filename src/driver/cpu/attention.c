@@ -31,18 +31,6 @@ typedef struct {
 } sdpa;
 
 static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
-round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-static int64_t
 dim(const air_tensor *t, int from_end)
 {
     return t->rank >= from_end ? t->dims[t->rank - from_end] : 1;
@@ -493,17 +481,4 @@ accept(const air_call *call)
 }
 
 /* f64 is left to the plain kernel. */
-#define ISA_KERNEL(table)                                             \
-    bool cpu_sdpa_on_##table(const air_call *call, const char *isa)   \
-    {                                                                 \
-        return accept(call) && cpu_on_##table(call, isa);             \
-    }                                                                 \
-    void cpu_sdpa_##table(const air_call *call, const air_task *task) \
-    {                                                                 \
-        run(call, task, &cpu_gemm_##table);                           \
-    }
-ISA_KERNEL(scalar)
-#if defined(__x86_64__)
-ISA_KERNEL(avx2)
-ISA_KERNEL(avx512)
-#endif
+GEMM_KERNELS(sdpa)

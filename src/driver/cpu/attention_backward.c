@@ -45,18 +45,6 @@ typedef struct {
     float *k, *v, *s, *dp, *mask, *dk, *dv, *line;
 } memory;
 
-static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
-round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* The axes of t are those before the last `behind` of the four; what it has not
  * or has of size 1 is broadcast. */
 static stack

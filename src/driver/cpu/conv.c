@@ -228,17 +228,4 @@ accept(const air_call *call)
            cpu_conv_is_dense(&call->outs[0]);
 }
 
-#define ISA_KERNEL(table)                                                    \
-    bool cpu_convolution_on_##table(const air_call *call, const char *isa)   \
-    {                                                                        \
-        return accept(call) && cpu_on_##table(call, isa);                    \
-    }                                                                        \
-    void cpu_convolution_##table(const air_call *call, const air_task *task) \
-    {                                                                        \
-        run(call, task, &cpu_gemm_##table);                                  \
-    }
-ISA_KERNEL(scalar)
-#if defined(__x86_64__)
-ISA_KERNEL(avx2)
-ISA_KERNEL(avx512)
-#endif
+GEMM_KERNELS(convolution)

@@ -6,12 +6,6 @@
 #define AXES CONV_AXES
 
 static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
 max64(int64_t a, int64_t b)
 {
     return a > b ? a : b;

@@ -29,18 +29,6 @@ typedef struct {
     int64_t image, group;
 } part;
 
-static int64_t
-size_of(int dtype)
-{
-    return dtype == AIR_F32 ? 4 : 2;
-}
-
-static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* (a, weight, bias, size, stride, padding, dilation, groups) */
 static transposed
 read_call(const air_call *call)
@@ -80,9 +68,9 @@ make_job(const part *p, int64_t c, int64_t n)
         return job;
     job.x.p = (const char *)air_data(t->small, t->task) +
               (p->image * g->groups * g->c_out + at) * g->out_pixels *
-                  size_of(t->small->dtype);
+                  cpu_gemm_size_of(t->small->dtype);
     job.w.p = (const char *)air_data(t->weight, t->task) +
-              (at * k + c * g->taps) * size_of(t->weight->dtype);
+              (at * k + c * g->taps) * cpu_gemm_size_of(t->weight->dtype);
     return job;
 }
 
@@ -144,14 +132,14 @@ put_channel(const part *p, int64_t c, const float *columns)
     const transposed *t = p->t;
     const conv_geometry *g = &t->g;
     int64_t channel = p->group * g->c_in + c, width = g->in[2];
-    int64_t size = size_of(t->big->dtype);
+    int64_t size = cpu_gemm_size_of(t->big->dtype);
     float *acc = p->team.scratch, start = 0;
     char *y = (char *)air_data(t->big, t->task) +
               (p->image * g->groups * g->c_in + channel) * g->in_pixels * size;
     if (t->bias != NULL)
         t->ops->widen(&start,
                       (const char *)air_data(t->bias, t->task) +
-                          channel * size_of(t->bias->dtype),
+                          channel * cpu_gemm_size_of(t->bias->dtype),
                       1, t->bias->dtype, 1);
     for (int64_t r = 0; r < g->in[0] * g->in[1]; r++) {
         for (int64_t i = 0; i < width; i++)
@@ -249,19 +237,4 @@ accept(const air_call *call)
                (int64_t)AIR_SCRATCH;
 }
 
-#define ISA_KERNEL(table)                                            \
-    bool cpu_convolution_transposed_on_##table(const air_call *call, \
-                                               const char *isa)      \
-    {                                                                \
-        return accept(call) && cpu_on_##table(call, isa);            \
-    }                                                                \
-    void cpu_convolution_transposed_##table(const air_call *call,    \
-                                            const air_task *task)    \
-    {                                                                \
-        run(call, task, &cpu_gemm_##table);                          \
-    }
-ISA_KERNEL(scalar)
-#if defined(__x86_64__)
-ISA_KERNEL(avx2)
-ISA_KERNEL(avx512)
-#endif
+GEMM_KERNELS(convolution_transposed)

@@ -34,21 +34,9 @@ typedef struct {
 } weight;
 
 static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
 blocks_of(int64_t n, int64_t size)
 {
     return (n + size - 1) / size;
-}
-
-static int64_t
-size_of(int dtype)
-{
-    return dtype == AIR_F32 ? 4 : 2;
 }
 
 static int64_t
@@ -97,7 +85,7 @@ widen_rows(const weight *w)
 {
     const conv_geometry *g = &w->g;
     int64_t channels = g->groups * g->c_out, b, e;
-    int64_t size = size_of(w->small->dtype);
+    int64_t size = cpu_gemm_size_of(w->small->dtype);
     const char *p = air_data(w->small, w->task);
     air_split(channels * g->batch, w->task, &b, &e);
     for (int64_t i = b; i < e; i++) {
@@ -136,7 +124,7 @@ big_channel(const weight *w, int64_t image, int64_t group, int64_t c)
 {
     int64_t channel = (image * w->g.groups + group) * w->g.c_in + c;
     return (const char *)air_data(w->big, w->task) +
-           channel * w->g.in_pixels * size_of(w->big->dtype);
+           channel * w->g.in_pixels * cpu_gemm_size_of(w->big->dtype);
 }
 
 /* Lanes are channels: pixels are turned into them. Places [l, l + n) of an
@@ -149,8 +137,8 @@ pack_channels(const weight *w, const panel_place *p, float *panel,
     const char *x = big_channel(w, image, p->group, p->first);
     int count = cpu_conv_segments(&w->g, l, n, p->tap, s);
     for (int i = 0; i < count; i++) {
-        gemm_view view = {x + s[i].at * size_of(w->big->dtype), w->g.in_pixels,
-                          w->g.stride[2], w->big->dtype};
+        gemm_view view = {x + s[i].at * cpu_gemm_size_of(w->big->dtype),
+                          w->g.in_pixels, w->g.stride[2], w->big->dtype};
         w->ops->pack_x(panel + s[i].lane * w->ops->lanes, &view, 0, p->lanes, 0,
                        s[i].count);
     }
@@ -162,7 +150,7 @@ copy_columns(const weight *w, const panel_place *p, float *line, int64_t image,
              int64_t l, int64_t n)
 {
     conv_segment s[DEPTH];
-    int64_t size = size_of(w->big->dtype);
+    int64_t size = cpu_gemm_size_of(w->big->dtype);
     for (int64_t lane = 0; lane < p->lanes; lane++) {
         int64_t column = p->first + lane;
         const char *x = big_channel(w, image, p->group, column / w->g.taps);
@@ -297,8 +285,9 @@ add_spans(const weight *w)
     for (int64_t s = 1; s < w->spans; s++)
         w->ops->axpy(w->sums + b, 1, w->sums + s * total + b, 1, AIR_F32,
                      e - b);
-    w->ops->narrow((char *)air_data(w->out, w->task) + b * size_of(dtype), 1,
-                   dtype, w->sums + b, 1, e - b);
+    w->ops->narrow((char *)air_data(w->out, w->task) +
+                       b * cpu_gemm_size_of(dtype),
+                   1, dtype, w->sums + b, 1, e - b);
 }
 
 static void
@@ -342,19 +331,4 @@ accept(const air_call *call)
            cpu_conv_is_dense(y) && cpu_conv_is_dense(&call->outs[0]);
 }
 
-#define ISA_KERNEL(table)                                        \
-    bool cpu_convolution_weight_on_##table(const air_call *call, \
-                                           const char *isa)      \
-    {                                                            \
-        return accept(call) && cpu_on_##table(call, isa);        \
-    }                                                            \
-    void cpu_convolution_weight_##table(const air_call *call,    \
-                                        const air_task *task)    \
-    {                                                            \
-        run(call, task, &cpu_gemm_##table);                      \
-    }
-ISA_KERNEL(scalar)
-#if defined(__x86_64__)
-ISA_KERNEL(avx2)
-ISA_KERNEL(avx512)
-#endif
+GEMM_KERNELS(convolution_weight)

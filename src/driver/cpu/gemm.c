@@ -8,18 +8,6 @@
 #define CHUNK_BYTES ((int64_t)16 << 20) /* of panels at most, if K allows */
 #define PLAN_LANES  16 /* the plan must not depend on the instruction set */
 
-static int64_t
-min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
-round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* ---- the plan ------------------------------------------------------------ */
 
 static bool

@@ -14,6 +14,5 @@ typedef struct {
 /* task NULL: sizes and strides only, no pointers. */
 gemm_product cpu_gemm_product(const air_call *call, const air_task *task);
 gemm_job cpu_gemm_job_at(const gemm_product *p, int64_t i);
-int64_t cpu_gemm_size_of(int dtype);
 
 #endif

@@ -98,6 +98,26 @@ extern const gemm_ops cpu_gemm_scalar;
 extern const gemm_ops cpu_gemm_avx2, cpu_gemm_avx512;
 #endif
 
+/* Kernels cpu_NAME_ISA, which call run(call, task, ops) of the file, and
+ * cpu_NAME_on_ISA, which ask its accept(call). */
+#define GEMM_KERNEL_ON(name, isa)                                       \
+    bool cpu_##name##_on_##isa(const air_call *call, const char *here)  \
+    {                                                                   \
+        return accept(call) && cpu_on_##isa(call, here);                \
+    }                                                                   \
+    void cpu_##name##_##isa(const air_call *call, const air_task *task) \
+    {                                                                   \
+        run(call, task, &cpu_gemm_##isa);                               \
+    }
+#if defined(__x86_64__)
+#define GEMM_KERNELS(name)       \
+    GEMM_KERNEL_ON(name, scalar) \
+    GEMM_KERNEL_ON(name, avx2)   \
+    GEMM_KERNEL_ON(name, avx512)
+#else
+#define GEMM_KERNELS(name) GEMM_KERNEL_ON(name, scalar)
+#endif
+
 /* Threads that do one product together, or one alone (count 1, task NULL). */
 typedef struct {
     int id, count;
@@ -113,6 +133,21 @@ void cpu_gemm_run(const gemm_job *job, const gemm_ops *ops,
                   const gemm_team *team);
 /* Bytes of panels, a multiple of 64. Depends on sizes and strides only. */
 size_t cpu_gemm_workspace(const gemm_job *job);
+
+static inline int64_t
+min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t
+round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Bytes of an element. */
+int64_t cpu_gemm_size_of(int dtype);
 
 /* Element types that the floating-point kernels take. */
 static inline bool

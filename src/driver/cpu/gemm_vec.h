@@ -280,107 +280,35 @@ load_even(const float *p)
 }
 
 #if VL == 16
-#define HALF_8_LO                                              \
-    (vi)                                                       \
-    {                                                          \
-        0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23 \
-    }
-#define HALF_8_HI                                                    \
-    (vi)                                                             \
-    {                                                                \
-        8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31 \
-    }
-#define HALF_4_LO                                                \
-    (vi)                                                         \
-    {                                                            \
-        0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27 \
-    }
-#define HALF_4_HI                                                  \
-    (vi)                                                           \
-    {                                                              \
-        4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31 \
-    }
-#define HALF_2_LO                                                \
-    (vi)                                                         \
-    {                                                            \
-        0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29 \
-    }
-#define HALF_2_HI                                                  \
-    (vi)                                                           \
-    {                                                              \
-        2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31 \
-    }
-#define HALF_1_LO                                                 \
-    (vi)                                                          \
-    {                                                             \
-        0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30 \
-    }
-#define HALF_1_HI                                                 \
-    (vi)                                                          \
-    {                                                             \
-        1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31 \
+#define LANE_NUMBERS                                         \
+    (vi)                                                     \
+    {                                                        \
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 \
     }
 #elif VL == 8
-#define HALF_4_LO                \
-    (vi)                         \
-    {                            \
-        0, 1, 2, 3, 8, 9, 10, 11 \
-    }
-#define HALF_4_HI                  \
-    (vi)                           \
-    {                              \
-        4, 5, 6, 7, 12, 13, 14, 15 \
-    }
-#define HALF_2_LO                \
-    (vi)                         \
-    {                            \
-        0, 1, 8, 9, 4, 5, 12, 13 \
-    }
-#define HALF_2_HI                  \
-    (vi)                           \
-    {                              \
-        2, 3, 10, 11, 6, 7, 14, 15 \
-    }
-#define HALF_1_LO                 \
-    (vi)                          \
-    {                             \
-        0, 8, 2, 10, 4, 12, 6, 14 \
-    }
-#define HALF_1_HI                 \
-    (vi)                          \
-    {                             \
-        1, 9, 3, 11, 5, 13, 7, 15 \
+#define LANE_NUMBERS           \
+    (vi)                       \
+    {                          \
+        0, 1, 2, 3, 4, 5, 6, 7 \
     }
 #else
-#define HALF_2_LO  \
-    (vi)           \
-    {              \
-        0, 1, 4, 5 \
-    }
-#define HALF_2_HI  \
-    (vi)           \
-    {              \
-        2, 3, 6, 7 \
-    }
-#define HALF_1_LO  \
-    (vi)           \
-    {              \
-        0, 4, 2, 6 \
-    }
-#define HALF_1_HI  \
-    (vi)           \
-    {              \
-        1, 5, 3, 7 \
+#define LANE_NUMBERS \
+    (vi)             \
+    {                \
+        0, 1, 2, 3   \
     }
 #endif
 
-/* Rows i and i + n exchange their blocks off the diagonal. */
-#define TRANSPOSE_STEP(r, n)                                         \
-    UNROLL for (int i = 0; i < VL; i++) if ((i & n) == 0)            \
-    {                                                                \
-        vf lo = __builtin_shuffle(r[i], r[i + n], HALF_##n##_LO);    \
-        r[i + n] = __builtin_shuffle(r[i], r[i + n], HALF_##n##_HI); \
-        r[i] = lo;                                                   \
+/* Rows i and i + n exchange their blocks of n lanes off the diagonal: the one
+ * keeps its lower blocks and gets those of the other, which keeps its upper. */
+#define TRANSPOSE_STEP(r, n)                                    \
+    UNROLL for (int i = 0; i < VL; i++) if ((i & n) == 0)       \
+    {                                                           \
+        const vi at = LANE_NUMBERS, upper = (at & n) != 0;      \
+        const vi low = at + (upper & (VL - n)), high = low + n; \
+        vf lo = __builtin_shuffle(r[i], r[i + n], low);         \
+        r[i + n] = __builtin_shuffle(r[i], r[i + n], high);     \
+        r[i] = lo;                                              \
     }
 
 INLINE void
