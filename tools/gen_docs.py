@@ -5,6 +5,7 @@ gen_docs.py --build DIR [--check]      --check: fail when one is not current
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,9 @@ def engine_rows(air, options):
 
 
 def options(air):
+    # The tables are read from the sources, where the extension is not built;
+    # an installed torchair must not answer, nor load its device with torch.
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     sys.path.insert(0, str(ROOT / "python"))
     from torchair import options, passes
 

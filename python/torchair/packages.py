@@ -8,6 +8,7 @@ a folder, which Python finds before the file.
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import metadata, util
 from pathlib import Path
 
@@ -71,4 +72,11 @@ def autoload() -> None:
         return
     if torch.backends.mps.is_built():
         return
-    import torch_npu  # noqa: F401
+    try:
+        import torch_npu  # noqa: F401
+    except ImportError as error:
+        # A torchair that is broken or not built must not take torch with it.
+        warnings.warn(
+            f"device npu is left out: {error}. `import torch_npu` shows where",
+            stacklevel=2,
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import torchair
+from torchair import _native
 
 SOURCES = Path(__file__).resolve().parent.parent.parent / "python"
 INSTALLED = Path(torchair.__file__).resolve().parent
@@ -76,6 +77,18 @@ def test_autoload_gives_the_device(site):
     available, file, on_npu = output(site, code)
     assert available == on_npu == "True"
     assert Path(file).parent.parent.name == "_packages"
+
+
+def test_autoload_of_a_broken_torchair_leaves_torch(site):
+    """The folder of the sources first on the path: no extension there."""
+    (site / "torchair" / Path(_native.__file__).name).unlink()
+    code = """
+    import torch
+    print(torch.ones(2).sum().item(), hasattr(torch, "npu"))
+    """
+    found = run(site, code)
+    assert found.stdout.split() == ["2.0", "False"], found.stderr
+    assert "device npu is left out" in found.stderr
 
 
 def test_autoload_can_be_switched_off(site):
