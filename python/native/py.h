@@ -157,6 +157,10 @@ void py_npu_count(long long bytes);
 
 /* ---- types ---- */
 
+/* Makes a type and names it in the module; *out (which may be NULL) keeps it.
+ * -1 with a Python error. */
+int py_type_add(PyObject *module, PyType_Spec *spec, PyTypeObject **out);
+
 extern PyTypeObject *py_graph_type, *py_program_type;
 int py_graph_init(PyObject *module);
 int py_program_init(PyObject *module);

@@ -521,7 +521,5 @@ py_capture_stats(const py_capture *c)
 int
 py_capture_init(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&pool_spec);
-    pool_type = (PyTypeObject *)type;
-    return type ? PyModule_AddObjectRef(module, "GraphPool", type) : -1;
+    return py_type_add(module, &pool_spec, &pool_type);
 }

@@ -581,8 +581,5 @@ py_dispatch_init(PyObject *module)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(*names[i].name = PyUnicode_InternFromString(names[i].text)))
             return -1;
-    PyObject *type = PyType_FromSpec(&spec);
-    int failed = !type || PyModule_AddObjectRef(module, "Dispatcher", type);
-    Py_XDECREF(type);
-    return failed ? -1 : 0;
+    return py_type_add(module, &spec, NULL);
 }

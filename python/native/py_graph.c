@@ -486,7 +486,5 @@ static PyType_Spec spec = {.name = "torchair._native.Graph",
 int
 py_graph_init(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&spec);
-    py_graph_type = (PyTypeObject *)type;
-    return type ? PyModule_AddObjectRef(module, "Graph", type) : -1;
+    return py_type_add(module, &spec, &py_graph_type);
 }

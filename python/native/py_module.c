@@ -95,6 +95,21 @@ py_error_is(air_status code)
     return PyErr_Occurred() && PyErr_ExceptionMatches(errors[code]);
 }
 
+/* ---- types ---- */
+
+int
+py_type_add(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    int failed = !type || PyModule_AddObjectRef(
+                              module, strrchr(spec->name, '.') + 1, type);
+    if (out && !failed)
+        *out = (PyTypeObject *)type;
+    else
+        Py_XDECREF(type);
+    return failed ? -1 : 0;
+}
+
 /* ---- context ---- */
 
 static struct {

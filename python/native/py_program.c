@@ -703,7 +703,5 @@ static PyType_Spec spec = {.name = "torchair._native.Program",
 int
 py_program_init(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&spec);
-    py_program_type = (PyTypeObject *)type;
-    return type ? PyModule_AddObjectRef(module, "Program", type) : -1;
+    return py_type_add(module, &spec, &py_program_type);
 }

@@ -112,9 +112,9 @@ def _install_inductor() -> None:
 
     _Wrapper.__init__, _Wrapper.__call__ = new_init, new_call
 
-    @dispatch.chooses(_Wrapper)
-    def wants(keywords: dict[str, Any]) -> bool:
-        return bool(keywords["self"].config.get("triton.cudagraphs"))
+    dispatch.serve(
+        _Wrapper, lambda wrapper: bool(wrapper.config.get("triton.cudagraphs"))
+    )
 
 
 # ---- shape handling: in front of what torch.compile returns ----

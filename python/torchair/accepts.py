@@ -4,6 +4,7 @@ or raises the exception that the interface specifies, saying what to set."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 INT64_MAX = 2**63 - 1
@@ -69,7 +70,7 @@ class Int(Accepts):
 class Instance(Accepts):
     """An instance of a type, or None."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: Any) -> None:
         self.kind = kind
         self.text = f"{kind.__name__} or None"
 
@@ -81,15 +82,10 @@ class Instance(Accepts):
         )
 
 
-class Call(Accepts):
-    text = "callable or None"
-
-    def __call__(self, path: str, value: Any) -> Any:
-        if value is None or callable(value):
-            return value
-        raise TypeError(
-            f"{path} must be {self.text}, got {type(value).__name__}"
-        )
+class Call(Instance):
+    def __init__(self) -> None:
+        super().__init__(Callable)
+        self.text = "callable or None"
 
 
 class IntList(Accepts):

@@ -379,7 +379,7 @@ def npu(
 
 
 for _backend in (_compile_frame, torchair, npugraph_ex, npu):
-    dispatch.chooses(_backend)(lambda _keywords: True)
+    dispatch.serve(_backend)
 
 
 def get_npu_backend(

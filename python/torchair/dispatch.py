@@ -37,26 +37,17 @@ reasons: collections.Counter[str] = collections.Counter()
 
 _MAX_ENTRIES = 8  # guard trees asked in a row; Dynamo's own limit is the same
 _direct: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
-_choosers: dict[Any, Callable[[dict[str, Any]], bool]] = {}
+_served: dict[Any, Callable[[Any], bool]] = {}
 _dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
 _names = itertools.count()
 
 
-def chooses(
-    backend: Call,
-) -> Callable[
-    [Callable[[dict[str, Any]], bool]], Callable[[dict[str, Any]], bool]
-]:
-    """Decorator: says for which keywords of `backend` to dispatch. Where a
-    backend is a class, its object is the keyword "self"."""
-
-    def register(
-        wants: Callable[[dict[str, Any]], bool],
-    ) -> Callable[[dict[str, Any]], bool]:
-        _choosers[backend] = wants
-        return wants
-
-    return register
+def serve(
+    backend: Any, wants: Callable[[Any], bool] = lambda _backend: True
+) -> None:
+    """Dispatch what is compiled with a backend: a function, or a class whose
+    instances are backends, where `wants` of the instance says so."""
+    _served[backend] = wants
 
 
 def mark_direct(compiled: Call, program: Any) -> None:
@@ -104,32 +95,16 @@ def _is_subclass(meta: Any) -> bool:
 # ---- which functions ----
 
 
-def _unwrap(backend: Any) -> tuple[Any, dict[str, Any]]:
-    """(function of the backend, keywords torch.compile gives it)."""
-    keywords: dict[str, Any] = {}
+def _wants(backend: Any) -> bool:
     if hasattr(backend, "compiler_fn"):  # torch._TorchCompileWrapper
-        keywords.update(backend.kwargs)
         backend = backend.compiler_fn
     if isinstance(backend, functools.partial):
-        keywords.update(backend.keywords)
         backend = backend.func
-    if type(backend) in _choosers:  # torch._TorchCompileInductorWrapper
-        return type(backend), {"self": backend}
-    return backend, keywords
-
-
-def _wants(backend: Any) -> bool:
-    function, keywords = _unwrap(backend)
     try:
-        chooser = _choosers.get(function)
+        wants = _served.get(type(backend)) or _served.get(backend)
     except TypeError:  # unhashable
         return False
-    if chooser is None:
-        return False
-    try:
-        return chooser(keywords)
-    except Exception:
-        return False  # a wrong option: the backend says so when it runs
+    return wants is not None and wants(backend)
 
 
 class _Target:

@@ -142,8 +142,4 @@ def _check_mode(mode: str | None) -> None:
         )
 
 
-@dispatch.chooses(npugraphs)
-def _dispatch(keywords: dict[str, Any]) -> bool:
-    _check_mode(keywords.get("mode"))
-    settings(keywords.get("options"))
-    return True
+dispatch.serve(npugraphs)

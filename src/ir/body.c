@@ -5,6 +5,9 @@
 
 #include "ir/body_math.h"
 
+/* Parameters of a recorded node that are looked at. */
+#define NODE_OPERANDS 32
+
 /* Every parameter name that a body may use as a value. */
 /* clang-format off */
 #define BODY_NAMES(X)                                                   \
@@ -154,4 +157,20 @@ ir_record_body(ir_record *r, ir_op op, air_lane lane, const air_attr *attrs,
                 e.values[k] = operands[i];
     start = r->count;
     return drop_unused(r, start, bodies[op](&e));
+}
+
+void
+ir_record_node(ir_record *r, const ir_node *n, air_lane lane)
+{
+    int operands[NODE_OPERANDS] = {0};
+
+    r->lane = lane;
+    for (int i = 0; i < n->nattrs && i < NODE_OPERANDS; i++)
+        operands[i] = ir_record_put(r, (air_rg_node){.op = AIR_RG_LOAD,
+                                                     .lane = (uint8_t)lane,
+                                                     .buf = (int16_t)i,
+                                                     .a = -1,
+                                                     .b = -1,
+                                                     .c = -1});
+    ir_record_body(r, (ir_op)n->op, lane, n->attrs, operands);
 }

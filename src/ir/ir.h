@@ -395,6 +395,9 @@ int ir_record_cvt(ir_record *r, int a, air_lane lane);
  * compares), -1 when full. */
 int ir_record_body(ir_record *r, ir_op op, air_lane lane, const air_attr *attrs,
                    const int *operands);
+/* The same with a load, of buffer i, for operand i: what one element of the
+ * node's result takes. */
+void ir_record_node(ir_record *r, const ir_node *n, air_lane lane);
 /* Rewrites COMP nodes into PRIMs (for the emitter). dst must have room. */
 void ir_record_expand(const air_rg_node *src, int count, ir_record *dst,
                       int16_t *map);

@@ -39,17 +39,10 @@ body_cost(const lower_build *b, const ir_node *n)
 {
     air_lane lane = ir_lane_of(ir_compute_dtype(b->env->g, n));
     air_rg_node nodes[AIR_RG_MAX_NODES];
-    ir_record rec = {.nodes = nodes, .lane = lane};
-    int operands[32], cost = 0;
+    ir_record rec = {.nodes = nodes};
+    int cost = 0;
 
-    for (int i = 0; i < n->nattrs; i++)
-        operands[i] = ir_record_put(&rec, (air_rg_node){.op = AIR_RG_LOAD,
-                                                        .lane = (uint8_t)lane,
-                                                        .buf = (int16_t)i,
-                                                        .a = -1,
-                                                        .b = -1,
-                                                        .c = -1});
-    ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
+    ir_record_node(&rec, n, lane);
     for (int i = n->nattrs; i < rec.count; i++)
         cost += node_cost(&nodes[i]);
     return cost;

@@ -421,20 +421,11 @@ measure_body(grouper *p, uint32_t id)
     const ir_node *n = ir_node_at(p->g, id);
     air_rg_node nodes[AIR_RG_MAX_NODES];
     ir_record rec = {.nodes = nodes};
-    int operands[32] = {0};
     air_lane lane = ir_info(n)->dtype == IR_DT_TRUTH
                         ? AIR_LANE_B
                         : ir_lane_of(ir_compute_dtype(p->g, n));
 
-    rec.lane = lane;
-    for (int i = 0; i < n->nattrs && i < 32; i++)
-        operands[i] = ir_record_put(&rec, (air_rg_node){.op = AIR_RG_LOAD,
-                                                        .lane = (uint8_t)lane,
-                                                        .buf = (int16_t)i,
-                                                        .a = -1,
-                                                        .b = -1,
-                                                        .c = -1});
-    ir_record_body(&rec, (ir_op)n->op, lane, n->attrs, operands);
+    ir_record_node(&rec, n, lane);
     p->work[id] = (uint8_t)(rec.count > 255 ? 255 : rec.count);
     p->wide[id] = is_wide(lane);
 }

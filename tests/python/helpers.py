@@ -1,6 +1,7 @@
 """Eager against compiled."""
 
 import contextlib
+import threading
 
 import torch
 
@@ -81,3 +82,22 @@ def hosts(records):
 
 def fallbacks(records):
     return [r.fallback for r in records if r.fallback]
+
+
+def in_threads(items, work):
+    """work(item) for all items at once; raises the first failure."""
+    failures = []
+
+    def body(item):
+        try:
+            work(item)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in items]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failures:
+        raise failures[0]

@@ -3,11 +3,11 @@
 import copy
 import io
 import pickle
-import threading
 import warnings
 
 import pytest
 import torch
+from helpers import in_threads
 from torch import nn
 from torch.testing import assert_close
 
@@ -454,26 +454,17 @@ def test_autocast():
 def test_backward_in_threads():
     """The engine of autograd runs a device's backward in its own thread."""
     torch.manual_seed(0)
-    failures = []
 
     def work(seed):
-        try:
-            x = torch.randn(8, 8, generator=torch.Generator().manual_seed(seed))
-            want = x.clone().requires_grad_()
-            (want @ want).tanh().sum().backward()
-            for _ in range(20):
-                got = x.npu().requires_grad_()
-                (got @ got).tanh().sum().backward()
-                same(got.grad, want.grad)
-        except Exception as error:
-            failures.append(error)
+        x = torch.randn(8, 8, generator=torch.Generator().manual_seed(seed))
+        want = x.clone().requires_grad_()
+        (want @ want).tanh().sum().backward()
+        for _ in range(20):
+            got = x.npu().requires_grad_()
+            (got @ got).tanh().sum().backward()
+            same(got.grad, want.grad)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failures, failures
+    in_threads(range(4), work)
 
 
 def test_memory_is_freed():

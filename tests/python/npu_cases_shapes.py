@@ -1,9 +1,8 @@
 """enable_shape_handling and NPUShapeHandling: the rules, and their traps."""
 
-import threading
-
 import pytest
 import torch
+from helpers import in_threads
 
 import torch_npu  # noqa: F401
 from torch_npu._inductor import NPUShapeHandling, gears, shapes
@@ -215,24 +214,15 @@ def test_an_exception_leaves_nothing_behind():
 
 def test_threads_do_not_mix():
     h = handling(BATCH)
-    failures = []
 
     def work(size):
-        try:
-            for _ in range(50):
-                x = torch.rand(size)
-                assert h.run(lambda a: a * 2, (x,), {}).equal(x * 2)
-                (g,) = h.transform([x])
-                assert h.recover([g])[0].equal(x)
-        except Exception as error:
-            failures.append(error)
+        for _ in range(50):
+            x = torch.rand(size)
+            assert h.run(lambda a: a * 2, (x,), {}).equal(x * 2)
+            (g,) = h.transform([x])
+            assert h.recover([g])[0].equal(x)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in (3, 4, 5, 8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failures, failures
+    in_threads((3, 4, 5, 8), work)
 
 
 # ---- hooks ----

@@ -9,20 +9,6 @@ import torchair
 from torchair import backend, lanes
 
 
-@pytest.fixture
-def graphs(monkeypatch):
-    """The FX graphs that the engine gets, after their passes."""
-    found = []
-    plain = backend._engine_program
-
-    def keep(gm, *args):
-        found.append(gm)
-        return plain(gm, *args)
-
-    monkeypatch.setattr(backend, "_engine_program", keep)
-    return found
-
-
 def check(fn):
     x = torch.randn(4, 4).npu()
     run = torch.compile(fn, backend=backend.npugraph_ex, fullgraph=True)

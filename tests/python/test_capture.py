@@ -3,12 +3,11 @@
 import functools
 import gc
 import random
-import threading
 import warnings
 
 import pytest
 import torch
-from helpers import assert_same
+from helpers import assert_same, in_threads
 from torch import nn
 
 import torchair
@@ -587,7 +586,6 @@ def test_stress():
         cases.append(case.compiled)
     gc.collect()
     idle = _native.pool_stats()["live_blocks"]
-    failures = []
 
     def work(seed):
         rng = random.Random(seed)
@@ -604,18 +602,6 @@ def test_stress():
                         assert_same(y, models[k](x))
                     kept.clear()
 
-    def body(seed):
-        try:
-            work(seed)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=body, args=(s,)) for s in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if failures:
-        raise failures[0]
+    in_threads(range(2), work)
     gc.collect()
     assert _native.pool_stats()["live_blocks"] == idle

@@ -18,20 +18,6 @@ def compile_with(fn, **chosen):
     )
 
 
-@pytest.fixture
-def graphs(monkeypatch):
-    """The FX graphs that the engine gets, after their passes."""
-    found = []
-    plain = backend._engine_program
-
-    def keep(gm, *args):
-        found.append(gm)
-        return plain(gm, *args)
-
-    monkeypatch.setattr(backend, "_engine_program", keep)
-    return found
-
-
 def node(gm, name):
     return next(n for n in gm.graph.nodes if n.name == name)
 

@@ -3,26 +3,8 @@
 import threading
 
 import torch
-from helpers import assert_same, compiled, make_backend
+from helpers import assert_same, compiled, in_threads, make_backend
 from torch import nn
-
-
-def in_threads(count, work):
-    failures = []
-
-    def body(i):
-        try:
-            work(i)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if failures:
-        raise failures[0]
 
 
 def test_one_model_many_threads():
@@ -40,7 +22,7 @@ def test_one_model_many_threads():
                 x = torch.randn(n * (i + 2), 64, generator=generator)
                 assert_same(run(x), net(x))
 
-    in_threads(4, work)
+    in_threads(range(4), work)
 
 
 def test_calls_while_others_compile():
@@ -72,7 +54,7 @@ def test_calls_while_others_compile():
             if i == 3:
                 busy.set()
 
-    in_threads(4, work)
+    in_threads(range(4), work)
     assert calls[2] == calls[3] == 3
 
 
@@ -88,13 +70,13 @@ def test_host_nodes_in_threads():
             x = torch.randn(6, 6)
             assert_same(run(x), fn(x))
 
-    in_threads(4, work)
+    in_threads(range(4), work)
 
 
 def test_results_freed_in_another_thread():
     run = compiled(lambda x: x + 1)
     kept = [run(torch.randn(1000)) for _ in range(50)]
-    in_threads(1, lambda i: kept.clear())
+    in_threads(range(1), lambda i: kept.clear())
     assert_same(run(torch.zeros(4)), torch.ones(4))
 
 
