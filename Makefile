@@ -49,10 +49,10 @@ test: venv build ## C tests and Python tests
 bench: venv ## figures against eager and Inductor, build/bench.json
 	$(PY) tests/bench/run.py
 
-check: deps build ## format, lint, types, layers, budgets, symbols, docs
+check: venv build ## format, lint, types, layers, budgets, symbols, docs
 	@$(PY) tools/check.py --build build
 
-docs: build ## docs/ops.md and options.md from the tables
+docs: venv build ## docs/ops.md and options.md from the tables
 	@$(PY) tools/gen_docs.py --build build
 
 format: deps ## clang-format and ruff, in place

@@ -5,9 +5,9 @@ gen_docs.py --build DIR [--check]      --check: fail when one is not current
 """
 
 import argparse
-import os
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -129,10 +129,10 @@ def engine_rows(air, options):
 
 
 def options(air):
-    # The tables are read from the sources, where the extension is not built;
-    # an installed torchair must not answer, nor load its device with torch.
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    sys.path.insert(0, str(ROOT / "python"))
+    # The tables import the extension: it is in the installed package, which
+    # make keeps current, or was put among the sources by hand.
+    if util.find_spec("torchair") is None:
+        sys.path.insert(0, str(ROOT / "python"))
     from torchair import options, passes
 
     return (
