@@ -2,15 +2,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "air_values.h"
+#include "air_inputs.h"
 
 static const char usage[] =
     "usage: air COMMAND [FILE] [OPTION ...]\n"
     "\n"
-    "  run FILE       run a text graph on made-up inputs, print the results\n"
+    "  run FILE       run a text graph, print the results\n"
     "  dump FILE      print the graph after the passes\n"
     "  bench FILE     time it\n"
     "  passes         list the passes\n"
@@ -20,7 +21,9 @@ static const char usage[] =
     "FILE is a text graph (docs/text-form.md), - for standard input.\n"
     "\n"
     "  --set S=N      size of symbol S (default: its hint, or 4)\n"
-    "  --seed N       of the inputs (default 0)\n"
+    "  --input X=F    input X from NumPy's file F (default: made up)\n"
+    "  --seed N       of the made-up inputs (default 0)\n"
+    "  --output DIR   run: results to DIR/result0.npy, ...\n"
     "  --driver NAME  cpu (default), ref, null\n"
     "  --isa NAME     avx512, avx2, scalar (default: the best here)\n"
     "  --threads N    default: one per CPU\n"
@@ -36,12 +39,7 @@ static const char usage[] =
     "  --seconds X    bench: for how long (default 1)\n"
     "  --verbose      what the engine logs, on standard error\n";
 
-enum { EXIT_USAGE = 2, MAX_SETS = 32, DEFAULT_SIZE = 4 };
-
-typedef struct {
-    char *data;
-    size_t len;
-} file_text;
+enum { EXIT_USAGE = 2, MAX_SETS = 32, MAX_INPUTS = 32, DEFAULT_SIZE = 4 };
 
 typedef struct {
     const char *command, *file;
@@ -53,6 +51,9 @@ typedef struct {
     const char *after;
     const char *sets[MAX_SETS]; /* "s0=3" */
     int nsets;
+    const char *arrays[MAX_INPUTS]; /* "x=FILE.npy" */
+    int narrays;
+    const char *output; /* folder of the results */
 } options;
 
 typedef struct {
@@ -61,6 +62,7 @@ typedef struct {
     air_graph *graph;
     air_program *program;
     air_values inputs;
+    input_array arrays[MAX_INPUTS];
     air_value *outs;
     size_t nouts;
 } session;
@@ -173,6 +175,15 @@ add_set(options *o, const char *text)
 }
 
 static int
+add_array(options *o, const char *text)
+{
+    if (o->narrays == MAX_INPUTS)
+        return complain_usage("--input", "too many");
+    o->arrays[o->narrays++] = text;
+    return 0;
+}
+
+static int
 add_without(options *o, const char *text)
 {
     const char *name;
@@ -196,12 +207,16 @@ set_value(options *o, const char *name, const char *value)
             return set_number(o, name, value);
     if (strcmp(name, "--set") == 0)
         return add_set(o, value);
+    if (strcmp(name, "--input") == 0)
+        return add_array(o, value);
     if (strcmp(name, "--seconds") == 0)
         return set_seconds(o, value);
     if (strcmp(name, "--driver") == 0)
         o->engine.driver = value;
     else if (strcmp(name, "--isa") == 0)
         o->engine.isa = value;
+    else if (strcmp(name, "--output") == 0)
+        o->output = value;
     else if (strcmp(name, "--after") == 0)
         o->after = value;
     else if (strcmp(name, "--without") == 0)
@@ -236,37 +251,12 @@ parse_options(int argc, char **argv, options *o)
 
 /* ---- the graph ---- */
 
-static bool
-read_all(FILE *in, file_text *out)
-{
-    size_t cap = 1 << 16;
-    *out = (file_text){malloc(cap), 0};
-    while (out->data && !feof(in) && !ferror(in)) {
-        if (out->len == cap) {
-            char *more = realloc(out->data, cap * 2);
-            if (!more)
-                return false;
-            out->data = more;
-            cap *= 2;
-        }
-        out->len += fread(out->data + out->len, 1, cap - out->len, in);
-    }
-    return out->data && feof(in);
-}
-
 static int
 read_file(const options *o, file_text *out)
 {
     if (!o->file)
         return complain_usage(o->command, "a file is needed");
-    bool standard = strcmp(o->file, "-") == 0;
-    FILE *in = standard ? stdin : fopen(o->file, "rb");
-    if (!in)
-        return complain(o->file, strerror(errno));
-    bool good = read_all(in, out);
-    if (!standard)
-        fclose(in);
-    return good ? 0 : complain(o->file, "cannot be read");
+    return file_read(o->file, out) ? 0 : complain(o->file, strerror(errno));
 }
 
 /* "--set s0=3" on the graph; the other symbols get a size of their own. */
@@ -298,6 +288,19 @@ set_symbols(const options *o, air_graph *graph)
     return 0;
 }
 
+static int
+open_arrays(const options *o, session *s)
+{
+    for (int i = 0; i < o->narrays; i++) {
+        const char *wrong = input_open(o->arrays[i], s->graph, &s->arrays[i]);
+        if (wrong) {
+            fprintf(stderr, "air: --input %s: %s\n", o->arrays[i], wrong);
+            return EXIT_FAILURE;
+        }
+    }
+    return 0;
+}
+
 /* The graph of a text on the engine that the options ask for. */
 static int
 open_graph(const options *o, const file_text *text, session *s)
@@ -309,7 +312,7 @@ open_graph(const options *o, const file_text *text, session *s)
                   o->file);
     if (!bad)
         bad = set_symbols(o, s->graph);
-    return bad;
+    return bad ? bad : open_arrays(o, s);
 }
 
 static int
@@ -327,6 +330,8 @@ compile(const options *o, session *s)
         o->file);
     if (!bad)
         bad = check(values_make(s->graph, o->seed, &s->inputs), o->file);
+    for (int i = 0; !bad && i < o->narrays; i++)
+        bad = check(input_apply(&s->arrays[i], &s->inputs), o->arrays[i]);
     s->nouts = air_graph_count_results(s->graph);
     s->outs = calloc(s->nouts + 1, sizeof *s->outs);
     if (!bad && !s->outs)
@@ -354,6 +359,8 @@ close_session(session *s)
     release_results(s);
     free(s->outs);
     values_free(&s->inputs);
+    for (int i = 0; i < MAX_INPUTS; i++)
+        input_close(&s->arrays[i]);
     air_program_destroy(s->program);
     air_graph_destroy(s->graph);
     air_context_destroy(s->context);
@@ -397,6 +404,30 @@ compare(const options *o, const session *s)
     return bad;
 }
 
+/* FOLDER/result0.npy ... */
+static int
+write_results(const options *o, const session *s)
+{
+    char path[4096];
+    if (mkdir(o->output, 0777) != 0 && errno != EEXIST)
+        return complain(o->output, strerror(errno));
+    for (size_t i = 0; i < s->nouts; i++) {
+        int n = snprintf(path, sizeof path, "%s/result%zu.npy", o->output, i);
+        if (n < 0 || (size_t)n >= sizeof path)
+            return complain(o->output, "too long a path");
+        FILE *out = fopen(path, "wb");
+        bool good = out && npy_write(out, &s->outs[i]);
+        int why = errno;
+        if (out && fclose(out) != 0 && good) {
+            good = false;
+            why = errno;
+        }
+        if (!good)
+            return complain(path, strerror(why));
+    }
+    return 0;
+}
+
 static int
 command_run(const options *o)
 {
@@ -409,6 +440,8 @@ command_run(const options *o)
         bad = check(run_once(&s), o->file);
     for (size_t i = 0; !bad && i < s.nouts; i++)
         value_print(stdout, result_name(i, name, sizeof name), &s.outs[i]);
+    if (!bad && o->output)
+        bad = write_results(o, &s);
     if (!bad && o->compare)
         bad = compare(o, &s);
     close_session(&s);

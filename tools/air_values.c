@@ -167,8 +167,8 @@ values_free(air_values *values)
 
 /* ---- reading ---- */
 
-static int64_t
-element_offset(const air_value *value, int64_t i)
+int64_t
+value_offset(const air_value *value, int64_t i)
 {
     if (!value->strides)
         return i;
@@ -186,7 +186,7 @@ value_get(const air_value *value, int64_t i)
     if (value->is_int)
         return (double)value->i;
     const void *data = value->data;
-    int64_t at = element_offset(value, i);
+    int64_t at = value_offset(value, i);
     switch (value->dtype) {
     case AIR_F64: return ((const double *)data)[at];
     case AIR_F32: return (double)((const float *)data)[at];

@@ -21,6 +21,8 @@ void values_free(air_values *values);
 /* Element number i in row-major order. */
 double value_get(const air_value *value, int64_t i);
 int64_t value_count(const air_value *value);
+/* Where it lies, in elements from data. */
+int64_t value_offset(const air_value *value, int64_t i);
 /* "f32[2, 3]  sum 1.25  1 2 3 ..." */
 void value_print(FILE *out, const char *name, const air_value *value);
 

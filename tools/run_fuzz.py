@@ -13,7 +13,7 @@ from pathlib import Path
 from run_tests import ENV
 
 # What a second on one core of a small machine buys under ASan.
-MUTATIONS = {"fuzz_parse": 40000, "fuzz_graph": 1500}
+MUTATIONS = {"fuzz_parse": 40000, "fuzz_graph": 1500, "fuzz_npy": 200000}
 
 
 def main():

@@ -7,7 +7,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 AIR = Path(os.environ.get("AIR_CLI", ROOT / "build" / "tools" / "air"))
@@ -20,6 +22,18 @@ graph f(%x: f32[s0, 8], %w: f32[8, 4], %b: f32[4]) {
   return %3
 }
 """
+
+NUMPY_DTYPES = {
+    "f64": "f8",
+    "f32": "f4",
+    "f16": "f2",
+    "i64": "i8",
+    "i32": "i4",
+    "i16": "i2",
+    "i8": "i1",
+    "u8": "u1",
+    "bool": "b1",
+}
 
 pytestmark = pytest.mark.skipif(not AIR.exists(), reason="make build first")
 
@@ -140,6 +154,9 @@ def test_ops():
         (["run", "-", "--set", "s9=1"], GRAPH, 1, "no symbol s9"),
         (["run", "-", "--set", "s0"], GRAPH, 2, "write it as s0=3"),
         (["run", "-", "--set", "s0=-1"], GRAPH, 1, "is not in"),
+        (["run", "-", "--input", "x"], GRAPH, 1, "write it as x=FILE.npy"),
+        (["run", "-", "--input", "x=/no"], GRAPH, 1, "No such file"),
+        (["run", "-", "--input", "x=/"], GRAPH, 1, "Is a directory"),
         (["run", "-", "--driver", "nope"], GRAPH, 1, "nope"),
         (["run", "-", "--isa", "nope"], GRAPH, 1, "nope"),
         (["run", "-", "--threads", "x"], GRAPH, 2, "a number"),
@@ -156,6 +173,93 @@ def test_errors(args, text, code, message):
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert done.stdout == ""
+
+
+# ---- arrays of the user ----
+
+WEIGHTS = {
+    "x": torch.linspace(-1, 1, 24).reshape(3, 8),
+    "w": torch.linspace(-2, 1, 32).reshape(8, 4),
+    "b": torch.arange(4.0),
+}
+
+
+def arrays(folder, **given):
+    """--input options for tensors saved by numpy.save."""
+    options = []
+    for name, tensor in {**WEIGHTS, **given}.items():
+        path = folder / f"{name}.npy"
+        numpy.save(path, tensor)
+        options += ["--input", f"{name}={path}"]
+    return options
+
+
+def test_run_takes_and_gives_arrays(tmp_path):
+    run(*arrays(tmp_path), "--output", str(tmp_path / "out"))
+    got = numpy.load(tmp_path / "out" / "result0.npy")
+    x, w, b = WEIGHTS.values()
+    want = torch.nn.functional.gelu(x @ w + b)
+    assert got.dtype == numpy.float32
+    assert torch.allclose(torch.from_numpy(got), want, atol=1e-6)
+
+
+def test_arrays_in_column_major_order(tmp_path):
+    column = numpy.asfortranarray(WEIGHTS["w"].numpy())
+    assert run(*arrays(tmp_path, w=column)) == run(*arrays(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES, "bf16"])
+def test_arrays_of_every_dtype(tmp_path, dtype):
+    text = f"graph f(%x: {dtype}[s0, 3]) {{\n  return %x\n}}\n"
+    raw = "V2" if dtype == "bf16" else NUMPY_DTYPES[dtype]
+    given = numpy.arange(6, dtype="u2").view("V2") if raw == "V2" else None
+    given = numpy.arange(6).astype(raw) if given is None else given
+    numpy.save(tmp_path / "x.npy", given.reshape(2, 3))
+    run(
+        *("--input", f"x={tmp_path / 'x.npy'}"),
+        *("--output", str(tmp_path)),
+        text=text,
+    )
+    got = numpy.load(tmp_path / "result0.npy")
+    assert got.dtype == given.dtype
+    assert got.tobytes() == given.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("x", numpy.zeros((3, 8)), "the array's dtype is not the input's"),
+        ("w", numpy.zeros((8, 5), "f4"), "sizes are not the input's"),
+        ("w", numpy.zeros(8, "f4"), "another number of dimensions"),
+        ("y", numpy.zeros(8, "f4"), "no input of that name"),
+        ("b", numpy.zeros(4, ">f4"), "little-endian"),
+        ("b", numpy.zeros(4, "c8"), "is not one of f8"),
+        ("b", numpy.zeros(4, [("a", "f4")]), "array of records"),
+    ],
+)
+def test_wrong_arrays(tmp_path, name, array, message):
+    done = air("run", "-", *arrays(tmp_path, **{name: array}), text=GRAPH)
+    assert done.returncode == 1
+    assert f"--input {name}=" in done.stderr and message in done.stderr
+
+
+def test_truncated_arrays(tmp_path):
+    options = arrays(tmp_path)
+    whole = (tmp_path / "b.npy").read_bytes()
+    for end in range(0, len(whole), 7):
+        (tmp_path / "b.npy").write_bytes(whole[:end])
+        done = air("run", "-", *options, text=GRAPH)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"air: --input b={tmp_path}")
+
+
+def test_results_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = air(
+        "run", "-", "--output", str(tmp_path / "file" / "out"), text=GRAPH
+    )
+    assert done.returncode == 1
+    assert "Not a directory" in done.stderr
 
 
 def test_help_names_every_command():

@@ -1,0 +1,132 @@
+/* air_inputs.c: what a user gives for the inputs of a graph. */
+#include "air_inputs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- files ---- */
+
+static bool
+read_all(FILE *in, file_text *out)
+{
+    size_t cap = 1 << 16;
+    *out = (file_text){malloc(cap), 0};
+    while (out->data && !feof(in) && !ferror(in)) {
+        if (out->len == cap) {
+            char *more = realloc(out->data, cap * 2);
+            if (!more)
+                return false;
+            out->data = more;
+            cap *= 2;
+        }
+        out->len += fread(out->data + out->len, 1, cap - out->len, in);
+    }
+    return out->data && feof(in);
+}
+
+bool
+file_read(const char *path, file_text *out)
+{
+    bool standard = strcmp(path, "-") == 0;
+    FILE *in = standard ? stdin : fopen(path, "rb");
+    if (!in)
+        return false;
+    bool good = read_all(in, out);
+    int why = errno;
+    if (!standard)
+        fclose(in);
+    errno = why;
+    return good;
+}
+
+/* ---- inputs ---- */
+
+static bool
+find_input(const air_graph *graph, const char *given, size_t len, size_t *index,
+           air_input *out)
+{
+    for (*index = 0; air_graph_get_input(graph, *index, out); ++*index)
+        if (strlen(out->name) == len && memcmp(out->name, given, len) == 0)
+            return true;
+    return false;
+}
+
+/* The symbol that a size is, if it is nothing but a symbol. */
+static bool
+find_symbol(air_graph *graph, air_dim size, air_symbol *out)
+{
+    air_dim d;
+    for (size_t i = 0; air_graph_get_symbol(graph, i, out); i++)
+        if (air_dim_symbol(graph, out->name, out->min, out->max, 0, &d) ==
+                AIR_OK &&
+            d.id == size.id)
+            return true;
+    return false;
+}
+
+static const char *
+take_sizes(air_graph *graph, const air_input *input, const npy_array *array)
+{
+    air_symbol symbol;
+    if (array->rank != input->type.rank)
+        return "the array has another number of dimensions than the input";
+    for (int i = 0; i < array->rank; i++)
+        if (find_symbol(graph, input->type.dims[i], &symbol) &&
+            air_graph_set_hint(graph, symbol.name, array->dims[i]) != AIR_OK)
+            return air_last_error()->message;
+    for (int i = 0; i < array->rank; i++) {
+        int64_t size;
+        if (air_dim_hint(graph, input->type.dims[i], &size) != AIR_OK)
+            return air_last_error()->message;
+        if (size != array->dims[i])
+            return "the array's sizes are not the input's";
+    }
+    return NULL;
+}
+
+const char *
+input_open(const char *given, air_graph *graph, input_array *out)
+{
+    air_input input;
+    const char *equals = strchr(given, '=');
+    size_t len = equals ? (size_t)(equals - given) : 0;
+    *out = (input_array){.index = 0};
+    if (len == 0)
+        return "write it as x=FILE.npy";
+    if (!find_input(graph, given, len, &out->index, &input))
+        return "the graph has no input of that name";
+    if (input.is_int)
+        return "an integer input takes its value from --set";
+    if (!file_read(equals + 1, &out->file))
+        return strerror(errno);
+    const char *wrong = npy_parse(out->file.data, out->file.len, &out->array);
+    if (wrong)
+        return wrong;
+    if (out->array.dtype != input.type.dtype)
+        return "the array's dtype is not the input's";
+    return take_sizes(graph, &input, &out->array);
+}
+
+air_status
+input_apply(const input_array *input, air_values *values)
+{
+    const npy_array *array = &input->array;
+    air_value *value = &values->values[input->index];
+    void *data = malloc(array->bytes ? array->bytes : 1);
+    if (!data)
+        return AIR_ERROR_MEMORY;
+    if (array->bytes)
+        memcpy(data, array->data, array->bytes);
+    free(value->data);
+    value->data = data;
+    value->strides = array->strides;
+    return AIR_OK;
+}
+
+void
+input_close(input_array *input)
+{
+    free(input->file.data);
+    *input = (input_array){.index = 0};
+}
