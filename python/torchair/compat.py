@@ -103,16 +103,21 @@ def lighten_calls() -> None:
             setattr(config, name, value)
 
 
-def _restore_settings(_args: Any) -> None:
+def _restore_settings() -> None:
     while _saved:
         name, value = _saved.popitem()
         setattr(torch._dynamo.config, name, value)
 
 
 def install_callbacks() -> None:
+    on_compile_end(_restore_settings)
+
+
+def on_compile_end(call: Callable[[], None]) -> None:
+    """call() after Dynamo has compiled a frame, before the frame runs."""
     from torch._dynamo import callback
 
-    callback.on_compile_end(_restore_settings)
+    callback.on_compile_end(lambda _args: call())
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import torch
 
 from .. import _native
-from . import pools, streams
+from . import inductor, pools, reads, streams
 from .pools import Handle, graph_pool_handle
-from .record import HostReads, Recorder, enter, leave
+from .record import Recorder, enter, leave
 from .streams import ExternalEvent, ExternalStream, Stream, StreamState
 
 __all__ = [
@@ -157,7 +157,6 @@ class NPUGraph:
         self.auto_dispatch_capture = False
         self._capture: Capture | None = None
         self._recorder: Recorder | None = None
-        self._reads: HostReads | None = None
         self._pool: pools.Pool | None = None
         self._work: _Work | None = None
         self._debug = False
@@ -216,11 +215,11 @@ class NPUGraph:
         self._recorder = Recorder(
             self._pool, capture.stream, capture.refuse, intercept, capture.owner
         )
-        self._reads = HostReads(self._recorder)
         capture.origin.capture = capture
         streams._captures.add(capture)
         enter(self._recorder)
-        enter(self._reads)
+        reads.guard(self._recorder)
+        inductor.watch()
         # The backward of npu tensors would run in a thread of its own.
         self._threads = torch._C._is_multithreading_enabled()
         torch._C._set_multithreading_enabled(False)
@@ -257,12 +256,12 @@ class NPUGraph:
 
     def _stop(self) -> Recorder:
         """Leaves the modes, however the capture ends."""
-        assert self._capture and self._recorder and self._reads
+        assert self._capture and self._recorder
         torch._C._set_multithreading_enabled(self._threads)
-        leave(self._reads)
+        reads.release()
         leave(self._recorder)
         self._capture.close()
-        self._capture = self._reads = None
+        self._capture = None
         _native.recording(False)
         return self._recorder
 

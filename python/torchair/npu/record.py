@@ -19,7 +19,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
 
@@ -127,6 +126,11 @@ class Recorder(TorchDispatchMode):
         # an installation `import torch` loads it.
         self.host_calls = 0
         self.devices = HOST_DEVICES - {"cpu"} if _in_use() else HOST_DEVICES
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Dynamo compiles under this mode and calls what it has compiled."""
+        return True
 
     # ---- memory ----
 
@@ -268,7 +272,7 @@ class Recorder(TorchDispatchMode):
         found = self._run_fake(func, args, kwargs, fakes)
         written = self._written(func, args, kwargs, fakes)
         found = tree_map_only(
-            torch.Tensor, lambda f: self._result(f, fakes), found
+            torch.Tensor, lambda f: self.result(f, fakes), found
         )
         self._check_direction(func, fakes, found)
         wargs, wkwargs = tree_map_only(
@@ -367,7 +371,7 @@ class Recorder(TorchDispatchMode):
             found.append(self.window(t))
         return found
 
-    def _result(
+    def result(
         self,
         made: torch.Tensor,
         fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
@@ -398,37 +402,3 @@ def written_arguments(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
             t for t in tree_flatten(value)[0] if isinstance(t, torch.Tensor)
         ]
     return found
-
-
-# Methods that read memory without a call of the dispatcher.
-_READS = {
-    torch.Tensor.tolist: "tolist()",
-    torch.Tensor.numpy: "numpy()",
-    torch.Tensor.cpu: "cpu()",
-    torch.Tensor.__array__: "numpy conversion",
-    torch.Tensor.__repr__: "printing",
-    torch.Tensor.__format__: "formatting",
-}
-
-
-class HostReads(TorchFunctionMode):
-    """Refuses what would show the host memory that is not computed yet."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        what = _READS.get(func)
-        recorder = self.recorder
-        if (
-            what is not None
-            and args[0].device.type in recorder.devices
-            and recorder.stream() is not None
-        ):
-            memory = recorder.memory(args[0].untyped_storage())
-            if not memory.readable:
-                recorder.refuse(f"the host cannot read a tensor ({what})")
-        return func(*args, **(kwargs or {}))

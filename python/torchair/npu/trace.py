@@ -74,16 +74,26 @@ captured = torch.ops.torchair.captured.default
 torch.fx.node.has_side_effect(captured)
 
 
+def _laid_out(t: torch.Tensor, w: Window, copy: bool) -> torch.Tensor:
+    """t with the strides it was captured with: a value may have others."""
+    if t.stride() == w.stride:
+        return t.clone() if copy else t
+    made = torch.empty_strided(w.size, w.stride, dtype=t.dtype)
+    return made.copy_(t)
+
+
 def _call_entry(entry: Entry) -> Opaque:
     """The entry's operator on tensors of the engine. Arguments are looked up
     at each call: NPUGraph.update changes them."""
-    written = [entry.windows().index(w) for w in entry.written]
+    windows = entry.windows()
+    written = [windows.index(w) for w in entry.written]
     fresh = fresh_windows(entry)
 
     def call(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        tensors = list(inputs)
-        for i in written:
-            tensors[i] = tensors[i].clone()
+        tensors = [
+            _laid_out(t, w, i in written)
+            for i, (t, w) in enumerate(zip(inputs, windows, strict=True))
+        ]
         for i, t in entry.rebound.items():
             tensors[i] = t
         given = iter(tensors)
