@@ -408,6 +408,7 @@ ir_infer_types(ir_graph *g, const ir_op_info *info, const air_attr *attrs,
 
     for (size_t i = 0; i < nouts; i++)
         outs[i] = (air_type){.dtype = dtype};
+    AIR_TRY(ir_check_agreement(g, info, attrs));
     AIR_TRY(info->shape(&in));
     AIR_REQUIRE(info->dtype != IR_DT_MEAN || ir_is_float(outs[0].dtype),
                 AIR_ERROR_DTYPE, "%s: needs a floating point dtype, not %s",

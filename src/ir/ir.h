@@ -92,8 +92,9 @@ enum {                    /* flags of a row */
        IR_STRIDED = 16, /* CALL: kernel takes operands of any strides */
        IR_CONTRACT = 32,
        IR_INDEX = 64,
-       IR_SCAN = 128,   /* kind of CALL, for docs */
-       IR_NUMERIC = 256 /* rounding may differ between implementations */
+       IR_SCAN = 128,    /* kind of CALL, for docs */
+       IR_NUMERIC = 256, /* rounding may differ between implementations */
+       IR_AGREE = 512    /* does not promote: see agree.c */
 };
 
 struct ir_graph;
@@ -333,6 +334,9 @@ typedef struct ir_infer {
 /* attrs: nparams, normalised as ir_add_node leaves them. */
 air_status ir_infer_types(ir_graph *g, const ir_op_info *info,
                           const air_attr *attrs, size_t nouts, air_type *outs);
+/* DTYPE where tensors that must be of one dtype are not (agree.c). */
+air_status ir_check_agreement(const ir_graph *g, const ir_op_info *info,
+                              const air_attr *attrs);
 /* The dtype a pointwise op computes in (before rounding to the result's). */
 air_dtype ir_compute_dtype(const ir_graph *g, const ir_node *n);
 /* ATen promotion of two dtypes of equal category rank. */

@@ -214,7 +214,7 @@ shape_nll_loss(ir_infer *in)
                 in->info->name);
     AIR_TRY(shape_scalar_out(in, 0));
     AIR_TRY(shape_scalar_out(in, 1));
-    return reduction == 0 && v->rank > 1 ? shape_set_like(in, 0, "target")
+    return reduction == 0 && v->rank > 1 ? shape_set_like(in, 0, "labels")
                                          : AIR_OK;
 }
 

@@ -56,6 +56,29 @@ TEST(infer_promotion)
     CHECK_ALL(rows);
 }
 
+TEST(infer_dtypes_that_must_agree)
+{
+    static const inference rows[] = {
+        {"%a: f64[2, 3], %b: f32[3, 2]", "mm(%a, %b)", "a is f64, b is f32"},
+        {"%a: bf16[2], %b: f32[2, 3], %c: f32[3, 2]", "addmm(%a, %b, %c)",
+         "a is bf16, b is f32"},
+        {"%a: f32[2, 3, 4, 4], %w: bf16[1, 3, 2, 2]",
+         "convolution(%a, %w, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)",
+         "weight is bf16"},
+        {"%a: bf16[2, 3], %w: f32[3]",
+         "rms_norm(%a, normalized_shape=[3], weight=%w)", "bf16[2, 3]"},
+        {"%a: f32[2, 3], %w: bf16[3]",
+         "rms_norm(%a, normalized_shape=[3], weight=%w)", "weight is bf16"},
+        {"%a: f32[2, 3], %b: f64[2, 3]", "heaviside(%a, %b)", "b is f64"},
+        {"%a: f32[4], %i: bool[4]", "index_fill.int_Scalar(%a, 0, %i, 1.0)",
+         "index is bool"},
+        {"%a: f32[4], %i: i32[4]", "gather(%a, 0, %i)", "f32[4]"},
+        {"%q: bf16[1, 2, 4], %m: bool[2, 2]",
+         "scaled_dot_product_attention(%q, %q, %q, %m)", "bf16[1, 2, 4]"},
+    };
+    CHECK_ALL(rows);
+}
+
 TEST(infer_symbolic_sizes)
 {
     static const inference rows[] = {

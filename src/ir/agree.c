@@ -1,0 +1,85 @@
+/* agree.c: which arguments of a node must be of one dtype. ATen promotes the
+ * operands of element-wise operators; elsewhere it refuses other dtypes, and
+ * kernels count on it: they would read past the end of a smaller operand. */
+#include <string.h>
+
+#include "ir/ir.h"
+
+typedef enum {
+    DATA,      /* the dtype of the first tensor */
+    PARAMETER, /* or f32 where that is a half */
+    LABEL,     /* i64 or u8 */
+    INDEX,     /* i64 or i32 */
+    FREE       /* the kernel reads it as what it is */
+} agreement;
+
+/* Parameters that are not DATA. */
+static const struct {
+    const char *name;
+    agreement rule;
+} rules[] = {
+    {"index", INDEX},         {"indices", FREE},
+    {"mask", FREE},           {"attn_mask", FREE},
+    {"mean", PARAMETER},      {"rstd", PARAMETER},
+    {"g", PARAMETER},         {"running_mean", PARAMETER},
+    {"norms", PARAMETER},     {"running_var", PARAMETER},
+    {"weight", PARAMETER},    {"save_mean", PARAMETER},
+    {"bias", PARAMETER},      {"save_invstd", PARAMETER},
+    {"logsumexp", PARAMETER}, {"labels", LABEL},
+};
+
+static agreement
+rule_of(const ir_op_info *info, const char *name)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (strcmp(rules[i].name, name) == 0)
+            return info->flags & IR_CONTRACT && rules[i].rule == PARAMETER &&
+                           strcmp(name, "logsumexp") != 0
+                       ? DATA
+                       : rules[i].rule;
+    return DATA;
+}
+
+static bool
+must_agree(const ir_op_info *info)
+{
+    bool kernel = info->cls == IR_CLASS_CALL || info->cls == IR_CLASS_COMPOSITE;
+    bool plain = info->dtype == IR_DT_SAME || info->dtype == IR_DT_ATTR;
+    return (kernel && plain) || info->flags & IR_AGREE;
+}
+
+static bool
+agrees(agreement rule, air_dtype dtype, air_dtype first)
+{
+    bool half = first == AIR_BF16 || first == AIR_F16;
+    switch (rule) {
+    case DATA: return dtype == first;
+    case PARAMETER: return dtype == first || (half && dtype == AIR_F32);
+    case LABEL: return dtype == AIR_I64 || dtype == AIR_U8;
+    case INDEX: return dtype == AIR_I64 || dtype == AIR_I32;
+    case FREE: break;
+    }
+    return true;
+}
+
+air_status
+ir_check_agreement(const ir_graph *g, const ir_op_info *info,
+                   const air_attr *attrs)
+{
+    air_dtype first = AIR_DTYPE_NONE;
+
+    if (!must_agree(info))
+        return AIR_OK;
+    for (int i = 0; i < info->nparams; i++) {
+        if (attrs[i].kind != AIR_ATTR_VALUE)
+            continue;
+        air_dtype dtype = (air_dtype)ir_val(g, attrs[i].value)->dtype;
+        if (first == AIR_DTYPE_NONE)
+            first = dtype;
+        AIR_REQUIRE(agrees(rule_of(info, info->params[i].name), dtype, first),
+                    AIR_ERROR_DTYPE, "%s: %s is %s, %s is %s", info->name,
+                    info->params[0].name, air_dtype_text(first),
+                    info->params[i].name, air_dtype_text(dtype));
+    }
+    return AIR_OK;
+}
