@@ -34,6 +34,13 @@ $(VENV)/.torchair: $(VENV)/.deps $(PACKAGE)
 	    --no-index -Cbuild-dir=build-wheel .
 	@touch $@
 
+# The name torch_npu, which no user of torchair has unasked.
+$(VENV)/.torch_npu: $(VENV)/.torchair $(wildcard packages/torch_npu/*)
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation \
+	    --force-reinstall --disable-pip-version-check \
+	    --no-index packages/torch_npu
+	@touch $@
+
 build/build.ninja: | $(VENV)/.deps
 	$(MESON) setup build -Dpython=disabled
 
@@ -43,7 +50,7 @@ build: build/build.ninja ## the engine, the `air` command, the C tests
 demo: venv ## search and generate with real models; one table of figures
 	$(PY) examples/demo.py
 
-test: venv build ## C tests and Python tests
+test: venv build $(VENV)/.torch_npu ## C tests and Python tests
 	@$(PY) tools/run_tests.py --build build --pytest tests/tools tests/python
 
 bench: venv ## figures against eager and Inductor, build/bench.json

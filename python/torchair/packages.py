@@ -1,8 +1,9 @@
 """The package torch_npu that torchair brings, and who loads it.
 
-In an installation it lies inside torchair, where it is in nobody's way. The
-file torch_npu.py beside torchair loads it; a vendor's package of that name is
-a folder, which Python finds before the file.
+In an installation it lies inside torchair, where it is in nobody's way. A
+distribution of its own, packages/torch_npu, adds the file torch_npu.py that
+loads it; a vendor's package of that name is a folder, which Python finds
+before the file.
 """
 
 from __future__ import annotations

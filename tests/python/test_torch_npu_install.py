@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,11 @@ import pytest
 import torchair
 from torchair import _native
 
-SOURCES = Path(__file__).resolve().parent.parent.parent / "python"
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCES = ROOT / "python"
+PACKAGE = ROOT / "packages" / "torch_npu"
 INSTALLED = Path(torchair.__file__).resolve().parent
 METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
-ENTRY_POINTS = """
-[torch.backends]
-torchair = torchair.packages:autoload
-[torch_dynamo_backends]
-npugraphs = torchair.npugraphs:npugraphs
-"""
 
 
 def distribution(site, name, version, entry_points=""):
@@ -29,8 +26,17 @@ def distribution(site, name, version, entry_points=""):
     (info / "entry_points.txt").write_text(entry_points)
 
 
+def entry_points(folder):
+    """What the project in a folder says, in the form of a distribution."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return "".join(
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items())
+        for group, names in project["entry-points"].items()
+    )
+
+
 @pytest.fixture
-def site(tmp_path):
+def plain(tmp_path):
     """An installation of torchair, as the wheel lays it out."""
     site = tmp_path / "site"
     (site / "torchair").mkdir(parents=True)
@@ -40,9 +46,16 @@ def site(tmp_path):
     packages = site / "torchair" / "_packages"
     packages.mkdir()
     (packages / "torch_npu").symlink_to(SOURCES / "torch_npu")
-    (site / "torch_npu.py").symlink_to(SOURCES / "stub" / "torch_npu.py")
-    distribution(site, "torchair", "0.1.0", ENTRY_POINTS)
+    distribution(site, "torchair", "0.1.0", entry_points(ROOT))
     return site
+
+
+@pytest.fixture
+def site(plain):
+    """With packages/torch_npu."""
+    (plain / "torch_npu.py").symlink_to(PACKAGE / "torch_npu.py")
+    distribution(plain, "torchair-npu", "0.1.0", entry_points(PACKAGE))
+    return plain
 
 
 def run(site, code, **env):
@@ -61,6 +74,18 @@ def output(site, code, **env):
     found = run(site, code, **env)
     assert found.returncode == 0, found.stderr
     return found.stdout.split()
+
+
+def test_torchair_alone_does_not_bring_the_name(plain):
+    """Transformers puts models on npu where it finds torch_npu."""
+    code = """
+    import torch, torchair
+    from importlib import util
+    print(util.find_spec("torch_npu"), hasattr(torch, "npu"))
+    run = torch.compile(torch.nn.Linear(3, 2), backend="torchair")
+    print(run(torch.ones(1, 3)).device)
+    """
+    assert output(plain, code) == ["None", "False", "cpu"]
 
 
 def test_autoload_gives_the_device(site):
