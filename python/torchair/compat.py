@@ -146,6 +146,20 @@ def trace_functional(
     return found
 
 
+def graph_module(graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """The graph's module, whose Python code is made when it is called."""
+    from torch.fx._lazy_graph_module import (
+        _make_graph_module,
+        _use_lazy_graph_module,
+    )
+
+    with _use_lazy_graph_module(True):
+        found: torch.fx.GraphModule = _make_graph_module(
+            torch.nn.Module(), graph
+        )
+    return found
+
+
 def remove_noop_ops(gm: torch.fx.GraphModule) -> None:
     """Inductor's removal of operators that change nothing."""
     from torch._inductor.fx_passes.post_grad import remove_noop_ops as remove

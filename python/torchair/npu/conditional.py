@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .. import compat
 from .memory import Window
+from .pieces import Piece, created, pieces
 from .record import Entry, Recorder
-from .trace import Opaque, Piece, Run, created, pieces
+from .trace import Opaque, Run
 
 if TYPE_CHECKING:
     from .graphs import NPUGraph

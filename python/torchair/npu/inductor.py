@@ -45,14 +45,13 @@ def _zeros(t: torch.Tensor) -> torch.Tensor:
 def _results(
     mode: Recorder, graph: _Graph, given: tuple[Any, ...]
 ) -> list[Any]:
-    trial = {
-        id(t): (t, _zeros(t)) for t in given if isinstance(t, torch.Tensor)
-    }
+    trial = {id(t): _zeros(t) for t in given if isinstance(t, torch.Tensor)}
     state = torch.default_generator.get_state()
-    made = graph(*(trial[id(t)][1] if id(t) in trial else t for t in given))
+    made = graph(*(trial.get(id(t), t) for t in given))
     torch.default_generator.set_state(state)
+    pairs = [(t, trial[id(t)]) for t in given if isinstance(t, torch.Tensor)]
     return [
-        mode.result(t, trial) if isinstance(t, torch.Tensor) else t
+        mode.result(t, pairs) if isinstance(t, torch.Tensor) else t
         for t in made
     ]
 

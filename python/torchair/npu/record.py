@@ -8,6 +8,7 @@ a strided piece of one storage, which may be gone when the graph is replayed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -20,12 +21,12 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_iter, tree_map_only
 
 from .. import _native
 from ..compat import HOST_DEVICES
 from .memory import Memory, Window, to_device
 from .pools import Pool
+from .sizes import Known, Made, key_of, leaves, mapped
 
 aten = torch.ops.aten
 Refuse = Callable[[str], NoReturn]  # raises, and the capture is lost
@@ -52,9 +53,7 @@ class Entry:
     def windows(self) -> list[Window]:
         """Of the arguments, in order, one for each place."""
         return [
-            x
-            for x in tree_iter((self.args, self.kwargs))
-            if isinstance(x, Window)
+            x for x in leaves((self.args, self.kwargs)) if isinstance(x, Window)
         ]
 
 
@@ -63,7 +62,7 @@ def fresh_windows(entry: Entry) -> list[Window]:
     known = set(entry.windows())
     return [
         x
-        for x in tree_iter(entry.outs)
+        for x in leaves(entry.outs)
         if isinstance(x, Window) and x not in known
     ]
 
@@ -165,21 +164,16 @@ class Recorder(TorchDispatchMode):
         )
 
     def windows(self, tree: Any) -> Any:
-        return tree_map_only(torch.Tensor, self.window, tree)
+        return mapped(tree, torch.Tensor, self.window)
 
-    def allocate(self, like: torch.Tensor) -> torch.Tensor:
-        """Real memory with a fake tensor's metadata."""
-        nbytes = like.untyped_storage().nbytes()
-        made = to_device(self.pool.empty(nbytes), like.device)
-        storage = made.untyped_storage()
+    def allocate(self, made: Made) -> torch.Tensor:
+        """Real memory for a new result."""
+        found = to_device(self.pool.empty(made.nbytes), made.device)
+        storage = found.untyped_storage()
         memory = self.memory(storage)
         memory.kept = None
         memory.root = Window(
-            memory,
-            like.dtype,
-            tuple(like.shape),
-            like.stride(),
-            int(like.storage_offset()),
+            memory, made.dtype, made.size, made.stride, made.offset
         )
         return memory.root.on(storage)
 
@@ -213,10 +207,9 @@ class Recorder(TorchDispatchMode):
             found = self.intercept(func, args, kwargs)
             if found is not NotImplemented:
                 return found
-        with self:
-            found = func.decompose(*args, **kwargs)
-        if found is not NotImplemented:
-            return found
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
         return self.issue(func, args, kwargs, stream)
 
     def _on_device(self, tree: Any) -> bool:
@@ -225,7 +218,7 @@ class Recorder(TorchDispatchMode):
         return any(
             (isinstance(x, torch.Tensor) and x.device.type in self.devices)
             or (isinstance(x, torch.device) and x.type in self.devices)
-            for x in tree_iter(tree)
+            for x in leaves(tree)
         )
 
     def issue(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
@@ -268,30 +261,32 @@ class Recorder(TorchDispatchMode):
 
     def _compute(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
         wargs, wkwargs = self.windows((args, kwargs))
-        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        found = self._run_fake(func, args, kwargs, fakes)
-        written = self._written(func, args, kwargs, fakes)
-        found = tree_map_only(
-            torch.Tensor, lambda f: self.result(f, fakes), found
-        )
-        self._check_direction(func, fakes, found)
-        wargs, wkwargs = tree_map_only(
-            torch.device, lambda _: torch.device("cpu"), (wargs, wkwargs)
+        given = tensors_of((args, kwargs))
+        made = _known.find(key := key_of(func, args, kwargs))
+        if made is None:
+            made = self._made(func, args, kwargs, given)
+            _known.keep(key, made)
+        found = mapped(made, Made, lambda m: self._result(m, given))
+        self._check_direction(func, given, found)
+        wargs, wkwargs = mapped(
+            (wargs, wkwargs), torch.device, lambda _: torch.device("cpu")
         )
         entry = Entry(func, wargs, wkwargs, self.windows(found), stream)
-        entry.written = written
+        entry.written = [
+            self.window(t) for t in written_arguments(func, args, kwargs)
+        ]
         self._mark(entry)
         self.add(entry)
         return found
 
-    def _check_direction(self, func: Any, fakes: Any, found: Any) -> None:
+    def _check_direction(
+        self, func: Any, given: list[torch.Tensor], found: Any
+    ) -> None:
         """New memory of the host that holds values of the device."""
-        known = {id(real) for real, _ in fakes.values()}
+        known = {id(t) for t in given}
         if any(
-            isinstance(t, torch.Tensor)
-            and t.device.type not in self.devices
-            and id(t) not in known
-            for t in tree_iter(found)
+            t.device.type not in self.devices and id(t) not in known
+            for t in tensors_of(found)
         ):
             self.refuse(f"the host cannot read a tensor ({func})")
 
@@ -307,42 +302,43 @@ class Recorder(TorchDispatchMode):
         """What tracing cannot go through is called as it is."""
         generators = [
             x
-            for x in tree_iter((entry.args, entry.kwargs))
+            for x in leaves((entry.args, entry.kwargs))
             if isinstance(x, torch.Generator)
         ]
         if any(g is not torch.default_generator for g in generators):
             entry.opaque = True
         elif generators:
-            entry.args, entry.kwargs = tree_map_only(
-                torch.Generator, lambda _: None, (entry.args, entry.kwargs)
+            entry.args, entry.kwargs = mapped(
+                (entry.args, entry.kwargs), torch.Generator, lambda _: None
             )
         if entry.written and entry.func.namespace not in ("aten", "prims"):
             entry.opaque = True
 
     # ---- fake kernels: sizes of results ----
 
-    def _run_fake(
-        self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
+    def _made(
+        self, func: Any, args: Any, kwargs: Any, given: list[torch.Tensor]
     ) -> Any:
-        """fakes: id of a tensor -> the tensor and its fake."""
-
-        def fake(t: torch.Tensor) -> torch.Tensor:
-            if id(t) not in fakes:
-                fakes[id(t)] = (t, self.fake_of(t))
-            return fakes[id(t)][1]
-
-        fargs, fkwargs = tree_map_only(torch.Tensor, fake, (args, kwargs))
+        """The results, with a Made for each tensor."""
+        fakes = {id(t): self.fake_of(t) for t in given}
+        fargs, fkwargs = mapped(
+            (args, kwargs), torch.Tensor, lambda t: fakes[id(t)]
+        )
         try:
             with self.fake:
-                return func(*fargs, **fkwargs)
+                found = func(*fargs, **fkwargs)
         except DataDependentOutputException:
             self.refuse(f"{func} gives the host a value of a tensor")
         except DynamicOutputShapeException:
             self.refuse(f"{func} has results whose sizes depend on data")
+        for t in written_arguments(func, args, kwargs):
+            if fakes[id(t)].shape != t.shape:
+                self.refuse(
+                    f"{func} resizes its out argument from {list(t.shape)} "
+                    f"to {list(fakes[id(t)].shape)}; give it that size"
+                )
+        pairs = [(t, fakes[id(t)]) for t in given]
+        return mapped(found, torch.Tensor, lambda f: self.describe(f, pairs))
 
     def fake_of(self, t: torch.Tensor) -> torch.Tensor:
         with self.fake:
@@ -353,42 +349,55 @@ class Recorder(TorchDispatchMode):
                 made = torch._conj(made)
             return torch._neg_view(made) if t.is_neg() else made
 
-    def _written(
+    def describe(
         self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
-    ) -> list[Window]:
-        found = []
-        for t in written_arguments(func, args, kwargs):
-            fake = fakes[id(t)][1]
-            if fake.shape != t.shape:
-                self.refuse(
-                    f"{func} resizes its out argument from {list(t.shape)} "
-                    f"to {list(fake.shape)}; give it that size"
-                )
-            found.append(self.window(t))
-        return found
+        made: torch.Tensor,
+        pairs: list[tuple[torch.Tensor, torch.Tensor]],
+    ) -> Made:
+        """What a result is: an argument, a view of one (of an operator that
+        does not say so), or new. pairs: arguments and what stood for them."""
+        for i, (_, fake) in enumerate(pairs):
+            if made is fake:
+                return Made.of(made, i)
+        if made.layout is not torch.strided:
+            self.refuse(f"a tensor of layout {made.layout}")
+        storage = made.untyped_storage()._cdata
+        for i, (_, fake) in enumerate(pairs):
+            if fake.untyped_storage()._cdata == storage:
+                return Made.of(made, i, part=True)
+        return Made.of(made)
+
+    def _result(self, made: Made, given: list[torch.Tensor]) -> torch.Tensor:
+        if made.argument is None:
+            return self.allocate(made)
+        real = given[made.argument]
+        if not made.part:
+            return real
+        offset = made.offset + int(real.storage_offset())
+        return torch.as_strided(real, made.size, made.stride, offset)
 
     def result(
         self,
         made: torch.Tensor,
-        fakes: dict[int, tuple[torch.Tensor, torch.Tensor]],
+        pairs: list[tuple[torch.Tensor, torch.Tensor]],
     ) -> torch.Tensor:
-        """The real tensor for a fake result: an argument, a view of one (of
-        an operator that does not say so), or new memory."""
-        for real, fake in fakes.values():
-            if made is fake:
-                return real
-        if made.layout is not torch.strided:
-            self.refuse(f"a tensor of layout {made.layout}")
-        storage = made.untyped_storage()._cdata
-        for real, fake in fakes.values():
-            if fake.untyped_storage()._cdata == storage:
-                offset = int(made.storage_offset()) + real.storage_offset()
-                return torch.as_strided(real, made.shape, made.stride(), offset)
-        return self.allocate(made)
+        """The real tensor for a result of a call on other tensors."""
+        return self._result(self.describe(made, pairs), [t for t, _ in pairs])
+
+
+_known = Known()
+
+
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    """Has it a decomposition, of C++ or of Python, that always applies?"""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return key in func.py_kernels or bool(has_kernel(func.name(), key))
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    return [x for x in leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
@@ -398,7 +407,5 @@ def written_arguments(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         if a.alias_info is None or not a.alias_info.is_write:
             continue
         value = args[i] if i < len(args) else kwargs.get(a.name)
-        found += [
-            t for t in tree_flatten(value)[0] if isinstance(t, torch.Tensor)
-        ]
+        found += tensors_of(value)
     return found

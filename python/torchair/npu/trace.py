@@ -1,10 +1,11 @@
 """A capture's log becomes one program.
 
-The log is run on fake tensors under functionalisation and traced: one FX
-graph without views of its own results and without mutation. What the graph
-has to leave in memory, tensors of before that were changed and results that
-somebody can see, comes last, as copy_ into its inputs; the engine computes
-most of these in place. A replay is then one call with always the same inputs.
+Of the log comes one FX graph without views of its own results and without
+mutation: written down where the log is plain (direct.py), else traced on fake
+tensors under functionalisation. What the graph has to leave in memory,
+tensors of before that were changed and results that somebody can see, comes
+last, as copy_ into its inputs; the engine computes most of these in place. A
+replay is then one call with always the same inputs.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_map_only
 
 from .. import compat
 from ..backend import compile_graph
 from ..capture import CaptureOptions
 from ..config import CompilerConfig
+from .direct import graph_of
 from .memory import Memory, Window, to_cpu
-from .record import Entry, Recorder, Refuse, fresh_windows
+from .pieces import Piece, created, pieces
+from .record import Entry, Recorder, fresh_windows
+from .sizes import mapped
 
 aten = torch.ops.aten
 Value = torch.Tensor
@@ -97,8 +100,8 @@ def _call_entry(entry: Entry) -> Opaque:
         for i, t in entry.rebound.items():
             tensors[i] = t
         given = iter(tensors)
-        args, kwargs = tree_map_only(
-            Window, lambda _: next(given), (entry.args, entry.kwargs)
+        args, kwargs = mapped(
+            (entry.args, entry.kwargs), Window, lambda _: next(given)
         )
         found = entry.func(*args, **kwargs)
         known = {id(t) for t in tensors}
@@ -112,130 +115,7 @@ def _call_entry(entry: Entry) -> Opaque:
     return Opaque(call, fresh + entry.written)
 
 
-# ---- memory of before the capture ----
-
-
-@dataclass
-class Piece:
-    """An input of the graph: memory of before, and the windows into it that
-    the log uses without having made them."""
-
-    base: Window
-    windows: list[Window] = field(default_factory=list)
-    written: bool = False
-
-
-def _overlap(a: Window, b: Window) -> bool:
-    (x, y), (u, v) = a.span(), b.span()
-    return x < v and u < y
-
-
-def _groups(windows: Iterable[Window]) -> list[list[Window]]:
-    """Windows of one storage, those that share bytes together."""
-    groups: list[tuple[int, list[Window]]] = []
-    for w in sorted(windows, key=lambda w: w.span()):
-        first, last = w.span()
-        if groups and first < groups[-1][0]:
-            end, members = groups.pop()
-            groups.append((max(end, last), [*members, w]))
-        else:
-            groups.append((last, [w]))
-    return [members for _, members in groups]
-
-
-def _base(group: list[Window]) -> Window | None:
-    """A window all others of the group are strided pieces of: one of them, or
-    a flat one. None: their dtypes differ."""
-    first = min(w.span()[0] for w in group)
-    last = max(w.span()[1] for w in group)
-    for w in group:
-        if len(group) == 1 or (w.span() == (first, last) and w.dense()):
-            return w
-    w = group[0]
-    if any(x.dtype != w.dtype or x.conj or x.neg for x in group):
-        return None
-    item = w.dtype.itemsize
-    return Window(
-        w.memory, w.dtype, ((last - first) // item,), (1,), first // item
-    )
-
-
-class _Uses:
-    """Of one storage of before: windows the log was given, windows its
-    operators use (views of the log included), windows that they change."""
-
-    def __init__(self) -> None:
-        self.given: dict[Window, None] = {}
-        self.used: dict[Window, None] = {}
-        self.written: list[Window] = []
-
-    def changed(self, group: list[Window]) -> bool:
-        return any(_overlap(w, g) for w in self.written for g in group)
-
-
-def created(log: list[Entry]) -> list[Memory]:
-    """Storages that the log itself makes."""
-    return [
-        w.memory
-        for entry in log
-        for w in fresh_windows(entry)
-        if w.memory.root == w
-    ]
-
-
-def _uses(log: list[Entry]) -> dict[Memory, _Uses]:
-    own = set(created(log))
-    made: set[Window] = set()
-    found: dict[Memory, _Uses] = {}
-    for entry in log:
-        for w in entry.windows():
-            if w.memory in own:
-                continue
-            uses = found.setdefault(w.memory, _Uses())
-            if w not in made:
-                uses.given[w] = None
-            if not entry.is_view:
-                uses.used[w] = None
-        for w in entry.written:
-            if w.memory in found:
-                found[w.memory].written.append(w)
-        made.update(fresh_windows(entry))
-    return found
-
-
-def pieces(log: list[Entry], refuse: Refuse) -> list[Piece]:
-    """The inputs of the graph, and how its log finds them."""
-    found: list[Piece] = []
-    for uses in _uses(log).values():
-        found += _pieces_of(uses, refuse)
-    return found
-
-
-def _pieces_of(uses: _Uses, refuse: Refuse) -> list[Piece]:
-    """A slice that is changed, and that nothing else overlaps, is an input by
-    itself: a cache is never copied for one of its rows."""
-    if not uses.written:
-        return [Piece(w, [w]) for w in uses.given]
-    groups = _groups(uses.used)
-    if any(len(g) > 1 and uses.changed(g) for g in groups):
-        groups = _groups(uses.given)
-    found = []
-    for group in groups:
-        if uses.changed(group):
-            found.append(_changed_piece(group, refuse))
-        else:
-            found += [Piece(w, [w]) for w in group]
-    return found
-
-
-def _changed_piece(group: list[Window], refuse: Refuse) -> Piece:
-    base = _base(group)
-    if base is None or base.conj or base.neg:
-        refuse(
-            "tensors of several dtypes, or lazily conjugated ones, share "
-            "memory that the capture changes"
-        )
-    return Piece(base, group, written=True)
+# ---- values ----
 
 
 def _piece_of(base: Value, at: Window, w: Window) -> Value:
@@ -319,9 +199,7 @@ class Run:
             return
         if entry.is_view and not self._wanted(entry):
             return
-        args, kwargs = tree_map_only(
-            Window, self._value, (entry.args, entry.kwargs)
-        )
+        args, kwargs = mapped((entry.args, entry.kwargs), Window, self._value)
         self._bind(entry.outs, entry.func(*args, **kwargs))
         for memory in {w.memory for w in entry.written}:
             for base in self.bases.get(memory, ()):
@@ -406,25 +284,33 @@ def build(recorder: Recorder, config: CompilerConfig) -> Captured | None:
         return _build(recorder, config, inputs)
 
 
-def _build(
-    recorder: Recorder, config: CompilerConfig, inputs: list[Piece]
-) -> Captured:
-    targets = list(recorder.live())
-    results = [t for _, t in targets]
-    run = Run(recorder.log, inputs, [w for w, _ in targets])
-    given = [p.base.on(_storage(p.base)) for p in inputs]
-    changed = [i for i, p in enumerate(inputs) if p.written]
-    tensors = [to_cpu(t) for t in given + results]
+def _traced(run: Run, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
     with _tracing, FakeTensorMode():
         fakes = [
             torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
             for t in tensors
         ]
-        gm = compat.trace_functional(run, fakes)
+        return compat.trace_functional(run, fakes)
+
+
+def _build(
+    recorder: Recorder, config: CompilerConfig, inputs: list[Piece]
+) -> Captured:
+    targets = list(recorder.live())
+    results = [t for _, t in targets]
+    outs = [w for w, _ in targets]
+    given = [p.base.on(_storage(p.base)) for p in inputs]
+    changed = [i for i, p in enumerate(inputs) if p.written]
+    tensors = [to_cpu(t) for t in given + results]
+    opaque: list[Opaque] = []
+    gm = graph_of(recorder.log, inputs, outs)
+    if gm is None:
+        run = Run(recorder.log, inputs, outs)
+        gm, opaque = _traced(run, tensors), run.opaque
     _epilogue(gm, [*range(len(given), len(tensors)), *changed])
     options = CaptureOptions(pool=recorder.pool.handle)
     program = compile_graph(gm, tensors, config, "capture", options)
-    return Captured(program, tensors, run.opaque, gm)
+    return Captured(program, tensors, opaque, gm)
 
 
 def _storage(w: Window) -> torch.UntypedStorage:
