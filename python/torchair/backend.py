@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from . import compat, dispatch, dumps, eager, events, passes
+from . import compat, deadlock, dispatch, dumps, eager, events, passes
 from .capture import CaptureOptions
 from .config import (
     CompilerConfig,
@@ -146,6 +146,9 @@ def compile_graph(
         _write_code(gm, config, record, dump)
     if record.fallback:
         return eager.make(gm, config)
+    if config.debug.deadlock_check:
+        where = dump.path if dump else dumps.root_folder(config)
+        deadlock.check(gm.graph, where, record.name)
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
         return _engine_program(gm, config, record, dump)

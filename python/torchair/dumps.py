@@ -36,16 +36,21 @@ def model_folder(config: CompilerConfig) -> str | None:
     """The folder of the next model, None without TORCH_COMPILE_DEBUG=1."""
     if not debugging():
         return None
-    name = "torchair"
-    if config.mode.raw == "npugraph_ex":
-        rank = os.environ.get("RANK")
-        name = "npugraph_ex" + (f"-rank_{rank}" if rank else "")
-    root = os.path.join(compat.debug_folder(), name)
+    root = root_folder(config)
     count = _models.setdefault(root, itertools.count())
     folder = os.path.join(root, f"model__{next(count)}")
     os.makedirs(folder, exist_ok=True)
     _log_to(os.path.join(root, "debug.log"))
     return folder
+
+
+def root_folder(config: CompilerConfig) -> str:
+    """Of all models that are compiled this way."""
+    name = "torchair"
+    if config.mode.raw == "npugraph_ex":
+        rank = os.environ.get("RANK")
+        name = "npugraph_ex" + (f"-rank_{rank}" if rank else "")
+    return os.path.join(compat.debug_folder(), name)
 
 
 def _log_to(path: str) -> None:

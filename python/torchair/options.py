@@ -130,10 +130,11 @@ OPTIONS = (
         "debug.deadlock_check",
         False,
         BOOL,
-        "report operators that wait for each other's cores",
+        "write, for each graph, which communication operators (`aiv_`, "
+        "`dispatch` or `combine` in their names) may run side by side and need "
+        "more vector cores together than there are: "
+        "`<graph>_filtered_deadlock_check.json` in the debug folder",
         "deadlock_check",
-        inert="communication operators run one after the other, none can "
-        "wait for the cores of another",
     ),
     Row(
         "debug.pass_limit",

@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_npu_record import capture
 
+import torchair
 from torchair import npu
 from torchair.npu import pools
 
@@ -544,6 +545,34 @@ def test_saving_at_replay(tmp_path):
         assert [t.tolist() for t in both] == [[value] * 2, [value + 1] * 2]
     with pytest.raises(FileNotFoundError, match="no folder"):
         npu.save_npugraph_tensor(x, save_path=str(tmp_path / "no" / "a.pt"))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_showing_in_compiled_functions(mode, grad, tmp_path, capfd):
+    config = torchair.CompilerConfig()
+    config.mode = mode
+    backend = torchair.get_npu_backend(compiler_config=config)
+
+    def body(x):
+        y = x * 2
+        torch.ops.npu.print_npugraph_tensor(y, tensor_name="y")
+        npu.save_npugraph_tensor(y, save_path=str(tmp_path / "y.pt"))
+        npu.save_npugraph_tensor(
+            [x, y], save_path=str(tmp_path / "both.pt"), overwrite=True
+        )
+        return y.relu_() + 1
+
+    fn = torch.compile(body, backend=backend, fullgraph=True)
+    for value in (-1.0, 3.0):
+        x = torch.full((2,), value, requires_grad=grad)
+        assert fn(x).tolist() == [max(2 * value, 0) + 1] * 2
+        (path,) = tmp_path.glob("y_device_0_*.pt")
+        assert torch.load(path).tolist() == [2 * value] * 2
+        both = torch.load(tmp_path / "both.pt")
+        assert [t[0].item() for t in both] == [value, 2 * value]
+    shown = capfd.readouterr().out
+    assert shown == "y: tensor([-2., -2.])\ny: tensor([6., 6.])\n"
 
 
 # ---- conditional nodes ----

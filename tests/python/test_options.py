@@ -566,7 +566,6 @@ INERT = {
     "super_kernel_optimize": True,
     "super_kernel_optimize_options": {"split_mode": 1},
     "super_kernel_debug_options": {"debug_sync_all": 1},
-    "deadlock_check": True,
 }
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from .callables import make_graphed_callables
 from .debug import (
-    print_npugraph_tensor,
-    save_npugraph_tensor,
     super_kernel_scope_begin,
     super_kernel_scope_end,
 )
@@ -31,6 +29,7 @@ from .limits import (
     set_device_limit,
     set_stream_limit,
 )
+from .shown import print_npugraph_tensor, save_npugraph_tensor
 from .streams import (
     Event,
     ExternalEvent,

@@ -1,8 +1,7 @@
-"""Looking into captured graphs: dumps, and tensors shown during a replay."""
+"""Looking into captured graphs: dumps, and scopes of super kernels."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import threading
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from . import streams
 from .memory import Window
 from .record import Entry
 
@@ -175,66 +173,3 @@ def dump(work: _Work, path: str) -> None:
     stem = os.path.splitext(path)[0]
     with open(f"{stem}.aligned.json", "w") as file:
         json.dump(nodes, file, indent=1)
-
-
-# ---- tensors shown when they are computed ----
-
-_library = torch.library.Library("torchair", "FRAGMENT")
-_library.define("print_tensor(Tensor input, str name) -> ()")
-_library.define("save_tensors(Tensor[] inputs, str path, bool many) -> ()")
-
-
-def _print(input: torch.Tensor, name: str) -> None:
-    print(f"{name}: {input}" if name else str(input), flush=True)
-
-
-def _save(inputs: list[torch.Tensor], path: str, many: bool) -> None:
-    own = [t.detach().clone() for t in inputs]
-    torch.save(own if many else own[0], path)
-
-
-for _op, _kernel in (("print_tensor", _print), ("save_tensors", _save)):
-    _library.impl(_op, _kernel, "CPU")
-    torch.library.register_fake(f"torchair::{_op}", lambda *_: None)
-    torch.fx.node.has_side_effect(getattr(torch.ops.torchair, _op).default)
-
-_saved = itertools.count()
-
-
-def print_npugraph_tensor(
-    input: torch.Tensor, *, tensor_name: str | None = None
-) -> None:
-    """Prints the tensor: now, or in a capture at each replay."""
-    torch.ops.torchair.print_tensor(input.detach(), tensor_name or "")
-
-
-def save_npugraph_tensor(
-    input: torch.Tensor | list[torch.Tensor],
-    *,
-    save_path: str | None = None,
-    overwrite: bool = False,
-) -> None:
-    """Saves a tensor, or a list, with torch.save: now, or in a capture at each
-    replay, which then rewrites the same file.
-
-    The file is <stem>_device_<d>_<n>.pt, with a number n for each call; with
-    overwrite=True it is save_path itself. FileNotFoundError where the folder
-    is missing.
-    """
-    path = save_path or "npugraph_tensor.pt"
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(
-            f"save_path: there is no folder {folder!r}; please make it"
-        )
-    if not overwrite:
-        stem, suffix = os.path.splitext(path)
-        device = streams.current_stream().device_index
-        path = f"{stem}_device_{device}_{next(_saved)}{suffix or '.pt'}"
-    many = isinstance(input, (list, tuple))
-    tensors = list(input) if many else [input]
-    torch.ops.torchair.save_tensors(
-        [t.detach() for t in tensors],  # type: ignore[union-attr]
-        path,
-        many,
-    )
