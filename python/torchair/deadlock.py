@@ -38,7 +38,7 @@ def _clocks(nodes: list[Node]) -> dict[Node, Clock]:
         before = [*node.all_input_nodes, *node.meta.get("after", ())]
         clock: Clock = {}
         for earlier in [*before, last.get(lane)]:
-            for key, count in found.get(earlier, {}).items():  # type: ignore
+            for key, count in found.get(earlier, {}).items():
                 clock[key] = max(clock.get(key, 0), count)
         clock[lane] = clock.get(lane, 0) + 1
         found[node] = clock
