@@ -164,8 +164,15 @@ int py_type_add(PyObject *module, PyType_Spec *spec, PyTypeObject **out);
 extern PyTypeObject *py_graph_type, *py_program_type;
 int py_graph_init(PyObject *module);
 int py_program_init(PyObject *module);
+int py_direct_init(PyObject *module);
 int py_dispatch_init(PyObject *module);
 const air_graph *py_graph_get(PyObject *graph);
+/* A call with n arguments. skip, which may be NULL, says of each output
+ * whether None will do. What comes back is the caller's own tuple, or whatever
+ * torch gave that ran the graph instead. */
+PyObject *py_program_call(PyObject *program, PyObject *const *args,
+                          Py_ssize_t n, const bool *skip);
+Py_ssize_t py_program_outputs(PyObject *program);
 
 /* ---- captures (py_capture.c) ---- */
 

@@ -4,23 +4,35 @@
  * Dynamo's own way takes 10 us of Python a call. The dispatcher holds, for one
  * function, the guard trees that Dynamo built and the functions they lead to;
  * it binds the arguments as the interpreter would, asks each tree, and calls
- * the function of the first that holds. In every other case it calls `slow`,
- * Dynamo's own wrapper, then lets `refresh` look for new entries. Nothing here
- * knows torch: dispatch.py says what to ask.
+ * the function of the first that holds, or the graph in it by its recipe. In
+ * every other case it calls `slow`, Dynamo's own wrapper, then lets `refresh`
+ * look for new entries. Nothing here knows torch: dispatch.py says what to ask.
  */
 #include "py.h"
 
+#include <string.h>
 #include <structmember.h>
+
+/* What the generated function does, where that is just a call of the graph
+ * (bytecode.py): which parameters it takes, which outputs become the result. */
+typedef enum { GIVE_ITEM, GIVE_TUPLE, GIVE_LIST } give;
+typedef struct {
+    PyObject *names; /* tuple: parameters, in the graph's order */
+    give shape;
+    PyObject *items; /* tuple of (index, object): an output; -1: the object */
+} recipe;
 
 typedef struct {
     PyObject *check; /* locals -> bool */
     PyObject *owner; /* its `cache_entry` is None once Dynamo dropped it */
     PyObject *call;
+    recipe how; /* names NULL: none, `call` takes the caller's arguments */
 } entry;
 
-/* Why a call took the slow way; counted. */
+/* The way of a call, and why it was the slow one; counted. */
 #define WHYS(X)                                                           \
     X(HIT, "dispatched")                                                  \
+    X(BARE, "of these, without the function that Dynamo generated")       \
     X(EMPTY, "nothing compiled that can be called directly")              \
     X(GUARDS, "no guards hold: sizes, types or globals are others")       \
     X(STATE, "Dynamo is at work, a stance is set, or a trace is running") \
@@ -241,6 +253,21 @@ entry_clear(entry *e)
     Py_CLEAR(e->check);
     Py_CLEAR(e->owner);
     Py_CLEAR(e->call);
+    Py_CLEAR(e->how.names);
+    Py_CLEAR(e->how.items);
+}
+
+/* Calls can change the entries: they hold what they use. */
+static entry
+entry_take(const entry *e)
+{
+    entry out = *e;
+    Py_INCREF(out.check);
+    Py_INCREF(out.owner);
+    Py_INCREF(out.call);
+    Py_XINCREF(out.how.names);
+    Py_XINCREF(out.how.items);
+    return out;
 }
 
 /* What may run Python code comes last: it can enter the dispatcher again. */
@@ -269,27 +296,32 @@ is_alive(const entry *e)
     return alive;
 }
 
-/* A new reference to what answers for these locals, NULL if nothing does. */
-static PyObject *
-find_call(dispatcher *d, PyObject *locals)
+static bool
+guards_hold(const entry *e, PyObject *locals)
+{
+    PyObject *yes = PyObject_Vectorcall(e->check, &locals, 1, NULL);
+    bool hit = yes == Py_True;
+    if (!yes)
+        PyErr_Clear(); /* a guard that raises does not hold */
+    Py_XDECREF(yes);
+    return hit;
+}
+
+/* *out: what answers for these locals, with references of its own. */
+static bool
+find_entry(dispatcher *d, PyObject *locals, entry *out)
 {
     for (Py_ssize_t i = 0; i < d->nentries; i++) {
         if (!is_alive(&d->entries[i])) {
             entries_clear(d);
-            return NULL;
+            return false;
         }
-        PyObject *check = Py_NewRef(d->entries[i].check);
-        PyObject *call = Py_NewRef(d->entries[i].call);
-        PyObject *yes = PyObject_CallFunctionObjArgs(check, locals, NULL);
-        bool hit = yes == Py_True;
-        Py_XDECREF(yes);
-        Py_DECREF(check);
-        if (hit)
-            return call;
-        PyErr_Clear(); /* a guard that raises does not hold */
-        Py_DECREF(call);
+        *out = entry_take(&d->entries[i]);
+        if (guards_hold(out, locals))
+            return true;
+        entry_clear(out);
     }
-    return NULL;
+    return false;
 }
 
 /* ---- the call ---- */
@@ -331,6 +363,65 @@ call_bound(const dispatcher *d, PyObject *call, PyObject *const *args,
     return out;
 }
 
+/* ---- by recipe ---- */
+
+static PyObject *
+borrow_item(PyObject *items, PyObject *made)
+{
+    PyObject *index = PyTuple_GetItem(items, 0);
+    Py_ssize_t i = PyLong_AsSsize_t(index);
+    if (i < 0)
+        return PyTuple_GetItem(items, 1);
+    return PyTuple_Check(made) ? PyTuple_GetItem(made, i)
+                               : PyList_GetItem(made, i);
+}
+
+static PyObject *
+give_items(const recipe *how, PyObject *made)
+{
+    const Py_ssize_t n = PyTuple_Size(how->items);
+    const bool in_list = how->shape == GIVE_LIST;
+    PyObject *out = in_list ? PyList_New(n) : PyTuple_New(n);
+    for (Py_ssize_t i = 0; out && i < n; i++) {
+        PyObject *item = borrow_item(PyTuple_GetItem(how->items, i), made);
+        if (!item || (in_list ? PyList_SetItem(out, i, Py_NewRef(item))
+                              : PyTuple_SetItem(out, i, Py_NewRef(item))))
+            Py_CLEAR(out);
+    }
+    return out;
+}
+
+static PyObject *
+give_result(const recipe *how, PyObject *made)
+{
+    if (how->shape != GIVE_ITEM)
+        return give_items(how, made);
+    PyObject *item = borrow_item(PyTuple_GetItem(how->items, 0), made);
+    return item ? Py_NewRef(item) : NULL;
+}
+
+enum { FEW = 16 };
+
+static PyObject *
+call_by_recipe(const entry *e, PyObject *locals)
+{
+    const Py_ssize_t n = PyTuple_Size(e->how.names);
+    PyObject *few[FEW], **all = few;
+    if (n > FEW && !(all = PyMem_Malloc((size_t)n * sizeof(PyObject *))))
+        return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < n; i++)
+        all[i] =
+            PyDict_GetItemWithError(locals, PyTuple_GetItem(e->how.names, i));
+    PyObject *made = PyObject_Vectorcall(e->call, all, (size_t)n, NULL);
+    PyObject *out = made ? give_result(&e->how, made) : NULL;
+    Py_XDECREF(made);
+    if (all != few)
+        PyMem_Free(all);
+    return out;
+}
+
+/* ---- all of it ---- */
+
 static PyObject *
 dispatcher_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
                       PyObject *names)
@@ -346,13 +437,18 @@ dispatcher_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
         bind(d, args, (Py_ssize_t)(nargsf & ~ARGUMENTS_OFFSET), names);
     if (!locals)
         return call_slow(d, args, nargsf, names, WHY_BIND);
-    PyObject *call = find_call(d, locals);
-    Py_DECREF(locals);
-    if (!call)
+    entry found;
+    if (!find_entry(d, locals, &found)) {
+        Py_DECREF(locals);
         return call_slow(d, args, nargsf, names, WHY_GUARDS);
+    }
     d->counts[WHY_HIT]++;
-    PyObject *out = call_bound(d, call, args, nargsf, names);
-    Py_DECREF(call);
+    d->counts[WHY_BARE] += found.how.names != NULL;
+    PyObject *out = found.how.names
+                        ? call_by_recipe(&found, locals)
+                        : call_bound(d, found.call, args, nargsf, names);
+    entry_clear(&found);
+    Py_DECREF(locals);
     return out;
 }
 
@@ -487,7 +583,52 @@ dispatcher_dealloc(PyObject *self)
 
 /* ---- methods ---- */
 
-/* entries: tuple of (check, owner, call), first asked first. */
+/* how: None or (names, shape, items). */
+static int
+read_recipe(PyObject *how, recipe *out)
+{
+    static const char *const shapes[] = {"item", "tuple", "list"};
+    const char *shape;
+    int k = 0;
+    if (how == Py_None)
+        return 0;
+    if (!PyArg_ParseTuple(how, "O!sO!", &PyTuple_Type, &out->names, &shape,
+                          &PyTuple_Type, &out->items)) {
+        *out = (recipe){0};
+        return -1;
+    }
+    Py_INCREF(out->names);
+    Py_INCREF(out->items);
+    while (k < 3 && strcmp(shapes[k], shape))
+        k++;
+    out->shape = (give)k;
+    if (k < 3)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "a shape is item, tuple or list");
+    return -1;
+}
+
+static int
+read_entry(PyObject *row, entry *out)
+{
+    PyObject *how;
+    if (!PyTuple_Check(row)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "an entry is (check, owner, call, recipe)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(row, "OOOO", &out->check, &out->owner, &out->call,
+                          &how)) {
+        *out = (entry){0};
+        return -1;
+    }
+    Py_INCREF(out->check);
+    Py_INCREF(out->owner);
+    Py_INCREF(out->call);
+    return read_recipe(how, &out->how);
+}
+
+/* entries: tuple of (check, owner, call, recipe), first asked first. */
 static PyObject *
 dispatcher_set(PyObject *self, PyObject *entries)
 {
@@ -501,18 +642,12 @@ dispatcher_set(PyObject *self, PyObject *entries)
     if (!made)
         return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *row = PyTuple_GetItem(entries, i);
-        if (!PyTuple_Check(row) || PyTuple_Size(row) != 3) {
-            for (Py_ssize_t k = 0; k < i; k++)
+        if (read_entry(PyTuple_GetItem(entries, i), &made[i])) {
+            for (Py_ssize_t k = 0; k <= i; k++)
                 entry_clear(&made[k]);
             PyMem_Free(made);
-            PyErr_SetString(PyExc_TypeError,
-                            "an entry is (check, owner, call)");
             return NULL;
         }
-        made[i] = (entry){Py_NewRef(PyTuple_GetItem(row, 0)),
-                          Py_NewRef(PyTuple_GetItem(row, 1)),
-                          Py_NewRef(PyTuple_GetItem(row, 2))};
     }
     entries_clear(d);
     d->entries = made;
@@ -537,7 +672,7 @@ dispatcher_stats(PyObject *self, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"set_entries", dispatcher_set, METH_O,
-     "set_entries(tuple of (check, owner, call))"},
+     "set_entries(tuple of (check, owner, call, recipe))"},
     {"stats", dispatcher_stats, METH_NOARGS, "calls by the way they took"},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,

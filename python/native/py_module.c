@@ -378,8 +378,8 @@ PyInit__native(void)
     if (!m)
         return NULL;
     if (errors_init(m) || py_graph_init(m) || py_program_init(m) ||
-        py_capture_init(m) || py_dispatch_init(m) || py_npu_init(m) ||
-        PyModule_AddStringConstant(m, "version", AIR_VERSION))
+        py_capture_init(m) || py_direct_init(m) || py_dispatch_init(m) ||
+        py_npu_init(m) || PyModule_AddStringConstant(m, "version", AIR_VERSION))
         Py_CLEAR(m);
     return m;
 }

@@ -51,10 +51,32 @@ PyTypeObject *py_program_type;
 
 typedef struct {
     const py_program *p;
+    PyObject *const *args;
+    PyObject *list;   /* of them; NULL: nothing has asked for it */
+    const bool *skip; /* by output: not made; NULL: all are */
     air_value *in;
     size_t bytes; /* of all inputs, roughly */
     air_capture_call call;
 } call_inputs;
+
+static PyObject *
+copy_args(PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *list = PyList_New(n);
+    for (Py_ssize_t i = 0; list && i < n; i++)
+        if (PyList_SetItem(list, i, Py_NewRef(args[i])))
+            Py_CLEAR(list);
+    return list;
+}
+
+/* Borrowed. Sizes of outputs, HOST nodes and torch want a list. */
+static PyObject *
+args_list(call_inputs *c)
+{
+    if (!c->list)
+        c->list = copy_args(c->args, c->p->nargs);
+    return c->list;
+}
 
 static int
 read_int(PyObject *o, Py_ssize_t index, air_value *out)
@@ -96,37 +118,37 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
 }
 
 static int
-read_input(call_inputs *c, PyObject *const *args, size_t k)
+read_input(call_inputs *c, size_t k)
 {
     const py_dtype *dtype;
     const Py_ssize_t source = c->p->sources[k];
     if (source >= 0)
-        return read_arg(c, args[source], source, &c->in[k]);
+        return read_arg(c, c->args[source], source, &c->in[k]);
     return py_tensor_read(PyTuple_GetItem(c->p->consts, -1 - source),
                           "constant", -1 - source, &c->in[k], &dtype);
 }
 
 static int
-read_args(call_inputs *c, PyObject *const *args)
+read_args(call_inputs *c)
 {
     for (size_t k = 0; k < c->p->nin; k++)
-        if (read_input(c, args, k))
+        if (read_input(c, k))
             return -1;
     return 0;
 }
 
 /* Static arguments that have not moved are not read. */
 static int
-read_dynamic(call_inputs *c, PyObject *const *args)
+read_dynamic(call_inputs *c)
 {
     py_capture *capture = c->p->capture;
-    if (py_capture_is_bound(capture, args)) {
+    if (py_capture_is_bound(capture, c->args)) {
         c->bytes = capture->static_bytes;
         for (size_t i = 0; i < capture->ndynamic; i++)
-            if (read_input(c, args, capture->dynamic[i]))
+            if (read_input(c, capture->dynamic[i]))
                 return -1;
-    } else if (read_args(c, args) ||
-               py_capture_bind(capture, args, c->p->nin, c->in, c->bytes)) {
+    } else if (read_args(c) ||
+               py_capture_bind(capture, c->args, c->p->nin, c->in, c->bytes)) {
         return -1;
     }
     c->call.binding = capture->binding;
@@ -137,13 +159,13 @@ read_dynamic(call_inputs *c, PyObject *const *args)
 /* ---- outputs ---- */
 
 static PyObject *
-result_base(const call_inputs *c, PyObject *const *args, Py_ssize_t source)
+result_base(const call_inputs *c, Py_ssize_t source)
 {
     if (source < 0)
         return PyTuple_GetItem(c->p->consts, -1 - source);
     if (!c->p->capture)
-        return args[source];
-    return py_capture_argument(c->p->capture, c->call.graph, args, source);
+        return c->args[source];
+    return py_capture_argument(c->p->capture, c->call.graph, c->args, source);
 }
 
 static PyObject *
@@ -162,8 +184,7 @@ wrap_block(const call_inputs *c, air_value *v, const out_spec *o)
 }
 
 static PyObject *
-wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
-            const out_spec *o)
+wrap_result(const call_inputs *c, air_value *v, const out_spec *o)
 {
     const py_dtype *dtype;
     air_value base_value;
@@ -175,34 +196,36 @@ wrap_result(const call_inputs *c, PyObject *const *args, air_value *v,
         PyErr_SetString(PyExc_SystemError, "a result without memory");
         return NULL;
     }
-    PyObject *base = result_base(c, args, c->p->sources[v->alias]);
+    PyObject *base = result_base(c, c->p->sources[v->alias]);
     if (py_tensor_read(base, "input", v->alias, &base_value, &dtype))
         return NULL;
     return py_tensor_alias(base, &base_value, v);
 }
 
 static PyObject *
-make_output(const call_inputs *c, PyObject *const *args, PyObject *list,
-            air_value *results, PyObject *made, const out_spec *o)
+make_output(call_inputs *c, air_value *results, PyObject *made, Py_ssize_t i)
 {
+    const out_spec *o = &c->p->outs[i];
+    if (c->skip && c->skip[i])
+        return Py_NewRef(Py_None);
     switch (o->kind) {
-    case OUT_RESULT: return wrap_result(c, args, &results[o->index], o);
-    case OUT_ARG: return Py_NewRef(args[o->index]);
+    case OUT_RESULT: return wrap_result(c, &results[o->index], o);
+    case OUT_ARG: return Py_NewRef(c->args[o->index]);
     case OUT_SAME: return Py_NewRef(PyTuple_GetItem(made, o->index));
     case OUT_CONST: return Py_NewRef(o->object);
     case OUT_CALL: break;
     }
-    return PyObject_CallFunctionObjArgs(o->object, list, NULL);
+    PyObject *list = args_list(c);
+    return list ? PyObject_CallFunctionObjArgs(o->object, list, NULL) : NULL;
 }
 
 static PyObject *
-make_outputs(const call_inputs *c, PyObject *const *args, PyObject *list,
-             air_value *results)
+make_outputs(call_inputs *c, air_value *results)
 {
     const py_program *p = c->p;
     PyObject *made = PyTuple_New(p->nouts);
     for (Py_ssize_t i = 0; made && i < p->nouts; i++) {
-        PyObject *o = make_output(c, args, list, results, made, &p->outs[i]);
+        PyObject *o = make_output(c, results, made, i);
         if (!o || PyTuple_SetItem(made, i, o))
             Py_CLEAR(made);
     }
@@ -231,12 +254,13 @@ run_engine(call_inputs *c, const air_host *host, air_value *results)
                            results);
 }
 
+/* run: zeroed; the exception of a HOST node is in it then. */
 static air_status
-run_program(call_inputs *c, PyObject *list, air_value *results,
-            py_host_run *run)
+run_program(call_inputs *c, air_value *results, py_host_run *run)
 {
     const py_program *p = c->p;
-    *run = (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts, .args = list};
+    *run =
+        (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts, .args = c->list};
     const air_host host = py_host_make(run);
     py_context_sync();
     if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
@@ -249,10 +273,10 @@ run_program(call_inputs *c, PyObject *list, air_value *results,
 
 /* After a run of a capture: what it keeps, and what it was. */
 static int
-settle(const call_inputs *c, PyObject *const *args)
+settle(const call_inputs *c)
 {
     const py_capture *capture = c->p->capture;
-    if (py_capture_hold(capture, &c->call, args, c->p->nargs) ||
+    if (py_capture_hold(capture, &c->call, c->args, c->p->nargs) ||
         py_capture_tell(capture, &c->call))
         return -1;
     if (c->call.how != AIR_CALL_FELL_BACK)
@@ -264,48 +288,49 @@ settle(const call_inputs *c, PyObject *const *args)
 }
 
 static PyObject *
-call_arrays(call_inputs *c, PyObject *const *args, PyObject *list,
-            air_value *results)
+call_arrays(call_inputs *c, air_value *results)
 {
     py_host_run run = {0};
     const bool captured = c->p->capture != NULL;
-    if (captured ? read_dynamic(c, args) : read_args(c, args))
+    if ((c->p->nhosts && !args_list(c)) ||
+        (captured ? read_dynamic(c) : read_args(c)))
         return NULL;
-    air_status status = run_program(c, list, results, &run);
+    air_status status = run_program(c, results, &run);
     if (run.type) {
         PyErr_Restore(run.type, run.value, run.trace);
         return NULL;
     }
     if (py_check(status))
         return NULL;
-    if (captured && settle(c, args)) {
+    if (captured && settle(c)) {
         for (size_t i = 0; i < c->p->nresults; i++)
             air_value_release(&results[i]);
         return NULL;
     }
-    return make_outputs(c, args, list, results);
+    return make_outputs(c, results);
 }
 
 enum { SMALL = 24, MANY = 192 }; /* results, inputs that fit on the stack */
 
 static PyObject *
-call_args(const py_program *p, PyObject *const *args, PyObject *list)
+call_args(call_inputs *c)
 {
+    const py_program *p = c->p;
     air_value small_in[MANY], small_results[SMALL];
-    call_inputs c = {.p = p, .in = small_in};
     if (p->nin <= MANY && p->nresults <= SMALL) {
         memset(small_results, 0, p->nresults * sizeof *small_results);
-        return call_arrays(&c, args, list, small_results);
+        c->in = small_in;
+        return call_arrays(c, small_results);
     }
-    c.in = PyMem_Malloc(p->nin * sizeof *c.in + 1);
+    c->in = PyMem_Malloc(p->nin * sizeof *c->in + 1);
     air_value *results = PyMem_Calloc(p->nresults + 1, sizeof *results);
     PyObject *made = NULL;
-    if (c.in && results)
-        made = call_arrays(&c, args, list, results);
+    if (c->in && results)
+        made = call_arrays(c, results);
     else
         PyErr_NoMemory();
     PyMem_Free(results);
-    PyMem_Free(c.in);
+    PyMem_Free(c->in);
     return made;
 }
 
@@ -326,13 +351,14 @@ may_fall_back(const py_program *p)
 }
 
 static PyObject *
-call_fallback(const py_program *p, PyObject *list)
+call_fallback(call_inputs *c)
 {
     PyObject *type, *value, *trace, *made = NULL;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *reason = value ? PyObject_Str(value) : NULL;
-    if (reason)
-        made = PyObject_CallFunctionObjArgs(p->fallback, list, reason, NULL);
+    if (reason && args_list(c))
+        made =
+            PyObject_CallFunctionObjArgs(c->p->fallback, c->list, reason, NULL);
     Py_XDECREF(reason);
     Py_XDECREF(type);
     Py_XDECREF(value);
@@ -340,51 +366,68 @@ call_fallback(const py_program *p, PyObject *list)
     return made;
 }
 
-/* A capture of eager code (torchair.npu) wants the operators themselves. */
 static PyObject *
-call_recorded(const py_program *p, PyObject *list)
+call_inputs_run(call_inputs *c)
 {
-    return PyObject_CallFunctionObjArgs(p->fallback, list, Py_None, NULL);
+    const py_program *p = c->p;
+    /* A capture of eager code (torchair.npu) wants the operators themselves. */
+    if (py_recording && p->fallback != Py_None)
+        return args_list(c) ? PyObject_CallFunctionObjArgs(p->fallback, c->list,
+                                                           Py_None, NULL)
+                            : NULL;
+    PyObject *made = call_args(c);
+    if (!made && may_fall_back(p))
+        made = call_fallback(c);
+    return made;
+}
+
+static int
+check_count(const py_program *p, Py_ssize_t n)
+{
+    if (n == p->nargs)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd", p->nargs, n);
+    return -1;
 }
 
 static PyObject *
 call_list(const py_program *p, PyObject *list)
 {
     PyObject *small[MANY], **args = small;
-    if (PyList_Size(list) != p->nargs) {
-        PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd", p->nargs,
-                     PyList_Size(list));
+    if (check_count(p, PyList_Size(list)))
         return NULL;
-    }
-    if (py_recording && p->fallback != Py_None)
-        return call_recorded(p, list);
     if (p->nargs > MANY)
         args = PyMem_Malloc((size_t)p->nargs * sizeof *args);
     if (!args)
         return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < p->nargs; i++)
         args[i] = PyList_GetItem(list, i);
-    PyObject *made = call_args(p, args, list);
-    if (!made && may_fall_back(p))
-        made = call_fallback(p, list);
-    else if (made && PyList_SetSlice(list, 0, p->nargs, NULL))
+    call_inputs c = {.p = p, .args = args, .list = list};
+    PyObject *made = call_inputs_run(&c);
+    if (made && PyList_SetSlice(list, 0, PyList_Size(list), NULL))
         Py_CLEAR(made);
     if (args != small)
         PyMem_Free(args);
     return made;
 }
 
-static PyObject *
-call_positional(const py_program *p, PyObject *const *args, size_t n)
+PyObject *
+py_program_call(PyObject *program, PyObject *const *args, Py_ssize_t n,
+                const bool *skip)
 {
-    PyObject *list = PyList_New((Py_ssize_t)n), *made = NULL;
-    int failed = !list;
-    for (size_t i = 0; !failed && i < n; i++)
-        failed = PyList_SetItem(list, (Py_ssize_t)i, Py_NewRef(args[i]));
-    if (!failed)
-        made = call_list(p, list);
-    Py_XDECREF(list);
+    const py_program *p = (const py_program *)program;
+    if (check_count(p, n))
+        return NULL;
+    call_inputs c = {.p = p, .args = args, .skip = skip};
+    PyObject *made = call_inputs_run(&c);
+    Py_XDECREF(c.list);
     return made;
+}
+
+Py_ssize_t
+py_program_outputs(PyObject *program)
+{
+    return ((const py_program *)program)->nouts;
 }
 
 static PyObject *
@@ -399,7 +442,7 @@ program_vectorcall(PyObject *self, PyObject *const *args, size_t nargs,
     }
     if (n == 1 && PyList_Check(args[0]))
         return call_list(p, args[0]);
-    return call_positional(p, args, n);
+    return py_program_call(self, args, (Py_ssize_t)n, NULL);
 }
 
 static PyObject *

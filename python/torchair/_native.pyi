@@ -128,6 +128,21 @@ class Program:
     def text(self, kind: int, /) -> str: ...
     def stats(self) -> dict[str, Any]: ...
 
+class Direct:
+    """A program as Dynamo calls it; `direct.py` makes them."""
+
+    program: Program
+    def __new__(
+        cls,
+        program: Program,
+        wrote: tuple[int, ...],
+        outs: tuple[tuple[int, Any, bool, Any], ...] | None,
+        count: Callable[..., Any],
+        view: Callable[..., Any] | None,
+        mark: Callable[..., Any] | None,
+    ) -> Direct: ...
+    def __call__(self, *args: Any) -> Any: ...
+
 class Dispatcher:
     """Guards in front of compiled code; `dispatch.py` makes them."""
 
@@ -145,6 +160,6 @@ class Dispatcher:
     ) -> Dispatcher: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def set_entries(
-        self, entries: tuple[tuple[Callable[..., bool], Any, Any], ...]
+        self, entries: tuple[tuple[Callable[..., bool], Any, Any, Any], ...]
     ) -> None: ...
     def stats(self) -> dict[str, int]: ...

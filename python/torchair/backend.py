@@ -27,7 +27,16 @@ from typing import Any
 
 import torch
 
-from . import compat, deadlock, dispatch, dumps, eager, events, passes
+from . import (
+    compat,
+    deadlock,
+    direct,
+    dispatch,
+    dumps,
+    eager,
+    events,
+    passes,
+)
 from .capture import CaptureOptions
 from .config import (
     CompilerConfig,
@@ -55,6 +64,7 @@ class Record:
     compile_s: float = 0.0
     program: weakref.ref[Any] | None = None
     capture: CaptureOptions | None = None  # None: every call is a plain run
+    wrapper: str = ""  # why AOTAutograd's is around it; "": it is not
 
 
 records: list[Record] = []
@@ -137,6 +147,9 @@ def compile_graph(
     if capture is not None and capture.listener is None:
         capture = events.report(dataclasses.replace(capture))
     record = Record(f"{kind}_{next(_count)}", kind, capture=capture)
+    record.wrapper = "the graph is differentiated"
+    if kind == "inference":  # until _call_directly knows more
+        record.wrapper = "the backend is not torchair's own"
     _keep(record)
     dump = None if folder is None else dumps.Folder(folder, kind)
     record.fallback = eager.reason(config)
@@ -259,7 +272,11 @@ def _rescue(
 ) -> Callable[[list[Any], str | None], Any]:
     """What the engine refuses when it sees real sizes, torch runs; also what
     a capture of eager code records (reason None)."""
-    interpret = eager.boxed(gm)
+    run = eager.boxed(gm)
+
+    @torch.no_grad()  # as the engine: autograd is around the graph
+    def interpret(args: list[Any]) -> Any:
+        return run(args)
 
     def rescue(args: list[Any], reason: str | None) -> Any:
         if reason is None:
@@ -290,6 +307,7 @@ class Compiler:
         self.capture = capture
         self.folder = folder
         self.made: Compiled | None = None
+        self.record: Record | None = None  # of the last graph
         self.nargs = 0
         self.meta: Any = None  # AOTAutograd's, of the last graph
 
@@ -306,6 +324,7 @@ class Compiler:
             self.folder,
         )
         self.made, self.nargs = found, len(example_inputs)
+        self.record = records[-1]
         self.meta = compat.runtime_metadata()
         return found
 
@@ -341,13 +360,28 @@ def _compile_frame(
     )
     with compat.aot_settings():
         compiled: Compiled = backend(gm, example_inputs)
+    if inference.record is not None:
+        inference.record.wrapper = _call_directly(
+            compiled, inference, len(example_inputs)
+        )
+    return compiled
+
+
+def _call_directly(compiled: Compiled, made: Compiler, nargs: int) -> str:
+    """Lets the dispatcher call the program of `made` itself, not `compiled`;
+    why not, where it must not."""
     from ._native import Program
 
-    if isinstance(inference.made, Program) and dispatch.wrapper_adds_nothing(
-        inference.meta, len(example_inputs), inference.nargs
-    ):
-        dispatch.mark_direct(compiled, inference.made)
-    return compiled
+    if not isinstance(made.made, Program):
+        return "torch runs the graph"
+    try:
+        found = direct.plan(made.meta, nargs, made.nargs)
+    except direct.Kept as why:
+        dispatch.reasons[f"through AOTAutograd: {why}"] += 1
+        return str(why)
+    compat.forget_hooks_guard()
+    dispatch.mark_direct(compiled, direct.make(made.made, found))
+    return ""
 
 
 def torchair(

@@ -72,6 +72,53 @@ def runtime_metadata() -> Any:
     return getattr(context, "fw_metadata", None)
 
 
+def view_steps(info: Any) -> Any:
+    """What AOTAutograd replays on an input to make an output that is a view
+    of it; None where it does it in another way.
+
+    info: an OutputAliasInfo.
+    """
+    found = getattr(info, "view_meta_sequence", None)
+    replays = torch._functorch.config.view_replay_for_aliased_outputs
+    if found is None or not replays or apply_views() is None:
+        return None
+    if any(step.has_symbolic_inputs for step in found.sequence):
+        return None
+    return found.sequence
+
+
+def apply_views() -> Callable[..., Any] | None:
+    """(base, steps) -> the view; not in every version."""
+    functions = torch._C._functionalization
+    return getattr(functions, "apply_view_meta_sequence", None)
+
+
+def mark_dynamic() -> Callable[..., None] | None:
+    """(tensor, dims): AOTAutograd's note of an output's dynamic sizes; the
+    name is that of 2.13."""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    name = "mark_dynamo_propagated_dynamic_indices"
+    return getattr(runtime_wrappers, name, None)
+
+
+def forget_hooks_guard() -> None:
+    """An inference graph saves no tensors, so hooks of saved tensors are
+    nothing to it: without this guard, which is Python, a call takes 0.4 us
+    less. While Dynamo compiles the frame."""
+    context = torch._guards.TracingContext.try_get()
+    guards = getattr(context, "guards_context", None)
+    found: Any = getattr(getattr(guards, "dynamo_guards", None), "inner", None)
+    for guard in list(found or ()):
+        if _guard_name(guard) == "AUTOGRAD_SAVED_TENSORS_HOOKS":
+            found.discard(guard)
+
+
+def _guard_name(guard: Any) -> str:
+    create = getattr(guard, "create_fn", None)
+    return str(getattr(create, "__name__", ""))
+
+
 def untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
     """fn, which Dynamo leaves alone."""
     disable: Any = torch._dynamo.disable

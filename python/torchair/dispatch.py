@@ -8,12 +8,14 @@ that Dynamo made, and calls what Dynamo generated for the first that holds.
 Whenever something is unusual (nothing compiled yet, no guards hold, a stance,
 a trace, module hooks), the call goes Dynamo's way and the reason is counted.
 
-Two short ways, both with all side effects that Dynamo recorded:
+Three short ways, all with the side effects that Dynamo recorded:
 
-direct   the generated code calls the program itself; where AOTAutograd's
-         wrapper would add nothing: inference, no output that is an input or a
-         view, nothing mutated outside the graph
-wrapped  the generated code calls AOTAutograd's function: training, aliases
+bare     the program is called with the function's arguments, where the
+         generated code does no more than that (bytecode.py)
+direct   the generated code calls the program; both where C does all that
+         AOTAutograd's wrapper does (direct.py)
+wrapped  the generated code calls AOTAutograd's function: training and what
+         `reasons` and `torchair.explain` say
 
 Everything here uses private names of torch (2.11 to 2.13). Where one is
 missing, the dispatcher stays away; `reasons` says why.
@@ -30,6 +32,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+
+from . import bytecode
 
 Call = Callable[..., Any]
 reasons: collections.Counter[str] = collections.Counter()
@@ -51,7 +55,7 @@ def serve(
 
 
 def mark_direct(compiled: Call, program: Any) -> None:
-    """AOTAutograd's `compiled` does nothing but call `program`."""
+    """`program` does all that AOTAutograd's `compiled` does."""
     _direct[_innermost(compiled)] = program
 
 
@@ -61,35 +65,6 @@ def _innermost(compiled: Call) -> Call:
     while hasattr(compiled, "_torchdynamo_orig_callable"):
         compiled = compiled._torchdynamo_orig_callable
     return compiled
-
-
-def wrapper_adds_nothing(meta: Any, nargs: int, program_args: int) -> bool:
-    """Is AOTAutograd's wrapper of an inference graph just a call?
-
-    meta: its ViewAndMutationMeta; nargs: arguments Dynamo gives;
-    program_args: arguments of the program.
-    """
-    if meta is None or nargs != program_args:
-        return False
-    nothing = (
-        meta.num_mutated_inp_runtime_indices,
-        meta.num_mutated_graph_handled_indices_seen_by_autograd,
-        meta.num_outputs_aliased,
-        meta.num_intermediate_bases,
-        meta.num_graphsafe_rng_states,
-        meta.is_rng_op_functionalized,
-        meta.dynamic_outputs,
-        meta.tokens,
-        meta.grad_enabled_mutation is not None,
-        torch._C._is_any_autocast_enabled(),  # the wrapper turns it off
-    )
-    return not any(nothing) and not any(
-        map(_is_subclass, meta.subclass_inp_meta)
-    )
-
-
-def _is_subclass(meta: Any) -> bool:
-    return type(meta).__name__ == "SubclassCreationMeta"
 
 
 # ---- which functions ----
@@ -161,8 +136,12 @@ class _Target:
 # ---- entries ----
 
 
-def _generated(target: _Target, entry: Any) -> Call | None:
-    """What Dynamo generated, as a function; None where it must not be."""
+Bare = tuple[tuple[str, ...], str, tuple[Any, ...]]
+
+
+def _generated(target: _Target, entry: Any) -> tuple[Call, Bare | None] | None:
+    """What to call: what Dynamo generated as a function, or the program and
+    how (a Recipe's fields); None where neither must be."""
     fn, code = target.function, entry.code
     names = [n for n in code.co_names if n.startswith("__compiled_fn")]
     if any("__resume_at" in n for n in code.co_names):
@@ -173,6 +152,9 @@ def _generated(target: _Target, entry: Any) -> Call | None:
         return None
     program = _direct.get(_innermost(fn.__globals__[names[0]]))
     if program is not None:
+        recipe = bytecode.read(code, names[0])
+        if recipe is not None:
+            return program, (recipe.arguments, recipe.shape, recipe.items)
         code = _replace_name(fn.__globals__, code, names[0], program)
     made = types.FunctionType(
         code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
@@ -180,7 +162,7 @@ def _generated(target: _Target, entry: Any) -> Call | None:
     made.__kwdefaults__ = fn.__kwdefaults__
     if program is not None:
         weakref.finalize(made, fn.__globals__.pop, code.co_names[-1], None)
-    return made
+    return made, None
 
 
 def _replace_name(
@@ -216,7 +198,7 @@ class _Refresher:
             call = _generated(self.target, entry)
             if call is not None:
                 owner = entry.guard_manager
-                rows.append((owner.root.check, owner, call))
+                rows.append((owner.root.check, owner, *call))
         dispatcher.set_entries(tuple(rows))
 
     def _entries(self) -> list[Any]:

@@ -29,6 +29,7 @@ class GraphReport:
     calls: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     stats: dict[str, Any] = field(default_factory=dict)
+    wrapper: str = ""  # why calls go through AOTAutograd's; "": they do not
 
 
 @dataclass
@@ -80,6 +81,11 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  call {text}"
     for text in g.copies:
         yield f"  copy {text}"
+    yield "  calls: " + (
+        f"through AOTAutograd: {g.wrapper}"
+        if g.wrapper
+        else "the program, directly"
+    )
     if g.stats.get("capture"):
         yield f"  captures: {_captures(g.stats['capture'])}"
     counted = Counter((h["op"], h["reason"]) for h in g.hosts)
@@ -141,6 +147,7 @@ def _report(record: backend.Record) -> GraphReport:
             {"op": h.op, "reason": h.reason, "at": h.location}
             for h in record.hosts
         ],
+        wrapper=record.wrapper,
     )
     program = record.program() if record.program else None
     if program is not None:

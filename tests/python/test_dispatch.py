@@ -17,6 +17,7 @@ from torchair import dispatch
 from torchair.backend import torchair as backend
 
 HIT = "dispatched"
+BARE = "of these, without the function that Dynamo generated"
 WEIGHT = nn.Parameter(torch.ones(3))
 SLOW = {
     "new": "nothing compiled that can be called directly",
@@ -63,6 +64,10 @@ def changes(x):
     return x.add_(1)
 
 
+def names(x):
+    return {"y": x + 1}
+
+
 def trains(x):
     return (x * WEIGHT).sum()
 
@@ -72,16 +77,19 @@ def calls_programs(fn):
 
 
 @pytest.mark.parametrize(
-    "fn,many", [(plain, 1), (changes, 0), (trains, 0)], ids=lambda p: str(p)
+    "fn,made,bare",
+    [(plain, 0, 2), (changes, 0, 2), (names, 1, 0), (trains, 0, 0)],
+    ids=lambda p: getattr(p, "__name__", str(p)),
 )
-def test_the_program_is_called_itself_where_nothing_is_lost(fn, many):
+def test_no_more_python_runs_than_has_to(fn, made, bare):
     gc.collect()
     before = calls_programs(fn)
     c = compiled(fn)
     for _ in range(3):
         c(torch.ones(3))
     assert hits(c) == 2
-    assert len(calls_programs(fn) - before) == many
+    assert stats(c)[BARE] == bare
+    assert len(calls_programs(fn) - before) == made
     torch._dynamo.reset()
     del c
     gc.collect()

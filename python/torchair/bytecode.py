@@ -1,0 +1,219 @@
+"""What the function that Dynamo generates around one graph comes to.
+
+Most are: the graph called with parameters of the function, and its outputs
+given back, alone or in one tuple or list, with a few lists built and dropped
+on the way. `read` follows the instructions with symbols for values; where it
+knows each of them, the dispatcher calls the graph itself, and no Python runs.
+
+A symbol is a tuple ("local", name), ("constant", value), ("global", name),
+("made",), what the graph gave, or ("output", i) of it; or a `_Built`, a list
+or tuple, which stands for itself: what is added to it shows wherever it is.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Symbol = Any
+Item = tuple[int, Any]  # index of an output; -1: the object
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """graph(*locals by name) -> output, or a tuple or list of items."""
+
+    arguments: tuple[str, ...]
+    shape: str  # "item", "tuple", "list"
+    items: tuple[Item, ...]
+
+
+class _Unknown(Exception):
+    """Something that only the interpreter can do."""
+
+
+@dataclass
+class _Built:
+    """A tuple or list that the code builds."""
+
+    shape: str
+    items: list[Symbol]
+
+
+_NULL: Symbol = ("null",)
+_MADE: Symbol = ("made",)
+
+
+@dataclass
+class _Machine:
+    graph: str  # the global that is called
+    names: dict[str, Symbol]
+    stack: list[Symbol] = field(default_factory=list)
+    arguments: list[Symbol] | None = None
+
+    def pop(self, count: int) -> list[Symbol]:
+        if count > len(self.stack):
+            raise _Unknown
+        taken = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return taken
+
+    # ---- instructions ----
+
+    def skip(self, _i: dis.Instruction) -> None:
+        pass
+
+    def push_null(self, _i: dis.Instruction) -> None:
+        self.stack.append(_NULL)
+
+    def load_global(self, i: dis.Instruction) -> None:
+        if (i.arg or 0) & 1:
+            self.stack.append(_NULL)
+        self.stack.append(("global", i.argval))
+
+    def load_fast(self, i: dis.Instruction) -> None:
+        if i.argval not in self.names:
+            raise _Unknown
+        self.stack.append(self.names[i.argval])
+
+    def load_fast_twice(self, i: dis.Instruction) -> None:
+        for name in i.argval:
+            if name not in self.names:
+                raise _Unknown
+            self.stack.append(self.names[name])
+
+    def load_const(self, i: dis.Instruction) -> None:
+        self.stack.append(("constant", i.argval))
+
+    def store_fast(self, i: dis.Instruction) -> None:
+        (self.names[i.argval],) = self.pop(1)
+
+    def delete_fast(self, i: dis.Instruction) -> None:
+        self.names.pop(i.argval, None)
+
+    def pop_top(self, _i: dis.Instruction) -> None:
+        self.pop(1)
+
+    def swap(self, i: dis.Instruction) -> None:
+        n = i.arg or 0
+        if not 0 < n <= len(self.stack):
+            raise _Unknown
+        at = self.stack
+        at[-1], at[-n] = at[-n], at[-1]
+
+    def copy(self, i: dis.Instruction) -> None:
+        n = i.arg or 0
+        if not 0 < n <= len(self.stack):
+            raise _Unknown
+        self.stack.append(self.stack[-n])
+
+    def build_list(self, i: dis.Instruction) -> None:
+        self.stack.append(_Built("list", self.pop(i.arg or 0)))
+
+    def build_tuple(self, i: dis.Instruction) -> None:
+        self.stack.append(_Built("tuple", self.pop(i.arg or 0)))
+
+    def list_extend(self, i: dis.Instruction) -> None:
+        (more,) = self.pop(1)
+        n = i.arg or 0
+        target = self.stack[-n] if 0 < n <= len(self.stack) else None
+        if not isinstance(target, _Built) or not isinstance(more, _Built):
+            raise _Unknown
+        target.items += more.items
+
+    def subscript(self, _i: dis.Instruction) -> None:
+        what, index = self.pop(2)
+        if what != _MADE or not isinstance(index, tuple):
+            raise _Unknown
+        if index[0] != "constant" or type(index[1]) is not int or index[1] < 0:
+            raise _Unknown
+        self.stack.append(("output", index[1]))
+
+    def unpack(self, i: dis.Instruction) -> None:
+        (what,) = self.pop(1)
+        if what != _MADE:
+            raise _Unknown
+        self.stack += [("output", k) for k in reversed(range(i.arg or 0))]
+
+    def call(self, i: dis.Instruction) -> None:
+        arguments = self.pop(i.arg or 0)
+        called = [s for s in self.pop(2) if s is not _NULL]
+        if called != [("global", self.graph)] or self.arguments is not None:
+            raise _Unknown
+        self.arguments = arguments
+        self.stack.append(_MADE)
+
+
+_STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
+    "RESUME": _Machine.skip,
+    "NOP": _Machine.skip,
+    "PRECALL": _Machine.skip,
+    "CACHE": _Machine.skip,
+    "PUSH_NULL": _Machine.push_null,
+    "LOAD_GLOBAL": _Machine.load_global,
+    "LOAD_FAST": _Machine.load_fast,
+    "LOAD_FAST_CHECK": _Machine.load_fast,
+    "LOAD_FAST_LOAD_FAST": _Machine.load_fast_twice,
+    "LOAD_CONST": _Machine.load_const,
+    "STORE_FAST": _Machine.store_fast,
+    "DELETE_FAST": _Machine.delete_fast,
+    "POP_TOP": _Machine.pop_top,
+    "SWAP": _Machine.swap,
+    "COPY": _Machine.copy,
+    "BUILD_LIST": _Machine.build_list,
+    "BUILD_TUPLE": _Machine.build_tuple,
+    "LIST_EXTEND": _Machine.list_extend,
+    "BINARY_SUBSCR": _Machine.subscript,
+    "UNPACK_SEQUENCE": _Machine.unpack,
+    "CALL": _Machine.call,
+}
+
+
+def read(code: types.CodeType, graph: str) -> Recipe | None:
+    """What code does, which calls the global `graph`; None: more than this."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    if code.co_cellvars or code.co_freevars:
+        return None
+    names = code.co_varnames[:count]
+    machine = _Machine(graph, {name: ("local", name) for name in names})
+    try:
+        for i in dis.get_instructions(code):
+            if i.opname == "RETURN_VALUE":
+                (given,) = machine.pop(1)
+                return _recipe(machine, given)
+            step = _STEPS.get(i.opname)
+            if step is None:
+                return None
+            step(machine, i)
+    except _Unknown:
+        return None
+    return None
+
+
+def _recipe(machine: _Machine, given: Symbol) -> Recipe:
+    arguments = machine.arguments
+    if arguments is None:
+        raise _Unknown
+    shape, found = "item", [given]
+    if isinstance(given, _Built):
+        shape, found = given.shape, given.items
+    return Recipe(
+        tuple(_name(a) for a in arguments),
+        shape,
+        tuple(_item(s) for s in found),
+    )
+
+
+def _name(symbol: Symbol) -> str:
+    if not isinstance(symbol, tuple) or symbol[0] != "local":
+        raise _Unknown
+    return str(symbol[1])
+
+
+def _item(symbol: Symbol) -> Item:
+    if not isinstance(symbol, tuple) or symbol[0] not in ("output", "constant"):
+        raise _Unknown
+    return (symbol[1], None) if symbol[0] == "output" else (-1, symbol[1])

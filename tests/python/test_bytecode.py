@@ -1,0 +1,142 @@
+"""What functions around one graph come to: only what is surely just a call."""
+
+import pytest
+
+from torchair.bytecode import Recipe, read
+
+OUT0, OUT1, NONE = (0, None), (1, None), (-1, None)
+
+
+def graph(*args):
+    raise AssertionError("never called")
+
+
+def item(x, y):
+    return graph(y, x)[0]
+
+
+def named(x, *, y=3):
+    found = graph(x, y, x)
+    given = found[1]
+    del found
+    return given
+
+
+def unpacked(x):
+    a, b = graph(x)
+    return b, None, a, 7
+
+
+def in_list(x):
+    found = graph(x)
+    return [found[1], found[1]]
+
+
+def through_lists(x):
+    """As Dynamo's code keeps what it gives back."""
+    made = graph(x)
+    return [*[made[0]], *(made[1], None)]
+
+
+def nothing(x):
+    graph(x)
+    return ()
+
+
+SIMPLE = [
+    (item, ("y", "x"), "item", (OUT0,)),
+    (named, ("x", "y", "x"), "item", (OUT1,)),
+    (unpacked, ("x",), "tuple", (OUT1, NONE, OUT0, (-1, 7))),
+    (in_list, ("x",), "list", (OUT1, OUT1)),
+    (through_lists, ("x",), "list", (OUT0, OUT1, NONE)),
+    (nothing, ("x",), "item", ((-1, ()),)),
+]
+
+
+@pytest.mark.parametrize("fn,arguments,shape,items", SIMPLE)
+def test_what_is_only_a_call(fn, arguments, shape, items):
+    assert read(fn.__code__, "graph") == Recipe(arguments, shape, items)
+
+
+def attribute(x):
+    return graph(x.real)[0]
+
+
+def keyword(x):
+    return graph(x=x)[0]
+
+
+def twice(x):
+    return graph(graph(x)[0])[0]
+
+
+def other(x):
+    return print(x)
+
+
+def no_call(x):
+    return x
+
+
+def constant(x):
+    return graph(x, 1)[0]
+
+
+def nested(x):
+    out = graph(x)
+    return out[0], [out[1]]
+
+
+def everything(x):
+    return graph(x)
+
+
+def from_behind(x):
+    return graph(x)[-1]
+
+
+def branch(x):
+    return graph(x)[0] if x else None
+
+
+def loop(x):
+    for _ in x:
+        graph(x)
+    return ()
+
+
+def effect(x, seen):
+    out = graph(x)
+    seen.append(1)
+    return out[0]
+
+
+def local_back(x):
+    return graph(x)[0], x
+
+
+def rest(*x):
+    return graph(x)[0]
+
+
+def closed(x):
+    def inner():
+        return x
+
+    return graph(inner)[0]
+
+
+def changed(x):
+    x = 3
+    return graph(x)[0]
+
+
+MORE = [
+    attribute, keyword, twice, other, no_call, constant, nested, everything,
+    from_behind, branch, loop, effect, local_back, rest, closed, changed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", MORE)
+def test_what_is_more_is_left_to_python(fn):
+    assert read(fn.__code__, "graph") is None
