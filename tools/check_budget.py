@@ -32,7 +32,7 @@ LAYERS = {
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode
     "python/torch_npu": (3000, (".py",)),
-    "python/torchair": (10200, (".py",)),
+    "python/torchair": (11000, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -214,6 +214,19 @@ def remove_noop_ops(gm: torch.fx.GraphModule) -> None:
     remove(gm.graph)
 
 
+def reinplace_custom(gm: torch.fx.GraphModule) -> None:
+    """auto_functionalized calls become the operators that write; only what
+    must be is cloned."""
+    from torch._inductor.fx_passes import post_grad, reinplace
+    from torch._inductor.fx_utils import FakeTensorUpdater
+
+    # 2.11 gives it the graph.
+    takes = FakeTensorUpdater.__init__.__code__.co_varnames[1]
+    updater: Any = FakeTensorUpdater(gm if takes == "gm" else gm.graph)  # type: ignore
+    reinplace.reinplace_inplaceable_ops(updater, gm.graph)
+    post_grad.decompose_auto_functionalized(gm.graph)
+
+
 def debug_folder() -> str:
     """torch_compile_debug/run_...: one for the process."""
     from torch._dynamo.utils import get_debug_dir

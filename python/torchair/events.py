@@ -122,4 +122,9 @@ def compiled(gm: torch.fx.GraphModule, removes_cat: bool) -> None:
     if removes_cat and logger.isEnabledFor(logging.DEBUG):
         found: Callable[..., Any] = gm.graph.find_nodes
         cats = found(op="call_function", target=torch.ops.aten.cat.default)
-        logger.debug("[remove_cat_ops] Found %d cat node(s)", len(cats))
+        found_cats(len(cats))
+
+
+def found_cats(count: int) -> None:
+    """How many concatenations are computed in their place."""
+    logger.debug("[remove_cat_ops] Found %d cat node(s)", count)

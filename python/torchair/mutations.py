@@ -28,6 +28,11 @@ REASON = "writes in place"
 # ---- where it is right: node.meta["in_place"] ----
 
 
+def has_functionalized(gm: torch.fx.GraphModule) -> bool:
+    found: Any = gm.graph.find_nodes
+    return bool(found(op="call_function", target=_FUNCTIONAL))
+
+
 def find_in_place(graph: Graph) -> bool:
     """Sets node.meta["in_place"]: {index of a base: nodes that read what was
     there before}. True: there are some."""

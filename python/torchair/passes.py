@@ -8,13 +8,14 @@ of src/pass/passes.def. Where torch is to run the graph itself
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from . import compat, lanes, mutations
+from . import cats, compat, lanes, mutations, reinplace
 from .config import CompilerConfig
 from .dumps import Folder
 
@@ -55,6 +56,7 @@ def _user(name: str) -> Callable[[Job], bool]:
 
 def _noop(job: Job) -> bool:
     compat.remove_noop_ops(job.gm)
+    reinplace.keep_old_values(job.gm.graph)
     return True
 
 
@@ -92,6 +94,33 @@ def _order(job: Job) -> bool:
 def _in_place(job: Job) -> bool:
     mutations.find_in_place(job.gm.graph)
     return False
+
+
+def _cats(job: Job) -> bool:
+    return job.config.captures and cats.remove_cats(job.gm)
+
+
+def _custom_inputs(job: Job) -> bool:
+    """Operators of the user, by Inductor's rules."""
+    if not job.config.captures or not mutations.has_functionalized(job.gm):
+        return False
+    try:
+        compat.reinplace_custom(job.gm)
+    except Exception as why:
+        warnings.warn(
+            f"operators of the user do not write in place: {why}",
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def _inputs(job: Job) -> bool:
+    return job.config.captures and reinplace.write_inputs(job.gm)
+
+
+def _intermediates(job: Job) -> bool:
+    return job.config.captures and reinplace.write_intermediates(job.gm)
 
 
 PASSES = (
@@ -146,7 +175,46 @@ PASSES = (
         "operators of the user write into inputs, where nothing reads what "
         "was there later",
     ),
+    Pass(
+        "remove_cat",
+        "remove_cat_ops",
+        _cats,
+        "what is concatenated is computed into its place",
+        eager=True,
+    ),
+    Pass(
+        "write_custom",
+        "input_inplace_pass",
+        _custom_inputs,
+        "operators of the user write without a clone where nothing sees it",
+        eager=True,
+    ),
+    Pass(
+        "write_inputs",
+        "input_inplace_pass",
+        _inputs,
+        "an input that is updated is written by what computes its new value",
+        eager=True,
+    ),
+    Pass(
+        "write_intermediates",
+        "inplace_pass",
+        _intermediates,
+        "operators write into what only they read",
+        eager=True,
+    ),
 )
+
+
+# These leave node.meta["val"] as it should be.
+_TYPED = {
+    "pair_streams",
+    "join_lanes",
+    "order",
+    "remove_cat",
+    "write_inputs",
+    "write_intermediates",
+}
 
 
 def run_all(job: Job, eager: bool) -> None:
@@ -163,7 +231,7 @@ def run_all(job: Job, eager: bool) -> None:
         if row.switch and not getattr(job.config, row.switch):
             continue
         if row.run(job):
-            edited |= row.name not in ("pair_streams", "join_lanes", "order")
+            edited |= row.name not in _TYPED
             _dump(job, f"after_{row.name}")
     if edited:
         _propagate(job)

@@ -13,7 +13,6 @@ below. `graph_of` gives None for any other log, which is traced then.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 
-from .. import compat
+from .. import compat, forms
 from .memory import Window
 from .pieces import Piece, created
 from .record import Entry, tensors_of
@@ -94,36 +93,6 @@ _UNDO: dict[Any, Callable[..., Any]] = {
 
 # Operators that give a view and do not say so.
 _HIDDEN = {aten._unsafe_view.default: aten.view.default}
-
-
-# ---- functional forms ----
-
-
-@functools.cache
-def _functional(func: Any) -> Any:
-    """The overload that computes what `func` writes; None: there is none."""
-    name = func._schema.name.partition("::")[2].removesuffix("_")
-    packet = getattr(getattr(torch.ops, func.namespace), name, None)
-    if packet is None:
-        return None
-    wanted = [_signature(a) for a in func._schema.arguments if not a.is_out]
-    writes = sum(
-        a.alias_info is not None and a.alias_info.is_write
-        for a in func._schema.arguments
-    )
-    for overload in packet.overloads():
-        found = getattr(packet, overload)
-        if (
-            not found._schema.is_mutable
-            and len(found._schema.returns) == writes
-            and list(map(_signature, found._schema.arguments)) == wanted
-        ):
-            return found
-    return None
-
-
-def _signature(a: Any) -> Any:
-    return a.name, str(a.type), a.default_value
 
 
 # ---- the graph ----
@@ -270,7 +239,7 @@ class _Builder:
                 self._view(w, view)
 
     def _write(self, entry: Entry) -> None:
-        func = _functional(entry.func)
+        func = forms.functional(entry.func)
         count = len(entry.written)
         if func is None or len(set(entry.written)) != count:
             raise _Unusual
