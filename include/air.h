@@ -126,6 +126,10 @@ typedef struct {
     air_parallel parallel;  /* NULL: own pool */
     void *parallel_user;
     const air_library *library; /* NULL: own kernels only */
+    /* Random operators draw from it. NULL: the device's own Philox generator,
+     * started from `seed`. It must outlive the context. */
+    const air_generator *generator;
+    uint64_t seed;
     void (*log)(void *user, air_log_level level, const char *line);
     void *log_user;
     bool no_emitter; /* regions by tile loops only */

@@ -84,6 +84,37 @@ typedef struct {
     bool raised;
 } air_fault;
 
+/* ---- random numbers ------------------------------------------------------ */
+
+/* The state of a Mersenne Twister (mt19937) that draws as ATen's on the CPU:
+ * words, and the second of a pair of normals that has not been given out. */
+typedef struct {
+    uint32_t words[624];
+    int32_t next; /* of words to give out; 624: make new ones first */
+    bool has_normal;
+    double normal;
+} air_mt19937;
+
+/* The application's generator. One seed gives other numbers on CPUs where the
+ * application's own code rounds in other places: `fused` says that it fuses
+ * products and sums, `short_log` that normals of float32 come from polynomials
+ * instead of the C library's logf, cosf, sinf. */
+typedef struct {
+    void *user;
+    /* The state, for the run that the calling thread is in; it is kept until
+     * the run is over or a HOST node is called. NULL: the results of the
+     * operator are undefined, and the application knows. */
+    air_mt19937 *(*take)(void *user);
+    bool fused, short_log;
+} air_generator;
+
+/* The generator of a device whose application has none: Philox 4x32, 10
+ * rounds. Word i is a function of the seed and i. */
+typedef struct {
+    uint64_t seed;
+    uint64_t drawn; /* words given out; atomic */
+} air_philox;
+
 /* One thread's view of a run. */
 typedef struct air_task {
     int32_t id, count;  /* this thread, threads in the region */
@@ -92,7 +123,9 @@ typedef struct air_task {
     void *scratch;      /* this thread's own, AIR_SCRATCH bytes */
     void (*barrier)(const struct air_task *); /* all threads must arrive */
     void *pool;                               /* of the barrier */
-    air_fault *fault; /* this thread's own; may be NULL */
+    air_fault *fault;               /* this thread's own; may be NULL */
+    const air_generator *generator; /* NULL: philox */
+    air_philox *philox;             /* may be NULL: seed 0, from its start */
 } air_task;
 
 #define AIR_SCRATCH ((size_t)256 * 1024)

@@ -22,7 +22,8 @@ static const char usage[] =
     "\n"
     "  --set S=N      size of symbol S (default: its hint, or 4)\n"
     "  --input X=F    input X from NumPy's file F (default: made up)\n"
-    "  --seed N       of the made-up inputs (default 0)\n"
+    "  --seed N       of the made-up inputs and of random operators (default "
+    "0)\n"
     "  --output DIR   run: results to DIR/result0.npy, ...\n"
     "  --driver NAME  cpu (default), ref, null\n"
     "  --isa NAME     avx512, avx2, scalar (default: the best here)\n"
@@ -45,7 +46,6 @@ typedef struct {
     const char *command, *file;
     air_options engine;
     air_compile_options compile;
-    uint64_t seed;
     double seconds;
     bool compare, steps, explain;
     const char *after;
@@ -151,7 +151,7 @@ set_number(options *o, const char *name, const char *text)
     else if (strcmp(name, "--passes") == 0)
         o->compile.pass_limit = (int)n;
     else
-        o->seed = (uint64_t)n;
+        o->engine.seed = (uint64_t)n;
     return 0;
 }
 
@@ -329,7 +329,7 @@ compile(const options *o, session *s)
         air_program_create(s->context, s->graph, &o->compile, &s->program),
         o->file);
     if (!bad)
-        bad = check(values_make(s->graph, o->seed, &s->inputs), o->file);
+        bad = check(values_make(s->graph, o->engine.seed, &s->inputs), o->file);
     for (int i = 0; !bad && i < o->narrays; i++)
         bad = check(input_apply(&s->arrays[i], &s->inputs), o->arrays[i]);
     s->nouts = air_graph_count_results(s->graph);
@@ -384,7 +384,7 @@ compare(const options *o, const session *s)
 {
     options plain = *o;
     session want = {0};
-    plain.engine = (air_options){.driver = "ref"};
+    plain.engine = (air_options){.driver = "ref", .seed = o->engine.seed};
     plain.compile.pass_limit = 1;
     int bad = open_graph(&plain, &s->text, &want);
     if (!bad)

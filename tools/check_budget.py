@@ -20,7 +20,7 @@ C = (".c", ".h", ".def")
 LAYERS = {
     "src/base": (3750, C),
     # 358 operators instead of the 200 planned: rows, bodies, size rules
-    "src/ir": (8500, C),
+    "src/ir": (9000, C),
     # every composite operator with its backward is written out in expand_*
     "src/pass": (6500, C),
     "src/lower": (3750, C),
@@ -38,7 +38,7 @@ GROUPS = {
     "null+ref+wrap": (
         # ref has a plain kernel for each CALL operator; cpu shares them
         ["src/driver/null", "src/driver/ref", "src/driver/wrap"],
-        5600,
+        6600,
     ),
 }
 PUBLIC_FUNCTIONS = 90

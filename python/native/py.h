@@ -133,6 +133,17 @@ const air_library *py_library_gemm(void);
 /* torch.get_num_threads() of this thread; 0: unknown. */
 int py_library_threads(void);
 
+/* ---- torch's default generator (py_random.c) ---- */
+
+int py_random_init(PyObject *module);
+/* Finds the generator; -1 with a Python error. */
+int py_random_start(PyObject *torch);
+/* What the engine draws from. */
+const air_generator *py_random_generator(void);
+/* This thread's run is over, or calls torch: torch gets back what the run has
+ * drawn from. -1 with a Python error. */
+int py_random_end(void);
+
 /* ---- module (py_module.c) ---- */
 
 /* The context of the process; NULL with a Python error. */

@@ -183,7 +183,7 @@ host_call(void *user, uint32_t id, size_t nin, const air_value *inputs,
     if (!h || h->nin != nin || h->nout != nout)
         return AIR_ERROR_HOST;
     PyGILState_STATE gil = PyGILState_Ensure();
-    int failed = compute(run, h, nin, inputs, nout, outs);
+    int failed = py_random_end() || compute(run, h, nin, inputs, nout, outs);
     if (failed)
         PyErr_Fetch(&run->type, &run->value, &run->trace);
     PyGILState_Release(gil);

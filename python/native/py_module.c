@@ -210,6 +210,7 @@ native_start(PyObject *self, PyObject *args)
         .threads = state.threads,
         .parallel = py_library_parallel(),
         .library = py_library_gemm(),
+        .generator = py_random_generator(),
         .no_emitter = no_emitter != 0,
         .verify = verify != 0,
     };
@@ -379,7 +380,8 @@ PyInit__native(void)
         return NULL;
     if (errors_init(m) || py_graph_init(m) || py_program_init(m) ||
         py_capture_init(m) || py_direct_init(m) || py_dispatch_init(m) ||
-        py_npu_init(m) || PyModule_AddStringConstant(m, "version", AIR_VERSION))
+        py_npu_init(m) || py_random_init(m) ||
+        PyModule_AddStringConstant(m, "version", AIR_VERSION))
         Py_CLEAR(m);
     return m;
 }

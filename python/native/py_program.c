@@ -296,13 +296,17 @@ call_arrays(call_inputs *c, air_value *results)
         (captured ? read_dynamic(c) : read_args(c)))
         return NULL;
     air_status status = run_program(c, results, &run);
+    const bool drawn = !py_random_end();
     if (run.type) {
+        PyErr_Clear();
         PyErr_Restore(run.type, run.value, run.trace);
         return NULL;
     }
-    if (py_check(status))
-        return NULL;
-    if (captured && settle(c)) {
+    if (status != AIR_OK) {
+        PyErr_Clear();
+        return py_check(status), NULL;
+    }
+    if (!drawn || (captured && settle(c))) {
         for (size_t i = 0; i < c->p->nresults; i++)
             air_value_release(&results[i]);
         return NULL;

@@ -141,7 +141,7 @@ py_torch_init(const char *lib)
             (PyTypeObject *)PyObject_GetAttrString(nn, "Parameter");
         torch_api.as_strided = PyObject_GetAttrString(torch, "as_strided");
     }
-    if (!PyErr_Occurred() && !find_exchange()) {
+    if (!PyErr_Occurred() && !find_exchange() && !py_random_start(torch)) {
         find_shim(lib);
         torch_api.handles = torch_api.handles && probe_handle(torch);
     }

@@ -1,21 +1,41 @@
-"""Random operators stay with torch, so that results equal eager's.
+"""Random operators: the engine draws from torch's default generator what
+torch would have drawn.
 
-What ATen draws depends on the operator (24 bits of mt19937, pairs of normals,
-a stream of the vendor's library for bernoulli) and the state is behind a C++
-object. A HOST node draws; HOST nodes run in the order of the graph.
+How ATen rounds and which of several ways it draws by depends on the CPU and on
+the build. So before an operator is first given to the engine, both draw from
+one state; where the results differ the operator stays with torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
+from . import _native
 from .hosts import Call
+from .origin import location_of
+from .schema import (
+    DTYPE,
+    DTYPE_NAMES,
+    DTYPES,
+    FLOAT,
+    INT,
+    INTS,
+    VALUE,
+    Refused,
+)
 from .sizes import Args, is_symbolic
 
+aten = torch.ops.aten
 REASON = "drawn by torch, from its generator"
+OTHER = "this build of torch draws other numbers than the engine"
+ORDER = "normals of a tensor whose memory is not row-major"
 
 
 def is_random(target: Any) -> bool:
@@ -23,14 +43,148 @@ def is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in tags
 
 
+# ---- does the engine draw as torch does? ----
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One way to draw: an engine's row with its arguments after the size, and
+    the same by torch. Sizes end inside a lot of 16 normals and go over 624
+    words of state."""
+
+    op: str
+    attrs: Sequence[Any]
+    same: Callable[[torch.Tensor], torch.Tensor]
+    dtypes: tuple[torch.dtype, ...] = (torch.int64,)  # what it is tried for
+    counts: tuple[int, ...] = (5, 37, 700)
+
+
+UNIFORM = Probe(
+    "air::uniform",
+    (FLOAT, -2.0, FLOAT, 5.3),
+    lambda t: t.uniform_(-2, 5.3),
+    FLOATS,
+)
+EDGE = Probe(  # rounding reaches the upper bound
+    "air::uniform",
+    (FLOAT, 2.0**22, FLOAT, 2.0**22 + 1),
+    lambda t: t.uniform_(2**22, 2**22 + 1),
+    (torch.float32,),
+)
+NORMAL = Probe(
+    "air::normal",
+    (FLOAT, 1.1, FLOAT, 3.7),
+    lambda t: t.normal_(1.1, 3.7),
+    FLOATS,
+)
+BERNOULLI = Probe("air::bernoulli", (FLOAT, 0.3), lambda t: t.bernoulli_(0.3))
+NARROW = Probe(
+    "air::randint",
+    (INT, -5, INT, 2**28 - 6),
+    lambda t: t.random_(-5, 2**28 - 6),
+)
+WIDE = Probe(
+    "air::randint", (INT, 0, INT, 2**28), lambda t: t.random_(0, 2**28)
+)
+
+# What an operator draws by.
+PROBES: dict[Any, tuple[Probe, ...]] = {
+    aten.rand.default: (UNIFORM, EDGE),
+    aten.rand_like.default: (UNIFORM, EDGE),
+    aten.uniform.default: (UNIFORM, EDGE),
+    aten.bernoulli.default: (UNIFORM,),
+    aten.randn.default: (NORMAL,),
+    aten.randn_like.default: (NORMAL,),
+    aten.normal_functional.default: (NORMAL,),
+    aten.normal.float_float: (NORMAL,),
+    aten.bernoulli.p: (BERNOULLI,),
+    aten.native_dropout.default: (BERNOULLI,),
+    aten.randint.default: (NARROW, WIDE),
+    aten.randint.low: (NARROW, WIDE),
+    aten.randint_like.default: (NARROW, WIDE),
+    aten.randint_like.low_dtype: (NARROW, WIDE),
+    aten.randperm.default: (NARROW,),
+}
+
+
+@contextmanager
+def _generator_kept() -> Iterator[None]:
+    state = torch.default_generator.get_state()
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def _draw(probe: Probe, n: int, dtype: torch.dtype) -> torch.Tensor:
+    graph = _native.Graph("draw")
+    attrs = [INTS, [graph.dim(n)]]
+    for kind, x in zip(probe.attrs[::2], probe.attrs[1::2], strict=True):
+        attrs += [kind, graph.dim(x) if kind == INT else x]
+    attrs += [DTYPE, DTYPES[dtype][0]]
+    graph.results(list(graph.node(probe.op, attrs, None, 1)), [None])
+    outs = (("result", 0, DTYPE_NAMES[dtype], False),)
+    drawn: torch.Tensor = _native.Program(graph, (), (), 1, outs, ())()[0]
+    return drawn
+
+
+def _equal(probe: Probe, n: int, dtype: torch.dtype) -> bool:
+    torch.default_generator.manual_seed(2147483647 + n)
+    ours = [_draw(probe, n, dtype) for _ in range(2)]
+    after = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(2147483647 + n)
+    same = [probe.same(torch.empty(n, dtype=dtype, device="cpu")) for _ in ours]
+    return all(map(torch.equal, ours, same)) and torch.equal(
+        after, torch.default_generator.get_state()
+    )
+
+
+@functools.cache
+def _find_rounding() -> None:
+    """How this CPU's code of torch rounds, as far as the engine can."""
+    for fused in (True, False):
+        _native.random_rounding(fused, False)
+        if _equal(UNIFORM, 64, torch.float32):
+            break
+    for short_log in (True, False):
+        _native.random_rounding(fused, short_log)
+        if _equal(NORMAL, 64, torch.float32):
+            break
+
+
+@functools.cache
+def draws_alike(probe: Probe, dtype: torch.dtype) -> bool:
+    with _generator_kept():
+        _find_rounding()
+        return all(_equal(probe, n, dtype) for n in probe.counts)
+
+
+def check(target: Any, value: torch.Tensor) -> None:
+    """Raises Refused where torch has to draw this result."""
+    if target not in PROBES:
+        raise Refused(REASON)
+    for probe in PROBES[target]:
+        own = value.dtype in probe.dtypes
+        if not draws_alike(probe, value.dtype if own else probe.dtypes[0]):
+            raise Refused(OTHER)
+
+
+# ---- the order of memory ----
+
+
 def _memory_order(value: Any) -> list[int] | None:
     """Axes from the outermost in memory; None: row-major. Draws are made in
     the order of memory, and eager's may not be the engine's."""
     given: tuple[Any, ...] = value.stride()
     strides = [(s.node.hint or 0) if is_symbolic(s) else s for s in given]
+    sizes = [(s.node.hint or 0) if is_symbolic(s) else s for s in value.shape]
     axes = list(range(len(strides)))
     order = sorted(axes, key=lambda i: -strides[i])
-    return None if order == axes else order
+    long = [i for i in order if sizes[i] != 1]
+    return None if long == sorted(long) else order
 
 
 def _lay_out(t: torch.Tensor, order: list[int] | None) -> torch.Tensor:
@@ -50,11 +204,108 @@ def in_memory_order(call: Call, values: Sequence[torch.Tensor]) -> Call:
     return draw
 
 
-def keep_mask(p: float) -> Call:
-    """The mask that native_dropout of its operand draws."""
+def _drawn(
+    at: Any,
+    node: torch.fx.Node,
+    op: str,
+    attrs: Sequence[Any],
+    like: torch.Tensor,
+    value: torch.Tensor,
+) -> int:
+    """A row that draws `value` in the order that `like` has in memory.
 
-    def draw(_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        mask = torch.empty_like(tensors[0], dtype=torch.bool)
-        return (mask.bernoulli_(1 - p),)
+    attrs: what stands between the size and the dtype.
+    """
+    order = _memory_order(like)
+    if order is not None and op == "air::normal":
+        raise Refused(ORDER)
+    axes = order or range(value.dim())
+    size = [at.sizes.dim(value.shape[i]) for i in axes]
+    row = [INTS, size, *attrs, DTYPE, DTYPES[value.dtype][0]]
+    where = location_of(node)
+    (ref,) = at.graph.node(op, row, where, 1)
+    if order is not None:
+        back = [at.sizes.dim(order.index(i)) for i in range(len(order))]
+        (ref,) = at.graph.node("permute", [VALUE, ref, INTS, back], where, 1)
+    at.check_type(ref, value)
+    return int(ref)
 
-    return draw
+
+# ---- operators in other rows ----
+
+
+def _argument(node: torch.fx.Node, index: int, name: str, default: Any) -> Any:
+    if node.kwargs.get("generator") is not None:
+        raise Refused("a generator of the user")
+    if index < len(node.args):
+        return node.args[index]
+    return node.kwargs.get(name, default)
+
+
+def _floats(node: torch.fx.Node, **defaults: float) -> list[Any]:
+    """The numbers behind the tensor of an operator, as attributes."""
+    attrs: list[Any] = []
+    for i, (name, default) in enumerate(defaults.items()):
+        x = _argument(node, i + 1, name, default)
+        if not isinstance(x, (int, float)):
+            raise Refused(f"{name} is not constant")
+        attrs += (FLOAT, float(x))
+    return attrs
+
+
+def rand_like(at: Any, node: Any, value: Any) -> list[int]:
+    attrs = [FLOAT, 0.0, FLOAT, 1.0]
+    return [_drawn(at, node, "air::uniform", attrs, value, value)]
+
+
+def randn_like(at: Any, node: Any, value: Any) -> list[int]:
+    attrs = [FLOAT, 0.0, FLOAT, 1.0]
+    return [_drawn(at, node, "air::normal", attrs, value, value)]
+
+
+def uniform(at: Any, node: Any, value: Any) -> list[int]:
+    attrs, old = _floats(node, **{"from": 0.0, "to": 1.0}), node.args[0]
+    like = old.meta["val"]
+    return [_drawn(at, node, "air::uniform", attrs, like, value)]
+
+
+def normal(at: Any, node: Any, value: Any) -> list[int]:
+    attrs, old = _floats(node, mean=0.0, std=1.0), node.args[0]
+    like = old.meta["val"]
+    return [_drawn(at, node, "air::normal", attrs, like, value)]
+
+
+def bernoulli_p(at: Any, node: Any, value: Any) -> list[int]:
+    attrs, old = _floats(node, p=0.5), node.args[0]
+    like = old.meta["val"]
+    return [_drawn(at, node, "air::bernoulli", attrs, like, value)]
+
+
+def bernoulli(at: Any, node: Any, value: Any) -> Sequence[int | None]:
+    if _memory_order(value) is not None:
+        raise Refused("probabilities whose memory is not row-major")
+    refs: Sequence[int | None] = at.row_node(node, value)
+    return refs
+
+
+def randint_like(at: Any, node: Any, value: Any) -> list[int]:
+    low, high = 0, _argument(node, 1, "high", None)
+    if node.target is aten.randint_like.low_dtype:
+        low, high = high, _argument(node, 2, "high", None)
+    if not isinstance(low, int) or not isinstance(high, int):
+        raise Refused("bounds that are not constant")
+    attrs = [INT, at.sizes.dim(low), INT, at.sizes.dim(high)]
+    return [_drawn(at, node, "air::randint", attrs, value, value)]
+
+
+def dropout(at: Any, node: Any, values: Any) -> list[int]:
+    """The mask is drawn; the product fuses with what is around it."""
+    x, mask = node.args[0], values[1]
+    p = _argument(node, 1, "p", 0.5)
+    if _argument(node, 2, "train", None) is False or not isinstance(p, float):
+        raise Refused("dropout that is not training")
+    kept = _drawn(at, node, "air::bernoulli", [FLOAT, 1 - p], mask, mask)
+    scale = 0.0 if p == 1.0 else 1.0 / (1.0 - p)
+    attrs = [VALUE, at.ref(x), VALUE, kept, FLOAT, scale]
+    # (x * mask) * scale, which its gradient is too
+    return [at.add(node, "native_dropout_backward", attrs, values[0]), kept]

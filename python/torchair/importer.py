@@ -262,6 +262,8 @@ class _Importer(schema.Importing):
         self, node: torch.fx.Node, value: Any
     ) -> Sequence[int | None]:
         self._check_arithmetic(node, value)
+        if draws.is_random(node.target):
+            draws.check(node.target, _first(value))
         rewrite = rewrites.find(node.target)
         if rewrite is not None:
             return rewrite(self, node, value)
@@ -351,7 +353,6 @@ class _Importer(schema.Importing):
         name = schema.target_name(node.target)
         if draws.is_random(node.target):
             call = draws.in_memory_order(call, tensors)
-            reason = draws.REASON
         refs = self.host(node, name, reason, call, arguments.tensors, kept)
         results: list[int | None] = [None] * len(values)
         for i, ref in zip(keep, refs, strict=True):
@@ -465,6 +466,10 @@ def _used_items(node: torch.fx.Node) -> set[Any]:
     """Which results of several are looked at."""
     items = (u for u in node.users if u.target is operator.getitem)
     return {u.args[1] for u in items if u.users}
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, (tuple, list)) else value
 
 
 def _on_npu(value: torch.Tensor) -> bool:

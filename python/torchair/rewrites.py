@@ -1,5 +1,5 @@
 """Operators that the importer spells in other rows: those with a list of
-results, each of which is a view, and dropout."""
+results, each of which is a view, and random ones of a tensor's sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from . import draws, foreach, mutations
-from .schema import FLOAT, INT, VALUE, Refused
+from .schema import INT, VALUE, Refused
 
 aten = torch.ops.aten
 Rewrite = Callable[[Any, torch.fx.Node, Any], Sequence[int | None]]
@@ -69,22 +69,6 @@ def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     ]
 
 
-def _dropout(
-    at: Any, node: torch.fx.Node, values: Sequence[Any]
-) -> Sequence[int | None]:
-    """torch draws which elements stay; the product fuses with what follows."""
-    x: Any = node.args[0]
-    p = _argument(node, 1, "p", 0.5)
-    if _argument(node, 2, "train", None) is False or not isinstance(p, float):
-        raise Refused("dropout that is not training")
-    call = draws.in_memory_order(draws.keep_mask(p), [x.meta["val"]])
-    (mask,) = at.host(node, "bernoulli", draws.REASON, call, [x], [values[1]])
-    scale = 0.0 if p == 1.0 else 1.0 / (1.0 - p)
-    attrs = [VALUE, at.ref(x), VALUE, mask, FLOAT, scale]
-    # (x * mask) * scale, which its gradient is too
-    return [at.add(node, "native_dropout_backward", attrs, values[0]), mask]
-
-
 REWRITES: dict[Any, Rewrite] = {
     torch.ops.higher_order.auto_functionalized_v2: mutations.rewrite,
     aten.split.Tensor: _slices,
@@ -92,7 +76,15 @@ REWRITES: dict[Any, Rewrite] = {
     aten.unsafe_split.Tensor: _slices,
     aten.unsafe_split_with_sizes.default: _slices,
     aten.unbind.int: _unbind,
-    aten.native_dropout.default: _dropout,
+    aten.native_dropout.default: draws.dropout,
+    aten.rand_like.default: draws.rand_like,
+    aten.randn_like.default: draws.randn_like,
+    aten.uniform.default: draws.uniform,
+    aten.normal_functional.default: draws.normal,
+    aten.bernoulli.default: draws.bernoulli,
+    aten.bernoulli.p: draws.bernoulli_p,
+    aten.randint_like.default: draws.randint_like,
+    aten.randint_like.low_dtype: draws.randint_like,
 }
 
 

@@ -116,6 +116,8 @@ call_cost(const ir_node *n, const air_call *call)
     const ir_op_info *info = ir_info(n);
     int64_t bytes = 0, longest = 1, unused = 1;
 
+    if (info->flags & IR_RANDOM)
+        return 0; /* a sequence: others could only wait for the thread */
     for (int i = info->flags & IR_INDEX ? 1 : 0; i < call->nargs; i++) {
         const air_arg *a = &call->args[i];
         int count = a->kind == AIR_ARG_TENSOR    ? 1

@@ -274,3 +274,49 @@ def test_truncated_text_never_crashes():
         done = air("run", "-", text=GRAPH[:end])
         assert done.returncode == 1
         assert done.stderr.startswith("air: -: ")
+
+
+RANDOM = """\
+graph f() {
+  %1: f32[2, 700] = randn([2, 700])
+  %2: f32[2, 700] = rand([2, 700])
+  %3: f32[2, 700] = air::uniform([2, 700], -1.0, 1.0, f32, 5)
+  %4: f32[2, 700] = add.Tensor(%1, %2)
+  return %4, %3
+}
+"""
+
+
+def test_random_operators_follow_the_seed():
+    first, again = run(text=RANDOM), run(text=RANDOM)
+    other = run("--seed", "1", text=RANDOM)
+    assert first == again
+    lines, changed = first.splitlines(), other.splitlines()
+    assert lines[0] != changed[0]
+    assert lines[1] == changed[1]  # a seed of its own
+    assert run("--driver", "ref", text=RANDOM) == first
+
+
+def test_random_operators_compare_with_the_reference():
+    done = air("run", "-", "--compare", "--seed", "4", text=RANDOM)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("air::bernoulli([3], 1.5, f32)", "p is 1.5, not a probability"),
+        ("air::normal([3], 0.0, -1.0, f32)", "std is -1"),
+        ("air::uniform([3], 2.0, 1.0, f32)", "from is 2, which is above to"),
+        ("air::randint([3], 4, 4, i64)", "no integer between"),
+        ("air::randint([3], 0, 300, u8)", "does not have all integers"),
+        ("rand([3], dtype=i64)", "draws floats only"),
+        ("randperm(-1)", "must not be negative"),
+    ],
+)
+def test_parameters_that_cannot_be_drawn_from(node, why):
+    dtype = "i64" if "i64" in node else "u8" if "u8" in node else "f32"
+    text = f"graph f() {{\n  %1: {dtype}[3] = {node}\n  return %1\n}}\n"
+    done = air("run", "-", text=text)
+    assert done.returncode != 0
+    assert why in done.stderr

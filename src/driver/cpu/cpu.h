@@ -42,6 +42,8 @@ struct air_device {
     int max_threads; /* of the own pool, or INT_MAX */
     bool has_library;
     air_library library;
+    const air_generator *generator; /* the application's; NULL: philox */
+    air_philox philox;
     const char *isa;
     int64_t cache_bytes;
     pthread_mutex_t mutex; /* of `idle` */

@@ -65,6 +65,8 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     dev->alloc = *alloc;
     dev->isa = isa;
     dev->cache_bytes = cache_size();
+    dev->generator = options->generator;
+    dev->philox = (air_philox){.seed = options->seed};
     if (options->library != NULL) {
         dev->library = *options->library;
         dev->has_library = true;

@@ -38,6 +38,8 @@ struct cpu_run {
     worker *workers;
     base_barrier *barriers; /* barriers[n - 1] is for n threads */
     char *scratch;          /* AIR_SCRATCH each */
+    const air_generator *generator;
+    air_philox *philox;
     /* of the run under way */
     const air_list *list;
     const part *part;
@@ -219,6 +221,8 @@ task_make(cpu_run *run, int id, int count)
         .barrier = task_barrier,
         .pool = &run->barriers[count - 1],
         .fault = &run->workers[id].fault,
+        .generator = run->generator,
+        .philox = run->philox,
     };
 }
 
@@ -341,6 +345,8 @@ cpu_list_run(air_device *dev, air_list *list, void *const *slots)
     if (threads > list->threads)
         threads = list->threads;
     AIR_TRY(run_get(dev, threads, &run));
+    run->generator = dev->generator;
+    run->philox = &dev->philox;
     run->list = list;
     run->slots = slots;
     for (size_t i = 0; i < list->nparts; i++)

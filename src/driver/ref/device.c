@@ -12,6 +12,8 @@
 struct air_device {
     air_alloc alloc;
     pthread_mutex_t mutex; /* one list at a time */
+    const air_generator *generator;
+    air_philox philox;
     char scratch[AIR_SCRATCH];
 };
 
@@ -39,11 +41,12 @@ static air_status
 ref_open(const air_options *options, const air_alloc *alloc, air_device **out)
 {
     void *ptr;
-    (void)options;
     *out = NULL;
     AIR_TRY(base_new(alloc, sizeof(air_device), &ptr));
     *out = ptr;
     (*out)->alloc = *alloc;
+    (*out)->generator = options->generator;
+    (*out)->philox = (air_philox){.seed = options->seed};
     pthread_mutex_init(&(*out)->mutex, NULL);
     return AIR_OK;
 }
@@ -157,7 +160,9 @@ step_run(air_device *dev, const air_step *step, void *const *slots)
                      .slots = slots,
                      .scratch = dev->scratch,
                      .barrier = no_barrier,
-                     .fault = &fault};
+                     .fault = &fault,
+                     .generator = dev->generator,
+                     .philox = &dev->philox};
     if (step->workspace > 0)
         task.workspace =
             (char *)slots[step->workspace_slot] + step->workspace_offset;
