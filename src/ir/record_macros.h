@@ -54,6 +54,7 @@ typedef int T;
 
 #define EXP(a)     COMP1(EXP, a)
 #define EXPH(a)    COMP1(EXPH, a)
+#define EXPNEG(a)  COMP1(EXPNEG, a)
 #define SIGMOID(a) COMP1(SIGMOID, a)
 #define TANH(a)    COMP1(TANH, a)
 #define ERF(a)     COMP1(ERF, a)

@@ -187,6 +187,50 @@ body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
     return AIR_OK;
 }
 
+/* The node that a value already has in the current phase, -1: none. */
+static int
+known_node(const lower_build *b, air_ref ref)
+{
+    int32_t member = b->member_of[ref.id];
+
+    if (member >= 0)
+        return b->members[member].node;
+    for (int i = 0; i < b->nbufs; i++)
+        if (b->buf_value[i].id == ref.id && b->buf_node[i] >= 0)
+            return b->buf_node[i];
+    return -1;
+}
+
+/* Is it max(x) of the row, for this x? */
+static bool
+is_max_of(const lower_build *b, const air_rg_node *max, int x)
+{
+    if (max->op != AIR_RG_SCALAR)
+        return false;
+    for (size_t i = 0; i < b->nmembers; i++) {
+        const lower_member *m = &b->members[i];
+        const ir_node *n =
+            ir_node_at(b->env->g, ir_val(b->env->g, m->ref)->node);
+        if (m->slot == max->buf)
+            return n->op == AIR_OP_AMAX &&
+                   known_node(b, n->attrs[0].value) == x;
+    }
+    return false;
+}
+
+/* exp(x - max(x)), of softmax and its kin, never sees more than 0. */
+static void
+bound_exp(lower_build *b, int node)
+{
+    air_rg_node *e = &b->rec.nodes[node];
+
+    if (e->op != AIR_RG_EXP || e->lane != AIR_LANE_F32)
+        return;
+    const air_rg_node *d = &b->rec.nodes[e->a];
+    if (d->op == AIR_RG_SUB && is_max_of(b, &b->rec.nodes[d->b], d->a))
+        e->op = AIR_RG_EXPNEG;
+}
+
 /* The body of a pointwise or creation node, rounded to the result's dtype. */
 static air_status
 record_body(lower_build *b, const ir_node *n, bool scalar, int *out_node)
@@ -204,6 +248,7 @@ record_body(lower_build *b, const ir_node *n, bool scalar, int *out_node)
     *out_node = ir_record_body(&b->rec, (ir_op)n->op, lane, n->attrs, operands);
     AIR_REQUIRE(*out_node >= 0 && !b->rec.full, AIR_ERROR_UNSUPPORTED,
                 "a fused region has more than %d nodes", AIR_RG_MAX_NODES);
+    bound_exp(b, *out_node);
     *out_node = ir_record_cvt(&b->rec, *out_node, ir_lane_of(result));
     return put_round(b, result, out_node);
 }

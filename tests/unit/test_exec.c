@@ -103,6 +103,56 @@ done:
     teardown(&f);
 }
 
+/* Which exponential the region of a graph over [4, 64] computes. */
+static bool
+uses_expneg(const char *lines)
+{
+    char text[512], *steps = NULL;
+    static float x[2][4 * 64];
+    const air_value in[] = {TENSOR(x[0], 4, 64), TENSOR(x[1], 4, 64)};
+    air_value out;
+    bool found = false;
+    fixture f;
+
+    snprintf(text, sizeof text,
+             "graph f(%%x: f32[4, 64], %%y: f32[4, 64]) {\n%s  return %%r\n}\n",
+             lines);
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+        air_value_release(&out);
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
+        found = steps && strstr(steps, "EXPNEG");
+        CHECK(steps && strstr(steps, "EXP"));
+        air_program_text_free(f.program, steps);
+    }
+    teardown(&f);
+    return found;
+}
+
+TEST(exec_exp_below_max)
+{
+    CHECK(uses_expneg("  %r = _softmax(%x, -1, false)\n"));
+    CHECK(uses_expneg("  %r = _log_softmax(%x, -1, false)\n"));
+    CHECK(uses_expneg("  %z = mul.Tensor(%x, %y)\n"
+                      "  %r = _softmax(%z, -1, false)\n"));
+    CHECK(!uses_expneg("  %r = exp(%x)\n"));
+    CHECK(uses_expneg("  %m = amax(%x, [-1], true)\n"
+                      "  %d = sub.Tensor(%x, %m)\n"
+                      "  %r = exp(%d)\n"));
+    CHECK(!uses_expneg("  %m = amax(%y, [-1], true)\n"
+                       "  %d = sub.Tensor(%x, %m)\n"
+                       "  %r = exp(%d)\n"));
+    CHECK(!uses_expneg("  %m = amin(%x, [-1], true)\n"
+                       "  %d = sub.Tensor(%x, %m)\n"
+                       "  %r = exp(%d)\n"));
+    CHECK(!uses_expneg("  %m = amax(%x, [-1], true)\n"
+                       "  %d = sub.Tensor(%x, %m, alpha=0.5)\n"
+                       "  %r = exp(%d)\n"));
+    CHECK(!uses_expneg("  %m = amax(%x, [-1], true)\n"
+                       "  %d = sub.Tensor(%m, %x)\n"
+                       "  %r = exp(%d)\n"));
+}
+
 TEST(exec_softmax_of_rows)
 {
     const char *text = "graph f(%x: f32[s0, s1]) {\n"

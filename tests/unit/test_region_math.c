@@ -76,6 +76,24 @@ TEST(region_math_exp)
     check(AIR_RG_EXPM1, expm1, 1.5);
 }
 
+/* Where a <= 0 it gives the bits of EXP, which takes more steps. */
+TEST(region_math_exp_below_zero)
+{
+    static const char *const isas[] = {"scalar", "avx2", "avx512"};
+    float in[POINTS], want[POINTS], got[POINTS];
+    for (size_t k = 0; k < sizeof isas / sizeof *isas; k++) {
+        const tile_set *set = tile_set_find(isas[k]);
+        for (uint64_t bits = 0x80000000u; bits < UINT64_C(1) << 32;) {
+            for (int i = 0; i < POINTS; i++, bits += 1009)
+                in[i] = tile_from_bits((uint32_t)bits | 0x80000000u);
+            (*set->ops)[AIR_RG_EXP][AIR_LANE_F32](want, in, in, in, POINTS);
+            (*set->ops)[AIR_RG_EXPNEG][AIR_LANE_F32](got, in, in, in, POINTS);
+            for (int i = 0; i < POINTS; i++)
+                REQUIRE(ulps(got[i], (double)want[i]) <= 0.5);
+        }
+    }
+}
+
 TEST(region_math_log)
 {
     check(AIR_RG_LOG, log, 1.0);

@@ -48,6 +48,16 @@ gen_f32(gen *g)
     add_f(g, case_op(g->c, op, AIR_LANE_F32, a, b, z));
 }
 
+/* What is defined for nothing above zero. */
+static void
+gen_below_zero(gen *g)
+{
+    int a = pick(g, g->f, g->nf);
+    a = case_op(g->c, AIR_RG_ABS, AIR_LANE_F32, a, -1, -1);
+    a = case_op(g->c, AIR_RG_NEG, AIR_LANE_F32, a, -1, -1);
+    add_f(g, case_op(g->c, AIR_RG_EXPNEG, AIR_LANE_F32, a, -1, -1));
+}
+
 static void
 gen_truth(gen *g)
 {
@@ -87,6 +97,8 @@ gen_nodes(gen *g, int count)
             gen_truth(g);
         else if (r < 4 && g->nb > 0)
             gen_select(g);
+        else if (r == 4)
+            gen_below_zero(g);
         else
             gen_f32(g);
     }
