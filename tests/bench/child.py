@@ -47,14 +47,10 @@ def _compile_something(compile):
 
 
 def _inference(name, case, compile, seconds):
-    compiled = compile(case.target)
+    functions = [_call(case, f) for f in (case.target, compile(case.target))]
     with measure.engine_report() as engine:
-        output, first = measure.timed_call(lambda: compiled(*case.inputs))
+        output, first = measure.timed_call(functions[1])
     output = output.clone()
-    functions = [
-        lambda: case.target(*case.inputs),
-        lambda: compiled(*case.inputs),
-    ]
     result = _times(functions, first, seconds)
     exact = _exact(case)
     return result | {
@@ -64,15 +60,26 @@ def _inference(name, case, compile, seconds):
     }
 
 
+def _call(case, function):
+    if case.drive:
+        return lambda: case.drive(function)
+    return lambda: function(*case.inputs)
+
+
 def _exact(case):
     """In float64; the big bfloat16 models in float32, which is exact there."""
     target = case.target
     if not isinstance(target, torch.nn.Module):
-        return target(*(t.double() for t in case.inputs))
+        return target(*map(_double, case.inputs))
     low = next(target.parameters()).dtype == torch.bfloat16
     wide = torch.float32 if low else torch.float64
     inputs = [t.to(wide) if t.is_floating_point() else t for t in case.inputs]
-    return copy.deepcopy(target).to(wide)(*inputs)
+    target = copy.deepcopy(target).to(wide)
+    return case.drive(target) if case.drive else target(*inputs)
+
+
+def _double(tensor):
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _training(name, case, compile, seconds):
@@ -273,7 +280,41 @@ def recompiles(backend):
     }
 
 
-KINDS = {"model": model, "regions": region, "recompiles": recompiles}
+# ---- memory of a capture for each of many sizes -----------------------------
+
+
+def lengths(backend):
+    """Bytes of the graph pool after a capture of the longest of twelve lengths
+    of one dynamic graph, and after captures of all."""
+    from torchair.backend import collect
+
+    torch.manual_seed(0)
+    target = torch.nn.Sequential(
+        torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)
+    ).eval()
+    compiled = BACKENDS[backend](target, dynamic=True)
+    programs, mapped = [], []
+    with torch.no_grad(), collect([], programs):
+        for chosen in ((768,), range(64, 769, 64)):
+            for length in chosen:
+                compiled(torch.randn(length, 64))
+            pool = programs[-1].stats()["capture"]["pool"]
+            mapped.append(pool["mapped_bytes"])
+    return {
+        "kind": "lengths",
+        "backend": backend,
+        "captures": pool["captures"],
+        "longest_bytes": mapped[0],
+        "all_bytes": mapped[1],
+    }
+
+
+KINDS = {
+    "model": model,
+    "regions": region,
+    "recompiles": recompiles,
+    "lengths": lengths,
+}
 
 
 def main(kind, *arguments):

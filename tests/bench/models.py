@@ -27,6 +27,9 @@ class Case:
     # Training: step(target) gives a function of nothing, which runs forward,
     # backward and optimizer and returns the loss.
     step: Callable | None = None
+    # A whole run of the target instead of one call: drive(target) does it and
+    # gives what is compared.
+    drive: Callable | None = None
 
 
 def fast_build(make, dtype, std=0.02):
@@ -103,6 +106,21 @@ def decode_case(config, dtype, position):
             cache[:, :, :position].normal_()
     token = torch.randint(0, config.vocabulary, (1, 1))
     return Case(decoder, (token, torch.tensor([position])))
+
+
+def loop_case(tokens):
+    """That many tokens, one after the other, from an empty cache."""
+    case = decode_case(LLAMA_15M, F32, 0)
+    fed = torch.randint(0, LLAMA_15M.vocabulary, (tokens, 1, 1))
+    places = torch.arange(tokens).view(-1, 1)
+
+    def drive(decoder):
+        for token, place in zip(fed, places, strict=True):
+            logits = decoder(token, place)
+        return logits
+
+    case.drive = drive
+    return case
 
 
 # ---- ResNet-50 --------------------------------------------------------------
@@ -264,6 +282,16 @@ def tiny(x, y):
     return torch.relu(x + y) * 2
 
 
+def cached(cache, x, at):
+    cache.index_copy_(0, at, x)
+    return cache.sum(0)
+
+
+def cached_case():
+    x, at = torch.randn(1, 8), torch.tensor([3])
+    return Case(cached, (torch.zeros(8, 8), x, at))
+
+
 def chain(x, a, b):
     return F.gelu(x * a + b) * torch.sigmoid(x) + x
 
@@ -283,6 +311,7 @@ def function_case(function, *shapes):
 
 MODELS = {
     "tiny-64": partial(function_case, tiny, 64, 64),
+    "tiny-cache": cached_case,
     "params-144": many_parameters,
     "chain-4096": partial(function_case, chain, (4, 1024), 1024, 1024),
     "chain-16M": partial(function_case, chain, (16384, 1024), 1024, 1024),
@@ -293,6 +322,7 @@ MODELS = {
     "mlp-train": mlp_training,
     "gpt-train": gpt_training,
     "llama-15m-decode": partial(decode_case, LLAMA_15M, F32, 100),
+    "llama-15m-200-tokens": partial(loop_case, 200),
     "llama-1b-decode": partial(decode_case, LLAMA_1B, BF16, 200),
     "minilm-f32": partial(minilm_case, F32),
     "minilm-bf16": partial(minilm_case, BF16),

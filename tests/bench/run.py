@@ -30,6 +30,7 @@ ROOT = HERE.parents[1]
 LIMIT = 400  # seconds for one measurement
 QUICK_MODELS = (
     "tiny-64",
+    "tiny-cache",
     "params-144",
     "lnres-4096x1024",
     "mlp-train",
@@ -96,6 +97,8 @@ def plan(args):
     for backend in backends:
         if backend in OURS:
             yield "recompiles", backend
+    if "torchair-reduce-overhead" in backends:
+        yield "lengths", "torchair-reduce-overhead"
     if args.models or args.quick:
         return
     for workload in WORKLOADS:
@@ -242,6 +245,9 @@ def print_rest(results):
             print(f"FAILED {name}: {r['failed']}")
         elif r["kind"] == "recompiles":
             print(f"{r['backend']}: {r['compiles']} compile for 20 batch sizes")
+        elif r["kind"] == "lengths":
+            ratio = r["all_bytes"] / r["longest_bytes"]
+            print(f"memory of 12 lengths: {ratio:.2f} x that of the longest")
 
 
 # ---- command line -----------------------------------------------------------

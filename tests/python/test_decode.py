@@ -1,0 +1,74 @@
+"""A Llama of 15 million parameters writes 200 tokens, as `make bench` times it:
+after the second step nothing is captured, compiled or allocated."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from torchair import _native, backend
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import tiny_llama as llama  # noqa: E402
+
+TOKENS = 200
+SHAPE = llama.Config(32000, 288, 6, 6, 6, 768, 256, base=500000.0)
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    torch.manual_seed(0)
+    return llama.Decoder(llama.Llama(SHAPE).eval())
+
+
+def counts(program):
+    """All that may not change any more."""
+    calls = program.stats()
+    capture = calls.pop("capture")
+    pool = capture.pop("pool")
+    everything = _native.pool_stats()
+    return {
+        "compiled": counters["stats"]["unique_graphs"],
+        "specialised": calls["specialisations"],
+        **{w: capture[w] for w, _ in _native.call_classes() if w != "replayed"},
+        "mapped": pool["mapped_bytes"],
+        "out": pool["live_blocks"],
+        "kept": everything["kept_bytes"] + everything["live_bytes"],
+    }
+
+
+@torch.no_grad()
+def test_two_hundred_tokens(decoder):
+    torch._dynamo.reset()
+    programs = []
+    step = torch.compile(
+        decoder, backend=backend.torchair, mode="reduce-overhead"
+    )
+    tokens = torch.randint(0, SHAPE.vocabulary, (TOKENS, 1, 1))
+    with backend.collect([], programs):
+        for i in range(2):
+            logits = step(tokens[i], torch.tensor([i]))
+        before = counts(programs[-1])
+        for i in range(2, TOKENS):
+            logits = step(tokens[i], torch.tensor([i]))
+            if i % 50 == 0:
+                assert counts(programs[-1]) == before
+    assert counts(programs[-1]) == before
+    assert len(programs) == 1
+    calls = step.forward._torchair_dispatcher.stats()
+    assert calls["dispatched"] == TOKENS - 1
+    assert all(c._version >= TOKENS for c in caches(decoder))
+
+    got = [logits, *(c.clone() for c in caches(decoder))]
+    for c in caches(decoder):
+        c.zero_()
+    for i in range(TOKENS):
+        logits = decoder(tokens[i], torch.tensor([i]))
+    torch.testing.assert_close(got, [logits, *caches(decoder)])
+
+
+def caches(decoder):
+    named = decoder.named_buffers()
+    return [b for name, b in named if name.startswith(("key", "value"))]
