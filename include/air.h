@@ -243,6 +243,11 @@ typedef struct {
 AIR_API AIR_CHECK air_status air_graph_add_node(
     air_graph *g, const char *op, size_t nattrs, const air_attr *attrs,
     const char *location, size_t nouts, air_ref *out_refs);
+/* Nodes added from here on are run by at most so many threads: contractions
+ * (products, convolutions, attention), and others. 0: any number. HOST nodes
+ * are the application's. Results do not depend on it. */
+AIR_API AIR_CHECK air_status air_graph_set_limits(air_graph *g,
+                                                  int contractions, int others);
 /* A HOST node: the application computes it (air_host, id). reason says why. */
 AIR_API AIR_CHECK air_status air_graph_add_host(
     air_graph *g, const char *op, uint32_t id, const char *reason,

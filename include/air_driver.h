@@ -43,6 +43,7 @@ typedef struct {
     int32_t workspace_slot;
     int64_t workspace_offset;
     int64_t cost; /* ns on one thread, an estimate: decides how many run it */
+    int32_t threads; /* at most; 0: any number */
     const char *label;
 } air_step;
 

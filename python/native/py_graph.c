@@ -457,6 +457,16 @@ graph_text(PyObject *self, PyObject *unused)
     return out;
 }
 
+static PyObject *
+graph_limits(PyObject *self, PyObject *args)
+{
+    int contractions, others;
+    if (!PyArg_ParseTuple(args, "ii", &contractions, &others) ||
+        py_check(air_graph_set_limits(graph_of(self), contractions, others)))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"parse", graph_parse, METH_O | METH_CLASS, "a graph from its text form"},
     {"text", graph_text, METH_NOARGS, "the text form"},
@@ -467,6 +477,8 @@ static PyMethodDef methods[] = {
     {"input", graph_input, METH_VARARGS, "input(name, dtype, dims, flags)"},
     {"int_input", graph_int_input, METH_VARARGS, "int_input(name, dim)"},
     {"node", graph_node, METH_VARARGS, "node(op, attrs, location, nouts)"},
+    {"limits", graph_limits, METH_VARARGS,
+     "limits(contractions, others): threads of nodes to come; 0: any number"},
     {"host", graph_host, METH_VARARGS,
      "host(op, id, reason, inputs, location, types)"},
     {"type", graph_type, METH_O, "type(ref) -> (dtype, dims)"},

@@ -84,6 +84,7 @@ class Graph:
         nresults: int,
         /,
     ) -> tuple[int, ...]: ...
+    def limits(self, contractions: int, others: int, /) -> None: ...
     def host(
         self,
         op: str,

@@ -221,6 +221,7 @@ class _Importer(schema.Importing):
         if target is with_effects:
             value = (None, *value[1:])
         self._check_results(node, value)
+        self._limit(node)
         with self._after(node):
             try:
                 results = self._engine_node(node, value)
@@ -230,6 +231,12 @@ class _Importer(schema.Importing):
             self.tuples[node] = results
         elif results and results[0] is not None:
             self.refs[node] = results[0]
+
+    def _limit(self, node: torch.fx.Node) -> None:
+        """A scope's cores are threads: those that multiply matrices run the
+        contractions. Without vector cores they run the rest as well."""
+        aicore, vector = map(int, node.meta.get("cores", (0, 0)))
+        self.graph.limits(aicore, vector or aicore)
 
     @contextlib.contextmanager
     def _after(self, node: torch.fx.Node) -> Iterator[None]:

@@ -74,7 +74,9 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  torch runs this graph: {g.fallback}"
         return
     for region in g.regions:
-        yield f"  region {region['ops']}"
+        limit = region.get("threads")
+        limited = f" ({limit} threads)" if limit else ""
+        yield f"  region {region['ops']}{limited}"
         if region["at"]:
             yield f"    at {region['at']}"
     for text in g.calls:
@@ -121,10 +123,14 @@ def _native_calls() -> list[str]:
 
 def _parse(text: str, report: GraphReport) -> None:
     """The engine's "key: value" lines; details are indented below theirs."""
+    last = ""
     for line in text.splitlines():
         key, _, value = line.partition(": ")
+        last = last if line.startswith("  ") else key
         if key == "region":
             report.regions.append({"ops": value, "at": "", "note": ""})
+        elif line.startswith("  threads: "):
+            _limit(report, last, line.strip().partition(": ")[2])
         elif line.startswith("  at:") and report.regions:
             report.regions[-1]["at"] = line[5:].strip()
         elif line.startswith("  ") and report.regions:
@@ -133,6 +139,14 @@ def _parse(text: str, report: GraphReport) -> None:
             report.calls.append(value)
         elif key == "copy":
             report.copies.append(value)
+
+
+def _limit(report: GraphReport, kind: str, limit: str) -> None:
+    """Of the region or call that was read last."""
+    if kind == "region":
+        report.regions[-1]["threads"] = limit
+    elif kind == "call":
+        report.calls[-1] += f" ({limit} threads)"
 
 
 def _report(record: backend.Record) -> GraphReport:

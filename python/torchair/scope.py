@@ -48,8 +48,10 @@ def npu_stream_switch(
 
 
 def limit_core_num(op_aicore_num: int, op_vectorcore_num: int) -> _Scope:
-    """Work inside uses at most so many cores of either kind, where the device
-    has such; a CPU or GPU has not, and shows the numbers in the dumps."""
+    """Work inside uses at most so many cores of either kind. On a CPU they are
+    threads: op_aicore_num for contractions, op_vectorcore_num (or the other,
+    where it is 0) for the rest. Operators that torch computes take what torch
+    has. `torchair.explain` and the dumps show it."""
     return _Scope(
         [AICORE, VECTORCORE], [str(op_aicore_num), str(op_vectorcore_num)]
     )

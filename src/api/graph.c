@@ -260,6 +260,26 @@ air_graph_add_node(air_graph *g, const char *op, size_t nattrs,
     return ir_add_node(g, id, nattrs, attrs, IR_NO_NODE, location, out_refs);
 }
 
+static air_status
+check_limit(int threads, const char *what)
+{
+    AIR_REQUIRE(threads >= 0 && threads <= UINT16_MAX, AIR_ERROR_ARGUMENT,
+                "%s is %d; give a number of threads, or 0 for no limit", what,
+                threads);
+    return AIR_OK;
+}
+
+air_status
+air_graph_set_limits(air_graph *g, int contractions, int others)
+{
+    REQUIRE_PTR(g);
+    AIR_TRY(check_limit(contractions, "contractions"));
+    AIR_TRY(check_limit(others, "others"));
+    g->limits[0] = (uint16_t)contractions;
+    g->limits[1] = (uint16_t)others;
+    return AIR_OK;
+}
+
 air_status
 air_graph_add_host(air_graph *g, const char *op, uint32_t id,
                    const char *reason, size_t ninputs, const air_ref *inputs,

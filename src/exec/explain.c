@@ -41,6 +41,13 @@ print_call(const exec_step *step, base_text *out)
 }
 
 static void
+print_limit(const exec_step *step, base_text *out)
+{
+    if (step->kind != EXEC_STEP_HOST && step->step.threads > 0)
+        base_text_add(out, "  threads: at most %d\n", (int)step->step.threads);
+}
+
+static void
 print_steps(const exec_spec *s, base_text *out)
 {
     for (size_t i = 0; i < s->steps.count; i++) {
@@ -59,6 +66,7 @@ print_steps(const exec_spec *s, base_text *out)
             base_text_add(out, "host %s: %s\n", step->label, step->reason);
             break;
         }
+        print_limit(step, out);
     }
 }
 
@@ -85,6 +93,7 @@ explain_step(const air_program *p, const exec_step *step, base_text *out)
         base_text_add(out, "host: %s: %s\n", step->label, step->reason);
         break;
     }
+    print_limit(step, out);
 }
 
 static void

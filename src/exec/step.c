@@ -519,8 +519,8 @@ make_host(exec_maker *m, uint32_t id)
     return BASE_PUSH(m->g->alloc, &m->s->steps, step);
 }
 
-air_status
-exec_make_unit(exec_maker *m, const exec_unit *unit)
+static air_status
+make_unit(exec_maker *m, const exec_unit *unit)
 {
     const uint32_t id = unit->nodes[0];
     const ir_node *n = ir_node_at(m->g, id);
@@ -543,4 +543,29 @@ exec_make_unit(exec_maker *m, const exec_unit *unit)
     if (strcmp(info->name, "air::restride") == 0)
         return make_restride(m, n);
     return make_call(m, id);
+}
+
+/* The least limit of a unit's nodes; 0: none has one. */
+static int32_t
+unit_threads(const ir_graph *g, const exec_unit *unit)
+{
+    int32_t least = 0;
+
+    for (size_t i = 0; i < unit->count; i++) {
+        int32_t limit = ir_node_at(g, unit->nodes[i])->threads;
+        if (limit && (!least || limit < least))
+            least = limit;
+    }
+    return least;
+}
+
+air_status
+exec_make_unit(exec_maker *m, const exec_unit *unit)
+{
+    size_t first = m->s->steps.count;
+
+    AIR_TRY(make_unit(m, unit));
+    for (size_t i = first; i < m->s->steps.count; i++)
+        m->s->steps.data[i].step.threads = unit_threads(m->g, unit);
+    return AIR_OK;
 }

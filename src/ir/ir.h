@@ -168,6 +168,7 @@ typedef struct ir_node {
     uint16_t op; /* ir_op; AIR_OP_NONE: removed */
     uint8_t nouts;
     bool inplace;        /* writes into the memory of operand 0 */
+    uint16_t threads;    /* that may run it, at most; 0: any number */
     uint16_t nattrs;     /* = nparams of the row; HOST: one VALUES attr */
     int32_t group;       /* fused region it belongs to, -1: none */
     uint32_t prev, next; /* execution order */
@@ -239,6 +240,7 @@ typedef struct air_graph {
     uint32_t first, last; /* node order */
     int32_t ngroups;
     uint32_t next_name; /* of results: %1, %2 ... */
+    uint16_t limits[2]; /* threads of nodes to come: contractions, others */
 } ir_graph;
 
 air_status ir_graph_init(const air_alloc *alloc, const char *name,

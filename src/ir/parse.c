@@ -330,7 +330,7 @@ parse_suffix(scanner *s)
 {
     ir_node *n = ir_node_at(s->g, s->g->last);
     const char *at = s->p;
-    int64_t group;
+    int64_t group, threads;
     word loc;
 
     if (scan_comment(s, &loc))
@@ -345,6 +345,13 @@ parse_suffix(scanner *s)
         n->group = (int32_t)group;
         if (n->group >= s->g->ngroups)
             s->g->ngroups = n->group + 1;
+    }
+    if (scan_keyword(s, "threads")) {
+        at = s->p;
+        AIR_TRY(scan_int(s, &threads));
+        if (threads < 1 || threads > UINT16_MAX)
+            return scan_fail(s, at, "the number of threads is out of range");
+        n->threads = (uint16_t)threads;
     }
     if (scan_comment(s, &loc))
         return base_arena_str(&s->g->arena, loc.s, loc.len, &n->loc);

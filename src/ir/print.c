@@ -204,6 +204,8 @@ print_node(const ir_graph *g, const ir_node *n, base_text *out)
     base_text_add(out, ")%s", n->inplace ? " inplace" : "");
     if (n->group >= 0)
         base_text_add(out, " @%" PRId32, n->group);
+    if (n->threads)
+        base_text_add(out, " threads %d", n->threads);
     print_loc(n->loc, out);
 }
 

@@ -9,7 +9,8 @@ build_at(pass_context *ctx, uint32_t node)
     return (pass_build){.ctx = ctx,
                         .g = ctx->g,
                         .before = node,
-                        .loc = ir_node_at(ctx->g, node)->loc};
+                        .loc = ir_node_at(ctx->g, node)->loc,
+                        .threads = ir_node_at(ctx->g, node)->threads};
 }
 
 air_status
@@ -94,7 +95,9 @@ add_node(pass_build *b, const char *name, size_t n, const air_attr *attrs,
                 "a pass needs op '%s', which has no row", name);
     AIR_REQUIRE(ir_op_get(op)->nrets == nouts, AIR_ERROR_UNSUPPORTED,
                 "op '%s' has %d results", name, (int)ir_op_get(op)->nrets);
-    return ir_add_node(b->g, op, n, attrs, b->before, b->loc, outs);
+    AIR_TRY(ir_add_node(b->g, op, n, attrs, b->before, b->loc, outs));
+    ir_node_at(b->g, (uint32_t)b->g->nodes.count - 1)->threads = b->threads;
+    return AIR_OK;
 }
 
 void

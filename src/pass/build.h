@@ -4,9 +4,9 @@
  *     air_ref e = b_exp(&b, b_sub(&b, x, b_amax(&b, x, 1, &dim)));
  *     return build_forward(&b, node, 0, e);
  *
- * Nodes go in front of `node` and carry its source location. The first failure
- * sticks: later calls do nothing and give AIR_NO_REF. What was added by then
- * is dead code in a valid graph.
+ * Nodes go in front of `node` and carry its source location and limit. The
+ * first failure sticks: later calls do nothing and give AIR_NO_REF. What was
+ * added by then is dead code in a valid graph.
  */
 #ifndef PASS_BUILD_H
 #define PASS_BUILD_H
@@ -18,6 +18,7 @@ typedef struct {
     ir_graph *g;
     uint32_t before;
     const char *loc;
+    uint16_t threads;
     air_status status;
 } pass_build;
 

@@ -7,6 +7,7 @@ from helpers import assert_same, check, recorded
 
 import torchair
 from torchair import backend, lanes, ops, scope
+from torchair._native import AirError, Graph
 
 MODES = ["reduce-overhead", "max-autotune"]
 air = torch.ops.air
@@ -83,6 +84,36 @@ def test_nested_streams_and_core_limits(mode):
         return a, b, c, d
 
     check(fn, torch.randn(5), mode=mode)
+
+
+@pytest.mark.parametrize("vector", [3, 0])
+def test_a_limit_of_cores_is_one_of_threads(vector):
+    """The engine's nodes and steps say it; results are the same."""
+
+    def fn(x, w):
+        with torchair.scope.limit_core_num(2, vector):
+            y = torch.softmax(x @ w, -1)
+        return y.cos()
+
+    x, w = torch.randn(64, 64), torch.randn(64, 64)
+    programs = []
+    with backend.collect([], programs):
+        run = torch.compile(fn, backend=torchair.get_npu_backend())
+        assert_same(run(x, w), fn(x, w))
+    assert "threads 2" in programs[0].text(0)
+    got = torchair.explain(fn, x, w)
+    (graph,) = got.graphs
+    assert graph.calls[0].endswith("(at most 2 threads)")
+    softmax, *rest = graph.regions
+    assert softmax["threads"] == f"at most {vector or 2}"
+    assert f"at most {vector or 2} threads" in str(got)
+
+
+def test_limits_out_of_range():
+    graph = Graph("g")
+    for limits, name in (((-1, 0), "contractions"), ((0, 70000), "others")):
+        with pytest.raises(AirError, match=f"{name} is"):
+            graph.limits(*limits)
 
 
 def test_outside_of_a_graph_they_do_nothing(event):

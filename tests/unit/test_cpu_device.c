@@ -119,6 +119,49 @@ TEST(cpu_large_steps_run_on_all_threads_in_order)
     close_device(&f);
 }
 
+/* Steps of 1 and 2 threads among those of 3: how many kernels were called, and
+ * that those after a limited step see what it did. */
+TEST(cpu_steps_keep_to_their_limit)
+{
+    static const int limits[] = {0, 2, 1, 2, 2, 5, 1};
+    enum { CALLS = 3 + 2 + 1 + 2 + 2 + 3 + 1 };
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 3));
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        add(&f, &counter, LARGE);
+        f.steps[f.count - 1].threads = limits[i];
+    }
+    REQUIRE(make(&f));
+    for (int i = 1; i <= 200; i++) {
+        CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+        CHECK_INT(words[0], (int64_t)i * CALLS);
+        CHECK_INT(words[1], 1);
+    }
+    close_device(&f);
+}
+
+TEST(cpu_limited_steps_see_each_other)
+{
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 3));
+    add(&f, &counter, LARGE);
+    add(&f, &checker, LARGE);
+    for (size_t i = 0; i < f.count; i++)
+        f.steps[i].threads = 2;
+    add(&f, &raiser, LARGE);
+    REQUIRE(make(&f));
+    for (int i = 0; i < 200; i++)
+        CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), ARGUMENT);
+    CHECK_INT(words[0], 200 * 2);
+    CHECK_INT(words[1], 2);
+    CHECK_INT(words[3], 0);
+    close_device(&f);
+}
+
 TEST(cpu_fault_names_index_and_step)
 {
     fixture f = {0};

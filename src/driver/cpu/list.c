@@ -122,16 +122,17 @@ cpu_runs_free(air_device *dev)
 
 /* ---- making -------------------------------------------------------------- */
 
+/* For thread 0 alone. */
 static bool
 step_is_small(const air_step *step)
 {
-    return step->cost < SMALL;
+    return step->cost < SMALL || step->threads == 1;
 }
 
 static bool
 step_is_library(const air_step *step)
 {
-    return step->kernel->library != NULL;
+    return step->kernel->library != NULL && step->threads == 0;
 }
 
 static void
@@ -242,21 +243,32 @@ step_run(cpu_run *run, const air_step *step, air_task *task)
         me->culprit = step;
 }
 
-/* Every thread of the region comes through here with the same count. A lone
- * step's kernel sees one thread, whose barrier is barriers[0]. */
+/* What thread id does for a step: a kernel sees as many threads as may run it,
+ * and their barrier. The others wait for the next step. */
+static void
+step_share(cpu_run *run, const air_step *step, int id, int count)
+{
+    air_task task;
+    if (step_is_small(step))
+        count = 1;
+    else if (step->threads > 0 && step->threads < count)
+        count = step->threads;
+    if (id >= count)
+        return;
+    task = task_make(run, id, count);
+    step_run(run, step, &task);
+}
+
+/* Every thread of the region comes through here with the same count. */
 static void
 part_worker(void *arg, int id, int count)
 {
     cpu_run *run = arg;
     const air_step *steps = run->list->steps;
     air_task all = task_make(run, id, count);
-    air_task alone = task_make(run, 0, 1);
     for (size_t i = run->part->begin; i < run->part->end; i++) {
         bool small = step_is_small(&steps[i]);
-        if (!small)
-            step_run(run, &steps[i], &all);
-        else if (id == 0)
-            step_run(run, &steps[i], &alone);
+        step_share(run, &steps[i], id, count);
         bool last = i + 1 == run->part->end;
         if (!last && !(small && step_is_small(&steps[i + 1])))
             task_barrier(&all);
