@@ -26,9 +26,11 @@ def heading(text):
 
 def search_part(compile, entries, model, tokenizer):
     heading("semantic search: all-MiniLM-L6-v2 over the docstrings of torch")
-    compiled = compile(model, dynamic=True)
     index = search.Index(
-        compiled, tokenizer, entries, search.bar(f"embedding {len(entries)}")
+        compile(model),
+        tokenizer,
+        entries,
+        search.bar(f"embedding {len(entries)}"),
     )
     for question in search.QUESTIONS[:4]:
         search.show(index, question)
@@ -37,12 +39,7 @@ def search_part(compile, entries, model, tokenizer):
         model, tokenizer, entries, search.bar("the same in eager")
     )
     wrong = search.compare(index, exact, search.QUESTIONS)
-    right = len(search.QUESTIONS) - len(wrong)
-    print(
-        f"rankings equal to eager's: {right} of {len(search.QUESTIONS)} "
-        f"questions, {index.seconds:.1f} s against {exact.seconds:.1f} s, "
-        "compilation included"
-    )
+    search.report(index, exact, search.QUESTIONS, wrong)
     return not wrong
 
 

@@ -18,6 +18,8 @@ import search_torch_docs as search  # noqa: E402
 import tiny_llama as llama  # noqa: E402
 import torch_docs  # noqa: E402
 
+from torchair import backend  # noqa: E402
+
 SMALL = llama.Config(
     width=32, layers=2, heads=4, kv_heads=2, hidden=48, longest=16
 )
@@ -84,11 +86,27 @@ def test_search_answers_as_eager_does(model, entries):
     wanted = {"torch.stack", "torch.nn.Dropout", "torch.topk", "torch.save"}
     some = [e for e in entries if e.name in wanted] + entries[:40]
     module, tokenizer = model
-    compiled = measure.compiler("torchair")(module, dynamic=True)
-    index = search.Index(compiled, tokenizer, some)
-    exact = search.Index(module, tokenizer, some)
-    assert search.compare(index, exact, search.QUESTIONS) == []
+    compiled = measure.compiler("torchair")(module)
+    records = []
+    with backend.collect(records, []):
+        index = search.Index(compiled, tokenizer, some)
+        exact = search.Index(module, tokenizer, some)
+        assert search.compare(index, exact, search.QUESTIONS) == []
     assert index.search("join along a new dimension")[0][1] == "torch.stack"
+    assert len(records) == 1  # for texts and questions of every length
+
+
+def test_search_in_fewer_texts_than_answers_asked_for(model, entries):
+    module, tokenizer = model
+    index = search.Index(module, tokenizer, entries[:2])
+    assert len(index.search("anything")) == 2
+
+
+def test_an_empty_question_is_refused_before_any_work(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["search", "  "])
+    with pytest.raises(SystemExit):
+        search.main()
+    assert "the question is empty" in capsys.readouterr().err
 
 
 def test_ranking_may_differ_only_where_scores_tie():
