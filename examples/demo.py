@@ -47,19 +47,24 @@ def llama_part(compile, seconds):
     heading("a byte-level Llama, trained by a compiled step, then decoding")
     torch.manual_seed(0)
     model = llama.Llama(llama.Config())
-    data = llama.training_bytes()
-    losses = llama.train(model, data, compile, seconds)
-    print(f"  {len(losses)} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
-    decoder = llama.Decoder(model.eval())
-    texts = []
-    for decode in (decoder, compile(decoder)):
-        llama.write(decode, llama.PROMPT[:1], 1, 256)  # compiles
-        began = time.perf_counter()
-        texts.append(llama.write(decode, llama.PROMPT, 200, 256))
-        spent = time.perf_counter() - began
+    losses = llama.train(model, llama.training_text(), compile, seconds)
+    end = losses[-50:]
     print(
-        f"\n{texts[-1]}\n\n  {spent * 1e3:.0f} ms, "
-        f"{'equal to' if texts[0] == texts[1] else 'not'} eager's text"
+        f"  {len(losses)} steps, loss {losses[0]:.3f} -> "
+        f"{sum(end) / len(end):.3f}\n"
+    )
+    decoder = llama.Decoder(model.eval())
+    eager = [llama.write(decoder, prompt, 200, 256) for prompt in llama.PROMPTS]
+    decode = compile(decoder)
+    llama.write(decode, "t", 1, 256)  # compiles
+    began = time.perf_counter()
+    texts = [llama.write(decode, prompt, 200, 256) for prompt in llama.PROMPTS]
+    spent = time.perf_counter() - began
+    for line in texts:
+        print(f"  {line}")
+    print(
+        f"\n  {len(''.join(texts))} bytes in {spent * 1e3:.0f} ms, "
+        f"{'equal to' if texts == eager else 'not'} eager's text"
     )
     return model, decoder
 
@@ -77,8 +82,8 @@ def decode_work(decoder):
     return measure.Inference("Llama decode, one token", decoder, inputs)
 
 
-def train_work(model, data):
-    tokens = next(llama.batches(data))
+def train_work(model):
+    tokens = next(llama.batches(llama.training_text()))
     return measure.Training("Llama training, forward + backward", model, tokens)
 
 
@@ -114,7 +119,7 @@ def main():
     works = [
         minilm_work(model, tokenizer, entries),
         decode_work(decoder),
-        train_work(trained, llama.training_bytes()),
+        train_work(trained),
     ]
     figures_part(args.backend, works, 0.5 if args.quick else TURN_SECONDS)
     print(f"\n{time.perf_counter() - began:.0f} s in all")

@@ -19,9 +19,10 @@ import torch.nn.functional as F
 import torch_docs
 from torch import nn
 
-PROMPT = "torch.nn.functional."
-BATCH, LENGTH = 8, 64  # of a training step
-RATE, DECAY, WARM_UP = 5e-3, 0.1, 0.03
+PROMPTS = "torch.nn.functional.", "torch.linalg.", "torch.optim.", "torch.s"
+END = "\n"  # of a line
+BATCH, LENGTH = 2, 224  # of a training step; as long as what is written
+RATE, DECAY, WARM_UP = 3e-3, 0.1, 0.03
 
 
 @dataclass(frozen=True)
@@ -174,20 +175,30 @@ def _initialise(module):
         nn.init.zeros_(module.down.weight)
 
 
-def training_bytes():
-    text = torch_docs.corpus().encode()
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+@dataclass(frozen=True)
+class Text:
+    """Bytes, and where its lines begin."""
+
+    data: torch.Tensor
+    starts: torch.Tensor
 
 
-def batches(data, count=BATCH, length=LENGTH, seed=0):
-    """Random windows of the text, for ever."""
+def training_text(lines=None):
+    """The first sentences of the docstrings, unless other lines are given."""
+    lines = [line.encode() for line in lines or torch_docs.lines()]
+    data = torch.frombuffer(bytearray(b"".join(lines)), dtype=torch.uint8)
+    ends = torch.tensor([len(line) for line in lines]).cumsum(0)
+    return Text(data, torch.cat([torch.zeros_like(ends[:1]), ends[:-1]]))
+
+
+def batches(text, count=BATCH, length=LENGTH, seed=0):
+    """Windows of the text that begin with a line, at random, for ever."""
     generator = torch.Generator().manual_seed(seed)
     reach = torch.arange(length + 1)
+    starts = text.starts[text.starts + length < len(text.data)]
     while True:
-        starts = torch.randint(
-            len(data) - length, (count, 1), generator=generator
-        )
-        yield data[starts + reach].long()
+        which = torch.randint(len(starts), (count, 1), generator=generator)
+        yield text.data[starts[which] + reach].long()
 
 
 def trainer(model, loss):
@@ -216,10 +227,10 @@ def _schedule(progress):
     return 0.55 + 0.45 * math.cos(math.pi * min(done, 1.0))
 
 
-def train(model, data, compile, seconds=60.0, report=print):
+def train(model, text, compile, seconds=60.0, report=print):
     """Trains for a time; returns the losses of all steps."""
     step = trainer(model, compile(model.loss))
-    source = batches(data)
+    source = batches(text)
     losses = [step(next(source), 0.0)]  # compiles: outside the budget
     began = time.perf_counter()
     told = 0.0
@@ -234,19 +245,22 @@ def train(model, data, compile, seconds=60.0, report=print):
 
 @torch.no_grad()
 def write(decoder, prompt, count, longest):
-    """Greedy decode: the prompt and up to `count` bytes after it."""
-    text = list(prompt.encode())[: longest - 1]
+    """Greedy decode: the prompt and up to `count` bytes of its line."""
+    text = list((prompt or END).encode())[: longest - 1]
     for i in range(min(longest, len(text) + count) - 1):
         token, position = torch.tensor([[text[i]]]), torch.tensor([i])
         logits = decoder(token, position)
-        if i + 1 == len(text):
-            text.append(int(logits.argmax()))
-    return bytes(text).decode(errors="replace")
+        if i + 1 < len(text):
+            continue
+        text.append(int(logits.argmax()))
+        if text[-1] == ord(END):
+            break
+    return bytes(text).decode(errors="replace").strip(END)
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("prompt", nargs="*", default=[PROMPT])
+    options.add_argument("prompt", nargs="*", default=PROMPTS)
     options.add_argument("--seconds", type=float, default=60, help="training")
     options.add_argument("--bytes", type=int, default=200, help="to write")
     measure.add_backend_option(options)
@@ -259,7 +273,7 @@ def main():
         f"training {_millions(model)} on the docstrings of torch, "
         f"{args.seconds:.0f} s, {args.backend} {args.mode or ''}"
     )
-    train(model, training_bytes(), compile, args.seconds)
+    train(model, training_text(), compile, args.seconds)
     decoder = compile(Decoder(model.eval()))
     for prompt in args.prompt:
         began = time.perf_counter()

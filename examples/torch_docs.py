@@ -1,7 +1,7 @@
 """The text every user of PyTorch has: the docstrings of the installed torch.
 
 entries()   a list of Entry(name, text), one per public function or class
-corpus()    all of them as one string, for training a language model
+lines()     "name: first sentence" of those, for training a language model
 """
 
 import importlib
@@ -40,8 +40,10 @@ def entries():
     return sorted(found.values())
 
 
-def corpus():
-    return "\n".join(f"{e.name}: {summary(e.text)}" for e in entries())
+def lines(longest=160):
+    """What each object is for, a line each; lines that run on are left out."""
+    found = (f"{e.name}: {sentence(e.text)}\n" for e in entries())
+    return [line for line in found if len(line) <= longest]
 
 
 def plain(text):
@@ -61,6 +63,11 @@ def summary(text):
     )[0]
     text = re.sub(r"\A[\w.]+\(.*\) -> .*", "", text)  # the signature line
     return re.sub(r"\s+", " ", text).strip()
+
+
+def sentence(text):
+    """The first sentence of the summary."""
+    return re.split(r"(?<=[.!?]) ", summary(text), maxsplit=1)[0]
 
 
 def _documented(module):

@@ -151,13 +151,11 @@ def test_the_decoder_never_sees_what_comes_later():
 
 
 def test_training_lowers_the_loss():
-    data = torch.frombuffer(
-        bytearray(b"the same words " * 100), dtype=torch.uint8
-    )
+    text = llama.training_text(["the same words\n"] * 100)
     step_losses = []
     model = llama.Llama(SMALL)
     step = llama.trainer(model, measure.compiler("torchair")(model.loss))
-    for i, tokens in zip(range(30), llama.batches(data, 4, 15), strict=False):
+    for i, tokens in zip(range(30), llama.batches(text, 4, 15), strict=False):
         step_losses.append(float(step(tokens, i / 30)))
     assert step_losses[-1] < step_losses[0] / 2
 
@@ -166,6 +164,41 @@ def test_written_text_begins_with_the_prompt_and_fits_the_cache():
     text = llama.write(llama.Decoder(_random_llama()), "ab", 100, 16)
     assert text.startswith("ab")
     assert len(text) <= 16
+
+
+class Spell:
+    """A decoder that is sure of what it writes, and counts its calls."""
+
+    def __init__(self, text):
+        self.text, self.calls = text, 0
+
+    def __call__(self, token, position):
+        self.calls += 1
+        following = self.text[int(position) + 1]
+        return torch.nn.functional.one_hot(torch.tensor([ord(following)]), 256)
+
+
+def test_writing_ends_with_the_line():
+    spell = Spell("abc\ndef")
+    assert llama.write(spell, "a", 100, 16) == "abc"
+    assert spell.calls == 3
+
+
+def test_writing_without_a_prompt_begins_a_line():
+    assert llama.write(Spell("\nxyz\n"), "", 3, 16) == "xyz"
+
+
+def test_windows_begin_with_a_line_and_end_within_the_text():
+    text = llama.training_text(["ab\n", "cde\n", "f\n"])
+    windows = next(llama.batches(text, count=40, length=4)).tolist()
+    assert {bytes(w) for w in windows} == {b"ab\ncd", b"cde\nf"}
+
+
+def test_lines_are_first_sentences():
+    lines = torch_docs.lines()
+    assert len(lines) > 1000
+    assert all(len(line) <= 160 and line.endswith("\n") for line in lines)
+    assert torch_docs.sentence("f(x) -> y\n\nAdds 1.5. Or not.") == "Adds 1.5."
 
 
 # ---- measuring --------------------------------------------------------------
