@@ -100,6 +100,17 @@ def by_the_formula(q, k, v, **_):
     return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_without_gradient_is_the_engines(masked):
+    q, k, v = torch.randn(3, 1, 2, 5, 8)
+    mask = torch.zeros(5, 5) if masked else None
+    with recorded() as records:
+        run = compiled(F.scaled_dot_product_attention)
+        run(q, k, v, attn_mask=mask)
+    assert records
+    assert hosts(records) == []
+
+
 def test_float64_takes_the_plain_kernel():
     tensors, grad, options = make(torch.float64, rows=9, keys=11, causal=True)
     attention = F.scaled_dot_product_attention
