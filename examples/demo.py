@@ -17,7 +17,7 @@ import tiny_llama as llama
 import torch
 import torch_docs
 
-TRAIN_SECONDS, TURN_SECONDS = 60.0, 3.0
+TRAIN_SECONDS, TURN_SECONDS = 70.0, 3.0
 
 
 def heading(text):

@@ -22,7 +22,7 @@ from torch import nn
 PROMPTS = "torch.nn.functional.", "torch.linalg.", "torch.optim.", "torch.s"
 END = "\n"  # of a line
 BATCH, LENGTH = 2, 224  # of a training step; as long as what is written
-RATE, DECAY, WARM_UP = 3e-3, 0.1, 0.03
+RATE, DECAY, WARM_UP = 1.5e-3, 0.1, 0.03
 
 
 @dataclass(frozen=True)
