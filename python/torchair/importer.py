@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import draws, rewrites, schema
+from . import draws, rewrites, rng_states, schema
 from ._native import AirError, Graph
 from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
@@ -108,6 +108,7 @@ class _Importer(schema.Importing):
         self.constants: dict[torch.fx.Node, Any] = {}
 
     def run(self) -> Imported:
+        rng_states.expand(self.gm.graph)
         nodes = list(self.gm.graph.nodes)
         for node in nodes:
             if node.op == "placeholder":
@@ -269,6 +270,8 @@ class _Importer(schema.Importing):
         self, node: torch.fx.Node, value: Any
     ) -> Sequence[int | None]:
         self._check_arithmetic(node, value)
+        if node.target in rng_states.CALLS:
+            raise Refused(rng_states.REASON)
         if draws.is_random(node.target):
             draws.check(node.target, _first(value))
         rewrite = rewrites.find(node.target)

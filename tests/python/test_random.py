@@ -240,6 +240,39 @@ def test_a_checkpoint_draws_the_same_again():
     assert_same(grad(run), grad(layer))
 
 
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        nn.Dropout(0.5),
+        torch.rand_like,
+        lambda x: x + x.detach().clone().exponential_(),
+    ],
+    ids=["dropout", "rand_like", "exponential"],
+)
+def test_a_checkpoint_inside_draws_the_same_again(noise, mode):
+    linear = nn.Linear(6, 6)
+    x = torch.randn(40, 6, requires_grad=True)
+
+    def layer(x):
+        y = linear(x)
+        return y.sin() * noise(y)
+
+    def fn(x):
+        y = checkpoint(layer, x, use_reentrant=False).square().sum()
+        return y + torch.rand(())
+
+    def grad(run):
+        torch.manual_seed(3)
+        y = run(x)
+        return [y, torch.rand(3), *torch.autograd.grad(y, x), torch.rand(3)]
+
+    with recorded() as records:
+        got = grad(compiled(fn, mode))
+    assert_same(got, grad(fn))
+    assert [r.fallback for r in records] == ["", ""]
+
+
 def test_a_generator_of_the_user_is_drawn_from_by_torch():
     generator = torch.Generator().manual_seed(4)
     run = compiled(lambda x: x + torch.rand(5, generator=generator))
