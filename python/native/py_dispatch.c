@@ -409,11 +409,17 @@ call_by_recipe(const entry *e, PyObject *locals)
     PyObject *few[FEW], **all = few;
     if (n > FEW && !(all = PyMem_Malloc((size_t)n * sizeof(PyObject *))))
         return PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < n; i++)
-        all[i] =
-            PyDict_GetItemWithError(locals, PyTuple_GetItem(e->how.names, i));
-    PyObject *made = PyObject_Vectorcall(e->call, all, (size_t)n, NULL);
+    bool bound = true;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *name = PyTuple_GetItem(e->how.names, i);
+        all[i] = PyDict_GetItemWithError(locals, name);
+        bound = bound && all[i];
+    }
+    PyObject *made =
+        bound ? PyObject_Vectorcall(e->call, all, (size_t)n, NULL) : NULL;
     PyObject *out = made ? give_result(&e->how, made) : NULL;
+    if (!bound)
+        PyErr_SetString(PyExc_SystemError, "a recipe names no parameter");
     Py_XDECREF(made);
     if (all != few)
         PyMem_Free(all);

@@ -89,7 +89,7 @@ def view_steps(info: Any) -> Any:
 
 def apply_views() -> Callable[..., Any] | None:
     """(base, steps) -> the view; not in every version."""
-    functions = torch._C._functionalization
+    functions = getattr(torch._C, "_functionalization", None)
     return getattr(functions, "apply_view_meta_sequence", None)
 
 

@@ -96,6 +96,38 @@ def test_no_more_python_runs_than_has_to(fn, made, bare):
     assert calls_programs(fn) <= before
 
 
+def test_entries_are_checked():
+    c, x = compiled(plain), torch.ones(3)
+    c(x)
+    dispatcher, yes = c._torchair_dispatcher, lambda _locals: True
+
+    class Owner:
+        cache_entry = 1
+
+    def entry(recipe):
+        return ((yes, Owner, lambda *a: a, recipe),)
+
+    for recipe, error in [
+        ((("x",), "heap", ()), ValueError),
+        ((("x",), "item"), TypeError),
+        (("x", "item", ()), TypeError),
+    ]:
+        with pytest.raises(error):
+            dispatcher.set_entries(entry(recipe))
+    for wrong in ([], (3,), ((yes, Owner, yes),)):
+        with pytest.raises(TypeError):
+            dispatcher.set_entries(wrong)
+    same(c(x), x + 1)  # the old entries are still there
+    dispatcher.set_entries(entry((("x",), "list", ((0, None), (-1, 7)))))
+    assert c(x) == [x, 7]
+    dispatcher.set_entries(entry((("z",), "item", ((0, None),))))
+    with pytest.raises(SystemError, match="parameter"):
+        c(x)
+    dispatcher.set_entries(entry((("x",), "item", ((5, None),))))
+    with pytest.raises(IndexError):
+        c(x)
+
+
 def test_max_autotune_is_dispatched_too():
     c, x = torch.compile(lambda x: x + 1, backend=backend), torch.ones(3)
     for _ in range(3):
