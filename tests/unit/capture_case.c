@@ -97,8 +97,8 @@ double_free(air_device *dev, air_device_graph *graph)
     free(graph);
 }
 
-void
-capture_double_install(air_context *ctx)
+const air_driver *
+capture_double_driver(void)
 {
     static air_driver table;
 
@@ -110,8 +110,14 @@ capture_double_install(air_context *ctx)
     table.graph_launch = double_launch;
     table.graph_patch = double_patch;
     table.graph_free = double_free;
-    ctx->driver = &table;
     capture_double = (capture_double_calls){0};
+    return &table;
+}
+
+void
+capture_double_install(air_context *ctx)
+{
+    ctx->driver = capture_double_driver();
 }
 
 /* ---- cases ---- */

@@ -35,6 +35,7 @@ typedef struct {
 extern capture_double_calls capture_double;
 /* The context, made with driver "ref", gets the double. */
 void capture_double_install(air_context *ctx);
+const struct air_driver *capture_double_driver(void);
 
 #define TENSOR(data, ...)                                                \
     air_value_tensor((data), AIR_F32,                                    \

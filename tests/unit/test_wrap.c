@@ -1,6 +1,7 @@
 /* The wrappers: fault, trace, check. */
 #include <string.h>
 
+#include "capture_case.h"
 #include "driver/driver.h"
 #include "driver/wrap/wrap.h"
 #include "test.h"
@@ -177,4 +178,152 @@ TEST(null_driver_refuses_with_a_reason)
     CHECK_INT((uintptr_t)ptr % 64, 0);
     air_driver_null.free(dev, ptr, 1000);
     air_driver_null.close(dev);
+}
+
+/* ---- graphs -------------------------------------------------------------- */
+
+static const char *const twice = "graph f(%x: f32[4]) {\n"
+                                 "  %1: f32[4] = add.Tensor(%x, %x)\n"
+                                 "  return %1\n"
+                                 "}\n";
+
+static void
+run_twice(capture_case *t, float value, air_call_class how)
+{
+    static float data[2][4];
+    float *x = data[how == AIR_CALL_CAPTURED]; /* a replay is patched */
+    air_value in[] = {TENSOR(x, 4)}, out;
+    for (int i = 0; i < 4; i++)
+        x[i] = value;
+    if (capture_case_run(t, 1, in, 1, &out, how)) {
+        CHECK_NEAR(((float *)out.data)[3], 2 * value, 0);
+        air_value_release(&out);
+    }
+}
+
+TEST(wrap_forwards_graphs)
+{
+    static const char *const names[] = {"fault:ref", "trace:ref", "check:ref"};
+    for (size_t i = 0; i < 3; i++) {
+        capture_case t;
+        wrap_around(capture_double_driver());
+        if (capture_case_open(&t, names[i], twice, NULL)) {
+            run_twice(&t, 1, AIR_CALL_CAPTURED);
+            run_twice(&t, 3, AIR_CALL_REPLAYED);
+            CHECK_INT(capture_double.ends, 1);
+            CHECK_INT(capture_double.launches, 2);
+            CHECK_INT(capture_double.patches, 1);
+            CHECK_INT(capture_double.lists, 0);
+        }
+        capture_case_close(&t);
+        CHECK_INT(capture_double.alive, 0);
+        wrap_around(NULL);
+    }
+}
+
+TEST(wrap_without_graphs_inside)
+{
+    capture_case t;
+    if (capture_case_open(&t, "check:ref", twice, NULL)) {
+        float x[4] = {1, 2, 3, 4};
+        air_value in[] = {TENSOR(x, 4)}, out;
+        air_capture_stats stats;
+        CHECK_OK(air_capture_run(t.capture, &t.call, NULL, 1, in, 1, &out));
+        CHECK_NEAR(((float *)out.data)[3], 8, 0);
+        air_value_release(&out);
+        run_twice(&t, 3, AIR_CALL_SKIPPED);
+        air_capture_get_stats(t.capture, &stats);
+        CHECK_INT(stats.graphs, 1);
+    }
+    capture_case_close(&t);
+}
+
+/* Each call of a capture and of a replay fails once; then all is well. */
+TEST(wrap_fault_in_graphs)
+{
+    capture_case t;
+    long failed = 0;
+    wrap_around(capture_double_driver());
+    for (long at = 1; at <= 30; at++) {
+        float x[4] = {2, 2, 2, 2}, y[4] = {5, 5, 5, 5};
+        air_value out;
+        wrap_fault_set(0);
+        if (!capture_case_open(&t, "fault:ref", twice, NULL))
+            break;
+        wrap_fault_set(at);
+        for (int i = 0; i < 2; i++) {
+            air_value in[] = {TENSOR(i ? y : x, 4)};
+            if (air_capture_run(t.capture, &t.call, NULL, 1, in, 1, &out) ==
+                AIR_OK)
+                air_value_release(&out);
+            else
+                failed++;
+        }
+        wrap_fault_set(0);
+        CHECK_OK(air_capture_run(t.capture, &t.call, NULL, 1,
+                                 (air_value[]){TENSOR(y, 4)}, 1, &out));
+        CHECK_NEAR(((float *)out.data)[0], 10, 0);
+        air_value_release(&out);
+        capture_case_close(&t);
+        CHECK_INT(capture_double.alive, 0);
+    }
+    wrap_around(NULL);
+    CHECK(failed >= 5); /* begin, list_run, end, launch, patch */
+}
+
+TEST(wrap_check_finds_broken_lives_of_graphs)
+{
+    log_book book;
+    air_device_graph *graph, *none;
+    void *slots[1] = {NULL};
+    wrap_around(capture_double_driver());
+    air_device *dev = open_wrapped("check:ref", &book, &base_libc_alloc);
+    REQUIRE(dev != NULL);
+    const air_driver *d = &air_driver_check;
+    CHECK_FAILS(d->capture_end(dev, &none), STATE);
+    CHECK_OK(d->capture_begin(dev, AIR_CAPTURE_GLOBAL));
+    CHECK_FAILS(d->capture_begin(dev, AIR_CAPTURE_GLOBAL), STATE);
+    CHECK_OK(d->capture_end(dev, &graph));
+    CHECK_FAILS(d->graph_patch(dev, graph, NULL), ARGUMENT);
+    CHECK_OK(d->graph_patch(dev, graph, slots));
+    CHECK_OK(d->graph_launch(dev, graph));
+    CHECK_INT(book.errors, 3);
+    d->graph_free(dev, graph);
+    d->graph_free(dev, graph); /* not alive: not freed again */
+    CHECK_FAILS(d->graph_launch(dev, graph), STATE);
+    CHECK_FAILS(d->graph_patch(dev, graph, slots), STATE);
+    CHECK_INT(book.errors, 6);
+    CHECK_INT(capture_double.alive, 0);
+    CHECK_OK(d->capture_begin(dev, AIR_CAPTURE_GLOBAL));
+    CHECK_OK(d->capture_end(dev, &graph));
+    d->close(dev);
+    CHECK_INT(book.errors, 7);
+    capture_double_driver()->graph_free(NULL, graph);
+    wrap_around(NULL);
+}
+
+TEST(wrap_trace_writes_graphs)
+{
+    log_book book;
+    air_device_graph *graph;
+    void *slots[1] = {NULL};
+    wrap_around(capture_double_driver());
+    air_device *dev = open_wrapped("trace:ref", &book, &base_libc_alloc);
+    REQUIRE(dev != NULL);
+    const air_driver *d = &air_driver_trace;
+    CHECK_OK(d->capture_begin(dev, AIR_CAPTURE_GLOBAL));
+    CHECK_OK(d->capture_end(dev, &graph));
+    CHECK_OK(d->graph_patch(dev, graph, slots));
+    CHECK_OK(d->graph_launch(dev, graph));
+    d->graph_free(dev, graph);
+    d->close(dev);
+    book.text[book.len] = '\0';
+    CHECK_STR(book.text, "open ref\n"
+                         "capture_begin -> ok\n"
+                         "capture_end -> graph 1\n"
+                         "graph_patch graph 1 -> ok\n"
+                         "graph_launch graph 1 -> ok\n"
+                         "graph_free graph 1\n"
+                         "close\n");
+    wrap_around(NULL);
 }

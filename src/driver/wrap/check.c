@@ -7,8 +7,9 @@
 #include "driver/driver.h"
 #include "driver/wrap/wrap.h"
 
-typedef enum { BLOCK, KERNEL, LIST } kind;
-static const char *const kind_text[] = {"block", "kernel", "list"};
+typedef enum { BLOCK, KERNEL, LIST, GRAPH } kind;
+static const char *const kind_text[] = {"block", "kernel", "list", "graph"};
+static _Thread_local const air_device *capturing; /* by this thread */
 
 /* An object that is alive. Kernels found in a table come out many times. */
 typedef struct {
@@ -335,6 +336,58 @@ check_list_free(air_device *dev, air_list *list)
         dev->in.driver->list_free(dev->in.device, list);
 }
 
+static air_status
+check_capture_begin(air_device *dev, air_capture_error_mode mode)
+{
+    EXPECT(dev, capturing == NULL, AIR_ERROR_STATE,
+           "capture_begin while this thread captures");
+    AIR_TRY(wrap_capture_begin(&dev->in, mode));
+    capturing = dev;
+    return AIR_OK;
+}
+
+static air_status
+check_capture_end(air_device *dev, air_device_graph **out)
+{
+    *out = NULL;
+    EXPECT(dev, capturing == dev, AIR_ERROR_STATE,
+           "capture_end without capture_begin");
+    capturing = NULL;
+    AIR_TRY(dev->in.driver->capture_end(dev->in.device, out));
+    air_status status = born(dev, *out, GRAPH, 0);
+    if (status != AIR_OK) {
+        dev->in.driver->graph_free(dev->in.device, *out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static air_status
+check_graph_launch(air_device *dev, air_device_graph *graph)
+{
+    EXPECT(dev, is_alive(dev, graph, GRAPH), AIR_ERROR_STATE,
+           "graph_launch of a graph that is not alive");
+    EXPECT(dev, capturing == NULL, AIR_ERROR_STATE,
+           "graph_launch while this thread captures");
+    return dev->in.driver->graph_launch(dev->in.device, graph);
+}
+
+static air_status
+check_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
+{
+    EXPECT(dev, is_alive(dev, graph, GRAPH), AIR_ERROR_STATE,
+           "graph_patch of a graph that is not alive");
+    EXPECT(dev, slots != NULL, AIR_ERROR_ARGUMENT, "graph_patch without slots");
+    return dev->in.driver->graph_patch(dev->in.device, graph, slots);
+}
+
+static void
+check_graph_free(air_device *dev, air_device_graph *graph)
+{
+    if (graph != NULL && dies(dev, graph, GRAPH, 0))
+        dev->in.driver->graph_free(dev->in.device, graph);
+}
+
 const air_driver air_driver_check = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),
@@ -353,4 +406,9 @@ const air_driver air_driver_check = {
     .list_make = check_list_make,
     .list_run = check_list_run,
     .list_free = check_list_free,
+    .capture_begin = check_capture_begin,
+    .capture_end = check_capture_end,
+    .graph_launch = check_graph_launch,
+    .graph_patch = check_graph_patch,
+    .graph_free = check_graph_free,
 };

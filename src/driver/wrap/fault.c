@@ -146,6 +146,48 @@ fault_list_free(air_device *dev, air_list *list)
     dev->in.driver->list_free(dev->in.device, list);
 }
 
+static air_status
+fault_capture_begin(air_device *dev, air_capture_error_mode mode)
+{
+    AIR_TRY(trip(AIR_ERROR_DRIVER, "capture_begin"));
+    return wrap_capture_begin(&dev->in, mode);
+}
+
+/* The capture inside ends in any case. */
+static air_status
+fault_capture_end(air_device *dev, air_device_graph **out)
+{
+    const air_driver *driver = dev->in.driver;
+    air_status failed = trip(AIR_ERROR_DRIVER, "capture_end");
+    *out = NULL;
+    AIR_TRY(driver->capture_end(dev->in.device, out));
+    if (failed != AIR_OK) {
+        driver->graph_free(dev->in.device, *out);
+        *out = NULL;
+    }
+    return failed;
+}
+
+static air_status
+fault_graph_launch(air_device *dev, air_device_graph *graph)
+{
+    AIR_TRY(trip(AIR_ERROR_DRIVER, "graph_launch"));
+    return dev->in.driver->graph_launch(dev->in.device, graph);
+}
+
+static air_status
+fault_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
+{
+    AIR_TRY(trip(AIR_ERROR_DRIVER, "graph_patch"));
+    return dev->in.driver->graph_patch(dev->in.device, graph, slots);
+}
+
+static void
+fault_graph_free(air_device *dev, air_device_graph *graph)
+{
+    dev->in.driver->graph_free(dev->in.device, graph);
+}
+
 const air_driver air_driver_fault = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),
@@ -164,4 +206,9 @@ const air_driver air_driver_fault = {
     .list_make = fault_list_make,
     .list_run = fault_list_run,
     .list_free = fault_list_free,
+    .capture_begin = fault_capture_begin,
+    .capture_end = fault_capture_end,
+    .graph_launch = fault_graph_launch,
+    .graph_patch = fault_graph_patch,
+    .graph_free = fault_graph_free,
 };

@@ -192,6 +192,50 @@ trace_list_free(air_device *dev, air_list *list)
     dev->in.driver->list_free(dev->in.device, list);
 }
 
+static air_status
+trace_capture_begin(air_device *dev, air_capture_error_mode mode)
+{
+    air_status status = wrap_capture_begin(&dev->in, mode);
+    TRACE(dev, "capture_begin -> %s", air_status_text(status));
+    return status;
+}
+
+static air_status
+trace_capture_end(air_device *dev, air_device_graph **out)
+{
+    *out = NULL;
+    air_status status = dev->in.driver->capture_end(dev->in.device, out);
+    TRACE(dev, "capture_end -> graph %ld", number_of(dev, *out));
+    return status;
+}
+
+static air_status
+trace_graph_launch(air_device *dev, air_device_graph *graph)
+{
+    air_status status = dev->in.driver->graph_launch(dev->in.device, graph);
+    TRACE(dev, "graph_launch graph %ld -> %s", number_of(dev, graph),
+          air_status_text(status));
+    return status;
+}
+
+static air_status
+trace_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
+{
+    air_status status =
+        dev->in.driver->graph_patch(dev->in.device, graph, slots);
+    TRACE(dev, "graph_patch graph %ld -> %s", number_of(dev, graph),
+          air_status_text(status));
+    return status;
+}
+
+static void
+trace_graph_free(air_device *dev, air_device_graph *graph)
+{
+    TRACE(dev, "graph_free graph %ld", number_of(dev, graph));
+    forget(dev, graph);
+    dev->in.driver->graph_free(dev->in.device, graph);
+}
+
 const air_driver air_driver_trace = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),
@@ -210,4 +254,9 @@ const air_driver air_driver_trace = {
     .list_make = trace_list_make,
     .list_run = trace_list_run,
     .list_free = trace_list_free,
+    .capture_begin = trace_capture_begin,
+    .capture_end = trace_capture_end,
+    .graph_launch = trace_graph_launch,
+    .graph_patch = trace_graph_patch,
+    .graph_free = trace_graph_free,
 };

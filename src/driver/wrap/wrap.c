@@ -6,6 +6,14 @@
 
 #include "driver/driver.h"
 
+static const air_driver *around;
+
+void
+wrap_around(const air_driver *driver)
+{
+    around = driver;
+}
+
 air_status
 wrap_open(const air_options *options, const air_alloc *alloc, wrap_inner *out)
 {
@@ -15,10 +23,18 @@ wrap_open(const air_options *options, const air_alloc *alloc, wrap_inner *out)
     *out = (wrap_inner){
         .alloc = *alloc, .log = options->log, .log_user = options->log_user};
     inner.driver = colon != NULL ? colon + 1 : "cpu";
-    out->driver = driver_find(inner.driver);
+    out->driver = around != NULL ? around : driver_find(inner.driver);
     AIR_REQUIRE(out->driver != NULL, AIR_ERROR_ARGUMENT,
                 "there is no driver \"%s\" to wrap", inner.driver);
     return out->driver->open(&inner, alloc, &out->device);
+}
+
+air_status
+wrap_capture_begin(const wrap_inner *in, air_capture_error_mode mode)
+{
+    AIR_REQUIRE(in->driver->capture_begin != NULL, AIR_ERROR_UNSUPPORTED,
+                "driver %s has no graphs", in->driver->name);
+    return in->driver->capture_begin(in->device, mode);
 }
 
 void

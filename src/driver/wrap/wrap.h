@@ -18,6 +18,13 @@ typedef struct {
 /* Opens the driver that is named behind the colon. */
 air_status wrap_open(const air_options *options, const air_alloc *alloc,
                      wrap_inner *out);
+/* Begins a capture of the driver inside; UNSUPPORTED where it has no graphs,
+ * which a wrapper's table cannot say. */
+air_status wrap_capture_begin(const wrap_inner *in,
+                              air_capture_error_mode mode);
+/* Wrappers opened from now on are around this driver, opened by the name
+ * behind the colon; NULL: the driver of that name. For tests. */
+void wrap_around(const air_driver *driver);
 void wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
     AIR_PRINTF(3, 4);
 
