@@ -160,6 +160,32 @@ def test_training_lowers_the_loss():
     assert step_losses[-1] < step_losses[0] / 2
 
 
+def _gradients(model, loss, tokens):
+    model.zero_grad(set_to_none=True)
+    loss(tokens).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def _rms(a, b):
+    return (a.double() - b).square().mean().sqrt()
+
+
+def test_gradients_are_as_exact_as_eagers():
+    """On the whole: one set of weights may favour either by a fifth."""
+    model = llama.Llama(llama.Config())
+    loss = measure.compiler("torchair")(model.loss)
+    ratios = []
+    for _ in range(4):
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+        tokens = torch.randint(0, 256, (2, 65))
+        wide = copy.deepcopy(model).double()
+        exact = _gradients(wide, wide.loss, tokens)
+        theirs = _rms(_gradients(model, model.loss, tokens), exact)
+        ratios.append(_rms(_gradients(model, loss, tokens), exact) / theirs)
+    assert torch.stack(ratios).log().mean().exp() <= 1.1, ratios
+
+
 def test_written_text_begins_with_the_prompt_and_fits_the_cache():
     text = llama.write(llama.Decoder(_random_llama()), "ab", 100, 16)
     assert text.startswith("ab")
