@@ -96,10 +96,9 @@ def test_what_torch_draws_keeps_its_place(name):
     assert reasons
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("count", COUNTS)
-def test_bits_of_every_dtype_and_size(count, dtype):
-    def fn():
+def test_bits_of_every_dtype_and_size(count):
+    def of(dtype):
         x = torch.empty(count, dtype=dtype)
         return (
             torch.rand(count, dtype=dtype),
@@ -109,6 +108,9 @@ def test_bits_of_every_dtype_and_size(count, dtype):
             x.clone().bernoulli_(0.3),
             torch.randn(count, dtype=dtype),
         )
+
+    def fn():
+        return [drawn for dtype in FLOATS for drawn in of(dtype)]
 
     torch.manual_seed(11)
     want, after = fn(), torch.get_rng_state()
