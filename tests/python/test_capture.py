@@ -482,6 +482,34 @@ def test_generations():
     assert pool.stats()["stale_blocks"] == 0
 
 
+def test_states_of_a_graph():
+    """Captured at the first call, which runs once; replayed from then on, in
+    a new generation too."""
+    backend.start_once()
+    pool = _native.GraphPool()
+    case = Case(lambda x: x.add_(1).sum(), pool=pool.id)
+    x = torch.zeros(4)
+    for n, state in enumerate(["captured", "replayed", "replayed"], 1):
+        assert case(x).item() == 4 * n
+        assert x.tolist() == [n] * 4
+        assert case.told() == [state]
+        pool.mark_step()
+
+
+@torch.enable_grad()
+def test_forwards_replay_while_backwards_are_pending():
+    weight = torch.randn(4, 4, requires_grad=True)
+    case = Case(lambda x: (x @ weight).tanh().sum())
+    inputs = [torch.randn(3, 4) for _ in range(4)]
+    losses = [case(x) for x in inputs]
+    assert case.told() == ["captured"] + ["replayed"] * 3
+    for loss in reversed(losses):
+        loss.backward()
+    want = sum((x @ weight).tanh().sum() for x in inputs)
+    (grad,) = torch.autograd.grad(want, weight)
+    assert_same(weight.grad, grad)
+
+
 def test_paths_whose_results_are_alive_keep_their_memory():
     """Graphs in turns, each fed by results of others, in changing order."""
 
