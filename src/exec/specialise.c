@@ -40,11 +40,12 @@ exec_key_input(const ir_graph *g, size_t i, const air_value *a, int64_t **key)
     AIR_REQUIRE(a->rank == v->rank, AIR_ERROR_SHAPE,
                 "input %zu (%s) of graph %s has %d dims, the graph wants %d", i,
                 in->name, g->name, a->rank, v->rank);
-    if (a->rank > 0)
-        memcpy(*key, a->dims, (size_t)a->rank * sizeof **key);
-    if (a->strides && a->rank > 0)
-        memcpy(*key + a->rank, a->strides, (size_t)a->rank * sizeof **key);
-    else
+    /* a few numbers, at each call: memcpy would take longer to enter */
+    for (int k = 0; k < a->rank; k++)
+        (*key)[k] = a->dims[k];
+    for (int k = 0; a->strides && k < a->rank; k++)
+        (*key)[a->rank + k] = a->strides[k];
+    if (!a->strides)
         exec_dense_strides(a->rank, a->dims, *key + a->rank);
     *key += 2 * a->rank;
     return AIR_OK;

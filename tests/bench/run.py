@@ -225,9 +225,25 @@ def print_regions(results):
             backends,
             cell,
         )
-        for column in OURS:
-            ratios = [_ratio(p[key], column) for p in points.values()]
-            print(f"{column}, {what}: {_geomean(ratios):.2f} x Inductor")
+        _print_geomeans(points, key, what)
+
+
+def _print_geomeans(points, key, what):
+    """Of all points of a dtype, and the point where we do worst."""
+    for column in OURS:
+        for dtype in DTYPES:
+            ratios = {
+                row: _ratio(p[key], column)
+                for row, p in points.items()
+                if f" {dtype} " in row
+            }
+            if not ratios:
+                continue
+            mean, least = _geomean(ratios.values()), min(ratios, key=ratios.get)
+            print(
+                f"{column}, {what}, {dtype}: {mean:.2f} x Inductor, "
+                f"{ratios[least]:.2f} at {least}"
+            )
 
 
 def _ratio(ms, column):
