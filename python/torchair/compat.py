@@ -38,14 +38,17 @@ def gomp_library() -> str:
     return ""
 
 
-def symbol_hint(shape_env: Any, symbol: Any) -> int:
-    """The size a symbol had when it was traced, 0 where there is none."""
+def symbol_hint(shape_env: Any, symbol: Any) -> int | None:
+    """The size a symbol had when it was traced, 0 where there is none; None:
+    it is the ragged size of a nested tensor, which is no number."""
     # 2.11 has var_to_val only.
     values = getattr(shape_env, "backed_var_to_val", None)
     if values is None:
         values = shape_env.var_to_val
     value = values.get(symbol)
-    return int(value) if value is not None else 0
+    if value is None:
+        return 0
+    return int(value) if getattr(value, "is_Integer", True) else None
 
 
 def symbol_range(shape_env: Any, symbol: Any) -> tuple[int, int]:

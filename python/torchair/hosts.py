@@ -43,7 +43,9 @@ class Arguments:
         if is_symbolic(x):
             return _Size(evaluator(expression(x), self.sources))
         if isinstance(x, (list, tuple)):
-            return [self.template(y) for y in x]
+            # some higher-order operators tell the two apart
+            parts = [self.template(y) for y in x]
+            return tuple(parts) if isinstance(x, tuple) else parts
         if isinstance(x, dict):
             return {k: self.template(v) for k, v in x.items()}
         if isinstance(x, torch.device) and self.on_cpu:
@@ -71,6 +73,8 @@ def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
         return x.value(args)
     if kind is list:
         return [_fill(y, args, tensors) for y in x]
+    if kind is tuple:
+        return tuple([_fill(y, args, tensors) for y in x])
     if kind is dict:
         return {k: _fill(v, args, tensors) for k, v in x.items()}
     return x

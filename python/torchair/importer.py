@@ -113,6 +113,9 @@ class _Importer(schema.Importing):
         for node in nodes:
             if node.op == "placeholder":
                 self._placeholder(node)
+        self.sizes.close(
+            n.meta.get("val") for n in nodes if n.op == "placeholder"
+        )
         for node in nodes:
             if node.op == "get_attr":
                 self._constant(node)

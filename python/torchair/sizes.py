@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
@@ -43,6 +43,15 @@ class Sizes:
         self._ints: dict[int, int] = {}
         self._known: dict[Any, int] = {}
         self._shape_env: Any = None
+        self._inputs: set[Any] | None = None
+
+    def close(self, inputs: Iterable[Any]) -> None:
+        """Only symbols in these values of inputs are told by a call."""
+        self._inputs = set()
+        for value in inputs:
+            for part in getattr(value, "shape", (value,)):
+                if is_symbolic(part):
+                    self._inputs |= expression(part).free_symbols
 
     def dim(self, value: Any) -> int:
         """The engine's id of an int or SymInt."""
@@ -73,8 +82,12 @@ class Sizes:
         name = str(symbol)
         if name.startswith("u"):
             raise Unexpressible(f"size {name} depends on data")
+        if self._inputs is not None and symbol not in self._inputs:
+            raise Unexpressible(f"size {name} comes from no input")
         low, high = compat.symbol_range(shape_env, symbol)
         hint = compat.symbol_hint(shape_env, symbol)
+        if hint is None:
+            raise Unexpressible(f"size {name} is a nested tensor's")
         return self.graph.symbol(name, low, high, hint)
 
     def _make(self, expr: Any) -> int:

@@ -470,6 +470,7 @@ def test_memory_of_twelve_lengths():
 
 
 def test_generations():
+    backend.start_once()
     pool = _native.GraphPool()
     case = Case(double, pool=pool.id)
     held = case(torch.randn(4))
