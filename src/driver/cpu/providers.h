@@ -7,6 +7,7 @@
 #include "driver/cpu/conv_backward.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/library.h"
+#include "driver/cpu/pool_isa.h"
 #include "driver/cpu/random_isa.h"
 
 #endif
