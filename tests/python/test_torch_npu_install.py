@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchair
 from torchair import _native
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = ROOT / "python"
 PACKAGE = ROOT / "packages" / "torch_npu"
 INSTALLED = Path(torchair.__file__).resolve().parent
+LIBRARIES = []  # set by the fixture
 METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
 
 
@@ -58,10 +60,19 @@ def site(plain):
     return plain
 
 
+@pytest.fixture(scope="module", autouse=True)
+def libraries(tmp_path_factory):
+    """torch and what lies beside it, but nothing of ours."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for file in Path(torch.__file__).parent.parent.iterdir():
+        if not file.name.startswith(("torchair", "torch_npu", "npugraph_ex")):
+            (folder / file.name).symlink_to(file)
+    LIBRARIES[:] = [str(folder)]
+
+
 def run(site, code, **env):
-    # -S: nothing that is installed but torch and what it needs
-    torch = Path(__import__("torch").__file__).parent.parent
-    path = os.pathsep.join([str(site), str(torch)])
+    # -S: nothing that is installed
+    path = os.pathsep.join([str(site), *LIBRARIES])
     return subprocess.run(
         [sys.executable, "-S", "-c", textwrap.dedent(code)],
         capture_output=True,
