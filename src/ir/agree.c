@@ -7,7 +7,8 @@
 
 typedef enum {
     DATA,      /* the dtype of the first tensor */
-    PARAMETER, /* or f32 where that is a half */
+    STATISTIC, /* or f32 where that is a half */
+    PARAMETER, /* of a norm: as a statistic; of a contraction: data */
     LABEL,     /* i64 or u8 */
     INDEX,     /* i64 or i32 */
     FREE       /* the kernel reads it as what it is */
@@ -20,24 +21,24 @@ static const struct {
 } rules[] = {
     {"index", INDEX},         {"indices", FREE},
     {"mask", FREE},           {"attn_mask", FREE},
-    {"mean", PARAMETER},      {"rstd", PARAMETER},
-    {"g", PARAMETER},         {"running_mean", PARAMETER},
-    {"norms", PARAMETER},     {"running_var", PARAMETER},
-    {"weight", PARAMETER},    {"save_mean", PARAMETER},
-    {"bias", PARAMETER},      {"save_invstd", PARAMETER},
-    {"logsumexp", PARAMETER}, {"labels", LABEL},
+    {"mean", STATISTIC},      {"rstd", STATISTIC},
+    {"g", STATISTIC},         {"running_mean", STATISTIC},
+    {"norms", STATISTIC},     {"running_var", STATISTIC},
+    {"weight", PARAMETER},    {"save_mean", STATISTIC},
+    {"bias", PARAMETER},      {"save_invstd", STATISTIC},
+    {"logsumexp", STATISTIC}, {"labels", LABEL},
 };
 
 static agreement
 rule_of(const ir_op_info *info, const char *name)
 {
+    agreement rule = DATA;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (strcmp(rules[i].name, name) == 0)
-            return info->flags & IR_CONTRACT && rules[i].rule == PARAMETER &&
-                           strcmp(name, "logsumexp") != 0
-                       ? DATA
-                       : rules[i].rule;
-    return DATA;
+            rule = rules[i].rule;
+    if (rule == PARAMETER)
+        return info->flags & IR_CONTRACT ? DATA : STATISTIC;
+    return rule;
 }
 
 static bool
@@ -54,7 +55,8 @@ agrees(agreement rule, air_dtype dtype, air_dtype first)
     bool half = first == AIR_BF16 || first == AIR_F16;
     switch (rule) {
     case DATA: return dtype == first;
-    case PARAMETER: return dtype == first || (half && dtype == AIR_F32);
+    case PARAMETER:
+    case STATISTIC: return dtype == first || (half && dtype == AIR_F32);
     case LABEL: return dtype == AIR_I64 || dtype == AIR_U8;
     case INDEX: return dtype == AIR_I64 || dtype == AIR_I32;
     case FREE: break;

@@ -221,11 +221,11 @@ accept(const air_call *call)
     const air_tensor *x = call->args[0].t;
     for (int i = 0; i < 3; i++)
         if (call->args[i].kind == AIR_ARG_TENSOR &&
-            !cpu_conv_is_dense(call->args[i].t))
+            !cpu_is_dense(call->args[i].t))
             return false;
     return gemm_is_float(x->dtype) && call->args[1].t->dtype == x->dtype &&
            x->rank >= 3 && x->rank <= 2 + AXES && call->args[6].i == 0 &&
-           cpu_conv_is_dense(&call->outs[0]);
+           cpu_is_dense(&call->outs[0]);
 }
 
 GEMM_KERNELS(convolution)

@@ -126,15 +126,3 @@ cpu_conv_pack_columns(const void *arg, float *panel, int64_t l0, int64_t nl,
     for (int64_t tap = 0; tap < im->g->taps; tap++)
         pack_tap(im, panel, l0, nl, k0, k1, tap);
 }
-
-bool
-cpu_conv_is_dense(const air_tensor *t)
-{
-    int64_t stride = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        if (t->dims[i] != 1 && t->strides[i] != stride)
-            return false;
-        stride *= t->dims[i];
-    }
-    return true;
-}

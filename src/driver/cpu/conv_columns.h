@@ -48,6 +48,4 @@ int cpu_conv_segments(const conv_geometry *g, int64_t l0, int64_t nl,
 void cpu_conv_pack_columns(const void *arg, float *panel, int64_t l0,
                            int64_t nl, int64_t k0, int64_t k1);
 
-bool cpu_conv_is_dense(const air_tensor *t);
-
 #endif

@@ -226,11 +226,10 @@ accept(const air_call *call)
 {
     const air_tensor *x = call->args[0].t, *w = call->args[1].t;
     const air_arg *bias = &call->args[2];
-    bool dense = cpu_conv_is_dense(x) && cpu_conv_is_dense(w) &&
-                 cpu_conv_is_dense(&call->outs[0]);
+    bool dense =
+        cpu_is_dense(x) && cpu_is_dense(w) && cpu_is_dense(&call->outs[0]);
     if (bias->kind == AIR_ARG_TENSOR && bias->t->dtype != AIR_DTYPE_NONE)
-        dense = dense && cpu_conv_is_dense(bias->t) &&
-                gemm_is_float(bias->t->dtype);
+        dense = dense && cpu_is_dense(bias->t) && gemm_is_float(bias->t->dtype);
     return dense && gemm_is_float(x->dtype) && w->dtype == x->dtype &&
            x->rank >= 3 && x->rank <= 2 + CONV_AXES && w->dims[1] > 0 &&
            call->outs[0].dims[x->rank - 1] * (int64_t)sizeof(float) <=

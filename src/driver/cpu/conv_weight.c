@@ -327,8 +327,8 @@ accept(const air_call *call)
 {
     const air_tensor *x = call->args[0].t, *y = call->args[1].t;
     return gemm_is_float(x->dtype) && y->dtype == x->dtype && x->rank >= 3 &&
-           x->rank <= 2 + CONV_AXES && cpu_conv_is_dense(x) &&
-           cpu_conv_is_dense(y) && cpu_conv_is_dense(&call->outs[0]);
+           x->rank <= 2 + CONV_AXES && cpu_is_dense(x) && cpu_is_dense(y) &&
+           cpu_is_dense(&call->outs[0]);
 }
 
 GEMM_KERNELS(convolution_weight)

@@ -9,6 +9,8 @@
 bool cpu_on_avx512(const air_call *call, const char *isa);
 bool cpu_on_avx2(const air_call *call, const char *isa);
 bool cpu_on_scalar(const air_call *call, const char *isa); /* any */
+/* Row-major, without gaps. */
+bool cpu_is_dense(const air_tensor *t);
 bool cpu_sdpa_on_avx512(const air_call *call, const char *isa);
 bool cpu_sdpa_on_avx2(const air_call *call, const char *isa);
 bool cpu_sdpa_on_scalar(const air_call *call, const char *isa);

@@ -228,6 +228,18 @@ cpu_on_scalar(const air_call *call, const char *isa)
     return true;
 }
 
+bool
+cpu_is_dense(const air_tensor *t)
+{
+    int64_t stride = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (t->dims[i] != 1 && t->strides[i] != stride)
+            return false;
+        stride *= t->dims[i];
+    }
+    return true;
+}
+
 #define ISA_KERNEL(name, table)                                           \
     void cpu_##name##_##table(const air_call *call, const air_task *task) \
     {                                                                     \

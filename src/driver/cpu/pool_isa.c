@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_core.h"
 #include "driver/ref/args.h"
 
 #define JOIN_(a, b)       cpu_##a##_##b
@@ -36,39 +37,28 @@ typedef struct {
 
 /* ---- calls --------------------------------------------------------------- */
 
-static bool
-is_dense(const air_tensor *t)
-{
-    int64_t stride = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        if (t->dims[i] != 1 && t->strides[i] != stride)
-            return false;
-        stride *= t->dims[i];
-    }
-    return true;
-}
-
 /* Dense f32 in and out, planes that 32 bits count. */
 static bool
 takes(const air_call *call, const char *isa)
 {
     const air_tensor *a = call->args[0].t, *out = &call->outs[0];
     int64_t plane = a->dims[a->rank - 1] * a->dims[a->rank - 2];
-    return a->dtype == AIR_F32 && is_dense(a) && is_dense(out) &&
+    return a->dtype == AIR_F32 && cpu_is_dense(a) && cpu_is_dense(out) &&
            plane < INT32_MAX && JOIN(on, TILE_ISA)(call, isa);
 }
 
 bool
 POOL_KERNEL(pool_on)(const air_call *call, const char *isa)
 {
-    return takes(call, isa) && (call->nouts < 2 || is_dense(&call->outs[1]));
+    return takes(call, isa) &&
+           (call->nouts < 2 || cpu_is_dense(&call->outs[1]));
 }
 
 bool
 POOL_KERNEL(pool_backward_on)(const air_call *call, const char *isa)
 {
     return takes(call, isa) && call->args[7].kind == AIR_ARG_TENSOR &&
-           is_dense(call->args[7].t);
+           cpu_is_dense(call->args[7].t);
 }
 
 static pool
@@ -93,12 +83,6 @@ open_pool(const air_call *call, const air_task *task)
 /* ---- windows ------------------------------------------------------------- */
 
 static int64_t
-least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
 ceil_div(int64_t a, int64_t b)
 {
     return a <= 0 ? 0 : (a + b - 1) / b;
@@ -113,7 +97,7 @@ inside(const pool *p, const strip *s, int64_t shift, int64_t *from, int64_t *to)
     int64_t end = p->size[1] - 1 - shift;
     end = end < 0 ? 0 : end / p->stride[1] + 1;
     *from = first > s->begin ? first - s->begin : 0;
-    *to = least(end, s->begin + s->count) - s->begin;
+    *to = min64(end, s->begin + s->count) - s->begin;
 }
 
 /* The first place of a window, on one axis, that is in the input. */
@@ -134,7 +118,7 @@ each_strip(const pool *p, const air_task *task,
     for (int64_t r = begin; r < end; r++)
         for (int64_t x = 0; x < p->results[1]; x += COLUMNS) {
             strip s = {p->in + r / p->results[0] * p->size[0] * p->size[1],
-                       r % p->results[0], x, least(COLUMNS, p->results[1] - x)};
+                       r % p->results[0], x, min64(COLUMNS, p->results[1] - x)};
             make(p, &s, r * p->results[1] + x);
         }
 }
@@ -174,7 +158,7 @@ max_strip(const pool *p, const strip *s, int64_t at)
         l.best[i] = -INFINITY;
         l.at[i] = some ? (int32_t)(top * p->size[1] + x) : 0;
     }
-    for (int64_t y = top; y < least(end, p->size[0]); y += p->dilation[0])
+    for (int64_t y = top; y < min64(end, p->size[0]); y += p->dilation[0])
         for (int64_t k = 0; k < p->kernel[1]; k++)
             take_tap(p, s, y, k * p->dilation[1] - p->pad[1], &l);
     for (int64_t i = 0; i < s->count; i++) {
@@ -237,8 +221,8 @@ static int64_t
 places(const pool *p, int axis, int64_t result, bool *some)
 {
     int64_t begin = result * p->stride[axis] - p->pad[axis];
-    int64_t end = least(begin + p->kernel[axis], p->size[axis] + p->pad[axis]);
-    int64_t from = begin < 0 ? 0 : begin, to = least(end, p->size[axis]);
+    int64_t end = min64(begin + p->kernel[axis], p->size[axis] + p->pad[axis]);
+    int64_t from = begin < 0 ? 0 : begin, to = min64(end, p->size[axis]);
     *some = to > from;
     return p->count_pad ? end - begin : to - from;
 }
@@ -250,7 +234,7 @@ mean_strip(const pool *p, const strip *s, int64_t at)
     bool rows_in, columns_in;
     int64_t rows = places(p, 0, s->row, &rows_in);
     int64_t top = s->row * p->stride[0] - p->pad[0];
-    int64_t bottom = least(top + p->kernel[0], p->size[0]);
+    int64_t bottom = min64(top + p->kernel[0], p->size[0]);
     for (int64_t y = top < 0 ? 0 : top; y < bottom; y++)
         for (int64_t k = 0; k < p->kernel[1]; k++)
             add_tap(p, s, y, k - p->pad[1], sum);
