@@ -61,12 +61,26 @@ torch.compile(model, backend="torchair", mode="reduce-overhead",
 
 A key with **not** in front says the opposite of the path: `inplace_pass=False`
 is `disable_reinplace_inplaceable_ops_pass=True`. An option of another mode than
-the configuration's is named in one warning. Wrong values raise `ValueError`,
-`TypeError` or `FileNotFoundError` and say what to set; from `options=` they
-come inside torch's `BackendCompilerFailed`.
+the configuration's is named in one warning.
 
-| path | key | values | default | modes | effect |
-|---|---|---|---|---|---|
+Reading an option gives an object: its `value` is text where the value is plain
+(`"1"` and `"0"` for bools), itself where it is a list, a dict or a function.
+Wrong values raise `ValueError`, `TypeError` or `FileNotFoundError`, say what to
+set and end with a line `[ERROR] <time> (PID, Device, RankID) ERR...`; from
+`options=` they come inside torch's `BackendCompilerFailed`. What is set with
+`options=` holds for that compilation only: neither the configuration of the
+backend nor a later compilation sees it. All options belong to one graph, also
+those that a graph engine takes for the process: two graphs may differ.
+
+*told as* is the name in the dictionaries of `config.as_dict()`, (G) in that of
+the process. The device CUDA and the device Ascend are not built yet: their
+columns say what an option will do there.
+"""
+SECTION_HEAD = """
+## {name}
+
+| path | key | values | default | modes | told as | on the CPU | CUDA | Ascend |
+|---|---|---|---|---|---|---|---|---|
 """
 PASSES_HEAD = """
 ## Passes
@@ -90,19 +104,41 @@ Options leave parts of the engine out (`air dump --without NAME`):
 """
 
 
+def section(row):
+    start = row.path.split(".")[0]
+    return f"`{start}`" if "." in row.path else "Top level"
+
+
+def ascend(row):
+    if row.ascend:
+        return row.ascend
+    told = any(k.name.startswith("ge") for k in row.keys)
+    return "told to the graph engine" if told else "same"
+
+
+def option_row(row):
+    key = f"`{row.key}`" if row.alias else ""
+    if row.inverted:
+        key = f"**not** {key}"
+    effect = row.effect
+    if row.inert:
+        effect += f". No effect here, with a warning: {row.inert}"
+    accepts = row.accepts.text.replace("|", "\\|")
+    told = ", ".join(
+        f"`{k.name}`" + (" (G)" if k.process else "") for k in row.keys
+    )
+    cells = [f"`{row.path}`", key, accepts, f"`{row.default!r}`", row.modes]
+    cells += [told, effect.replace("|", "\\|"), row.cuda or "same", ascend(row)]
+    return f"| {' | '.join(cells)} |\n".replace("|  |", "| |")
+
+
 def option_rows(options):
+    sections = {}
     for row in options.OPTIONS:
-        key = f"`{row.key}`" if row.alias else ""
-        if row.inverted:
-            key = f"**not** {key}"
-        effect = row.effect
-        if row.inert:
-            effect += f". No effect here, with a warning: {row.inert}"
-        accepts = row.accepts.text.replace("|", "\\|")
-        yield (
-            f"| `{row.path}` | {key} | {accepts} | `{row.default!r}` "
-            f"| {row.modes} | {effect} |\n"
-        )
+        sections.setdefault(section(row), []).append(option_row(row))
+    for name, rows in sections.items():
+        yield SECTION_HEAD.format(name=name)
+        yield from rows
 
 
 def pass_rows(passes):

@@ -4,6 +4,7 @@ or raises the exception that the interface specifies, saying what to set."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -35,11 +36,11 @@ class OneOf(Accepts):
 
 
 class Bool(OneOf):
-    """A bool; 0 and 1 become one."""
+    """A bool; 0 and 1 become one. optional: or None."""
 
-    def __init__(self) -> None:
-        super().__init__(True, False)
-        self.text = "bool"
+    def __init__(self, optional: bool = False) -> None:
+        super().__init__(True, False, *([None] if optional else []))
+        self.text = "bool or None" if optional else "bool"
 
     def __call__(self, path: str, value: Any) -> Any:
         if type(value) is int and value in (0, 1):
@@ -93,12 +94,69 @@ class IntList(Accepts):
 
     def __call__(self, path: str, value: Any) -> Any:
         if value is None:
-            return None
+            return []
         if isinstance(value, (list, tuple)) and all(
             type(v) is int for v in value
         ):
             return list(value)
         raise TypeError(f"{path} must be {self.text}, got {value!r}")
+
+
+class Path(Accepts):
+    """The name of a file or folder, whether it exists or not."""
+
+    text = "path"
+
+    def __call__(self, path: str, value: Any) -> Any:
+        if isinstance(value, (str, os.PathLike)):
+            return os.path.realpath(os.fspath(value))
+        raise TypeError(
+            f"{path} must be a path, got {type(value).__name__}; to write "
+            'into the current directory set "."'
+        )
+
+
+class File(Accepts):
+    """A file that exists, or None. suffix: what its name ends with."""
+
+    def __init__(self, suffix: str = "") -> None:
+        self.suffix = suffix
+        kind = f"{suffix} file" if suffix else "file"
+        self.text = f"existing {kind}, or None"
+
+    def __call__(self, path: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if self.suffix and value == "":
+            raise ValueError(
+                f"{path}: Please set legal file path, '' names none; "
+                f"set the path of a {self.suffix} file, or None"
+            )
+        if (
+            isinstance(value, (str, os.PathLike))
+            and os.path.isfile(value)
+            and os.fspath(value).endswith(self.suffix)
+        ):
+            return os.fspath(value)
+        raise FileNotFoundError(
+            f"{path}: Please set legal file path, {value!r} is not an "
+            f"{self.text.removesuffix(', or None')}"
+        )
+
+
+class Matching(Accepts):
+    """Text of a form. shown: the form in words, for the manual."""
+
+    def __init__(self, pattern: str, shown: str) -> None:
+        self.pattern = re.compile(pattern)
+        self.text = shown
+
+    def __call__(self, path: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise TypeError(f"{path} must be a str, got {type(value).__name__}")
+        if not self.pattern.fullmatch(value):
+            raise ValueError(f"{path}: {value!r} is not legal; set {self.text}")
+        return value
 
 
 class Folder(Accepts):
@@ -111,6 +169,10 @@ class Folder(Accepts):
     def __call__(self, path: str, value: Any) -> Any:
         if value is None and self.optional:
             return None
+        if self.optional and not isinstance(value, (str, os.PathLike)):
+            raise TypeError(
+                f"{path} must be a path or None, got {type(value).__name__}"
+            )
         if isinstance(value, (str, os.PathLike)) and os.path.isdir(value):
             return os.fspath(value)
         raise FileNotFoundError(

@@ -46,6 +46,7 @@ from .config import (
     settings,
     warn_of_other_mode,
 )
+from .decorate import decorated
 
 Compiled = Callable[..., Any]
 logger = logging.getLogger("torchair")
@@ -128,6 +129,7 @@ def start_once() -> None:
         start()
 
 
+@decorated
 def compile_graph(
     gm: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -151,6 +153,7 @@ def compile_graph(
     if kind == "inference":  # until _call_directly knows more
         record.wrapper = "the backend is not torchair's own"
     _keep(record)
+    _log_options(record, config)
     dump = None if folder is None else dumps.Folder(folder, kind)
     record.fallback = eager.reason(config)
     if not eager.keeps_original(config):
@@ -168,6 +171,15 @@ def compile_graph(
     except _refusals() as why:
         record.fallback = str(why)
         return eager.boxed(gm)
+
+
+def _log_options(record: Record, config: CompilerConfig) -> None:
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    local, process = config.as_dict()
+    logger.info("Compiling concrete graph %s with options:", record.name)
+    for name, value in sorted({**process, **local}.items()):
+        logger.info("  %s: %s", name, value)
 
 
 def _write_code(
@@ -329,6 +341,7 @@ class Compiler:
         return found
 
 
+@decorated
 def _compile_frame(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from .capture import CaptureOptions
+from .decorate import decorated
 from .options import (
     ALIASES,
     ALL,
     CAPTURE,
+    CONSTANTS,
+    ENGINE,
     OPTIONS,
     WITHOUT,
+    Key,
     Row,
     captures,
+    text,
 )
 
 
@@ -28,7 +33,7 @@ class Option:
 
     @property
     def value(self) -> Any:
-        return _text(self.raw)
+        return text(self.raw)
 
     def set(self, value: Any) -> None:
         self.raw = self.row.accepts(self.row.path, value)
@@ -59,7 +64,7 @@ class Alias:
 
     @property
     def value(self) -> Any:
-        return _text(self.raw)
+        return text(self.raw)
 
     def set(self, value: Any) -> None:
         row = self.option.row
@@ -69,22 +74,14 @@ class Alias:
         try:
             self.option.set(value)
         except (ValueError, TypeError, OSError) as wrong:
-            text = str(wrong).replace(row.path, row.key, 1)
-            raise type(wrong)(text) from None
+            said = str(wrong).replace(row.path, row.key, 1)
+            raise type(wrong)(said) from None
 
     def __bool__(self) -> bool:
         return bool(self.raw)
 
     def __repr__(self) -> str:
         return f"<option {self.option.row.key} = {self.raw!r}>"
-
-
-def _text(raw: Any) -> Any:
-    if raw is None or isinstance(raw, (dict, list, tuple)) or callable(raw):
-        return raw
-    if isinstance(raw, bool):
-        return "1" if raw else "0"
-    return str(raw)
 
 
 _warned: set[str] = set()
@@ -94,7 +91,7 @@ def _warn_inert(row: Row) -> None:
     if row.path not in _warned:
         _warned.add(row.path)
         names = row.path + (f" ({row.key})" if row.alias else "")
-        warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=5)
+        warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=6)
 
 
 class Section:
@@ -122,19 +119,24 @@ class Section:
             )
         return fields[name]
 
+    @decorated
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._find(name)
 
+    @decorated
     def __setattr__(self, name: str, value: Any) -> None:
         found = self._find(name)
         if not isinstance(found, Section):
             found.set(value)
-        elif isinstance(value, Section):
+        elif isinstance(value, Section) and _path(value) == _path(found):
             self.__dict__["_fields"][name] = value
         else:
-            raise ValueError(f"{name} is a section: set its options")
+            raise ValueError(
+                f"{_path(found)} is a section: set its options, or assign the "
+                "section of the same name of another CompilerConfig"
+            )
 
     def options(self) -> Iterator[Option]:
         for field in self.__dict__["_fields"].values():
@@ -150,6 +152,10 @@ class Section:
         return mine == [(o.row.path, o.raw) for o in other.options()]
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _path(section: Section) -> str:
+    return str(section.__dict__["_path"])
 
 
 class CompilerConfig(Section):
@@ -177,28 +183,54 @@ class CompilerConfig(Section):
         """Are graphs captured and replayed?"""
         return captures(find_option(self, "mode").raw)
 
-    def as_dict(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(options of a graph, options of the process) as text."""
-        plain = {
-            o.row.path: o.value
-            for o in self.options()
-            if not callable(o.raw) and o.value is not None
-        }
-        return plain, {}
+    def as_dict(self) -> tuple[dict[str, str], dict[str, str]]:
+        """(options of a graph, options of the process): what a graph engine
+        is told, as text. Options that it is not told are in neither."""
+        local, process = dict(CONSTANTS[False]), dict(CONSTANTS[True])
+        local.update(_determinism())
+        mode = ENGINE if not self.captures else CAPTURE
+        for option in self.options():
+            for key in option.row.keys:
+                said = _told(self, option, key, mode)
+                if said is not None:
+                    (process if key.process else local)[key.name] = said
+        return local, process
+
+
+def _determinism() -> dict[str, str]:
+    """What torch's own switch says; the engine's results never depend on
+    chance or on the number of threads."""
+    import torch
+
+    said = "1" if torch.are_deterministic_algorithms_enabled() else "0"
+    return {"ge.deterministic": said, "ge.deterministicLevel": said}
+
+
+def _told(
+    config: CompilerConfig, option: Option, key: Key, mode: str
+) -> str | None:
+    if key.modes not in (ALL, mode):
+        return None
+    if key.needs and not find_option(config, key.needs):
+        return None
+    return key.text(option.raw)
 
 
 def find_option(config: CompilerConfig, path: str) -> Option:
     """The option at a dotted path; ValueError where there is none."""
+    if path not in _PATHS:
+        raise ValueError(
+            f"no option {path!r}; there are the paths of docs/options.md and "
+            "the keys " + ", ".join(sorted(ALIASES))
+        )
     field: Any = config
     for name in path.split("."):
-        field = Section._find(field, name) if _is_section(field) else None
-    if not isinstance(field, Option):
-        raise ValueError(f"no option {path!r}")
+        field = Section._find(field, name)
+    assert isinstance(field, Option)
     return field
 
 
-def _is_section(field: Any) -> bool:
-    return isinstance(field, Section)
+_PATHS = {row.path for row in OPTIONS}
 
 
 def copy(config: CompilerConfig | None) -> CompilerConfig:
@@ -226,10 +258,16 @@ def settings(
         if key in ALIASES:
             setattr(merged, key, value)
         else:
-            find_option(merged, key).set(value)
+            _set_at(merged, key, value)
     return merged
 
 
+@decorated
+def _set_at(config: CompilerConfig, path: str, value: Any) -> None:
+    find_option(config, path).set(value)
+
+
+@decorated
 def npugraph_ex_config(options: dict[str, Any] | None) -> CompilerConfig:
     """The options of the backend "npugraph_ex"; ValueError names a wrong key.
 
@@ -253,8 +291,11 @@ def npugraph_ex_config(options: dict[str, Any] | None) -> CompilerConfig:
 
 
 def warn_of_other_mode(config: CompilerConfig) -> None:
-    """One UserWarning with the settings that the mode does not look at."""
-    mine = CAPTURE if config.captures else "max-autotune"
+    """One UserWarning with the settings that the mode does not look at; none
+    in mode npugraph_ex, whose options are all its own."""
+    if config.mode.raw == "npugraph_ex":
+        return
+    mine = CAPTURE if config.captures else ENGINE
     lost = [
         o.row.path
         for o in config.options()

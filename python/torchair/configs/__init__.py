@@ -1,0 +1,1 @@
+"""The names by which other versions find CompilerConfig."""

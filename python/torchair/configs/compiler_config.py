@@ -1,0 +1,5 @@
+"""CompilerConfig, by its other name."""
+
+from ..config import CompilerConfig
+
+__all__ = ["CompilerConfig"]

@@ -1,0 +1,415 @@
+"""Rows of `experimental_config`, `inference_config`, `ge_config`,
+`fusion_config`, `aoe_config` and `aclgraph_config`."""
+
+from __future__ import annotations
+
+from .accepts import (
+    INT64_MAX,
+    Accepts,
+    Bool,
+    File,
+    Folder,
+    Int,
+    IntList,
+    Keys,
+    OneOf,
+    Pool,
+)
+from .option_row import ALL, BOOL, CAPTURE, ENGINE, SOON, Key, Row
+
+_SUPER = Keys(
+    preload_code=int,
+    split_mode=int,
+    stream_fusion=int,
+    constant_codegen=int,
+    auto_op_parallel=int,
+    early_start=int,
+    opt_extend=str,
+    dcci_before_kernel_start=list,
+    dcci_after_kernel_end=list,
+    dcci_disable_on_kernel=list,
+    ubuf_lock_ignore_kernel=list,
+    aggressive_opt_strategies=Keys(
+        event_breaker_bypass=int,
+        value_breaker_bypass=int,
+        task_breaker_bypass=int,
+    ),
+)
+_SUPER_DEBUG = Keys(
+    debug_sync_all=int,
+    debug_op_exec_trace=int,
+    debug_cross_core_sync_check=int,
+    debug_per_op_max_core_num=int,
+    debug_extend=str,
+)
+_NO_STATIC = (
+    "the engine compiles for the sizes it meets anyway, and this device has "
+    "no compiler of its own for single operators"
+)
+_STATIC_KERNELS = "kernels for the sizes are compiled before a capture"
+_MERGED = "the runtime merges the kernels of a capture"
+_NO_SUPER = "what a captured graph launches is already as few units as it can"
+_NO_TUNING = "kernels are chosen by rules that were measured, not searched for"
+_EXPERT = "experimental_config."
+_KERNEL = "experimental_config.aclgraph._"
+_STATIC = _KERNEL + "aclnn_static_shape_kernel"
+_SYMBOLS = "_aclnn_static_shape_kernel_sym_value_range"
+_BUILD_DIR = (
+    Key(
+        "_aclnn_static_shape_kernel_build_dir",
+        CAPTURE,
+        nothing="",
+    ),
+)
+SORTS = ("BFS", "DFS", "RDFS", "StableRDFS")
+
+
+def _engine(name: str, **words: str) -> tuple[Key, ...]:
+    return (Key(f"ge.{name}", words=words),)
+
+
+def _process(name: str) -> tuple[Key, ...]:
+    return (Key(f"ge.{name}", process=True),)
+
+
+CAPTURED = (
+    Row(
+        "aclgraph_config.use_custom_pool",
+        None,
+        Pool(),
+        "graphs compiled with this handle take their memory from one pool",
+        "use_graph_pool",
+        CAPTURE,
+    ),
+    Row(
+        _STATIC,
+        False,
+        BOOL,
+        "compile operators for their sizes before a capture",
+        "static_kernel_compile",
+        CAPTURE,
+        _NO_STATIC,
+        ascend=_STATIC_KERNELS,
+        keys=(Key("_aclnn_static_shape_kernel", CAPTURE),),
+    ),
+    Row(
+        _STATIC + "_build_dir",
+        None,
+        Folder(optional=True),
+        "where that happens",
+        modes=CAPTURE,
+        inert=_NO_STATIC,
+        ascend=_STATIC_KERNELS,
+        keys=_BUILD_DIR,
+    ),
+    Row(
+        _STATIC + "_sym_index",
+        0,
+        Int(0, INT64_MAX),
+        "the symbol that decides whether it happens",
+        "_vllm_aclnn_static_kernel_sym_index",
+        CAPTURE,
+        _NO_STATIC,
+        ascend=_STATIC_KERNELS,
+        keys=(Key("_aclnn_static_shape_kernel_sym_index", CAPTURE),),
+    ),
+    Row(
+        _STATIC + "_sym_value_range",
+        None,
+        IntList(),
+        "its values for which it happens",
+        "_vllm_aclnn_static_kernel_sym_range",
+        CAPTURE,
+        _NO_STATIC,
+        ascend=_STATIC_KERNELS,
+        keys=(Key(_SYMBOLS, CAPTURE),),
+    ),
+    Row(
+        _KERNEL + "disable_static_kernel_compile_cache",
+        False,
+        BOOL,
+        "do not reuse what it compiled before",
+        "disable_static_kernel_compile_cache",
+        CAPTURE,
+        _NO_STATIC,
+    ),
+    Row(
+        _KERNEL + "super_kernel_optimize",
+        False,
+        BOOL,
+        "merge the kernels of a capture; `dump_tensor_data` is then ignored",
+        "super_kernel_optimize",
+        CAPTURE,
+        _NO_SUPER,
+        ascend=_MERGED,
+        keys=(Key("_super_kernel_optimize", CAPTURE),),
+    ),
+    Row(
+        _KERNEL + "super_kernel_optimize_options",
+        None,
+        _SUPER,
+        "how",
+        "super_kernel_optimize_options",
+        CAPTURE,
+        _NO_SUPER,
+        ascend=_MERGED,
+        keys=(Key("_super_kernel_optimize_options", CAPTURE),),
+    ),
+    Row(
+        _KERNEL + "super_kernel_debug_options",
+        None,
+        _SUPER_DEBUG,
+        "checks of that",
+        "super_kernel_debug_options",
+        CAPTURE,
+        _NO_SUPER,
+        ascend=_MERGED,
+        keys=(Key("_super_kernel_debug_options", CAPTURE),),
+    ),
+)
+
+EXPERIMENTAL = (
+    Row(
+        _EXPERT + "frozen_parameter",
+        False,
+        BOOL,
+        "addresses of parameters are taken for constant; a parameter that "
+        "moves is not noticed",
+        "frozen_parameter",
+        keys=(Key("frozen_parameter", ALL),),
+    ),
+    Row(
+        _EXPERT + "remove_noop_ops",
+        True,
+        BOOL,
+        "copies, views and casts that change nothing are dropped",
+        "remove_noop_ops",
+        keys=(Key("remove_noop_ops", ALL),),
+    ),
+    Row(
+        _EXPERT + "pattern_fusion_pass",
+        True,
+        BOOL,
+        "patterns of `register_replacement` are replaced",
+        "pattern_fusion_pass",
+        keys=(Key("pattern_fusion_pass", ALL),),
+    ),
+    Row(
+        _EXPERT + "keep_inference_input_mutations",
+        True,
+        BOOL,
+        "inputs are updated by the graph; False: copied back after it",
+    ),
+    Row(
+        _EXPERT + "npu_fx_pass",
+        False,
+        BOOL,
+        "fusion in the joint graph of training",
+        modes="max-autotune",
+        inert="the engine fuses on its own graph",
+    ),
+    Row(
+        _EXPERT + "aot_config_enable_joint_graph",
+        False,
+        BOOL,
+        "forward and backward as one graph",
+        inert="forward and backward are compiled apart",
+    ),
+    Row(
+        _EXPERT + "aot_config_output_loss_index",
+        0,
+        Int(0, INT64_MAX),
+        "which result is the loss, for `aot_config_enable_joint_graph`",
+        modes=ENGINE,
+        inert=SOON,
+    ),
+    Row(
+        _EXPERT + "cc_parallel_enable",
+        False,
+        BOOL,
+        "an all-reduce is cut in pieces, which run beside what computes the "
+        "next",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("exec.enableEngineParallel"),
+    ),
+    Row(
+        _EXPERT + "memory_efficiency",
+        False,
+        BOOL,
+        "memory of intermediate results goes back after each run",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_engine("featureBaseRefreshable"),
+    ),
+    Row(
+        _EXPERT + "static_model_ops_lower_limit",
+        None,
+        Int(-1, INT64_MAX),
+        "the fewest steps that run as one list",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_engine("exec.static_model_ops_lower_limit"),
+    ),
+    Row(
+        _EXPERT + "jit_compile",
+        "auto",
+        OneOf("auto"),
+        "regions are compiled for the sizes they meet, contractions take "
+        "kernels that are there: this is all there is to choose",
+        modes=ENGINE,
+        keys=_engine("jit_compile", auto="2"),
+    ),
+    Row(
+        _EXPERT + "topology_sorting_strategy",
+        "DFS",
+        OneOf(*SORTS),
+        "the order of nodes",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_engine(
+            "topoSortingMode", BFS="0", DFS="1", RDFS="2", StableRDFS="3"
+        ),
+    ),
+    Row(
+        _EXPERT + "enable_ref_data",
+        False,
+        BOOL,
+        "inputs that the graph updates are updated in place, which the engine "
+        "does anyway",
+        modes=ENGINE,
+    ),
+    Row(
+        _EXPERT + "enable_view_optimize",
+        True,
+        BOOL,
+        "chains of views become one",
+        modes=ENGINE,
+        inert=SOON,
+    ),
+    Row(
+        _EXPERT + "tiling_schedule_optimize",
+        False,
+        BOOL,
+        "launch plans that depend on values are made on the device, which "
+        "here they always are",
+        modes=ENGINE,
+        keys=_engine("tiling_schedule_optimize"),
+    ),
+)
+
+GE = (
+    Row(
+        "inference_config.dynamic_gears_merge_policy",
+        "zip",
+        OneOf("zip", "product"),
+        "how the lists of sizes of `set_dim_gears` combine",
+        modes=ENGINE,
+        inert=SOON,
+    ),
+    Row(
+        "ge_config.enable_single_stream",
+        False,
+        BOOL,
+        "everything in one lane",
+        modes=ENGINE,
+        inert=SOON,
+        keys=(
+            Key(
+                "ge.enableSingleStream",
+                process=True,
+                words={True: "true", False: "false"},
+            ),
+        ),
+    ),
+    Row(
+        "ge_config.oo_level",
+        "O3",
+        OneOf("O1", "O3"),
+        "O3: all passes; O1: none that fuses",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("oo.level"),
+    ),
+    Row(
+        "ge_config.oo_constant_folding",
+        None,
+        Bool(optional=True),
+        "pass `fold`",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("oo.constantFolding"),
+    ),
+    Row(
+        "ge_config.oo_dead_code_elimination",
+        None,
+        Bool(optional=True),
+        "pass `dce`",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("oo.deadCodeElimination"),
+    ),
+    Row(
+        "ge_config.export_compile_stat",
+        "2",
+        OneOf("0", "1", "2"),
+        "what the passes did, in `fusion_result.json`",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("exportCompileStat"),
+    ),
+    Row(
+        "ge_config.aicore_num",
+        None,
+        Accepts(),
+        "cores that a program may use, as '<cube>|<vector>'",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("aicoreNum"),
+    ),
+    Row(
+        "ge_config.optimization_switch",
+        None,
+        Accepts(),
+        "passes by name, as in 'PassA:on;PassB:off'",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("optimizationSwitch"),
+    ),
+    Row(
+        "fusion_config.fusion_switch_file",
+        None,
+        File(),
+        "passes by name, in a file",
+        modes=ENGINE,
+        inert=SOON,
+        keys=_process("fusionSwitchFile"),
+    ),
+    Row(
+        "aoe_config.aoe_mode",
+        None,
+        OneOf(None, "2"),
+        "tunes kernels before the first run",
+        modes=ENGINE,
+        inert=_NO_TUNING,
+        keys=(Key("aoe_mode"),),
+    ),
+    Row(
+        "aoe_config.work_path",
+        "./",
+        Folder(),
+        "where that happens",
+        modes=ENGINE,
+        inert=_NO_TUNING,
+        keys=(Key("work_path", needs="aoe_config.aoe_mode"),),
+    ),
+    Row(
+        "aoe_config.aoe_config_file",
+        None,
+        File(),
+        "how",
+        modes=ENGINE,
+        inert=_NO_TUNING,
+        keys=(Key("ge.aoe_config_file", needs="aoe_config.aoe_mode"),),
+    ),
+)
