@@ -229,6 +229,57 @@ cat_operand(const ir_node *cat, air_ref ref)
     return i;
 }
 
+/* Do the strides walk all of a block, each element once, in some order of the
+ * axes? */
+static bool
+is_packed(const ir_layout *l)
+{
+    int64_t run = 1;
+    int left = l->rank;
+    bool found = true;
+
+    for (int i = 0; i < l->rank; i++)
+        left -= l->dims[i] == 1;
+    while (left > 0 && found) {
+        found = false;
+        for (int i = 0; i < l->rank && !found; i++) {
+            if (l->dims[i] == 1 || l->strides[i] != run)
+                continue;
+            run *= l->dims[i];
+            found = true;
+        }
+        left--;
+    }
+    return found;
+}
+
+/* What the caller gets with other strides is made with them: regions write
+ * any. */
+static void
+take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
+{
+    for (size_t i = 0; i < m->g->results.count; i++) {
+        const ir_result *r = &m->g->results.data[i];
+        ir_layout wanted = *layout;
+        if (r->value.id != ref.id || !r->strides)
+            continue;
+        for (int k = 0; k < layout->rank; k++)
+            wanted.strides[k] = m->s->dims[r->strides[k].id];
+        if (is_packed(&wanted))
+            *layout = wanted;
+        return;
+    }
+}
+
+static air_status
+own_place(exec_maker *m, air_ref ref, lower_place *out)
+{
+    AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
+    if (m->unit->fused)
+        take_strides(m, ref, &out->layout);
+    return AIR_OK;
+}
+
 static air_status
 place_result(exec_maker *m, const ir_node *n, air_ref ref)
 {
@@ -249,7 +300,7 @@ place_result(exec_maker *m, const ir_node *n, air_ref ref)
             cat_operand(ir_node_at(m->g, m->p->order.cat[ref.id]), ref),
             &place));
     else
-        AIR_TRY(exec_new_place(m, ir_val(m->g, ref), &place));
+        AIR_TRY(own_place(m, ref, &place));
     set_place(m, ref, &place);
     return AIR_OK;
 }

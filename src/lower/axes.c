@@ -85,6 +85,28 @@ ensure_role(axis_list *list, lower_role role, int *unit_axis)
     *unit_axis = at;
 }
 
+static void
+swap_axes(int64_t *of, int i, int j)
+{
+    int64_t was = of[i];
+    of[i] = of[j];
+    of[j] = was;
+}
+
+void
+lower_sort_axes(int rank, int64_t *sizes, int nbufs, air_rg_buf *bufs, int by)
+{
+    for (int i = 1; i < rank; i++) {
+        for (int j = i; j > 0; j--) {
+            if (bufs[by].strides[j - 1] >= bufs[by].strides[j])
+                break;
+            swap_axes(sizes, j - 1, j);
+            for (int b = 0; b < nbufs; b++)
+                swap_axes(bufs[b].strides, j - 1, j);
+        }
+    }
+}
+
 bool
 lower_axes(int rank, const lower_role *roles, const int64_t *sizes, bool keep,
            int nbufs, air_rg_buf *bufs, int *out_rank, int64_t *out_dims,

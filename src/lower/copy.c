@@ -21,27 +21,6 @@ copy_buf(const lower_place *place, air_dtype dtype, const lower_place *dst,
                 : in->strides[i];
 }
 
-/* Axes in the order of dst's strides, largest first, so that writes run
- * through memory whatever the layout. */
-static void
-sort_axes(int rank, int64_t *sizes, air_rg_buf *bufs)
-{
-    for (int i = 1; i < rank; i++) {
-        for (int j = i; j > 0; j--) {
-            if (bufs[1].strides[j - 1] >= bufs[1].strides[j])
-                break;
-            int64_t size = sizes[j];
-            sizes[j] = sizes[j - 1];
-            sizes[j - 1] = size;
-            for (int b = 0; b < 2; b++) {
-                int64_t s = bufs[b].strides[j];
-                bufs[b].strides[j] = bufs[b].strides[j - 1];
-                bufs[b].strides[j - 1] = s;
-            }
-        }
-    }
-}
-
 air_status
 lower_copy(base_arena *arena, const lower_place *src, air_dtype src_dtype,
            const lower_place *dst, air_dtype dst_dtype,
@@ -80,7 +59,7 @@ lower_copy(base_arena *arena, const lower_place *src, air_dtype src_dtype,
     copy_buf(src, src_dtype, dst, &bufs[0]);
     copy_buf(dst, dst_dtype, dst, &bufs[1]);
     memcpy(sizes, dst->layout.dims, sizeof sizes);
-    sort_axes(rank, sizes, bufs);
+    lower_sort_axes(rank, sizes, 2, bufs, 1);
     AIR_TRY(base_arena_new(arena, sizeof *r, (void **)&r));
     lower_axes(rank, roles, sizes, false, 2, bufs, &out_rank, r->dims, &bad);
     r->walk = AIR_WALK_MAP;

@@ -421,6 +421,17 @@ uses_index(const ir_record *rec)
     return false;
 }
 
+/* The buffer of the first store. A region without one would do nothing. */
+static int
+first_stored(const air_rg_node *nodes, int count)
+{
+    int at = 0;
+
+    while (at < count - 1 && nodes[at].op != AIR_RG_STORE)
+        at++;
+    return nodes[at].op == AIR_RG_STORE ? nodes[at].buf : 0;
+}
+
 static air_status
 finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
        lower_region *out_region, air_ref *out_dense)
@@ -432,6 +443,9 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     int rank, bad;
 
     axis_roles(b, roles);
+    if (b->walk == AIR_WALK_MAP && !keep)
+        lower_sort_axes(b->domain.rank, b->sizes, b->nbufs, b->bufs,
+                        first_stored(nodes, count));
     AIR_TRY(base_arena_new(arena, sizeof *r, (void **)&r));
     if (!lower_axes(b->domain.rank, roles, b->sizes, keep, b->nbufs, b->bufs,
                     &rank, r->dims, &bad)) {

@@ -54,6 +54,11 @@ bool lower_axes(int rank, const lower_role *roles, const int64_t *sizes,
                 bool keep, int nbufs, air_rg_buf *bufs, int *out_rank,
                 int64_t *out_dims, int *out_bad);
 
+/* Puts axes in the order of the strides of buffer `by`, largest first, so that
+ * what is written runs through memory whatever the layout. */
+void lower_sort_axes(int rank, int64_t *sizes, int nbufs, air_rg_buf *bufs,
+                     int by);
+
 /* Text of a region, for dumps: one node a line. */
 void lower_print(const air_region *region, base_text *out);
 

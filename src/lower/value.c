@@ -13,6 +13,15 @@ lower_put(lower_build *b, air_rg_node node, int *out_node)
     return AIR_OK;
 }
 
+/* An element of a buffer as it is: it has the dtype's range. */
+static bool
+is_loaded(const lower_build *b, air_dtype dtype, int node)
+{
+    const air_rg_node *n = &b->rec.nodes[node];
+
+    return n->op == AIR_RG_LOAD && b->bufs[n->buf].dtype == dtype;
+}
+
 static air_status
 put_round(lower_build *b, air_dtype dtype, int *node)
 {
@@ -22,7 +31,8 @@ put_round(lower_build *b, air_dtype dtype, int *node)
         if (!b->env->exact)
             return AIR_OK;
         round.op = dtype == AIR_BF16 ? AIR_RG_BF16 : AIR_RG_F16;
-    } else if (ir_lane_of(dtype) == AIR_LANE_I64 && dtype != AIR_I64) {
+    } else if (ir_lane_of(dtype) == AIR_LANE_I64 && dtype != AIR_I64 &&
+               !is_loaded(b, dtype, *node)) {
         round.op = AIR_RG_WRAP;
         round.lane = AIR_LANE_I64;
         round.b = (int16_t)ir_record_const(&b->rec, AIR_LANE_I64, dtype);
@@ -327,6 +337,8 @@ lower_store(lower_build *b, lower_member *m, int node)
     int buf, unused;
 
     store.lane = (uint8_t)ir_lane_of((air_dtype)v->dtype);
+    if (b->rec.nodes[node].op == AIR_RG_WRAP) /* the store does it */
+        store.a = b->rec.nodes[node].a;
     AIR_TRY(add_buf(b, m->ref, m->kind, &buf));
     store.buf = (int16_t)buf;
     m->stored = buf;

@@ -237,6 +237,65 @@ TEST(exec_input_as_result_is_an_alias)
     teardown(&f);
 }
 
+/* One region along memory: no copy, and no blocks of transposed elements. */
+TEST(exec_result_is_made_with_its_strides)
+{
+    const char *text = "graph f(%x: f32[2, 3]) {\n"
+                       "  %1: f32[3, 2] = permute(%x, [1, 0])\n"
+                       "  %2: f32[3, 2] = add.Tensor(%1, 1.0)\n"
+                       "  return %2 strides [1, 3], %2\n"
+                       "}\n";
+    float x[6] = {0, 1, 2, 3, 4, 5};
+    const air_value in = TENSOR(x, 2, 3);
+    air_value out[2];
+    char *steps = NULL;
+    fixture f;
+
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out))) {
+        CHECK_INT(out[0].strides[1], 3);
+        CHECK_INT(out[1].strides[0], 2);
+        for (int i = 0; i < 6; i++)
+            CHECK_NEAR(((float *)out[0].data)[i], i + 1, 0);
+        CHECK_NEAR(((float *)out[1].data)[1], 4, 0);
+        air_value_release(&out[0]);
+        air_value_release(&out[1]);
+    }
+    if (f.program &&
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
+        CHECK(strstr(steps, "region add\n  map [6]\n") != NULL);
+    air_program_text_free(f.program, steps);
+    teardown(&f);
+}
+
+/* Bytes that are only moved are not taken for numbers that might wrap. */
+TEST(exec_copies_of_short_integers_are_copies)
+{
+    const char *text = "graph f(%x: u8[2, 3]) {\n"
+                       "  %1: u8[3, 2] = permute(%x, [1, 0])\n"
+                       "  %2: u8[3, 2] = clone(%1)\n"
+                       "  return %2\n"
+                       "}\n";
+    uint8_t x[6] = {0, 1, 2, 253, 254, 255};
+    const air_value in =
+        air_value_tensor(x, AIR_U8, 2, (const int64_t[]){2, 3});
+    air_value out;
+    char *steps = NULL;
+    fixture f;
+
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        CHECK_INT(((uint8_t *)out.data)[1], 253);
+        CHECK_INT(((uint8_t *)out.data)[5], 255);
+        air_value_release(&out);
+    }
+    if (f.program &&
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
+        CHECK(strstr(steps, "WRAP") == NULL);
+    air_program_text_free(f.program, steps);
+    teardown(&f);
+}
+
 TEST(exec_bad_inputs_name_the_input)
 {
     const char *text = "graph f(%x: f32[s0, 4], %y: f32[s0]) {\n"
