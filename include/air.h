@@ -253,6 +253,11 @@ AIR_API AIR_CHECK air_status air_graph_add_host(
     air_graph *g, const char *op, uint32_t id, const char *reason,
     size_t ninputs, const air_ref *inputs, const char *location, size_t nouts,
     const air_type *types, air_ref *out_refs);
+/* What the application calls a value. The tag stays with it through all
+ * passes; a value may have several. air_host.see and AIR_TEXT_MEMORY show it.
+ */
+AIR_API AIR_CHECK air_status air_graph_add_tag(air_graph *g, air_ref value,
+                                               const char *tag);
 AIR_API AIR_CHECK air_status air_graph_get_type(const air_graph *g, air_ref v,
                                                 air_type *out);
 /* Results in order. strides: per result an array of size expressions, or NULL
@@ -346,15 +351,43 @@ air_value_tensor(void *data, air_dtype dtype, int rank, const int64_t *dims)
         .data = data, .dtype = dtype, .rank = rank, .dims = dims, .alias = -1};
 }
 
+/* A value that a watched run shows. */
+typedef struct {
+    const char *name; /* in the graph after its passes */
+    const char *op;   /* of its node; NULL: an input */
+    const char *location;
+    size_t ntags;
+    const char *const *tags; /* see air_graph_add_tag */
+    air_value value;         /* valid until the call returns */
+} air_seen_value;
+
+/* What runs as one: a fused region, one kernel, a HOST node, or a view (which
+ * takes no time). It is shown twice: before it runs, with what it reads, and
+ * after it, with what it has computed. Values that live in registers only are
+ * not shown; AIR_WITHOUT_REGISTERS leaves tagged ones in memory. */
+typedef struct {
+    size_t index;      /* in the order of the run */
+    const char *kind;  /* "region", "call", "host" or "view" */
+    const char *label; /* "region": the operators in it; others: the operator */
+    bool done;
+    double seconds; /* it took, once done */
+    size_t count;
+    const air_seen_value *values;
+} air_seen;
+
 /* Computes HOST nodes. inputs and outs are as the graph says; the function
  * writes the results into outs[i].data (dense row-major), or replaces data and
  * strides by memory of its own that stays valid until `done` is called with
- * the token it leaves in outs[i].block. */
+ * the token it leaves in outs[i].block.
+ *
+ * see: NULL, or is shown every step of the run, which then runs step by step;
+ * results do not depend on it. A status other than AIR_OK ends the run. */
 typedef struct {
     void *user;
     air_status (*call)(void *user, uint32_t id, size_t nin,
                        const air_value *inputs, size_t nout, air_value *outs);
     void (*done)(void *user, void *token);
+    air_status (*see)(void *user, const air_seen *seen);
 } air_host;
 
 /* Wrong count, dtype, rank or size of an input: ARGUMENT, DTYPE or SHAPE,
@@ -366,9 +399,12 @@ AIR_API AIR_CHECK air_status air_program_run(air_program *program,
                                              size_t nout, air_value *outs);
 
 typedef enum {
-    AIR_TEXT_GRAPH,  /* after all passes, with groups */
-    AIR_TEXT_STEPS,  /* command list of the latest specialisation */
-    AIR_TEXT_EXPLAIN /* regions, HOST nodes, copies, memory: "key: value" */
+    AIR_TEXT_GRAPH,   /* after all passes, with groups */
+    AIR_TEXT_STEPS,   /* command list of the latest specialisation */
+    AIR_TEXT_EXPLAIN, /* regions, HOST nodes, copies, memory: "key: value" */
+    AIR_TEXT_MEMORY   /* places of the latest specialisation, a line each:
+                         where, offset, bytes, first step, last step, values as
+                         name=tag,tag */
 } air_text_kind;
 AIR_API AIR_CHECK air_status air_program_print(const air_program *program,
                                                air_text_kind kind,

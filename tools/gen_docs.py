@@ -161,7 +161,8 @@ def engine_rows(air, options):
     keys = {name: key for key, name in options.WITHOUT.items()}
     for line in parts.strip().splitlines():
         name, text = line.split(None, 1)
-        yield f"| {name} | `{keys[name]}=False` | {text} |\n"
+        how = f"`{keys[name]}=False`" if name in keys else "for watched runs"
+        yield f"| {name} | {how} | {text} |\n"
 
 
 def options(air):

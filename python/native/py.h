@@ -248,7 +248,8 @@ typedef struct {
 typedef struct {
     const py_host *hosts;
     size_t nhosts;
-    PyObject *args;                 /* of this call: where sizes come from */
+    PyObject *args;  /* of this call: where sizes come from */
+    PyObject *watch; /* is shown each step (py_watch.c); NULL: nobody */
     PyObject *type, *value, *trace; /* exception of a callback */
 } py_host_run;
 /* Fills *out from (call, name, in dtypes, out dtypes[, on npu]); -1 with an
@@ -256,5 +257,10 @@ typedef struct {
 int py_host_read(PyObject *spec, py_host *out);
 void py_host_free(py_host *host);
 air_host py_host_make(py_host_run *run);
+
+/* ---- watched runs (py_watch.c) ---- */
+
+/* air_host.see of a py_host_run. */
+air_status py_watch_see(void *user, const air_seen *seen);
 
 #endif

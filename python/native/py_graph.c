@@ -467,6 +467,17 @@ graph_limits(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+graph_tag(PyObject *self, PyObject *args)
+{
+    const char *tag;
+    air_ref ref;
+    if (!PyArg_ParseTuple(args, "Is", &ref.id, &tag) ||
+        py_check(air_graph_add_tag(graph_of(self), ref, tag)))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"parse", graph_parse, METH_O | METH_CLASS, "a graph from its text form"},
     {"text", graph_text, METH_NOARGS, "the text form"},
@@ -481,6 +492,7 @@ static PyMethodDef methods[] = {
      "limits(contractions, others): threads of nodes to come; 0: any number"},
     {"host", graph_host, METH_VARARGS,
      "host(op, id, reason, inputs, location, types)"},
+    {"tag", graph_tag, METH_VARARGS, "tag(ref, name): what watchers see"},
     {"type", graph_type, METH_O, "type(ref) -> (dtype, dims)"},
     {"results", graph_results, METH_VARARGS, "results(refs, strides)"},
     {NULL, NULL, 0, NULL}};

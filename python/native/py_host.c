@@ -204,5 +204,8 @@ host_done(void *user, void *token)
 air_host
 py_host_make(py_host_run *run)
 {
-    return (air_host){.user = run, .call = host_call, .done = host_done};
+    return (air_host){.user = run,
+                      .call = host_call,
+                      .done = host_done,
+                      .see = run->watch ? py_watch_see : NULL};
 }

@@ -42,6 +42,7 @@ typedef struct {
     py_capture *capture; /* NULL: every call is a plain run */
     PyObject *fallback;  /* (list, reason): what the engine cannot run, or
                             (reason None) must not */
+    PyObject *watch;     /* see py_watch.c; NULL: runs are not watched */
     PyObject *weakrefs;
 } py_program;
 
@@ -259,8 +260,10 @@ static air_status
 run_program(call_inputs *c, air_value *results, py_host_run *run)
 {
     const py_program *p = c->p;
-    *run =
-        (py_host_run){.hosts = p->hosts, .nhosts = p->nhosts, .args = c->list};
+    *run = (py_host_run){.hosts = p->hosts,
+                         .nhosts = p->nhosts,
+                         .args = c->list,
+                         .watch = p->watch};
     const air_host host = py_host_make(run);
     py_context_sync();
     if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
@@ -659,6 +662,7 @@ program_dealloc(PyObject *self)
         Py_XDECREF(p->outs[i].object);
     Py_XDECREF(p->consts);
     Py_XDECREF(p->fallback);
+    Py_XDECREF(p->watch);
     PyMem_Free(p->sources);
     PyMem_Free(p->hosts);
     PyMem_Free(p->outs);
@@ -685,8 +689,8 @@ program_text(PyObject *self, PyObject *arg)
     char *text;
     if (kind == -1 && PyErr_Occurred())
         return NULL;
-    if (kind < AIR_TEXT_GRAPH || kind > AIR_TEXT_EXPLAIN) {
-        PyErr_SetString(PyExc_ValueError, "kind is 0, 1 or 2");
+    if (kind < AIR_TEXT_GRAPH || kind > AIR_TEXT_MEMORY) {
+        PyErr_SetString(PyExc_ValueError, "kind is 0, 1, 2 or 3");
         return NULL;
     }
     if (py_check(air_program_print(p->program, (air_text_kind)kind, &text)))
@@ -718,9 +722,28 @@ program_stats(PyObject *self, PyObject *unused)
     return out;
 }
 
+static PyObject *
+get_watch(PyObject *self, void *unused)
+{
+    (void)unused;
+    PyObject *watch = ((py_program *)self)->watch;
+    return Py_NewRef(watch ? watch : Py_None);
+}
+
+static int
+set_watch(PyObject *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    py_program *p = (py_program *)self;
+    PyObject *old = p->watch;
+    p->watch = value && value != Py_None ? Py_NewRef(value) : NULL;
+    Py_XDECREF(old);
+    return 0;
+}
+
 static PyMethodDef methods[] = {
     {"text", program_text, METH_O,
-     "text(kind): 0 graph after passes, 1 steps, 2 explanation"},
+     "text(kind): 0 graph after passes, 1 steps, 2 explanation, 3 memory"},
     {"stats", program_stats, METH_NOARGS, "counters of the program"},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
@@ -731,6 +754,10 @@ static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
                                 {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"_boxed_call", get_boxed, NULL, "AOTAutograd may pass one list", NULL},
+    {"watch", get_watch, set_watch,
+     "watch(index, kind, label, done, seconds, values) is shown every step of "
+     "the runs to come, before and after it; None: nobody is",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot slots[] = {
     {Py_tp_doc, "A compiled graph: call it with one list, or positionally."},

@@ -95,6 +95,7 @@ class Graph:
         types: Sequence[tuple[int, Sequence[int]]],
         /,
     ) -> tuple[int, ...]: ...
+    def tag(self, ref: int, name: str, /) -> None: ...
     def type(self, ref: int, /) -> tuple[int, tuple[int, ...]]: ...
     def results(
         self, refs: Sequence[int], strides: Sequence[Sequence[int] | None], /
@@ -108,8 +109,14 @@ HostSpec = tuple[
     bool,
 ]
 
+# (name, op or None, location or None, tags, tensor over the engine's memory)
+SeenValue = tuple[str, str | None, str | None, tuple[str, ...], Any]
+# watch(index, kind, label, done, seconds, values)
+Watch = Callable[[int, str, str, bool, float, tuple[SeenValue, ...]], None]
+
 class Program:
     _boxed_call: bool
+    watch: Watch | None
     def __init__(
         self,
         graph: Graph,

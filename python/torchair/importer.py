@@ -21,7 +21,14 @@ from ._native import AirError, Graph
 from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
 from .origin import location_of
-from .schema import DTYPE_NAMES, DTYPES, VALUE, Refused
+from .schema import (
+    DTYPE_NAMES,
+    DTYPES,
+    VALUE,
+    Refused,
+    mutates,
+    namespace_of,
+)
 from .sizes import (
     Sizes,
     Source,
@@ -213,6 +220,7 @@ class _Importer(schema.Importing):
             item = self.tuples[node.args[0]][node.args[1]]  # type: ignore
             if item is not None:
                 self.refs[node] = item
+                self.graph.tag(item, node.name)
             else:  # a token
                 self.constants[node] = None
             return
@@ -235,6 +243,7 @@ class _Importer(schema.Importing):
             self.tuples[node] = results
         elif results and results[0] is not None:
             self.refs[node] = results[0]
+            self.graph.tag(results[0], node.name)
 
     def _limit(self, node: torch.fx.Node) -> None:
         """A scope's cores are threads: those that multiply matrices run the
@@ -249,7 +258,7 @@ class _Importer(schema.Importing):
         operand = next(
             (n for n in node.all_input_nodes if n in self.refs), None
         )
-        if not earlier or operand is None or _mutates(node):
+        if not earlier or operand is None or mutates(node):
             yield
             return
         plain = self.refs[operand]
@@ -338,7 +347,7 @@ class _Importer(schema.Importing):
     ) -> Sequence[int | None]:
         # torch's own operators are the same on the CPU; any other may look
         # at the device of its arguments.
-        on_cpu = _namespace(node.target) in ("aten", "prims")
+        on_cpu = namespace_of(node.target) in ("aten", "prims")
         arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
@@ -393,7 +402,7 @@ class _Importer(schema.Importing):
             location,
             types,
         )
-        on_cpu = _namespace(node.target) in ("aten", "prims")
+        on_cpu = namespace_of(node.target) in ("aten", "prims")
         self.out.hosts.append(
             (
                 call,
@@ -487,13 +496,3 @@ def _first(value: Any) -> Any:
 
 def _on_npu(value: torch.Tensor) -> bool:
     return value.device.type != "cpu"
-
-
-def _namespace(target: Any) -> str:
-    return str(getattr(target, "namespace", ""))
-
-
-def _mutates(node: torch.fx.Node) -> bool:
-    """Its operand must stay the input that it writes."""
-    schema_of = getattr(node.target, "_schema", None)
-    return schema_of is not None and schema_of.is_mutable

@@ -256,6 +256,17 @@ def attributes(at: Importing, row: Row, args: Any, kwargs: Any) -> list[Any]:
     return out
 
 
+def namespace_of(target: Any) -> str:
+    """Of an operator, "" where it has none."""
+    return str(getattr(target, "namespace", ""))
+
+
+def mutates(node: torch.fx.Node) -> bool:
+    """Its operand must stay the input that it writes."""
+    schema_of = getattr(node.target, "_schema", None)
+    return schema_of is not None and schema_of.is_mutable
+
+
 def target_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return operator_name(target)

@@ -281,6 +281,15 @@ air_graph_set_limits(air_graph *g, int contractions, int others)
 }
 
 air_status
+air_graph_add_tag(air_graph *g, air_ref value, const char *tag)
+{
+    REQUIRE_PTR(g);
+    REQUIRE_PTR(tag);
+    AIR_TRY(check_ref(g, value, "tag"));
+    return ir_add_tag(g, value, tag);
+}
+
+air_status
 air_graph_add_host(air_graph *g, const char *op, uint32_t id,
                    const char *reason, size_t ninputs, const air_ref *inputs,
                    const char *location, size_t nouts, const air_type *types,

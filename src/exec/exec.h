@@ -153,6 +153,9 @@ typedef struct exec_spec {
     exec_segment *segments;
     size_t nsegments;
     exec_result *results;
+    const lower_place *places; /* by value; slot: a storage */
+    const bool *placed;
+    struct exec_watch *watch; /* once a run was watched: watch.c */
     int32_t nslots, arena_slot;
     size_t arena_bytes, code_bytes;
     uint32_t nhosts, ncopies, nregions, ncalls;
@@ -205,6 +208,7 @@ typedef struct {
 size_t exec_frame_bytes(const exec_spec *s);
 void exec_frame_place(exec_run *r, void *memory);
 air_status exec_run_segments(exec_run *r);
+air_status exec_run_host(exec_run *r, const exec_step *step);
 void exec_run_hand_out(exec_run *r, air_value *outs);
 /* Gives tokens and blocks back. */
 void exec_run_end(exec_run *r);
@@ -247,6 +251,14 @@ air_status exec_make_call(exec_maker *m, const ir_node *n, exec_step *step);
 air_status exec_plan(exec_maker *m);
 /* kernels.c: code, kernels, workspaces and lists of a planned spec. */
 air_status exec_make_kernels(exec_maker *m);
+
+/* watch.c: exec_run_segments, step by step, as air_host.see asks. */
+air_status exec_watch_segments(exec_run *r);
+/* Frees what it keeps. */
+void exec_watch_free(air_program *p, exec_spec *s);
+/* The storages of the latest specialisation and what lies in them. */
+void exec_print_memory(const air_program *p, const exec_spec *s,
+                       base_text *out);
 
 /* explain.c */
 air_status exec_print(const air_program *p, air_text_kind kind, base_text *out);

@@ -125,6 +125,12 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
         print_steps(s, out);
         break;
     case AIR_TEXT_EXPLAIN: explain(p, s, out); break;
+    case AIR_TEXT_MEMORY:
+        AIR_REQUIRE(s, AIR_ERROR_STATE,
+                    "graph %s has not run yet: it has no memory plan",
+                    p->g->name);
+        exec_print_memory(p, s, out);
+        break;
     default: AIR_FAIL(AIR_ERROR_ARGUMENT, "unknown text kind %d", (int)kind);
     }
     return out->status;

@@ -163,6 +163,17 @@ mark_use(void *arg, air_ref *ref)
 }
 
 static void
+store_tagged(const ir_graph *g, exec_order *order)
+{
+    for (size_t i = 0; i < g->tags.count; i++) {
+        const air_ref v = g->tags.data[i].value;
+        const uint32_t node = ir_val(g, v)->node;
+        if (node != IR_NO_NODE && !group_is_constant(g, ir_node_at(g, node)))
+            order->stored[v.id] = true;
+    }
+}
+
+static void
 mark_stored(const order_maker *m, exec_order *order)
 {
     const ir_graph *g = m->g;
@@ -179,6 +190,8 @@ mark_stored(const order_maker *m, exec_order *order)
     }
     for (size_t i = 0; i < g->results.count; i++)
         order->stored[g->results.data[i].value.id] = true;
+    if (m->without & AIR_WITHOUT_REGISTERS)
+        store_tagged(g, order);
 }
 
 /* ---- whose memory a value lies in, and which is written ---- */

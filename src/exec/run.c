@@ -121,8 +121,8 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
         copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));
 }
 
-static air_status
-run_host(exec_run *r, const exec_step *step)
+air_status
+exec_run_host(exec_run *r, const exec_step *step)
 {
     const exec_spec *s = r->s;
     air_value *in = r->values, *out = r->values + step->nin;
@@ -177,7 +177,7 @@ run_segment(exec_run *r, size_t i)
     air_context *ctx = r->p->ctx;
 
     if (!seg->list)
-        return run_host(r, &r->s->steps.data[seg->begin]);
+        return exec_run_host(r, &r->s->steps.data[seg->begin]);
     if (r->graphs)
         return launch(r, i);
     return ctx->driver->list_run(ctx->device, seg->list, r->slots);
@@ -186,6 +186,8 @@ run_segment(exec_run *r, size_t i)
 air_status
 exec_run_segments(exec_run *r)
 {
+    if (r->host && r->host->see)
+        return exec_watch_segments(r);
     for (size_t i = 0; i < r->s->nsegments; i++)
         AIR_TRY(run_segment(r, i));
     return AIR_OK;

@@ -249,7 +249,9 @@ make_steps(exec_maker *m, const air_value *inputs)
     const exec_order *order = &m->p->order;
 
     AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, m->g->values.count, &m->places));
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->g->values.count, &m->placed));
+    AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, m->g->values.count, &m->placed));
+    m->s->places = m->places;
+    m->s->placed = m->placed;
     AIR_TRY(place_inputs(m, inputs));
     for (size_t i = 0; i < order->count; i++)
         AIR_TRY(exec_make_unit(m, &order->units[i]));
@@ -339,6 +341,7 @@ exec_spec_free(air_program *p, exec_spec *s)
     const air_driver *driver = p->ctx->driver;
     air_device *device = p->ctx->device;
 
+    exec_watch_free(p, s);
     for (size_t i = 0; i < s->nsegments; i++)
         if (s->segments[i].list)
             driver->list_free(device, s->segments[i].list);

@@ -62,6 +62,7 @@ ir_graph_free(ir_graph *g)
     BASE_VEC_FREE(g->alloc, &g->equals);
     BASE_VEC_FREE(g->alloc, &g->inputs);
     BASE_VEC_FREE(g->alloc, &g->results);
+    BASE_VEC_FREE(g->alloc, &g->tags);
     base_map_deinit(&g->names);
     base_map_deinit(&g->symbol_map);
     base_map_deinit(&g->dim_map);
@@ -361,6 +362,15 @@ replace_ref(void *arg, air_ref *ref)
         ref->id = r->to;
 }
 
+air_status
+ir_add_tag(ir_graph *g, air_ref value, const char *text)
+{
+    ir_tag tag = {.value = value};
+
+    AIR_TRY(base_arena_str(&g->arena, text, strlen(text), &tag.text));
+    return BASE_PUSH(g->alloc, &g->tags, tag);
+}
+
 void
 ir_replace_uses(ir_graph *g, air_ref from, air_ref to)
 {
@@ -370,6 +380,8 @@ ir_replace_uses(ir_graph *g, air_ref from, air_ref to)
     ir_each_operand(g, ir_node_at(g, id), replace_ref, &r);
     for (size_t i = 0; i < g->results.count; i++)
         replace_ref(&r, &g->results.data[i].value);
+    for (size_t i = 0; i < g->tags.count; i++)
+        replace_ref(&r, &g->tags.data[i].value);
 }
 
 void
@@ -483,6 +495,15 @@ clone_dims(ir_graph *to, const ir_graph *from)
 }
 
 static air_status
+clone_tags(ir_graph *to, const ir_graph *from)
+{
+    for (size_t i = 0; i < from->tags.count; i++)
+        AIR_TRY(
+            ir_add_tag(to, from->tags.data[i].value, from->tags.data[i].text));
+    return AIR_OK;
+}
+
+static air_status
 clone_rest(ir_graph *to, const ir_graph *from)
 {
     AIR_TRY(BASE_RESERVE(to->alloc, &to->nodes, from->nodes.count));
@@ -510,6 +531,7 @@ clone_rest(ir_graph *to, const ir_graph *from)
     AIR_TRY(BASE_RESERVE(to->alloc, &to->equals, from->equals.count));
     for (size_t i = 0; i < from->equals.count; i++)
         to->equals.data[to->equals.count++] = from->equals.data[i];
+    AIR_TRY(clone_tags(to, from));
     to->first = from->first;
     to->last = from->last;
     to->ngroups = from->ngroups;

@@ -223,6 +223,13 @@ typedef struct {
     const air_dim *strides; /* rank of them, NULL: dense row-major */
 } ir_result;
 
+/* What the application calls a value. A tag goes along when a pass replaces
+ * its value, and means nothing once the value's node is removed. */
+typedef struct {
+    const char *text;
+    air_ref value;
+} ir_tag;
+
 typedef struct air_graph {
     base_arena arena;
     const air_alloc *alloc;
@@ -234,6 +241,7 @@ typedef struct air_graph {
     BASE_VEC(ir_equal) equals;
     BASE_VEC(ir_input) inputs;
     BASE_VEC(ir_result) results;
+    BASE_VEC(ir_tag) tags;
     base_map names; /* value name -> id */
     base_map symbol_map;
     base_map dim_map;     /* interning */
@@ -287,7 +295,8 @@ air_status ir_add_input(ir_graph *g, const char *name, air_dtype dtype,
 air_status ir_add_int_input(ir_graph *g, const char *name, air_dim symbol);
 air_status ir_set_results(ir_graph *g, size_t n, const air_ref *values,
                           const air_dim *const *strides);
-/* Every use of `from` (operands and results) becomes `to`. */
+air_status ir_add_tag(ir_graph *g, air_ref value, const char *text);
+/* Every use of `from` (operands, results and tags) becomes `to`. */
 void ir_replace_uses(ir_graph *g, air_ref from, air_ref to);
 /* Its results must be unused. */
 void ir_remove_node(ir_graph *g, uint32_t id);

@@ -288,6 +288,8 @@ count_stored(const candidate *c, const uint32_t *uses)
     uint32_t inside[MAX_MEMBERS] = {0};
     size_t stored = 0;
 
+    if (pass_without(c->p->ctx, AIR_WITHOUT_REGISTERS))
+        return c->count;
     for (size_t i = 0; i < c->count; i++) {
         const ir_node *n = ir_node_at(c->p->g, c->nodes[i]);
         for (int k = 0; k < n->nattrs; k++) {

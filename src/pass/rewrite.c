@@ -98,6 +98,8 @@ pass_walk(pass_context *ctx, pass_visit visit, void *arg)
     }
     for (size_t i = 0; i < g->results.count; i++)
         forward_operand(ctx, &g->results.data[i].value);
+    for (size_t i = 0; i < g->tags.count; i++)
+        forward_operand(ctx, &g->tags.data[i].value);
     return AIR_OK;
 }
 
