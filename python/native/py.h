@@ -109,11 +109,20 @@ extern py_torch torch_api;
 
 /* Finds everything above; -1 with a Python error. lib: path of libtorch_cpu */
 int py_torch_init(const char *lib);
-const py_dtype *py_dtype_row(size_t i);           /* NULL: past the end */
-const py_dtype *py_dtype_named(const char *name); /* NULL: not carried */
+const py_dtype *py_dtype_row(size_t i); /* NULL: past the end */
+/* By its name, a str; -1 with a Python error where it is not carried. */
+int py_dtype_read(PyObject *name, const py_dtype **out);
+/* What errors call a value: "x (input 3)", or "input 3" without a name. */
+typedef struct {
+    const char *what;
+    PyObject *names; /* tuple, by index: str or None; NULL: none has one */
+} py_label;
+/* Raises `error`: the label of the value, a space, the text. Returns -1. */
+int py_refuse(PyObject *error, const py_label *label, Py_ssize_t index,
+              const char *format, ...);
 /* Describes a tensor without taking a reference: dims and strides point into
- * it. what names it in errors ("input 3"). -1 with a Python error. */
-int py_tensor_read(PyObject *object, const char *what, Py_ssize_t index,
+ * it. -1 with a Python error. */
+int py_tensor_read(PyObject *object, const py_label *label, Py_ssize_t index,
                    air_value *out, const py_dtype **out_dtype);
 /* A tensor over *value that gives the engine's block back when it dies; takes
  * over value->block also when it fails. A value without block is borrowed.
@@ -157,6 +166,8 @@ void py_raise(air_status code);
 void py_raise_text(air_status code, const char *text);
 /* -1 with an exception raised unless the status is AIR_OK. */
 int py_check(air_status code);
+/* The exception of a status; borrowed. */
+PyObject *py_error_type(air_status code);
 /* Is the pending exception the one of this status? */
 bool py_error_is(air_status code);
 

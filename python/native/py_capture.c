@@ -308,13 +308,14 @@ PyObject *
 py_capture_result(const py_capture *c, uint64_t graph, Py_ssize_t index,
                   const air_value *v)
 {
+    static const py_label label = {.what = "result"};
     PyObject *found = c->results ? find_graph(c->results, graph) : NULL;
     PyObject *ref = found ? PyTuple_GetItem(found, index) : NULL;
     PyObject *tensor = ref && ref != Py_None ? PyWeakref_GetObject(ref) : NULL;
     const py_dtype *dtype;
     air_value was;
     if (!tensor || tensor == Py_None ||
-        py_tensor_read(tensor, "result", index, &was, &dtype) ||
+        py_tensor_read(tensor, &label, index, &was, &dtype) ||
         was.data != v->data) {
         PyErr_Clear();
         return NULL;

@@ -11,17 +11,9 @@
 static int
 read_dtypes(PyObject *names, const py_dtype **out)
 {
-    for (Py_ssize_t i = 0, n = PyTuple_Size(names); i < n; i++) {
-        PyObject *utf8 = PyUnicode_AsUTF8String(PyTuple_GetItem(names, i));
-        if (!utf8)
+    for (Py_ssize_t i = 0, n = PyTuple_Size(names); i < n; i++)
+        if (py_dtype_read(PyTuple_GetItem(names, i), &out[i]))
             return -1;
-        out[i] = py_dtype_named(PyBytes_AsString(utf8));
-        Py_DECREF(utf8);
-        if (!out[i]) {
-            PyErr_SetString(PyExc_TypeError, "unknown dtype of a HOST node");
-            return -1;
-        }
-    }
     return 0;
 }
 
@@ -117,10 +109,11 @@ static int
 take_result(const py_host *h, PyObject *item, size_t nin,
             const air_value *inputs, size_t i, air_value *out)
 {
+    static const py_label label = {.what = "result"};
     const py_dtype *dtype;
     air_value got;
     PyObject *owner = Py_NewRef(item);
-    if (py_tensor_read(owner, "result", (Py_ssize_t)i, &got, &dtype))
+    if (py_tensor_read(owner, &label, (Py_ssize_t)i, &got, &dtype))
         goto fail;
     if (dtype != h->dtypes[h->nin + i] || !same_dims(&got, out)) {
         PyErr_Format(PyExc_RuntimeError,
@@ -133,7 +126,7 @@ take_result(const py_host *h, PyObject *item, size_t nin,
         Py_DECREF(owner);
         owner = PyObject_CallMethod(item, "clone", NULL);
         if (!owner ||
-            py_tensor_read(owner, "result", (Py_ssize_t)i, &got, &dtype))
+            py_tensor_read(owner, &label, (Py_ssize_t)i, &got, &dtype))
             goto fail;
     }
     out->data = got.data;

@@ -89,6 +89,12 @@ py_check(air_status code)
     return -1;
 }
 
+PyObject *
+py_error_type(air_status code)
+{
+    return errors[code];
+}
+
 bool
 py_error_is(air_status code)
 {

@@ -31,6 +31,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD py_vectorcall call;
     air_program *program;
+    py_label label;          /* of arguments */
     PyObject *consts;        /* tuple of tensors: the last inputs */
     uint8_t *args;           /* arg_kind */
     const py_dtype **dtypes; /* of tensor arguments */
@@ -80,13 +81,17 @@ args_list(call_inputs *c)
 }
 
 static int
-read_int(PyObject *o, Py_ssize_t index, air_value *out)
+read_int(const py_program *p, PyObject *o, Py_ssize_t index, air_value *out)
 {
     int64_t i = PyLong_AsLongLong(o);
     if (i == -1 && PyErr_Occurred()) {
+        bool large = PyErr_ExceptionMatches(PyExc_OverflowError);
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "input %zd is not an integer", index);
-        return -1;
+        return py_refuse(large ? PyExc_OverflowError : PyExc_TypeError,
+                         &p->label, index,
+                         large ? "is %R: integers have 64 bits"
+                               : "is %R, an integer is expected",
+                         o);
     }
     *out = (air_value){.is_int = true, .i = i, .alias = -1};
     return 0;
@@ -106,14 +111,14 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
 {
     const py_dtype *dtype, *want = c->p->dtypes[i];
     if (c->p->args[i] == ARG_INT)
-        return read_int(o, i, out);
-    if (py_tensor_read(o, "input", i, out, &dtype))
+        return read_int(c->p, o, i, out);
+    if (py_tensor_read(o, &c->p->label, i, out, &dtype))
         return -1;
-    if (dtype != want) {
-        PyErr_Format(PyExc_TypeError, "input %zd is %s, %s expected", i,
-                     dtype->name, want->name);
-        return -1;
-    }
+    if (dtype != want)
+        return py_refuse(PyExc_TypeError, &c->p->label, i,
+                         "is %s, %s is expected: convert it with "
+                         ".to(torch.%s)",
+                         dtype->name, want->name, want->name);
     c->bytes += value_bytes(out);
     return 0;
 }
@@ -121,12 +126,13 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
 static int
 read_input(call_inputs *c, size_t k)
 {
+    static const py_label constant = {.what = "constant"};
     const py_dtype *dtype;
     const Py_ssize_t source = c->p->sources[k];
     if (source >= 0)
         return read_arg(c, c->args[source], source, &c->in[k]);
-    return py_tensor_read(PyTuple_GetItem(c->p->consts, -1 - source),
-                          "constant", -1 - source, &c->in[k], &dtype);
+    return py_tensor_read(PyTuple_GetItem(c->p->consts, -1 - source), &constant,
+                          -1 - source, &c->in[k], &dtype);
 }
 
 static int
@@ -197,8 +203,9 @@ wrap_result(const call_inputs *c, air_value *v, const out_spec *o)
         PyErr_SetString(PyExc_SystemError, "a result without memory");
         return NULL;
     }
-    PyObject *base = result_base(c, c->p->sources[v->alias]);
-    if (py_tensor_read(base, "input", v->alias, &base_value, &dtype))
+    const Py_ssize_t source = c->p->sources[v->alias];
+    PyObject *base = result_base(c, source);
+    if (py_tensor_read(base, &c->p->label, source, &base_value, &dtype))
         return NULL;
     return py_tensor_alias(base, &base_value, v);
 }
@@ -393,6 +400,10 @@ check_count(const py_program *p, Py_ssize_t n)
 {
     if (n == p->nargs)
         return 0;
+    if (n < p->nargs)
+        return py_refuse(PyExc_TypeError, &p->label, n,
+                         "is missing: %zd inputs expected, got %zd", p->nargs,
+                         n);
     PyErr_Format(PyExc_TypeError, "%zd inputs expected, got %zd", p->nargs, n);
     return -1;
 }
@@ -470,19 +481,6 @@ program_call(PyObject *self, PyObject *args, PyObject *keywords)
 
 /* ---- construction ---- */
 
-static int
-read_dtype_name(PyObject *name, const py_dtype **out)
-{
-    PyObject *utf8 = PyUnicode_AsUTF8String(name);
-    if (!utf8)
-        return -1;
-    *out = py_dtype_named(PyBytes_AsString(utf8));
-    Py_DECREF(utf8);
-    if (!*out)
-        PyErr_SetString(PyExc_TypeError, "unknown dtype");
-    return *out ? 0 : -1;
-}
-
 /* An entry is None (skipped), "int", or a dtype's name. */
 static int
 read_arg_specs(py_program *p, PyObject *specs)
@@ -503,7 +501,7 @@ read_arg_specs(py_program *p, PyObject *specs)
         if (PyUnicode_CompareWithASCIIString(s, "int") == 0)
             continue;
         p->args[i] = ARG_TENSOR;
-        if (read_dtype_name(s, &p->dtypes[i]))
+        if (py_dtype_read(s, &p->dtypes[i]))
             return -1;
     }
     p->nin += (size_t)PyTuple_Size(p->consts);
@@ -541,7 +539,7 @@ read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
         PyErr_SetString(PyExc_ValueError, "bad output description");
         return -1;
     }
-    return k == OUT_RESULT ? read_dtype_name(dtype, &out->dtype) : 0;
+    return k == OUT_RESULT ? py_dtype_read(dtype, &out->dtype) : 0;
 }
 
 static int
@@ -575,6 +573,24 @@ find_sources(py_program *p)
     for (Py_ssize_t i = 0; k < p->nin; i++)
         p->sources[k++] = -1 - i;
     return 0;
+}
+
+/* Arguments are called as the inputs of the graph that they are. */
+static int
+name_args(py_program *p, PyObject *graph)
+{
+    const air_graph *g = py_graph_get(graph);
+    p->label = (py_label){.what = "input", .names = PyTuple_New(p->nargs)};
+    for (Py_ssize_t i = 0, k = 0; p->label.names && i < p->nargs; i++) {
+        air_input input;
+        bool named = g && p->args[i] != ARG_SKIP &&
+                     air_graph_get_input(g, (size_t)k++, &input);
+        PyObject *name =
+            named ? PyUnicode_FromString(input.name) : Py_NewRef(Py_None);
+        if (!name || PyTuple_SetItem(p->label.names, i, name))
+            Py_CLEAR(p->label.names);
+    }
+    return p->label.names && g ? 0 : -1;
 }
 
 static int
@@ -634,8 +650,8 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     p->consts = Py_NewRef(consts);
     p->fallback = Py_NewRef(fallback);
     p->nresults = (size_t)nresults;
-    if (read_arg_specs(p, arg_specs) || find_sources(p) ||
-        read_out_specs(p, outs) || read_hosts(p, hosts) ||
+    if (read_arg_specs(p, arg_specs) || name_args(p, graph) ||
+        find_sources(p) || read_out_specs(p, outs) || read_hosts(p, hosts) ||
         compile(p, graph, &options) ||
         (capture != Py_None &&
          py_capture_open(capture, p->program, py_graph_get(graph), p->nin,
@@ -660,6 +676,7 @@ program_dealloc(PyObject *self)
         py_host_free(&p->hosts[i]);
     for (Py_ssize_t i = 0; i < p->nouts; i++)
         Py_XDECREF(p->outs[i].object);
+    Py_XDECREF(p->label.names);
     Py_XDECREF(p->consts);
     Py_XDECREF(p->fallback);
     Py_XDECREF(p->watch);

@@ -35,11 +35,12 @@ static PyObject *default_generator;
 static int
 fetch(void)
 {
+    static const py_label label = {.what = "state of torch's generator"};
     const py_dtype *dtype;
     air_value v;
     session.tensor = PyObject_CallMethod(default_generator, "get_state", NULL);
     if (!session.tensor ||
-        py_tensor_read(session.tensor, "the generator's state", 0, &v, &dtype))
+        py_tensor_read(session.tensor, &label, 0, &v, &dtype))
         return -1;
     if (v.rank != 1 || v.dims[0] != (int64_t)sizeof(torch_state) ||
         v.dtype != AIR_U8) {

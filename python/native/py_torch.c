@@ -9,6 +9,7 @@
 #include "py.h"
 
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <string.h>
 
 py_torch torch_api;
@@ -42,13 +43,16 @@ py_dtype_row(size_t i)
     return i < DTYPES ? &dtypes[i] : NULL;
 }
 
-const py_dtype *
-py_dtype_named(const char *name)
+int
+py_dtype_read(PyObject *name, const py_dtype **out)
 {
-    for (size_t i = 0; i < DTYPES; i++)
-        if (!strcmp(dtypes[i].name, name))
-            return &dtypes[i];
-    return NULL;
+    for (size_t i = 0; PyUnicode_Check(name) && i < DTYPES; i++) {
+        *out = &dtypes[i];
+        if (PyUnicode_CompareWithASCIIString(name, dtypes[i].name) == 0)
+            return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "unknown dtype %R", name);
+    return -1;
 }
 
 static const py_dtype *
@@ -152,19 +156,103 @@ py_torch_init(const char *lib)
 
 /* ---- reading ---- */
 
-static int
-refuse(PyObject *error, const char *what, Py_ssize_t index, const char *why)
+static PyObject *
+label_text(const py_label *label, Py_ssize_t index)
 {
-    if (!PyErr_Occurred())
-        PyErr_Format(error, "%s %zd %s", what, index, why);
+    PyObject *name = NULL;
+    if (label->names && index < PyTuple_Size(label->names))
+        name = PyTuple_GetItem(label->names, index);
+    if (!name || name == Py_None)
+        return PyUnicode_FromFormat("%s %zd", label->what, index);
+    return PyUnicode_FromFormat("%U (%s %zd)", name, label->what, index);
+}
+
+int
+py_refuse(PyObject *error, const py_label *label, Py_ssize_t index,
+          const char *format, ...)
+{
+    va_list rest;
+    if (PyErr_Occurred())
+        return -1;
+    PyObject *who = label_text(label, index);
+    va_start(rest, format);
+    PyObject *why = PyUnicode_FromFormatV(format, rest);
+    va_end(rest);
+    if (who && why)
+        PyErr_Format(error, "%U %U", who, why);
+    Py_XDECREF(who);
+    Py_XDECREF(why);
     return -1;
 }
 
-static const char not_host[] = "is not in host memory: move it with .cpu()";
+static int
+refuse_type(PyObject *o, const py_label *label, Py_ssize_t index)
+{
+    PyObject *type = PyType_GetName(Py_TYPE(o));
+    if (type)
+        py_refuse(PyExc_TypeError, label, index, "is not a tensor but %U",
+                  type);
+    Py_XDECREF(type);
+    return -1;
+}
 
-static const char freed[] =
-    "has less memory than its size needs: its storage was freed or made "
-    "smaller";
+static int
+refuse_device(PyObject *o, const py_label *label, Py_ssize_t index)
+{
+    PyObject *device = PyObject_GetAttrString(o, "device");
+    if (device)
+        py_refuse(PyExc_ValueError, label, index,
+                  "is on device %S, not in host memory: move it with .cpu()",
+                  device);
+    Py_XDECREF(device);
+    return -1;
+}
+
+static int
+refuse_dtype(PyObject *o, const py_label *label, Py_ssize_t index)
+{
+    PyObject *dtype = PyObject_GetAttrString(o, "dtype");
+    if (dtype)
+        py_refuse(PyExc_TypeError, label, index,
+                  "has dtype %S, which the engine does not know", dtype);
+    Py_XDECREF(dtype);
+    return -1;
+}
+
+/* torch says why. */
+static int
+refuse_view(const py_label *label, Py_ssize_t index)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *text = value ? PyObject_Str(value) : PyUnicode_FromString("");
+    if (text)
+        py_refuse(PyExc_ValueError, label, index, "cannot be read: %U", text);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return -1;
+}
+
+/* No memory, or less than the sizes say: freed, or of a layout that keeps its
+ * elements elsewhere, which torch may run. */
+static int
+refuse_memory(PyObject *o, const py_label *label, Py_ssize_t index)
+{
+    PyObject *layout = PyObject_GetAttrString(o, "layout");
+    PyObject *text = layout ? PyObject_Str(layout) : NULL;
+    if (text && PyUnicode_CompareWithASCIIString(text, "torch.strided"))
+        py_refuse(py_error_type(AIR_ERROR_UNSUPPORTED), label, index,
+                  "has layout %U, which the engine does not read", text);
+    else if (text)
+        py_refuse(PyExc_ValueError, label, index,
+                  "has less memory than its size needs: its storage was freed "
+                  "or made smaller");
+    Py_XDECREF(text);
+    Py_XDECREF(layout);
+    return -1;
+}
 
 /* Does the storage hold every element? Sizes and strides say nothing of a
  * storage that was resized: untyped_storage().resize_(0) keeps them. */
@@ -184,25 +272,23 @@ storage_holds(void *h, const air_value *v)
 }
 
 static int
-read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
-            const py_dtype **out_dtype)
+read_handle(PyObject *o, const py_label *label, Py_ssize_t index,
+            air_value *out, const py_dtype **out_dtype)
 {
+    void *h = (char *)o + sizeof(PyObject), *data = NULL;
     int64_t rank = 0, *dims = NULL, *strides = NULL;
     int32_t type = 0, device = 0;
-    void *data = NULL;
     if (torch_api.get_device(h, &device) ||
         (device != SHIM_CPU &&
          !(device == SHIM_PRIVATEUSE1 && torch_api.host_npu)))
-        return refuse(PyExc_ValueError, what, index, not_host);
+        return refuse_device(o, label, index);
     if (torch_api.get_dim(h, &rank) || torch_api.get_sizes(h, &dims) ||
         torch_api.get_strides(h, &strides) || torch_api.get_dtype(h, &type) ||
         torch_api.get_data_ptr(h, &data))
-        return refuse(PyExc_ValueError, what, index,
-                      "has no memory that can be read");
+        return refuse_memory(o, label, index);
     const py_dtype *d = find_scalar_type(type);
     if (!d)
-        return refuse(PyExc_TypeError, what, index,
-                      "has a dtype that the engine does not know");
+        return refuse_dtype(o, label, index);
     *out = (air_value){.data = data,
                        .dtype = d->dtype,
                        .rank = (int)rank,
@@ -210,28 +296,33 @@ read_handle(void *h, const char *what, Py_ssize_t index, air_value *out,
                        .strides = strides,
                        .alias = -1};
     *out_dtype = d;
-    if (!storage_holds(h, out))
-        return refuse(PyExc_ValueError, what, index, freed);
-    return 0;
+    return storage_holds(h, out) ? 0 : refuse_memory(o, label, index);
+}
+
+static bool
+is_empty(const dl_tensor *t)
+{
+    for (int i = 0; i < t->ndim; i++)
+        if (t->shape[i] == 0)
+            return true;
+    return false;
 }
 
 static int
-read_view(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
+read_view(PyObject *o, const py_label *label, Py_ssize_t index, air_value *out,
           const py_dtype **out_dtype)
 {
     dl_tensor t;
     if (!PyObject_TypeCheck(o, torch_api.tensor))
-        return refuse(PyExc_TypeError, what, index, "is not a tensor");
+        return refuse_type(o, label, index);
     if (torch_api.dl->view(o, &t))
-        return refuse(PyExc_ValueError, what, index,
-                      "has no memory that can be read");
+        return refuse_view(label, index);
     if (t.device.type != DL_CPU &&
         !(t.device.type == DL_EXT && torch_api.host_npu))
-        return refuse(PyExc_ValueError, what, index, not_host);
+        return refuse_device(o, label, index);
     const py_dtype *d = find_dl(t.dtype);
     if (!d)
-        return refuse(PyExc_TypeError, what, index,
-                      "has a dtype that the engine does not know");
+        return refuse_dtype(o, label, index);
     *out = (air_value){.data = (char *)t.data + t.byte_offset,
                        .dtype = d->dtype,
                        .rank = t.ndim,
@@ -239,25 +330,18 @@ read_view(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
                        .strides = t.strides,
                        .alias = -1};
     *out_dtype = d;
-    for (int i = 0; !t.data && i <= t.ndim; i++) {
-        if (i == t.ndim)
-            return refuse(PyExc_ValueError, what, index, freed);
-        if (t.shape[i] == 0)
-            break;
-    }
-    return 0;
+    return t.data || is_empty(&t) ? 0 : refuse_memory(o, label, index);
 }
 
 int
-py_tensor_read(PyObject *o, const char *what, Py_ssize_t index, air_value *out,
-               const py_dtype **out_dtype)
+py_tensor_read(PyObject *o, const py_label *label, Py_ssize_t index,
+               air_value *out, const py_dtype **out_dtype)
 {
     PyTypeObject *type = Py_TYPE(o);
     if (torch_api.handles &&
         (type == torch_api.tensor || type == torch_api.parameter))
-        return read_handle((char *)o + sizeof(PyObject), what, index, out,
-                           out_dtype);
-    return read_view(o, what, index, out, out_dtype);
+        return read_handle(o, label, index, out, out_dtype);
+    return read_view(o, label, index, out, out_dtype);
 }
 
 /* ---- making ---- */

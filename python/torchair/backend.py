@@ -35,6 +35,7 @@ from . import (
     dumps,
     eager,
     events,
+    names,
     passes,
 )
 from .capture import CaptureOptions
@@ -313,11 +314,13 @@ class Compiler:
         kind: str = "forward",
         capture: CaptureOptions | None = None,
         folder: str | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.kind = kind
         self.capture = capture
         self.folder = folder
+        self.arguments = arguments  # of Dynamo's graph: what the user says
         self.made: Compiled | None = None
         self.record: Record | None = None  # of the last graph
         self.nargs = 0
@@ -326,6 +329,7 @@ class Compiler:
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
+        names.mark(gm, self.arguments)
         compile_it = compat.untraced(compile_graph)
         found: Compiled = compile_it(
             gm,
@@ -362,11 +366,18 @@ def _compile_frame(
     if folder is not None:
         path = os.path.join(folder, "dynamo_out_graph.txt")
         dumps.write(path, f"{gm.graph}\n")
-    inference = Compiler(config, "inference", capture, folder)
+    made = functools.partial(
+        Compiler,
+        config,
+        capture=capture,
+        folder=folder,
+        arguments=names.of_arguments(gm),
+    )
+    inference = made("inference")
     keep = config.experimental_config.keep_inference_input_mutations
     backend = aot_autograd(
-        fw_compiler=Compiler(config, "forward", capture, folder),
-        bw_compiler=Compiler(config, "backward", capture, folder),
+        fw_compiler=made("forward"),
+        bw_compiler=made("backward"),
         inference_compiler=inference,
         decompositions=dict(decompositions or {}),
         keep_inference_input_mutations=keep.raw,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import draws, rewrites, rng_states, schema
+from . import draws, names, rewrites, rng_states, schema
 from ._native import AirError, Graph
 from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
@@ -113,6 +113,7 @@ class _Importer(schema.Importing):
         self.sources: dict[Any, Source] = {}
         self.arg_of: dict[torch.fx.Node, int] = {}
         self.constants: dict[torch.fx.Node, Any] = {}
+        self.names: set[str] = set()  # of inputs
 
     def run(self) -> Imported:
         rng_states.expand(self.gm.graph)
@@ -180,7 +181,7 @@ class _Importer(schema.Importing):
         if expr not in self.sources and not expr.is_Integer:
             self.sizes.bind(expr, dim)
             self.sources[expr] = (index, None)
-        self.graph.int_input(node.name, dim)
+        self.graph.int_input(names.of_input(node, self.names), dim)
 
     def _tensor_input(
         self, node: torch.fx.Node, index: int, value: torch.Tensor
@@ -188,28 +189,27 @@ class _Importer(schema.Importing):
         _check_tensor(value, f"input {node}")
         if value.is_conj() or value.is_neg():
             raise Unexpressible(f"input {node} is lazily conjugated")
+        name = names.of_input(node, self.names)
         flags = PARAM if index in self.static else 0
-        self.refs[node] = self.graph.input(
-            node.name, _dtype_of(value)[0], self.sizes.dims(value.shape), flags
-        )
+        self.refs[node] = self._input(name, value, flags)
         for axis, size in enumerate(value.shape):
             if is_symbolic(size):
                 self.sources.setdefault(expression(size), (index, axis))
 
+    def _input(self, name: str, value: torch.Tensor, flags: int) -> int:
+        dims = self.sizes.dims(value.shape)
+        return self.graph.input(name, _dtype_of(value)[0], dims, flags)
+
     def _constant(self, node: torch.fx.Node) -> None:
         value: Any = self.gm
-        for name in str(node.target).split("."):
-            value = getattr(value, name)
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
         self.constants[node] = value
         if isinstance(value, torch.Tensor):
             _check_tensor(value, f"constant {node}")
             self.out.consts.append(value)
-            self.refs[node] = self.graph.input(
-                f"const_{node.name}",
-                _dtype_of(value)[0],
-                self.sizes.dims(value.shape),
-                PARAM,
-            )
+            name = names.unique(f"const_{node.name}", self.names)
+            self.refs[node] = self._input(name, value, PARAM)
             node.meta.setdefault("val", value)
 
     # ---- nodes ----

@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from . import forms, lanes
+from .schema import mutates
 
 aten = torch.ops.aten
 _COPY = aten.copy_.default
@@ -114,12 +115,7 @@ def _aliased(node: Node) -> Node | None:
 
 
 def _is_view(node: Node) -> bool:
-    return _aliased(node) is not None and not _mutates(node)
-
-
-def _mutates(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
+    return _aliased(node) is not None and not mutates(node)
 
 
 def _alike(a: Node, b: Node) -> bool:

@@ -34,20 +34,20 @@ api_check_input(const air_program *p, size_t i, const air_value *v)
     if (v->is_int)
         return AIR_OK;
     AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
-                "input %zu of graph %s has %d dims, at most %d are supported",
-                i, p->g->name, v->rank, AIR_MAX_RANK);
+                EXEC_INPUT_FMT " has %d dims, at most %d are supported",
+                EXEC_INPUT_ARGS(p->g, i), v->rank, AIR_MAX_RANK);
     AIR_REQUIRE(v->rank == 0 || v->dims, AIR_ERROR_ARGUMENT,
-                "input %zu of graph %s: dims is NULL", i, p->g->name);
+                EXEC_INPUT_FMT ": dims is NULL", EXEC_INPUT_ARGS(p->g, i));
     for (int k = 0; k < v->rank; k++) {
         AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
-                    "input %zu of graph %s: dim %d is negative", i, p->g->name,
-                    k);
+                    EXEC_INPUT_FMT ": dim %d is negative",
+                    EXEC_INPUT_ARGS(p->g, i), k);
         AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count), AIR_ERROR_SHAPE,
-                    "input %zu of graph %s has too many elements", i,
-                    p->g->name);
+                    EXEC_INPUT_FMT " has too many elements",
+                    EXEC_INPUT_ARGS(p->g, i));
     }
     AIR_REQUIRE(v->data || count == 0, AIR_ERROR_ARGUMENT,
-                "input %zu of graph %s has no memory", i, p->g->name);
+                EXEC_INPUT_FMT " has no memory", EXEC_INPUT_ARGS(p->g, i));
     return AIR_OK;
 }
 
@@ -59,9 +59,10 @@ air_program_run(air_program *program, const air_host *host, size_t nin,
     AIR_REQUIRE(nin == 0 || inputs, AIR_ERROR_ARGUMENT,
                 "inputs must not be NULL");
     AIR_REQUIRE(nout == 0 || outs, AIR_ERROR_ARGUMENT, "outs must not be NULL");
+    AIR_TRY(exec_check_counts(program, nin, nout, outs));
     for (size_t i = 0; i < nin; i++)
         AIR_TRY(api_check_input(program, i, &inputs[i]));
-    return exec_program_run(program, host, nin, inputs, nout, outs);
+    return exec_program_run(program, host, inputs, outs);
 }
 
 void

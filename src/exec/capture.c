@@ -326,7 +326,7 @@ end(capture_lookup *l, air_status status)
 /* ---- the call ---- */
 
 static air_status
-warm_up(capture_lookup *l, const air_host *host, size_t nout, air_value *outs)
+warm_up(capture_lookup *l, const air_host *host, air_value *outs)
 {
     base_arena scratch;
     air_value *all;
@@ -335,8 +335,7 @@ warm_up(capture_lookup *l, const air_host *host, size_t nout, air_value *outs)
     base_arena_init(&scratch, &l->c->p->ctx->alloc);
     status = capture_all_inputs(l->c, l->binding, l->inputs, &scratch, &all);
     if (status == AIR_OK)
-        status = exec_program_run(l->c->p, host, l->c->p->g->inputs.count, all,
-                                  nout, outs);
+        status = exec_program_run(l->c->p, host, all, outs);
     base_arena_deinit(&scratch);
     return status;
 }
@@ -352,12 +351,12 @@ replay(capture_lookup *l, const air_host *host, air_value *outs)
 }
 
 static air_status
-run_keyed(capture_lookup *l, const air_host *host, size_t nout, air_value *outs)
+run_keyed(capture_lookup *l, const air_host *host, air_value *outs)
 {
     air_status status = begin(l);
 
     if (status == AIR_OK && l->call->how == AIR_CALL_WARMUP)
-        status = warm_up(l, host, nout, outs);
+        status = warm_up(l, host, outs);
     else if (status == AIR_OK && l->frame)
         status = replay(l, host, outs);
     end(l, status);
@@ -384,7 +383,7 @@ exec_capture_run(air_capture *c, air_capture_call *call, const air_host *host,
     status = capture_write_key(c, inputs, key, &l.hash);
     l.key = key;
     if (status == AIR_OK)
-        status = run_keyed(&l, host, nout, outs);
+        status = run_keyed(&l, host, outs);
     if (key != small)
         base_free(&c->p->ctx->alloc, key, bytes);
     return status;

@@ -178,12 +178,17 @@ air_status exec_program_create(air_context *ctx, const ir_graph *g,
                                const air_compile_options *options,
                                air_program **out);
 void exec_program_destroy(air_program *p);
-air_status exec_program_run(air_program *p, const air_host *host, size_t nin,
-                            const air_value *inputs, size_t nout,
-                            air_value *outs);
+/* Counts are checked, outs are cleared. */
+air_status exec_program_run(air_program *p, const air_host *host,
+                            const air_value *inputs, air_value *outs);
 /* Checks the counts and clears outs. */
 air_status exec_check_counts(const air_program *p, size_t nin, size_t nout,
                              air_value *outs);
+/* How messages name input i: "%x (input 1 of graph f)". */
+#define EXEC_INPUT_FMT "%s%s (input %zu of graph %s)"
+#define EXEC_INPUT_ARGS(g, i)                                        \
+    (g)->inputs.data[i].is_int ? "" : "%", (g)->inputs.data[i].name, \
+        (size_t)(i), (g)->name
 /* Writes what input i adds to a key, checking dtype and rank; *key moves on. */
 air_status exec_key_input(const ir_graph *g, size_t i, const air_value *a,
                           int64_t **key);

@@ -247,15 +247,14 @@ exec_check_counts(const air_program *p, size_t nin, size_t nout,
 
 /* The arena and the frame behind it are one block. */
 air_status
-exec_program_run(air_program *p, const air_host *host, size_t nin,
-                 const air_value *inputs, size_t nout, air_value *outs)
+exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
+                 air_value *outs)
 {
     exec_run r = {.p = p, .host = host};
     exec_block *block;
     air_status status;
     size_t frame;
 
-    AIR_TRY(exec_check_counts(p, nin, nout, outs));
     AIR_TRY(exec_spec_get(p, inputs, &r.s));
     frame = round_up(r.s->arena_bytes);
     AIR_TRY(exec_pool_get(p->ctx->pool, frame + exec_frame_bytes(r.s), true,

@@ -26,7 +26,7 @@ exec_key_input(const ir_graph *g, size_t i, const air_value *a, int64_t **key)
     const ir_value *v;
 
     AIR_REQUIRE(a->is_int == in->is_int, AIR_ERROR_ARGUMENT,
-                "input %zu (%s) of graph %s must be %s", i, in->name, g->name,
+                EXEC_INPUT_FMT " must be %s", EXEC_INPUT_ARGS(g, i),
                 in->is_int ? "an integer" : "a tensor");
     if (in->is_int) {
         *(*key)++ = a->i;
@@ -34,12 +34,12 @@ exec_key_input(const ir_graph *g, size_t i, const air_value *a, int64_t **key)
     }
     v = ir_val(g, in->value);
     AIR_REQUIRE(a->dtype == (air_dtype)v->dtype, AIR_ERROR_DTYPE,
-                "input %zu (%s) of graph %s is %s, the graph wants %s", i,
-                in->name, g->name, air_dtype_text(a->dtype),
+                EXEC_INPUT_FMT " is %s, the graph wants %s",
+                EXEC_INPUT_ARGS(g, i), air_dtype_text(a->dtype),
                 air_dtype_text((air_dtype)v->dtype));
     AIR_REQUIRE(a->rank == v->rank, AIR_ERROR_SHAPE,
-                "input %zu (%s) of graph %s has %d dims, the graph wants %d", i,
-                in->name, g->name, a->rank, v->rank);
+                EXEC_INPUT_FMT " has %d dims, the graph wants %d",
+                EXEC_INPUT_ARGS(g, i), a->rank, v->rank);
     /* a few numbers, at each call: memcpy would take longer to enter */
     for (int k = 0; k < a->rank; k++)
         (*key)[k] = a->dims[k];
@@ -63,7 +63,7 @@ write_key(const ir_graph *g, const air_value *inputs, int64_t *key)
 /* ---- sizes ---- */
 
 static air_status
-bind_symbol(const ir_graph *g, air_dim dim, int64_t value, const char *name,
+bind_symbol(const ir_graph *g, size_t i, air_dim dim, int64_t value,
             int64_t *symbols, bool *known)
 {
     const ir_dim_node *d = &g->dims.data[dim.id];
@@ -73,9 +73,9 @@ bind_symbol(const ir_graph *g, air_dim dim, int64_t value, const char *name,
         return AIR_OK;
     s = &g->symbols.data[d->a];
     AIR_REQUIRE(value >= s->min && value <= s->max, AIR_ERROR_SHAPE,
-                "%s of graph %s: %s = %lld is outside [%lld, %lld]", name,
-                g->name, s->name, (long long)value, (long long)s->min,
-                (long long)s->max);
+                EXEC_INPUT_FMT " has %s = %lld, outside [%lld, %lld]",
+                EXEC_INPUT_ARGS(g, i), s->name, (long long)value,
+                (long long)s->min, (long long)s->max);
     if (!known[d->a]) {
         known[d->a] = true;
         symbols[d->a] = value;
@@ -93,13 +93,13 @@ bind_symbols(const ir_graph *g, const air_value *inputs, int64_t *symbols,
             if (in->is_int != (ints == 1))
                 continue;
             if (in->is_int) {
-                AIR_TRY(bind_symbol(g, in->dim, inputs[i].i, in->name, symbols,
-                                    known));
+                AIR_TRY(
+                    bind_symbol(g, i, in->dim, inputs[i].i, symbols, known));
                 continue;
             }
             const ir_value *v = ir_val(g, in->value);
             for (int k = 0; k < v->rank; k++)
-                AIR_TRY(bind_symbol(g, v->dims[k], inputs[i].dims[k], in->name,
+                AIR_TRY(bind_symbol(g, i, v->dims[k], inputs[i].dims[k],
                                     symbols, known));
         }
     }
@@ -115,12 +115,11 @@ check_sizes(const ir_graph *g, const air_value *inputs, const int64_t *dims)
             continue;
         const ir_value *v = ir_val(g, in->value);
         for (int k = 0; k < v->rank; k++)
-            AIR_REQUIRE(inputs[i].dims[k] == dims[v->dims[k].id],
-                        AIR_ERROR_SHAPE,
-                        "input %zu (%s) of graph %s has size %lld in dim %d, "
-                        "the graph wants %lld",
-                        i, in->name, g->name, (long long)inputs[i].dims[k], k,
-                        (long long)dims[v->dims[k].id]);
+            AIR_REQUIRE(
+                inputs[i].dims[k] == dims[v->dims[k].id], AIR_ERROR_SHAPE,
+                EXEC_INPUT_FMT " has size %lld in dim %d, the graph wants %lld",
+                EXEC_INPUT_ARGS(g, i), (long long)inputs[i].dims[k], k,
+                (long long)dims[v->dims[k].id]);
     }
     return AIR_OK;
 }

@@ -1,5 +1,7 @@
 """What a caller can get wrong is an exception that says what."""
 
+import re
+
 import pytest
 import torch
 from helpers import assert_same, compiled, make_backend
@@ -7,6 +9,7 @@ from torch import nn
 
 import torchair
 from torchair import _native
+from torchair.capture import CaptureOptions
 
 ADD = """graph f(%x: f32[s0, 4], %b: f32[4]) {
   %1: f32[s0, 4] = add.Tensor(%x, %b)
@@ -18,6 +21,13 @@ ADD = """graph f(%x: f32[s0, 4], %b: f32[4]) {
 @pytest.fixture(scope="module", autouse=True)
 def _engine():
     compiled(lambda x: x + 1)(torch.ones(1))
+
+
+X, B = torch.zeros(3, 4), torch.zeros(4)
+
+
+class Plain(torch.Tensor):
+    pass
 
 
 def program(text=ADD, args=("float32", "float32"), results=1, **kwargs):
@@ -40,28 +50,58 @@ def test_direct_call():
 @pytest.mark.parametrize(
     "args, error, text",
     [
-        ((torch.zeros(3, 4),), TypeError, "2 inputs expected"),
-        ((torch.zeros(3, 4), 5), TypeError, "input 1 is not a tensor"),
-        ((torch.zeros(3, 4), None), TypeError, "input 1"),
         (
-            (torch.zeros(3, 4), torch.zeros(4, dtype=torch.float64)),
+            (X,),
             TypeError,
-            "input 1 is float64, float32 expected",
+            "b (input 1) is missing: 2 inputs expected, got 1",
+        ),
+        ((X, B, B), TypeError, "2 inputs expected, got 3"),
+        ((X, 5), TypeError, "b (input 1) is not a tensor but int"),
+        ((X, None), TypeError, "b (input 1) is not a tensor but NoneType"),
+        (
+            (X, B.double()),
+            TypeError,
+            "b (input 1) is float64, float32 is expected: convert it with "
+            ".to(torch.float32)",
         ),
         (
-            (torch.zeros(3, 4), torch.zeros(4, device="meta")),
+            (X, B.to("meta")),
             ValueError,
-            "input 1",
+            "b (input 1) is on device meta, not in host memory",
         ),
-        ((torch.zeros(3, 5), torch.zeros(4)), ValueError, "x"),
-        ((torch.zeros(3, 4), torch.zeros(5)), ValueError, "b"),
-        ((torch.zeros(3), torch.zeros(4)), ValueError, "x"),
+        (
+            (X.to("meta").as_subclass(Plain), B),
+            ValueError,
+            "x (input 0) cannot be read: ",
+        ),
+        (
+            (X.to_sparse(), B),
+            torchair.AirUnsupportedError,
+            "x (input 0) has layout torch.sparse_coo",
+        ),
+        (
+            (torch.zeros(3, 5), B),
+            ValueError,
+            "%x (input 0 of graph f) has size 5 in dim 1, the graph wants 4",
+        ),
+        (
+            (X, torch.zeros(5)),
+            ValueError,
+            "%b (input 1 of graph f) has size 5 in dim 0, the graph wants 4",
+        ),
+        (
+            (torch.zeros(3), B),
+            ValueError,
+            "%x (input 0 of graph f) has 1 dims, the graph wants 2",
+        ),
     ],
 )
-def test_wrong_input(args, error, text):
-    p = program()
-    with pytest.raises(error, match=text):
-        p(*args)
+@pytest.mark.parametrize("captured", [False, True])
+def test_wrong_input(args, error, text, captured):
+    p = program(capture=CaptureOptions() if captured else None)
+    for call in (lambda: p(*args), lambda: p(list(args))):
+        with pytest.raises(error, match=re.escape(text)):
+            call()
     assert_same(p(torch.ones(2, 4), torch.ones(4))[0], torch.full((2, 4), 2.0))
 
 
@@ -174,7 +214,7 @@ def test_freed_and_resized_inputs():
     x.resize_(4)
     assert_same(run(x), torch.full((4,), 2.0))
     x.untyped_storage().resize_(0)
-    with pytest.raises(ValueError, match="input 1 has less memory"):
+    with pytest.raises(ValueError, match=r"x \(input 1\) has less memory"):
         run(x)
     assert_same(run(torch.ones(8)), torch.full((8,), 2.0))
 
@@ -190,11 +230,85 @@ def test_parameter_without_its_memory(mode, size):
         storage, kept = net.weight.untyped_storage(), net.weight.clone()
         storage.resize_(size)
         for _ in range(2):
-            with pytest.raises(ValueError, match="input 0 has less memory"):
+            text = r"^fn.weight \(input 0\) has less memory"
+            with pytest.raises(ValueError, match=text):
                 run(x)
         storage.resize_(kept.nbytes)
         net.weight.copy_(kept)
         assert_same(run(x), want)
+
+
+INTS = """graph f(%x: f32[s0], n: int) {
+  %1: f32[s0] = add.Tensor(%x, n)
+  return %1
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "value, error, text",
+    [
+        ("2", TypeError, "n (input 1) is '2', an integer is expected"),
+        (2.0, TypeError, "n (input 1) is 2.0, an integer is expected"),
+        (2**63, OverflowError, f"n (input 1) is {2**63}: integers have 64"),
+    ],
+)
+def test_wrong_integer(value, error, text):
+    p = program(INTS, ("float32", "int"))
+    with pytest.raises(error, match=re.escape(text)):
+        p(torch.zeros(3), value)
+    assert_same(p(torch.zeros(3), 2)[0], torch.full((3,), 2.0))
+
+
+def free(tensor):
+    tensor.untyped_storage().resize_(0)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize(
+    "lost, name",
+    [
+        (lambda net, x, cache: x, "x"),
+        (lambda net, x, cache: cache["k"], "cache.k"),
+        (lambda net, x, cache: cache["v"][1], "cache.v.1"),
+        (lambda net, x, cache: net.layers[1].bias, "self.layers.1.bias"),
+        (lambda net, x, cache: net.scale, "self.scale"),
+    ],
+)
+def test_freed_inputs_are_called_what_the_user_calls_them(mode, lost, name):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+            self.register_buffer("scale", torch.ones(4))
+
+        def forward(self, x, cache):
+            cache["k"].add_(x.sum(0))
+            return self.layers(x) * self.scale + cache["k"] * cache["v"][1]
+
+    net, x = Net(), torch.ones(3, 4)
+    cache = {"k": torch.ones(4), "v": [torch.ones(4), torch.ones(4)]}
+    run = torch.compile(net, backend=make_backend(mode))
+    with torch.no_grad():
+        run(x, cache)
+        free(lost(net, x, cache))
+        with pytest.raises(ValueError, match=rf"^{name} \(input \d\) has less"):
+            run(x, cache)
+
+
+def test_freed_gradient_has_a_name():
+    x = torch.ones(3, requires_grad=True)
+    y = compiled(lambda x: x * x * 3)(x)
+    lost = torch.ones(3)
+    free(lost)
+    with pytest.raises(ValueError, match=r"^grad_of_output.0 \(input \d\)"):
+        y.backward(lost)
+
+
+def test_layout_that_the_engine_does_not_read_runs_with_torch():
+    run = compiled(lambda x: x * 2)
+    got = run(torch.ones(3).to_mkldnn())
+    assert_same(got.to_dense(), torch.full((3,), 2.0))
 
 
 def test_parameter_with_other_memory():
@@ -218,7 +332,7 @@ def test_constant_without_its_memory():
     part = torch.ones(8)[4:]
     assert_same(p(x, part)[0], x + 1)
     part.untyped_storage().resize_(16)
-    with pytest.raises(ValueError, match="input 1 has less memory"):
+    with pytest.raises(ValueError, match=r"b \(input 1\) has less memory"):
         p(x, part)
     assert_same(p(x, b)[0], x + b)
 

@@ -445,7 +445,7 @@ TEST(capture_names_bad_inputs)
     if (capture_case_open(&t, "cpu", affine, NULL)) {
         CHECK_FAILS(air_capture_run(t.capture, &t.call, NULL, 3, in, 1, &out),
                     SHAPE);
-        CHECK(strstr(air_last_error()->message, "(x)") != NULL);
+        CHECK(strstr(air_last_error()->message, "%x (input 0") != NULL);
         in[0] = TENSOR(x, 2, 4);
         in[0].dtype = AIR_F64;
         CHECK_FAILS(air_capture_run(t.capture, &t.call, NULL, 3, in, 1, &out),

@@ -296,36 +296,84 @@ TEST(exec_copies_of_short_integers_are_copies)
     teardown(&f);
 }
 
+typedef struct {
+    size_t at; /* the input that is wrong */
+    air_value value;
+    air_status code;
+    const char *text;
+} bad_input;
+
+/* By a run, and by a capture; a good call works as before. */
+static void
+check_bad_input(const fixture *f, air_capture *capture, const air_value *good,
+                const bad_input *bad)
+{
+    air_value in[3] = {good[0], good[1], good[2]}, out;
+    air_capture_call call = {0};
+
+    in[bad->at] = bad->value;
+    if (CHECK_INT(air_program_run(f->program, NULL, 3, in, 1, &out), bad->code))
+        CHECK_STR(air_last_error()->message, bad->text);
+    CHECK_INT(out.alias, -1);
+    if (CHECK_INT(air_capture_run(capture, &call, NULL, 3, in, 1, &out),
+                  bad->code))
+        CHECK_STR(air_last_error()->message, bad->text);
+    if (CHECK_OK(air_program_run(f->program, NULL, 3, good, 1, &out)))
+        air_value_release(&out);
+}
+
 TEST(exec_bad_inputs_name_the_input)
 {
-    const char *text = "graph f(%x: f32[s0, 4], %y: f32[s0]) {\n"
-                       "  %1: f32[s0, 4] = mul.Tensor(%x, 2.0)\n"
-                       "  return %1\n"
-                       "}\n";
+    const char *text =
+        "sym s0 = [1, 9]\n"
+        "graph f(%x: f32[s0, 4], n: int, %y.bias: f32[s0] param) {\n"
+        "  %1: f32[s0, 4] = mul.Tensor(%x, 2.0)\n"
+        "  return %1\n"
+        "}\n";
     float x[8] = {0};
-    air_value in[2] = {TENSOR(x, 2, 4), TENSOR(x, 2)}, out;
+    const air_value good[3] = {
+        TENSOR(x, 2, 4), {.is_int = true, .i = 5, .alias = -1}, TENSOR(x, 2)};
+    const int64_t minus[2] = {2, -4}, huge[2] = {1ll << 62, 4};
+    const air_value seven = {.is_int = true, .i = 7, .alias = -1};
+    const bad_input bad[] = {
+        {0, air_value_tensor(x, AIR_F64, 2, good[0].dims), AIR_ERROR_DTYPE,
+         "%x (input 0 of graph f) is f64, the graph wants f32"},
+        {0, TENSOR(x, 8), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f) has 1 dims, the graph wants 2"},
+        {0, TENSOR(x, 2, 3), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f) has size 3 in dim 1, the graph wants 4"},
+        {0, air_value_tensor(x, AIR_F32, 9, minus), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f) has 9 dims, at most 8 are supported"},
+        {0, air_value_tensor(x, AIR_F32, 2, minus), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f): dim 1 is negative"},
+        {0, air_value_tensor(x, AIR_F32, 2, huge), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f) has too many elements"},
+        {0, air_value_tensor(x, AIR_F32, 2, NULL), AIR_ERROR_ARGUMENT,
+         "%x (input 0 of graph f): dims is NULL"},
+        {0, TENSOR(x, 10, 4), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f) has s0 = 10, outside [1, 9]"},
+        {0, seven, AIR_ERROR_ARGUMENT,
+         "%x (input 0 of graph f) must be a tensor"},
+        {1, TENSOR(x, 2), AIR_ERROR_ARGUMENT,
+         "n (input 1 of graph f) must be an integer"},
+        {2, TENSOR(x, 3), AIR_ERROR_SHAPE,
+         "%y.bias (input 2 of graph f) has size 3 in dim 0, the graph wants 2"},
+        {2, TENSOR(NULL, 2), AIR_ERROR_ARGUMENT,
+         "%y.bias (input 2 of graph f) has no memory"},
+    };
+    air_capture *capture = NULL;
+    air_value out;
     fixture f;
 
-    if (!setup(&f, text, NULL))
+    if (!setup(&f, text, NULL) ||
+        !CHECK_OK(air_capture_create(f.program, NULL, &capture)))
         goto done;
-    CHECK_FAILS(air_program_run(f.program, NULL, 1, in, 1, &out), ARGUMENT);
-    in[0].dtype = AIR_F64;
-    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), DTYPE);
-    CHECK(strstr(air_last_error()->message, "(x)") != NULL);
-    in[0] = TENSOR(x, 2, 3);
-    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), SHAPE);
-    in[0] = TENSOR(x, 8);
-    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), SHAPE);
-    in[0] = TENSOR(x, 2, 4);
-    in[1] = TENSOR(x, 3);
-    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), SHAPE);
-    CHECK(strstr(air_last_error()->message, "(y)") != NULL);
-    in[1] = TENSOR(NULL, 2);
-    CHECK_FAILS(air_program_run(f.program, NULL, 2, in, 1, &out), ARGUMENT);
-    in[1] = TENSOR(x, 2);
-    if (CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
-        air_value_release(&out);
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, good, 1, &out), ARGUMENT);
+    CHECK_FAILS(air_program_run(f.program, NULL, 4, good, 1, &out), ARGUMENT);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        check_bad_input(&f, capture, good, &bad[i]);
 done:
+    air_capture_destroy(capture);
     teardown(&f);
 }
 
