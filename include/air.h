@@ -170,6 +170,14 @@ AIR_API AIR_CHECK air_status air_graph_print(const air_graph *graph,
                                              char **out_text);
 AIR_API void air_text_free(const air_graph *graph, char *text);
 
+/* The graph in terms of the Ascend IR: TXT is protobuf text (GraphDef), PBTXT
+ * what TensorBoard and Netron read, PY the calls that build it. Ops without a
+ * type there are named after ATen's; HOST nodes have `_host_op`. */
+typedef enum { AIR_GE_TXT, AIR_GE_PBTXT, AIR_GE_PY } air_ge_form;
+AIR_API AIR_CHECK air_status air_graph_print_ge(const air_graph *graph,
+                                                air_ge_form form,
+                                                char **out_text);
+
 AIR_API AIR_CHECK air_status air_dim_const(air_graph *g, int64_t value,
                                            air_dim *out);
 /* min <= symbol <= max; the hint is a likely value, 0: none. The same name
@@ -295,6 +303,29 @@ AIR_API AIR_CHECK air_status air_op_describe(const char *op,
                                              const char **out_class,
                                              const char **out_ge);
 
+/* The Ascend IR's tables, row by row; NULL or false at the end. A dtype has two
+ * numbers: that of attributes and C interfaces, and that of tensor descriptors
+ * in files. dtype: AIR_DTYPE_NONE where the engine has none; torch: "" where
+ * torch has none. */
+typedef struct {
+    const char *name; /* "DT_FLOAT" */
+    int number, file_number;
+    air_dtype dtype;
+    const char *torch; /* "float32" */
+} air_ge_dtype;
+typedef struct {
+    const char *name; /* "FORMAT_ND" */
+    int number;
+} air_ge_format;
+AIR_API const air_ge_dtype *air_ge_dtype_at(size_t i);
+AIR_API const air_ge_dtype *air_ge_dtype_of(air_dtype dtype);
+AIR_API const air_ge_format *air_ge_format_at(size_t i);
+/* "Cast(x; dst_type:Int!) -> y" */
+AIR_API const char *air_ge_prototype(size_t i);
+/* How an op is written as a node of `type`; see src/ir/ge.def. */
+AIR_API bool air_ge_row(size_t i, const char **out_op, const char **out_type,
+                        const char **out_when, const char **out_args);
+
 /* ---- programs ------------------------------------------------------------ */
 
 typedef struct air_program air_program;
@@ -402,9 +433,12 @@ typedef enum {
     AIR_TEXT_GRAPH,   /* after all passes, with groups */
     AIR_TEXT_STEPS,   /* command list of the latest specialisation */
     AIR_TEXT_EXPLAIN, /* regions, HOST nodes, copies, memory: "key: value" */
-    AIR_TEXT_MEMORY   /* places of the latest specialisation, a line each:
+    AIR_TEXT_MEMORY,  /* places of the latest specialisation, a line each:
                          where, offset, bytes, first step, last step, values as
                          name=tag,tag */
+    AIR_TEXT_GE_TXT,  /* GRAPH as Ascend IR: see air_ge_form */
+    AIR_TEXT_GE_PBTXT,
+    AIR_TEXT_GE_PY
 } air_text_kind;
 AIR_API AIR_CHECK air_status air_program_print(const air_program *program,
                                                air_text_kind kind,

@@ -37,6 +37,8 @@ static const char usage[] =
     "  --after PASS   dump: the graph after this pass\n"
     "  --steps        dump: the command list of the program\n"
     "  --explain      dump: regions, copies, memory\n"
+    "  --ge FORM      dump: the graph as Ascend IR: txt, pbtxt, py\n"
+    "  --as-read      dump --ge: before the passes\n"
     "  --seconds X    bench: for how long (default 1)\n"
     "  --verbose      what the engine logs, on standard error\n";
 
@@ -47,7 +49,8 @@ typedef struct {
     air_options engine;
     air_compile_options compile;
     double seconds;
-    bool compare, steps, explain;
+    bool compare, steps, explain, as_read;
+    int ge; /* air_ge_form, -1: not asked for */
     const char *after;
     const char *sets[MAX_SETS]; /* "s0=3" */
     int nsets;
@@ -133,6 +136,8 @@ set_switch(options *o, const char *name)
         o->steps = true;
     else if (strcmp(name, "--explain") == 0)
         o->explain = true;
+    else if (strcmp(name, "--as-read") == 0)
+        o->as_read = true;
     else if (strcmp(name, "--verbose") == 0)
         o->engine.log = log_line;
     else
@@ -184,6 +189,18 @@ add_array(options *o, const char *text)
 }
 
 static int
+set_ge(options *o, const char *text)
+{
+    static const char *const forms[] = {"txt", "pbtxt", "py"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(forms[i], text) == 0) {
+            o->ge = i;
+            return 0;
+        }
+    return complain_usage("--ge", "txt, pbtxt or py is needed");
+}
+
+static int
 add_without(options *o, const char *text)
 {
     const char *name;
@@ -211,6 +228,8 @@ set_value(options *o, const char *name, const char *value)
         return add_array(o, value);
     if (strcmp(name, "--seconds") == 0)
         return set_seconds(o, value);
+    if (strcmp(name, "--ge") == 0)
+        return set_ge(o, value);
     if (strcmp(name, "--driver") == 0)
         o->engine.driver = value;
     else if (strcmp(name, "--isa") == 0)
@@ -229,7 +248,7 @@ set_value(options *o, const char *name, const char *value)
 static int
 parse_options(int argc, char **argv, options *o)
 {
-    *o = (options){.seconds = 1};
+    *o = (options){.seconds = 1, .ge = -1};
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         bool option = arg[0] == '-' && arg[1];
@@ -556,6 +575,30 @@ dump_after(const options *o, session *s)
     return bad;
 }
 
+static int
+dump_ge(const options *o, session *s)
+{
+    char *text;
+    air_text_kind kind = (air_text_kind)(AIR_TEXT_GE_TXT + o->ge);
+    int bad;
+
+    if (o->as_read) {
+        bad = check(air_graph_print_ge(s->graph, (air_ge_form)o->ge, &text),
+                    o->file);
+        if (!bad)
+            fputs(text, stdout);
+        air_text_free(s->graph, text);
+        return bad;
+    }
+    bad = compile(o, s) ||
+          check(air_program_print(s->program, kind, &text), o->file);
+    if (!bad) {
+        fputs(text, stdout);
+        air_program_text_free(s->program, text);
+    }
+    return bad;
+}
+
 /* The command list is known once sizes are: it takes one run. */
 static int
 dump_program(const options *o, session *s)
@@ -582,7 +625,9 @@ command_dump(const options *o)
     session s = {0};
     int bad = open_session(o, &s);
     if (!bad)
-        bad = o->after ? dump_after(o, &s) : dump_program(o, &s);
+        bad = o->after     ? dump_after(o, &s)
+              : o->ge >= 0 ? dump_ge(o, &s)
+                           : dump_program(o, &s);
     close_session(&s);
     return bad;
 }

@@ -247,6 +247,13 @@ void py_core_limits(int32_t *cube, int32_t *vector);
 /* The pool that captures of the process share; a new reference. */
 air_graph_pool *py_default_pool(void);
 
+/* ---- tables of the Ascend IR (py_ge.c) ---- */
+
+PyObject *py_ge_dtypes(PyObject *self, PyObject *unused);
+PyObject *py_ge_formats(PyObject *self, PyObject *unused);
+PyObject *py_ge_prototypes(PyObject *self, PyObject *unused);
+PyObject *py_ge_rows(PyObject *self, PyObject *unused);
+
 /* ---- HOST nodes (py_host.c) ---- */
 
 typedef struct {

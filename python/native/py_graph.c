@@ -458,6 +458,19 @@ graph_text(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+graph_ge_text(PyObject *self, PyObject *args)
+{
+    int form;
+    char *text;
+    if (!PyArg_ParseTuple(args, "i", &form) ||
+        py_check(air_graph_print_ge(graph_of(self), (air_ge_form)form, &text)))
+        return NULL;
+    PyObject *out = PyUnicode_FromString(text);
+    air_text_free(graph_of(self), text);
+    return out;
+}
+
+static PyObject *
 graph_limits(PyObject *self, PyObject *args)
 {
     int contractions, others;
@@ -481,6 +494,8 @@ graph_tag(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"parse", graph_parse, METH_O | METH_CLASS, "a graph from its text form"},
     {"text", graph_text, METH_NOARGS, "the text form"},
+    {"ge_text", graph_ge_text, METH_VARARGS,
+     "ge_text(form): as Ascend IR; 0: txt, 1: pbtxt, 2: py"},
     {"dim", graph_dim, METH_O, "a constant size"},
     {"symbol", graph_symbol, METH_VARARGS, "symbol(name, min, max, hint)"},
     {"dim_op", graph_dim_op, METH_VARARGS, "dim_op(op, a, b)"},

@@ -706,8 +706,8 @@ program_text(PyObject *self, PyObject *arg)
     char *text;
     if (kind == -1 && PyErr_Occurred())
         return NULL;
-    if (kind < AIR_TEXT_GRAPH || kind > AIR_TEXT_MEMORY) {
-        PyErr_SetString(PyExc_ValueError, "kind is 0, 1, 2 or 3");
+    if (kind < AIR_TEXT_GRAPH || kind > AIR_TEXT_GE_PY) {
+        PyErr_SetString(PyExc_ValueError, "kind is 0 to 6: see air_text_kind");
         return NULL;
     }
     if (py_check(air_program_print(p->program, (air_text_kind)kind, &text)))

@@ -4,6 +4,7 @@
 
 #include "api/check.h"
 #include "base/text.h"
+#include "ir/ge.h"
 #include "ir/ir.h"
 
 air_status
@@ -61,6 +62,21 @@ air_graph_print(const air_graph *graph, char **out_text)
     REQUIRE_PTR(graph);
     base_text_init(&text, graph->alloc);
     return take_text(&text, ir_print(graph, &text), out_text);
+}
+
+air_status
+air_graph_print_ge(const air_graph *graph, air_ge_form form, char **out_text)
+{
+    base_text text;
+
+    REQUIRE_PTR(out_text);
+    *out_text = NULL;
+    REQUIRE_PTR(graph);
+    AIR_REQUIRE(form >= AIR_GE_TXT && form <= AIR_GE_PY, AIR_ERROR_ARGUMENT,
+                "form is %d; give AIR_GE_TXT, AIR_GE_PBTXT or AIR_GE_PY",
+                (int)form);
+    base_text_init(&text, graph->alloc);
+    return take_text(&text, ge_print(graph, form, &text), out_text);
 }
 
 void

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "exec/exec.h"
+#include "ir/ge.h"
 
 static void
 print_locations(const air_program *p, const exec_unit *unit, base_text *out)
@@ -131,6 +132,9 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
                     p->g->name);
         exec_print_memory(p, s, out);
         break;
+    case AIR_TEXT_GE_TXT: return ge_print(p->g, AIR_GE_TXT, out);
+    case AIR_TEXT_GE_PBTXT: return ge_print(p->g, AIR_GE_PBTXT, out);
+    case AIR_TEXT_GE_PY: return ge_print(p->g, AIR_GE_PY, out);
     default: AIR_FAIL(AIR_ERROR_ARGUMENT, "unknown text kind %d", (int)kind);
     }
     return out->status;

@@ -10,7 +10,7 @@
 /* ---- literals ------------------------------------------------------------ */
 
 /* The shortest decimal that reads back as v, recognisably a float. */
-static void
+void
 print_float(double v, base_text *out)
 {
     char text[40];
@@ -27,7 +27,7 @@ print_float(double v, base_text *out)
     base_text_add(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
 }
 
-static void
+void
 print_str(const char *s, base_text *out)
 {
     base_text_add(out, "\"");
@@ -120,8 +120,8 @@ same_float(double a, double b)
 }
 
 /* Defaults have the same dim ids in every graph, so ids compare. */
-static bool
-is_default(const ir_param *p, const air_attr *a)
+bool
+print_is_default(const ir_param *p, const air_attr *a)
 {
     const air_attr *d = &p->def;
 
@@ -154,7 +154,7 @@ print_args(const ir_graph *g, const ir_node *n, base_text *out)
         const ir_param *p = &info->params[i];
         positional = positional && (p->kind == IR_PARAM_TENSOR ||
                                     p->kind == IR_PARAM_TENSORS);
-        if (is_default(p, &n->attrs[i])) {
+        if (print_is_default(p, &n->attrs[i])) {
             positional = false;
             continue;
         }

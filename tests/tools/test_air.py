@@ -116,6 +116,18 @@ def test_dump_shows_regions_and_steps():
     assert air("dump", "-", "--explain", text=GRAPH).stdout
 
 
+def test_dump_as_ascend_ir():
+    for form, start in (("txt", "name: "), ("pbtxt", "node {"), ("py", "# -")):
+        before = air("dump", "-", "--ge", form, "--as-read", text=GRAPH)
+        after = air("dump", "-", "--ge", form, text=GRAPH)
+        assert before.stdout.startswith(start)
+        assert after.stdout.startswith(start)
+        assert "NetOutput" in after.stdout
+    done = air("dump", "-", "--ge", "json", text=GRAPH)
+    assert done.returncode == 2
+    assert "txt, pbtxt or py" in done.stderr
+
+
 def test_dump_after_every_pass():
     rows, _, _ = air("passes").stdout.partition("\n\n")
     names = [line.split()[1] for line in rows.splitlines()]
