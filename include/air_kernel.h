@@ -98,14 +98,15 @@ typedef struct {
 /* The application's generator. One seed gives other numbers on CPUs where the
  * application's own code rounds in other places: `fused` says that it fuses
  * products and sums, `short_log` that normals of float32 come from polynomials
- * instead of the C library's logf, cosf, sinf. */
+ * instead of the C library's logf, cosf, sinf, `closed` that a uniform number
+ * may round to its upper bound, which PyTorch before 2.13 leaves. */
 typedef struct {
     void *user;
     /* The state, for the run that the calling thread is in; it is kept until
      * the run is over or a HOST node is called. NULL: the results of the
      * operator are undefined, and the application knows. */
     air_mt19937 *(*take)(void *user);
-    bool fused, short_log;
+    bool fused, short_log, closed;
 } air_generator;
 
 /* The generator of a device whose application has none: Philox 4x32, 10

@@ -122,18 +122,19 @@ py_random_end(void)
 static PyObject *
 random_rounding(PyObject *self, PyObject *args)
 {
-    int fused, short_log;
+    int fused, short_log, closed;
     (void)self;
-    if (!PyArg_ParseTuple(args, "pp", &fused, &short_log))
+    if (!PyArg_ParseTuple(args, "ppp", &fused, &short_log, &closed))
         return NULL;
     generator.fused = fused != 0;
     generator.short_log = short_log != 0;
+    generator.closed = closed != 0;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
     {"random_rounding", random_rounding, METH_VARARGS,
-     "random_rounding(fused, short_log): how torch's own code rounds"},
+     "random_rounding(fused, short_log, closed): how torch's own code rounds"},
     {NULL, NULL, 0, NULL}};
 
 int

@@ -147,12 +147,16 @@ def _equal(probe: Probe, n: int, dtype: torch.dtype) -> bool:
 def _find_rounding() -> None:
     """How this CPU's code of torch rounds, as far as the engine can."""
     for fused in (True, False):
-        _native.random_rounding(fused, False)
+        _native.random_rounding(fused, False, False)
         if _equal(UNIFORM, 64, torch.float32):
             break
     for short_log in (True, False):
-        _native.random_rounding(fused, short_log)
+        _native.random_rounding(fused, short_log, False)
         if _equal(NORMAL, 64, torch.float32):
+            break
+    for closed in (False, True):
+        _native.random_rounding(fused, short_log, closed)
+        if _equal(EDGE, 64, torch.float32):
             break
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from helpers import assert_same, compiled, hosts, recorded
+from helpers import BEFORE_213, assert_same, compiled, hosts, recorded
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -120,7 +120,7 @@ def test_bits_of_every_dtype_and_size(count):
         got = run()
     assert all(map(torch.equal, got, want))
     assert torch.equal(torch.get_rng_state(), after)
-    assert hosts(records) == []
+    assert bool(hosts(records)) == BEFORE_213
 
 
 @pytest.mark.parametrize("range_", [2, 2**28 - 1, 2**28, 2**31 + 5, 2**63 - 1])

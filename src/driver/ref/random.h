@@ -17,7 +17,7 @@
 typedef struct {
     air_mt19937 *mt; /* NULL: Philox */
     uint64_t seed, next;
-    bool fused, short_log, has_normal;
+    bool fused, short_log, closed, has_normal;
     double normal; /* where mt is NULL */
 } random_source;
 
@@ -128,6 +128,7 @@ random_open(const air_call *call, int seed, int64_t words, const air_task *task,
     } else if (g != NULL) {
         out->fused = g->fused;
         out->short_log = g->short_log;
+        out->closed = g->closed;
         out->mt = g->take(g->user);
         return out->mt != NULL;
     } else if (task->philox != NULL) {
@@ -205,11 +206,16 @@ put_floats(const ref_tensor *out, int64_t at, const float *from, int64_t n)
 
 /* ---- uniform ------------------------------------------------------------- */
 
-/* from <= result < to: what rounding makes `to` becomes `from`. */
+/* from <= result < to: what rounding makes `to` becomes `from`, where the
+ * application does so. */
 static inline void
-put_uniform(const ref_tensor *out, int64_t at, float *u, int64_t n, double from,
-            double to)
+put_uniform(const random_source *s, const ref_tensor *out, int64_t at, float *u,
+            int64_t n, double from, double to)
 {
+    if (s->closed) {
+        put_floats(out, at, u, n);
+        return;
+    }
     int dtype = out->dtype;
     int64_t bytes = (int64_t)ref_bytes(dtype);
     char limit[8];
@@ -234,7 +240,7 @@ uniform_floats(random_source *s, const ref_tensor *out, double from, double to)
         random_floats(s, u, here);
         for (int64_t i = 0; i < here; i++)
             u[i] = mul_add(s, u[i], range, base);
-        put_uniform(out, at, u, here, from, to);
+        put_uniform(s, out, at, u, here, from, to);
     }
 }
 
@@ -247,7 +253,7 @@ uniform_doubles(random_source *s, const ref_tensor *out, double from, double to)
         random_doubles(s, p + at, here);
         for (int64_t i = at; i < at + here; i++) {
             p[i] = mul_add_double(s, p[i], to - from, from);
-            p[i] = p[i] >= to ? from : p[i];
+            p[i] = p[i] >= to && !s->closed ? from : p[i];
         }
     }
 }
