@@ -181,7 +181,9 @@ def read(code: types.CodeType, graph: str) -> Recipe | None:
     machine = _Machine(graph, {name: ("local", name) for name in names})
     try:
         for i in dis.get_instructions(code):
-            if i.opname == "RETURN_VALUE":
+            if i.opname == "RETURN_CONST":  # Python 3.12 and 3.13
+                machine.load_const(i)
+            if i.opname in ("RETURN_VALUE", "RETURN_CONST"):
                 (given,) = machine.pop(1)
                 return _recipe(machine, given)
             step = _STEPS.get(i.opname)
