@@ -29,8 +29,9 @@ if TYPE_CHECKING:
         AirSyntaxError,
         AirUnsupportedError,
     )
-    from .backend import get_compiler, get_npu_backend, logger
+    from .backend import get_compiler, get_npu_backend
     from .config import CompilerConfig
+    from .logs import logger
     from .passes import register_replacement
     from .report import Explanation, explain
 
@@ -64,7 +65,7 @@ _HOME = {
     "explain": "report",
     "get_compiler": "backend",
     "get_npu_backend": "backend",
-    "logger": "backend",
+    "logger": "logs",
     "register_replacement": "passes",
     **{name: "_native" for name in __all__ if name.startswith("Air")},
 }

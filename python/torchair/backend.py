@@ -29,12 +29,16 @@ import torch
 
 from . import (
     compat,
+    data_dump,
     deadlock,
     direct,
     dispatch,
     dumps,
     eager,
     events,
+    files,
+    fx_summary,
+    graph_dump,
     names,
     passes,
 )
@@ -48,9 +52,9 @@ from .config import (
     warn_of_other_mode,
 )
 from .decorate import decorated
+from .logs import logger
 
 Compiled = Callable[..., Any]
-logger = logging.getLogger("torchair")
 
 
 @dataclass
@@ -156,6 +160,8 @@ def compile_graph(
     _keep(record)
     _log_options(record, config)
     dump = None if folder is None else dumps.Folder(folder, kind)
+    if config.debug.fx_summary.type and not config.captures:
+        logger.info("fx_summary: %s", fx_summary.write(gm))
     record.fallback = eager.reason(config)
     if not eager.keeps_original(config):
         job = passes.Job(gm, inputs, config, dump)
@@ -189,15 +195,18 @@ def _write_code(
     record: Record,
     dump: dumps.Folder | None,
 ) -> None:
+    """What a capture runs, as Python. Other modes dump what they build."""
     wanted = config.debug.graph_dump
-    if dump is None and wanted.type.raw != "py":
+    to_user = config.captures and wanted.type.raw is not None
+    if dump is None and not to_user:
         return
     code = dumps.python_code(gm, config)
     if dump is not None:
         dumps.write(os.path.join(dump.path, "output_code.py"), code)
-    if wanted.type.raw == "py":
-        path = _dump_folder(wanted, record.name)
-        dumps.write(os.path.join(path, "graph.py"), code)
+    if to_user:
+        graph_dump.check_capture(wanted.type.raw)
+        folder = os.path.join(wanted.path.raw or ".", record.name)
+        files.write(os.path.join(folder, "graph.py"), code)
 
 
 @functools.cache
@@ -224,10 +233,9 @@ def _engine_program(
     got = import_graph(gm, record.name, static)
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.import_s = time.perf_counter() - begin
-    dump = config.debug.graph_dump
-    dump_dir = folder.engine() if folder else None
-    if dump.type.raw == "txt":
-        dump_dir = _dump_folder(dump, record.name)
+    dump = graph_dump.of(config, folder)
+    dump.write("original", gm, got.graph.text)
+    watch = data_dump.dumper(config, gm, record.name)
     program = Program(
         got.graph,
         tuple(got.args),
@@ -239,12 +247,15 @@ def _engine_program(
         exact=config.captures,
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
-        dump_dir=dump_dir,
-        without=left_out(config),
+        dump_dir=folder.engine() if folder else None,
+        without=left_out(config, watch is not None and watch.needs_registers),
         capture=_listening(record),
     )
+    program.watch = watch
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
+    dump.write("optimized", gm, lambda: program.text(0))
+    _log_times(record)
     for _, programs in _collectors:
         programs.append(program)
     return program
@@ -274,10 +285,16 @@ def _listening(record: Record) -> CaptureOptions | None:
     return dataclasses.replace(options, listener=listen)
 
 
-def _dump_folder(dump: Any, name: str) -> str:
-    folder = os.path.join(dump.path.raw or ".", name)
-    os.makedirs(folder, exist_ok=True)
-    return folder
+def _log_times(record: Record) -> None:
+    logger.event(
+        "graph %s: %d nodes (%d by torch) imported in %.0f us, compiled in "
+        "%.0f us",
+        record.name,
+        record.nodes,
+        len(record.hosts),
+        record.import_s * 1e6,
+        record.compile_s * 1e6,
+    )
 
 
 def _rescue(

@@ -309,8 +309,9 @@ def warn_of_other_mode(config: CompilerConfig) -> None:
         )
 
 
-def left_out(config: CompilerConfig) -> int:
-    """The bits of Program's `without`: what the options switch off."""
+def left_out(config: CompilerConfig, registers: bool = False) -> int:
+    """The bits of Program's `without`: what the options switch off, and
+    registers, where named values must be in memory."""
     from ._native import without
 
     off = {
@@ -319,6 +320,8 @@ def left_out(config: CompilerConfig) -> int:
         if not getattr(config, key)
         and (config.captures or ALIASES[key].modes == ALL)
     }
+    if registers:
+        off.add("registers")
     return sum(1 << i for i, (name, _) in enumerate(without()) if name in off)
 
 

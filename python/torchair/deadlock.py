@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import os
 from typing import Any
 
 from torch.fx import Graph, Node
 
 from . import lanes
+from .logs import logger
 
 VECTOR_CORES = 48  # of the emulated device
 COMMUNICATION = ("aiv_", "dispatch", "combine")
-logger = logging.getLogger("torchair")
 Clock = dict[str, int]  # lane -> how many of its operators came before
 
 

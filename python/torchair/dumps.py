@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from . import compat, lanes
+from . import compat, files, lanes
 from .config import CompilerConfig
+from .logs import file_handler, logger
 
 _models: dict[str, Iterator[int]] = {}
 _logging: set[str] = set()
@@ -57,12 +58,7 @@ def _log_to(path: str) -> None:
     if path in _logging:
         return
     _logging.add(path)
-    handler = logging.FileHandler(path)
-    handler.setFormatter(
-        logging.Formatter("[%(levelname)s] %(asctime)s %(message)s")
-    )
-    logger = logging.getLogger("torchair")
-    logger.addHandler(handler)
+    logger.addHandler(file_handler(path))
     logger.setLevel(logging.DEBUG)
 
 
@@ -86,6 +82,11 @@ class Folder:
             os.path.join(self.path, f"{next(self.count):03}_{name}.txt"),
             f"{gm.graph}\n",
         )
+
+    def ge(self, moment: str, kind: str, text: str) -> None:
+        """The graph that is built: moment "original" or "optimized"."""
+        name = f"aot_{self.phase}_{moment}_ge_graph.{kind}"
+        write(os.path.join(self.path, f"{next(self.count):03}_{name}"), text)
 
     def engine(self) -> str:
         """A folder for the dumps of the engine's passes."""
@@ -148,17 +149,6 @@ def _target(target: Any) -> str:
 # ---- tensors ----
 
 
-def rank_folder(root: str) -> str:
-    """worldsize<W>_global_rank<R>, made where it does not exist."""
-    import torch.distributed as dist
-
-    here = dist.is_available() and dist.is_initialized()
-    world, rank = (dist.get_world_size(), dist.get_rank()) if here else (1, 0)
-    path = os.path.join(root, f"worldsize{world}_global_rank{rank}")
-    os.makedirs(path, exist_ok=True)
-    return path
-
-
 class _Saving(Interpreter):
     """Runs a graph; save(node, args, result) sees each node's."""
 
@@ -185,7 +175,7 @@ def _copied(value: Any) -> Any:
 def save_tensors(gm: GraphModule, config: CompilerConfig, index: int) -> Any:
     """A callable that runs gm and saves every tensor a node computes as
     <node>_device_<d>_<index>.pt; the next run writes the same files."""
-    folder = rank_folder(config.dump_config.dump_path.raw)
+    folder = files.rank_folder(config.dump_config.dump_path.raw)
 
     def save(node: Node, _args: Any, result: Any) -> None:
         if isinstance(result, torch.Tensor):
@@ -198,20 +188,21 @@ def save_tensors(gm: GraphModule, config: CompilerConfig, index: int) -> Any:
 
 def save_arrays(gm: GraphModule, root: str, chosen: Any, index: int) -> Any:
     """A callable that runs gm and saves inputs and outputs of each node as
-    graph_<index>/<step>/<node>-<target>.INPUT.<i>.npy and .OUTPUT.<i>.npy;
-    steps count the calls. chosen(node): the node is saved."""
-    folder = os.path.join(rank_folder(root), f"graph_{index}")
+    graph_<index>/<step>/<node>-<target>.INPUT.<i>.<time>.npy and
+    .OUTPUT.<i>.<time>.npy; steps count the calls, elements of a list have a
+    number of their own. chosen(node): the node is saved; None: all are."""
+    folder = os.path.join(files.rank_folder(root), f"graph_{index}")
     steps = itertools.count()
 
     def run(*args: Any) -> Any:
         path = os.path.join(folder, str(next(steps)))
-        os.makedirs(path, exist_ok=True)
+        files.make_folder(path)
 
         def save(node: Node, args: Any, result: Any) -> None:
             if chosen is None or chosen(node):
                 stem = os.path.join(path, f"{node.name}-{node.target}")
-                _save_all(args, f"{stem}.INPUT")
-                _save_all(
+                save_all(args, f"{stem}.INPUT")
+                save_all(
                     result if isinstance(result, (tuple, list)) else (result,),
                     f"{stem}.OUTPUT",
                 )
@@ -221,16 +212,27 @@ def save_arrays(gm: GraphModule, root: str, chosen: Any, index: int) -> Any:
     return run
 
 
-def _save_all(values: Any, stem: str) -> None:
-    import numpy
-
+def save_all(values: Any, stem: str) -> None:
+    """<stem>.<i>.<time>.npy of each; what NumPy cannot hold is left out."""
     for i, value in enumerate(values):
         if isinstance(value, (tuple, list)):
-            _save_all(value, f"{stem}.{i}")
-        elif isinstance(value, torch.Tensor):
-            value = value.detach().cpu()
-            if value.dtype == torch.bfloat16:
-                value = value.float()
-            numpy.save(f"{stem}.{i}.npy", value.numpy())
-        elif isinstance(value, (bool, int, float)):
-            numpy.save(f"{stem}.{i}.npy", numpy.array(value))
+            save_all(value, f"{stem}.{i}")
+        else:
+            save_array(value, f"{stem}.{i}.{files.now()}.npy")
+
+
+def save_array(value: Any, path: str) -> None:
+    import numpy
+
+    if isinstance(value, torch.Tensor):
+        numpy.save(path, as_array(value))
+    elif isinstance(value, (bool, int, float)):
+        numpy.save(path, numpy.array(value))
+
+
+def as_array(value: torch.Tensor) -> Any:
+    """bfloat16, which NumPy lacks, becomes float32."""
+    value = value.detach().cpu()
+    if value.dtype == torch.bfloat16:
+        value = value.float()
+    return value.resolve_conj().resolve_neg().numpy()

@@ -17,6 +17,8 @@ _graphs = itertools.count()
 
 def reason(config: CompilerConfig) -> str:
     """Which option asks for it, "" for none."""
+    if _summarised(config):
+        return "debug.fx_summary.skip_compile is set"
     if config.debug.data_dump.type:
         return "debug.data_dump.type is set"
     if config.debug.run_eagerly:
@@ -26,6 +28,13 @@ def reason(config: CompilerConfig) -> str:
     return ""
 
 
+def _summarised(config: CompilerConfig) -> bool:
+    """Is a table of operators all that is wanted?"""
+    summary = config.debug.fx_summary
+    wanted = summary.type and summary.skip_compile
+    return bool(wanted) and not config.captures
+
+
 def keeps_original(config: CompilerConfig) -> bool:
     """Is the graph to be dumped before the passes?"""
     stage = config.dump_config.data_dump_stage.raw
@@ -33,8 +42,10 @@ def keeps_original(config: CompilerConfig) -> bool:
 
 
 def _dumps_tensors(config: CompilerConfig) -> bool:
+    """In max-autotune mode the engine's own values are dumped: data_dump."""
     return (
-        bool(config.dump_config.enable_dump)
+        config.captures
+        and bool(config.dump_config.enable_dump)
         and not config.super_kernel_optimize
     )
 
@@ -58,7 +69,7 @@ def make(
     gm: torch.fx.GraphModule, config: CompilerConfig
 ) -> Callable[..., Any]:
     """The callable that runs gm as the options say."""
-    if config.debug.data_dump.type:
+    if config.debug.data_dump.type and not _summarised(config):
         dump = config.debug.data_dump
         return _arrays(gm, dump.path.raw or ".", dump.filter.raw)
     if _dumps_tensors(config) and config.debug.run_eagerly:

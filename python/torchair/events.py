@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from .capture import CaptureOptions
+from .logs import logger
 
-logger = logging.getLogger("torchair")
 _graphs = itertools.count()
 
 # Row of include/air_calls.def -> beginning of the counter's name.

@@ -105,14 +105,15 @@ DEBUG = (
         "debug.graph_dump.type",
         None,
         OneOf(None, "txt", "pbtxt", "py"),
-        'write graphs: "txt" the engine\'s, after each pass; "py" the FX '
-        "graph as Python, after its passes",
+        "write dynamo_original_graph_* and dynamo_optimized_graph_*: the graph "
+        "before and after the engine's passes, or (py) the calls that build "
+        "it; captures: py only, the code they run",
     ),
     Row(
         "debug.graph_dump.path",
         None,
         Path(),
-        "where; a folder for each graph is made here (None: .)",
+        "where; the folder is made where there is none (None: .)",
     ),
     Row(
         "debug.data_dump.type",
@@ -137,9 +138,9 @@ DEBUG = (
         "debug.fx_summary.type",
         None,
         OneOf(None, "csv"),
-        "a table of the operators and whether the engine has them",
+        "write summary_rank_<r>_pid_<p>_ts_<t>.csv: the operators, how often "
+        "they are called and whether the engine has them",
         modes=ENGINE,
-        inert="torchair.explain says which operator runs where, and why",
     ),
     Row(
         "debug.fx_summary.skip_compile",
@@ -148,7 +149,6 @@ DEBUG = (
         "True: torch runs the graph after the table is written; False: it is "
         "compiled as well",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _GRAPH + "disable_reinplace_inplaceable_ops_pass",
@@ -243,8 +243,9 @@ DUMP = (
         "dump_config.enable_dump",
         False,
         BOOL,
-        "every tensor that a node of the FX graph computes is saved as a "
-        "file; torch runs the graph",
+        "values of the graph become files. max-autotune: those of the "
+        "engine's steps, as `dump_config.*` says, and the engine runs the "
+        "graph; captures: every tensor of the FX graph, and torch runs it",
         "dump_tensor_data",
         keys=(
             Key("ge.exec.enableDump", process=True, words={True: "1"}),
@@ -289,16 +290,15 @@ DUMP = (
         OneOf("input", "output", "all"),
         "of a node: what goes in, what comes out, or both",
         modes=ENGINE,
-        inert=SOON,
         keys=_dumped("exec.dumpMode"),
     ),
     Row(
         "dump_config.quant_dumpable",
         False,
         BOOL,
-        "tensors before a quantisation stay visible to the dump",
+        "values that would live in registers are in memory and dumped too; "
+        "without it a fused region shows its results",
         modes=ENGINE,
-        inert=SOON,
         keys=_dumped("quant_dumpable"),
     ),
     Row(
@@ -310,7 +310,6 @@ DUMP = (
         ),
         "the calls to dump",
         modes=ENGINE,
-        inert=SOON,
         keys=_dumped("exec.dumpStep"),
     ),
     Row(
@@ -320,27 +319,26 @@ DUMP = (
             r'[0-9a-zA-Z_" "/\\.]*',
             "names of nodes with spaces between them; '' for all",
         ),
-        "the nodes to dump, beside those in `scope.data_dump()`",
+        "the FX nodes to dump, beside those in `scope.data_dump()`; they are "
+        "in memory then, if they are computed at all",
         modes=ENGINE,
-        inert=SOON,
         keys=_dumped("exec.dumpLayer"),
     ),
     Row(
         "dump_config.dump_data",
         "tensor",
         OneOf("tensor", "stats"),
-        "whole tensors, or a table of their extremes and means",
+        "whole tensors, or stats.csv with their extremes, means and norms",
         modes=ENGINE,
-        inert=SOON,
         keys=_dumped("exec.dumpData"),
     ),
     Row(
         "dump_config.dump_config_path",
         None,
         File(".json"),
-        "the same choices as a file",
+        "the same choices as a file, which dumps whether or not "
+        "`enable_dump` is set; options that are set win over it",
         modes=ENGINE,
-        inert=SOON,
         keys=(Key("ge_dump_with_acl_config", process=True),),
     ),
 )

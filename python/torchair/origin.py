@@ -7,8 +7,8 @@ import os
 import torch
 
 
-def location_of(node: torch.fx.Node) -> str | None:
-    """ "model.py:41": the user's line that made the node."""
+def source_of(node: torch.fx.Node) -> tuple[str, int] | None:
+    """(file, line) of the user's line that made the node."""
     trace = node.meta.get("stack_trace")
     if not trace:
         return None
@@ -20,6 +20,10 @@ def location_of(node: torch.fx.Node) -> str | None:
     stop = line + 5
     while stop < len(trace) and trace[stop].isdigit():
         stop += 1
-    return (
-        f"{os.path.basename(trace[start + 6 : end])}:{trace[line + 5 : stop]}"
-    )
+    return trace[start + 6 : end], int(trace[line + 5 : stop])
+
+
+def location_of(node: torch.fx.Node) -> str | None:
+    """ "model.py:41": the user's line that made the node."""
+    found = source_of(node)
+    return found and f"{os.path.basename(found[0])}:{found[1]}"

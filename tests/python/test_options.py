@@ -484,7 +484,7 @@ def test_force_eager_with_dump_writes_arrays(tmp_path):
     found = sorted(tmp_path.glob("worldsize1_global_rank0/graph_*/*/*.npy"))
     assert {p.parent.name for p in found} == {"0", "1"}
     outputs = [p for p in found if ".OUTPUT.0" in p.name]
-    assert outputs[0].name == "add-aten.add.Tensor.OUTPUT.0.npy"
+    assert outputs[0].name.startswith("add-aten.add.Tensor.OUTPUT.0.2")
     assert (numpy.load(outputs[0]) == 3).all()
 
 
@@ -499,11 +499,11 @@ def test_data_dump_of_chosen_nodes(tmp_path):
     )
     x = torch.ones(2)
     assert_same(run(x), (x + 1) * x.bfloat16())
-    names = {p.name for p in tmp_path.rglob("*.npy")}
+    names = {p.name.rsplit(".", 2)[0] for p in tmp_path.rglob("*.npy")}
     assert names == {
-        "mul-aten.mul.Tensor.INPUT.0.npy",
-        "mul-aten.mul.Tensor.INPUT.1.npy",
-        "mul-aten.mul.Tensor.OUTPUT.0.npy",
+        "mul-aten.mul.Tensor.INPUT.0",
+        "mul-aten.mul.Tensor.INPUT.1",
+        "mul-aten.mul.Tensor.OUTPUT.0",
     }
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from ..backend import Compiler, logger
+from ..backend import Compiler
 from ..config import npugraph_ex_config
+from ..logs import logger
 from ..passes import register_replacement
 from . import scope
 

@@ -1,5 +1,5 @@
 """npugraph_ex.core.utils.logger"""
 
-from torchair.backend import logger
+from torchair.logs import logger
 
 __all__ = ["logger"]

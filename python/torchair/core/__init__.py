@@ -1,0 +1,1 @@
+"""Where programs written for TorchAir look for `EVENT_LEVEL`."""

@@ -1,0 +1,53 @@
+"""Names and permissions of what is written for people to read."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+_FOLDER, _FILE = 0o750, 0o640
+
+
+def ranks() -> tuple[int, int]:
+    """(number of processes, this one's rank)"""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size(), dist.get_rank()
+    return 1, 0
+
+
+def rank_folder(root: str) -> str:
+    """worldsize<W>_global_rank<R>, made where it does not exist."""
+    world, rank = ranks()
+    path = os.path.join(root, f"worldsize{world}_global_rank{rank}")
+    make_folder(path)
+    return path
+
+
+def now() -> str:
+    """UTC, down to the microsecond, digits only."""
+    return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")
+
+
+def mark() -> str:
+    """Of this process and moment, for names of files."""
+    return f"rank_{ranks()[1]}_pid_{os.getpid()}_ts_{now()}"
+
+
+def make_folder(path: str) -> None:
+    os.makedirs(path, mode=_FOLDER, exist_ok=True)
+
+
+def write(path: str, text: str, encoding: str = "utf-8") -> None:
+    """A file that others cannot read, in a folder that is made if need be.
+    RuntimeError where the path is a symbolic link: what it points to is not
+    overwritten."""
+    make_folder(os.path.dirname(os.path.abspath(path)))
+    if os.path.islink(path):
+        raise RuntimeError(
+            f"{path} is a symbolic link; remove it, or choose another folder"
+        )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, _FILE), "w", encoding=encoding) as f:
+        f.write(text)

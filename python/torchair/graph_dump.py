@@ -1,0 +1,254 @@
+"""debug.graph_dump: the graph as it came and as it runs, in files.
+
+    dynamo_original_graph_1_rank_0_pid_17_ts_20261121214000123456.txt
+    dynamo_optimized_graph_1_rank_0_pid_17_ts_20261121214000234567.txt
+
+"py" is the sequence of calls that would build the graph, with the line of the
+program and the FX node in front of each; "txt" and "pbtxt" are made by
+`printed`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from . import files, schema
+from .config import CompilerConfig
+from .dumps import Folder
+from .origin import source_of
+
+_count = itertools.count(1)
+
+
+class Dump:
+    """The files of one graph: the option's, and those of the bundle."""
+
+    def __init__(
+        self, kind: str | None, path: str | None, bundle: Folder | None
+    ) -> None:
+        self.kind = kind
+        self.path = path or "."
+        self.bundle = bundle
+        self.number = next(_count) if kind else 0
+
+    def write(
+        self, moment: str, gm: GraphModule, engine: Callable[[], str]
+    ) -> None:
+        """moment: "original" or "optimized". engine(): the engine's graph."""
+        if self.bundle is not None:
+            kind = self.kind or "pbtxt"
+            self.bundle.ge(moment, kind, printed(kind, gm, engine))
+        if self.kind is not None:
+            stem = f"dynamo_{moment}_graph_{self.number}_{files.mark()}"
+            path = os.path.join(self.path, f"{stem}.{self.kind}")
+            files.write(path, printed(self.kind, gm, engine))
+
+
+def of(config: CompilerConfig, bundle: Folder | None) -> Dump:
+    """Captures dump their code instead: see backend."""
+    if config.captures:
+        return Dump(None, None, None)
+    wanted = config.debug.graph_dump
+    return Dump(wanted.type.raw, wanted.path.raw, bundle)
+
+
+def check_capture(kind: str) -> None:
+    """RuntimeError for what a captured graph is not."""
+    if kind != "py":
+        raise RuntimeError(
+            "debug.graph_dump.type: captured graphs only support 'py' type, "
+            f"not {kind!r}; for others use mode max-autotune"
+        )
+
+
+def printed(kind: str, gm: GraphModule, engine: Callable[[], str]) -> str:
+    """The graph as "py", "txt" or "pbtxt"."""
+    if kind == "py":
+        return builder_calls(gm)
+    if kind == "pbtxt":
+        return "".join(_nodes(gm))
+    return engine()
+
+
+# ---- py ----
+
+_HEAD = """\
+# -*- coding: utf-8 -*-
+from torch import tensor
+from torchair._ge_concrete_graph import ge_apis as ge
+from torchair.ge._ge_graph import get_default_ge_graph
+"""
+
+
+def builder_calls(gm: GraphModule) -> str:
+    return "\n".join(_Builder(gm).lines()) + "\n"
+
+
+class _Builder:
+    """Names of nodes and of their results while calls are written."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        self.gm = gm
+        self.types: Counter[str] = Counter()
+        self.names: dict[Node, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        yield _HEAD
+        index = 0
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder":
+                self.names[node] = f"{node.name}_0"
+                yield from _comments(node)
+                yield (
+                    f"{node.name}_0 = ge.Data(index={index}, "
+                    f"dtype={_dtype(node)}, shape={_shape(node)}, "
+                    f'node_name="{node.name}")'
+                )
+                index += 1
+            elif node.op == "output":
+                values = torch.fx.node.map_arg(node.args[0], self._name)
+                yield f"_ = ge.NetOutput({_text(values)}, dependencies=[])"
+            else:
+                yield from self._call(node)
+
+    def _name(self, node: Node) -> Any:
+        return _Word(self.names.get(node, node.name))
+
+    def _call(self, node: Node) -> Iterator[str]:
+        source, index = _item(node)
+        if source is not None:
+            self.names[node] = self.names[source][:-1] + str(index)
+            return
+        kind = op_type(node)
+        name = kind + (f"_{self.types[kind]}" if self.types[kind] else "")
+        self.types[kind] += 1
+        self.names[node] = f"{name}_0"
+        value = node.meta.get("val")
+        many = len(value) if isinstance(value, (tuple, list)) else 1
+        made = ", ".join(f"{name}_{i}" for i in range(many))
+        words = [*self._arguments(node), f'node_name="{name}"']
+        yield from _comments(node)
+        yield f"{made} = ge.{kind}({', '.join(words)})"
+
+    def _arguments(self, node: Node) -> Iterator[str]:
+        known = getattr(node.target, "_schema", None)
+        names = [a.name for a in known.arguments] if known else []
+        for i, value in enumerate(node.args):
+            value = torch.fx.node.map_arg(value, self._name)
+            word = _text(value)
+            plain = isinstance(value, _Word) or i >= len(names)
+            yield word if plain else f"{names[i]}={word}"
+        for name, value in node.kwargs.items():
+            yield f"{name}={_text(torch.fx.node.map_arg(value, self._name))}"
+
+
+class _Word(str):
+    """Stands for itself, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _item(node: Node) -> tuple[Any, Any]:
+    """(tuple, index) where the node takes one result of several."""
+    if getattr(node.target, "__name__", "") == "getitem":
+        return node.args[0], node.args[1]
+    return None, None
+
+
+def op_type(node: Node) -> str:
+    """Of the Ascend IR where the op table knows it, else ATen's name."""
+    from ._native import describe
+
+    found = describe(schema.target_name(node.target))
+    if found is not None and found[2]:
+        return found[2]
+    name = schema.target_name(node.target).split("::")[-1]
+    words = name.split(".")[0].split("_")
+    return "".join(w[:1].upper() + w[1:] for w in words) or "Node"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (torch.dtype, torch.device)):
+        return f'"{value}"'
+    if isinstance(value, (bool, int, float)) and not isinstance(value, _Word):
+        return (
+            f"ge.Const({value!r})"
+            if isinstance(value, float)
+            else (repr(value))
+        )
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if value is None or isinstance(value, _Word):
+        return repr(value)
+    return repr(str(value))
+
+
+def _comments(node: Node) -> Iterator[str]:
+    source = source_of(node)
+    yield ""
+    if source is not None:
+        file, line = source
+        code = linecache.getline(file, line).strip()
+        yield f"# File: {file}:{line}, code: {code}"
+    yield f"## FX Code: {_typed(node)}"
+
+
+def _typed(node: Node) -> str:
+    what = node.format_node() or f"{node.name} = {node.target}"
+    return f"{node.name}: {_dtype(node)}{_shape(node)} | {what}".replace(
+        "\n", " "
+    )
+
+
+def _value(node: Node) -> Any:
+    value = node.meta.get("val")
+    return value[0] if isinstance(value, (tuple, list)) and value else value
+
+
+def _dtype(node: Node) -> str:
+    value = _value(node)
+    if isinstance(value, torch.Tensor):
+        return f'"{str(value.dtype).removeprefix("torch.")}"'
+    return f'"{type(value).__name__}"'
+
+
+def _shape(node: Node) -> str:
+    value = _value(node)
+    if not isinstance(value, torch.Tensor):
+        return "[]"
+    return "[" + ", ".join(str(s) for s in value.shape) + "]"
+
+
+# ---- pbtxt ----
+
+
+def _nodes(gm: GraphModule) -> Iterator[str]:
+    for node in gm.graph.nodes:
+        kind = _KINDS.get(node.op) or op_type(node)
+        yield f'node {{\n  name: "{node.name}"\n  op: "{kind}"\n'
+        for operand in node.all_input_nodes:
+            source, index = _item(operand)
+            at = operand.name if source is None else source.name
+            yield f'  input: "{at}:{0 if source is None else index}"\n'
+        tensor = f"{node.name}-{node.target}.OUTPUT.0"
+        for key, value in (
+            ("dtype", _dtype(node).strip('"')),
+            ("shape", _shape(node)),
+            ("_fx_tensor_name", tensor),
+        ):
+            yield f'  attr {{ key: "{key}" value {{ s: "{value}" }} }}\n'
+        yield "}\n"
+
+
+_KINDS = {"placeholder": "Data", "get_attr": "Const", "output": "NetOutput"}

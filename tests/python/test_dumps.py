@@ -1,0 +1,375 @@
+"""Graph dumps, data dumps of the engine, the table of operators, logs."""
+
+import csv
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+
+import numpy
+import pytest
+import torch
+
+import torchair
+from torchair import fx_summary
+from torchair.core.utils import EVENT_LEVEL
+
+
+def compile_with(fn, **options):
+    config = torchair.CompilerConfig()
+    for path, value in options.items():
+        at = config
+        *sections, name = path.split("__")
+        for section in sections:
+            at = getattr(at, section)
+        setattr(at, name, value)
+    return torch.compile(
+        fn, backend=torchair.get_npu_backend(compiler_config=config)
+    )
+
+
+def fused(x, w):
+    y = torch.relu(x @ w)
+    return torch.softmax(y * 2 + 1, -1)
+
+
+X, W = torch.randn(4, 8), torch.randn(8, 16)
+
+
+# ---- graphs ----
+
+
+@pytest.mark.parametrize("kind", ["txt", "pbtxt", "py"])
+def test_graph_dump_files(kind, tmp_path):
+    folder = tmp_path / "made" / "here"
+    run = compile_with(
+        fused,
+        debug__graph_dump__type=kind,
+        debug__graph_dump__path=str(folder),
+    )
+    run(X, W)
+    names = sorted(os.listdir(folder))
+    pattern = r"dynamo_(\w+)_graph_(\d+)_rank_0_pid_(\d+)_ts_\d{20}\." + kind
+    found = [re.fullmatch(pattern, n) for n in names]
+    assert [m[1] for m in found] == ["optimized", "original"]
+    assert found[0][2] == found[1][2] and int(found[0][3]) == os.getpid()
+    assert os.stat(folder).st_mode & 0o777 == 0o750 & ~_umask()
+    assert os.stat(folder / names[0]).st_mode & 0o777 == 0o640 & ~_umask()
+    text = (folder / names[1]).read_text()
+    assert "mm" in text.lower() and "softmax" in text.lower()
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_graph_dump_as_builder_calls(tmp_path):
+    run = compile_with(
+        fused,
+        debug__graph_dump__type="py",
+        debug__graph_dump__path=str(tmp_path),
+    )
+    run(X, W)
+    (path,) = tmp_path.glob("dynamo_original*.py")
+    text = path.read_text()
+    compile(text, "dump", "exec")
+    assert text.startswith("# -*- coding")
+    assert text.count("## FX Code: ") == 7  # two inputs, five operators
+    assert "y = torch.relu(x @ w)" in text
+    assert re.search(r"\w+_0 = ge\.\w+\(arg0_1_0, arg1_1_0, node_name=", text)
+    assert text.rstrip().splitlines()[-1].startswith("_ = ge.NetOutput([")
+
+
+def test_graph_dump_refuses_links(tmp_path, monkeypatch):
+    monkeypatch.setattr(torchair.files, "now", lambda: "0")
+    monkeypatch.setattr("torchair.graph_dump._count", iter([77]))
+    name = f"dynamo_original_graph_77_rank_0_pid_{os.getpid()}_ts_0.txt"
+    (tmp_path / "target").write_text("mine")
+    os.symlink(tmp_path / "target", tmp_path / name)
+    run = compile_with(
+        fused,
+        debug__graph_dump__type="txt",
+        debug__graph_dump__path=str(tmp_path),
+    )
+    with pytest.raises(Exception, match="symbolic link"):
+        run(X, W)
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_captures_dump_python_only(tmp_path):
+    run = compile_with(
+        fused,
+        mode="reduce-overhead",
+        debug__graph_dump__type="pbtxt",
+        debug__graph_dump__path=str(tmp_path),
+    )
+    with pytest.raises(Exception, match="only support 'py' type"):
+        run(X, W)
+
+
+# ---- values ----
+
+
+def dumped(root):
+    """stem without its time -> file"""
+    (run,) = (root / "worldsize1_global_rank0").iterdir()
+    assert re.fullmatch(r"\d{14}", run.name)
+    (model,) = (run / "0").iterdir()
+    return {
+        f"{p.parent.name}/{p.name.rsplit('.', 2)[0]}": p
+        for p in model.rglob("*.npy")
+    }
+
+
+def test_engine_dump(tmp_path):
+    run = compile_with(
+        fused,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+    )
+    got = run(X, W)
+    torch.testing.assert_close(got, fused(X, W))
+    run(X + 1, W)
+    found = dumped(tmp_path)
+    mm = numpy.load(found["0/mm-aten.mm.default.OUTPUT.0"])
+    torch.testing.assert_close(torch.from_numpy(mm), X @ W)
+    out = numpy.load(found["1/_softmax-aten._softmax.default.OUTPUT.0"])
+    assert (out == run(X + 1, W).numpy()).all()
+    x = numpy.load(found["0/mm-aten.mm.default.INPUT.0"])
+    assert (x == X.numpy()).all()
+    assert not any("relu" in name for name in found)  # in registers
+
+
+def test_engine_dump_of_registers(tmp_path):
+    run = compile_with(
+        fused,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+        dump_config__quant_dumpable=True,
+        dump_config__dump_mode="output",
+    )
+    run(X, W)
+    found = dumped(tmp_path)
+    relu = numpy.load(found["0/relu-aten.relu.default.OUTPUT.0"])
+    torch.testing.assert_close(torch.from_numpy(relu), torch.relu(X @ W))
+    assert not any("INPUT" in name for name in found)
+
+
+def test_engine_dump_of_layers_and_steps(tmp_path):
+    run = compile_with(
+        fused,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+        dump_config__dump_layer="relu",
+        dump_config__dump_step="1|3-4",
+        dump_config__dump_mode="output",
+    )
+    for _ in range(6):
+        run(X, W)
+    assert sorted(dumped(tmp_path)) == [
+        f"{i}/relu-aten.relu.default.OUTPUT.0" for i in (1, 3, 4)
+    ]
+
+
+def test_engine_dump_of_statistics(tmp_path):
+    run = compile_with(
+        fused,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+        dump_config__dump_data="stats",
+    )
+    run(X, W)
+    (path,) = tmp_path.rglob("stats.csv")
+    rows = {r["name"]: r for r in csv.DictReader(path.open())}
+    row = rows["mm-aten.mm.default.OUTPUT.0"]
+    assert row["shape"] == "[4, 16]" and row["dtype"] == "float32"
+    assert abs(float(row["max"]) - (X @ W).max().item()) < 1e-5
+    assert row["nan"] == "0"
+
+
+def json_config(tmp_path, **dump):
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps({"dump": dump}))
+    return str(path)
+
+
+def test_dump_as_a_file_says(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    path = json_config(
+        tmp_path,
+        dump_path=str(out),
+        dump_list=[{"layer": ["mm"]}],
+        dump_mode="output",
+    )
+    compile_with(fused, dump_config__dump_config_path=path)(X, W)
+    assert sorted(dumped(out)) == ["0/mm-aten.mm.default.OUTPUT.0"]
+
+
+def test_dump_of_overflows(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    path = json_config(tmp_path, dump_path=str(out), dump_debug="on")
+    run = compile_with(
+        lambda x: torch.log((x.flip(0) + 1).sum(0)).flip(0),
+        dump_config__dump_config_path=path,
+    )
+    run(torch.ones(3, 4))
+    assert not list(out.rglob("*.npy"))
+    run(-torch.ones(3, 4))
+    outputs = [n for n in dumped(out) if "OUTPUT" in n]
+    assert outputs == ["1/log-aten.log.default.OUTPUT.0"]
+
+
+def test_watched_nodes(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    path = json_config(
+        tmp_path,
+        dump_path=str(out),
+        dump_mode="output",
+        dump_scene="watcher",
+        dump_list=[{"layer": ["_softmax"], "watcher_nodes": ["mm"]}],
+    )
+    compile_with(fused, dump_config__dump_config_path=path)(X, W)
+    (name,) = dumped(out)
+    assert re.fullmatch(r"0/after_\d+.mm-aten.mm.default.OUTPUT.0", name)
+
+
+@pytest.mark.parametrize(
+    "dump, said",
+    [
+        (
+            {"dump_path": ".", "dump_debug": "on", "dump_op_switch": "on"},
+            "exclude each other",
+        ),
+        (
+            {"dump_path": ".", "dump_scene": "watcher", "dump_mode": "all"},
+            "needs dump_mode",
+        ),
+        ({}, "dump_path is None"),
+        ({"dump_path": ".", "dump_mode": "both"}, "'both'; give input"),
+        ({"dump_path": ".", "dump_lits": []}, "unknown dump_lits"),
+    ],
+)
+def test_files_that_cannot_be(tmp_path, dump, said):
+    run = compile_with(
+        fused, dump_config__dump_config_path=json_config(tmp_path, **dump)
+    )
+    with pytest.raises(Exception, match=said):
+        run(X, W)
+
+
+def test_training_is_dumped_by_graph(tmp_path):
+    run = compile_with(
+        fused,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+    )
+    w = W.clone().requires_grad_()
+    run(X, w).square().sum().backward()
+    names = {p.name for p in tmp_path.glob("worldsize1*/*/0/*")}
+    assert {n.split("_")[0] for n in names} == {"forward", "backward"}
+
+
+# ---- the table of operators ----
+
+
+def test_summary(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def fn(x):
+        return torch.sin(torch.sin(x)), torch.histc(x)
+
+    compile_with(fn, debug__fx_summary__type="csv")(torch.ones(3))
+    (path,) = tmp_path.iterdir()
+    assert re.fullmatch(r"summary_rank_0_pid_\d+_ts_\d{20}.csv", path.name)
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+    rows = list(csv.reader(path.open(encoding="utf-8-sig")))
+    assert tuple(rows[0]) == fx_summary.COLUMNS
+    found = {r[0]: r for r in rows[1:]}
+    sin = found["aten.sin.default"]
+    assert sin[1:4] == ["aten", fx_summary.SUPPORTED, "2"]
+    assert sin[4:] == ["float32(3): 2", "float32(3): 2"]
+    assert found["aten.histc.default"][2] == fx_summary.UNREGISTERED
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_summary_compiles_or_not(tmp_path, monkeypatch, skip):
+    from helpers import recorded
+
+    monkeypatch.chdir(tmp_path)
+    run = compile_with(
+        fused,
+        debug__fx_summary__type="csv",
+        debug__fx_summary__skip_compile=skip,
+    )
+    with recorded() as found:
+        torch.testing.assert_close(run(X, W), fused(X, W))
+    assert bool(found[0].fallback) == skip
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# ---- logs ----
+
+
+def test_logger_lines(capsys):
+    log = torchair.logger
+    assert log.name == "torchair" and log is logging.getLogger("torchair")
+    assert log.level == logging.ERROR and EVENT_LEVEL == 35
+    log.event("not shown")
+    log.setLevel(EVENT_LEVEL)
+    try:
+        log.event("shown %d", 1)
+        log.warning("below")
+        log.error("above")
+    finally:
+        log.setLevel(logging.ERROR)
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"\[EVENT\] TORCHAIR\(\d+,python[\d.]*\):\d{4}-\d\d-\d\d "
+        r"\d\d:\d\d:\d\d\.\d{3}\.\d{3} \[test_dumps.py:\d+\]\d+ shown 1",
+        first,
+    )
+    assert second.startswith("[ERROR]")
+    assert logging.getLoggerClass() is logging.Logger
+
+
+def test_warning_once(capsys):
+    torchair.logger.setLevel(logging.WARNING)
+    try:
+        for _ in range(2):
+            torchair.logger.warning_once("said once")
+    finally:
+        torchair.logger.setLevel(logging.ERROR)
+    assert capsys.readouterr().out.count("said once") == 1
+
+
+def test_times_of_key_steps(capsys):
+    torchair.logger.setLevel(EVENT_LEVEL)
+    try:
+        compile_with(fused)(X, W)
+    finally:
+        torchair.logger.setLevel(logging.ERROR)
+    said = capsys.readouterr().out
+    assert re.search(r"graph inference_\d+: 5 nodes .* in \d+ us", said)
+
+
+def test_debug_level_of_the_environment():
+    code = (
+        "import torchair; print(torchair.logger.level); "
+        "from torchair.core.utils import EVENT_LEVEL; print(EVENT_LEVEL)"
+    )
+    for value, level in (("1", "10"), ("True", "40")):
+        out = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "TORCH_COMPILE_DEBUG": value},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert out.stdout.split() == [level, "35"]
