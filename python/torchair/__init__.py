@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         AirUnsupportedError,
     )
     from .backend import get_compiler, get_npu_backend
+    from .compare import Comparison, compare
     from .config import CompilerConfig
     from .logs import logger
     from .passes import register_replacement
@@ -48,7 +49,9 @@ __all__ = [
     "AirStateError",
     "AirSyntaxError",
     "AirUnsupportedError",
+    "Comparison",
     "CompilerConfig",
+    "compare",
     "Explanation",
     "explain",
     "get_compiler",
@@ -60,7 +63,9 @@ __all__ = [
 
 _MODULES = ("npu", "npugraph_ex", "ops", "scope")
 _HOME = {
+    "Comparison": "compare",
     "CompilerConfig": "config",
+    "compare": "compare",
     "Explanation": "report",
     "explain": "report",
     "get_compiler": "backend",

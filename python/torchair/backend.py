@@ -19,7 +19,6 @@ import itertools
 import logging
 import os
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ from . import (
     names,
     passes,
 )
-from .capture import CaptureOptions
+from .capture import CaptureOptions, with_warning
 from .config import (
     CompilerConfig,
     capture_options,
@@ -94,6 +93,25 @@ def collect(found: list[Record], programs: list[Any]) -> Iterator[None]:
         yield
     finally:
         _collectors.pop()
+
+
+Wrap = Callable[[Record, torch.fx.GraphModule, Any], Compiled]
+_wraps: list[Wrap] = []
+
+
+@contextlib.contextmanager
+def wrapping(wrap: Wrap | None) -> Iterator[None]:
+    """Programs compiled meanwhile are called through wrap(record, graph,
+    program); their named values are in memory, for who watches them. None:
+    nothing is different."""
+    if wrap is None:
+        yield
+        return
+    _wraps.append(wrap)
+    try:
+        yield
+    finally:
+        _wraps.pop()
 
 
 _started: tuple[Any, ...] = ()  # the settings the engine runs with
@@ -248,8 +266,10 @@ def _engine_program(
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
         dump_dir=folder.engine() if folder else None,
-        without=left_out(config, watch is not None and watch.needs_registers),
-        capture=_listening(record),
+        without=left_out(
+            config, bool(_wraps or (watch and watch.needs_registers))
+        ),
+        capture=with_warning(record.capture, record.name),
     )
     program.watch = watch
     record.compile_s = time.perf_counter() - begin - record.import_s
@@ -258,31 +278,9 @@ def _engine_program(
     _log_times(record)
     for _, programs in _collectors:
         programs.append(program)
+    if _wraps:
+        return eager.boxed(_wraps[-1](record, gm, program))
     return program
-
-
-def _listening(record: Record) -> CaptureOptions | None:
-    """The options of the record, with a word to the user at the limit."""
-    options = record.capture
-    if options is None:
-        return None
-    told = options.listener
-    warned = False
-
-    def listen(event: str, graph: int) -> None:
-        nonlocal warned
-        if event == "fell_back" and not warned:
-            warned = True
-            warnings.warn(
-                f"capture_limit reached: {record.name} has {options.limit} "
-                "captures, and another would be needed; torch runs it from "
-                "now on. Raise the limit, or pad the sizes that change.",
-                stacklevel=2,
-            )
-        if told is not None:
-            told(event, graph)
-
-    return dataclasses.replace(options, listener=listen)
 
 
 def _log_times(record: Record) -> None:

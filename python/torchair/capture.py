@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # (event, number of the capture). Events are the call classes of
 # include/air_calls.def; "replayed" is told where `trace` is set only. Number
@@ -31,3 +32,28 @@ class CaptureOptions:
     error_mode: str = "global"  # "thread_local", "relaxed"
     listener: Listener | None = None
     trace: bool = False
+
+
+def with_warning(
+    options: CaptureOptions | None, graph: str
+) -> CaptureOptions | None:
+    """The options, with a word to the user at the limit."""
+    if options is None:
+        return None
+    told = options.listener
+    warned = False
+
+    def listen(event: str, number: int) -> None:
+        nonlocal warned
+        if event == "fell_back" and not warned:
+            warned = True
+            warnings.warn(
+                f"capture_limit reached: {graph} has {options.limit} "
+                "captures, and another would be needed; torch runs it from "
+                "now on. Raise the limit, or pad the sizes that change.",
+                stacklevel=2,
+            )
+        if told is not None:
+            told(event, number)
+
+    return replace(options, listener=listen)

@@ -208,7 +208,7 @@ def explain(
             backend=backend.get_npu_backend(compiler_config=compiler_config),
         )
         with backend.collect(held, programs):
-            _differentiate(compiled(*args, **kwargs))
+            differentiate(compiled(*args, **kwargs))
             once = len(held)
             compiled(*args, **kwargs)
         out.graph_breaks = watch.breaks()
@@ -226,18 +226,21 @@ def explain(
     return out
 
 
-def _differentiate(result: Any) -> None:
+def differentiate(result: Any) -> list[torch.Tensor]:
+    """Gradients of the sum of what needs one; no .grad changes."""
     leaves = torch.utils._pytree.tree_leaves(result)
     with_grad = [
         t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad
     ]
     if not with_grad:
-        return
+        return []
     with torch.enable_grad():
         total = torch.stack([t.float().sum() for t in with_grad]).sum()
     inputs = _leaf_inputs(total)
-    if inputs:
-        torch.autograd.grad(total, inputs, allow_unused=True)
+    if not inputs:
+        return []
+    found = torch.autograd.grad(total, inputs, allow_unused=True)
+    return [g for g in found if g is not None]
 
 
 def _leaf_inputs(total: Any) -> list[torch.Tensor]:
