@@ -256,11 +256,21 @@ AIR_API AIR_CHECK air_status air_graph_add_node(
  * are the application's. Results do not depend on it. */
 AIR_API AIR_CHECK air_status air_graph_set_limits(air_graph *g,
                                                   int contractions, int others);
-/* A HOST node: the application computes it (air_host, id). reason says why. */
-AIR_API AIR_CHECK air_status air_graph_add_host(
-    air_graph *g, const char *op, uint32_t id, const char *reason,
-    size_t ninputs, const air_ref *inputs, const char *location, size_t nouts,
-    const air_type *types, air_ref *out_refs);
+/* What the application does in a HOST node. START begins something, such as a
+ * collective, and returns: it has read its inputs, and WAIT nodes alone may
+ * read its results. WAIT takes one value, returns when it is complete, and
+ * gives it back: its result is that memory, the call has no outs. Everything
+ * that does not need it runs before a WAIT; all other HOST nodes keep the order
+ * they were added in. */
+typedef enum { AIR_HOST_CALL, AIR_HOST_START, AIR_HOST_WAIT } air_host_kind;
+
+/* A HOST node: the application computes it (air_host, id). reason says why, for
+ * START and WAIT what. */
+AIR_API AIR_CHECK air_status
+air_graph_add_host(air_graph *g, air_host_kind kind, const char *op,
+                   uint32_t id, const char *reason, size_t ninputs,
+                   const air_ref *inputs, const char *location, size_t nouts,
+                   const air_type *types, air_ref *out_refs);
 /* What the application calls a value. The tag stays with it through all
  * passes; a value may have several. air_host.see and AIR_TEXT_MEMORY show it.
  */

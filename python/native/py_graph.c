@@ -369,9 +369,10 @@ graph_host(PyObject *self, PyObject *args)
     const char *op, *reason, *location;
     PyObject *inputs, *types;
     unsigned id;
+    int kind = AIR_HOST_CALL;
     size_t nin = 0;
-    if (!PyArg_ParseTuple(args, "sIsOzO", &op, &id, &reason, &inputs, &location,
-                          &types))
+    if (!PyArg_ParseTuple(args, "sIsOzO|i", &op, &id, &reason, &inputs,
+                          &location, &types, &kind))
         return NULL;
     Py_ssize_t n = length_of(types), i = 0;
     uint32_t *refs = n < 0 ? NULL : read_ids(inputs, &nin);
@@ -386,9 +387,9 @@ graph_host(PyObject *self, PyObject *args)
         while (i < n && !read_type(item_of(types, i), &outs[i]))
             i++;
     if (!PyErr_Occurred() &&
-        !py_check(air_graph_add_host(graph_of(self), op, id, reason, nin,
-                                     (const air_ref *)refs, location, (size_t)n,
-                                     outs, made)))
+        !py_check(air_graph_add_host(graph_of(self), (air_host_kind)kind, op,
+                                     id, reason, nin, (const air_ref *)refs,
+                                     location, (size_t)n, outs, made)))
         result = ref_tuple((size_t)n, made);
     PyMem_Free(made);
     PyMem_Free(outs);
@@ -506,7 +507,7 @@ static PyMethodDef methods[] = {
     {"limits", graph_limits, METH_VARARGS,
      "limits(contractions, others): threads of nodes to come; 0: any number"},
     {"host", graph_host, METH_VARARGS,
-     "host(op, id, reason, inputs, location, types)"},
+     "host(op, id, reason, inputs, location, types, kind=0)"},
     {"tag", graph_tag, METH_VARARGS, "tag(ref, name): what watchers see"},
     {"type", graph_type, METH_O, "type(ref) -> (dtype, dims)"},
     {"results", graph_results, METH_VARARGS, "results(refs, strides)"},

@@ -26,7 +26,7 @@ from ._ops import npu_format_cast as npu_format_cast  # noqa: E402
 
 _device.register()
 _ops.install()
-_MODULES = ("_C", "_inductor", "contrib", "profiler")
+_MODULES = ("_C", "_inductor", "contrib", "distributed", "profiler")
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         AirUnsupportedError,
     )
     from .backend import get_compiler, get_npu_backend
+    from .collectives import patch_for_hcom
     from .compare import Comparison, compare
     from .config import CompilerConfig
     from .logs import logger
@@ -57,6 +58,7 @@ __all__ = [
     "get_compiler",
     "get_npu_backend",
     "logger",
+    "patch_for_hcom",
     "register_replacement",
 ]
 
@@ -71,6 +73,7 @@ _HOME = {
     "get_compiler": "backend",
     "get_npu_backend": "backend",
     "logger": "logs",
+    "patch_for_hcom": "collectives",
     "register_replacement": "passes",
     **{name: "_native" for name in __all__ if name.startswith("Air")},
 }

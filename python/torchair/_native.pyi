@@ -98,6 +98,7 @@ class Graph:
         inputs: Sequence[int],
         location: str | None,
         types: Sequence[tuple[int, Sequence[int]]],
+        kind: int = 0,
         /,
     ) -> tuple[int, ...]: ...
     def tag(self, ref: int, name: str, /) -> None: ...

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from . import (
+    collectives,
     compat,
     data_dump,
     deadlock,
@@ -64,6 +65,7 @@ class Record:
     kind: str  # forward, backward, inference
     nodes: int = 0
     hosts: list[Any] = field(default_factory=list)
+    comms: list[Any] = field(default_factory=list)  # collectives
     fallback: str = ""  # why torch runs the whole graph
     import_s: float = 0.0
     compile_s: float = 0.0
@@ -250,6 +252,7 @@ def _engine_program(
         static = set()  # the indices are the forward's
     got = import_graph(gm, record.name, static)
     record.nodes, record.hosts = got.nodes, got.host_nodes
+    record.comms = got.comm_nodes
     record.import_s = time.perf_counter() - begin
     dump = graph_dump.of(config, folder)
     dump.write("original", gm, got.graph.text)
@@ -487,3 +490,4 @@ def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:
 
 
 dispatch.install()
+collectives.extend()

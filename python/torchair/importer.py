@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import draws, names, rewrites, rng_states, schema
+from . import comm, draws, names, rewrites, rng_states, schema
 from ._native import AirError, Graph
 from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
@@ -72,6 +72,7 @@ class Imported:
     outs: list[tuple[Any, ...]] = field(default_factory=list)
     hosts: list[tuple[Any, ...]] = field(default_factory=list)
     host_nodes: list[HostNode] = field(default_factory=list)
+    comm_nodes: list[HostNode] = field(default_factory=list)
     nodes: int = 0  # that compute something
 
 
@@ -235,15 +236,24 @@ class _Importer(schema.Importing):
         self._check_results(node, value)
         self._limit(node)
         with self._after(node):
-            try:
-                results = self._engine_node(node, value)
-            except (Refused, AirError) as why:
-                results = self._host_node(node, value, str(why))
+            results = self._node(node, value)
         if isinstance(value, (tuple, list)):
             self.tuples[node] = results
         elif results and results[0] is not None:
             self.refs[node] = results[0]
-            self.graph.tag(results[0], node.name)
+            if comm.kind_of(node) != comm.START:  # it is not there yet
+                self.graph.tag(results[0], node.name)
+
+    def _node(self, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
+        kind = comm.kind_of(node)
+        if kind == comm.WAIT:
+            return comm.wait_node(self, node, value)
+        if kind is not None:
+            return self._host_node(node, value, comm.describe(node), kind)
+        try:
+            return self._engine_node(node, value)
+        except (Refused, AirError) as why:
+            return self._host_node(node, value, str(why))
 
     def _limit(self, node: torch.fx.Node) -> None:
         """A scope's cores are threads: those that multiply matrices run the
@@ -343,11 +353,14 @@ class _Importer(schema.Importing):
     # ---- HOST ----
 
     def _host_node(
-        self, node: torch.fx.Node, value: Any, reason: str
+        self,
+        node: torch.fx.Node,
+        value: Any,
+        reason: str,
+        collective: int | None = None,
     ) -> Sequence[int | None]:
-        # torch's own operators are the same on the CPU; any other may look
-        # at the device of its arguments.
-        on_cpu = namespace_of(node.target) in ("aten", "prims")
+        """collective: its kind, where it is one."""
+        on_cpu = _is_same_on_cpu(node)
         arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
@@ -365,7 +378,7 @@ class _Importer(schema.Importing):
             v.dtype.is_complex for v in tensors + kept
         )
         call = make_call(
-            node.target,
+            comm.target_of(node) if collective is not None else node.target,
             args,
             kwargs,
             keep if many or not keep else None,
@@ -375,7 +388,11 @@ class _Importer(schema.Importing):
         name = schema.target_name(node.target)
         if draws.is_random(node.target):
             call = draws.in_memory_order(call, tensors)
-        refs = self.host(node, name, reason, call, arguments.tensors, kept)
+        if collective is not None:
+            call = comm.starting(node, call, collective)
+        refs = self.host(
+            node, name, reason, call, arguments.tensors, kept, collective
+        )
         results: list[int | None] = [None] * len(values)
         for i, ref in zip(keep, refs, strict=True):
             results[i] = ref
@@ -389,6 +406,7 @@ class _Importer(schema.Importing):
         call: Call,
         operands: Sequence[torch.fx.Node],
         results: Sequence[torch.Tensor],
+        collective: int | None = None,
     ) -> Sequence[int]:
         """A HOST node that does `call` on the operands."""
         tensors = [n.meta["val"] for n in operands]
@@ -401,8 +419,11 @@ class _Importer(schema.Importing):
             [self.ref(n) for n in operands],
             location,
             types,
+            collective or comm.CALL,
         )
-        on_cpu = namespace_of(node.target) in ("aten", "prims")
+        if collective == comm.WAIT:
+            results = []  # its operand, see air_host_kind
+        on_cpu = _is_same_on_cpu(node)
         self.out.hosts.append(
             (
                 call,
@@ -412,7 +433,10 @@ class _Importer(schema.Importing):
                 not on_cpu and any(_on_npu(v) for v in tensors),
             )
         )
-        self.out.host_nodes.append(HostNode(name, reason, location or ""))
+        plain = collective is None
+        found = self.out.host_nodes if plain else self.out.comm_nodes
+        if collective != comm.WAIT:
+            found.append(HostNode(name, reason, location or ""))
         return refs
 
     # ---- results ----
@@ -448,40 +472,12 @@ class _Importer(schema.Importing):
             return ("const", self.constants[x])
         if isinstance(value, torch.Tensor):
             results.append(self.ref(x))
-            strides.append(self._strides(value))
+            strides.append(self.sizes.result_strides(value))
             dtype = DTYPE_NAMES[value.dtype]
             return ("result", len(results) - 1, dtype, _on_npu(value))
         if is_symbolic(value):
             return ("call", evaluator(expression(value), self.sources))
         return ("const", value)
-
-    def _strides(self, value: torch.Tensor) -> list[int] | None:
-        """None: dense row-major. A result whose elements share memory (an
-        expanded one) is given dense."""
-        dense = self.sizes.dim(1)
-        expected: list[int] = []
-        for size in reversed(value.shape):
-            expected.append(dense)
-            factor = self.sizes.dim(size)
-            dense = (
-                factor
-                if dense == self.sizes.dim(1)
-                else self.graph.dim_op("*", dense, factor)
-            )
-        expected.reverse()
-        found = self.sizes.dims(value.stride())
-        one, zero = self.sizes.dim(1), self.sizes.dim(0)
-        sizes = self.sizes.dims(value.shape)
-        if all(
-            f == e or n == one
-            for f, e, n in zip(found, expected, sizes, strict=True)
-        ):
-            return None
-        if any(
-            f == zero and n != one for f, n in zip(found, sizes, strict=True)
-        ):
-            return None
-        return found
 
 
 def _used_items(node: torch.fx.Node) -> set[Any]:
@@ -496,3 +492,9 @@ def _first(value: Any) -> Any:
 
 def _on_npu(value: torch.Tensor) -> bool:
     return value.device.type != "cpu"
+
+
+def _is_same_on_cpu(node: torch.fx.Node) -> bool:
+    """torch's own operators are the same on the CPU, and process groups want
+    CPU tensors; any other may look at the device of its arguments."""
+    return namespace_of(node.target) in ("aten", "prims", comm.NAMESPACE)

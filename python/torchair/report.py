@@ -25,6 +25,7 @@ class GraphReport:
     import_ms: float
     compile_ms: float
     hosts: list[dict[str, str]] = field(default_factory=list)
+    collectives: list[str] = field(default_factory=list)
     regions: list[dict[str, str]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
@@ -83,6 +84,8 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  call {text}"
     for text in g.copies:
         yield f"  copy {text}"
+    for text in g.collectives:
+        yield f"  collective {text}"
     yield "  calls: " + (
         f"through AOTAutograd: {g.wrapper}"
         if g.wrapper
@@ -161,6 +164,7 @@ def _report(record: backend.Record) -> GraphReport:
             {"op": h.op, "reason": h.reason, "at": h.location}
             for h in record.hosts
         ],
+        [f"{c.op}: {c.reason}" for c in record.comms],
         wrapper=record.wrapper,
     )
     program = record.program() if record.program else None

@@ -157,6 +157,34 @@ class Sizes:
         """Proved equal, or equal for the traced sizes."""
         return a == b or self.graph.hint(a) == self.graph.hint(b)
 
+    def result_strides(self, value: Any) -> list[int] | None:
+        """None: dense row-major. A result whose elements share memory (an
+        expanded one) is given dense."""
+        dense = self.dim(1)
+        expected: list[int] = []
+        for size in reversed(value.shape):
+            expected.append(dense)
+            factor = self.dim(size)
+            dense = (
+                factor
+                if dense == self.dim(1)
+                else self.graph.dim_op("*", dense, factor)
+            )
+        expected.reverse()
+        found = self.dims(value.stride())
+        one, zero = self.dim(1), self.dim(0)
+        sizes = self.dims(value.shape)
+        if all(
+            f == e or n == one
+            for f, e, n in zip(found, expected, sizes, strict=True)
+        ):
+            return None
+        if any(
+            f == zero and n != one for f, n in zip(found, sizes, strict=True)
+        ):
+            return None
+        return found
+
 
 # ---- sizes at run time ----
 

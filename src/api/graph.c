@@ -306,12 +306,14 @@ air_graph_add_tag(air_graph *g, air_ref value, const char *tag)
 }
 
 air_status
-air_graph_add_host(air_graph *g, const char *op, uint32_t id,
-                   const char *reason, size_t ninputs, const air_ref *inputs,
-                   const char *location, size_t nouts, const air_type *types,
-                   air_ref *out_refs)
+air_graph_add_host(air_graph *g, air_host_kind kind, const char *op,
+                   uint32_t id, const char *reason, size_t ninputs,
+                   const air_ref *inputs, const char *location, size_t nouts,
+                   const air_type *types, air_ref *out_refs)
 {
     REQUIRE_PTR(g);
+    AIR_REQUIRE(kind >= AIR_HOST_CALL && kind <= AIR_HOST_WAIT,
+                AIR_ERROR_ARGUMENT, "kind is no air_host_kind");
     REQUIRE_PTR(op);
     REQUIRE_PTR(reason);
     for (size_t i = 0; i < nouts; i++)
@@ -321,8 +323,8 @@ air_graph_add_host(air_graph *g, const char *op, uint32_t id,
     for (size_t i = 0; i < nouts; i++)
         AIR_TRY(
             check_type(g, types[i].dtype, types[i].rank, types[i].dims, op));
-    return ir_add_host(g, op, id, reason, ninputs, inputs, location, nouts,
-                       types, out_refs);
+    return ir_add_host(g, kind, op, id, reason, ninputs, inputs, location,
+                       nouts, types, out_refs);
 }
 
 air_status

@@ -64,7 +64,9 @@ print_steps(const exec_spec *s, base_text *out)
             print_call(step, out);
             break;
         case EXEC_STEP_HOST:
-            base_text_add(out, "host %s: %s\n", step->label, step->reason);
+            base_text_add(out, "%s %s: %s\n",
+                          ir_host_word((air_host_kind)step->node->host),
+                          step->label, step->reason);
             break;
         }
         print_limit(step, out);
@@ -91,7 +93,9 @@ explain_step(const air_program *p, const exec_step *step, base_text *out)
         print_call(step, out);
         break;
     case EXEC_STEP_HOST:
-        base_text_add(out, "host: %s: %s\n", step->label, step->reason);
+        base_text_add(out, "%s: %s: %s\n",
+                      ir_host_word((air_host_kind)step->node->host),
+                      step->label, step->reason);
         break;
     }
     print_limit(step, out);

@@ -13,6 +13,7 @@ typedef struct {
     base_arena *scratch;
     uint32_t *unit_of;  /* by node id */
     uint32_t *position; /* by node id: place in the graph's order */
+    uint8_t *kinds;     /* by unit: 1 + air_host_kind, 0: no HOST node */
     size_t nunits;
 } order_maker;
 
@@ -60,8 +61,10 @@ fill_units(const order_maker *m, base_arena *arena, exec_unit *units)
     IR_FOR_EACH(m->g, id)
     {
         uint32_t u = m->unit_of[id];
+        const ir_node *n = ir_node_at(m->g, id);
         lists[u][fill[u]++] = id;
-        ir_class cls = (ir_class)ir_info(ir_node_at(m->g, id))->cls;
+        m->kinds[u] = n->op == AIR_OP_HOST ? (uint8_t)(1 + n->host) : 0;
+        ir_class cls = (ir_class)ir_info(n)->cls;
         units[u].fused = cls == IR_CLASS_POINTWISE || cls == IR_CLASS_CREATE ||
                          cls == IR_CLASS_REDUCE;
     }
@@ -94,14 +97,46 @@ unit_edges(const order_maker *m, edge_list *out)
     return status;
 }
 
-/* Kahn's algorithm; among ready units the one that stands first in the graph
- * (units are numbered by their first node). */
+/* So much may be started and not waited for: results of collectives take
+ * memory. */
+#define MAX_IN_FLIGHT 16
+
+static bool
+is_host_unit(const order_maker *m, size_t u, air_host_kind kind)
+{
+    return m->kinds[u] == 1 + (uint8_t)kind;
+}
+
+/* The ready unit that stands first in the graph (units are numbered by their
+ * first node), but a WAIT only where there is nothing else: what does not need
+ * a collective runs beside it. nunits: none is ready. */
+static size_t
+next_unit(const order_maker *m, const bool *ready, size_t low, int in_flight)
+{
+    size_t wait = m->nunits, u = low;
+
+    for (; u < m->nunits; u++) {
+        if (!ready[u])
+            continue;
+        if (!is_host_unit(m, u, AIR_HOST_WAIT))
+            break;
+        if (wait == m->nunits)
+            wait = u;
+    }
+    if (u == m->nunits || (wait < m->nunits && in_flight >= MAX_IN_FLIGHT &&
+                           is_host_unit(m, u, AIR_HOST_START)))
+        return wait;
+    return u;
+}
+
+/* Kahn's algorithm. */
 static air_status
 sort_units(const order_maker *m, const edge_list *e, uint32_t *out)
 {
     uint32_t *waits, *start, *next;
     bool *ready;
     size_t done = 0, low = 0;
+    int in_flight = 0;
 
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &waits));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits + 1, &start));
@@ -116,14 +151,14 @@ sort_units(const order_maker *m, const edge_list *e, uint32_t *out)
     for (size_t u = 0; u < m->nunits; u++)
         ready[u] = waits[u] == 0;
     while (done < m->nunits) {
-        size_t u = low;
-        while (u < m->nunits && !ready[u])
-            u++;
+        const size_t u = next_unit(m, ready, low, in_flight);
         AIR_REQUIRE(u < m->nunits, AIR_ERROR_STATE,
                     "the fusion groups of graph %s wait for each other",
                     m->g->name);
         ready[u] = false;
         out[done++] = (uint32_t)u;
+        in_flight += is_host_unit(m, u, AIR_HOST_START);
+        in_flight -= is_host_unit(m, u, AIR_HOST_WAIT);
         for (uint32_t i = start[u]; i != UINT32_MAX; i = next[i]) {
             uint32_t v = e->edges[2 * i + 1];
             if (--waits[v] == 0) {
@@ -274,6 +309,7 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     AIR_TRY(BASE_ARENA_ARRAY(arena, m->nunits, &out->units));
     AIR_TRY(BASE_ARENA_ARRAY(arena, m->g->values.count, &out->stored));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &sorted));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &m->kinds));
     AIR_TRY(fill_units(m, arena, units));
     AIR_TRY(unit_edges(m, &edges));
     AIR_TRY(sort_units(m, &edges, sorted));

@@ -530,6 +530,20 @@ describe(const exec_maker *m, air_ref ref, air_value *out)
 }
 
 static air_status
+make_host_result(exec_maker *m, const ir_node *n, size_t i, exec_step *step)
+{
+    lower_place place;
+
+    AIR_TRY(exec_new_place(m, ir_val(m->g, n->outs[i]), &place));
+    m->s->storages.data[place.slot].where = EXEC_HOST;
+    set_place(m, n->outs[i], &place);
+    step->out_storage[i] = place.slot;
+    describe(m, n->outs[i], &step->out[i]);
+    return AIR_OK;
+}
+
+/* What a WAIT gives lies where its operand does. */
+static air_status
 make_host(exec_maker *m, uint32_t id)
 {
     ir_node *n = ir_node_at(m->g, id);
@@ -539,7 +553,7 @@ make_host(exec_maker *m, uint32_t id)
                       .label = n->host_op,
                       .reason = n->reason,
                       .nin = n->attrs[0].count,
-                      .nout = n->nouts};
+                      .nout = n->host == AIR_HOST_WAIT ? 0 : n->nouts};
     base_arena *a = &m->s->arena;
 
     AIR_TRY(BASE_ARENA_ARRAY(a, step.nin, &step.in));
@@ -547,14 +561,10 @@ make_host(exec_maker *m, uint32_t id)
     AIR_TRY(BASE_ARENA_ARRAY(a, step.nin, &step.in_offset));
     AIR_TRY(BASE_ARENA_ARRAY(a, step.nout, &step.out));
     AIR_TRY(BASE_ARENA_ARRAY(a, step.nout, &step.out_storage));
-    for (size_t i = 0; i < step.nout; i++) {
-        lower_place place;
-        AIR_TRY(exec_new_place(m, ir_val(m->g, n->outs[i]), &place));
-        m->s->storages.data[place.slot].where = EXEC_HOST;
-        set_place(m, n->outs[i], &place);
-        step.out_storage[i] = place.slot;
-        describe(m, n->outs[i], &step.out[i]);
-    }
+    for (size_t i = 0; i < step.nout; i++)
+        AIR_TRY(make_host_result(m, n, i, &step));
+    if (n->host == AIR_HOST_WAIT)
+        set_place(m, n->outs[0], &m->places[n->attrs[0].values[0].id]);
     for (size_t i = 0; i < step.nin; i++) {
         const air_ref v = n->attrs[0].values[i];
         const lower_place *p = &m->places[v.id];

@@ -37,8 +37,9 @@ is_ordered(const ir_node *n)
 {
     const ir_op_info *info = ir_info(n);
 
-    return n->op == AIR_OP_HOST || info->cls == IR_CLASS_EFFECT ||
-           (info->flags & IR_RANDOM);
+    if (n->op == AIR_OP_HOST)
+        return n->host != AIR_HOST_WAIT;
+    return info->cls == IR_CLASS_EFFECT || (info->flags & IR_RANDOM);
 }
 
 static void

@@ -303,13 +303,27 @@ ir_add_node(ir_graph *g, ir_op op, size_t nattrs, const air_attr *attrs,
     return commit_node(g, &n, nouts, types, before, outs);
 }
 
-air_status
-ir_add_host(ir_graph *g, const char *op, uint32_t id, const char *reason,
-            size_t nin, const air_ref *in, const char *loc, size_t nouts,
-            const air_type *types, air_ref *outs)
+const char *
+ir_host_word(air_host_kind kind)
 {
-    ir_node n = {.op = AIR_OP_HOST, .nattrs = 1, .host_id = id};
+    static const char *const words[] = {[AIR_HOST_CALL] = "host",
+                                        [AIR_HOST_START] = "start",
+                                        [AIR_HOST_WAIT] = "wait"};
+    return words[kind];
+}
+
+air_status
+ir_add_host(ir_graph *g, air_host_kind kind, const char *op, uint32_t id,
+            const char *reason, size_t nin, const air_ref *in, const char *loc,
+            size_t nouts, const air_type *types, air_ref *outs)
+{
+    ir_node n = {.op = AIR_OP_HOST, .nattrs = 1, .host = (uint8_t)kind};
     air_ref *refs;
+
+    n.host_id = id;
+    AIR_REQUIRE(kind != AIR_HOST_WAIT || (nin == 1 && nouts == 1),
+                AIR_ERROR_ARGUMENT, "%s: a wait takes one value and gives it",
+                op);
 
     AIR_REQUIRE(nouts <= MAX_RESULTS, AIR_ERROR_UNSUPPORTED,
                 "%s: more than %d results", op, MAX_RESULTS);

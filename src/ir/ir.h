@@ -176,6 +176,7 @@ typedef struct ir_node {
     air_ref *outs;
     const char *loc; /* "file.py:41", may be NULL */
     /* HOST only */
+    uint8_t host; /* air_host_kind */
     const char *host_op, *reason;
     uint32_t host_id;
 } ir_node;
@@ -285,10 +286,17 @@ air_status ir_result_count(ir_graph *g, ir_op op, size_t nattrs,
 air_status ir_add_node(ir_graph *g, ir_op op, size_t nattrs,
                        const air_attr *attrs, uint32_t before, const char *loc,
                        air_ref *outs /* ir_result_count of them */);
-air_status ir_add_host(ir_graph *g, const char *op, uint32_t id,
-                       const char *reason, size_t nin, const air_ref *in,
-                       const char *loc, size_t nouts, const air_type *types,
-                       air_ref *outs);
+air_status ir_add_host(ir_graph *g, air_host_kind kind, const char *op,
+                       uint32_t id, const char *reason, size_t nin,
+                       const air_ref *in, const char *loc, size_t nouts,
+                       const air_type *types, air_ref *outs);
+/* "host", "start", "wait": as text form and reports call the kinds. */
+const char *ir_host_word(air_host_kind kind);
+static inline bool
+ir_is_host(const ir_node *n, air_host_kind kind)
+{
+    return n->op == AIR_OP_HOST && n->host == kind;
+}
 air_status ir_add_input(ir_graph *g, const char *name, air_dtype dtype,
                         int rank, const air_dim *dims, unsigned flags,
                         air_ref *out);

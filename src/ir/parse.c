@@ -301,9 +301,9 @@ parse_op(scanner *s, line *l)
     return name_results(s, l);
 }
 
-/* host "ns::op" id "reason" (%a, none) */
+/* host "ns::op" id "reason" (%a, none); so are start and wait */
 static air_status
-parse_host(scanner *s, line *l)
+parse_host(scanner *s, air_host_kind kind, line *l)
 {
     const char *op, *reason, *at = s->p;
     air_attr in;
@@ -320,8 +320,8 @@ parse_host(scanner *s, line *l)
     for (size_t i = 0; i < l->count; i++)
         if (!l->typed[i])
             return scan_fail(s, l->names[i].s, "a host result needs a type");
-    status = ir_add_host(s->g, op, (uint32_t)id, reason, in.count, in.values,
-                         NULL, l->count, l->types, l->refs);
+    status = ir_add_host(s->g, kind, op, (uint32_t)id, reason, in.count,
+                         in.values, NULL, l->count, l->types, l->refs);
     return status == AIR_OK ? name_results(s, l) : scan_locate(s, at, status);
 }
 
@@ -410,8 +410,12 @@ parse_body(scanner *s)
             return scan_expect(s, "}");
         }
         AIR_TRY(parse_defs(s, &l));
-        if (scan_keyword(s, "host"))
-            AIR_TRY(parse_host(s, &l));
+        int kind = AIR_HOST_CALL;
+        while (kind <= AIR_HOST_WAIT &&
+               !scan_keyword(s, ir_host_word((air_host_kind)kind)))
+            kind++;
+        if (kind <= AIR_HOST_WAIT)
+            AIR_TRY(parse_host(s, (air_host_kind)kind, &l));
         else
             AIR_TRY(parse_op(s, &l));
         AIR_TRY(parse_suffix(s));

@@ -188,7 +188,7 @@ print_node(const ir_graph *g, const ir_node *n, base_text *out)
     }
     base_text_add(out, "%s", n->nouts ? " = " : "");
     if (n->op == AIR_OP_HOST) {
-        base_text_add(out, "host ");
+        base_text_add(out, "%s ", ir_host_word((air_host_kind)n->host));
         print_str(n->host_op, out);
         base_text_add(out, " %" PRIu32 " ", n->host_id);
         print_str(n->reason, out);

@@ -20,9 +20,21 @@ fail_node(const ir_graph *g, const ir_node *n, const char *what)
 
 typedef struct {
     const ir_graph *g;
-    bool *defined; /* by value id */
+    bool *defined;         /* by value id */
+    const ir_node *reader; /* the node at hand, NULL: results */
     const char *wrong;
 } verify_env;
+
+/* What a START gives is not there before a WAIT. */
+static bool
+is_unfinished(const verify_env *e, air_ref ref)
+{
+    const uint32_t from = ir_val(e->g, ref)->node;
+
+    return from != IR_NO_NODE &&
+           ir_is_host(ir_node_at(e->g, from), AIR_HOST_START) &&
+           !(e->reader && ir_is_host(e->reader, AIR_HOST_WAIT));
+}
 
 static void
 check_ref(void *arg, air_ref *ref)
@@ -32,6 +44,8 @@ check_ref(void *arg, air_ref *ref)
         e->wrong = "an operand is no value of the graph";
     else if (!e->defined[ref->id])
         e->wrong = "an operand is not computed before it is used";
+    else if (is_unfinished(e, *ref))
+        e->wrong = "the result of a start is read without a wait";
 }
 
 static bool
@@ -68,6 +82,15 @@ check_types(const ir_graph *g, const ir_node *n)
     air_type types[UINT8_MAX];
     size_t count;
 
+    if (ir_is_host(n, AIR_HOST_WAIT)) {
+        const ir_value *in = ir_val(g, n->attrs[0].values[0]);
+        const ir_value *out = ir_val(g, n->outs[0]);
+        air_type type = {.dtype = (air_dtype)in->dtype, .rank = in->rank};
+        memcpy(type.dims, in->dims, in->rank * sizeof *in->dims);
+        return same_type(out, &type)
+                   ? AIR_OK
+                   : fail_node(g, n, "a wait gives what it takes");
+    }
     if (n->op == AIR_OP_HOST)
         return AIR_OK;
     AIR_TRY(
@@ -111,6 +134,7 @@ check_node(verify_env *e, uint32_t id)
                 AIR_ERROR_SYNTAX, "%s: wrong number of arguments",
                 ir_info(n)->name);
     e->wrong = NULL;
+    e->reader = n;
     ir_each_operand(g, n, check_ref, e);
     for (size_t i = 0; i < n->nattrs; i++)
         if (!attr_is_valid(g, &n->attrs[i]))
@@ -159,12 +183,15 @@ check_order(verify_env *e)
 }
 
 static air_status
-check_results(const verify_env *e)
+check_results(verify_env *e)
 {
+    e->reader = NULL;
     for (size_t i = 0; i < e->g->results.count; i++) {
         const ir_result *r = &e->g->results.data[i];
         AIR_REQUIRE(r->value.id < e->g->values.count && e->defined[r->value.id],
                     AIR_ERROR_SYNTAX, "result %zu is not computed", i);
+        AIR_REQUIRE(!is_unfinished(e, r->value), AIR_ERROR_SYNTAX,
+                    "result %zu comes from a start without a wait", i);
         AIR_REQUIRE(
             !r->strides ||
                 dims_are_valid(e->g, ir_val(e->g, r->value)->rank, r->strides),
@@ -198,7 +225,7 @@ check_all(verify_env *e)
 air_status
 ir_verify(const ir_graph *g)
 {
-    verify_env e = {g, NULL, NULL};
+    verify_env e = {.g = g};
     size_t size = g->values.count + 1;
     air_status status;
 

@@ -16,6 +16,8 @@ static const char *const everything =
     "  %h: f32[2], %j: bool[s0*s1] = host \"a::b\" 12 \"why \\\"x\\\"\" "
     "(%1, none)\n"
     "  host \"a::c\" 13 \"\" ()\n"
+    "  %st: f32[s0, 768] = start \"a::d\" 14 \"sum\" (%1)\n"
+    "  %wt: f32[s0, 768] = wait \"a::e\" 15 \"for s\" (%st)\n"
     "  %a: f32[2*s0, 382], %b: f32[2*s0, 2] = split_with_sizes(%4, "
     "split_sizes=[382, 2], dim=1)\n"
     "  %c: f32[2*s0, 2] = clamp(%b, max=inf)\n"

@@ -1,0 +1,183 @@
+"""The calls of torch.distributed that Dynamo does not trace by itself.
+
+Dynamo has a table of collectives and what it traces in their place. `extend`
+adds the missing ones (broadcast, all_to_all, send, recv) and the stacked form
+of all_gather_into_tensor; each writes what a functional collective gives into
+the caller's tensors. `patch_for_hcom` is the older way to the same end.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+Traced = Callable[..., Any]
+
+
+def _group(group: Any) -> Any:
+    return dist.group.WORLD if group is None else group
+
+
+def _rank_in(group: Any, rank: int | None, group_rank: int | None) -> int:
+    """Of the one at the other end, in the group."""
+    if group_rank is not None:
+        return group_rank
+    return int(dist.get_group_rank(_group(group), rank))  # type: ignore
+
+
+def _broadcast(
+    tensor: torch.Tensor,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    root = _rank_in(group, src, group_src)
+    tensor.copy_(functional.broadcast(tensor, root, _group(group)))
+
+
+def _all_gather_into_tensor(
+    output_tensor: torch.Tensor,
+    input_tensor: torch.Tensor,
+    group: Any = None,
+    async_op: bool = False,
+) -> None:
+    """output_tensor: [ranks * n, ...] or stacked, [ranks, n, ...]."""
+    from torch.distributed import _functional_collectives as functional
+
+    flat = functional.all_gather_tensor(input_tensor, 0, _group(group))
+    output_tensor.copy_(flat.view(output_tensor.shape))
+
+
+def _all_to_all(
+    output_tensor_list: list[torch.Tensor],
+    input_tensor_list: list[torch.Tensor],
+    group: Any = None,
+    async_op: bool = False,
+) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    found = functional.all_to_all_single(
+        torch.cat([t.reshape(-1) for t in input_tensor_list]),
+        [t.numel() for t in output_tensor_list],
+        [t.numel() for t in input_tensor_list],
+        _group(group),
+    )
+    begin = 0
+    for out in output_tensor_list:
+        out.copy_(found[begin : begin + out.numel()].view(out.shape))
+        begin += out.numel()
+
+
+def _send(
+    tensor: torch.Tensor,
+    dst: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
+    name = _group(group).group_name
+    peer = _rank_in(group, dst, group_dst)
+    sent = torch.ops._c10d_functional.isend(tensor, peer, tag, name)
+    torch.ops._c10d_functional.wait_tensor(sent)
+
+
+def _recv(
+    tensor: torch.Tensor,
+    src: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
+    name = _group(group).group_name
+    peer = _rank_in(group, src, group_src)
+    came = torch.ops._c10d_functional.irecv(tensor, peer, tag, name)
+    tensor.copy_(torch.ops._c10d_functional.wait_tensor(came))
+    return int(dist.get_global_rank(_group(group), peer))
+
+
+# By the name in torch.distributed; needs: an operator that torch must have.
+_TRACED: tuple[tuple[str, Traced, str], ...] = (
+    ("broadcast", _broadcast, "broadcast"),
+    ("all_gather_into_tensor", _all_gather_into_tensor, "wait_tensor"),
+    ("all_to_all", _all_to_all, "all_to_all_single"),
+    ("send", _send, "isend"),
+    ("recv", _recv, "irecv"),
+)
+
+
+def extend() -> None:
+    """Adds the functions above to Dynamo's table. They stand in torch's module
+    because Dynamo guards them by their name there."""
+    if not dist.is_available():
+        return
+    from torch.distributed import _functional_collectives as functional
+
+    table = functional.traceable_collective_remaps
+    for name, traced, needs in _TRACED:
+        if not hasattr(torch.ops._c10d_functional, needs):
+            continue  # 2.11 has no isend
+        original = getattr(dist.distributed_c10d, name)
+        traced.__name__ = f"_torchair_{name}"
+        setattr(functional, traced.__name__, traced)
+        table[original] = traced
+
+
+# ---- patch_for_hcom ----
+
+_PATCHED = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "broadcast",
+    "all_to_all_single",
+    "all_to_all",
+)
+
+
+def _patched(original: Traced) -> Traced:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    call.torchair_patched = original  # type: ignore[attr-defined]
+    return call
+
+
+def patch_for_hcom() -> None:
+    """Replaces all_reduce, all_gather, all_gather_into_tensor, broadcast,
+    all_to_all_single and all_to_all of torch.distributed (and DeepSpeed's
+    all_reduce and inference_all_reduce, where that is imported) by functions
+    that can be traced; outside compiled functions they are what they were.
+
+    With torch 2.3.1 and later collectives are traced without it, and a
+    UserWarning says so. Inside a compiled function an unknown reduction is a
+    ValueError; async_op=True breaks the graph, or with fullgraph=True is
+    Dynamo's error.
+    """
+    from torch.distributed import _functional_collectives as functional
+
+    warnings.warn(
+        "torchair.patch_for_hcom: this version of torch traces collectives "
+        "without it; the call can be removed",
+        stacklevel=2,
+    )
+    table = functional.traceable_collective_remaps
+    for name in _PATCHED:
+        now = getattr(dist, name)
+        if not hasattr(now, "torchair_patched"):
+            made = _patched(now)
+            table[made] = table[now]
+            setattr(dist, name, made)
+    deepspeed = sys.modules.get("deepspeed.comm")
+    for name in ("all_reduce", "inference_all_reduce"):
+        if hasattr(deepspeed, name):
+            setattr(deepspeed, name, dist.all_reduce)

@@ -1,0 +1,420 @@
+"""What each process of test_distributed.py does: `python comm_cases.py`, with
+RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and OUT. Every function case_* is a
+test; OUT/<rank>.json takes what they failed with. After a failure the ranks are
+out of step, so the rest is not run."""
+
+import datetime
+import json
+import os
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from helpers import compiled
+from torch import nn
+
+from torchair import backend
+
+MODES = ("max-autotune", "reduce-overhead")
+
+
+def calls(rank, world):
+    """name -> (function of a tensor [12, 2], collectives it has)."""
+    group = dist.group.WORLD
+    import torch_npu.distributed as npu
+
+    # rows by rank, 12 in all
+    rows = [12 - 5 * (world - 1)] if world < 3 else [12 - 2 * (world - 1)]
+    rows += [5 if world < 3 else 2] * (world - 1)
+
+    def all_gather(x):
+        out = [torch.empty_like(x) for _ in range(world)]
+        dist.all_gather(out, x * 2)
+        return torch.cat(out) + 1
+
+    def all_gather_scalar(x):
+        out = [torch.zeros(()) for _ in range(world)]
+        dist.all_gather(out, x.sum())
+        return torch.stack(out)
+
+    def all_gather_into_tensor(x):
+        out = torch.empty(world * 12, 2)
+        dist.all_gather_into_tensor(out, x * 2)
+        return out + 1
+
+    def all_reduce(x):
+        y = x * 2
+        dist.all_reduce(y)
+        return y + 1
+
+    def all_reduce_max(x):
+        y = x.t() * 2
+        dist.all_reduce(y, op=dist.ReduceOp.MAX)
+        return y.t() + 1
+
+    def all_reduce_input(x):
+        dist.all_reduce(x)
+        return x + 1
+
+    def all_to_all(x):
+        parts = list((x * 2).chunk(world))
+        out = [torch.empty_like(p) for p in parts]
+        dist.all_to_all(out, parts)
+        return torch.cat(out) + 1
+
+    def all_to_all_single(x):
+        out = torch.empty(12, 2)
+        dist.all_to_all_single(out, x * 2)
+        return out + 1
+
+    def all_to_all_uneven(x):
+        out = torch.empty(world * rows[rank], 2)
+        dist.all_to_all_single(out, x * 2, [rows[rank]] * world, rows)
+        return out + 1
+
+    def broadcast(x):
+        y = x * 2
+        dist.broadcast(y, world - 1)
+        return y + 1
+
+    def reduce_scatter_tensor(x):
+        out = torch.empty(12 // world, 2)
+        dist.reduce_scatter_tensor(out, x * 2)
+        return out + 1
+
+    def send_recv(x):
+        y = x * 2
+        out = torch.zeros_like(y)
+        if rank % 2 == 0:
+            dist.send(y, rank + 1)
+            dist.recv(out, rank + 1)
+        else:
+            dist.recv(out, rank - 1)
+            dist.send(y + out, rank - 1)
+        return out + 1
+
+    def gather_uneven(x):
+        out = torch.empty(12, 2)
+        npu.all_gather_into_tensor_uneven(out, (x * 2)[: rows[rank]], rows)
+        return out + 1
+
+    def scatter_uneven(x):
+        out = torch.empty(rows[rank], 2)
+        npu.reduce_scatter_tensor_uneven(out, x * 2, rows)
+        return out + 1
+
+    def functional_forms(x):
+        a = functional.all_reduce(x * 2, "sum", group)
+        b = functional.all_gather_tensor(x, 0, group)
+        c = functional.reduce_scatter_tensor(x, "sum", 0, group)
+        d = functional.broadcast(x + 1, 0, group)
+        return a + 1, b + 1, c + 1, d + 1
+
+    def coalesced(x):
+        a, b = functional.all_reduce_coalesced([x, x.sum(0)], "sum", group)
+        (c,) = functional.all_gather_into_tensor_coalesced([x], group)
+        return a * 2, b * 2, c * 2
+
+    found = {f.__name__: (f, 1) for f in list(locals().values()) if callable(f)}
+    for name, count in (("send_recv", 2), ("functional_forms", 4)):
+        found[name] = (found[name][0], count)
+    found["coalesced"] = (found["coalesced"][0], 2)
+    return found
+
+
+def check(name, fn, count, mode, rank):
+    torch._dynamo.reset()
+    backend.records.clear()
+    run = compiled(fn, mode, fullgraph=True)
+    for i in range(3):
+        x = torch.arange(24.0).view(12, 2) * (rank + 1) + i
+        mine, theirs = x.clone(), x.clone()
+        got, want = run(mine), fn(theirs)
+        torch.testing.assert_close(got, want, rtol=0, atol=0, msg=name)
+        assert torch.equal(mine, theirs), name
+    (record,) = backend.records
+    assert not record.fallback and not record.hosts, (name, record)
+    assert len(record.comms) == count, (name, record.comms)
+
+
+def case_calls_max_autotune(rank, world):
+    for name, (fn, count) in calls(rank, world).items():
+        check(name, fn, count, MODES[0], rank)
+
+
+def case_calls_reduce_overhead(rank, world):
+    for name, (fn, count) in calls(rank, world).items():
+        if world == 2:
+            check(name, fn, count, MODES[1], rank)
+
+
+def case_stacked_gather(rank, world):
+    """gloo's eager call refuses this form."""
+
+    def fn(x):
+        out = torch.empty(world, *x.shape)
+        dist.all_gather_into_tensor(out, x)
+        return out
+
+    x = torch.arange(6.0).view(2, 3) + rank
+    got = compiled(fn, fullgraph=True)(x)
+    want = torch.stack([x - rank + r for r in range(world)])
+    assert torch.equal(got, want)
+
+
+def case_dynamic_sizes(rank, world):
+    def fn(x):
+        y = x * 2
+        dist.all_reduce(y)
+        out = torch.empty(world * y.shape[0], 2)
+        dist.all_gather_into_tensor(out, y)
+        return out + 1
+
+    backend.records.clear()
+    run = compiled(fn, fullgraph=True, dynamic=True)
+    for n in (3, 5, 7, 4):
+        x = torch.arange(2.0 * n).view(n, 2) + rank
+        assert torch.equal(run(x), fn(x))
+    assert len(backend.records) == 1
+
+
+def case_recompile_on_one_rank(rank, world):
+    """What only one rank compiles again does not change what it exchanges."""
+
+    def fn(x, y):
+        a = x.sum(0)
+        dist.all_reduce(a)
+        b = (y * 3).sum(0)
+        dist.all_reduce(b, op=dist.ReduceOp.MAX)
+        return a + b
+
+    run = compiled(fn, fullgraph=True)
+    for i in range(5):
+        n = 4 + i if rank == 0 else 4
+        x, y = torch.arange(2.0 * n).view(n, 2) + i, torch.ones(3, 2) * rank
+        assert torch.equal(run(x, y), fn(x, y))
+
+
+def case_issue_order_and_overlap(rank, world):
+    """Ranks trace different computing around the same collectives: all begin
+    them in the same order. What needs none runs before the waits."""
+
+    def fn(x, w):
+        a = x * 2
+        dist.all_reduce(a)
+        a = a + 1
+        b = x @ w
+        for _ in range(rank):
+            b = torch.relu(b @ w)
+        c = b.sum(0)
+        dist.all_reduce(c, op=dist.ReduceOp.MAX)
+        d = w.t() @ w
+        e = torch.empty(world * 4, 4)
+        dist.all_gather_into_tensor(e, d)
+        return a, b, c, d, e
+
+    backend.records.clear()
+    run = compiled(fn, fullgraph=True)
+    x, w = torch.randn(8, 4), torch.randn(4, 4)
+    torch.testing.assert_close(run(x, w), fn(x, w))
+    lines = backend.records[0].program().text(1).splitlines()
+    steps = [line.split(": ")[1] for line in lines if line[:1].isdigit()]
+    starts = [s.split()[1] for s in steps if s.startswith("start")]
+    found = [None] * world
+    dist.all_gather_object(found, starts)
+    assert all(other == starts for other in found) and len(starts) == 3
+    first_wait = next(i for i, s in enumerate(steps) if s.startswith("wait"))
+    before = [s for s in steps[:first_wait] if s.startswith("call mm")]
+    assert len(before) == 2 + rank, steps
+
+
+def case_subgroups(rank, world):
+    pairs = [dist.new_group([r, r + 1]) for r in range(0, world, 2)]
+    mine = pairs[rank // 2]
+    first = rank - rank % 2
+
+    def fn(x):
+        a = x * 2
+        dist.all_reduce(a, group=mine)
+        b = x * 3
+        dist.broadcast(b, first + 1, group=mine)
+        if rank == first:
+            dist.send(x, first + 1, group=mine)
+        else:
+            dist.recv(b, first, group=mine)
+        return a, b
+
+    run = compiled(fn, fullgraph=True)
+    x = torch.arange(4.0) + rank
+    for got, want in zip(run(x), fn(x), strict=True):
+        assert torch.equal(got, want)
+
+
+def case_bad_group_is_named(rank, world):
+    def fn(x):
+        y = x * 2
+        dist.all_to_all_single(torch.empty(5), y, [5], [4])
+        return y
+
+    try:
+        compiled(fn, fullgraph=True)(torch.ones(4))
+    except Exception as error:
+        assert "split" in str(error).lower(), error
+    else:
+        raise AssertionError("wrong split sizes were taken")
+
+
+class Enter(torch.autograd.Function):
+    """Nothing; gradients are summed over the ranks."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+class Leave(torch.autograd.Function):
+    """The sum over the ranks; nothing to do for gradients."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class ParallelMLP(nn.Module):
+    """Columns of the first layer and rows of the second, of this rank."""
+
+    def __init__(self, whole, rank, world):
+        super().__init__()
+        up, down = whole[0].weight.detach(), whole[2].weight.detach()
+        self.up = nn.Parameter(up.chunk(world, 0)[rank].clone())
+        self.down = nn.Parameter(down.chunk(world, 1)[rank].clone())
+
+    def forward(self, x):
+        x = Enter.apply(x)
+        h = torch.relu(nn.functional.linear(x, self.up))
+        return Leave.apply(nn.functional.linear(h, self.down))
+
+
+def case_tensor_parallel_mlp(rank, world):
+    torch.manual_seed(0)
+    whole = nn.Sequential(
+        nn.Linear(16, 32, False), nn.ReLU(), nn.Linear(32, 16, False)
+    )
+    x = torch.randn(6, 16, requires_grad=True)
+    want = whole(x)
+    (grad,) = torch.autograd.grad(want.square().sum(), x, retain_graph=True)
+    (up,) = torch.autograd.grad(want.square().sum(), whole[0].weight)
+    for mode in MODES:
+        torch._dynamo.reset()
+        part = ParallelMLP(whole, rank, world)
+        run = compiled(part, mode, fullgraph=True)
+        with torch.no_grad():
+            torch.testing.assert_close(run(x), want)
+        mine = x.detach().clone().requires_grad_()
+        got = run(mine)
+        got.square().sum().backward()
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(mine.grad, grad, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            part.up.grad, up.chunk(world, 0)[rank], rtol=1e-4, atol=1e-4
+        )
+
+
+def case_gradients_in_a_compiled_function(rank, world):
+    torch.manual_seed(0)
+    weights = {"w": torch.randn(8, 4), "b": torch.randn(4)}
+
+    def loss(weights, x):
+        return torch.tanh(x @ weights["w"] + weights["b"]).square().mean()
+
+    def step(weights, x):
+        grads = torch.func.grad(loss)(weights, x)
+        for g in grads.values():
+            dist.all_reduce(g)
+        return {k: w - 0.1 * grads[k] / world for k, w in weights.items()}
+
+    whole = torch.randn(world * 6, 8)
+    want = {
+        k: weights[k] - 0.1 * g
+        for k, g in torch.func.grad(loss)(weights, whole).items()
+    }
+    for mode in MODES:
+        run = compiled(step, mode, fullgraph=True)
+        got = run(weights, whole.chunk(world)[rank])
+        torch.testing.assert_close(got, want)
+
+
+class Layers(nn.Module):
+    """Of 1 MB each; Dynamo would not compile a bare nn.Sequential in DDP."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(512, 512) for _ in range(3)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+def case_data_parallel(rank, world):
+    """DDP: its optimizer cuts the graph where buckets end."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(0)
+    whole = Layers()
+    x = torch.randn(world * 4, 512)
+    whole(x).square().mean().backward()
+    want = [p.grad.clone() for p in whole.parameters()]
+    whole.zero_grad()
+    model = DistributedDataParallel(whole, bucket_cap_mb=1)
+    run = compiled(model)
+    for _ in range(2):
+        model.zero_grad()
+        run(x.chunk(world)[rank]).square().mean().backward()
+    for p, g in zip(whole.parameters(), want, strict=True):
+        torch.testing.assert_close(p.grad, g)
+    assert len(backend.records) >= 2
+
+
+def main():
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    limit = datetime.timedelta(seconds=40)
+    dist.init_process_group("gloo", timeout=limit)
+    found = {}
+    for name, case in list(globals().items()):
+        if not name.startswith("case_"):
+            continue
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        backend.records.clear()
+        try:
+            case(rank, world)
+            found[name] = ""
+        except Exception:
+            found[name] = traceback.format_exc()
+            break
+    path = Path(os.environ["OUT"]) / f"{rank}.json"
+    path.write_text(json.dumps(found))
+    if not any(found.values()):
+        dist.destroy_process_group()
+    os._exit(0)  # a rank out of step would wait for the others
+
+
+if __name__ == "__main__":
+    main()
