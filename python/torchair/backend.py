@@ -404,14 +404,16 @@ def _compile_frame(
         compiled: Compiled = backend(gm, example_inputs)
     if inference.record is not None:
         inference.record.wrapper = _call_directly(
-            compiled, inference, len(example_inputs)
+            gm, compiled, inference, len(example_inputs)
         )
     return compiled
 
 
-def _call_directly(compiled: Compiled, made: Compiler, nargs: int) -> str:
+def _call_directly(
+    gm: torch.fx.GraphModule, compiled: Compiled, made: Compiler, nargs: int
+) -> str:
     """Lets the dispatcher call the program of `made` itself, not `compiled`;
-    why not, where it must not."""
+    why not, where it must not. gm: Dynamo's."""
     from ._native import Program
 
     if not isinstance(made.made, Program):
@@ -422,7 +424,8 @@ def _call_directly(compiled: Compiled, made: Compiler, nargs: int) -> str:
         dispatch.reasons[f"through AOTAutograd: {why}"] += 1
         return str(why)
     compat.forget_hooks_guard()
-    dispatch.mark_direct(compiled, direct.make(made.made, found))
+    program = direct.make(made.made, found)
+    dispatch.mark_direct(compiled, program, direct.asks_for_objects(gm))
     return ""
 
 

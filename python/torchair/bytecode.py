@@ -2,17 +2,21 @@
 
 Most are: the graph called with parameters of the function, and its outputs
 given back, alone or in one tuple or list, with a few lists built and dropped
-on the way. `read` follows the instructions with symbols for values; where it
-knows each of them, the dispatcher calls the graph itself, and no Python runs.
+on the way. Where an accelerator is registered the code begins by noting its
+current stream, for graphs that ask for it. `read` follows the instructions
+with symbols for values; where it knows each of them, the dispatcher calls the
+graph itself, and no Python runs.
 
 A symbol is a tuple ("local", name), ("constant", value), ("global", name),
-("made",), what the graph gave, or ("output", i) of it; or a `_Built`, a list
-or tuple, which stands for itself: what is added to it shows wherever it is.
+("attribute", global, name), ("made",), what the graph gave, ("output", i) of
+it, ("device",) or its ("stream",); or a `_Built`, a list or tuple, which
+stands for itself: what is added to it shows wherever it is.
 """
 
 from __future__ import annotations
 
 import dis
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +33,7 @@ class Recipe:
     arguments: tuple[str, ...]
     shape: str  # "item", "tuple", "list"
     items: tuple[Item, ...]
+    streams: bool = False  # current streams are noted for the graph before
 
 
 class _Unknown(Exception):
@@ -45,6 +50,16 @@ class _Built:
 
 _NULL: Symbol = ("null",)
 _MADE: Symbol = ("made",)
+_DEVICE: Symbol = ("device",)
+_STREAM: Symbol = ("stream",)
+_DYNAMO = "__import_torch_dot__dynamo_dot_"  # as its code calls its modules
+_MAKE_DEVICE: Symbol = ("attribute", "__import_torch", "device")
+_GET_STREAM: Symbol = ("attribute", f"{_DYNAMO}utils", "get_current_stream")
+_NOTE: Symbol = (
+    "attribute",
+    f"{_DYNAMO}graph_bytecode_inputs",
+    "store_user_object_weakrefs",
+)
 
 
 @dataclass
@@ -53,6 +68,7 @@ class _Machine:
     names: dict[str, Symbol]
     stack: list[Symbol] = field(default_factory=list)
     arguments: list[Symbol] | None = None
+    streams: bool = False
 
     def pop(self, count: int) -> list[Symbol]:
         if count > len(self.stack):
@@ -73,6 +89,13 @@ class _Machine:
         if (i.arg or 0) & 1:
             self.stack.append(_NULL)
         self.stack.append(("global", i.argval))
+
+    def load_attribute(self, i: dis.Instruction) -> None:
+        (owner,) = self.pop(1)
+        method = sys.version_info >= (3, 12) and (i.arg or 0) & 1
+        if method or not isinstance(owner, tuple) or owner[0] != "global":
+            raise _Unknown
+        self.stack.append(("attribute", owner[1], i.argval))
 
     def load_fast(self, i: dis.Instruction) -> None:
         if i.argval not in self.names:
@@ -141,10 +164,27 @@ class _Machine:
     def call(self, i: dis.Instruction) -> None:
         arguments = self.pop(i.arg or 0)
         called = [s for s in self.pop(2) if s is not _NULL]
-        if called != [("global", self.graph)] or self.arguments is not None:
+        if len(called) != 1:
             raise _Unknown
-        self.arguments = arguments
-        self.stack.append(_MADE)
+        if called[0] == ("global", self.graph) and self.arguments is None:
+            self.arguments = arguments
+            self.stack.append(_MADE)
+        else:
+            self.stack.append(self.note_streams(called[0], arguments))
+
+    def note_streams(self, called: Symbol, arguments: list[Symbol]) -> Symbol:
+        """store_user_object_weakrefs(get_current_stream(device("npu", 0)))"""
+        constants = all(
+            isinstance(s, tuple) and s[0] == "constant" for s in arguments
+        )
+        if called == _MAKE_DEVICE and constants:
+            return _DEVICE
+        if called == _GET_STREAM and arguments == [_DEVICE]:
+            return _STREAM
+        if called == _NOTE and all(s is _STREAM for s in arguments):
+            self.streams = True
+            return ("constant", None)
+        raise _Unknown
 
 
 _STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
@@ -154,6 +194,7 @@ _STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
     "CACHE": _Machine.skip,
     "PUSH_NULL": _Machine.push_null,
     "LOAD_GLOBAL": _Machine.load_global,
+    "LOAD_ATTR": _Machine.load_attribute,
     "LOAD_FAST": _Machine.load_fast,
     "LOAD_FAST_CHECK": _Machine.load_fast,
     "LOAD_FAST_LOAD_FAST": _Machine.load_fast_twice,
@@ -206,6 +247,7 @@ def _recipe(machine: _Machine, given: Symbol) -> Recipe:
         tuple(_name(a) for a in arguments),
         shape,
         tuple(_item(s) for s in found),
+        machine.streams,
     )
 
 

@@ -128,3 +128,23 @@ def make(program: Any, found: Plan) -> Any:
         compat.apply_views(),
         compat.mark_dynamic(),
     )
+
+
+def asks_for_objects(gm: torch.fx.GraphModule) -> bool:
+    """Does Dynamo's graph, or one in it, take streams, events or modules from
+    the table that the code around it fills?"""
+    return any(
+        node.op == "call_function" and _asks(node.target)
+        for part in gm.modules()
+        if isinstance(part, torch.fx.GraphModule)
+        for node in part.graph.nodes
+    )
+
+
+def _asks(target: Any) -> bool:
+    module = getattr(target, "__module__", None) or ""
+    return (
+        module.startswith("torch._dynamo.")
+        or str(target).startswith("streams.")
+        or str(target) == "invoke_leaf_function"
+    )

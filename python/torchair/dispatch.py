@@ -40,7 +40,9 @@ reasons: collections.Counter[str] = collections.Counter()
 """Why functions or entries are not dispatched, counted."""
 
 _MAX_ENTRIES = 8  # guard trees asked in a row; Dynamo's own limit is the same
-_direct: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
+_direct: weakref.WeakKeyDictionary[Call, tuple[Any, bool]] = (
+    weakref.WeakKeyDictionary()
+)
 _served: dict[Any, Callable[[Any], bool]] = {}
 _dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
 _names = itertools.count()
@@ -54,9 +56,10 @@ def serve(
     _served[backend] = wants
 
 
-def mark_direct(compiled: Call, program: Any) -> None:
-    """`program` does all that AOTAutograd's `compiled` does."""
-    _direct[_innermost(compiled)] = program
+def mark_direct(compiled: Call, program: Any, asks: bool) -> None:
+    """`program` does all that AOTAutograd's `compiled` does. asks: for streams
+    and other objects that Dynamo's code notes before it calls the graph."""
+    _direct[_innermost(compiled)] = program, asks
 
 
 def _innermost(compiled: Call) -> Call:
@@ -150,10 +153,11 @@ def _generated(target: _Target, entry: Any) -> tuple[Call, Bare | None] | None:
     if len(names) != 1 or names[0] not in fn.__globals__:
         reasons["the frame calls no graph, or several"] += 1
         return None
-    program = _direct.get(_innermost(fn.__globals__[names[0]]))
+    compiled = _innermost(fn.__globals__[names[0]])
+    program, asks = _direct.get(compiled, (None, False))
     if program is not None:
         recipe = bytecode.read(code, names[0])
-        if recipe is not None:
+        if recipe is not None and not (asks and recipe.streams):
             return program, (recipe.arguments, recipe.shape, recipe.items)
         code = _replace_name(fn.__globals__, code, names[0], program)
     made = types.FunctionType(

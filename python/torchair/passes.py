@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import cats, compat, lanes, mutations, reinplace
+from . import cats, compat, lanes, mutations, reinplace, syncs
 from .config import CompilerConfig
 from .dumps import Folder
 
@@ -66,6 +66,10 @@ def _patterns(job: Job) -> bool:
     lanes.assign(job.gm.graph)
     count = _all_patterns().apply(job.gm.graph)
     return bool(count)
+
+
+def _unwrap(job: Job) -> bool:
+    return syncs.unwrap(job.gm)
 
 
 def _pair(job: Job) -> bool:
@@ -124,6 +128,12 @@ def _intermediates(job: Job) -> bool:
 
 
 PASSES = (
+    Pass(
+        "unwrap_syncs",
+        "",
+        _unwrap,
+        "operators of streams and events stand for themselves",
+    ),
     Pass(
         "pair_streams",
         "",
@@ -208,6 +218,7 @@ PASSES = (
 
 # These leave node.meta["val"] as it should be.
 _TYPED = {
+    "unwrap_syncs",
     "pair_streams",
     "join_lanes",
     "order",

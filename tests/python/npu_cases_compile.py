@@ -508,3 +508,77 @@ def test_reset():
 def test_explain_shows_the_graph():
     found = torchair.explain(lambda a: a + 1, torch.ones(2).npu())
     assert "fallback" not in str(found).lower() or not last().fallback
+
+
+def bare(fn):
+    return fn._torchair_dispatcher.stats()[
+        "of these, without the function that Dynamo generated"
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_calls_run_no_python(device):
+    """Dynamo's code begins by noting the current stream, which nobody asks."""
+    fn = torch.compile(lambda a: a * 2 + 1, backend=air.torchair)
+    for _ in range(4):
+        assert fn(torch.ones(2, device=device)).tolist() == [3, 3]
+    assert bare(fn) == 3
+
+
+def test_the_stream_is_noted_for_a_graph_that_asks():
+    fn = torch.compile(
+        lambda a: (a * 2, torch.accelerator.current_stream()),
+        backend=air.torchair,
+    )
+    noted = torch._dynamo.graph_bytecode_inputs.index_to_external_object_weakref
+    for _ in range(3):
+        noted.clear()
+        y, found = fn(torch.ones(2))
+        assert found == torch.accelerator.current_stream() and len(noted) == 1
+        assert y.tolist() == [2, 2]
+    assert bare(fn) == 0
+
+
+def synchronizes(x, side):
+    y = x * 2
+    torch.accelerator.current_stream().synchronize()
+    return y + 1
+
+
+def waits_for_a_stream(x, side):
+    y = x * 2
+    torch.accelerator.current_stream().wait_stream(side)
+    z = y + x
+    side.wait_stream(torch.accelerator.current_stream())
+    return z - y + y + 1 - x
+
+
+def waits_for_an_event(x, side):
+    y = x * 2
+    event = torch.accelerator.current_stream().record_event()
+    event.wait()
+    return y + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "grad"),
+    [
+        (synchronizes, False),
+        (synchronizes, True),
+        (waits_for_a_stream, False),  # torch cannot cut this one in two
+        (waits_for_an_event, False),
+        (waits_for_an_event, True),
+    ],
+)
+def test_waiting_for_streams(fn, grad):
+    """AOTAutograd wraps it together with the values it is about."""
+    compiled = torch.compile(fn, backend=air.torchair)
+    side = torch.Stream(device="npu")
+    for _ in range(3):
+        x = torch.ones(3, requires_grad=grad)
+        y = compiled(x, side)
+        assert y.tolist() == [3, 3, 3]
+        if grad:
+            y.sum().backward()
+            assert x.grad.tolist() == [2, 2, 2]
+    assert not last().fallback

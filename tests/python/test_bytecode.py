@@ -58,6 +58,77 @@ def test_what_is_only_a_call(fn, arguments, shape, items):
     assert read(fn.__code__, "graph") == Recipe(arguments, shape, items)
 
 
+# As Dynamo's code calls its modules; it loads the functions of these.
+class _Module:
+    def __getattr__(self, name):
+        raise AssertionError("never called")
+
+
+__import_torch = _Module()
+__import_torch_dot__dynamo_dot_utils = _Module()
+__import_torch_dot__dynamo_dot_graph_bytecode_inputs = _Module()
+
+
+def noted(x):
+    note = (
+        __import_torch_dot__dynamo_dot_graph_bytecode_inputs
+    ).store_user_object_weakrefs
+    stream = __import_torch_dot__dynamo_dot_utils.get_current_stream
+    device = __import_torch.device
+    note(stream(device("npu", 0)), stream(device("npu", 1)))
+    return graph(x)[0]
+
+
+def test_current_streams_are_noted():
+    assert read(noted.__code__, "graph") == Recipe(
+        ("x",), "item", (OUT0,), True
+    )
+
+
+def notes_another_object(x):
+    note = (
+        __import_torch_dot__dynamo_dot_graph_bytecode_inputs
+    ).store_user_object_weakrefs
+    note(x)
+    return graph(x)[0]
+
+
+def notes_an_output(x):
+    note = (
+        __import_torch_dot__dynamo_dot_graph_bytecode_inputs
+    ).store_user_object_weakrefs
+    found = graph(x)
+    note(found[0])
+    return found[1]
+
+
+def gives_the_stream(x):
+    stream = __import_torch_dot__dynamo_dot_utils.get_current_stream
+    device = __import_torch.device
+    return graph(x)[0], stream(device("npu", 0))
+
+
+def stream_of_an_argument(x):
+    note = (
+        __import_torch_dot__dynamo_dot_graph_bytecode_inputs
+    ).store_user_object_weakrefs
+    stream = __import_torch_dot__dynamo_dot_utils.get_current_stream
+    note(stream(x))
+    return graph(x)[0]
+
+
+def device_of_an_argument(x):
+    device = __import_torch.device
+    device(x)
+    return graph(x)[0]
+
+
+def other_function_of_the_module(x):
+    other = __import_torch_dot__dynamo_dot_utils.other
+    other()
+    return graph(x)[0]
+
+
 def attribute(x):
     return graph(x.real)[0]
 
@@ -134,6 +205,8 @@ def changed(x):
 MORE = [
     attribute, keyword, twice, other, no_call, constant, nested, everything,
     from_behind, branch, loop, effect, local_back, rest, closed, changed,
+    notes_another_object, notes_an_output, gives_the_stream,
+    stream_of_an_argument, device_of_an_argument, other_function_of_the_module,
 ]  # fmt: skip
 
 

@@ -372,11 +372,13 @@ def test_what_direct_is_made_of():
     c, x = compiled(gives_the_input), square()
     c(x)
     found = list(dispatch._direct.values())
-    program = found[-1].program
+    made, asks = found[-1]
+    program = made.program
+    assert not asks
     with pytest.raises(TypeError):
-        found[-1]()
+        made()
     with pytest.raises(TypeError):
-        found[-1](x=x)
+        made(x=x)
     none = (lambda *_: None,) * 3
     with pytest.raises(ValueError, match="outs"):
         Direct(program, (), ((-1, None, False, None),) * 9, *none)
