@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .collectives import patch_for_hcom
     from .compare import Comparison, compare
     from .config import CompilerConfig
+    from .formats import npu_format_cast_via_cpu, use_internal_format_weight
     from .logs import logger
     from .passes import register_replacement
     from .report import Explanation, explain
@@ -58,12 +59,14 @@ __all__ = [
     "get_compiler",
     "get_npu_backend",
     "logger",
+    "npu_format_cast_via_cpu",
     "patch_for_hcom",
     "register_replacement",
+    "use_internal_format_weight",
 ]
 
 
-_MODULES = ("npu", "npugraph_ex", "ops", "scope")
+_MODULES = ("llm_datadist", "npu", "npugraph_ex", "ops", "scope")
 _HOME = {
     "Comparison": "compare",
     "CompilerConfig": "config",
@@ -73,8 +76,10 @@ _HOME = {
     "get_compiler": "backend",
     "get_npu_backend": "backend",
     "logger": "logs",
+    "npu_format_cast_via_cpu": "formats",
     "patch_for_hcom": "collectives",
     "register_replacement": "passes",
+    "use_internal_format_weight": "formats",
     **{name: "_native" for name in __all__ if name.startswith("Air")},
 }
 

@@ -371,3 +371,30 @@ def test_deepcopy_of_a_compiled_module():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert_close(other(x), net(x))
+
+
+def test_internal_formats_change_no_number():
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Linear(6, 5))
+    x = torch.randn(2, 4, 8, 8)
+    want = model(x)
+    model.npu()
+    state = {k: v.cpu() for k, v in model.state_dict().items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torchair.use_internal_format_weight(model) is None
+    for name, value in model.state_dict().items():
+        assert torch.equal(value.cpu(), state[name])
+        assert torch_npu.get_npu_format(value) == 2
+    assert_close(model(x.npu()).cpu(), want)
+    with pytest.raises(RuntimeError, match=r"1\.weight is on the CPU"):
+        torchair.use_internal_format_weight(model.cpu())
+
+
+def test_created_tensors_are_of_the_device():
+    block = torch.zeros(2, 3)
+    (made,) = torchair.llm_datadist.create_npu_tensors(
+        [2, 3], torch.float32, [block.data_ptr()]
+    )
+    assert made.device.type == "npu"
+    made.add_(1)
+    assert block.sum() == 6
