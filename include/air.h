@@ -340,7 +340,7 @@ AIR_API bool air_ge_row(size_t i, const char **out_op, const char **out_type,
 
 typedef struct air_program air_program;
 
-/* Bits of air_compile_options.without. */
+/* Bits of air_compile_options.without; air_without_name has more. */
 typedef enum {
 #define WITHOUT(id, name, doc) AIR_WITHOUT_BIT_##id,
 #include "air_without.def"
@@ -354,12 +354,28 @@ enum {
     AIR_WITHOUT_NOTHING = 0
 };
 
+/* The order of steps. All keep what depends on what, so results are equal;
+ * how much memory is used at once is not. */
+typedef enum {
+    AIR_ORDER_WRITTEN, /* as the graph has them */
+    AIR_ORDER_BFS,     /* what became possible first */
+    AIR_ORDER_DFS,     /* what the last step made possible */
+    AIR_ORDER_RDFS,    /* for each last step, what it needs */
+    AIR_ORDER_COUNT
+} air_order;
+
 typedef struct {
     bool exact;           /* round where eager rounds (reduce-overhead) */
     int pass_limit;       /* 0: all passes; n: the first n rows (bisecting) */
     int rewrite_limit;    /* 0: all rewrites */
     const char *dump_dir; /* NN-pass.txt after each pass; NULL: none */
-    unsigned without;     /* AIR_WITHOUT_...: what is left out */
+    unsigned without;     /* AIR_WITHOUT_..., bits of air_without_name */
+    air_order order;
+    /* Of a graph with symbols: steps that run as one list, at least; fewer run
+     * one by one. 0 and 1: any number, -1: all run one by one. */
+    int64_t list_min;
+    bool give_back; /* of a graph without symbols: memory of intermediate
+                       results goes back to the system after each run */
 } air_compile_options;
 
 /* The graph is copied. */
@@ -448,7 +464,10 @@ typedef enum {
                          name=tag,tag */
     AIR_TEXT_GE_TXT,  /* GRAPH as Ascend IR: see air_ge_form */
     AIR_TEXT_GE_PBTXT,
-    AIR_TEXT_GE_PY
+    AIR_TEXT_GE_PY,
+    AIR_TEXT_PASSES, /* a line of each pass that ran: name, rewrites it
+                        found, rewrites it made, nodes before and after, ms */
+    AIR_TEXT_COUNT
 } air_text_kind;
 AIR_API AIR_CHECK air_status air_program_print(const air_program *program,
                                                air_text_kind kind,

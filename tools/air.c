@@ -33,12 +33,15 @@ static const char usage[] =
     "  --verify       check the graph after each pass\n"
     "  --passes N     the first N passes only\n"
     "  --without NAME what is left out: `air passes` lists the names\n"
+    "  --order NAME   of steps: written (default), bfs, dfs, rdfs\n"
     "  --compare      run: compare with driver ref, fail when they differ\n"
     "  --after PASS   dump: the graph after this pass\n"
     "  --steps        dump: the command list of the program\n"
     "  --explain      dump: regions, copies, memory\n"
     "  --ge FORM      dump: the graph as Ascend IR: txt, pbtxt, py\n"
     "  --as-read      dump --ge: before the passes\n"
+    "  --stat         dump: of each pass the rewrites found and made, nodes\n"
+    "                 before and after, milliseconds\n"
     "  --seconds X    bench: for how long (default 1)\n"
     "  --verbose      what the engine logs, on standard error\n";
 
@@ -49,7 +52,7 @@ typedef struct {
     air_options engine;
     air_compile_options compile;
     double seconds;
-    bool compare, steps, explain, as_read;
+    bool compare, steps, explain, as_read, stat;
     int ge; /* air_ge_form, -1: not asked for */
     const char *after;
     const char *sets[MAX_SETS]; /* "s0=3" */
@@ -138,6 +141,8 @@ set_switch(options *o, const char *name)
         o->explain = true;
     else if (strcmp(name, "--as-read") == 0)
         o->as_read = true;
+    else if (strcmp(name, "--stat") == 0)
+        o->stat = true;
     else if (strcmp(name, "--verbose") == 0)
         o->engine.log = log_line;
     else
@@ -201,6 +206,18 @@ set_ge(options *o, const char *text)
 }
 
 static int
+set_order(options *o, const char *text)
+{
+    static const char *const names[] = {"written", "bfs", "dfs", "rdfs"};
+    for (int i = 0; i < AIR_ORDER_COUNT; i++)
+        if (strcmp(names[i], text) == 0) {
+            o->compile.order = (air_order)i;
+            return 0;
+        }
+    return complain_usage("--order", "written, bfs, dfs or rdfs");
+}
+
+static int
 add_without(options *o, const char *text)
 {
     const char *name;
@@ -240,6 +257,8 @@ set_value(options *o, const char *name, const char *value)
         o->after = value;
     else if (strcmp(name, "--without") == 0)
         return add_without(o, value);
+    else if (strcmp(name, "--order") == 0)
+        return set_order(o, value);
     else
         return complain_usage("unknown option", name);
     return 0;
@@ -606,9 +625,10 @@ dump_program(const options *o, session *s)
     char *text = NULL;
     air_text_kind kind = o->explain ? AIR_TEXT_EXPLAIN
                          : o->steps ? AIR_TEXT_STEPS
+                         : o->stat  ? AIR_TEXT_PASSES
                                     : AIR_TEXT_GRAPH;
     int bad = compile(o, s);
-    if (!bad && kind != AIR_TEXT_GRAPH)
+    if (!bad && (kind == AIR_TEXT_STEPS || kind == AIR_TEXT_EXPLAIN))
         bad = check(run_once(s), o->file);
     if (!bad)
         bad = check(air_program_print(s->program, kind, &text), o->file);

@@ -7,6 +7,7 @@ gen_docs.py --build DIR [--check]      --check: fail when one is not current
 import argparse
 import subprocess
 import sys
+import textwrap
 from importlib import util
 from pathlib import Path
 
@@ -96,6 +97,19 @@ On the engine's graph (`air passes`); `debug.graph_dump` shows it after each:
 | pass | what it does |
 |---|---|
 """
+SWITCHES_HEAD = """
+`optimization_switch`, `fusion_switch_file` and `air dump --without` take these
+names: parts, and passes but `expand` and `split_reduce`, which the engine
+needs. Names of the graph engine stand for them:
+
+| name | switches |
+|---|---|
+"""
+OTHERS = """
+{count} more of its names are known and switch nothing: there is no pass for
+their operators, or one that does more than they say.
+
+"""
 PARTS_HEAD = """
 Options leave parts of the engine out (`air dump --without NAME`):
 
@@ -158,11 +172,28 @@ def engine_rows(air, options):
             _, name, text = line.split(None, 2)
             yield f"| {name} | {text} |\n"
     yield PARTS_HEAD
-    keys = {name: key for key, name in options.WITHOUT.items()}
+    keys = {name: f"`{key}=False`" for key, name in options.WITHOUT.items()}
+    keys["view"] = "`enable_view_optimize=False`"
+    keys["registers"] = "for watched runs"
     for line in parts.strip().splitlines():
         name, text = line.split(None, 1)
-        how = f"`{keys[name]}=False`" if name in keys else "for watched runs"
-        yield f"| {name} | {how} | {text} |\n"
+        if f" {name} " not in passes or name in keys:
+            yield f"| {name} | {keys.get(name, '')} | {text} |\n"
+
+
+def switch_rows(names):
+    yield SWITCHES_HEAD
+    for name, ours in names.COUNTERPARTS.items():
+        yield f"| `{name}` | {ours} |\n"
+    others = sorted(names.WITHOUT_COUNTERPART, key=str.lower)
+    yield OTHERS.format(count=len(others))
+    yield textwrap.fill(
+        ", ".join(f"`{n}`" for n in others),
+        80,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield "\n"
 
 
 def options(air):
@@ -170,7 +201,7 @@ def options(air):
     # make keeps current, or was put among the sources by hand.
     if util.find_spec("torchair") is None:
         sys.path.insert(0, str(ROOT / "python"))
-    from torchair import options, passes
+    from torchair import options, pass_names, passes
 
     return (
         OPTIONS_HEAD
@@ -179,6 +210,7 @@ def options(air):
         + "".join(pass_rows(passes))
         + ENGINE_HEAD
         + "".join(engine_rows(air, options))
+        + "".join(switch_rows(pass_names))
     )
 
 

@@ -626,22 +626,27 @@ static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {
-        "graph",    "args",     "consts",  "results",    "outs",
-        "hosts",    "fallback", "exact",   "pass_limit", "rewrite_limit",
-        "dump_dir", "without",  "capture", NULL};
+        "graph",     "args",     "consts",  "results",    "outs",
+        "hosts",     "fallback", "exact",   "pass_limit", "rewrite_limit",
+        "dump_dir",  "without",  "capture", "order",      "list_min",
+        "give_back", NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     PyObject *capture = Py_None;
     air_compile_options options = {0};
-    int exact = 0;
+    int exact = 0, order = 0, give_back = 0;
+    long long list_min = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|OpiizIO", names, &graph, &PyTuple_Type,
-            &arg_specs, &PyTuple_Type, &consts, &nresults, &PyTuple_Type, &outs,
-            &PyTuple_Type, &hosts, &fallback, &exact, &options.pass_limit,
-            &options.rewrite_limit, &options.dump_dir, &options.without,
-            &capture))
+            args, keywords, "OO!O!nO!O!|OpiizIOiLp", names, &graph,
+            &PyTuple_Type, &arg_specs, &PyTuple_Type, &consts, &nresults,
+            &PyTuple_Type, &outs, &PyTuple_Type, &hosts, &fallback, &exact,
+            &options.pass_limit, &options.rewrite_limit, &options.dump_dir,
+            &options.without, &capture, &order, &list_min, &give_back))
         return NULL;
     options.exact = exact != 0;
+    options.order = (air_order)order;
+    options.list_min = list_min;
+    options.give_back = give_back != 0;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     py_program *p = (py_program *)alloc(type, 0);
     if (!p)
@@ -706,8 +711,8 @@ program_text(PyObject *self, PyObject *arg)
     char *text;
     if (kind == -1 && PyErr_Occurred())
         return NULL;
-    if (kind < AIR_TEXT_GRAPH || kind > AIR_TEXT_GE_PY) {
-        PyErr_SetString(PyExc_ValueError, "kind is 0 to 6: see air_text_kind");
+    if (kind < AIR_TEXT_GRAPH || kind >= AIR_TEXT_COUNT) {
+        PyErr_SetString(PyExc_ValueError, "kind is 0 to 7: see air_text_kind");
         return NULL;
     }
     if (py_check(air_program_print(p->program, (air_text_kind)kind, &text)))
@@ -760,7 +765,8 @@ set_watch(PyObject *self, PyObject *value, void *unused)
 
 static PyMethodDef methods[] = {
     {"text", program_text, METH_O,
-     "text(kind): 0 graph after passes, 1 steps, 2 explanation, 3 memory"},
+     "text(kind): 0 graph after passes, 1 steps, 2 explanation, 3 memory, "
+     "4 to 6 the graph as Ascend IR, 7 passes"},
     {"stats", program_stats, METH_NOARGS, "counters of the program"},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,

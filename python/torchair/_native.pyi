@@ -138,6 +138,9 @@ class Program:
         dump_dir: str | None = ...,
         without: int = ...,
         capture: CaptureOptions | None = ...,
+        order: int = ...,
+        list_min: int = ...,
+        give_back: bool = ...,
     ) -> None: ...
     def __call__(self, *args: Any) -> tuple[Any, ...]: ...
     def text(self, kind: int, /) -> str: ...

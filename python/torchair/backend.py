@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import logging
 import os
 import time
 import weakref
@@ -29,6 +28,7 @@ import torch
 from . import (
     collectives,
     compat,
+    compile_stat,
     data_dump,
     deadlock,
     direct,
@@ -41,12 +41,12 @@ from . import (
     graph_dump,
     names,
     passes,
+    switches,
 )
 from .capture import CaptureOptions, with_warning
 from .config import (
     CompilerConfig,
     capture_options,
-    left_out,
     npugraph_ex_config,
     settings,
     warn_of_other_mode,
@@ -72,6 +72,9 @@ class Record:
     program: weakref.ref[Any] | None = None
     capture: CaptureOptions | None = None  # None: every call is a plain run
     wrapper: str = ""  # why AOTAutograd's is around it; "": it is not
+    asked: switches.Asked = field(default_factory=switches.Asked)
+    rewrites: dict[str, int] = field(default_factory=dict)  # by FX passes
+    number: int = 0  # of the process, from 0
 
 
 records: list[Record] = []
@@ -173,12 +176,13 @@ def compile_graph(
         capture = capture_options(config)
     if capture is not None and capture.listener is None:
         capture = events.report(dataclasses.replace(capture))
-    record = Record(f"{kind}_{next(_count)}", kind, capture=capture)
+    number = next(_count)
+    record = Record(f"{kind}_{number}", kind, capture=capture, number=number)
     record.wrapper = "the graph is differentiated"
     if kind == "inference":  # until _call_directly knows more
         record.wrapper = "the backend is not torchair's own"
     _keep(record)
-    _log_options(record, config)
+    switches.log_options(record.name, config)
     dump = None if folder is None else dumps.Folder(folder, kind)
     if config.debug.fx_summary.type and not config.captures:
         logger.info("fx_summary: %s", fx_summary.write(gm))
@@ -186,27 +190,20 @@ def compile_graph(
     if not eager.keeps_original(config):
         job = passes.Job(gm, inputs, config, dump)
         passes.run_all(job, bool(record.fallback))
+        record.rewrites = job.rewrites
         _write_code(gm, config, record, dump)
     if record.fallback:
         return eager.make(gm, config)
     if config.debug.deadlock_check:
         where = dump.path if dump else dumps.root_folder(config)
         deadlock.check(gm.graph, where, record.name)
+    record.asked = switches.of_graph(gm.graph, config)
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
         return _engine_program(gm, config, record, dump)
     except _refusals() as why:
         record.fallback = str(why)
         return eager.boxed(gm)
-
-
-def _log_options(record: Record, config: CompilerConfig) -> None:
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    local, process = config.as_dict()
-    logger.info("Compiling concrete graph %s with options:", record.name)
-    for name, value in sorted({**process, **local}.items()):
-        logger.info("  %s: %s", name, value)
 
 
 def _write_code(
@@ -257,6 +254,8 @@ def _engine_program(
     dump = graph_dump.of(config, folder)
     dump.write("original", gm, got.graph.text)
     watch = data_dump.dumper(config, gm, record.name)
+    if _wraps or (watch is not None and watch.needs_registers):
+        record.asked.off.add("registers")
     program = Program(
         got.graph,
         tuple(got.args),
@@ -269,16 +268,16 @@ def _engine_program(
         pass_limit=config.debug.pass_limit.raw,
         rewrite_limit=config.debug.rewrite_limit.raw,
         dump_dir=folder.engine() if folder else None,
-        without=left_out(
-            config, bool(_wraps or (watch and watch.needs_registers))
-        ),
         capture=with_warning(record.capture, record.name),
+        **record.asked.keywords(),
     )
     program.watch = watch
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     dump.write("optimized", gm, lambda: program.text(0))
     _log_times(record)
+    if compile_stat.wanted(config):
+        compile_stat.add(config, record.number, program, record.rewrites)
     for _, programs in _collectors:
         programs.append(program)
     if _wraps:

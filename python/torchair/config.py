@@ -15,7 +15,6 @@ from .options import (
     CONSTANTS,
     ENGINE,
     OPTIONS,
-    WITHOUT,
     Key,
     Row,
     captures,
@@ -91,7 +90,7 @@ def _warn_inert(row: Row) -> None:
     if row.path not in _warned:
         _warned.add(row.path)
         names = row.path + (f" ({row.key})" if row.alias else "")
-        warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=6)
+        warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=5)
 
 
 class Section:
@@ -307,22 +306,6 @@ def warn_of_other_mode(config: CompilerConfig) -> None:
             f"in mode {config.mode.value}: " + ", ".join(lost),
             stacklevel=3,
         )
-
-
-def left_out(config: CompilerConfig, registers: bool = False) -> int:
-    """The bits of Program's `without`: what the options switch off, and
-    registers, where named values must be in memory."""
-    from ._native import without
-
-    off = {
-        WITHOUT[key]
-        for key in WITHOUT
-        if not getattr(config, key)
-        and (config.captures or ALIASES[key].modes == ALL)
-    }
-    if registers:
-        off.add("registers")
-    return sum(1 << i for i, (name, _) in enumerate(without()) if name in off)
 
 
 def capture_options(config: CompilerConfig) -> CaptureOptions | None:

@@ -173,8 +173,10 @@ EXPERIMENTAL = (
         _EXPERT + "frozen_parameter",
         False,
         BOOL,
-        "addresses of parameters are taken for constant; a parameter that "
-        "moves is not noticed",
+        "captured graphs take addresses of parameters for constant: one that "
+        "moves is not noticed. In max-autotune they are looked up at each "
+        "call, at no cost that could be measured. A parameter of any strides "
+        "is read as it lies. Warns",
         "frozen_parameter",
         keys=(Key("frozen_parameter", ALL),),
     ),
@@ -237,18 +239,22 @@ EXPERIMENTAL = (
         _EXPERT + "memory_efficiency",
         False,
         BOOL,
-        "memory of intermediate results goes back after each run",
+        "of a graph without symbolic sizes, memory of intermediate results "
+        "goes back to the system after each run; otherwise it is kept for "
+        "the next run of any program",
         modes=ENGINE,
-        inert=SOON,
         keys=_engine("featureBaseRefreshable"),
     ),
     Row(
         _EXPERT + "static_model_ops_lower_limit",
         None,
         Int(-1, INT64_MAX),
-        "the fewest steps that run as one list",
+        "Every graph is compiled for the sizes it meets; what this decides "
+        "is how a graph with symbolic sizes is launched. Steps between two "
+        "HOST nodes run as one list, in one parallel region; a list with "
+        "fewer steps than this runs step by step, -1: always step by step. "
+        "explain shows the lists",
         modes=ENGINE,
-        inert=SOON,
         keys=_engine("exec.static_model_ops_lower_limit"),
     ),
     Row(
@@ -264,9 +270,12 @@ EXPERIMENTAL = (
         _EXPERT + "topology_sorting_strategy",
         "DFS",
         OneOf(*SORTS),
-        "the order of nodes",
+        "the order of steps: what became possible first (BFS), what the "
+        "last step made possible (DFS), what each last step needs (RDFS), "
+        "as written (StableRDFS). Results are the same, memory is not. Not "
+        "said: as written, whatever the default reads. A graph with several "
+        "send and recv keeps the written order, with a warning",
         modes=ENGINE,
-        inert=SOON,
         keys=_engine(
             "topoSortingMode", BFS="0", DFS="1", RDFS="2", StableRDFS="3"
         ),
@@ -283,9 +292,9 @@ EXPERIMENTAL = (
         _EXPERT + "enable_view_optimize",
         True,
         BOOL,
-        "chains of views become one",
+        "chains of permute, t, transpose, view and reshape become one, "
+        "those that change nothing none (part `view` of `air passes`)",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _EXPERT + "tiling_schedule_optimize",
@@ -311,9 +320,10 @@ GE = (
         "ge_config.enable_single_stream",
         False,
         BOOL,
-        "everything in one lane",
+        "RuntimeError where the graph needs several streams: scopes of "
+        "streams, npu_prefetch, HCCL_OP_EXPANSION_MODE=AIV. Without those a "
+        "graph is one list anyway",
         modes=ENGINE,
-        inert=SOON,
         keys=(
             Key(
                 "ge.enableSingleStream",
@@ -326,36 +336,39 @@ GE = (
         "ge_config.oo_level",
         "O3",
         OneOf("O1", "O3"),
-        "O3: all passes; O1: none that fuses",
+        "O3: all passes; O1: no attention, group and cat, so nothing is "
+        "fused, and steps in written order",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("oo.level"),
     ),
     Row(
         "ge_config.oo_constant_folding",
         None,
         Bool(optional=True),
-        "pass `fold`",
+        "pass `fold`; None: as the level says (on). It wins over the level, "
+        "switches by name win over it",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("oo.constantFolding"),
     ),
     Row(
         "ge_config.oo_dead_code_elimination",
         None,
         Bool(optional=True),
-        "pass `dce`",
+        "pass `dce`; None: as the level says (on). Branches are chosen "
+        "before a graph is made, so none are dropped here",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("oo.deadCodeElimination"),
     ),
     Row(
         "ge_config.export_compile_stat",
         "2",
         OneOf("0", "1", "2"),
-        "what the passes did, in `fusion_result.json`",
+        "`fusion_result.json` in the current folder: how often each pass of "
+        '`air passes` found and made a rewrite, graph by graph; "2": '
+        'written when a graph is compiled, "1": at exit, "0": not. Written '
+        "only where this was set or `fusion_switch_file` is: nobody gets a "
+        "file who did not ask",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("exportCompileStat"),
     ),
     Row(
@@ -371,18 +384,22 @@ GE = (
         "ge_config.optimization_switch",
         None,
         Accepts(),
-        "passes by name, as in 'PassA:on;PassB:off'",
+        'passes by name, "PassA:on;PassB:off": the names of `air passes` '
+        "and those below. Wins over the file. An unknown name switches "
+        "nothing and is warned of with the nearest ones, ValueError for "
+        "other text",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("optimizationSwitch"),
     ),
     Row(
         "fusion_config.fusion_switch_file",
         None,
         File(),
-        "passes by name, in a file",
+        'the same as JSON: {"Switch": {"GraphFusion": {"ALL": "off", NAME: '
+        '"on"}, "UBFusion": {}}}. ALL: attention, fold and cse, or group '
+        "and cat; names win over it. ValueError where it is something else. "
+        "Read at each compilation",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("fusionSwitchFile"),
     ),
     Row(

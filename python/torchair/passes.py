@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Job:
     inputs: Sequence[Any]
     config: CompilerConfig
     dump: Folder | None = None
+    rewrites: dict[str, int] = field(default_factory=dict)  # by row
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def _patterns(job: Job) -> bool:
         return False
     lanes.assign(job.gm.graph)
     count = _all_patterns().apply(job.gm.graph)
+    job.rewrites["pattern_fusion"] = count
     return bool(count)
 
 

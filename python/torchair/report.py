@@ -30,6 +30,8 @@ class GraphReport:
     calls: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     stats: dict[str, Any] = field(default_factory=dict)
+    options: list[str] = field(default_factory=list)  # what they changed
+    lists: list[int] = field(default_factory=list)  # steps of each
     wrapper: str = ""  # why calls go through AOTAutograd's; "": they do not
 
 
@@ -82,6 +84,10 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
             yield f"    at {region['at']}"
     for text in g.calls:
         yield f"  call {text}"
+    if g.options:
+        yield f"  options: {', '.join(g.options)}"
+    if len(g.lists) > 1:
+        yield f"  lists of steps: {', '.join(map(str, g.lists))}"
     for text in g.copies:
         yield f"  copy {text}"
     for text in g.collectives:
@@ -142,6 +148,8 @@ def _parse(text: str, report: GraphReport) -> None:
             report.calls.append(value)
         elif key == "copy":
             report.copies.append(value)
+        elif key == "lists":
+            report.lists = list(map(int, value.split()))
 
 
 def _limit(report: GraphReport, kind: str, limit: str) -> None:
@@ -165,6 +173,7 @@ def _report(record: backend.Record) -> GraphReport:
             for h in record.hosts
         ],
         [f"{c.op}: {c.reason}" for c in record.comms],
+        options=record.asked.words(),
         wrapper=record.wrapper,
     )
     program = record.program() if record.program else None

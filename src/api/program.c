@@ -1,6 +1,22 @@
 /* program.c: programs and what they give. */
 #include "api/check.h"
 
+static air_status
+check_options(const air_compile_options *o)
+{
+    AIR_REQUIRE(o->pass_limit >= 0 && o->rewrite_limit >= 0, AIR_ERROR_ARGUMENT,
+                "pass_limit and rewrite_limit are 0 or positive");
+    for (size_t bit = 0; bit < 8 * sizeof o->without; bit++)
+        AIR_REQUIRE(!(o->without >> bit & 1) || air_without_name(bit, NULL),
+                    AIR_ERROR_ARGUMENT, "without has unknown bits: %#x",
+                    o->without);
+    AIR_REQUIRE(o->order >= 0 && o->order < AIR_ORDER_COUNT, AIR_ERROR_ARGUMENT,
+                "order is not a value of air_order: %d", (int)o->order);
+    AIR_REQUIRE(o->list_min >= -1, AIR_ERROR_ARGUMENT,
+                "list_min is -1 or more, not %lld", (long long)o->list_min);
+    return AIR_OK;
+}
+
 air_status
 air_program_create(air_context *ctx, const air_graph *graph,
                    const air_compile_options *options, air_program **out)
@@ -9,14 +25,8 @@ air_program_create(air_context *ctx, const air_graph *graph,
     *out = NULL;
     REQUIRE_PTR(ctx);
     REQUIRE_PTR(graph);
-    AIR_REQUIRE(!options ||
-                    (options->pass_limit >= 0 && options->rewrite_limit >= 0),
-                AIR_ERROR_ARGUMENT,
-                "pass_limit and rewrite_limit are 0 or "
-                "positive");
-    AIR_REQUIRE(!options || !(options->without >> AIR_WITHOUT_COUNT),
-                AIR_ERROR_ARGUMENT, "without has unknown bits: %#x",
-                options->without);
+    if (options)
+        AIR_TRY(check_options(options));
     return exec_program_create(ctx, graph, options, out);
 }
 

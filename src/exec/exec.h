@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "lower/lower.h"
+#include "pass/pass.h"
 
 /* ---- pool: blocks of device memory that come back ---- */
 
@@ -42,6 +43,8 @@ air_status exec_pool_get(exec_pool *pool, size_t size, bool loose,
                          exec_block **out);
 void exec_block_retain(exec_block *block);
 void exec_block_release(exec_block *block); /* any thread; NULL: nothing */
+/* Of a pool's block with one reference: its memory goes back to the device. */
+void exec_block_discard(exec_block *block);
 void exec_pool_stats(exec_pool *pool, air_pool_stats *out);
 void exec_pool_trim(exec_pool *pool);
 /* Memory beside the bins, for graph pools; keeps the device open. */
@@ -88,10 +91,22 @@ typedef struct {
     bool *written;  /* by value: a node writes into its memory */
 } exec_order;
 
-/* without: AIR_WITHOUT_... */
-air_status exec_order_make(const ir_graph *g, unsigned without,
+/* options: `without` and `order` are looked at. */
+air_status exec_order_make(const ir_graph *g,
+                           const air_compile_options *options,
                            base_arena *arena, base_arena *scratch,
                            exec_order *out);
+
+/* What waits for what: pairs of units, one and one that runs after it. */
+typedef struct {
+    uint32_t *edges;
+    size_t count;
+} exec_edges;
+/* sort.c: out[0..nunits) in order BFS, DFS or RDFS; STATE, naming the graph,
+ * where units wait for each other. */
+air_status exec_sort(air_order order, const char *name, size_t nunits,
+                     const exec_edges *edges, base_arena *scratch,
+                     uint32_t *out);
 
 /* ---- specialisations ---- */
 
@@ -166,6 +181,7 @@ struct air_program {
     ir_graph *g;
     air_compile_options options;
     base_arena arena;
+    BASE_VEC(pass_record) passes; /* that ran */
     exec_order order;
     size_t key_len;
     pthread_mutex_t mutex;      /* specs, stats */

@@ -101,6 +101,18 @@ explain_step(const air_program *p, const exec_step *step, base_text *out)
     print_limit(step, out);
 }
 
+/* How many steps each list of the device has. */
+static void
+print_lists(const exec_spec *s, base_text *out)
+{
+    base_text_add(out, "lists:");
+    for (size_t i = 0; i < s->nsegments; i++)
+        if (s->segments[i].list)
+            base_text_add(out, " %zu",
+                          s->segments[i].end - s->segments[i].begin);
+    base_text_add(out, "\n");
+}
+
 static void
 explain(const air_program *p, const exec_spec *s, base_text *out)
 {
@@ -113,8 +125,20 @@ explain(const air_program *p, const exec_spec *s, base_text *out)
         return;
     base_text_add(out, "steps: %zu\narena_bytes: %zu\ncode_bytes: %zu\n",
                   s->steps.count, s->arena_bytes, s->code_bytes);
+    print_lists(s, out);
     for (size_t i = 0; i < s->steps.count; i++)
         explain_step(p, &s->steps.data[i], out);
+}
+
+static void
+print_passes(const air_program *p, base_text *out)
+{
+    for (size_t i = 0; i < p->passes.count; i++) {
+        const pass_record *r = &p->passes.data[i];
+        base_text_add(out, "%s %zu %zu %u %u %.3f\n", r->name, r->matches,
+                      r->made, (unsigned)r->before, (unsigned)r->after,
+                      r->seconds * 1e3);
+    }
 }
 
 air_status
@@ -139,6 +163,7 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
     case AIR_TEXT_GE_TXT: return ge_print(p->g, AIR_GE_TXT, out);
     case AIR_TEXT_GE_PBTXT: return ge_print(p->g, AIR_GE_PBTXT, out);
     case AIR_TEXT_GE_PY: return ge_print(p->g, AIR_GE_PY, out);
+    case AIR_TEXT_PASSES: print_passes(p, out); break;
     default: AIR_FAIL(AIR_ERROR_ARGUMENT, "unknown text kind %d", (int)kind);
     }
     return out->status;

@@ -105,16 +105,32 @@ make_kernels(exec_maker *m, region_codes *codes)
     return AIR_OK;
 }
 
+/* Where the segment that begins at `at` ends: a HOST step alone, or all steps
+ * up to the next one; but one of them where there are fewer than a list of a
+ * graph with symbols is to have. */
 static size_t
-count_segments(const exec_spec *s)
+segment_end(const exec_maker *m, size_t at)
+{
+    const exec_spec *s = m->s;
+    const int64_t least = m->p->options.list_min;
+    size_t end = at;
+
+    while (end < s->steps.count && s->steps.data[end].kind != EXEC_STEP_HOST)
+        end++;
+    if (end == at)
+        return at + 1;
+    if (m->g->symbols.count > 0 && (least < 0 || (size_t)least > end - at))
+        return at + 1;
+    return end;
+}
+
+static size_t
+count_segments(const exec_maker *m)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < s->steps.count; i++) {
-        bool host = s->steps.data[i].kind == EXEC_STEP_HOST;
-        if (i == 0 || host || s->steps.data[i - 1].kind == EXEC_STEP_HOST)
-            count++;
-    }
+    for (size_t at = 0; at < m->s->steps.count; at = segment_end(m, at))
+        count++;
     return count;
 }
 
@@ -123,7 +139,7 @@ make_lists(exec_maker *m)
 {
     exec_spec *s = m->s;
     air_context *ctx = m->p->ctx;
-    const size_t segments = count_segments(s);
+    const size_t segments = count_segments(m);
     size_t at = 0;
 
     AIR_TRY(BASE_ARENA_ARRAY(&s->arena, s->steps.count, &s->list_steps));
@@ -132,14 +148,10 @@ make_lists(exec_maker *m)
         s->list_steps[i] = s->steps.data[i].step;
     while (at < s->steps.count) {
         exec_segment *seg = &s->segments[s->nsegments];
-        *seg = (exec_segment){.begin = at, .end = at + 1};
-        if (s->steps.data[at].kind != EXEC_STEP_HOST) {
-            while (seg->end < s->steps.count &&
-                   s->steps.data[seg->end].kind != EXEC_STEP_HOST)
-                seg->end++;
+        *seg = (exec_segment){.begin = at, .end = segment_end(m, at)};
+        if (s->steps.data[at].kind != EXEC_STEP_HOST)
             AIR_TRY(ctx->driver->list_make(ctx->device, s->list_steps + at,
                                            seg->end - at, &seg->list));
-        }
         s->nsegments++;
         at = seg->end;
     }

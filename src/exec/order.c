@@ -9,7 +9,7 @@
 
 typedef struct {
     const ir_graph *g;
-    unsigned without; /* AIR_WITHOUT_... */
+    const air_compile_options *options;
     base_arena *scratch;
     uint32_t *unit_of;  /* by node id */
     uint32_t *position; /* by node id: place in the graph's order */
@@ -71,17 +71,12 @@ fill_units(const order_maker *m, base_arena *arena, exec_unit *units)
     return AIR_OK;
 }
 
-typedef struct {
-    uint32_t *edges; /* pairs: a unit, one that waits for it */
-    size_t count;
-} edge_list;
-
 static air_status
-unit_edges(const order_maker *m, edge_list *out)
+unit_edges(const order_maker *m, exec_edges *out)
 {
     ir_edges nodes;
 
-    *out = (edge_list){0};
+    *out = (exec_edges){0};
     AIR_TRY(ir_dependencies(m->g, m->scratch, &nodes));
     air_status status =
         BASE_ARENA_ARRAY(m->scratch, 2 * nodes.count + 1, &out->edges);
@@ -129,9 +124,9 @@ next_unit(const order_maker *m, const bool *ready, size_t low, int in_flight)
     return u;
 }
 
-/* Kahn's algorithm. */
+/* AIR_ORDER_WRITTEN, by Kahn's algorithm; sort.c has the other orders. */
 static air_status
-sort_units(const order_maker *m, const edge_list *e, uint32_t *out)
+sort_units(const order_maker *m, const exec_edges *e, uint32_t *out)
 {
     uint32_t *waits, *start, *next;
     bool *ready;
@@ -225,7 +220,7 @@ mark_stored(const order_maker *m, exec_order *order)
     }
     for (size_t i = 0; i < g->results.count; i++)
         order->stored[g->results.data[i].value.id] = true;
-    if (m->without & AIR_WITHOUT_REGISTERS)
+    if (m->options->without & AIR_WITHOUT_REGISTERS)
         store_tagged(g, order);
 }
 
@@ -281,7 +276,7 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     {
         const ir_node *n = ir_node_at(g, id);
         if (n->op != cat || cat == AIR_OP_NONE ||
-            (m->without & AIR_WITHOUT_CAT))
+            (m->options->without & AIR_WITHOUT_CAT))
             continue;
         for (size_t i = 0; i < n->attrs[0].count; i++) {
             air_ref v = n->attrs[0].values[i];
@@ -300,7 +295,7 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
 static air_status
 make_order(order_maker *m, base_arena *arena, exec_order *out)
 {
-    edge_list edges;
+    exec_edges edges;
     exec_unit *units;
     uint32_t *sorted;
 
@@ -312,7 +307,11 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &m->kinds));
     AIR_TRY(fill_units(m, arena, units));
     AIR_TRY(unit_edges(m, &edges));
-    AIR_TRY(sort_units(m, &edges, sorted));
+    if (m->options->order == AIR_ORDER_WRITTEN)
+        AIR_TRY(sort_units(m, &edges, sorted));
+    else
+        AIR_TRY(exec_sort(m->options->order, m->g->name, m->nunits, &edges,
+                          m->scratch, sorted));
     memcpy(out->units, units, m->nunits * sizeof *units);
     mark_stored(m, out);
     AIR_TRY(find_memory(m->g, arena, out));
@@ -324,10 +323,10 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
 }
 
 air_status
-exec_order_make(const ir_graph *g, unsigned without, base_arena *arena,
-                base_arena *scratch, exec_order *out)
+exec_order_make(const ir_graph *g, const air_compile_options *options,
+                base_arena *arena, base_arena *scratch, exec_order *out)
 {
-    order_maker m = {.g = g, .without = without, .scratch = scratch};
+    order_maker m = {.g = g, .options = options, .scratch = scratch};
 
     return make_order(&m, arena, out);
 }

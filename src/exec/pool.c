@@ -133,7 +133,7 @@ take_kept(exec_pool *pool, int bin, bool loose)
 }
 
 static void
-put_block(exec_block *block)
+take_back(exec_block *block, bool keep)
 {
     exec_pool *pool = block->pool;
     bool last;
@@ -141,7 +141,7 @@ put_block(exec_block *block)
     pthread_mutex_lock(&pool->mutex);
     pool->live_blocks--;
     pool->live_bytes -= block->size;
-    if (pool->closed) {
+    if (pool->closed || !keep) {
         free_block(pool, block);
     } else {
         block->tick = ++pool->tick;
@@ -153,6 +153,18 @@ put_block(exec_block *block)
     pthread_mutex_unlock(&pool->mutex);
     if (last)
         destroy(pool);
+}
+
+static void
+put_block(exec_block *block)
+{
+    take_back(block, true);
+}
+
+void
+exec_block_discard(exec_block *block)
+{
+    take_back(block, false);
 }
 
 static air_status

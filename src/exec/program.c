@@ -1,6 +1,16 @@
 /* program.c: compile: a copy of the graph, its passes, the order of units. */
 #include "exec/exec.h"
-#include "pass/pass.h"
+
+/* There is room for all (compile). */
+static void
+keep_record(void *user, const pass_record *record, const ir_graph *g)
+{
+    air_program *p = user;
+
+    (void)g;
+    if (record->index > 0)
+        p->passes.data[p->passes.count++] = *record;
+}
 
 static air_status
 compile(air_program *p, const ir_graph *g)
@@ -9,12 +19,12 @@ compile(air_program *p, const ir_graph *g)
     air_status status;
 
     AIR_TRY(ir_graph_clone(g, &p->g));
+    AIR_TRY(BASE_RESERVE(&p->ctx->alloc, &p->passes, pass_row_count()));
     AIR_TRY(pass_run_all(p->g, &p->ctx->alloc, &p->options, p->ctx->verify,
-                         NULL, NULL));
+                         keep_record, p));
     p->key_len = exec_key_length(p->g);
     base_arena_init(&scratch, &p->ctx->alloc);
-    status = exec_order_make(p->g, p->options.without, &p->arena, &scratch,
-                             &p->order);
+    status = exec_order_make(p->g, &p->options, &p->arena, &scratch, &p->order);
     base_arena_deinit(&scratch);
     return status;
 }
@@ -59,6 +69,7 @@ exec_program_destroy(air_program *p)
         exec_spec_free(p, s);
     }
     ir_graph_free(p->g);
+    BASE_VEC_FREE(&alloc, &p->passes);
     base_arena_deinit(&p->arena);
     pthread_mutex_destroy(&p->mutex);
     base_free(&alloc, p, sizeof *p);

@@ -267,7 +267,10 @@ exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
     if (status == AIR_OK)
         exec_run_hand_out(&r, outs);
     exec_run_end(&r);
-    exec_block_release(block);
+    if (p->options.give_back && p->g->symbols.count == 0)
+        exec_block_discard(block);
+    else
+        exec_block_release(block);
     if (status == AIR_OK)
         atomic_fetch_add_explicit(&p->runs, 1, memory_order_relaxed);
     return status;

@@ -28,6 +28,8 @@ canon_expand(pass_context *ctx, uint32_t node)
     air_ref x = node_in(g, node, 0), out = node_out(g, node, 0);
     const ir_node *inner = pass_made_by(g, x, "expand");
 
+    if (pass_without(ctx, AIR_WITHOUT_VIEW))
+        return AIR_OK;
     if (pass_same_dims(g, x, out))
         return canon_drop(ctx, node, x);
     if (!inner || !pass_allow(ctx))
@@ -43,9 +45,10 @@ canon_view(pass_context *ctx, uint32_t node)
 {
     ir_graph *g = ctx->g;
     air_ref x = node_in(g, node, 0), out = node_out(g, node, 0);
-    const ir_node *inner = pass_made_by(g, x, "view");
+    const bool merge = !pass_without(ctx, AIR_WITHOUT_VIEW);
+    const ir_node *inner = merge ? pass_made_by(g, x, "view") : NULL;
 
-    if (pass_same_dims(g, x, out))
+    if (merge && pass_same_dims(g, x, out))
         return canon_drop(ctx, node, x);
     if (inner && pass_same_dims(g, inner->attrs[0].value, out))
         return canon_drop(ctx, node, inner->attrs[0].value);
@@ -85,7 +88,7 @@ forward_permuted(pass_context *ctx, uint32_t node, air_ref x, int rank,
 {
     pass_build b = build_at(ctx, node);
 
-    if (is_identity(order, rank))
+    if (is_identity(order, rank) && !pass_without(ctx, AIR_WITHOUT_VIEW))
         return canon_drop(ctx, node, x);
     if (!pass_allow(ctx))
         return AIR_OK;
@@ -101,6 +104,8 @@ canon_permute(pass_context *ctx, uint32_t node)
     int outer[AIR_MAX_RANK], inner[AIR_MAX_RANK], both[AIR_MAX_RANK];
     const ir_node *first = pass_made_by(g, x, "permute");
 
+    if (pass_without(ctx, AIR_WITHOUT_VIEW))
+        return AIR_OK;
     AIR_TRY(read_order(g, ir_node_at(g, node), rank, outer));
     if (is_identity(outer, rank))
         return canon_drop(ctx, node, x);

@@ -27,18 +27,61 @@ air_pass_name(size_t i, const char **out_help)
     return i < ROWS ? rows[i].name : NULL;
 }
 
-AIR_API const char *
-air_without_name(size_t i, const char **out_help)
-{
-    static const char *const names[][2] = {
+static const char *const parts[][2] = {
 #define WITHOUT(id, name, doc) {name, doc},
 #include "air_without.def"
 #undef WITHOUT
-    };
+};
+
+/* Can the row be switched off by its name? A part of that name stands for all
+ * that its row does. */
+static bool
+has_switch(int row)
+{
+    for (size_t i = 0; i < AIR_WITHOUT_COUNT; i++)
+        if (strcmp(rows[row].name, parts[i][0]) == 0)
+            return false;
+    return rows[row].level != PASS_ALWAYS;
+}
+
+/* The row that bit i of `without` switches off, ROWS for none: rows with a
+ * switch have the bits after those of the parts. */
+static int
+switched_row(size_t bit)
+{
+    size_t next = AIR_WITHOUT_COUNT;
+
+    for (int row = 0; row < ROWS; row++)
+        if (has_switch(row) && next++ == bit)
+            return row;
+    return ROWS;
+}
+
+AIR_API const char *
+air_without_name(size_t i, const char **out_help)
+{
+    const bool part = i < AIR_WITHOUT_COUNT;
+    const int row = part ? ROWS : switched_row(i);
+    const char *help = part ? parts[i][1] : row < ROWS ? rows[row].help : NULL;
 
     if (out_help)
-        *out_help = i < AIR_WITHOUT_COUNT ? names[i][1] : NULL;
-    return i < AIR_WITHOUT_COUNT ? names[i][0] : NULL;
+        *out_help = help;
+    return part ? parts[i][0] : row < ROWS ? rows[row].name : NULL;
+}
+
+static bool
+switched_off(const air_compile_options *options, int row)
+{
+    for (size_t bit = AIR_WITHOUT_COUNT; options->without >> bit; bit++)
+        if ((options->without >> bit & 1) && switched_row(bit) == row)
+            return true;
+    return false;
+}
+
+size_t
+pass_row_count(void)
+{
+    return ROWS;
 }
 
 static bool
@@ -46,7 +89,8 @@ wanted(const air_compile_options *options, int row)
 {
     if (rows[row].level == PASS_ALWAYS)
         return true;
-    if (options->pass_limit > 0 && row >= options->pass_limit)
+    if ((options->pass_limit > 0 && row >= options->pass_limit) ||
+        switched_off(options, row))
         return false;
     return rows[row].level == PASS_EXACT_OK || !options->exact;
 }
@@ -81,9 +125,12 @@ static air_status
 run_row(runner *r, int row)
 {
     pass_context *ctx = &r->ctx;
-    pass_record record = {row + 1,    rows[row].name,
-                          base_now(), count_nodes(ctx->g),
-                          0,          ctx->rewrites};
+    pass_record record = {.index = row + 1,
+                          .name = rows[row].name,
+                          .seconds = base_now(),
+                          .before = count_nodes(ctx->g),
+                          .matches = ctx->matches,
+                          .rewrites = ctx->rewrites};
 
     ctx->level = rows[row].level;
     ctx->forward = NULL;
@@ -96,7 +143,9 @@ run_row(runner *r, int row)
         AIR_TRY(ir_verify(ctx->g));
     record.seconds = base_now() - record.seconds;
     record.after = count_nodes(ctx->g);
+    record.matches = ctx->matches - record.matches;
     record.rewrites = ctx->rewrites - record.rewrites;
+    record.made = ctx->level == PASS_ALWAYS ? record.matches : record.rewrites;
     return report(r, &record);
 }
 

@@ -31,6 +31,7 @@ typedef struct {
     base_arena *scratch; /* reset after each pass */
     pass_level level;    /* of the running row */
     size_t rewrites;     /* by all rows so far: what rewrite_limit counts */
+    size_t matches;      /* the same, with those that it did not allow */
     pass_facts *facts;   /* where the pass made them */
     air_ref *forward;    /* forward[value]; the same value: none */
     size_t nforward, forward_cap;
@@ -43,7 +44,9 @@ typedef struct {
     const char *name;
     double seconds;
     uint32_t before, after; /* nodes */
-    size_t rewrites;        /* of this row */
+    size_t matches;         /* rewrites that this row found */
+    size_t made;            /* that it was allowed */
+    size_t rewrites;        /* that count for rewrite_limit */
 } pass_record;
 /* Told after each row (and once before the first). May be NULL. */
 typedef void (*pass_dump_fn)(void *user, const pass_record *record,
@@ -55,6 +58,8 @@ typedef void (*pass_dump_fn)(void *user, const pass_record *record,
 air_status pass_run_all(ir_graph *g, const air_alloc *alloc,
                         const air_compile_options *options, bool verify,
                         pass_dump_fn dump, void *user);
+/* Rows of passes.def: no more records than these and one are told. */
+size_t pass_row_count(void);
 /* One row by name, as pass_run_all would run it (tests, the command line);
  * ARGUMENT when there is no such row. */
 air_status pass_run_one(ir_graph *g, const air_alloc *alloc,

@@ -10,6 +10,7 @@ pass_allow(pass_context *ctx)
 {
     size_t limit = (size_t)ctx->options->rewrite_limit;
 
+    ctx->matches++;
     if (ctx->level == PASS_ALWAYS)
         return true;
     if (ctx->options->rewrite_limit > 0 && ctx->rewrites >= limit)
