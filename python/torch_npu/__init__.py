@@ -26,6 +26,14 @@ from ._ops import npu_format_cast as npu_format_cast  # noqa: E402
 
 _device.register()
 _ops.install()
+_OPS = (
+    "npu_rms_norm",
+    "npu_add_rms_norm",
+    "npu_fused_infer_attention_score",
+    "npu_fused_infer_attention_score_v2",
+    "_npu_fused_infer_attention_score_get_max_workspace",
+    "_npu_fused_infer_attention_score_v2_get_max_workspace",
+)
 _MODULES = ("_C", "_inductor", "contrib", "distributed", "profiler")
 
 
@@ -36,6 +44,6 @@ def __getattr__(name: str) -> Any:
         return getattr(torchair.npu, name)
     if name in _MODULES:
         return importlib.import_module(f"torch_npu.{name}")
-    if name in ("npu_rms_norm", "npu_add_rms_norm"):
+    if name in _OPS:
         return getattr(torch.ops.npu, name)
     raise AttributeError(f"module 'torch_npu' has no attribute {name!r}")

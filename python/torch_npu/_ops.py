@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from torchair import attention
+
 from . import npu
 from ._kernels import library
 
@@ -181,6 +183,7 @@ def install() -> None:
             f"npu::{name}", backward, setup_context=save, lib=fragment
         )
     _fragments.append(fragment)
+    attention.register("npu")
 
 
 _fragments: list[Any] = []

@@ -1,8 +1,8 @@
-"""torchair.ops: events inside compiled functions.
+"""torchair.ops: events inside compiled functions, and attention.
 
-What is written here orders work, it never changes a result: in a compiled
-function these calls become nodes of the graph, which the passes of lanes.py
-turn into dependencies; outside of one they do nothing.
+Events order work, they never change a result: in a compiled function these
+calls become nodes of the graph, which the passes of lanes.py turn into
+dependencies; outside of one they do nothing. Attention computes in both.
 
 The operators behind them belong to the libraries `air` and `npugraph_ex`, one
 and the same set in both, so that an FX pass of the user may insert either.
@@ -14,6 +14,8 @@ import weakref
 from typing import Any
 
 import torch
+
+from . import attention
 
 NAMESPACES = ("air", "npugraph_ex")
 _STREAM = "str stream_id, str device_index, str device_type"
@@ -58,6 +60,7 @@ def _register(namespace: str) -> Any:
 
 
 _libraries = [_register(namespace) for namespace in NAMESPACES]
+attention.register("air")
 
 
 class TaggedEvent:
@@ -141,3 +144,35 @@ def wait(tensors: list[torch.Tensor]) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"wait needs tensors, got {tensor!r}")
     torch.ops.air.wait(list(tensors))
+
+
+def npu_fused_infer_attention_score(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    **arguments: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(scale * query key^T + pse_shift) value, and where
+    softmax_lse_flag is set the logarithms of the sums, else an empty tensor.
+
+    Layouts, masks, caches of blocks and integer caches: docs/attention.md.
+    actual_seq_lengths, actual_seq_lengths_kv and actual_shared_prefix_len are
+    int64 tensors. ValueError, which is a RuntimeError as well, names an
+    argument that is refused.
+    """
+    return torch.ops.air.npu_fused_infer_attention_score(  # type: ignore
+        query, key, value, **arguments
+    )
+
+
+def npu_fused_infer_attention_score_v2(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    **arguments: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with the arguments of the second version; actual_seq_qlen and
+    actual_seq_kvlen are int64 tensors."""
+    return torch.ops.air.npu_fused_infer_attention_score_v2(  # type: ignore
+        query, key, value, **arguments
+    )

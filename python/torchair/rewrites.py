@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import draws, foreach, mutations
+from . import attention, draws, foreach, mutations
 from .schema import INT, VALUE, Refused
 
 aten = torch.ops.aten
@@ -92,4 +92,4 @@ def find(target: Any) -> Rewrite | None:
     """The function that writes a node of this operator, if there is one."""
     if foreach.is_foreach(target):
         return foreach.expand
-    return REWRITES.get(target)
+    return REWRITES.get(target) or attention.rewrite_of(target)

@@ -175,6 +175,123 @@ shape_flash_attention_backward(ir_infer *in)
     return shape_set_like(in, 2, "value");
 }
 
+/* ---- attention over a cache of any form ---------------------------------- */
+
+static bool
+is_given(const ir_infer *in, const char *name)
+{
+    return shape_arg(in, name)->kind == AIR_ATTR_VALUE;
+}
+
+/* An absent one is of any rank and dtype. */
+static air_status
+check_optional(const ir_infer *in, const char *name, int rank, bool integer)
+{
+    if (!is_given(in, name))
+        return AIR_OK;
+    const ir_value *v = shape_tensor(in, name);
+    AIR_REQUIRE(v->rank == rank, AIR_ERROR_SHAPE, "%s: %s needs %d dims",
+                in->info->name, name, rank);
+    AIR_REQUIRE(ir_is_float((air_dtype)v->dtype) != integer, AIR_ERROR_DTYPE,
+                "%s: %s must hold %s", in->info->name, name,
+                integer ? "integers" : "floats");
+    return AIR_OK;
+}
+
+static air_status
+check_fused_operands(const ir_infer *in)
+{
+    static const struct {
+        const char *name;
+        int8_t rank;
+        bool integer;
+    } rules[] = {
+        {"pse", 4, false},          {"query_lens", 1, true},
+        {"key_lens", 1, true},      {"prefix_lens", 1, true},
+        {"block_table", 2, true},   {"query_scale", 3, false},
+        {"key_scale", 4, false},    {"key_offset", 4, false},
+        {"value_scale", 4, false},  {"value_offset", 4, false},
+        {"weight_scale", 1, false}, {"query_padding", 1, true},
+        {"key_padding", 1, true},   {"sink", 1, false},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        AIR_TRY(
+            check_optional(in, rules[i].name, rules[i].rank, rules[i].integer));
+    if (!is_given(in, "mask"))
+        return AIR_OK;
+    const ir_value *mask = shape_tensor(in, "mask");
+    AIR_REQUIRE(air_dtype_bytes((air_dtype)mask->dtype) == 1 &&
+                    (mask->rank == 4 || mask->rank == 1),
+                AIR_ERROR_DTYPE, "%s: mask must be bool, i8 or u8 of 4 dims",
+                in->info->name);
+    return AIR_OK;
+}
+
+/* The first tensor of a pair has the rank of the second, and as many heads;
+ * where `all` is set as many batches and rows as well. */
+static air_status
+check_pair(const ir_infer *in, const char *name, const char *of, bool all)
+{
+    if (!is_given(in, name))
+        return AIR_OK;
+    AIR_REQUIRE(is_given(in, of), AIR_ERROR_ARGUMENT, "%s: %s needs %s",
+                in->info->name, name, of);
+    const ir_value *v = shape_tensor(in, name), *w = shape_tensor(in, of);
+    AIR_REQUIRE(v->rank == w->rank && (v->rank == 4 || v->rank == 5),
+                AIR_ERROR_SHAPE, "%s: %s needs as many dims as %s",
+                in->info->name, name, of);
+    for (int i = all ? 0 : 1; i < (all ? 3 : 2); i++)
+        AIR_TRY(shape_same(in, v->dims[i], w->dims[i]));
+    return AIR_OK;
+}
+
+/* The width of a row of 4-bit numbers, 8 to an i32, or in pieces. */
+static air_status
+row_width(const ir_infer *in, const ir_value *v, air_dim *out)
+{
+    if (v->rank == 5)
+        return ir_dim_make(in->g, IR_DIM_MUL, v->dims[3], v->dims[4], out);
+    return shape_math(in, IR_DIM_MUL, v->dims[3], v->dtype == AIR_I32 ? 8 : 1,
+                      out);
+}
+
+/* a [batch, heads, rows, width] or, packed, [1, heads, all rows, width]; keys
+ * and values [batch, heads, tokens, width], or a cache of blocks, [blocks,
+ * heads, tokens of a block, width] or [.., width / piece, piece]. output: dims
+ * of a in `order`. logsumexp: [batch, heads, rows, 1], packed [1, rows, heads,
+ * 1]. */
+air_status
+shape_fused_attention(ir_infer *in)
+{
+    const ir_value *q = shape_tensor(in, "a"), *v = shape_tensor(in, "value");
+    int64_t order[4];
+    air_dim full[4], dims[4], one;
+
+    AIR_TRY(shape_rank(in, "a", 4));
+    AIR_TRY(check_pair(in, "value", "key", true));
+    AIR_TRY(check_pair(in, "query_rope", "a", true));
+    AIR_TRY(check_pair(in, "key_rope", "key", true));
+    AIR_TRY(check_pair(in, "key_prefix", "key", false));
+    AIR_TRY(check_pair(in, "value_prefix", "key_prefix", true));
+    AIR_TRY(check_fused_operands(in));
+    AIR_TRY(shape_ints(in, "order", 4, order));
+    memcpy(full, q->dims, sizeof full);
+    AIR_TRY(row_width(in, v, &full[3]));
+    for (int i = 0; i < 4; i++) {
+        AIR_REQUIRE(order[i] >= 0 && order[i] < 4, AIR_ERROR_ARGUMENT,
+                    "%s: order names the axes 0 .. 3", in->info->name);
+        dims[i] = full[order[i]];
+    }
+    AIR_TRY(ir_dim_const(in->g, 1, &one));
+    bool packed = shape_flag(in, "packed");
+    in->outs[0].dtype = shape_arg(in, "dtype")->dtype;
+    in->outs[1].dtype = AIR_F32;
+    AIR_TRY(shape_set(in, 0, 4, dims));
+    return shape_set(
+        in, 1, 4,
+        (air_dim[]){full[0], full[packed ? 2 : 1], full[packed ? 1 : 2], one});
+}
+
 /* ---- windows ------------------------------------------------------------- */
 
 typedef struct {
