@@ -1,5 +1,5 @@
-/* attention_isa.c: softmax over keys that come block by block, compiled once
- * per instruction set.
+/* attention_isa.c: softmax over keys that come block by block, and integer
+ * caches as numbers, compiled once per instruction set.
  *
  * A row whose keys were all masked so far has top -inf; its reference is 0
  * then, so that masked scores become weights of 0 and not NaN. */
@@ -108,5 +108,53 @@ ISA_NAME(softmax_row)(float *s, const float *mask, int64_t keys, float *top,
     for (int64_t d = 0; d < width; d += LANES, out += ld * LANES) {
         store(out, load(out) * scale);
         store(out + VL, load(out + VL) * scale);
+    }
+}
+
+/* ---- integer caches ------------------------------------------------------ */
+
+typedef int8_t vb __attribute__((vector_size(VL)));
+
+INLINE vf
+bytes(const int8_t *p)
+{
+    vb v;
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(__builtin_convertvector(v, vi), vf);
+}
+
+INLINE void
+unquant_bytes(const int step, float *dst, const int8_t *x, const float *scale,
+              const float *offset, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        vf o = step != 0 ? load(offset + i) : set(*offset);
+        vf s = step != 0 ? load(scale + i) : set(*scale);
+        store(dst + i, (bytes(x + i) + o) * s);
+    }
+    for (; i < n; i++)
+        dst[i] = ((float)x[i] + offset[i * step]) * scale[i * step];
+}
+
+void
+ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
+                  const float *offset, int step, int64_t n)
+{
+    const int8_t *p = x;
+    int8_t part[64];
+    if (bits == 8 && step != 0)
+        unquant_bytes(1, dst, p, scale, offset, n);
+    else if (bits == 8)
+        unquant_bytes(0, dst, p, scale, offset, n);
+    for (int64_t i = 0; bits == 4 && i < n; i += 64) {
+        int64_t m = n - i < 64 ? n - i : 64;
+        for (int64_t k = 0; k < (m + 1) / 2; k++) {
+            int8_t low = (int8_t)(p[i / 2 + k] << 4);
+            part[2 * k] = low >> 4;
+            part[2 * k + 1] = p[i / 2 + k] >> 4;
+        }
+        ISA_NAME(unquant)
+        (dst + i, part, 8, scale + i * step, offset + i * step, step, m);
     }
 }

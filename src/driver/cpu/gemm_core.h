@@ -81,6 +81,10 @@ typedef struct {
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);
+    /* attention_isa.c: integers of 8 or 4 bits as numbers, dst[i] = (x[i] +
+     * offset[i * step]) * scale[i * step]; of two in a byte the lower first */
+    void (*unquant)(float *dst, const void *x, int bits, const float *scale,
+                    const float *offset, int step, int64_t n);
     /* attention_isa.c: one block of keys of a softmax that sees its keys in
      * several. s holds scores, and afterwards weights e^(s - top); rows of
      * `out` so far are scaled to the new top.

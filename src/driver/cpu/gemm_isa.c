@@ -437,6 +437,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .copies = copies,
     .axpy = axpy,
     .narrow = narrow,
+    .unquant = ISA_NAME(unquant),
     .softmax_panel = ISA_NAME(softmax_panel),
     .softmax_row = ISA_NAME(softmax_row),
 };

@@ -18,6 +18,8 @@ void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
                          int64_t k);
 
 /* attention_isa.c */
+void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
+                       const float *offset, int step, int64_t n);
 void ISA_NAME(softmax_panel)(float *s, const float *mask, int64_t keys,
                              float *top, float *sum, float *out, int64_t width);
 void ISA_NAME(softmax_row)(float *s, const float *mask, int64_t keys,

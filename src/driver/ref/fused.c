@@ -50,6 +50,13 @@ clamp64(int64_t x, int64_t low, int64_t high)
 
 /* ---- reading the call ---------------------------------------------------- */
 
+/* Elements of a row of a cache. */
+static int64_t
+row_width(const int64_t *dims, int rank, int dtype)
+{
+    return dims[3] * (rank == 5 ? dims[4] : dtype == AIR_I32 ? 8 : 1);
+}
+
 static fused_cache
 read_cache(const air_call *call, const air_task *task, int rows, int prefix,
            int scale, int offset)
@@ -63,9 +70,7 @@ read_cache(const air_call *call, const air_task *task, int rows, int prefix,
     if (offset >= 0)
         c.offset = ref_arg(call, offset, task);
     if (t->dtype != AIR_DTYPE_NONE) /* of no tokens it has no address */
-        c.width = t->dims[3] * (t->rank == 5          ? t->dims[4]
-                                : t->dtype == AIR_I32 ? 8
-                                                      : 1);
+        c.width = row_width(t->dims, t->rank, t->dtype);
     return c;
 }
 
@@ -152,6 +157,20 @@ fused_read(const air_call *call, const air_task *task)
     open_results(&f, call, task);
     read_sizes(&f);
     return f;
+}
+
+void
+fused_sizes(const air_call *call, int64_t *rows, int64_t *depth, int64_t *width)
+{
+    const air_tensor *q = call->args[QUERY].t, *k = call->args[KEY].t;
+    const air_arg *rope = &call->args[QUERY_ROPE];
+    int64_t heads = k->dims[1] > 0 ? k->dims[1] : 1;
+    *rows = (q->dims[1] + heads - 1) / heads * q->dims[2];
+    *depth = q->dims[3];
+    if (rope->kind == AIR_ARG_TENSOR)
+        *depth += rope->t->dims[3];
+    *width = row_width(call->args[VALUE].t->dims, call->args[VALUE].t->rank,
+                       call->args[VALUE].t->dtype);
 }
 
 int64_t
@@ -372,16 +391,23 @@ fused_query_factor(const fused *f, const fused_batch *b, int64_t head,
     return ref_get(f->query_scale.dtype, shared_cell(&f->query_scale, at));
 }
 
-/* Element [batch, head, i, j]; NULL where the tensor has no such row or
- * column. */
+const char *
+fused_bias_row(const ref_tensor *t, const fused_batch *b, int64_t head,
+               int64_t i, int64_t *stride, int64_t *count)
+{
+    int64_t at[] = {b->b, head, i, 0};
+    *count = t->dims[3], *stride = t->strides[3];
+    return i < t->dims[2] ? shared_cell(t, at) : NULL;
+}
+
+/* Element [batch, head, i, j]; NULL where the tensor has none. */
 static const char *
 inside(const ref_tensor *t, const fused_batch *b, int64_t head, int64_t i,
        int64_t j)
 {
-    int64_t at[] = {b->b, head, i, j};
-    if (i >= t->dims[2] || j >= t->dims[3])
-        return NULL;
-    return shared_cell(t, at);
+    int64_t stride, n;
+    const char *p = fused_bias_row(t, b, head, i, &stride, &n);
+    return p != NULL && j < n ? p + j * stride : NULL;
 }
 
 bool
@@ -400,7 +426,7 @@ fused_hidden(const fused *f, const fused_batch *b, int64_t head, int64_t i,
     } else {
         p = inside(&f->mask, b, head, i, j);
     }
-    return p == NULL || *p != 0;
+    return p == NULL || *p != 0; /* what it has not is hidden */
 }
 
 double

@@ -52,6 +52,10 @@ typedef struct {
 } fused_batch;
 
 fused fused_read(const air_call *call, const air_task *task);
+/* Of a call whose tensors have no address yet: queries that share a key head,
+ * of a batch at most, elements of a query with its rope part, of a value. */
+void fused_sizes(const air_call *call, int64_t *rows, int64_t *depth,
+                 int64_t *width);
 /* Keys of a batch at most, prefix and all. */
 int64_t fused_most_keys(const air_call *call);
 fused_batch fused_batch_at(const fused *f, int64_t b);
@@ -71,6 +75,11 @@ double fused_query_factor(const fused *f, const fused_batch *b, int64_t head,
                           int64_t i);
 /* Keys [*first, *end) that the band lets query i see. */
 void fused_range(const fused_batch *b, int64_t i, int64_t *first, int64_t *end);
+/* Row i of a mask or of what is added to scores, *stride bytes from column to
+ * column, of which it has *count; NULL: it has no such row. */
+const char *fused_bias_row(const ref_tensor *t, const fused_batch *b,
+                           int64_t head, int64_t i, int64_t *stride,
+                           int64_t *count);
 /* Does the mask hide key j from query i? */
 bool fused_hidden(const fused *f, const fused_batch *b, int64_t head, int64_t i,
                   int64_t j);

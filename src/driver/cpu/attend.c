@@ -1,0 +1,204 @@
+#include "driver/cpu/attend.h"
+
+#include <math.h>
+#include <string.h>
+
+#define KEYS ATTEND_KEYS
+
+/* ---- few rows: lanes along the width ------------------------------------- */
+
+typedef struct {
+    float *q, *s, *mask, *tmp, *top, *sum, *out, *turn, *block;
+} row_mem;
+
+static int64_t
+row_layout(int64_t depth, int64_t width_, float *mem, row_mem *m)
+{
+    int64_t width = round_up(width_, GEMM_LANES_MAX), at = 0;
+    float **parts[] = {&m->q,   &m->s,   &m->mask, &m->tmp,  &m->top,
+                       &m->sum, &m->out, &m->turn, &m->block};
+    int64_t wide = width > depth ? width : depth;
+    int64_t sizes[] = {GEMV_MAX * depth,
+                       GEMV_MAX * KEYS,
+                       KEYS,
+                       KEYS,
+                       GEMV_MAX,
+                       GEMV_MAX,
+                       GEMV_MAX * width,
+                       width,
+                       KEYS * (wide > GEMV_MAX ? wide : GEMV_MAX)};
+    for (int i = 0; i < 9; i++) {
+        *parts[i] = mem == NULL ? NULL : mem + at;
+        at += round_up(sizes[i], 16);
+    }
+    return at;
+}
+
+static void
+rows_block(const attend *a, const row_mem *m, int64_t j, int64_t n)
+{
+    int64_t lanes = a->ops->lanes, width = round_up(a->width, lanes), rs;
+    bool masked = a->from->is_masked(a, 0, a->rows, j, n);
+    a->from->scores(a, m->q, j, n, m->s, m->block);
+    for (int64_t r = 0; r < a->rows; r++) {
+        if (masked)
+            a->from->mask(a, r, j, n, m->mask, 1, m->tmp);
+        a->ops->softmax_row(m->s + r * KEYS, masked ? m->mask : NULL, n,
+                            &m->top[r], &m->sum[r], m->out + r * lanes, a->rows,
+                            width);
+    }
+    const float *v = a->from->values(a, j, n, width, m->block, &rs);
+    for (int64_t d = 0; d < width; d += lanes)
+        a->ops->block(m->out + d * a->rows, a->rows, v + d, rs, m->s, KEYS, 1,
+                      n, false);
+}
+
+static void
+rows_run(const attend *a)
+{
+    int64_t lanes = a->ops->lanes, width = round_up(a->width, lanes);
+    int64_t first, end;
+    row_mem m;
+    row_layout(a->depth, a->width, a->mem, &m);
+    a->from->range(a, 0, a->rows, &first, &end);
+    a->from->queries(a, 0, a->rows, m.q);
+    memset(m.out, 0, (size_t)(a->rows * width) * sizeof *m.out);
+    memset(m.block, 0, (size_t)(KEYS * width) * sizeof *m.block);
+    for (int64_t r = 0; r < a->rows; r++)
+        m.top[r] = -INFINITY, m.sum[r] = 0;
+    for (int64_t j = first; j < end; j += KEYS)
+        rows_block(a, &m, j, min64(KEYS, end - j));
+    for (int64_t r = 0; r < a->rows; r++) {
+        for (int64_t d = 0; d < width; d += lanes)
+            memcpy(m.turn + d, m.out + d * a->rows + r * lanes,
+                   (size_t)lanes * sizeof *m.turn);
+        a->from->put(a, r, m.turn, m.top[r], m.sum[r]);
+    }
+}
+
+/* ---- many rows: lanes are queries ---------------------------------------- */
+
+typedef struct {
+    float *q, *s, *mask, *tmp, *top, *sum, *out, *k, *v, *turn;
+} panel_mem;
+
+static int64_t
+panel_layout(int64_t depth, int64_t width, float *mem, panel_mem *m)
+{
+    enum { L = GEMM_LANES_MAX };
+    int64_t wide = width > depth ? width : depth, at = 0;
+    float **parts[] = {&m->q,   &m->s,   &m->mask, &m->tmp, &m->top,
+                       &m->sum, &m->out, &m->k,    &m->v,   &m->turn};
+    int64_t sizes[] = {ATTEND_PANELS * L * depth,
+                       L * KEYS,
+                       L * KEYS,
+                       KEYS,
+                       ATTEND_PANELS * L,
+                       ATTEND_PANELS * L,
+                       ATTEND_PANELS * L * width,
+                       KEYS * depth,
+                       KEYS * width,
+                       L * wide};
+    for (int i = 0; i < 10; i++) {
+        *parts[i] = mem == NULL ? NULL : mem + at;
+        at += round_up(sizes[i], 16);
+    }
+    return at;
+}
+
+/* Scores, softmax and values of panel p, rows [r0, r0 + nr), for one block of
+ * keys. */
+static void
+panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
+            int64_t nr, int64_t j, int64_t n, const float *k, int64_t krs,
+            const float *v, int64_t vrs)
+{
+    int64_t lanes = a->ops->lanes;
+    bool masked = a->from->is_masked(a, r0, nr, j, n);
+    float *out = m->out + p * lanes * a->width;
+    if (masked) {
+        memset(m->mask, 0, (size_t)(n * lanes) * sizeof *m->mask);
+        for (int64_t r = 0; r < nr; r++)
+            a->from->mask(a, r0 + r, j, n, m->mask + r, lanes, m->tmp);
+    }
+    a->ops->block(m->s, n, m->q + p * lanes * a->depth, lanes, k, krs, 1,
+                  a->depth, true);
+    a->ops->softmax_panel(m->s, masked ? m->mask : NULL, n, m->top + p * lanes,
+                          m->sum + p * lanes, out, a->width);
+    a->ops->block(out, a->width, m->s, lanes, v, 1, vrs, n, false);
+}
+
+static void
+panel_begin(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
+            int64_t nr)
+{
+    int64_t lanes = a->ops->lanes;
+    gemm_view rows = {m->turn, a->depth, 1, AIR_F32};
+    a->from->queries(a, r0, nr, m->turn);
+    a->ops->pack_x(m->q + p * lanes * a->depth, &rows, 0, nr, 0, a->depth);
+    memset(m->out + p * lanes * a->width, 0,
+           (size_t)(lanes * a->width) * sizeof *m->out);
+    for (int64_t i = p * lanes; i < (p + 1) * lanes; i++)
+        m->top[i] = -INFINITY, m->sum[i] = 0;
+}
+
+static void
+panel_end(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
+          int64_t nr)
+{
+    int64_t lanes = a->ops->lanes;
+    const float *out = m->out + p * lanes * a->width;
+    for (int64_t r = 0; r < nr; r++) {
+        for (int64_t d = 0; d < a->width; d++)
+            m->turn[d] = out[d * lanes + r];
+        a->from->put(a, r0 + r, m->turn, m->top[p * lanes + r],
+                     m->sum[p * lanes + r]);
+    }
+}
+
+/* Rows [r0, r1), ATTEND_PANELS panels at most. */
+static void
+panels_run(const attend *a, int64_t r0, int64_t r1)
+{
+    int64_t lanes = a->ops->lanes, first, end, krs, vrs;
+    panel_mem m;
+    panel_layout(a->depth, a->width, a->mem, &m);
+    a->from->range(a, r0, r1 - r0, &first, &end);
+    for (int64_t r = r0; r < r1; r += lanes)
+        panel_begin(a, &m, (r - r0) / lanes, r, min64(lanes, r1 - r));
+    for (int64_t j = first; j < end; j += KEYS) {
+        int64_t n = min64(KEYS, end - j);
+        const float *k = a->from->keys(a, j, n, m.k, &krs);
+        const float *v = a->from->values(a, j, n, a->width, m.v, &vrs);
+        for (int64_t r = r0; r < r1; r += lanes) {
+            int64_t nr = min64(lanes, r1 - r), b, e;
+            a->from->range(a, r, nr, &b, &e);
+            if (j < e && j + n > b)
+                panel_block(a, &m, (r - r0) / lanes, r, nr, j, n, k, krs, v,
+                            vrs);
+        }
+    }
+    for (int64_t r = r0; r < r1; r += lanes)
+        panel_end(a, &m, (r - r0) / lanes, r, min64(lanes, r1 - r));
+}
+
+/* ---- both ---------------------------------------------------------------- */
+
+int64_t
+attend_floats(int64_t rows, int64_t depth, int64_t width)
+{
+    row_mem r;
+    panel_mem p;
+    int64_t few = row_layout(depth, width, NULL, &r);
+    int64_t many = panel_layout(depth, width, NULL, &p);
+    return attend_is_few(rows) || few > many ? few : many;
+}
+
+void
+attend_run(const attend *a, int64_t r0, int64_t r1)
+{
+    if (attend_is_few(a->rows))
+        rows_run(a);
+    else
+        panels_run(a, r0, r1);
+}

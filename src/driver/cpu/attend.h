@@ -1,0 +1,74 @@
+/* attend.h: softmax(queries keys^T + mask) values for the queries that share
+ * one key/value head, whatever the tensors look like: where rows lie, what a
+ * query sees and where results go is the source's.
+ *
+ * Keys come in blocks of ATTEND_KEYS; the softmax is corrected from block to
+ * block.
+ *   few rows   lanes lie along the width: dot products with the keys, then
+ *              weights are broadcast over value rows (a token at a time)
+ *   many rows  lanes are queries: both products are the matrix kernel, whose
+ *              result panel (the weights) is its next input panel */
+#ifndef CPU_ATTEND_H
+#define CPU_ATTEND_H
+
+#include "driver/cpu/gemm_core.h"
+
+#define ATTEND_KEYS   GEMV_NB /* of a block */
+#define ATTEND_PANELS 4       /* of queries that share a block of keys */
+
+typedef struct attend_source attend_source;
+
+typedef struct {
+    const attend_source *from;
+    const void *front; /* the source's */
+    const gemm_ops *ops;
+    int64_t rows, depth, width;
+    float *mem; /* of this thread: attend_floats */
+} attend;
+
+struct attend_source {
+    /* dst[r][depth] = rows [r0, r0 + n) of the queries, scaled */
+    void (*queries)(const attend *a, int64_t r0, int64_t n, float *dst);
+    /* Keys, values [j, j + n) as floats: in place, or in block, `room` apart */
+    const float *(*keys)(const attend *a, int64_t j, int64_t n, float *block,
+                         int64_t *out_rs);
+    const float *(*values)(const attend *a, int64_t j, int64_t n, int64_t room,
+                           float *block, int64_t *out_rs);
+    /* s[r * ATTEND_KEYS + i] = row r of q . key j + i, for all of few rows */
+    void (*scores)(const attend *a, const float *q, int64_t j, int64_t n,
+                   float *s, float *block);
+    /* Is something added to scores of rows [r0, r0 + lanes), keys [j, j + n)?
+     */
+    bool (*is_masked)(const attend *a, int64_t r0, int64_t rows, int64_t j,
+                      int64_t n);
+    /* dst[i * ds] = what is added to the score of row r with key j + i */
+    void (*mask)(const attend *a, int64_t r, int64_t j, int64_t n, float *dst,
+                 int64_t ds, float *tmp);
+    /* Keys [*first, *end) that some of rows [r0, r0 + n) may see */
+    void (*range)(const attend *a, int64_t r0, int64_t n, int64_t *first,
+                  int64_t *end);
+    /* The result of row r: sums of weights e^(score - top) times values, and
+     * of weights */
+    void (*put)(const attend *a, int64_t r, const float *out, float top,
+                float sum);
+};
+
+static inline bool
+attend_is_few(int64_t rows)
+{
+    return rows <= GEMV_MAX;
+}
+
+/* Rows that are computed together, where they are many. */
+static inline int64_t
+attend_run_rows(const gemm_ops *ops)
+{
+    return ATTEND_PANELS * ops->lanes;
+}
+
+/* Of a thread, for problems of these sizes and any number of rows up to it. */
+int64_t attend_floats(int64_t rows, int64_t depth, int64_t width);
+/* Rows [r0, r1): all where they are few, else attend_run_rows at most. */
+void attend_run(const attend *a, int64_t r0, int64_t r1);
+
+#endif

@@ -1,0 +1,464 @@
+/* fused_attention.c: air::fused_attention of floating-point queries.
+ *
+ * One problem (attend.h) is a batch and a key head: rows are the batch's
+ * queries of all heads that share it, keys are gathered from prefix, blocks or
+ * one piece of memory, and read in place where that is one piece of floats.
+ * Integer queries are left to the plain kernel. */
+#include "driver/cpu/attend.h"
+#include "driver/cpu/gemm.h"
+#include "driver/ref/fused.h"
+
+#include <math.h>
+#include <string.h>
+
+/* (x + offset) * scale of a cache's integers: of each element of a row, the
+ * same for all keys, or one for each key. */
+typedef struct {
+    float *scale, *offset;
+    bool by_key;
+} unit;
+
+typedef struct {
+    const fused *f;
+    fused_batch b;
+    int64_t kv;
+    unit units[2]; /* of keys, of values */
+} problem;
+
+static int64_t
+head_of(const problem *p, int64_t r)
+{
+    return p->kv * p->f->share + r / p->b.rows;
+}
+
+static int64_t
+spacing(const ref_tensor *t, int axis)
+{
+    return t->strides[axis] / (int64_t)ref_bytes(t->dtype);
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+static void
+get_unit(const problem *p, fused_part part, int64_t j, unit *u)
+{
+    const fused_cache *c = &p->f->parts[part];
+    int64_t n = u->by_key ? 1 : c->width;
+    for (int64_t e = 0; e < n; e++) {
+        u->scale[e] = (float)fused_factor(p->f, &p->b, &c->scale, p->kv, j, e);
+        u->offset[e] =
+            c->offset.data == NULL
+                ? 0
+                : (float)fused_factor(p->f, &p->b, &c->offset, p->kv, j, e);
+    }
+}
+
+static void
+get_integers(const attend *a, fused_part part, int64_t j, const char *row,
+             float *dst)
+{
+    const problem *p = a->front;
+    const ref_tensor *t = &p->f->parts[part].rows;
+    unit u = p->units[part];
+    int bits = t->dtype == AIR_I8 ? 8 : 4, step = u.by_key ? 0 : 1;
+    int64_t pieces = t->rank == 5 ? t->dims[3] : 1;
+    int64_t n = p->f->parts[part].width / pieces;
+    if (u.by_key)
+        get_unit(p, part, j, &u);
+    for (int64_t i = 0; i < pieces; i++)
+        a->ops->unquant(dst + i * n, row + i * t->strides[3], bits,
+                        u.scale + i * n * step, u.offset + i * n * step, step,
+                        n);
+}
+
+static void
+get_row(const attend *a, fused_part part, int64_t j, const char *row,
+        float *dst)
+{
+    const problem *p = a->front;
+    const ref_tensor *t = &p->f->parts[part].rows;
+    if (!ref_is_float(t->dtype)) {
+        get_integers(a, part, j, row, dst);
+        return;
+    }
+    int64_t pieces = t->rank == 5 ? t->dims[3] : 1;
+    int64_t n = p->f->parts[part].width / pieces;
+    for (int64_t i = 0; i < pieces; i++)
+        a->ops->widen(dst + i * n, row + i * t->strides[3],
+                      spacing(t, t->rank - 1), t->dtype, n);
+}
+
+/* Do rows lie as the dot products take them? */
+static bool
+is_plain(const ref_tensor *t)
+{
+    return gemm_is_float(t->dtype) && t->rank == 4 &&
+           (spacing(t, 3) == 1 || t->dims[3] == 1);
+}
+
+/* Rows [j, j + n) of a part at dst, `room` apart. */
+static void
+copy_rows(const attend *a, fused_part part, int64_t j, int64_t n, int64_t room,
+          float *dst)
+{
+    const problem *p = a->front;
+    const fused_cache *c = &p->f->parts[part];
+    int64_t run, done;
+    for (int64_t i = 0; i < n; i += done) {
+        const char *row = fused_row(p->f, &p->b, part, p->kv, j + i, &run);
+        const ref_tensor *t = j + i < p->b.prefix ? &c->prefix : &c->rows;
+        done = min64(run, n - i);
+        for (int64_t k = 0; k < done; k++)
+            get_row(a, part, j + i + k, row + k * t->strides[2],
+                    dst + (i + k) * room);
+    }
+}
+
+/* Rows [j, j + n) where they are, if that will do; NULL. */
+static const float *
+rows_in_place(const attend *a, fused_part part, int64_t j, int64_t n,
+              int64_t *out_rs)
+{
+    const problem *p = a->front;
+    const fused_cache *c = &p->f->parts[part];
+    const ref_tensor *t = j < p->b.prefix ? &c->prefix : &c->rows;
+    int64_t run;
+    if (t->dtype != AIR_F32 || !is_plain(t))
+        return NULL;
+    const char *row = fused_row(p->f, &p->b, part, p->kv, j, &run);
+    *out_rs = spacing(t, 2);
+    return run >= n ? (const float *)(const void *)row : NULL;
+}
+
+/* ---- the source ---------------------------------------------------------- */
+
+static void
+queries(const attend *a, int64_t r0, int64_t n, float *dst)
+{
+    const problem *p = a->front;
+    const ref_tensor *parts[] = {&p->f->query, &p->f->query_rope};
+    for (int64_t r = r0; r < r0 + n; r++, dst += a->depth) {
+        int64_t at = 0;
+        for (int i = 0; i < 2 && at < a->depth; i++) {
+            const ref_tensor *t = parts[i];
+            a->ops->widen(dst + at,
+                          fused_query(t, &p->b, head_of(p, r), r % p->b.rows),
+                          spacing(t, 3), t->dtype, t->dims[3]);
+            at += t->dims[3];
+        }
+        for (int64_t d = 0; d < a->depth; d++)
+            dst[d] *= (float)p->f->scale;
+    }
+}
+
+static const float *
+keys(const attend *a, int64_t j, int64_t n, float *block, int64_t *out_rs)
+{
+    const problem *p = a->front;
+    const float *here =
+        p->f->rope > 0 ? NULL : rows_in_place(a, FUSED_KEY, j, n, out_rs);
+    if (here != NULL)
+        return here;
+    copy_rows(a, FUSED_KEY, j, n, a->depth, block);
+    if (p->f->rope > 0)
+        copy_rows(a, FUSED_ROPE, j, n, a->depth, block + p->f->depth);
+    *out_rs = a->depth;
+    return block;
+}
+
+static const float *
+values(const attend *a, int64_t j, int64_t n, int64_t room, float *block,
+       int64_t *out_rs)
+{
+    const float *here =
+        room == a->width ? rows_in_place(a, FUSED_VALUE, j, n, out_rs) : NULL;
+    if (here != NULL)
+        return here;
+    copy_rows(a, FUSED_VALUE, j, n, room, block);
+    *out_rs = room;
+    return block;
+}
+
+/* Dot products with one part of the keys, run by run where they lie. */
+static void
+dots(const attend *a, fused_part part, const float *q, int64_t j, int64_t n,
+     float *s)
+{
+    const problem *p = a->front;
+    const fused_cache *c = &p->f->parts[part];
+    int64_t run, done;
+    for (int64_t i = 0; i < n; i += done) {
+        const char *row = fused_row(p->f, &p->b, part, p->kv, j + i, &run);
+        const ref_tensor *t = j + i < p->b.prefix ? &c->prefix : &c->rows;
+        done = min64(run, n - i);
+        a->ops->dots(s + i, a->rows, q, a->depth, done, row, spacing(t, 2),
+                     t->dtype, c->width);
+    }
+}
+
+static void
+scores(const attend *a, const float *q, int64_t j, int64_t n, float *s,
+       float *block)
+{
+    const problem *p = a->front;
+    const fused_cache *c = p->f->parts;
+    int64_t rs;
+    if (!is_plain(&c[FUSED_KEY].rows) ||
+        (p->f->rope > 0 && !is_plain(&c[FUSED_ROPE].rows))) {
+        const float *rows = keys(a, j, n, block, &rs);
+        a->ops->dots(s, a->rows, q, a->depth, n, rows, rs, AIR_F32, a->depth);
+        return;
+    }
+    dots(a, FUSED_KEY, q, j, n, s);
+    if (p->f->rope == 0)
+        return;
+    dots(a, FUSED_ROPE, q + p->f->depth, j, n, block);
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t i = 0; i < n; i++)
+            s[r * ATTEND_KEYS + i] += block[r * ATTEND_KEYS + i];
+}
+
+/* Queries of rows [r0, r0 + n): all where the rows are of several heads. */
+static void
+query_span(const problem *p, int64_t r0, int64_t n, int64_t *low, int64_t *high)
+{
+    bool one = r0 / p->b.rows == (r0 + n - 1) / p->b.rows;
+    *low = one ? r0 % p->b.rows : 0;
+    *high = one ? *low + n - 1 : p->b.rows - 1;
+}
+
+static bool
+is_masked(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t nkeys)
+{
+    const problem *p = a->front;
+    int64_t low, high;
+    query_span(p, r0, n, &low, &high);
+    return p->f->mask.data != NULL || p->f->pse.data != NULL ||
+           high - p->b.pre > j || low + p->b.next < j + nkeys - 1;
+}
+
+static void
+range(const attend *a, int64_t r0, int64_t n, int64_t *first, int64_t *end)
+{
+    const problem *p = a->front;
+    int64_t low, high, unused;
+    query_span(p, r0, n, &low, &high);
+    fused_range(&p->b, low, first, &unused);
+    fused_range(&p->b, high, &unused, end);
+}
+
+/* tmp[i] = what is added to the score with key j + i */
+static void
+get_bias(const attend *a, int64_t head, int64_t i, int64_t j, int64_t n,
+         float *tmp)
+{
+    const problem *p = a->front;
+    const ref_tensor *t = &p->f->pse;
+    int64_t step, count;
+    const char *row = t->data == NULL
+                          ? NULL
+                          : fused_bias_row(t, &p->b, head, i, &step, &count);
+    memset(tmp, 0, (size_t)n * sizeof *tmp);
+    if (row != NULL && j < count)
+        a->ops->widen(tmp, row + j * step, spacing(t, 3), t->dtype,
+                      min64(n, count - j));
+}
+
+/* The mask of the last keys only, or one without axes. */
+static void
+hide_each(const attend *a, int64_t head, int64_t i, int64_t j, int64_t n,
+          float *tmp)
+{
+    const problem *p = a->front;
+    for (int64_t k = 0; k < n; k++)
+        if (fused_hidden(p->f, &p->b, head, i, j + k))
+            tmp[k] = -INFINITY;
+}
+
+static void
+hide(const attend *a, int64_t head, int64_t i, int64_t j, int64_t n, float *tmp)
+{
+    const problem *p = a->front;
+    const ref_tensor *t = &p->f->mask;
+    int64_t step, count;
+    if (t->data == NULL)
+        return;
+    if (t->rank != 4 || p->f->sparse == 9) {
+        hide_each(a, head, i, j, n, tmp);
+        return;
+    }
+    const char *row = fused_bias_row(t, &p->b, head, i, &step, &count);
+    for (int64_t k = 0; k < n; k++)
+        if (row == NULL || j + k >= count || row[(j + k) * step] != 0)
+            tmp[k] = -INFINITY;
+}
+
+static void
+mask(const attend *a, int64_t r, int64_t j, int64_t n, float *dst, int64_t ds,
+     float *tmp)
+{
+    const problem *p = a->front;
+    int64_t head = head_of(p, r), i = r % p->b.rows, first, end;
+    get_bias(a, head, i, j, n, tmp);
+    hide(a, head, i, j, n, tmp);
+    fused_range(&p->b, i, &first, &end);
+    for (int64_t k = 0; k < n; k++)
+        dst[k * ds] = j + k < first || j + k >= end ? -INFINITY : tmp[k];
+}
+
+/* Zeros and +inf where nothing is visible. */
+static void
+put_row(const fused *f, const fused_batch *b, const gemm_ops *ops, int64_t head,
+        int64_t i, const float *row, float inverse, float log_sum)
+{
+    const ref_tensor *out = &f->out;
+    ops->narrow(fused_query(out, b, head, i), spacing(out, 3), out->dtype, row,
+                inverse, f->width);
+    memcpy(fused_query(&f->sums, b, head, i), &log_sum, sizeof log_sum);
+}
+
+static void
+put(const attend *a, int64_t r, const float *row, float top, float sum)
+{
+    const problem *p = a->front;
+    const ref_tensor *sink = &p->f->sink;
+    int64_t head = head_of(p, r);
+    float total = sum;
+    if (sink->data != NULL)
+        total += expf(
+            (float)ref_get(sink->dtype, sink->data + head * sink->strides[0]) -
+            top);
+    put_row(p->f, &p->b, a->ops, head, r % p->b.rows, row,
+            sum == 0 ? 0 : 1 / total, sum == 0 ? INFINITY : top + logf(total));
+}
+
+static const attend_source source = {queries,   keys, values, scores,
+                                     is_masked, mask, range,  put};
+
+/* ---- the kernel ---------------------------------------------------------- */
+
+/* Rows of the tensors that belong to no query of the batch. */
+static void
+clear_rows(const problem *p, const gemm_ops *ops, float *zeros)
+{
+    const fused_batch *b = &p->b;
+    memset(zeros, 0, (size_t)p->f->width * sizeof *zeros);
+    for (int64_t row = b->begin; row < b->end; row++) {
+        int64_t i = row - b->first;
+        for (int64_t h = 0; (i < 0 || i >= b->rows) && h < p->f->share; h++)
+            put_row(p->f, b, ops, p->kv * p->f->share + h, i, zeros, 0,
+                    INFINITY);
+    }
+}
+
+/* Floats of a thread in front of attend's own: two units. */
+static int64_t
+unit_floats(int64_t depth, int64_t width)
+{
+    return round_up(2 * (depth + width), 16);
+}
+
+static void
+make_units(problem *p, float *mem)
+{
+    for (int part = FUSED_KEY; part <= FUSED_VALUE; part++) {
+        const fused_cache *c = &p->f->parts[part];
+        unit *u = &p->units[part];
+        *u = (unit){mem, mem + c->width, false};
+        mem += 2 * c->width;
+        if (c->scale.data == NULL)
+            continue;
+        u->by_key =
+            c->scale.dims[2] > 1 || p->f->paged_scales || c->scale.dims[0] > 1;
+        if (!u->by_key)
+            get_unit(p, part, p->b.prefix, u);
+    }
+}
+
+static int64_t
+runs_of(const fused *f, const fused_batch *b, const gemm_ops *ops)
+{
+    int64_t rows = f->share * b->rows, at_once = attend_run_rows(ops);
+    if (rows == 0 || attend_is_few(rows))
+        return 1;
+    return (rows + at_once - 1) / at_once;
+}
+
+static void
+run_part(problem *p, int64_t run, const gemm_ops *ops, float *mem)
+{
+    const fused *f = p->f;
+    int64_t depth = f->depth + f->rope, rows = f->share * p->b.rows;
+    int64_t r0 = run * attend_run_rows(ops);
+    attend a = {&source,
+                p,
+                ops,
+                rows,
+                depth,
+                f->width,
+                mem + unit_floats(f->depth, f->width)};
+    if (run == 0)
+        clear_rows(p, ops, a.mem);
+    if (rows == 0)
+        return;
+    make_units(p, mem);
+    attend_run(&a, r0,
+               attend_is_few(rows) ? rows
+                                   : min64(rows, r0 + attend_run_rows(ops)));
+}
+
+static int64_t
+thread_floats(const air_call *call)
+{
+    int64_t rows, depth, width;
+    fused_sizes(call, &rows, &depth, &width);
+    return unit_floats(depth, width) + attend_floats(rows, depth, width);
+}
+
+/* Items: batches, their key heads, and of these runs of rows. */
+static void
+run(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    fused f = fused_read(call, task);
+    float *mem = (float *)task->workspace + thread_floats(call) * task->id;
+    int64_t total = 0, begin, end, at = 0;
+    for (int64_t b = 0; b < f.batches; b++) {
+        fused_batch batch = fused_batch_at(&f, b);
+        total += f.kv_heads * runs_of(&f, &batch, ops);
+    }
+    air_split(total, task, &begin, &end);
+    for (int64_t b = 0; b < f.batches && at < end; b++) {
+        problem p = {.f = &f, .b = fused_batch_at(&f, b)};
+        int64_t runs = runs_of(&f, &p.b, ops), items = runs * f.kv_heads;
+        int64_t from = begin > at ? begin - at : 0;
+        for (int64_t i = from; i < items && at + i < end; i++) {
+            p.kv = i / runs;
+            run_part(&p, i % runs, ops, mem);
+        }
+        at += items;
+    }
+}
+
+size_t
+cpu_fused_attention_workspace(const air_call *call, int threads)
+{
+    return (size_t)(thread_floats(call) * threads) * sizeof(float);
+}
+
+/* Integers come in rows, or pieces of rows, without gaps. */
+static bool
+is_taken(const air_tensor *t)
+{
+    return gemm_is_float(t->dtype) ||
+           ((t->dtype == AIR_I8 || t->dtype == AIR_I32) &&
+            t->strides[t->rank - 1] == 1);
+}
+
+static bool
+accept(const air_call *call)
+{
+    return gemm_is_float(call->args[0].t->dtype) && is_taken(call->args[1].t) &&
+           is_taken(call->args[2].t);
+}
+
+GEMM_KERNELS(fused_attention)
