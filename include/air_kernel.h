@@ -245,6 +245,7 @@ typedef struct {
     uint8_t walk;   /* air_walk */
     uint8_t rank;   /* axes of the iteration space, 1 .. AIR_MAX_RANK */
     uint8_t stream; /* 1: working set larger than the cache (NT stores pay) */
+    uint8_t across; /* 1: INNER, rows so short that code runs across them */
     int16_t nnodes, nbufs, nscalars, nphases;
     int64_t dims[AIR_MAX_RANK];
     const air_rg_node *nodes;
@@ -278,7 +279,10 @@ typedef union {
  * acc[s] of a reduction is read and written: 64 partial results, element i of
  * the call belonging to number i % 64 (OUTER: a row of n). In the last phase
  * of OUTER acc[s] is the row that SCALAR nodes read. F32 and B lanes only;
- * inner strides 0 or 1 only (others are staged). */
+ * inner strides 0 or 1 only (others are staged).
+ * Regions that run `across` rows: the elements of a call belong to different
+ * rows, and element i finds its row's scalar s in acc[s][i]: REDUCE folds into
+ * it, SET writes it, SCALAR reads it. */
 typedef void (*air_phase_fn)(void *const *ptrs, int64_t n, air_scalar *scalars,
                              void *const *acc);
 

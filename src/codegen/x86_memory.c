@@ -245,23 +245,26 @@ emit_store(x86_emit *e, const x86_node *n)
         store_avx2(e, n, a);
 }
 
-void
-emit_set(x86_emit *e, const x86_node *n)
-{
-    int a = emit_in_reg(e, n->a);
-    asm_x(e->s, move_store_ss, a, 0, opd_mem(REG_SCALARS, 8 * (int32_t)n->k),
-          0);
-}
-
 /* ---- reductions: partial results stay in memory ---- */
 
 static x86_opd
 partial_at(x86_emit *e, const x86_node *n)
 {
-    bool outer = e->l->rg->walk == AIR_WALK_OUTER;
+    bool columns = x86_has_columns(e->l->rg);
     asm_mov_load(e->s, REG_TEMP, opd_mem(REG_ACCS, 8 * (int32_t)n->k));
-    return opd_at(REG_TEMP, outer ? REG_INDEX : REG_PART, 2,
+    return opd_at(REG_TEMP, columns ? REG_INDEX : REG_PART, 2,
                   e->lane * e->vector * 4);
+}
+
+static void
+store_partial(x86_emit *e, int a, x86_opd to)
+{
+    if (is_masked(e))
+        asm_masked(e->s, move_store, a, 0, to, 0, 7, false);
+    else if (e->mode == EMIT_TAIL)
+        asm_v(e->s, mask_store, a, tail_mask(e), to, 0);
+    else
+        asm_v(e->s, move_store, a, 0, to, 0);
 }
 
 /* t = larger (smaller) of a and acc, a where a is NaN */
@@ -293,10 +296,16 @@ emit_reduce(x86_emit *e, const x86_node *n)
                        false};
         asm_v(e->s, ins, t, a, acc, 0);
     }
-    if (is_masked(e))
-        asm_masked(e->s, move_store, t, 0, acc, 0, 7, false);
-    else if (e->mode == EMIT_TAIL)
-        asm_v(e->s, mask_store, t, tail_mask(e), acc, 0);
+    store_partial(e, t, acc);
+}
+
+void
+emit_set(x86_emit *e, const x86_node *n)
+{
+    int a = emit_in_reg(e, n->a);
+    if (e->mode == EMIT_ONE)
+        asm_x(e->s, move_store_ss, a, 0,
+              opd_mem(REG_SCALARS, 8 * (int32_t)n->k), 0);
     else
-        asm_v(e->s, move_store, t, 0, acc, 0);
+        store_partial(e, a, partial_at(e, n));
 }

@@ -177,7 +177,7 @@ static int
 load(x86_list *l, const air_rg_node *n)
 {
     int dtype = l->rg->bufs[n->buf].dtype;
-    bool row = l->rg->phases[l->phase].kind == AIR_PHASE_ROW;
+    bool row = !x86_is_single(l->rg, l->phase);
     bool once = row && x86_is_broadcast(l->rg, n->buf);
     if ((dtype == AIR_I8 || dtype == AIR_I16) && (once || !row))
         return refuse(l, "one signed integer of 8 or 16 bits");
@@ -273,7 +273,7 @@ scalar(x86_list *l, const air_rg_node *n)
 {
     if (n->lane != AIR_LANE_F32)
         return refuse(l, "a scalar that is not f32");
-    bool column = l->rg->walk == AIR_WALK_OUTER;
+    bool column = x86_has_columns(l->rg);
     return leaf(l, column ? X86_ACC : X86_SCALAR, 0, (uint32_t)n->buf);
 }
 

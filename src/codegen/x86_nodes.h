@@ -100,8 +100,22 @@ const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 static inline bool
 x86_is_broadcast(const air_region *rg, int buf)
 {
-    return !rg->bufs[buf].scratch &&
-           rg->bufs[buf].strides[air_region_axis(rg)] == 0;
+    int axis = rg->across ? rg->rank - 2 : air_region_axis(rg);
+    return !rg->bufs[buf].scratch && rg->bufs[buf].strides[axis] == 0;
+}
+
+/* Do the elements of a call have their own values of each scalar? */
+static inline bool
+x86_has_columns(const air_region *rg)
+{
+    return rg->walk == AIR_WALK_OUTER || rg->across;
+}
+
+/* Does the phase run for one element at a time? */
+static inline bool
+x86_is_single(const air_region *rg, int phase)
+{
+    return rg->phases[phase].kind == AIR_PHASE_SCALAR && !rg->across;
 }
 
 #endif

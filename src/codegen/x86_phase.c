@@ -34,7 +34,7 @@ folds_rows(const x86_emit *e)
 {
     for (int i = 0; i < e->l->count; i++)
         if (e->nodes[i].op == X86_REDUCE)
-            return e->l->rg->walk == AIR_WALK_INNER;
+            return !x86_has_columns(e->l->rg);
     return false;
 }
 
@@ -382,7 +382,7 @@ emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
            size_t masks)
 {
     size_t start = asm_here(e->s);
-    bool scalar = list->rg->phases[list->phase].kind == AIR_PHASE_SCALAR;
+    bool scalar = x86_is_single(list->rg, list->phase);
     int unroll = scalar ? 1 : list->count <= 24 ? 4 : 2;
     e->l = list;
     e->mode = scalar ? EMIT_ONE : EMIT_FULL;

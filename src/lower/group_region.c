@@ -14,6 +14,9 @@
 /* Nodes of work after which reading a row of scratch is cheaper. */
 #define KEEP_COST 8
 
+#define SHORT_ROW 64 /* elements */
+#define MANY_ROWS 16
+
 static int
 node_cost(const air_rg_node *n)
 {
@@ -421,6 +424,14 @@ uses_index(const ir_record *rec)
     return false;
 }
 
+/* Many rows, each of which would hardly fill the vectors it starts. */
+static bool
+has_short_rows(int rank, const int64_t *dims)
+{
+    return rank > 1 && dims[rank - 1] <= SHORT_ROW &&
+           dims[rank - 2] >= MANY_ROWS;
+}
+
 /* The buffer of the first store. A region without one would do nothing. */
 static int
 first_stored(const air_rg_node *nodes, int count)
@@ -457,6 +468,8 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
             b->bufs[i].strides[rank - 1] = 1;
     r->walk = (uint8_t)b->walk;
     r->rank = (uint8_t)rank;
+    r->across =
+        !keep && b->walk == AIR_WALK_INNER && has_short_rows(rank, r->dims);
     r->nnodes = (int16_t)count;
     r->nbufs = (int16_t)b->nbufs;
     r->nscalars = (int16_t)b->nscalars;

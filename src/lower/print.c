@@ -54,7 +54,8 @@ print_node(const air_region *r, int i, base_text *out)
 void
 lower_print(const air_region *r, base_text *out)
 {
-    base_text_add(out, "  %s ", walk_names[r->walk]);
+    base_text_add(out, "  %s %s", walk_names[r->walk],
+                  r->across ? "across " : "");
     print_list(r->dims, r->rank, out);
     base_text_add(out, "\n");
     for (int i = 0; i < r->nbufs; i++) {

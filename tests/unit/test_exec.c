@@ -268,6 +268,44 @@ TEST(exec_result_is_made_with_its_strides)
     teardown(&f);
 }
 
+static bool
+runs_across(const char *text, const float *x, int64_t rows, int64_t cols)
+{
+    const air_value in = TENSOR((float *)(uintptr_t)x, rows, cols);
+    air_value out;
+    char *steps = NULL;
+    fixture f;
+    bool across = false;
+
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        CHECK_NEAR(((float *)out.data)[0], cols, 0);
+        air_value_release(&out);
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
+        across = strstr(steps, "inner across [") != NULL;
+        air_program_text_free(f.program, steps);
+    }
+    teardown(&f);
+    return across;
+}
+
+/* The shape decides, not the threads or the machine. */
+TEST(exec_short_rows_run_across)
+{
+    const char *text = "graph f(%x: f32[s0, s1]) {\n"
+                       "  %1: f32[s0] = sum.dim_IntList(%x, [1], false)\n"
+                       "  return %1\n"
+                       "}\n";
+    float x[40 * 100];
+
+    for (int i = 0; i < 40 * 100; i++)
+        x[i] = 1;
+    CHECK(runs_across(text, x, 40, 7));
+    CHECK(runs_across(text, x, 16, 64));
+    CHECK(!runs_across(text, x, 40, 100));
+    CHECK(!runs_across(text, x, 3, 7));
+}
+
 /* Bytes that are only moved are not taken for numbers that might wrap. */
 TEST(exec_copies_of_short_integers_are_copies)
 {

@@ -8,6 +8,21 @@ static const char *const isas[] = {"scalar", "avx2", "avx512"};
 enum { ISAS = 3 };
 
 /* Every ISA, one thread and several: same bits as the first. */
+/* Rows by the block give the bits of rows one by one. */
+static void
+run_across(region_case *c, void *const *first)
+{
+    c->rg.across = 1;
+    for (int i = 0; i < ISAS; i++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            REQUIRE(case_run(c, NULL, isas[i], threads));
+            if (!case_equal(c, first))
+                test_fail(__FILE__, __LINE__, "across, isa %s, %d threads",
+                          isas[i], threads);
+        }
+    c->rg.across = 0;
+}
+
 static void
 run_all(region_case *c)
 {
@@ -21,6 +36,8 @@ run_all(region_case *c)
                 test_fail(__FILE__, __LINE__, "isa %s, %d threads", isas[i],
                           threads);
         }
+    if (c->rg.walk == AIR_WALK_INNER)
+        run_across(c, first);
     case_drop(c, first);
 }
 
@@ -181,8 +198,9 @@ check_softmax(const region_case *c, int64_t rows, int64_t cols, double tol)
 
 TEST(region_inner_softmax)
 {
-    static const int64_t sizes[][2] = {{7, 1},    {5, 63},   {9, 64},   {3, 65},
-                                       {4, 1000}, {2, 9000}, {1, 70001}};
+    static const int64_t sizes[][2] = {{7, 1},    {5, 63},   {9, 64},
+                                       {3, 65},   {600, 7},  {4, 1000},
+                                       {2, 9000}, {1, 70001}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         region_case c;
         softmax_case(&c, sizes[i][0], sizes[i][1], AIR_F32);

@@ -248,9 +248,12 @@ static bool
 compare_all(region_case *c)
 {
     void *tiles[AIR_RG_MAX_BUFS];
+    const uint8_t across = c->rg.across;
+    c->rg.across = 0; /* changes no bit */
     if (!case_run(c, NULL, "scalar", 1))
         return false;
     case_save(c, tiles);
+    c->rg.across = across;
     bool same = compare(c, "avx2", tiles);
     if (same && has_avx512())
         same = compare(c, "avx512", tiles);
@@ -301,6 +304,26 @@ TEST(x86_inner)
     for (uint32_t seed = 300; seed < 330; seed++)
         random_regions(AIR_WALK_INNER, gen_inner, 2,
                        (int64_t[]){2, 4000 + 37 * (seed - 300)}, seed);
+}
+
+/* Short rows, many at a time: rows of one block, of several, of two axes. */
+TEST(x86_across)
+{
+    region_case c;
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 300; seed++) {
+        case_init(&c, AIR_WALK_INNER, 3,
+                  (int64_t[]){1 + seed % 2, 2 + seed * 37 % 300,
+                              1 + seed * 5 % (seed % 9 == 0 ? 300 : 70)},
+                  seed);
+        gen_inner(&c, seed % 3 == 0);
+        c.rg.across = 1;
+        if (!compare_all(&c))
+            test_fail(__FILE__, __LINE__, "seed %u, dims %d %d", seed,
+                      (int)c.rg.dims[1], (int)c.rg.dims[2]);
+        case_free(&c);
+    }
 }
 
 TEST(x86_outer)

@@ -16,6 +16,9 @@ region_run_init(region_run *run, const cpu_region *r, const air_task *task)
             : task->scratch;
     for (int s = 0; s < r->rg->nscalars; s++)
         run->acc[s] = run->mem + r->acc[s];
+    run->columns = r->across || r->rg->walk == AIR_WALK_OUTER;
+    for (int b = 0; b < r->rg->nbufs; b++)
+        run->inner[b] = r->rg->bufs[b].scratch ? 1 : r->strides[b][r->rank - 1];
     for (int i = 0; r->uses_tiles && i < r->rg->nnodes; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
         if (n->op != AIR_RG_CONST)
@@ -78,17 +81,10 @@ region_run_next(region_run *run, int axes)
             run->base[b] += r->strides[b][a] * (int64_t)r->bytes[b];
 }
 
-static int64_t
-inner_stride(const cpu_region *r, int b)
-{
-    return r->rg->bufs[b].scratch ? 1 : r->strides[b][r->rank - 1];
-}
-
 static void *
 element(const region_run *run, int b, int64_t i)
 {
-    const cpu_region *r = run->r;
-    return run->base[b] + i * inner_stride(r, b) * (int64_t)r->bytes[b];
+    return run->base[b] + i * run->inner[b] * (int64_t)run->r->bytes[b];
 }
 
 void
@@ -114,9 +110,8 @@ tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
             int64_t count)
 {
     const cpu_region *r = run->r;
-    bool outer = r->rg->walk == AIR_WALK_OUTER;
     char *acc = run->acc[n->buf];
-    if (outer)
+    if (run->columns)
         (*r->set->eachs)[n->reduce][n->lane](
             acc + (size_t)at * tile_lane_size(n->lane), a, count);
     else
@@ -128,7 +123,7 @@ tile_scalar(region_run *run, const air_rg_node *n, void *d, int64_t at,
             int64_t count)
 {
     size_t size = tile_lane_size(n->lane);
-    if (run->r->rg->walk == AIR_WALK_OUTER)
+    if (run->columns)
         memcpy(d, (char *)run->acc[n->buf] + (size_t)at * size,
                (size_t)count * size);
     else
@@ -147,9 +142,15 @@ tile_index(region_run *run, const air_rg_node *n, int64_t *d, int64_t begin,
 }
 
 static void
-tile_set_scalar(region_run *run, const air_rg_node *n, const void *a)
+tile_set_scalar(region_run *run, const air_rg_node *n, const void *a,
+                int64_t at, int64_t count)
 {
-    memcpy(&run->scalars[n->buf], a, tile_lane_size(n->lane));
+    size_t size = tile_lane_size(n->lane);
+    if (run->columns)
+        memcpy((char *)run->acc[n->buf] + (size_t)at * size, a,
+               (size_t)count * size);
+    else
+        memcpy(&run->scalars[n->buf], a, size);
 }
 
 static void
@@ -183,15 +184,15 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
         case AIR_RG_CONST: break;
         case AIR_RG_LOAD:
             (*r->set->loads)[n->lane][rg->bufs[n->buf].dtype](
-                d, element(run, n->buf, begin), inner_stride(r, n->buf), count);
+                d, element(run, n->buf, begin), run->inner[n->buf], count);
             break;
         case AIR_RG_STORE:
             (*r->set->stores)[n->lane][rg->bufs[n->buf].dtype](
-                element(run, n->buf, begin), inner_stride(r, n->buf), a, count);
+                element(run, n->buf, begin), run->inner[n->buf], a, count);
             break;
         case AIR_RG_REDUCE: tile_reduce(run, n, a, at, count); break;
         case AIR_RG_SCALAR: tile_scalar(run, n, d, at, count); break;
-        case AIR_RG_SET: tile_set_scalar(run, n, a); break;
+        case AIR_RG_SET: tile_set_scalar(run, n, a, at, count); break;
         case AIR_RG_INDEX: tile_index(run, n, d, begin, count); break;
         default: tile_compute(run, n, d, count);
         }
@@ -214,8 +215,8 @@ stage_in(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
             region_move(run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
-                        element(run, b, begin), row_stride(r, b),
-                        inner_stride(r, b), r->bytes[b], rows, n);
+                        element(run, b, begin), row_stride(r, b), run->inner[b],
+                        r->bytes[b], rows, n);
 }
 
 static void
@@ -225,9 +226,9 @@ stage_out(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
     const cpu_region *r = run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
-            region_move(element(run, b, begin), row_stride(r, b),
-                        inner_stride(r, b), run->mem + r->stage[b],
-                        REGION_BLOCK_COLS, 1, r->bytes[b], rows, n);
+            region_move(element(run, b, begin), row_stride(r, b), run->inner[b],
+                        run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
+                        r->bytes[b], rows, n);
 }
 
 static void
@@ -257,10 +258,9 @@ static void
 code_acc(const region_run *run, int64_t at, void **acc)
 {
     const cpu_region *r = run->r;
-    bool outer = r->rg->walk == AIR_WALK_OUTER;
     for (int s = 0; s < r->rg->nscalars; s++)
         acc[s] = (char *)run->acc[s] +
-                 (outer ? (size_t)at * tile_lane_size(r->lane[s]) : 0);
+                 (run->columns ? (size_t)at * tile_lane_size(r->lane[s]) : 0);
 }
 
 void

@@ -199,6 +199,38 @@ plan_axes(cpu_region *r)
         r->rows *= r->dims[a];
 }
 
+/* Values that belong to a row have one place in it. */
+static bool
+has_row_values(const cpu_region *r, const air_rg_phase *phase)
+{
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        if ((n->op == AIR_RG_LOAD || n->op == AIR_RG_STORE) &&
+            r->strides[n->buf][r->rank - 1] != 0)
+            return false;
+    }
+    return true;
+}
+
+static void
+plan_across(cpu_region *r)
+{
+    const air_region *rg = r->rg;
+    r->across = rg->across && rg->walk == AIR_WALK_INNER && r->rank > 1 &&
+                rg->dims[rg->rank - 2] > 1 && r->cols > 0 &&
+                r->cols <= TILE_CHUNK;
+    for (int a = 0; a < rg->rank; a++)
+        r->across = r->across && !uses_index(rg, a);
+    for (int p = 0; p < rg->nphases && r->across; p++)
+        if (rg->phases[p].kind == AIR_PHASE_SCALAR)
+            r->across = has_row_values(r, &rg->phases[p]);
+    if (!r->across)
+        return;
+    /* an odd number of lines: neighbouring columns in different sets */
+    int64_t lines = (REGION_ACROSS / 16 / r->cols - 1) | 1;
+    r->block = 16 * (lines < 1 ? 1 : lines > 15 ? 15 : lines);
+}
+
 /* ---- phases ---- */
 
 static void
@@ -213,6 +245,10 @@ plan_phase(cpu_region *r, int p)
             out->loads |= bit;
         if (n->op == AIR_RG_STORE)
             out->stores |= bit;
+        if (n->op == AIR_RG_SCALAR)
+            out->reads_scalars = true;
+        if (n->op == AIR_RG_SET)
+            r->lane[n->buf] = n->lane;
         if (n->op == AIR_RG_REDUCE) {
             out->reduces |= (uint16_t)bit;
             r->reduce[n->buf] = n->reduce;
@@ -220,6 +256,8 @@ plan_phase(cpu_region *r, int p)
             r->nreduce++;
         }
     }
+    if (r->across)
+        return;
     uint32_t strided = 0;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (!r->rg->bufs[b].scratch && phase->kind == AIR_PHASE_ROW &&
@@ -334,6 +372,27 @@ place_tiles(cpu_region *r, const tile_plan *t)
     }
 }
 
+/* Blocks column by column: of scratch, and of buffers that are turned. */
+static void
+place_blocks(cpu_region *r)
+{
+    uint16_t reduces = 0;
+    for (int p = 0; p < r->rg->nphases; p++)
+        reduces |= r->phases[p].reduces;
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        size_t bytes = (size_t)(r->cols * r->block) * r->bytes[b];
+        if (r->rg->bufs[b].scratch)
+            r->row[b] = take_bytes(r, bytes);
+        else if (!region_is_direct(r, b))
+            r->stage[b] = take_bytes(r, bytes);
+    }
+    for (int s = 0; s < r->rg->nscalars; s++) {
+        int64_t parts = reduces >> s & 1 ? region_parts(r) : 1;
+        r->acc[s] = take_bytes(r, (size_t)(parts * r->block) *
+                                      tile_lane_size(r->lane[s]));
+    }
+}
+
 static void
 place_buffers(cpu_region *r)
 {
@@ -366,7 +425,10 @@ plan_memory(cpu_region *r)
     plan_tiles(r->rg, t);
     place_tiles(r, t);
     base_free(r->alloc, t, sizeof *t);
-    place_buffers(r);
+    if (r->across)
+        place_blocks(r);
+    else
+        place_buffers(r);
     return AIR_OK;
 }
 
@@ -375,7 +437,8 @@ plan_memory(cpu_region *r)
 static void
 load_code(cpu_region *r, const air_code *code)
 {
-    if (code == NULL || !exec_memory_make(code->bytes, code->size, &r->code))
+    if (code == NULL || r->across != r->rg->across ||
+        !exec_memory_make(code->bytes, code->size, &r->code))
         return;
     for (int p = 0; p < r->rg->nphases; p++) {
         if (code->offset[p] < 0)
@@ -408,6 +471,7 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
     for (int b = 0; b < region->nbufs; b++)
         r->bytes[b] = dtype_bytes[region->bufs[b].dtype];
     plan_axes(r);
+    plan_across(r);
     for (int p = 0; p < region->nphases; p++)
         plan_phase(r, p);
     air_status status = base_new(alloc, tiles_bytes(r), (void **)&r->tiles);

@@ -11,7 +11,8 @@
 #define REGION_BLOCK_ROWS 32  /* MAP with transposed buffers: a block of */
 #define REGION_BLOCK_COLS 64  /* rows and columns is staged at once */
 #define REGION_STAGE      (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
-#define REGION_LEVELS     48 /* of the pairwise fold: 2^48 chunks */
+#define REGION_ACROSS     8192 /* elements of a block of short rows */
+#define REGION_LEVELS     48   /* of the pairwise fold: 2^48 chunks */
 #define REGION_ALIGN      64
 
 /* What a phase needs of its surroundings. */
@@ -20,6 +21,7 @@ typedef struct {
     uint32_t loads, stores;         /* sets of buffers */
     uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
     uint16_t reduces;               /* set of scalars */
+    bool reads_scalars;
 } region_phase;
 
 struct cpu_region {
@@ -40,8 +42,10 @@ struct cpu_region {
     bool copies;       /* region_is_copy */
     bool uses_tiles;   /* some phase has no machine code */
     bool column_split; /* INNER: threads may share a row */
-    bool blocked;      /* MAP: some buffer lies along the last axis but one */
-    int levels;        /* OUTER: of the pairwise fold */
+    bool across;       /* INNER: in blocks of `block` short rows */
+    int64_t block;
+    bool blocked; /* MAP: some buffer lies along the last axis but one */
+    int levels;   /* OUTER: of the pairwise fold */
     /* memory of a thread: offsets */
     int tile;                       /* elements */
     uint32_t *tiles;                /* per node; UINT32_MAX: none */
@@ -88,6 +92,22 @@ region_shares(const cpu_region *r, int threads)
            r->rows < threads;
 }
 
+/* across: partial results of a row that are not the identity. */
+static inline int64_t
+region_parts(const cpu_region *r)
+{
+    return r->cols < TILE_PARTS ? r->cols : TILE_PARTS;
+}
+
+/* across: are the elements of neighbouring rows next to each other, or one?
+ * Other buffers are turned in blocks. */
+static inline bool
+region_is_direct(const cpu_region *r, int b)
+{
+    int64_t stride = r->strides[b][r->rank - 2];
+    return stride == 0 || stride == 1;
+}
+
 static inline size_t
 region_own_bytes(const cpu_region *r, int threads)
 {
@@ -110,7 +130,9 @@ typedef struct {
     const cpu_region *r;
     const air_task *task;
     char *mem;
-    char *base[AIR_RG_MAX_BUFS]; /* element 0 of the current row */
+    char *base[AIR_RG_MAX_BUFS];    /* element 0 of the current row */
+    int64_t inner[AIR_RG_MAX_BUFS]; /* stride of its elements */
+    bool columns;                /* each element has its own scalars, in acc */
     int64_t index[AIR_MAX_RANK]; /* of the current row */
     air_scalar scalars[AIR_RG_MAX_SCALARS];
     void *acc[AIR_RG_MAX_SCALARS];
@@ -134,6 +156,8 @@ void region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
 /* One value is loaded and stored as it is. */
 bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);
+/* INNER: blocks of short rows. */
+void region_across(region_run *run);
 void region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n);
 
 #endif

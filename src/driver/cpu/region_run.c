@@ -426,7 +426,9 @@ cpu_region_run(const air_call *call, const air_task *task)
             run_map(&run);
         break;
     case AIR_WALK_INNER:
-        if (shares)
+        if (r->across)
+            region_across(&run);
+        else if (shares)
             run_shared_rows(&run);
         else
             run_rows(&run);
