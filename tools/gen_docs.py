@@ -1,5 +1,5 @@
 """docs/ops.md from the op table, docs/options.md from the tables of options
-and passes.
+and passes, docs/names.md from public_names.txt.
 
 gen_docs.py --build DIR [--check]      --check: fail when one is not current
 """
@@ -214,7 +214,52 @@ def options(air):
     )
 
 
-PAGES = {"ops.md": ops, "options.md": options}
+NAMES_HEAD = """\
+# Public names
+
+Every public name and option of the interface, where it lives below `python/`
+and the test that would fail without it, from `tools/public_names.txt` by
+`tools/gen_docs.py`. {there} have a test, {missing} are not here yet and say
+why.
+"""
+NAMES_SECTION = """
+## {name}
+
+| name | where | test |
+|---|---|---|
+"""
+
+
+def name_sections():
+    """section: [(name, where, test)] of public_names.txt."""
+    sections, rows = {}, []
+    for line in (ROOT / "tools" / "public_names.txt").read_text().splitlines():
+        if "|" in line:
+            rows.append([cell.strip() for cell in line.split("|")])
+        elif line.startswith("# "):
+            rows = sections.setdefault(line[2:], [])
+    return {name: rows for name, rows in sections.items() if rows}
+
+
+def is_missing(row):
+    return row[2].startswith("not here yet")
+
+
+def names(_air):
+    sections = name_sections()
+    rows = [row for found in sections.values() for row in found]
+    missing = sum(map(is_missing, rows))
+    out = [NAMES_HEAD.format(there=len(rows) - missing, missing=missing)]
+    for name, found in sections.items():
+        out.append(NAMES_SECTION.format(name=name))
+        for what, where, test in found:
+            where = f"`{where}`" if where else ""
+            test = test if test.startswith("not") else f"`{test}`"
+            out.append(f"| `{what}` | {where} | {test} |\n")
+    return "".join(out)
+
+
+PAGES = {"names.md": names, "ops.md": ops, "options.md": options}
 
 
 def main():

@@ -186,6 +186,21 @@ def test_import_is_cheap():
     assert best < 0.2  # 0.05 on an idle machine
 
 
+def test_import_loads_nothing_else():
+    code = (
+        "import sys, torch; before = set(sys.modules); import torchair; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert all(name.split(".")[0] == "torchair" for name in loaded)
+    assert "torchair.backend" not in loaded  # and with it Dynamo
+
+
 def test_annotations_setting_is_put_back():
     before = torch._dynamo.config.record_runtime_overhead
     torch.compile(lambda x: x + 1, backend=torchair.get_npu_backend())(

@@ -4,6 +4,7 @@ what a graph engine is told of them."""
 
 import os
 import re
+import warnings
 
 import pytest
 import torch
@@ -442,3 +443,86 @@ def test_settings_of_the_other_mode(mode, warned, recwarn):
     torchair.get_npu_backend(compiler_config=made)
     said = [w for w in recwarn if "may not take effect" in str(w.message)]
     assert len(said) == warned
+
+
+# ---- what has no effect, or says what is so ----
+
+
+@pytest.mark.parametrize(
+    "path", [row.path for row in options.OPTIONS if row.inert]
+)
+def test_options_without_effect_say_so(path, monkeypatch):
+    monkeypatch.undo()  # _quiet
+    monkeypatch.setattr(config, "_warned", set())
+    row = find_option(torchair.CompilerConfig(), path).row
+    good = [v for v in SPECIFIED.get(path, (0, (True,)))[1] if v != row.default]
+    for repeat in range(2):
+        section, name = at(torchair.CompilerConfig(), path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            setattr(section, name, good[-1])
+        said = [str(w.message) for w in caught]
+        assert len(said) == (repeat == 0), said
+        if repeat == 0:
+            assert path in said[0] and row.inert in said[0]
+            assert caught[0].filename == __file__
+
+
+def run_with(fn, path, value, *args):
+    made = torchair.CompilerConfig()
+    section, name = at(made, path)
+    setattr(section, name, value)
+    entry = torchair.get_npu_backend(compiler_config=made)
+    return torch.compile(fn, backend=entry)(*args)
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [(_E + "jit_compile", "auto"), (_E + "tiling_schedule_optimize", True)],
+)
+def test_options_that_say_what_is_so(path, value):
+    x = torch.randn(4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = run_with(lambda x: (x @ x).relu(), path, value, x)
+    assert_same(got, (x @ x).relu())
+
+
+@pytest.mark.parametrize("asked", BOTH)
+def test_inputs_are_updated_in_place(asked):
+    programs = []
+    cache, at_ = torch.zeros(8, 4), torch.tensor([3])
+    with backend.collect([], programs):
+        run_with(
+            lambda c, x: c.index_copy_(0, at_, x).sum(),
+            _E + "enable_ref_data",
+            asked,
+            cache,
+            torch.ones(1, 4),
+        )
+    assert cache[3].sum() == 4 and "copy_(" not in programs[0].text(0)
+
+
+def test_limits_of_passes_and_rewrites():
+    counts = []
+    x = torch.randn(4, 4)
+    for path in ("debug.pass_limit", "debug.rewrite_limit"):
+        for limit in (0, 1):
+            torch._dynamo.reset()
+            programs = []
+            with backend.collect([], programs):
+                got = run_with(
+                    lambda x: (x + 0).relu() * 1 + x * 2, path, limit, x
+                )
+            assert_same(got, (x + 0).relu() * 1 + x * 2)
+            made = [
+                int(line.split()[2])
+                for line in programs[0].text(7).splitlines()
+            ]
+            counts.append((len(made), sum(made)))
+    assert counts[0][0] > counts[1][0] and counts[2][1] > counts[3][1]
+
+
+def test_the_backend_npu():
+    x = torch.randn(3)
+    assert_same(torch.compile(lambda x: x * 2, backend=backend.npu)(x), x * 2)
