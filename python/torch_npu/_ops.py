@@ -140,6 +140,31 @@ def install_rows() -> None:
     REWRITES[ours.npu_add_rms_norm.default] = _import_add_rms_norm
 
 
+# ---- caches ----
+
+
+def scatter_update_(
+    data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, axis: int
+) -> torch.Tensor:
+    """Writes updates into data, from position indices[b] of `axis` on for
+    each b of dim 0, and returns data.
+
+    data, updates: equal but in `axis`, which is not 0; indices: int64 [B] or
+    [1], each within data. A static KV cache is updated so, without a copy.
+    """
+    axis %= data.dim()
+    if axis == 0 or indices.dim() != 1:
+        raise ValueError(
+            f"scatter_update_: axis {axis} must not be 0 and indices must "
+            f"have one dim, got {list(indices.shape)}"
+        )
+    shape = [1] * data.dim()
+    shape[axis] = updates.shape[axis]
+    steps = torch.arange(updates.shape[axis], device=data.device).view(shape)
+    first = indices.view([-1] + [1] * (data.dim() - 1))
+    return data.scatter_(axis, (first + steps).expand_as(updates), updates)
+
+
 # ---- formats ----
 
 

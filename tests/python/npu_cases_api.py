@@ -398,3 +398,32 @@ def test_created_tensors_are_of_the_device():
     assert made.device.type == "npu"
     made.add_(1)
     assert block.sum() == 6
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_scatter_update(device):
+    data = torch.zeros(2, 6, 3, device=device)
+    new = torch.arange(1.0, 13).view(2, 2, 3).to(device)
+    where = torch.tensor([1, 4], device=device)
+    assert torch_npu.scatter_update_(data, where, new, 1) is data
+    want = torch.zeros(2, 6, 3)
+    want[0, 1:3], want[1, 4:6] = new[0].cpu(), new[1].cpu()
+    assert torch.equal(data.cpu(), want)
+    turned = torch.zeros(2, 3, 6, device=device)
+    torch_npu.scatter_update_(turned, where, new.transpose(1, 2), -1)
+    assert torch.equal(turned.cpu(), want.transpose(1, 2))
+    with pytest.raises(ValueError, match="axis 0"):
+        torch_npu.scatter_update_(data, where, new, 0)
+
+
+def test_scatter_update_writes_the_cache_in_place():
+    def step(cache, where, new):
+        torch_npu.scatter_update_(cache, where, new, 1)
+        return cache.sum()
+
+    cache = torch.zeros(2, 6, 3).npu()
+    where, new = torch.tensor([2, 2]).npu(), torch.ones(2, 1, 3).npu()
+    run = torch.compile(step, backend=air.torchair, fullgraph=True)
+    assert run(cache, where, new).item() == 6
+    assert cache[:, 2].sum().item() == 6
+    assert air.records[-1].program().stats()["copies"] == 0

@@ -282,6 +282,32 @@ def test_short_examples_run(name):
     assert done.returncode == 0, done.stderr
 
 
+def run_example(name, *args):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_llama_case():
+    sizes = ("--width", 64, "--layers", 1, "--hidden", 96, "--tokens", 5)
+    text = run_example("llama_case.py", *sizes, "--prompt", 6, "--turns", 1)
+    rows = {line.split()[0]: line for line in text.splitlines() if line}
+    for name in ("eager", "max-autotune", "reduce-overhead"):
+        assert rows[name].count(" x") == 2, text
+
+
+def test_tensor_parallel():
+    sizes = ("--width", 64, "--length", 8, "--turns", 1)
+    text = run_example("tensor_parallel.py", *sizes)
+    assert "2 ranks, 2 collectives:" in text
+    assert "equal to the whole block" in text
+
+
 def test_bench_measures_and_reports(tmp_path):
     bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
     out = tmp_path / "bench.json"
