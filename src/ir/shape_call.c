@@ -245,6 +245,29 @@ check_pair(const ir_infer *in, const char *name, const char *of, bool all)
     return AIR_OK;
 }
 
+/* Integers of a cache are numbers by their scale only. */
+static air_status
+check_fused_dtypes(const ir_infer *in)
+{
+    air_dtype q = (air_dtype)shape_tensor(in, "a")->dtype;
+    air_dtype k = (air_dtype)shape_tensor(in, "key")->dtype;
+    bool scaled = is_given(in, "key_scale") && is_given(in, "value_scale");
+
+    AIR_REQUIRE(shape_tensor(in, "value")->dtype == k, AIR_ERROR_DTYPE,
+                "%s: key and value must be of one dtype", in->info->name);
+    AIR_REQUIRE(ir_is_float(q) ? k == q || ((k == AIR_I8 || k == AIR_I32) &&
+                                            scaled)
+                               : q == AIR_I8 && k == AIR_I8 &&
+                                     is_given(in, "query_scale"),
+                AIR_ERROR_DTYPE,
+                "%s: a must be floats, key the same or i8 or i32 with scales; "
+                "or both i8, with query_scale",
+                in->info->name);
+    AIR_REQUIRE(ir_is_float(shape_arg(in, "dtype")->dtype), AIR_ERROR_DTYPE,
+                "%s: dtype must be one of floats", in->info->name);
+    return AIR_OK;
+}
+
 /* The width of a row of 4-bit numbers, 8 to an i32, or in pieces. */
 static air_status
 row_width(const ir_infer *in, const ir_value *v, air_dim *out)
@@ -268,6 +291,7 @@ shape_fused_attention(ir_infer *in)
     air_dim full[4], dims[4], one;
 
     AIR_TRY(shape_rank(in, "a", 4));
+    AIR_TRY(check_fused_dtypes(in));
     AIR_TRY(check_pair(in, "value", "key", true));
     AIR_TRY(check_pair(in, "query_rope", "a", true));
     AIR_TRY(check_pair(in, "key_rope", "key", true));

@@ -5,7 +5,7 @@
 #include "ir/ir.h"
 
 #define CASE_INPUTS 12
-#define CASE_ATTRS  24
+#define CASE_ATTRS  36
 
 /* How the memory of the inputs is laid out. */
 typedef enum { DENSE, REVERSED, SPACED, BROADCAST, LAYOUTS } case_layout;
