@@ -21,6 +21,8 @@ packages.refuse_to_shadow()
 
 from . import _device, _ops  # noqa: E402
 from . import npu as npu  # noqa: E402
+from ._attention import npu_fusion_attention as npu_fusion_attention  # noqa: E402
+from ._attention import npu_rotary_mul as npu_rotary_mul  # noqa: E402
 from ._ops import get_npu_format as get_npu_format  # noqa: E402
 from ._ops import npu_format_cast as npu_format_cast  # noqa: E402
 from ._ops import scatter_update_ as scatter_update_  # noqa: E402

@@ -13,7 +13,7 @@ import torch
 
 from torchair import attention
 
-from . import npu
+from . import _attention, npu
 from ._kernels import library
 
 ND = 2  # aclFormat: plain strided memory
@@ -208,6 +208,7 @@ def install() -> None:
             f"npu::{name}", backward, setup_context=save, lib=fragment
         )
     _fragments.append(fragment)
+    _attention.register(fragment)
     attention.register("npu")
 
 

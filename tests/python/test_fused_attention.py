@@ -3,13 +3,14 @@
 import pytest
 import torch
 from fused_reference import reference
-from fused_samples import Sample
+from fused_samples import Sample, with_tensors
+from helpers import compiled
 
-from torchair import attention
+from torchair import attention, importer, ops
 
 attention.register("npu")
 npu = torch.ops.npu
-SAMPLES = 400
+SAMPLES = 300
 
 
 def names(version):
@@ -43,3 +44,234 @@ def test_eager(seed):
     s = Sample(seed)
     op = getattr(npu, names(s.version))
     check(s, op(s.q, s.k, s.v, **s.named))
+
+
+# ---- the other ways to it ----
+
+SOME = range(0, SAMPLES, 9)
+
+
+@pytest.mark.parametrize("seed", SOME)
+def test_lengths_as_tensors(seed):
+    """torchair.ops: the same results, bit for bit."""
+    s = Sample(seed)
+    op = getattr(ops, names(s.version))
+    found = op(s.q, s.k, s.v, **with_tensors(s.named))
+    want = getattr(npu, names(s.version))(s.q, s.k, s.v, **s.named)
+    for got, value in zip(found, want, strict=True):
+        assert torch.equal(got, value)
+
+
+def in_hardware_form(s):
+    return any(
+        isinstance(t, torch.Tensor) and t.dtype is torch.uint64
+        for t in s.kw.values()
+    )
+
+
+@pytest.mark.parametrize("seed", SOME)
+def test_compiled(seed, hosts):
+    """One operator of the engine, nothing left to torch."""
+    s = Sample(seed)
+    if in_hardware_form(s):
+        pytest.skip("64-bit scales are no tensors of the engine")
+    op = getattr(npu, names(s.version))
+    fn = compiled(lambda q, k, v, kw: op(q, k, v, **kw))
+    check(s, fn(s.q, s.k, s.v, s.named))
+    assert hosts() == []
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    """Reasons of the operators that torch computes."""
+    found = []
+    plain = importer.import_graph
+
+    def keep(*args):
+        made = plain(*args)
+        found.extend(made.host_nodes)
+        return made
+
+    monkeypatch.setattr(importer, "import_graph", keep)
+    return lambda: found
+
+
+def dense(b=2, s=3, t=20, n=4, nk=2, d=16, dtype=torch.float32):
+    q = torch.randn(b, n, s, d, dtype=dtype)
+    k, v = (torch.randn(b, nk, t, d, dtype=dtype) for _ in "kv")
+    kw = {
+        "input_layout": "BNSD",
+        "num_heads": n,
+        "num_key_value_heads": nk,
+        "scale": d**-0.5,
+    }
+    return q, k, v, kw
+
+
+def test_lengths_are_data_in_a_compiled_function(hosts):
+    q, k, v, kw = dense()
+    op = ops.npu_fused_infer_attention_score
+    fn = compiled(
+        lambda lens: op(q, k, v, actual_seq_lengths_kv=lens, **kw)[0] * 2
+    )
+    for lens in ([1, 20], [7, 3], [20, 20]):
+        want, _ = reference(q, k, v, actual_seq_lengths_kv=lens, **kw)
+        got = fn(torch.tensor(lens))
+        torch.testing.assert_close(got.double(), want * 2, rtol=0, atol=1e-5)
+    assert hosts() == []
+
+
+def test_lengths_that_dynamo_made_dynamic(hosts):
+    q, k, v, kw = dense()
+    op = npu.npu_fused_infer_attention_score
+    fn = compiled(
+        lambda a, b: op(q, k, v, actual_seq_lengths_kv=[a, b], **kw)[0],
+        dynamic=True,
+    )
+    for a, b in ((5, 20), (7, 3), (13, 20)):
+        want, _ = reference(q, k, v, actual_seq_lengths_kv=[a, b], **kw)
+        got = fn(a, b)
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-5)
+    assert hosts() == []
+
+
+@pytest.mark.parametrize("version", (1, 2))
+@pytest.mark.parametrize("into", (False, True))
+def test_update_of_a_captured_graph(version, into):
+    """Lengths change between replays, results lie where they did."""
+    from test_npu_record import capture
+
+    q, k, v, kw = dense()
+    name = "actual_seq_lengths_kv"
+    if version == 2:
+        name = "actual_seq_kvlen"
+        kw = {
+            "input_layout": "BNSD",
+            "num_query_heads": 4,
+            "num_key_value_heads": 2,
+            "softmax_scale": 0.25,
+        }
+    op = getattr(npu, names(version))
+    memory = torch.empty_like(q)
+
+    def call():
+        if not into:
+            return op(q, k, v, **{name: [1, 1]}, **kw)[0] + 1
+        out = [memory, torch.empty(0)]
+        workspace = torch.empty(0)
+        op.out(q, k, v, **{name: [1, 1]}, **kw, workspace=workspace, out=out)
+        return memory + 1
+
+    g, y = capture(call, auto_dispatch_capture=True)
+    for lens in ([4, 20], [9, 2]):
+        q.normal_()
+        g.update([{name: lens}])
+        g.replay()
+        want, _ = reference(q, k, v, **{name: lens}, **kw)
+        torch.testing.assert_close(y.double(), want + 1, rtol=0, atol=1e-5)
+
+
+def test_sizes_without_data():
+    """The Meta functions: the sizes and dtypes of the real thing."""
+    for seed in SOME:
+        s = Sample(seed)
+        op = getattr(npu, names(s.version))
+        meta = {
+            n: x.to("meta") if isinstance(x, torch.Tensor) else x
+            for n, x in s.named.items()
+        }
+        tensors = (t.to("meta") for t in (s.q, s.k, s.v))
+        want = op(s.q, s.k, s.v, **s.named)
+        for made, real in zip(op(*tensors, **meta), want, strict=True):
+            assert made.shape == real.shape and made.dtype is real.dtype
+            assert made.stride() == real.stride()
+
+
+def test_nothing_to_attend_to():
+    q, k, v, kw = dense(t=0)
+    out, lse = npu.npu_fused_infer_attention_score(
+        q, k, v, **kw, softmax_lse_flag=True
+    )
+    assert (out == 0).all() and (lse == float("inf")).all()
+    q, k, v, kw = dense(b=0)
+    out, _ = npu.npu_fused_infer_attention_score(q, k, v, **kw)
+    assert out.shape == q.shape
+
+
+def test_blocks_that_do_not_exist_are_not_read():
+    q, _, _, kw = dense(s=1)
+    cache = torch.randn(3, 2, 16, 16)
+    table = torch.tensor([[0, 900], [-5, 2]], dtype=torch.int32)
+    kw |= {"block_table": table, "block_size": 16}
+    out, _ = npu.npu_fused_infer_attention_score(
+        q, cache, cache, actual_seq_lengths_kv=[30, 30], **kw
+    )
+    kw["block_table"] = table.clamp(0, 2)
+    want, _ = reference(q, cache, cache, actual_seq_lengths_kv=[30, 30], **kw)
+    torch.testing.assert_close(out.double(), want, rtol=0, atol=1e-5)
+
+
+# ---- refusals ----
+
+MASK = torch.ones(2048, 2048, dtype=torch.bool)
+TABLE = torch.zeros(2, 2, dtype=torch.int32)
+REFUSED = (
+    ({"input_layout": "BDS"}, "input_layout is 'BDS'; choose one of BSH"),
+    ({"input_layout": "BSH"}, "query has 4 dimensions"),
+    ({"num_heads": 0}, "num_heads is 0"),
+    ({"num_heads": 3}, "num_key_value_heads is 2"),
+    ({"num_key_value_heads": 3}, "num_key_value_heads is 3"),
+    ({"sparse_mode": 5}, "sparse_mode is 5"),
+    ({"sparse_mode": 9}, "sparse_mode is 9"),
+    ({"sparse_mode": 2}, "atten_mask is missing"),
+    ({"sparse_mode": 3, "atten_mask": MASK[:8, :8]}, "triu"),
+    ({"atten_mask": MASK[:2, :20]}, "atten_mask has shape"),
+    ({"atten_mask": MASK.float()}, "atten_mask is torch.float32"),
+    ({"actual_seq_lengths_kv": [1, 2, 3][:0]}, "has 0 entries for 2"),
+    ({"actual_seq_lengths_kv": [21]}, "length of 21; 0 to 20"),
+    ({"actual_seq_lengths": [-1, 3]}, "length of -1; 0 to 3"),
+    ({"block_table": TABLE, "block_size": 16}, "actual_seq_lengths_kv is mis"),
+    ({"pse_shift": torch.ones(1, 4, 3, 5)}, "pse_shift has shape"),
+    ({"inner_precise": 4}, "inner_precise is 4"),
+    ({"query_rope": torch.ones(2, 4, 3, 64)}, "key_rope is missing"),
+    ({"key_shared_prefix": torch.ones(1, 2, 3, 16)}, "value_shared_prefix is"),
+    ({"kv_padding_size": torch.tensor([1])}, "actual_seq_lengths_kv is mis"),
+    ({"key_antiquant_scale": torch.ones(1)}, "value_antiquant_scale is miss"),
+    ({"antiquant_offset": torch.ones(2)}, "antiquant_scale is missing"),
+    ({"key_antiquant_mode": 6}, "key_antiquant_mode is 6"),
+    ({"dequant_scale1": torch.ones(1)}, "dequant_scale1 is for an int8 query"),
+    ({"quant_offset2": torch.ones(1)}, "quant_scale2 is missing"),
+    ({"quant_scale2": torch.ones(7)}, "quant_scale2 has shape"),
+)
+
+
+@pytest.mark.parametrize(("change", "text"), REFUSED)
+def test_refusals_name_the_argument(change, text):
+    q, k, v, kw = dense()
+    for kind in (ValueError, RuntimeError):
+        with pytest.raises(kind, match=text):
+            npu.npu_fused_infer_attention_score(q, k, v, **{**kw, **change})
+
+
+def test_refusals_of_rows_that_follow_each_other():
+    q, k = torch.randn(5, 4, 16), torch.randn(9, 4, 16)
+    kw = {"num_query_heads": 4, "input_layout": "TND"}
+    for ends, text in (
+        (None, "actual_seq_qlen is missing"),
+        ([2, 4], "the last end must be 5"),
+        ([3, 2, 5], "must not decrease"),
+        ([5], "actual_seq_kvlen has 2 entries for 1"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            npu.npu_fused_infer_attention_score_v2(
+                q, k, k, actual_seq_qlen=ends, actual_seq_kvlen=[4, 9], **kw
+            )
+    with pytest.raises(ValueError, match="dequant_scale_key is missing"):
+        npu.npu_fused_infer_attention_score_v2(
+            q,
+            k.to(torch.int8),
+            k.to(torch.int8),
+            actual_seq_qlen=[5],
+            actual_seq_kvlen=[9],
+            **kw,
+        )
