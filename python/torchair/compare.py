@@ -21,10 +21,11 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from . import backend
+from . import backend, page
 from .config import CompilerConfig, settings
 from .origin import location_of
-from .report import differentiate
+from .report import differentiate, report_of
+from .steps import Recorder
 
 _WIDE = {
     torch.float32: torch.float64,
@@ -57,12 +58,13 @@ class Row:
 
 @dataclass
 class Comparison:
-    """print() it, or take as_dict()."""
+    """print() it, or take as_dict(), or html(path)."""
 
     rows: list[Row] = field(default_factory=list)
     same_bits: bool | None = None  # as the program that is not watched
     fallbacks: list[str] = field(default_factory=list)
     factor: float = 2.0
+    pages: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def first_worse(self) -> Row | None:
@@ -80,6 +82,14 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join([*self._head(), "", *_table(self.rows)])
+
+    def html(self, path: str) -> str:
+        """Writes a page that needs no network, with the graphs beside the
+        errors. Gives the path."""
+        notes = list(self._head())
+        return page.write(path, "torchair.compare", self.pages, notes)
+
+    save_html = html
 
     def _head(self) -> Iterator[str]:
         seen = [r for r in self.rows if r.compiled_error is not None]
@@ -153,6 +163,7 @@ class _Graph:
         self.gm = gm
         self.program = program
         self.seen: dict[str, tuple[str, torch.Tensor]] = {}
+        self.recorder = Recorder()
 
     def __call__(self, *args: Any) -> Any:
         inputs = [_copy(a) for a in args]
@@ -166,19 +177,29 @@ class _Graph:
         after = torch.get_rng_state()
         torch.set_rng_state(state)
         with torch.no_grad():
-            self.out.rows += self._rows(inputs)
+            rows = list(self._rows(inputs))
+        self.out.rows += rows
+        self.out.pages.append(self._page(rows))
         torch.set_rng_state(after)
         return result
 
+    def _page(self, rows: list[Row]) -> dict[str, Any]:
+        shown = page.graph(
+            self.record, report_of(self.record), self.recorder.steps
+        )
+        shown["compare"] = [vars(r) for r in rows]
+        return shown
+
     def _see(
         self,
-        _index: int,
+        index: int,
         kind: str,
         label: str,
         done: bool,
-        _seconds: float,
+        seconds: float,
         values: tuple[Any, ...],
     ) -> None:
+        self.recorder(index, kind, label, done, seconds, values)
         if done:
             for value in values:
                 for tag in value[3]:

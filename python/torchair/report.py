@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from . import backend
+from . import backend, page
 from .config import CompilerConfig
+from .steps import Recorder
 
 
 @dataclass
@@ -32,6 +33,7 @@ class GraphReport:
     stats: dict[str, Any] = field(default_factory=dict)
     options: list[str] = field(default_factory=list)  # what they changed
     lists: list[int] = field(default_factory=list)  # steps of each
+    steps: list[dict[str, Any]] = field(default_factory=list)  # of one run
     wrapper: str = ""  # why calls go through AOTAutograd's; "": they do not
 
 
@@ -43,6 +45,22 @@ class Explanation:
     graph_breaks: dict[str, int] = field(default_factory=dict)
     recompiles: list[str] = field(default_factory=list)
     error: str = ""
+    pages: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def html(self, path: str) -> str:
+        """Writes a page that needs no network: the graphs, their fused
+        regions, memory and times. Gives the path."""
+        return page.write(path, "torchair.explain", self.pages, self.notes())
+
+    save_html = html
+
+    def notes(self) -> list[str]:
+        """What does not belong to one graph."""
+        breaks = [
+            f"graph break: {t} ({n}x)" for t, n in self.graph_breaks.items()
+        ]
+        again = [f"recompile: {text}" for text in self.recompiles]
+        return breaks + again + ([self.error] if self.error else [])
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -92,6 +110,7 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  copy {text}"
     for text in g.collectives:
         yield f"  collective {text}"
+    yield from _step_lines(g.steps)
     yield "  calls: " + (
         f"through AOTAutograd: {g.wrapper}"
         if g.wrapper
@@ -105,6 +124,23 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         at = where[op, reason]
         yield (
             f"  HOST {op} ({count}x): {reason}" + (f" (at {at})" if at else "")
+        )
+
+
+_SHOWN = 8  # steps
+
+
+def _step_lines(steps: list[dict[str, Any]]) -> Iterator[str]:
+    """The slowest ones."""
+    total = sum(s["us"] for s in steps) or 1.0
+    slowest = sorted(steps, key=lambda s: -s["us"])[:_SHOWN]
+    if slowest:
+        yield f"  one run, step by step: {total:.0f} us; the slowest steps:"
+    for s in slowest:
+        yield (
+            f"    {s['us']:8.1f} us {s['us'] / total:4.0%} "
+            f"{s['gb_s']:7.1f} GB/s {s['gflop_s']:8.1f} GFLOP/s  "
+            f"{s['kind']} {s['label']}" + (f" at {s['at']}" if s["at"] else "")
         )
 
 
@@ -160,7 +196,8 @@ def _limit(report: GraphReport, kind: str, limit: str) -> None:
         report.calls[-1] += f" ({limit} threads)"
 
 
-def _report(record: backend.Record) -> GraphReport:
+def report_of(record: backend.Record) -> GraphReport:
+    """What is known of a graph without running it again."""
     out = GraphReport(
         record.name,
         record.kind,
@@ -206,8 +243,9 @@ def explain(
 ) -> Explanation:
     """Compiles and runs the model on the arguments; never raises.
 
-    The model runs twice: a graph that is compiled in the second run is a
-    recompile that every such pair of calls pays for. Where a result needs a
+    The model runs three times: a graph that is compiled in the second run is
+    a recompile that every such pair of calls pays for; the third run is
+    watched, step by step, for times. Where a result needs a
     gradient, its sum is differentiated, so that backward graphs show.
     """
     out = Explanation()
@@ -233,10 +271,40 @@ def explain(
         out.error = f"{type(error).__name__}: {error}"
     for record in held:
         try:
-            out.graphs.append(_report(record))
+            out.graphs.append(report_of(record))
         except Exception as error:
             out.error = out.error or f"{type(error).__name__}: {error}"
+    if not out.error:
+        try:
+            _watched_run(out, held, lambda: compiled(*args, **kwargs))
+        except Exception as error:
+            out.error = f"{type(error).__name__}: {error}"
     return out
+
+
+def _watched_run(
+    out: Explanation,
+    held: list[backend.Record],
+    run: Callable[[], Any],
+) -> None:
+    """Fills in steps and pages."""
+    recorders = {}
+    for record in held:
+        program = record.program() if record.program else None
+        if program is not None:
+            recorders[record.name] = program.watch = Recorder()
+    try:
+        differentiate(run())
+    finally:
+        for record in held:
+            program = record.program() if record.program else None
+            if program is not None:
+                program.watch = None
+    for record, report in zip(held, out.graphs, strict=True):
+        recorder = recorders.get(record.name)
+        steps = recorder.steps if recorder else []
+        report.steps = [s.as_dict() for s in steps if s.kind != "view"]
+        out.pages.append(page.graph(record, report, steps))
 
 
 def differentiate(result: Any) -> list[torch.Tensor]:

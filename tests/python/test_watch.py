@@ -57,7 +57,7 @@ def test_operands_are_shown_before():
     x, w = torch.randn(4, 8), torch.randn(8, 16)
     shown = steps_of(chain, x, w)
     first = {v[0]: v[4] for v in shown[0][5]}
-    assert sorted(first) == ["arg0_1", "arg1_1"]
+    assert sorted(first) == ["w", "x"]
     assert any(torch.equal(v, x) for v in first.values())
 
 

@@ -1,0 +1,130 @@
+"""What a watched run shows of its steps: time, memory traffic, arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Value:
+    """A tensor that a step reads or gives."""
+
+    name: str  # in the engine's graph
+    op: str  # "" for an input
+    at: str
+    tags: tuple[str, ...]  # FX nodes
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int  # without the gaps between strides
+
+
+@dataclass
+class Step:
+    """bytes: of what it reads and gives, each once; flops: multiplications
+    and additions of contractions, one for each element that anything else
+    gives."""
+
+    index: int
+    kind: str  # region, call, host, view
+    label: str
+    us: float
+    reads: list[Value] = field(default_factory=list)
+    gives: list[Value] = field(default_factory=list)
+
+    @property
+    def at(self) -> str:
+        return next((v.at for v in self.gives if v.at), "")
+
+    @property
+    def bytes(self) -> int:
+        if self.kind == "view":
+            return 0
+        given = sum(v.bytes for v in self.gives)
+        read = [v.bytes for v in self.reads]
+        if read and self.label.split(".")[0] in _LOOKUPS:
+            read[0] = min(read[0], given)  # a few rows of a table
+        return given + sum(read)
+
+    @property
+    def flops(self) -> int:
+        if self.kind in ("view", "host"):
+            return 0
+        return sum(_flops(v, self) for v in self.gives)
+
+    def as_dict(self) -> dict[str, Any]:
+        rate = 1e-3 / self.us if self.us else 0.0
+        return {
+            "index": self.index,
+            "kind": self.kind,
+            "label": self.label,
+            "at": self.at,
+            "us": round(self.us, 2),
+            "bytes": self.bytes,
+            "flops": self.flops,
+            "gb_s": round(self.bytes * rate, 2),
+            "gflop_s": round(self.flops * rate, 2),
+        }
+
+
+_LOOKUPS = {"embedding", "index", "index_select", "gather", "index_copy"}
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
+
+
+def _flops(value: Value, step: Step) -> int:
+    """Of one result."""
+    op = value.op.split(".")[0].rpartition("::")[2]
+    count = math.prod(value.shape)
+    shapes = [v.shape for v in step.reads]
+    if op in _PRODUCTS and len(shapes) > _PRODUCTS[op]:
+        inner = shapes[_PRODUCTS[op]]
+        return 2 * count * (inner[-1] if inner else 1)
+    if "convolution" in op and len(shapes) > 1 and shapes[1]:
+        return 2 * count * math.prod(shapes[1][1:])
+    first = value is step.gives[0]
+    if "attention" in op and first and len(shapes) > 1 and len(shapes[1]) > 1:
+        return 4 * count * shapes[1][-2]
+    return count
+
+
+class Recorder:
+    """Program.watch that keeps the steps of the last run."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._reads: list[Value] = []
+
+    def __call__(
+        self,
+        index: int,
+        kind: str,
+        label: str,
+        done: bool,
+        seconds: float,
+        values: tuple[Any, ...],
+    ) -> None:
+        if index == 0 and not done:
+            self.steps = []
+        found = [_value(v) for v in values]
+        if not done:
+            self._reads = found
+            return
+        if not seconds:  # a view, or computed in its place by others
+            kind = "view"
+        self.steps.append(
+            Step(index, kind, label, seconds * 1e6, self._reads, found)
+        )
+
+
+def _value(seen: Any) -> Value:
+    name, op, at, tags, tensor = seen
+    return Value(
+        name,
+        op or "",
+        at or "",
+        tags,
+        str(tensor.dtype).removeprefix("torch."),
+        tuple(tensor.shape),
+        tensor.numel() * tensor.element_size(),
+    )
