@@ -119,6 +119,13 @@ typedef enum {
 } air_log_level;
 
 typedef struct {
+    const char *label;   /* of the step */
+    int lane;            /* of its nodes; 0: the main one */
+    int thread, threads; /* the first that runs it, and how many do */
+    bool begins;         /* or ends */
+} air_step_event;
+
+typedef struct {
     const char *driver;     /* "cpu" (default), "ref", "null" */
     const char *isa;        /* NULL: the best here; "avx512" "avx2" "scalar" */
     int threads;            /* 0: one per CPU; fixed when parallel is given */
@@ -132,6 +139,13 @@ typedef struct {
     uint64_t seed;
     void (*log)(void *user, air_log_level level, const char *line);
     void *log_user;
+    /* A step that takes longer is reported to `log` as an error when the run
+     * is over; 0: none. Nothing is stopped. */
+    double step_seconds;
+    /* A step begins or ends. Called by the first of its threads; several may
+     * call at once. NULL: nothing. */
+    void (*on_step)(void *user, const air_step_event *event);
+    void *on_step_user;
     bool no_emitter; /* regions by tile loops only */
     bool verify;     /* run the verifier after each pass */
 } air_options;
@@ -251,11 +265,21 @@ typedef struct {
 AIR_API AIR_CHECK air_status air_graph_add_node(
     air_graph *g, const char *op, size_t nattrs, const air_attr *attrs,
     const char *location, size_t nouts, air_ref *out_refs);
-/* Nodes added from here on are run by at most so many threads: contractions
- * (products, convolutions, attention), and others. 0: any number. HOST nodes
- * are the application's. Results do not depend on it. */
-AIR_API AIR_CHECK air_status air_graph_set_limits(air_graph *g,
-                                                  int contractions, int others);
+/* Where nodes run; results do not depend on it. HOST nodes are the
+ * application's: they come after all nodes before them, and before all after.
+ */
+typedef struct {
+    int contractions, others; /* threads at most, of products, convolutions and
+                                 attention, and of the rest; 0: any number */
+    int lane;     /* nodes of one lane run in order, those of two may run at the
+                     same time; 0: the main one */
+    bool joined;  /* in one parallel region: nothing that leaves it is used */
+    bool untimed; /* no limit of time (air_options.step_seconds) */
+} air_scope;
+/* Of the nodes added from here on; NULL: all zero. ARGUMENT: a number outside
+ * 0 .. 65535. */
+AIR_API AIR_CHECK air_status air_graph_set_scope(air_graph *g,
+                                                 const air_scope *scope);
 /* What the application does in a HOST node. START begins something, such as a
  * collective, and returns: it has read its inputs, and WAIT nodes alone may
  * read its results. WAIT takes one value, returns when it is complete, and

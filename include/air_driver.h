@@ -44,6 +44,15 @@ typedef struct {
     int64_t workspace_offset;
     int64_t cost; /* ns on one thread, an estimate: decides how many run it */
     int32_t threads; /* at most; 0: any number */
+    int32_t lane;    /* 0: the main one; steps of a lane run in order */
+    bool joined;     /* stays in one parallel region with its neighbours */
+    bool untimed;    /* air_options.step_seconds is not for it */
+    /* The steps of the list that must be complete before it, by their numbers,
+     * all smaller than its own; NULL: the one before it, and with it all. What
+     * neither of two steps waits for, directly or not, may run side by side:
+     * their memory is apart. */
+    const uint32_t *after;
+    uint32_t nafter;
     const char *label;
 } air_step;
 
@@ -71,8 +80,9 @@ typedef struct air_driver {
     void (*kernel_free)(air_device *dev, const air_kernel *kernel);
     size_t (*workspace)(air_device *dev, const air_kernel *kernel,
                         const air_call *call);
-    /* lists: steps that run one after another, each seeing the writes of those
-     * before it. The steps must outlive the list. */
+    /* lists: steps that run in this order, or side by side where `after` allows
+     * it, each seeing the writes of those it waits for. The steps must outlive
+     * the list. */
     air_status (*list_make)(air_device *dev, const air_step *steps,
                             size_t count, air_list **out);
     air_status (*list_run)(air_device *dev, air_list *list, void *const *slots);

@@ -25,8 +25,8 @@ LAYERS = {
     "src/pass": (6500, C),
     "src/lower": (3750, C),
     "src/codegen": (3750, C),
-    # programs, captures with the memory they share, watched runs, waits
-    "src/exec": (5450, C),
+    # programs, captures with the memory they share, watched runs, waits, lanes
+    "src/exec": (5900, C),
     "src/api": (1250, C),
     "src/driver/cpu": (12000, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,

@@ -472,11 +472,16 @@ graph_ge_text(PyObject *self, PyObject *args)
 }
 
 static PyObject *
-graph_limits(PyObject *self, PyObject *args)
+graph_scope(PyObject *self, PyObject *args)
 {
-    int contractions, others;
-    if (!PyArg_ParseTuple(args, "ii", &contractions, &others) ||
-        py_check(air_graph_set_limits(graph_of(self), contractions, others)))
+    air_scope scope = {0};
+    int joined, untimed;
+    if (!PyArg_ParseTuple(args, "iiipp", &scope.contractions, &scope.others,
+                          &scope.lane, &joined, &untimed))
+        return NULL;
+    scope.joined = joined != 0;
+    scope.untimed = untimed != 0;
+    if (py_check(air_graph_set_scope(graph_of(self), &scope)))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -504,8 +509,8 @@ static PyMethodDef methods[] = {
     {"input", graph_input, METH_VARARGS, "input(name, dtype, dims, flags)"},
     {"int_input", graph_int_input, METH_VARARGS, "int_input(name, dim)"},
     {"node", graph_node, METH_VARARGS, "node(op, attrs, location, nouts)"},
-    {"limits", graph_limits, METH_VARARGS,
-     "limits(contractions, others): threads of nodes to come; 0: any number"},
+    {"scope", graph_scope, METH_VARARGS,
+     "scope(contractions, others, lane, joined, untimed): of nodes to come"},
     {"host", graph_host, METH_VARARGS,
      "host(op, id, reason, inputs, location, types, kind=0)"},
     {"tag", graph_tag, METH_VARARGS, "tag(ref, name): what watchers see"},

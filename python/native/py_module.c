@@ -122,6 +122,7 @@ static struct {
     air_context *ctx;
     air_options options;
     char driver[32], isa[32];
+    PyObject *log;        /* called with a level and a line */
     int threads;          /* last told to the context */
     air_graph_pool *pool; /* of captures that have none of their own */
 } state;
@@ -190,15 +191,35 @@ native_set_core_limit(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* start(torch_lib, gomp_lib, driver, isa, no_emitter, verify) */
+/* ---- start ---- */
+
+/* Warnings and errors; they come when a run is over, from its thread. */
+static void
+log_line(void *user, air_log_level level, const char *line)
+{
+    (void)user;
+    if (level > AIR_LOG_WARNING || !state.log)
+        return;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *got = PyObject_CallFunction(state.log, "is", (int)level, line);
+    if (!got)
+        PyErr_WriteUnraisable(state.log);
+    Py_XDECREF(got);
+    PyGILState_Release(gil);
+}
+
+/* start(torch_lib, gomp_lib, driver, isa, no_emitter, verify, step_seconds,
+ * log) */
 static PyObject *
 native_start(PyObject *self, PyObject *args)
 {
     const char *torch_lib, *gomp_lib, *driver, *isa;
     int no_emitter, verify;
+    double step_seconds = 0;
+    PyObject *log = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "sszzpp", &torch_lib, &gomp_lib, &driver, &isa,
-                          &no_emitter, &verify))
+    if (!PyArg_ParseTuple(args, "sszzpp|dO", &torch_lib, &gomp_lib, &driver,
+                          &isa, &no_emitter, &verify, &step_seconds, &log))
         return NULL;
     if (state.ctx) {
         PyErr_SetString(PyExc_RuntimeError, "the engine runs already");
@@ -210,6 +231,8 @@ native_start(PyObject *self, PyObject *args)
     strncpy(state.driver, driver ? driver : "", sizeof state.driver - 1);
     strncpy(state.isa, isa ? isa : "", sizeof state.isa - 1);
     state.threads = py_library_threads();
+    Py_XINCREF(log);
+    state.log = log;
     state.options = (air_options){
         .driver = driver ? state.driver : NULL,
         .isa = isa ? state.isa : NULL,
@@ -217,6 +240,8 @@ native_start(PyObject *self, PyObject *args)
         .parallel = py_library_parallel(),
         .library = py_library_gemm(),
         .generator = py_random_generator(),
+        .log = log_line,
+        .step_seconds = step_seconds,
         .no_emitter = no_emitter != 0,
         .verify = verify != 0,
     };
@@ -351,7 +376,8 @@ native_recording(PyObject *self, PyObject *on)
 
 static PyMethodDef methods[] = {
     {"start", native_start, METH_VARARGS,
-     "start(torch_lib, gomp_lib, driver, isa, no_emitter, verify)"},
+     "start(torch_lib, gomp_lib, driver, isa, no_emitter, verify, "
+     "step_seconds, log(level, line))"},
     {"dtypes", native_dtypes, METH_NOARGS,
      "torch dtype name -> (engine dtype, has arithmetic)"},
     {"ops", native_ops, METH_NOARGS, "names of the op table"},

@@ -26,6 +26,8 @@ def start(
     isa: str | None,
     no_emitter: bool,
     verify: bool,
+    step_seconds: float = 0,
+    log: Callable[[int, str], None] = ...,
 ) -> bool: ...
 def dtypes() -> dict[str, tuple[int, bool]]: ...
 def ops() -> list[str]: ...
@@ -89,7 +91,15 @@ class Graph:
         nresults: int,
         /,
     ) -> tuple[int, ...]: ...
-    def limits(self, contractions: int, others: int, /) -> None: ...
+    def scope(
+        self,
+        contractions: int,
+        others: int,
+        lane: int,
+        joined: bool,
+        untimed: bool,
+        /,
+    ) -> None: ...
     def host(
         self,
         op: str,

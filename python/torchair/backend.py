@@ -146,6 +146,8 @@ def start(
         isa,
         not emitter,
         verify,
+        events.step_seconds(),
+        events.engine_line,
     )
     _started = asked
     compat.install_callbacks()

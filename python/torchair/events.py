@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -128,3 +129,20 @@ def compiled(gm: torch.fx.GraphModule, removes_cat: bool) -> None:
 def found_cats(count: int) -> None:
     """How many concatenations are computed in their place."""
     logger.debug("[remove_cat_ops] Found %d cat node(s)", count)
+
+
+def step_seconds() -> float:
+    """Environment variable TORCHAIR_OP_TIMEOUT: a step of a program that takes
+    longer is reported. 0: no limit. ValueError where it is no number."""
+    text = os.environ.get("TORCHAIR_OP_TIMEOUT", "0")
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(
+            f"TORCHAIR_OP_TIMEOUT is {text!r}; give seconds, or 0 for no limit"
+        ) from None
+
+
+def engine_line(level: int, line: str) -> None:
+    """A line of the engine: 0 is an error, 1 a warning."""
+    logger.log(logging.WARNING if level else logging.ERROR, "%s", line)

@@ -8,15 +8,14 @@ engine can stand for raises Unexpressible.
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from . import comm, draws, names, rewrites, rng_states, schema
+from . import comm, draws, names, places, rewrites, rng_states, schema
 from ._native import AirError, Graph
 from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
@@ -24,9 +23,7 @@ from .origin import location_of
 from .schema import (
     DTYPE_NAMES,
     DTYPES,
-    VALUE,
     Refused,
-    mutates,
     namespace_of,
 )
 from .sizes import (
@@ -110,6 +107,7 @@ class _Importer(schema.Importing):
         self.sizes = Sizes(self.graph)
         self.out = Imported(self.graph)
         self.refs: dict[torch.fx.Node, int] = {}
+        self.places = places.Places(self.graph)
         self.tuples: dict[torch.fx.Node, Sequence[int | None]] = {}
         self.sources: dict[Any, Source] = {}
         self.arg_of: dict[torch.fx.Node, int] = {}
@@ -234,8 +232,8 @@ class _Importer(schema.Importing):
         if target is with_effects:
             value = (None, *value[1:])
         self._check_results(node, value)
-        self._limit(node)
-        with self._after(node):
+        self.places.enter(node)
+        with self.places.after(node, self.refs):
             results = self._node(node, value)
         if isinstance(value, (tuple, list)):
             self.tuples[node] = results
@@ -253,32 +251,8 @@ class _Importer(schema.Importing):
         try:
             return self._engine_node(node, value)
         except (Refused, AirError) as why:
+            places.leave_kernel(node, str(why))
             return self._host_node(node, value, str(why))
-
-    def _limit(self, node: torch.fx.Node) -> None:
-        """A scope's cores are threads: those that multiply matrices run the
-        contractions. Without vector cores they run the rest as well."""
-        aicore, vector = map(int, node.meta.get("cores", (0, 0)))
-        self.graph.limits(aicore, vector or aicore)
-
-    @contextlib.contextmanager
-    def _after(self, node: torch.fx.Node) -> Iterator[None]:
-        """Inside, an operand of the node waits for what lanes.order says."""
-        earlier = [n for n in node.meta.get("after", ()) if n in self.refs]
-        operand = next(
-            (n for n in node.all_input_nodes if n in self.refs), None
-        )
-        if not earlier or operand is None or mutates(node):
-            yield
-            return
-        plain = self.refs[operand]
-        for other in earlier:
-            attrs = [VALUE, self.refs[operand], VALUE, self.refs[other]]
-            (self.refs[operand],) = self.graph.node(
-                "air::after", attrs, location_of(node), 1
-            )
-        yield
-        self.refs[operand] = plain
 
     def _check_results(self, node: torch.fx.Node, value: Any) -> None:
         for v in value if isinstance(value, (tuple, list)) else (value,):

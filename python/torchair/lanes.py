@@ -23,7 +23,17 @@ import torch
 from torch.fx import Graph, Node
 
 from . import ops
-from .scope import AICORE, SET_STREAM, STREAM_LABEL, VECTORCORE
+from .logs import logger
+from .scope import (
+    AICORE,
+    DATA_DUMP,
+    NEVER_TIMEOUT,
+    SET_STREAM,
+    STREAM_LABEL,
+    SUPER_KERNEL,
+    SUPER_KERNEL_OPTIONS,
+    VECTORCORE,
+)
 
 MAIN = "default"
 _START = "air_graph_start"
@@ -181,11 +191,32 @@ def lane_of(node: Node) -> str:
 
 
 def assign(graph: Graph) -> None:
-    """node.meta["lane"], and "cores" where a scope limits them."""
+    """node.meta["lane"], "scope" with all attributes, "cores" where they are
+    limited, and "torchair_scope_data_dump"."""
     for node, lane, inside in walk(graph):
         node.meta["lane"] = lane
+        inside = _shown(inside)
+        if inside:
+            node.meta["scope"] = inside
         if AICORE in inside:
             node.meta["cores"] = (inside[AICORE], inside[VECTORCORE])
+        if DATA_DUMP in inside:
+            node.meta["torchair_scope_data_dump"] = True
+        if NEVER_TIMEOUT in inside and node.op == "call_function":
+            logger.debug(
+                "Set attribute %s: %s on op: %s",
+                NEVER_TIMEOUT,
+                inside[NEVER_TIMEOUT],
+                node.name,
+            )
+
+
+def _shown(inside: dict[str, str]) -> dict[str, str]:
+    """Without what belongs to a super kernel that has no name."""
+    hidden = {"", SUPER_KERNEL, SUPER_KERNEL_OPTIONS}
+    if inside.get(SUPER_KERNEL):
+        hidden = {""}
+    return {k: v for k, v in inside.items() if k not in hidden}
 
 
 # ---- join_lanes ----
@@ -232,6 +263,7 @@ class _Order:
         self.events: dict[str, Node | None] = {}
         self.records: dict[Node, Node | None] = {}
         self.pending: dict[str, list[Node]] = {}
+        self.readers: dict[Node, list[Node]] = {}  # of a value: what they await
 
     def wait(self, lane: str, what: Node | None) -> None:
         if what is not None:
@@ -252,6 +284,8 @@ class _Order:
         elif op == "wait":
             for tensor in args[0]:
                 self.wait(lane, self.records.get(tensor, tensor))
+        elif op == "wait_tensor":
+            self.readers.setdefault(args[0], []).append(args[1])
         elif op == "streams::record_event":
             self.events[f"event_{args[0]}"] = self.last.get(_indexed(args[1]))
         elif op == "streams::wait_event":
@@ -261,6 +295,8 @@ class _Order:
 
     def issue(self, node: Node, lane: str) -> None:
         waits = self.pending.pop(lane, [])
+        for read in node.all_input_nodes:
+            waits = waits + self.readers.get(read, [])
         beyond = [w for w in waits if w not in node.all_input_nodes]
         if beyond:
             node.meta["after"] = list(dict.fromkeys(beyond))
@@ -278,6 +314,17 @@ def _indexed(index: Any) -> str:
     if index == 0 and torch.accelerator.is_available():
         return MAIN
     return f"stream_{index}"
+
+
+def refuse_waits(graph: Graph, captures: bool) -> None:
+    """NotImplementedError for npu_wait_tensor where calls are captured."""
+    found = [n for n in graph.nodes if _op(n) == "wait_tensor"]
+    if captures and found:
+        raise NotImplementedError(
+            f"{found[0]}: npu_wait_tensor is for mode max-autotune; where "
+            "calls are captured, order streams with torchair.ops.record and "
+            "wait"
+        )
 
 
 def order(graph: Graph) -> None:

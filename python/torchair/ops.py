@@ -35,6 +35,7 @@ _SCHEMAS = (
     f"record_tagged_on_stream_(Tensor(a!) input, {_STREAM}) -> ()",
     "record(*, Device? device=None) -> Tensor",
     "wait(Tensor[] x) -> ()",
+    "wait_tensor(Tensor self, Tensor dependency) -> ()",
 )
 
 
@@ -42,8 +43,18 @@ def _nothing(*_args: Any, **_kwargs: Any) -> None:
     """Work of one device is in order already."""
 
 
+def _refuse(_self: torch.Tensor, _dependency: torch.Tensor) -> None:
+    raise NotImplementedError(
+        "npu_wait_tensor orders the work of a compiled function of mode "
+        "max-autotune; elsewhere use torchair.ops.record and wait"
+    )
+
+
 def _record(*, device: torch.device | None = None) -> torch.Tensor:
     return torch.empty(0, device=device)
+
+
+_DOES = {"record": _record, "wait_tensor": _refuse}
 
 
 def _register(namespace: str) -> Any:
@@ -52,8 +63,10 @@ def _register(namespace: str) -> Any:
     for schema in _SCHEMAS:
         name = schema.partition("(")[0]
         library.define(schema)
-        does = _record if name == "record" else _nothing
+        does = _DOES.get(name, _nothing)
         library.impl(name, does, "CompositeExplicitAutograd")
+        if does is _refuse:
+            library.impl(name, _nothing, "Meta")
         op = getattr(getattr(torch.ops, namespace), name).default
         torch.fx.node.has_side_effect(op)
     return library

@@ -93,6 +93,7 @@ def _join(job: Job) -> bool:
 def _order(job: Job) -> bool:
     if not lanes.has_lanes(job.gm.graph):
         return False
+    lanes.refuse_waits(job.gm.graph, job.config.captures)
     lanes.order(job.gm.graph)
     return True
 

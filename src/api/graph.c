@@ -277,22 +277,29 @@ air_graph_add_node(air_graph *g, const char *op, size_t nattrs,
 }
 
 static air_status
-check_limit(int threads, const char *what)
+check_count(int count, const char *what)
 {
-    AIR_REQUIRE(threads >= 0 && threads <= UINT16_MAX, AIR_ERROR_ARGUMENT,
-                "%s is %d; give a number of threads, or 0 for no limit", what,
-                threads);
+    AIR_REQUIRE(count >= 0 && count <= UINT16_MAX, AIR_ERROR_ARGUMENT,
+                "%s is %d, allowed are 0 .. %d", what, count, UINT16_MAX);
     return AIR_OK;
 }
 
 air_status
-air_graph_set_limits(air_graph *g, int contractions, int others)
+air_graph_set_scope(air_graph *g, const air_scope *scope)
 {
+    static const air_scope none;
+    const air_scope *s = scope ? scope : &none;
+
     REQUIRE_PTR(g);
-    AIR_TRY(check_limit(contractions, "contractions"));
-    AIR_TRY(check_limit(others, "others"));
-    g->limits[0] = (uint16_t)contractions;
-    g->limits[1] = (uint16_t)others;
+    AIR_TRY(check_count(s->contractions, "contractions"));
+    AIR_TRY(check_count(s->others, "others"));
+    AIR_TRY(check_count(s->lane, "lane"));
+    g->scope[0] = (ir_scope){.threads = (uint16_t)s->contractions,
+                             .lane = (uint16_t)s->lane,
+                             .joined = s->joined,
+                             .untimed = s->untimed};
+    g->scope[1] = g->scope[0];
+    g->scope[1].threads = (uint16_t)s->others;
     return AIR_OK;
 }
 

@@ -82,6 +82,18 @@ base_barrier_wait(base_barrier *b)
     }
 }
 
+void
+base_wait_count(const int *count, int want)
+{
+    for (int spins = 0; __atomic_load_n(count, __ATOMIC_ACQUIRE) < want;
+         spins++) {
+        if (spins < BARRIER_SPINS)
+            pause_cpu();
+        else
+            sched_yield();
+    }
+}
+
 /* ---- pool ---- */
 
 static void

@@ -27,6 +27,10 @@ typedef struct {
 void base_barrier_init(base_barrier *b, int count);
 void base_barrier_wait(base_barrier *b);
 
+/* Waits, as a barrier does, until *count is at least `want`; then what was
+ * written before the atomic additions that made it so is seen. */
+void base_wait_count(const int *count, int want);
+
 double base_now(void); /* seconds, monotonic */
 
 #endif

@@ -82,8 +82,15 @@ typedef struct {
 } exec_unit;
 
 typedef struct {
+    uint32_t from, to; /* units by their place; from < to */
+} exec_edge;
+
+typedef struct {
     exec_unit *units;
     size_t count;
+    exec_edge *edges; /* sorted by `to`; lanes only */
+    size_t nedges;
+    bool lanes;     /* some node is not in the main one */
     bool *stored;   /* by value: must be in memory */
     uint32_t *cat;  /* by value: CAT node whose result it is written into, or
                        IR_NO_NODE */
@@ -124,6 +131,7 @@ typedef struct {
     int64_t offset; /* bytes in the arena, after planning */
     int64_t bytes;
     int32_t first, last; /* steps that use it */
+    bool parts;          /* of a cat: its writers write different elements */
 } exec_storage;
 
 typedef enum { EXEC_STEP_REGION, EXEC_STEP_CALL, EXEC_STEP_HOST } exec_kind;
@@ -251,6 +259,9 @@ typedef struct {
     base_arena *scratch;
     base_arena lowering; /* of one region */
     const exec_unit *unit;
+    /* by step: bits of the steps before it, `words` of them; NULL: all are */
+    uint64_t *before;
+    size_t words;
 } exec_maker;
 
 /* step.c: the steps of one unit. */
@@ -268,6 +279,15 @@ bool exec_is_dense(int rank, const int64_t *dims, const int64_t *strides);
 int64_t exec_numel(int rank, const int64_t *dims);
 /* call.c: a CALL node's arguments. */
 air_status exec_make_call(exec_maker *m, const ir_node *n, exec_step *step);
+/* depend.c: which step waits for which. */
+air_status exec_depend(exec_maker *m);
+/* Has step a run when step b begins? a != b. */
+bool exec_before(const exec_maker *m, size_t a, size_t b);
+/* Calls fn for each place that a step uses: its slot (the index of a storage
+ * until planned), its offset, and whether it is written. */
+typedef void (*exec_place_fn)(void *arg, int32_t *slot, int64_t *offset,
+                              bool written);
+void exec_each_place(const exec_step *step, exec_place_fn fn, void *arg);
 /* plan.c: offsets of the arena; slots and offsets written into the steps. */
 air_status exec_plan(exec_maker *m);
 /* kernels.c: code, kernels, workspaces and lists of a planned spec. */

@@ -42,10 +42,23 @@ print_call(const exec_step *step, base_text *out)
 }
 
 static void
-print_limit(const exec_step *step, base_text *out)
+print_scope(const exec_step *step, base_text *out)
 {
-    if (step->kind != EXEC_STEP_HOST && step->step.threads > 0)
-        base_text_add(out, "  threads: at most %d\n", (int)step->step.threads);
+    const air_step *s = &step->step;
+
+    if (step->kind == EXEC_STEP_HOST)
+        return;
+    if (s->threads > 0)
+        base_text_add(out, "  threads: at most %d\n", (int)s->threads);
+    if (s->joined || s->untimed)
+        base_text_add(out, "  scope:%s%s\n", s->joined ? " joined" : "",
+                      s->untimed ? " untimed" : "");
+    if (!s->after)
+        return;
+    base_text_add(out, "  lane: %d, after", (int)s->lane);
+    for (uint32_t i = s->nafter; i-- > 0;)
+        base_text_add(out, " %u", s->after[i]);
+    base_text_add(out, "%s\n", s->nafter ? "" : " nothing");
 }
 
 static void
@@ -69,7 +82,7 @@ print_steps(const exec_spec *s, base_text *out)
                           step->label, step->reason);
             break;
         }
-        print_limit(step, out);
+        print_scope(step, out);
     }
 }
 
@@ -98,7 +111,7 @@ explain_step(const air_program *p, const exec_step *step, base_text *out)
                       step->label, step->reason);
         break;
     }
-    print_limit(step, out);
+    print_scope(step, out);
 }
 
 /* How many steps each list of the device has. */

@@ -79,7 +79,6 @@ static air_status
 make_kernels(exec_maker *m, region_codes *codes)
 {
     air_context *ctx = m->p->ctx;
-    size_t most = 0;
 
     for (size_t i = 0; i < m->s->steps.count; i++) {
         exec_step *step = &m->s->steps.data[i];
@@ -92,17 +91,39 @@ make_kernels(exec_maker *m, region_codes *codes)
         step->step.label = step->label;
         step->step.workspace = ctx->driver->workspace(
             ctx->device, step->step.kernel, &step->step.call);
-        if (step->step.workspace > most)
-            most = step->step.workspace;
     }
-    /* Steps run one after another: one workspace behind the arena serves all.*/
-    for (size_t i = 0; i < m->s->steps.count; i++) {
-        exec_step *step = &m->s->steps.data[i];
-        step->step.workspace_slot = m->s->arena_slot;
-        step->step.workspace_offset = (int64_t)m->s->arena_bytes;
-    }
-    m->s->arena_bytes += most;
     return AIR_OK;
+}
+
+static void
+place_workspace(exec_spec *s, bool lanes, int32_t lane)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < s->steps.count; i++) {
+        air_step *step = &s->steps.data[i].step;
+        if (lanes && step->lane != lane)
+            continue;
+        step->workspace_slot = s->arena_slot;
+        step->workspace_offset = (int64_t)s->arena_bytes;
+        if (step->workspace > most)
+            most = step->workspace;
+    }
+    s->arena_bytes += (most + 63) / 64 * 64;
+}
+
+/* Steps of a lane run one after another: one workspace behind the arena serves
+ * all of it; without lanes, the whole program. */
+static void
+place_workspaces(exec_maker *m)
+{
+    int32_t last = 0;
+
+    for (size_t i = 0; m->before && i < m->s->steps.count; i++)
+        if (m->s->steps.data[i].step.lane > last)
+            last = m->s->steps.data[i].step.lane;
+    for (int32_t lane = 0; lane <= last; lane++)
+        place_workspace(m->s, m->before != NULL, lane);
 }
 
 /* Where the segment that begins at `at` ends: a HOST step alone, or all steps
@@ -149,6 +170,10 @@ make_lists(exec_maker *m)
     while (at < s->steps.count) {
         exec_segment *seg = &s->segments[s->nsegments];
         *seg = (exec_segment){.begin = at, .end = segment_end(m, at)};
+        if (seg->end - at == 1) {
+            s->list_steps[at].after = NULL; /* there is nobody to wait for */
+            s->list_steps[at].nafter = 0;
+        }
         if (s->steps.data[at].kind != EXEC_STEP_HOST)
             AIR_TRY(ctx->driver->list_make(ctx->device, s->list_steps + at,
                                            seg->end - at, &seg->list));
@@ -166,5 +191,6 @@ exec_make_kernels(exec_maker *m)
 
     free_codes(m->p->ctx, &codes);
     AIR_TRY(status);
+    place_workspaces(m);
     return make_lists(m);
 }

@@ -2,6 +2,7 @@
  * keeps every dependency: values, writes into inputs after the reads of what
  * was there, and effects among each other. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec/exec.h"
@@ -292,6 +293,47 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     return AIR_OK;
 }
 
+/* ---- lanes ---- */
+
+static bool
+has_lanes(const ir_graph *g)
+{
+    IR_FOR_EACH(g, id)
+    if (ir_node_at(g, id)->scope.lane)
+        return true;
+    return false;
+}
+
+static int
+compare_edges(const void *a, const void *b)
+{
+    const exec_edge *x = a, *y = b;
+
+    if (x->to != y->to)
+        return x->to < y->to ? -1 : 1;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+/* The edges, between places of units; sorted by who waits. */
+static air_status
+keep_edges(const order_maker *m, const exec_edges *e, const uint32_t *sorted,
+           base_arena *arena, exec_order *out)
+{
+    uint32_t *place;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &place));
+    AIR_TRY(BASE_ARENA_ARRAY(arena, e->count, &out->edges));
+    for (size_t i = 0; i < m->nunits; i++)
+        place[sorted[i]] = (uint32_t)i;
+    for (size_t i = 0; i < e->count; i++)
+        out->edges[i] =
+            (exec_edge){place[e->edges[2 * i]], place[e->edges[2 * i + 1]]};
+    qsort(out->edges, e->count, sizeof *out->edges, compare_edges);
+    out->nedges = e->count;
+    out->lanes = true;
+    return AIR_OK;
+}
+
 static air_status
 make_order(order_maker *m, base_arena *arena, exec_order *out)
 {
@@ -319,6 +361,8 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     for (size_t i = 0; i < m->nunits; i++)
         out->units[i] = units[sorted[i]];
     out->count = m->nunits;
+    if (has_lanes(m->g))
+        AIR_TRY(keep_edges(m, &edges, sorted, arena, out));
     return AIR_OK;
 }
 

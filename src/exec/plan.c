@@ -35,23 +35,86 @@ planned_in_arena(const exec_storage *s)
     return s->where == EXEC_ARENA || s->where == EXEC_HOST;
 }
 
-static bool
-alive_together(const exec_storage *a, const exec_storage *b)
+/* ---- lives ---- */
+
+/* Where steps are ordered, a storage lives from its first to its last step.
+ * With lanes only sets say who is over when another one begins. */
+typedef struct {
+    const exec_spec *s;
+    const exec_maker *m;
+    size_t step;     /* being looked at */
+    uint64_t *users; /* by storage: steps that use it */
+    uint64_t *over;  /* by storage: steps before every one of them */
+} lives;
+
+static void
+add_use(void *arg, int32_t *slot, int64_t *offset, bool written)
 {
-    return a->first <= b->last && b->first <= a->last;
+    lives *l = arg;
+    const size_t words = l->m->words;
+    uint64_t *users = l->users + (size_t)*slot * words;
+    uint64_t *over = l->over + (size_t)*slot * words;
+    const uint64_t *before = l->m->before + l->step * words;
+
+    (void)offset, (void)written;
+    users[l->step / 64] |= (uint64_t)1 << l->step % 64;
+    for (size_t w = 0; w < words; w++)
+        over[w] &= before[w];
 }
+
+static air_status
+find_lives(exec_maker *m, lives *l)
+{
+    const size_t rows = m->s->storages.count * m->words;
+
+    *l = (lives){.s = m->s, .m = m};
+    if (!m->before)
+        return AIR_OK;
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, rows + 1, &l->users));
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, rows + 1, &l->over));
+    memset(l->over, 0xff, rows * sizeof *l->over);
+    for (; l->step < m->s->steps.count; l->step++)
+        exec_each_place(&m->s->steps.data[l->step], add_use, l);
+    return AIR_OK;
+}
+
+static bool
+is_over(const lives *l, int32_t a, int32_t b)
+{
+    const size_t words = l->m->words;
+    const uint64_t *users = l->users + (size_t)a * words;
+    const uint64_t *over = l->over + (size_t)b * words;
+
+    for (size_t w = 0; w < words; w++)
+        if (users[w] & ~over[w])
+            return false;
+    return true;
+}
+
+static bool
+alive_together(const lives *l, int32_t a, int32_t b)
+{
+    const exec_storage *x = &l->s->storages.data[a];
+    const exec_storage *y = &l->s->storages.data[b];
+
+    if (l->users)
+        return !is_over(l, a, b) && !is_over(l, b, a);
+    return x->first <= y->last && y->first <= x->last;
+}
+
+/* ---- offsets ---- */
 
 /* Lowest offset free of the placed storages that live beside `s`; taken is
  * sorted by offset. */
 static int64_t
-find_offset(const exec_spec *spec, const int32_t *taken, size_t count,
-            const exec_storage *s)
+find_offset(const lives *l, const int32_t *taken, size_t count, int32_t storage)
 {
+    const exec_storage *s = &l->s->storages.data[storage];
     int64_t at = 0;
 
     for (size_t i = 0; i < count; i++) {
-        const exec_storage *t = &spec->storages.data[taken[i]];
-        if (!alive_together(s, t))
+        const exec_storage *t = &l->s->storages.data[taken[i]];
+        if (!alive_together(l, storage, taken[i]))
             continue;
         if (at + s->bytes <= t->offset)
             return at;
@@ -79,11 +142,13 @@ static air_status
 plan_arena(exec_maker *m)
 {
     exec_spec *s = m->s;
+    lives l;
     by_size *order;
     int32_t *taken;
     size_t count = 0, placed = 0;
     int64_t end = 0;
 
+    AIR_TRY(find_lives(m, &l));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, s->storages.count, &order));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, s->storages.count + 1, &taken));
     for (size_t i = 0; i < s->storages.count; i++) {
@@ -94,7 +159,7 @@ plan_arena(exec_maker *m)
     qsort(order, count, sizeof *order, compare_size);
     for (size_t i = 0; i < count; i++) {
         exec_storage *t = &s->storages.data[order[i].storage];
-        t->offset = find_offset(s, taken, placed, t);
+        t->offset = find_offset(&l, taken, placed, order[i].storage);
         insert_by_offset(s, taken, placed++, order[i].storage);
         if (t->offset + t->bytes > end)
             end = t->offset + t->bytes;
@@ -123,41 +188,15 @@ assign_slots(exec_spec *s, size_t ninputs)
 }
 
 static void
-patch_place(const exec_spec *s, int32_t *slot, int64_t *offset)
+patch_place(void *arg, int32_t *slot, int64_t *offset, bool written)
 {
-    const exec_storage *t;
+    const exec_spec *s = arg;
+    const exec_storage *t = &s->storages.data[*slot];
 
-    if (*slot < 0)
-        return;
-    t = &s->storages.data[*slot];
+    (void)written;
     *slot = t->slot;
     if (t->where == EXEC_ARENA)
         *offset += t->offset;
-}
-
-static void
-patch_tensor(const exec_spec *s, const air_tensor *tensor)
-{
-    air_tensor *own;
-
-    memcpy(&own, &tensor, sizeof own); /* the spec's own, not yet shared */
-    if (own->dtype != AIR_DTYPE_NONE)
-        patch_place(s, &own->slot, &own->offset);
-}
-
-static void
-patch_call(const exec_spec *s, const air_call *call)
-{
-    for (int i = 0; i < call->nargs; i++) {
-        const air_arg *a = &call->args[i];
-        int count = a->kind == AIR_ARG_TENSOR    ? 1
-                    : a->kind == AIR_ARG_TENSORS ? a->count
-                                                 : 0;
-        for (int k = 0; k < count; k++)
-            patch_tensor(s, &a->t[k]);
-    }
-    for (int i = 0; i < call->nouts; i++)
-        patch_tensor(s, &call->outs[i]);
 }
 
 air_status
@@ -167,14 +206,9 @@ exec_plan(exec_maker *m)
 
     AIR_TRY(plan_arena(m));
     assign_slots(s, m->g->inputs.count);
-    for (size_t i = 0; i < s->steps.count; i++) {
-        exec_step *step = &s->steps.data[i];
-        if (step->kind == EXEC_STEP_REGION)
-            for (int b = 0; b < step->region.region->nbufs; b++)
-                patch_place(s, &step->region.bufs[b].slot,
-                            &step->region.bufs[b].offset);
-        else if (step->kind == EXEC_STEP_CALL)
-            patch_call(s, &step->step.call);
-    }
+    /* HOST steps keep storages: what is left there may move. */
+    for (size_t i = 0; i < s->steps.count; i++)
+        if (s->steps.data[i].kind != EXEC_STEP_HOST)
+            exec_each_place(&s->steps.data[i], patch_place, s);
     return AIR_OK;
 }

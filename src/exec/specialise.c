@@ -219,6 +219,7 @@ make_results(exec_maker *m)
     const ir_graph *g = m->g;
 
     AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, g->results.count, &m->s->results));
+    m->unit = NULL;
     for (size_t i = 0; i < g->results.count; i++) {
         const ir_result *r = &g->results.data[i];
         const ir_value *v = ir_val(g, r->value);
@@ -271,6 +272,7 @@ make_spec(air_program *p, const air_value *inputs, const int64_t *key,
     air_status status = make_steps(&m, inputs);
     base_arena_deinit(&m.lowering);
     AIR_TRY(status);
+    AIR_TRY(exec_depend(&m));
     AIR_TRY(exec_plan(&m));
     return exec_make_kernels(&m);
 }

@@ -204,6 +204,7 @@ cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
     if (!m->placed[result.id]) {
         lower_place place;
         AIR_TRY(exec_new_place(m, v, &place));
+        m->s->storages.data[place.slot].parts = true;
         set_place(m, result, &place);
     }
     if (axis < 0)
@@ -606,27 +607,37 @@ make_unit(exec_maker *m, const exec_unit *unit)
     return make_call(m, id);
 }
 
-/* The least limit of a unit's nodes; 0: none has one. */
-static int32_t
-unit_threads(const ir_graph *g, const exec_unit *unit)
+/* What the unit's nodes say together: the least limit, the lane they share (a
+ * value that is made where it is read has none of its own). */
+static ir_scope
+unit_scope(const ir_graph *g, const exec_unit *unit)
 {
-    int32_t least = 0;
+    ir_scope all = {.untimed = true};
 
     for (size_t i = 0; i < unit->count; i++) {
-        int32_t limit = ir_node_at(g, unit->nodes[i])->threads;
-        if (limit && (!least || limit < least))
-            least = limit;
+        const ir_scope one = ir_node_at(g, unit->nodes[i])->scope;
+        if (one.threads && (!all.threads || one.threads < all.threads))
+            all.threads = one.threads;
+        all.lane = one.lane;
+        all.joined |= one.joined;
+        all.untimed &= one.untimed;
     }
-    return least;
+    return all;
 }
 
 air_status
 exec_make_unit(exec_maker *m, const exec_unit *unit)
 {
+    const ir_scope scope = unit_scope(m->g, unit);
     size_t first = m->s->steps.count;
 
     AIR_TRY(make_unit(m, unit));
-    for (size_t i = first; i < m->s->steps.count; i++)
-        m->s->steps.data[i].step.threads = unit_threads(m->g, unit);
+    for (size_t i = first; i < m->s->steps.count; i++) {
+        air_step *step = &m->s->steps.data[i].step;
+        step->threads = scope.threads;
+        step->lane = scope.lane;
+        step->joined = scope.joined;
+        step->untimed = scope.untimed;
+    }
     return AIR_OK;
 }

@@ -62,12 +62,19 @@ most_values(const air_program *p)
 static air_status
 make_lists(exec_watch *w, const air_context *ctx, const exec_spec *s)
 {
+    air_step *alone; /* waiting for nothing: they run in order */
+
+    AIR_TRY(BASE_ARENA_ARRAY(&w->arena, s->steps.count, &alone));
     AIR_TRY(BASE_ARENA_ARRAY(&w->arena, s->steps.count, &w->lists));
-    for (; w->nlists < s->steps.count; w->nlists++)
-        if (s->steps.data[w->nlists].kind != EXEC_STEP_HOST)
-            AIR_TRY(ctx->driver->list_make(ctx->device,
-                                           s->list_steps + w->nlists, 1,
-                                           &w->lists[w->nlists]));
+    for (; w->nlists < s->steps.count; w->nlists++) {
+        const size_t i = w->nlists;
+        alone[i] = s->list_steps[i];
+        alone[i].after = NULL;
+        alone[i].nafter = 0;
+        if (s->steps.data[i].kind != EXEC_STEP_HOST)
+            AIR_TRY(ctx->driver->list_make(ctx->device, &alone[i], 1,
+                                           &w->lists[i]));
+    }
     return AIR_OK;
 }
 

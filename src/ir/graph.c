@@ -291,7 +291,7 @@ ir_add_node(ir_graph *g, ir_op op, size_t nattrs, const air_attr *attrs,
     const ir_op_info *info = ir_op_get(op);
     ir_node n = {.op = (uint16_t)op,
                  .nattrs = info->nparams,
-                 .threads = g->limits[!(info->flags & IR_CONTRACT)]};
+                 .scope = g->scope[!(info->flags & IR_CONTRACT)]};
     air_type types[MAX_RESULTS];
     size_t nouts;
 

@@ -164,11 +164,19 @@ typedef struct {
     const air_dim *dims;
 } ir_value;
 
+/* What the program says of where a node runs; no result depends on it. */
+typedef struct {
+    uint16_t threads; /* that may run it, at most; 0: any number */
+    uint16_t lane;    /* nodes of one lane run in order; 0: the main one */
+    bool joined;      /* stays in one parallel region with its neighbours */
+    bool untimed;     /* no time limit */
+} ir_scope;
+
 typedef struct ir_node {
     uint16_t op; /* ir_op; AIR_OP_NONE: removed */
     uint8_t nouts;
-    bool inplace;        /* writes into the memory of operand 0 */
-    uint16_t threads;    /* that may run it, at most; 0: any number */
+    bool inplace; /* writes into the memory of operand 0 */
+    ir_scope scope;
     uint16_t nattrs;     /* = nparams of the row; HOST: one VALUES attr */
     int32_t group;       /* fused region it belongs to, -1: none */
     uint32_t prev, next; /* execution order */
@@ -249,7 +257,7 @@ typedef struct air_graph {
     uint32_t first, last; /* node order */
     int32_t ngroups;
     uint32_t next_name; /* of results: %1, %2 ... */
-    uint16_t limits[2]; /* threads of nodes to come: contractions, others */
+    ir_scope scope[2];  /* of nodes to come: contractions, others */
 } ir_graph;
 
 air_status ir_graph_init(const air_alloc *alloc, const char *name,

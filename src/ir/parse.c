@@ -326,11 +326,38 @@ parse_host(scanner *s, air_host_kind kind, line *l)
 }
 
 static air_status
+parse_count(scanner *s, const char *keyword, const char *range, uint16_t *out)
+{
+    const char *at;
+    int64_t count;
+
+    if (!scan_keyword(s, keyword))
+        return AIR_OK;
+    at = s->p;
+    AIR_TRY(scan_int(s, &count));
+    if (count < 1 || count > UINT16_MAX)
+        return scan_fail(s, at, range);
+    *out = (uint16_t)count;
+    return AIR_OK;
+}
+
+static air_status
+parse_scope(scanner *s, ir_scope *scope)
+{
+    AIR_TRY(parse_count(s, "threads", "the number of threads is out of range",
+                        &scope->threads));
+    AIR_TRY(parse_count(s, "lane", "the lane is out of range", &scope->lane));
+    scope->joined = scan_keyword(s, "joined");
+    scope->untimed = scan_keyword(s, "untimed");
+    return AIR_OK;
+}
+
+static air_status
 parse_suffix(scanner *s)
 {
     ir_node *n = ir_node_at(s->g, s->g->last);
     const char *at = s->p;
-    int64_t group, threads;
+    int64_t group;
     word loc;
 
     if (scan_comment(s, &loc))
@@ -346,13 +373,7 @@ parse_suffix(scanner *s)
         if (n->group >= s->g->ngroups)
             s->g->ngroups = n->group + 1;
     }
-    if (scan_keyword(s, "threads")) {
-        at = s->p;
-        AIR_TRY(scan_int(s, &threads));
-        if (threads < 1 || threads > UINT16_MAX)
-            return scan_fail(s, at, "the number of threads is out of range");
-        n->threads = (uint16_t)threads;
-    }
+    AIR_TRY(parse_scope(s, &n->scope));
     if (scan_comment(s, &loc))
         return base_arena_str(&s->g->arena, loc.s, loc.len, &n->loc);
     return AIR_OK;

@@ -169,6 +169,17 @@ print_args(const ir_graph *g, const ir_node *n, base_text *out)
 /* ---- lines --------------------------------------------------------------- */
 
 static void
+print_scope(const ir_scope *scope, base_text *out)
+{
+    if (scope->threads)
+        base_text_add(out, " threads %d", scope->threads);
+    if (scope->lane)
+        base_text_add(out, " lane %d", scope->lane);
+    base_text_add(out, "%s%s", scope->joined ? " joined" : "",
+                  scope->untimed ? " untimed" : "");
+}
+
+static void
 print_loc(const char *loc, base_text *out)
 {
     if (!loc || !*loc)
@@ -204,8 +215,7 @@ print_node(const ir_graph *g, const ir_node *n, base_text *out)
     base_text_add(out, ")%s", n->inplace ? " inplace" : "");
     if (n->group >= 0)
         base_text_add(out, " @%" PRId32, n->group);
-    if (n->threads)
-        base_text_add(out, " threads %d", n->threads);
+    print_scope(&n->scope, out);
     print_loc(n->loc, out);
 }
 

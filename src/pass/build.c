@@ -10,7 +10,7 @@ build_at(pass_context *ctx, uint32_t node)
                         .g = ctx->g,
                         .before = node,
                         .loc = ir_node_at(ctx->g, node)->loc,
-                        .threads = ir_node_at(ctx->g, node)->threads};
+                        .scope = ir_node_at(ctx->g, node)->scope};
 }
 
 air_status
@@ -96,7 +96,7 @@ add_node(pass_build *b, const char *name, size_t n, const air_attr *attrs,
     AIR_REQUIRE(ir_op_get(op)->nrets == nouts, AIR_ERROR_UNSUPPORTED,
                 "op '%s' has %d results", name, (int)ir_op_get(op)->nrets);
     AIR_TRY(ir_add_node(b->g, op, n, attrs, b->before, b->loc, outs));
-    ir_node_at(b->g, (uint32_t)b->g->nodes.count - 1)->threads = b->threads;
+    ir_node_at(b->g, (uint32_t)b->g->nodes.count - 1)->scope = b->scope;
     return AIR_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct {
     ir_graph *g;
     uint32_t before;
     const char *loc;
-    uint16_t threads;
+    ir_scope scope;
     air_status status;
 } pass_build;
 

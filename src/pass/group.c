@@ -309,10 +309,12 @@ count_stored(const candidate *c, const uint32_t *uses)
 
 /* ---- forming groups ---- */
 
+/* Of one kind of vector lanes, and of one lane of the program. */
 static bool
 same_lanes(const grouper *p, uint32_t a, uint32_t b)
 {
-    return p->wide[a] == p->wide[b];
+    return p->wide[a] == p->wide[b] &&
+           ir_node_at(p->g, a)->scope.lane == ir_node_at(p->g, b)->scope.lane;
 }
 
 static air_status

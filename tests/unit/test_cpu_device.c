@@ -324,3 +324,36 @@ TEST(driver_table)
     for (size_t i = 0; driver_at(i, &doc) != NULL; i++)
         CHECK_INT(driver_at(i, &doc)->abi, AIR_DRIVER_ABI);
 }
+
+/* ---- time ---- */
+
+static void
+keep_line(void *user, air_log_level level, const char *line)
+{
+    (void)level;
+    (void)snprintf(user, 256, "%s", line);
+}
+
+/* Every step takes longer than nothing; an untimed one is not looked at. */
+TEST(cpu_slow_steps_are_reported)
+{
+    char said[256] = "";
+    const air_options options = {.threads = 2,
+                                 .step_seconds = 1e-12,
+                                 .log = keep_line,
+                                 .log_user = said};
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(CHECK_OK(air_driver_cpu.open(&options, &base_libc_alloc, &f.dev)));
+    add(&f, &counter, LARGE);
+    f.steps[0].untimed = true;
+    REQUIRE(make(&f));
+    CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK_STR(said, "");
+    f.steps[0].untimed = false;
+    CHECK_OK(air_driver_cpu.list_run(f.dev, f.list, slots));
+    CHECK(strstr(said, "step step took") != NULL);
+    CHECK(strstr(said, "op_never_timeout") != NULL);
+    close_device(&f);
+}

@@ -46,6 +46,11 @@ struct air_device {
     air_philox philox;
     const char *isa;
     int64_t cache_bytes;
+    double step_seconds; /* 0: no limit */
+    void (*on_step)(void *user, const air_step_event *event);
+    void *on_step_user;
+    void (*log)(void *user, air_log_level level, const char *line);
+    void *log_user;
     pthread_mutex_t mutex; /* of `idle` */
     cpu_run *idle;
 };
@@ -61,7 +66,8 @@ air_status cpu_list_run(air_device *dev, air_list *list, void *const *slots);
 void cpu_list_free(air_device *dev, air_list *list);
 /* Frees the idle runs. */
 void cpu_runs_free(air_device *dev);
-/* Makes sure that one run is idle. */
-air_status cpu_runs_fill(air_device *dev);
+/* Makes sure that one run is idle that has room for so many steps that are
+ * placed together. */
+air_status cpu_runs_fill(air_device *dev, size_t states);
 
 #endif

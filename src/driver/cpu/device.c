@@ -67,6 +67,11 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     dev->cache_bytes = cache_size();
     dev->generator = options->generator;
     dev->philox = (air_philox){.seed = options->seed};
+    dev->step_seconds = options->step_seconds;
+    dev->on_step = options->on_step;
+    dev->on_step_user = options->on_step_user;
+    dev->log = options->log;
+    dev->log_user = options->log_user;
     if (options->library != NULL) {
         dev->library = *options->library;
         dev->has_library = true;
@@ -74,7 +79,7 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     pthread_mutex_init(&dev->mutex, NULL);
     air_status status = open_threads(dev, options);
     if (status == AIR_OK)
-        status = cpu_runs_fill(dev);
+        status = cpu_runs_fill(dev, 0);
     if (status != AIR_OK) {
         cpu_close(dev);
         return status;

@@ -4,14 +4,19 @@
  * steps of a list share one region with barriers between them. Small steps run
  * on thread 0 alone, and next to each other need no barrier; small steps at
  * the ends, and lists of small steps only, need no region either. Calls of the
- * application's library bring their own threads and stand between regions. */
+ * application's library bring their own threads and stand between regions.
+ *
+ * Steps that say what they wait for have places (lanes.c): each thread goes
+ * through the steps that it is a member of, in order, and waits for those that
+ * these wait for, not for all. No two can wait for each other: whatever is
+ * first in the list among what is not done has nothing left to wait for. */
 #include "driver/cpu/cpu.h"
+#include "driver/cpu/lanes.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define SMALL 10000 /* ns on one thread: not worth waking others */
-
-typedef enum { PART_SERIAL, PART_PARALLEL, PART_LIBRARY } part_kind;
+typedef enum { PART_SERIAL, PART_PARALLEL, PART_LANES, PART_LIBRARY } part_kind;
 
 typedef struct {
     part_kind kind;
@@ -21,7 +26,11 @@ typedef struct {
 struct air_list {
     const air_step *steps;
     size_t nparts, room;
-    int threads; /* at most: what workspaces were planned for */
+    int threads;       /* at most: what workspaces were planned for */
+    cpu_place *places; /* by step; NULL: all run in order */
+    uint32_t *waits;
+    size_t count, nwaits, most_waits;
+    size_t states; /* that a run needs */
     part parts[];
 };
 
@@ -29,7 +38,15 @@ struct air_list {
 typedef struct {
     _Alignas(64) air_fault fault;
     const air_step *culprit; /* whose kernel raised the fault */
+    const air_step *slow;    /* the first that took too long, and how long */
+    double seconds;
 } worker;
+
+/* Of a step that has a place. */
+typedef struct {
+    base_barrier barrier;  /* of its threads */
+    _Alignas(64) int done; /* threads that are */
+} state;
 
 struct cpu_run {
     cpu_run *next;
@@ -38,6 +55,9 @@ struct cpu_run {
     worker *workers;
     base_barrier *barriers; /* barriers[n - 1] is for n threads */
     char *scratch;          /* AIR_SCRATCH each */
+    size_t nstates;
+    state *states; /* by step of the part */
+    const air_device *dev;
     const air_generator *generator;
     air_philox *philox;
     /* of the run under way */
@@ -49,10 +69,10 @@ struct cpu_run {
 /* ---- the idle runs ------------------------------------------------------- */
 
 static air_status
-run_new(const air_alloc *alloc, int threads, cpu_run **out)
+run_new(const air_alloc *alloc, int threads, size_t states, cpu_run **out)
 {
     size_t n = (size_t)threads;
-    size_t head = (sizeof(cpu_run) + 63) / 64 * 64;
+    size_t head = (sizeof(cpu_run) + 63) / 64 * 64 + states * sizeof(state);
     size_t each = sizeof(worker) + sizeof(base_barrier) + AIR_SCRATCH;
     void *ptr;
     *out = NULL;
@@ -63,6 +83,8 @@ run_new(const air_alloc *alloc, int threads, cpu_run **out)
     char *at = (char *)ptr + head;
     memset(ptr, 0, head + n * (each - AIR_SCRATCH));
     run->size = head + n * each;
+    run->nstates = states;
+    run->states = (void *)(at - states * sizeof(state));
     run->threads = threads;
     run->workers = (void *)at;
     run->barriers = (void *)(at + n * sizeof(worker));
@@ -82,28 +104,29 @@ run_put(air_device *dev, cpu_run *run)
     pthread_mutex_unlock(&dev->mutex);
 }
 
-/* An idle run with room for so many threads, else a new one: only the first
- * time that so many lists run at once. */
+/* An idle run with room for so many threads and states, else a new one: only
+ * the first time that so many lists run at once. */
 static air_status
-run_get(air_device *dev, int threads, cpu_run **out)
+run_get(air_device *dev, int threads, size_t states, cpu_run **out)
 {
     pthread_mutex_lock(&dev->mutex);
     cpu_run **at = &dev->idle;
-    while (*at != NULL && (*at)->threads < threads)
+    while (*at != NULL && ((*at)->threads < threads || (*at)->nstates < states))
         at = &(*at)->next;
     cpu_run *run = *at;
     if (run != NULL)
         *at = run->next;
     pthread_mutex_unlock(&dev->mutex);
     *out = run;
-    return run != NULL ? AIR_OK : run_new(&dev->alloc, threads, out);
+    return run != NULL ? AIR_OK : run_new(&dev->alloc, threads, states, out);
 }
 
 air_status
-cpu_runs_fill(air_device *dev)
+cpu_runs_fill(air_device *dev, size_t states)
 {
     cpu_run *run;
-    AIR_TRY(run_new(&dev->alloc, dev->threads, &run));
+    int threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
+    AIR_TRY(run_get(dev, threads, states, &run));
     run_put(dev, run);
     return AIR_OK;
 }
@@ -126,13 +149,13 @@ cpu_runs_free(air_device *dev)
 static bool
 step_is_small(const air_step *step)
 {
-    return step->cost < SMALL || step->threads == 1;
+    return step->cost < CPU_SMALL || step->threads == 1;
 }
 
 static bool
 step_is_library(const air_step *step)
 {
-    return step->kernel->library != NULL && step->threads == 0;
+    return step->kernel->library != NULL && step->threads == 0 && !step->joined;
 }
 
 static void
@@ -157,18 +180,46 @@ part_split(air_list *list, size_t begin, size_t end)
     part_add(list, PART_SERIAL, e, end);
 }
 
-static void
-parts_make(air_list *list, size_t count)
+/* The same of steps that say what they wait for. */
+static air_status
+part_place(air_device *dev, air_list *list, size_t begin, size_t end)
+{
+    while (begin < end) {
+        size_t stop =
+            end - begin > CPU_LANES_MOST ? begin + CPU_LANES_MOST : end;
+        cpu_span span;
+        AIR_TRY(cpu_lanes_place(&dev->alloc, list->steps, begin, stop,
+                                list->threads, list->places, list->waits,
+                                &list->nwaits, &span));
+        part_add(list, PART_SERIAL, begin, span.begin);
+        part_add(list, PART_LANES, span.begin, span.end);
+        part_add(list, PART_SERIAL, span.end, stop);
+        begin = stop;
+    }
+    return AIR_OK;
+}
+
+static air_status
+part_make(air_device *dev, air_list *list, size_t begin, size_t end)
+{
+    if (list->places != NULL)
+        return part_place(dev, list, begin, end);
+    part_split(list, begin, end);
+    return AIR_OK;
+}
+
+static air_status
+parts_make(air_device *dev, air_list *list)
 {
     size_t begin = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < list->count; i++) {
         if (!step_is_library(&list->steps[i]))
             continue;
-        part_split(list, begin, i);
+        AIR_TRY(part_make(dev, list, begin, i));
         part_add(list, PART_LIBRARY, i, i + 1);
         begin = i + 1;
     }
-    part_split(list, begin, count);
+    return part_make(dev, list, begin, list->count);
 }
 
 static size_t
@@ -177,30 +228,82 @@ list_size(size_t room)
     return sizeof(air_list) + room * sizeof(part);
 }
 
-air_status
-cpu_list_make(air_device *dev, const air_step *steps, size_t count,
-              air_list **out)
+static air_status
+list_new(air_device *dev, const air_step *steps, size_t count, air_list **out)
 {
-    size_t room = 3;
+    size_t room = 3 + 3 * (count / CPU_LANES_MOST);
     void *ptr;
     *out = NULL;
     for (size_t i = 0; i < count; i++)
         room += step_is_library(&steps[i]) ? 4 : 0;
     AIR_TRY(base_new(&dev->alloc, list_size(room), &ptr));
-    air_list *list = ptr;
-    list->steps = steps;
-    list->room = room;
-    list->threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
-    parts_make(list, count);
-    *out = list;
+    *out = ptr;
+    (*out)->steps = steps;
+    (*out)->count = count;
+    (*out)->room = room;
+    (*out)->threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
     return AIR_OK;
+}
+
+/* Room for places, where steps have any. */
+static air_status
+places_new(air_device *dev, air_list *list)
+{
+    void *places, *waits;
+    if (list->count < 2 || list->steps[0].after == NULL || list->threads == 1)
+        return AIR_OK;
+    for (size_t i = 0; i < list->count; i++)
+        list->most_waits += list->steps[i].nafter;
+    AIR_TRY(base_new(&dev->alloc, list->count * sizeof(cpu_place), &places));
+    list->places = places;
+    AIR_TRY(base_new(&dev->alloc, list->most_waits * sizeof(uint32_t), &waits));
+    list->waits = waits;
+    return AIR_OK;
+}
+
+/* Steps that are placed together, at most. */
+static size_t
+list_states(const air_list *list)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < list->nparts; i++) {
+        const part *p = &list->parts[i];
+        if (p->kind == PART_LANES && p->end - p->begin > most)
+            most = p->end - p->begin;
+    }
+    return most;
+}
+
+static air_status
+list_fill(air_device *dev, air_list *list)
+{
+    AIR_TRY(places_new(dev, list));
+    AIR_TRY(parts_make(dev, list));
+    list->states = list_states(list);
+    return list->states > 0 ? cpu_runs_fill(dev, list->states) : AIR_OK;
+}
+
+air_status
+cpu_list_make(air_device *dev, const air_step *steps, size_t count,
+              air_list **out)
+{
+    AIR_TRY(list_new(dev, steps, count, out));
+    air_status status = list_fill(dev, *out);
+    if (status != AIR_OK) {
+        cpu_list_free(dev, *out);
+        *out = NULL;
+    }
+    return status;
 }
 
 void
 cpu_list_free(air_device *dev, air_list *list)
 {
-    if (list != NULL)
-        base_free(&dev->alloc, list, list_size(list->room));
+    if (list == NULL)
+        return;
+    base_free(&dev->alloc, list->places, list->count * sizeof(cpu_place));
+    base_free(&dev->alloc, list->waits, list->most_waits * sizeof(uint32_t));
+    base_free(&dev->alloc, list, list_size(list->room));
 }
 
 /* ---- running ------------------------------------------------------------- */
@@ -227,10 +330,61 @@ task_make(cpu_run *run, int id, int count)
     };
 }
 
-static void
-step_run(cpu_run *run, const air_step *step, air_task *task)
+/* ---- who watches steps ---- */
+
+static bool
+is_watched(const air_device *dev)
 {
-    worker *me = &run->workers[task->id];
+    return dev->on_step != NULL || dev->step_seconds > 0;
+}
+
+static void
+tell(const air_device *dev, const air_step *step, int thread, int threads,
+     bool begins)
+{
+    if (dev->on_step != NULL)
+        dev->on_step(dev->on_step_user, &(air_step_event){.label = step->label,
+                                                          .lane = step->lane,
+                                                          .thread = thread,
+                                                          .threads = threads,
+                                                          .begins = begins});
+}
+
+/* Of a thread that has run a step since `begin`. */
+static void
+check_time(const air_device *dev, worker *me, const air_step *step,
+           double begin)
+{
+    const double seconds = base_now() - begin;
+    if (dev->step_seconds <= 0 || seconds <= dev->step_seconds ||
+        step->untimed || me->slow != NULL)
+        return;
+    me->slow = step;
+    me->seconds = seconds;
+}
+
+/* Results are right, so that it is no more than a word in the log. */
+static void
+report_slow(air_device *dev, worker *w)
+{
+    char line[256];
+    if (w->slow == NULL)
+        return;
+    (void)snprintf(line, sizeof line,
+                   "step %s took %.3f s, the limit of time is %.3f s; the "
+                   "scope op_never_timeout lifts it",
+                   w->slow->label != NULL ? w->slow->label : "of a program",
+                   w->seconds, dev->step_seconds);
+    w->slow = NULL;
+    if (dev->log != NULL)
+        dev->log(dev->log_user, AIR_LOG_ERROR, line);
+}
+
+/* ---- a step ---- */
+
+static void
+step_compute(const air_step *step, air_task *task)
+{
     task->workspace =
         step->workspace > 0
             ? (char *)task->slots[step->workspace_slot] + step->workspace_offset
@@ -239,6 +393,22 @@ step_run(cpu_run *run, const air_step *step, air_task *task)
         cpu_region_run(&(air_call){.extra = step->kernel->region}, task);
     else
         step->kernel->run(&step->call, task);
+}
+
+/* first: the thread of the region that is number 0 of the step's. */
+static void
+step_run(cpu_run *run, const air_step *step, int first, air_task *task)
+{
+    worker *me = &run->workers[first + task->id];
+    if (task->id == 0 && is_watched(run->dev)) {
+        const double begin = base_now();
+        tell(run->dev, step, first, task->count, true);
+        step_compute(step, task);
+        tell(run->dev, step, first, task->count, false);
+        check_time(run->dev, me, step, begin);
+    } else {
+        step_compute(step, task);
+    }
     if (me->fault.raised && me->culprit == NULL)
         me->culprit = step;
 }
@@ -256,7 +426,7 @@ step_share(cpu_run *run, const air_step *step, int id, int count)
     if (id >= count)
         return;
     task = task_make(run, id, count);
-    step_run(run, step, &task);
+    step_run(run, step, 0, &task);
 }
 
 /* Every thread of the region comes through here with the same count. */
@@ -275,12 +445,60 @@ part_worker(void *arg, int id, int count)
     }
 }
 
+/* Step i of the list, on thread `id` of the region: once those that it waits
+ * for are done. */
+static void
+place_run(cpu_run *run, size_t i, int id)
+{
+    const cpu_place *place = &run->list->places[i];
+    state *at = &run->states[i - run->part->begin];
+    air_task task;
+    if (id < place->first || id >= place->first + place->count)
+        return;
+    for (uint32_t w = 0; w < place->nwaits; w++) {
+        const size_t other = place->waits[w];
+        base_wait_count(&run->states[other - run->part->begin].done,
+                        run->list->places[other].count);
+    }
+    task = task_make(run, id, place->count);
+    task.id = id - place->first;
+    task.pool = &at->barrier;
+    step_run(run, &run->list->steps[i], place->first, &task);
+    __atomic_add_fetch(&at->done, 1, __ATOMIC_RELEASE);
+}
+
+/* Places are for as many threads as there were when the list was made; fewer
+ * take the steps in order. */
+static void
+lanes_worker(void *arg, int id, int count)
+{
+    cpu_run *run = arg;
+    if (count != run->list->threads) {
+        part_worker(arg, id, count);
+        return;
+    }
+    for (size_t i = run->part->begin; i < run->part->end; i++)
+        place_run(run, i, id);
+}
+
+static void
+part_lanes(air_device *dev, cpu_run *run, const part *p, int threads)
+{
+    run->part = p;
+    for (size_t i = p->begin; i < p->end; i++) {
+        state *at = &run->states[i - p->begin];
+        at->done = 0;
+        at->barrier.count = run->list->places[i].count;
+    }
+    dev->parallel(dev->parallel_user, threads, lanes_worker, run);
+}
+
 static void
 part_serial(cpu_run *run, const part *p)
 {
     air_task task = task_make(run, 0, 1);
     for (size_t i = p->begin; i < p->end; i++)
-        step_run(run, &run->list->steps[i], &task);
+        step_run(run, &run->list->steps[i], 0, &task);
 }
 
 static void
@@ -304,7 +522,7 @@ begin_worker(void *arg, int id, int count)
 
 /* false: not done */
 static bool
-part_library(air_device *dev, cpu_run *run, const part *p, int threads)
+library_run(air_device *dev, cpu_run *run, const part *p, int threads)
 {
     const air_step *step = &run->list->steps[p->begin];
     run->part = p;
@@ -317,18 +535,34 @@ part_library(air_device *dev, cpu_run *run, const part *p, int threads)
     return step->kernel->library(&dev->library, &step->call, run->slots);
 }
 
+static bool
+part_library(air_device *dev, cpu_run *run, const part *p, int threads)
+{
+    const air_step *step = &run->list->steps[p->begin];
+    if (!is_watched(dev))
+        return library_run(dev, run, p, threads);
+    const double begin = base_now();
+    tell(dev, step, 0, threads, true);
+    const bool done = library_run(dev, run, p, threads);
+    tell(dev, step, 0, threads, false);
+    check_time(dev, &run->workers[0], step, begin);
+    return done;
+}
+
 static void
 part_run(air_device *dev, cpu_run *run, const part *p, int threads)
 {
     if (p->kind == PART_SERIAL)
         part_serial(run, p);
+    else if (p->kind == PART_LANES)
+        part_lanes(dev, run, p, threads);
     else if (p->kind == PART_PARALLEL || !part_library(dev, run, p, threads))
         part_parallel(dev, run, p, threads);
 }
 
 /* The first fault of the lowest thread becomes the status of the run. */
 static air_status
-run_status(cpu_run *run)
+run_status(air_device *dev, cpu_run *run)
 {
     const air_step *culprit = NULL;
     air_fault fault = {0, 0, false};
@@ -338,6 +572,7 @@ run_status(cpu_run *run)
             culprit = w->culprit;
             fault = w->fault;
         }
+        report_slow(dev, w);
         w->culprit = NULL;
         w->fault.raised = false;
     }
@@ -356,14 +591,15 @@ cpu_list_run(air_device *dev, air_list *list, void *const *slots)
     int threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
     if (threads > list->threads)
         threads = list->threads;
-    AIR_TRY(run_get(dev, threads, &run));
+    AIR_TRY(run_get(dev, threads, list->states, &run));
+    run->dev = dev;
     run->generator = dev->generator;
     run->philox = &dev->philox;
     run->list = list;
     run->slots = slots;
     for (size_t i = 0; i < list->nparts; i++)
         part_run(dev, run, &list->parts[i], threads);
-    air_status status = run_status(run);
+    air_status status = run_status(dev, run);
     run_put(dev, run);
     return status;
 }

@@ -1,11 +1,17 @@
 /* trace.c: every call to a driver as a line of text, sent to options.log as
  * AIR_LOG_DEBUG. Objects are called by the order they came in (block 1, list
  * 2), never by address, so that two traces can be compared. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/thread.h"
 #include "driver/driver.h"
 #include "driver/wrap/wrap.h"
+
+typedef struct {
+    void (*call)(void *user, const air_step_event *event);
+    void *user;
+} step_listener;
 
 typedef struct {
     const void *ptr;
@@ -15,6 +21,7 @@ typedef struct {
 struct air_device {
     wrap_inner in;
     pthread_mutex_t mutex;
+    step_listener listener; /* of the application */
     BASE_VEC(named) names;
     long last;
 };
@@ -53,6 +60,36 @@ forget(air_device *dev, const void *ptr)
 
 #define TRACE(dev, ...) wrap_log(&(dev)->in, AIR_LOG_DEBUG, __VA_ARGS__)
 
+/* ---- steps ---- */
+
+/* Threads take turns in the log. */
+static void
+trace_step(void *user, const air_step_event *e)
+{
+    air_device *dev = user;
+    pthread_mutex_lock(&dev->mutex);
+    TRACE(dev, "  %s %s, lane %d, %d threads from %d",
+          e->begins ? "begin" : "end", e->label != NULL ? e->label : "step",
+          e->lane, e->threads, e->thread);
+    pthread_mutex_unlock(&dev->mutex);
+    if (dev->listener.call != NULL)
+        dev->listener.call(dev->listener.user, e);
+}
+
+static void
+trace_list_step(air_device *dev, const air_step *step)
+{
+    char after[96] = "";
+    size_t at = 0;
+    for (uint32_t i = step->nafter; i-- > 0 && at < sizeof after - 12;)
+        at += (size_t)snprintf(after + at, sizeof after - at, " %u",
+                               step->after[i]);
+    TRACE(dev, "  %s by kernel %ld%s%s",
+          step->label != NULL ? step->label : "step",
+          number_of(dev, step->kernel), step->after != NULL ? ", after" : "",
+          step->after != NULL && step->nafter == 0 ? " nothing" : after);
+}
+
 /* ---- entries ------------------------------------------------------------- */
 
 static air_status
@@ -62,7 +99,11 @@ trace_open(const air_options *options, const air_alloc *alloc, air_device **out)
     *out = NULL;
     AIR_TRY(base_new(alloc, sizeof(air_device), &ptr));
     air_device *dev = ptr;
-    air_status status = wrap_open(options, alloc, &dev->in);
+    air_options inner = *options;
+    dev->listener = (step_listener){options->on_step, options->on_step_user};
+    inner.on_step = trace_step;
+    inner.on_step_user = dev;
+    air_status status = wrap_open(&inner, alloc, &dev->in);
     if (status != AIR_OK) {
         base_free(alloc, dev, sizeof *dev);
         return status;
@@ -169,9 +210,7 @@ trace_list_make(air_device *dev, const air_step *steps, size_t count,
         dev->in.driver->list_make(dev->in.device, steps, count, out);
     TRACE(dev, "list_make %zu steps -> list %ld", count, number_of(dev, *out));
     for (size_t i = 0; i < count; i++)
-        TRACE(dev, "  %s by kernel %ld",
-              steps[i].label != NULL ? steps[i].label : "step",
-              number_of(dev, steps[i].kernel));
+        trace_list_step(dev, &steps[i]);
     return status;
 }
 

@@ -1,0 +1,81 @@
+"""Where nodes of the engine's graph run: lanes, limits and super kernels that
+lanes.py found, told to the engine while a graph is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from . import lanes, scope
+from ._native import Graph
+from .logs import logger
+from .origin import location_of
+from .schema import VALUE, mutates
+
+_MOST = 65535  # threads
+
+
+class Places:
+    """Of one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.lanes = {lanes.MAIN: 0}
+
+    def enter(self, node: torch.fx.Node) -> None:
+        """Nodes added from here on run where this one does. Cores are threads:
+        those that multiply matrices run the contractions; without vector cores
+        they run the rest too."""
+        aicore, vector = map(int, node.meta.get("cores", (0, 0)))
+        inside = scope.of(node)
+        self.graph.scope(
+            min(aicore, _MOST),
+            min(vector or aicore, _MOST),
+            self.lanes.setdefault(lanes.lane_of(node), len(self.lanes)),
+            scope.SUPER_KERNEL in inside,
+            inside.get(scope.NEVER_TIMEOUT) == "True",
+        )
+
+    @contextlib.contextmanager
+    def after(
+        self, node: torch.fx.Node, refs: dict[torch.fx.Node, int]
+    ) -> Iterator[None]:
+        """Inside, an operand of the node waits for what lanes.order says."""
+        earlier = [n for n in node.meta.get("after", ()) if n in refs]
+        operand = next((n for n in node.all_input_nodes if n in refs), None)
+        if not earlier or operand is None or mutates(node):
+            yield
+            return
+        plain = refs[operand]
+        for other in earlier:
+            attrs = [VALUE, refs[operand], VALUE, refs[other]]
+            (refs[operand],) = self.graph.node(
+                "air::after", attrs, location_of(node), 1
+            )
+        yield
+        refs[operand] = plain
+
+
+def leave_kernel(node: torch.fx.Node, why: str) -> None:
+    """torch computes the node, which ends the parallel region of a super
+    kernel: RuntimeError where the scope does not allow it."""
+    inside = scope.of(node)
+    name = inside.get(scope.SUPER_KERNEL)
+    if name is None:
+        return
+    check = _options(inside).get("strict-scope-check", "")
+    line = f"torch computes {node.target} in super kernel {name!r}: {why}"
+    if check == "abort":
+        raise RuntimeError(
+            f"{line}; take it out of the scope, or leave "
+            "strict-scope-check=abort away"
+        )
+    logger.log(logging.WARNING if check == "bypass" else logging.INFO, line)
+
+
+def _options(inside: Mapping[str, str]) -> dict[str, str]:
+    pairs = inside.get(scope.SUPER_KERNEL_OPTIONS, "").split(":")
+    return {k: v for k, _, v in (pair.partition("=") for pair in pairs)}
