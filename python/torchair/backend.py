@@ -39,6 +39,7 @@ from . import (
     files,
     fx_summary,
     graph_dump,
+    joint,
     names,
     passes,
     switches,
@@ -381,10 +382,7 @@ def _compile_frame(
     start_once()
     compat.lighten_calls()
     eager.warn_ignored(config)
-    folder = dumps.model_folder(config)
-    if folder is not None:
-        path = os.path.join(folder, "dynamo_out_graph.txt")
-        dumps.write(path, f"{gm.graph}\n")
+    folder = dumps.model_folder(config, gm)
     made = functools.partial(
         Compiler,
         config,
@@ -392,15 +390,19 @@ def _compile_frame(
         folder=folder,
         arguments=names.of_arguments(gm),
     )
+    table = dict(decompositions or {})
     inference = made("inference")
     keep = config.experimental_config.keep_inference_input_mutations
     backend = aot_autograd(
         fw_compiler=made("forward"),
         bw_compiler=made("backward"),
         inference_compiler=inference,
-        decompositions=dict(decompositions or {}),
+        decompositions=table,
         keep_inference_input_mutations=keep.raw,
     )
+    if joint.wanted(config, example_inputs):
+        how = joint.How(made("joint"), table, backend)
+        return joint.make(gm, example_inputs, config, how)
     with compat.aot_settings():
         compiled: Compiled = backend(gm, example_inputs)
     if inference.record is not None:

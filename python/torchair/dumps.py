@@ -33,8 +33,9 @@ def debugging() -> bool:
     return os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1"
 
 
-def model_folder(config: CompilerConfig) -> str | None:
-    """The folder of the next model, None without TORCH_COMPILE_DEBUG=1."""
+def model_folder(config: CompilerConfig, gm: GraphModule) -> str | None:
+    """The folder of the next model, with Dynamo's graph in it; None without
+    TORCH_COMPILE_DEBUG=1."""
     if not debugging():
         return None
     root = root_folder(config)
@@ -42,6 +43,7 @@ def model_folder(config: CompilerConfig) -> str | None:
     folder = os.path.join(root, f"model__{next(count)}")
     os.makedirs(folder, exist_ok=True)
     _log_to(os.path.join(root, "debug.log"))
+    write(os.path.join(folder, "dynamo_out_graph.txt"), f"{gm.graph}\n")
     return folder
 
 
@@ -71,7 +73,7 @@ class Folder:
     """Where the graphs of one phase go, numbered."""
 
     def __init__(self, model: str, kind: str) -> None:
-        self.phase = "backward" if kind == "backward" else "forward"
+        self.phase = kind if kind in ("backward", "joint") else "forward"
         self.path = os.path.join(model, self.phase)
         self.count = itertools.count()
         os.makedirs(self.path, exist_ok=True)

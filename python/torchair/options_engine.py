@@ -214,16 +214,19 @@ EXPERIMENTAL = (
         _EXPERT + "aot_config_enable_joint_graph",
         False,
         BOOL,
-        "forward and backward as one graph",
-        inert="forward and backward are compiled apart",
+        "forward and backward are one graph: a call computes the gradients "
+        "as well and leaves them in `.grad`, as `loss.backward()` would, which "
+        "is not to be called; results need no gradient. For sizes that change "
+        "it is two graphs, called one after the other",
+        modes=ENGINE,
     ),
     Row(
         _EXPERT + "aot_config_output_loss_index",
         0,
         Int(0, INT64_MAX),
-        "which result is the loss, for `aot_config_enable_joint_graph`",
+        "which result is the loss, for `aot_config_enable_joint_graph`: a "
+        "number, or ValueError",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _EXPERT + "cc_parallel_enable",
