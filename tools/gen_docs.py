@@ -1,5 +1,6 @@
 """docs/ops.md from the op table, docs/options.md from the tables of options
-and passes, docs/names.md from public_names.txt.
+and passes, docs/names.md from public_names.txt, docs/attention.md from the
+table of its arguments.
 
 gen_docs.py --build DIR [--check]      --check: fail when one is not current
 """
@@ -259,7 +260,135 @@ def names(_air):
     return "".join(out)
 
 
-PAGES = {"names.md": names, "ops.md": ops, "options.md": options}
+ATTENTION_HEAD = """\
+# Attention for inference
+
+`npu_fused_infer_attention_score` (v1) and `npu_fused_infer_attention_score_v2`
+(v2), by `tools/gen_docs.py` from `python/torchair/attention/arguments.py`.
+
+| where | lengths are |
+|---|---|
+| `torch.ops.npu.*`, `torch_npu.*` | lists of integers |
+| `torchair.ops.*`, `torch.ops.air.*` | int64 tensors: data, no sizes |
+
+Both compute in eager code, in compiled functions (one node of the engine,
+`air::fused_attention`, without a HOST node) and in captures, where
+`NPUGraph.update` replaces the lists. A new list in a compiled function makes a
+new set of sizes; lengths that change at every call belong into tensors.
+
+For query i and key j of a batch, with k = j's key of head h // group:
+
+    score = scale * (q . k + q_rope . k_rope) + pse_shift
+    out = sum of softmax(score) * value,  lse = log of the sum of e^score
+
+Sums are in float32 and rounded once. Rows that see no key, and rows behind the
+length of their batch, are 0 and their lse is +inf.
+
+## Arguments
+
+| v1 | v2 | default | |
+|---|---|---|---|
+"""
+ATTENTION_TAIL = """
+## Layouts
+
+{layouts}. The first part is the query's (keys' and values', without
+block_table), the second the result's. B batches, S rows, N heads, D width, H
+all heads, T rows of all batches behind each other. NSD is one batch.
+
+A cache of blocks is (blocks, tokens, heads * width), for BNSD and T layouts
+also (blocks, heads, tokens, width), or (blocks, heads, width / 16, tokens, 16)
+with 32 in place of 16 for int8.
+
+## Masks
+
+| sparse_mode | a query sees | atten_mask |
+|---|---|---|
+| 0 | all; with a mask, pre_tokens back, next_tokens ahead | any, or none |
+| 1 | all | needed |
+| 2 | keys up to its own number | the compressed one |
+| 3 | the same with the last query at the last key | the compressed one |
+| 4 | a band, pre_tokens and next_tokens from there | the compressed one |
+| 9 (v2) | all but what the mask hides of the last keys | a tree's |
+
+A tree's mask is (batches, rows, rows), with TND one dimension of all of them.
+The compressed mask is `triu(ones(2048, 2048), 1)`; its numbers are not read. A
+single query (no T layout, no rope) has no mode: only a mask of its keys counts.
+Row i of a mask is query i of the batch, column j its key j, prefix first.
+
+## Scales of integer keys and values
+
+| mode | shape | |
+|---|---|---|
+| 0 | (heads, 1, width), (heads, width), (heads * width) | a channel |
+| 0 | (1) | all |
+| 1 | (batches, keys) | a token |
+| 2 | (heads) | a head |
+| 3 | (batches, heads, keys) | a token of a head |
+| 4 | (blocks, tokens) | a token of a block |
+| 5 | (blocks, heads, tokens) | the same of a head |
+
+Modes 0 and 1 may have another 1 in front.
+
+## What is refused, and why
+
+`FusedAttentionError`, a RuntimeError and a ValueError, names the argument.
+
+* What has no meaning: shapes, dtypes and lengths that do not fit, a scale
+  without integers, one of a pair, a mode without its mask.
+* What the description excludes: block_table with prefix, padding or int8
+  queries; rope with pse_shift, prefix, padding or quantised results; a prefix
+  with padding; a sink with pse_shift or scales; scales per token with T
+  layouts without blocks.
+* Limits of the description: {limits}.
+* Not refused, though the hardware does: float32; other widths than 64, 128 and
+  192 in T layouts; groups of heads that its kernels lack; more than 16 rows
+  over an int8 cache. `inner_precise` changes nothing.
+* Not checked: lengths in tensors and numbers of blocks. They are cut to what
+  memory holds.
+
+Not certain from public descriptions, and taken as: 4-bit integers lie lowest
+first; `dequant_scale_query` has the query's axes without the last; a mask
+counts rows and keys of the batch, not of its padding.
+
+## Training
+
+`torch_npu.npu_fusion_attention` and `npu_rotary_mul` are torch's operators
+underneath, with gradients. Refused: `pse` (where it is added is not certain),
+`padding_mask`, `prefix`, modes 5 to 8, `rotary_mode="quarter"`. Dropout draws
+from torch's generator, so seed and offset in the result are 0.
+"""
+
+
+def attention(_air):
+    path = ROOT / "python" / "torchair" / "attention" / "arguments.py"
+    spec = util.spec_from_file_location("attention_arguments", path)
+    module = sys.modules[spec.name] = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    merged = {}
+    for row in module.ROWS:
+        public, default = merged.setdefault(row.name, ({}, row.default))
+        for version in (1, 2):
+            if row.public(version):
+                public[version] = f"`{row.public(version)}`"
+    out = [ATTENTION_HEAD]
+    for name, (public, default) in merged.items():
+        if name not in module.MEANING:
+            continue  # dtypes of operands that the second version reserves
+        text = module.MEANING[name]
+        row = public.get(1, ""), public.get(2, ""), f"`{default}`", text
+        out.append("| " + " | ".join(row) + " |\n")
+    layouts = ", ".join(f"`{name}`" for name in module.LAYOUT_NAMES)
+    tail = ATTENTION_TAIL.replace("{layouts}", layouts)
+    return "".join(out) + tail.replace("{limits}", module.LIMITS)
+
+
+PAGES = {
+    "attention.md": attention,
+    "names.md": names,
+    "ops.md": ops,
+    "options.md": options,
+}
 
 
 def main():

@@ -133,14 +133,13 @@ def _hidden(
     more = keys - rows
     i = torch.arange(rows, device=like.device)[:, None]
     j = torch.arange(keys, device=like.device)[None]
-    if mode == 2:
-        return j > i
-    if mode == 3:
-        return j - i > more
-    if mode == 4:
-        return (j - i < more - pre) | (j - i > more + following)
-    assert mask is not None
-    return mask.bool() | (j - i < -pre) | (j - i > following)
+    before, after = {
+        2: (FAR, 0),
+        3: (FAR, more),
+        4: (pre - more, following + more),
+    }.get(mode, (pre, following))
+    hidden: torch.Tensor = (j - i < -before) | (j - i > after)
+    return hidden | mask.bool() if mask is not None and mode == 0 else hidden
 
 
 def _check_mask(mask: torch.Tensor | None, mode: int) -> None:

@@ -255,10 +255,9 @@ check_fused_dtypes(const ir_infer *in)
 
     AIR_REQUIRE(shape_tensor(in, "value")->dtype == k, AIR_ERROR_DTYPE,
                 "%s: key and value must be of one dtype", in->info->name);
-    AIR_REQUIRE(ir_is_float(q) ? k == q || ((k == AIR_I8 || k == AIR_I32) &&
-                                            scaled)
-                               : q == AIR_I8 && k == AIR_I8 &&
-                                     is_given(in, "query_scale"),
+    AIR_REQUIRE(ir_is_float(q)
+                    ? k == q || ((k == AIR_I8 || k == AIR_I32) && scaled)
+                    : q == AIR_I8 && k == AIR_I8 && is_given(in, "query_scale"),
                 AIR_ERROR_DTYPE,
                 "%s: a must be floats, key the same or i8 or i32 with scales; "
                 "or both i8, with query_scale",

@@ -7,6 +7,7 @@ from fused_samples import Sample, with_tensors
 from helpers import compiled
 
 from torchair import attention, importer, ops
+from torchair.attention import arguments
 
 attention.register("npu")
 npu = torch.ops.npu
@@ -275,3 +276,13 @@ def test_refusals_of_rows_that_follow_each_other():
             actual_seq_kvlen=[9],
             **kw,
         )
+
+
+def test_every_argument_is_described():
+    """docs/attention.md; the dtypes that v2 reserves are not."""
+    reserved = {r.name for r in arguments.ROWS if r.type == arguments.DTYPE}
+    known = {r.name for r in arguments.ROWS} - reserved
+    assert set(arguments.MEANING) == known | {"out_dtype"}
+    for version, count in ((1, 40), (2, 45)):
+        public = [r.public(version) for r in arguments.rows(version)]
+        assert len(public) == len(set(public)) == count

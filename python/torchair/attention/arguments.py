@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 FAR = 2**31 - 1  # pre_tokens, next_tokens: no limit
 NAME = "npu_fused_infer_attention_score"
 TENSOR, LENGTHS, DTYPE = "Tensor?", "SymInt[]?", "int?"
@@ -111,7 +109,83 @@ ROWS = (
         )
     ),
 )
-RESERVED = ("key_rope_scale", "weight_scale")  # taken, and of no effect
+# What each is; docs/attention.md is made from it.
+MEANING = {
+    "query": "float16, bfloat16, float32, or int8 with scales",
+    "key": "as the query; int8, or int4 in int32 (8 in each, the lowest "
+    "first), with scales; blocks of a cache with block_table",
+    "value": "as key; heads may be narrower",
+    "query_rope": "64 more elements of each query head, which has 128 or 512",
+    "key_rope": "the same for keys; goes with query_rope",
+    "pse_shift": "added to the scaled scores; (1 or batches, heads, rows, "
+    "keys) or larger",
+    "atten_mask": "bool, int8, uint8; not zero hides; see the modes",
+    "query_lens": "rows of each batch, one for all, or ends (T layouts)",
+    "key_lens": "keys of each batch; ends in T layouts without block_table",
+    "dequant_scale1": "int8 queries: unit of the scores, one number",
+    "quant_scale1": "int8 queries: weights are rounded to int8 by it",
+    "dequant_scale2": "int8 queries: unit of the result",
+    "out_scale": "the result is round(x * scale + offset) in int8; one number "
+    "or one for each channel",
+    "out_offset": "see out_scale",
+    "antiquant_scale": "scales of keys and values in one tensor, (2, ..)",
+    "antiquant_offset": "the offsets, as antiquant_scale",
+    "block_table": "int32 (batches, blocks of a batch): numbers of blocks",
+    "query_padding": "rows behind those of a batch, which end that early",
+    "key_padding": "the same for keys",
+    "query_scale": "int8 queries: a scale for each row and head",
+    "key_scale": "scales of integer keys; see the modes of scales",
+    "key_offset": "a key is (x + offset) * scale",
+    "value_scale": "as key_scale",
+    "value_offset": "as key_offset",
+    "key_prefix": "keys in front of those of every batch, one batch",
+    "value_prefix": "their values",
+    "prefix_lens": "how many of them; all",
+    "key_rope_scale": "reserved: no effect",
+    "weight_scale": "reserved: no effect",
+    "sink": "a number for each head that joins the softmax and has no value; "
+    "layouts TND, NTD_TND",
+    "heads": "of the query",
+    "kv_heads": "of keys and values; 0: as many",
+    "scale": "of the scores",
+    "pre_tokens": "modes 0 and 4: how far back a query sees",
+    "next_tokens": "modes 0 and 4: how far ahead",
+    "input_layout": "of query, key, value, and of the result",
+    "sparse_mode": "what the mask means",
+    "inner_precise": "0 to 3 (one row: 0, 1); no effect: scores are floats, "
+    "rows that see nothing are 0",
+    "block_size": "tokens of a block, a multiple of 16 up to 1024",
+    "antiquant_mode": "0: a scale for each channel or one; 1: for each token",
+    "lse": "logarithms of the sums as second result, else it is empty",
+    "query_mode": "of query_scale: 3",
+    "key_mode": "of key_scale",
+    "value_mode": "of value_scale: as key_mode, or 1 where that is 0",
+    "out_dtype": "of quantised results: int8 only",
+}
+LAYOUT_NAMES = (
+    "BSH",
+    "BSND",
+    "BNSD",
+    "TND",
+    "NTD",
+    "NSD",
+    "BNSD_BSND",
+    "BSH_BNSD",
+    "BSND_BNSD",
+    "NTD_TND",
+    "TND_NTD",
+    "BSH_NBSD",
+    "BSND_NBSD",
+    "BNSD_NBSD",
+)
+MAX_HEADS, MAX_GROUP, MAX_GROUP_ROPE = 256, 64, 128
+MAX_WIDTH, MAX_BLOCK, MAX_BATCHES = 512, 1024, 65536
+LIMITS = (
+    f"{MAX_HEADS} heads, groups of {MAX_GROUP} ({MAX_GROUP_ROPE} with rope), "
+    f"widths of {MAX_WIDTH} that are multiples of 16 (32 with int8, 64 with "
+    f"int4 keys; any with float32), blocks of {MAX_BLOCK}, {MAX_BATCHES} "
+    "batches"
+)
 LENGTH_NAMES = ("query_lens", "key_lens", "prefix_lens")
 
 
@@ -181,8 +255,3 @@ class Call:
         raise FusedAttentionError(
             f"{op_name(self.version)}: {self.public(name)} {text}"
         )
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {
-            n: v for n, v in self.values.items() if isinstance(v, torch.Tensor)
-        }

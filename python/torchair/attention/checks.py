@@ -11,12 +11,19 @@ from typing import Any
 import torch
 
 from . import forms, units
-from .arguments import LENGTH_NAMES, Call
+from .arguments import (
+    LENGTH_NAMES,
+    MAX_BATCHES,
+    MAX_BLOCK,
+    MAX_GROUP,
+    MAX_GROUP_ROPE,
+    MAX_HEADS,
+    MAX_WIDTH,
+    Call,
+)
 from .forms import LAYOUTS, Sizes
 from .units import FLOATS
 
-MAX_HEADS, MAX_GROUP, MAX_GROUP_ROPE = 256, 64, 128
-MAX_WIDTH, MAX_BLOCK, MAX_BATCHES = 512, 1024, 65536
 ROPE_WIDTH, ROPE_QUERIES = 64, (128, 512)
 _MASKS = (torch.bool, torch.int8, torch.uint8)
 _MODES = {1: (0, 1, 2, 3, 4), 2: (0, 1, 2, 3, 4, 9)}

@@ -14,27 +14,11 @@ from typing import Any
 
 import torch
 
-from .arguments import LENGTH_NAMES, Call
+from .arguments import LAYOUT_NAMES, LENGTH_NAMES, Call
 
 # layout: (axes of the query, axes of the result)
 LAYOUTS = {
-    name: (name.split("_")[0], name.split("_")[-1])
-    for name in (
-        "BSH",
-        "BSND",
-        "BNSD",
-        "TND",
-        "NTD",
-        "NSD",
-        "BNSD_BSND",
-        "BSH_BNSD",
-        "BSND_BNSD",
-        "NTD_TND",
-        "TND_NTD",
-        "BSH_NBSD",
-        "BSND_NBSD",
-        "BNSD_NBSD",
-    )
+    name: (name.split("_")[0], name.split("_")[-1]) for name in LAYOUT_NAMES
 }
 # result axes: permutation of [batch, heads, rows, width]
 _ORDERS = {
@@ -346,7 +330,6 @@ def numbers(c: Call, z: Sizes) -> Sequence[Any]:
     """scale .. paged_scales of the engine's schema."""
     merged = c.key_scale is None and c.antiquant_scale is not None
     mode = c.antiquant_mode if merged else c.key_mode
-    # A full mask that modes 2 to 4 come with for one query only hides keys.
     return (
         float(c.scale),
         int(c.sparse_mode),
