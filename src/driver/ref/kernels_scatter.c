@@ -16,70 +16,178 @@ along(const ref_tensor *t, const ref_tensor *index, int axis)
     return out;
 }
 
-/* A row of gather: steps are in bytes, `bytes` is a constant of each call. */
+/* A row: n elements along one axis of the index. Steps are in bytes. */
 typedef struct {
-    int64_t cols, size, stride; /* of the indexed axis of self */
+    int64_t n, size, stride; /* of the indexed axis */
     int64_t index_step, dst_step, src_step;
-    air_dtype index_dtype;
-} gather_plan;
+    int index_dtype, dtype;
+} row_plan;
 
-static inline void
-gather_each(const gather_plan *g, char *dst, const char *src, const char *index,
-            const air_task *task, size_t bytes)
+#define OUT_OF_RANGE INT64_MIN
+
+/* The axis that rows run along: the innermost of more than one index. */
+static int
+row_axis(const ref_tensor *index)
 {
-    for (int64_t c = 0; c < g->cols; c++) {
-        int64_t at;
-        if (g->index_dtype == AIR_I64)
-            memcpy(&at, index, sizeof at);
-        else
-            at = ref_get_int(g->index_dtype, index);
-        if (ref_wrap(&at, g->size, task))
-            memcpy(dst, src + at * g->stride, bytes);
-        else
-            memset(dst, 0, bytes);
-        index += g->index_step;
-        dst += g->dst_step;
-        src += g->src_step;
+    int axis = index->rank - 1;
+    while (axis > 0 && index->dims[axis] == 1)
+        axis--;
+    return axis;
+}
+
+static int64_t
+row_index(const row_plan *p, const char *index)
+{
+    int64_t at;
+    if (p->index_dtype != AIR_I64)
+        return ref_get_int(p->index_dtype, index);
+    memcpy(&at, index, sizeof at);
+    return at;
+}
+
+/* The offset that an index of 64 bits stands for, -1: out of range. */
+static inline int64_t
+row_offset(const char *index, int64_t size, int64_t stride)
+{
+    int64_t at;
+    memcpy(&at, index, sizeof at);
+    at += at >> 63 & size;
+    return (uint64_t)at < (uint64_t)size ? at * stride : OUT_OF_RANGE;
+}
+
+/* Are steps those of dense rows along the indexed axis? `still` moves not. */
+static bool
+row_is_dense(const row_plan *p, int64_t moving, int64_t still)
+{
+    const int64_t bytes = (int64_t)ref_bytes(p->dtype);
+    return p->index_step == (int64_t)sizeof(int64_t) && moving == bytes &&
+           still == 0 && p->stride == bytes;
+}
+
+/* Parts of rows: `all` are tensors without the row's axis, `steps` how far
+ * each moves along it. Calls `row` for elements [begin, end) of all rows. */
+typedef void (*row_fn)(void *arg, char *const *at, int64_t n);
+
+static void
+each_row(const ref_tensor *const *all, const int64_t *steps, int count,
+         int64_t cols, const air_task *task, row_fn row, void *arg)
+{
+    int64_t begin, end;
+    air_split(ref_numel(all[0]) * cols, task, &begin, &end);
+    if (begin >= end)
+        return;
+    ref_walk w = ref_walk_begin(count, all, begin / cols);
+    for (int64_t col = begin % cols; begin < end; col = 0) {
+        int64_t n = end - begin < cols - col ? end - begin : cols - col;
+        char *at[REF_WALK_MAX];
+        for (int k = 0; k < count; k++)
+            at[k] = w.p[k] + col * steps[k];
+        row(arg, at, n);
+        begin += n;
+        ref_walk_next(&w);
+    }
+}
+
+/* ---- gather -------------------------------------------------------------- */
+
+/* Up to the first index that is out of range; gives how many were done. bytes
+ * and dense are constants of each call. */
+static inline int64_t
+gather_each(const row_plan *plan, char *const *at, size_t bytes, bool dense)
+{
+    const row_plan p = *plan; /* what is written is not the plan */
+    const int64_t size = (int64_t)bytes, index_step = dense ? 8 : p.index_step;
+    const int64_t dst_step = dense ? size : p.dst_step;
+    const int64_t src_step = dense ? 0 : p.src_step;
+    const char *index = at[0], *src = at[2];
+    char *dst = at[1];
+    for (int64_t i = 0; i < p.n; i++) {
+        int64_t offset = row_offset(index, p.size, dense ? size : p.stride);
+        if (offset == OUT_OF_RANGE)
+            return i;
+        memcpy(dst, src + offset, bytes);
+        index += index_step;
+        dst += dst_step;
+        src += src_step;
+    }
+    return p.n;
+}
+
+static int64_t
+gather_fast(const row_plan *p, char *const *at)
+{
+    const bool dense = row_is_dense(p, p->dst_step, p->src_step);
+    if (p->index_dtype != AIR_I64)
+        return 0;
+    switch (ref_bytes(p->dtype)) {
+#define EACH(n) \
+    dense ? gather_each(p, at, n, true) : gather_each(p, at, n, false)
+    case 1: return EACH(1);
+    case 2: return EACH(2);
+    case 4: return EACH(4);
+    default: return EACH(8);
+#undef EACH
     }
 }
 
 static void
-gather_row(const gather_plan *g, char *dst, const char *src, const char *index,
-           const air_task *task, size_t bytes)
+gather_checked(const row_plan *p, char *const *at, int64_t begin,
+               const air_task *task)
 {
-    switch (bytes) {
-    case 1: gather_each(g, dst, src, index, task, 1); break;
-    case 2: gather_each(g, dst, src, index, task, 2); break;
-    case 4: gather_each(g, dst, src, index, task, 4); break;
-    default: gather_each(g, dst, src, index, task, 8); break;
+    static const int64_t zero = 0;
+    for (int64_t i = begin; i < p->n; i++) {
+        int64_t from = row_index(p, at[0] + i * p->index_step);
+        bool inside = ref_wrap(&from, p->size, task);
+        ref_copy(at[1] + i * p->dst_step,
+                 inside ? at[2] + i * p->src_step + from * p->stride
+                        : (const char *)&zero,
+                 ref_bytes(p->dtype));
     }
 }
 
-/* gather(self, dim, index, sparse_grad): row by row along the last axis */
+typedef struct {
+    row_plan plan;
+    const air_task *task;
+} gather_args;
+
+static void
+gather_row(void *arg, char *const *at, int64_t n)
+{
+    gather_args *g = arg;
+    g->plan.n = n;
+    gather_checked(&g->plan, at, gather_fast(&g->plan, at), g->task);
+}
+
+void
+ref_gather_along(const ref_tensor *out, const ref_tensor *self,
+                 const ref_tensor *index, int axis, const air_task *task)
+{
+    int across = row_axis(index);
+    ref_tensor from = along(self, index, axis);
+    ref_tensor rows = ref_drop(*index, across), to = ref_drop(*out, across);
+    ref_tensor src = ref_drop(from, across);
+    gather_args g = {.plan = {.size = ref_dim(self, axis),
+                              .stride = ref_stride(self, axis),
+                              .index_step = ref_stride(index, across),
+                              .dst_step = ref_stride(out, across),
+                              .src_step = ref_stride(&from, across),
+                              .index_dtype = index->dtype,
+                              .dtype = out->dtype},
+                     .task = task};
+    const int64_t steps[] = {g.plan.index_step, g.plan.dst_step,
+                             g.plan.src_step};
+    each_row((const ref_tensor *[]){&rows, &to, &src}, steps, 3,
+             ref_dim(index, across), task, gather_row, &g);
+}
+
+/* gather(self, dim, index, sparse_grad) */
 void
 ref_gather(const air_call *call, const air_task *task)
 {
     ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task);
-    int axis = ref_axis(ref_int(call, 1, 0), self.rank), last = index.rank - 1;
-    int64_t begin, end;
-    ref_tensor from = along(&self, &index, axis);
-    ref_tensor rows = ref_drop(index, last), to = ref_drop(out, last);
-    ref_tensor src = ref_drop(from, last);
-    const ref_tensor *all[] = {&rows, &to, &src};
-    air_split(ref_numel(&rows), task, &begin, &end);
-    if (begin == end)
-        return;
-    ref_walk w = ref_walk_begin(3, all, begin);
-    const gather_plan plan = {.cols = ref_dim(&index, last),
-                              .size = ref_dim(&self, axis),
-                              .stride = ref_stride(&self, axis),
-                              .index_step = ref_stride(&index, last),
-                              .dst_step = ref_stride(&out, last),
-                              .src_step = ref_stride(&from, last),
-                              .index_dtype = index.dtype};
-    for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
-        gather_row(&plan, w.p[1], w.p[2], w.p[0], task, ref_bytes(out.dtype));
+    ref_gather_along(&out, &self, &index,
+                     ref_axis(ref_int(call, 1, 0), self.rank), task);
 }
 
 /* ---- scatter ------------------------------------------------------------- */
@@ -169,8 +277,123 @@ scatter_one(const scatter_rule *rule, int dtype, char *dst, const char *src,
     fold(first ? PUT : rule->how, dtype, dst, src);
 }
 
-/* Threads share what lies beside `axis`, so that every place has one writer,
- * which goes along the axis in order. src NULL: the number. */
+typedef struct {
+    row_plan plan;
+    scatter_rule rule;
+    const air_task *task;
+    int64_t length, steps[4];         /* of the indexed axis */
+    int64_t count_stride, count_step; /* there, and along a row */
+} scatter_args;
+
+/* Values that only replace, or are added to f32: as gather_each. */
+static inline int64_t
+scatter_each(const row_plan *plan, char *const *at, bool add, size_t bytes,
+             bool dense)
+{
+    const row_plan p = *plan;
+    const int64_t size = (int64_t)bytes, index_step = dense ? 8 : p.index_step;
+    const int64_t dst_step = dense ? 0 : p.dst_step;
+    const int64_t src_step = dense ? size : p.src_step;
+    const char *index = at[0], *src = at[2];
+    char *dst = at[1];
+    for (int64_t i = 0; i < p.n; i++) {
+        int64_t offset = row_offset(index, p.size, dense ? size : p.stride);
+        if (offset == OUT_OF_RANGE)
+            return i;
+        if (add)
+            ref_add(AIR_F32, dst + offset, src);
+        else
+            memcpy(dst + offset, src, bytes);
+        index += index_step;
+        dst += dst_step;
+        src += src_step;
+    }
+    return p.n;
+}
+
+static int64_t
+scatter_fast(const scatter_args *s, char *const *at)
+{
+    const row_plan *p = &s->plan;
+    const bool dense = row_is_dense(p, p->src_step, p->dst_step);
+    if (p->index_dtype != AIR_I64 || s->rule.count != NULL)
+        return 0;
+#define EACH(add, n)                          \
+    dense ? scatter_each(p, at, add, n, true) \
+          : scatter_each(p, at, add, n, false)
+    if (s->rule.how == ADD && p->dtype == AIR_F32)
+        return EACH(true, 4);
+    if (s->rule.how != PUT)
+        return 0;
+    switch (ref_bytes(p->dtype)) {
+    case 1: return EACH(false, 1);
+    case 2: return EACH(false, 2);
+    case 4: return EACH(false, 4);
+    default: return EACH(false, 8);
+    }
+#undef EACH
+}
+
+static void
+scatter_part(const scatter_args *s, char *const *at)
+{
+    const row_plan *p = &s->plan;
+    for (int64_t i = scatter_fast(s, at); i < p->n; i++) {
+        int64_t to = row_index(p, at[0] + i * p->index_step);
+        if (ref_wrap(&to, p->size, s->task))
+            scatter_one(&s->rule, p->dtype,
+                        at[1] + i * p->dst_step + to * p->stride,
+                        at[2] + i * p->src_step,
+                        at[3] + to * s->count_stride + i * s->count_step);
+    }
+}
+
+/* n lines along the indexed axis, all at its first index; then the next. */
+static void
+scatter_lines(void *arg, char *const *at, int64_t n)
+{
+    scatter_args *s = arg;
+    char *p[4] = {at[0], at[1], at[2], at[3]};
+    s->plan.n = n;
+    for (int64_t k = 0; k < s->length; k++) {
+        scatter_part(s, p);
+        p[0] += s->steps[0];
+        p[2] += s->steps[2];
+    }
+}
+
+/* One line: its elements are the row. */
+static void
+scatter_line(void *arg, char *const *at, int64_t n)
+{
+    scatter_args *s = arg;
+    (void)n;
+    s->plan.n = s->length;
+    scatter_part(s, at);
+}
+
+static void
+scatter_rows(scatter_args *s, const ref_tensor *t, const int64_t *steps,
+             int axis, int across)
+{
+    static const int64_t none[4] = {0};
+    const int64_t cols = ref_dim(&t[0], across);
+    ref_tensor lines[4];
+    const ref_tensor *all[] = {&lines[0], &lines[1], &lines[2], &lines[3]};
+    for (int k = 0; k < 4; k++) {
+        lines[k] = ref_drop(t[k], axis > across ? axis : across);
+        if (axis != across)
+            lines[k] = ref_drop(lines[k], axis > across ? across : axis);
+    }
+    if (axis == across)
+        each_row(all, none, 4, 1, s->task, scatter_line, s);
+    else
+        each_row(all, steps, 4, cols, s->task, scatter_lines, s);
+}
+
+/* Threads share the lines along `axis`, so that every place has one writer,
+ * which goes along the axis in order. Lines that lie side by side are done
+ * together. src NULL: the number. */
 static void
 scatter(const air_call *call, const air_task *task, const ref_tensor *src,
         double number, scatter_rule rule)
@@ -178,8 +401,8 @@ scatter(const air_call *call, const air_task *task, const ref_tensor *src,
     ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task), value = out;
     int axis = ref_axis(ref_int(call, 1, 0), self.rank);
-    int64_t size = ref_dim(&out, axis), bits = 0, begin, end;
-    ref_tensor counts = count_tensor(&out, rule.count);
+    int across = row_axis(&index);
+    int64_t bits = 0;
     if (src != NULL)
         value = *src;
     else {
@@ -188,25 +411,30 @@ scatter(const air_call *call, const air_task *task, const ref_tensor *src,
         memset(value.strides, 0, sizeof value.strides);
     }
     ref_start(&out, &self, task);
-    ref_tensor lines = ref_drop(index, axis);
-    ref_tensor to = ref_drop(along(&out, &index, axis), axis);
-    ref_tensor from = ref_drop(along(&value, &index, -1), axis);
-    ref_tensor tally = ref_drop(along(&counts, &index, axis), axis);
-    const ref_tensor *all[] = {&lines, &to, &from, &tally};
-    air_split(ref_numel(&lines), task, &begin, &end);
-    if (begin == end)
+    if (ref_numel(&index) == 0)
         return;
-    ref_walk w = ref_walk_begin(4, all, begin);
-    for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
-        for (int64_t k = 0; k < ref_dim(&index, axis); k++) {
-            int64_t at =
-                ref_get_int(index.dtype, w.p[0] + k * ref_stride(&index, axis));
-            if (ref_wrap(&at, size, task))
-                scatter_one(&rule, out.dtype,
-                            w.p[1] + at * ref_stride(&out, axis),
-                            w.p[2] + k * ref_stride(&value, axis),
-                            w.p[3] + at * ref_stride(&counts, axis));
-        }
+    ref_tensor counts = count_tensor(&out, rule.count);
+    ref_tensor all[4] = {index, along(&out, &index, axis),
+                         along(&value, &index, -1),
+                         along(&counts, &index, axis)};
+    scatter_args s = {.plan = {.size = ref_dim(&out, axis),
+                               .stride = ref_stride(&out, axis),
+                               .index_dtype = index.dtype,
+                               .dtype = out.dtype},
+                      .rule = rule,
+                      .task = task,
+                      .length = ref_dim(&index, axis),
+                      .count_stride = ref_stride(&counts, axis)};
+    int64_t steps[4];
+    for (int k = 0; k < 4; k++) {
+        steps[k] = ref_stride(&all[k], across);
+        s.steps[k] = across == axis ? 0 : ref_stride(&all[k], axis);
+    }
+    s.plan.index_step = steps[0];
+    s.plan.dst_step = steps[1];
+    s.plan.src_step = steps[2];
+    s.count_step = steps[3];
+    scatter_rows(&s, all, steps, axis, across);
 }
 
 /* scatter.src(self, dim, index, src) */

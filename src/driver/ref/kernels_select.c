@@ -27,6 +27,11 @@ ref_index_select(const air_call *call, const air_task *task)
     ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task);
     int axis = ref_axis(ref_int(call, 1, 0), self.rank);
+    if (self.rank > 1 && axis == self.rank - 1) { /* single elements */
+        ref_tensor wide = ref_expand(&index, &out);
+        ref_gather_along(&out, &self, &wide, axis, task);
+        return;
+    }
     ref_tensor to = slice_at(&out, axis, 0), from = slice_at(&self, axis, 0);
     ref_box box = ref_box_make(&to, &from);
     int64_t begin, end;

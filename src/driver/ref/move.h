@@ -34,6 +34,10 @@ ref_tensor ref_expand(const ref_tensor *src, const ref_tensor *dst);
 /* Axis `axis` of t limited to `count` elements from `begin`, `step` apart. */
 ref_tensor ref_slice(ref_tensor t, int axis, int64_t begin, int64_t count,
                      int64_t step);
+/* out[..., i, ...] = self[..., index[..., i, ...], ...] along an axis, for
+ * every index of `index`'s sizes. */
+void ref_gather_along(const ref_tensor *out, const ref_tensor *self,
+                      const ref_tensor *index, int axis, const air_task *task);
 /* out = self unless they are one memory; a barrier after it where the caller
  * goes on writing. */
 void ref_start(const ref_tensor *out, const ref_tensor *self,

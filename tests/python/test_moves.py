@@ -1,0 +1,179 @@
+"""Operators that only move elements: bit for bit what eager gives."""
+
+import pytest
+import torch
+from helpers import assert_same, compiled
+
+# One of each width, and truth values.
+DTYPES = [torch.uint8, torch.int16, torch.float32, torch.float64, torch.bool]
+THREADS = [1, 2]
+
+
+@pytest.fixture(autouse=True, params=THREADS)
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def numbers(*size, dtype):
+    return torch.randint(0, 100, size).to(dtype)
+
+
+def check(fn, *args):
+    assert_same(compiled(fn)(*args), fn(*args))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_flip(dtype):
+    """Rows shorter than a vector, of several, and with a rest."""
+
+    def fn(x):
+        return x.flip(-1), x.flip(0), x.flip((0, 1)), x.t().flip(1)
+
+    for cols in (1, 3, 16, 45):
+        check(fn, numbers(7, cols, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gather(dtype):
+    def fn(x, i, j, k):
+        last = x.gather(-1, i), x.gather(0, j), x.gather(1, k)
+        return *last, x.transpose(0, 2).gather(0, i.transpose(0, 2))
+
+    x = numbers(9, 20, 33, dtype=dtype)
+    i = torch.randint(0, 33, (9, 20, 50))
+    j = torch.randint(0, 9, (4, 20, 33))
+    k = torch.randint(0, 20, (9, 1, 33)).expand(9, 6, 33)
+    check(fn, x, i, j, k)
+
+
+def test_gather_one_of_each_row():
+    """As a loss takes it: rows of the index hold one element."""
+
+    def fn(x, i):
+        return x.gather(1, i), x.t().gather(0, i.t())
+
+    check(fn, torch.randn(300, 17), torch.randint(0, 17, (300, 1)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_index_select(dtype):
+    def fn(x, i):
+        return [x.index_select(d, i) for d in range(3)], x.mT[..., i]
+
+    x = numbers(9, 11, 13, dtype=dtype)
+    check(fn, x, torch.randint(0, 9, (40,)))
+    check(fn, x, torch.randint(0, 9, (40,))[::3])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scatter(dtype):
+    """Every place once: which value of several stays is not defined."""
+
+    def fn(x, i, y):
+        rows = x.scatter(1, i, y), x.scatter(1, i, 1)
+        return *rows, x.t().scatter(0, i.t(), y.t())
+
+    i = torch.stack([torch.randperm(40)[:25] for _ in range(30)])
+    check(
+        fn,
+        numbers(30, 40, dtype=dtype),
+        i,
+        numbers(30, 25, dtype=dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float64])
+def test_scatter_add(dtype):
+    """Whole numbers: sums are exact in any order."""
+
+    def fn(x, i, j, y):
+        return x.scatter_add(1, i, y), x.scatter_add(0, j, y)
+
+    i, j = torch.randint(0, 40, (30, 25)), torch.randint(0, 30, (30, 25))
+    x, y = numbers(30, 40, dtype=dtype), numbers(30, 25, dtype=dtype)
+    check(fn, x, i, j, y)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_scatter_reduce(reduce, include_self):
+    def fn(x, i, y):
+        given = {"reduce": reduce, "include_self": include_self}
+        rows = x.scatter_reduce(1, i, y, **given)
+        return rows, x.t().scatter_reduce(0, i.t(), y.t(), **given)
+
+    i = torch.randint(0, 9, (20, 12))
+    check(fn, torch.rand(20, 9), i, torch.rand(20, 12))
+
+
+@pytest.mark.parametrize("at", [0, 24, 49])
+@pytest.mark.parametrize("bad", [33, -34])
+def test_index_out_of_range(at, bad):
+    """What lies before the wrong index is no excuse for what follows."""
+    i = torch.zeros(2, 50, dtype=torch.int64)
+    i[1, at] = bad
+    x, y = torch.randn(2, 33), torch.randn(2, 50)
+    for fn in (
+        lambda x, i, y: x.gather(1, i),
+        lambda x, i, y: x.scatter(1, i, y),
+        lambda x, i, y: x.scatter_add(1, i, y),
+    ):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=f"{bad} is out of"):
+            compiled(fn)(x, i, y)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copies(dtype):
+    """Bytes and short integers are moved as they are."""
+
+    def fn(x):
+        return (
+            x.permute(0, 2, 1).contiguous(),
+            x[:, ::2].contiguous(),
+            x.repeat(1, 2, 1),
+            x.unfold(1, 4, 2).contiguous(),
+        )
+
+    check(fn, numbers(3, 18, 37, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.int64])
+def test_results_in_the_layout_of_operands(dtype):
+    def fn(x):
+        return x.t() + 1, x.t() * 2, (x + x).permute(1, 0)
+
+    check(fn, numbers(37, 21, dtype=dtype))
+
+    def images(x):
+        return x + 1, (x * 2).sum((2, 3))
+
+    x = numbers(2, 5, 6, 7, dtype=dtype)
+    check(images, x.to(memory_format=torch.channels_last))
+
+
+SHORT = [(40, 7), (33, 1), (300, 64), (2, 19, 5)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", SHORT)
+def test_short_rows(size, dtype):
+    def fn(x, w):
+        norm = torch.nn.functional.layer_norm(x, (x.shape[-1],), w, w)
+        return x.softmax(-1), norm, x.sum(-1), x.amax(-1), x.mean(-1)
+
+    check(fn, torch.rand(size).to(dtype), torch.rand(size[-1]).to(dtype))
+
+
+def test_short_rows_of_other_dtypes():
+    def fn(x, y):
+        return x.sum(-1), x.prod(-1), (y > 50).any(-1), (y > 2).all(-1)
+
+    for dtype in (torch.int64, torch.int32, torch.float64, torch.uint8):
+        x = numbers(50, 6, dtype=dtype) % 5
+        check(fn, x, numbers(50, 6, dtype=dtype))
+    torch._dynamo.reset()
+    check(fn, torch.rand(6, 50).t(), torch.rand(50, 6))
