@@ -378,9 +378,10 @@ GE = (
         "ge_config.aicore_num",
         None,
         Accepts(),
-        "cores that a program may use, as '<cube>|<vector>'",
+        "'<cube>|<vector>', numbers from 1: threads that products and the rest "
+        "may use where no `limit_core_num` says otherwise; more than there are "
+        "is all. ValueError for other text when a graph is compiled",
         modes=ENGINE,
-        inert=SOON,
         keys=_process("aicoreNum"),
     ),
     Row(

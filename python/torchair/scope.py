@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from . import ops  # noqa: F401 it registers torch.ops.air
+
 STREAM_LABEL = "_user_stream_label"
 STREAM_PRIORITY = "_user_stream_priority"
 INNER_PARALLEL = "_enable_inner_parallel"

@@ -13,11 +13,13 @@ import functools
 import json
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.fx import Graph
 
 from . import lanes
@@ -226,7 +228,30 @@ def of_graph(graph: Graph, config: CompilerConfig) -> Asked:
     targets = [str(n.target) for n in graph.nodes if n.op != "placeholder"]
     streams = any(lanes.lane_of(n) != lanes.MAIN for n in graph.nodes)
     check_single_stream(config, streams, set(targets))
+    limit = core_limit(config)
+    for node in graph.nodes if limit else ():
+        node.meta.setdefault("cores", limit)  # scopes have set theirs
     return asked(config, sum(map(_moves_between_ranks, targets)))
+
+
+def core_limit(config: CompilerConfig) -> tuple[str, str] | None:
+    """(cube, vector) of `aicore_num`, None for no limit. More than there are
+    is as many as there are."""
+    asked_for = config.ge_config.aicore_num.raw
+    if asked_for is None:
+        return None
+    found = re.fullmatch(r"([1-9]\d*)\|([1-9]\d*)", str(asked_for))
+    if found is None:
+        raise ValueError(
+            f"ge_config.aicore_num is {asked_for!r}; set two numbers from 1, "
+            "'<cube>|<vector>' as in '24|48'"
+        )
+    there = torch.get_num_threads()
+    cube, vector = (str(min(int(n), there)) for n in found.groups())
+    logger.info(
+        "aicore_num: %s were asked for, %s|%s are used", asked_for, cube, vector
+    )
+    return cube, vector
 
 
 def _moves_between_ranks(target: str) -> bool:

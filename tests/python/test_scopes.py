@@ -301,3 +301,10 @@ def test_a_scope_that_was_not_entered():
 
     with pytest.raises(RuntimeError, match="without its scope_enter"):
         run(fn, torch.ones(2))
+
+
+def test_scopes_are_the_first_thing_that_is_used():
+    code = (
+        "import torchair\nwith torchair.scope.limit_core_num(1, 1):\n    pass\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

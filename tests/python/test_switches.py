@@ -330,6 +330,44 @@ def test_explain_says_what_options_did():
     assert "options:" not in str(torchair.explain(model, *inputs()))
 
 
+# ---- cores ----
+
+
+def test_core_limit_of_a_program(caplog):
+    made = configured(ge_config__aicore_num="1|1")
+    (graph,) = torchair.explain(model, *inputs(), compiler_config=made).graphs
+    assert {r.get("threads") for r in graph.regions} == {"at most 1"}
+    assert all("(at most 1 threads)" in call for call in graph.calls)
+    x, y = inputs()
+    assert_same(compiled(model, made)(x, y), model(x, y))
+    with caplog.at_level("INFO", "torchair"):
+        limit = switches.core_limit(configured(ge_config__aicore_num="9999|1"))
+    assert limit == (str(torch.get_num_threads()), "1")
+    assert "9999|1 were asked for" in caplog.text
+
+
+def test_a_scope_wins_over_the_core_limit():
+    def fn(x):
+        with torchair.scope.limit_core_num(2, 2):
+            y = x @ x
+        return y @ x
+
+    made = configured(ge_config__aicore_num="1|1")
+    (graph,) = torchair.explain(
+        fn, torch.randn(8, 8), compiler_config=made
+    ).graphs
+    assert [c.split("(")[1] for c in graph.calls] == [
+        "at most 2 threads)",
+        "at most 1 threads)",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["2", "0|1", "a|b", 3, "1|2|3"])
+def test_wrong_core_limits(wrong):
+    with pytest.raises(ValueError, match="aicore_num"):
+        switches.core_limit(configured(ge_config__aicore_num=wrong))
+
+
 # ---- one stream ----
 
 
