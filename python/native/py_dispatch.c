@@ -77,7 +77,7 @@ typedef struct {
 } dispatcher;
 
 static PyObject *name_stance, *name_cache_entry, *name_cell, *name_forward,
-    *name_compiled_call;
+    *name_compiled_call, *name_in_module;
 static PyObject *hook_names[4];
 
 /* ---- may the short way be taken at all? ---- */
@@ -100,24 +100,28 @@ state_is_plain(const dispatcher *d)
            is_none_now(d->busy) && is_none_now(d->tracing);
 }
 
-/* Does calling the module come to nothing but its forward? As
+/* Does calling a module come to nothing but its forward? As
  * torch.nn.Module.__call__ decides it. */
 static bool
-hooks_are_empty(const dispatcher *d)
+hooks_are_empty(const dispatcher *d, PyObject *vars)
 {
-    if (!d->module)
-        return true;
     for (Py_ssize_t i = 0, n = PyTuple_Size(d->hooks); i < n; i++)
         if (PyObject_Size(PyTuple_GetItem(d->hooks, i)) != 0)
             return false;
     for (size_t i = 0; i < sizeof hook_names / sizeof *hook_names; i++) {
-        PyObject *own = PyDict_GetItemWithError(d->module, hook_names[i]);
+        PyObject *own = PyDict_GetItemWithError(vars, hook_names[i]);
         if (!own || PyObject_Size(own) != 0)
             return false;
     }
-    PyObject *other = PyDict_GetItemWithError(d->module, name_compiled_call);
-    return (!other || other == Py_None) &&
-           !PyDict_GetItemWithError(d->module, name_forward);
+    PyObject *other = PyDict_GetItemWithError(vars, name_compiled_call);
+    return !other || other == Py_None;
+}
+
+static bool
+module_is_plain(const dispatcher *d)
+{
+    return !d->module || (hooks_are_empty(d, d->module) &&
+                          !PyDict_GetItemWithError(d->module, name_forward));
 }
 
 /* ---- binding ---- */
@@ -428,33 +432,85 @@ call_by_recipe(const entry *e, PyObject *locals)
 
 /* ---- all of it ---- */
 
+typedef struct {
+    PyObject *locals;
+    entry found;
+} match;
+
+/* WHY_HIT: *out is what answers; else why nothing does. */
+static why
+find_match(dispatcher *d, PyObject *const *args, Py_ssize_t nargs,
+           PyObject *names, match *out)
+{
+    if (!state_is_plain(d))
+        return WHY_STATE;
+    if (d->nentries == 0)
+        return WHY_EMPTY;
+    if (!module_is_plain(d))
+        return WHY_HOOKS;
+    out->locals = bind(d, args, nargs, names);
+    if (!out->locals)
+        return WHY_BIND;
+    if (find_entry(d, out->locals, &out->found))
+        return WHY_HIT;
+    Py_DECREF(out->locals);
+    return WHY_GUARDS;
+}
+
+static PyObject *
+call_match(dispatcher *d, match *m, PyObject *const *args, size_t nargsf,
+           PyObject *names)
+{
+    d->counts[WHY_HIT]++;
+    d->counts[WHY_BARE] += m->found.how.names != NULL;
+    PyObject *out = m->found.how.names
+                        ? call_by_recipe(&m->found, m->locals)
+                        : call_bound(d, m->found.call, args, nargsf, names);
+    entry_clear(&m->found);
+    Py_DECREF(m->locals);
+    return out;
+}
+
 static PyObject *
 dispatcher_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
                       PyObject *names)
 {
     dispatcher *d = (dispatcher *)self;
-    if (!state_is_plain(d))
-        return call_slow(d, args, nargsf, names, WHY_STATE);
-    if (d->nentries == 0)
-        return call_slow(d, args, nargsf, names, WHY_EMPTY);
-    if (!hooks_are_empty(d))
-        return call_slow(d, args, nargsf, names, WHY_HOOKS);
-    PyObject *locals =
-        bind(d, args, (Py_ssize_t)(nargsf & ~ARGUMENTS_OFFSET), names);
-    if (!locals)
-        return call_slow(d, args, nargsf, names, WHY_BIND);
-    entry found;
-    if (!find_entry(d, locals, &found)) {
-        Py_DECREF(locals);
-        return call_slow(d, args, nargsf, names, WHY_GUARDS);
+    const Py_ssize_t n = (Py_ssize_t)(nargsf & ~ARGUMENTS_OFFSET);
+    match m;
+    why reason = find_match(d, args, n, names, &m);
+    return reason == WHY_HIT ? call_match(d, &m, args, nargsf, names)
+                             : call_slow(d, args, nargsf, names, reason);
+}
+
+/* call_module(vars, *args, **kwargs): what the module of torch.compile, whose
+ * __dict__ is vars, gives where calling it comes to its forward and the short
+ * way can be taken; else NotImplemented. torch says in a flag that it is in
+ * such a call. */
+static PyObject *
+dispatcher_call_module(PyObject *self, PyObject *const *args, Py_ssize_t n,
+                       PyObject *names)
+{
+    dispatcher *d = (dispatcher *)self;
+    match m;
+    if (n < 1 || !PyDict_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "call_module(vars, *args, **kwargs)");
+        return NULL;
     }
-    d->counts[WHY_HIT]++;
-    d->counts[WHY_BARE] += found.how.names != NULL;
-    PyObject *out = found.how.names
-                        ? call_by_recipe(&found, locals)
-                        : call_bound(d, found.call, args, nargsf, names);
-    entry_clear(&found);
-    Py_DECREF(locals);
+    if (!hooks_are_empty(d, args[0]) ||
+        find_match(d, args + 1, n - 1, names, &m) != WHY_HIT)
+        return Py_NewRef(Py_NotImplemented);
+    PyObject *was = PyDict_GetItemWithError(d->scope, name_in_module);
+    Py_XINCREF(was);
+    if (was && PyDict_SetItem(d->scope, name_in_module, Py_True))
+        PyErr_Clear();
+    PyObject *out = call_match(d, &m, args + 1, (size_t)(n - 1), names);
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (was && PyDict_SetItem(d->scope, name_in_module, was))
+        PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+    Py_XDECREF(was);
     return out;
 }
 
@@ -680,6 +736,9 @@ static PyMethodDef methods[] = {
     {"set_entries", dispatcher_set, METH_O,
      "set_entries(tuple of (check, owner, call, recipe))"},
     {"stats", dispatcher_stats, METH_NOARGS, "calls by the way they took"},
+    {"call_module", (PyCFunction)(void (*)(void))dispatcher_call_module,
+     METH_FASTCALL | METH_KEYWORDS,
+     "call_module(vars, *args, **kwargs): the result or NotImplemented"},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
                                  offsetof(dispatcher, call), READONLY, NULL},
@@ -715,6 +774,7 @@ py_dispatch_init(PyObject *module)
                  {&name_cell, "cell_contents"},
                  {&name_forward, "forward"},
                  {&name_compiled_call, "_compiled_call_impl"},
+                 {&name_in_module, "_in_optimized_module"},
                  {&hook_names[0], "_forward_hooks"},
                  {&hook_names[1], "_forward_pre_hooks"},
                  {&hook_names[2], "_backward_hooks"},

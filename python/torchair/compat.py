@@ -129,6 +129,13 @@ def untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def leave_alone(module: str) -> None:
+    """Dynamo compiles no frame of the module's file, as of its own."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.add(module)
+
+
 _saved: dict[str, Any] = {}
 
 

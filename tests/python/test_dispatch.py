@@ -5,6 +5,7 @@ Every test compares with eager and looks at the dispatcher's counters.
 
 from __future__ import annotations
 
+import copy
 import gc
 import threading
 import weakref
@@ -590,3 +591,195 @@ def test_a_missing_private_name_is_a_reason(monkeypatch):
     assert not hasattr(c, "_torchair_dispatcher")
     same(c(torch.ones(2)), torch.ones(2) + 1)
     assert any("_get_tracing_state" in r for r in dispatch.stats())
+
+
+# ---- calls of torch.compile's module ----
+
+
+class Adds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x, scale=1, *rest, **more):
+        return (x + self.weight) * scale + sum(rest) + sum(more.values())
+
+
+class Counted:
+    """How often torch's own call of compiled modules was entered."""
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+        kind = torch._dynamo.eval_frame.OptimizedModule
+        plain = kind.__call__.__wrapped__
+
+        def call(*args, **kwargs):
+            self.count += 1
+            return plain(*args, **kwargs)
+
+        at = kind.__call__.__code__.co_freevars.index("plain")
+        cell = kind.__call__.__closure__[at]
+        monkeypatch.setattr(cell, "cell_contents", call)
+
+    def during(self, call):
+        before = self.count
+        call()
+        return self.count - before
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    return Counted(monkeypatch)
+
+
+def test_module_calls_go_to_the_dispatcher(slow):
+    net, x = Adds(), torch.ones(3)
+    c = compiled(net)
+    assert slow.during(lambda: same(c(x), net(x))) == 1
+    for _ in range(3):
+        assert slow.during(lambda: same(c(x), net(x))) == 0
+    assert hits(c) == 3
+    for args, more in ((x, 2), {}), ((x,), {"scale": 3}), ((x, 2, 3), {"k": 4}):
+        c(*args, **more)
+        entered = slow.count
+        same(c(*args, **more), net(*args, **more))
+        assert slow.count == entered
+
+
+def test_a_module_of_torch_too(slow):
+    net, x = nn.Linear(3, 3).requires_grad_(False), torch.ones(2, 3)
+    c = compiled(net)
+    c(x)
+    assert slow.during(lambda: same(c(x), net(x))) == 0
+
+
+def own_hook(c, seen):
+    return c.register_forward_hook(lambda *_: seen.append(1)).remove
+
+
+def own_pre_hook(c, seen):
+    hook = torch.nn.Module.register_forward_pre_hook
+    return hook(c, lambda *_: seen.append(1)).remove
+
+
+def inner_hook(c, seen):
+    return c._orig_mod.register_forward_hook(lambda *_: seen.append(1)).remove
+
+
+def global_hook(c, seen):
+    every = nn.modules.module.register_module_forward_hook
+    return every(lambda *_: seen.append(1)).remove
+
+
+def other_forward(c, seen):
+    ours = c.forward
+
+    def forward(*args):
+        seen.append(1)
+        return ours(*args)
+
+    c.forward = forward
+    return lambda: setattr(c, "forward", ours)
+
+
+def other_call(c, seen):
+    plain = nn.Module.__call__
+
+    def call(self, *args):
+        seen.append(1)
+        return plain(self, *args)
+
+    nn.Module.__call__ = call
+    return lambda: setattr(nn.Module, "__call__", plain)
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+@pytest.mark.parametrize(
+    "change",
+    [
+        own_hook,
+        own_pre_hook,
+        inner_hook,
+        global_hook,
+        other_forward,
+        other_call,
+    ],
+)
+def test_module_calls_that_are_more_than_forward(change, slow):
+    net, x, seen = Adds(), torch.ones(3), []
+    c = compiled(net)
+    for _ in range(2):
+        c(x)
+    undo = change(c, seen)
+    try:
+        assert slow.during(lambda: same(c(x), x + 1)) == 1
+        assert seen
+    finally:
+        undo()
+    del seen[:]
+    c(x)
+    assert slow.during(lambda: same(c(x), net(x))) == 0
+    assert not seen
+
+
+def test_torch_knows_that_a_module_is_called():
+    flags = []
+
+    @torch.library.custom_op("torchair_test::flag", mutates_args=())
+    def flag(x: torch.Tensor) -> torch.Tensor:
+        flags.append(torch._dynamo.eval_frame._is_in_optimized_module())
+        if x[0] < 0:
+            raise KeyError("negative")
+        return x.clone()
+
+    flag.register_fake(torch.empty_like)
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return flag(x + 1)
+
+    c, x = compiled(Net()), torch.ones(3)
+    for _ in range(3):
+        c(x)
+    with pytest.raises(KeyError):
+        c(x - 5)
+    assert flags[-4:] == [True] * 4
+    assert not torch._dynamo.eval_frame._is_in_optimized_module()
+    assert hits(c) == 3
+
+
+def test_copies_of_a_compiled_module(slow):
+    net, x = Adds(), torch.ones(3)
+    c = compiled(net)
+    c(x)
+    other = copy.deepcopy(c)
+    other.weight.fill_(5)
+    for _ in range(3):
+        same(other(x), x + 5)
+        same(c(x), x + 1)
+    assert slow.during(lambda: (c(x), other(x))) == 0
+    again = torch.compile(net, backend=backend, mode="reduce-overhead")
+    again(x)
+    assert slow.during(lambda: same(again(x), x + 1)) == 0
+
+
+def test_call_module_wants_a_dict():
+    c = compiled(plain)
+    with pytest.raises(TypeError):
+        c._torchair_dispatcher.call_module()
+    with pytest.raises(TypeError):
+        c._torchair_dispatcher.call_module(3)
+    assert c._torchair_dispatcher.call_module({}, 3) is NotImplemented
+
+
+def test_modules_in_frames_that_torch_leaves_alone():
+    net, x = Adds(), torch.ones(3)
+    c = compiled(net)
+
+    def outer(x):
+        torch._dynamo.graph_break()
+        return [c(y) for y in (x, x + 1)]
+
+    for _ in range(3):
+        found = torch.compile(outer, backend="eager")(x)
+        same(found[1], x + 2)
