@@ -255,7 +255,7 @@ def _engine_program(
     record.comms = got.comm_nodes
     record.import_s = time.perf_counter() - begin
     dump = graph_dump.of(config, folder)
-    dump.write("original", gm, got.graph.text)
+    dump.write("original", gm, got.graph.ge_text)
     watch = data_dump.dumper(config, gm, record.name)
     if _wraps or (watch is not None and watch.needs_registers):
         record.asked.off.add("registers")
@@ -277,7 +277,7 @@ def _engine_program(
     program.watch = watch
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
-    dump.write("optimized", gm, lambda: program.text(0))
+    dump.write("optimized", gm, graph_dump.text_of(program))
     _log_times(record)
     if compile_stat.wanted(config):
         compile_stat.add(config, record.number, program, record.rewrites)

@@ -4,8 +4,8 @@
     dynamo_optimized_graph_1_rank_0_pid_17_ts_20261121214000234567.txt
 
 "py" is the sequence of calls that would build the graph, with the line of the
-program and the FX node in front of each; "txt" and "pbtxt" are made by
-`printed`.
+program and the FX node in front of each; "txt" and "pbtxt" are the engine's
+graph in terms of the Ascend IR.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Dump:
         self.number = next(_count) if kind else 0
 
     def write(
-        self, moment: str, gm: GraphModule, engine: Callable[[], str]
+        self, moment: str, gm: GraphModule, engine: Callable[[int], str]
     ) -> None:
-        """moment: "original" or "optimized". engine(): the engine's graph."""
+        """moment: "original" or "optimized". engine(form): the engine's graph
+        as Ascend IR; forms are those of `Graph.ge_text`."""
         if self.bundle is not None:
             kind = self.kind or "pbtxt"
             self.bundle.ge(moment, kind, printed(kind, gm, engine))
@@ -69,13 +70,18 @@ def check_capture(kind: str) -> None:
         )
 
 
-def printed(kind: str, gm: GraphModule, engine: Callable[[], str]) -> str:
+def printed(kind: str, gm: GraphModule, engine: Callable[[int], str]) -> str:
     """The graph as "py", "txt" or "pbtxt"."""
-    if kind == "py":
-        return builder_calls(gm)
-    if kind == "pbtxt":
-        return "".join(_nodes(gm))
-    return engine()
+    return builder_calls(gm) if kind == "py" else engine(_FORMS[kind])
+
+
+_FORMS = {"txt": 0, "pbtxt": 1}
+_GE_TEXT = 4  # AIR_TEXT_GE_TXT; the other forms follow it
+
+
+def text_of(program: Any) -> Callable[[int], str]:
+    """`engine` of a program: the graph after its passes."""
+    return lambda form: str(program.text(_GE_TEXT + form))
 
 
 # ---- py ----
@@ -228,27 +234,3 @@ def _shape(node: Node) -> str:
     if not isinstance(value, torch.Tensor):
         return "[]"
     return "[" + ", ".join(str(s) for s in value.shape) + "]"
-
-
-# ---- pbtxt ----
-
-
-def _nodes(gm: GraphModule) -> Iterator[str]:
-    for node in gm.graph.nodes:
-        kind = _KINDS.get(node.op) or op_type(node)
-        yield f'node {{\n  name: "{node.name}"\n  op: "{kind}"\n'
-        for operand in node.all_input_nodes:
-            source, index = _item(operand)
-            at = operand.name if source is None else source.name
-            yield f'  input: "{at}:{0 if source is None else index}"\n'
-        tensor = f"{node.name}-{node.target}.OUTPUT.0"
-        for key, value in (
-            ("dtype", _dtype(node).strip('"')),
-            ("shape", _shape(node)),
-            ("_fx_tensor_name", tensor),
-        ):
-            yield f'  attr {{ key: "{key}" value {{ s: "{value}" }} }}\n'
-        yield "}\n"
-
-
-_KINDS = {"placeholder": "Data", "get_attr": "Const", "output": "NetOutput"}

@@ -61,6 +61,24 @@ base_fail(air_status code, const char *where, int line, const char *fmt, ...)
 }
 
 air_status
+base_explain(air_status code, const char *fmt, ...)
+{
+    const size_t used = strlen(last_error.message);
+    const size_t room = sizeof last_error.message - used;
+    char text[sizeof last_error.message];
+    va_list args;
+
+    va_start(args, fmt);
+    if (vsnprintf(text, sizeof text, fmt, args) < 0)
+        text[0] = '\0';
+    va_end(args);
+    if (last_error.code != code || strlen(text) + 4 > room)
+        return code;
+    snprintf(last_error.message + used, room, " (%s)", text);
+    return code;
+}
+
+air_status
 base_trace(air_status code, const char *where, int line)
 {
     if (last_error.code != code) { /* a callback's own status */

@@ -21,6 +21,9 @@ air_status base_fail(air_status code, const char *where, int line,
                      const char *fmt, ...) AIR_PRINTF(4, 5);
 /* Adds a frame to the record; returns code. */
 air_status base_trace(air_status code, const char *where, int line);
+/* Adds " (...)" to the message of a failure, where there is room; returns
+ * code. */
+air_status base_explain(air_status code, const char *fmt, ...) AIR_PRINTF(2, 3);
 void base_clear_error(void);
 
 #define AIR_FAIL(code, ...) \

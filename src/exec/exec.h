@@ -266,6 +266,9 @@ typedef struct {
 
 /* step.c: the steps of one unit. */
 air_status exec_make_unit(exec_maker *m, const exec_unit *unit);
+/* Adds the unit's node and its line to a failure's message. */
+air_status exec_blame(const ir_graph *g, const exec_unit *unit,
+                      air_status status);
 air_status exec_add_storage(exec_maker *m, exec_where where, int64_t bytes,
                             int32_t *out);
 /* Dense row-major place of a type in a new storage. */

@@ -69,9 +69,8 @@ call_kernel(exec_maker *m, exec_step *step)
     AIR_TRY(ctx->driver->kernel_find(ctx->device, info->kernel,
                                      &step->step.call, &step->step.kernel));
     AIR_REQUIRE(step->step.kernel, AIR_ERROR_UNSUPPORTED,
-                "driver %s has no kernel %s for these arguments (op %s, %s)",
-                ctx->driver->name, info->kernel, info->name,
-                step->node->loc ? step->node->loc : "no location");
+                "driver %s has no kernel %s for these arguments of %s",
+                ctx->driver->name, info->kernel, info->name);
     return AIR_OK;
 }
 
@@ -84,10 +83,11 @@ make_kernels(exec_maker *m, region_codes *codes)
         exec_step *step = &m->s->steps.data[i];
         if (step->kind == EXEC_STEP_HOST)
             continue;
-        if (step->kind == EXEC_STEP_REGION)
-            AIR_TRY(region_kernel(m, step, codes));
-        else
-            AIR_TRY(call_kernel(m, step));
+        air_status status = step->kind == EXEC_STEP_REGION
+                                ? region_kernel(m, step, codes)
+                                : call_kernel(m, step);
+        if (status != AIR_OK)
+            return step->unit ? exec_blame(m->g, step->unit, status) : status;
         step->step.label = step->label;
         step->step.workspace = ctx->driver->workspace(
             ctx->device, step->step.kernel, &step->step.call);

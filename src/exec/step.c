@@ -626,12 +626,29 @@ unit_scope(const ir_graph *g, const exec_unit *unit)
 }
 
 air_status
+exec_blame(const ir_graph *g, const exec_unit *unit, air_status status)
+{
+    const ir_node *n = ir_node_at(g, unit->nodes[0]);
+    const char *loc = n->loc ? n->loc : "no location";
+
+    for (size_t i = 0; n->nouts > 0 && i < g->tags.count; i++)
+        if (g->tags.data[i].value.id == n->outs[0].id)
+            return base_explain(status, "node %s, %s", g->tags.data[i].text,
+                                loc);
+    return base_explain(status, "%s, %s",
+                        n->op == AIR_OP_HOST ? n->host_op : ir_info(n)->name,
+                        loc);
+}
+
+air_status
 exec_make_unit(exec_maker *m, const exec_unit *unit)
 {
     const ir_scope scope = unit_scope(m->g, unit);
     size_t first = m->s->steps.count;
+    air_status status = make_unit(m, unit);
 
-    AIR_TRY(make_unit(m, unit));
+    if (status != AIR_OK)
+        return base_trace(exec_blame(m->g, unit, status), __func__, __LINE__);
     for (size_t i = first; i < m->s->steps.count; i++) {
         air_step *step = &m->s->steps.data[i].step;
         step->threads = scope.threads;

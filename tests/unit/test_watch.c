@@ -270,3 +270,31 @@ TEST(watch_out_of_memory)
 {
     TEST_OOM(oom_body, NULL);
 }
+
+/* What cannot be made says for which node, by its tag and line. */
+TEST(watch_tags_are_in_errors)
+{
+    const char *bad = "graph f(%x: f32[2, 3], %i: i64[2]) {\n"
+                      "  %1: f32[2, 3] = host \"my::op\" 5 \"no row\" (%x)\n"
+                      "  %2: f32[2, 3] = flip(%1, [0])  # m.py:9\n"
+                      "  return %2\n"
+                      "}\n";
+    const air_options options = {.driver = "null"};
+    fixture f = {0};
+
+    if (CHECK_OK(air_context_create(&options, &f.ctx)) &&
+        CHECK_OK(air_graph_parse(f.ctx, bad, strlen(bad), &f.graph)) &&
+        CHECK_OK(air_graph_add_tag(f.graph, (air_ref){3}, "flip_7")) &&
+        CHECK_OK(air_program_create(f.ctx, f.graph, NULL, &f.program))) {
+        const air_host host = {.call = add1};
+        const int64_t ids[2] = {0, 1};
+        const air_value in[] = {
+            TENSOR(x, 2, 3), air_value_tensor((void *)(uintptr_t)ids, AIR_I64,
+                                              1, (const int64_t[]){2})};
+        air_value out;
+        CHECK_FAILS(air_program_run(f.program, &host, 2, in, 1, &out),
+                    UNSUPPORTED);
+        CHECK(strstr(air_last_error()->message, "(node flip_7, m.py:9)"));
+    }
+    teardown(&f);
+}
