@@ -35,7 +35,7 @@ LAYERS = {
     # 300 the calls of torch.distributed, 1,500 fused attention;
     # torch_npu has attention of models that are trained
     "python/torch_npu": (3400, (".py",)),
-    "python/torchair": (16800, (".py",)),
+    "python/torchair": (17100, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-_MODULES = ("llm_datadist", "npu", "npugraph_ex", "ops", "scope")
+_MODULES = ("inference", "llm_datadist", "npu", "npugraph_ex", "ops", "scope")
 _HOME = {
     "Comparison": "compare",
     "CompilerConfig": "config",

@@ -5,9 +5,8 @@ Attention: on CPU, ATen itself turns F.scaled_dot_product_attention into one
 recorded, in inference and in training, with a float or bool mask of rank 2 or
 4 (a bool mask becomes one `where`), grouped heads, causal, dynamic sizes. The
 forms it does not take (dropout, rank 3, value heads of another size, a float
-mask with grouped heads in training) come as products and `_safe_softmax`,
-which eager computes in that form too. So nothing is rewritten here: the
-engine sees attention as one op exactly where eager's own kernel does.
+mask with grouped heads in training) come as products and `_safe_softmax`, as
+eager computes them. So the engine sees attention as one op where eager does.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from . import (
     events,
     files,
     fx_summary,
+    gears,
     graph_dump,
     joint,
     names,
@@ -382,6 +382,7 @@ def _compile_frame(
     start_once()
     compat.lighten_calls()
     eager.warn_ignored(config)
+    gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)
     made = functools.partial(
         Compiler,

@@ -315,9 +315,9 @@ GE = (
         "inference_config.dynamic_gears_merge_policy",
         "zip",
         OneOf("zip", "product"),
-        "how the lists of sizes of `set_dim_gears` combine",
+        "how the lists of sizes of `set_dim_gears` combine: position by "
+        "position, or each size with each",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         "ge_config.enable_single_stream",
