@@ -469,6 +469,11 @@ typedef struct {
                        const air_value *inputs, size_t nout, air_value *outs);
     void (*done)(void *user, void *token);
     air_status (*see)(void *user, const air_seen *seen);
+    /* Threads at most of this run, 0: any number: of products, convolutions
+     * and attention, and of the rest; limits of the caller's stream. A node
+     * that has a limit (air_scope) keeps to its own. A program is specialised
+     * for them. */
+    int32_t cube_cores, vector_cores;
 } air_host;
 
 /* Wrong count, dtype, rank or size of an input: ARGUMENT, DTYPE or SHAPE,

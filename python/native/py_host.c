@@ -197,8 +197,10 @@ host_done(void *user, void *token)
 air_host
 py_host_make(py_host_run *run)
 {
-    return (air_host){.user = run,
-                      .call = host_call,
-                      .done = host_done,
-                      .see = run->watch ? py_watch_see : NULL};
+    air_host host = {.user = run,
+                     .call = host_call,
+                     .done = host_done,
+                     .see = run->watch ? py_watch_see : NULL};
+    py_core_limits(&host.cube_cores, &host.vector_cores);
+    return host;
 }

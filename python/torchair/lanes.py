@@ -200,6 +200,8 @@ def assign(graph: Graph) -> None:
             node.meta["scope"] = inside
         if AICORE in inside:
             node.meta["cores"] = (inside[AICORE], inside[VECTORCORE])
+        elif lane != MAIN and (cores := _stream_cores(lane)):
+            node.meta["cores"] = cores
         if DATA_DUMP in inside:
             node.meta["torchair_scope_data_dump"] = True
         if NEVER_TIMEOUT in inside and node.op == "call_function":
@@ -209,6 +211,17 @@ def assign(graph: Graph) -> None:
                 inside[NEVER_TIMEOUT],
                 node.name,
             )
+
+
+def _stream_cores(lane: str) -> tuple[str, str] | None:
+    """The limit of a stream of torch.npu whose lane it is, where it has one."""
+    limits: Any = sys.modules.get("torchair.npu.limits")
+    kind, _, rest = lane.partition("_")
+    device, _, number = rest.partition("_")
+    if limits is None or kind != "npu" or not number.isdigit():
+        return None
+    found = limits.limit_of(int(device), int(number))
+    return None if found is None else (str(found[0]), str(found[1]))
 
 
 def _shown(inside: dict[str, str]) -> dict[str, str]:

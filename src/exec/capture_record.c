@@ -245,7 +245,8 @@ make_dense(const air_capture *c, air_value *inputs)
 }
 
 static air_status
-find_spec(air_capture *c, capture_record *r, const air_value *inputs)
+find_spec(air_capture *c, capture_record *r, const air_capture_call *call,
+          const air_value *inputs)
 {
     base_arena scratch;
     air_value *all;
@@ -255,7 +256,9 @@ find_spec(air_capture *c, capture_record *r, const air_value *inputs)
     status = capture_all_inputs(c, r->binding, inputs, &scratch, &all);
     if (status == AIR_OK) {
         make_dense(c, all);
-        status = exec_spec_get(c->p, all, &r->spec);
+        status = exec_spec_get(
+            c->p, (exec_cores){call->cube_cores, call->vector_cores}, all,
+            &r->spec);
     }
     if (status == AIR_OK)
         status = place_all(c, r, all);
@@ -287,7 +290,7 @@ air_status
 capture_record_bind(air_capture *c, capture_record *r,
                     const air_capture_call *call, const air_value *inputs)
 {
-    AIR_TRY(find_spec(c, r, inputs));
+    AIR_TRY(find_spec(c, r, call, inputs));
     if (c->p->ctx->driver->capture_begin)
         AIR_TRY(prepare_graphs(r));
     if (c->options.keep_apart && r->arena_bytes > 0 && !c->options.pool)

@@ -184,6 +184,11 @@ typedef struct exec_spec {
     uint32_t nhosts, ncopies, nregions, ncalls;
 } exec_spec;
 
+/* Limits of a run: air_host. */
+typedef struct {
+    int32_t cube, vector;
+} exec_cores;
+
 struct air_program {
     air_context *ctx;
     ir_graph *g;
@@ -242,8 +247,8 @@ void exec_run_hand_out(exec_run *r, air_value *outs);
 /* Gives tokens and blocks back. */
 void exec_run_end(exec_run *r);
 /* The specialisation for these inputs; makes it when there is none. */
-air_status exec_spec_get(air_program *p, const air_value *inputs,
-                         exec_spec **out);
+air_status exec_spec_get(air_program *p, exec_cores cores,
+                         const air_value *inputs, exec_spec **out);
 void exec_spec_free(air_program *p, exec_spec *s);
 /* Numbers in the key of a specialisation. */
 size_t exec_key_length(const ir_graph *g);
@@ -259,6 +264,7 @@ typedef struct {
     base_arena *scratch;
     base_arena lowering; /* of one region */
     const exec_unit *unit;
+    exec_cores cores;
     /* by step: bits of the steps before it, `words` of them; NULL: all are */
     uint64_t *before;
     size_t words;

@@ -251,11 +251,14 @@ exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
                  air_value *outs)
 {
     exec_run r = {.p = p, .host = host};
+    exec_cores cores = {0, 0};
     exec_block *block;
     air_status status;
     size_t frame;
 
-    AIR_TRY(exec_spec_get(p, inputs, &r.s));
+    if (host)
+        cores = (exec_cores){host->cube_cores, host->vector_cores};
+    AIR_TRY(exec_spec_get(p, cores, inputs, &r.s));
     frame = round_up(r.s->arena_bytes);
     AIR_TRY(exec_pool_get(p->ctx->pool, frame + exec_frame_bytes(r.s), true,
                           &block));

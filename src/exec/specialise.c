@@ -258,11 +258,34 @@ make_steps(exec_maker *m, const air_value *inputs)
     return make_results(m);
 }
 
-static air_status
-make_spec(air_program *p, const air_value *inputs, const int64_t *key,
-          base_arena *scratch, exec_spec *s)
+/* Where no scope has said it, a run's own limits are those of its steps. */
+static void
+limit_steps(exec_maker *m)
 {
-    exec_maker m = {.p = p, .g = p->g, .s = s, .scratch = scratch};
+    const exec_cores cores = m->cores;
+    const int32_t others = cores.vector ? cores.vector : cores.cube;
+
+    for (size_t i = 0; i < m->s->steps.count; i++) {
+        exec_step *step = &m->s->steps.data[i];
+        const bool contracts = step->kind == EXEC_STEP_CALL && step->node &&
+                               (ir_info(step->node)->flags & IR_CONTRACT);
+        if (step->step.threads == 0)
+            step->step.threads = contracts ? cores.cube : others;
+    }
+}
+
+static int64_t
+pack_cores(exec_cores cores)
+{
+    return ((int64_t)cores.cube << 32) + cores.vector;
+}
+
+static air_status
+make_spec(air_program *p, exec_cores cores, const air_value *inputs,
+          const int64_t *key, base_arena *scratch, exec_spec *s)
+{
+    exec_maker m = {
+        .p = p, .g = p->g, .s = s, .scratch = scratch, .cores = cores};
     void *copy;
 
     AIR_TRY(base_arena_copy(&s->arena, key, p->key_len * sizeof *key, &copy));
@@ -272,6 +295,7 @@ make_spec(air_program *p, const air_value *inputs, const int64_t *key,
     air_status status = make_steps(&m, inputs);
     base_arena_deinit(&m.lowering);
     AIR_TRY(status);
+    limit_steps(&m);
     AIR_TRY(exec_depend(&m));
     AIR_TRY(exec_plan(&m));
     return exec_make_kernels(&m);
@@ -288,8 +312,8 @@ find_spec(const air_program *p, const int64_t *key)
 }
 
 static air_status
-add_spec(air_program *p, const air_value *inputs, const int64_t *key,
-         exec_spec **out)
+add_spec(air_program *p, exec_cores cores, const air_value *inputs,
+         const int64_t *key, exec_spec **out)
 {
     const double start = base_now();
     base_arena scratch;
@@ -299,7 +323,7 @@ add_spec(air_program *p, const air_value *inputs, const int64_t *key,
     AIR_TRY(base_new(&p->ctx->alloc, sizeof *s, (void **)&s));
     base_arena_init(&s->arena, &p->ctx->alloc);
     base_arena_init(&scratch, &p->ctx->alloc);
-    status = make_spec(p, inputs, key, &scratch, s);
+    status = make_spec(p, cores, inputs, key, &scratch, s);
     base_arena_deinit(&scratch);
     if (status != AIR_OK) {
         exec_spec_free(p, s);
@@ -314,7 +338,8 @@ add_spec(air_program *p, const air_value *inputs, const int64_t *key,
 }
 
 air_status
-exec_spec_get(air_program *p, const air_value *inputs, exec_spec **out)
+exec_spec_get(air_program *p, exec_cores cores, const air_value *inputs,
+              exec_spec **out)
 {
     int64_t local[512], *key = local;
     size_t bytes = p->key_len * sizeof *key;
@@ -323,12 +348,13 @@ exec_spec_get(air_program *p, const air_value *inputs, exec_spec **out)
     *out = NULL;
     if (p->key_len > 512)
         AIR_TRY(base_new(&p->ctx->alloc, bytes, (void **)&key));
+    key[p->key_len - 1] = pack_cores(cores);
     status = write_key(p->g, inputs, key);
     if (status == AIR_OK && !(*out = find_spec(p, key))) {
         pthread_mutex_lock(&p->mutex);
         *out = find_spec(p, key);
         if (!*out)
-            status = add_spec(p, inputs, key, out);
+            status = add_spec(p, cores, inputs, key, out);
         pthread_mutex_unlock(&p->mutex);
     }
     if (key != local)

@@ -308,3 +308,74 @@ def test_scopes_are_the_first_thing_that_is_used():
         "import torchair\nwith torchair.scope.limit_core_num(1, 1):\n    pass\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- limits that no scope gives ----
+
+
+def limits_of(program):
+    return [
+        s.strip()
+        for s in program.text(2).splitlines()
+        if s.startswith("  threads:")
+    ]
+
+
+def product(x):
+    return torch.softmax(x @ x, -1)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_a_stream_limit_limits_threads(mode):
+    """What is run under it; the program without it is as it was."""
+    from torchair import npu
+
+    x = square()
+    programs = []
+    torch._dynamo.reset()
+    stream = npu.current_stream()
+    with backend.collect([], programs):
+        run_it = compiled(product, mode=mode)
+        want = run_it(x).clone()
+        (program,) = programs
+        assert limits_of(program) == []
+        try:
+            npu.set_stream_limit(stream, 1, 2)
+            assert torch.equal(run_it(x), want)
+            found = limits_of(program)
+            assert found == ["threads: at most 1", "threads: at most 2"]
+        finally:
+            npu.reset_stream_limit(stream)
+        assert torch.equal(run_it(x), want)
+
+
+def test_a_device_limit_limits_threads():
+    from torchair import npu
+
+    x = square()
+    before = npu.get_device_limit(0)
+    try:
+        npu.set_device_limit(0, 2, 1)
+        program, _ = run(product, x)
+    finally:
+        npu.set_device_limit(
+            0, before["cube_core_num"], before["vector_core_num"]
+        )
+    assert limits_of(program) == ["threads: at most 2", "threads: at most 1"]
+
+
+def test_a_scope_wins_over_the_limit_of_a_stream():
+    from torchair import npu
+
+    def fn(x):
+        with scope.limit_core_num(3, 3):
+            y = x @ x
+        return y @ x
+
+    stream = npu.current_stream()
+    try:
+        npu.set_stream_limit(stream, 1, 1)
+        program, _ = run(fn, square())
+    finally:
+        npu.reset_stream_limit(stream)
+    assert limits_of(program) == ["threads: at most 3", "threads: at most 1"]

@@ -1,5 +1,6 @@
-"""Limits of cores: numbers that are kept for each stream and given back. A
-graph captured under other limits is captured again."""
+"""Limits of cores: numbers that are kept for each stream and given back. What
+a compiled program runs takes at most so many threads; a graph captured under
+other limits is captured again."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import Any
 
 import torch
 
-from .streams import Stream, current_stream, device_number, switched
+from .streams import (
+    Stream,
+    current_stream,
+    device_number,
+    state_of,
+    switched,
+)
 
 CUBE_CORES, VECTOR_CORES = 24, 48  # the emulated device; limits are <= these
 _lock = threading.RLock()
@@ -78,9 +85,18 @@ def reset_stream_limit(stream: Stream) -> None:
     _tell_engine()
 
 
+def limit_of(device: int, stream_id: int) -> tuple[int, int] | None:
+    """Cube and vector cores of a stream, where it was given a limit."""
+    limit = state_of(device, stream_id).limit
+    if limit is None:
+        return None
+    return limit["cube_core_num"], limit["vector_core_num"]
+
+
 def _tell_engine() -> None:
-    """A graph captured under another limit of this thread's stream is captured
-    again; as it was at first is no limit. Dynamo, which traces a switch of
+    """Programs that this thread runs take so many threads at most, and a graph
+    captured under another limit of its stream is captured again; as it was at
+    first is no limit. Dynamo, which traces a switch of
     streams, has nothing to tell: its graph's streams are lanes."""
     if torch.compiler.is_compiling():
         return

@@ -89,7 +89,7 @@ def device_number(device: Any = None) -> int:
     return int(index) if index else 0
 
 
-def _state(device: int, stream_id: int, priority: int = 0) -> StreamState:
+def state_of(device: int, stream_id: int, priority: int = 0) -> StreamState:
     with _lock:
         found = _states.get((device, stream_id))
         if found is None:
@@ -119,12 +119,12 @@ class Stream:
         self._priority = priority
         self._state: StreamState | None = None
         if not traced.tracing():
-            self._state = _state(self.device_index, self.stream_id, priority)
+            self._state = state_of(self.device_index, self.stream_id, priority)
 
     @property
     def state(self) -> StreamState:
         if self._state is None:  # made inside a compiled function
-            self._state = _state(
+            self._state = state_of(
                 self.device_index, self.stream_id, self._priority
             )
         return self._state
