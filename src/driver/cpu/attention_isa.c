@@ -113,14 +113,23 @@ ISA_NAME(softmax_row)(float *s, const float *mask, int64_t keys, float *top,
 
 /* ---- integer caches ------------------------------------------------------ */
 
-typedef int8_t vb __attribute__((vector_size(VL)));
-
 INLINE vf
 bytes(const int8_t *p)
 {
-    vb v;
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(__builtin_convertvector(v, vi), vf);
+#if defined(__AVX512F__)
+    __m128i v;
+    memcpy(&v, p, VL);
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
+#elif defined(__AVX2__)
+    int64_t v;
+    memcpy(&v, p, VL);
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(v)));
+#else
+    vf v;
+    for (int i = 0; i < VL; i++)
+        v[i] = p[i];
+    return v;
+#endif
 }
 
 INLINE void

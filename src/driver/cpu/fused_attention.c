@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#define AHEAD 12 /* rows that are fetched before they are read */
+
 /* (x + offset) * scale of a cache's integers: of each element of a row, the
  * same for all keys, or one for each key. */
 typedef struct {
@@ -96,21 +98,44 @@ is_plain(const ref_tensor *t)
            (spacing(t, 3) == 1 || t->dims[3] == 1);
 }
 
+/* The tensor that key j of a part is in, its row, and how many of n keys from
+ * there on lie behind it. */
+static const ref_tensor *
+piece_at(const problem *p, fused_part part, int64_t j, int64_t n,
+         const char **row, int64_t *count)
+{
+    const fused_cache *c = &p->f->parts[part];
+    int64_t run;
+    *row = fused_row(p->f, &p->b, part, p->kv, j, &run);
+    *count = min64(run, n);
+    return j < p->b.prefix ? &c->prefix : &c->rows;
+}
+
+/* A row is a few lines of memory, and the next one is elsewhere: the hardware
+ * does not find it by itself. */
+static void
+fetch(const char *row, const ref_tensor *t)
+{
+    int64_t bytes = t->dims[3] * t->strides[3];
+    for (int64_t at = 0; t->rank == 4 && at < bytes; at += 64)
+        __builtin_prefetch(row + at);
+}
+
 /* Rows [j, j + n) of a part at dst, `room` apart. */
 static void
 copy_rows(const attend *a, fused_part part, int64_t j, int64_t n, int64_t room,
           float *dst)
 {
-    const problem *p = a->front;
-    const fused_cache *c = &p->f->parts[part];
-    int64_t run, done;
+    const char *row;
+    int64_t done;
     for (int64_t i = 0; i < n; i += done) {
-        const char *row = fused_row(p->f, &p->b, part, p->kv, j + i, &run);
-        const ref_tensor *t = j + i < p->b.prefix ? &c->prefix : &c->rows;
-        done = min64(run, n - i);
-        for (int64_t k = 0; k < done; k++)
+        const ref_tensor *t =
+            piece_at(a->front, part, j + i, n - i, &row, &done);
+        for (int64_t k = 0; k < done; k++) {
+            fetch(row + (k + AHEAD) * t->strides[2], t);
             get_row(a, part, j + i + k, row + k * t->strides[2],
                     dst + (i + k) * room);
+        }
     }
 }
 
@@ -119,15 +144,13 @@ static const float *
 rows_in_place(const attend *a, fused_part part, int64_t j, int64_t n,
               int64_t *out_rs)
 {
-    const problem *p = a->front;
-    const fused_cache *c = &p->f->parts[part];
-    const ref_tensor *t = j < p->b.prefix ? &c->prefix : &c->rows;
-    int64_t run;
-    if (t->dtype != AIR_F32 || !is_plain(t))
-        return NULL;
-    const char *row = fused_row(p->f, &p->b, part, p->kv, j, &run);
+    const char *row;
+    int64_t count;
+    const ref_tensor *t = piece_at(a->front, part, j, n, &row, &count);
     *out_rs = spacing(t, 2);
-    return run >= n ? (const float *)(const void *)row : NULL;
+    if (t->dtype != AIR_F32 || !is_plain(t) || count < n)
+        return NULL;
+    return (const float *)(const void *)row;
 }
 
 /* ---- the source ---------------------------------------------------------- */
@@ -184,15 +207,13 @@ static void
 dots(const attend *a, fused_part part, const float *q, int64_t j, int64_t n,
      float *s)
 {
-    const problem *p = a->front;
-    const fused_cache *c = &p->f->parts[part];
-    int64_t run, done;
+    const char *row;
+    int64_t done;
     for (int64_t i = 0; i < n; i += done) {
-        const char *row = fused_row(p->f, &p->b, part, p->kv, j + i, &run);
-        const ref_tensor *t = j + i < p->b.prefix ? &c->prefix : &c->rows;
-        done = min64(run, n - i);
+        const ref_tensor *t =
+            piece_at(a->front, part, j + i, n - i, &row, &done);
         a->ops->dots(s + i, a->rows, q, a->depth, done, row, spacing(t, 2),
-                     t->dtype, c->width);
+                     t->dtype, t->dims[3]);
     }
 }
 
