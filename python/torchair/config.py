@@ -96,16 +96,18 @@ def _warn_inert(row: Row) -> None:
 class Section:
     """Options that share the beginning of their path."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", rows: tuple[Row, ...] = OPTIONS) -> None:
         start = f"{path}." if path else ""
+        below: dict[str, list[Row]] = {}
         fields: dict[str, Option | Section] = {}
-        for row in OPTIONS:
-            if row.path.startswith(start):
-                name, _, rest = row.path[len(start) :].partition(".")
-                if rest:
-                    fields.setdefault(name, Section(start + name))
-                else:
-                    fields[name] = Option(row)
+        for row in rows:
+            name, _, rest = row.path[len(start) :].partition(".")
+            if rest:
+                below.setdefault(name, []).append(row)
+            else:
+                fields[name] = Option(row)
+        for name, theirs in below.items():
+            fields[name] = Section(start + name, tuple(theirs))
         object.__setattr__(self, "_fields", fields)
         object.__setattr__(self, "_path", path)
 
@@ -235,8 +237,9 @@ _PATHS = {row.path for row in OPTIONS}
 def copy(config: CompilerConfig | None) -> CompilerConfig:
     """Another one with the same options; None: the defaults."""
     made = CompilerConfig()
-    for option in config.options() if config else ():
-        find_option(made, option.row.path).copy_from(option)
+    if config is not None:
+        for mine, theirs in zip(made.options(), config.options(), strict=True):
+            mine.copy_from(theirs)
     return made
 
 

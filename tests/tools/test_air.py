@@ -128,6 +128,24 @@ def test_dump_as_ascend_ir():
     assert "txt, pbtxt or py" in done.stderr
 
 
+def test_passes_are_left_out_by_name():
+    for name in ("canonicalise", "tidy", "cse", "dce", "group", "view"):
+        run("--compare", "--without", name, text=GRAPH)
+        counted = air("dump", "-", "--stat", "--without", name, text=GRAPH)
+        rows = [line.split() for line in counted.stdout.splitlines()]
+        assert name not in [row[0] for row in rows]
+        assert len(rows) >= 8 and all(len(row) == 6 for row in rows)
+    done = air("dump", "-", "--without", "expand", text=GRAPH)
+    assert done.returncode == 2 and "lists the names" in done.stderr
+
+
+def test_orders_of_steps():
+    for order in ("written", "bfs", "dfs", "rdfs"):
+        run("--compare", "--order", order, text=GRAPH)
+    done = air("run", "-", "--order", "xfs", text=GRAPH)
+    assert done.returncode == 2 and "bfs, dfs or rdfs" in done.stderr
+
+
 def test_dump_after_every_pass():
     rows, _, _ = air("passes").stdout.partition("\n\n")
     names = [line.split()[1] for line in rows.splitlines()]
