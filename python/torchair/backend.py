@@ -53,7 +53,7 @@ from .config import (
     warn_of_other_mode,
 )
 from .decorate import decorated
-from .logs import logger
+from .logs import engine_log, logger
 
 Compiled = Callable[..., Any]
 
@@ -278,7 +278,7 @@ def _engine_program(
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     dump.write("optimized", gm, graph_dump.text_of(program))
-    _log_times(record)
+    dumps.log_times(record, program)
     if compile_stat.wanted(config):
         compile_stat.add(config, record.number, program, record.rewrites)
     for _, programs in _collectors:
@@ -286,18 +286,6 @@ def _engine_program(
     if _wraps:
         return eager.boxed(_wraps[-1](record, gm, program))
     return program
-
-
-def _log_times(record: Record) -> None:
-    logger.event(
-        "graph %s: %d nodes (%d by torch) imported in %.0f us, compiled in "
-        "%.0f us",
-        record.name,
-        record.nodes,
-        len(record.hosts),
-        record.import_s * 1e6,
-        record.compile_s * 1e6,
-    )
 
 
 def _rescue(
@@ -315,6 +303,7 @@ def _rescue(
         if reason is None:
             return interpret(args)
         if not record.fallback:
+            engine_log.warning("torch runs graph %s: %s", record.name, reason)
             logger.warning("torch runs graph %s: %s", record.name, reason)
         record.fallback = reason
         return interpret(args)

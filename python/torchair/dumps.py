@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from . import compat, files, lanes
 from .config import CompilerConfig
-from .logs import file_handler, logger
+from .logs import engine_log, file_handler, logger
 
 _models: dict[str, Iterator[int]] = {}
 _logging: set[str] = set()
@@ -60,13 +60,41 @@ def _log_to(path: str) -> None:
     if path in _logging:
         return
     _logging.add(path)
-    logger.addHandler(file_handler(path))
+    handler = file_handler(path)
+    logger.addHandler(handler)
+    engine_log.addHandler(handler)
     logger.setLevel(logging.DEBUG)
 
 
 def write(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def log_times(record: Any, program: Any) -> None:
+    """A graph was compiled."""
+    logger.event(
+        "graph %s: %d nodes (%d by torch) imported in %.0f us, compiled in "
+        "%.0f us",
+        record.name,
+        record.nodes,
+        len(record.hosts),
+        record.import_s * 1e6,
+        record.compile_s * 1e6,
+    )
+    engine_log.event(
+        "graph %s compiled in %.0f us", record.name, record.compile_s * 1e6
+    )
+    for host in record.hosts:
+        engine_log.info(
+            "graph %s: HOST %s (%s): %s",
+            record.name,
+            host.op,
+            host.location,
+            host.reason,
+        )
+    if engine_log.isEnabledFor(logging.DEBUG):
+        engine_log.debug("after the passes:\n%s", program.text(0))
 
 
 class Folder:

@@ -5,6 +5,10 @@
 To stdout, from level ERROR on; DEBUG where TORCH_COMPILE_DEBUG=1 was set at
 import. Level EVENT, between WARNING and ERROR, has the times of the key steps:
 `logger.setLevel(EVENT_LEVEL)`, `logger.event(...)`.
+
+`engine_log` is what the engine has to say of graphs, to stderr, from the level
+on that TNG_LOG_LEVEL had at import: 0 DEBUG, 1 INFO, 2 WARNING, 3 ERROR (the
+default), 4 EVENT (these and errors only).
 """
 
 from __future__ import annotations
@@ -49,38 +53,60 @@ class _Format(logging.Formatter):
         )
 
 
-class _Stdout(logging.StreamHandler[Any]):
-    """Whatever sys.stdout is when something is said."""
+class _Stream(logging.StreamHandler[Any]):
+    """Whatever sys.stdout or sys.stderr is when something is said."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         logging.Handler.__init__(self)
+        self.stream_name = name
+        self.setFormatter(_Format())
 
     @property
     def stream(self) -> Any:
-        return sys.stdout
+        return getattr(sys, self.stream_name)
 
     @stream.setter
     def stream(self, _value: Any) -> None: ...
 
 
-def _make() -> Logger:
+def _make(name: str, level: int, stream: str) -> Logger:
     # Not logging.setLoggerClass: other packages' loggers stay what they are.
-    made = Logger("torchair")
+    made = Logger(name)
     manager = logging.root.manager
-    found = manager.loggerDict.get("torchair")
-    if isinstance(found, Logger):
-        return found
-    manager.loggerDict["torchair"] = made
+    manager.loggerDict[name] = made
     made.parent, made.manager = logging.root, manager
-    debug = os.environ.get("TORCH_COMPILE_DEBUG") == "1"
-    made.setLevel(logging.DEBUG if debug else logging.ERROR)
-    handler = _Stdout()
-    handler.setFormatter(_Format())
-    made.addHandler(handler)
+    made.setLevel(level)
+    made.addHandler(_Stream(stream))
     return made
 
 
-logger = _make()
+def _engine_log(debug: bool) -> Logger:
+    said = os.environ.get("TNG_LOG_LEVEL", "0" if debug else "3")
+    level = _LEVELS.get(said)
+    made = _make("torchair.engine", level or logging.ERROR, "stderr")
+    made.propagate = False
+    if level is None:
+        print(
+            f"[WARNING] TNG_LOG_LEVEL={said!r} is none of 0 to 4: errors only",
+            file=sys.stderr,
+        )
+    if level == EVENT_LEVEL:
+        made.addFilter(
+            lambda r: r.levelno == EVENT_LEVEL or r.levelno >= logging.ERROR
+        )
+    return made
+
+
+_LEVELS = {
+    "0": logging.DEBUG,
+    "1": logging.INFO,
+    "2": logging.WARNING,
+    "3": logging.ERROR,
+    "4": EVENT_LEVEL,
+}
+_debug = os.environ.get("TORCH_COMPILE_DEBUG") == "1"
+logger = _make("torchair", logging.DEBUG if _debug else logging.ERROR, "stdout")
+engine_log = _engine_log(_debug)
 
 
 def file_handler(path: str) -> logging.Handler:

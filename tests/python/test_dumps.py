@@ -373,3 +373,56 @@ def test_debug_level_of_the_environment():
             check=True,
         )
         assert out.stdout.split() == [level, "35"]
+
+
+@pytest.mark.parametrize(
+    "level, event, info, debug, warned",
+    [
+        ("0", True, True, True, False),
+        ("4", True, False, False, False),
+        ("7", False, False, False, True),
+        (None, False, False, False, False),
+    ],
+)
+def test_engine_log_of_the_environment(level, event, info, debug, warned):
+    code = (
+        "import torch\n"
+        "from torchair.backend import torchair as B\n"
+        "def fn(x):\n"
+        "    return torch.histc(x + 1)\n"
+        "torch.compile(fn, backend=B)(torch.ones(3))\n"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "TNG_LOG_LEVEL"}
+    if level is not None:
+        env["TNG_LOG_LEVEL"] = level
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("compiled in" in out.stderr) == event
+    assert ("HOST histc" in out.stderr) == info
+    assert ("after the passes:" in out.stderr) == debug
+    assert ("TNG_LOG_LEVEL='7' is none of" in out.stderr) == warned
+    assert "torchair" not in out.stdout.lower()
+
+
+def test_a_scope_chooses_what_is_dumped(tmp_path):
+    def fn(x, w):
+        with torchair.scope.data_dump():
+            y = torch.relu(x @ w)
+        return torch.softmax(y * 2, -1)
+
+    run = compile_with(
+        fn,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+        dump_config__dump_mode="output",
+    )
+    run(X, W)
+    assert sorted(dumped(tmp_path)) == [
+        "0/mm-aten.mm.default.OUTPUT.0",
+        "0/relu-aten.relu.default.OUTPUT.0",
+    ]
