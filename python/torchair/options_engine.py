@@ -15,7 +15,7 @@ from .accepts import (
     OneOf,
     Pool,
 )
-from .option_row import ALL, BOOL, CAPTURE, ENGINE, SOON, Key, Row
+from .option_row import ALL, BOOL, CAPTURE, ENGINE, Key, Row
 
 _SUPER = Keys(
     preload_code=int,
