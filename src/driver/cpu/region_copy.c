@@ -7,6 +7,8 @@
 
 enum {
     TURN = 16,        /* rows of a transposed block: a cache line of f32 */
+    TURN_NARROW = 64, /* where all columns of a row are a few lines */
+    NARROW = 1024,    /* bytes of such a row */
     SPAN = 1024,      /* columns of it */
     ROW_SPAN = 65536, /* elements of a row, or of several short ones */
 };
@@ -130,6 +132,14 @@ move_any(char *to, int64_t to_row, int64_t to_col, const char *from,
 #undef MOVE
 }
 
+/* Rows of a block: what is read lies along them, so the more the better, as
+ * long as the lines that are written stay in the cache. */
+static int64_t
+turn_rows(int64_t cols, int64_t bytes)
+{
+    return cols * bytes <= NARROW ? TURN_NARROW : TURN;
+}
+
 void
 region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
             int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
@@ -141,14 +151,16 @@ region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
             memcpy(to + i * to_row * size, from + i * from_row * size,
                    (size_t)cols * bytes);
     } else if (to_col == 1 && from_row == 1) {
-        for (int64_t i = 0; i < rows; i += TURN)
+        const int64_t high = turn_rows(cols, size);
+        for (int64_t i = 0; i < rows; i += high)
             move_turned(to + i * to_row * size, to_row, from + i * size,
-                        from_col, bytes, rows - i < TURN ? rows - i : TURN,
+                        from_col, bytes, rows - i < high ? rows - i : high,
                         cols);
     } else if (to_row == 1 && from_col == 1) {
-        for (int64_t j = 0; j < cols; j += TURN)
+        const int64_t high = turn_rows(rows, size);
+        for (int64_t j = 0; j < cols; j += high)
             move_turned(to + j * to_col * size, to_col, from + j * size,
-                        from_row, bytes, cols - j < TURN ? cols - j : TURN,
+                        from_row, bytes, cols - j < high ? cols - j : high,
                         rows);
     } else {
         move_any(to, to_row, to_col, from, from_row, from_col, bytes, rows,
@@ -192,7 +204,8 @@ plan_blocks(const cpu_region *r)
     b.to_row = r->rank > 1 ? r->strides[b.to][r->rank - 2] : 0;
     bool dense = b.from_col == 1 && b.to_col == 1;
     b.wide = dense ? ROW_SPAN : SPAN;
-    b.high = dense && b.cols > 0 ? 1 + ROW_SPAN / 16 / b.cols : TURN;
+    b.high = dense && b.cols > 0 ? 1 + ROW_SPAN / 16 / b.cols
+                   : turn_rows(b.cols, (int64_t)r->bytes[b.to]);
     return b;
 }
 
