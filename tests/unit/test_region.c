@@ -105,15 +105,17 @@ TEST(region_copies)
     for (int k = 0; k < 4 * (count + 1) * (count - 2); k++) {
         static const int64_t same[3] = {0, 70, 0}; /* broadcast */
         const int from = k % (count + 1), to = k / (count + 1) % (count - 2);
+        const air_dtype dtype = dtypes[k / ((count + 1) * (count - 2))];
         const int64_t *s = from == count ? same : layouts[from];
         const int64_t *d = layouts[to];
         region_case c;
         bool equal = true;
         case_init(&c, AIR_WALK_MAP, 3, dims, (uint32_t)k + 1);
-        int x = case_buf(&c, dtypes[k % 4], s, false);
-        int y = case_buf(&c, dtypes[k % 4], d, false);
+        int x = case_buf(&c, dtype, s, false);
+        int y = case_buf(&c, dtype, d, false);
         case_phase(&c, AIR_PHASE_ROW);
-        air_lane lane = k % 4 == 1 || k % 4 == 2 ? AIR_LANE_F32 : AIR_LANE_I64;
+        air_lane lane =
+            dtype == AIR_BF16 || dtype == AIR_F32 ? AIR_LANE_F32 : AIR_LANE_I64;
         case_store(&c, y, case_load(&c, lane, x));
         run_all(&c);
         for (int64_t i = 0; i < 3 * 21 * 70; i++) {
