@@ -256,12 +256,25 @@ def settings(
     merged = copy(config)
     if mode is not None and mode != "default":
         merged.mode = mode
-    for key, value in (options or {}).items():
+    for key, value in _items(options):
         if key in ALIASES:
             setattr(merged, key, value)
         else:
             _set_at(merged, key, value)
     return merged
+
+
+@decorated
+def _items(options: Any) -> list[tuple[Any, Any]]:
+    """TypeError where they are no dict."""
+    if options is None:
+        return []
+    if not isinstance(options, dict):
+        raise TypeError(
+            "options must be a dict of names and values, "
+            f"got {type(options).__name__}"
+        )
+    return list(options.items())
 
 
 @decorated
@@ -277,7 +290,7 @@ def npugraph_ex_config(options: dict[str, Any] | None) -> CompilerConfig:
     """
     config = CompilerConfig()
     config.mode = "npugraph_ex"
-    for key, value in (options or {}).items():
+    for key, value in _items(options):
         if key not in ALIASES:
             raise ValueError(
                 f"Invalid option '{key}'; supported: "

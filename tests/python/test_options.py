@@ -628,3 +628,13 @@ def test_keep_inference_input_mutations():
     )(x)
     assert_same(x, torch.full((2,), 2.0))
     assert "copy_" not in graphs[0]
+
+
+@pytest.mark.parametrize("options", [["clone_output"], "clone_output", 3])
+def test_options_that_are_no_dict(options):
+    for read in (
+        config.npugraph_ex_config,
+        lambda o: config.settings(None, None, o),
+    ):
+        with pytest.raises(TypeError, match="options must be a dict of names"):
+            read(options)
