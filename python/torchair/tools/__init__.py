@@ -1,0 +1,1 @@
+"""Programs over files that compiled programs leave."""
