@@ -212,6 +212,22 @@ def test_blocks_that_do_not_exist_are_not_read():
     torch.testing.assert_close(out.double(), want, rtol=0, atol=1e-5)
 
 
+def test_bands_and_caches_at_their_limits():
+    q, k, v, kw = dense()
+    far = {"pre_tokens": 2**63 - 1, "next_tokens": 2**63 - 1}
+    mask = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    kw |= {"sparse_mode": 4, "atten_mask": mask}
+    out, _ = npu.npu_fused_infer_attention_score(q, k, v, **kw, **far)
+    want, _ = reference(q, k, v, **kw, pre_tokens=2**40, next_tokens=2**40)
+    torch.testing.assert_close(out.double(), want, rtol=0, atol=1e-5)
+    q, _, _, kw = dense(s=1)
+    kw |= {"block_table": torch.zeros(2, 1, dtype=torch.int32)}
+    kw |= {"block_size": 16, "actual_seq_lengths_kv": [5, 16]}
+    none = torch.empty(0, 2, 16, 16)
+    out, _ = npu.npu_fused_infer_attention_score(q, none, none, **kw)
+    assert (out == 0).all()
+
+
 # ---- refusals ----
 
 MASK = torch.ones(2048, 2048, dtype=torch.bool)

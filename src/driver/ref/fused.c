@@ -121,6 +121,8 @@ read_sizes(fused *f)
     f->width = f->parts[FUSED_VALUE].width;
     f->page = f->table.data != NULL ? k->dims[2] : 0;
     f->keys = f->page > 0 ? f->table.dims[1] * f->page : k->dims[2];
+    if (k->dims[0] == 0)
+        f->keys = 0; /* no block that a number could name */
     f->batches = f->packed ? count(f, &f->query_lens, QUERY_LIST) : q->dims[0];
     if (f->page > 0)
         f->batches = min64(f->batches, f->table.dims[0]);
@@ -149,8 +151,10 @@ fused_read(const air_call *call, const air_task *task)
                                     VALUE_SCALE, VALUE_OFFSET),
                          read_cache(call, task, KEY_ROPE, -1, -1, -1)},
                .sparse = (int)ref_int(call, SPARSE_MODE, 0),
-               .pre = ref_int(call, PRE_TOKENS, FUSED_FAR),
-               .next = ref_int(call, NEXT_TOKENS, FUSED_FAR),
+               .pre = clamp64(ref_int(call, PRE_TOKENS, FUSED_FAR), -FUSED_FAR,
+                              FUSED_FAR),
+               .next = clamp64(ref_int(call, NEXT_TOKENS, FUSED_FAR),
+                               -FUSED_FAR, FUSED_FAR),
                .packed = ref_int(call, PACKED, 0) != 0,
                .paged_scales = ref_int(call, PAGED_SCALES, 0) != 0,
                .scale = ref_float(call, SCALE, 1)};
