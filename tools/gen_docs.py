@@ -93,7 +93,8 @@ On the FX graph; `TORCH_COMPILE_DEBUG=1` shows it before and after each:
 |---|---|---|
 """
 ENGINE_HEAD = """
-On the engine's graph (`air passes`); `debug.graph_dump` shows it after each:
+On the engine's graph (`air passes`); `TORCH_COMPILE_DEBUG=1` writes it after
+each:
 
 | pass | what it does |
 |---|---|
