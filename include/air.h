@@ -360,6 +360,49 @@ AIR_API const char *air_ge_prototype(size_t i);
 AIR_API bool air_ge_row(size_t i, const char **out_op, const char **out_type,
                         const char **out_when, const char **out_args);
 
+/* ---- formulas of users ----------------------------------------------------
+ */
+
+/* `a * sigmoid(b) + 1` as operators of the op table, in order. Statements are
+ * separated by ";", `name = ...` names a value; the results are what the last
+ * statements give. docs/custom-operators.md has the grammar. */
+typedef enum {
+    AIR_TERM_TENSOR,      /* parameter `index` */
+    AIR_TERM_STEP,        /* the result of step `index` */
+    AIR_TERM_NUMBER,      /* parameter `index`, a number */
+    AIR_TERM_NUMBER_STEP, /* a step that computes a number */
+    AIR_TERM_INT,
+    AIR_TERM_FLOAT
+} air_term_kind;
+typedef struct {
+    air_term_kind kind;
+    size_t index;
+    int64_t i;
+    double f;
+} air_term;
+enum { AIR_OPERATION_ARGS = 3 };
+typedef struct {
+    const char *op; /* "mul.Tensor"; of numbers "+", "-", "*", "/" or "neg" */
+    size_t nargs;
+    air_term args[AIR_OPERATION_ARGS];
+    bool number;
+} air_operation;
+typedef struct {
+    const char *name;
+    bool number; /* not a tensor */
+} air_formal;
+typedef struct air_expression air_expression;
+/* SYNTAX, "line:column: ...", for a body that is wrong. */
+AIR_API AIR_CHECK air_status air_expression_parse(
+    air_context *ctx, const char *text, size_t len, size_t nparams,
+    const air_formal *params, size_t nresults, air_expression **out);
+AIR_API void air_expression_destroy(air_expression *expression);
+/* Step i, NULL at the end; where the results are. */
+AIR_API const air_operation *
+air_expression_operation(const air_expression *expression, size_t i);
+AIR_API const air_term *air_expression_result(const air_expression *expression,
+                                              size_t i);
+
 /* ---- programs ------------------------------------------------------------ */
 
 typedef struct air_program air_program;

@@ -254,6 +254,10 @@ PyObject *py_ge_formats(PyObject *self, PyObject *unused);
 PyObject *py_ge_prototypes(PyObject *self, PyObject *unused);
 PyObject *py_ge_rows(PyObject *self, PyObject *unused);
 
+/* ---- formulas (py_expression.c) ---- */
+
+PyObject *py_parse_expression(PyObject *self, PyObject *args);
+
 /* ---- HOST nodes (py_host.c) ---- */
 
 typedef struct {

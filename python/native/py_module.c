@@ -384,6 +384,8 @@ static PyMethodDef methods[] = {
     {"describe", native_describe, METH_VARARGS,
      "describe(op) -> (schema, class, Ascend IR type) or None"},
     {"passes", native_passes, METH_NOARGS, "(name, help) of each pass"},
+    {"parse_expression", py_parse_expression, METH_VARARGS,
+     "parse_expression(text, [(name, number)], results) -> (steps, results)"},
     {"ge_dtypes", py_ge_dtypes, METH_NOARGS,
      "dtypes of the Ascend IR: [(name, number, number in files, torch's)]"},
     {"ge_formats", py_ge_formats, METH_NOARGS, "its formats"},

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .collectives import patch_for_hcom
     from .compare import Comparison, compare
     from .config import CompilerConfig
+    from .converters import register_fx_node_ge_converter
     from .formats import npu_format_cast_via_cpu, use_internal_format_weight
     from .logs import logger
     from .passes import register_replacement
@@ -61,12 +62,13 @@ __all__ = [
     "logger",
     "npu_format_cast_via_cpu",
     "patch_for_hcom",
+    "register_fx_node_ge_converter",
     "register_replacement",
     "use_internal_format_weight",
 ]
 
 
-_MODULES = ("inference", "llm_datadist", "npu", "npugraph_ex", "ops", "scope")
+_MODULES = ("ge", "inference", "llm_datadist", "npu", "npugraph_ex", "ops", "scope")
 _HOME = {
     "Comparison": "compare",
     "CompilerConfig": "config",
@@ -78,6 +80,7 @@ _HOME = {
     "logger": "logs",
     "npu_format_cast_via_cpu": "formats",
     "patch_for_hcom": "collectives",
+    "register_fx_node_ge_converter": "converters",
     "register_replacement": "passes",
     "use_internal_format_weight": "formats",
     **{name: "_native" for name in __all__ if name.startswith("Air")},

@@ -28,6 +28,7 @@ from . import (
     collectives,
     compat,
     compile_stat,
+    converters,
     data_dump,
     deadlock,
     direct,
@@ -250,6 +251,8 @@ def _engine_program(
     static = compat.static_input_indices()
     if record.kind == "backward":
         static = set()  # the indices are the forward's
+    if not config.captures:
+        converters.expand(gm)
     got = import_graph(gm, record.name, static)
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.comms = got.comm_nodes

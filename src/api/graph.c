@@ -4,6 +4,7 @@
 
 #include "api/check.h"
 #include "base/text.h"
+#include "ir/expression.h"
 #include "ir/ge.h"
 #include "ir/ir.h"
 
@@ -361,6 +362,42 @@ air_graph_set_results(air_graph *g, size_t count, const air_ref *results,
             AIR_TRY(check_dim(g, strides[i][k], "a stride"));
     }
     return ir_set_results(g, count, results, strides);
+}
+
+/* ---- formulas ---- */
+
+air_status
+air_expression_parse(air_context *ctx, const char *text, size_t len,
+                     size_t nparams, const air_formal *params, size_t nresults,
+                     air_expression **out)
+{
+    REQUIRE_PTR(out);
+    *out = NULL;
+    REQUIRE_PTR(ctx);
+    REQUIRE_PTR(text);
+    for (size_t i = 0; i < nparams; i++)
+        REQUIRE_PTR(params[i].name);
+    return ir_expression_parse(&ctx->alloc, text, len, nparams, params,
+                               nresults, out);
+}
+
+void
+air_expression_destroy(air_expression *expression)
+{
+    if (expression)
+        ir_expression_free(expression);
+}
+
+const air_operation *
+air_expression_operation(const air_expression *expression, size_t i)
+{
+    return i < expression->steps.count ? &expression->steps.data[i] : NULL;
+}
+
+const air_term *
+air_expression_result(const air_expression *expression, size_t i)
+{
+    return i < expression->results.count ? &expression->results.data[i] : NULL;
 }
 
 /* ---- the op table ---- */

@@ -1,0 +1,334 @@
+"""Converters: how the user wants an operator written in the Ascend IR.
+
+They run before a graph is imported, in max-autotune mode: the FX node is
+replaced by what the converter builds (torchair.ge). An operator without one
+is converted by itself where its type, CamelCase, is registered; else it stays
+as it is: a row of the engine, or a HOST node with the reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .sizes import is_symbolic
+
+_ATTRIBUTE = "_ge_converter"
+_AUTO = (
+    torch.ops.higher_order.auto_functionalized,
+    torch.ops.higher_order.auto_functionalized_v2,
+)
+_BUILT_IN = ("aten", "prim", "prims")
+_others: dict[Any, Converter] = {}  # of callables that refuse attributes
+_registered = 0
+
+
+class Converter:
+    """What the decorator gives: the function, checked."""
+
+    def __init__(self, op: Any, function: Callable[..., Any]) -> None:
+        self.op = op
+        self.function = function
+        self.__name__ = getattr(function, "__name__", "converter")
+        parameters = inspect.signature(function).parameters
+        self.wants_meta = "meta_outputs" in parameters
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def register_fx_node_ge_converter(aten_op: Any) -> Callable[..., Any]:
+    """A decorator: the function converts FX nodes of this operator.
+
+    aten_op: an overload (torch.ops.ns.name.overload), or a Python callable;
+    None: the decorator does nothing. Registering again replaces.
+
+    The function gets Tensors of torchair.ge for tensors and symbolic integers,
+    Python values as they are, and, where it has a parameter `meta_outputs`,
+    what the operator gives as TensorSpecs. It returns a Tensor, or a list or
+    tuple of them, one per result. NotImplementedError: this case is left to
+    torch.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Converter:
+        global _registered
+        made = Converter(aten_op, function)
+        try:
+            setattr(aten_op, _ATTRIBUTE, made)
+        except AttributeError:
+            _others[aten_op] = made
+        _registered += 1
+        return made
+
+    if aten_op is None:
+        return lambda *_args, **_kwargs: None
+    if not callable(aten_op):
+        raise TypeError(
+            "aten_op is an overload such as torch.ops.npu.my_op.default, or "
+            f"a callable, not {type(aten_op).__name__}"
+        )
+    return decorate
+
+
+def find(target: Any) -> Converter | None:
+    found = getattr(target, _ATTRIBUTE, None)
+    if isinstance(found, Converter):
+        return found
+    try:
+        return _others.get(target)
+    except TypeError:
+        return None
+
+
+# ---- automatic converters ----
+
+
+def automatic(op: Any) -> Converter:
+    """The converter that the operator's name and schema give.
+
+    RuntimeError: the reason why there is none.
+    """
+    from .ge import registry
+
+    if not isinstance(op, torch._ops.OpOverload):
+        raise RuntimeError(f"{op} is no operator overload")
+    if op.namespace in _BUILT_IN:
+        raise RuntimeError(f"{op} is PyTorch's own")
+    own = registry.of_operator(op)  # refuses Scalars
+    found = registry.find(own.name)
+    if found is None:
+        raise RuntimeError(f"operator type {own.name} is not registered")
+    for what in ("inputs", "attrs", "outputs"):
+        have, want = len(getattr(own, what)), len(getattr(found, what))
+        if have != want:
+            raise RuntimeError(
+                f"{op} has {have} {what}, operator type {own.name} {want}"
+            )
+    if own.references != found.references:
+        raise RuntimeError(
+            f"{op} writes {own.references}, operator type {own.name} "
+            f"{found.references}"
+        )
+    return Converter(op, _positional(found, own.references))
+
+
+def _positional(found: Any, written: Sequence[str]) -> Callable[..., Any]:
+    from . import ge
+
+    def convert(*args: Any, **kwargs: Any) -> Any:
+        del kwargs
+        made = ge.custom_op(found.name, *args)
+        results = made if isinstance(made, tuple) else (made,)
+        pairs = zip(found.outputs, results, strict=True)
+        return [r for o, r in pairs if o.name not in written]
+
+    return convert
+
+
+# ---- graphs ----
+
+
+class _Call:
+    """An FX node as a call of its operator: also where AOTAutograd has made a
+    functional one of an operator that writes its arguments."""
+
+    def __init__(self, node: torch.fx.Node) -> None:
+        self.node = node
+        self.functional = node.target in _AUTO
+        self.op: Any = node.args[0] if self.functional else node.target
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]] | None:
+        """None: what is written is a part of a tensor."""
+        if not self.functional:
+            return list(self.node.args), dict(self.node.kwargs)
+        given: dict[str, Any] = dict(self.node.kwargs)
+        bases = given.pop("_all_bases", None)
+        args = []
+        for a in self.op._schema.arguments:
+            if bases is None or a.name in given:
+                args.append(given[a.name])
+                continue
+            prefix = f"_{a.name}_"
+            about = {k: v for k, v in given.items() if k.startswith(prefix)}
+            if set(about) != {f"{prefix}base_index"}:
+                return None
+            args.append(bases[about[f"{prefix}base_index"]])
+        return args, {}
+
+    def written(self) -> list[str]:
+        return [
+            a.name
+            for a in self.op._schema.arguments
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+
+
+def _expected(call: _Call) -> tuple[Any, list[Any]]:
+    value = call.node.meta.get("val")
+    many = isinstance(value, (tuple, list))
+    values = list(value) if many else [value]  # type: ignore[arg-type]
+    if call.functional:
+        count = len(call.op._schema.returns)
+        values = values[:count]
+    return many, values
+
+
+def _as_tensors(at: Any, x: Any) -> Any:
+    from .ge.build import Tensor
+
+    def convert(node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) or is_symbolic(value):
+            from .ge.build import Node
+
+            return Tensor(at, Node(node.name, "Data"), 0, node)
+        return value
+
+    if isinstance(x, torch.fx.Node):
+        return convert(x)
+    if isinstance(x, (list, tuple)):
+        return type(x)(_as_tensors(at, y) for y in x)
+    return x
+
+
+def _same(got: Any, want: Any) -> bool:
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return (
+        isinstance(got, torch.Tensor)
+        and got.dtype == want.dtype
+        and len(got.shape) == len(want.shape)
+        and all(
+            statically_known_true(a == b)
+            for a, b in zip(got.shape, want.shape, strict=True)
+        )
+    )
+
+
+def _check(op: Any, results: Sequence[Any], values: Sequence[Any]) -> None:
+    from .ge.build import Tensor
+
+    if len(results) != len(values):
+        raise RuntimeError(
+            f"the converter of {op} gives {len(results)} results, the "
+            f"operator has {len(values)}"
+        )
+    for i, (r, v) in enumerate(zip(results, values, strict=True)):
+        if v is None:
+            continue
+        if not isinstance(r, Tensor):
+            raise RuntimeError(
+                f"the converter of {op} gives a {type(r).__name__} as result "
+                f"{i}, a Tensor is due"
+            )
+        got = r.fx.meta["val"]
+        if not _same(got, v):
+            raise RuntimeError(
+                f"the converter of {op} gives {_type(got)} as result {i}, the "
+                f"operator's meta function {_type(v)}"
+            )
+
+
+def _type(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{value.dtype}{list(value.shape)}"
+
+
+def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
+    """The Tensors that the converter gives; None: not this case."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    from .ge.build import TensorSpec, current
+
+    given = call.arguments()
+    if given is None:
+        return None
+    args, kwargs = (_as_tensors(at, given[0]), given[1])
+    kwargs = {k: _as_tensors(at, v) for k, v in kwargs.items()}
+    many, values = _expected(call)
+    if found.wants_meta:
+        specs = [TensorSpec(v) for v in values]
+        kwargs["meta_outputs"] = specs if many and len(specs) > 1 else specs[0]
+    token = current.set(at)
+    try:
+        with unset_fake_temporarily():  # a converter's tensors are real
+            made = found(*args, **kwargs)
+    except NotImplementedError as why:
+        call.node.meta["host_reason"] = (
+            f"its converter does not take this case: {why}"
+        )
+        return None
+    except Exception as why:
+        raise RuntimeError(
+            f"the converter of {call.op} failed: {type(why).__name__}: {why}"
+        ) from why
+    finally:
+        current.reset(token)
+    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    _check(call.op, results, values)
+    return results
+
+
+def _replace(call: _Call, results: list[Any], at: Any) -> None:
+    node = call.node
+    nodes: list[Any] = [None if r is None else r.fx for r in results]
+    if call.functional:
+        nodes += [at.outputs[name] for name in call.written()]
+    if not isinstance(node.meta.get("val"), (tuple, list)):
+        node.replace_all_uses_with(nodes[0])
+    else:
+        for user in list(node.users):
+            if user.target is operator.getitem:
+                index: Any = user.args[1]
+                user.replace_all_uses_with(nodes[index])
+                user.graph.erase_node(user)
+    node.graph.erase_node(node)
+
+
+def _is_users(op: Any) -> bool:
+    """May the user have meant an operator type by its name?"""
+    return (
+        isinstance(op, torch._ops.OpOverload)
+        and op.namespace not in _BUILT_IN
+        and not op.namespace.startswith("_")
+    )
+
+
+def expand(gm: torch.fx.GraphModule) -> None:
+    """Nodes of operators with a converter become what it builds.
+
+    RuntimeError, naming the operator: a converter failed, or gives other
+    dtypes or sizes than the operator's meta function.
+    """
+    from .ge.build import Builder
+
+    names: set[str] = set()
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function":
+            continue
+        call = _Call(node)
+        found = find(call.op)
+        if found is None and not _is_users(call.op):
+            continue
+        if found is None:
+            try:
+                found = automatic(call.op)
+            except RuntimeError as why:
+                node.meta["host_reason"] = f"no converter: {why}"
+                continue
+        at = Builder(gm, node, call.op, names)
+        results = _run(call, found, at)
+        if results is None:
+            continue
+        if call.functional and set(call.written()) - set(at.outputs):
+            missing = sorted(set(call.written()) - set(at.outputs))
+            raise RuntimeError(
+                f"the converter of {call.op} does not give the outputs "
+                f"{missing}, which the operator writes"
+            )
+        _replace(call, results, at)

@@ -1,0 +1,213 @@
+"""Custom operators in graphs: the samples of both scenarios, in place and
+not, in three ways: eager, reduce-overhead, max-autotune."""
+
+import pytest
+import torch
+from helpers import assert_same, make_backend
+
+import torchair
+from torchair import ge
+
+# Scenario 1: all of it is new. Scenario 2 would start at the meta functions.
+lib = torch.library.Library("cutest", "FRAGMENT")
+lib.define(
+    "my_op(Tensor x, Tensor? y, Tensor[] z, float attr1, int attr2) -> Tensor"
+)
+lib.define("my_inplace(Tensor(a!) x, Tensor y) -> Tensor")
+lib.define("scalar(Tensor x, Scalar s) -> Tensor")
+lib.define("two_functional(Tensor x) -> (Tensor, Tensor)")
+
+
+def my_op_cpu(x, y, z, attr1, attr2):
+    return x * attr1 + (0 if y is None else y) + sum(z) * attr2
+
+
+def my_inplace_cpu(x, y):
+    x.add_(y)
+    return y * 2
+
+
+lib.impl("my_op", my_op_cpu, "CPU")
+lib.impl("my_inplace", my_inplace_cpu, "CPU")
+lib.impl("scalar", lambda x, s: x * s, "CPU")
+lib.impl("two_functional", lambda x: (x + 1, x - 1), "CPU")
+
+meta = torch.library.Library("cutest", "IMPL", "Meta")
+
+
+@torch.library.impl(meta, "my_op")
+def my_op_meta(x, y, z, attr1, attr2):
+    return torch.empty_like(x)
+
+
+@torch.library.impl(meta, "my_inplace")
+def my_inplace_meta(x, y):
+    return torch.empty_like(y)
+
+
+meta.impl("scalar", lambda x, s: torch.empty_like(x))
+meta.impl(
+    "two_functional", lambda x: (torch.empty_like(x), torch.empty_like(x))
+)
+ops = torch.ops.cutest
+MODES = ("max-autotune", "reduce-overhead")
+
+
+def use_op(x, w):
+    return ops.my_op(x, None, [w, w], 2.0, 5) + 1
+
+
+def use_inplace(x, w):
+    return ops.my_inplace(x, w) + x
+
+
+def check(function, mode, dynamic=False):
+    """Eager against compiled, results and what is written; twice, so that a
+    capture replays. Gives what explain says."""
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        function, backend=make_backend(mode), dynamic=dynamic
+    )
+    for size in (4, 4, 6) if dynamic else (4, 4, 4):
+        x, w = torch.ones(size, 8), torch.full((size, 8), 3.0)
+        mine = x.clone()
+        want = function(x, w)
+        assert_same(compiled(mine, w), want)
+        assert_same(mine, x)
+    torch._dynamo.reset()
+    return str(torchair.explain(compiled, torch.ones(4, 8), torch.ones(4, 8)))
+
+
+@pytest.fixture
+def converter():
+    """Registers converters for one test."""
+    made = []
+
+    def register(op, function):
+        torchair.register_fx_node_ge_converter(op)(function)
+        made.append(op)
+
+    yield register
+    for op in made:
+        del op._ge_converter
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [use_op, use_inplace])
+def test_without_a_converter(function, mode, dynamic):
+    said = check(function, mode, dynamic)
+    assert "HOST cutest" in said
+    if mode == "max-autotune" and function is use_op:
+        assert "operator type MyOp is not registered" in said
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_samples_converters(converter, dynamic):
+    converter(
+        ops.my_op.default,
+        lambda x, y, z, attr1, attr2: ge.custom_op(
+            "MyOp", x, y, z, attr1, attr2
+        ),
+    )
+
+    def convert_my_inplace(x, y):
+        _, z = ge.custom_op(
+            "MyInplace", inputs={"x": x, "y": y}, outputs=["x", "z"]
+        )
+        return z
+
+    converter(ops.my_inplace.default, convert_my_inplace)
+    assert "HOST MyOp" in check(use_op, "max-autotune", dynamic)
+    assert "HOST MyInplace" in check(use_inplace, "max-autotune", dynamic)
+
+
+def test_a_converter_into_rows_fuses(converter):
+    def convert(x, y, z, attr1, attr2):
+        scaled = ge.custom_op("Muls", x, attr1)
+        total = ge.custom_op("Add", z[0], z[1])
+        return ge.custom_op("AxpyV2", scaled, total, ge.Const(float(attr2)))
+
+    converter(ops.my_op.default, convert)
+    said = check(use_op, "max-autotune", True)
+    assert "HOST" not in said
+    assert said.count("region") == 1
+
+
+def test_an_operator_that_writes_must_give_what_it_writes(converter):
+    converter(ops.my_inplace.default, lambda x, y: ge.custom_op("Muls", y, 2.0))
+    with pytest.raises(Exception, match=r"does not give the outputs \['x'\]"):
+        check(use_inplace, "max-autotune")
+
+
+def test_automatic_conversion():
+    ge.register_op("Scalar(x; s:Float!) -> y", kernel=lambda x, s: x * s)
+    ge.register_op("Two(x) -> y1, y2", kernel=lambda x: (x + 1, x - 1))
+
+    def two(x, w):
+        a, b = ops.two_functional(x)
+        return a * b + w
+
+    assert "HOST Two" in check(two, "max-autotune")
+    said = check(lambda x, w: ops.scalar(x, 2) + w, "max-autotune")
+    assert "argument s is a Scalar" in said
+
+
+def test_automatic_conversion_writes_in_place():
+    lib.define("auto_write(Tensor(a!) x, Tensor y) -> Tensor")
+
+    def kernel(x, y):
+        x.mul_(y)
+        return y + 1
+
+    lib.impl("auto_write", kernel, "CPU")
+    meta.impl("auto_write", lambda x, y: torch.empty_like(y))
+    ge.register_op("AutoWrite(x, y) -> x, z", kernel=kernel)
+    said = check(lambda x, w: ops.auto_write(x, w) + x, "max-autotune")
+    assert "HOST AutoWrite" in said
+
+
+@pytest.mark.parametrize(
+    ("prototype", "reason"),
+    [
+        ("Mismatch1(x) -> y", "has 2 inputs, operator type Mismatch1 1"),
+        ("Mismatch2(x, y; a:Int!) -> z", "has 0 attrs"),
+        ("Mismatch3(x, y) -> z, w", "has 1 outputs"),
+        ("Mismatch4(x, y) -> x", r"writes \[\], operator type Mismatch4"),
+    ],
+)
+def test_why_there_is_no_automatic_converter(prototype, reason):
+    from torchair.converters import automatic
+
+    name = "mismatch" + prototype[8]
+    lib.define(f"{name}(Tensor x, Tensor y) -> Tensor")
+    ge.register_op(prototype, kernel=lambda x, y: x)
+    with pytest.raises(RuntimeError, match=reason):
+        automatic(getattr(ops, name).default)
+
+
+def test_there_is_none_for_other_things():
+    from torchair.converters import automatic
+
+    for op, reason in (
+        (torch.ops.aten.add.Tensor, "PyTorch's own"),
+        (len, "no operator overload"),
+        (ops.scalar.default, "is a Scalar"),
+    ):
+        with pytest.raises(RuntimeError, match=reason):
+            automatic(op)
+
+
+def test_manual_functionalisation():
+    """An operator that writes, replaced by its functional twin by hand."""
+    lib.define("twin(Tensor x, Tensor y) -> (Tensor, Tensor)")
+    lib.impl("twin", lambda x, y: (y * 2, x + y), "CPU")
+    meta.impl("twin", lambda x, y: (torch.empty_like(y), torch.empty_like(x)))
+
+    def function(x, w):
+        z, new = ops.twin(x, w)
+        x.copy_(new)
+        return z + x
+
+    for mode in MODES:
+        check(function, mode)
