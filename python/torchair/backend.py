@@ -251,8 +251,7 @@ def _engine_program(
     static = compat.static_input_indices()
     if record.kind == "backward":
         static = set()  # the indices are the forward's
-    if not config.captures:
-        converters.expand(gm)
+    converters.expand(gm, converts=not config.captures)
     got = import_graph(gm, record.name, static)
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.comms = got.comm_nodes

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from . import define
 from .sizes import is_symbolic
 
 _ATTRIBUTE = "_ge_converter"
@@ -275,10 +276,14 @@ def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
 
 
 def _replace(call: _Call, results: list[Any], at: Any) -> None:
-    node = call.node
     nodes: list[Any] = [None if r is None else r.fx for r in results]
     if call.functional:
         nodes += [at.outputs[name] for name in call.written()]
+    _replace_by(call, nodes)
+
+
+def _replace_by(call: _Call, nodes: list[Any]) -> None:
+    node = call.node
     if not isinstance(node.meta.get("val"), (tuple, list)):
         node.replace_all_uses_with(nodes[0])
     else:
@@ -299,8 +304,24 @@ def _is_users(op: Any) -> bool:
     )
 
 
-def expand(gm: torch.fx.GraphModule) -> None:
-    """Nodes of operators with a converter become what it builds.
+def _expand_defined(at: Any, call: _Call) -> None:
+    """An operator of torchair.ops.define: what its body says."""
+    made = define.find(call.op)
+    given = call.arguments()
+    if made is None or given is None:
+        return
+    results = made.convert(at, made.complete(*given))
+    count = len(made.written)
+    for name, value in zip(call.written(), results, strict=False):
+        at.outputs[name] = value
+    _replace_by(call, [*results[count:], *results[:count]])
+
+
+def expand(gm: torch.fx.GraphModule, converts: bool = True) -> None:
+    """Nodes of operators with a converter become what it builds, and those of
+    torchair.ops.define what their bodies say.
+
+    converts: converters are asked; without, only the latter are.
 
     RuntimeError, naming the operator: a converter failed, or gives other
     dtypes or sizes than the operator's meta function.
@@ -312,6 +333,11 @@ def expand(gm: torch.fx.GraphModule) -> None:
         if node.op != "call_function":
             continue
         call = _Call(node)
+        if define.find(call.op) is not None:
+            _expand_defined(Builder(gm, node, call.op, names), call)
+            continue
+        if not converts:
+            continue
         found = find(call.op)
         if found is None and not _is_users(call.op):
             continue

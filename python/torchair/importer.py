@@ -278,9 +278,7 @@ class _Importer(schema.Importing):
     def row_node(self, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
         row = schema.find_row(node.target)
         if row is None:
-            raise Refused(
-                node.meta.get("host_reason", "no row in the op table")
-            )
+            raise Refused(node.meta.get("host_reason", schema.NO_ROW))
         attrs = schema.attributes(self, row, node.args, node.kwargs)
         refs = self.graph.node(row.name, attrs, location_of(node), row.nresults)
         values = value if isinstance(value, (tuple, list)) else (value,)

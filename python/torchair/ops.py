@@ -1,4 +1,5 @@
-"""torchair.ops: events inside compiled functions, and attention.
+"""torchair.ops: events inside compiled functions, attention, and operators
+of the user (`define`, see define.py).
 
 Events order work, they never change a result: in a compiled function these
 calls become nodes of the graph, which the passes of lanes.py turn into
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from . import attention
+from .define import define as define
 
 NAMESPACES = ("air", "npugraph_ex")
 _STREAM = "str stream_id, str device_index, str device_type"

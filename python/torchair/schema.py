@@ -24,6 +24,7 @@ NONE, VALUE, VALUES, INT, INTS, FLOAT, FLOATS, BOOL, BOOLS, DTYPE, STR = range(
 )
 
 Attr = tuple[int, Any]
+NO_ROW = "no row in the op table"  # why a node goes to HOST, if nothing else
 
 DTYPES: dict[torch.dtype, tuple[int, bool]] = {
     getattr(torch, name): row
