@@ -255,6 +255,10 @@ def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
     if found.wants_meta:
         specs = [TensorSpec(v) for v in values]
         kwargs["meta_outputs"] = specs if many and len(specs) > 1 else specs[0]
+    schema = getattr(call.op, "_schema", None)
+    names = [a.name for a in schema.arguments] if schema else []
+    pairs = zip(given[0], names, strict=False)
+    at.arguments = {x: n for x, n in pairs if isinstance(x, torch.fx.Node)}
     token = current.set(at)
     try:
         with unset_fake_temporarily():  # a converter's tensors are real

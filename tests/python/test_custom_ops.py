@@ -140,6 +140,18 @@ def test_an_operator_that_writes_must_give_what_it_writes(converter):
         check(use_inplace, "max-autotune")
 
 
+def test_assign_says_what_an_argument_becomes(converter):
+    def convert(x, y):
+        with pytest.raises(RuntimeError, match="Assign writes an argument"):
+            ge.custom_op("Assign", ge.Clone(x), y, True, False)
+        new = ge.custom_op("Add", x, y)
+        ge.custom_op("Assign", x, new, True, False)
+        return ge.custom_op("Muls", y, 2.0)
+
+    converter(ops.my_inplace.default, convert)
+    assert "HOST" not in check(use_inplace, "max-autotune", True)
+
+
 def test_automatic_conversion():
     ge.register_op("Scalar(x; s:Float!) -> y", kernel=lambda x, s: x * s)
     ge.register_op("Two(x) -> y1, y2", kernel=lambda x: (x + 1, x - 1))

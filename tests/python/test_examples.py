@@ -271,7 +271,9 @@ def test_without_the_weights_the_message_says_what_to_install(monkeypatch):
 # ---- programs ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["compile_model.py", "custom_op.py"])
+@pytest.mark.parametrize(
+    "name", ["compile_model.py", "custom_op.py", "own_operators.py"]
+)
 def test_short_examples_run(name):
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
@@ -280,6 +282,7 @@ def test_short_examples_run(name):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+    assert "something else" not in done.stdout
 
 
 def run_example(name, *args):

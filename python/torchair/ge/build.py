@@ -128,8 +128,9 @@ class Builder:
     place: torch.fx.Node
     op: Any  # that is converted
     names: set[str] = field(default_factory=set)  # of the graph
-    # references that custom_op made: FX nodes by name
+    # what the operator's arguments become: FX nodes by name
     outputs: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[Any, str] = field(default_factory=dict)  # FX node -> name
 
     def emit(
         self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
@@ -441,7 +442,8 @@ def custom_op(
             raise RuntimeError(f"{op_type}: attribute {f.name} must be given")
     owner = at.node(op_type, node_name)
     made = lower.lower(at, found, values, attributes_)
-    at.outputs |= {n: made[n] for n in found.references}
+    if op_type != "Assign":
+        at.outputs |= {n: made[n] for n in found.references}
     picked = [_wrap(at, owner, i, made[n]) for i, n in enumerate(wanted)]
     if not picked:
         return None

@@ -207,7 +207,23 @@ def _special(at: Any, found: registry.OpType, values: Any) -> Any:
     """Types that no operator of ATen has."""
     if found.name == "TensorMove":
         return at.emit(torch.ops.aten.clone.default, [values["x"].fx], None)
-    return None
+    return _assign(at, **values) if found.name == "Assign" else None
+
+
+def _assign(at: Any, ref: Any, value: Any) -> Any:
+    """The argument `ref` of the operator becomes `value`."""
+    name = at.arguments.get(ref.fx)
+    if name is None:
+        raise RuntimeError(
+            "Assign writes an argument of the operator that is converted; "
+            f"{ref.tensor} is none"
+        )
+    size = torch.ops.aten.expand.default
+    shape = list(ref.meta.shape)
+    same = len(shape) == value.rank
+    made = value.fx if same else at.emit(size, [value.fx, shape], None)
+    at.outputs[name] = made
+    return made
 
 
 def _candidates(found: registry.OpType) -> Iterator[tuple[Any, ...]]:
