@@ -248,9 +248,8 @@ def _engine_program(
     from .importer import import_graph
 
     begin = time.perf_counter()
-    static = compat.static_input_indices()
-    if record.kind == "backward":
-        static = set()  # the indices are the forward's
+    backward = record.kind == "backward"  # the indices are the forward's
+    static = set() if backward else compat.static_input_indices()
     converters.expand(gm, converts=not config.captures)
     got = import_graph(gm, record.name, static)
     record.nodes, record.hosts = got.nodes, got.host_nodes
