@@ -68,7 +68,15 @@ __all__ = [
 ]
 
 
-_MODULES = ("ge", "inference", "llm_datadist", "npu", "npugraph_ex", "ops", "scope")
+_MODULES = (
+    "ge",
+    "inference",
+    "llm_datadist",
+    "npu",
+    "npugraph_ex",
+    "ops",
+    "scope",
+)
 _HOME = {
     "Comparison": "compare",
     "CompilerConfig": "config",

@@ -248,8 +248,7 @@ def _engine_program(
     from .importer import import_graph
 
     begin = time.perf_counter()
-    backward = record.kind == "backward"  # the indices are the forward's
-    static = set() if backward else compat.static_input_indices()
+    static = compat.static_input_indices(record.kind)
     converters.expand(gm, converts=not config.captures)
     got = import_graph(gm, record.name, static)
     record.nodes, record.hosts = got.nodes, got.host_nodes

@@ -63,9 +63,11 @@ def symbol_range(shape_env: Any, symbol: Any) -> tuple[int, int]:
     return low, high
 
 
-def static_input_indices() -> set[int]:
+def static_input_indices(kind: str) -> set[int]:
     """Graph inputs that are the same tensors at every call (parameters)."""
     meta = runtime_metadata()
+    if kind == "backward":
+        return set()  # they are the forward's
     return set(getattr(meta, "static_input_indices", None) or ())
 
 
