@@ -106,6 +106,19 @@ panel_layout(int64_t depth, int64_t width, float *mem, panel_mem *m)
     return at;
 }
 
+static void
+make_mask(const attend *a, const panel_mem *m, int64_t r0, int64_t nr,
+          int64_t j, int64_t n)
+{
+    const attend_source *from = a->from;
+    int64_t lanes = a->ops->lanes;
+    if (from->mask_panel != NULL && from->mask_panel(a, r0, nr, j, n, m->mask))
+        return;
+    memset(m->mask, 0, (size_t)(n * lanes) * sizeof *m->mask);
+    for (int64_t r = 0; r < nr; r++)
+        from->mask(a, r0 + r, j, n, m->mask + r, lanes, m->tmp);
+}
+
 /* Scores, softmax and values of panel p, rows [r0, r0 + nr), for one block of
  * keys. */
 static void
@@ -116,11 +129,8 @@ panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
     int64_t lanes = a->ops->lanes;
     bool masked = a->from->is_masked(a, r0, nr, j, n);
     float *out = m->out + p * lanes * a->width;
-    if (masked) {
-        memset(m->mask, 0, (size_t)(n * lanes) * sizeof *m->mask);
-        for (int64_t r = 0; r < nr; r++)
-            a->from->mask(a, r0 + r, j, n, m->mask + r, lanes, m->tmp);
-    }
+    if (masked)
+        make_mask(a, m, r0, nr, j, n);
     a->ops->block(m->s, n, m->q + p * lanes * a->depth, lanes, k, krs, 1,
                   a->depth, true);
     a->ops->softmax_panel(m->s, masked ? m->mask : NULL, n, m->top + p * lanes,
@@ -134,8 +144,11 @@ panel_begin(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
 {
     int64_t lanes = a->ops->lanes;
     gemm_view rows = {m->turn, a->depth, 1, AIR_F32};
-    a->from->queries(a, r0, nr, m->turn);
-    a->ops->pack_x(m->q + p * lanes * a->depth, &rows, 0, nr, 0, a->depth);
+    float *q = m->q + p * lanes * a->depth;
+    if (a->from->query_panel == NULL || !a->from->query_panel(a, r0, nr, q)) {
+        a->from->queries(a, r0, nr, m->turn);
+        a->ops->pack_x(q, &rows, 0, nr, 0, a->depth);
+    }
     memset(m->out + p * lanes * a->width, 0,
            (size_t)(lanes * a->width) * sizeof *m->out);
     for (int64_t i = p * lanes; i < (p + 1) * lanes; i++)
@@ -147,12 +160,15 @@ panel_end(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
           int64_t nr)
 {
     int64_t lanes = a->ops->lanes;
-    const float *out = m->out + p * lanes * a->width;
+    float *out = m->out + p * lanes * a->width;
+    const float *top = m->top + p * lanes, *sum = m->sum + p * lanes;
+    if (a->from->put_panel != NULL &&
+        a->from->put_panel(a, r0, nr, out, top, sum))
+        return;
     for (int64_t r = 0; r < nr; r++) {
         for (int64_t d = 0; d < a->width; d++)
             m->turn[d] = out[d * lanes + r];
-        a->from->put(a, r0 + r, m->turn, m->top[p * lanes + r],
-                     m->sum[p * lanes + r]);
+        a->from->put(a, r0 + r, m->turn, top[r], sum[r]);
     }
 }
 

@@ -51,6 +51,15 @@ struct attend_source {
      * of weights */
     void (*put)(const attend *a, int64_t r, const float *out, float top,
                 float sum);
+    /* The same for the n rows of a panel at once, where they lie evenly in
+     * memory. false, or NULL: they do not, take them row by row.
+     * panel[depth][lane]; dst[key][lane]; out[width][lane], which it may
+     * change */
+    bool (*query_panel)(const attend *a, int64_t r0, int64_t n, float *panel);
+    bool (*mask_panel)(const attend *a, int64_t r0, int64_t n, int64_t j,
+                       int64_t keys, float *dst);
+    bool (*put_panel)(const attend *a, int64_t r0, int64_t n, float *out,
+                      const float *top, const float *sum);
 };
 
 static inline bool

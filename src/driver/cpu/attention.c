@@ -216,6 +216,103 @@ put(const attend *a, int64_t r, const float *row, float top, float sum)
                    out->dtype, row, sum == 0 ? 0 : 1 / sum, a->width);
 }
 
+/* ---- panels -------------------------------------------------------------- */
+
+static bool
+of_one_head(const sdpa *s, int64_t r, int64_t n)
+{
+    return r / s->rows == (r + n - 1) / s->rows;
+}
+
+static bool
+query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
+{
+    const group *g = a->front;
+    const sdpa *s = g->s;
+    gemm_view v = {row_address(g, s->q, r0), stride(s->q, 2), stride(s->q, 1),
+                   s->q->dtype};
+    if (!of_one_head(s, r0, n))
+        return false;
+    a->ops->pack_x(panel, &v, 0, n, 0, s->depth);
+    for (int64_t i = 0; i < s->depth * a->ops->lanes; i++)
+        panel[i] *= s->scale;
+    return true;
+}
+
+/* What the mask adds, without the causal rule. */
+static void
+added(const attend *a, const gemm_view *v, int64_t n, int64_t keys_, float *dst)
+{
+    int64_t lanes = a->ops->lanes;
+    float row[ATTEND_KEYS];
+    if (v->dtype == AIR_BOOL) {
+        const char *p = v->p;
+        for (int64_t i = 0; i < keys_; i++)
+            for (int64_t l = 0; l < n; l++)
+                dst[i * lanes + l] =
+                    p[l * v->rs + i * v->ks] != 0 ? 0 : -INFINITY;
+    } else if (v->rs == 0) { /* the same for all queries */
+        a->ops->widen(row, v->p, v->ks, v->dtype, keys_);
+        for (int64_t i = 0; i < keys_; i++)
+            for (int64_t l = 0; l < lanes; l++)
+                dst[i * lanes + l] = row[i];
+    } else {
+        a->ops->pack_x(dst, v, 0, n, 0, keys_);
+    }
+}
+
+static bool
+mask_panel(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t keys_,
+           float *dst)
+{
+    const group *g = a->front;
+    const sdpa *s = g->s;
+    const air_tensor *t = s->mask;
+    int64_t lanes = a->ops->lanes, first = r0 % s->rows;
+    if (!of_one_head(s, r0, n))
+        return false;
+    if (t == NULL || t->dtype == AIR_BOOL)
+        memset(dst, 0, (size_t)(keys_ * lanes) * sizeof *dst);
+    if (t != NULL) {
+        gemm_view v = {row_address(g, t, r0) +
+                           j * stride(t, 1) * size_of(t->dtype),
+                       stride(t, 2), stride(t, 1), t->dtype};
+        added(a, &v, n, keys_, dst);
+    }
+    for (int64_t i = 0; s->causal && i < keys_; i++)
+        for (int64_t l = 0; l < n && first + l < j + i; l++)
+            dst[i * lanes + l] = -INFINITY;
+    return true;
+}
+
+static bool
+put_panel(const attend *a, int64_t r0, int64_t n, float *out, const float *top,
+          const float *sum)
+{
+    const group *g = a->front;
+    const air_tensor *t = g->s->out;
+    int64_t lanes = a->ops->lanes;
+    float scale[GEMM_LANES_MAX];
+    gemm_job job = {.y = row_address(g, t, r0),
+                    .yl = stride(t, 2),
+                    .yr = stride(t, 1),
+                    .y_dtype = t->dtype,
+                    .alpha = 1};
+    if (!of_one_head(g->s, r0, n))
+        return false;
+    for (int64_t l = 0; l < lanes; l++)
+        scale[l] = sum[l] == 0 ? 0 : 1 / sum[l];
+    for (int64_t d = 0; d < a->width; d++)
+        for (int64_t l = 0; l < lanes; l++)
+            out[d * lanes + l] *= scale[l];
+    for (int64_t d = 0; d < a->width; d += GEMM_MB)
+        a->ops->finish(&job, out + d * lanes, a->width, 0, n, d,
+                       min64(GEMM_MB, a->width - d));
+    for (int64_t l = 0; g->s->sums != NULL && l < n; l++)
+        put_sum(g, r0 + l, top[l], sum[l]);
+    return true;
+}
+
 static void
 range(const attend *a, int64_t r0, int64_t n, int64_t *first, int64_t *end)
 {
@@ -261,8 +358,9 @@ thread_floats(const sdpa *s)
     return attend_floats(s->share * s->rows, s->depth, s->width);
 }
 
-static const attend_source source = {queries,   keys,     values, scores,
-                                     is_masked, mask_row, range,  put};
+static const attend_source source = {queries,     keys,       values,   scores,
+                                     is_masked,   mask_row,   range,    put,
+                                     query_panel, mask_panel, put_panel};
 
 /* Items: groups, each cut into runs of rows. */
 static void

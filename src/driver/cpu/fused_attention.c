@@ -353,8 +353,16 @@ put(const attend *a, int64_t r, const float *row, float top, float sum)
             sum == 0 ? 0 : 1 / total, sum == 0 ? INFINITY : top + logf(total));
 }
 
-static const attend_source source = {queries,   keys, values, scores,
-                                     is_masked, mask, range,  put};
+static const attend_source source = {
+    .queries = queries,
+    .keys = keys,
+    .values = values,
+    .scores = scores,
+    .is_masked = is_masked,
+    .mask = mask,
+    .range = range,
+    .put = put,
+};
 
 /* ---- the kernel ---------------------------------------------------------- */
 
