@@ -9,7 +9,7 @@
 
 /* A device that doubles: what START takes is there after the WAIT. */
 typedef struct {
-    char events[4 * MAX_EVENTS]; /* "s1 w1 ..." in order of the calls */
+    char events[12 * MAX_EVENTS]; /* "s1 w1 ..." in order of the calls */
     float taken[MAX_EVENTS][4];
     const void *lies_at[MAX_EVENTS];
     int started, flying, most;
