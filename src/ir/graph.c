@@ -324,7 +324,11 @@ ir_add_host(ir_graph *g, air_host_kind kind, const char *op, uint32_t id,
     AIR_REQUIRE(kind != AIR_HOST_WAIT || (nin == 1 && nouts == 1),
                 AIR_ERROR_ARGUMENT, "%s: a wait takes one value and gives it",
                 op);
-
+    AIR_REQUIRE(kind != AIR_HOST_WAIT ||
+                    ir_is_type(ir_val(g, in[0]), types[0].dtype, types[0].rank,
+                               types[0].dims),
+                AIR_ERROR_ARGUMENT,
+                "%s: a wait gives what it takes, of the same type", op);
     AIR_REQUIRE(nouts <= MAX_RESULTS, AIR_ERROR_UNSUPPORTED,
                 "%s: more than %d results", op, MAX_RESULTS);
     for (size_t i = 0; i < nouts; i++)

@@ -8,6 +8,8 @@
 #ifndef IR_IR_H
 #define IR_IR_H
 
+#include <string.h>
+
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -304,6 +306,12 @@ static inline bool
 ir_is_host(const ir_node *n, air_host_kind kind)
 {
     return n->op == AIR_OP_HOST && n->host == kind;
+}
+static inline bool
+ir_is_type(const ir_value *v, air_dtype dtype, int rank, const air_dim *dims)
+{
+    return v->dtype == dtype && v->rank == rank &&
+           memcmp(v->dims, dims, v->rank * sizeof *v->dims) == 0;
 }
 air_status ir_add_input(ir_graph *g, const char *name, air_dtype dtype,
                         int rank, const air_dim *dims, unsigned flags,

@@ -67,13 +67,6 @@ attr_is_valid(const ir_graph *g, const air_attr *a)
     return true;
 }
 
-static bool
-same_type(const ir_value *v, const air_type *t)
-{
-    return v->dtype == t->dtype && v->rank == t->rank &&
-           memcmp(v->dims, t->dims, v->rank * sizeof *v->dims) == 0;
-}
-
 /* Inference adds size expressions at most: the graph stays what it was. */
 static air_status
 check_types(const ir_graph *g, const ir_node *n)
@@ -85,9 +78,7 @@ check_types(const ir_graph *g, const ir_node *n)
     if (ir_is_host(n, AIR_HOST_WAIT)) {
         const ir_value *in = ir_val(g, n->attrs[0].values[0]);
         const ir_value *out = ir_val(g, n->outs[0]);
-        air_type type = {.dtype = (air_dtype)in->dtype, .rank = in->rank};
-        memcpy(type.dims, in->dims, in->rank * sizeof *in->dims);
-        return same_type(out, &type)
+        return ir_is_type(in, (air_dtype)out->dtype, out->rank, out->dims)
                    ? AIR_OK
                    : fail_node(g, n, "a wait gives what it takes");
     }
@@ -99,7 +90,8 @@ check_types(const ir_graph *g, const ir_node *n)
         return fail_node(g, n, "the number of results is wrong");
     AIR_TRY(ir_infer_types(mutable, ir_info(n), n->attrs, count, types));
     for (size_t i = 0; i < count; i++)
-        if (!same_type(ir_val(g, n->outs[i]), &types[i]))
+        if (!ir_is_type(ir_val(g, n->outs[i]), types[i].dtype, types[i].rank,
+                        types[i].dims))
             return fail_node(g, n, "a type does not follow from the operands");
     return AIR_OK;
 }
