@@ -36,9 +36,9 @@ def check_bool(name: str, value: Any) -> bool:
 
 
 def set_trace(config: CompilerConfig, value: Any) -> None:
-    """trace.enabled: the graph after each pass, as text, in a folder."""
+    """trace.enabled: the graph as it runs, as Python, in a folder."""
     if check_bool("trace.enabled", value):
-        config.debug.graph_dump.type = "txt"
+        config.debug.graph_dump.type = "py"
         config.debug.graph_dump.path = "torch_compile_debug"
 
 

@@ -333,7 +333,7 @@ def test_trace_writes_graphs(how, tmp_path, monkeypatch):
     options = {"trace.enabled": True}
     fn = torch.compile(lambda a: a + 1, backend=how, options=options)
     fn(torch.ones(3).npu())
-    assert glob.glob("torch_compile_debug/*/*.txt")
+    assert glob.glob("torch_compile_debug/**/*.py", recursive=True)
 
 
 def test_trace_is_off_by_default(tmp_path, monkeypatch):

@@ -6,7 +6,15 @@ import pytest
 import torch
 from helpers import compiled
 
+from torchair import llm_datadist
 from torchair.llm_datadist import _DTYPES, create_npu_tensors
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch):
+    """A process that has had tensors of device npu captures only those by hand,
+    and other tests capture the CPU's. npu_cases_* have both to themselves."""
+    monkeypatch.setattr(llm_datadist, "_on_device", lambda tensor: tensor)
 
 
 @pytest.mark.parametrize("dtype", sorted(_DTYPES, key=str), ids=str)

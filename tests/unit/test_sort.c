@@ -13,7 +13,8 @@ sort(air_order order, size_t n, const uint32_t *pairs, size_t npairs,
     exec_edges edges = {copy, npairs};
     base_arena scratch;
 
-    memcpy(copy, pairs, 2 * npairs * sizeof *copy);
+    if (npairs > 0)
+        memcpy(copy, pairs, 2 * npairs * sizeof *copy);
     base_arena_init(&scratch, &base_libc_alloc);
     air_status status = exec_sort(order, "f", n, &edges, &scratch, out);
     base_arena_deinit(&scratch);

@@ -159,7 +159,7 @@ ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
     for (int64_t i = 0; bits == 4 && i < n; i += 64) {
         int64_t m = n - i < 64 ? n - i : 64;
         for (int64_t k = 0; k < (m + 1) / 2; k++) {
-            int8_t low = (int8_t)(p[i / 2 + k] << 4);
+            int8_t low = (int8_t)((uint8_t)p[i / 2 + k] << 4);
             part[2 * k] = low >> 4;
             part[2 * k + 1] = p[i / 2 + k] >> 4;
         }
