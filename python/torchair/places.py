@@ -16,6 +16,7 @@ from .origin import location_of
 from .schema import VALUE, mutates
 
 _MOST = 65535  # threads
+_NOTHING = contextlib.nullcontext()
 
 
 class Places:
@@ -39,12 +40,20 @@ class Places:
             inside.get(scope.NEVER_TIMEOUT) == "True",
         )
 
-    @contextlib.contextmanager
     def after(
         self, node: torch.fx.Node, refs: dict[torch.fx.Node, int]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Inside, an operand of the node waits for what lanes.order says: for
+        nothing, in nearly every graph."""
+        if not node.meta.get("after"):
+            return _NOTHING
+        return self._waiting(node, refs)
+
+    @contextlib.contextmanager
+    def _waiting(
+        self, node: torch.fx.Node, refs: dict[torch.fx.Node, int]
     ) -> Iterator[None]:
-        """Inside, an operand of the node waits for what lanes.order says."""
-        earlier = [n for n in node.meta.get("after", ()) if n in refs]
+        earlier = [n for n in node.meta["after"] if n in refs]
         operand = next((n for n in node.all_input_nodes if n in refs), None)
         if not earlier or operand is None or mutates(node):
             yield
