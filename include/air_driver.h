@@ -17,12 +17,23 @@ typedef struct air_kernel air_kernel;
 typedef struct air_list air_list;
 typedef struct air_device_graph air_device_graph;
 
-/* Machine code of a region, made by the codegen layer: position independent,
- * offset[p] is where phase p starts, -1: no code, the driver interprets it. */
+/* How a kernel that is source text is launched. */
+typedef struct {
+    uint32_t grid[3], block[3];
+    uint32_t shared; /* bytes, dynamic */
+} air_launch;
+
+/* Code of a region, made by the codegen layer. Machine code is position
+ * independent; offset[p] is where phase p starts, -1: no code, the driver
+ * interprets it. Source text (NUL-terminated, for an isa "sm_...") computes
+ * all phases; its entry takes a pointer to the first element of each buffer
+ * that is not scratch, in order. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
     int32_t offset[AIR_RG_MAX_PHASES];
+    const char *prelude; /* text: what it needs before it, static; or NULL */
+    air_launch launch;   /* text */
 } air_code;
 
 /* What the passes and the lowering may know of a device. */

@@ -30,6 +30,7 @@ MAY = {
     "driver/ref": {"driver", "ir", "base"},
     # cpu takes the kernels of ref where it has none of its own
     "driver/cpu": {"driver", "driver/ref", "base"},
+    "driver/cuda": {"driver", "base"},
     "driver/wrap": {"base", "driver"},
     "exec": {"driver", "codegen", "lower", "pass", "ir", "base"},
     "api": {"exec", "driver", "codegen", "lower", "pass", "ir", "base"},

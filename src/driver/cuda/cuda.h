@@ -1,0 +1,103 @@
+/* cuda.h: what the files of the cuda device share.
+ *
+ * A *kernel* of this device is a list of launches. What is launched is CUDA C
+ * text, or a call of a library. Text comes from two places: regions are printed
+ * by the codegen layer (air_code.text), CALL kernels by rows of kernels.def.
+ *
+ * A *unit* is what NVRTC compiles at once: all texts of one list that differ.
+ *
+ *     prelude A                   each prelude that some text names, once
+ *     namespace k0123456789abcdef {      its name: the hash of the text
+ *     #define ENTRY(i) k0123456789abcdef_##i
+ *     text                        extern "C" __global__ void ENTRY(0)(...)
+ *     #undef ENTRY
+ *     }
+ *
+ * Equal texts are one kernel, so that what differs between the layers of a
+ * model (slots, offsets) belongs into parameters, what is equal (sizes,
+ * strides, dtypes) may be constants of the text. Names of a text are its own.
+ * The cubin of a unit is kept by content: in the process, and in a folder. */
+#ifndef CUDA_CUDA_H
+#define CUDA_CUDA_H
+
+#include "air_driver.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+/* What a kernel may know of the GPU. */
+typedef struct {
+    int capability; /* 90: compute capability 9.0 */
+    int processors; /* SMs */
+    int64_t l2_bytes;
+    size_t shared_bytes; /* most dynamic shared memory of a block */
+    size_t registers;    /* of an SM */
+    char isa[16];        /* NVRTC's: "sm_90a" */
+} cuda_props;
+
+/* A parameter of a launch, 8 bytes: a pointer or a number. */
+typedef enum {
+    CUDA_PARAM_POINTER,   /* slots[slot] + value */
+    CUDA_PARAM_INT,       /* value: int64_t */
+    CUDA_PARAM_WORKSPACE, /* the step's workspace + value */
+    CUDA_PARAM_FAULT      /* cuda_fault *, see below */
+} cuda_param_kind;
+typedef struct {
+    int32_t kind, slot;
+    int64_t value;
+} cuda_param;
+
+enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4 };
+
+/* `entry` of the text is launched on the stream, after the one before. */
+typedef struct {
+    air_launch shape;
+    int32_t entry; /* i of ENTRY(i) */
+    int32_t nparams;
+    cuda_param params[CUDA_MAX_PARAMS];
+} cuda_launch;
+
+typedef struct {
+    base_text text;
+    const char *prelude; /* static; NULL: none */
+    int32_t nlaunches;
+    cuda_launch launches[CUDA_MAX_LAUNCHES];
+} cuda_source;
+
+/* What a kernel found wrong in the data: an index out of range. It lies in
+ * memory that host and device see; a kernel that finds one skips the element
+ * (a read gives 0), writes index and size and then sets `raised`. The next run
+ * of the device that looks returns ARGUMENT. */
+typedef struct {
+    int64_t index, size;
+    int32_t raised;
+} cuda_fault;
+
+/* ---- CALL kernels: kernels.def, kernels.c ---- */
+
+/* Does this provider compute the call (dtypes, sizes, strides)? */
+typedef bool (*cuda_accept_fn)(const air_call *call, const cuda_props *props);
+/* Writes text and launches; places are those of call->args, call->outs. */
+typedef air_status (*cuda_print_fn)(const air_call *call,
+                                    const cuda_props *props, cuda_source *out);
+/* Bytes of workspace, known before places are. */
+typedef size_t (*cuda_workspace_fn)(const air_call *call,
+                                    const cuda_props *props);
+
+typedef struct {
+    const char *name; /* the op table's kernel column */
+    cuda_accept_fn accept;
+    cuda_print_fn print;
+    cuda_workspace_fn workspace; /* NULL: none */
+} cuda_provider;
+
+/* The first row of the name that accepts the call. NULL: none; then the
+ * application's own operator computes it, where it lends one. */
+const cuda_provider *cuda_provider_find(const char *name, const air_call *call,
+                                        const cuda_props *props);
+
+/* Adds a pointer parameter: where the tensor lies, for cuda_launch. */
+void cuda_add_tensor(cuda_launch *launch, const air_tensor *t);
+void cuda_add_int(cuda_launch *launch, int64_t value);
+void cuda_add_workspace(cuda_launch *launch, int64_t offset);
+
+#endif
