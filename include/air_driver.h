@@ -23,17 +23,27 @@ typedef struct {
     uint32_t shared; /* bytes, dynamic */
 } air_launch;
 
+#define AIR_CODE_LAUNCHES (2 * AIR_RG_MAX_PHASES)
+
 /* Code of a region, made by the codegen layer. Machine code is position
  * independent; offset[p] is where phase p starts, -1: no code, the driver
- * interprets it. Source text (NUL-terminated, for an isa "sm_...") computes
- * all phases; its entry takes a pointer to the first element of each buffer
- * that is not scratch, in order. */
+ * interprets it.
+ * Source text (NUL-terminated, for an isa "sm_...") has entries ENTRY(0) ..
+ * ENTRY(nlaunches - 1), which run one after another; none: there is nothing to
+ * do. Each takes a pointer to the first element of each buffer that is not
+ * scratch, in order; then, where workspace > 0, a pointer to that many bytes;
+ * then `values` as one struct. Texts that are equal are the same kernels. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
     int32_t offset[AIR_RG_MAX_PHASES];
-    const char *prelude; /* text: what it needs before it, static; or NULL */
-    air_launch launch;   /* text */
+    /* text */
+    const char *prelude; /* what it needs before it, static */
+    int32_t nlaunches;
+    air_launch launches[AIR_CODE_LAUNCHES];
+    size_t workspace;
+    const void *values; /* sizes and strides, inside of bytes[0 .. size) */
+    size_t value_bytes; /* a multiple of 8 */
 } air_code;
 
 /* What the passes and the lowering may know of a device. */
