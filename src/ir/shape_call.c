@@ -353,27 +353,37 @@ window_count(const ir_infer *in, const window *w, air_dim size, air_dim *out)
     return ir_dim_const(in->g, n, out);
 }
 
-/* [.., channels, height, width], the last two pooled */
+/* [.., channels, depth, height, width]: the last `axes` are pooled. */
 static air_status
-set_pooled(ir_infer *in, bool has_dilation)
+check_pooled(const ir_infer *in, int axes)
+{
+    const int rank = shape_tensor(in, "a")->rank;
+
+    AIR_REQUIRE(rank == axes + 1 || rank == axes + 2, AIR_ERROR_SHAPE,
+                "%s: needs %d or %d dims, not %d", in->info->name, axes + 1,
+                axes + 2, rank);
+    return AIR_OK;
+}
+
+static air_status
+set_pooled(ir_infer *in, int axes, bool has_dilation)
 {
     const ir_value *v = shape_tensor(in, "a");
-    int64_t kernel[2], stride[2], pad[2], dilation[2] = {1, 1};
+    int64_t kernel[3], stride[3], pad[3], dilation[3] = {1, 1, 1};
     air_dim dims[AIR_MAX_RANK];
 
-    AIR_REQUIRE(v->rank == 3 || v->rank == 4, AIR_ERROR_SHAPE,
-                "%s: needs 3 or 4 dims, not %d", in->info->name, v->rank);
-    AIR_TRY(shape_ints(in, "kernel_size", 2, kernel));
+    AIR_TRY(check_pooled(in, axes));
+    AIR_TRY(shape_ints(in, "kernel_size", axes, kernel));
     if (shape_arg(in, "stride")->count == 0)
         memcpy(stride, kernel, sizeof stride);
     else
-        AIR_TRY(shape_ints(in, "stride", 2, stride));
-    AIR_TRY(shape_ints(in, "padding", 2, pad));
+        AIR_TRY(shape_ints(in, "stride", axes, stride));
+    AIR_TRY(shape_ints(in, "padding", axes, pad));
     if (has_dilation)
-        AIR_TRY(shape_ints(in, "dilation", 2, dilation));
+        AIR_TRY(shape_ints(in, "dilation", axes, dilation));
     memcpy(dims, v->dims, v->rank * sizeof *dims);
-    for (int i = 0; i < 2; i++) {
-        air_dim *d = &dims[v->rank - 2 + i];
+    for (int i = 0; i < axes; i++) {
+        air_dim *d = &dims[v->rank - axes + i];
         window w = {kernel[i], stride[i], pad[i], dilation[i],
                     shape_flag(in, "ceil_mode")};
         AIR_TRY(window_count(in, &w, *d, d));
@@ -381,35 +391,147 @@ set_pooled(ir_infer *in, bool has_dilation)
     return shape_set(in, 0, v->rank, dims);
 }
 
-air_status
-shape_max_pool2d(ir_infer *in)
+/* Result 1: where result 0 was found. */
+static air_status
+add_places(ir_infer *in)
 {
-    AIR_TRY(set_pooled(in, true));
     in->outs[1] = in->outs[0];
     in->outs[1].dtype = AIR_I64;
     return AIR_OK;
 }
 
 air_status
-shape_avg_pool2d(ir_infer *in)
+shape_max_pool2d(ir_infer *in)
 {
-    return set_pooled(in, false);
+    AIR_TRY(set_pooled(in, 2, true));
+    return add_places(in);
 }
 
 air_status
-shape_adaptive_pool2d(ir_infer *in)
+shape_max_pool3d(ir_infer *in)
+{
+    AIR_TRY(set_pooled(in, 3, true));
+    return add_places(in);
+}
+
+air_status
+shape_avg_pool2d(ir_infer *in)
+{
+    return set_pooled(in, 2, false);
+}
+
+air_status
+shape_avg_pool3d(ir_infer *in)
+{
+    return set_pooled(in, 3, false);
+}
+
+/* The last axes get the sizes of `output_size`. */
+static air_status
+set_resized(ir_infer *in, int axes)
 {
     const ir_value *v = shape_tensor(in, "a");
     const air_attr *size = shape_arg(in, "output_size");
     air_dim dims[AIR_MAX_RANK];
 
-    AIR_REQUIRE((v->rank == 3 || v->rank == 4) && size->count == 2,
-                AIR_ERROR_SHAPE, "%s: needs 3 or 4 dims and 2 sizes",
-                in->info->name);
+    AIR_TRY(check_pooled(in, axes));
+    AIR_REQUIRE((int)size->count == axes, AIR_ERROR_SHAPE, "%s: needs %d sizes",
+                in->info->name, axes);
     memcpy(dims, v->dims, v->rank * sizeof *dims);
-    dims[v->rank - 2] = size->dims[0];
-    dims[v->rank - 1] = size->dims[1];
+    memcpy(dims + v->rank - axes, size->dims, (size_t)axes * sizeof *dims);
     return shape_set(in, 0, v->rank, dims);
+}
+
+air_status
+shape_adaptive_pool2d(ir_infer *in)
+{
+    return set_resized(in, 2);
+}
+
+air_status
+shape_adaptive_pool3d(ir_infer *in)
+{
+    return set_resized(in, 3);
+}
+
+air_status
+shape_adaptive_max_pool2d(ir_infer *in)
+{
+    AIR_TRY(set_resized(in, 2));
+    return add_places(in);
+}
+
+air_status
+shape_adaptive_max_pool3d(ir_infer *in)
+{
+    AIR_TRY(set_resized(in, 3));
+    return add_places(in);
+}
+
+static air_status
+check_places(const ir_infer *in, const ir_value *of)
+{
+    const ir_value *v = shape_tensor(in, "indices");
+
+    AIR_REQUIRE(v->rank == of->rank && v->dtype == AIR_I64, AIR_ERROR_SHAPE,
+                "%s: indices must be i64 and of %d dims", in->info->name,
+                of->rank);
+    for (int i = 0; i < v->rank; i++)
+        AIR_TRY(shape_same(in, v->dims[i], of->dims[i]));
+    return AIR_OK;
+}
+
+air_status
+shape_max_unpool2d(ir_infer *in)
+{
+    AIR_TRY(check_places(in, shape_tensor(in, "a")));
+    return set_resized(in, 2);
+}
+
+air_status
+shape_max_unpool3d(ir_infer *in)
+{
+    AIR_TRY(check_places(in, shape_tensor(in, "a")));
+    return set_resized(in, 3);
+}
+
+/* (grad, a, ..): as `a`, of which grad has the first sizes. */
+static air_status
+set_pool_gradient(ir_infer *in, int axes)
+{
+    const ir_value *v = shape_tensor(in, "a"), *grad = shape_tensor(in, "grad");
+
+    AIR_TRY(check_pooled(in, axes));
+    AIR_TRY(shape_rank(in, "grad", v->rank));
+    for (int i = 0; i < v->rank - axes; i++)
+        AIR_TRY(shape_same(in, v->dims[i], grad->dims[i]));
+    return shape_set_like(in, 0, "a");
+}
+
+air_status
+shape_pool2d_backward(ir_infer *in)
+{
+    return set_pool_gradient(in, 2);
+}
+
+air_status
+shape_pool3d_backward(ir_infer *in)
+{
+    return set_pool_gradient(in, 3);
+}
+
+air_status
+shape_max_pool2d_backward(ir_infer *in)
+{
+    AIR_TRY(check_places(in, shape_tensor(in, "grad")));
+    return set_pool_gradient(in, 2);
+}
+
+air_status
+shape_max_pool3d_backward(ir_infer *in)
+{
+    AIR_TRY(check_places(in, shape_tensor(in, "grad")));
+    return set_pool_gradient(in, 3);
 }
 
 /* ---- convolution --------------------------------------------------------- */

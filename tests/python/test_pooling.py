@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from helpers import assert_same, compiled
 from torch import nn
 
+import torchair
+
 INF = float("inf")
 MAX = [
     {"kernel_size": 2},
@@ -96,3 +98,61 @@ def test_other_memory_orders():
     x = torch.randn(2, 4, 9, 9).to(memory_format=torch.channels_last)
     for layer in (nn.MaxPool2d(2), nn.AvgPool2d(3, 1)):
         assert_same(compiled(layer)(x), layer(x))
+
+
+def windows_of(name):
+    """A pooling function of volumes, or with shares of any size."""
+    return {
+        "max3d": lambda x: F.max_pool3d(x, (2, 3, 2), 2, 1),
+        "avg3d": lambda x: F.avg_pool3d(x, (2, 3, 2), 2, (0, 1, 1)),
+        "avg3d-inside": lambda x: F.avg_pool3d(
+            x, 3, 2, 1, ceil_mode=True, count_include_pad=False
+        ),
+        "adaptive-avg3d": lambda x: F.adaptive_avg_pool3d(x, (2, 3, 5)),
+        "adaptive-max3d": lambda x: F.adaptive_max_pool3d(x, (2, 3, 5)),
+        "adaptive-max2d": lambda x: F.adaptive_max_pool2d(x[0], (3, 5)),
+        "adaptive-max1d": lambda x: F.adaptive_max_pool1d(x[0, 0], 4),
+        "avg2d": lambda x: F.avg_pool2d(x[0], 3, 2, 1),
+        "unpool": lambda x: F.max_unpool2d(
+            *F.max_pool2d(x[0], 2, return_indices=True), 2
+        ),
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max3d",
+        "avg3d",
+        "avg3d-inside",
+        "adaptive-avg3d",
+        "adaptive-max3d",
+        "adaptive-max2d",
+        "adaptive-max1d",
+        "avg2d",
+        "unpool",
+    ],
+)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+)
+def test_volumes_and_gradients(name, dtype):
+    fn = windows_of(name)
+    x = torch.randn(2, 3, 6, 8, 10).to(dtype)
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+    try:
+        want = fn(theirs)
+    except NotImplementedError:
+        pytest.skip("eager has no kernel for it")
+    got = compiled(fn)(ours)
+    assert_same(got, want)
+    got.float().square().sum().backward()
+    want.float().square().sum().backward()
+    assert_same(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("name", ["max3d", "avg3d", "adaptive-max2d"])
+def test_volumes_run_in_the_engine(name):
+    x = torch.randn(2, 3, 6, 8, 10)
+    said = str(torchair.explain(windows_of(name), x))
+    assert "HOST" not in said, said

@@ -1,13 +1,16 @@
-/* pool_isa.c: pooling of f32 planes, compiled once per instruction set.
+/* pool_isa.c: pooling of volumes of floats over two or three axes, compiled
+ * once per instruction set.
  *
  * A row of results is made tap by tap: one tap of all windows of the row is a
  * run through one input row, which the compiler makes vectors of. For each
  * result taps come in row-major order, as ATen takes them, so sums round the
- * same. Threads share the rows of results. */
+ * same. Threads share the rows of results; of gradients, the volumes. Volumes
+ * of 16-bit floats are widened one by one. */
 #include "driver/cpu/pool_isa.h"
 
 #include <math.h>
 
+#include "driver/cpu/float_rows.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_core.h"
 #include "driver/ref/args.h"
@@ -16,68 +19,127 @@
 #define JOIN(a, b)        JOIN_(a, b)
 #define POOL_KERNEL(name) JOIN(name, TILE_ISA)
 
-enum { COLUMNS = 512 }; /* results of a row that are made together */
+enum {
+    COLUMNS = 512, /* results of a row that are made together */
+    AXES = 3       /* depth, height, width; of two, the depth is 1 */
+};
 
-/* Two axes, height and width. */
 typedef struct {
-    const float *in;
-    float *out;
+    const air_task *task;
+    const char *in;
+    char *out;
     int64_t *index;
-    int64_t planes, size[2], results[2];
-    int64_t kernel[2], stride[2], pad[2], dilation[2];
-    bool count_pad;  /* means: the padding counts */
-    int64_t divisor; /* means: not 0: instead of the count */
+    int dtype, axes;
+    int64_t volumes, size[AXES], results[AXES];
+    int64_t kernel[AXES], stride[AXES], pad[AXES], dilation[AXES];
+    bool adaptive, count_pad; /* means: the padding counts */
+    int64_t divisor;          /* means: not 0: instead of the count */
+    float *wide;              /* 16-bit: a volume of this thread */
+    int64_t held;             /* which one */
 } pool;
 
-/* One row of one plane: its columns begin .. begin + count - 1. */
+/* One row of results: its columns begin .. begin + count - 1. */
 typedef struct {
-    const float *plane;
-    int64_t row, begin, count;
+    const float *volume;
+    int64_t row[AXES - 1], begin, count;
 } strip;
 
 /* ---- calls --------------------------------------------------------------- */
 
-/* Dense f32 in and out, planes that 32 bits count. */
-static bool
-takes(const air_call *call, const char *isa)
+static int64_t
+volume_of(const air_tensor *t, int axes)
 {
-    const air_tensor *a = call->args[0].t, *out = &call->outs[0];
-    int64_t plane = a->dims[a->rank - 1] * a->dims[a->rank - 2];
-    return a->dtype == AIR_F32 && cpu_is_dense(a) && cpu_is_dense(out) &&
-           plane < INT32_MAX && JOIN(on, TILE_ISA)(call, isa);
+    int64_t n = 1;
+    for (int i = t->rank - axes; i < t->rank; i++)
+        n *= t->dims[i];
+    return n;
 }
 
-bool
-POOL_KERNEL(pool_on)(const air_call *call, const char *isa)
+/* Dense floats in and out, dense places, volumes that 32 bits count. */
+static bool
+takes(const air_call *call, const char *isa, int axes, int places)
 {
-    return takes(call, isa) &&
+    const air_tensor *a = call->args[0].t, *out = &call->outs[0];
+    if (places >= 0 && (call->args[places].kind != AIR_ARG_TENSOR ||
+                        !cpu_is_dense(call->args[places].t)))
+        return false;
+    return rows_take(a->dtype) && out->dtype == a->dtype && cpu_is_dense(a) &&
+           cpu_is_dense(out) && volume_of(a, axes) < INT32_MAX &&
+           volume_of(out, axes) < INT32_MAX && JOIN(on, TILE_ISA)(call, isa) &&
            (call->nouts < 2 || cpu_is_dense(&call->outs[1]));
 }
 
-bool
-POOL_KERNEL(pool_backward_on)(const air_call *call, const char *isa)
+/* 16-bit: the larger of a volume of argument 0 and of the result, as f32. */
+static size_t
+workspace(const air_call *call, int threads, int axes)
 {
-    return takes(call, isa) && call->args[7].kind == AIR_ARG_TENSOR &&
-           cpu_is_dense(call->args[7].t);
+    const air_tensor *a = call->args[0].t;
+    int64_t in = volume_of(a, axes), out = volume_of(&call->outs[0], axes);
+    return a->dtype == AIR_F32 ? 0
+                               : (size_t)(in > out ? in : out) * sizeof(float) *
+                                     (size_t)threads;
 }
 
+/* Windows of `small` in `large`; their parameters from argument `at` on. */
 static pool
-open_pool(const air_call *call, const air_task *task)
+open_pool(const air_call *call, const air_task *task, int axes,
+          const air_tensor *large, const air_tensor *small, int at)
 {
     ref_tensor in = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    pool p = {
-        .in = (const float *)in.data, .out = (float *)out.data, .planes = 1};
-    for (int i = 0; i < in.rank - 2; i++)
-        p.planes *= in.dims[i];
-    for (int k = 0; k < 2; k++) {
-        p.size[k] = in.dims[in.rank - 2 + k];
-        p.results[k] = out.dims[out.rank - 2 + k];
-        p.kernel[k] = ref_ints(call, 1, k, 1);
-        p.stride[k] = ref_ints(call, 2, k, p.kernel[k]);
-        p.pad[k] = ref_ints(call, 3, k, 0);
+    pool p = {.task = task,
+              .in = in.data,
+              .out = out.data,
+              .dtype = in.dtype,
+              .axes = axes,
+              .volumes = 1,
+              .adaptive = at < 0,
+              .held = -1};
+    p.wide = (float *)task->workspace + (int64_t)workspace(call, 1, axes) /
+                                            (int64_t)sizeof(float) * task->id;
+    for (int i = 0; i < in.rank - axes; i++)
+        p.volumes *= in.dims[i];
+    for (int k = 0; k < AXES; k++) {
+        int entry = k - (AXES - axes), axis = in.rank - AXES + k;
+        bool given = entry >= 0, windows = given && at >= 0;
+        p.size[k] = given ? large->dims[axis] : 1;
+        p.results[k] = given ? small->dims[axis] : 1;
+        p.kernel[k] = windows ? ref_ints(call, at, entry, 1) : 1;
+        p.stride[k] = windows ? ref_ints(call, at + 1, entry, p.kernel[k]) : 1;
+        p.pad[k] = windows ? ref_ints(call, at + 2, entry, 0) : 0;
         p.dilation[k] = 1;
     }
     return p;
+}
+
+static int64_t
+size_of(const pool *p)
+{
+    return p->size[0] * p->size[1] * p->size[2];
+}
+
+static int64_t
+results_of(const pool *p)
+{
+    return p->results[0] * p->results[1] * p->results[2];
+}
+
+/* Volume k of n elements at `src`, as floats. */
+static const float *
+widened(pool *p, const char *src, int64_t n, int64_t k)
+{
+    const char *from = src + k * n * rows_bytes(p->dtype);
+    if (p->dtype == AIR_F32)
+        return (const float *)(const void *)from;
+    if (p->held != k)
+        rows_widen(p->wide, from, p->dtype, n);
+    p->held = k;
+    return p->wide;
+}
+
+static void
+emit(const pool *p, int64_t at, const float *row, int64_t n)
+{
+    rows_narrow(p->out + at * rows_bytes(p->dtype), row, p->dtype, n);
 }
 
 /* ---- windows ------------------------------------------------------------- */
@@ -93,34 +155,85 @@ ceil_div(int64_t a, int64_t b)
 static void
 inside(const pool *p, const strip *s, int64_t shift, int64_t *from, int64_t *to)
 {
-    int64_t first = ceil_div(-shift, p->stride[1]);
-    int64_t end = p->size[1] - 1 - shift;
-    end = end < 0 ? 0 : end / p->stride[1] + 1;
+    int64_t first = ceil_div(-shift, p->stride[2]);
+    int64_t end = p->size[2] - 1 - shift;
+    end = end < 0 ? 0 : end / p->stride[2] + 1;
     *from = first > s->begin ? first - s->begin : 0;
     *to = min64(end, s->begin + s->count) - s->begin;
 }
 
-/* The first place of a window, on one axis, that is in the input. */
-static int64_t
-first_inside(const pool *p, int axis, int64_t result)
+/* Places begin, begin + step .. < end of a window along one axis. */
+typedef struct {
+    int64_t begin, end, step;
+} reach;
+
+static reach
+reach_of(const pool *p, int axis, int64_t result)
 {
+    int64_t step = p->dilation[axis], size = p->size[axis];
+    if (p->adaptive) {
+        int64_t n = p->results[axis];
+        return (reach){result * size / n, ((result + 1) * size + n - 1) / n, 1};
+    }
     int64_t at = result * p->stride[axis] - p->pad[axis];
-    return at + ceil_div(-at, p->dilation[axis]) * p->dilation[axis];
+    int64_t end = at + (p->kernel[axis] - 1) * step + 1;
+    return (reach){at + ceil_div(-at, step) * step, min64(end, size), step};
 }
 
-/* Calls `make` for the strips of this thread's rows. */
+/* How many places of a window count, on one axis; 0: none is in the input. */
+static inline int64_t
+places(const pool *p, int axis, int64_t result)
+{
+    if (p->adaptive) {
+        reach r = reach_of(p, axis, result);
+        return r.end - r.begin;
+    }
+    int64_t begin = result * p->stride[axis] - p->pad[axis];
+    int64_t end = min64(begin + p->kernel[axis], p->size[axis] + p->pad[axis]);
+    int64_t from = begin < 0 ? 0 : begin, to = min64(end, p->size[axis]);
+    return to <= from ? 0 : p->count_pad ? end - begin : to - from;
+}
+
+/* Sums or gradients of a strip over what they are divided by. */
 static void
-each_strip(const pool *p, const air_task *task,
+divide(const pool *p, const strip *s, float *row)
+{
+    int64_t rows = places(p, 0, s->row[0]) * places(p, 1, s->row[1]);
+    for (int64_t i = 0; i < s->count; i++) {
+        int64_t n = rows * places(p, 2, s->begin + i);
+        float by = (float)(p->divisor != 0 ? p->divisor : n);
+        row[i] = n != 0 ? row[i] / by : 0;
+    }
+}
+
+/* Calls `make` for the strips of rows [begin, end), counted over all volumes;
+ * at: of the strip's first result. */
+static void
+each_strip(pool *p, int64_t begin, int64_t end,
            void (*make)(const pool *p, const strip *s, int64_t at))
 {
-    int64_t begin, end;
-    air_split(p->planes * p->results[0], task, &begin, &end);
-    for (int64_t r = begin; r < end; r++)
-        for (int64_t x = 0; x < p->results[1]; x += COLUMNS) {
-            strip s = {p->in + r / p->results[0] * p->size[0] * p->size[1],
-                       r % p->results[0], x, min64(COLUMNS, p->results[1] - x)};
-            make(p, &s, r * p->results[1] + x);
+    int64_t rows = p->results[0] * p->results[1];
+    if (results_of(p) == 0)
+        return;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t k = r / rows, y = r % rows;
+        strip s = {.row = {y / p->results[1], y % p->results[1]}};
+        s.volume = widened(p, p->in, size_of(p), k);
+        for (int64_t x = 0; x < p->results[2]; x += COLUMNS) {
+            s.begin = x;
+            s.count = min64(COLUMNS, p->results[2] - x);
+            make(p, &s, r * p->results[2] + x);
         }
+    }
+}
+
+static void
+forward(pool *p, void (*make)(const pool *p, const strip *s, int64_t at))
+{
+    int64_t begin, end;
+    air_split(p->volumes * p->results[0] * p->results[1], p->task, &begin,
+              &end);
+    each_strip(p, begin, end, make);
 }
 
 /* ---- the largest --------------------------------------------------------- */
@@ -130,13 +243,14 @@ typedef struct {
     int32_t at[COLUMNS];
 } largest;
 
+/* The tap at `shift` of the windows in the input row that begins at `line`. */
 static void
-take_tap(const pool *p, const strip *s, int64_t y, int64_t shift, largest *l)
+take_tap(const pool *p, const strip *s, int64_t line, int64_t shift, largest *l)
 {
-    int64_t from, to, step = p->stride[1];
+    int64_t from, to, step = p->stride[2];
     inside(p, s, shift, &from, &to);
-    int64_t start = y * p->size[1] + s->begin * step + shift;
-    const float *src = s->plane + start;
+    int64_t start = line + s->begin * step + shift;
+    const float *src = s->volume + start;
     for (int64_t i = from; i < to; i++) {
         float v = src[i * step];
         bool take = (v > l->best[i]) | (v != v);
@@ -146,136 +260,255 @@ take_tap(const pool *p, const strip *s, int64_t y, int64_t shift, largest *l)
 }
 
 static void
+emit_largest(const pool *p, const strip *s, int64_t at, largest *l)
+{
+    for (int64_t i = 0; i < s->count; i++) {
+        l->best[i] = s->volume[l->at[i]];
+        p->index[at + i] = l->at[i];
+    }
+    emit(p, at, l->best, s->count);
+}
+
+static int64_t
+line_of(const pool *p, int64_t z, int64_t y)
+{
+    return (z * p->size[1] + y) * p->size[2];
+}
+
+static void
+start_largest(const pool *p, const strip *s, const reach *z, const reach *y,
+              largest *l)
+{
+    for (int64_t i = 0; i < s->count; i++) {
+        reach x = reach_of(p, 2, s->begin + i);
+        bool some = z->begin < p->size[0] && y->begin < p->size[1] &&
+                    x.begin < p->size[2];
+        l->best[i] = -INFINITY;
+        l->at[i] =
+            some ? (int32_t)(line_of(p, z->begin, y->begin) + x.begin) : 0;
+    }
+}
+
+static void
 max_strip(const pool *p, const strip *s, int64_t at)
 {
     largest l;
-    int64_t top = first_inside(p, 0, s->row);
-    int64_t end = s->row * p->stride[0] - p->pad[0] +
-                  (p->kernel[0] - 1) * p->dilation[0] + 1;
-    for (int64_t i = 0; i < s->count; i++) {
-        int64_t x = first_inside(p, 1, s->begin + i);
-        bool some = top < p->size[0] && x < p->size[1];
-        l.best[i] = -INFINITY;
-        l.at[i] = some ? (int32_t)(top * p->size[1] + x) : 0;
-    }
-    for (int64_t y = top; y < min64(end, p->size[0]); y += p->dilation[0])
-        for (int64_t k = 0; k < p->kernel[1]; k++)
-            take_tap(p, s, y, k * p->dilation[1] - p->pad[1], &l);
-    for (int64_t i = 0; i < s->count; i++) {
-        p->out[at + i] = s->plane[l.at[i]];
-        p->index[at + i] = l.at[i];
-    }
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    start_largest(p, s, &z, &y, &l);
+    for (int64_t i = z.begin; i < z.end; i += z.step)
+        for (int64_t j = y.begin; j < y.end; j += y.step)
+            for (int64_t k = 0; k < p->kernel[2]; k++)
+                take_tap(p, s, line_of(p, i, j), k * p->dilation[2] - p->pad[2],
+                         &l);
+    emit_largest(p, s, at, &l);
 }
 
-/* (self, kernel_size, stride, padding, dilation, ceil_mode) */
-void
-POOL_KERNEL(max_pool2d)(const air_call *call, const air_task *task)
+static void
+max_share_strip(const pool *p, const strip *s, int64_t at)
 {
-    pool p = open_pool(call, task);
-    for (int k = 0; k < 2; k++)
-        p.dilation[k] = ref_ints(call, 4, k, 1);
+    largest l;
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    start_largest(p, s, &z, &y, &l);
+    for (int64_t c = 0; c < s->count; c++) {
+        reach x = reach_of(p, 2, s->begin + c);
+        for (int64_t i = z.begin; i < z.end; i++)
+            for (int64_t j = y.begin; j < y.end; j++)
+                for (int64_t k = x.begin; k < x.end; k++) {
+                    int64_t place = line_of(p, i, j) + k;
+                    float v = s->volume[place];
+                    if (v > l.best[c] || v != v) {
+                        l.best[c] = v;
+                        l.at[c] = (int32_t)place;
+                    }
+                }
+    }
+    emit_largest(p, s, at, &l);
+}
+
+/* (self, kernel_size, stride, padding, dilation, ceil_mode), or (self,
+ * output_size) */
+static void
+max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
+{
+    pool p = open_pool(call, task, axes, call->args[0].t, &call->outs[0],
+                       adaptive ? -1 : 1);
+    for (int k = AXES - axes; k < AXES && !adaptive; k++)
+        p.dilation[k] = ref_ints(call, 4, k - (AXES - axes), 1);
     p.index = (int64_t *)(void *)ref_out(call, 1, task).data;
-    each_strip(&p, task, max_strip);
+    if (size_of(&p) > 0)
+        forward(&p, adaptive ? max_share_strip : max_strip);
 }
 
-/* (grad, self, kernel_size, stride, padding, dilation, ceil_mode, indices).
- * Threads share the planes: windows overlap. */
-void
-POOL_KERNEL(max_pool2d_backward)(const air_call *call, const air_task *task)
+/* Elements of argument 0 are added at the places that argument `at` names.
+ * Threads share the volumes: windows overlap. */
+static void
+max_pool_backward(const air_call *call, const air_task *task, int axes, int at)
 {
-    ref_tensor grad = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    const int64_t *index = (const int64_t *)(void *)ref_arg(call, 7, task).data;
-    int64_t n = grad.dims[grad.rank - 1] * grad.dims[grad.rank - 2];
-    int64_t size = out.dims[out.rank - 1] * out.dims[out.rank - 2];
-    int64_t planes = 1, begin, end;
-    for (int i = 0; i < grad.rank - 2; i++)
-        planes *= grad.dims[i];
-    air_split(planes, task, &begin, &end);
+    pool p = open_pool(call, task, axes, &call->outs[0], call->args[0].t, -1);
+    const int64_t *index =
+        (const int64_t *)(void *)ref_arg(call, at, task).data;
+    int64_t n = results_of(&p), size = size_of(&p), begin, end;
+    air_split(p.volumes, task, &begin, &end);
     for (int64_t k = begin; k < end; k++) {
-        const float *src = (const float *)grad.data + k * n;
-        float *dst = (float *)out.data + k * size;
-        for (int64_t i = 0; i < size; i++)
-            dst[i] = 0;
+        const char *src = p.in + k * n * rows_bytes(p.dtype);
+        char *out = p.out + k * size * rows_bytes(p.dtype);
+        float *dst = p.dtype == AIR_F32 ? (float *)(void *)out : p.wide, g;
+        memset(dst, 0, (size_t)size * sizeof *dst);
         for (int64_t i = 0; i < n; i++) {
-            int64_t at = index[k * n + i];
-            if (ref_wrap(&at, size, task))
-                dst[at] += src[i];
+            int64_t place = index[k * n + i];
+            rows_widen(&g, src + i * rows_bytes(p.dtype), p.dtype, 1);
+            if (ref_wrap(&place, size, task))
+                dst[place] += g;
         }
+        if (p.dtype != AIR_F32)
+            rows_narrow(out, dst, p.dtype, size);
     }
 }
 
 /* ---- means --------------------------------------------------------------- */
 
 static void
-add_tap(const pool *p, const strip *s, int64_t y, int64_t shift, float *sum)
+add_tap(const pool *p, const strip *s, int64_t line, int64_t shift, float *sum)
 {
-    int64_t from, to, step = p->stride[1];
+    int64_t from, to, step = p->stride[2];
     inside(p, s, shift, &from, &to);
-    const float *src = s->plane + y * p->size[1] + s->begin * step + shift;
+    const float *src = s->volume + line + s->begin * step + shift;
     for (int64_t i = from; i < to; i++)
         sum[i] += src[i * step];
-}
-
-/* How many places of a window count, on one axis. *some: in the input. */
-static int64_t
-places(const pool *p, int axis, int64_t result, bool *some)
-{
-    int64_t begin = result * p->stride[axis] - p->pad[axis];
-    int64_t end = min64(begin + p->kernel[axis], p->size[axis] + p->pad[axis]);
-    int64_t from = begin < 0 ? 0 : begin, to = min64(end, p->size[axis]);
-    *some = to > from;
-    return p->count_pad ? end - begin : to - from;
 }
 
 static void
 mean_strip(const pool *p, const strip *s, int64_t at)
 {
     float sum[COLUMNS] = {0};
-    bool rows_in, columns_in;
-    int64_t rows = places(p, 0, s->row, &rows_in);
-    int64_t top = s->row * p->stride[0] - p->pad[0];
-    int64_t bottom = min64(top + p->kernel[0], p->size[0]);
-    for (int64_t y = top < 0 ? 0 : top; y < bottom; y++)
-        for (int64_t k = 0; k < p->kernel[1]; k++)
-            add_tap(p, s, y, k - p->pad[1], sum);
-    for (int64_t i = 0; i < s->count; i++) {
-        int64_t n = rows * places(p, 1, s->begin + i, &columns_in);
-        n = p->divisor ? p->divisor : n;
-        p->out[at + i] = rows_in && columns_in ? sum[i] / (float)n : 0;
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    for (int64_t i = z.begin; i < z.end; i++)
+        for (int64_t j = y.begin; j < y.end; j++)
+            for (int64_t k = 0; k < p->kernel[2]; k++)
+                add_tap(p, s, line_of(p, i, j), k - p->pad[2], sum);
+    divide(p, s, sum);
+    emit(p, at, sum, s->count);
+}
+
+static void
+mean_share_strip(const pool *p, const strip *s, int64_t at)
+{
+    float sums[COLUMNS];
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    for (int64_t c = 0; c < s->count; c++) {
+        reach x = reach_of(p, 2, s->begin + c);
+        float sum = 0;
+        for (int64_t i = z.begin; i < z.end; i++)
+            for (int64_t j = y.begin; j < y.end; j++) {
+                const float *src = s->volume + line_of(p, i, j);
+                for (int64_t k = x.begin; k < x.end; k++)
+                    sum += src[k];
+            }
+        sums[c] = sum;
     }
+    divide(p, s, sums);
+    emit(p, at, sums, s->count);
 }
 
 /* (self, kernel_size, stride, padding, ceil_mode, count_include_pad,
- * divisor_override) */
-void
-POOL_KERNEL(avg_pool2d)(const air_call *call, const air_task *task)
+ * divisor_override), or (self, output_size) */
+static void
+mean_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
 {
-    pool p = open_pool(call, task);
+    pool p = open_pool(call, task, axes, call->args[0].t, &call->outs[0],
+                       adaptive ? -1 : 1);
     p.count_pad = ref_int(call, 5, 1) != 0;
-    p.divisor = ref_int(call, 6, 0);
-    each_strip(&p, task, mean_strip);
+    p.divisor = adaptive ? 0 : ref_int(call, 6, 0);
+    forward(&p, adaptive ? mean_share_strip : mean_strip);
 }
 
-/* (self, output_size): windows are even shares, from floor to ceil. */
-void
-POOL_KERNEL(adaptive_avg_pool2d)(const air_call *call, const air_task *task)
+/* One row of gradients spread over the volume `dst`: what each result gave to
+ * each place of its window. */
+static void
+spread_windows(const pool *p, const strip *s, const float *share, float *dst)
 {
-    pool p = open_pool(call, task);
-    int64_t begin, end, h = p.results[0], w = p.results[1];
-    air_split(p.planes * h, task, &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        const float *plane = p.in + r / h * p.size[0] * p.size[1];
-        int64_t top = r % h * p.size[0] / h;
-        int64_t bottom = ((r % h + 1) * p.size[0] + h - 1) / h;
-        for (int64_t x = 0; x < w; x++) {
-            int64_t left = x * p.size[1] / w;
-            int64_t right = ((x + 1) * p.size[1] + w - 1) / w;
-            float sum = 0;
-            for (int64_t i = top; i < bottom; i++)
-                for (int64_t j = left; j < right; j++)
-                    sum += plane[i * p.size[1] + j];
-            p.out[r * w + x] =
-                sum / (float)(bottom - top) / (float)(right - left);
-        }
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    int64_t from, to, step = p->stride[2];
+    for (int64_t i = z.begin; i < z.end; i++)
+        for (int64_t j = y.begin; j < y.end; j++)
+            for (int64_t k = p->kernel[2] - 1; k >= 0; k--) {
+                int64_t shift = k - p->pad[2];
+                inside(p, s, shift, &from, &to);
+                float *to_row =
+                    dst + line_of(p, i, j) + s->begin * step + shift;
+                for (int64_t x = from; x < to; x++)
+                    to_row[x * step] += share[x];
+            }
+}
+
+static void
+spread_shares(const pool *p, const strip *s, const float *share, float *dst)
+{
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    for (int64_t c = 0; c < s->count; c++) {
+        reach x = reach_of(p, 2, s->begin + c);
+        for (int64_t i = z.begin; i < z.end; i++)
+            for (int64_t j = y.begin; j < y.end; j++) {
+                float *to = dst + line_of(p, i, j);
+                for (int64_t k = x.begin; k < x.end; k++)
+                    to[k] += share[c];
+            }
     }
 }
+
+static void
+spread_row(const pool *p, strip *s, const char *src, float *dst)
+{
+    float share[COLUMNS];
+    for (s->begin = 0; s->begin < p->results[2]; s->begin += COLUMNS) {
+        s->count = min64(COLUMNS, p->results[2] - s->begin);
+        rows_widen(share, src + s->begin * rows_bytes(p->dtype), p->dtype,
+                   s->count);
+        divide(p, s, share);
+        (p->adaptive ? spread_shares : spread_windows)(p, s, share, dst);
+    }
+}
+
+/* (grad, self, kernel_size, ...), or (grad, self) */
+static void
+mean_pool_backward(const air_call *call, const air_task *task, int axes,
+                   bool adaptive)
+{
+    pool p = open_pool(call, task, axes, &call->outs[0], call->args[0].t,
+                       adaptive ? -1 : 2);
+    int64_t n = results_of(&p), size = size_of(&p), begin, end;
+    p.count_pad = ref_int(call, 6, 1) != 0;
+    p.divisor = adaptive ? 0 : ref_int(call, 7, 0);
+    air_split(p.volumes, task, &begin, &end);
+    for (int64_t k = begin; k < end; k++) {
+        char *out = p.out + k * size * rows_bytes(p.dtype);
+        float *dst = p.dtype == AIR_F32 ? (float *)(void *)out : p.wide;
+        memset(dst, 0, (size_t)size * sizeof *dst);
+        for (int64_t r = 0; n > 0 && r < p.results[0] * p.results[1]; r++) {
+            strip s = {.row = {r / p.results[1], r % p.results[1]}};
+            spread_row(&p, &s,
+                       p.in + (k * n + r * p.results[2]) * rows_bytes(p.dtype),
+                       dst);
+        }
+        if (p.dtype != AIR_F32)
+            rows_narrow(out, dst, p.dtype, size);
+    }
+}
+
+/* ---- kernels ------------------------------------------------------------- */
+
+#define POOL(name, run, axes, places, ...)                             \
+    bool POOL_KERNEL(name##_on)(const air_call *call, const char *isa) \
+    {                                                                  \
+        return takes(call, isa, axes, places);                         \
+    }                                                                  \
+    size_t POOL_KERNEL(name##_size)(const air_call *call, int threads) \
+    {                                                                  \
+        return workspace(call, threads, axes);                         \
+    }                                                                  \
+    void POOL_KERNEL(name)(const air_call *call, const air_task *task) \
+    {                                                                  \
+        run(call, task, axes, __VA_ARGS__);                            \
+    }
+#include "driver/cpu/pool.def"
+#undef POOL

@@ -1,22 +1,25 @@
-/* pool_isa.h: pooling of f32 planes, kernels of pool_isa.c by instruction set.
- * What pool_takes_* refuses is left to the plain kernels. */
+/* pool_isa.h: pooling of floats, kernels of pool_isa.c by instruction set: for
+ * each row of pool.def the kernel, its workspace, and what it takes. The rest
+ * is left to the plain kernels. */
 #ifndef CPU_POOL_ISA_H
 #define CPU_POOL_ISA_H
 
 #include "air_kernel.h"
 
-typedef void pool_kernel(const air_call *call, const air_task *task);
-typedef bool pool_accept(const air_call *call, const char *isa);
-
-#define POOL_KERNELS(isa)                                            \
-    pool_kernel cpu_max_pool2d_##isa, cpu_max_pool2d_backward_##isa, \
-        cpu_avg_pool2d_##isa, cpu_adaptive_avg_pool2d_##isa;         \
-    pool_accept cpu_pool_on_##isa, cpu_pool_backward_on_##isa
-POOL_KERNELS(scalar);
+#define POOL_ON(isa, name)                                               \
+    void cpu_##name##_##isa(const air_call *call, const air_task *task); \
+    size_t cpu_##name##_size_##isa(const air_call *call, int threads);   \
+    bool cpu_##name##_on_##isa(const air_call *call, const char *isa_name);
 #if defined(__x86_64__)
-POOL_KERNELS(avx2);
-POOL_KERNELS(avx512);
+#define POOL(name, ...)   \
+    POOL_ON(scalar, name) \
+    POOL_ON(avx2, name)   \
+    POOL_ON(avx512, name)
+#else
+#define POOL(name, ...) POOL_ON(scalar, name)
 #endif
-#undef POOL_KERNELS
+#include "driver/cpu/pool.def"
+#undef POOL
+#undef POOL_ON
 
 #endif

@@ -1,135 +1,111 @@
-/* kernels_pool.c: pooling over the last two axes and its gradients. Threads
- * share the planes (batch and channels); in a plane everything goes in order,
- * so that gradients of overlapping windows add up the same way each time. */
+/* kernels_pool.c: pooling over the last two or three axes and its gradients.
+ * Threads share the volumes (batch and channels); in a volume everything goes
+ * in order, so that gradients of overlapping windows add up the same way each
+ * time. */
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
 #include "driver/ref/walk.h"
 
-/* Two axes, height and width. */
+enum { AXES = 3 }; /* depth, height, width; fewer: the first are of size 1 */
+
+/* A tensor as volumes: its last axes, and the ones before. */
 typedef struct {
-    int64_t in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
-} window;
+    ref_tensor outer;
+    int dtype;
+    int64_t dims[AXES], strides[AXES];
+} volumes;
 
-/* One plane of a tensor. */
-static char *
-plane(const ref_tensor *t, int64_t index)
+static volumes
+volumes_of(const ref_tensor *t, int axes)
 {
-    ref_tensor outer = *t;
-    outer.rank -= 2;
-    return t->data + ref_offset(&outer, index);
-}
-
-static char *
-pixel(const ref_tensor *t, char *base, int64_t y, int64_t x)
-{
-    return base + y * t->strides[t->rank - 2] + x * t->strides[t->rank - 1];
+    volumes v = {.outer = *t, .dtype = t->dtype};
+    v.outer.rank -= axes;
+    for (int k = 0; k < AXES; k++) {
+        int axis = t->rank - AXES + k;
+        bool given = k >= AXES - axes;
+        v.dims[k] = given ? t->dims[axis] : 1;
+        v.strides[k] = given ? t->strides[axis] : 0;
+    }
+    return v;
 }
 
 static int64_t
-planes(const ref_tensor *t)
+count_of(const volumes *v)
 {
-    ref_tensor outer = *t;
-    outer.rank -= 2;
-    return ref_numel(&outer);
+    return v->dims[0] * v->dims[1] * v->dims[2];
 }
 
-/* Arguments at, at + 1, ...: kernel_size, stride, padding. */
-static window
-window_make(const air_call *call, int at, const ref_tensor *in,
-            const ref_tensor *out)
+static char *
+volume(const volumes *v, int64_t index)
 {
-    window w;
-    for (int k = 0; k < 2; k++) {
-        w.in[k] = in->dims[in->rank - 2 + k];
-        w.out[k] = out->dims[out->rank - 2 + k];
-        w.kernel[k] = ref_ints(call, at, k, 1);
-        w.stride[k] = ref_ints(call, at + 1, k, w.kernel[k]);
-        w.pad[k] = ref_ints(call, at + 2, k, 0);
+    return v->outer.data + ref_offset(&v->outer, index);
+}
+
+/* at[]: of element `i` of a volume, in row-major order. */
+static void
+place_of(const volumes *v, int64_t i, int64_t *at)
+{
+    at[2] = i % v->dims[2];
+    at[1] = i / v->dims[2] % v->dims[1];
+    at[0] = i / v->dims[2] / v->dims[1];
+}
+
+static char *
+element(const volumes *v, char *base, const int64_t *at)
+{
+    return base + at[0] * v->strides[0] + at[1] * v->strides[1] +
+           at[2] * v->strides[2];
+}
+
+static char *
+element_at(const volumes *v, char *base, int64_t i)
+{
+    int64_t at[AXES];
+    place_of(v, i, at);
+    return element(v, base, at);
+}
+
+/* ---- windows ------------------------------------------------------------- */
+
+typedef struct {
+    int64_t in[AXES], out[AXES];
+    int64_t kernel[AXES], stride[AXES], pad[AXES], dilation[AXES];
+    bool adaptive; /* even shares, from floor to ceil */
+    bool count_pad;
+    int64_t divisor; /* of means; 0: the count of places */
+} windows;
+
+/* Arguments at, at + 1, ...: kernel_size, stride, padding. */
+static windows
+windows_make(const air_call *call, int at, int axes, const volumes *in,
+             const volumes *out)
+{
+    windows w = {.count_pad = true};
+    for (int k = 0; k < AXES; k++) {
+        int entry = k - (AXES - axes);
+        bool given = entry >= 0;
+        w.in[k] = in->dims[k];
+        w.out[k] = out->dims[k];
+        w.kernel[k] = given ? ref_ints(call, at, entry, 1) : 1;
+        w.stride[k] = given ? ref_ints(call, at + 1, entry, w.kernel[k]) : 1;
+        w.pad[k] = given ? ref_ints(call, at + 2, entry, 0) : 0;
         w.dilation[k] = 1;
     }
     return w;
 }
 
-/* ---- max_pool2d_with_indices --------------------------------------------- */
-
-static int64_t
-max_of_window(const window *w, const ref_tensor *in, char *base, int64_t oy,
-              int64_t ox)
+static windows
+windows_adaptive(const volumes *in, const volumes *out)
 {
-    int64_t best = -1, top = oy * w->stride[0] - w->pad[0];
-    int64_t left = ox * w->stride[1] - w->pad[1];
-    double high = -(double)INFINITY;
-    for (int64_t ky = 0; ky < w->kernel[0]; ky++)
-        for (int64_t kx = 0; kx < w->kernel[1]; kx++) {
-            int64_t y = top + ky * w->dilation[0];
-            int64_t x = left + kx * w->dilation[1];
-            if (y < 0 || y >= w->in[0] || x < 0 || x >= w->in[1])
-                continue;
-            double v = ref_get(in->dtype, pixel(in, base, y, x));
-            if (best < 0 || v > high || isnan(v)) {
-                high = v;
-                best = y * w->in[1] + x;
-            }
-        }
-    return best < 0 ? 0 : best;
+    windows w = {.adaptive = true};
+    memcpy(w.in, in->dims, sizeof w.in);
+    memcpy(w.out, out->dims, sizeof w.out);
+    return w;
 }
-
-/* max_pool2d_with_indices(self, kernel_size, stride, padding, dilation,
- * ceil_mode): indices count in the input plane */
-void
-ref_max_pool2d(const air_call *call, const air_task *task)
-{
-    ref_tensor in = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    ref_tensor index = ref_out(call, 1, task);
-    window w = window_make(call, 1, &in, &out);
-    int64_t begin, end;
-    for (int k = 0; k < 2; k++)
-        w.dilation[k] = ref_ints(call, 4, k, 1);
-    air_split(planes(&in), task, &begin, &end);
-    for (int64_t p = begin; p < end; p++) {
-        char *src = plane(&in, p), *dst = plane(&out, p);
-        char *at = plane(&index, p);
-        for (int64_t y = 0; y < w.out[0]; y++)
-            for (int64_t x = 0; x < w.out[1]; x++) {
-                int64_t best = max_of_window(&w, &in, src, y, x);
-                ref_copy(pixel(&out, dst, y, x),
-                         pixel(&in, src, best / w.in[1], best % w.in[1]),
-                         ref_bytes(in.dtype));
-                ref_put_int(index.dtype, pixel(&index, at, y, x), best);
-            }
-    }
-}
-
-/* max_pool2d_with_indices_backward(grad, self, kernel_size, stride, padding,
- * dilation, ceil_mode, indices) */
-void
-ref_max_pool2d_backward(const air_call *call, const air_task *task)
-{
-    ref_tensor grad = ref_arg(call, 0, task), index = ref_arg(call, 7, task);
-    ref_tensor out = ref_out(call, 0, task);
-    int64_t height = grad.dims[grad.rank - 2], width = grad.dims[grad.rank - 1];
-    int64_t cols = out.dims[out.rank - 1], begin, end;
-    ref_fill(&out, 0, task);
-    task->barrier(task);
-    air_split(planes(&grad), task, &begin, &end);
-    for (int64_t p = begin; p < end; p++) {
-        char *src = plane(&grad, p), *dst = plane(&out, p);
-        char *at = plane(&index, p);
-        for (int64_t y = 0; y < height; y++)
-            for (int64_t x = 0; x < width; x++) {
-                int64_t i = ref_get_int(index.dtype, pixel(&index, at, y, x));
-                if (ref_wrap(&i, out.dims[out.rank - 2] * cols, task))
-                    ref_add(out.dtype, pixel(&out, dst, i / cols, i % cols),
-                            pixel(&grad, src, y, x));
-            }
-    }
-}
-
-/* ---- average pooling ----------------------------------------------------- */
 
 /* What a window covers of the input, and what its sum is divided by. */
 typedef struct {
-    int64_t begin[2], end[2];
+    int64_t begin[AXES], end[AXES], step[AXES];
     double divisor;
 } cover;
 
@@ -139,149 +115,331 @@ least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* count_pad: the padding counts; divisor: not 0: instead of the count. */
-static cover
-cover_make(const window *w, const int64_t *at, bool count_pad, int64_t divisor)
+static void
+cover_share(const windows *w, int k, int64_t at, cover *c)
 {
-    cover c;
-    int64_t padded = 1, covered = 1;
-    for (int k = 0; k < 2; k++) {
-        int64_t begin = at[k] * w->stride[k] - w->pad[k];
-        int64_t end = least(begin + w->kernel[k], w->in[k] + w->pad[k]);
-        padded *= end - begin;
-        c.begin[k] = begin < 0 ? 0 : begin;
-        c.end[k] = least(end, w->in[k]);
-        covered *= c.end[k] > c.begin[k] ? c.end[k] - c.begin[k] : 0;
-    }
-    c.divisor = (double)(divisor != 0 ? divisor : count_pad ? padded : covered);
-    return c;
-}
-
-/* The window of _adaptive_avg_pool2d: floor and ceil of even shares. */
-static cover
-cover_adaptive(const window *w, const int64_t *at)
-{
-    cover c = {.divisor = 1};
-    for (int k = 0; k < 2; k++) {
-        c.begin[k] = at[k] * w->in[k] / w->out[k];
-        c.end[k] = ((at[k] + 1) * w->in[k] + w->out[k] - 1) / w->out[k];
-        c.divisor *= (double)(c.end[k] - c.begin[k]);
-    }
-    return c;
-}
-
-/* How the windows of a call are made: adaptive, or by arguments from `at`. */
-typedef struct {
-    window w;
-    bool adaptive, count_pad;
-    int64_t divisor;
-} average;
-
-static average
-average_make(const air_call *call, int at, const ref_tensor *in,
-             const ref_tensor *out)
-{
-    return (average){.w = window_make(call, at, in, out),
-                     .count_pad = ref_int(call, at + 4, 1) != 0,
-                     .divisor = ref_int(call, at + 5, 0)};
-}
-
-static cover
-cover_at(const average *a, int64_t y, int64_t x)
-{
-    int64_t at[2] = {y, x};
-    return a->adaptive ? cover_adaptive(&a->w, at)
-                       : cover_make(&a->w, at, a->count_pad, a->divisor);
-}
-
-static double
-sum_of(const cover *c, const ref_tensor *in, char *base)
-{
-    double sum = 0;
-    for (int64_t y = c->begin[0]; y < c->end[0]; y++)
-        for (int64_t x = c->begin[1]; x < c->end[1]; x++)
-            sum += ref_get(in->dtype, pixel(in, base, y, x));
-    return sum;
+    c->begin[k] = at * w->in[k] / w->out[k];
+    c->end[k] = ((at + 1) * w->in[k] + w->out[k] - 1) / w->out[k];
+    c->step[k] = 1;
+    c->divisor *= (double)(c->end[k] - c->begin[k]);
 }
 
 static void
-average_forward(const average *a, const ref_tensor *in, const ref_tensor *out,
-                const air_task *task)
+cover_axis(const windows *w, int k, int64_t at, cover *c)
+{
+    int64_t begin = at * w->stride[k] - w->pad[k], step = w->dilation[k];
+    int64_t end = begin + (w->kernel[k] - 1) * step + 1;
+    int64_t padded = least(end, w->in[k] + w->pad[k]) - begin;
+    if (begin < 0)
+        begin += (-begin + step - 1) / step * step;
+    c->begin[k] = begin;
+    c->end[k] = least(end, w->in[k]);
+    c->step[k] = step;
+    int64_t covered = c->end[k] > begin ? c->end[k] - begin : 0;
+    c->divisor *= (double)(w->count_pad ? padded : covered);
+}
+
+static cover
+cover_at(const windows *w, const volumes *out, int64_t i)
+{
+    cover c = {.divisor = 1};
+    int64_t at[AXES];
+    place_of(out, i, at);
+    for (int k = 0; k < AXES; k++)
+        (w->adaptive ? cover_share : cover_axis)(w, k, at[k], &c);
+    if (w->divisor != 0)
+        c.divisor = (double)w->divisor;
+    return c;
+}
+
+/* The first place of a window, false: it has none. */
+static bool
+first_place(const cover *c, int64_t *at)
+{
+    memcpy(at, c->begin, sizeof c->begin);
+    return c->begin[0] < c->end[0] && c->begin[1] < c->end[1] &&
+           c->begin[2] < c->end[2];
+}
+
+static bool
+next_place(const cover *c, int64_t *at)
+{
+    for (int k = AXES - 1; k >= 0; k--) {
+        at[k] += c->step[k];
+        if (at[k] < c->end[k])
+            return true;
+        at[k] = c->begin[k];
+    }
+    return false;
+}
+
+/* ---- the largest --------------------------------------------------------- */
+
+/* Where the largest of a window is, counted in the volume; 0: it is empty. */
+static int64_t
+largest(const cover *c, const volumes *in, char *base)
+{
+    int64_t best = -1, at[AXES];
+    double high = -(double)INFINITY;
+    bool more = first_place(c, at);
+    for (; more; more = next_place(c, at)) {
+        double v = ref_get(in->dtype, element(in, base, at));
+        if (best < 0 || v > high || isnan(v)) {
+            high = v;
+            best = (at[0] * in->dims[1] + at[1]) * in->dims[2] + at[2];
+        }
+    }
+    return best < 0 ? 0 : best;
+}
+
+static void
+max_forward(const windows *w, const volumes *in, const volumes *out,
+            const volumes *index, const air_task *task)
 {
     int64_t begin, end;
-    air_split(planes(in), task, &begin, &end);
+    air_split(count_of(in) > 0 ? ref_numel(&in->outer) : 0, task, &begin, &end);
     for (int64_t p = begin; p < end; p++) {
-        char *src = plane(in, p), *dst = plane(out, p);
-        for (int64_t y = 0; y < a->w.out[0]; y++)
-            for (int64_t x = 0; x < a->w.out[1]; x++) {
-                cover c = cover_at(a, y, x);
-                double mean = sum_of(&c, in, src) / c.divisor;
-                bool empty = c.end[0] <= c.begin[0] || c.end[1] <= c.begin[1];
-                ref_put(out->dtype, pixel(out, dst, y, x), empty ? 0 : mean);
-            }
+        char *src = volume(in, p), *dst = volume(out, p);
+        char *where = volume(index, p);
+        for (int64_t i = 0; i < count_of(out); i++) {
+            cover c = cover_at(w, out, i);
+            int64_t best = largest(&c, in, src);
+            ref_copy(element_at(out, dst, i), element_at(in, src, best),
+                     ref_bytes(in->dtype));
+            ref_put_int(index->dtype, element_at(index, where, i), best);
+        }
+    }
+}
+
+/* (self, kernel_size, stride, padding, dilation, ceil_mode), or (self,
+ * output_size) where adaptive: indices count in the volume */
+static void
+max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
+{
+    ref_tensor a = ref_arg(call, 0, task), b = ref_out(call, 0, task);
+    ref_tensor c = ref_out(call, 1, task);
+    volumes in = volumes_of(&a, axes), out = volumes_of(&b, axes);
+    volumes index = volumes_of(&c, axes);
+    windows w = adaptive ? windows_adaptive(&in, &out)
+                         : windows_make(call, 1, axes, &in, &out);
+    for (int k = AXES - axes; k < AXES && !adaptive; k++)
+        w.dilation[k] = ref_ints(call, 4, k - (AXES - axes), 1);
+    max_forward(&w, &in, &out, &index, task);
+}
+
+void
+ref_max_pool2d(const air_call *call, const air_task *task)
+{
+    max_pool(call, task, 2, false);
+}
+
+void
+ref_max_pool3d(const air_call *call, const air_task *task)
+{
+    max_pool(call, task, 3, false);
+}
+
+void
+ref_adaptive_max_pool2d(const air_call *call, const air_task *task)
+{
+    max_pool(call, task, 2, true);
+}
+
+void
+ref_adaptive_max_pool3d(const air_call *call, const air_task *task)
+{
+    max_pool(call, task, 3, true);
+}
+
+/* Elements of argument 0 go to the places that argument `at` names, where they
+ * add up or, `put`, the last one stays. */
+static void
+scatter_places(const air_call *call, const air_task *task, int axes, int at,
+               bool put)
+{
+    ref_tensor a = ref_arg(call, 0, task), b = ref_arg(call, at, task);
+    ref_tensor c = ref_out(call, 0, task);
+    volumes grad = volumes_of(&a, axes), index = volumes_of(&b, axes);
+    volumes out = volumes_of(&c, axes);
+    int64_t begin, end;
+    ref_fill(&c, 0, task);
+    task->barrier(task);
+    air_split(ref_numel(&grad.outer), task, &begin, &end);
+    for (int64_t p = begin; p < end; p++) {
+        char *src = volume(&grad, p), *dst = volume(&out, p);
+        char *where = volume(&index, p);
+        for (int64_t i = 0; i < count_of(&grad); i++) {
+            int64_t to = ref_get_int(index.dtype, element_at(&index, where, i));
+            if (!ref_wrap(&to, count_of(&out), task))
+                continue;
+            char *from = element_at(&grad, src, i);
+            if (put)
+                ref_copy(element_at(&out, dst, to), from, ref_bytes(c.dtype));
+            else
+                ref_add(c.dtype, element_at(&out, dst, to), from);
+        }
+    }
+}
+
+/* (grad, self, kernel_size, stride, padding, dilation, ceil_mode, indices) */
+void
+ref_max_pool2d_backward(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 2, 7, false);
+}
+
+void
+ref_max_pool3d_backward(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 3, 7, false);
+}
+
+/* (grad, self, indices) */
+void
+ref_adaptive_max_pool2d_backward(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 2, 2, false);
+}
+
+void
+ref_adaptive_max_pool3d_backward(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 3, 2, false);
+}
+
+/* (self, indices, output_size, ...) */
+void
+ref_max_unpool2d(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 2, 1, true);
+}
+
+void
+ref_max_unpool3d(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 3, 1, true);
+}
+
+/* ---- means --------------------------------------------------------------- */
+
+static void
+mean_forward(const windows *w, const volumes *in, const volumes *out,
+             const air_task *task)
+{
+    int64_t begin, end, at[AXES];
+    air_split(ref_numel(&in->outer), task, &begin, &end);
+    for (int64_t p = begin; p < end; p++) {
+        char *src = volume(in, p), *dst = volume(out, p);
+        for (int64_t i = 0; i < count_of(out); i++) {
+            cover c = cover_at(w, out, i);
+            double sum = 0;
+            bool some = first_place(&c, at);
+            for (bool more = some; more; more = next_place(&c, at))
+                sum += ref_get(in->dtype, element(in, src, at));
+            ref_put(out->dtype, element_at(out, dst, i),
+                    some ? sum / c.divisor : 0);
+        }
     }
 }
 
 /* out: the gradient of the input. */
 static void
-average_backward(const average *a, const ref_tensor *grad,
-                 const ref_tensor *out, const air_task *task)
+mean_backward(const windows *w, const volumes *grad, const volumes *out,
+              const air_task *task)
 {
-    int64_t begin, end;
-    ref_fill(out, 0, task);
-    task->barrier(task);
-    air_split(planes(grad), task, &begin, &end);
+    int64_t begin, end, at[AXES];
+    air_split(ref_numel(&grad->outer), task, &begin, &end);
     for (int64_t p = begin; p < end; p++) {
-        char *src = plane(grad, p), *dst = plane(out, p);
-        for (int64_t y = 0; y < a->w.out[0]; y++)
-            for (int64_t x = 0; x < a->w.out[1]; x++) {
-                cover c = cover_at(a, y, x);
-                char share[8];
-                ref_put(out->dtype, share,
-                        ref_get(grad->dtype, pixel(grad, src, y, x)) /
-                            c.divisor);
-                for (int64_t i = c.begin[0]; i < c.end[0]; i++)
-                    for (int64_t j = c.begin[1]; j < c.end[1]; j++)
-                        ref_add(out->dtype, pixel(out, dst, i, j), share);
-            }
+        char *src = volume(grad, p), *dst = volume(out, p), share[8];
+        for (int64_t i = 0; i < count_of(grad); i++) {
+            cover c = cover_at(w, grad, i);
+            double g = ref_get(grad->dtype, element_at(grad, src, i));
+            ref_put(out->dtype, share, g / c.divisor);
+            bool more = first_place(&c, at);
+            for (; more; more = next_place(&c, at))
+                ref_add(out->dtype, element(out, dst, at), share);
+        }
     }
 }
 
-/* avg_pool2d(self, kernel_size, stride, padding, ceil_mode,
- * count_include_pad, divisor_override) */
+/* (self, kernel_size, stride, padding, ceil_mode, count_include_pad,
+ * divisor_override), or (self, output_size) where adaptive */
+static void
+mean_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
+{
+    ref_tensor a = ref_arg(call, 0, task), b = ref_out(call, 0, task);
+    volumes in = volumes_of(&a, axes), out = volumes_of(&b, axes);
+    windows w = adaptive ? windows_adaptive(&in, &out)
+                         : windows_make(call, 1, axes, &in, &out);
+    if (!adaptive) {
+        w.count_pad = ref_int(call, 5, 1) != 0;
+        w.divisor = ref_int(call, 6, 0);
+    }
+    mean_forward(&w, &in, &out, task);
+}
+
+/* (grad, self, kernel_size, ...), or (grad, self) where adaptive */
+static void
+mean_pool_backward(const air_call *call, const air_task *task, int axes,
+                   bool adaptive)
+{
+    ref_tensor a = ref_arg(call, 0, task), b = ref_out(call, 0, task);
+    volumes grad = volumes_of(&a, axes), out = volumes_of(&b, axes);
+    windows w = adaptive ? windows_adaptive(&out, &grad)
+                         : windows_make(call, 2, axes, &out, &grad);
+    if (!adaptive) {
+        w.count_pad = ref_int(call, 6, 1) != 0;
+        w.divisor = ref_int(call, 7, 0);
+    }
+    ref_fill(&b, 0, task);
+    task->barrier(task);
+    mean_backward(&w, &grad, &out, task);
+}
+
 void
 ref_avg_pool2d(const air_call *call, const air_task *task)
 {
-    ref_tensor in = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    average a = average_make(call, 1, &in, &out);
-    average_forward(&a, &in, &out, task);
+    mean_pool(call, task, 2, false);
 }
 
-/* avg_pool2d_backward(grad, self, kernel_size, ...) */
 void
-ref_avg_pool2d_backward(const air_call *call, const air_task *task)
+ref_avg_pool3d(const air_call *call, const air_task *task)
 {
-    ref_tensor grad = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    average a = average_make(call, 2, &out, &grad);
-    average_backward(&a, &grad, &out, task);
+    mean_pool(call, task, 3, false);
 }
 
-/* _adaptive_avg_pool2d(self, output_size) */
 void
 ref_adaptive_avg_pool2d(const air_call *call, const air_task *task)
 {
-    ref_tensor in = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    average a = {.w = window_make(call, call->nargs, &in, &out),
-                 .adaptive = true};
-    average_forward(&a, &in, &out, task);
+    mean_pool(call, task, 2, true);
 }
 
-/* _adaptive_avg_pool2d_backward(grad, self) */
+void
+ref_adaptive_avg_pool3d(const air_call *call, const air_task *task)
+{
+    mean_pool(call, task, 3, true);
+}
+
+void
+ref_avg_pool2d_backward(const air_call *call, const air_task *task)
+{
+    mean_pool_backward(call, task, 2, false);
+}
+
+void
+ref_avg_pool3d_backward(const air_call *call, const air_task *task)
+{
+    mean_pool_backward(call, task, 3, false);
+}
+
 void
 ref_adaptive_avg_pool2d_backward(const air_call *call, const air_task *task)
 {
-    ref_tensor grad = ref_arg(call, 0, task), out = ref_out(call, 0, task);
-    average a = {.w = window_make(call, call->nargs, &out, &grad),
-                 .adaptive = true};
-    average_backward(&a, &grad, &out, task);
+    mean_pool_backward(call, task, 2, true);
+}
+
+void
+ref_adaptive_avg_pool3d_backward(const air_call *call, const air_task *task)
+{
+    mean_pool_backward(call, task, 3, true);
 }
