@@ -47,10 +47,12 @@ typedef struct {
     int8_t reg[X86_MAX_NODES][X86_MAX_UNROLL];    /* -1: none */
     int16_t spill[X86_MAX_NODES][X86_MAX_UNROLL]; /* -1: none */
     bool hoisted[X86_MAX_NODES];
-    int8_t buf_reg[AIR_RG_MAX_BUFS]; /* -1: loaded into REG_TEMP */
-    uint32_t loaded, stored;         /* sets of buffers */
-    uint32_t free, pinned, temps;    /* sets of vector registers */
-    int16_t owner[32];               /* node * X86_MAX_UNROLL + copy, -1 */
+    int8_t mask[X86_MAX_NODES][X86_MAX_UNROLL]; /* AVX-512: k1 .., 0: none */
+    int8_t buf_reg[AIR_RG_MAX_BUFS];            /* -1: loaded into REG_TEMP */
+    uint32_t loaded, stored;                    /* sets of buffers */
+    uint32_t free, pinned, temps;               /* sets of vector registers */
+    uint32_t free_masks;                        /* set of k2 to k6 */
+    int16_t owner[32]; /* node * X86_MAX_UNROLL + copy, -1 */
     int nspills, peak_spills;
     int low_free;   /* fewest free registers seen */
     bool streaming; /* f32 stores go past the caches */

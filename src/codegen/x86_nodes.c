@@ -160,6 +160,8 @@ static int not(x86_list * l, int a)
 static int
 sign_of(x86_list *l, int a, int b)
 {
+    if (l->evex)
+        return op3(l, X86_SEL, 0, bits(l, 0x7fffffff), a, b);
     return op2(l, X86_OR, op2(l, X86_AND, a, bits(l, 0x7fffffff)),
                op2(l, X86_AND, b, bits(l, 0x80000000)));
 }

@@ -46,6 +46,7 @@ static const x86_ins compare_gt = {MAP_0F, PP_66, 0x66, false};
 static const x86_ins compare_eq = {MAP_0F, PP_66, 0x76, false};
 static const x86_ins mask_to_vector = {MAP_0F38, PP_F3, 0x38, false};
 static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
+static const x86_ins blend_mask = {MAP_0F38, PP_66, 0x65, false};
 static const x86_ins ternary_logic = {MAP_0F3A, PP_66, 0x25, false};
 
 /* The register of a result; what its operands leave behind may be reused. */
@@ -108,6 +109,22 @@ emit_to_f16(x86_emit *e, const x86_node *n)
     emit_define(e, d);
 }
 
+/* AVX-512: a mask register of its own for a comparison that only chooses, once;
+ * 0: none. k1 is free between nodes, k7 the tail's. */
+static int
+take_mask(x86_emit *e)
+{
+    if (!e->s->evex || e->uses[e->at] != 1 || e->free_masks == 0)
+        return 0;
+    const x86_node *user = &e->nodes[e->last[e->at]];
+    if (user->op != X86_SEL || user->a != e->at)
+        return 0;
+    int k = __builtin_ctz(e->free_masks);
+    e->free_masks &= e->free_masks - 1;
+    e->mask[e->at][e->lane] = (int8_t)k;
+    return k;
+}
+
 static void
 emit_compare(x86_emit *e, const x86_node *n)
 {
@@ -115,21 +132,40 @@ emit_compare(x86_emit *e, const x86_node *n)
                          : n->op == X86_CMPI_GT ? &compare_gt
                                                 : &compare_eq;
     bool imm = n->op == X86_CMP;
-    int ra = emit_in_reg(e, n->a);
+    int ra = emit_in_reg(e, n->a), k = take_mask(e);
     x86_opd rb = emit_operand(e, n->b);
-    int d = result(e, n);
-    asm_v(e->s, *ins, e->s->evex ? 1 : d, ra, rb, imm);
+    int d = k != 0 ? k : result(e, n);
+    asm_v(e->s, *ins, e->s->evex && k == 0 ? 1 : d, ra, rb, imm);
     if (imm)
         asm_byte(e->s, n->imm);
+    if (k != 0)
+        return;
     if (e->s->evex)
         asm_v(e->s, mask_to_vector, d, 0, opd_reg(1), 0);
     emit_define(e, d);
 }
 
-/* AVX-512: d = d & b | ~d & c on the mask itself. */
+static void
+emit_blend(x86_emit *e, const x86_node *n, int k)
+{
+    int rc = emit_in_reg(e, n->c);
+    x86_opd rb = emit_operand(e, n->b);
+    int d = result(e, n);
+    asm_masked(e->s, blend_mask, d, rc, rb, 0, k, false);
+    e->mask[n->a][e->lane] = 0;
+    e->free_masks |= UINT32_C(1) << k;
+    emit_define(e, d);
+}
+
+/* AVX-512, from a vector: d = d & b | ~d & c on the mask itself. */
 static void
 emit_select(x86_emit *e, const x86_node *n)
 {
+    int k = e->mask[n->a][e->lane];
+    if (k != 0) {
+        emit_blend(e, n, k);
+        return;
+    }
     int mask = emit_in_reg(e, n->a);
     if (!e->s->evex) {
         int rc = emit_in_reg(e, n->c);

@@ -16,10 +16,12 @@ emit_reset(x86_emit *e)
     memset(e->reg, -1, count * sizeof e->reg[0]);
     memset(e->spill, -1, count * sizeof e->spill[0]);
     memset(e->hoisted, 0, count * sizeof e->hoisted[0]);
+    memset(e->mask, 0, count * sizeof e->mask[0]);
     memset(e->owner, -1, sizeof e->owner);
     bool high = e->s->evex && e->mode != EMIT_ONE;
     e->free = high ? UINT32_MAX : 0xffff;
     e->pinned = e->temps = 0;
+    e->free_masks = 0x7c;
     e->nspills = e->peak_spills = 0;
     e->low_free = 32;
     e->spilled = false;

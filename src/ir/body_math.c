@@ -181,14 +181,16 @@ body_xlogy(ir_record *rec, T a, T b)
 
 #define GELU_BETA 0.79788456080286535588 /* sqrt(2 / pi) */
 #define GELU_CUBE 0.044715
+#define LOG2_E    1.44269504088896340736
 
-/* a/2 (1 + tanh(inner)), where 1 + tanh would cancel. */
+/* a/2 (1 + tanh(inner)) = a / (1 + e^(-2 inner)), where 1 + tanh would cancel.
+ */
 T
 body_gelu_tanh(ir_record *rec, T a)
 {
-    T cube = MUL(MUL(a, a), a);
-    T inner = MUL(K(GELU_BETA), ADD(a, MUL(K(GELU_CUBE), cube)));
-    return MUL(a, SIGMOID(ADD(inner, inner)));
+    const double unit = -2 * GELU_BETA * LOG2_E;
+    T inner = MUL(a, FMA(MUL(a, a), K(unit * GELU_CUBE), K(unit)));
+    return DIV(a, ADD(EXP2(inner), K(1)));
 }
 
 T

@@ -58,6 +58,7 @@ typedef int T;
 #define SIGMOID(a) COMP1(SIGMOID, a)
 #define TANH(a)    COMP1(TANH, a)
 #define ERF(a)     COMP1(ERF, a)
+#define NDTR(a)    COMP1(NDTR, a)
 
 #define EXP2(a)         COMP1(EXP2, a)
 #define EXPM1(a)        COMP1(EXPM1, a)

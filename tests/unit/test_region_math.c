@@ -106,6 +106,31 @@ TEST(region_math_bounded)
     check(AIR_RG_ERF, erf, 1.1);
 }
 
+static double
+ndtr(double a)
+{
+    return 0.5 * erfc(-0.70710678118654752440 * a);
+}
+
+/* A probability: what counts is the distance to 1; but below zero it is what
+ * is left of that, and must not vanish. */
+TEST(region_math_ndtr)
+{
+    const tile_set *set = tile_set_find("avx512");
+    for (float x = -40; x < 40; x += 0.00037f) {
+        float y, unused = 0;
+        double want = ndtr((double)x);
+        (*set->ops)[AIR_RG_NDTR][AIR_LANE_F32](&y, &x, &unused, &unused, 1);
+        REQUIRE(fabs((double)y - want) < 1.5 * 0x1p-24);
+        REQUIRE(x > 0 || x < -4 || fabs((double)y - want) < 2e-4 * want);
+        REQUIRE(x > -20 || y == 0);
+    }
+    const float in[3] = {-INFINITY, INFINITY, NAN};
+    float out[3];
+    (*set->ops)[AIR_RG_NDTR][AIR_LANE_F32](out, in, in, in, 3);
+    CHECK(out[0] == 0 && out[1] == 1 && isnan(out[2]));
+}
+
 /* Every exponent: where libm takes over, too. */
 TEST(region_math_waves)
 {
