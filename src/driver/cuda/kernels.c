@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "driver/cuda/cuda.h"
+#include "driver/cuda/kern_call.h"
 
 #define KERNEL(name, accept, print, workspace) {name, accept, print, workspace},
 static const cuda_provider rows[] = {

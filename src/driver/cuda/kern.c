@@ -1,0 +1,194 @@
+/* kern.c: what the printers of CALL kernels share. */
+#include "driver/cuda/kern.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+static const struct {
+    uint8_t bytes;
+    bool is_float;
+    const char *type;
+} dtypes[AIR_DTYPE_COUNT] = {
+    [AIR_F32] = {4, true, "float"},  [AIR_F64] = {8, true, "double"},
+    [AIR_BF16] = {2, true, "bf16"},  [AIR_F16] = {2, true, "f16"},
+    [AIR_I8] = {1, false, "s8"},     [AIR_U8] = {1, false, "u8"},
+    [AIR_I16] = {2, false, "short"}, [AIR_I32] = {4, false, "int"},
+    [AIR_I64] = {8, false, "s64"},   [AIR_BOOL] = {1, false, "u8"},
+};
+
+const char *
+kern_type(int dtype)
+{
+    return dtypes[dtype].type;
+}
+
+size_t
+kern_bytes(int dtype)
+{
+    return dtypes[dtype].bytes;
+}
+
+bool
+kern_is_float(int dtype)
+{
+    return dtypes[dtype].is_float;
+}
+
+const char *
+kern_word(int dtype)
+{
+    switch (kern_bytes(dtype)) {
+    case 1: return "u8";
+    case 2: return "u16";
+    case 4: return "u32";
+    default: return "u64";
+    }
+}
+
+int64_t
+kern_numel(const air_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dims[i];
+    return n;
+}
+
+const air_tensor *
+kern_arg(const air_call *call, int i)
+{
+    if (i >= call->nargs || call->args[i].kind != AIR_ARG_TENSOR ||
+        call->args[i].t->dtype == AIR_DTYPE_NONE)
+        return NULL;
+    return call->args[i].t;
+}
+
+int64_t
+kern_int(const air_call *call, int i, int64_t otherwise)
+{
+    if (i >= call->nargs || call->args[i].kind == AIR_ARG_NONE)
+        return otherwise;
+    return call->args[i].kind == AIR_ARG_FLOAT ? (int64_t)call->args[i].f
+                                               : call->args[i].i;
+}
+
+double
+kern_float(const air_call *call, int i, double otherwise)
+{
+    if (i >= call->nargs || call->args[i].kind == AIR_ARG_NONE)
+        return otherwise;
+    return call->args[i].kind == AIR_ARG_FLOAT ? call->args[i].f
+                                               : (double)call->args[i].i;
+}
+
+int
+kern_axis(int64_t axis, int rank)
+{
+    return (int)(axis < 0 ? axis + rank : axis);
+}
+
+bool
+kern_same_place(const air_tensor *a, const air_tensor *b)
+{
+    return a->slot == b->slot && a->offset == b->offset;
+}
+
+/* ---- printing one entry -------------------------------------------------- */
+
+kern
+kern_begin(cuda_source *out, const char *prelude, const char *attribute)
+{
+    assert(out->nlaunches < CUDA_MAX_LAUNCHES);
+    cuda_launch *launch = &out->launches[out->nlaunches];
+    memset(launch, 0, sizeof *launch);
+    launch->entry = out->nlaunches++;
+    launch->shape = (air_launch){{1, 1, 1}, {256, 1, 1}, 0};
+    out->prelude = prelude;
+    if (launch->entry == 0)
+        base_text_add(&out->text, "using namespace call;\n");
+    base_text_add(&out->text,
+                  "extern \"C\" __global__ %s__launch_bounds__(256) void\n"
+                  "ENTRY(%d)(",
+                  attribute, launch->entry);
+    return (kern){&out->text, launch, false};
+}
+
+void
+kern_tensor(kern *k, const char *type, const char *name, const air_tensor *t)
+{
+    base_text_add(k->text, "%s%s *%s", k->some ? ", " : "", type, name);
+    k->some = true;
+    cuda_add_tensor(k->launch, t);
+}
+
+void
+kern_fault(kern *k)
+{
+    base_text_add(k->text, "%scall::fault *bad", k->some ? ", " : "");
+    k->some = true;
+    assert(k->launch->nparams < CUDA_MAX_PARAMS);
+    k->launch->params[k->launch->nparams++] =
+        (cuda_param){.kind = CUDA_PARAM_FAULT};
+}
+
+void
+kern_body(kern *k)
+{
+    base_text_add(k->text, ")\n{\n");
+}
+
+void
+kern_loop(kern *k, const int64_t *dims, int rank)
+{
+    int64_t total = 1;
+    for (int i = 0; i < rank; i++)
+        total *= dims[i];
+    base_text_add(k->text,
+                  "    release();\n    await();\n"
+                  "    for (s64 n = blockIdx.x * 256ll + threadIdx.x; "
+                  "n < %" PRId64 "; n += gridDim.x * 256ll) {\n"
+                  "        %s rest = n;\n",
+                  total, total <= INT32_MAX ? "u32" : "u64");
+    for (int i = rank - 1; i >= 0; i--)
+        base_text_add(k->text,
+                      i > 0 ? "        const s64 c%d = rest %% %" PRId64
+                              "; rest /= %" PRId64 ";\n"
+                            : "        const s64 c%d = rest;\n",
+                      i, dims[i] > 0 ? dims[i] : 1, dims[i] > 0 ? dims[i] : 1);
+}
+
+void
+kern_at(kern *k, const air_tensor *t, const int *axes)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] > 1 && t->strides[i] != 0)
+            base_text_add(k->text, " + c%d * %" PRId64, axes ? axes[i] : i,
+                          t->strides[i]);
+}
+
+void
+kern_at_broadcast(kern *k, const air_tensor *t, int rank)
+{
+    int axes[AIR_MAX_RANK];
+    for (int i = 0; i < t->rank; i++)
+        axes[i] = rank - t->rank + i;
+    kern_at(k, t, axes);
+}
+
+void
+kern_end(kern *k, int64_t total, const cuda_props *props)
+{
+    const int64_t blocks = (total + 255) / 256;
+    const int64_t most = (int64_t)props->processors * 8;
+    base_text_add(k->text, "    }\n}\n");
+    kern_grid(k, blocks < most ? blocks : most, 1, 0);
+}
+
+void
+kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared)
+{
+    k->launch->shape.grid[0] = (uint32_t)x;
+    k->launch->shape.grid[1] = (uint32_t)y;
+    k->launch->shape.shared = shared;
+}

@@ -1,0 +1,54 @@
+/* kern.h: how the rows of kernels.def print: a text that names a family of
+ * text/ with the constants of the call, and what it is launched with. */
+#ifndef CUDA_KERN_H
+#define CUDA_KERN_H
+
+#include "driver/cuda/cuda.h"
+
+/* Families: text/<name>.cuh with what it needs before it. */
+extern const char kern_text_common[];
+extern const char kern_text_skinny[];
+extern const char kern_text_decode[];
+
+/* The type of an element in the text; NULL: no kernel takes it. */
+const char *kern_type(int dtype);
+/* The type that moves an element: "u16" of 2 bytes. */
+const char *kern_word(int dtype);
+size_t kern_bytes(int dtype);
+bool kern_is_float(int dtype);
+int64_t kern_numel(const air_tensor *t);
+
+/* Arguments of a call by their position; absent ones are `otherwise`. */
+const air_tensor *kern_arg(const air_call *call, int i); /* NULL: absent */
+int64_t kern_int(const air_call *call, int i, int64_t otherwise);
+double kern_float(const air_call *call, int i, double otherwise);
+int kern_axis(int64_t axis, int rank); /* negative: from the end */
+bool kern_same_place(const air_tensor *a, const air_tensor *b);
+
+/* ---- printing one entry -------------------------------------------------- */
+
+typedef struct {
+    base_text *text;
+    cuda_launch *launch;
+    bool some; /* parameters */
+} kern;
+
+/* The head of the next entry, of blocks of 256 threads; parameters follow, then
+ * kern_body. */
+kern kern_begin(cuda_source *out, const char *prelude, const char *attribute);
+void kern_tensor(kern *k, const char *type, const char *name,
+                 const air_tensor *t);
+void kern_fault(kern *k); /* cuda_fault *fault, for kern_wrap */
+/* Opens the body: other kernels may begin, those before are waited for. */
+void kern_body(kern *k);
+/* Opens a loop over the elements of these sizes, c0, c1, ... their index. */
+void kern_loop(kern *k, const int64_t *dims, int rank);
+/* ` + c0 * stride + ...` of the axes of t; axes[i]: the c of axis i. */
+void kern_at(kern *k, const air_tensor *t, const int *axes);
+/* The same with axes counted from the right, and sizes of 1 broadcast. */
+void kern_at_broadcast(kern *k, const air_tensor *t, int rank);
+/* Closes loop and body, the launch covers `total` elements. */
+void kern_end(kern *k, int64_t total, const cuda_props *props);
+void kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared);
+
+#endif

@@ -1,0 +1,210 @@
+/* kern_attend.c: attention of few queries over many keys: text/decode.cuh. */
+#include "driver/cuda/kern_call.h"
+
+#include <inttypes.h>
+
+enum { CLUSTER = 8, QUERIES = 4, MOST_QUERIES = 16 };
+
+/* sdpa(query, key, value, attn_mask, dropout_p, is_causal, *, scale, ...), or
+ * air::attention, which gives the logarithms of the sums too. */
+typedef struct {
+    const air_tensor *q, *k, *v, *mask, *y, *sums; /* [batch,] heads, rows, e */
+    int rank;
+    int64_t batch, heads, kv, rows, keys, width;
+    int queries; /* of a cluster */
+    bool causal;
+    double scale;
+} attention;
+
+static attention
+read_attention(const air_call *call)
+{
+    attention a = {.q = kern_arg(call, 0),
+                   .k = kern_arg(call, 1),
+                   .v = kern_arg(call, 2),
+                   .mask = kern_arg(call, 3),
+                   .y = &call->outs[0],
+                   .sums = call->nouts > 1 ? &call->outs[1] : NULL,
+                   .causal = kern_int(call, 5, 0) != 0};
+    a.rank = a.q->rank;
+    if (a.rank < 3)
+        return a;
+    a.batch = a.rank > 3 ? a.q->dims[0] : 1;
+    a.heads = a.q->dims[a.rank - 3], a.kv = a.k->dims[a.rank - 3];
+    a.rows = a.q->dims[a.rank - 2], a.keys = a.k->dims[a.rank - 2];
+    a.width = a.q->dims[a.rank - 1];
+    a.scale = kern_float(call, 6, 1 / __builtin_sqrt((double)a.width));
+    const int64_t shared = a.kv > 0 ? a.heads / a.kv * a.rows : 0;
+    a.queries = shared < QUERIES ? (int)shared : QUERIES;
+    return a;
+}
+
+static bool
+is_dense_row(const air_tensor *t, int dtype)
+{
+    return t->dtype == dtype && t->strides[t->rank - 1] == 1;
+}
+
+bool
+kern_decode_on(const air_call *call, const cuda_props *props)
+{
+    const attention a = read_attention(call);
+    const int dtype = a.q->dtype;
+    if (props->capability < 90 || a.rank < 3 || a.rank > 4 ||
+        kern_float(call, 4, 0) != 0 || a.kv < 1 || a.heads % a.kv != 0)
+        return false;
+    const int64_t shared = a.heads / a.kv * a.rows;
+    return (dtype == AIR_BF16 || dtype == AIR_F16) && shared >= 1 &&
+           shared <= MOST_QUERIES && a.keys >= 1 && a.batch >= 1 &&
+           (a.width == 32 || a.width == 64 || a.width == 128 ||
+            a.width == 256) &&
+           a.v->dims[a.rank - 1] == a.width && is_dense_row(a.q, dtype) &&
+           is_dense_row(a.k, dtype) && is_dense_row(a.v, dtype) &&
+           is_dense_row(a.y, dtype) &&
+           (!a.mask || a.mask->dtype == AIR_BOOL ||
+            kern_is_float(a.mask->dtype));
+}
+
+/* ---- printing ------------------------------------------------------------ */
+
+static int64_t
+stride_of(const air_tensor *t, int axis)
+{
+    return axis >= 0 && axis < t->rank && t->dims[axis] > 1 ? t->strides[axis]
+                                                            : 0;
+}
+
+/* An accessor: `name(int n)` of query n. */
+static void
+print_of_query(kern *k, const attention *a, const char *type, const char *name,
+               const char *base, const air_tensor *t)
+{
+    const int r = a->rank;
+    base_text_add(k->text,
+                  "    FN %s *%s(int n) const { return %s + batch * %" PRId64
+                  " + head(n) * %" PRId64 " + row(n) * %" PRId64 "; }\n",
+                  type, name, base, r > 3 ? stride_of(t, 0) : 0,
+                  stride_of(t, r - 3), stride_of(t, r - 2));
+}
+
+static void
+print_of_key(kern *k, const attention *a, const char *name, const char *base,
+             const air_tensor *t)
+{
+    const int r = a->rank;
+    base_text_add(k->text,
+                  "    FN const T *%s(s64 j) const { return %s + batch * "
+                  "%" PRId64 " + kv * %" PRId64 " + j * %" PRId64 "; }\n",
+                  name, base, r > 3 ? stride_of(t, 0) : 0, stride_of(t, r - 3),
+                  stride_of(t, r - 2));
+}
+
+/* Where the mask of (n, j) lies. */
+static void
+print_mask(kern *k, const attention *a)
+{
+    const air_tensor *m = a->mask;
+    if (!m) {
+        base_text_add(k->text,
+                      "    FN float mask(int, s64) const { return 0.f; }\n"
+                      "    FN bool hint(s64) const { return true; }\n");
+        return;
+    }
+    const bool is_bool = m->dtype == AIR_BOOL;
+    const int r = m->rank;
+    base_text_add(
+        k->text,
+        "    FN const M *cell(int n, s64 j) const { return m + batch * "
+        "%" PRId64 " + head(n) * %" PRId64 " + row(n) * %" PRId64
+        " + j * %" PRId64 "; }\n",
+        r > 3 ? stride_of(m, r - 4) : 0, stride_of(m, r - 3),
+        stride_of(m, r - 2), stride_of(m, r - 1));
+    base_text_add(k->text,
+                  is_bool ? "    FN float mask(int n, s64 j) const { return "
+                            "*cell(n, j) ? 0.f : -infinity(); }\n"
+                            "    FN bool hint(s64 j) const { return "
+                            "peek(cell(0, j)) != 0; }\n"
+                          : "    FN float mask(int n, s64 j) const { return "
+                            "get(*cell(n, j)); }\n"
+                            "    FN bool hint(s64 j) const { return "
+                            "is_seen(cell(0, j)); }\n");
+}
+
+static bool
+is_wide(const air_tensor *t)
+{
+    bool wide = true;
+    for (int i = 0; i + 1 < t->rank; i++)
+        wide = wide && (t->dims[i] <= 1 || t->strides[i] % 8 == 0);
+    return wide;
+}
+
+static void
+print_site(kern *k, const attention *a, const char *type)
+{
+    const int64_t group = a->heads / a->kv;
+    const int64_t all = group * a->rows;
+    base_text_add(k->text,
+                  "struct site {\n    typedef %s T;\n    typedef %s M;\n"
+                  "    const T *q, *k, *v;\n    T *y;\n    const M *m;\n"
+                  "    float *l;\n    s64 batch, kv;\n    int first;\n",
+                  type, a->mask ? kern_type(a->mask->dtype) : "u8");
+    base_text_add(k->text,
+                  "    FN int at(int n) const { return first + n < %" PRId64
+                  " ? first + n : %" PRId64 "; }\n"
+                  "    FN s64 head(int n) const { return kv * %" PRId64
+                  " + at(n) / %" PRId64 "; }\n"
+                  "    FN s64 row(int n) const { return at(n) %% %" PRId64
+                  "; }\n"
+                  "    FN float scale() const { return %.9ef; }\n"
+                  "    FN bool causal() const { return %s; }\n"
+                  "    FN s64 keys() const { return %" PRId64 "; }\n"
+                  "    FN bool key_fast() const { return %s && aligned(k) && "
+                  "aligned(v); }\n",
+                  all, all - 1, group, a->rows, a->rows, a->scale,
+                  a->causal ? "true" : "false", a->keys,
+                  is_wide(a->k) && is_wide(a->v) ? "true" : "false");
+    print_of_query(k, a, "const T", "query", "q", a->q);
+    print_of_query(k, a, "T", "out", "y", a->y);
+    if (a->sums)
+        print_of_query(k, a, "float", "sum", "l", a->sums);
+    else
+        base_text_add(k->text,
+                      "    FN float *sum(int) const { return nullptr; }\n");
+    print_of_key(k, a, "key", "k", a->k);
+    print_of_key(k, a, "value", "v", a->v);
+    print_mask(k, a);
+    base_text_add(k->text, "};\n");
+}
+
+air_status
+kern_decode(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const attention a = read_attention(call);
+    const char *type = kern_type(a.q->dtype);
+    const int64_t all = a.heads / a.kv * a.rows;
+    (void)props;
+    base_text_add(&out->text, "using namespace call;\n");
+    kern k = {&out->text, NULL, false};
+    print_site(&k, &a, type);
+    k = kern_begin(out, kern_text_decode, "__cluster_dims__(8, 1, 1) ");
+    kern_tensor(&k, type, "q", a.q);
+    kern_tensor(&k, type, "k", a.k);
+    kern_tensor(&k, type, "v", a.v);
+    kern_tensor(&k, type, "y", a.y);
+    if (a.mask)
+        kern_tensor(&k, kern_type(a.mask->dtype), "m", a.mask);
+    if (a.sums)
+        kern_tensor(&k, "float", "l", a.sums);
+    kern_body(&k);
+    base_text_add(k.text,
+                  "    const s64 z = blockIdx.x / 8;\n"
+                  "    const site s = {q, k, v, y, %s, %s, z / %" PRId64
+                  ", z %% %" PRId64 ", (int)blockIdx.y * %d};\n"
+                  "    decode<%s, %" PRId64 ", %d>::run(s);\n}\n",
+                  a.mask ? "m" : "nullptr", a.sums ? "l" : "nullptr", a.kv,
+                  a.kv, a.queries, type, a.width, a.queries);
+    kern_grid(&k, CLUSTER * a.batch * a.kv, (all + a.queries - 1) / a.queries,
+              0);
+    return AIR_OK;
+}

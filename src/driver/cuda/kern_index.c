@@ -1,0 +1,331 @@
+/* kern_index.c: kernels that read or write at indices. An index out of range
+ * is raised; its element is skipped, or read as 0. */
+#include "driver/cuda/kern_call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static bool
+is_index(const air_tensor *t)
+{
+    return t && !kern_is_float(t->dtype) && t->dtype != AIR_BOOL;
+}
+
+/* ---- index.Tensor, index_put --------------------------------------------- */
+
+/* A tensor as seen through index tensors (ref/kernels_index.c has the rules):
+ * axes of the outside tensor are those of the index tensors' common shape,
+ * from `at` on, and around them the axes that have no index. */
+typedef struct {
+    int at, rank;              /* of the common shape */
+    int outside[AIR_MAX_RANK]; /* of an axis of self: axis outside, -1 */
+} places;
+
+static places
+find_places(const air_call *call)
+{
+    const air_arg *list = &call->args[1];
+    const int rank = call->args[0].t->rank;
+    int first = -1, last = -1, n = 0, next = 0;
+    places p = {.rank = 0};
+    for (int i = 0; i < list->count; i++) {
+        if (list->t[i].dtype == AIR_DTYPE_NONE)
+            continue;
+        p.rank = list->t[i].rank > p.rank ? list->t[i].rank : p.rank;
+        first = first < 0 ? i : first;
+        last = i;
+        n++;
+    }
+    p.at = last - first + 1 == n ? first : 0;
+    for (int i = 0; i < rank; i++) {
+        if (next == p.at)
+            next += p.rank;
+        const bool indexed =
+            i < list->count && list->t[i].dtype != AIR_DTYPE_NONE;
+        p.outside[i] = indexed ? -1 : next++;
+    }
+    return p;
+}
+
+static bool
+are_indices(const air_call *call)
+{
+    const air_arg *list = &call->args[1];
+    bool some = false;
+    for (int i = 0; i < list->count; i++) {
+        if (list->t[i].dtype == AIR_DTYPE_NONE)
+            continue;
+        if (!is_index(&list->t[i]))
+            return false;
+        some = true;
+    }
+    return some;
+}
+
+bool
+kern_index_on(const air_call *call, const cuda_props *props)
+{
+    (void)props;
+    return are_indices(call);
+}
+
+/* Places that the values meet twice would need an order. */
+bool
+kern_index_put_on(const air_call *call, const cuda_props *props)
+{
+    (void)props;
+    return are_indices(call) && kern_int(call, 3, 0) == 0 &&
+           call->args[2].t->dtype == call->outs[0].dtype;
+}
+
+static void
+add_indices(kern *k, const air_call *call)
+{
+    char name[16];
+    for (int i = 0; i < call->args[1].count; i++) {
+        const air_tensor *t = &call->args[1].t[i];
+        if (t->dtype == AIR_DTYPE_NONE)
+            continue;
+        (void)snprintf(name, sizeof name, "i%d", i);
+        kern_tensor(k, kern_type(t->dtype), name, t);
+    }
+    kern_fault(k);
+}
+
+/* s64 at: where in self the element lies; bool ok. */
+static void
+print_at(kern *k, const air_call *call, const air_tensor *self, const places *p)
+{
+    int axes[AIR_MAX_RANK];
+    base_text_add(k->text, "        s64 at = 0, j;\n        bool ok = true;\n");
+    for (int i = 0; i < self->rank; i++) {
+        if (p->outside[i] >= 0) {
+            base_text_add(k->text, "        at += c%d * %" PRId64 ";\n",
+                          p->outside[i], self->strides[i]);
+            continue;
+        }
+        const air_tensor *t = &call->args[1].t[i];
+        for (int a = 0; a < t->rank; a++)
+            axes[a] = p->at + p->rank - t->rank + a;
+        base_text_add(k->text, "        j = i%d[0", i);
+        kern_at(k, t, axes);
+        base_text_add(k->text,
+                      "];\n        ok = wrap(j, %" PRId64 ", bad) && ok;\n"
+                      "        at += j * %" PRId64 ";\n",
+                      self->dims[i], self->strides[i]);
+    }
+}
+
+/* index.Tensor(self, indices) */
+air_status
+kern_index(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const air_tensor *y = &call->outs[0], *x = call->args[0].t;
+    const places p = find_places(call);
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, kern_word(y->dtype), "y", y);
+    kern_tensor(&k, kern_word(x->dtype), "x", x);
+    add_indices(&k, call);
+    kern_body(&k);
+    kern_loop(&k, y->dims, y->rank);
+    print_at(&k, call, x, &p);
+    base_text_add(k.text, "        y[0");
+    kern_at(&k, y, NULL);
+    base_text_add(k.text, "] = ok ? x[at] : 0;\n");
+    kern_end(&k, kern_numel(y), props);
+    return AIR_OK;
+}
+
+/* Sizes of index(self, indices). */
+static int
+outside_dims(const air_call *call, const places *p, int64_t *dims)
+{
+    const air_tensor *self = call->args[0].t;
+    int rank = p->rank;
+    for (int i = 0; i < p->rank; i++)
+        dims[p->at + i] = 1;
+    for (int i = 0; i < self->rank; i++) {
+        if (p->outside[i] >= 0) {
+            dims[p->outside[i]] = self->dims[i];
+            rank++;
+            continue;
+        }
+        const air_tensor *t = &call->args[1].t[i];
+        for (int a = 0; a < t->rank; a++)
+            if (t->dims[a] != 1)
+                dims[p->at + p->rank - t->rank + a] = t->dims[a];
+    }
+    return rank;
+}
+
+/* index_put(self, indices, values, accumulate) */
+air_status
+kern_index_put(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const air_tensor *y = &call->outs[0], *v = call->args[2].t;
+    const places p = find_places(call);
+    int64_t dims[2 * AIR_MAX_RANK], total = 1;
+    const int rank = outside_dims(call, &p, dims);
+    AIR_REQUIRE(rank <= AIR_MAX_RANK, AIR_ERROR_UNSUPPORTED,
+                "index_put: values of %d axes", rank);
+    for (int i = 0; i < rank; i++)
+        total *= dims[i];
+    kern_print_start(out, props, call);
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, kern_word(y->dtype), "y", y);
+    kern_tensor(&k, kern_word(v->dtype), "v", v);
+    add_indices(&k, call);
+    kern_body(&k);
+    kern_loop(&k, dims, rank);
+    print_at(&k, call, y, &p);
+    base_text_add(k.text, "        if (ok)\n            y[at] = v[0");
+    kern_at_broadcast(&k, v, rank);
+    base_text_add(k.text, "];\n");
+    kern_end(&k, total, props);
+    return AIR_OK;
+}
+
+/* ---- one axis ------------------------------------------------------------ */
+
+/* (self, dim, index, ...): what is read or written has self's dtype. */
+bool
+kern_select_on(const air_call *call, const cuda_props *props)
+{
+    const air_tensor *src = kern_arg(call, 3), *index = kern_arg(call, 2);
+    const air_tensor *y = &call->outs[0];
+    (void)props;
+    return is_index(index) && index->rank > 0 && y->rank > 0 &&
+           (!src || (src->dtype == y->dtype && src->rank == y->rank));
+}
+
+/* ` + j * stride + c * stride ...` of t, j at `axis`. */
+static void
+print_through(kern *k, const air_tensor *t, int axis)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] > 1 && i == axis)
+            base_text_add(k->text, " + j * %" PRId64, t->strides[i]);
+        else if (t->dims[i] > 1)
+            base_text_add(k->text, " + c%d * %" PRId64, i, t->strides[i]);
+}
+
+/* y, x and the index as parameters, a loop over `over`, s64 j and bool ok: the
+ * index at c[axis], or, with `full`, at the whole of c. */
+static kern
+begin_axis(const air_call *call, cuda_source *out, const air_tensor *x,
+           const air_tensor *over, bool full)
+{
+    const air_tensor *y = &call->outs[0], *index = call->args[2].t;
+    const air_tensor *self = call->args[0].t;
+    const int axis = kern_axis(kern_int(call, 1, 0), self->rank);
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, kern_word(y->dtype), "y", y);
+    kern_tensor(&k, kern_word(x->dtype), "x", x);
+    kern_tensor(&k, kern_type(index->dtype), "index", index);
+    kern_fault(&k);
+    kern_body(&k);
+    kern_loop(&k, over->dims, over->rank);
+    base_text_add(k.text, "        s64 j = index[0");
+    kern_at(&k, index, full ? NULL : &axis);
+    base_text_add(k.text,
+                  "];\n        const bool ok = wrap(j, %" PRId64 ", bad);\n",
+                  self->dims[axis]);
+    return k;
+}
+
+static air_status
+print_read(const air_call *call, const cuda_props *props, cuda_source *out,
+           bool full)
+{
+    const air_tensor *y = &call->outs[0], *x = call->args[0].t;
+    kern k = begin_axis(call, out, x, y, full);
+    base_text_add(k.text, "        y[0");
+    kern_at(&k, y, NULL);
+    base_text_add(k.text, "] = ok ? x[0");
+    print_through(&k, x, kern_axis(kern_int(call, 1, 0), x->rank));
+    base_text_add(k.text, "] : 0;\n");
+    kern_end(&k, kern_numel(y), props);
+    return AIR_OK;
+}
+
+/* index_select(self, dim, index) */
+air_status
+kern_index_select(const air_call *call, const cuda_props *props,
+                  cuda_source *out)
+{
+    return print_read(call, props, out, false);
+}
+
+/* gather(self, dim, index) */
+air_status
+kern_gather(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    return print_read(call, props, out, true);
+}
+
+static air_status
+print_write(const air_call *call, const cuda_props *props, cuda_source *out,
+            const air_tensor *over, bool full)
+{
+    const air_tensor *y = &call->outs[0], *x = call->args[3].t;
+    kern_print_start(out, props, call);
+    kern k = begin_axis(call, out, x, over, full);
+    base_text_add(k.text, "        if (ok)\n            y[0");
+    print_through(&k, y, kern_axis(kern_int(call, 1, 0), y->rank));
+    base_text_add(k.text, "] = x[0");
+    kern_at(&k, x, NULL);
+    base_text_add(k.text, "];\n");
+    kern_end(&k, kern_numel(over), props);
+    return AIR_OK;
+}
+
+/* index_copy(self, dim, index, source) */
+air_status
+kern_index_copy(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    return print_write(call, props, out, call->args[3].t, false);
+}
+
+/* scatter.src(self, dim, index, src): of src what index has sizes for. */
+air_status
+kern_scatter_src(const air_call *call, const cuda_props *props,
+                 cuda_source *out)
+{
+    return print_write(call, props, out, call->args[2].t, true);
+}
+
+/* ---- embedding ----------------------------------------------------------- */
+
+bool
+kern_embedding_on(const air_call *call, const cuda_props *props)
+{
+    (void)props;
+    return is_index(kern_arg(call, 1));
+}
+
+/* embedding(weight, indices, ...): rows of the weight. */
+air_status
+kern_embedding(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const air_tensor *y = &call->outs[0], *w = call->args[0].t;
+    const air_tensor *index = call->args[1].t;
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, kern_word(y->dtype), "y", y);
+    kern_tensor(&k, kern_word(w->dtype), "x", w);
+    kern_tensor(&k, kern_type(index->dtype), "index", index);
+    kern_fault(&k);
+    kern_body(&k);
+    kern_loop(&k, y->dims, y->rank);
+    base_text_add(k.text, "        s64 j = index[0");
+    kern_at(&k, index, NULL);
+    base_text_add(k.text,
+                  "];\n        const bool ok = wrap(j, %" PRId64 ", bad);\n"
+                  "        y[0",
+                  w->dims[0]);
+    kern_at(&k, y, NULL);
+    base_text_add(k.text,
+                  "] = ok ? x[j * %" PRId64 " + c%d * %" PRId64 "] : 0;\n",
+                  w->strides[0], y->rank - 1, w->strides[1]);
+    kern_end(&k, kern_numel(y), props);
+    return AIR_OK;
+}

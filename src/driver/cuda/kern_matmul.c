@@ -1,0 +1,153 @@
+/* kern_matmul.c: products with few rows on one side, at the rate at which the
+ * other one is read: text/skinny.cuh. */
+#include "driver/cuda/kern_call.h"
+
+#include <inttypes.h>
+
+enum { MOST_ROWS = 16, WARPS = 8, PART = 2 /* S of the text */ };
+
+/* y[m, n] = alpha * sum over k of x[m, k] w[k, n] + beta * c[m, n] */
+typedef struct {
+    const air_tensor *x, *w, *c; /* c: NULL where it is not read */
+    const air_tensor *y;
+    int64_t batch, m, n, k;
+    int64_t x_row, w_row; /* elements; of w from n to n + 1 */
+    double alpha, beta;
+    int tile; /* rows of w */
+} product;
+
+static int64_t
+stride_of(const air_tensor *t, int axis)
+{
+    return t->dims[axis] > 1 ? t->strides[axis] : 0;
+}
+
+static product
+read_product(const air_call *call, const cuda_props *props)
+{
+    const int at = call->nargs == 2 ? 0 : 1;
+    product p = {.x = call->args[at].t,
+                 .w = call->args[at + 1].t,
+                 .y = &call->outs[0],
+                 .batch = 1,
+                 .alpha = 1};
+    const int r = p.x->rank - 2, c = p.x->rank - 1;
+    p.batch = r > 0 ? p.x->dims[0] : 1;
+    p.m = p.x->dims[r], p.k = p.x->dims[c], p.n = p.w->dims[c];
+    p.x_row = stride_of(p.x, r);
+    p.w_row = stride_of(p.w, c);
+    if (at == 1) {
+        p.beta = kern_float(call, 3, 1);
+        p.alpha = kern_float(call, 4, 1);
+        p.c = p.beta != 0 ? call->args[0].t : NULL;
+    }
+    p.tile = (p.n + 15) / 16 <= props->processors ? 8 : 16;
+    return p;
+}
+
+static int64_t
+shared_bytes(const product *p)
+{
+    const int64_t unit = 32 * PART, row = (p->k + unit - 1) / unit * unit;
+    const int64_t pitch = p->m == 1 ? row : row + 32;
+    return 2 * p->m * pitch + 8 * WARPS * PART * p->tile * p->m;
+}
+
+static bool
+has_type(const product *p, int dtype)
+{
+    return p->x->dtype == dtype && p->w->dtype == dtype &&
+           p->y->dtype == dtype && (!p->c || p->c->dtype == dtype);
+}
+
+bool
+kern_skinny_on(const air_call *call, const cuda_props *props)
+{
+    const product p = read_product(call, props);
+    const int r = p.x->rank - 2;
+    return (has_type(&p, AIR_BF16) || has_type(&p, AIR_F16)) && p.m >= 1 &&
+           p.m <= MOST_ROWS && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
+           p.x->strides[r + 1] == 1 && p.w->strides[r] == 1 && p.alpha != 0 &&
+           p.batch >= 1 && p.batch <= 65535 &&
+           shared_bytes(&p) <= (int64_t)props->shared_bytes;
+}
+
+static void
+print_parameters(kern *k, const product *p, const char *type)
+{
+    kern_tensor(k, type, "y", p->y);
+    kern_tensor(k, type, "x", p->x);
+    kern_tensor(k, type, "w", p->w);
+    if (p->c)
+        kern_tensor(k, type, "c", p->c);
+    kern_body(k);
+    if (p->batch > 1)
+        base_text_add(k->text,
+                      "    const s64 z = blockIdx.y;\n"
+                      "    y += z * %" PRId64 ";\n    x += z * %" PRId64
+                      ";\n    w += z * %" PRId64 ";\n",
+                      p->y->strides[0], stride_of(p->x, 0), stride_of(p->w, 0));
+    if (p->batch > 1 && p->c && p->c->rank == 3)
+        base_text_add(k->text, "    c += z * %" PRId64 ";\n",
+                      stride_of(p->c, 0));
+}
+
+/* v = alpha * v + beta * c[m, n]: c broadcasts, axes counted from the right. */
+static void
+print_added(kern *k, const product *p)
+{
+    const int rank = p->c->rank;
+    base_text_add(k->text, "            v = %.9ef * v + %.9ef * get(c[0",
+                  p->alpha, p->beta);
+    if (rank >= 1)
+        base_text_add(k->text, " + n * %" PRId64, stride_of(p->c, rank - 1));
+    if (rank >= 2)
+        base_text_add(k->text, " + m * %" PRId64, stride_of(p->c, rank - 2));
+    base_text_add(k->text, "]);\n");
+}
+
+/* Blocks that the registers of an SM let run side by side. */
+static int64_t
+blocks(const product *p, const cuda_props *props)
+{
+    const int64_t tiles = (p->n + p->tile - 1) / p->tile;
+    const int64_t room = (int64_t)props->shared_bytes / shared_bytes(p);
+    const int64_t most = (room >= 2 ? 2 : 1) * (int64_t)props->processors;
+    return tiles < most ? tiles : most;
+}
+
+air_status
+kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const product p = read_product(call, props);
+    const char *type = kern_type(p.x->dtype);
+    const int r = p.x->rank - 2;
+    kern k = kern_begin(out, kern_text_skinny, "");
+    print_parameters(&k, &p, type);
+    base_text_add(
+        k.text,
+        "    typedef skinny<%s, %" PRId64 ", %" PRId64 ", %d, %d> G;\n"
+        "    G::run(%" PRId64 ", %s && aligned(w),\n"
+        "        [&](int tile, int i) {\n"
+        "            const s64 n = tile * %d + i;\n"
+        "            return w + (n < %" PRId64 " ? n : %" PRId64 ") * %" PRId64
+        ";\n        },\n"
+        "        [&](%s *to) { stage_rows<G, %s, %" PRId64 ", %" PRId64
+        ", %" PRId64 ">(to, x); },\n"
+        "        [&](int tile, int i, int m, float v) {\n"
+        "            const s64 n = tile * %d + i;\n"
+        "            if (n >= %" PRId64 ")\n                return;\n",
+        type, p.m, p.k, p.tile, PART, (p.n + p.tile - 1) / p.tile,
+        p.w_row % 8 == 0 ? "true" : "false", p.tile, p.n, p.n - 1, p.w_row,
+        type, type, p.m, p.k, p.x_row, p.tile, p.n);
+    if (p.c)
+        print_added(&k, &p);
+    else if (p.alpha != 1)
+        base_text_add(k.text, "            v *= %.9ef;\n", p.alpha);
+    base_text_add(k.text,
+                  "            put(y + m * %" PRId64 " + n * %" PRId64
+                  ", v);\n        });\n}\n",
+                  stride_of(p.y, r), stride_of(p.y, r + 1));
+    kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));
+    return AIR_OK;
+}

@@ -1,0 +1,239 @@
+/* kern_move.c: kernels that put elements somewhere else, none computed: a
+ * thread for each element that is written, its index in c0, c1, ... */
+#include "driver/cuda/kern_call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { MOST_CAT = CUDA_MAX_PARAMS - 1 }; /* what fits the parameters */
+
+bool
+kern_any(const air_call *call, const cuda_props *props)
+{
+    (void)call, (void)props;
+    return true;
+}
+
+/* to = from, broadcast, of one dtype. */
+static void
+print_copy(cuda_source *out, const cuda_props *props, const air_tensor *to,
+           const air_tensor *from)
+{
+    const char *word = kern_word(to->dtype);
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, word, "y", to);
+    kern_tensor(&k, word, "x", from);
+    kern_body(&k);
+    kern_loop(&k, to->dims, to->rank);
+    base_text_add(k.text, "        y[0");
+    kern_at(&k, to, NULL);
+    base_text_add(k.text, "] = x[0");
+    kern_at_broadcast(&k, from, to->rank);
+    base_text_add(k.text, "];\n");
+    kern_end(&k, kern_numel(to), props);
+}
+
+void
+kern_print_start(cuda_source *out, const cuda_props *props,
+                 const air_call *call)
+{
+    if (!kern_same_place(&call->outs[0], call->args[0].t))
+        print_copy(out, props, &call->outs[0], call->args[0].t);
+}
+
+/* ---- copy ---------------------------------------------------------------- */
+
+static const air_tensor *
+copied(const air_call *call)
+{
+    const air_tensor *src = kern_arg(call, 1);
+    return src ? src : kern_arg(call, 0);
+}
+
+bool
+kern_copy_on(const air_call *call, const cuda_props *props)
+{
+    (void)props;
+    return copied(call)->dtype == call->outs[0].dtype;
+}
+
+air_status
+kern_copy(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    print_copy(out, props, &call->outs[0], copied(call));
+    return AIR_OK;
+}
+
+/* ---- cat ----------------------------------------------------------------- */
+
+bool
+kern_cat_on(const air_call *call, const cuda_props *props)
+{
+    (void)props;
+    bool same = call->args[0].count <= MOST_CAT;
+    for (int i = 0; i < call->args[0].count; i++)
+        same = same && call->args[0].t[i].dtype == call->outs[0].dtype;
+    return same;
+}
+
+/* 1-d tensors without elements do not count, as in ATen. */
+static bool
+counts(const air_tensor *t, const air_tensor *out)
+{
+    return t->rank == out->rank && kern_numel(t) > 0;
+}
+
+air_status
+kern_cat(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const air_tensor *y = &call->outs[0], *t = call->args[0].t;
+    const int axis = kern_axis(kern_int(call, 1, 0), y->rank);
+    const int count = call->args[0].count;
+    const char *word = kern_word(y->dtype);
+    int64_t end = 0;
+    char name[16];
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, word, "y", y);
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(name, sizeof name, "x%d", i);
+        if (counts(&t[i], y))
+            kern_tensor(&k, word, name, &t[i]);
+    }
+    kern_body(&k);
+    kern_loop(&k, y->dims, y->rank);
+    base_text_add(k.text, "        %s *p = y", word);
+    kern_at(&k, y, NULL);
+    base_text_add(k.text, ";\n");
+    for (int i = 0; i < count; i++) {
+        if (!counts(&t[i], y))
+            continue;
+        const int64_t begin = end;
+        end += t[i].dims[axis];
+        base_text_add(k.text,
+                      "        if (c%d >= %" PRId64 " && c%d < %" PRId64
+                      ")\n            *p = x%d[%" PRId64,
+                      axis, begin, axis, end, i,
+                      t[i].dims[axis] > 1 ? -begin * t[i].strides[axis] : 0);
+        kern_at(&k, &t[i], NULL);
+        base_text_add(k.text, "];\n");
+    }
+    kern_end(&k, kern_numel(y), props);
+    return AIR_OK;
+}
+
+/* ---- a part of a tensor -------------------------------------------------- */
+
+static int64_t
+clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* slice_scatter(self, src, dim, start, end, step) */
+air_status
+kern_slice_scatter(const air_call *call, const cuda_props *props,
+                   cuda_source *out)
+{
+    const air_tensor *src = call->args[1].t;
+    air_tensor y = call->outs[0];
+    const int axis = kern_axis(kern_int(call, 2, 0), y.rank);
+    const int64_t size = y.dims[axis];
+    int64_t begin = kern_int(call, 3, 0);
+    begin = clamp(begin < 0 ? begin + size : begin, 0, size);
+    y.offset += begin * y.strides[axis] * (int64_t)kern_bytes(y.dtype);
+    y.strides[axis] *= kern_int(call, 5, 1);
+    y.dims[axis] = src->dims[axis];
+    kern_print_start(out, props, call);
+    print_copy(out, props, &y, src);
+    return AIR_OK;
+}
+
+/* select_scatter(self, src, dim, index) */
+air_status
+kern_select_scatter(const air_call *call, const cuda_props *props,
+                    cuda_source *out)
+{
+    air_tensor y = call->outs[0];
+    const int axis = kern_axis(kern_int(call, 2, 0), y.rank);
+    int64_t index = kern_int(call, 3, 0);
+    index += index < 0 ? y.dims[axis] : 0;
+    AIR_REQUIRE(index >= 0 && index < y.dims[axis], AIR_ERROR_ARGUMENT,
+                "select_scatter: index %" PRId64 " of %" PRId64, index,
+                y.dims[axis]);
+    y.offset += index * y.strides[axis] * (int64_t)kern_bytes(y.dtype);
+    for (int i = axis; i + 1 < y.rank; i++) {
+        y.dims[i] = y.dims[i + 1];
+        y.strides[i] = y.strides[i + 1];
+    }
+    y.rank--;
+    kern_print_start(out, props, call);
+    print_copy(out, props, &y, call->args[1].t);
+    return AIR_OK;
+}
+
+/* ---- one loop over the result -------------------------------------------- */
+
+/* y[c] = x[...], opened up to `x[0`. */
+static kern
+begin_move(cuda_source *out, const air_call *call)
+{
+    const air_tensor *y = &call->outs[0], *x = call->args[0].t;
+    const char *word = kern_word(y->dtype);
+    kern k = kern_begin(out, kern_text_common, "");
+    kern_tensor(&k, word, "y", y);
+    kern_tensor(&k, word, "x", x);
+    kern_body(&k);
+    kern_loop(&k, y->dims, y->rank);
+    base_text_add(k.text, "        %s *p = y", word);
+    kern_at(&k, y, NULL);
+    base_text_add(k.text, ";\n");
+    return k;
+}
+
+/* flip(self, dims) */
+air_status
+kern_flip(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const air_tensor *x = call->args[0].t;
+    bool back[AIR_MAX_RANK] = {false};
+    for (int i = 0; i < call->args[1].count; i++)
+        back[kern_axis(call->args[1].ints[i], x->rank)] = true;
+    kern k = begin_move(out, call);
+    base_text_add(k.text, "        *p = x[0");
+    for (int i = 0; i < x->rank; i++)
+        base_text_add(k.text,
+                      back[i] ? " + (%" PRId64 " - c%d) * %" PRId64
+                              : " + (%" PRId64 " + c%d) * %" PRId64,
+                      back[i] ? x->dims[i] - 1 : 0, i, x->strides[i]);
+    base_text_add(k.text, "];\n");
+    kern_end(&k, kern_numel(&call->outs[0]), props);
+    return AIR_OK;
+}
+
+static air_status
+triangle(const air_call *call, const cuda_props *props, cuda_source *out,
+         const char *keeps)
+{
+    const air_tensor *y = &call->outs[0];
+    kern k = begin_move(out, call);
+    base_text_add(k.text, "        *p = c%d - c%d %s %" PRId64 " ? x[0",
+                  y->rank - 1, y->rank - 2, keeps, kern_int(call, 1, 0));
+    kern_at(&k, call->args[0].t, NULL);
+    base_text_add(k.text, "] : 0;\n");
+    kern_end(&k, kern_numel(y), props);
+    return AIR_OK;
+}
+
+/* tril(self, diagonal) */
+air_status
+kern_tril(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    return triangle(call, props, out, "<=");
+}
+
+/* triu(self, diagonal) */
+air_status
+kern_triu(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    return triangle(call, props, out, ">=");
+}

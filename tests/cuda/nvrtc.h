@@ -1,0 +1,15 @@
+/* nvrtc.h: the compiler of CUDA C, where there is one: it needs no GPU. */
+#ifndef CUDA_NVRTC_H
+#define CUDA_NVRTC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* From AIR_NVRTC (a path), or the loader's own places. */
+bool nvrtc_possible(void);
+/* Compiles for sm_90a as the driver does; false: `log` says why. */
+bool nvrtc_compile(const char *text, char *log, size_t room);
+/* A unit of one text: its prelude, a namespace, ENTRY. Free it. */
+char *nvrtc_unit(const char *prelude, const char *text);
+
+#endif

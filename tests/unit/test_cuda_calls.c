@@ -1,0 +1,365 @@
+/* CALL kernels of the cuda device: which calls they take, that what they print
+ * compiles (where there is an NVRTC; it needs no GPU), what is launched. What
+ * they compute is compared with ref on a device: tests/conform --driver. */
+#include "../cuda/nvrtc.h"
+#include "driver/cuda/cuda.h"
+#include "kernel_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cuda_props h200 = {.capability = 90,
+                                .processors = 132,
+                                .shared_bytes = 227 * 1024,
+                                .registers = 65536,
+                                .isa = "sm_90a"};
+
+#define MOST 10
+typedef struct {
+    kernel_case tensors;
+    air_arg args[MOST];
+    air_tensor outs[2];
+    air_call call;
+} print_case;
+
+static void
+begin(print_case *c)
+{
+    memset(c, 0, sizeof *c);
+    kcase_begin(&c->tensors, 3);
+    c->call = (air_call){.args = c->args, .outs = c->outs};
+}
+
+static int
+tensor(print_case *c, int dtype, int rank, const int64_t *dims)
+{
+    return kcase_tensor(&c->tensors, dtype, rank, dims, NULL, 0, 0);
+}
+
+#define DIMS(...)                                              \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+        (const int64_t[])                                      \
+    {                                                          \
+        __VA_ARGS__                                            \
+    }
+
+static void
+arg(print_case *c, air_arg a)
+{
+    c->args[c->call.nargs++] = a;
+}
+
+static void
+arg_tensor(print_case *c, int dtype, int rank, const int64_t *dims)
+{
+    arg(c, kcase_arg(&c->tensors, tensor(c, dtype, rank, dims)));
+}
+
+/* Axes `rank - 2` and `rank - 1` change places: a weight as mm sees it. */
+static void
+arg_transposed(print_case *c, int dtype, int rank, const int64_t *dims)
+{
+    const int t = tensor(c, dtype, rank, dims);
+    air_tensor *x = &c->tensors.t[t];
+    const int64_t dim = x->dims[rank - 2], stride = x->strides[rank - 2];
+    x->dims[rank - 2] = x->dims[rank - 1], x->dims[rank - 1] = dim;
+    x->strides[rank - 2] = x->strides[rank - 1], x->strides[rank - 1] = stride;
+    arg(c, kcase_arg(&c->tensors, t));
+}
+
+static void
+out(print_case *c, int dtype, int rank, const int64_t *dims)
+{
+    c->outs[c->call.nouts++] = c->tensors.t[tensor(c, dtype, rank, dims)];
+}
+
+/* Prints it; *source is the caller's. False: no row takes the call. */
+static bool
+print(print_case *c, const char *name, cuda_source *source)
+{
+    const cuda_provider *p = cuda_provider_find(name, &c->call, &h200);
+    memset(source, 0, sizeof *source);
+    base_text_init(&source->text, &base_libc_alloc);
+    if (!p)
+        return false;
+    CHECK_OK(p->print(&c->call, &h200, source));
+    CHECK_OK(source->text.status);
+    CHECK(source->nlaunches >= 1);
+    return true;
+}
+
+static void
+compile(const cuda_source *s)
+{
+    static char log[20000];
+    if (!nvrtc_possible())
+        return;
+    char *unit = nvrtc_unit(s->prelude, s->text.data);
+    if (!nvrtc_compile(unit, log, sizeof log)) {
+        fprintf(stderr, "%s\n%s\n", s->text.data, log);
+        test_fail(__FILE__, __LINE__, "%s", "it does not compile");
+    }
+    free(unit);
+}
+
+/* The call is taken, compiles, and has so many launches. */
+static void
+takes(print_case *c, const char *name, int launches)
+{
+    cuda_source s;
+    CHECK(print(c, name, &s));
+    CHECK(s.nlaunches == launches);
+    if (s.nlaunches > 0)
+        compile(&s);
+    base_text_deinit(&s.text);
+    kcase_end(&c->tensors);
+}
+
+static void
+refuses(print_case *c, const char *name)
+{
+    cuda_source s;
+    CHECK(!print(c, name, &s));
+    kcase_end(&c->tensors);
+}
+
+/* ---- matrix products ----------------------------------------------------- */
+
+static void
+mm(print_case *c, int dtype, int64_t m, int64_t n, int64_t k)
+{
+    begin(c);
+    arg_tensor(c, dtype, DIMS(m, k));
+    arg_transposed(c, dtype, DIMS(n, k));
+    out(c, dtype, DIMS(m, n));
+}
+
+TEST(cuda_calls_mm_of_few_rows)
+{
+    static const int64_t sizes[][3] = {{1, 3072, 2048}, {1, 2048, 8192},
+                                       {16, 96, 1000},  {3, 5, 40},
+                                       {1, 1, 8},       {2, 30522, 384}};
+    print_case c;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        mm(&c, i % 2 ? AIR_F16 : AIR_BF16, sizes[i][0], sizes[i][1],
+           sizes[i][2]);
+        takes(&c, "mm", 1);
+    }
+}
+
+TEST(cuda_calls_mm_grid_and_memory)
+{
+    print_case c;
+    cuda_source s;
+    mm(&c, AIR_BF16, 1, 16384, 2048);
+    CHECK(print(&c, "mm", &s));
+    CHECK(s.launches[0].shape.grid[0] == 2 * 132);
+    CHECK(s.launches[0].shape.block[0] == 256);
+    /* x, and two sets of sums: 8 warps, 2 parts, 16 rows */
+    CHECK(s.launches[0].shape.shared == 2 * 2048 + 2 * 4 * 8 * 2 * 16);
+    CHECK(s.launches[0].nparams == 3);
+    base_text_deinit(&s.text);
+    kcase_end(&c.tensors);
+}
+
+TEST(cuda_calls_mm_left_to_a_library)
+{
+    print_case c;
+    mm(&c, AIR_BF16, 17, 64, 64);
+    refuses(&c, "mm");
+    mm(&c, AIR_F32, 1, 64, 64);
+    refuses(&c, "mm");
+    mm(&c, AIR_BF16, 1, 64, 63);
+    refuses(&c, "mm");
+    begin(&c); /* k is not next to k */
+    arg_tensor(&c, AIR_BF16, DIMS(1, 64));
+    arg_tensor(&c, AIR_BF16, DIMS(64, 64));
+    out(&c, AIR_BF16, DIMS(1, 64));
+    refuses(&c, "mm");
+}
+
+TEST(cuda_calls_addmm_and_batches)
+{
+    print_case c;
+    begin(&c);
+    arg_tensor(&c, AIR_F16, DIMS(48));
+    arg_tensor(&c, AIR_F16, DIMS(4, 64));
+    arg_transposed(&c, AIR_F16, DIMS(48, 64));
+    arg(&c, kcase_int(1));
+    arg(&c, kcase_float(0.5));
+    out(&c, AIR_F16, DIMS(4, 48));
+    takes(&c, "addmm", 1);
+    begin(&c);
+    arg_tensor(&c, AIR_BF16, DIMS(5, 2, 64));
+    arg_transposed(&c, AIR_BF16, DIMS(5, 48, 64));
+    out(&c, AIR_BF16, DIMS(5, 2, 48));
+    takes(&c, "bmm", 1);
+}
+
+/* ---- attention ----------------------------------------------------------- */
+
+static void
+attention(print_case *c, int dtype, int mask, int64_t rows, int64_t width)
+{
+    begin(c);
+    arg_tensor(c, dtype, DIMS(2, 8, rows, width));
+    arg_tensor(c, dtype, DIMS(2, 2, 300, width));
+    arg_tensor(c, dtype, DIMS(2, 2, 300, width));
+    if (mask == AIR_DTYPE_NONE)
+        arg(c, (air_arg){.kind = AIR_ARG_NONE});
+    else
+        arg_tensor(c, mask, DIMS(2, 1, rows, 300));
+    arg(c, kcase_float(0));
+    arg(c, kcase_int(0));
+    out(c, dtype, DIMS(2, 8, rows, width));
+    out(c, AIR_F32, DIMS(2, 8, rows, 1));
+}
+
+TEST(cuda_calls_attention_of_few_queries)
+{
+    static const int masks[] = {AIR_DTYPE_NONE, AIR_BOOL, AIR_BF16, AIR_F32};
+    static const int64_t widths[] = {32, 64, 128, 256};
+    print_case c;
+    for (int i = 0; i < 4; i++) {
+        attention(&c, i == 1 ? AIR_F16 : AIR_BF16, masks[i], 1 + i, widths[i]);
+        takes(&c, "sdpa", 1);
+    }
+}
+
+TEST(cuda_calls_attention_grid)
+{
+    print_case c;
+    cuda_source s;
+    attention(&c, AIR_BF16, AIR_BOOL, 3, 64);
+    CHECK(print(&c, "sdpa", &s));
+    CHECK(s.launches[0].shape.grid[0] == 8 * 2 * 2); /* batch, key heads */
+    CHECK(s.launches[0].shape.grid[1] == 3); /* 12 queries of a head by 4 */
+    base_text_deinit(&s.text);
+    kcase_end(&c.tensors);
+}
+
+TEST(cuda_calls_attention_left_to_flash)
+{
+    print_case c;
+    attention(&c, AIR_BF16, AIR_BOOL, 5, 64);
+    refuses(&c, "sdpa"); /* 20 queries of a key head */
+    attention(&c, AIR_F32, AIR_BOOL, 1, 64);
+    refuses(&c, "sdpa");
+    attention(&c, AIR_BF16, AIR_BOOL, 1, 80);
+    refuses(&c, "sdpa");
+}
+
+/* ---- movement ------------------------------------------------------------ */
+
+TEST(cuda_calls_move)
+{
+    print_case c;
+    begin(&c);
+    arg_transposed(&c, AIR_F32, DIMS(5, 7));
+    out(&c, AIR_F32, DIMS(7, 5));
+    takes(&c, "copy", 1);
+    begin(&c);
+    arg_tensor(&c, AIR_I64, DIMS(5, 7));
+    arg(&c,
+        (air_arg){.kind = AIR_ARG_INTS, .count = 1, .ints = (int64_t[]){-1}});
+    out(&c, AIR_I64, DIMS(5, 7));
+    takes(&c, "flip", 1);
+    begin(&c);
+    arg_tensor(&c, AIR_BF16, DIMS(3, 5, 7));
+    arg(&c, kcase_int(-1));
+    out(&c, AIR_BF16, DIMS(3, 5, 7));
+    takes(&c, "tril", 1);
+    begin(&c);
+    arg_tensor(&c, AIR_BF16, DIMS(3, 9));
+    arg_tensor(&c, AIR_BF16, DIMS(3, 2));
+    arg(&c, kcase_int(1));
+    arg(&c, kcase_int(1));
+    arg(&c, kcase_int(5));
+    arg(&c, kcase_int(2));
+    out(&c, AIR_BF16, DIMS(3, 9));
+    takes(&c, "slice_scatter", 2);
+}
+
+TEST(cuda_calls_cat)
+{
+    print_case c;
+    air_tensor list[2];
+    begin(&c);
+    list[0] = c.tensors.t[tensor(&c, AIR_U8, DIMS(3, 5))];
+    list[1] = c.tensors.t[tensor(&c, AIR_U8, DIMS(3, 1))];
+    arg(&c, (air_arg){.kind = AIR_ARG_TENSORS, .count = 2, .t = list});
+    arg(&c, kcase_int(-1));
+    out(&c, AIR_U8, DIMS(3, 6));
+    takes(&c, "cat", 1);
+}
+
+TEST(cuda_calls_index)
+{
+    print_case c;
+    air_tensor list[3] = {0};
+    begin(&c);
+    arg_tensor(&c, AIR_F64, DIMS(4, 5, 6));
+    list[1] = c.tensors.t[tensor(&c, AIR_I64, DIMS(2, 1))];
+    list[2] = c.tensors.t[tensor(&c, AIR_I32, DIMS(3))];
+    arg(&c, (air_arg){.kind = AIR_ARG_TENSORS, .count = 3, .t = list});
+    out(&c, AIR_F64, DIMS(4, 2, 3));
+    takes(&c, "index", 1);
+    c.call.nargs = 0;
+    begin(&c);
+    arg_tensor(&c, AIR_F16, DIMS(4, 5, 6));
+    list[1].dtype = AIR_DTYPE_NONE;
+    list[0] = c.tensors.t[tensor(&c, AIR_I64, DIMS(2))];
+    list[2] = c.tensors.t[tensor(&c, AIR_I64, DIMS(2))];
+    arg(&c, (air_arg){.kind = AIR_ARG_TENSORS, .count = 3, .t = list});
+    arg_tensor(&c, AIR_F16, DIMS(2, 5));
+    out(&c, AIR_F16, DIMS(4, 5, 6));
+    takes(&c, "index_put", 2);
+}
+
+static void
+one_axis(print_case *c, const int64_t *index_dims, int index_rank)
+{
+    begin(c);
+    arg_tensor(c, AIR_BF16, DIMS(2, 8, 64));
+    arg(c, kcase_int(1));
+    arg_tensor(c, AIR_I64, index_rank, index_dims);
+}
+
+TEST(cuda_calls_one_axis)
+{
+    print_case c;
+    one_axis(&c, (int64_t[]){3}, 1);
+    out(&c, AIR_BF16, DIMS(2, 3, 64));
+    takes(&c, "index_select", 1);
+    one_axis(&c, (int64_t[]){2, 3, 4}, 3);
+    out(&c, AIR_BF16, DIMS(2, 3, 4));
+    takes(&c, "gather", 1);
+    one_axis(&c, (int64_t[]){1}, 1);
+    arg_tensor(&c, AIR_BF16, DIMS(2, 1, 64));
+    out(&c, AIR_BF16, DIMS(2, 8, 64));
+    takes(&c, "index_copy", 2);
+    one_axis(&c, (int64_t[]){2, 3, 4}, 3);
+    arg_tensor(&c, AIR_BF16, DIMS(2, 3, 4));
+    out(&c, AIR_BF16, DIMS(2, 8, 64));
+    takes(&c, "scatter_src", 2);
+}
+
+TEST(cuda_calls_written_in_place_copy_nothing)
+{
+    print_case c;
+    one_axis(&c, (int64_t[]){1}, 1);
+    arg_tensor(&c, AIR_BF16, DIMS(2, 1, 64));
+    c.outs[c.call.nouts++] = *c.args[0].t;
+    takes(&c, "index_copy", 1);
+}
+
+TEST(cuda_calls_embedding)
+{
+    print_case c;
+    begin(&c);
+    arg_tensor(&c, AIR_BF16, DIMS(100, 64));
+    arg_tensor(&c, AIR_I64, DIMS(2, 3));
+    out(&c, AIR_BF16, DIMS(2, 3, 64));
+    takes(&c, "embedding", 1);
+}
