@@ -498,7 +498,8 @@ read_arg_specs(py_program *p, PyObject *specs)
             continue;
         p->nin++;
         p->args[i] = ARG_INT;
-        if (PyUnicode_CompareWithASCIIString(s, "int") == 0)
+        if (PyUnicode_Check(s) &&
+            PyUnicode_CompareWithASCIIString(s, "int") == 0)
             continue;
         p->args[i] = ARG_TENSOR;
         if (py_dtype_read(s, &p->dtypes[i]))
@@ -643,6 +644,10 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
             &options.pass_limit, &options.rewrite_limit, &options.dump_dir,
             &options.without, &capture, &order, &list_min, &give_back))
         return NULL;
+    if (nresults < 0) {
+        PyErr_SetString(PyExc_ValueError, "results must not be negative");
+        return NULL;
+    }
     options.exact = exact != 0;
     options.order = (air_order)order;
     options.list_min = list_min;

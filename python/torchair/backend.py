@@ -54,6 +54,7 @@ from .config import (
     warn_of_other_mode,
 )
 from .decorate import decorated
+from .engine import start_once
 from .logs import engine_log, logger
 
 Compiled = Callable[..., Any]
@@ -121,44 +122,20 @@ def wrapping(wrap: Wrap | None) -> Iterator[None]:
         _wraps.pop()
 
 
-_started: tuple[Any, ...] = ()  # the settings the engine runs with
+_savers: list[Any] = []
 
 
-def start(
-    driver: str | None = None,
-    isa: str | None = None,
-    emitter: bool = True,
-    verify: bool = False,
-) -> None:
-    """Starts the engine; the first compilation does it with these defaults.
-
-    driver: "cpu" or "ref"; isa: "avx512", "avx2" or "scalar", None for the
-    best here; verify: check the graph after each pass.
-    """
-    global _started
-    from . import _native
-
-    asked = (driver, isa, emitter, verify)
-    if _started == asked:
+@contextlib.contextmanager
+def _followed_by(saver: Any) -> Iterator[None]:
+    """A saving.Saver is told of the programs made meanwhile."""
+    if saver is None:
+        yield
         return
-    _native.start(
-        compat.torch_cpu_library(),
-        compat.gomp_library(),
-        driver,
-        isa,
-        not emitter,
-        verify,
-        events.step_seconds(),
-        events.engine_line,
-    )
-    _started = asked
-    compat.install_callbacks()
-
-
-def start_once() -> None:
-    """Starts the engine unless it runs."""
-    if not _started:
-        start()
+    _savers.append(saver)
+    try:
+        yield
+    finally:
+        _savers.pop()
 
 
 @decorated
@@ -259,6 +236,14 @@ def _engine_program(
     watch = data_dump.dumper(config, gm, record.name)
     if _wraps or (watch is not None and watch.needs_registers):
         record.asked.off.add("registers")
+    keywords = {
+        "exact": config.captures,
+        "pass_limit": config.debug.pass_limit.raw,
+        "rewrite_limit": config.debug.rewrite_limit.raw,
+        **record.asked.keywords(),
+    }
+    if _savers:
+        _savers[-1].graph(gm, got, keywords)
     program = Program(
         got.graph,
         tuple(got.args),
@@ -267,13 +252,12 @@ def _engine_program(
         tuple(got.outs),
         tuple(got.hosts),
         _rescue(gm, record),
-        exact=config.captures,
-        pass_limit=config.debug.pass_limit.raw,
-        rewrite_limit=config.debug.rewrite_limit.raw,
         dump_dir=folder.engine() if folder else None,
         capture=with_warning(record.capture, record.name),
-        **record.asked.keywords(),
+        **keywords,
     )
+    if _savers:
+        _savers[-1].optimised(program.text(0))
     program.watch = watch
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
@@ -334,6 +318,7 @@ class Compiler:
         self.record: Record | None = None  # of the last graph
         self.nargs = 0
         self.meta: Any = None  # AOTAutograd's, of the last graph
+        self.plan: direct.Plan | None = None  # of calls that go around it
 
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
@@ -364,7 +349,9 @@ def _compile_frame(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     capture: CaptureOptions | None = None,
+    saver: Any = None,
 ) -> Compiled:
+    """saver: a saving.Saver that follows the compilation."""
     from torch._dynamo.backends.common import aot_autograd
 
     config = settings(compiler_config, mode, options)
@@ -393,12 +380,14 @@ def _compile_frame(
     if joint.wanted(config, example_inputs):
         how = joint.How(made("joint"), table, backend)
         return joint.make(gm, example_inputs, config, how)
-    with compat.aot_settings():
+    with compat.aot_settings(), _followed_by(saver):
         compiled: Compiled = backend(gm, example_inputs)
+    why = "the graph is differentiated"
     if inference.record is not None:
-        inference.record.wrapper = _call_directly(
-            gm, compiled, inference, len(example_inputs)
-        )
+        why = _call_directly(gm, compiled, inference, len(example_inputs))
+        inference.record.wrapper = why
+    if saver is not None:
+        saver.frame(gm, inference.plan, why)
     return compiled
 
 
@@ -417,6 +406,7 @@ def _call_directly(
         dispatch.reasons[f"through AOTAutograd: {why}"] += 1
         return str(why)
     compat.forget_hooks_guard()
+    made.plan = found
     program = direct.make(made.made, found)
     dispatch.mark_direct(compiled, program, direct.asks_for_objects(gm))
     return ""
@@ -480,10 +470,23 @@ def get_npu_backend(
     )
 
 
+def saving_backend(
+    config: CompilerConfig, decompositions: dict[Any, Any], saver: Any
+) -> functools.partial[Compiled]:
+    """As get_npu_backend's; a saving.Saver, or None, follows it."""
+    return functools.partial(
+        _compile_frame,
+        compiler_config=config,
+        decompositions=decompositions,
+        saver=saver,
+    )
+
+
 def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:
     """A compiler(gm, example_inputs) for your own AOTAutograd backend."""
     return Compiler(settings(compiler_config))
 
 
 dispatch.install()
+compat.install_callbacks()
 collectives.extend()

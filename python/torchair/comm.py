@@ -41,12 +41,12 @@ def kind_of(node: torch.fx.Node) -> int | None:
     target = node.target
     if getattr(target, "namespace", "") != NAMESPACE:
         return None
-    if _name(target) == _WAIT:
+    if name_of(target) == _WAIT:
         return WAIT
     return START if _readers_wait(node) else CALL
 
 
-def _name(target: Any) -> str:
+def name_of(target: Any) -> str:
     return str(target._schema.name.partition("::")[2])
 
 
@@ -58,7 +58,7 @@ def _readers_wait(node: torch.fx.Node) -> bool:
     return bool(results) and all(
         user.op == "call_function"
         and getattr(user.target, "namespace", "") == NAMESPACE
-        and _name(user.target) == _WAIT
+        and name_of(user.target) == _WAIT
         for result in results
         for user in result.users
     )
@@ -80,36 +80,52 @@ def describe(node: torch.fx.Node) -> str:
 
 def _size(group: Any) -> Any:
     try:
-        found = _resolve(group)
+        found = resolve(group)
     except (RuntimeError, TypeError):  # gone, or an object of its own
         return "?"
     return found.size()
 
 
-def _resolve(name: Any) -> Any:
+def resolve(name: Any) -> Any:
+    """The process group of a name."""
     from torch.distributed import distributed_c10d
 
     c10d: Any = distributed_c10d
     return c10d._resolve_process_group(name)
 
 
+def find_group(ranks: Sequence[int]) -> str | None:
+    """The name of a group of this process with these ranks, in this order."""
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    from torch.distributed import distributed_c10d
+
+    world: Any = distributed_c10d._world
+    for group, name in world.pg_names.items():
+        if dist.get_process_group_ranks(group) == list(ranks):
+            return str(name)
+    return None
+
+
 def target_of(node: torch.fx.Node) -> Any:
     """What a START node calls."""
-    return _isend if _name(node.target) == "isend" else node.target
+    return isend if name_of(node.target) == "isend" else node.target
 
 
-def _isend(tensor: Any, dst: int, tag: int, group_name: str) -> Any:
+def isend(tensor: Any, dst: int, tag: int, group_name: str) -> Any:
     """torch keeps the work of its own for two tensors, what it gives and what
     was sent; one of them can never be waited for."""
     result = tensor.new_empty(0)
-    result.work = _resolve(group_name).send([tensor], dst, tag)
+    result.work = resolve(group_name).send([tensor], dst, tag)
     return result
 
 
-def starting(node: torch.fx.Node, call: Call, kind: int) -> Call:
-    """The call of a START node, or of a CALL that waits for its results."""
-    reads_on = _name(node.target) not in _COPIES
-    gathers = _name(node.target).startswith("all_gather")
+def starting(name: str, call: Call, kind: int) -> Call:
+    """The call of a START node, or of a CALL that waits for its results.
+    name: of the collective."""
+    reads_on = name not in _COPIES
+    gathers = name.startswith("all_gather")
 
     def start(args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
         if reads_on:
@@ -124,6 +140,7 @@ def starting(node: torch.fx.Node, call: Call, kind: int) -> Call:
                 _wait(result)
         return results
 
+    start.parts = ("start", (name, call, kind))  # type: ignore[attr-defined]
     return start
 
 
@@ -144,6 +161,7 @@ def waiting(argument: int | None) -> Call:
         _wait(_in_flight.pop(tensor.data_ptr(), tensor))
         return ()
 
+    wait.parts = ("wait", (argument,))  # type: ignore[attr-defined]
     return wait
 
 

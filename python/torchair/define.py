@@ -42,7 +42,7 @@ class Body:
     def __init__(
         self, what: str, text: str, params: list[tuple[str, bool]], results: int
     ) -> None:
-        from .backend import start_once
+        from .engine import start_once
 
         start_once()
         if not isinstance(text, str):

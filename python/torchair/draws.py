@@ -39,11 +39,6 @@ OTHER = "this build of torch draws other numbers than the engine"
 ORDER = "normals of a tensor whose memory is not row-major"
 
 
-def is_random(target: Any) -> bool:
-    tags = getattr(target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
-
-
 # ---- does the engine draw as torch does? ----
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

@@ -13,11 +13,11 @@ from .sizes import Args, Source, evaluator, expression, is_symbolic
 Call = Callable[[Args, tuple[Any, ...]], tuple[Any, ...]]
 
 
-class _Tensor(int):
+class Operand(int):
     """The tensor at this position of the call's tensors."""
 
 
-class _Size:
+class Size:
     def __init__(self, value: Callable[[Args], Any]) -> None:
         self.value = value
 
@@ -41,7 +41,7 @@ class Arguments:
         if isinstance(x, torch.fx.Node):
             return self._node(x)
         if is_symbolic(x):
-            return _Size(evaluator(expression(x), self.sources))
+            return Size(evaluator(expression(x), self.sources))
         if isinstance(x, (list, tuple)):
             # some higher-order operators tell the two apart
             parts = [self.template(y) for y in x]
@@ -59,17 +59,17 @@ class Arguments:
         if isinstance(value, torch.Tensor):
             if node not in self.tensors:
                 self.tensors.append(node)
-            return _Tensor(self.tensors.index(node))
+            return Operand(self.tensors.index(node))
         if value is not None and is_symbolic(value):
-            return _Size(evaluator(expression(value), self.sources))
+            return Size(evaluator(expression(value), self.sources))
         return self.constants.get(node, value)
 
 
 def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
     kind = type(x)
-    if kind is _Tensor:
+    if kind is Operand:
         return tensors[x]
-    if kind is _Size:
+    if kind is Size:
         return x.value(args)
     if kind is list:
         return [_fill(y, args, tensors) for y in x]
@@ -94,6 +94,8 @@ def make_call(
     result is one); dtypes: what the graph says of them, which a few kernels
     do not keep to (statistics of a bfloat16 layer_norm); resolve: results may
     have lazy conj or neg bits, which the engine's memory cannot carry.
+
+    `parts` of the call is what it is made of, for who writes it to a file.
     """
 
     def call(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -109,4 +111,8 @@ def make_call(
             for r, d in zip(results, dtypes, strict=True)
         )
 
+    call.parts = (  # type: ignore[attr-defined]
+        "call",
+        (target, args, kwargs, keep, dtypes, resolve),
+    )
     return call

@@ -268,7 +268,7 @@ class _Importer(schema.Importing):
         self._check_arithmetic(node, value)
         if node.target in rng_states.CALLS:
             raise Refused(rng_states.REASON)
-        if draws.is_random(node.target):
+        if schema.is_random(node.target):
             draws.check(node.target, _first(value))
         rewrite = rewrites.find(node.target)
         if rewrite is not None:
@@ -360,10 +360,10 @@ class _Importer(schema.Importing):
             resolve,
         )
         name = schema.target_name(node.target)
-        if draws.is_random(node.target):
+        if schema.is_random(node.target):
             call = draws.in_memory_order(call, tensors)
         if collective is not None:
-            call = comm.starting(node, call, collective)
+            call = comm.starting(comm.name_of(node.target), call, collective)
         refs = self.host(
             node, name, reason, call, arguments.tensors, kept, collective
         )

@@ -1,12 +1,20 @@
-"""torchair.inference: sizes that vary over a list."""
+"""torchair.inference: compiled functions in files, and sizes that vary over a
+list."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-__all__ = ["set_dim_gears"]
+from . import cache_file, caching, loading
+from .config import CompilerConfig, copy
+
+__all__ = ["cache_compile", "readable_cache", "set_dim_gears"]
 
 _LEAST, _MOST = 2, 100  # gears of a dim
 
@@ -58,3 +66,154 @@ def _check(t: torch.Tensor, dim: int, sizes: Sequence[int]) -> None:
             f"set_dim_gears: dim {dim} has sizes {list(sizes)}; each must be "
             "an int greater than 1"
         )
+
+
+def cache_compile(
+    func: Callable[..., Any],
+    *,
+    config: CompilerConfig | None = None,
+    backend: Any = None,
+    dynamic: bool = True,
+    cache_dir: str | None = None,
+    global_rank: int | None = None,
+    tp_rank: int | None = None,
+    pp_rank: int | None = None,
+    ge_cache: bool = False,
+    custom_decompositions: dict[Any, Any] | None = None,
+    **_kwargs: Any,
+) -> Callable[..., Any]:
+    """func, compiled once: later processes load it and skip Dynamo, its guards
+    and AOTAutograd.
+
+    >>> class Model(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.cached_prompt = cache_compile(self.prompt)
+    ...     def prompt(self, x): ...
+
+    func: a bound method of a torch.nn.Module that is traced as one graph; all
+    happens at its first call, under no_grad. config, backend: of
+    `get_npu_backend`; with both, the configurations must be equal. dynamic: of
+    torch.compile. The file is `<cache_dir>/<class>_<dynamic|static>[_...]_<md5
+    of the module's text and the options>/world<W>global_rank<R>[_tp_rank<T>]
+    [_pp_rank<P>]/<method>/compiled_module`; cache_dir is $TORCHAIR_CACHE_HOME
+    or ./.torchair_cache. ge_cache: the graph is written as the engine
+    optimised it (max-autotune).
+
+    A file is used if it was made by the same torch, Python and engine, the
+    files that were traced and the shapes and plain attributes of the module
+    are the same, and it is this user's alone; else a UserWarning says why, and
+    the function is compiled again. At the first call AssertionError where a
+    tensor has other sizes or strides; where a number or a relation of sizes
+    that was taken for granted does not hold, the cache is given up with a
+    UserWarning. Functions that cannot be written (random numbers, operators
+    without a schema, views of inputs as outputs) run without a file, and a
+    UserWarning says why.
+
+    ValueError: func is no such method; the configurations differ; cache_dir
+    is another user's.
+    """
+    module = getattr(func, "__self__", None)
+    if not isinstance(func, types.MethodType) or not isinstance(
+        module, torch.nn.Module
+    ):
+        raise ValueError(
+            "cache_compile: func must be a bound method of a torch.nn.Module, "
+            f"got {func!r}"
+        )
+    found = _configuration(config, backend)
+    _check_folder(cache_dir)
+    if ge_cache and found.captures:
+        _warn_ge_cache()
+    place = caching.Place(
+        cache_dir, dynamic, (global_rank, tp_rank, pp_rank), ge_cache
+    )
+    tables = getattr(backend, "keywords", {}).get("decompositions") or {}
+    table = {**tables, **(custom_decompositions or {})}
+    return caching.Cached(func, copy(found), table, place)
+
+
+def _configuration(
+    config: CompilerConfig | None, backend: Any
+) -> CompilerConfig:
+    keywords = getattr(backend, "keywords", None)
+    if backend is not None and "compiler_config" not in (keywords or {}):
+        raise ValueError(
+            "cache_compile: backend must be what torchair.get_npu_backend "
+            f"gives, got {backend!r}"
+        )
+    theirs = keywords["compiler_config"] if keywords else None
+    if config is not None and theirs is not None and config != theirs:
+        raise ValueError(
+            "cache_compile: config and the backend's configuration differ; "
+            "give either"
+        )
+    found = theirs if config is None else config
+    return CompilerConfig() if found is None else found
+
+
+def _check_folder(path: str | None) -> None:
+    if path is None or not os.path.exists(path):
+        return
+    if os.stat(path).st_uid != os.geteuid():
+        raise ValueError(
+            f"cache_compile: cache_dir {path} belongs to another user; give "
+            "one of your own"
+        )
+
+
+_warned: set[str] = set()
+
+
+def _warn_ge_cache() -> None:
+    if "ge_cache" not in _warned:
+        _warned.add("ge_cache")
+        warnings.warn(
+            "cache_compile: ge_cache has an effect in mode max-autotune only",
+            stacklevel=3,
+        )
+
+
+def readable_cache(
+    cache_bin: str, print_output: bool = True, file: str | None = None
+) -> str:
+    """What a file of cache_compile holds, as text: what made it, Dynamo's
+    graph, its inputs, the options, and the function around it.
+
+    print_output: print it. file: write it there too, as comments before Python
+    that makes the graph callable.
+
+    ValueError: cache_bin does not exist, is a link or no compiled module, or
+    file is a link. PermissionError: cache_bin or an existing file is not this
+    user's alone (mode 0600).
+    """
+    described, python = caching.readable(cache_bin)
+    if print_output:
+        print(described)
+    if file is not None:
+        _check_file(file)
+        text = caching.commented(described, python)
+        cache_file.write_private(file, text.encode())
+    return described
+
+
+def _check_file(path: str) -> None:
+    if os.path.islink(path):
+        raise ValueError(f"{path} is a symbolic link; give another name")
+    if os.path.lexists(path):
+        why = cache_file.why_not_trusted(path)
+        if why:
+            raise PermissionError(f"{path} is not overwritten: {why}")
+
+
+def kernel_of(cache_bin: str) -> Callable[..., Any]:
+    """The graph of a file of cache_compile as a function of its tensors and
+    sizes, in their order; readable_cache says which they are.
+
+    ValueError, PermissionError: as readable_cache.
+    """
+    caching.readable(cache_bin)
+    content, tensors = cache_file.read(cache_bin)
+    config = CompilerConfig()
+    run = loading.program_of(content, tensors, config, cache_bin)
+    return lambda *args: run(*args)

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import _native, backend, dispatch
+from . import _native, dispatch, engine
 from .backend import Compiled, _compile_frame
 from .config import CompilerConfig, capture_options
 
@@ -98,8 +98,7 @@ def settings(options: Mapping[str, Any] | None) -> CompilerConfig:
 @functools.cache
 def pool() -> _native.GraphPool:
     """The memory that all graphs of these backends share."""
-    if not backend._started:
-        backend.start()
+    engine.start_once()
     return _native.GraphPool()
 
 

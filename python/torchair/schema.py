@@ -272,3 +272,9 @@ def target_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return operator_name(target)
     return getattr(target, "__name__", str(target))
+
+
+def is_random(target: Any) -> bool:
+    """Does the operator draw from a generator?"""
+    tags = getattr(target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags

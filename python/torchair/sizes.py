@@ -192,28 +192,68 @@ Source = tuple[int, int | None]  # argument, axis (None: the argument itself)
 Args = list[Any]
 
 
+# A value of a call's arguments as data: a number, ["arg", i], ["size", i, axis]
+# or [operation, part, ...].
+Formula = Any
+
+
 def evaluator(expr: Any, sources: dict[Any, Source]) -> Callable[[Args], Any]:
-    """A function from a call's arguments to the expression's value."""
+    """A function from a call's arguments to the expression's value. It has a
+    `formula`, from which `computed` makes it again; None: it has no such."""
+    found = _formula(expr, sources)
+    return _substitute(expr, sources) if found is None else computed(found)
+
+
+def _formula(expr: Any, sources: dict[Any, Source]) -> Formula:
     if expr in sources:
         index, axis = sources[expr]
-        if axis is None:
-            return lambda args: args[index]
-        return lambda args: args[index].shape[axis]
+        return ["arg", index] if axis is None else ["size", index, axis]
     if expr.is_Integer:
-        number = int(expr)
-        return lambda args: number
+        return int(expr)
     if expr.is_Symbol:
         raise Unexpressible(f"size {expr} is not known from the inputs")
-    parts = [evaluator(a, sources) for a in expr.args]
+    name = _operation(expr)
+    parts = [_formula(a, sources) for a in expr.args] if name else [None]
+    return None if None in parts else [name, *parts]
+
+
+def _operation(expr: Any) -> str:
     if expr.is_Add:
-        return lambda args: sum(p(args) for p in parts)
+        return "+"
     if expr.is_Mul and all(
         not a.is_Rational or a.is_Integer for a in expr.args
     ):
-        return lambda args: math.prod(p(args) for p in parts)
-    if type(expr).__name__ in ("FloorDiv", "CleanDiv"):
-        return lambda args: parts[0](args) // parts[1](args)
-    return _substitute(expr, sources)
+        return "*"
+    return "//" if type(expr).__name__ in ("FloorDiv", "CleanDiv") else ""
+
+
+def computed(formula: Formula) -> Callable[[Args], Any]:
+    """ValueError: it is no formula."""
+    call = _computed(formula)
+    call.formula = formula  # type: ignore[attr-defined]
+    return call
+
+
+def _computed(formula: Formula) -> Callable[[Args], Any]:
+    if type(formula) is int:
+        number = formula
+        return lambda args: number
+    if type(formula) is not list or len(formula) < 2:
+        raise ValueError(f"{formula!r} is no formula of sizes")
+    name, *parts = formula
+    if name in ("arg", "size"):
+        index, axis = (*parts, None)[:2]
+        if axis is None:
+            return lambda args: args[index]
+        return lambda args: args[index].shape[axis]
+    of = [_computed(p) for p in parts]
+    if name == "+":
+        return lambda args: sum(p(args) for p in of)
+    if name == "*":
+        return lambda args: math.prod(p(args) for p in of)
+    if name == "//" and len(of) == 2:
+        return lambda args: of[0](args) // of[1](args)
+    raise ValueError(f"{formula!r} is no formula of sizes")
 
 
 def _substitute(expr: Any, sources: dict[Any, Source]) -> Callable[[Args], Any]:

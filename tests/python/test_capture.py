@@ -11,7 +11,7 @@ from helpers import assert_same, in_threads
 from torch import nn
 
 import torchair
-from torchair import _native, backend
+from torchair import _native, backend, engine
 from torchair.capture import CaptureOptions
 
 
@@ -419,7 +419,7 @@ def test_static_results_of_several_sizes():
 
 
 def test_pools_by_id():
-    backend.start()
+    engine.start()
     pool = _native.GraphPool()
     same = _native.GraphPool(pool.id)
     assert pool.id == same.id and pool.id[0] == 0 and pool.id[1] > 0
@@ -470,7 +470,7 @@ def test_memory_of_twelve_lengths():
 
 
 def test_generations():
-    backend.start_once()
+    engine.start_once()
     pool = _native.GraphPool()
     case = Case(double, pool=pool.id)
     held = case(torch.randn(4))
@@ -486,7 +486,7 @@ def test_generations():
 def test_states_of_a_graph():
     """Captured at the first call, which runs once; replayed from then on, in
     a new generation too."""
-    backend.start_once()
+    engine.start_once()
     pool = _native.GraphPool()
     case = Case(lambda x: x.add_(1).sum(), pool=pool.id)
     x = torch.zeros(4)

@@ -6,7 +6,7 @@ from helpers import check, compiled, recorded
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from torchair import _native, backend
+from torchair import _native, engine
 from torchair.sizes import Sizes, Unexpressible
 
 modes = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
@@ -47,7 +47,7 @@ def test_nested_tensors_are_left_to_torch(mode):
 
 def test_a_size_of_nowhere_is_refused():
     """No input tells it: the engine could not know it in a call."""
-    backend.start_once()
+    engine.start_once()
     env = ShapeEnv()
     source = ConstantSource("elsewhere")
     symbol = env.create_symbol(5, source, DimDynamic.DYNAMIC, None)

@@ -9,7 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
-from torchair import backend, importer
+from torchair import engine, importer
 
 COVERED = """
 add sub mul div rsub pow remainder fmod floor_divide maximum minimum clamp
@@ -52,7 +52,7 @@ def run(sample, op, tensors):
 
 @pytest.fixture(scope="module", autouse=True)
 def _engine():
-    backend.start()
+    engine.start()
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def _make(
     dtype: torch.dtype,
 ) -> Any:
     """A program of one node for operands of any sizes."""
-    from .. import backend
+    from .. import engine
     from .._native import Graph, Program
     from ..schema import DTYPE_NAMES, DTYPES, VALUE
 
-    backend.start_once()
+    engine.start_once()
     graph = Graph("fused_attention")
     refs = {}
     for name, t in given.items():

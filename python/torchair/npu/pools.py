@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .. import _native, backend
+from .. import _native, engine
 
 Handle = tuple[int, int]
 
@@ -31,7 +31,7 @@ _pools: weakref.WeakValueDictionary[Handle, Pool] = (
 
 def graph_pool_handle() -> Handle:
     """A handle several graphs may be captured with: (0, n), n > 0."""
-    backend.start_once()
+    engine.start_once()
     return _native.GraphPool().id  # the engine gives no id twice
 
 
@@ -82,7 +82,7 @@ def statistics() -> dict[Handle, dict[str, int]]:
 
 class Pool:
     def __init__(self, handle: Handle) -> None:
-        backend.start_once()
+        engine.start_once()
         # The engine's part: memory that the graphs' programs run in.
         self.engine = _native.GraphPool(handle)
         self.handle = handle

@@ -16,9 +16,15 @@ from ..backend import Compiler
 from ..config import npugraph_ex_config
 from ..logs import logger
 from ..passes import register_replacement
-from . import scope
+from . import inference, scope
 
-__all__ = ["compile_fx", "logger", "register_replacement", "scope"]
+__all__ = [
+    "compile_fx",
+    "inference",
+    "logger",
+    "register_replacement",
+    "scope",
+]
 
 
 def compile_fx(

@@ -1,0 +1,45 @@
+"""The engine of the process, which the first that needs it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import compat, events
+
+_started: tuple[Any, ...] = ()  # the settings the engine runs with
+
+
+def start(
+    driver: str | None = None,
+    isa: str | None = None,
+    emitter: bool = True,
+    verify: bool = False,
+) -> None:
+    """Starts the engine; the first compilation does it with these defaults.
+
+    driver: "cpu" or "ref"; isa: "avx512", "avx2" or "scalar", None for the
+    best here; verify: check the graph after each pass.
+    """
+    global _started
+    from . import _native
+
+    asked = (driver, isa, emitter, verify)
+    if _started == asked:
+        return
+    _native.start(
+        compat.torch_cpu_library(),
+        compat.gomp_library(),
+        driver,
+        isa,
+        not emitter,
+        verify,
+        events.step_seconds(),
+        events.engine_line,
+    )
+    _started = asked
+
+
+def start_once() -> None:
+    """Starts the engine unless it runs."""
+    if not _started:
+        start()
