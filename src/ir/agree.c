@@ -27,6 +27,7 @@ static const struct {
     {"weight", PARAMETER},    {"save_mean", STATISTIC},
     {"bias", PARAMETER},      {"save_invstd", STATISTIC},
     {"logsumexp", STATISTIC}, {"labels", LABEL},
+    {"sorter", FREE},
 };
 
 static agreement

@@ -43,7 +43,10 @@ def _same_elements(tensors, got, want):
     """Equal elements may come in any order: what is picked is the same along
     some dimension that the indices fit."""
     source = tensors[0]
+    gone = source.dim() - want.dim() == 1
+    picks = got, want
     for dim in range(source.dim()):
+        got, want = (x.unsqueeze(dim) if gone else x for x in picks)
         fits = source.movedim(dim, -1).shape[:-1]
         if (
             want.dim() != source.dim()
@@ -62,4 +65,6 @@ MADE_OF_CHOICES = {
     "topk": _same_elements,
     "sort": _same_elements,
     "argsort": _same_elements,
+    "kthvalue": _same_elements,
+    "mode": _same_elements,
 }

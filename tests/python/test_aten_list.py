@@ -12,7 +12,6 @@ import torchair
 # others are the engine's in float32 (or their first dtype).
 HOST = {
     "torch.nn.functional.grid_sample": "sampling at computed places",
-    "torch.searchsorted": "a search per element",
     "torch.view_as_complex": "complex numbers",
     "torch.view_as_real": "complex numbers",
     "torch.fft.fft": "complex numbers",

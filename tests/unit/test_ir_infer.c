@@ -225,3 +225,40 @@ TEST(infer_several_results)
         ir_graph_free(g);
     }
 }
+
+TEST(infer_picks)
+{
+    static const inference rows[] = {
+        {"%a: f32[3,4]", "median(%a)", "f32[]"},
+        {"%s: f32[9], %a: f32[3,4]", "searchsorted.Tensor(%s, %a)",
+         "i64[3, 4]"},
+        {"%s: f32[3,9], %a: f32[3,4]",
+         "searchsorted.Tensor(%s, %a, out_int32=true)", "i32[3, 4]"},
+        {"%s: f32[2,9], %a: f32[3,4]", "searchsorted.Tensor(%s, %a)", "sizes"},
+        {"%s: f32[2,2,9], %a: f32[3,4]", "searchsorted.Tensor(%s, %a)",
+         "3 dims for values of 2"},
+        {"%s: f32[9], %a: f64[4]", "searchsorted.Tensor(%s, %a)", "is f64"},
+        {"%s: f32[9], %a: f32[4], %o: i64[8]",
+         "searchsorted.Tensor(%s, %a, sorter=%o)", "sizes"},
+        {"%a: f32[9]", "bucketize.Scalar(2.0, %a)", "i64[]"},
+        {"%a: f32[9]", "histc(%a, 0)", "above 0"},
+        {"%a: i32[9]", "histc(%a, 4)", "integers"},
+        {"%a: f32[3], %m: bool[2,1], %s: f32[9]", "masked_scatter(%a, %m, %s)",
+         "f32[2, 3]"},
+        {"%a: f32[3], %m: u8[3], %s: f32[9]", "masked_scatter(%a, %m, %s)",
+         "must be bool"},
+        {"%a: f32[3,4], %i: i64[2,2]", "take(%a, %i)", "f32[2, 2]"},
+        {"%a: f32[3,4], %i: i64[2,2], %s: f32[3]", "put(%a, %i, %s)", "sizes"},
+        {"%g: f32[3,2,4]",
+         "unfold_backward(%g, size=[7,2], dim=0, window=4,"
+         " step=0)",
+         "step"},
+        {"%a: f32[2,3], %b: f32[2,3]", "linalg_cross(%a, %b, dim=0)",
+         "needs 3"},
+        {"%a: f32[2,2], %x: f32[5,2,3], %y: f32[5,4,2]", "addbmm(%a, %x, %y)",
+         "sizes"},
+        {"%g: f32[2,3,4], %a: f32[2,9,9], %i: i64[2,3,5]",
+         "adaptive_max_pool2d_backward(%g, %a, %i)", "sizes"},
+    };
+    CHECK_ALL(rows);
+}

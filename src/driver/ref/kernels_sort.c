@@ -1,18 +1,15 @@
-/* kernels_sort.c: sort and topk. A row is turned into (key, index) pairs whose
- * unsigned keys order as ATen orders: NaN above everything, -0 equal to 0. A
- * stable radix sort of pairs then is a stable sort of the row. */
+/* kernels_sort.c: sort and topk. A stable radix sort of a row's pairs is a
+ * stable sort of the row. */
 #include "driver/ref/kernels.h"
+#include "driver/ref/order.h"
 #include "driver/ref/walk.h"
 
-typedef struct {
-    uint64_t key;
-    int64_t index;
-} pair;
+typedef ref_pair pair;
 
 #define FEW 32 /* sorted by insertion */
 
-static uint64_t
-sort_key(int dtype, const char *p)
+uint64_t
+ref_order_key(int dtype, const char *p)
 {
     const uint64_t sign = (uint64_t)1 << 63;
     uint64_t u;
@@ -21,19 +18,18 @@ sort_key(int dtype, const char *p)
         return (uint64_t)ref_get_int(dtype, p) ^ sign;
     x = ref_get(dtype, p);
     if (isnan(x))
-        return UINT64_MAX;
+        return REF_KEY_NAN;
     x += 0.0; /* -0 becomes 0 */
     memcpy(&u, &x, sizeof u);
     return (u & sign) != 0 ? ~u : u | sign;
 }
 
-static void
-read_row(pair *pairs, const ref_tensor *self, int axis, const char *src,
-         bool descending)
+void
+ref_order_read(pair *pairs, int dtype, const char *src, int64_t stride,
+               int64_t n, bool descending)
 {
-    int64_t n = ref_dim(self, axis), stride = ref_stride(self, axis);
     for (int64_t i = 0; i < n; i++) {
-        uint64_t key = sort_key(self->dtype, src + i * stride);
+        uint64_t key = ref_order_key(dtype, src + i * stride);
         pairs[i] = (pair){descending ? ~key : key, i};
     }
 }
@@ -69,9 +65,8 @@ radix_pass(pair *to, const pair *from, int64_t n, int shift)
     return true;
 }
 
-/* Sorts pairs by key, stably; returns where they are then. */
-static pair *
-sort_pairs(pair *pairs, pair *spare, int64_t n)
+pair *
+ref_order_sort(pair *pairs, pair *spare, int64_t n)
 {
     if (n <= FEW) {
         sort_few(pairs, n);
@@ -130,7 +125,7 @@ sort_chosen(pair *pairs, pair *spare, int64_t k)
 {
     for (int64_t i = 0; i < k; i++)
         spare[i] = (pair){(uint64_t)pairs[i].index, (int64_t)pairs[i].key};
-    const pair *by = sort_pairs(spare, spare + k, k);
+    const pair *by = ref_order_sort(spare, spare + k, k);
     for (int64_t i = 0; i < k; i++)
         pairs[i] = (pair){(uint64_t)by[i].index, (int64_t)by[i].key};
 }
@@ -166,12 +161,13 @@ sort_rows(const air_call *call, const air_task *task, int axis_arg,
     for (int64_t row = begin; row < end; row++, ref_walk_next(&w)) {
         const pair *sorted = pairs;
         int64_t count = k < 0 ? n : k;
-        read_row(pairs, &self, axis, w.p[1], descending);
+        ref_order_read(pairs, self.dtype, w.p[1], ref_stride(&self, axis), n,
+                       descending);
         if (count < n && count > 0) {
             choose(pairs, n, count);
             sort_chosen(pairs, pairs + n, count);
         }
-        sorted = sort_pairs(pairs, pairs + n, count);
+        sorted = ref_order_sort(pairs, pairs + n, count);
         for (int64_t i = 0; i < count; i++) {
             const char *src =
                 w.p[1] + sorted[i].index * ref_stride(&self, axis);
