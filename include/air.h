@@ -126,9 +126,9 @@ typedef struct {
 } air_step_event;
 
 typedef struct {
-    const char *driver;     /* "cpu" (default), "ref", "null" */
-    const char *isa;        /* NULL: the best here; "avx512" "avx2" "scalar" */
-    int threads;            /* 0: one per CPU; fixed when parallel is given */
+    const char *driver; /* "cpu" (default), "ref", "null" */
+    const char *isa; /* NULL: the best here; "amx" "avx512" "avx2" "scalar" */
+    int threads;     /* 0: one per CPU; fixed when parallel is given */
     const air_alloc *alloc; /* NULL: the C library's */
     air_parallel parallel;  /* NULL: own pool */
     void *parallel_user;

@@ -17,7 +17,7 @@ def start(
 ) -> None:
     """Starts the engine; the first compilation does it with these defaults.
 
-    driver: "cpu" or "ref"; isa: "avx512", "avx2" or "scalar", None for the
+    driver: "cpu" or "ref"; isa: "amx", "avx512", "avx2", "scalar", None for the
     best here; verify: check the graph after each pass.
     """
     global _started

@@ -298,6 +298,8 @@ TEST(cpu_isa_can_be_lowered)
     CHECK_STR(isa, "scalar");
     CHECK_FAILS(cpu_isa_find("mmx", &isa), ARGUMENT);
     CHECK(isa == NULL);
+    CHECK_STR(cpu_isa_base("amx"), "avx512");
+    CHECK_STR(cpu_isa_base("avx2"), "avx2");
 }
 
 static air_status

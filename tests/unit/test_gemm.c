@@ -16,6 +16,7 @@ typedef struct {
     }
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
+    {"amx", cpu_gemm_amx, cpu_gemm_amx, cpu_gemm_amx},
     SET(avx512),
     SET(avx2),
 #endif
@@ -25,6 +26,23 @@ static const kernel_set sets[] = {
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
          s++)                                                               \
         if (kcase_has_isa(s->isa))
+
+/* Those of the set take the call: AMX has bf16 and some layouts only. */
+static bool
+takes(const kernel_set *set, const air_call *call)
+{
+    return strcmp(set->isa, "amx") != 0 || cpu_gemm_on_amx(call, set->isa);
+}
+
+static size_t
+workspace(const air_call *call, int threads)
+{
+    size_t plain = cpu_mm_workspace(call, threads);
+    size_t amx = cpu_gemm_on_amx(call, "amx")
+                     ? cpu_gemm_amx_workspace(call, threads)
+                     : 0;
+    return plain > amx ? plain : amx;
+}
 
 /* Well above the rounding of such sums, far below a missing term. */
 static double
@@ -92,7 +110,11 @@ check_mm(const kernel_set *set, const mm_case *p)
     int y = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->n}, NULL, 0, 0);
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
-    kcase_run(&c, set->mm, cpu_mm_workspace, &call, p->threads);
+    if (!takes(set, &call)) {
+        kcase_end(&c);
+        return;
+    }
+    kcase_run(&c, set->mm, workspace, &call, p->threads);
     double worst = worst_error(&c, p, a, b, y);
     if (!CHECK(worst <= tolerance(p->dtype, p->k)))
         printf("  %s m %d n %d k %d %s%s%s pad %d threads %d: %g\n", set->isa,
@@ -145,7 +167,7 @@ TEST(mm_few_rows_any_threads)
 {
     enum { N = 251, K = 2311 }; /* odd, and k longer than a sum in floats */
     EACH_SET(s)
-    for (int64_t m = 1; m <= 8; m += 7) {
+    for (int64_t m = 1; m <= 8 && strcmp(s->isa, "amx") != 0; m += 7) {
         float first[8 * N];
         for (int threads = 1; threads <= 3; threads++) {
             kernel_case c;
@@ -228,7 +250,11 @@ check_special(const kernel_set *set, int64_t m, double value)
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
     kcase_put(&c, a, (m - 1) * K + K - 1, value);
-    kcase_run(&c, set->mm, cpu_mm_workspace, &call, 2);
+    if (!takes(set, &call)) {
+        kcase_end(&c);
+        return;
+    }
+    kcase_run(&c, set->mm, workspace, &call, 2);
     for (int64_t i = 0; i < m * N; i++) {
         double got = kcase_get(&c, y, i);
         bool last = i / N == m - 1;
@@ -303,7 +329,11 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
     air_arg args[] = {kcase_arg(&c, s), kcase_arg(&c, a), kcase_arg(&c, b),
                       kcase_float(p->beta), kcase_float(p->alpha)};
     air_call call = {.nargs = 5, .nouts = 1, .args = args, .outs = &c.t[y]};
-    kcase_run(&c, set->baddbmm, cpu_baddbmm_workspace, &call, p->threads);
+    if (!takes(set, &call)) {
+        kcase_end(&c);
+        return;
+    }
+    kcase_run(&c, set->baddbmm, workspace, &call, p->threads);
     for (int64_t i = 0; i < p->batch * p->m * p->n; i++) {
         int64_t at[] = {i / p->n / p->m, i / p->n % p->m, i % p->n};
         double sum = 0;
@@ -361,7 +391,11 @@ TEST(addmm_strided_result)
                           kcase_int(1), kcase_int(2)};
         air_call call = {5, 1, args, &c.t[y], NULL};
         double before = kcase_get(&c, y, N);
-        kcase_run(&c, set->addmm, cpu_addmm_workspace, &call, 2);
+        if (!takes(set, &call)) {
+            kcase_end(&c);
+            continue;
+        }
+        kcase_run(&c, set->addmm, workspace, &call, 2);
         CHECK(kcase_get(&c, y, N) == before); /* between the rows */
         for (int64_t i = 0; i < M; i++)
             for (int64_t j = 0; j < N; j++) {
@@ -372,5 +406,64 @@ TEST(addmm_strided_result)
                 CHECK_NEAR(kcase_get(&c, y, i * (N + 5) + j), sum, 3e-5);
             }
         kcase_end(&c);
+    }
+}
+
+/* bf16: blocks, groups of panels, padded rows and depths, either side packed.
+ */
+TEST(mm_bf16_sizes)
+{
+    static const int64_t m[] = {13, 16, 33, 70}, n[] = {14, 33, 96, 600};
+    static const int64_t k[] = {32, 33, 95, 640};
+    EACH_SET(s)
+    for (int i = 0; i < 64; i++)
+        check_layouts(s, (mm_case){.m = m[i % 4],
+                                   .n = n[i / 4 % 4],
+                                   .k = k[i / 16],
+                                   .dtype = AIR_BF16});
+}
+
+/* addmm in bf16: integers are exact; bias, matrix or single column added, into
+ * a block of a wider matrix. */
+static void
+check_bf16_add(const kernel_set *set, int64_t m, int64_t n, int64_t k, int kind)
+{
+    kernel_case c;
+    kcase_begin(&c, (uint64_t)(m + n));
+    c.integral = true;
+    int s = kcase_tensor(&c, AIR_BF16, 2,
+                         (int64_t[]){kind > 0 ? m : 1, kind < 2 ? n : 1}, NULL,
+                         0, 0);
+    int a = kcase_tensor(&c, AIR_BF16, 2, (int64_t[]){m, k}, NULL, 0, 0);
+    int b =
+        kcase_tensor(&c, AIR_BF16, 2, (int64_t[]){k, n}, (int[]){1, 0}, 0, 0);
+    int y = kcase_tensor(&c, AIR_BF16, 2, (int64_t[]){m, n}, NULL, 5, 0);
+    air_arg args[] = {kcase_arg(&c, s), kcase_arg(&c, a), kcase_arg(&c, b),
+                      kcase_int(2), kcase_int(1)};
+    air_call call = {5, 1, args, &c.t[y], NULL};
+    CHECK(cpu_gemm_on_amx(&call, "amx"));
+    CHECK(!cpu_gemm_on_amx(&call, "avx512"));
+    kcase_run(&c, set->addmm, workspace, &call, 3);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 2 * kcase_get(&c, s,
+                                       kind == 0   ? j
+                                       : kind == 1 ? i * n + j
+                                                   : i);
+            for (int64_t x = 0; x < k; x++)
+                sum +=
+                    kcase_get(&c, a, i * k + x) * kcase_get(&c, b, x + j * k);
+            double got = kcase_get(&c, y, i * (n + 5) + j);
+            CHECK(fabs(got - sum) <= fabs(sum) / 256);
+        }
+    kcase_end(&c);
+}
+
+TEST(addmm_bf16)
+{
+    EACH_SET(s)
+    for (int kind = 0; kind < 3; kind++) {
+        check_bf16_add(s, 100, 70, 64, kind);
+        check_bf16_add(s, 20, 130, 96, kind); /* few rows */
     }
 }

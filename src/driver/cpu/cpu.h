@@ -58,6 +58,9 @@ struct air_device {
 /* isa.c: the best of this CPU that is not above `want` (NULL: the best).
  * ARGUMENT: no such name. */
 air_status cpu_isa_find(const char *want, const char **out);
+/* The instruction set of regions and of what has no kernel above it: "avx512"
+ * for "amx", else the same. */
+const char *cpu_isa_base(const char *isa);
 
 /* list.c */
 air_status cpu_list_make(air_device *dev, const air_step *steps, size_t count,

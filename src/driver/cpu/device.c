@@ -96,7 +96,7 @@ cpu_target(const air_device *dev, air_target *out)
         .threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED),
         .cache_bytes = dev->cache_bytes,
         .alignment = 64,
-        .isa = dev->isa,
+        .isa = cpu_isa_base(dev->isa),
         .regions = true,
     };
 }
@@ -139,8 +139,8 @@ cpu_make(air_device *dev, const air_region *region, const air_code *code,
     *out = NULL;
     AIR_TRY(base_new(&dev->alloc, sizeof(air_kernel), &ptr));
     air_kernel *kernel = ptr;
-    air_status status =
-        cpu_region_make(&dev->alloc, region, code, dev->isa, &kernel->region);
+    air_status status = cpu_region_make(
+        &dev->alloc, region, code, cpu_isa_base(dev->isa), &kernel->region);
     if (status != AIR_OK) {
         base_free(&dev->alloc, kernel, sizeof *kernel);
         return status;

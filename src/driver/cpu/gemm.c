@@ -32,8 +32,8 @@ plan_cost(const gemm_job *job)
            nx * nw * py;
 }
 
-static gemm_job
-turned(const gemm_job *job)
+gemm_job
+cpu_gemm_turned(const gemm_job *job)
 {
     gemm_job t = *job;
     t.nx = job->nw, t.nw = job->nx;
@@ -46,7 +46,7 @@ turned(const gemm_job *job)
 static gemm_job
 plan(const gemm_job *job)
 {
-    gemm_job t = turned(job);
+    gemm_job t = cpu_gemm_turned(job);
     bool fixed = job->pack != NULL;
     return !fixed && plan_cost(&t) < plan_cost(job) ? t : *job;
 }
@@ -340,7 +340,7 @@ blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 void
 cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 {
-    gemm_job t = turned(job);
+    gemm_job t = cpu_gemm_turned(job);
     if (job->nx == 0 || job->nw == 0)
         return;
     if (dots_fit(job)) {
@@ -360,7 +360,7 @@ cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 size_t
 cpu_gemm_workspace(const gemm_job *job)
 {
-    gemm_job t = turned(job);
+    gemm_job t = cpu_gemm_turned(job);
     int64_t floats;
     if (job->nx == 0 || job->nw == 0)
         return 0;

@@ -35,4 +35,11 @@ GEMM_KERNEL(fused_attention)
 GEMM_KERNEL(convolution)
 #undef GEMM_KERNEL
 
+/* gemm_amx.c: mm, bmm, addmm, baddbmm of bf16 */
+bool cpu_gemm_on_amx(const air_call *call, const char *isa);
+/* Where it is faster than the library measured (oneDNN), too. */
+bool cpu_gemm_best_on_amx(const air_call *call, const char *isa);
+void cpu_gemm_amx(const air_call *call, const air_task *task);
+size_t cpu_gemm_amx_workspace(const air_call *call, int threads);
+
 #endif

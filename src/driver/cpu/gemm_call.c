@@ -1,5 +1,6 @@
 /* gemm_call.c: mm, bmm, addmm and baddbmm as kernels. */
 #include "driver/cpu/gemm_call.h"
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_plain.h"
 
@@ -211,7 +212,7 @@ bool
 cpu_on_avx512(const air_call *call, const char *isa)
 {
     (void)call;
-    return strcmp(isa, "avx512") == 0;
+    return strcmp(cpu_isa_base(isa), "avx512") == 0;
 }
 
 bool

@@ -150,6 +150,9 @@ round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
+/* The same product with its sides exchanged. */
+gemm_job cpu_gemm_turned(const gemm_job *job);
+
 /* Bytes of an element. */
 int64_t cpu_gemm_size_of(int dtype);
 

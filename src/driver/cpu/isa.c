@@ -2,7 +2,40 @@
 
 #include <string.h>
 
-static const char *const isas[] = {"scalar", "avx2", "avx512"};
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static const char *const isas[] = {"scalar", "avx2", "avx512", "amx"};
+
+enum { COUNT = sizeof isas / sizeof *isas };
+
+#if defined(__x86_64__)
+static bool
+has_amx(void)
+{
+    enum { TILE = 1 << 24, BF16 = 1 << 22, AVX512_BF16 = 1 << 5 };
+    unsigned a, b, c, d, a1, unused;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
+        !__get_cpuid_count(7, 1, &a1, &unused, &unused, &unused))
+        return false;
+    return (d & TILE) != 0 && (d & BF16) != 0 && (a1 & AVX512_BF16) != 0;
+}
+
+/* The kernel saves tiles only for processes that asked for them, once. */
+static bool
+may_use_tiles(void)
+{
+#if defined(__linux__)
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+#endif
 
 static int
 isa_here(void)
@@ -15,6 +48,8 @@ isa_here(void)
                   __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") &&
                   __builtin_cpu_supports("avx512dq");
+    if (avx2 && avx512 && has_amx() && may_use_tiles())
+        return 3;
     return !avx2 ? 0 : avx512 ? 2 : 1;
 #else
     return 0;
@@ -28,12 +63,18 @@ cpu_isa_find(const char *want, const char **out)
     int level = best;
     *out = NULL;
     if (want != NULL) {
-        for (level = 2; level >= 0; level--)
+        for (level = COUNT - 1; level >= 0; level--)
             if (strcmp(want, isas[level]) == 0)
                 break;
         AIR_REQUIRE(level >= 0, AIR_ERROR_ARGUMENT,
-                    "isa \"%s\" is none of avx512, avx2, scalar", want);
+                    "isa \"%s\" is none of amx, avx512, avx2, scalar", want);
     }
     *out = isas[level < best ? level : best];
     return AIR_OK;
+}
+
+const char *
+cpu_isa_base(const char *isa)
+{
+    return strcmp(isa, "amx") == 0 ? "avx512" : isa;
 }

@@ -6,6 +6,7 @@
  * and, with the CPU's bf16 instructions, several times for bf16; with AVX2 the
  * engine is their equal. f64 has no kernels of its own but a plain loop. */
 #include "driver/cpu/library.h"
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_call.h"
 
@@ -50,8 +51,8 @@ cpu_library_wants(const air_call *call, const char *isa)
     if (job->x.dtype == AIR_F64)
         return work >= SMALL_F64;
     return (job->x.dtype == AIR_F32 || job->x.dtype == AIR_BF16) &&
-           work >= SMALL && strcmp(isa, "avx512") == 0 && job->nx > GEMV_MAX &&
-           job->nw > GEMV_MAX;
+           work >= SMALL && strcmp(cpu_isa_base(isa), "avx512") == 0 &&
+           job->nx > GEMV_MAX && job->nw > GEMV_MAX;
 }
 
 /* Row l of y = s, which broadcasts. */

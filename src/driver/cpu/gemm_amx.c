@@ -1,0 +1,174 @@
+/* gemm_amx.c: products of bf16 matrices with AMX.
+ *
+ * Rows of x are read in place, w is packed into panels. Every thread packs
+ * what it needs, so there is no barrier; what a thread packs at once stays in
+ * its second-level cache while x passes by. Few rows of x: the sides change
+ * places, x is packed and the weight read in place, once. */
+#include "driver/cpu/amx_isa.h"
+#include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_call.h"
+
+#include <string.h>
+
+#define GROUP_BYTES ((int64_t)512 << 10) /* of panels, in 2 MB of cache */
+
+/* ---- the plan ------------------------------------------------------------ */
+
+/* An element of w packed costs as much as one of y turned around, roughly. */
+static gemm_job
+plan(const gemm_job *job)
+{
+    bool turn = job->w.ks == 1 && 2 * job->nx < job->k;
+    return turn ? cpu_gemm_turned(job) : *job;
+}
+
+static int64_t
+group_panels(const gemm_job *job)
+{
+    int64_t bytes = 2 * amx_panel_size(job->k);
+    int64_t panels = (job->nw + AMX_COLS - 1) / AMX_COLS;
+    return min64(panels, GROUP_BYTES > bytes ? GROUP_BYTES / bytes : 1);
+}
+
+/* Of one thread: panels, and rows of x that cannot be read in place. */
+static int64_t
+thread_size(const gemm_job *job)
+{
+    return (group_panels(job) + 1) * amx_panel_size(job->k);
+}
+
+/* ---- one product --------------------------------------------------------- */
+
+typedef struct {
+    const gemm_job *job;
+    uint16_t *panels, *rows;
+    float *acc;
+} work;
+
+/* Rows [l, l + nl) of x, padded where there are fewer or the depth is odd. */
+static amx_rows
+rows_at(const work *w, int64_t l, int64_t nl)
+{
+    const gemm_view *x = &w->job->x;
+    if (w->job->k % AMX_DEPTH == 0 && nl % 16 == 0)
+        return (amx_rows){(const uint16_t *)x->p + l * x->rs, x->rs, AMX_DEPTH};
+    amx_copy(w->rows, x, l, nl, w->job->k);
+    return (amx_rows){w->rows, AMX_DEPTH, AMX_ROWS * AMX_DEPTH};
+}
+
+/* A block is rounded and stored while the tiles of the next one are busy. */
+typedef struct {
+    float *acc;
+    int64_t l, nl, r, nr; /* nl 0: none */
+} block;
+
+static void
+block_end(const work *w, const block *b)
+{
+    if (b->nl > 0)
+        amx_finish(w->job, b->acc, b->l, b->nl, b->r, b->nr);
+}
+
+static void
+group_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
+{
+    int64_t k = w->job->k, size = amx_panel_size(k);
+    float *spare = w->acc + AMX_ROWS * AMX_COLS;
+    block done = {.acc = w->acc};
+    for (int64_t r = r0; r < r1; r += AMX_COLS)
+        amx_pack(w->panels + (r - r0) / AMX_COLS * size, &w->job->w, r,
+                 min64(AMX_COLS, r1 - r), k);
+    for (int64_t l = l0; l < l1; l += AMX_ROWS) {
+        int64_t nl = min64(AMX_ROWS, l1 - l);
+        amx_rows rows = rows_at(w, l, nl);
+        for (int64_t r = r0; r < r1; r += AMX_COLS) {
+            amx_block(spare, nl > 16 ? 32 : 16, &rows,
+                      w->panels + (r - r0) / AMX_COLS * size, k);
+            block_end(w, &done);
+            float *acc = done.acc;
+            done = (block){spare, l, nl, r, min64(AMX_COLS, r1 - r)};
+            spare = acc;
+        }
+    }
+    block_end(w, &done);
+}
+
+/* Threads split the rows of w, or those of x where that is more even. */
+static void
+product_run(const work *w, int id, int count)
+{
+    const gemm_job *job = w->job;
+    int64_t units = (job->nw + AMX_COLS - 1) / AMX_COLS;
+    bool even = units % count == 0 || units >= 4 * count;
+    int64_t of = even ? job->nw : job->nx, parts = (of + 31) / 32;
+    int64_t b = parts * id / count * 32;
+    int64_t e = min64(of, parts * (id + 1) / count * 32);
+    int64_t l0 = even ? 0 : b, l1 = even ? job->nx : e;
+    int64_t r0 = even ? b : 0, r1 = even ? e : job->nw;
+    int64_t step = group_panels(job) * AMX_COLS;
+    for (int64_t r = r0; r < r1 && l0 < l1; r += step)
+        group_run(w, l0, l1, r, min64(r1, r + step));
+}
+
+/* ---- kernels ------------------------------------------------------------- */
+
+/* Whole products to each thread where that comes out even. */
+static void
+run(const air_call *call, const air_task *task)
+{
+    gemm_product p = cpu_gemm_product(call, task);
+    bool alone = p.batch % task->count == 0 || p.batch >= 4 * task->count;
+    gemm_job job = plan(&p.job);
+    int64_t b = 0, e = p.batch;
+    work w = {.job = &job, .acc = task->scratch};
+    w.panels = (uint16_t *)task->workspace + thread_size(&job) * task->id;
+    w.rows = w.panels + group_panels(&job) * amx_panel_size(job.k);
+    if (alone)
+        air_split(p.batch, task, &b, &e);
+    amx_begin();
+    for (int64_t i = b; i < e; i++) {
+        gemm_job at = cpu_gemm_job_at(&p, i);
+        job = plan(&at);
+        product_run(&w, alone ? 0 : task->id, alone ? 1 : task->count);
+    }
+    amx_end();
+}
+
+/* More rows of x than stay in the cache beside the panels: a library that
+ * blocks for memory is the faster one. */
+#define MANY_ROWS 512
+
+bool
+cpu_gemm_best_on_amx(const air_call *call, const char *isa)
+{
+    gemm_product p = cpu_gemm_product(call, NULL);
+    return p.job.nx <= MANY_ROWS && cpu_gemm_on_amx(call, isa);
+}
+
+bool
+cpu_gemm_on_amx(const air_call *call, const char *isa)
+{
+    gemm_product p = cpu_gemm_product(call, NULL);
+    const gemm_job *job = &p.job;
+    if (strcmp(isa, "amx") != 0 || job->x.dtype != AIR_BF16 ||
+        job->w.dtype != AIR_BF16 || job->y_dtype != AIR_BF16)
+        return false;
+    if (job->s != NULL && (job->s_dtype != AIR_BF16 || job->sr > 1))
+        return false;
+    return job->nx > GEMV_MAX && job->nw > GEMV_MAX && job->k >= AMX_DEPTH &&
+           job->x.ks == 1 && (job->w.ks == 1 || job->w.rs == 1) && job->yr == 1;
+}
+
+size_t
+cpu_gemm_amx_workspace(const air_call *call, int threads)
+{
+    gemm_product p = cpu_gemm_product(call, NULL);
+    gemm_job job = plan(&p.job);
+    return (size_t)(2 * thread_size(&job)) * (size_t)threads;
+}
+
+void
+cpu_gemm_amx(const air_call *call, const air_task *task)
+{
+    run(call, task);
+}
