@@ -262,7 +262,10 @@ make_extremum(ir_graph *g, ir_dim_op op, air_dim a, air_dim b, air_dim *out)
         *out = (x->max <= y->min) == (op == IR_DIM_MIN) ? a : b;
         return AIR_OK;
     }
-    if (dim_poly_make(g, IR_DIM_SUB, a, b, &diff) == AIR_OK) {
+    air_status status = dim_poly_make(g, IR_DIM_SUB, a, b, &diff);
+    if (status == AIR_ERROR_MEMORY)
+        return status;
+    if (status == AIR_OK) {
         d = &g->dims.data[diff.id];
         if (d->min >= 0 || d->max <= 0) {
             *out = (d->min >= 0) == (op == IR_DIM_MAX) ? a : b;
