@@ -111,6 +111,22 @@ typedef struct {
                 int64_t ldc);
 } air_library;
 
+/* A GPU for driver "cuda", and what a framework in the process lends of it. */
+typedef struct {
+    int index;             /* of the GPU, from 0 */
+    const char *libraries; /* folders to look for NVIDIA's libraries in, with
+                              ":" between, before the loader does; NULL: none */
+    const char *cache;     /* folder of compiled kernels; NULL: none */
+    void *user;
+    /* The calling thread's current CUstream; what it gives to the device and
+     * reads from it is in its order. NULL: the default stream. */
+    void *(*stream)(void *user);
+    /* Memory of the GPU; alloc gives NULL where there is none left. Any
+     * thread. NULL: the device's own. */
+    void *(*alloc)(void *user, size_t size);
+    void (*free)(void *user, void *ptr, size_t size);
+} air_gpu;
+
 typedef enum {
     AIR_LOG_ERROR,
     AIR_LOG_WARNING,
@@ -126,7 +142,7 @@ typedef struct {
 } air_step_event;
 
 typedef struct {
-    const char *driver; /* "cpu" (default), "ref", "null" */
+    const char *driver; /* "cpu" (default), "cuda", "ref", "null" */
     const char *isa; /* NULL: the best here; "amx" "avx512" "avx2" "scalar" */
     int threads;     /* 0: one per CPU; fixed when parallel is given */
     const air_alloc *alloc; /* NULL: the C library's */
@@ -137,6 +153,7 @@ typedef struct {
      * started from `seed`. It must outlive the context. */
     const air_generator *generator;
     uint64_t seed;
+    const air_gpu *gpu; /* driver "cuda"; NULL: GPU 0, nothing lent */
     void (*log)(void *user, air_log_level level, const char *line);
     void *log_user;
     /* A step that takes longer is reported to `log` as an error when the run
@@ -518,6 +535,13 @@ typedef struct {
      * for them. */
     int32_t cube_cores, vector_cores;
 } air_host;
+
+/* Makes what a run with such inputs needs (their data are not looked at), so
+ * that the first one does not. UNSUPPORTED: the driver has no kernel for a
+ * node, which the message names. */
+AIR_API AIR_CHECK air_status air_program_prepare(air_program *program,
+                                                 size_t nin,
+                                                 const air_value *inputs);
 
 /* Wrong count, dtype, rank or size of an input: ARGUMENT, DTYPE or SHAPE,
  * naming the input; nothing has been written then. Inputs the graph mutates

@@ -54,6 +54,8 @@ typedef struct {
     size_t alignment;    /* of device blocks, bytes */
     const char *isa;     /* for the emitter: "avx512", "avx2", "scalar" */
     bool regions;        /* kernel_make takes regions */
+    bool apart;          /* the host cannot touch the device's blocks */
+    bool source;         /* regions need code, which is source text */
 } air_target;
 
 /* One step of a program. */
@@ -90,7 +92,8 @@ typedef struct air_driver {
     air_status (*alloc)(air_device *dev, size_t size, void **out);
     void (*free)(air_device *dev, void *ptr, size_t size);
     air_status (*copy)(air_device *dev, void *dst, const void *src,
-                       size_t size); /* ? memcpy */
+                       size_t size); /* ? memcpy; where blocks are apart also
+                                        to and from memory of the host */
     /* kernels: of a CALL op by name (NULL in *out: none, not an error), or of
      * a region. The region and what it points to must outlive the kernel. */
     air_status (*kernel_find)(air_device *dev, const char *name,

@@ -86,7 +86,17 @@ typedef struct {
 } py_dtype;
 
 /* Device types of DLPack and of torch's C shim. */
-enum { DL_CPU = 1, DL_EXT = 12, SHIM_CPU = 0, SHIM_PRIVATEUSE1 = 20 };
+enum {
+    DL_CPU = 1,
+    DL_CUDA = 2,
+    DL_EXT = 12,
+    SHIM_CPU = 0,
+    SHIM_CUDA = 1,
+    SHIM_PRIVATEUSE1 = 20
+};
+/* Where tensors are: in host memory, as the device npu in host memory, or on
+ * GPU i: PLACE_CUDA + i. Programs of the host take both of its places. */
+enum { PLACE_HOST = 0, PLACE_NPU = 1, PLACE_CUDA = 2, MAX_GPUS = 16 };
 
 /* ---- torch (py_torch.c) ---- */
 
@@ -102,6 +112,7 @@ typedef struct {
     int32_t (*get_dim)(void *tensor, int64_t *out);
     int32_t (*get_dtype)(void *tensor, int32_t *out);
     int32_t (*get_device)(void *tensor, int32_t *out);
+    int32_t (*get_device_index)(void *tensor, int32_t *out);
     int32_t (*get_storage_size)(void *tensor, int64_t *out);
     int32_t (*get_storage_offset)(void *tensor, int64_t *out);
 } py_torch;
@@ -120,15 +131,14 @@ typedef struct {
 /* Raises `error`: the label of the value, a space, the text. Returns -1. */
 int py_refuse(PyObject *error, const py_label *label, Py_ssize_t index,
               const char *format, ...);
-/* Describes a tensor without taking a reference: dims and strides point into
- * it. -1 with a Python error. */
+/* Describes a tensor of a place without taking a reference: dims and strides
+ * point into it. -1 with a Python error. */
 int py_tensor_read(PyObject *object, const py_label *label, Py_ssize_t index,
-                   air_value *out, const py_dtype **out_dtype);
+                   int place, air_value *out, const py_dtype **out_dtype);
 /* A tensor over *value that gives the engine's block back when it dies; takes
- * over value->block also when it fails. A value without block is borrowed.
- * on_npu: the tensor is one of the device npu. */
+ * over value->block also when it fails. A value without block is borrowed. */
 PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype,
-                         bool on_npu);
+                         int place);
 /* The part of `base` (described by base_value) that *value describes. */
 PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
                           const air_value *value);
@@ -157,6 +167,10 @@ int py_random_end(void);
 
 /* The context of the process; NULL with a Python error. */
 air_context *py_context(void);
+/* Of a place: a GPU has its own. */
+air_context *py_context_at(int place);
+/* The options that contexts of the process are made with. */
+const air_options *py_options(void);
 /* Keeps the context's threads equal to torch's. */
 void py_context_sync(void);
 /* This thread's eager operators are being recorded. */
@@ -189,6 +203,7 @@ int py_program_init(PyObject *module);
 int py_direct_init(PyObject *module);
 int py_dispatch_init(PyObject *module);
 const air_graph *py_graph_get(PyObject *graph);
+int py_graph_place(PyObject *graph);
 /* A call with n arguments. skip, which may be NULL, says of each output
  * whether None will do. What comes back is the caller's own tuple, or whatever
  * torch gave that ran the graph instead. */
@@ -206,6 +221,7 @@ typedef struct {
     void *data;
 } py_static;
 typedef struct {
+    int place; /* of its tensors */
     air_capture *capture;
     air_graph_pool *pool;
     const air_binding *binding;
@@ -221,7 +237,8 @@ typedef struct {
 int py_capture_init(PyObject *module);
 /* *out may be half open after a failure: close it. */
 int py_capture_open(PyObject *options, air_program *program, const air_graph *g,
-                    size_t nin, const Py_ssize_t *sources, py_capture **out);
+                    int place, size_t nin, const Py_ssize_t *sources,
+                    py_capture **out);
 void py_capture_close(py_capture *c);
 /* Are the static arguments those of the binding? */
 bool py_capture_is_bound(const py_capture *c, PyObject *const *args);
@@ -244,8 +261,15 @@ PyObject *py_capture_result(const py_capture *c, uint64_t graph,
 PyObject *py_capture_stats(const py_capture *c);
 /* Limits of cores of this thread's stream. */
 void py_core_limits(int32_t *cube, int32_t *vector);
-/* The pool that captures of the process share; a new reference. */
-air_graph_pool *py_default_pool(void);
+/* The pool that captures of a place share; a new reference. */
+air_graph_pool *py_default_pool(int place);
+
+/* ---- GPUs (py_cuda.c) ---- */
+
+/* The context of a GPU; NULL with a Python error. */
+air_context *py_cuda_context(int index);
+PyObject *py_cuda_start(PyObject *self, PyObject *args);
+PyObject *py_cuda_check(PyObject *self, PyObject *index);
 
 /* ---- tables of the Ascend IR (py_ge.c) ---- */
 
@@ -265,16 +289,17 @@ typedef struct {
     char *name;
     size_t nin, nout;
     const py_dtype **dtypes; /* nin, then nout */
-    bool on_npu;             /* inputs are shown as tensors of that device */
+    int place;               /* inputs are shown as tensors of it */
 } py_host;
 typedef struct {
     const py_host *hosts;
     size_t nhosts;
     PyObject *args;  /* of this call: where sizes come from */
+    int place;       /* of the program */
     PyObject *watch; /* is shown each step (py_watch.c); NULL: nobody */
     PyObject *type, *value, *trace; /* exception of a callback */
 } py_host_run;
-/* Fills *out from (call, name, in dtypes, out dtypes[, on npu]); -1 with an
+/* Fills *out from (call, name, in dtypes, out dtypes[, place]); -1 with an
  * error. */
 int py_host_read(PyObject *spec, py_host *out);
 void py_host_free(py_host *host);

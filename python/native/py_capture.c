@@ -32,9 +32,9 @@ read_id(PyObject *id, int64_t pair[2])
 }
 
 static air_graph_pool *
-find_pool(PyObject *id)
+find_pool(PyObject *id, int place)
 {
-    air_context *ctx = py_context();
+    air_context *ctx = py_context_at(place);
     air_graph_pool *pool;
     int64_t pair[2];
     if (!ctx)
@@ -53,7 +53,7 @@ pool_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     PyObject *id = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &id))
         return NULL;
-    air_graph_pool *pool = find_pool(id);
+    air_graph_pool *pool = find_pool(id, PLACE_HOST);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     py_graph_pool *p = pool ? (py_graph_pool *)alloc(type, 0) : NULL;
     if (p)
@@ -206,11 +206,11 @@ static int
 read_pool(PyObject *options, py_capture *c, air_capture_options *out)
 {
     PyObject *id = PyObject_GetAttrString(options, "pool");
-    air_context *ctx = py_context();
+    air_context *ctx = py_context_at(c->place);
     if (id && id != Py_None)
-        c->pool = find_pool(id);
+        c->pool = find_pool(id, c->place);
     else if (id && ctx && !out->keep_apart)
-        c->pool = py_default_pool();
+        c->pool = py_default_pool(c->place);
     Py_XDECREF(id);
     out->pool = c->pool;
     return PyErr_Occurred() ? -1 : 0;
@@ -315,7 +315,7 @@ py_capture_result(const py_capture *c, uint64_t graph, Py_ssize_t index,
     const py_dtype *dtype;
     air_value was;
     if (!tensor || tensor == Py_None ||
-        py_tensor_read(tensor, &label, index, &was, &dtype) ||
+        py_tensor_read(tensor, &label, index, c->place, &was, &dtype) ||
         was.data != v->data) {
         PyErr_Clear();
         return NULL;
@@ -459,7 +459,8 @@ find_statics(py_capture *c, const air_graph *g, size_t nin,
 
 int
 py_capture_open(PyObject *options, air_program *program, const air_graph *g,
-                size_t nin, const Py_ssize_t *sources, py_capture **out)
+                int place, size_t nin, const Py_ssize_t *sources,
+                py_capture **out)
 {
     air_capture_options o = {.dropped = forget_graph};
     py_capture *c = PyMem_Calloc(1, sizeof *c);
@@ -468,6 +469,7 @@ py_capture_open(PyObject *options, air_program *program, const air_graph *g,
         return -1;
     }
     *out = c;
+    c->place = place;
     o.user = c;
     if (read_options(options, c, &o) || find_statics(c, g, nin, sources))
         return -1;

@@ -6,6 +6,7 @@
 
 typedef struct {
     PyObject_HEAD air_graph *graph;
+    int place; /* of its tensors */
 } py_graph;
 
 PyTypeObject *py_graph_type;
@@ -19,6 +20,12 @@ py_graph_get(PyObject *o)
     return NULL;
 }
 
+int
+py_graph_place(PyObject *graph)
+{
+    return ((py_graph *)graph)->place;
+}
+
 static air_graph *
 graph_of(PyObject *self)
 {
@@ -26,12 +33,12 @@ graph_of(PyObject *self)
 }
 
 static PyObject *
-wrap_graph(PyTypeObject *type, air_graph *graph)
+wrap_graph(PyTypeObject *type, air_graph *graph, int place)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     py_graph *self = (py_graph *)alloc(type, 0);
     if (self)
-        self->graph = graph;
+        *self = (py_graph){self->ob_base, graph, place};
     else
         air_graph_destroy(graph);
     return (PyObject *)self;
@@ -40,16 +47,18 @@ wrap_graph(PyTypeObject *type, air_graph *graph)
 static PyObject *
 graph_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"name", NULL};
+    static char *names[] = {"name", "place", NULL};
     const char *name = "graph";
+    int place = PLACE_HOST;
     air_context *ctx;
     air_graph *graph;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|s", names, &name))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|si", names, &name,
+                                     &place))
         return NULL;
-    ctx = py_context();
+    ctx = py_context_at(place);
     if (!ctx || py_check(air_graph_create(ctx, name, &graph)))
         return NULL;
-    return wrap_graph(type, graph);
+    return wrap_graph(type, graph, place);
 }
 
 static PyObject *
@@ -62,7 +71,7 @@ graph_parse(PyObject *type, PyObject *arg)
         !ctx || py_check(air_graph_parse(ctx, PyBytes_AsString(utf8),
                                          (size_t)PyBytes_Size(utf8), &graph));
     Py_XDECREF(utf8);
-    return failed ? NULL : wrap_graph((PyTypeObject *)type, graph);
+    return failed ? NULL : wrap_graph((PyTypeObject *)type, graph, PLACE_HOST);
 }
 
 static void

@@ -23,11 +23,9 @@ py_host_read(PyObject *spec, py_host *out)
     PyObject *call, *in, *outs;
     const char *name;
     memset(out, 0, sizeof *out);
-    int on_npu = 0;
-    if (!PyArg_ParseTuple(spec, "OsO!O!|p", &call, &name, &PyTuple_Type, &in,
-                          &PyTuple_Type, &outs, &on_npu))
+    if (!PyArg_ParseTuple(spec, "OsO!O!|i", &call, &name, &PyTuple_Type, &in,
+                          &PyTuple_Type, &outs, &out->place))
         return -1;
-    out->on_npu = on_npu != 0;
     out->nin = (size_t)PyTuple_Size(in);
     out->nout = (size_t)PyTuple_Size(outs);
     out->dtypes = PyMem_Calloc(out->nin + out->nout + 1, sizeof *out->dtypes);
@@ -63,7 +61,7 @@ wrap_inputs(const py_host *h, size_t nin, const air_value *inputs)
     for (size_t i = 0; tensors && i < nin; i++) {
         air_value borrowed = inputs[i];
         borrowed.block = NULL;
-        PyObject *t = py_tensor_wrap(&borrowed, h->dtypes[i], h->on_npu);
+        PyObject *t = py_tensor_wrap(&borrowed, h->dtypes[i], h->place);
         if (!t || PyTuple_SetItem(tensors, (Py_ssize_t)i, t))
             Py_CLEAR(tensors);
     }
@@ -113,7 +111,7 @@ take_result(const py_host *h, PyObject *item, size_t nin,
     const py_dtype *dtype;
     air_value got;
     PyObject *owner = Py_NewRef(item);
-    if (py_tensor_read(owner, &label, (Py_ssize_t)i, &got, &dtype))
+    if (py_tensor_read(owner, &label, (Py_ssize_t)i, h->place, &got, &dtype))
         goto fail;
     if (dtype != h->dtypes[h->nin + i] || !same_dims(&got, out)) {
         PyErr_Format(PyExc_RuntimeError,
@@ -125,8 +123,8 @@ take_result(const py_host *h, PyObject *item, size_t nin,
     if (overlaps(&got, nin, inputs)) {
         Py_DECREF(owner);
         owner = PyObject_CallMethod(item, "clone", NULL);
-        if (!owner ||
-            py_tensor_read(owner, &label, (Py_ssize_t)i, &got, &dtype))
+        if (!owner || py_tensor_read(owner, &label, (Py_ssize_t)i, h->place,
+                                     &got, &dtype))
             goto fail;
     }
     out->data = got.data;

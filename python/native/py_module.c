@@ -122,9 +122,10 @@ static struct {
     air_context *ctx;
     air_options options;
     char driver[32], isa[32];
-    PyObject *log;        /* called with a level and a line */
-    int threads;          /* last told to the context */
-    air_graph_pool *pool; /* of captures that have none of their own */
+    PyObject *log; /* called with a level and a line */
+    int threads;   /* last told to the context */
+    /* by place, of captures that have none of their own */
+    air_graph_pool *pools[PLACE_CUDA + MAX_GPUS];
 } state;
 
 air_context *
@@ -141,27 +142,40 @@ py_context(void)
     return state.ctx;
 }
 
+air_context *
+py_context_at(int place)
+{
+    return place >= PLACE_CUDA ? py_cuda_context(place - PLACE_CUDA)
+                               : py_context();
+}
+
+const air_options *
+py_options(void)
+{
+    return &state.options;
+}
+
 void
 py_context_sync(void)
 {
     int threads = py_library_threads();
-    if (threads <= 0 || threads == state.threads)
+    if (threads <= 0 || threads == state.threads || !state.ctx)
         return;
     state.threads = threads;
     air_context_set_threads(state.ctx, threads);
 }
 
 air_graph_pool *
-py_default_pool(void)
+py_default_pool(int place)
 {
     const int64_t *id;
     air_graph_pool_stats stats;
     air_graph_pool *pool;
-    air_context *ctx = py_context();
-    if (!ctx ||
-        (!state.pool && py_check(air_graph_pool_create(ctx, &state.pool))))
+    air_context *ctx = py_context_at(place);
+    air_graph_pool **own = &state.pools[place];
+    if (!ctx || (!*own && py_check(air_graph_pool_create(ctx, own))))
         return NULL;
-    air_graph_pool_get_stats(state.pool, &stats);
+    air_graph_pool_get_stats(*own, &stats);
     id = stats.id;
     return py_check(air_graph_pool_find(ctx, id, &pool)) ? NULL : pool;
 }
@@ -378,6 +392,10 @@ static PyMethodDef methods[] = {
     {"start", native_start, METH_VARARGS,
      "start(torch_lib, gomp_lib, driver, isa, no_emitter, verify, "
      "step_seconds, log(level, line))"},
+    {"cuda_start", py_cuda_start, METH_VARARGS,
+     "cuda_start(torch_lib, torch_cuda_lib, folders, cache)"},
+    {"cuda_check", py_cuda_check, METH_O,
+     "cuda_check(index): raises where the engine cannot use the GPU"},
     {"dtypes", native_dtypes, METH_NOARGS,
      "torch dtype name -> (engine dtype, has arithmetic)"},
     {"ops", native_ops, METH_NOARGS, "names of the op table"},

@@ -11,7 +11,12 @@
 #include <structmember.h>
 
 /* An argument the graph does not use is not even looked at. */
-typedef enum { ARG_SKIP, ARG_TENSOR, ARG_INT } arg_kind;
+typedef enum {
+    ARG_SKIP,
+    ARG_TENSOR,
+    ARG_INT,
+    ARG_SCALAR /* of a program on a GPU: a CPU tensor without dims */
+} arg_kind;
 
 typedef enum {
     OUT_RESULT, /* result `index` of the program */
@@ -24,13 +29,14 @@ typedef struct {
     out_kind kind;
     Py_ssize_t index;
     const py_dtype *dtype;
-    bool on_npu;
+    int place;
     PyObject *object;
 } out_spec;
 
 typedef struct {
     PyObject_HEAD py_vectorcall call;
     air_program *program;
+    int place;               /* of its tensors */
     py_label label;          /* of arguments */
     PyObject *consts;        /* tuple of tensors: the last inputs */
     uint8_t *args;           /* arg_kind */
@@ -55,6 +61,7 @@ typedef struct {
     const py_program *p;
     PyObject *const *args;
     PyObject *list;   /* of them; NULL: nothing has asked for it */
+    PyObject *moved;  /* list of scalars that were moved to the GPU; or NULL */
     const bool *skip; /* by output: not made; NULL: all are */
     air_value *in;
     size_t bytes; /* of all inputs, roughly */
@@ -106,13 +113,31 @@ value_bytes(const air_value *v)
     return (size_t)n;
 }
 
+/* The scalar on the GPU, which lives as long as the call. Borrowed. */
+static PyObject *
+move_scalar(call_inputs *c, PyObject *o)
+{
+    char device[16] = "cuda:";
+    device[5] = (char)('0' + (c->p->place - PLACE_CUDA) / 10);
+    device[6] = (char)('0' + (c->p->place - PLACE_CUDA) % 10);
+    if (!c->moved && !(c->moved = PyList_New(0)))
+        return NULL;
+    PyObject *there =
+        PyObject_CallMethod(o, "to", "s", device + (device[5] == '0'));
+    int failed = !there || PyList_Append(c->moved, there);
+    Py_XDECREF(there);
+    return failed ? NULL : there;
+}
+
 static int
 read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
 {
     const py_dtype *dtype, *want = c->p->dtypes[i];
     if (c->p->args[i] == ARG_INT)
         return read_int(c->p, o, i, out);
-    if (py_tensor_read(o, &c->p->label, i, out, &dtype))
+    if (c->p->args[i] == ARG_SCALAR && !(o = move_scalar(c, o)))
+        return -1;
+    if (py_tensor_read(o, &c->p->label, i, c->p->place, out, &dtype))
         return -1;
     if (dtype != want)
         return py_refuse(PyExc_TypeError, &c->p->label, i,
@@ -132,7 +157,7 @@ read_input(call_inputs *c, size_t k)
     if (source >= 0)
         return read_arg(c, c->args[source], source, &c->in[k]);
     return py_tensor_read(PyTuple_GetItem(c->p->consts, -1 - source), &constant,
-                          -1 - source, &c->in[k], &dtype);
+                          -1 - source, c->p->place, &c->in[k], &dtype);
 }
 
 static int
@@ -187,7 +212,7 @@ wrap_block(const call_inputs *c, air_value *v, const out_spec *o)
     if (same) /* results of a call are released by make_outputs */
         return same;
     v->block = NULL;
-    return py_tensor_wrap(&taken, o->dtype, o->on_npu);
+    return py_tensor_wrap(&taken, o->dtype, o->place);
 }
 
 static PyObject *
@@ -205,7 +230,8 @@ wrap_result(const call_inputs *c, air_value *v, const out_spec *o)
     }
     const Py_ssize_t source = c->p->sources[v->alias];
     PyObject *base = result_base(c, source);
-    if (py_tensor_read(base, &c->p->label, source, &base_value, &dtype))
+    if (py_tensor_read(base, &c->p->label, source, c->p->place, &base_value,
+                       &dtype))
         return NULL;
     return py_tensor_alias(base, &base_value, v);
 }
@@ -270,6 +296,7 @@ run_program(call_inputs *c, air_value *results, py_host_run *run)
     *run = (py_host_run){.hosts = p->hosts,
                          .nhosts = p->nhosts,
                          .args = c->list,
+                         .place = p->place,
                          .watch = p->watch};
     const air_host host = py_host_make(run);
     py_context_sync();
@@ -348,6 +375,14 @@ call_args(call_inputs *c)
     return made;
 }
 
+static PyObject *
+call_and_forget(call_inputs *c)
+{
+    PyObject *made = call_args(c);
+    Py_CLEAR(c->moved);
+    return made;
+}
+
 /* What the engine finds out only when it sees real sizes, such as a kernel
  * that is missing. Nothing has been written then, so torch may do it all.
  * ARGUMENT and SHAPE are the caller's: inputs that do not fit the graph. */
@@ -389,7 +424,7 @@ call_inputs_run(call_inputs *c)
         return args_list(c) ? PyObject_CallFunctionObjArgs(p->fallback, c->list,
                                                            Py_None, NULL)
                             : NULL;
-    PyObject *made = call_args(c);
+    PyObject *made = call_and_forget(c);
     if (!made && may_fall_back(p))
         made = call_fallback(c);
     return made;
@@ -481,7 +516,8 @@ program_call(PyObject *self, PyObject *args, PyObject *keywords)
 
 /* ---- construction ---- */
 
-/* An entry is None (skipped), "int", or a dtype's name. */
+/* An entry is None (skipped), "int", a dtype's name, or that in a tuple: of a
+ * scalar that has to be moved. */
 static int
 read_arg_specs(py_program *p, PyObject *specs)
 {
@@ -498,10 +534,13 @@ read_arg_specs(py_program *p, PyObject *specs)
             continue;
         p->nin++;
         p->args[i] = ARG_INT;
+        const bool scalar = PyTuple_Check(s);
+        if (scalar && !(s = PyTuple_GetItem(s, 0)))
+            return -1;
         if (PyUnicode_Check(s) &&
             PyUnicode_CompareWithASCIIString(s, "int") == 0)
             continue;
-        p->args[i] = ARG_TENSOR;
+        p->args[i] = scalar ? ARG_SCALAR : ARG_TENSOR;
         if (py_dtype_read(s, &p->dtypes[i]))
             return -1;
     }
@@ -509,7 +548,7 @@ read_arg_specs(py_program *p, PyObject *specs)
     return 0;
 }
 
-/* An entry is ("result", index, dtype name, on npu), ("arg" | "same", index)
+/* An entry is ("result", index, dtype name, place), ("arg" | "same", index)
  * or ("const" | "call", object). */
 static int
 read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
@@ -518,10 +557,9 @@ read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
                                         "call"};
     PyObject *object, *dtype = NULL;
     const char *kind;
-    int k = 0, on_npu = 0;
-    if (!PyArg_ParseTuple(spec, "sO|Op", &kind, &object, &dtype, &on_npu))
+    int k = 0;
+    if (!PyArg_ParseTuple(spec, "sO|Oi", &kind, &object, &dtype, &out->place))
         return -1;
-    out->on_npu = on_npu != 0;
     while (k < 5 && strcmp(kinds[k], kind))
         k++;
     out->kind = (out_kind)k;
@@ -614,7 +652,7 @@ static int
 compile(py_program *p, PyObject *graph, const air_compile_options *options)
 {
     const air_graph *g = py_graph_get(graph);
-    air_context *ctx = py_context();
+    air_context *ctx = g ? py_context_at(p->place) : NULL;
     if (!g || !ctx)
         return -1;
     PyThreadState *state = PyEval_SaveThread();
@@ -660,12 +698,14 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     p->consts = Py_NewRef(consts);
     p->fallback = Py_NewRef(fallback);
     p->nresults = (size_t)nresults;
+    p->place =
+        Py_TYPE(graph) == py_graph_type ? py_graph_place(graph) : PLACE_HOST;
     if (read_arg_specs(p, arg_specs) || name_args(p, graph) ||
         find_sources(p) || read_out_specs(p, outs) || read_hosts(p, hosts) ||
         compile(p, graph, &options) ||
         (capture != Py_None &&
-         py_capture_open(capture, p->program, py_graph_get(graph), p->nin,
-                         p->sources, &p->capture))) {
+         py_capture_open(capture, p->program, py_graph_get(graph), p->place,
+                         p->nin, p->sources, &p->capture))) {
         Py_DECREF((PyObject *)p);
         return NULL;
     }
@@ -749,6 +789,85 @@ program_stats(PyObject *self, PyObject *unused)
     return out;
 }
 
+/* ---- made ahead ---- */
+
+enum { MAX_RANK = AIR_MAX_RANK };
+
+/* (dims, strides) of a tensor, or an integer. room: dims, then strides. */
+static int
+read_shape(PyObject *shape, air_dtype dtype, int64_t *room, air_value *out)
+{
+    *out = (air_value){.is_int = true, .alias = -1};
+    if (!PyTuple_Check(shape)) {
+        out->i = PyLong_AsLongLong(shape);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *dims, *strides;
+    if (!PyArg_ParseTuple(shape, "O!O!", &PyTuple_Type, &dims, &PyTuple_Type,
+                          &strides))
+        return -1;
+    const Py_ssize_t rank = PyTuple_Size(dims);
+    if (rank > MAX_RANK || PyTuple_Size(strides) != rank) {
+        PyErr_SetString(PyExc_ValueError, "a shape has other strides");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < rank; i++) {
+        room[i] = PyLong_AsLongLong(PyTuple_GetItem(dims, i));
+        room[MAX_RANK + i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
+    }
+    *out = (air_value){.dtype = dtype,
+                       .rank = (int)rank,
+                       .dims = room,
+                       .strides = room + MAX_RANK,
+                       .alias = -1};
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+read_shapes(const py_program *p, PyObject *shapes, air_value *in, int64_t *room)
+{
+    for (size_t k = 0; k < p->nin; k++) {
+        const Py_ssize_t source = p->sources[k];
+        const py_dtype *dtype;
+        int64_t *own = room + k * 2 * MAX_RANK;
+        PyObject *shape = source >= 0 ? PyList_GetItem(shapes, source) : NULL;
+        if (source >= 0
+                ? !shape ||
+                      read_shape(shape,
+                                 p->dtypes[source] ? p->dtypes[source]->dtype
+                                                   : AIR_DTYPE_NONE,
+                                 own, &in[k])
+                : py_tensor_read(PyTuple_GetItem(p->consts, -1 - source),
+                                 &p->label, 0, p->place, &in[k], &dtype))
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+program_prepare(PyObject *self, PyObject *shapes)
+{
+    const py_program *p = (const py_program *)self;
+    air_value *in = PyMem_Calloc(p->nin + 1, sizeof *in);
+    int64_t *room = PyMem_Calloc(p->nin + 1, 2 * MAX_RANK * sizeof *room);
+    int failed = -1;
+    if (!in || !room)
+        PyErr_NoMemory();
+    else if (!PyList_Check(shapes) || PyList_Size(shapes) != p->nargs)
+        PyErr_SetString(PyExc_ValueError, "a shape for each argument");
+    else if (!read_shapes(p, shapes, in, room)) {
+        PyThreadState *state = PyEval_SaveThread();
+        air_status status = air_program_prepare(p->program, p->nin, in);
+        PyEval_RestoreThread(state);
+        failed = py_check(status);
+    }
+    PyMem_Free(in);
+    PyMem_Free(room);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 get_watch(PyObject *self, void *unused)
 {
@@ -773,6 +892,9 @@ static PyMethodDef methods[] = {
      "text(kind): 0 graph after passes, 1 steps, 2 explanation, 3 memory, "
      "4 to 6 the graph as Ascend IR, 7 passes"},
     {"stats", program_stats, METH_NOARGS, "counters of the program"},
+    {"prepare", program_prepare, METH_O,
+     "prepare(shapes): makes what a run needs; a list with (dims, strides) or "
+     "an integer for each argument"},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
                                  offsetof(py_program, call), READONLY, NULL},

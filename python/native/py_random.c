@@ -40,7 +40,7 @@ fetch(void)
     air_value v;
     session.tensor = PyObject_CallMethod(default_generator, "get_state", NULL);
     if (!session.tensor ||
-        py_tensor_read(session.tensor, &label, 0, &v, &dtype))
+        py_tensor_read(session.tensor, &label, 0, PLACE_HOST, &v, &dtype))
         return -1;
     if (v.rank != 1 || v.dims[0] != (int64_t)sizeof(torch_state) ||
         v.dtype != AIR_U8) {

@@ -90,6 +90,7 @@ find_shim(const char *lib)
         {"aoti_torch_get_dim", &torch_api.get_dim},
         {"aoti_torch_get_dtype", &torch_api.get_dtype},
         {"aoti_torch_get_device_type", &torch_api.get_device},
+        {"aoti_torch_get_device_index", &torch_api.get_device_index},
         {"aoti_torch_get_storage_size", &torch_api.get_storage_size},
         {"aoti_torch_get_storage_offset", &torch_api.get_storage_offset},
     };
@@ -197,10 +198,15 @@ refuse_type(PyObject *o, const py_label *label, Py_ssize_t index)
 }
 
 static int
-refuse_device(PyObject *o, const py_label *label, Py_ssize_t index)
+refuse_device(PyObject *o, const py_label *label, Py_ssize_t index, int place)
 {
     PyObject *device = PyObject_GetAttrString(o, "device");
-    if (device)
+    if (device && place >= PLACE_CUDA)
+        py_refuse(PyExc_ValueError, label, index,
+                  "is on device %S, the graph was compiled for cuda:%d: move "
+                  "it there",
+                  device, place - PLACE_CUDA);
+    else if (device)
         py_refuse(PyExc_ValueError, label, index,
                   "is on device %S, not in host memory: move it with .cpu()",
                   device);
@@ -271,17 +277,35 @@ storage_holds(void *h, const air_value *v)
     return (last + 1) * (int64_t)air_dtype_bytes(v->dtype) <= bytes;
 }
 
+/* Is a tensor of this device in the place? */
+static bool
+is_at(bool cuda, bool host, int32_t index, int place)
+{
+    return place >= PLACE_CUDA ? cuda && index == place - PLACE_CUDA : host;
+}
+
+static bool
+handle_is_at(void *h, int place)
+{
+    int32_t device = 0, index = 0;
+    if (torch_api.get_device(h, &device) ||
+        (device == SHIM_CUDA && torch_api.get_device_index(h, &index)))
+        return false;
+    return is_at(device == SHIM_CUDA,
+                 device == SHIM_CPU ||
+                     (device == SHIM_PRIVATEUSE1 && torch_api.host_npu),
+                 index, place);
+}
+
 static int
-read_handle(PyObject *o, const py_label *label, Py_ssize_t index,
+read_handle(PyObject *o, const py_label *label, Py_ssize_t index, int place,
             air_value *out, const py_dtype **out_dtype)
 {
     void *h = (char *)o + sizeof(PyObject), *data = NULL;
     int64_t rank = 0, *dims = NULL, *strides = NULL;
-    int32_t type = 0, device = 0;
-    if (torch_api.get_device(h, &device) ||
-        (device != SHIM_CPU &&
-         !(device == SHIM_PRIVATEUSE1 && torch_api.host_npu)))
-        return refuse_device(o, label, index);
+    int32_t type = 0;
+    if (!handle_is_at(h, place))
+        return refuse_device(o, label, index, place);
     if (torch_api.get_dim(h, &rank) || torch_api.get_sizes(h, &dims) ||
         torch_api.get_strides(h, &strides) || torch_api.get_dtype(h, &type) ||
         torch_api.get_data_ptr(h, &data))
@@ -309,17 +333,19 @@ is_empty(const dl_tensor *t)
 }
 
 static int
-read_view(PyObject *o, const py_label *label, Py_ssize_t index, air_value *out,
-          const py_dtype **out_dtype)
+read_view(PyObject *o, const py_label *label, Py_ssize_t index, int place,
+          air_value *out, const py_dtype **out_dtype)
 {
     dl_tensor t;
     if (!PyObject_TypeCheck(o, torch_api.tensor))
         return refuse_type(o, label, index);
     if (torch_api.dl->view(o, &t))
         return refuse_view(label, index);
-    if (t.device.type != DL_CPU &&
-        !(t.device.type == DL_EXT && torch_api.host_npu))
-        return refuse_device(o, label, index);
+    if (!is_at(t.device.type == DL_CUDA,
+               t.device.type == DL_CPU ||
+                   (t.device.type == DL_EXT && torch_api.host_npu),
+               t.device.id, place))
+        return refuse_device(o, label, index, place);
     const py_dtype *d = find_dl(t.dtype);
     if (!d)
         return refuse_dtype(o, label, index);
@@ -334,14 +360,14 @@ read_view(PyObject *o, const py_label *label, Py_ssize_t index, air_value *out,
 }
 
 int
-py_tensor_read(PyObject *o, const py_label *label, Py_ssize_t index,
+py_tensor_read(PyObject *o, const py_label *label, Py_ssize_t index, int place,
                air_value *out, const py_dtype **out_dtype)
 {
     PyTypeObject *type = Py_TYPE(o);
     if (torch_api.handles &&
         (type == torch_api.tensor || type == torch_api.parameter))
-        return read_handle(o, label, index, out, out_dtype);
-    return read_view(o, label, index, out, out_dtype);
+        return read_handle(o, label, index, place, out, out_dtype);
+    return read_view(o, label, index, place, out, out_dtype);
 }
 
 /* ---- making ---- */
@@ -390,8 +416,16 @@ dense_bytes(const air_value *v)
     return n;
 }
 
+static dl_device
+device_at(int place)
+{
+    if (place >= PLACE_CUDA)
+        return (dl_device){DL_CUDA, place - PLACE_CUDA};
+    return (dl_device){place == PLACE_NPU ? DL_EXT : DL_CPU, 0};
+}
+
 PyObject *
-py_tensor_wrap(const air_value *value, const py_dtype *dtype, bool on_npu)
+py_tensor_wrap(const air_value *value, const py_dtype *dtype, int place)
 {
     block *b = PyMem_RawMalloc(sizeof *b);
     void *out = NULL;
@@ -403,14 +437,14 @@ py_tensor_wrap(const air_value *value, const py_dtype *dtype, bool on_npu)
     }
     b->value = *value;
     fill_layout(b, value);
-    b->npu_bytes = on_npu && value->block ? dense_bytes(value) : 0;
+    b->npu_bytes = place == PLACE_NPU && value->block ? dense_bytes(value) : 0;
     if (b->npu_bytes)
         py_npu_count(b->npu_bytes);
     b->m = (dl_managed){.version = {1, 1},
                         .ctx = b,
                         .deleter = block_delete,
                         .t = {.data = value->data,
-                              .device = {on_npu ? DL_EXT : DL_CPU, 0},
+                              .device = device_at(place),
                               .ndim = value->rank,
                               .dtype = {dtype->dl_code, dtype->dl_bits, 1},
                               .shape = b->dims,

@@ -27,7 +27,7 @@ make_tags(const air_seen_value *v)
 
 /* (name, op, location, tags, tensor) */
 static PyObject *
-make_value(const air_seen_value *v)
+make_value(const py_host_run *run, const air_seen_value *v)
 {
     air_value borrowed = v->value;
     const py_dtype *dtype = dtype_of(borrowed.dtype);
@@ -37,7 +37,8 @@ make_value(const air_seen_value *v)
         return NULL;
     }
     PyObject *tags = make_tags(v);
-    PyObject *tensor = tags ? py_tensor_wrap(&borrowed, dtype, false) : NULL;
+    PyObject *tensor =
+        tags ? py_tensor_wrap(&borrowed, dtype, run->place) : NULL;
     if (!tensor) {
         Py_XDECREF(tags);
         return NULL;
@@ -46,11 +47,11 @@ make_value(const air_seen_value *v)
 }
 
 static PyObject *
-make_values(const air_seen *seen)
+make_values(const py_host_run *run, const air_seen *seen)
 {
     PyObject *values = PyTuple_New((Py_ssize_t)seen->count);
     for (size_t i = 0; values && i < seen->count; i++) {
-        PyObject *value = make_value(&seen->values[i]);
+        PyObject *value = make_value(run, &seen->values[i]);
         if (!value || PyTuple_SetItem(values, (Py_ssize_t)i, value))
             Py_CLEAR(values);
     }
@@ -58,13 +59,13 @@ make_values(const air_seen *seen)
 }
 
 static int
-tell(PyObject *watch, const air_seen *seen)
+tell(const py_host_run *run, const air_seen *seen)
 {
-    PyObject *values = make_values(seen);
+    PyObject *values = make_values(run, seen);
     if (!values)
         return -1;
     PyObject *got = PyObject_CallFunction(
-        watch, "nssOdN", (Py_ssize_t)seen->index, seen->kind, seen->label,
+        run->watch, "nssOdN", (Py_ssize_t)seen->index, seen->kind, seen->label,
         seen->done ? Py_True : Py_False, seen->seconds, values);
     Py_XDECREF(got);
     return got ? 0 : -1;
@@ -75,7 +76,7 @@ py_watch_see(void *user, const air_seen *seen)
 {
     py_host_run *run = user;
     PyGILState_STATE gil = PyGILState_Ensure();
-    int failed = py_random_end() || tell(run->watch, seen);
+    int failed = py_random_end() || tell(run, seen);
     if (failed)
         PyErr_Fetch(&run->type, &run->value, &run->trace);
     PyGILState_Release(gil);

@@ -29,6 +29,7 @@ from . import (
     compat,
     compile_stat,
     converters,
+    cuda,
     data_dump,
     deadlock,
     direct,
@@ -181,7 +182,9 @@ def compile_graph(
     record.asked = switches.of_graph(gm.graph, config)
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
-        return _engine_program(gm, config, record, dump)
+        return cuda.until_made(
+            functools.partial(_engine_program, gm, config, record, dump)
+        )
     except _refusals() as why:
         record.fallback = str(why)
         return eager.boxed(gm)
@@ -219,15 +222,17 @@ def _engine_program(
     gm: torch.fx.GraphModule,
     config: CompilerConfig,
     record: Record,
-    folder: dumps.Folder | None = None,
-) -> Compiled:
+    folder: dumps.Folder | None,
+    without: frozenset[str],
+) -> Any:
+    """The program; or `without` and what the device has no kernel for."""
     from ._native import Program
     from .importer import import_graph
 
     begin = time.perf_counter()
     static = compat.static_input_indices(record.kind)
     converters.expand(gm, converts=not config.captures)
-    got = import_graph(gm, record.name, static)
+    got = import_graph(gm, record.name, static, without)
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.comms = got.comm_nodes
     record.import_s = time.perf_counter() - begin
@@ -256,6 +261,8 @@ def _engine_program(
         capture=with_warning(record.capture, record.name),
         **keywords,
     )
+    if got.place and (more := cuda.prepare(program, gm, without)) != without:
+        return more
     if _savers:
         _savers[-1].optimised(program.text(0))
     program.watch = watch

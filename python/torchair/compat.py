@@ -25,6 +25,12 @@ def torch_cpu_library() -> str:
     return found[0] if found else "libtorch_cpu.so"
 
 
+def torch_cuda_library() -> str:
+    """Path of libtorch_cuda, which a build with CUDA has loaded already."""
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    return os.path.join(folder, "libtorch_cuda.so")
+
+
 def gomp_library() -> str:
     """Path of the libgomp that torch uses, "" where it uses another runtime.
 

@@ -87,13 +87,15 @@ def make_call(
     keep: list[int] | None,
     dtypes: list[torch.dtype],
     resolve: bool,
+    dense: bool = False,
 ) -> Call:
     """The function of a HOST node.
 
     args and kwargs are templates; keep: which results are tensors (None: the
     result is one); dtypes: what the graph says of them, which a few kernels
     do not keep to (statistics of a bfloat16 layer_norm); resolve: results may
-    have lazy conj or neg bits, which the engine's memory cannot carry.
+    have lazy conj or neg bits, which the engine's memory cannot carry; dense:
+    they must be dense, as the engine cannot copy memory of a GPU itself.
 
     `parts` of the call is what it is made of, for who writes it to a file.
     """
@@ -106,10 +108,11 @@ def make_call(
         results = (found,) if keep is None else tuple(found[i] for i in keep)
         if resolve:
             results = tuple(r.resolve_conj().resolve_neg() for r in results)
-        return tuple(
+        results = tuple(
             r if r.dtype is d else r.to(d)
             for r, d in zip(results, dtypes, strict=True)
         )
+        return tuple(r.contiguous() for r in results) if dense else results
 
     call.parts = (  # type: ignore[attr-defined]
         "call",

@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from . import comm, draws, names, places, rewrites, rng_states, schema
+from . import comm, cuda, draws, names, places, rewrites, rng_states, schema
 from ._native import AirError, Graph
-from .compat import HOST_DEVICES
 from .hosts import Arguments, Call, make_call
 from .origin import location_of
 from .schema import (
@@ -63,7 +62,8 @@ class Imported:
     """A graph and how a call's arguments and results relate to it."""
 
     graph: Graph
-    args: list[str | None] = field(default_factory=list)
+    place: int = 0  # of its tensors, see cuda.py
+    args: list[Any] = field(default_factory=list)
     consts: list[Any] = field(default_factory=list)
     nresults: int = 0
     outs: list[tuple[Any, ...]] = field(default_factory=list)
@@ -74,10 +74,14 @@ class Imported:
 
 
 def import_graph(
-    gm: torch.fx.GraphModule, name: str, static: set[int]
+    gm: torch.fx.GraphModule,
+    name: str,
+    static: set[int],
+    without: frozenset[str] = frozenset(),
 ) -> Imported:
-    """static: arguments that are the same tensor at every call."""
-    return _Importer(gm, name, static).run()
+    """static: arguments that are the same tensor at every call; without: names
+    of nodes and of operators that the device has no kernel for."""
+    return _Importer(gm, name, static, without).run()
 
 
 def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
@@ -87,10 +91,10 @@ def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
     return row
 
 
-def _check_tensor(value: torch.Tensor, what: str) -> None:
+def _check_tensor(value: torch.Tensor, what: str, place: int) -> None:
     if value.layout != torch.strided:
         raise Unexpressible(f"{what} has layout {value.layout}")
-    if value.device.type not in HOST_DEVICES:
+    if not cuda.is_at(value, place):
         raise Unexpressible(f"{what} is on device {value.device}")
     if value.dim() > MAX_RANK:
         raise Unexpressible(f"{what} has {value.dim()} dimensions")
@@ -99,13 +103,19 @@ def _check_tensor(value: torch.Tensor, what: str) -> None:
 
 class _Importer(schema.Importing):
     def __init__(
-        self, gm: torch.fx.GraphModule, name: str, static: set[int]
+        self,
+        gm: torch.fx.GraphModule,
+        name: str,
+        static: set[int],
+        without: frozenset[str],
     ) -> None:
         self.gm = gm
         self.static = static
-        self.graph = Graph(name)
+        self.without = without
+        self.place = cuda.place_of(gm)
+        self.graph = Graph(name, self.place)
         self.sizes = Sizes(self.graph)
-        self.out = Imported(self.graph)
+        self.out = Imported(self.graph, self.place)
         self.refs: dict[torch.fx.Node, int] = {}
         self.places = places.Places(self.graph)
         self.tuples: dict[torch.fx.Node, Sequence[int | None]] = {}
@@ -154,8 +164,10 @@ class _Importer(schema.Importing):
             self.constants[node] = None
             self.out.args.append(None)
         elif isinstance(value, torch.Tensor) and node.users:
-            self._tensor_input(node, index, value)
-            self.out.args.append(DTYPE_NAMES[value.dtype])
+            moved = cuda.is_loose_scalar(value, self.place)
+            self._tensor_input(node, index, value, moved)
+            dtype = DTYPE_NAMES[value.dtype]
+            self.out.args.append((dtype,) if moved else dtype)
         else:
             computing = [u for u in node.users if u.op != "output"]
             if computing and not isinstance(value, (int, float, bool)):
@@ -183,13 +195,15 @@ class _Importer(schema.Importing):
         self.graph.int_input(names.of_input(node, self.names), dim)
 
     def _tensor_input(
-        self, node: torch.fx.Node, index: int, value: torch.Tensor
+        self, node: torch.fx.Node, index: int, value: torch.Tensor, moved: bool
     ) -> None:
-        _check_tensor(value, f"input {node}")
+        """moved: a number on the CPU that goes to the GPU at each call."""
+        if not moved:
+            _check_tensor(value, f"input {node}", self.place)
         if value.is_conj() or value.is_neg():
             raise Unexpressible(f"input {node} is lazily conjugated")
         name = names.of_input(node, self.names)
-        flags = PARAM if index in self.static else 0
+        flags = PARAM if index in self.static and not moved else 0
         self.refs[node] = self._input(name, value, flags)
         for axis, size in enumerate(value.shape):
             if is_symbolic(size):
@@ -205,7 +219,9 @@ class _Importer(schema.Importing):
             value = getattr(value, part)
         self.constants[node] = value
         if isinstance(value, torch.Tensor):
-            _check_tensor(value, f"constant {node}")
+            if cuda.is_loose_scalar(value, self.place):
+                value = value.to(cuda.device_of(self.place))
+            _check_tensor(value, f"constant {node}", self.place)
             self.out.consts.append(value)
             name = names.unique(f"const_{node.name}", self.names)
             self.refs[node] = self._input(name, value, PARAM)
@@ -220,8 +236,8 @@ class _Importer(schema.Importing):
             if item is not None:
                 self.refs[node] = item
                 self.graph.tag(item, node.name)
-            else:  # a token
-                self.constants[node] = None
+            else:  # a token, or a number
+                self.constants[node] = node.meta.get("val")
             return
         value: Any = node.meta.get("val")
         if target in _DROPPED or isinstance(
@@ -255,20 +271,27 @@ class _Importer(schema.Importing):
             return self._host_node(node, value, str(why))
 
     def _check_results(self, node: torch.fx.Node, value: Any) -> None:
-        for v in value if isinstance(value, (tuple, list)) else (value,):
+        many = isinstance(value, (tuple, list))
+        used = _used_items(node) if many else {0}
+        for i, v in enumerate(value if many else (value,)):
+            if i not in used and self.place >= cuda.PLACE:
+                continue  # numbers, and tensors of the CPU
             if isinstance(v, torch.Tensor):
-                _check_tensor(v, f"the result of {node}")
+                _check_tensor(v, f"the result of {node}", self.place)
                 self.sizes.dims(v.shape)  # may refuse sizes that depend on data
-            elif v is not None:
+            elif v is not None and not (many and isinstance(v, int)):
                 raise Unexpressible(f"{node.target} gives a {type(v).__name__}")
 
     def _engine_node(
         self, node: torch.fx.Node, value: Any
     ) -> Sequence[int | None]:
         self._check_arithmetic(node, value)
+        if node.name in self.without:
+            raise Refused(cuda.NO_KERNEL)
         if node.target in rng_states.CALLS:
             raise Refused(rng_states.REASON)
         if schema.is_random(node.target):
+            cuda.refuse_draws(self.place)
             draws.check(node.target, _first(value))
         rewrite = rewrites.find(node.target)
         if rewrite is not None:
@@ -279,6 +302,8 @@ class _Importer(schema.Importing):
         row = schema.find_row(node.target)
         if row is None:
             raise Refused(node.meta.get("host_reason", schema.NO_ROW))
+        if row.kinds & self.without:
+            raise Refused(cuda.NO_KERNEL)
         attrs = schema.attributes(self, row, node.args, node.kwargs)
         refs = self.graph.node(row.name, attrs, location_of(node), row.nresults)
         values = value if isinstance(value, (tuple, list)) else (value,)
@@ -334,7 +359,7 @@ class _Importer(schema.Importing):
         collective: int | None = None,
     ) -> Sequence[int | None]:
         """collective: its kind, where it is one."""
-        on_cpu = _is_same_on_cpu(node)
+        on_cpu = self._is_same_on_cpu(node)
         arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
@@ -344,7 +369,7 @@ class _Importer(schema.Importing):
         keep = [
             i
             for i, v in enumerate(values)
-            if v is not None and (not many or i in used)
+            if isinstance(v, torch.Tensor) and (not many or i in used)
         ]
         tensors = [n.meta["val"] for n in arguments.tensors]
         kept = [values[i] for i in keep]
@@ -358,6 +383,7 @@ class _Importer(schema.Importing):
             keep if many or not keep else None,
             [v.dtype for v in kept],
             resolve,
+            self.place >= cuda.PLACE,
         )
         name = schema.target_name(node.target)
         if schema.is_random(node.target):
@@ -397,14 +423,16 @@ class _Importer(schema.Importing):
         )
         if collective == comm.WAIT:
             results = []  # its operand, see air_host_kind
-        on_cpu = _is_same_on_cpu(node)
+        shown = cuda.HOST
+        if not self._is_same_on_cpu(node):
+            shown = cuda.place_of_host(self.place, tensors)
         self.out.hosts.append(
             (
                 call,
                 name,
                 tuple(DTYPE_NAMES[v.dtype] for v in tensors),
                 tuple(DTYPE_NAMES[v.dtype] for v in results),
-                not on_cpu and any(_on_npu(v) for v in tensors),
+                shown,
             )
         )
         plain = collective is None
@@ -412,6 +440,12 @@ class _Importer(schema.Importing):
         if collective != comm.WAIT:
             found.append(HostNode(name, reason, location or ""))
         return refs
+
+    def _is_same_on_cpu(self, node: torch.fx.Node) -> bool:
+        """torch's own operators are the same on the CPU, and process groups
+        want CPU tensors; any other may look at the device of its arguments."""
+        names = ("aten", "prims", comm.NAMESPACE)
+        return self.place < cuda.PLACE and namespace_of(node.target) in names
 
     # ---- results ----
 
@@ -448,7 +482,7 @@ class _Importer(schema.Importing):
             results.append(self.ref(x))
             strides.append(self.sizes.result_strides(value))
             dtype = DTYPE_NAMES[value.dtype]
-            return ("result", len(results) - 1, dtype, _on_npu(value))
+            return ("result", len(results) - 1, dtype, cuda.place(value))
         if is_symbolic(value):
             return ("call", evaluator(expression(value), self.sources))
         return ("const", value)
@@ -462,13 +496,3 @@ def _used_items(node: torch.fx.Node) -> set[Any]:
 
 def _first(value: Any) -> Any:
     return value[0] if isinstance(value, (tuple, list)) else value
-
-
-def _on_npu(value: torch.Tensor) -> bool:
-    return value.device.type != "cpu"
-
-
-def _is_same_on_cpu(node: torch.fx.Node) -> bool:
-    """torch's own operators are the same on the CPU, and process groups want
-    CPU tensors; any other may look at the device of its arguments."""
-    return namespace_of(node.target) in ("aten", "prims", comm.NAMESPACE)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import cache_file, compat
+from . import cache_file, compat, cuda
 from .codec import Unwritable, call_data, computed_data, encode
 from .schema import is_random
 from .sizes import expression
@@ -58,6 +58,9 @@ class Saver:
         """A program was made of an Imported graph with these arguments."""
         if any(is_random(node.target) for node in gm.graph.nodes):
             self.reason = "the graph draws random numbers"
+            return
+        if got.place >= cuda.PLACE:
+            self.reason = "the graph is of a GPU"
             return
         try:
             self.content["program"] = {

@@ -46,6 +46,7 @@ class Row:
     params: list[str]  # ATen's names
     convert: list[Callable[[Importing, Any], Attr]]
     nresults: int
+    kinds: frozenset[str]  # its name and its class
 
 
 class Importing:
@@ -156,7 +157,7 @@ def _str(_at: Importing, x: Any) -> Attr:
 
 
 def _ignored(_at: Importing, x: Any) -> Attr:
-    if isinstance(x, torch.device) and x.type not in HOST_DEVICES:
+    if isinstance(x, torch.device) and x.type not in (*HOST_DEVICES, "cuda"):
         raise Refused(f"a tensor on device {x}")
     if isinstance(x, torch.layout) and x != torch.strided:
         raise Refused(f"a tensor of layout {x}")
@@ -240,6 +241,7 @@ def _make_row(target: Any) -> Row | None:
         params,
         [_CONVERTERS.get(k, _ignored) for k in kinds],
         len(target._schema.returns),
+        frozenset((operator_name(target), described[1])),
     )
 
 

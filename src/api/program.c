@@ -36,13 +36,12 @@ air_program_destroy(air_program *program)
     exec_program_destroy(program);
 }
 
-air_status
-api_check_input(const air_program *p, size_t i, const air_value *v)
+static air_status
+check_sizes(const air_program *p, size_t i, const air_value *v,
+            int64_t *out_count)
 {
     int64_t count = 1;
 
-    if (v->is_int)
-        return AIR_OK;
     AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
                 EXEC_INPUT_FMT " has %d dims, at most %d are supported",
                 EXEC_INPUT_ARGS(p->g, i), v->rank, AIR_MAX_RANK);
@@ -56,6 +55,18 @@ api_check_input(const air_program *p, size_t i, const air_value *v)
                     EXEC_INPUT_FMT " has too many elements",
                     EXEC_INPUT_ARGS(p->g, i));
     }
+    *out_count = count;
+    return AIR_OK;
+}
+
+air_status
+api_check_input(const air_program *p, size_t i, const air_value *v)
+{
+    int64_t count;
+
+    if (v->is_int)
+        return AIR_OK;
+    AIR_TRY(check_sizes(p, i, v, &count));
     AIR_REQUIRE(v->data || count == 0, AIR_ERROR_ARGUMENT,
                 EXEC_INPUT_FMT " has no memory", EXEC_INPUT_ARGS(p->g, i));
     return AIR_OK;
@@ -73,6 +84,22 @@ air_program_run(air_program *program, const air_host *host, size_t nin,
     for (size_t i = 0; i < nin; i++)
         AIR_TRY(api_check_input(program, i, &inputs[i]));
     return exec_program_run(program, host, inputs, outs);
+}
+
+air_status
+air_program_prepare(air_program *program, size_t nin, const air_value *inputs)
+{
+    int64_t count;
+    exec_spec *spec;
+
+    REQUIRE_PTR(program);
+    AIR_REQUIRE(nin == 0 || inputs, AIR_ERROR_ARGUMENT,
+                "inputs must not be NULL");
+    AIR_TRY(exec_check_counts(program, nin, program->g->results.count, NULL));
+    for (size_t i = 0; i < nin; i++)
+        if (!inputs[i].is_int)
+            AIR_TRY(check_sizes(program, i, &inputs[i], &count));
+    return exec_spec_get(program, (exec_cores){0, 0}, inputs, &spec);
 }
 
 void

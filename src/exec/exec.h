@@ -210,7 +210,7 @@ void exec_program_destroy(air_program *p);
 /* Counts are checked, outs are cleared. */
 air_status exec_program_run(air_program *p, const air_host *host,
                             const air_value *inputs, air_value *outs);
-/* Checks the counts and clears outs. */
+/* Checks the counts and clears outs, which may be NULL. */
 air_status exec_check_counts(const air_program *p, size_t nin, size_t nout,
                              air_value *outs);
 /* How messages name input i: "%x (input 1 of graph f)". */

@@ -18,7 +18,8 @@ find_code(const air_context *ctx, const air_region *region, region_codes *codes,
 {
     region_code made = {.region = region};
 
-    for (size_t i = 0; i < codes->count; i++) {
+    /* a driver that takes text sees by itself what is the same */
+    for (size_t i = 0; !ctx->target.source && i < codes->count; i++) {
         *out = &codes->data[i];
         if (codegen_same(region, (*out)->region))
             return AIR_OK;
@@ -46,6 +47,9 @@ region_kernel(exec_maker *m, exec_step *step, region_codes *codes)
     step->code = found->code.size > 0;
     m->s->code_bytes += found->code.size;
     m->s->nregions++;
+    AIR_REQUIRE(step->code || !ctx->target.source, AIR_ERROR_UNSUPPORTED,
+                "driver %s runs no region without code: %s", ctx->driver->name,
+                found->reason ? found->reason : "none could be made");
     return ctx->driver->kernel_make(ctx->device, step->region.region,
                                     step->code ? &found->code : NULL,
                                     &step->step.kernel);

@@ -100,11 +100,13 @@ copy_strided(char *dst, const char *src, const air_value *v, int axis,
 }
 
 /* What a HOST node left: its own memory is used in place when it is dense. A
- * view of one of its inputs is copied: the arena's memory is used again. */
-static void
+ * view of one of its inputs is copied: the arena's memory is used again. Where
+ * the host cannot touch it, HOST nodes give dense results. */
+static air_status
 take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
     char *arena = r->arena, *room = arena + t->offset;
+    const air_context *ctx = r->p->ctx;
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
@@ -112,13 +114,20 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
     if (v->block)
         r->tokens[r->ntokens++] = v->block;
     if (v->data == room)
-        return;
-    if (dense && !ours)
+        return AIR_OK;
+    if (dense && !ours) {
         r->slots[t->slot] = v->data;
-    else if (dense)
+        return AIR_OK;
+    }
+    AIR_REQUIRE(dense || !ctx->target.apart, AIR_ERROR_HOST,
+                "a HOST node left a result that is not dense");
+    if (ctx->target.apart)
+        return ctx->driver->copy(ctx->device, room, v->data, (size_t)t->bytes);
+    if (dense)
         memcpy(room, v->data, (size_t)t->bytes);
     else
         copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));
+    return AIR_OK;
 }
 
 air_status
@@ -150,8 +159,12 @@ exec_run_host(exec_run *r, const exec_step *step)
                 step->node->host_op,
                 step->node->loc ? step->node->loc : "no location");
     for (size_t i = 0; i < step->nout; i++)
-        take_host_result(r, &s->storages.data[step->out_storage[i]], &out[i]);
-    return AIR_OK;
+        if (status == AIR_OK)
+            status = take_host_result(
+                r, &s->storages.data[step->out_storage[i]], &out[i]);
+        else if (out[i].block)
+            r->tokens[r->ntokens++] = out[i].block;
+    return status;
 }
 
 /* ---- the run ---- */
@@ -234,7 +247,7 @@ air_status
 exec_check_counts(const air_program *p, size_t nin, size_t nout,
                   air_value *outs)
 {
-    for (size_t i = 0; i < nout; i++)
+    for (size_t i = 0; outs && i < nout; i++)
         outs[i] = (air_value){.alias = -1};
     AIR_REQUIRE(nin == p->g->inputs.count, AIR_ERROR_ARGUMENT,
                 "graph %s takes %zu inputs, %zu were given", p->g->name,
@@ -245,7 +258,30 @@ exec_check_counts(const air_program *p, size_t nin, size_t nout,
     return AIR_OK;
 }
 
-/* The arena and the frame behind it are one block. */
+/* The frame lies behind the arena, in the same block; where the host cannot
+ * touch that, in memory of its own. */
+static air_status
+place_frame(exec_run *r, exec_block **out_block, void **out_own)
+{
+    const air_context *ctx = r->p->ctx;
+    const size_t arena = round_up(r->s->arena_bytes);
+    const size_t frame = exec_frame_bytes(r->s);
+    const bool apart = ctx->target.apart;
+
+    *out_own = NULL;
+    if (apart)
+        AIR_TRY(base_new(&ctx->alloc, frame, out_own));
+    air_status status = exec_pool_get(ctx->pool, apart ? arena : arena + frame,
+                                      true, out_block);
+    if (status != AIR_OK) {
+        base_free(&ctx->alloc, *out_own, frame);
+        return base_trace(status, __func__, __LINE__);
+    }
+    r->arena = (*out_block)->data;
+    exec_frame_place(r, apart ? *out_own : r->arena + arena);
+    return AIR_OK;
+}
+
 air_status
 exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
                  air_value *outs)
@@ -253,17 +289,13 @@ exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
     exec_run r = {.p = p, .host = host};
     exec_cores cores = {0, 0};
     exec_block *block;
+    void *own;
     air_status status;
-    size_t frame;
 
     if (host)
         cores = (exec_cores){host->cube_cores, host->vector_cores};
     AIR_TRY(exec_spec_get(p, cores, inputs, &r.s));
-    frame = round_up(r.s->arena_bytes);
-    AIR_TRY(exec_pool_get(p->ctx->pool, frame + exec_frame_bytes(r.s), true,
-                          &block));
-    r.arena = block->data;
-    exec_frame_place(&r, r.arena + frame);
+    AIR_TRY(place_frame(&r, &block, &own));
     status = fill_slots(&r, inputs);
     if (status == AIR_OK)
         status = exec_run_segments(&r);
@@ -274,6 +306,7 @@ exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
         exec_block_discard(block);
     else
         exec_block_release(block);
+    base_free(&p->ctx->alloc, own, exec_frame_bytes(r.s));
     if (status == AIR_OK)
         atomic_fetch_add_explicit(&p->runs, 1, memory_order_relaxed);
     return status;

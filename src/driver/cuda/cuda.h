@@ -39,7 +39,8 @@ typedef enum {
     CUDA_PARAM_POINTER,   /* slots[slot] + value */
     CUDA_PARAM_INT,       /* value: int64_t */
     CUDA_PARAM_WORKSPACE, /* the step's workspace + value */
-    CUDA_PARAM_FAULT      /* cuda_fault *, see below */
+    CUDA_PARAM_FAULT,     /* cuda_fault *, see below */
+    CUDA_PARAM_VALUES     /* the struct of a region's sizes and strides */
 } cuda_param_kind;
 typedef struct {
     int32_t kind, slot;
@@ -61,6 +62,10 @@ typedef struct {
     const char *prelude; /* static; NULL: none */
     int32_t nlaunches;
     cuda_launch launches[CUDA_MAX_LAUNCHES];
+    /* A region: ENTRY(i) is launched in shapes[i], all of them with the
+     * parameters of launches[0]. NULL: not one. */
+    const air_launch *shapes;
+    const void *values; /* of CUDA_PARAM_VALUES */
 } cuda_source;
 
 /* What a kernel found wrong in the data: an index out of range. It lies in

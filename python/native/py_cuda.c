@@ -1,0 +1,197 @@
+/* py_cuda.c: GPUs: a context each, on torch's current stream and with memory of
+ * torch's caching allocator.
+ *
+ * torch's C shim makes tensors of bytes; the engine gets their memory, and the
+ * handles wait in a table until it is given back. Any thread, without the GIL.
+ */
+#include "py.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct held {
+    struct held *next;
+    void *data, *tensor;
+} held;
+
+enum { BUCKETS = 256, SCALAR_BYTE = 0 };
+
+static struct {
+    int32_t (*empty)(int64_t rank, const int64_t *dims, const int64_t *strides,
+                     int32_t dtype, int32_t device, int32_t index, void **out);
+    int32_t (*data)(void *tensor, void **out);
+    int32_t (*drop)(void *tensor);
+    int32_t (*stream)(int32_t index, void **out);
+    bool found; /* all of them */
+    char *folders, *cache;
+    air_context *contexts[MAX_GPUS];
+    air_gpu gpus[MAX_GPUS];
+    pthread_mutex_t mutex; /* of the table */
+    held *table[BUCKETS];
+} gpu = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static held **
+bucket_of(const void *data)
+{
+    return &gpu.table[((uintptr_t)data >> 9) % BUCKETS];
+}
+
+static int32_t
+index_of(const void *user)
+{
+    return ((const air_gpu *)user)->index;
+}
+
+static void *
+torch_stream(void *user)
+{
+    void *stream = NULL;
+    return gpu.stream(index_of(user), &stream) ? NULL : stream;
+}
+
+static void *
+torch_alloc(void *user, size_t size)
+{
+    const int64_t dims[] = {size > 0 ? (int64_t)size : 1}, strides[] = {1};
+    held *h = malloc(sizeof *h);
+    if (!h)
+        return NULL;
+    if (gpu.empty(1, dims, strides, SCALAR_BYTE, SHIM_CUDA, index_of(user),
+                  &h->tensor)) {
+        free(h);
+        return NULL;
+    }
+    if (gpu.data(h->tensor, &h->data)) {
+        (void)gpu.drop(h->tensor);
+        free(h);
+        return NULL;
+    }
+    pthread_mutex_lock(&gpu.mutex);
+    held **at = bucket_of(h->data);
+    h->next = *at;
+    *at = h;
+    pthread_mutex_unlock(&gpu.mutex);
+    return h->data;
+}
+
+static void
+torch_free(void *user, void *ptr, size_t size)
+{
+    (void)user, (void)size;
+    pthread_mutex_lock(&gpu.mutex);
+    held **at = bucket_of(ptr);
+    while (*at && (*at)->data != ptr)
+        at = &(*at)->next;
+    held *h = *at;
+    if (h)
+        *at = h->next;
+    pthread_mutex_unlock(&gpu.mutex);
+    if (h)
+        (void)gpu.drop(h->tensor);
+    free(h);
+}
+
+/* ---- start ---- */
+
+static bool
+find_functions(const char *torch_lib, const char *cuda_lib)
+{
+    void *torch = dlopen(torch_lib, RTLD_NOLOAD | RTLD_LAZY);
+    void *cuda = dlopen(cuda_lib, RTLD_NOLOAD | RTLD_LAZY);
+    struct {
+        void *lib;
+        const char *name;
+        void *slot;
+    } rows[] = {
+        {torch, "aoti_torch_empty_strided", &gpu.empty},
+        {torch, "aoti_torch_get_data_ptr", &gpu.data},
+        {torch, "aoti_torch_delete_tensor_object", &gpu.drop},
+        {cuda, "aoti_torch_get_current_cuda_stream", &gpu.stream},
+    };
+    bool all = true;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        void *found = rows[i].lib ? dlsym(rows[i].lib, rows[i].name) : NULL;
+        memcpy(rows[i].slot, &found, sizeof found);
+        all = all && found;
+    }
+    return all;
+}
+
+static char *
+copy_text(const char *text)
+{
+    char *copy = text ? malloc(strlen(text) + 1) : NULL;
+    if (copy)
+        memcpy(copy, text, strlen(text) + 1);
+    return copy;
+}
+
+/* cuda_start(torch_lib, torch_cuda_lib, folders, cache or None): before the
+ * first context. Contexts that there are stay as they are. */
+PyObject *
+py_cuda_start(PyObject *self, PyObject *args)
+{
+    const char *torch_lib, *cuda_lib, *folders, *cache;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sssz", &torch_lib, &cuda_lib, &folders,
+                          &cache))
+        return NULL;
+    gpu.found = find_functions(torch_lib, cuda_lib);
+    free(gpu.folders);
+    free(gpu.cache);
+    gpu.folders = copy_text(folders);
+    gpu.cache = copy_text(cache);
+    return PyBool_FromLong(gpu.found);
+}
+
+static air_context *
+open_context(int index)
+{
+    air_options options = *py_options();
+    air_gpu *own = &gpu.gpus[index];
+    *own = (air_gpu){.index = index,
+                     .libraries = gpu.folders,
+                     .cache = gpu.cache,
+                     .user = own,
+                     .stream = torch_stream,
+                     .alloc = torch_alloc,
+                     .free = torch_free};
+    options.driver = "cuda";
+    options.isa = NULL;
+    options.gpu = own;
+    PyThreadState *state = PyEval_SaveThread();
+    air_status status = air_context_create(&options, &gpu.contexts[index]);
+    PyEval_RestoreThread(state);
+    return py_check(status) ? NULL : gpu.contexts[index];
+}
+
+air_context *
+py_cuda_context(int index)
+{
+    if (index < 0 || index >= MAX_GPUS) {
+        PyErr_Format(PyExc_ValueError, "GPU %d: 0 to %d are served", index,
+                     MAX_GPUS - 1);
+        return NULL;
+    }
+    if (gpu.contexts[index])
+        return gpu.contexts[index];
+    if (!gpu.found) {
+        py_raise_text(AIR_ERROR_DEVICE,
+                      "this build of torch has no CUDA, or not the functions "
+                      "of its C shim that the engine needs");
+        return NULL;
+    }
+    return open_context(index);
+}
+
+PyObject *
+py_cuda_check(PyObject *self, PyObject *index)
+{
+    const long i = PyLong_AsLong(index);
+    (void)self;
+    if ((i == -1 && PyErr_Occurred()) || !py_cuda_context((int)i))
+        return NULL;
+    Py_RETURN_NONE;
+}

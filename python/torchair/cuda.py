@@ -1,0 +1,214 @@
+"""Graphs on a GPU: where their tensors are, and what the engine needs there.
+
+A graph whose tensors are on one GPU runs there, on torch's current stream and
+with memory of torch's allocator. What the driver has no kernel for is a HOST
+node: torch's own kernel on the same memory and the same stream. Numbers on the
+CPU, tensors without dimensions, are moved at each call, as torch does.
+
+Environment: TORCHAIR_CUDA_PATH, folders with NVIDIA's libraries (":" between)
+that are looked in first; TORCHAIR_CACHE_DIR, where compiled kernels are kept
+(default ~/.cache/torchair; "" keeps none).
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from . import compat
+from .schema import Refused
+from .sizes import Unexpressible
+
+# What a message of a missing kernel that names nothing new leaves out.
+COMPOSITES = "composite"  # the class of rows, see air_op_describe
+NO_KERNEL = "the device has no kernel for it"
+# py.h: PLACE_HOST, PLACE_NPU, PLACE_CUDA + index
+HOST, NPU, PLACE = 0, 1, 2
+
+
+def place(value: torch.Tensor) -> int:
+    """Where a tensor is, as a number of the extension."""
+    if value.device.type == "cuda":
+        return PLACE + (value.device.index or 0)
+    return HOST if value.device.type == "cpu" else NPU
+
+
+def device_of(number: int) -> torch.device:
+    return torch.device("cuda", number - PLACE)
+
+
+def is_at(value: torch.Tensor, number: int) -> bool:
+    """May a program of this place use the tensor?"""
+    if number >= PLACE:
+        return place(value) == number
+    return value.device.type in compat.HOST_DEVICES
+
+
+def is_loose_scalar(value: torch.Tensor, number: int) -> bool:
+    """A number on the CPU among tensors of a GPU."""
+    return number >= PLACE and value.dim() == 0 and value.device.type == "cpu"
+
+
+def refuse_draws(number: int) -> None:
+    if number >= PLACE:
+        raise Refused("torch draws the random numbers of a GPU")
+
+
+def place_of_host(number: int, tensors: Iterable[torch.Tensor]) -> int:
+    """Where a HOST node that is not the same on the CPU sees its operands."""
+    if number >= PLACE:
+        return number
+    return max((place(v) for v in tensors), default=HOST)
+
+
+def _tensors(gm: torch.fx.GraphModule) -> Iterable[torch.Tensor]:
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for v in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(v, torch.Tensor):
+                yield v
+
+
+def place_of(gm: torch.fx.GraphModule) -> int:
+    """The GPU that the graph has tensors on, else the host. Unexpressible
+    where there are several."""
+    found = {v.device for v in _tensors(gm) if v.device.type == "cuda"}
+    if not found:
+        return HOST
+    if len(found) > 1:
+        names = ", ".join(sorted(map(str, found)))
+        raise Unexpressible(f"tensors are on several GPUs: {names}")
+    start_once()
+    return PLACE + (found.pop().index or 0)
+
+
+def folders() -> str:
+    """Where NVIDIA's libraries may be, with ":" between."""
+    torch_root = os.path.dirname(torch.__file__)
+    site = os.path.dirname(torch_root)
+    found = [f for f in [os.environ.get("TORCHAIR_CUDA_PATH", "")] if f]
+    found += sorted(glob.glob(os.path.join(site, "nvidia", "*", "lib")))
+    found += [os.path.join(torch_root, "lib")]
+    home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    found += [os.path.join(home, "lib64")]
+    return ":".join(f for f in found if ":" in f or os.path.isdir(f))
+
+
+def cache_folder() -> str | None:
+    asked = os.environ.get("TORCHAIR_CACHE_DIR")
+    if asked == "":
+        return None
+    root = asked or os.path.expanduser("~/.cache/torchair")
+    folder = os.path.join(root, "cuda")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder
+
+
+@functools.cache
+def start_once() -> None:
+    """Tells the extension where everything is; no GPU is touched."""
+    from . import _native
+
+    _native.cuda_start(
+        compat.torch_cpu_library(),
+        compat.torch_cuda_library(),
+        folders(),
+        cache_folder(),
+    )
+
+
+def reason(index: int = 0) -> str:
+    """Why the engine cannot use a GPU; "" where it can."""
+    from . import _native, backend
+
+    backend.start_once()
+    start_once()
+    try:
+        _native.cuda_check(index)
+    except _native.AirError as why:
+        return str(why)
+    return ""
+
+
+# ---- made ahead ----
+
+
+def _hints(sizes: Iterable[Any]) -> tuple[int, ...] | None:
+    found = []
+    for size in sizes:
+        hint = size if isinstance(size, int) else size.node.hint
+        if hint is None:
+            return None
+        found.append(int(hint))
+    return tuple(found)
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        dims, strides = _hints(value.shape), _hints(value.stride())
+        return None if dims is None or strides is None else (dims, strides)
+    if isinstance(value, torch.SymInt):
+        hint = _hints([value])
+        return None if hint is None else hint[0]
+    return 0
+
+
+def shapes(gm: torch.fx.GraphModule) -> list[Any] | None:
+    """What Program.prepare takes: the sizes that the graph was traced with;
+    None where one is not known."""
+    nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    found = [_shape(n.meta.get("val")) for n in nodes]
+    return None if any(s is None for s in found) else found
+
+
+_MESSAGE = re.compile(
+    r"has no kernel \S+ for these arguments of (\S+)(?: \(node (\w+),)?"
+)
+
+
+def without_kernel(why: str, known: frozenset[str]) -> frozenset[str]:
+    """`known` and what the message names: a node, else an operator, else all
+    that is written in others; `known` where it names no kernel."""
+    found = _MESSAGE.search(why)
+    if found is None:
+        return known
+    operator, node = found.groups()
+    for name in (node, operator, COMPOSITES):
+        if name and name not in known:
+            return known | {name}
+    return known
+
+
+def prepare(program: Any, gm: torch.fx.GraphModule, known: Any) -> Any:
+    """Makes what a run of the program needs; gives `known`, with what the
+    driver has no kernel for, which may be nothing. AirUnsupportedError where
+    the driver refuses for another reason."""
+    from ._native import AirUnsupportedError
+
+    sizes = shapes(gm)
+    try:
+        if sizes is not None:
+            program.prepare(sizes)
+    except AirUnsupportedError as why:
+        more = without_kernel(str(why), known)
+        if more == known:
+            raise
+        return more
+    return known
+
+
+def until_made(
+    make: Callable[[frozenset[str]], Any],
+) -> Callable[..., Any]:
+    """What make(without) gives as soon as that is not a larger `without`."""
+    made: Any = frozenset()
+    while isinstance(made, frozenset):
+        made = make(made)
+    program: Callable[..., Any] = made
+    return program

@@ -1,0 +1,380 @@
+/* device.c: one GPU: its primary context, memory, streams, errors. */
+#include "driver/cuda/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/driver.h"
+
+/* ---- errors ---- */
+
+air_status
+cuda_check(const air_device *dev, int code, const char *what)
+{
+    const char *name = NULL, *text = NULL;
+    if (code == 0)
+        return AIR_OK;
+    (void)dev->cu.error_name(code, &name);
+    (void)dev->cu.error_text(code, &text);
+    AIR_FAIL(code == CU_OUT_OF_MEMORY ? AIR_ERROR_MEMORY : AIR_ERROR_DRIVER,
+             "%s on GPU %d: %s (%s, error %d of CUDA)", what, dev->gpu.index,
+             text ? text : "unknown", name ? name : "?", code);
+}
+
+air_status
+cuda_fault_check(air_device *dev)
+{
+    cuda_fault *fault = dev->fault;
+    if (__atomic_load_n(&fault->raised, __ATOMIC_ACQUIRE) == 0)
+        return AIR_OK;
+    const cuda_fault seen = *fault;
+    __atomic_store_n(&fault->raised, 0, __ATOMIC_RELEASE);
+    AIR_FAIL(AIR_ERROR_ARGUMENT,
+             "an earlier run met index %lld, which is out of range for a "
+             "dimension of size %lld",
+             (long long)seen.index, (long long)seen.size);
+}
+
+/* ---- context and stream ---- */
+
+air_status
+cuda_enter(const air_device *dev, bool *out_pushed)
+{
+    cu_context now = NULL;
+    *out_pushed = false;
+    CUDA_TRY(dev, "the context cannot be read", dev->cu.context_get(&now));
+    if (now == dev->context)
+        return AIR_OK;
+    CUDA_TRY(dev, "the context cannot be entered",
+             dev->cu.context_push(dev->context));
+    *out_pushed = true;
+    return AIR_OK;
+}
+
+void
+cuda_leave(const air_device *dev, bool pushed)
+{
+    cu_context gone;
+    if (pushed)
+        (void)dev->cu.context_pop(&gone);
+}
+
+/* What is being captured by the application must not wait for anything that
+ * is not. */
+static bool
+is_captured(const air_device *dev, cu_stream stream)
+{
+    int captured = 0;
+    return dev->cu.stream_capturing(stream, &captured) == 0 && captured != 0;
+}
+
+static air_status
+follow(air_device *dev, cu_stream stream)
+{
+    if (is_captured(dev, stream) || is_captured(dev, dev->last))
+        return AIR_OK;
+    CUDA_TRY(dev, "an event cannot be recorded",
+             dev->cu.event_record(dev->passed, dev->last));
+    return cuda_check(dev, dev->cu.stream_after(stream, dev->passed, 0),
+                      "a stream cannot wait");
+}
+
+air_status
+cuda_stream(air_device *dev, cu_stream *out)
+{
+    air_status status = AIR_OK;
+    *out = dev->gpu.stream ? dev->gpu.stream(dev->gpu.user) : NULL;
+    pthread_mutex_lock(&dev->mutex);
+    if (dev->last != *out)
+        status = follow(dev, *out);
+    if (status == AIR_OK)
+        dev->last = *out;
+    pthread_mutex_unlock(&dev->mutex);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static air_status
+copy_text(const air_alloc *alloc, const char *text, char **out)
+{
+    void *copy;
+    *out = NULL;
+    if (!text)
+        return AIR_OK;
+    AIR_TRY(base_new(alloc, strlen(text) + 1, &copy));
+    memcpy(copy, text, strlen(text) + 1);
+    *out = copy;
+    return AIR_OK;
+}
+
+static void
+free_text(const air_alloc *alloc, char *text)
+{
+    if (text)
+        base_free(alloc, text, strlen(text) + 1);
+}
+
+static air_status
+take_options(air_device *dev, const air_options *options)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    dev->threads = options->threads > 0 ? options->threads
+                   : online > 0         ? (int)online
+                                        : 1;
+    if (!options->gpu)
+        return AIR_OK;
+    dev->gpu = *options->gpu;
+    AIR_REQUIRE(dev->gpu.index >= 0, AIR_ERROR_ARGUMENT,
+                "options.gpu.index is %d: it must not be negative",
+                dev->gpu.index);
+    AIR_REQUIRE(!dev->gpu.alloc == !dev->gpu.free, AIR_ERROR_ARGUMENT,
+                "options.gpu has one of alloc and free: give both or none");
+    AIR_TRY(copy_text(&dev->alloc, options->gpu->libraries, &dev->folders));
+    return copy_text(&dev->alloc, options->gpu->cache, &dev->cache);
+}
+
+static air_status
+find_gpu(air_device *dev)
+{
+    int count = 0;
+    int code = dev->cu.init(0);
+    if (code == 0)
+        code = dev->cu.device_count(&count);
+    AIR_REQUIRE(code != 0 || dev->gpu.index < count, AIR_ERROR_DRIVER,
+                "there is no GPU %d: this machine has %d", dev->gpu.index,
+                count);
+    CUDA_TRY(dev, "CUDA cannot be started", code);
+    return cuda_check(dev, dev->cu.device_get(&dev->ordinal, dev->gpu.index),
+                      "no such device");
+}
+
+static air_status
+attribute(const air_device *dev, int which, int *out)
+{
+    return cuda_check(dev, dev->cu.device_attribute(out, which, dev->ordinal),
+                      "a property cannot be read");
+}
+
+/* Instructions of one architecture only (wgmma, setmaxnreg) have a target of
+ * their own from 9.0 on. */
+static air_status
+read_props(air_device *dev)
+{
+    int major, minor, processors, l2, shared, registers;
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_MAJOR, &major));
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_MINOR, &minor));
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_PROCESSORS, &processors));
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_L2_BYTES, &l2));
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_SHARED_BYTES, &shared));
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_REGISTERS, &registers));
+    AIR_REQUIRE(major >= 7, AIR_ERROR_UNSUPPORTED,
+                "GPU %d has compute capability %d.%d: driver cuda needs 7.0",
+                dev->gpu.index, major, minor);
+    dev->props = (cuda_props){.capability = 10 * major + minor,
+                              .processors = processors,
+                              .l2_bytes = l2,
+                              .shared_bytes = (size_t)shared,
+                              .registers = (size_t)registers};
+    (void)snprintf(dev->props.isa, sizeof dev->props.isa, "sm_%d%s",
+                   dev->props.capability, major >= 9 ? "a" : "");
+    (void)snprintf(dev->target, sizeof dev->target, "%s:%d", dev->props.isa,
+                   processors);
+    return cuda_check(
+        dev, dev->cu.compiler_version(&dev->compiler[0], &dev->compiler[1]),
+        "NVRTC has no version");
+}
+
+/* In the context. */
+static air_status
+make_shared(air_device *dev)
+{
+    void *fault;
+    CUDA_TRY(dev, "an event cannot be made",
+             dev->cu.event_new(&dev->passed, CU_EVENT_NO_TIMING));
+    CUDA_TRY(dev, "memory of the host cannot be had",
+             dev->cu.host_alloc(&fault, sizeof *dev->fault,
+                                CU_HOST_PORTABLE_MAPPED));
+    dev->fault = fault;
+    *dev->fault = (cuda_fault){0};
+    return AIR_OK;
+}
+
+static air_status
+open_gpu(air_device *dev)
+{
+    bool pushed;
+    AIR_TRY(cuda_symbols_open(dev->folders, &dev->cu));
+    AIR_TRY(find_gpu(dev));
+    AIR_TRY(read_props(dev));
+    CUDA_TRY(dev, "the primary context cannot be had",
+             dev->cu.context_retain(&dev->context, dev->ordinal));
+    dev->retained = true;
+    AIR_TRY(cuda_enter(dev, &pushed));
+    const air_status status = make_shared(dev);
+    cuda_leave(dev, pushed);
+    return status;
+}
+
+static void
+close_context(air_device *dev)
+{
+    bool pushed;
+    if (cuda_enter(dev, &pushed) == AIR_OK) {
+        cuda_modules_free(dev);
+        if (dev->fault)
+            (void)dev->cu.host_free(dev->fault);
+        if (dev->passed)
+            (void)dev->cu.event_free(dev->passed);
+        cuda_leave(dev, pushed);
+    }
+    (void)dev->cu.context_release(dev->ordinal);
+}
+
+static void
+cuda_close(air_device *dev)
+{
+    const air_alloc alloc = dev->alloc;
+    if (dev->retained)
+        close_context(dev);
+    cuda_symbols_close(&dev->cu);
+    free_text(&alloc, dev->folders);
+    free_text(&alloc, dev->cache);
+    pthread_mutex_destroy(&dev->mutex);
+    base_free(&alloc, dev, sizeof *dev);
+}
+
+static air_status
+cuda_open(const air_options *options, const air_alloc *alloc, air_device **out)
+{
+    void *ptr;
+    *out = NULL;
+    AIR_TRY(base_new(alloc, sizeof(air_device), &ptr));
+    air_device *dev = ptr;
+    dev->alloc = *alloc;
+    pthread_mutex_init(&dev->mutex, NULL);
+    air_status status = take_options(dev, options);
+    if (status == AIR_OK)
+        status = open_gpu(dev);
+    if (status != AIR_OK) {
+        cuda_close(dev);
+        return base_trace(status, __func__, __LINE__);
+    }
+    *out = dev;
+    return AIR_OK;
+}
+
+static void
+cuda_target(const air_device *dev, air_target *out)
+{
+    *out = (air_target){.name = "cuda",
+                        .threads = dev->props.processors,
+                        .cache_bytes = dev->props.l2_bytes,
+                        .alignment = 256,
+                        .isa = dev->target,
+                        .regions = true,
+                        .apart = true,
+                        .source = true};
+}
+
+/* ---- memory ---- */
+
+static air_status
+own_alloc(air_device *dev, size_t size, void **out)
+{
+    bool pushed;
+    uint64_t ptr = 0;
+    AIR_TRY(cuda_enter(dev, &pushed));
+    const int code = dev->cu.alloc(&ptr, size > 0 ? size : 1);
+    cuda_leave(dev, pushed);
+    CUDA_TRY(dev, "memory cannot be had", code);
+    *out = (void *)(uintptr_t)ptr;
+    return AIR_OK;
+}
+
+static air_status
+cuda_alloc(air_device *dev, size_t size, void **out)
+{
+    *out = NULL;
+    if (!dev->gpu.alloc)
+        return own_alloc(dev, size, out);
+    *out = dev->gpu.alloc(dev->gpu.user, size);
+    AIR_REQUIRE(*out, AIR_ERROR_MEMORY, "GPU %d is out of memory: %zu bytes",
+                dev->gpu.index, size);
+    return AIR_OK;
+}
+
+static void
+cuda_free(air_device *dev, void *ptr, size_t size)
+{
+    bool pushed;
+    if (!ptr)
+        return;
+    if (dev->gpu.free) {
+        dev->gpu.free(dev->gpu.user, ptr, size);
+    } else if (cuda_enter(dev, &pushed) == AIR_OK) {
+        (void)dev->cu.free((uint64_t)(uintptr_t)ptr);
+        cuda_leave(dev, pushed);
+    }
+}
+
+/* Memory that CUDA does not know is the host's. */
+static bool
+is_host(const air_device *dev, const void *ptr)
+{
+    int type = CU_MEMORY_HOST;
+    if (dev->cu.pointer_attribute(&type, CU_POINTER_MEMORY_TYPE,
+                                  (uint64_t)(uintptr_t)ptr) != 0)
+        return true;
+    return type == CU_MEMORY_HOST;
+}
+
+static air_status
+copy_entered(air_device *dev, void *dst, const void *src, size_t size)
+{
+    cu_stream stream;
+    AIR_TRY(cuda_stream(dev, &stream));
+    CUDA_TRY(dev, "memory cannot be copied",
+             dev->cu.copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src,
+                          size, stream));
+    if (is_host(dev, dst) || is_host(dev, src))
+        CUDA_TRY(dev, "a copy failed", dev->cu.stream_wait(stream));
+    return AIR_OK;
+}
+
+static air_status
+cuda_copy(air_device *dev, void *dst, const void *src, size_t size)
+{
+    bool pushed;
+    if (size == 0)
+        return AIR_OK;
+    AIR_TRY(cuda_enter(dev, &pushed));
+    const air_status status = copy_entered(dev, dst, src, size);
+    cuda_leave(dev, pushed);
+    return status;
+}
+
+const air_driver air_driver_cuda = {
+    .abi = AIR_DRIVER_ABI,
+    .size = sizeof(air_driver),
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .target = cuda_target,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .copy = cuda_copy,
+    .kernel_find = cuda_kernel_find,
+    .kernel_make = cuda_kernel_make,
+    .kernel_free = cuda_kernel_free,
+    .workspace = cuda_kernel_workspace,
+    .list_make = cuda_list_make,
+    .list_run = cuda_list_run,
+    .list_free = cuda_list_free,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_patch = cuda_graph_patch,
+    .graph_free = cuda_graph_free,
+};

@@ -1,0 +1,134 @@
+/* device.h: the device's own state, shared by its files. */
+#ifndef CUDA_DEVICE_H
+#define CUDA_DEVICE_H
+
+#include <pthread.h>
+
+#include "driver/cuda/cuda.h"
+#include "driver/cuda/symbols.h"
+
+/* Loaded code of one text: entry i of it is functions[i]. */
+typedef struct cuda_module {
+    struct cuda_module *next;
+    uint64_t hash[2]; /* of everything that decides the code */
+    size_t bytes;
+    cu_module module;
+    cu_function functions[AIR_CODE_LAUNCHES];
+} cuda_module;
+
+/* A recording: what lists run between capture_begin and capture_end. */
+typedef struct cuda_recording cuda_recording;
+
+struct air_device {
+    air_alloc alloc;
+    cuda_symbols cu;
+    air_gpu gpu; /* of the application; strings are own copies */
+    char *folders, *cache;
+    int ordinal;   /* CUdevice */
+    bool retained; /* the primary context */
+    cu_context context;
+    cuda_props props;
+    char target[32];       /* for the printer: isa and number of processors */
+    int compiler[2];       /* version */
+    int threads;           /* that compile */
+    cuda_fault *fault;     /* seen by host and device */
+    pthread_mutex_t mutex; /* of what follows */
+    cuda_module *modules;
+    cu_stream last;  /* stream of the last run */
+    cu_event passed; /* recorded where the stream changed */
+};
+
+/* Turns a code of libcuda into a status: `what` could not be done. */
+air_status cuda_check(const air_device *dev, int code, const char *what);
+#define CUDA_TRY(dev, what, call) AIR_TRY(cuda_check((dev), (call), (what)))
+
+/* The device's context is the calling thread's between them. */
+air_status cuda_enter(const air_device *dev, bool *out_pushed);
+void cuda_leave(const air_device *dev, bool pushed);
+
+/* The application's current stream of this thread; work on it begins after
+ * what was given to the device before. */
+air_status cuda_stream(air_device *dev, cu_stream *out);
+/* ARGUMENT: a kernel of an earlier run met an index out of range. */
+air_status cuda_fault_check(air_device *dev);
+
+/* ---- module.c ---- */
+
+/* A text that is wanted, and the code of it. */
+typedef struct {
+    const char *text, *prelude;
+    uint32_t nentries, shared; /* entries; most dynamic shared memory */
+    cuda_module *module;       /* out */
+} cuda_want;
+/* Finds or compiles all of them, side by side. */
+air_status cuda_modules_get(air_device *dev, cuda_want *wants, size_t count);
+void cuda_modules_free(air_device *dev);
+
+/* ---- cache.c: compiled code in a folder, by hash ---- */
+
+/* NULL in *out: not there, or damaged. */
+air_status cuda_cache_read(const air_alloc *alloc, const char *folder,
+                           const uint64_t hash[2], char **out,
+                           size_t *out_size);
+/* A failure to write is none of the program's. */
+void cuda_cache_write(const char *folder, const uint64_t hash[2],
+                      const char *data, size_t size);
+
+/* ---- list.c ---- */
+
+/* What one launch of a list needs, with places not yet known. */
+typedef struct {
+    cu_function function;
+    air_launch shape;
+    uint32_t first, nparams; /* of the list's */
+} cuda_command;
+struct air_list {
+    const air_step *steps;
+    size_t ncommands, nparams;
+    cuda_command *commands;
+    cuda_param *params; /* workspaces and the fault are pointers by now */
+    uint64_t *values;   /* room for a run; runs of a list take turns */
+    void **pointers;    /* &values[i], or the values of a region */
+    pthread_mutex_t mutex;
+    size_t bytes;
+};
+/* Fills values[first .. first + nparams) of a command. */
+void cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
+               uint64_t *values);
+air_status cuda_list_make(air_device *dev, const air_step *steps, size_t count,
+                          air_list **out);
+air_status cuda_list_run(air_device *dev, air_list *list, void *const *slots);
+void cuda_list_free(air_device *dev, air_list *list);
+
+/* ---- kernel.c ---- */
+
+struct air_kernel {
+    const cuda_provider *provider; /* CALL; NULL: a region */
+    const air_region *region;
+    air_code code; /* own copy of its text and values */
+};
+air_status cuda_kernel_find(air_device *dev, const char *name,
+                            const air_call *call, const air_kernel **out);
+air_status cuda_kernel_make(air_device *dev, const air_region *region,
+                            const air_code *code, const air_kernel **out);
+void cuda_kernel_free(air_device *dev, const air_kernel *kernel);
+size_t cuda_kernel_workspace(air_device *dev, const air_kernel *kernel,
+                             const air_call *call);
+/* Text and launches of a kernel; *out borrows the kernel's text or owns it. */
+air_status cuda_kernel_print(const air_device *dev, const air_kernel *kernel,
+                             const air_call *call, cuda_source *out);
+
+/* ---- graph.c ---- */
+
+/* Is this thread between capture_begin and capture_end? Then the list is kept
+ * and *out is true. */
+air_status cuda_graph_record(air_device *dev, air_list *list,
+                             void *const *slots, bool *out);
+air_status cuda_capture_begin(air_device *dev, air_capture_error_mode mode);
+air_status cuda_capture_end(air_device *dev, air_device_graph **out);
+air_status cuda_graph_launch(air_device *dev, air_device_graph *graph);
+air_status cuda_graph_patch(air_device *dev, air_device_graph *graph,
+                            void *const *slots);
+void cuda_graph_free(air_device *dev, air_device_graph *graph);
+
+#endif

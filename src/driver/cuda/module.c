@@ -1,0 +1,308 @@
+/* module.c: texts become loaded code: from this process, from the folder of
+ * compiled code, or by NVRTC; what has to be compiled is, side by side. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "driver/cuda/device.h"
+
+/* Products and sums are fused where the text says so, as everywhere. */
+static const char *const options[] = {"--std=c++17", "--fmad=false",
+                                      "--device-as-default-execution-space"};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+typedef struct {
+    air_device *dev;
+    cuda_want *want;
+    base_text source;
+    uint64_t hash[2];
+    char *cubin; /* size bytes; NULL: not needed, or failed */
+    size_t size;
+    bool missing; /* neither loaded nor the text of an earlier job */
+    bool fresh;   /* compiled now */
+    air_status status;
+    air_error error;
+} job;
+
+typedef struct {
+    job *jobs;
+    size_t count, next;
+} queue;
+
+/* ---- one text ---- */
+
+static air_status
+make_source(job *j)
+{
+    const air_device *dev = j->dev;
+    base_text *t = &j->source;
+    base_text_add(t, "// %s, NVRTC %d.%d", dev->props.isa, dev->compiler[0],
+                  dev->compiler[1]);
+    for (int i = 0; i < OPTIONS; i++)
+        base_text_add(t, " %s", options[i]);
+    base_text_add(t, "\n#define ENTRY(i) air_##i\n");
+    if (j->want->prelude)
+        base_text_put(t, j->want->prelude, strlen(j->want->prelude));
+    base_text_put(t, "\n", 1);
+    base_text_put(t, j->want->text, strlen(j->want->text));
+    AIR_TRY(t->status);
+    j->hash[0] = base_hash(t->data, t->len, 0);
+    j->hash[1] = base_hash(t->data, t->len, 0x9e3779b97f4a7c15U);
+    return AIR_OK;
+}
+
+/* What the compiler says of a text that it does not take. */
+static air_status
+refuse(const job *j, cu_program program)
+{
+    const cuda_symbols *cu = &j->dev->cu;
+    const air_alloc *alloc = &j->dev->alloc;
+    size_t size = 0;
+    void *text;
+    (void)cu->program_log_size(program, &size);
+    AIR_TRY(base_new(alloc, size + 1, &text));
+    char *log = text;
+    if (size > 0)
+        (void)cu->program_log(program, log);
+    const int len = (int)strcspn(log, "\n");
+    const air_status status =
+        base_fail(AIR_ERROR_UNSUPPORTED, __func__, __LINE__,
+                  "NVRTC does not compile a kernel: %.*s", len, log);
+    base_free(alloc, text, size + 1);
+    return status;
+}
+
+static air_status
+take_cubin(job *j, cu_program program)
+{
+    const cuda_symbols *cu = &j->dev->cu;
+    void *data;
+    AIR_REQUIRE(cu->program_cubin_size(program, &j->size) == 0 && j->size > 0,
+                AIR_ERROR_DRIVER, "NVRTC gives no code for %s",
+                j->dev->props.isa);
+    AIR_TRY(base_new(&j->dev->alloc, j->size, &data));
+    j->cubin = data;
+    AIR_REQUIRE(cu->program_cubin(program, j->cubin) == 0, AIR_ERROR_DRIVER,
+                "NVRTC gives no code");
+    j->fresh = true;
+    return AIR_OK;
+}
+
+static air_status
+compile(job *j)
+{
+    const cuda_symbols *cu = &j->dev->cu;
+    const char *arguments[OPTIONS + 1];
+    char arch[64];
+    cu_program program = NULL;
+    (void)snprintf(arch, sizeof arch, "--gpu-architecture=%s",
+                   j->dev->props.isa);
+    memcpy(arguments, options, sizeof options);
+    arguments[OPTIONS] = arch;
+    AIR_REQUIRE(
+        cu->program_new(&program, j->source.data, "air.cu", 0, NULL, NULL) == 0,
+        AIR_ERROR_DRIVER, "NVRTC cannot be started");
+    const bool good = cu->program_compile(program, OPTIONS + 1, arguments) == 0;
+    const air_status status =
+        good ? take_cubin(j, program) : refuse(j, program);
+    (void)cu->program_free(&program);
+    return status;
+}
+
+static void
+run_job(job *j)
+{
+    j->status = cuda_cache_read(&j->dev->alloc, j->dev->cache, j->hash,
+                                &j->cubin, &j->size);
+    if (j->status == AIR_OK && !j->cubin)
+        j->status = compile(j);
+    if (j->status != AIR_OK)
+        j->error = *air_last_error(); /* of this thread */
+}
+
+static void
+work(void *arg, int id, int count)
+{
+    queue *q = arg;
+    (void)id, (void)count;
+    for (;;) {
+        const size_t i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
+        if (i >= q->count)
+            return;
+        if (q->jobs[i].missing)
+            run_job(&q->jobs[i]);
+    }
+}
+
+/* ---- loaded code ---- */
+
+static cuda_module *
+find_module(const air_device *dev, const uint64_t hash[2])
+{
+    for (cuda_module *m = dev->modules; m; m = m->next)
+        if (m->hash[0] == hash[0] && m->hash[1] == hash[1])
+            return m;
+    return NULL;
+}
+
+static air_status
+find_entries(const air_device *dev, cuda_module *m, uint32_t count)
+{
+    char name[16];
+    for (uint32_t i = 0; i < count; i++) {
+        (void)snprintf(name, sizeof name, "air_%u", i);
+        CUDA_TRY(dev, "a kernel has no such entry",
+                 dev->cu.module_function(&m->functions[i], m->module, name));
+    }
+    return AIR_OK;
+}
+
+static air_status
+load(job *j, cuda_module **out)
+{
+    air_device *dev = j->dev;
+    void *ptr;
+    AIR_TRY(base_new(&dev->alloc, sizeof(cuda_module), &ptr));
+    cuda_module *m = ptr;
+    air_status status =
+        cuda_check(dev, dev->cu.module_load(&m->module, j->cubin),
+                   "code cannot be loaded");
+    if (status == AIR_OK)
+        status = find_entries(dev, m, j->want->nentries);
+    if (status != AIR_OK) {
+        if (m->module)
+            (void)dev->cu.module_unload(m->module);
+        base_free(&dev->alloc, m, sizeof *m);
+        return status;
+    }
+    memcpy(m->hash, j->hash, sizeof m->hash);
+    m->bytes = j->size;
+    *out = m;
+    return AIR_OK;
+}
+
+/* A block may have 48 KB of shared memory unless more is asked for. */
+static air_status
+allow_shared(const air_device *dev, const cuda_want *want)
+{
+    enum { PLAIN = 48 << 10 };
+    for (uint32_t i = 0; want->shared > PLAIN && i < want->nentries; i++)
+        CUDA_TRY(dev, "shared memory of a kernel",
+                 dev->cu.function_set(want->module->functions[i],
+                                      CU_FUNCTION_DYNAMIC_SHARED,
+                                      (int)want->shared));
+    return AIR_OK;
+}
+
+/* Another job may have had the same text. */
+static air_status
+settle(job *j)
+{
+    air_device *dev = j->dev;
+    cuda_module *m =
+        j->want->module ? j->want->module : find_module(dev, j->hash);
+    if (!m) {
+        AIR_REQUIRE(j->status == AIR_OK, j->status, "%s", j->error.message);
+        AIR_TRY(load(j, &m));
+        m->next = dev->modules;
+        dev->modules = m;
+        if (j->fresh)
+            cuda_cache_write(dev->cache, j->hash, j->cubin, j->size);
+    }
+    j->want->module = m;
+    return allow_shared(dev, j->want);
+}
+
+/* ---- all of them ---- */
+
+static bool
+is_double(const job *jobs, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (memcmp(jobs[k].hash, jobs[i].hash, sizeof jobs[i].hash) == 0)
+            return true;
+    return false;
+}
+
+static air_status
+prepare(air_device *dev, cuda_want *wants, size_t count, job *jobs,
+        size_t *out_missing)
+{
+    *out_missing = 0;
+    for (size_t i = 0; i < count; i++) {
+        job *j = &jobs[i];
+        j->dev = dev;
+        j->want = &wants[i];
+        base_text_init(&j->source, &dev->alloc);
+        AIR_TRY(make_source(j));
+        j->want->module = find_module(dev, j->hash);
+        j->missing = !j->want->module && !is_double(jobs, i);
+        *out_missing += j->missing;
+    }
+    return AIR_OK;
+}
+
+static air_status
+compile_all(air_device *dev, job *jobs, size_t count, size_t missing)
+{
+    queue q = {.jobs = jobs, .count = count};
+    base_pool *pool;
+    const int threads =
+        missing < (size_t)dev->threads ? (int)missing : dev->threads;
+    if (missing == 0)
+        return AIR_OK;
+    if (threads < 2) {
+        work(&q, 0, 1);
+        return AIR_OK;
+    }
+    AIR_TRY(base_pool_create(&dev->alloc, threads, &pool));
+    base_pool_run(pool, threads, work, &q);
+    base_pool_destroy(pool);
+    return AIR_OK;
+}
+
+static void
+free_jobs(air_device *dev, job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count && jobs[i].dev; i++) {
+        base_text_deinit(&jobs[i].source);
+        base_free(&dev->alloc, jobs[i].cubin, jobs[i].size);
+    }
+    base_free(&dev->alloc, jobs, count * sizeof *jobs);
+}
+
+static air_status
+get_all(air_device *dev, cuda_want *wants, size_t count, job *jobs)
+{
+    size_t missing;
+    AIR_TRY(prepare(dev, wants, count, jobs, &missing));
+    AIR_TRY(compile_all(dev, jobs, count, missing));
+    for (size_t i = 0; i < count; i++)
+        AIR_TRY(settle(&jobs[i]));
+    return AIR_OK;
+}
+
+air_status
+cuda_modules_get(air_device *dev, cuda_want *wants, size_t count)
+{
+    void *jobs;
+    if (count == 0)
+        return AIR_OK;
+    AIR_TRY(base_new(&dev->alloc, count * sizeof(job), &jobs));
+    pthread_mutex_lock(&dev->mutex);
+    const air_status status = get_all(dev, wants, count, jobs);
+    pthread_mutex_unlock(&dev->mutex);
+    free_jobs(dev, jobs, count);
+    return status;
+}
+
+void
+cuda_modules_free(air_device *dev)
+{
+    while (dev->modules) {
+        cuda_module *m = dev->modules;
+        dev->modules = m->next;
+        (void)dev->cu.module_unload(m->module);
+        base_free(&dev->alloc, m, sizeof *m);
+    }
+}

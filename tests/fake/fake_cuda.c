@@ -1,0 +1,394 @@
+#include "fake_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static fake_state state = {.gpus = 1, .major = 9, .error = 999};
+
+EXPORT fake_state *fake_cuda_state(void);
+fake_state *
+fake_cuda_state(void)
+{
+    return &state;
+}
+
+/* Every function comes through here. */
+static int
+step(void)
+{
+    const long call = __atomic_add_fetch(&state.calls, 1, __ATOMIC_RELAXED);
+    return call == state.fail_at ? state.error : 0;
+}
+
+#define TRY                         \
+    do {                            \
+        const int failed_ = step(); \
+        if (failed_ != 0)           \
+            return failed_;         \
+    } while (0)
+/* name(parameters) that may fail, then what it does. */
+#define FAKE(name, ...)           \
+    EXPORT int name(__VA_ARGS__); \
+    int name(__VA_ARGS__)
+
+static int
+new_object(void **out, size_t size)
+{
+    TRY;
+    *out = calloc(1, size);
+    __atomic_add_fetch(&state.live, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static int
+drop_object(void *object)
+{
+    (void)step();
+    __atomic_sub_fetch(&state.live, 1, __ATOMIC_RELAXED);
+    free(object);
+    return 0;
+}
+
+/* ---- the device ---- */
+
+FAKE(cuInit, unsigned flags)
+{
+    (void)flags;
+    TRY;
+    return 0;
+}
+FAKE(cuDeviceGetCount, int *out)
+{
+    TRY;
+    *out = state.gpus;
+    return 0;
+}
+FAKE(cuDeviceGet, int *out, int i)
+{
+    TRY;
+    *out = i;
+    return 0;
+}
+FAKE(cuGetErrorName, int e, const char **out)
+{
+    *out = e == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+    return 0;
+}
+FAKE(cuGetErrorString, int e, const char **out)
+{
+    *out = e == 2 ? "out of memory" : "a failure on purpose";
+    return 0;
+}
+FAKE(cuDeviceGetAttribute, int *out, int which, int device)
+{
+    (void)device;
+    TRY;
+    *out = which == 75   ? state.major
+           : which == 76 ? 0
+           : which == 16 ? 132
+           : which == 97 ? 227 << 10
+                         : 65536;
+    return 0;
+}
+
+static void *current, *primary;
+FAKE(cuDevicePrimaryCtxRetain, void **out, int device)
+{
+    (void)device;
+    const int code = new_object(&primary, 1);
+    *out = primary;
+    return code;
+}
+FAKE(cuDevicePrimaryCtxRelease_v2, int device)
+{
+    (void)device;
+    return drop_object(primary);
+}
+FAKE(cuCtxGetCurrent, void **out)
+{
+    TRY;
+    *out = current;
+    return 0;
+}
+FAKE(cuCtxPushCurrent_v2, void *c)
+{
+    TRY;
+    current = c;
+    return 0;
+}
+FAKE(cuCtxPopCurrent_v2, void **out)
+{
+    (void)step();
+    *out = current;
+    current = NULL;
+    return 0;
+}
+
+/* ---- memory, streams ---- */
+
+FAKE(cuMemAlloc_v2, uint64_t *out, size_t size)
+{
+    void *ptr = NULL;
+    const int code = new_object(&ptr, size);
+    *out = (uint64_t)(uintptr_t)ptr;
+    return code;
+}
+FAKE(cuMemFree_v2, uint64_t ptr)
+{
+    return drop_object((void *)(uintptr_t)ptr);
+}
+FAKE(cuMemHostAlloc, void **out, size_t size, unsigned flags)
+{
+    (void)flags;
+    return new_object(out, size);
+}
+FAKE(cuMemFreeHost, void *ptr)
+{
+    return drop_object(ptr);
+}
+FAKE(cuMemcpyAsync, uint64_t dst, uint64_t src, size_t size, void *stream)
+{
+    (void)stream;
+    TRY;
+    memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, size);
+    return 0;
+}
+FAKE(cuPointerGetAttribute, void *out, int which, uint64_t ptr)
+{
+    (void)out, (void)which, (void)ptr;
+    return 1; /* none of its memory */
+}
+FAKE(cuStreamSynchronize, void *stream)
+{
+    (void)stream;
+    TRY;
+    return 0;
+}
+FAKE(cuStreamIsCapturing, void *stream, int *out)
+{
+    (void)stream;
+    TRY;
+    *out = 0;
+    return 0;
+}
+FAKE(cuStreamWaitEvent, void *stream, void *event, unsigned flags)
+{
+    (void)stream, (void)event, (void)flags;
+    TRY;
+    state.waits++;
+    return 0;
+}
+FAKE(cuEventCreate, void **out, unsigned flags)
+{
+    (void)flags;
+    return new_object(out, 1);
+}
+FAKE(cuEventDestroy_v2, void *event)
+{
+    return drop_object(event);
+}
+FAKE(cuEventRecord, void *event, void *stream)
+{
+    (void)event, (void)stream;
+    TRY;
+    return 0;
+}
+
+/* ---- code and launches: a function is the number of its parameters, which
+ * its text says: "params N" ---- */
+
+FAKE(cuModuleLoadData, void **out, const void *image)
+{
+    const char *found = strstr(image, "params ");
+    long n = found ? strtol(found + 7, NULL, 10) : 0;
+    const int code = new_object(out, sizeof n);
+    if (code == 0)
+        memcpy(*out, &n, sizeof n);
+    return code;
+}
+FAKE(cuModuleUnload, void *module)
+{
+    return drop_object(module);
+}
+FAKE(cuModuleGetFunction, void **out, void *module, const char *name)
+{
+    TRY;
+    if (strncmp(name, "air_", 4) != 0)
+        return 500; /* not found */
+    *out = module;
+    return 0;
+}
+FAKE(cuFuncSetAttribute, void *function, int which, int value)
+{
+    (void)function, (void)which, (void)value;
+    TRY;
+    return 0;
+}
+
+static void
+note(fake_launch launch, void *function, void **params)
+{
+    long n;
+    memcpy(&n, function, sizeof n);
+    for (long i = 0; i < n && i < FAKE_PARAMS; i++)
+        memcpy(&launch.params[i], params[i], sizeof launch.params[i]);
+    state.launch[state.launches++ % FAKE_LAUNCHES] = launch;
+}
+
+FAKE(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz,
+     unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+     void **params, void **extra)
+{
+    (void)extra;
+    TRY;
+    note((fake_launch){.grid = {gx, gy, gz},
+                       .block = {bx, by, bz},
+                       .shared = shared,
+                       .stream = stream},
+         function, params);
+    return 0;
+}
+
+/* ---- graphs ---- */
+
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **params, **extra;
+    void *kernel, *context;
+} node_params;
+typedef struct {
+    void *function;
+    fake_launch launch;
+} node;
+typedef struct {
+    node nodes[FAKE_LAUNCHES];
+    long count;
+} graph;
+
+static void
+fill(node *n, const node_params *p)
+{
+    long count;
+    memcpy(&count, p->function, sizeof count);
+    n->function = p->function;
+    n->launch = (fake_launch){.shared = p->shared};
+    memcpy(n->launch.grid, p->grid, sizeof p->grid);
+    memcpy(n->launch.block, p->block, sizeof p->block);
+    for (long i = 0; i < count && i < FAKE_PARAMS; i++)
+        memcpy(&n->launch.params[i], p->params[i], 8);
+}
+
+FAKE(cuGraphCreate, void **out, unsigned flags)
+{
+    (void)flags;
+    return new_object(out, sizeof(graph));
+}
+FAKE(cuGraphDestroy, void *g)
+{
+    return drop_object(g);
+}
+FAKE(cuGraphAddKernelNode_v2, void **out, graph *g, void *const *after,
+     size_t nafter, const node_params *p)
+{
+    TRY;
+    if (nafter != (g->count > 0) || (nafter && !after[0]))
+        return 1; /* a chain is what is expected */
+    fill(&g->nodes[g->count], p);
+    *out = (void *)(uintptr_t)++g->count;
+    return 0;
+}
+FAKE(cuGraphInstantiateWithFlags, void **out, const graph *g,
+     unsigned long long flags)
+{
+    (void)flags;
+    const int code = new_object(out, sizeof *g);
+    if (code == 0)
+        memcpy(*out, g, sizeof *g);
+    return code;
+}
+FAKE(cuGraphExecDestroy, void *exec)
+{
+    return drop_object(exec);
+}
+FAKE(cuGraphExecKernelNodeSetParams_v2, graph *exec, void *at,
+     const node_params *p)
+{
+    TRY;
+    fill(&exec->nodes[(uintptr_t)at - 1], p);
+    state.nodes_set++;
+    return 0;
+}
+FAKE(cuGraphLaunch, const graph *exec, void *stream)
+{
+    TRY;
+    for (long i = 0; i < exec->count; i++) {
+        state.launch[state.launches % FAKE_LAUNCHES] = exec->nodes[i].launch;
+        state.launch[state.launches++ % FAKE_LAUNCHES].stream = stream;
+    }
+    return 0;
+}
+
+/* ---- the compiler: code is the text ---- */
+
+FAKE(nvrtcVersion, int *major, int *minor)
+{
+    TRY;
+    *major = 13;
+    *minor = 0;
+    return 0;
+}
+FAKE(nvrtcCreateProgram, void **out, const char *text, const char *name,
+     int nheaders, const char *const *headers, const char *const *names)
+{
+    (void)name, (void)nheaders, (void)headers, (void)names;
+    const int code = new_object(out, strlen(text) + 1);
+    if (code == 0)
+        memcpy(*out, text, strlen(text) + 1);
+    return code;
+}
+FAKE(nvrtcCompileProgram, const char *text, int n, const char *const *options)
+{
+    size_t used = 0;
+    TRY;
+    for (int i = 0; i < n && used < sizeof state.options; i++)
+        used +=
+            (size_t)snprintf(state.options + used, sizeof state.options - used,
+                             "%s ", options[i]);
+    (void)snprintf(state.text, sizeof state.text, "%.500s", text);
+    __atomic_add_fetch(&state.compiled, 1, __ATOMIC_RELAXED);
+    return strstr(text, "syntax error") ? 6 : 0;
+}
+FAKE(nvrtcGetProgramLogSize, void *program, size_t *out)
+{
+    (void)program;
+    TRY;
+    *out = 32;
+    return 0;
+}
+FAKE(nvrtcGetProgramLog, void *program, char *out)
+{
+    (void)program;
+    TRY;
+    strcpy(out, "air.cu(3): error: so it is\nmore");
+    return 0;
+}
+FAKE(nvrtcGetCUBINSize, const char *program, size_t *out)
+{
+    TRY;
+    *out = strlen(program) + 1;
+    return 0;
+}
+FAKE(nvrtcGetCUBIN, const char *program, char *out)
+{
+    TRY;
+    strcpy(out, program);
+    return 0;
+}
+FAKE(nvrtcDestroyProgram, void **program)
+{
+    return drop_object(*program);
+}

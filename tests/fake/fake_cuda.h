@@ -1,0 +1,36 @@
+/* fake_cuda.h: a GPU that is none: NVIDIA's functions that driver cuda uses
+ * (symbols.def), over memory of the host. Kernels compute nothing: a launch is
+ * noted with its parameters. One library stands for libcuda and for NVRTC; a
+ * test loads it by itself to see what was asked of it. */
+#ifndef FAKE_CUDA_H
+#define FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FAKE_LAUNCHES = 64, FAKE_PARAMS = 8 };
+
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    uint64_t params[FAKE_PARAMS];
+    void *stream;
+} fake_launch;
+
+typedef struct {
+    /* The call that fails, counted from 1 over all of them; 0: none. */
+    long fail_at, calls;
+    int error; /* code it fails with */
+    long launches, compiled;
+    fake_launch launch[FAKE_LAUNCHES]; /* number n is in [n % FAKE_LAUNCHES] */
+    long nodes_set;                    /* parameters of nodes changed */
+    long waits;                        /* streams that waited for an event */
+    long live; /* contexts, modules, blocks, graphs, events, programs */
+    int gpus, major;
+    char options[256], text[512]; /* of the last compilation, cut off */
+} fake_state;
+
+/* Exported by the library under its name. */
+typedef fake_state *(*fake_cuda_state_fn)(void);
+
+#endif

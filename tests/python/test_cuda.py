@@ -1,0 +1,250 @@
+"""Graphs on a GPU. Without one, what says so; docs/cuda.md has the command that
+runs the rest on a machine with one."""
+
+import copy
+
+import pytest
+import torch
+from helpers import compiled as compile_with
+from helpers import recorded
+
+from torchair import cuda
+
+GPU = torch.cuda.is_available()
+gpu = pytest.mark.skipif(not GPU, reason="needs a GPU that torch sees")
+MODES = ["max-autotune", "reduce-overhead"]
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+# ---- without a GPU ----
+
+
+@pytest.mark.skipif(GPU, reason="there is a GPU")
+def test_a_machine_without_a_gpu_says_so():
+    assert "CUDA" in cuda.reason(0)
+
+
+def test_places():
+    x = torch.zeros(())
+    assert cuda.place(x) == cuda.HOST
+    assert cuda.is_at(x, cuda.HOST)
+    assert not cuda.is_at(x, cuda.PLACE)
+    assert cuda.is_loose_scalar(x, cuda.PLACE)
+    assert not cuda.is_loose_scalar(torch.zeros(1), cuda.PLACE)
+    assert not cuda.is_loose_scalar(x, cuda.HOST)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("driver cuda has no kernel mm for these arguments of mm", "mm"),
+        (
+            "driver cuda has no kernel cat for these arguments of cat"
+            " (node stack, model.py:3)",
+            "stack",
+        ),
+        (
+            "driver cuda has no kernel cat for these arguments of cat"
+            " (cat, model.py:3)",
+            "cat",
+        ),
+    ],
+)
+def test_what_a_missing_kernel_leaves_out(text, named):
+    first = cuda.without_kernel(text, frozenset())
+    assert first == {named}
+    known = first
+    for _ in range(3):
+        known = cuda.without_kernel(text, known)
+    assert known >= {named, cuda.COMPOSITES}
+    assert cuda.without_kernel(text, known) == known
+
+
+def test_another_message_leaves_nothing_out():
+    known = frozenset({"mm"})
+    assert cuda.without_kernel("there is no GPU 3", known) == known
+
+
+def test_folders(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHAIR_CUDA_PATH", str(tmp_path))
+    assert cuda.folders().split(":")[0] == str(tmp_path)
+    monkeypatch.setenv("TORCHAIR_CACHE_DIR", "")
+    assert cuda.cache_folder() is None
+    monkeypatch.setenv("TORCHAIR_CACHE_DIR", str(tmp_path))
+    assert cuda.cache_folder() == str(tmp_path / "cuda")
+
+
+# ---- on a GPU ----
+
+
+def run_engine(fn, *args, mode="max-autotune", calls=3):
+    """What the engine gives, after some calls; it, not torch, ran them."""
+    torch._dynamo.reset()
+    with recorded() as records:
+        made = compile_with(fn, mode)
+        for _ in range(calls):
+            found = made(*args)
+    assert records
+    for record in records:
+        assert record.fallback == ""
+    return found
+
+
+def check(fn, *args, mode="max-autotune", **tolerance):
+    torch.testing.assert_close(
+        run_engine(fn, *args, mode=mode), fn(*args), **tolerance
+    )
+
+
+@gpu
+def test_the_engine_can_use_the_gpu():
+    assert cuda.reason(0) == ""
+
+
+@gpu
+@modes
+def test_pointwise(mode):
+    x = torch.randn(33, 65, device="cuda")
+    check(lambda x: torch.relu(x) * 2 + x, x, mode=mode)
+
+
+@gpu
+@modes
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32])
+def test_dtypes(mode, dtype):
+    x = torch.randn(33, 65, device="cuda").mul(8).to(dtype)
+    check(lambda x: x * 3 - x.neg(), x, mode=mode)
+
+
+@gpu
+@modes
+def test_reductions(mode):
+    x = torch.randn(33, 1025, device="cuda")
+    check(lambda x: (x.softmax(-1), x.sum(0), x.amax()), x, mode=mode)
+
+
+@gpu
+@modes
+def test_a_host_node_is_torchs_kernel(mode):
+    x = torch.randn(16, 16, device="cuda")
+    check(lambda x: torch.linalg.inv(x + 20 * x.abs()) + 1, x, mode=mode)
+
+
+@gpu
+@modes
+def test_a_number_on_the_cpu(mode):
+    x, s = torch.randn(8, device="cuda"), torch.tensor(3.0)
+    check(lambda x, s: x * s + 1, x, s, mode=mode)
+
+
+@gpu
+@modes
+def test_a_model(mode):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 128),
+        torch.nn.GELU(),
+        torch.nn.LayerNorm(128),
+        torch.nn.Linear(128, 32),
+    ).cuda()
+    x = torch.randn(4, 64, device="cuda")
+    with torch.no_grad():
+        check(model, x, mode=mode)
+
+
+@gpu
+@modes
+def test_results_are_not_overwritten(mode):
+    torch._dynamo.reset()
+    compiled = compile_with(lambda x: x + 1, mode)
+    inputs = [torch.full((1000,), float(i), device="cuda") for i in range(8)]
+    results = [compiled(x) for x in inputs]
+    for x, found in zip(inputs, results, strict=True):
+        assert torch.equal(found, x + 1)
+
+
+@gpu
+@modes
+def test_the_current_stream(mode):
+    torch._dynamo.reset()
+    compiled = compile_with(lambda x: x * 2 + 1, mode)
+    x = torch.randn(1 << 20, device="cuda")
+    side = torch.cuda.Stream()
+    for _ in range(4):
+        main = compiled(x)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            other = compiled(main)
+        torch.cuda.current_stream().wait_stream(side)
+        assert torch.equal(other, (x * 2 + 1) * 2 + 1)
+
+
+@gpu
+@modes
+def test_training(mode):
+    torch.manual_seed(0)
+    eager = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4)
+    ).cuda()
+    ours = copy.deepcopy(eager)
+    torch._dynamo.reset()
+    compiled = compile_with(ours, mode)
+    x = torch.randn(8, 16, device="cuda")
+    for _ in range(3):
+        eager(x).square().mean().backward()
+        compiled(x).square().mean().backward()
+    for a, b in zip(eager.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+@gpu
+@modes
+def test_random_numbers_are_torchs(mode):
+    x = torch.zeros(1000, device="cuda")
+
+    def draw(x):
+        return torch.rand_like(x) + x
+
+    torch._dynamo.reset()
+    compiled = compile_with(draw, mode)
+    for _ in range(3):
+        torch.manual_seed(5)
+        want = draw(x)
+        torch.manual_seed(5)
+        assert torch.equal(compiled(x), want)
+
+
+@gpu
+def test_a_cache_is_written_in_place():
+    cache = torch.zeros(4, 128, device="cuda")
+    at = torch.tensor([3], device="cuda")
+
+    def step(cache, at, x):
+        cache.index_copy_(1, at, x)
+        return cache.sum(1)
+
+    x = torch.randn(4, 1, device="cuda")
+    torch._dynamo.reset()
+    found = compile_with(step, "reduce-overhead")(cache, at, x)
+    torch.testing.assert_close(found, x[:, 0])
+    assert torch.equal(cache[:, 3:4], x)
+
+
+@gpu
+def test_memory_comes_from_torchs_allocator():
+    torch._dynamo.reset()
+    compiled = compile_with(lambda x: x + 1, "max-autotune")
+    x = torch.zeros(1 << 22, device="cuda")
+    compiled(x)
+    before = torch.cuda.memory_allocated()
+    kept = [compiled(x) for _ in range(4)]
+    assert torch.cuda.memory_allocated() - before >= 2 * x.nbytes
+    del kept
+
+
+@gpu
+def test_tensors_on_another_device_are_refused_or_recompiled():
+    torch._dynamo.reset()
+    compiled = compile_with(lambda x: x + 1, "max-autotune")
+    x = torch.zeros(4)
+    assert compiled(x.cuda()).device.type == "cuda"
+    assert compiled(x).device.type == "cpu"

@@ -1,0 +1,416 @@
+/* Driver cuda over a GPU that is none (tests/fake): what it asks of CUDA, what
+ * it gives back, what it says when something fails. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../fake/fake_cuda.h"
+#include "driver/cuda/device.h"
+#include "driver/driver.h"
+#include "test.h"
+
+enum { STEPS = 3, TEXT = 128 };
+
+typedef struct {
+    fake_state *cuda, *nvrtc;
+    air_gpu gpu;
+    air_options options;
+    air_device *dev;
+    air_rg_buf bufs[2];
+    air_region region;
+    char text[STEPS][TEXT];
+    const air_kernel *kernels[STEPS];
+    air_step steps[STEPS];
+    air_list *list;
+} fixture;
+
+static fake_state *
+state_of(const char *file)
+{
+    void *lib = dlopen(file, RTLD_NOW);
+    void *found = lib ? dlsym(lib, "fake_cuda_state") : NULL;
+    fake_cuda_state_fn fn;
+    memcpy(&fn, &found, sizeof fn);
+    return found ? fn() : NULL;
+}
+
+static const air_driver *const cuda = &air_driver_cuda;
+
+/* Both libraries begin anew; nothing of an earlier test is alive. */
+static bool
+prepare(fixture *f)
+{
+    *f = (fixture){.cuda = state_of(FAKE_CUDA "/libcuda.so.1"),
+                   .nvrtc = state_of(FAKE_CUDA "/libnvrtc.so.13"),
+                   .gpu = {.libraries = FAKE_CUDA},
+                   .options = {.threads = 1}};
+    if (!CHECK(f->cuda && f->nvrtc))
+        return false;
+    *f->cuda = *f->nvrtc = (fake_state){.gpus = 1, .major = 9, .error = 999};
+    return true;
+}
+
+static air_status
+open_device(fixture *f, const air_alloc *alloc)
+{
+    f->options.gpu = &f->gpu;
+    return cuda->open(&f->options, alloc, &f->dev);
+}
+
+/* A region of a buffer read and a buffer written; step i reads slot i and
+ * writes slot i + 1. */
+static air_status
+make_step(fixture *f, size_t i, const char *note)
+{
+    snprintf(f->text[i], TEXT, "// params 3 %s\n", note);
+    const size_t size = (strlen(f->text[i]) + 8) / 8 * 8;
+    const uint64_t values[2] = {77, 78};
+    memcpy(f->text[i] + size, values, sizeof values);
+    const air_code code = {
+        .bytes = (const uint8_t *)f->text[i],
+        .size = size + sizeof values,
+        .prelude = "// prelude\n",
+        .nlaunches = 2,
+        .launches = {{.grid = {7, 1, 1}, .block = {256, 1, 1}, .shared = 50000},
+                     {.grid = {0, 1, 1}}},
+        .values = f->text[i] + size,
+        .value_bytes = sizeof values};
+    f->bufs[0] = (air_rg_buf){.slot = 0, .offset = 16};
+    f->bufs[1] = (air_rg_buf){.slot = 1, .offset = 32};
+    f->region = (air_region){.nbufs = 2, .bufs = f->bufs};
+    AIR_TRY(cuda->kernel_make(f->dev, &f->region, &code, &f->kernels[i]));
+    f->steps[i] = (air_step){.kernel = f->kernels[i], .label = "step"};
+    return AIR_OK;
+}
+
+static air_status
+make_list(fixture *f)
+{
+    AIR_TRY(make_step(f, 0, "a"));
+    AIR_TRY(make_step(f, 1, "b"));
+    AIR_TRY(make_step(f, 2, "a"));
+    return cuda->list_make(f->dev, f->steps, STEPS, &f->list);
+}
+
+static void
+drop(fixture *f)
+{
+    cuda->list_free(f->dev, f->list);
+    for (int i = 0; i < STEPS; i++)
+        if (f->dev)
+            cuda->kernel_free(f->dev, f->kernels[i]);
+    if (f->dev)
+        cuda->close(f->dev);
+    CHECK_INT(f->cuda->live, 0);
+    CHECK_INT(f->nvrtc->live, 0);
+}
+
+TEST(cuda_says_which_library_is_missing)
+{
+    fixture f;
+    REQUIRE(prepare(&f));
+    f.gpu.libraries = "/nonexistent";
+    const air_status status = open_device(&f, &base_libc_alloc);
+    if (status == AIR_OK) {
+        cuda->close(f.dev);
+        test_skip("this machine has CUDA");
+        return;
+    }
+    CHECK(status == AIR_ERROR_DRIVER);
+    const char *message = air_last_error()->message;
+    CHECK(strstr(message, "lib") && strstr(message, "/nonexistent"));
+}
+
+TEST(cuda_opens_a_gpu)
+{
+    fixture f;
+    air_target target;
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    cuda->target(f.dev, &target);
+    CHECK_STR(target.isa, "sm_90a:132");
+    CHECK(target.apart && target.source && target.regions);
+    drop(&f);
+}
+
+TEST(cuda_refuses_a_gpu_that_is_not_there)
+{
+    fixture f;
+    REQUIRE(prepare(&f));
+    f.gpu.index = 3;
+    CHECK_FAILS(open_device(&f, &base_libc_alloc), DRIVER);
+    CHECK(strstr(air_last_error()->message, "no GPU 3"));
+    f.gpu.index = -1;
+    CHECK_FAILS(open_device(&f, &base_libc_alloc), ARGUMENT);
+    f.gpu.index = 0;
+    f.cuda->major = 6;
+    CHECK_FAILS(open_device(&f, &base_libc_alloc), UNSUPPORTED);
+    drop(&f);
+}
+
+TEST(cuda_compiles_equal_texts_once)
+{
+    fixture f;
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    CHECK_OK(make_list(&f));
+    CHECK_INT(f.nvrtc->compiled, 2);
+    CHECK(strstr(f.nvrtc->options, "--gpu-architecture=sm_90a"));
+    CHECK(strstr(f.nvrtc->text, "#define ENTRY(i) air_##i"));
+    CHECK(strstr(f.nvrtc->text, "// prelude\n"));
+    drop(&f);
+}
+
+TEST(cuda_launches_in_order_with_pointers_of_slots)
+{
+    fixture f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->launches, STEPS);
+    CHECK_INT(f.cuda->launch[0].grid[0], 7);
+    CHECK_INT(f.cuda->launch[0].block[0], 256);
+    CHECK_INT(f.cuda->launch[0].shared, 50000);
+    CHECK_INT(f.cuda->launch[0].params[0], 0x1010);
+    CHECK_INT(f.cuda->launch[0].params[1], 0x2020);
+    CHECK_INT(f.cuda->launch[0].params[2], 77);
+    drop(&f);
+}
+
+TEST(cuda_graph_replays_and_changes_what_moved)
+{
+    fixture f;
+    air_device_graph *graph = NULL;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
+    CHECK_FAILS(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL), STATE);
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    REQUIRE_OK(cuda->capture_end(f.dev, &graph));
+    CHECK_INT(f.cuda->launches, 0);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(f.cuda->launches, STEPS);
+    CHECK_OK(cuda->graph_patch(f.dev, graph, slots));
+    CHECK_INT(f.cuda->nodes_set, 0);
+    slots[1] = (void *)0x3000;
+    CHECK_OK(cuda->graph_patch(f.dev, graph, slots));
+    CHECK_INT(f.cuda->nodes_set, STEPS);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(f.cuda->launch[STEPS].params[0], 0x1010);
+    CHECK_INT(f.cuda->launch[STEPS].params[1], 0x3020);
+    CHECK_INT(f.cuda->launch[STEPS].params[2], 77);
+    cuda->graph_free(f.dev, graph);
+    CHECK_FAILS(cuda->capture_end(f.dev, &graph), STATE);
+    drop(&f);
+}
+
+static void *
+stream_of(void *user)
+{
+    return *(void **)user;
+}
+
+TEST(cuda_runs_on_the_stream_that_is_current)
+{
+    fixture f;
+    void *now = NULL;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    f.gpu.stream = stream_of;
+    f.gpu.user = (void *)&now;
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->waits, 0);
+    now = &now;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK(f.cuda->launch[STEPS].stream == (void *)&now);
+    CHECK_INT(f.cuda->waits, 1); /* for what the other stream has to do */
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->waits, 1);
+    drop(&f);
+}
+
+TEST(cuda_memory_is_copied_both_ways)
+{
+    fixture f;
+    void *block;
+    char text[8] = "seven..", back[8] = "";
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(cuda->alloc(f.dev, sizeof text, &block));
+    CHECK_OK(cuda->copy(f.dev, block, text, sizeof text));
+    CHECK_OK(cuda->copy(f.dev, back, block, sizeof back));
+    CHECK_STR(back, text);
+    cuda->free(f.dev, block, sizeof text);
+    f.cuda->fail_at = f.cuda->calls + 2; /* the context, then the block */
+    f.cuda->error = 2;
+    CHECK_FAILS(cuda->alloc(f.dev, 64, &block), MEMORY);
+    CHECK(!block);
+    drop(&f);
+}
+
+TEST(cuda_says_what_the_compiler_says)
+{
+    fixture f;
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_step(&f, 0, "syntax error"));
+    CHECK_FAILS(cuda->list_make(f.dev, f.steps, 1, &f.list), UNSUPPORTED);
+    CHECK(strstr(air_last_error()->message, "error: so it is"));
+    CHECK(!strstr(air_last_error()->message, "more"));
+    drop(&f);
+}
+
+TEST(cuda_says_that_an_index_was_out_of_range)
+{
+    fixture f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    *f.dev->fault = (cuda_fault){12, 5, 1}; /* as a kernel writes it */
+    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), ARGUMENT);
+    CHECK(strstr(air_last_error()->message, "index 12"));
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    drop(&f);
+}
+
+TEST(cuda_a_failed_launch_is_an_error_and_no_more)
+{
+    fixture f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    for (long call = 1; call < 20; call++) {
+        f.cuda->fail_at = f.cuda->calls + call;
+        const air_status status = cuda->list_run(f.dev, f.list, slots);
+        if (status == AIR_OK)
+            break;
+        CHECK(status == AIR_ERROR_DRIVER);
+        CHECK(strstr(air_last_error()->message, "a failure on purpose"));
+    }
+    f.cuda->fail_at = 0;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    drop(&f);
+}
+
+/* Everything from opening to replay, with each call of CUDA failing once. */
+TEST(cuda_every_call_may_fail)
+{
+    fixture f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    bool done = false;
+    for (long call = 1; !done && call < 200; call++) {
+        air_device_graph *graph = NULL;
+        REQUIRE(prepare(&f));
+        f.cuda->fail_at = call;
+        f.nvrtc->fail_at = call;
+        air_status status = open_device(&f, &base_libc_alloc);
+        if (status == AIR_OK)
+            status = make_list(&f);
+        if (status == AIR_OK)
+            status = cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL);
+        if (status == AIR_OK) {
+            const air_status run = cuda->list_run(f.dev, f.list, slots);
+            status = cuda->capture_end(f.dev, &graph);
+            if (run == AIR_OK && status == AIR_OK)
+                status = cuda->graph_launch(f.dev, graph);
+            else
+                status = AIR_ERROR_DRIVER;
+        }
+        done = status == AIR_OK && f.cuda->calls < call;
+        if (f.dev)
+            cuda->graph_free(f.dev, graph);
+        drop(&f);
+    }
+    CHECK(done);
+}
+
+static air_status
+open_and_run(const air_alloc *alloc, void *user)
+{
+    fixture *f = user;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    air_device_graph *graph = NULL;
+    f->dev = NULL;
+    f->list = NULL;
+    memset(f->kernels, 0, sizeof f->kernels);
+    air_status status = open_device(f, alloc);
+    if (status == AIR_OK)
+        status = make_list(f);
+    if (status == AIR_OK)
+        status = cuda->capture_begin(f->dev, AIR_CAPTURE_GLOBAL);
+    if (status == AIR_OK) {
+        status = cuda->list_run(f->dev, f->list, slots);
+        const air_status ended = cuda->capture_end(f->dev, &graph);
+        status = status == AIR_OK ? ended : status;
+    }
+    if (f->dev)
+        cuda->graph_free(f->dev, graph);
+    drop(f);
+    return status;
+}
+
+TEST(cuda_every_allocation_may_fail)
+{
+    fixture f;
+    REQUIRE(prepare(&f));
+    TEST_OOM(open_and_run, &f);
+}
+
+/* ---- the folder of compiled code ---- */
+
+TEST(cuda_keeps_what_it_compiled)
+{
+    fixture f;
+    char folder[] = "/tmp/air_cuda_XXXXXX", command[64];
+    REQUIRE(mkdtemp(folder) != NULL);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(prepare(&f));
+        f.gpu.cache = folder;
+        REQUIRE_OK(open_device(&f, &base_libc_alloc));
+        CHECK_OK(make_list(&f));
+        CHECK_INT(f.nvrtc->compiled, i == 0 ? 2 : 0);
+        drop(&f);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK_INT(system(command), 0);
+}
+
+TEST(cuda_a_damaged_file_is_none)
+{
+    const uint64_t hash[2] = {1, 2};
+    char folder[] = "/tmp/air_cuda_XXXXXX", path[128], *data;
+    size_t size;
+    REQUIRE(mkdtemp(folder) != NULL);
+    cuda_cache_write(folder, hash, "cubin of some bytes", 20);
+    CHECK_OK(cuda_cache_read(&base_libc_alloc, folder, hash, &data, &size));
+    CHECK_INT(size, 20);
+    CHECK_STR(data, "cubin of some bytes");
+    base_free(&base_libc_alloc, data, size);
+    snprintf(path, sizeof path, "%s/00000000000000010000000000000002.cubin",
+             folder);
+    for (long at = 0; at < 44; at += 4) { /* flip a byte of head and body */
+        FILE *file = fopen(path, "r+b");
+        REQUIRE(file != NULL);
+        fseek(file, at, SEEK_SET);
+        const int byte = fgetc(file);
+        fseek(file, at, SEEK_SET);
+        fputc(byte ^ 1, file);
+        fclose(file);
+        CHECK_OK(cuda_cache_read(&base_libc_alloc, folder, hash, &data, &size));
+        CHECK(!data);
+        cuda_cache_write(folder, hash, "cubin of some bytes", 20);
+    }
+    CHECK_INT(truncate(path, 30), 0);
+    CHECK_OK(cuda_cache_read(&base_libc_alloc, folder, hash, &data, &size));
+    CHECK(!data);
+    CHECK_INT(unlink(path), 0);
+    CHECK_INT(rmdir(folder), 0);
+}
