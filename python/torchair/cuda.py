@@ -125,9 +125,9 @@ def start_once() -> None:
 
 def reason(index: int = 0) -> str:
     """Why the engine cannot use a GPU; "" where it can."""
-    from . import _native, backend
+    from . import _native, engine
 
-    backend.start_once()
+    engine.start_once()
     start_once()
     try:
         _native.cuda_check(index)
