@@ -22,7 +22,7 @@ LAYERS = {
     # 358 operators instead of the 200 planned: rows, bodies, size rules
     "src/ir": (12500, C),
     # every composite operator with its backward is written out in expand_*
-    "src/pass": (7200, C),
+    "src/pass": (7600, C),
     "src/lower": (3750, C),
     "src/codegen": (3750, C),
     # programs, captures with the memory they share, watched runs, waits, lanes

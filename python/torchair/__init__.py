@@ -75,6 +75,7 @@ _MODULES = (
     "npu",
     "npugraph_ex",
     "ops",
+    "quantised",
     "scope",
 )
 _HOME = {

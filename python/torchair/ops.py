@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import attention
+from . import attention, quantised  # noqa: F401 - the operator of the latter
 from .define import define as define
 
 NAMESPACES = ("air", "npugraph_ex")

@@ -69,7 +69,14 @@ class Step:
 
 
 _LOOKUPS = {"embedding", "index", "index_select", "gather", "index_copy"}
-_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
+_PRODUCTS = {
+    "mm": 0,
+    "bmm": 0,
+    "addmm": 1,
+    "baddbmm": 1,
+    "linear": 0,
+    "quantised_mm": 0,
+}
 
 
 def _flops(value: Value, step: Step) -> int:

@@ -31,10 +31,10 @@ logger = logging.getLogger("torchair")
 # What the word ALL stands for in a file. The rest stays: it changes no result
 # and fuses nothing. A level O1 leaves all of these out but `fold` and `cse`.
 GROUPS = {
-    "GraphFusion": ("attention", "fold", "cse"),
+    "GraphFusion": ("attention", "quantised", "fold", "cse"),
     "UBFusion": ("group", "cat"),
 }
-_O1 = ("attention", "group", "cat")
+_O1 = ("attention", "quantised", "group", "cat")
 # Values of air_order.
 _ORDERS = {"StableRDFS": 0, "BFS": 1, "DFS": 2, "RDFS": 3}
 _AIV = "HCCL_OP_EXPANSION_MODE"

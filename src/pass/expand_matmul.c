@@ -101,6 +101,19 @@ expand_baddbmm(pass_context *ctx, uint32_t node)
     return plain_or_scaled(ctx, node, "bmm");
 }
 
+air_status
+expand_int8pack_mm(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref scale = b_unsqueeze(&b, node_in(ctx->g, node, 2), 1);
+    air_ref y =
+        B_OP(&b, "air::quantised_mm", at_value(node_in(ctx->g, node, 0)),
+             at_value(node_in(ctx->g, node, 1)), at_value(scale),
+             at_value(AIR_NO_REF), at_value(AIR_NO_REF), at_int(&b, 8),
+             at_bool(false));
+    return build_forward(&b, node, 0, y);
+}
+
 /* [m, k] times [k] */
 static air_ref
 matrix_vector(pass_build *b, air_ref m, air_ref v)

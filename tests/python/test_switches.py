@@ -60,7 +60,8 @@ def test_all_are_on():
 
 
 def test_levels():
-    assert off(ge_config__oo_level="O1") == {"attention", "group", "cat"}
+    fusions = {"attention", "quantised", "group", "cat"}
+    assert off(ge_config__oo_level="O1") == fusions
     assert off(ge_config__oo_constant_folding=False) == {"fold"}
     assert off(ge_config__oo_dead_code_elimination=False) == {"dce"}
     assert off(experimental_config__enable_view_optimize=False) == {"view"}
@@ -85,11 +86,11 @@ def test_later_switches_win(tmp_path):
         )
     )
     chosen = {"fusion_config__fusion_switch_file": str(path)}
-    assert off(**chosen) == {"attention", "group"}
+    assert off(**chosen) == {"attention", "quantised", "group"}
     chosen["ge_config__optimization_switch"] = "group:on;dce:off"
-    assert off(**chosen) == {"attention", "dce"}
+    assert off(**chosen) == {"attention", "quantised", "dce"}
     chosen["ge_config__oo_level"] = "O1"
-    assert off(**chosen) == {"attention", "dce", "cat"}
+    assert off(**chosen) == {"attention", "quantised", "dce", "cat"}
 
 
 def test_captures_have_switches_of_their_own():
@@ -321,8 +322,9 @@ def test_explain_says_what_options_did():
     )
     text = str(torchair.explain(model, *inputs(), compiler_config=made))
     assert (
-        "options: without attention, without cat, without group, lists of at "
-        "least 9 steps, memory of intermediate results is given back" in text
+        "options: without attention, without cat, without group, without "
+        "quantised, lists of at least 9 steps, memory of intermediate results "
+        "is given back" in text
     )
     made = configured(experimental_config__topology_sorting_strategy="BFS")
     text = str(torchair.explain(model, *inputs(), compiler_config=made))

@@ -247,10 +247,10 @@ TEST(cpu_takes_the_threads_it_gets)
 
 static bool
 library_takes_odd(const air_library *library, const air_call *call,
-                  void *const *slots)
+                  void *const *slots, void *workspace)
 {
     int64_t *words = slots[0];
-    (void)library, (void)call;
+    (void)library, (void)call, (void)workspace;
     return ++words[4] % 2 == 1;
 }
 

@@ -157,6 +157,22 @@ TEST(infer_refusals)
          "larger than the input"},
         {"%a: f32[2]", "view.dtype(%a, dtype=f64)", "unsupported"},
         {"%a: f32[2], %b: f32[3]", "copy_(%a, %b)", "shape"},
+        {"%a: f32[2, 8], %w: i8[3, 8]",
+         "air::quantised_mm(%a, %w, none, none, none, 2)", "must be 8 or 4"},
+        {"%a: f32[2, 8], %w: i8[3, 4]",
+         "air::quantised_mm(%a, %w, none, none, none, 4)", "must be u8"},
+        {"%a: i32[2, 8], %w: i8[3, 8]",
+         "air::quantised_mm(%a, %w, none, none, none, 8)", "must hold floats"},
+        {"%a: f32[2, 8], %w: u8[3, 8]",
+         "air::quantised_mm(%a, %w, none, none, none, 4)", "shape"},
+        {"%a: f32[2, 8], %w: i8[3, 8], %s: f32[3, 3]",
+         "air::quantised_mm(%a, %w, %s, none, none, 8)", "do not divide"},
+        {"%a: f32[2, 8], %w: i8[3, 8], %s: f32[3, 2], %z: f32[3, 1]",
+         "air::quantised_mm(%a, %w, %s, %z, none, 8)", "shape"},
+        {"%a: f32[2, 8], %w: i8[3, 8], %b: f32[4]",
+         "air::quantised_mm(%a, %w, none, none, %b, 8)", "shape"},
+        {"%a: f32[2, 8], %w: i8[3, 8], %s: bf16[3]",
+         "_weight_int8pack_mm(%a, %w, %s)", "dtype of a"},
     };
     CHECK_ALL(rows);
 }

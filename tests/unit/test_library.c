@@ -58,7 +58,7 @@ check_addmm(bool a_turned, bool b_turned)
     for (int id = 0; id < 3; id++)
         cpu_library_begin(&call,
                           &(air_task){.id = id, .count = 3, .slots = c.slots});
-    CHECK(cpu_library_call(&lib, &call, c.slots));
+    CHECK(cpu_library_call(&lib, &call, c.slots, NULL));
     CHECK_INT(state.calls, 1);
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
@@ -92,7 +92,7 @@ TEST(library_refuses)
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {2, 1, args, &c.t[y], NULL};
     CHECK(cpu_library_wants(&call, "scalar"));
-    CHECK(!cpu_library_call(&lib, &call, c.slots));
+    CHECK(!cpu_library_call(&lib, &call, c.slots, NULL));
     CHECK_INT(state.calls, 2);
     kcase_end(&c);
 }

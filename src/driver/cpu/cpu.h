@@ -12,7 +12,7 @@
 typedef bool (*cpu_accept_fn)(const air_call *call, const char *isa);
 /* false: not done, the engine's own kernel does it. */
 typedef bool (*cpu_library_fn)(const air_library *library, const air_call *call,
-                               void *const *slots);
+                               void *const *slots, void *workspace);
 
 /* A provider of the kernel table, or a region (then the rest is NULL). */
 struct air_kernel {

@@ -14,6 +14,9 @@ bool cpu_is_dense(const air_tensor *t);
 bool cpu_sdpa_on_avx512(const air_call *call, const char *isa);
 bool cpu_sdpa_on_avx2(const air_call *call, const char *isa);
 bool cpu_sdpa_on_scalar(const air_call *call, const char *isa);
+bool cpu_quantised_mm_on_avx512(const air_call *call, const char *isa);
+bool cpu_quantised_mm_on_avx2(const air_call *call, const char *isa);
+bool cpu_quantised_mm_on_scalar(const air_call *call, const char *isa);
 bool cpu_fused_attention_on_avx512(const air_call *call, const char *isa);
 bool cpu_fused_attention_on_avx2(const air_call *call, const char *isa);
 bool cpu_fused_attention_on_scalar(const air_call *call, const char *isa);
@@ -30,6 +33,7 @@ GEMM_KERNEL(mm)
 GEMM_KERNEL(bmm)
 GEMM_KERNEL(addmm)
 GEMM_KERNEL(baddbmm)
+GEMM_KERNEL(quantised_mm)
 GEMM_KERNEL(sdpa)
 GEMM_KERNEL(fused_attention)
 GEMM_KERNEL(convolution)

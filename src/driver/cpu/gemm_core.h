@@ -35,13 +35,24 @@ typedef struct {
     const void *pack_arg;
 } gemm_job;
 
-#define GEMM_LANES_MAX 32
-#define GEMM_MB        96  /* rows of w of a block at most */
-#define GEMM_NB        256 /* lanes of a block */
-#define GEMM_KB        192 /* depth of a block at most: also the longest sum */
-#define GEMM_WB        (GEMM_KB + 16) /* row of a packed w block: no power of two */
-#define GEMV_MAX       12             /* rows that the dot kernels take */
-#define GEMV_NB        128            /* columns of their result block */
+#define GEMM_LANES_MAX  32
+#define GEMM_MB         96  /* rows of w of a block at most */
+#define GEMM_NB         256 /* lanes of a block */
+#define GEMM_KB         192 /* depth of a block at most: also the longest sum */
+#define GEMM_WB         (GEMM_KB + 16) /* row of a packed w block: no power of two */
+#define GEMV_MAX        12             /* rows that the dot kernels take */
+#define GEMV_NB         128            /* columns of their result block */
+#define GEMM_GROUPS_MAX 1024           /* of a row of gemm_words */
+
+/* Rows of 4-bit numbers less 8, two in a byte, the lower one first. */
+typedef struct {
+    const uint8_t *q;
+    int64_t row;       /* bytes from one to the next: half of k */
+    const void *scale; /* [rows, groups]; NULL: 1 */
+    int scale_dtype;
+    int64_t group, groups; /* numbers of a group: of a multiple of 8 that 128
+                              is a multiple of, or a multiple of 128 */
+} gemm_words;
 
 /* One table per instruction set. */
 typedef struct {
@@ -68,8 +79,8 @@ typedef struct {
     /* dst[i] = p[i * stride] as floats */
     void (*widen)(float *dst, const void *p, int64_t stride, int dtype,
                   int64_t n);
-    /* t[m * GEMV_NB + n] = x row m (f32, unit stride) . w row n, for
-     * m < nm <= GEMV_MAX, n < nn <= GEMV_NB */
+    /* t[m * GEMV_NB + n] = x row m (f32, unit stride) . w row n (floats or i8),
+     * for m < nm, n < nn <= GEMV_NB */
     void (*dots)(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
                  const void *w, int64_t rs, int dtype, int64_t k);
     /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n */
@@ -85,6 +96,16 @@ typedef struct {
      * offset[i * step]) * scale[i * step]; of two in a byte the lower first */
     void (*unquant)(float *dst, const void *x, int bits, const float *scale,
                     const float *offset, int step, int64_t n);
+    /* quantised_isa.c: dst[i] = number k + i of a row of i8 (bits 8) or of
+     * nibbles less 8, times scale, plus zero */
+    void (*integers)(float *dst, const void *q, int bits, int64_t k, int64_t n,
+                     float scale, float zero);
+    /* x in the order in which dots_words wants it; n: all of a row, or a
+     * multiple of 128 */
+    void (*order_words)(float *dst, const float *x, int64_t n);
+    /* as dots, with scaled rows of 4-bit numbers */
+    void (*dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
+                       int64_t nn, const gemm_words *w);
     /* attention_isa.c: one block of keys of a softmax that sees its keys in
      * several. s holds scores, and afterwards weights e^(s - top); rows of
      * `out` so far are scaled to the new top.

@@ -438,6 +438,9 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .axpy = axpy,
     .narrow = narrow,
     .unquant = ISA_NAME(unquant),
+    .integers = ISA_NAME(integers),
+    .order_words = ISA_NAME(order_words),
+    .dots_words = ISA_NAME(dots_words),
     .softmax_panel = ISA_NAME(softmax_panel),
     .softmax_row = ISA_NAME(softmax_row),
 };

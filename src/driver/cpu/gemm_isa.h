@@ -3,6 +3,8 @@
 #ifndef CPU_GEMM_ISA_H
 #define CPU_GEMM_ISA_H
 
+#include "driver/cpu/gemm_core.h"
+
 #include <stdint.h>
 
 #define ISA_JOIN_(a, b) a##_##b
@@ -16,6 +18,13 @@
 void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
                          int64_t nn, const void *w, int64_t rs, int dtype,
                          int64_t k);
+
+/* quantised_isa.c */
+void ISA_NAME(integers)(float *dst, const void *q, int bits, int64_t k,
+                        int64_t n, float scale, float zero);
+void ISA_NAME(order_words)(float *dst, const float *x, int64_t n);
+void ISA_NAME(dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
+                          int64_t nn, const gemm_words *from);
 
 /* attention_isa.c */
 void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,

@@ -207,6 +207,24 @@ vget(const void *p, int64_t i, int dtype)
 #endif
 }
 
+/* VL integers of 8 bits. */
+INLINE vf
+vget8(const int8_t *p)
+{
+#if defined(__AVX512F__)
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+#elif defined(__AVX2__)
+    __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+#else
+    vf v;
+    for (int j = 0; j < VL; j++)
+        v[j] = p[j];
+    return v;
+#endif
+}
+
 INLINE void
 vput(void *p, int64_t i, int dtype, vf v)
 {

@@ -18,6 +18,25 @@
 typedef double vd __attribute__((vector_size(4 * VL)));
 typedef float vf_half __attribute__((vector_size(2 * VL)));
 
+INLINE int
+size_of(const int D)
+{
+    return D == AIR_F32 ? 4 : D == AIR_I8 ? 1 : 2;
+}
+
+/* VL elements of w. */
+INLINE vf
+wide(const char *p, const int D)
+{
+    return D == AIR_I8 ? vget8((const int8_t *)p) : vget(p, 0, D);
+}
+
+INLINE double
+one(const char *p, int64_t i, const int D)
+{
+    return D == AIR_I8 ? (double)((const int8_t *)p)[i] : (double)get(p, i, D);
+}
+
 /* v's lanes, added in pairs as doubles: a sum across lanes in floats would
  * cost as much accuracy as the whole way along k. */
 INLINE vd
@@ -46,7 +65,7 @@ dot_depth(const int M, const int R, const int U, const int D, vd total[][8],
           const float *x, int64_t xs, const char *const *w, int64_t k,
           int64_t e)
 {
-    const int size = D == AIR_F32 ? 4 : 2;
+    const int size = size_of(D);
     vf c[2][DOT_MAX][8];
     UNROLL for (int u = 0; u < U; u++) UNROLL for (int m = 0; m < M; m++)
         UNROLL for (int r = 0; r < R; r++) c[u][m][r] = (vf){0};
@@ -54,7 +73,7 @@ dot_depth(const int M, const int R, const int U, const int D, vd total[][8],
         UNROLL for (int u = 0; u < U; u++) UNROLL for (int r = 0; r < R; r++)
         {
             const char *p = w[r] + (k + u * VL) * size;
-            vf b = vget(p, 0, D);
+            vf b = wide(p, D);
             if (u * VL * size % 64 == 0)
                 __builtin_prefetch(p + PREFETCH);
             UNROLL for (int m = 0; m < M; m++) c[u][m][r] =
@@ -72,7 +91,7 @@ dot_tile(const int M, const int R, const int U, const int D, float *t,
          const float *x, int64_t xs, const char *w, int64_t rs, int64_t k,
          const int64_t *at)
 {
-    const int size = D == AIR_F32 ? 4 : 2;
+    const int size = size_of(D);
     vd total[DOT_MAX][8];
     const char *p[8];
     int64_t even = k / (U * VL) * (U * VL);
@@ -88,7 +107,7 @@ dot_tile(const int M, const int R, const int U, const int D, float *t,
         for (int r = 0; r < R; r++) {
             double s = sum_pairs(total[m][r]);
             for (int64_t i = even; i < k; i++)
-                s += (double)x[m * xs + i] * (double)get(p[r], i, D);
+                s += (double)x[m * xs + i] * one(p[r], i, D);
             t[m * GEMV_NB + at[r]] = (float)s;
         }
 }
@@ -125,6 +144,7 @@ typedef struct {
 DOT_TYPE(F32)
 DOT_TYPE(BF16)
 DOT_TYPE(F16)
+DOT_TYPE(I8)
 
 /* Row i of every stream; those that are out of rows do the last one again. */
 static void
@@ -140,6 +160,7 @@ ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
 {
     const dot_fn *set = dtype == AIR_F32    ? dots_F32
                         : dtype == AIR_BF16 ? dots_BF16
+                        : dtype == AIR_I8   ? dots_I8
                                             : dots_F16;
     /* Parts of x of one size, the last one may overlap: what does not fit into
      * one tile finds w in the cache. */

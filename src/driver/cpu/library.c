@@ -98,8 +98,9 @@ call_one(const air_library *lib, const gemm_job *job)
 
 bool
 cpu_library_call(const air_library *library, const air_call *call,
-                 void *const *slots)
+                 void *const *slots, void *workspace)
 {
+    (void)workspace;
     air_task task = {.count = 1, .slots = slots};
     gemm_product p = cpu_gemm_product(call, &task);
     for (int64_t i = 0; i < p.batch; i++) {

@@ -16,6 +16,12 @@ void cpu_library_begin(const air_call *call, const air_task *task);
 /* On one thread, outside parallel regions. false: not done, results are
  * undefined and the engine's own kernel has to follow. */
 bool cpu_library_call(const air_library *library, const air_call *call,
-                      void *const *slots);
+                      void *const *slots, void *workspace);
+/* The same for quantised_mm: at first its weight goes into the workspace as
+ * floats. */
+bool cpu_quantised_mm_library(const air_call *call, const char *isa);
+void cpu_quantised_mm_begin(const air_call *call, const air_task *task);
+bool cpu_quantised_mm_call(const air_library *library, const air_call *call,
+                           void *const *slots, void *workspace);
 
 #endif

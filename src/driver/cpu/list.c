@@ -382,13 +382,18 @@ report_slow(air_device *dev, worker *w)
 
 /* ---- a step ---- */
 
+static void *
+step_workspace(const air_step *step, void *const *slots)
+{
+    if (step->workspace == 0)
+        return NULL;
+    return (char *)slots[step->workspace_slot] + step->workspace_offset;
+}
+
 static void
 step_compute(const air_step *step, air_task *task)
 {
-    task->workspace =
-        step->workspace > 0
-            ? (char *)task->slots[step->workspace_slot] + step->workspace_offset
-            : NULL;
+    task->workspace = step_workspace(step, task->slots);
     if (step->kernel->region != NULL)
         cpu_region_run(&(air_call){.extra = step->kernel->region}, task);
     else
@@ -517,6 +522,7 @@ begin_worker(void *arg, int id, int count)
     cpu_run *run = arg;
     air_task task = task_make(run, id, count);
     const air_step *step = &run->list->steps[run->part->begin];
+    task.workspace = step_workspace(step, run->slots);
     step->kernel->begin(&step->call, &task);
 }
 
@@ -532,7 +538,8 @@ library_run(air_device *dev, cpu_run *run, const part *p, int threads)
         else
             begin_worker(run, 0, 1);
     }
-    return step->kernel->library(&dev->library, &step->call, run->slots);
+    return step->kernel->library(&dev->library, &step->call, run->slots,
+                                 step_workspace(step, run->slots));
 }
 
 static bool

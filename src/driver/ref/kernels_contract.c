@@ -96,3 +96,46 @@ ref_addmm(const air_call *call, const air_task *task)
     product(&out, &c, &a, &b, ref_float(call, 3, 1), ref_float(call, 4, 1),
             task);
 }
+
+/* ---- weights of few bits ------------------------------------------------- */
+
+/* The number at (n, k): an i8, or a nibble of a u8 less 8, the lower first. */
+static double
+stored(const ref_tensor *w, int64_t bits, int64_t n, int64_t k)
+{
+    int64_t at = bits == 8 ? k : k / 2;
+    int64_t q = ref_get_int(w->dtype, entry(w, n, at));
+    return (double)(bits == 8 ? q : (q >> k % 2 * 4 & 15) - 8);
+}
+
+/* Of the group of (n, k), or `otherwise`. */
+static double
+factor(const ref_tensor *t, int64_t n, int64_t k, int64_t depth,
+       double otherwise)
+{
+    if (t->data == NULL)
+        return otherwise;
+    return ref_get(t->dtype, entry(t, n, k / (depth / t->dims[1])));
+}
+
+/* quantised_mm(a, weight, scale, zero, bias, bits, rounded): nothing is. */
+void
+ref_quantised_mm(const air_call *call, const air_task *task)
+{
+    ref_tensor y = ref_out(call, 0, task), a = ref_arg(call, 0, task);
+    ref_tensor w = ref_arg(call, 1, task), scale = ref_arg(call, 2, task);
+    ref_tensor zero = ref_arg(call, 3, task), bias = ref_arg(call, 4, task);
+    int64_t bits = ref_int(call, 5, 8), begin, end, depth = a.dims[1];
+    air_split(ref_numel(&y), task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t m = i / y.dims[1], n = i % y.dims[1];
+        double sum = 0;
+        for (int64_t k = 0; k < depth; k++)
+            sum += ref_get(a.dtype, entry(&a, m, k)) *
+                   (stored(&w, bits, n, k) * factor(&scale, n, k, depth, 1) +
+                    factor(&zero, n, k, depth, 0));
+        if (bias.data != NULL)
+            sum += ref_get(bias.dtype, bias.data + n * bias.strides[0]);
+        ref_put(y.dtype, y.data + ref_offset(&y, i), sum);
+    }
+}

@@ -1,0 +1,117 @@
+"""Weights of 8 and 4 bits: how they are made and stored, and the operator
+`torch.ops.air.quantised_mm`, one engine node that reads them as they are.
+
+    y[m, n] = sum over k of a[m, k] * w[n, k]  +  bias[n]
+    w[n, k] = q[n, k] * scale[n, k // group]  +  zero[n, k // group]
+
+q: int8 [n, k]; or two of 4 bits in a byte, uint8 [n, k / 2], the lower one
+first, stored plus 8. `rounded` lets w be rounded to the dtype of a, as it is
+where a model dequantises it before the product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+SCHEMA = (
+    "quantised_mm(Tensor a, Tensor weight, Tensor? scale, Tensor? zero, "
+    "Tensor? bias, int bits, bool rounded=False) -> Tensor"
+)
+GROUPS = (32, 64, 128)
+
+
+def unpack(weight: torch.Tensor, bits: int) -> torch.Tensor:
+    """The numbers of a stored weight, int8 [n, k]."""
+    if bits == 8:
+        return weight
+    pairs = torch.stack([weight & 15, weight >> 4], -1)
+    return pairs.flatten(-2).to(torch.int8) - 8
+
+
+def dequantise(
+    weight: torch.Tensor,
+    scale: torch.Tensor | None,
+    zero: torch.Tensor | None,
+    bits: int,
+) -> torch.Tensor:
+    """What a stored weight stands for, float32 [n, k]."""
+    found = unpack(weight, bits).float()
+    for factors, combine in ((scale, torch.mul), (zero, torch.add)):
+        if factors is not None:
+            rows, groups = factors.shape
+            split = found.view(rows, groups, -1)
+            found = combine(split, factors.float().unsqueeze(-1)).flatten(1)
+    return found
+
+
+def _compute(
+    a: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor | None,
+    zero: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    bits: int,
+    rounded: bool = False,
+) -> torch.Tensor:
+    w = dequantise(weight, scale, zero, bits)
+    if rounded:
+        w = w.to(a.dtype).float()
+    y = a.float() @ w.t()
+    return (y if bias is None else y + bias.float()).to(a.dtype)
+
+
+def _sizes(a: torch.Tensor, weight: torch.Tensor, *others: Any) -> torch.Tensor:
+    return a.new_empty(a.shape[0], weight.shape[0])
+
+
+_make: Any = torch.library.Library
+_library = _make("air", "FRAGMENT")
+_library.define(SCHEMA)
+_library.impl("quantised_mm", _compute, "CPU")
+torch.library.register_fake("air::quantised_mm", _sizes, lib=_library)
+
+
+@dataclass
+class Stored:
+    """A weight of few bits. error: root mean square of what was lost, as a
+    share of the root mean square of the weight."""
+
+    weight: torch.Tensor
+    scale: torch.Tensor
+    bits: int
+    group: int  # numbers that share a scale
+    error: float
+
+
+def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
+    """Quantises a float weight [n, k], symmetrically: of each group the
+    number that is largest in size becomes the last one of that sign.
+
+    group: for 4 bits, a divisor of k; of 8 bits a row is one.
+    """
+    rows, depth = weight.shape
+    group = depth if bits == 8 else group
+    split = weight.detach().float().reshape(rows, -1, group)
+    if bits == 8:
+        scale = split.abs().amax(-1) / 127
+    else:  # -8 has no counterpart: it is for the largest, whatever its sign
+        at = split.abs().argmax(-1, keepdim=True)
+        scale = split.gather(-1, at).squeeze(-1) / -8
+    safe = torch.where(scale == 0, 1.0, scale).unsqueeze(-1)
+    q = (split / safe).round().clamp(*((-127, 127) if bits == 8 else (-8, 7)))
+    lost = split - q * safe
+    size = split.square().mean().sqrt().item()
+    error = lost.square().mean().sqrt().item() / size if size else 0.0
+    numbers = q.reshape(rows, depth).to(torch.int8)
+    return Stored(_pack(numbers, bits), scale, bits, group, error)
+
+
+def _pack(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    if bits == 8:
+        return numbers
+    pairs = (numbers + 8).to(torch.uint8).unflatten(-1, (-1, 2))
+    packed: torch.Tensor = pairs[..., 0] | pairs[..., 1] << 4
+    return packed

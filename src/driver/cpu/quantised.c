@@ -1,0 +1,431 @@
+/* quantised.c: air::quantised_mm(a, weight, scale, zero, bias, bits, rounded):
+ *
+ *     y(m, n) = sum over k of a(m, k) * w(n, k)  +  bias(n)
+ *     w(n, k) = q(n, k) * scale(n, k / group)  +  zero(n, k / group)
+ *
+ * where q is an i8, or a nibble of a u8, the lower one first, less 8. Few rows
+ * of a read the weights once, as they lie; for more, panels of floats are made
+ * of them, a block at a time, and the matrix product does the rest. */
+#include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/library.h"
+
+#include <string.h>
+
+#define FEW      16  /* rows of a that the dot kernels take */
+#define DOT_ROWS 120 /* of w at once: a multiple of every tile's streams */
+
+typedef struct {
+    gemm_job job; /* x: the weight, whose rows lie in the lanes; w: a */
+    const gemm_ops *ops;
+    const char *q;
+    const air_tensor *scale, *zero; /* NULL: 1, 0 */
+    const void *scale_data, *zero_data;
+    int64_t groups, group; /* of a row, numbers of a group */
+    int bits;
+    bool rounded; /* w may be rounded to the dtype of a */
+} product;
+
+static const air_tensor *
+optional(const air_call *call, int i)
+{
+    bool given = call->args[i].kind == AIR_ARG_TENSOR &&
+                 call->args[i].t->dtype != AIR_DTYPE_NONE;
+    return given ? call->args[i].t : NULL;
+}
+
+static const void *
+data_of(const air_tensor *t, const air_task *task)
+{
+    return t == NULL || task == NULL ? NULL : air_data(t, task);
+}
+
+static void
+set_bias(gemm_job *job, const air_tensor *bias, const air_task *task)
+{
+    if (bias == NULL)
+        return;
+    job->s = task == NULL ? "" : air_data(bias, task);
+    job->s_dtype = bias->dtype;
+    job->sl = 1;
+    job->beta = 1;
+}
+
+/* task NULL: sizes only, no pointers. */
+static product
+make(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    const air_tensor *a = call->args[0].t, *w = call->args[1].t;
+    const air_tensor *y = &call->outs[0];
+    product p = {.ops = ops, .bits = (int)call->args[5].i};
+    p.rounded = call->args[6].i != 0;
+    p.scale = optional(call, 2), p.zero = optional(call, 3);
+    p.scale_data = data_of(p.scale, task);
+    p.zero_data = data_of(p.zero, task);
+    p.q = data_of(w, task);
+    p.job = (gemm_job){.nx = w->dims[0],
+                       .nw = a->dims[0],
+                       .k = a->dims[1],
+                       .w = {data_of(a, task), a->dims[1], 1, a->dtype},
+                       .y = task == NULL ? NULL : air_data(y, task),
+                       .yl = 1,
+                       .yr = w->dims[0],
+                       .y_dtype = y->dtype,
+                       .alpha = 1};
+    set_bias(&p.job, optional(call, 4), task);
+    const air_tensor *some = p.scale != NULL ? p.scale : p.zero;
+    p.groups = some == NULL ? 1 : some->dims[1];
+    p.group = p.groups == 0 ? 0 : p.job.k / p.groups;
+    return p;
+}
+
+/* Bytes of n numbers. */
+static int64_t
+packed(const product *p, int64_t n)
+{
+    return n * p->bits / 8;
+}
+
+/* dst[i] = f(row, first + i) of scale or zero; `otherwise` where absent. */
+static void
+factors(const product *p, const air_tensor *t, const void *data, float *dst,
+        int64_t row, int64_t first, int64_t n, float otherwise)
+{
+    if (t == NULL) {
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = otherwise;
+        return;
+    }
+    int64_t at = row * p->groups + first;
+    p->ops->widen(dst, (const char *)data + at * cpu_gemm_size_of(t->dtype), 1,
+                  t->dtype, n);
+}
+
+/* ---- few rows ------------------------------------------------------------ */
+
+static bool
+few(const product *p)
+{
+    if (p->job.nw > FEW)
+        return false;
+    return p->bits == 8 || (p->groups <= GEMM_GROUPS_MAX && p->group % 8 == 0 &&
+                            (p->group % 128 == 0 || 128 % p->group == 0));
+}
+
+/* What all threads read: rows of a as floats, in the order of the dot kernel,
+ * and where there are zeros its sums by group. */
+typedef struct {
+    float *x, *sums;
+} prepared;
+
+static prepared
+place(const product *p, const air_task *task)
+{
+    float *x = task->workspace;
+    return (prepared){x, x + p->job.nw * p->job.k};
+}
+
+static void
+sum_groups(const product *p, const prepared *to, const float *x, int64_t m)
+{
+    for (int64_t g = 0; g < p->groups; g++) {
+        double sum = 0;
+        for (int64_t i = 0; i < p->group; i++)
+            sum += (double)x[g * p->group + i];
+        to->sums[m * p->groups + g] = (float)sum;
+    }
+}
+
+/* Threads share the rows of a; one row alone is made by one of them. */
+static void
+prepare(const product *p, const prepared *to, const air_task *task)
+{
+    const gemm_view *a = &p->job.w;
+    float *row = task->scratch;
+    int64_t begin, end, size = cpu_gemm_size_of(a->dtype);
+    int64_t part = (int64_t)(AIR_SCRATCH / sizeof *row) / 128 * 128;
+    air_split(p->job.nw, task, &begin, &end);
+    for (int64_t m = begin; m < end; m++) {
+        float *dst = to->x + m * p->job.k;
+        const char *src = (const char *)a->p + m * a->rs * size;
+        p->ops->widen(dst, src, 1, a->dtype, p->job.k);
+        if (p->zero != NULL)
+            sum_groups(p, to, dst, m);
+        for (int64_t k = 0; p->bits == 4 && k < p->job.k; k += part) {
+            int64_t n = min64(part, p->job.k - k);
+            memcpy(row, dst + k, (size_t)n * sizeof *row);
+            p->ops->order_words(dst + k, row, n);
+        }
+    }
+    if (task->count > 1)
+        task->barrier(task);
+}
+
+/* t[m * GEMV_NB + r] of weight rows [r0, r0 + n), all of one scale each. */
+static void
+dots_whole(const product *p, const prepared *from, float *t, int64_t r0,
+           int64_t n)
+{
+    float s[DOT_ROWS];
+    p->ops->dots(t, p->job.nw, from->x, p->job.k, n, p->q + r0 * p->job.k,
+                 p->job.k, AIR_I8, p->job.k);
+    factors(p, p->scale, p->scale_data, s, 0, r0, n, 1);
+    for (int64_t m = 0; m < p->job.nw; m++)
+        for (int64_t r = 0; r < n; r++)
+            t[m * GEMV_NB + r] *= s[r];
+}
+
+static void
+dots_grouped(const product *p, const prepared *from, float *t, float *part,
+             int64_t r0, int64_t n)
+{
+    float s[DOT_ROWS];
+    for (int64_t m = 0; m < p->job.nw; m++)
+        memset(t + m * GEMV_NB, 0, (size_t)n * sizeof *t);
+    for (int64_t g = 0; g < p->groups; g++) {
+        int64_t k = g * p->group;
+        p->ops->dots(part, p->job.nw, from->x + k, p->job.k, n,
+                     p->q + r0 * p->job.k + k, p->job.k, AIR_I8, p->group);
+        for (int64_t r = 0; r < n; r++)
+            factors(p, p->scale, p->scale_data, s + r, r0 + r, g, 1, 1);
+        for (int64_t m = 0; m < p->job.nw; m++)
+            for (int64_t r = 0; r < n; r++)
+                t[m * GEMV_NB + r] += part[m * GEMV_NB + r] * s[r];
+    }
+}
+
+static void
+add_zeros(const product *p, const prepared *from, float *t, int64_t r0,
+          int64_t n)
+{
+    float z[GEMM_GROUPS_MAX];
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t g = 0; g < p->groups; g += GEMM_GROUPS_MAX) {
+            int64_t some = min64(GEMM_GROUPS_MAX, p->groups - g);
+            factors(p, p->zero, p->zero_data, z, r0 + r, g, some, 0);
+            for (int64_t m = 0; m < p->job.nw; m++) {
+                const float *sums = from->sums + m * p->groups + g;
+                double sum = 0;
+                for (int64_t i = 0; i < some; i++)
+                    sum += (double)z[i] * (double)sums[i];
+                t[m * GEMV_NB + r] += (float)sum;
+            }
+        }
+}
+
+static void
+dots(const product *p, const prepared *from, float *t, int64_t r0, int64_t n)
+{
+    gemm_words w = {.q = (const uint8_t *)p->q + packed(p, r0 * p->job.k),
+                    .row = packed(p, p->job.k),
+                    .group = p->group,
+                    .groups = p->groups,
+                    .scale_dtype = p->scale == NULL ? 0 : p->scale->dtype};
+    if (p->bits == 8 && p->groups == 1) {
+        dots_whole(p, from, t, r0, n);
+    } else if (p->bits == 8) {
+        dots_grouped(p, from, t, t + FEW * GEMV_NB, r0, n);
+    } else {
+        if (p->scale != NULL)
+            w.scale = (const char *)p->scale_data +
+                      r0 * p->groups * cpu_gemm_size_of(p->scale->dtype);
+        p->ops->dots_words(t, p->job.nw, from->x, p->job.k, n, &w);
+    }
+    if (p->zero != NULL)
+        add_zeros(p, from, t, r0, n);
+}
+
+/* The product turned: lanes are rows of y, as finish_rows has them. */
+static gemm_job
+by_rows(const gemm_job *job)
+{
+    gemm_job t = *job;
+    t.nx = job->nw, t.nw = job->nx;
+    t.yl = job->yr, t.yr = job->yl;
+    t.sl = job->sr, t.sr = job->sl;
+    return t;
+}
+
+static void
+run_few(const product *p, const air_task *task)
+{
+    prepared x = place(p, task);
+    gemm_job job = by_rows(&p->job);
+    float *t = task->scratch;
+    int64_t quads = (job.nw + 3) / 4;
+    int64_t b = min64(job.nw, quads * task->id / task->count * 4);
+    int64_t e = min64(job.nw, quads * (task->id + 1) / task->count * 4);
+    prepare(p, &x, task);
+    for (int64_t r = b; r < e; r += DOT_ROWS) {
+        int64_t n = min64(e - r, DOT_ROWS);
+        dots(p, &x, t, r, n);
+        p->ops->finish_rows(&job, t, GEMV_NB, r, n);
+    }
+}
+
+/* ---- many rows ----------------------------------------------------------- */
+
+#define DEPTH 96 /* of k turned at once */
+
+/* row[i] = w(n, k + i) */
+static void
+unpack(const product *p, float *row, int64_t n, int64_t k, int64_t count)
+{
+    const char *q = p->q + packed(p, n * p->job.k);
+    for (int64_t i = 0, next; i < count; i = next) {
+        float s, z;
+        int64_t g = (k + i) / p->group;
+        next = min64(count, (g + 1) * p->group - k);
+        factors(p, p->scale, p->scale_data, &s, n, g, 1, 1);
+        factors(p, p->zero, p->zero_data, &z, n, g, 1, 0);
+        p->ops->integers(row + i, q, p->bits, k + i, next - i, s, z);
+    }
+}
+
+static void
+pack(const void *arg, float *panel, int64_t l0, int64_t nl, int64_t k0,
+     int64_t k1)
+{
+    const product *p = arg;
+    float rows[GEMM_LANES_MAX * DEPTH];
+    gemm_view v = {rows, DEPTH, 1, AIR_F32};
+    for (int64_t k = k0; k < k1; k += DEPTH) {
+        int64_t n = min64(DEPTH, k1 - k);
+        for (int64_t l = 0; l < nl; l++)
+            unpack(p, rows + l * DEPTH, l0 + l, k, n);
+        p->ops->pack_x(panel + (k - k0) * p->ops->lanes, &v, 0, nl, 0, n);
+    }
+}
+
+/* ---- by a library -------------------------------------------------------- */
+
+/* The weight in the dtype of a, for a library with instructions that the
+ * engine's product does not use. Larger ones would not be worth the memory. */
+#define WHOLE_BYTES ((int64_t)64 << 20)
+
+static int64_t
+whole_bytes(const product *p)
+{
+    return p->job.nx * p->job.k * cpu_gemm_size_of(p->job.w.dtype);
+}
+
+static bool
+library_fits(const product *p)
+{
+    bool exact = p->scale == NULL && p->zero == NULL;
+    int dtype = p->job.w.dtype;
+    return (dtype == AIR_F32 || (dtype == AIR_BF16 && (p->rounded || exact))) &&
+           p->job.nw > FEW && p->job.nx > GEMV_MAX && p->job.k > 0 &&
+           whole_bytes(p) <= WHOLE_BYTES;
+}
+
+/* On all threads: rows of the weight, rows of y that are the bias. */
+static void
+begin(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    product p = make(call, task, ops);
+    const gemm_job *job = &p.job;
+    float *row = task->scratch;
+    int64_t b, e, size = cpu_gemm_size_of(job->y_dtype);
+    int64_t part = (int64_t)(AIR_SCRATCH / sizeof *row);
+    air_split(job->nx, task, &b, &e);
+    for (int64_t n = b; n < e; n++)
+        for (int64_t k = 0; k < job->k; k += part) {
+            int64_t count = min64(part, job->k - k);
+            unpack(&p, row, n, k, count);
+            ops->narrow((char *)task->workspace + (n * job->k + k) * size, 1,
+                        job->y_dtype, row, 1, count);
+        }
+    if (job->s == NULL)
+        return;
+    air_split(job->nw, task, &b, &e);
+    for (int64_t n = 0; n < job->nx; n += part) {
+        int64_t count = min64(part, job->nx - n);
+        ops->widen(row,
+                   (const char *)job->s + n * cpu_gemm_size_of(job->s_dtype), 1,
+                   job->s_dtype, count);
+        for (int64_t m = b; m < e; m++)
+            ops->narrow((char *)job->y + (m * job->nx + n) * size, 1,
+                        job->y_dtype, row, 1, count);
+    }
+}
+/* ---- entry points -------------------------------------------------------- */
+
+size_t
+cpu_quantised_mm_workspace(const air_call *call, int threads)
+{
+    product p = make(call, NULL, NULL);
+    (void)threads;
+    if (few(&p)) {
+        int64_t sums = p.zero == NULL ? 0 : p.groups;
+        return (size_t)round_up(p.job.nw * (p.job.k + sums) * 4, 64);
+    }
+    p.job.pack = pack;
+    size_t panels = cpu_gemm_workspace(&p.job);
+    size_t whole = library_fits(&p) ? (size_t)whole_bytes(&p) : 0;
+    return panels > whole ? panels : whole;
+}
+
+static void
+run(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    product p = make(call, task, ops);
+    if (p.job.nx == 0 || p.job.nw == 0)
+        return;
+    if (few(&p)) {
+        run_few(&p, task);
+        return;
+    }
+    p.job.pack = pack;
+    p.job.pack_arg = &p;
+    gemm_team team = {task->id, task->count, task, task->workspace,
+                      task->scratch};
+    cpu_gemm_run(&p.job, ops, &team);
+}
+
+static bool
+factors_fit(const air_tensor *t)
+{
+    return t == NULL || gemm_is_float(t->dtype);
+}
+
+static bool
+accept(const air_call *call)
+{
+    return gemm_is_float(call->args[0].t->dtype) &&
+           call->outs[0].dtype == call->args[0].t->dtype &&
+           factors_fit(optional(call, 2)) && factors_fit(optional(call, 3)) &&
+           factors_fit(optional(call, 4));
+}
+
+GEMM_KERNELS(quantised_mm)
+
+#if defined(__x86_64__)
+bool
+cpu_quantised_mm_library(const air_call *call, const char *isa)
+{
+    if (!cpu_quantised_mm_on_avx512(call, isa))
+        return false;
+    product p = make(call, NULL, NULL);
+    return library_fits(&p);
+}
+
+void
+cpu_quantised_mm_begin(const air_call *call, const air_task *task)
+{
+    begin(call, task, &cpu_gemm_avx512);
+}
+
+bool
+cpu_quantised_mm_call(const air_library *library, const air_call *call,
+                      void *const *slots, void *workspace)
+{
+    air_task task = {.count = 1, .slots = slots};
+    product p = make(call, &task, NULL);
+    const gemm_job *job = &p.job;
+    return library->gemm(library->user, (air_dtype)job->y_dtype, false, true,
+                         job->nw, job->nx, job->k, 1, job->w.p, job->k,
+                         workspace, job->k, job->s != NULL, job->y,
+                         job->nx) == 0;
+}
+#endif
