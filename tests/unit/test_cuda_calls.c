@@ -163,19 +163,50 @@ TEST(cuda_calls_mm_grid_and_memory)
     kcase_end(&c.tensors);
 }
 
-TEST(cuda_calls_mm_left_to_a_library)
+TEST(cuda_calls_mm_of_any_sizes)
+{
+    static const int dtypes[] = {AIR_BF16, AIR_F16, AIR_F32, AIR_F64};
+    print_case c;
+    for (int i = 0; i < 4; i++) {
+        mm(&c, dtypes[i], 300, 77, 33);
+        takes(&c, "mm", 1);
+        begin(&c); /* w lies along n */
+        arg_tensor(&c, dtypes[i], DIMS(7, 64));
+        arg_tensor(&c, dtypes[i], DIMS(64, 64));
+        out(&c, dtypes[i], DIMS(7, 64));
+        takes(&c, "mm", 1);
+    }
+    begin(&c);
+    arg_tensor(&c, AIR_F32, DIMS(48));
+    arg_tensor(&c, AIR_F32, DIMS(3, 20, 64));
+    arg_tensor(&c, AIR_F32, DIMS(3, 64, 48));
+    arg(&c, kcase_float(2));
+    arg(&c, kcase_float(0.5));
+    out(&c, AIR_F32, DIMS(3, 20, 48));
+    takes(&c, "baddbmm", 1);
+}
+
+TEST(cuda_calls_mm_tiles)
 {
     print_case c;
-    mm(&c, AIR_BF16, 17, 64, 64);
-    refuses(&c, "mm");
-    mm(&c, AIR_F32, 1, 64, 64);
-    refuses(&c, "mm");
-    mm(&c, AIR_BF16, 1, 64, 63);
-    refuses(&c, "mm");
-    begin(&c); /* k is not next to k */
-    arg_tensor(&c, AIR_BF16, DIMS(1, 64));
-    arg_tensor(&c, AIR_BF16, DIMS(64, 64));
-    out(&c, AIR_BF16, DIMS(1, 64));
+    cuda_source s;
+    mm(&c, AIR_BF16, 2048, 2048, 64);
+    CHECK(print(&c, "mm", &s));
+    CHECK(s.launches[0].shape.grid[0] == 16); /* of 128 */
+    CHECK(s.launches[0].shape.grid[1] == 16);
+    base_text_deinit(&s.text);
+    kcase_end(&c.tensors);
+    mm(&c, AIR_F32, 128, 384, 384);
+    CHECK(print(&c, "mm", &s));
+    CHECK(s.launches[0].shape.grid[0] == 2); /* of 64 */
+    base_text_deinit(&s.text);
+    kcase_end(&c.tensors);
+}
+
+TEST(cuda_calls_mm_of_integers_is_refused)
+{
+    print_case c;
+    mm(&c, AIR_I64, 4, 4, 4);
     refuses(&c, "mm");
 }
 
@@ -239,14 +270,26 @@ TEST(cuda_calls_attention_grid)
     kcase_end(&c.tensors);
 }
 
+TEST(cuda_calls_attention_of_many_queries)
+{
+    print_case c;
+    attention(&c, AIR_BF16, AIR_BOOL, 5, 64); /* 20 queries of a key head */
+    takes(&c, "sdpa", 1);
+    attention(&c, AIR_F32, AIR_F32, 40, 32);
+    takes(&c, "sdpa", 1);
+    attention(&c, AIR_F16, AIR_DTYPE_NONE, 1, 80);
+    takes(&c, "sdpa", 1);
+}
+
 TEST(cuda_calls_attention_left_to_flash)
 {
     print_case c;
-    attention(&c, AIR_BF16, AIR_BOOL, 5, 64);
-    refuses(&c, "sdpa"); /* 20 queries of a key head */
-    attention(&c, AIR_F32, AIR_BOOL, 1, 64);
+    attention(&c, AIR_F64, AIR_BOOL, 1, 64);
     refuses(&c, "sdpa");
-    attention(&c, AIR_BF16, AIR_BOOL, 1, 80);
+    begin(&c);
+    for (int i = 0; i < 3; i++)
+        arg_tensor(&c, AIR_BF16, DIMS(1, 1, 600, 64));
+    out(&c, AIR_BF16, DIMS(1, 1, 600, 64));
     refuses(&c, "sdpa");
 }
 

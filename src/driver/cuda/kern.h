@@ -9,6 +9,8 @@
 extern const char kern_text_common[];
 extern const char kern_text_skinny[];
 extern const char kern_text_decode[];
+extern const char kern_text_gemm[];
+extern const char kern_text_attend[];
 
 /* The type of an element in the text; NULL: no kernel takes it. */
 const char *kern_type(int dtype);

@@ -1,7 +1,9 @@
-/* kern_attend.c: attention of few queries over many keys: text/decode.cuh. */
+/* kern_attend.c: attention of few queries over many keys, text/decode.cuh, and
+ * of any number of queries over few keys, text/attend.cuh. */
 #include "driver/cuda/kern_call.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { CLUSTER = 8, QUERIES = 4, MOST_QUERIES = 16 };
 
@@ -145,7 +147,7 @@ print_site(kern *k, const attention *a, const char *type)
     const int64_t group = a->heads / a->kv;
     const int64_t all = group * a->rows;
     base_text_add(k->text,
-                  "struct site {\n    typedef %s T;\n    typedef %s M;\n"
+                  "typedef %s T;\ntypedef %s M;\nstruct site {\n"
                   "    const T *q, *k, *v;\n    T *y;\n    const M *m;\n"
                   "    float *l;\n    s64 batch, kv;\n    int first;\n",
                   type, a->mask ? kern_type(a->mask->dtype) : "u8");
@@ -177,34 +179,87 @@ print_site(kern *k, const attention *a, const char *type)
     base_text_add(k->text, "};\n");
 }
 
+/* The entry with its parameters, and `s`, whose queries begin at `first`. */
+static kern
+begin(cuda_source *out, const attention *a, const char *prelude,
+      const char *attribute, const char *place, const char *first)
+{
+    const char *type = kern_type(a->q->dtype);
+    kern k = {&out->text, NULL, false};
+    base_text_add(&out->text, "using namespace call;\n");
+    print_site(&k, a, type);
+    k = kern_begin(out, prelude, attribute);
+    kern_tensor(&k, type, "q", a->q);
+    kern_tensor(&k, type, "k", a->k);
+    kern_tensor(&k, type, "v", a->v);
+    kern_tensor(&k, type, "y", a->y);
+    if (a->mask)
+        kern_tensor(&k, kern_type(a->mask->dtype), "m", a->mask);
+    if (a->sums)
+        kern_tensor(&k, "float", "l", a->sums);
+    kern_body(&k);
+    base_text_add(k.text,
+                  "    const s64 z = %s;\n"
+                  "    const site s = {q, k, v, y, %s, %s, z / %" PRId64
+                  ", z %% %" PRId64 ", %s};\n",
+                  place, a->mask ? "m" : "nullptr", a->sums ? "l" : "nullptr",
+                  a->kv, a->kv, first);
+    return k;
+}
+
 air_status
 kern_decode(const air_call *call, const cuda_props *props, cuda_source *out)
 {
     const attention a = read_attention(call);
-    const char *type = kern_type(a.q->dtype);
     const int64_t all = a.heads / a.kv * a.rows;
+    char first[40];
     (void)props;
-    base_text_add(&out->text, "using namespace call;\n");
-    kern k = {&out->text, NULL, false};
-    print_site(&k, &a, type);
-    k = kern_begin(out, kern_text_decode, "__cluster_dims__(8, 1, 1) ");
-    kern_tensor(&k, type, "q", a.q);
-    kern_tensor(&k, type, "k", a.k);
-    kern_tensor(&k, type, "v", a.v);
-    kern_tensor(&k, type, "y", a.y);
-    if (a.mask)
-        kern_tensor(&k, kern_type(a.mask->dtype), "m", a.mask);
-    if (a.sums)
-        kern_tensor(&k, "float", "l", a.sums);
-    kern_body(&k);
-    base_text_add(k.text,
-                  "    const s64 z = blockIdx.x / 8;\n"
-                  "    const site s = {q, k, v, y, %s, %s, z / %" PRId64
-                  ", z %% %" PRId64 ", (int)blockIdx.y * %d};\n"
-                  "    decode<%s, %" PRId64 ", %d>::run(s);\n}\n",
-                  a.mask ? "m" : "nullptr", a.sums ? "l" : "nullptr", a.kv,
-                  a.kv, a.queries, type, a.width, a.queries);
+    (void)snprintf(first, sizeof first, "(int)blockIdx.y * %d", a.queries);
+    kern k = begin(out, &a, kern_text_decode, "__cluster_dims__(8, 1, 1) ",
+                   "blockIdx.x / 8", first);
+    base_text_add(k.text, "    decode<T, %" PRId64 ", %d>::run(s);\n}\n",
+                  a.width, a.queries);
     kern_grid(&k, CLUSTER * a.batch * a.kv, (all + a.queries - 1) / a.queries,
               0);
+    return AIR_OK;
+}
+
+/* ---- any number of queries ----------------------------------------------- */
+
+enum { BLOCK = 32, FEW_KEYS = 512 /* beyond: flash attention is faster */ };
+
+bool
+kern_attend_on(const air_call *call, const cuda_props *props)
+{
+    const attention a = read_attention(call);
+    const int dtype = a.q->dtype;
+    (void)props;
+    if (a.rank < 3 || a.rank > 4 || kern_float(call, 4, 0) != 0 || a.kv < 1 ||
+        a.heads % a.kv != 0 || a.keys < 1)
+        return false;
+    return (dtype == AIR_F32 ||
+            ((dtype == AIR_BF16 || dtype == AIR_F16) && a.keys <= FEW_KEYS)) &&
+           a.width >= 1 && a.width <= 256 && a.v->dims[a.rank - 1] == a.width &&
+           is_dense_row(a.q, dtype) && is_dense_row(a.k, dtype) &&
+           is_dense_row(a.v, dtype) && is_dense_row(a.y, dtype) &&
+           (!a.mask || a.mask->dtype == AIR_BOOL ||
+            kern_is_float(a.mask->dtype));
+}
+
+air_status
+kern_attend(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const attention a = read_attention(call);
+    const int64_t all = a.heads / a.kv * a.rows;
+    (void)props;
+    kern k = begin(out, &a, kern_text_attend, "", "blockIdx.x",
+                   "(int)blockIdx.y * 32");
+    base_text_add(k.text,
+                  "    const int left = %" PRId64 " - s.first;\n"
+                  "    attend<T, %" PRId64
+                  ">::run(s, left < 32 ? left : 32);\n}\n",
+                  all, a.width);
+    kern_grid(&k, a.batch * a.kv, (all + BLOCK - 1) / BLOCK,
+              (uint32_t)((BLOCK * a.width + 2 * BLOCK * (a.width + 1)) * 4));
     return AIR_OK;
 }

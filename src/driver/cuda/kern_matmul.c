@@ -1,5 +1,5 @@
 /* kern_matmul.c: products with few rows on one side, at the rate at which the
- * other one is read: text/skinny.cuh. */
+ * other one is read: text/skinny.cuh; all others: text/gemm.cuh. */
 #include "driver/cuda/kern_call.h"
 
 #include <inttypes.h>
@@ -73,7 +73,7 @@ kern_skinny_on(const air_call *call, const cuda_props *props)
 }
 
 static void
-print_parameters(kern *k, const product *p, const char *type)
+print_parameters(kern *k, const product *p, const char *type, char batch_axis)
 {
     kern_tensor(k, type, "y", p->y);
     kern_tensor(k, type, "x", p->x);
@@ -83,10 +83,11 @@ print_parameters(kern *k, const product *p, const char *type)
     kern_body(k);
     if (p->batch > 1)
         base_text_add(k->text,
-                      "    const s64 z = blockIdx.y;\n"
+                      "    const s64 z = blockIdx.%c;\n"
                       "    y += z * %" PRId64 ";\n    x += z * %" PRId64
                       ";\n    w += z * %" PRId64 ";\n",
-                      p->y->strides[0], stride_of(p->x, 0), stride_of(p->w, 0));
+                      batch_axis, p->y->strides[0], stride_of(p->x, 0),
+                      stride_of(p->w, 0));
     if (p->batch > 1 && p->c && p->c->rank == 3)
         base_text_add(k->text, "    c += z * %" PRId64 ";\n",
                       stride_of(p->c, 0));
@@ -97,13 +98,30 @@ static void
 print_added(kern *k, const product *p)
 {
     const int rank = p->c->rank;
-    base_text_add(k->text, "            v = %.9ef * v + %.9ef * get(c[0",
+    base_text_add(k->text,
+                  "            typedef decltype(v) S;\n"
+                  "            v = S(%.17g) * v + S(%.17g) * get(c[0",
                   p->alpha, p->beta);
     if (rank >= 1)
         base_text_add(k->text, " + n * %" PRId64, stride_of(p->c, rank - 1));
     if (rank >= 2)
         base_text_add(k->text, " + m * %" PRId64, stride_of(p->c, rank - 2));
     base_text_add(k->text, "]);\n");
+}
+
+static void
+print_sum(kern *k, const product *p)
+{
+    const int r = p->y->rank - 2;
+    if (p->c)
+        print_added(k, p);
+    else if (p->alpha != 1)
+        base_text_add(k->text, "            v *= decltype(v)(%.17g);\n",
+                      p->alpha);
+    base_text_add(k->text,
+                  "            put(y + m * %" PRId64 " + n * %" PRId64
+                  ", v);\n        });\n}\n",
+                  stride_of(p->y, r), stride_of(p->y, r + 1));
 }
 
 /* Blocks that the registers of an SM let run side by side. */
@@ -121,9 +139,8 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
 {
     const product p = read_product(call, props);
     const char *type = kern_type(p.x->dtype);
-    const int r = p.x->rank - 2;
     kern k = kern_begin(out, kern_text_skinny, "");
-    print_parameters(&k, &p, type);
+    print_parameters(&k, &p, type, 'y');
     base_text_add(
         k.text,
         "    typedef skinny<%s, %" PRId64 ", %" PRId64 ", %d, %d> G;\n"
@@ -140,14 +157,65 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
         type, p.m, p.k, p.tile, PART, (p.n + p.tile - 1) / p.tile,
         p.w_row % 8 == 0 ? "true" : "false", p.tile, p.n, p.n - 1, p.w_row,
         type, type, p.m, p.k, p.x_row, p.tile, p.n);
-    if (p.c)
-        print_added(&k, &p);
-    else if (p.alpha != 1)
-        base_text_add(k.text, "            v *= %.9ef;\n", p.alpha);
-    base_text_add(k.text,
-                  "            put(y + m * %" PRId64 " + n * %" PRId64
-                  ", v);\n        });\n}\n",
-                  stride_of(p.y, r), stride_of(p.y, r + 1));
+    print_sum(&k, &p);
     kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));
+    return AIR_OK;
+}
+
+/* ---- any sizes ----------------------------------------------------------- */
+
+bool
+kern_gemm_on(const air_call *call, const cuda_props *props)
+{
+    const product p = read_product(call, props);
+    return kern_is_float(p.x->dtype) && has_type(&p, p.x->dtype) &&
+           p.alpha != 0 && p.batch <= 65535;
+}
+
+static void
+print_operand(kern *k, const char *type, const char *name, const air_tensor *t,
+              int row, int depth)
+{
+    const int64_t rs = stride_of(t, row), ks = stride_of(t, depth);
+    const bool wide = t->dtype == AIR_BF16 || t->dtype == AIR_F16;
+    const bool even =
+        wide && ((ks == 1 && rs % 8 == 0) || (rs == 1 && ks % 8 == 0));
+    base_text_add(k->text,
+                  "    const operand<%s> o%s = {%s, %" PRId64 ", %" PRId64
+                  ", %" PRId64 ", %s && aligned(%s)};\n",
+                  type, name, name, rs, ks, t->dims[row],
+                  even ? "true" : "false", name);
+}
+
+static bool
+is_along(const air_tensor *t, int row, int depth)
+{
+    return stride_of(t, depth) == 1 || stride_of(t, row) != 1;
+}
+
+air_status
+kern_gemm(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const product p = read_product(call, props);
+    const char *type = kern_type(p.x->dtype);
+    const int r = p.x->rank - 2;
+    const bool half = p.x->dtype == AIR_BF16 || p.x->dtype == AIR_F16;
+    const int64_t big = ((p.m + 127) / 128) * ((p.n + 127) / 128) * p.batch;
+    const int tile =
+        p.x->dtype != AIR_F64 && big >= props->processors ? 128 : 64;
+    kern k = kern_begin(out, kern_text_gemm, "");
+    print_parameters(&k, &p, type, 'z');
+    print_operand(&k, type, "x", p.x, r, r + 1);
+    print_operand(&k, type, "w", p.w, r + 1, r);
+    base_text_add(k.text,
+                  "    %s<%s, %d, %d, %s, %s>::run(ox, ow, %" PRId64 ",\n"
+                  "        [&](s64 m, s64 n, %s v) {\n",
+                  half ? "matrix_gemm" : "plain_gemm", type, tile, tile,
+                  is_along(p.x, r, r + 1) ? "true" : "false",
+                  is_along(p.w, r + 1, r) ? "true" : "false", p.k,
+                  p.x->dtype == AIR_F64 ? "double" : "float");
+    print_sum(&k, &p);
+    kern_grid(&k, (p.m + tile - 1) / tile, (p.n + tile - 1) / tile, 0);
+    k.launch->shape.grid[2] = (uint32_t)p.batch;
     return AIR_OK;
 }

@@ -206,6 +206,32 @@ wrap(s64 &index, s64 size, fault *f)
     return true;
 }
 
+FN float
+infinity()
+{
+    return __uint_as_float(0x7f800000u);
+}
+
+// Is a number added to a score above -inf? Of a mask that may be stale.
+FN bool
+is_seen(const bf16 *p)
+{
+    return peek(&p->bits) != 0xff80;
+}
+
+FN bool
+is_seen(const f16 *p)
+{
+    return peek(&p->bits) != 0xfc00;
+}
+
+template <class T>
+FN bool
+is_seen(const T *p)
+{
+    return peek(p) != -infinity();
+}
+
 template <int LANES>
 FN float
 sum(float x)
@@ -214,10 +240,4 @@ sum(float x)
     for (int d = LANES / 2; d > 0; d /= 2)
         x += __shfl_xor_sync(~0u, x, d);
     return x;
-}
-
-FN float
-infinity()
-{
-    return __uint_as_float(0x7f800000u);
 }

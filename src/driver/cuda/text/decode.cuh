@@ -50,26 +50,6 @@ cluster_write(float *p, u32 rank, float v)
                  : "memory");
 }
 
-// Is a number added to a score above -inf? Of a mask that may be stale.
-FN bool
-is_seen(const bf16 *p)
-{
-    return peek(&p->bits) != 0xff80;
-}
-
-FN bool
-is_seen(const f16 *p)
-{
-    return peek(&p->bits) != 0xfc00;
-}
-
-template <class T>
-FN bool
-is_seen(const T *p)
-{
-    return peek(p) != -infinity();
-}
-
 template <class T>
 FN void
 unpack8(uint4 v, float (&x)[8])
