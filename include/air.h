@@ -563,6 +563,7 @@ typedef enum {
     AIR_TEXT_GE_PY,
     AIR_TEXT_PASSES, /* a line of each pass that ran: name, rewrites it
                         found, rewrites it made, nodes before and after, ms */
+    AIR_TEXT_CUDA,   /* regions of the latest specialisation as CUDA C */
     AIR_TEXT_COUNT
 } air_text_kind;
 AIR_API AIR_CHECK air_status air_program_print(const air_program *program,

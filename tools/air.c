@@ -37,6 +37,7 @@ static const char usage[] =
     "  --compare      run: compare with driver ref, fail when they differ\n"
     "  --after PASS   dump: the graph after this pass\n"
     "  --steps        dump: the command list of the program\n"
+    "  --cuda         dump: the regions of the program as CUDA C\n"
     "  --explain      dump: regions, copies, memory\n"
     "  --ge FORM      dump: the graph as Ascend IR: txt, pbtxt, py\n"
     "  --as-read      dump --ge: before the passes\n"
@@ -52,7 +53,7 @@ typedef struct {
     air_options engine;
     air_compile_options compile;
     double seconds;
-    bool compare, steps, explain, as_read, stat;
+    bool compare, steps, cuda, explain, as_read, stat;
     int ge; /* air_ge_form, -1: not asked for */
     const char *after;
     const char *sets[MAX_SETS]; /* "s0=3" */
@@ -137,6 +138,8 @@ set_switch(options *o, const char *name)
         o->compare = true;
     else if (strcmp(name, "--steps") == 0)
         o->steps = true;
+    else if (strcmp(name, "--cuda") == 0)
+        o->cuda = true;
     else if (strcmp(name, "--explain") == 0)
         o->explain = true;
     else if (strcmp(name, "--as-read") == 0)
@@ -625,10 +628,11 @@ dump_program(const options *o, session *s)
     char *text = NULL;
     air_text_kind kind = o->explain ? AIR_TEXT_EXPLAIN
                          : o->steps ? AIR_TEXT_STEPS
+                         : o->cuda  ? AIR_TEXT_CUDA
                          : o->stat  ? AIR_TEXT_PASSES
                                     : AIR_TEXT_GRAPH;
     int bad = compile(o, s);
-    if (!bad && (kind == AIR_TEXT_STEPS || kind == AIR_TEXT_EXPLAIN))
+    if (!bad && (o->steps || o->cuda || o->explain))
         bad = check(run_once(s), o->file);
     if (!bad)
         bad = check(air_program_print(s->program, kind, &text), o->file);

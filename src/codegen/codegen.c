@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "codegen/cuda.h"
 #include "codegen/x86_emit.h"
 
 typedef struct {
@@ -62,6 +63,8 @@ codegen_region(const air_alloc *alloc, const air_region *region,
     bool avx512 = strcmp(isa, "avx512") == 0;
     *out = (air_code){0};
     *out_reason = NULL;
+    if (strncmp(isa, "sm_", 3) == 0)
+        return cuda_region(alloc, region, isa, out, out_reason);
     if (!avx512 && strcmp(isa, "avx2") != 0) {
         *out_reason = "no emitter for this instruction set";
         return AIR_ERROR_UNSUPPORTED;

@@ -1,6 +1,7 @@
 /* explain.c: what a program is and does, as text. */
 #include <string.h>
 
+#include "codegen/codegen.h"
 #include "exec/exec.h"
 #include "ir/ge.h"
 
@@ -84,6 +85,36 @@ print_steps(const exec_spec *s, base_text *out)
         }
         print_scope(step, out);
     }
+}
+
+/* Kernels as a GPU would get them, whatever device the program is on. */
+static air_status
+print_cuda(const air_program *p, const exec_spec *s, base_text *out)
+{
+    for (size_t i = 0; i < s->steps.count; i++) {
+        const exec_step *step = &s->steps.data[i];
+        air_code code;
+        const char *reason;
+        if (step->kind != EXEC_STEP_REGION)
+            continue;
+        air_status status = codegen_region(&p->ctx->alloc, step->region.region,
+                                           "sm_90a", &code, &reason);
+        base_text_add(out, "// %zu: %s\n", i, step->label);
+        if (status == AIR_ERROR_UNSUPPORTED) {
+            base_text_add(out, "// none: %s\n", reason);
+            continue;
+        }
+        AIR_TRY(status);
+        for (int k = 0; k < code.nlaunches; k++)
+            base_text_add(out, "// entry %d: %u x %u threads, %u shared\n", k,
+                          code.launches[k].grid[0], code.launches[k].block[0],
+                          code.launches[k].shared);
+        base_text_add(out, "// workspace %zu, arguments %zu bytes\n%s",
+                      code.workspace, code.value_bytes,
+                      (const char *)code.bytes);
+        codegen_free(&p->ctx->alloc, &code);
+    }
+    return AIR_OK;
 }
 
 static void
@@ -177,6 +208,11 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
     case AIR_TEXT_GE_PBTXT: return ge_print(p->g, AIR_GE_PBTXT, out);
     case AIR_TEXT_GE_PY: return ge_print(p->g, AIR_GE_PY, out);
     case AIR_TEXT_PASSES: print_passes(p, out); break;
+    case AIR_TEXT_CUDA:
+        AIR_REQUIRE(s, AIR_ERROR_STATE,
+                    "graph %s has not run yet: it has no regions", p->g->name);
+        AIR_TRY(print_cuda(p, s, out));
+        break;
     default: AIR_FAIL(AIR_ERROR_ARGUMENT, "unknown text kind %d", (int)kind);
     }
     return out->status;

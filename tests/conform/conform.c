@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../cuda/emulate.h"
 #include "case.h"
 #include "driver/ref/element.h"
 
@@ -300,18 +301,24 @@ int
 main(int argc, char **argv)
 {
     air_options options = {.driver = "check:cpu", .threads = 2};
-    const char *filter = NULL;
+    const char *filter = NULL, *cuda = NULL;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "-v") == 0)
             verbose = true;
+        else if (strncmp(argv[i], "--cuda=", 7) == 0)
+            cuda = argv[i] + 7;
         else
             filter = argv[i];
+    if (cuda != NULL)
+        options.driver = "ref";
     if (ir_ops_init() != AIR_OK ||
         air_context_create(&options, &cpu) != AIR_OK ||
         air_context_create(&(air_options){.driver = "ref"}, &ref) != AIR_OK) {
         printf("%s\n", air_last_error()->message);
         return 1;
     }
+    if (cuda != NULL)
+        emulate_install(cpu, cuda);
     for (size_t i = 0; air_op_name(i) != NULL; i++) {
         const char *name = air_op_name(i);
         const ir_op_info *info = ir_op_get(ir_op_find(name, strlen(name)));

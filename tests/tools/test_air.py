@@ -139,6 +139,12 @@ def test_passes_are_left_out_by_name():
     assert done.returncode == 2 and "lists the names" in done.stderr
 
 
+def test_dump_prints_regions_as_cuda():
+    text = air("dump", "-", "--cuda", text=GRAPH).stdout
+    assert "// 1: add+gelu" in text
+    assert 'extern "C" __global__ void' in text and "f32::ERF(" in text
+
+
 def test_orders_of_steps():
     for order in ("written", "bfs", "dfs", "rdfs"):
         run("--compare", "--order", order, text=GRAPH)

@@ -1,0 +1,442 @@
+/* cuda_plan.c: how the threads of a GPU share a region: elements of a thread,
+ * threads of a row, blocks of a row, what is kept where. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/cuda_write.h"
+
+#define ROW_BLOCK 128 /* threads of a block of short rows */
+#define LAUNCH_BYTES \
+    ((int64_t)128 * 1024) /* one block moves in a launch's time */
+#define KEPT_BYTES 128    /* of a thread, in registers between phases */
+#define MAX_ITER   8
+#define WAVES      16 /* blocks per multiprocessor */
+
+static const uint8_t dtype_bytes[AIR_DTYPE_COUNT] = {
+    0,
+#define DTYPE(id, text, bytes, ...) bytes,
+#include "air_dtypes.def"
+#undef DTYPE
+};
+
+int64_t
+cuda_round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int64_t
+div_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+static int64_t
+at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+static int
+power_of_two(int64_t n, int most)
+{
+    int p = 1;
+    while (p < most && p < n)
+        p *= 2;
+    return p;
+}
+
+/* ---- axes ---- */
+
+static void
+plan_axes(cuda_writer *w)
+{
+    const air_region *rg = w->rg;
+    int kept = rg->walk == AIR_WALK_OUTER ? rg->rank - 2 : rg->rank - 1;
+    w->vector = air_region_axis(rg);
+    if (rg->walk == AIR_WALK_MAP)
+        kept = w->vector;
+    w->cols = rg->dims[w->vector];
+    w->folded = rg->walk == AIR_WALK_OUTER ? rg->dims[rg->rank - 2] : 1;
+    w->rows = 1;
+    for (int i = 0; i < kept; i++) {
+        w->rows *= rg->dims[i];
+        if (rg->dims[i] != 1)
+            w->axes[w->naxes++] = i;
+    }
+}
+
+/* Offsets and counts that 32 bits hold, with room to step past the end. */
+static bool
+is_wide(const air_region *rg)
+{
+    const int64_t most = (int64_t)1 << 30;
+    int64_t points = 1;
+    for (int i = 0; i < rg->rank; i++)
+        points = rg->dims[i] > most / (points > 0 ? points : 1)
+                     ? most
+                     : points * rg->dims[i];
+    bool wide = points >= most;
+    for (int b = 0; b < rg->nbufs && !wide; b++) {
+        int64_t reach = 0;
+        for (int i = 0; i < rg->rank; i++)
+            if (rg->dims[i] > 1)
+                reach += llabs(rg->bufs[b].strides[i]) * (rg->dims[i] - 1);
+        wide = reach >= most;
+    }
+    return wide;
+}
+
+static void
+plan_buffers(cuda_writer *w)
+{
+    const air_region *rg = w->rg;
+    for (int b = 0; b < rg->nbufs; b++) {
+        const air_rg_buf *from = &rg->bufs[b];
+        cuda_buf *buf = &w->bufs[b];
+        buf->bytes = dtype_bytes[from->dtype];
+        buf->inner = from->scratch ? 1 : from->strides[w->vector];
+        buf->moved = buf->inner == 1;
+        for (int i = 0; i < rg->rank && !from->scratch; i++)
+            if (from->strides[i] != 0 && i != w->vector)
+                buf->outer |= (uint16_t)(1u << i);
+    }
+}
+
+/* Elements of 16 bytes of the narrowest buffer that is walked as it lies, 32
+ * of the widest; fewer where rows are shorter. */
+static void
+plan_vector(cuda_writer *w)
+{
+    int least = 0, most = 0;
+    for (int b = 0; b < w->rg->nbufs; b++) {
+        const cuda_buf *buf = &w->bufs[b];
+        if (!buf->moved || w->rg->bufs[b].scratch)
+            continue;
+        least = least == 0 || buf->bytes < least ? buf->bytes : least;
+        most = buf->bytes > most ? buf->bytes : most;
+    }
+    w->V = least == 0 ? 1 : 16 / least;
+    while (w->V > 8 || w->V * most > 32)
+        w->V /= 2;
+    w->V = power_of_two(w->cols, w->V);
+}
+
+/* ---- scalars ---- */
+
+static bool
+plan_scalars(cuda_writer *w)
+{
+    const air_region *rg = w->rg;
+    for (int s = 0; s < rg->nscalars; s++)
+        w->made[s] = -1;
+    for (int p = 0; p < rg->nphases; p++)
+        for (int i = rg->phases[p].begin; i < rg->phases[p].end; i++) {
+            const air_rg_node *n = &rg->nodes[i];
+            const int16_t operands[3] = {n->a, n->b, n->c};
+            for (int k = 0; k < 3; k++)
+                if (operands[k] >= 0 && operands[k] < rg->phases[p].begin &&
+                    rg->nodes[operands[k]].op != AIR_RG_CONST)
+                    w->reason = "a phase reads a node of another";
+            if (n->op != AIR_RG_REDUCE && n->op != AIR_RG_SET)
+                continue;
+            w->made[n->buf] = (int8_t)p;
+            w->lane[n->buf] = n->lane;
+        }
+    return w->reason == NULL;
+}
+
+/* ---- MAP ---- */
+
+static int
+loaded_bytes(const cuda_writer *w)
+{
+    int bytes = 0;
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_has(w, 0, AIR_RG_LOAD, b) && w->bufs[b].inner != 0)
+            bytes += w->bufs[b].bytes * w->V;
+    return bytes;
+}
+
+static void
+plan_map(cuda_writer *w)
+{
+    int64_t vectors = w->rows * div_up(w->cols, w->V);
+    int bytes = loaded_bytes(w);
+    w->T = 256;
+    w->U = bytes >= 64 ? 1 : bytes >= 32 ? 2 : 4;
+    while (w->U > 1 && vectors < (int64_t)w->sms * 8 * w->T * w->U)
+        w->U /= 2;
+    while (w->T > 64 && vectors < (int64_t)w->sms * w->T)
+        w->T /= 2;
+    w->grid =
+        at_most(div_up(vectors, (int64_t)w->T * w->U), (int64_t)w->sms * WAVES);
+}
+
+/* ---- INNER ---- */
+
+static bool
+is_row_phase(const cuda_writer *w, int phase)
+{
+    return w->rg->phases[phase].kind == AIR_PHASE_ROW;
+}
+
+/* Buffers that live from phase to phase: scratch, and what is read again. */
+static bool
+is_kept(const cuda_writer *w, int buf)
+{
+    int uses = 0;
+    for (int p = 0; p < w->rg->nphases; p++) {
+        bool loads = cuda_has(w, p, AIR_RG_LOAD, buf);
+        bool stores = cuda_has(w, p, AIR_RG_STORE, buf);
+        if ((loads || stores) && !is_row_phase(w, p))
+            return false;
+        uses += loads || (stores && uses == 0);
+    }
+    return w->rg->bufs[buf].scratch || (uses > 1 && w->bufs[buf].inner != 0);
+}
+
+/* Is it read element by element at all? */
+static bool
+is_streamed(const cuda_writer *w, int buf)
+{
+    bool loads = false;
+    for (int p = 0; p < w->rg->nphases; p++) {
+        if (cuda_has(w, p, AIR_RG_LOAD, buf) && !is_row_phase(w, p))
+            return false;
+        loads |= cuda_has(w, p, AIR_RG_LOAD, buf);
+    }
+    return loads && !w->rg->bufs[buf].scratch && w->bufs[buf].inner != 0;
+}
+
+static bool
+is_either(const cuda_writer *w, int buf)
+{
+    return is_kept(w, buf) || is_streamed(w, buf);
+}
+
+static int
+bytes_of(const cuda_writer *w, bool (*which)(const cuda_writer *, int))
+{
+    int bytes = 0;
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (which(w, b))
+            bytes += w->bufs[b].bytes * w->V;
+    return bytes;
+}
+
+static void
+keep_in_registers(cuda_writer *w, bool (*which)(const cuda_writer *, int))
+{
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (which(w, b))
+            w->bufs[b].home = CUDA_REGISTERS;
+}
+
+static size_t
+take(size_t *total, int64_t bytes)
+{
+    size_t at = *total;
+    *total += (size_t)cuda_round_up(bytes, 16);
+    return at;
+}
+
+static int64_t
+row_bytes(const cuda_writer *w, int buf)
+{
+    return cuda_round_up(w->cols, 16) * w->bufs[buf].bytes;
+}
+
+/* Rows of scratch: of the block in shared memory, else of each of `count`
+ * blocks (or rows) in the workspace. */
+static void
+keep_rows(cuda_writer *w, int64_t count, bool shared)
+{
+    for (int b = 0; b < w->rg->nbufs; b++) {
+        cuda_buf *buf = &w->bufs[b];
+        if (!w->rg->bufs[b].scratch)
+            continue;
+        int64_t bytes = row_bytes(w, b);
+        buf->home = CUDA_WORKSPACE;
+        if (shared && (int64_t)w->shared + bytes <= CUDA_MAX_SHARED) {
+            buf->home = CUDA_SHARED;
+            buf->at = take(&w->shared, bytes);
+        } else {
+            buf->at = take(&w->workspace, count * bytes);
+        }
+    }
+}
+
+static int64_t
+read_bytes(const cuda_writer *w)
+{
+    int64_t bytes = 0;
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (!w->rg->bufs[b].scratch && w->bufs[b].inner != 0)
+            bytes += w->cols * w->bufs[b].bytes;
+    return bytes;
+}
+
+static int
+row_phases(const cuda_writer *w)
+{
+    int count = 0;
+    for (int p = 0; p < w->rg->nphases; p++)
+        count += w->rg->phases[p].kind == AIR_PHASE_ROW;
+    return count;
+}
+
+/* Few rows so long that one block each would take longer than the launches
+ * that several need. */
+static bool
+plan_parts(cuda_writer *w, int64_t vectors)
+{
+    const int T = CUDA_FOLD_BLOCK;
+    if (w->rows * 2 > w->sms ||
+        read_bytes(w) < LAUNCH_BYTES * 2 * row_phases(w))
+        return false;
+    w->parts = at_most(div_up((int64_t)w->sms * 4, w->rows),
+                       div_up(vectors, (int64_t)T * 4));
+    if (w->parts < 2)
+        return false;
+    w->T = w->G = T;
+    w->grid = w->rows * w->parts;
+    for (int s = 0; s < w->rg->nscalars; s++) {
+        w->scalar_at[s] = take(&w->workspace, w->rows * 8);
+        w->part_at[s] = take(&w->workspace, w->rows * w->parts * 8);
+    }
+    keep_rows(w, w->rows, false);
+    return true;
+}
+
+/* Is the row axis the one that lies dense, and the folded one not? */
+static bool
+is_turned(const cuda_writer *w)
+{
+    bool turned = false;
+    for (int b = 0; b < w->rg->nbufs; b++) {
+        const air_rg_buf *buf = &w->rg->bufs[b];
+        if (buf->scratch || w->bufs[b].inner == 0)
+            continue;
+        if (w->rg->rank < 2 || buf->strides[w->rg->rank - 2] != 1)
+            return false;
+        turned = true;
+    }
+    return turned && w->cols > 1 && bytes_of(w, is_kept) == 0;
+}
+
+/* As many vectors at once as KEPT_BYTES hold of what is streamed. */
+static void
+plan_loop(cuda_writer *w)
+{
+    int bytes = bytes_of(w, is_streamed);
+    w->loop = true;
+    w->iter = 4;
+    while (w->iter > 1 && bytes * w->iter > KEPT_BYTES / 2)
+        w->iter /= 2;
+    keep_in_registers(w, is_streamed);
+}
+
+/* The more threads a block has, the fewer registers are each one's. */
+static bool
+fits_registers(const cuda_writer *w, int bytes)
+{
+    return w->iter <= MAX_ITER && bytes * w->iter <= KEPT_BYTES * 512 /
+                                                         (w->T < 256   ? 256
+                                                          : w->T > 512 ? 1024
+                                                                       : w->T);
+}
+
+/* The fewest threads that hold a row between phases: part of a warp, a warp,
+ * a block. */
+static bool
+plan_held(cuda_writer *w, int64_t vectors, int bytes)
+{
+    int least = power_of_two(vectors, w->rows < w->sms ? 256 : 32);
+    for (int G = least; G <= CUDA_MAX_BLOCK; G *= 2) {
+        w->G = G;
+        w->T = G <= 32 ? ROW_BLOCK : G;
+        w->iter = (int)at_most(div_up(vectors, G), MAX_ITER + 1);
+        w->iter = w->iter < 1 ? 1 : w->iter;
+        if (w->iter <= 4 && fits_registers(w, bytes))
+            return true;
+    }
+    return fits_registers(w, bytes);
+}
+
+static void
+plan_rows(cuda_writer *w, int64_t vectors)
+{
+    int kept = bytes_of(w, is_kept), all = bytes_of(w, is_either);
+    bool everything = plan_held(w, vectors, all);
+    if (everything || plan_held(w, vectors, kept)) {
+        keep_in_registers(w, everything ? is_either : is_kept);
+        return;
+    }
+    w->T = w->G = power_of_two(vectors, 512);
+    plan_loop(w);
+}
+
+static void
+plan_inner(cuda_writer *w)
+{
+    int64_t vectors = div_up(w->cols, w->V);
+    w->parts = 1;
+    if (is_turned(w)) {
+        w->G = 1;
+        w->T = ROW_BLOCK;
+        plan_loop(w);
+    } else if (plan_parts(w, vectors)) {
+        plan_loop(w);
+        return;
+    } else {
+        plan_rows(w, vectors);
+    }
+    w->grid = at_most(div_up(w->rows, w->T / w->G), (int64_t)w->sms * WAVES);
+    if (w->loop)
+        keep_rows(w, w->grid, true);
+}
+
+/* ---- OUTER ---- */
+
+static void
+plan_outer(cuda_writer *w)
+{
+    int64_t vectors = div_up(w->cols, w->V);
+    w->T = 256;
+    w->G = power_of_two(vectors, 32);
+    int64_t blocks = w->rows * div_up(vectors, w->G);
+    int Y = w->T / w->G;
+    w->parts = 1;
+    if (blocks > 0 && blocks < w->sms)
+        w->parts = at_most(div_up((int64_t)w->sms * 2, blocks),
+                           div_up(w->folded, (int64_t)Y * 8));
+    w->parts = w->parts < 1 ? 1 : w->parts;
+    plan_loop(w);
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_has(w, 1, AIR_RG_LOAD, b))
+            w->bufs[b].home = CUDA_MEMORY;
+    w->grid = blocks * w->parts;
+    for (int s = 0; s < w->rg->nscalars && w->parts > 1; s++)
+        w->part_at[s] = take(&w->workspace, w->rows * w->parts * w->cols * 8);
+}
+
+bool
+cuda_plan(cuda_writer *w)
+{
+    plan_axes(w);
+    if (!plan_scalars(w))
+        return false;
+    w->wide = is_wide(w->rg);
+    plan_buffers(w);
+    plan_vector(w);
+    switch (w->rg->walk) {
+    case AIR_WALK_MAP: plan_map(w); break;
+    case AIR_WALK_INNER: plan_inner(w); break;
+    default: plan_outer(w);
+    }
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (w->rg->walk != AIR_WALK_INNER && w->rg->bufs[b].scratch)
+            w->reason = "rows of scratch outside of rows";
+    return w->reason == NULL;
+}

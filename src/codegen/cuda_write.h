@@ -1,0 +1,105 @@
+/* cuda_write.h: what the printers of cuda_*.c share: the plan of a region, the
+ * text and the arguments that grow with it. */
+#ifndef CODEGEN_CUDA_WRITE_H
+#define CODEGEN_CUDA_WRITE_H
+
+#include "base/text.h"
+#include "codegen/cuda.h"
+
+enum {
+    CUDA_MAX_VALUES = 256, /* arguments of 8 bytes */
+    CUDA_MAX_BLOCK = 1024, /* threads */
+    CUDA_FOLD_BLOCK = 256,
+    CUDA_MAX_SHARED = 96 * 1024 /* bytes a block takes for rows */
+};
+
+/* Where a buffer of scratch, or one that several phases read, is kept. */
+typedef enum {
+    CUDA_MEMORY,    /* read and written where it lies */
+    CUDA_REGISTERS, /* a thread's elements, all iterations */
+    CUDA_SHARED,    /* scratch: the block's row */
+    CUDA_WORKSPACE  /* scratch: rows behind the partial results */
+} cuda_home;
+
+typedef struct {
+    uint8_t bytes;
+    int64_t inner;  /* stride along the vector axis */
+    uint16_t outer; /* bit i: a stride other than 0 along axis i */
+    uint8_t home;   /* cuda_home */
+    bool moved;     /* V elements may move at once: inner stride 1 */
+    size_t at;      /* SHARED, WORKSPACE: bytes */
+} cuda_buf;
+
+typedef struct {
+    const air_region *rg;
+    int sms;
+    /* the iteration space */
+    int vector;                    /* axis */
+    int naxes, axes[AIR_MAX_RANK]; /* kept axes of more than one index */
+    int64_t rows, cols, folded;    /* product of them; vector; OUTER's other */
+    bool wide;                     /* offsets need 64 bits */
+    /* shape */
+    int V;     /* neighbouring elements of a thread */
+    int U;     /* MAP: vectors of a thread at once */
+    int G;     /* INNER: threads of a row; OUTER: columns (in V) of a block */
+    int T;     /* threads of a block */
+    int iter;  /* INNER, OUTER: vectors of a thread at once */
+    bool loop; /* INNER: and then the next ones: nothing stays in registers */
+    int64_t
+        parts; /* INNER, OUTER: blocks a row (column) is shared by, 1: one */
+    int64_t grid;
+    cuda_buf bufs[AIR_RG_MAX_BUFS];
+    uint8_t lane[AIR_RG_MAX_SCALARS];
+    int8_t made[AIR_RG_MAX_SCALARS]; /* phase that makes it */
+    size_t scalar_at[AIR_RG_MAX_SCALARS], part_at[AIR_RG_MAX_SCALARS];
+    size_t workspace, shared;
+    /* what is printed */
+    base_text text;
+    int64_t values[CUDA_MAX_VALUES];
+    int nvalues;
+    int nlaunches;
+    air_launch launches[AIR_CODE_LAUNCHES];
+    const char *reason; /* why there is no code */
+} cuda_writer;
+
+/* Chooses the shape. False: w->reason. */
+bool cuda_plan(cuda_writer *w);
+int64_t cuda_round_up(int64_t n, int64_t to);
+
+/* cuda_body.c: expressions, phases. */
+
+/* An argument: gives its number; equal ones are one. */
+int cuda_value(cuda_writer *w, int64_t value);
+/* "(I)a.v[3]" of a size; I is the kernel's index type. */
+void cuda_put_value(cuda_writer *w, int64_t value);
+const char *cuda_dtype(int dtype);
+const char *cuda_lane(int lane);
+/* "SUM" .. of the REDUCE into this scalar; NULL: the phase has none. */
+const char *cuda_reduction(const cuda_writer *w, int phase, int scalar);
+
+/* How the elements of a phase are reached. Names end in `suffix` where several
+ * vectors are alive at once. */
+typedef struct {
+    const char *suffix; /* "[u]" or "" */
+    char offset;        /* of buffer 3 is o3, or m3 */
+    bool each;          /* scalars have a value per element: s3[k] */
+} cuda_access;
+
+/* Loads of a ROW phase; early: those into registers h3[j], else the others. */
+void cuda_put_loads(cuda_writer *w, int phase, bool early,
+                    const cuda_access *at);
+/* Its nodes, for k < V, and its stores. */
+void cuda_put_elements(cuda_writer *w, int phase, const cuda_access *at);
+/* A SCALAR phase of INNER, by all threads of a row. */
+void cuda_put_scalar_phase(cuda_writer *w, int phase);
+
+/* Does a phase have nodes of this kind (on buffer or scalar `buf`, -1: any)? */
+bool cuda_has(const cuda_writer *w, int phase, unsigned op, int buf);
+
+/* cuda_walk.c: kernels. */
+void cuda_put_map(cuda_writer *w);
+void cuda_put_inner(cuda_writer *w);
+void cuda_put_inner_parts(cuda_writer *w);
+void cuda_put_outer(cuda_writer *w);
+
+#endif
