@@ -18,7 +18,8 @@ static const char usage[] =
     "  ops [NAME]     list the operators, or describe one\n"
     "  help           this text\n"
     "\n"
-    "FILE is a text graph (docs/text-form.md), - for standard input.\n"
+    "FILE is a text graph (docs/text-form.md), - for standard input, or a\n"
+    "program of torchair.dynamo_export.\n"
     "\n"
     "  --set S=N      size of symbol S (default: its hint, or 4)\n"
     "  --input X=F    input X from NumPy's file F (default: made up)\n"
@@ -70,6 +71,8 @@ typedef struct {
     air_program *program;
     air_values inputs;
     input_array arrays[MAX_INPUTS];
+    input_array *weights; /* of an exported program */
+    size_t nweights;
     air_value *outs;
     size_t nouts;
 } session;
@@ -342,15 +345,53 @@ open_arrays(const options *o, session *s)
     return 0;
 }
 
+/* The graph's text in what was read, and its weights where it has some. */
+static int
+find_text(const options *o, const file_text *read, air_file *out)
+{
+    *out = (air_file){
+        .lines = read->data, .text = read->data, .text_len = read->len};
+    if (!air_file_is(read->data, read->len))
+        return 0;
+    const char *wrong = air_file_parse(read->data, read->len, out);
+    return wrong ? complain(o->file, wrong) : 0;
+}
+
+static int
+open_weights(const options *o, const air_file *file, session *s)
+{
+    air_file_weight w;
+    size_t count = 0;
+    for (size_t at = 0; air_file_next(file, &at, &w);)
+        count++;
+    s->weights = calloc(count + 1, sizeof *s->weights);
+    if (!s->weights)
+        return complain("out of memory", NULL);
+    for (size_t at = 0; air_file_next(file, &at, &w);) {
+        input_array *weight = &s->weights[s->nweights++];
+        const char *wrong = weight_open(file, &w, o->file, s->graph, weight);
+        if (wrong) {
+            fprintf(stderr, "air: %s: weight %s: %s\n", o->file, w.name, wrong);
+            return EXIT_FAILURE;
+        }
+    }
+    return 0;
+}
+
 /* The graph of a text on the engine that the options ask for. */
 static int
 open_graph(const options *o, const file_text *text, session *s)
 {
-    int bad = check(air_context_create(&o->engine, &s->context), "engine");
+    air_file file;
+    int bad = find_text(o, text, &file);
     if (!bad)
-        bad =
-            check(air_graph_parse(s->context, text->data, text->len, &s->graph),
-                  o->file);
+        bad = check(air_context_create(&o->engine, &s->context), "engine");
+    if (!bad)
+        bad = check(
+            air_graph_parse(s->context, file.text, file.text_len, &s->graph),
+            o->file);
+    if (!bad)
+        bad = open_weights(o, &file, s);
     if (!bad)
         bad = set_symbols(o, s->graph);
     return bad ? bad : open_arrays(o, s);
@@ -371,6 +412,8 @@ compile(const options *o, session *s)
         o->file);
     if (!bad)
         bad = check(values_make(s->graph, o->engine.seed, &s->inputs), o->file);
+    for (size_t i = 0; !bad && i < s->nweights; i++)
+        bad = check(input_apply(&s->weights[i], &s->inputs), o->file);
     for (int i = 0; !bad && i < o->narrays; i++)
         bad = check(input_apply(&s->arrays[i], &s->inputs), o->arrays[i]);
     s->nouts = air_graph_count_results(s->graph);
@@ -402,6 +445,9 @@ close_session(session *s)
     values_free(&s->inputs);
     for (int i = 0; i < MAX_INPUTS; i++)
         input_close(&s->arrays[i]);
+    for (size_t i = 0; i < s->nweights; i++)
+        input_close(&s->weights[i]);
+    free(s->weights);
     air_program_destroy(s->program);
     air_graph_destroy(s->graph);
     air_context_destroy(s->context);

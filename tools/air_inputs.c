@@ -2,6 +2,7 @@
 #include "air_inputs.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,68 @@ input_open(const char *given, air_graph *graph, input_array *out)
     if (out->array.dtype != input.type.dtype)
         return "the array's dtype is not the input's";
     return take_sizes(graph, &input, &out->array);
+}
+
+/* ---- weights ---- */
+
+/* The file beside the program. */
+static bool
+read_beside(const char *program, const char *name, file_text *out)
+{
+    char path[4096];
+    const char *slash = strrchr(program, '/');
+    int folder = slash && name[0] != '/' ? (int)(slash - program) + 1 : 0;
+    int n = snprintf(path, sizeof path, "%.*s%s", folder, program, name);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    return file_read(path, out);
+}
+
+/* An input's sizes as a dense array; they are not to depend on symbols. */
+static const char *
+dense_array(const air_graph *graph, const air_input *input, npy_array *out)
+{
+    size_t bytes = air_dtype_bytes(input->type.dtype);
+    *out = (npy_array){.dtype = input->type.dtype, .rank = input->type.rank};
+    for (int i = out->rank - 1; i >= 0; i--) {
+        if (air_dim_hint(graph, input->type.dims[i], &out->dims[i]) != AIR_OK)
+            return air_last_error()->message;
+        out->strides[i] =
+            i == out->rank - 1 ? 1 : out->strides[i + 1] * out->dims[i + 1];
+    }
+    for (int i = 0; i < out->rank; i++)
+        bytes *= (size_t)out->dims[i];
+    out->bytes = bytes;
+    return NULL;
+}
+
+const char *
+weight_open(const air_file *file, const air_file_weight *weight,
+            const char *path, const air_graph *graph, input_array *out)
+{
+    air_input input;
+    *out = (input_array){.index = 0};
+    if (!find_input(graph, weight->name, strlen(weight->name), &out->index,
+                    &input) ||
+        input.is_int)
+        return "the graph has no tensor input of that name";
+    const char *wrong = dense_array(graph, &input, &out->array);
+    if (wrong)
+        return wrong;
+    if (out->array.bytes != weight->bytes)
+        return "it has another size than the graph's input";
+    out->array.data = file->data + weight->offset;
+    if (!weight->path[0])
+        return NULL;
+    if (!read_beside(path, weight->path, &out->file))
+        return strerror(errno);
+    if (weight->offset > out->file.len ||
+        weight->bytes > out->file.len - weight->offset)
+        return "its file is too short";
+    out->array.data = out->file.data + weight->offset;
+    return NULL;
 }
 
 air_status

@@ -2,6 +2,7 @@
 #ifndef AIR_INPUTS_H
 #define AIR_INPUTS_H
 
+#include "air_file.h"
 #include "air_npy.h"
 #include "air_values.h"
 
@@ -22,6 +23,10 @@ typedef struct {
 /* "x=FILE": the array for input x of the graph. Symbols that are sizes of x
  * take the array's. NULL, or what is wrong. */
 const char *input_open(const char *given, air_graph *graph, input_array *out);
+/* A weight of a program that was read from `path`. NULL, or what is wrong. */
+const char *weight_open(const air_file *file, const air_file_weight *weight,
+                        const char *path, const air_graph *graph,
+                        input_array *out);
 /* Puts the array in the place of the made-up value. */
 air_status input_apply(const input_array *input, air_values *values);
 void input_close(input_array *input);

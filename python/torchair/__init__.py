@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .compare import Comparison, compare
     from .config import CompilerConfig
     from .converters import register_fx_node_ge_converter
+    from .export import dynamo_export
     from .formats import npu_format_cast_via_cpu, use_internal_format_weight
     from .logs import logger
     from .passes import register_replacement
@@ -55,6 +56,7 @@ __all__ = [
     "Comparison",
     "CompilerConfig",
     "compare",
+    "dynamo_export",
     "Explanation",
     "explain",
     "get_compiler",
@@ -82,6 +84,7 @@ _HOME = {
     "Comparison": "compare",
     "CompilerConfig": "config",
     "compare": "compare",
+    "dynamo_export": "export",
     "Explanation": "report",
     "explain": "report",
     "get_compiler": "backend",

@@ -37,12 +37,14 @@ from . import (
     dumps,
     eager,
     events,
+    export,
     files,
     fx_summary,
     gears,
     graph_dump,
     joint,
     names,
+    origin,
     passes,
     switches,
 )
@@ -56,7 +58,7 @@ from .config import (
 )
 from .decorate import decorated
 from .engine import start_once
-from .logs import engine_log, logger
+from .logs import logger
 
 Compiled = Callable[..., Any]
 
@@ -232,6 +234,7 @@ def _engine_program(
     begin = time.perf_counter()
     static = compat.static_input_indices(record.kind)
     converters.expand(gm, converts=not config.captures)
+    origin.note_modules(gm, config)
     got = import_graph(gm, record.name, static, without)
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.comms = got.comm_nodes
@@ -247,6 +250,9 @@ def _engine_program(
         "rewrite_limit": config.debug.rewrite_limit.raw,
         **record.asked.keywords(),
     }
+    if config.export.export_mode:
+        record.wrapper = "the graph is written to files"
+        return export.runner(gm, got, config)
     if _savers:
         _savers[-1].graph(gm, got, keywords)
     program = Program(
@@ -256,7 +262,7 @@ def _engine_program(
         got.nresults,
         tuple(got.outs),
         tuple(got.hosts),
-        _rescue(gm, record),
+        eager.rescue(gm, record),
         dump_dir=folder.engine() if folder else None,
         capture=with_warning(record.capture, record.name),
         **keywords,
@@ -277,29 +283,6 @@ def _engine_program(
     if _wraps:
         return eager.boxed(_wraps[-1](record, gm, program))
     return program
-
-
-def _rescue(
-    gm: torch.fx.GraphModule, record: Record
-) -> Callable[[list[Any], str | None], Any]:
-    """What the engine refuses when it sees real sizes, torch runs; also what
-    a capture of eager code records (reason None)."""
-    run = eager.boxed(gm)
-
-    @torch.no_grad()  # as the engine: autograd is around the graph
-    def interpret(args: list[Any]) -> Any:
-        return run(args)
-
-    def rescue(args: list[Any], reason: str | None) -> Any:
-        if reason is None:
-            return interpret(args)
-        if not record.fallback:
-            engine_log.warning("torch runs graph %s: %s", record.name, reason)
-            logger.warning("torch runs graph %s: %s", record.name, reason)
-        record.fallback = reason
-        return interpret(args)
-
-    return rescue
 
 
 class Compiler:

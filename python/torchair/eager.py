@@ -11,6 +11,7 @@ import torch
 
 from . import compat, dumps
 from .config import CompilerConfig
+from .logs import engine_log, logger
 
 _graphs = itertools.count()
 
@@ -102,3 +103,26 @@ def boxed(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return compat.untraced(run)
+
+
+def rescue(
+    gm: torch.fx.GraphModule, record: Any
+) -> Callable[[list[Any], str | None], Any]:
+    """What the engine refuses when it sees real sizes, torch runs; also what
+    a capture of eager code records (reason None). record: a backend.Record."""
+    run = boxed(gm)
+
+    @torch.no_grad()  # as the engine: autograd is around the graph
+    def interpret(args: list[Any]) -> Any:
+        return run(args)
+
+    def rescued(args: list[Any], reason: str | None) -> Any:
+        if reason is None:
+            return interpret(args)
+        if not record.fallback:
+            engine_log.warning("torch runs graph %s: %s", record.name, reason)
+            logger.warning("torch runs graph %s: %s", record.name, reason)
+        record.fallback = reason
+        return interpret(args)
+
+    return rescued

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from typing import BinaryIO
 
 _FOLDER, _FILE = 0o750, 0o640
 
@@ -40,7 +41,13 @@ def make_folder(path: str) -> None:
 
 
 def write(path: str, text: str, encoding: str = "utf-8") -> None:
-    """A file that others cannot read, in a folder that is made if need be.
+    """A file of text, as `opened`."""
+    with opened(path) as file:
+        file.write(text.encode(encoding))
+
+
+def opened(path: str) -> BinaryIO:
+    """A new file that others cannot read, in a folder that is made if need be.
     RuntimeError where the path is a symbolic link: what it points to is not
     overwritten."""
     make_folder(os.path.dirname(os.path.abspath(path)))
@@ -49,5 +56,4 @@ def write(path: str, text: str, encoding: str = "utf-8") -> None:
             f"{path} is a symbolic link; remove it, or choose another folder"
         )
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, _FILE), "w", encoding=encoding) as f:
-        f.write(text)
+    return os.fdopen(os.open(path, flags, _FILE), "wb")

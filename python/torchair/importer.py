@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from . import comm, cuda, draws, names, places, rewrites, rng_states, schema
 from ._native import AirError, Graph
 from .hosts import Arguments, Call, make_call
+from .imported import HostNode, Imported
 from .origin import location_of
 from .schema import (
     DTYPE_NAMES,
@@ -48,29 +48,6 @@ _DROPPED = {
 }
 # Results share memory with their operand and have a lazy negation.
 _LAZY = {aten._neg_view.default, aten._conj.default}
-
-
-@dataclass
-class HostNode:
-    op: str
-    reason: str
-    location: str
-
-
-@dataclass
-class Imported:
-    """A graph and how a call's arguments and results relate to it."""
-
-    graph: Graph
-    place: int = 0  # of its tensors, see cuda.py
-    args: list[Any] = field(default_factory=list)
-    consts: list[Any] = field(default_factory=list)
-    nresults: int = 0
-    outs: list[tuple[Any, ...]] = field(default_factory=list)
-    hosts: list[tuple[Any, ...]] = field(default_factory=list)
-    host_nodes: list[HostNode] = field(default_factory=list)
-    comm_nodes: list[HostNode] = field(default_factory=list)
-    nodes: int = 0  # that compute something
 
 
 def import_graph(
@@ -192,7 +169,9 @@ class _Importer(schema.Importing):
         if expr not in self.sources and not expr.is_Integer:
             self.sizes.bind(expr, dim)
             self.sources[expr] = (index, None)
-        self.graph.int_input(names.of_input(node, self.names), dim)
+        name = names.of_input(node, self.names)
+        self.out.inputs.append(name)
+        self.graph.int_input(name, dim)
 
     def _tensor_input(
         self, node: torch.fx.Node, index: int, value: torch.Tensor, moved: bool
@@ -211,6 +190,7 @@ class _Importer(schema.Importing):
 
     def _input(self, name: str, value: torch.Tensor, flags: int) -> int:
         dims = self.sizes.dims(value.shape)
+        self.out.inputs.append(name)
         return self.graph.input(name, _dtype_of(value)[0], dims, flags)
 
     def _constant(self, node: torch.fx.Node) -> None:

@@ -14,7 +14,6 @@ CAPTURE = "reduce-overhead"  # and npugraph_ex: captured and replayed
 ENGINE = "max-autotune"
 MODES = (ENGINE, CAPTURE, "npugraph_ex")
 BOOL, CALL = Bool(), Call()
-SOON = "not here yet"
 
 
 def captures(mode: str) -> bool:

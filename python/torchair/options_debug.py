@@ -20,7 +20,6 @@ from .option_row import (
     CAPTURE,
     ENGINE,
     MODES,
-    SOON,
     Key,
     Row,
 )
@@ -350,7 +349,6 @@ EXPORT = (
         BOOL,
         "the graph is written to files, not run; `dynamo_export` sets it",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _EXPORT + "export_path_dir",
@@ -358,7 +356,6 @@ EXPORT = (
         Path(),
         "where to",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _EXPORT + "export_name",
@@ -366,7 +363,6 @@ EXPORT = (
         Instance(str),
         "the name of the .air file without its suffix",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _EXPORT + "weight_name",
@@ -374,15 +370,14 @@ EXPORT = (
         Instance(dict),
         "id of a tensor -> name of the parameter or buffer",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _EXPORT + "inputs_name",
         None,
         Accepts(),
-        "names of the other inputs",
+        "names of the other inputs; the graph has those of the user's code",
         modes=ENGINE,
-        inert=SOON,
+        inert="inputs are called as the program calls them",
     ),
     Row(
         _LATER + "enable_record_nn_module_stack",
@@ -390,7 +385,6 @@ EXPORT = (
         BOOL,
         "every node says which modules it stands in",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _LATER + "auto_atc_config_generated",
@@ -398,7 +392,6 @@ EXPORT = (
         BOOL,
         "rank 0 writes model_relation_config.json and numa_config.json",
         modes=ENGINE,
-        inert=SOON,
     ),
     Row(
         _LATER + "enable_lite_export",

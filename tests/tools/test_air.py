@@ -356,3 +356,52 @@ def test_parameters_that_cannot_be_drawn_from(node, why):
     done = air("run", "-", text=text)
     assert done.returncode != 0
     assert why in done.stderr
+
+
+def exported(weights, text, data=b""):
+    lines = "".join(f"weight {w}\n" for w in weights)
+    return f"air 1\n{lines}graph {len(text)}\n{text}".encode() + data
+
+
+WEIGHTED = """\
+graph f(%x: f32[2], %w: f32[2]) {
+  %1: f32[2] = mul.Tensor(%x, %w)
+  return %1
+}
+"""
+
+
+def test_weights_of_an_exported_program(tmp_path):
+    path = tmp_path / "f.air"
+    data = numpy.array([3, 5], "f4").tobytes()
+    numpy.save(tmp_path / "x.npy", numpy.array([1, 2], "f4"))
+    given = "--input", f"x={tmp_path / 'x.npy'}"
+    path.write_bytes(exported(["w 0 8"], WEIGHTED, data))
+    done = air("run", path, *given, "--compare")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("result 0: f32[2]  sum 13  3 10")
+    (tmp_path / "apart").write_bytes(b"....." + data)
+    path.write_bytes(exported(["w 5 8 apart"], WEIGHTED))
+    assert air("run", path, *given).stdout.startswith(
+        "result 0: f32[2]  sum 13"
+    )
+    dumped = air("dump", path)
+    assert dumped.returncode == 0 and "mul.Tensor" in dumped.stdout
+
+
+@pytest.mark.parametrize(
+    "weight, said",
+    [
+        ("y 0 8", "weight y: the graph has no tensor input of that name"),
+        ("w 0 4", "weight w: it has another size than the graph's input"),
+        ("w 8 8", "a weight lies behind the end of the file"),
+        ("w 0 8 none", "weight w: No such file"),
+        ("w 0", "a weight has no offset and size"),
+    ],
+)
+def test_weights_that_are_wrong(tmp_path, weight, said):
+    path = tmp_path / "f.air"
+    path.write_bytes(exported([weight], WEIGHTED, bytes(8)))
+    done = air("run", path)
+    assert done.returncode == 1
+    assert said in done.stderr
