@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from . import define
+from .operators import remembered
 from .sizes import is_symbolic
 
 _ATTRIBUTE = "_ge_converter"
@@ -75,7 +76,14 @@ def register_fx_node_ge_converter(aten_op: Any) -> Callable[..., Any]:
     return decorate
 
 
+@remembered
+def _is_torchs(op: Any) -> bool:
+    return getattr(op, "namespace", "") in _BUILT_IN
+
+
 def find(target: Any) -> Converter | None:
+    if not _registered:
+        return None
     found = getattr(target, _ATTRIBUTE, None)
     if isinstance(found, Converter):
         return found
@@ -308,6 +316,11 @@ def _is_users(op: Any) -> bool:
     )
 
 
+def _stays(op: Any, converts: bool) -> bool:
+    """Is it torch's own, with no converter that would be asked?"""
+    return _is_torchs(op) and not (converts and find(op))
+
+
 def _expand_defined(at: Any, call: _Call) -> None:
     """An operator of torchair.ops.define: what its body says."""
     made = define.find(call.op)
@@ -334,7 +347,7 @@ def expand(gm: torch.fx.GraphModule, converts: bool = True) -> None:
 
     names: set[str] = set()
     for node in list(gm.graph.nodes):
-        if node.op != "call_function":
+        if node.op != "call_function" or _stays(node.target, converts):
             continue
         call = _Call(node)
         if define.find(call.op) is not None:

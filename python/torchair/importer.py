@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 
-from . import comm, cuda, draws, names, places, rewrites, rng_states, schema
+from . import comm, cuda, draws, kinds, names, places, rng_states, schema
 from ._native import AirError, Graph
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .origin import location_of
 from .schema import (
     DTYPE_NAMES,
-    DTYPES,
     Refused,
     namespace_of,
 )
@@ -33,21 +32,14 @@ from .sizes import (
     expression,
     is_symbolic,
 )
+from .tensor_types import Types, dtype_of
 
 PARAM = 1  # AIR_INPUT_PARAM
-MAX_RANK = 8
 aten = torch.ops.aten
 with_effects = torch.ops.higher_order.with_effects
-
-# Checks that guards have made already, or that have no meaning here.
-_DROPPED = {
-    aten._assert_scalar.default,
-    aten._assert_tensor_metadata.default,
-    aten.sym_constrain_range.default,
-    aten.sym_constrain_range_for_size.default,
-}
 # Results share memory with their operand and have a lazy negation.
 _LAZY = {aten._neg_view.default, aten._conj.default}
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def import_graph(
@@ -59,23 +51,6 @@ def import_graph(
     """static: arguments that are the same tensor at every call; without: names
     of nodes and of operators that the device has no kernel for."""
     return _Importer(gm, name, static, without).run()
-
-
-def _dtype_of(value: torch.Tensor) -> tuple[int, bool]:
-    row = DTYPES.get(value.dtype)
-    if row is None:
-        raise Unexpressible(f"tensors of {value.dtype}")
-    return row
-
-
-def _check_tensor(value: torch.Tensor, what: str, place: int) -> None:
-    if value.layout != torch.strided:
-        raise Unexpressible(f"{what} has layout {value.layout}")
-    if not cuda.is_at(value, place):
-        raise Unexpressible(f"{what} is on device {value.device}")
-    if value.dim() > MAX_RANK:
-        raise Unexpressible(f"{what} has {value.dim()} dimensions")
-    _dtype_of(value)
 
 
 class _Importer(schema.Importing):
@@ -100,6 +75,8 @@ class _Importer(schema.Importing):
         self.arg_of: dict[torch.fx.Node, int] = {}
         self.constants: dict[torch.fx.Node, Any] = {}
         self.names: set[str] = set()  # of inputs
+        self.types = Types(self.sizes, self.place)
+        self.inexact: set[torch.fx.Node] = set()
 
     def run(self) -> Imported:
         rng_states.expand(self.gm.graph)
@@ -177,21 +154,25 @@ class _Importer(schema.Importing):
         self, node: torch.fx.Node, index: int, value: torch.Tensor, moved: bool
     ) -> None:
         """moved: a number on the CPU that goes to the GPU at each call."""
-        if not moved:
-            _check_tensor(value, f"input {node}", self.place)
         if value.is_conj() or value.is_neg():
             raise Unexpressible(f"input {node} is lazily conjugated")
         name = names.of_input(node, self.names)
         flags = PARAM if index in self.static and not moved else 0
-        self.refs[node] = self._input(name, value, flags)
+        self._input(node, name, value, flags)
         for axis, size in enumerate(value.shape):
             if is_symbolic(size):
                 self.sources.setdefault(expression(size), (index, axis))
 
-    def _input(self, name: str, value: torch.Tensor, flags: int) -> int:
-        dims = self.sizes.dims(value.shape)
+    def _input(
+        self, node: torch.fx.Node, name: str, value: torch.Tensor, flags: int
+    ) -> None:
+        what = "constant" if node.op == "get_attr" else "input"
+        moved = cuda.is_loose_scalar(value, self.place)
+        found = self.types.of(value, what, node, moved)
+        if not found.exact:
+            self.inexact.add(node)
         self.out.inputs.append(name)
-        return self.graph.input(name, _dtype_of(value)[0], dims, flags)
+        self.refs[node] = self.graph.input(name, *found.type, flags)
 
     def _constant(self, node: torch.fx.Node) -> None:
         value: Any = self.gm
@@ -201,10 +182,9 @@ class _Importer(schema.Importing):
         if isinstance(value, torch.Tensor):
             if cuda.is_loose_scalar(value, self.place):
                 value = value.to(cuda.device_of(self.place))
-            _check_tensor(value, f"constant {node}", self.place)
-            self.out.consts.append(value)
             name = names.unique(f"const_{node.name}", self.names)
-            self.refs[node] = self._input(name, value, PARAM)
+            self._input(node, name, value, PARAM)
+            self.out.consts.append(value)
             node.meta.setdefault("val", value)
 
     # ---- nodes ----
@@ -212,40 +192,51 @@ class _Importer(schema.Importing):
     def _function(self, node: torch.fx.Node) -> None:
         target = node.target
         if target is operator.getitem and node.args[0] in self.tuples:
-            item = self.tuples[node.args[0]][node.args[1]]  # type: ignore
-            if item is not None:
-                self.refs[node] = item
-                self.graph.tag(item, node.name)
-            else:  # a token, or a number
-                self.constants[node] = node.meta.get("val")
+            self._item(node)
             return
+        kind = kinds.of(target)
         value: Any = node.meta.get("val")
-        if target in _DROPPED or isinstance(
-            value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
-        ):
+        if kind.dropped or isinstance(value, _NUMBERS):
             return  # numbers are taken from their expressions
         self.out.nodes += 1
         if target is with_effects:
             value = (None, *value[1:])
         self._check_results(node, value)
         self.places.enter(node)
-        with self.places.after(node, self.refs):
-            results = self._node(node, value)
+        if node.meta.get("after"):
+            with self.places.after(node, self.refs):
+                results = self._node(node, kind, value)
+        else:
+            results = self._node(node, kind, value)
         if isinstance(value, (tuple, list)):
             self.tuples[node] = results
         elif results and results[0] is not None:
             self.refs[node] = results[0]
-            if comm.kind_of(node) != comm.START:  # it is not there yet
-                self.graph.tag(results[0], node.name)
+            if not kind.collective or comm.kind_of(node) != comm.START:
+                self.graph.tag(results[0], node.name)  # else not there yet
 
-    def _node(self, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
-        kind = comm.kind_of(node)
-        if kind == comm.WAIT:
+    def _item(self, node: torch.fx.Node) -> None:
+        several: Any = node.args[0]
+        item = self.tuples[several][node.args[1]]  # type: ignore
+        if several in self.inexact:
+            self.inexact.add(node)
+        if item is not None:
+            self.refs[node] = item
+            self.graph.tag(item, node.name)
+        else:  # a token, or a number
+            self.constants[node] = node.meta.get("val")
+
+    def _node(
+        self, node: torch.fx.Node, kind: kinds.Kind, value: Any
+    ) -> Sequence[int | None]:
+        collective = comm.kind_of(node) if kind.collective else None
+        if collective == comm.WAIT:
             return comm.wait_node(self, node, value)
-        if kind is not None:
-            return self._host_node(node, value, comm.describe(node), kind)
+        if collective is not None:
+            about = comm.describe(node)
+            return self._host_node(node, value, about, collective)
         try:
-            return self._engine_node(node, value)
+            return self._engine_node(node, kind, value)
         except (Refused, AirError) as why:
             places.leave_kernel(node, str(why))
             return self._host_node(node, value, str(why))
@@ -257,25 +248,35 @@ class _Importer(schema.Importing):
             if i not in used and self.place >= cuda.PLACE:
                 continue  # numbers, and tensors of the CPU
             if isinstance(v, torch.Tensor):
-                _check_tensor(v, f"the result of {node}", self.place)
-                self.sizes.dims(v.shape)  # may refuse sizes that depend on data
+                if not self.types.of(v, "the result of", node).exact:
+                    self.inexact.add(node)
             elif v is not None and not (many and isinstance(v, int)):
                 raise Unexpressible(f"{node.target} gives a {type(v).__name__}")
 
+    def _check_arithmetic(self, node: torch.fx.Node, value: Any) -> None:
+        """Refused where a result or operand is of a dtype without it."""
+        if self.inexact.isdisjoint((node, *node.all_input_nodes)):
+            return
+        values = list(value) if isinstance(value, (tuple, list)) else [value]
+        values += [n.meta.get("val") for n in node.all_input_nodes]
+        for v in values:
+            if isinstance(v, torch.Tensor) and not dtype_of(v)[1]:
+                raise Refused(f"{v.dtype} has no arithmetic in the engine")
+
     def _engine_node(
-        self, node: torch.fx.Node, value: Any
+        self, node: torch.fx.Node, kind: kinds.Kind, value: Any
     ) -> Sequence[int | None]:
-        self._check_arithmetic(node, value)
+        if self.inexact:
+            self._check_arithmetic(node, value)
         if node.name in self.without:
             raise Refused(cuda.NO_KERNEL)
-        if node.target in rng_states.CALLS:
+        if kind.state:
             raise Refused(rng_states.REASON)
-        if schema.is_random(node.target):
+        if kind.random:
             cuda.refuse_draws(self.place)
             draws.check(node.target, _first(value))
-        rewrite = rewrites.find(node.target)
-        if rewrite is not None:
-            return rewrite(self, node, value)
+        if kind.rewrite is not None:
+            return kind.rewrite(self, node, value)
         return self.row_node(node, value)
 
     def row_node(self, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
@@ -286,14 +287,17 @@ class _Importer(schema.Importing):
             raise Refused(cuda.NO_KERNEL)
         attrs = schema.attributes(self, row, node.args, node.kwargs)
         refs = self.graph.node(row.name, attrs, location_of(node), row.nresults)
-        values = value if isinstance(value, (tuple, list)) else (value,)
-        if len(values) != len(refs):
-            raise Refused(
-                f"{len(values)} results, the engine gives {len(refs)}"
-            )
+        if not isinstance(value, (tuple, list)):
+            if row.nresults != 1:
+                raise Refused(f"1 result, the engine gives {row.nresults}")
+            if value is not None:
+                self.check_type(refs[0], value)
+            return refs
+        if len(value) != len(refs):
+            raise Refused(f"{len(value)} results, the engine gives {len(refs)}")
         # What nobody reads may differ: unused statistics of a norm do.
-        used = _used_items(node) if isinstance(value, (tuple, list)) else {0}
-        for i, (ref, v) in enumerate(zip(refs, values, strict=True)):
+        used = _used_items(node)
+        for i, (ref, v) in enumerate(zip(refs, value, strict=True)):
             if v is not None and i in used:
                 self.check_type(ref, v)
         return refs
@@ -310,20 +314,15 @@ class _Importer(schema.Importing):
         self.check_type(ref, value)
         return ref
 
-    def _check_arithmetic(self, node: torch.fx.Node, value: Any) -> None:
-        values = list(value) if isinstance(value, (tuple, list)) else [value]
-        values += [n.meta.get("val") for n in node.all_input_nodes]
-        for v in values:
-            if isinstance(v, torch.Tensor) and not _dtype_of(v)[1]:
-                raise Refused(f"{v.dtype} has no arithmetic in the engine")
-
     def check_type(self, ref: int, value: torch.Tensor) -> None:
-        dtype, dims = self.graph.type(ref)
-        shape = self.sizes.dims(value.shape)
-        if dtype != _dtype_of(value)[0]:
+        wanted = self.types.of(value, "the result of", "a node").type
+        found = self.graph.type(ref)
+        if found == wanted:
+            return
+        if found[0] != wanted[0]:
             raise Refused(f"the engine infers another dtype than {value.dtype}")
-        if len(dims) != len(shape) or not all(
-            map(self.sizes.equal, dims, shape)
+        if len(found[1]) != len(wanted[1]) or not all(
+            map(self.sizes.equal, found[1], wanted[1])
         ):
             raise Refused(
                 f"the engine infers other sizes than {list(value.shape)}"
@@ -390,7 +389,7 @@ class _Importer(schema.Importing):
     ) -> Sequence[int]:
         """A HOST node that does `call` on the operands."""
         tensors = [n.meta["val"] for n in operands]
-        types = [(_dtype_of(v)[0], self.sizes.dims(v.shape)) for v in results]
+        types = [(dtype_of(v)[0], self.sizes.dims(v.shape)) for v in results]
         location = location_of(node)
         refs: Sequence[int] = self.graph.host(
             name,

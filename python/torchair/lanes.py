@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from . import ops
+from . import ops, syncs
 from .logs import logger
+from .operators import remembered
 from .scope import (
     AICORE,
     DATA_DUMP,
@@ -40,10 +41,11 @@ _START = "air_graph_start"
 _SUPER = "super_kernel_scope_"
 
 
-def _op(node: Node) -> str:
+@remembered
+def _marker(target: Any) -> str:
     """ "scope_enter": the name where it is an operator of ours."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        name = node.target._schema.name
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name
         namespace, _, short = name.partition("::")
         if namespace in ops.NAMESPACES:
             return short
@@ -54,11 +56,19 @@ def _op(node: Node) -> str:
     return ""
 
 
+def _op(node: Node) -> str:
+    return _marker(node.target)
+
+
+@remembered
+def _concerns(target: Any) -> bool:
+    return bool(_marker(target)) or syncs.is_wrapped(target)
+
+
 def has_lanes(graph: Graph) -> bool:
+    """Is there anything for the passes here, and for that of syncs.py?"""
     return any(
-        _op(n) or _annotated(n) is not None
-        for n in graph.nodes
-        if n.op == "call_function"
+        _concerns(n.target) or _annotated(n) is not None for n in graph.nodes
     )
 
 

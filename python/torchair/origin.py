@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import Any
 
 import torch
 
+_DIGITS = re.compile(r"\d+")
+
+
+@functools.lru_cache(maxsize=1024)  # nodes of a line have equal traces
+def _source(trace: str) -> tuple[str, int] | None:
+    _, _, last = trace.rpartition('File "')
+    file, _, rest = last.partition('", line ')
+    line = _DIGITS.match(rest)
+    return (file, int(line[0])) if line else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _location(trace: str) -> str | None:
+    found = _source(trace)
+    return found and f"{os.path.basename(found[0])}:{found[1]}"
+
 
 def source_of(node: torch.fx.Node) -> tuple[str, int] | None:
     """(file, line) of the user's line that made the node."""
     trace = node.meta.get("stack_trace")
-    if not trace:
-        return None
-    start = trace.rfind('File "')
-    end = trace.find('"', start + 6)
-    line = trace.find("line ", end)
-    if start < 0 or line < 0:
-        return None
-    stop = line + 5
-    while stop < len(trace) and trace[stop].isdigit():
-        stop += 1
-    return trace[start + 6 : end], int(trace[line + 5 : stop])
+    return _source(trace) if trace else None
 
 
 _MODULES = "in_modules"  # of a node's meta
@@ -32,9 +39,9 @@ MODULES_MARK = " nn_module_stack="
 def location_of(node: torch.fx.Node) -> str | None:
     """ "model.py:41": the user's line that made the node, and where they are
     asked for the modules around it."""
-    found = source_of(node)
+    trace = node.meta.get("stack_trace")
+    at = _location(trace) if trace else None
     modules = node.meta.get(_MODULES)
-    at = found and f"{os.path.basename(found[0])}:{found[1]}"
     return f"{at or ''}{MODULES_MARK}{modules}" if modules else at
 
 

@@ -29,6 +29,16 @@ class Job:
     config: CompilerConfig
     dump: Folder | None = None
     rewrites: dict[str, int] = field(default_factory=dict)  # by row
+    _streams: bool | None = None
+
+    def has_streams(self) -> bool:
+        """Are there streams, events or scopes? Of the graph as it is."""
+        if self._streams is None:
+            self._streams = lanes.has_lanes(self.gm.graph)
+        return self._streams
+
+    def changed(self) -> None:
+        self._streams = None
 
 
 @dataclass(frozen=True)
@@ -71,27 +81,28 @@ def _patterns(job: Job) -> bool:
 
 
 def _unwrap(job: Job) -> bool:
-    return syncs.unwrap(job.gm)
+    return job.has_streams() and syncs.unwrap(job.gm)
 
 
 def _pair(job: Job) -> bool:
-    return lanes.pair_streams(job.gm.graph)
+    return job.has_streams() and lanes.pair_streams(job.gm.graph)
 
 
 def _check(job: Job) -> bool:
-    lanes.check_scopes(job.gm.graph)
+    if job.has_streams():
+        lanes.check_scopes(job.gm.graph)
     return False
 
 
 def _join(job: Job) -> bool:
-    if not lanes.has_lanes(job.gm.graph):
+    if not job.has_streams():
         return False
     lanes.join_lanes(job.gm.graph)
     return True
 
 
 def _order(job: Job) -> bool:
-    if not lanes.has_lanes(job.gm.graph):
+    if not job.has_streams():
         return False
     lanes.refuse_waits(job.gm.graph, job.config.captures)
     lanes.order(job.gm.graph)
@@ -99,7 +110,8 @@ def _order(job: Job) -> bool:
 
 
 def _in_place(job: Job) -> bool:
-    mutations.find_in_place(job.gm.graph)
+    if mutations.has_functionalized(job.gm):
+        mutations.find_in_place(job.gm.graph)
     return False
 
 
@@ -233,24 +245,29 @@ _TYPED = {
 
 def run_all(job: Job, eager: bool) -> None:
     """All rows that the options ask for; the graph's code is current then.
+    AOTAutograd's is, and has no dead nodes, so both are done where a row has
+    changed something.
 
     Exceptions of user passes go through; RuntimeError where scopes are not
     paired.
     """
     _dump(job, "")
-    edited = False
+    changed = edited = False
     for row in PASSES:
         if row.eager and not eager:
             continue
         if row.switch and not getattr(job.config, row.switch):
             continue
         if row.run(job):
+            job.changed()
+            changed = True
             edited |= row.name not in _TYPED
             _dump(job, f"after_{row.name}")
     if edited:
         _propagate(job)
-    job.gm.graph.eliminate_dead_code()
-    job.gm.recompile()
+    if changed:
+        job.gm.graph.eliminate_dead_code()
+        job.gm.recompile()
 
 
 def _dump(job: Job, what: str) -> None:

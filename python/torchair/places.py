@@ -25,12 +25,20 @@ class Places:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.lanes = {lanes.MAIN: 0}
+        self.inside = False  # of a scope: the engine was told of one last
 
     def enter(self, node: torch.fx.Node) -> None:
         """Nodes added from here on run where this one does. Cores are threads:
         those that multiply matrices run the contractions; without vector cores
         they run the rest too."""
-        aicore, vector = map(int, node.meta.get("cores", (0, 0)))
+        meta = node.meta
+        if "cores" in meta or "scope" in meta or "lane" in meta:
+            self.inside = True
+        elif self.inside:
+            self.inside = False
+        else:
+            return
+        aicore, vector = map(int, meta.get("cores", (0, 0)))
         inside = scope.of(node)
         self.graph.scope(
             min(aicore, _MOST),

@@ -98,8 +98,7 @@ _EXPANSIONS = {
 
 def expand(graph: torch.fx.Graph) -> None:
     """Writes the wrappers of the graph out."""
-    for node in list(graph.nodes):
-        found = _EXPANSIONS.get(node.target)
-        if found is not None:
-            found(node)
+    for target, write_out in _EXPANSIONS.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            write_out(node)
             graph.erase_node(node)

@@ -16,6 +16,7 @@ import torch
 
 from . import _native
 from .compat import HOST_DEVICES
+from .operators import remembered
 from .sizes import Sizes, is_symbolic
 
 # air_attr_kind of air.h
@@ -53,6 +54,7 @@ class Importing:
     """What converters need of the import that runs."""
 
     sizes: Sizes
+    refs: dict[Any, int]  # of tensors
 
     def ref(self, node: Any) -> int:
         raise NotImplementedError
@@ -61,12 +63,17 @@ class Importing:
 # ---- converters: one per kind of parameter ----
 
 
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
 def _symbolic(x: Any) -> Any:
     """The number behind an FX node, symbolic or plain."""
     return x.meta["val"] if isinstance(x, torch.fx.Node) else x
 
 
 def _integer(at: Importing, x: Any) -> int:
+    if type(x) is int and _LEAST <= x <= _MOST:  # nearly all
+        return at.sizes.dim(x)
     x = _symbolic(x)
     if isinstance(x, torch.SymInt) or (
         is_symbolic(x) and isinstance(x, torch.SymInt)
@@ -76,7 +83,7 @@ def _integer(at: Importing, x: Any) -> int:
         value = operator.index(x)
     except TypeError:
         raise Refused(f"{type(x).__name__} where an integer is due") from None
-    if not -(2**63) <= value < 2**63:
+    if not _LEAST <= value <= _MOST:
         raise Refused("an integer beyond 64 bits")
     return at.sizes.dim(value)
 
@@ -93,6 +100,8 @@ def _number(at: Importing, x: Any) -> Attr:
 
 
 def _tensor(at: Importing, x: Any) -> Attr:
+    if type(x) is torch.fx.Node and (ref := at.refs.get(x)) is not None:
+        return VALUE, ref
     if isinstance(x, torch.fx.Node) and isinstance(
         x.meta.get("val"), torch.Tensor
     ):
@@ -216,17 +225,9 @@ def operator_name(target: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
-_rows: dict[Any, Row | None] = {}
-
-
+@remembered
 def find_row(target: Any) -> Row | None:
     """The row of an operator; None where the table has none."""
-    if target not in _rows:
-        _rows[target] = _make_row(target)
-    return _rows[target]
-
-
-def _make_row(target: Any) -> Row | None:
     if not isinstance(target, torch._ops.OpOverload):
         return None
     described = _native.describe(operator_name(target))

@@ -24,6 +24,7 @@ from torch.fx import Graph
 
 from . import lanes
 from .config import CompilerConfig
+from .operators import remembered
 from .options import ALIASES, ALL, WITHOUT
 from .pass_names import COUNTERPARTS, WITHOUT_COUNTERPART
 
@@ -225,13 +226,14 @@ def of_graph(graph: Graph, config: CompilerConfig) -> Asked:
     what they do not allow for it."""
     if config.captures:
         return asked(config)
-    targets = [str(n.target) for n in graph.nodes if n.op != "placeholder"]
-    streams = any(lanes.lane_of(n) != lanes.MAIN for n in graph.nodes)
-    check_single_stream(config, streams, set(targets))
+    calls = [n for n in graph.nodes if n.op == "call_function"]
+    if config.ge_config.enable_single_stream:
+        streams = any(lanes.lane_of(n) != lanes.MAIN for n in calls)
+        check_single_stream(config, streams, {str(n.target) for n in calls})
     limit = core_limit(config)
-    for node in graph.nodes if limit else ():
+    for node in calls if limit else ():
         node.meta.setdefault("cores", limit)  # scopes have set theirs
-    return asked(config, sum(map(_moves_between_ranks, targets)))
+    return asked(config, sum(_moves_between_ranks(n.target) for n in calls))
 
 
 def core_limit(config: CompilerConfig) -> tuple[str, str] | None:
@@ -254,8 +256,9 @@ def core_limit(config: CompilerConfig) -> tuple[str, str] | None:
     return cube, vector
 
 
-def _moves_between_ranks(target: str) -> bool:
-    return "send" in target or "recv" in target
+@remembered
+def _moves_between_ranks(target: Any) -> bool:
+    return "send" in str(target) or "recv" in str(target)
 
 
 def log_options(name: str, config: CompilerConfig) -> None:

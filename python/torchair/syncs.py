@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 
 def unwrap(gm: GraphModule) -> bool:
     """True: there were some."""
-    found = [n for n in gm.graph.nodes if _is_wrapped(n)]
+    found = [n for n in gm.graph.nodes if is_wrapped(n.target)]
     for node in found:  # they name those before them
         node.args = ((), *node.args[1:])
     for node in found:
@@ -22,10 +22,10 @@ def unwrap(gm: GraphModule) -> bool:
     return bool(found)
 
 
-def _is_wrapped(node: Node) -> bool:
+def is_wrapped(target: Any) -> bool:
     return (
-        isinstance(node.target, torch._ops.HigherOrderOperator)
-        and node.target.name() == "control_deps"
+        isinstance(target, torch._ops.HigherOrderOperator)
+        and target.name() == "control_deps"
     )
 
 

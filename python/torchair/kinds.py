@@ -1,0 +1,40 @@
+"""How the importer takes the nodes of an operator."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from . import comm, rewrites, rng_states
+from .operators import remembered
+from .schema import is_random, namespace_of
+
+aten = torch.ops.aten
+# Checks that guards have made already, or that have no meaning here.
+_DROPPED = {
+    aten._assert_scalar.default,
+    aten._assert_tensor_metadata.default,
+    aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+}
+
+
+class Kind(NamedTuple):
+    dropped: bool
+    collective: bool
+    random: bool
+    state: bool  # saves or restores that of torch's generator
+    rewrite: rewrites.Rewrite | None
+
+
+@remembered
+def of(target: Any) -> Kind:
+    """Of an operator, or of another callable."""
+    return Kind(
+        target in _DROPPED,
+        namespace_of(target) == comm.NAMESPACE,
+        is_random(target),
+        target in rng_states.CALLS,
+        rewrites.find(target),
+    )
