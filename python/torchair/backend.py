@@ -179,8 +179,8 @@ def compile_graph(
     if record.fallback:
         return eager.make(gm, config)
     if config.debug.deadlock_check:
-        where = dump.path if dump else dumps.root_folder(config)
-        deadlock.check(gm.graph, where, record.name)
+        where = dumps.root_folder(config) if config.captures else "."
+        deadlock.check(gm.graph, dump.path if dump else where, number)
     record.asked = switches.of_graph(gm.graph, config)
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:

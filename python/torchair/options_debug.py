@@ -82,10 +82,12 @@ DEBUG = (
         "debug.deadlock_check",
         False,
         BOOL,
-        "write, for each graph, which communication operators (`aiv_`, "
-        "`dispatch` or `combine` in their names) may run side by side and need "
-        "more vector cores together than there are: "
-        "`<graph>_filtered_deadlock_check.json` in the debug folder",
+        "write each graph as a Chrome trace, and print which communication "
+        "(collectives; `aiv_`, `dispatch` or `combine` in the name) may run "
+        "side by side and needs more vector cores together than there are: "
+        "`debug_output_graph_*.json`, `*_filtered.json` and, where there is "
+        "such a pair, `*_filtered_deadlock_check.json`, in the debug folder "
+        "(max-autotune: where the process works)",
         "deadlock_check",
     ),
     Row(
