@@ -56,32 +56,31 @@ ref_of_bf16(uint16_t h)
     return ref_from_bits((uint32_t)h << 16);
 }
 
-/* By way of scaled arithmetic: the unit in the last place of a half at |f| is
- * 2^(e - 10), and never below 2^-24. */
+/* Normal halves: the exponent moves by 112 and 13 bits are rounded off;
+ * subnormal ones count in 2^-24. */
 static inline uint16_t
 ref_to_f16(float f)
 {
-    uint16_t sign = (uint16_t)(ref_to_bits(f) >> 16 & 0x8000);
-    double x = fabs((double)f);
-    int e;
+    uint32_t u = ref_to_bits(f), sign = u >> 16 & 0x8000;
+    float x = fabsf(f);
     if (isnan(f))
         return (uint16_t)(sign | 0x7e00);
-    if (x >= 65520.0)
+    if (x >= 65520.0f)
         return (uint16_t)(sign | 0x7c00);
-    if (x < 0x1p-14)
-        return (uint16_t)(sign | (uint16_t)rint(x * 0x1p24));
-    (void)frexp(x, &e);                     /* x = m * 2^e, m in [0.5, 1) */
-    int bits = (int)rint(ldexp(x, 11 - e)); /* 1024 .. 2048 */
-    return (uint16_t)(sign | (bits - 1024 + ((e + 14) << 10)));
+    if (x < 0x1p-14f)
+        return (uint16_t)(sign | (uint32_t)rintf(x * 0x1p24f));
+    u = ref_to_bits(x);
+    u = (u + 0xfff + (u >> 13 & 1)) >> 13;
+    return (uint16_t)(sign | (u - (112u << 10)));
 }
 
+/* The bits of a half in the place of a float's are 2^112 too small. */
 static inline float
 ref_of_f16(uint16_t h)
 {
-    int e = h >> 10 & 31, m = h & 1023;
-    float x = e == 0    ? ldexpf((float)m, -24)
-              : e == 31 ? (m != 0 ? NAN : INFINITY)
-                        : ldexpf((float)(m + 1024), e - 25);
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
+    float x = (h & 0x7c00) == 0x7c00 ? ref_from_bits(bits | 0x7f800000u)
+                                     : ref_from_bits(bits) * 0x1p112f;
     return (h & 0x8000) != 0 ? -x : x;
 }
 

@@ -243,6 +243,27 @@ put_rows(const index_plan *p, int64_t step, bool accumulate,
     }
 }
 
+/* All axes are indexed: each place belongs to one thread. */
+static void
+put_places(const index_plan *p, int64_t step, bool accumulate,
+           const air_task *task)
+{
+    const int64_t *offsets = all_offsets(p, task);
+    const int64_t n = ref_numel(&p->places);
+    const size_t bytes = ref_bytes(p->inside.dtype);
+    const char *src = p->outside.data;
+    for (int64_t i = 0; i < n; i++) {
+        char *dst = p->inside.data + offsets[i];
+        if (offsets[i] == OUT_OF_RANGE ||
+            (task->count > 1 && !ref_owns(offsets[i], task)))
+            continue;
+        if (accumulate)
+            ref_add(p->inside.dtype, dst, src + i * step);
+        else
+            ref_copy(dst, src + i * step, bytes);
+    }
+}
+
 /* ---- any axes ------------------------------------------------------------ */
 
 /* index.Tensor(self, indices) */
@@ -310,10 +331,11 @@ ref_index_put(const air_call *call, const air_task *task)
     index_plan p = index_plan_make(call, task, out, values);
     int64_t step;
     ref_start(&out, &self, task);
-    /* Where all axes are indexed, threads share the only row below. */
-    if (p.inside.rank > 0 && is_trailing(call) &&
-        place_step(&p.places, &step)) {
-        put_rows(&p, step, accumulate, task);
+    if (is_trailing(call) && place_step(&p.places, &step)) {
+        if (p.inside.rank > 0)
+            put_rows(&p, step, accumulate, task);
+        else
+            put_places(&p, step, accumulate, task);
         return;
     }
     ref_box box = ref_box_make(&p.inside, &p.outside);

@@ -151,26 +151,60 @@ mirror(int64_t i, int64_t n, bool reflect)
     return i >= n ? 2 * (n - 1) - i : i;
 }
 
+/* Where row `row` of the result (an index without the last axis) goes, and
+ * where its elements come from. */
+static void
+padded_row(const air_call *call, const ref_tensor *out, const ref_tensor *src,
+           bool reflect, int64_t row, int64_t *to, int64_t *from)
+{
+    int padded = ref_count(call, 1) / 2;
+    *to = *from = 0;
+    for (int axis = out->rank - 2; axis >= 0; axis--) {
+        int64_t at = row % out->dims[axis];
+        int k = out->rank - 1 - axis;
+        row /= out->dims[axis];
+        *to += at * out->strides[axis];
+        if (k < padded)
+            at = mirror(at - call->args[1].ints[2 * k], src->dims[axis],
+                        reflect);
+        *from += at * src->strides[axis];
+    }
+}
+
 static void
 pad_edges(const air_call *call, const air_task *task, bool reflect)
 {
     ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
-    int64_t n = ref_numel(&out), begin, end;
-    int padded = ref_count(call, 1) / 2;
-    air_split(n, task, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t to = 0, from = 0, left = i;
-        for (int axis = out.rank - 1; axis >= 0; axis--) {
-            int64_t at = left % out.dims[axis];
-            int k = out.rank - 1 - axis;
-            left /= out.dims[axis];
-            to += at * out.strides[axis];
-            if (k < padded)
-                at = mirror(at - call->args[1].ints[2 * k], src.dims[axis],
-                            reflect);
-            from += at * src.strides[axis];
-        }
-        ref_copy(out.data + to, src.data + from, ref_bytes(out.dtype));
+    const int last = out.rank - 1;
+    const int64_t cols = out.dims[last], size = src.dims[last];
+    const int64_t before = call->args[1].ints[0];
+    const size_t bytes = ref_bytes(out.dtype);
+    const int64_t low = clamp(before, 0, cols);
+    const int64_t high = clamp(before + size, low, cols);
+    ref_tensor rows = ref_drop(out, last);
+    ref_tensor to = ref_slice(out, last, low, high - low, 1);
+    ref_tensor from = ref_slice(src, last, low - before, high - low, 1);
+    to.strides[0] = to.strides[last];
+    from.strides[0] = from.strides[last];
+    to.dims[0] = from.dims[0] = high - low;
+    to.rank = from.rank = 1;
+    ref_box inside = ref_box_make(&to, &from);
+    int64_t begin, end;
+    air_split(ref_numel(&rows), task, &begin, &end);
+    for (int64_t r = begin; r < end && cols > 0; r++) {
+        int64_t d, s;
+        padded_row(call, &out, &src, reflect, r, &d, &s);
+        ref_box_move_alone(&inside, to.data + d, from.data + s);
+        for (int64_t i = 0; i < low; i++)
+            ref_copy(out.data + d + i * out.strides[last],
+                     src.data + s +
+                         mirror(i - before, size, reflect) * src.strides[last],
+                     bytes);
+        for (int64_t i = high; i < cols; i++)
+            ref_copy(out.data + d + i * out.strides[last],
+                     src.data + s +
+                         mirror(i - before, size, reflect) * src.strides[last],
+                     bytes);
     }
 }
 

@@ -10,20 +10,22 @@ round_state(int dtype, double x)
 }
 
 /* The common case: one dtype, dense rows. */
-#define SCAN_DENSE(name, T, ACC)                                          \
+#define SCAN_DENSE(name, T, ACC, of, to)                                  \
     static void name(char *dst, const char *src, int64_t n, bool product) \
     {                                                                     \
         ACC acc = product;                                                \
         for (int64_t i = 0; i < n; i++) {                                 \
             T x;                                                          \
             memcpy(&x, src + i * (int64_t)sizeof x, sizeof x);            \
-            acc = product ? acc * (ACC)x : acc + (ACC)x;                  \
-            x = (T)acc;                                                   \
+            acc = product ? acc * (ACC)of(x) : acc + (ACC)of(x);          \
+            x = to(acc);                                                  \
             memcpy(dst + i * (int64_t)sizeof x, &x, sizeof x);            \
         }                                                                 \
     }
-SCAN_DENSE(scan_dense_f32, float, double)
-SCAN_DENSE(scan_dense_i64, uint64_t, uint64_t)
+SCAN_DENSE(scan_dense_f32, float, double, , (float))
+SCAN_DENSE(scan_dense_i64, uint64_t, uint64_t, , )
+SCAN_DENSE(scan_dense_bf16, uint16_t, float, ref_of_bf16, ref_to_bf16)
+SCAN_DENSE(scan_dense_f16, uint16_t, float, ref_of_f16, ref_to_f16)
 
 /* False: not that case. */
 static bool
@@ -35,11 +37,13 @@ scan_dense(const ref_tensor *out, const ref_tensor *self, int axis, char *dst,
     if (out->dtype != self->dtype || ref_stride(out, axis) != bytes ||
         ref_stride(self, axis) != bytes)
         return false;
-    if (out->dtype == AIR_F32)
-        scan_dense_f32(dst, src, n, product);
-    else if (out->dtype == AIR_I64)
-        scan_dense_i64(dst, src, n, product);
-    return out->dtype == AIR_F32 || out->dtype == AIR_I64;
+    switch (out->dtype) {
+    case AIR_F32: scan_dense_f32(dst, src, n, product); return true;
+    case AIR_I64: scan_dense_i64(dst, src, n, product); return true;
+    case AIR_BF16: scan_dense_bf16(dst, src, n, product); return true;
+    case AIR_F16: scan_dense_f16(dst, src, n, product); return true;
+    default: return false;
+    }
 }
 
 static void
@@ -121,6 +125,48 @@ takes_over(int dtype, const char *x, const char *best, bool max)
     return max ? a >= b : a <= b;
 }
 
+/* Dense rows of the common dtypes. */
+#define BEST_DENSE(name, T, get)                                          \
+    static void name(char *dst, char *at, const char *src, int64_t n,     \
+                     bool max)                                            \
+    {                                                                     \
+        T best, x;                                                        \
+        int64_t where = 0;                                                \
+        memcpy(&best, src, sizeof best);                                  \
+        for (int64_t k = 0; k < n; k++) {                                 \
+            memcpy(&x, src + k * (int64_t)sizeof x, sizeof x);            \
+            if ((max ? get(x) >= get(best) : get(x) <= get(best)) ||      \
+                get(x) != get(x)) {                                       \
+                best = x;                                                 \
+                where = k;                                                \
+            }                                                             \
+            memcpy(dst + k * (int64_t)sizeof x, &best, sizeof x);         \
+            memcpy(at + k * (int64_t)sizeof where, &where, sizeof where); \
+        }                                                                 \
+    }
+BEST_DENSE(best_dense_f32, float, )
+BEST_DENSE(best_dense_i64, int64_t, )
+BEST_DENSE(best_dense_bf16, uint16_t, ref_of_bf16)
+BEST_DENSE(best_dense_f16, uint16_t, ref_of_f16)
+
+/* False: not such a row. */
+static bool
+best_dense(const ref_tensor *values, const ref_tensor *at,
+           const ref_tensor *self, int axis, char *const *p, bool max)
+{
+    int64_t bytes = (int64_t)ref_bytes(self->dtype), n = ref_dim(self, axis);
+    if (ref_stride(values, axis) != bytes || ref_stride(self, axis) != bytes ||
+        ref_stride(at, axis) != (int64_t)sizeof(int64_t) || n == 0)
+        return false;
+    switch (self->dtype) {
+    case AIR_F32: best_dense_f32(p[0], p[2], p[1], n, max); return true;
+    case AIR_I64: best_dense_i64(p[0], p[2], p[1], n, max); return true;
+    case AIR_BF16: best_dense_bf16(p[0], p[2], p[1], n, max); return true;
+    case AIR_F16: best_dense_f16(p[0], p[2], p[1], n, max); return true;
+    default: return false;
+    }
+}
+
 static void
 scan_best(const air_call *call, const air_task *task, bool max)
 {
@@ -139,6 +185,8 @@ scan_best(const air_call *call, const air_task *task, bool max)
     for (int64_t i = begin; i < end; i++, ref_walk_next(&w)) {
         const char *best = w.p[1];
         int64_t where = 0;
+        if (best_dense(&values, &at, &self, axis, w.p, max))
+            continue;
         for (int64_t k = 0; k < ref_dim(&self, axis); k++) {
             const char *x = w.p[1] + k * ref_stride(&self, axis);
             if (takes_over(self.dtype, x, best, max)) {

@@ -334,10 +334,27 @@ scatter_fast(const scatter_args *s, char *const *at)
 #undef EACH
 }
 
+/* All elements of the row have one index, and are added: true, done. */
+static bool
+scatter_together(const scatter_args *s, char *const *at)
+{
+    const row_plan *p = &s->plan;
+    if (p->n < 2 || p->index_step != 0 || s->rule.how != ADD ||
+        s->rule.count != NULL)
+        return false;
+    int64_t to = row_index(p, at[0]);
+    if (ref_wrap(&to, p->size, s->task))
+        ref_add_row(p->dtype, at[1] + to * p->stride, p->dst_step, at[2],
+                    p->src_step, p->n);
+    return true;
+}
+
 static void
 scatter_part(const scatter_args *s, char *const *at)
 {
     const row_plan *p = &s->plan;
+    if (scatter_together(s, at))
+        return;
     for (int64_t i = scatter_fast(s, at); i < p->n; i++) {
         int64_t to = row_index(p, at[0] + i * p->index_step);
         if (ref_wrap(&to, p->size, s->task))

@@ -7,6 +7,11 @@
 static int64_t
 index_at(const ref_tensor *index, int64_t i)
 {
+    if (index->rank == 1 && index->dtype == AIR_I64) {
+        int64_t at;
+        memcpy(&at, index->data + i * index->strides[0], sizeof at);
+        return at;
+    }
     return ref_get_int(index->dtype, index->data + ref_offset(index, i));
 }
 
@@ -36,14 +41,15 @@ ref_index_select(const air_call *call, const air_task *task)
     ref_box box = ref_box_make(&to, &from);
     int64_t begin, end;
     air_split(ref_numel(&index), task, &begin, &end);
+    const int64_t size = ref_dim(&self, axis), step = ref_stride(&self, axis);
+    const int64_t to_step = ref_stride(&out, axis);
     for (int64_t i = begin; i < end; i++) {
         int64_t at = index_at(&index, i);
-        ref_tensor dst = slice_at(&out, axis, i);
-        if (ref_wrap(&at, ref_dim(&self, axis), task))
-            ref_box_move_alone(&box, dst.data,
-                               self.data + at * ref_stride(&self, axis));
+        to.data = out.data + i * to_step;
+        if (ref_wrap(&at, size, task))
+            ref_box_move_alone(&box, to.data, self.data + at * step);
         else
-            ref_fill(&dst, 0, &alone);
+            ref_fill(&to, 0, &alone);
     }
 }
 
@@ -86,6 +92,18 @@ add_scaled(int dtype, char *dst, const char *src, double alpha)
     ref_add(dtype, dst, scaled);
 }
 
+/* *dst += alpha * *src, element by element. */
+static void
+add_slice(const ref_tensor *dst, const ref_tensor *src, double alpha)
+{
+    const ref_tensor *both[] = {dst, src};
+    ref_walk w = ref_walk_begin(2, both, 0);
+    for (int64_t left = ref_numel(dst); left > 0; left--) {
+        add_scaled(dst->dtype, w.p[0], w.p[1], alpha);
+        ref_walk_next(&w);
+    }
+}
+
 /* index_add(self, dim, index, source, *, alpha): each place belongs to one
  * thread, which adds in order. */
 void
@@ -95,19 +113,23 @@ ref_index_add(const air_call *call, const air_task *task)
     ref_tensor index = ref_arg(call, 2, task), src = ref_arg(call, 3, task);
     int axis = ref_axis(ref_int(call, 1, 0), self.rank);
     double alpha = ref_float(call, 4, 1);
+    ref_tensor to = slice_at(&out, axis, 0), from = slice_at(&src, axis, 0);
+    ref_box box = ref_box_make(&to, &from);
+    const bool row = box.rank == 1 && alpha == 1.0;
+    const int64_t size = ref_dim(&out, axis), step = ref_stride(&out, axis);
+    const int64_t src_step = ref_stride(&src, axis);
     ref_start(&out, &self, task);
     for (int64_t i = 0, n = ref_numel(&index); i < n; i++) {
         int64_t at = index_at(&index, i);
-        if (!ref_wrap(&at, ref_dim(&out, axis), task) || !ref_owns(at, task))
+        if (!ref_wrap(&at, size, task) || !ref_owns(at, task))
             continue;
-        ref_tensor dst = slice_at(&out, axis, at);
-        ref_tensor from = slice_at(&src, axis, i);
-        const ref_tensor *both[] = {&dst, &from};
-        ref_walk w = ref_walk_begin(2, both, 0);
-        for (int64_t left = ref_numel(&dst); left > 0; left--) {
-            add_scaled(out.dtype, w.p[0], w.p[1], alpha);
-            ref_walk_next(&w);
-        }
+        to.data = out.data + at * step;
+        from.data = src.data + i * src_step;
+        if (row)
+            ref_add_row(out.dtype, to.data, box.ds[0], from.data, box.ss[0],
+                        box.dims[0]);
+        else
+            add_slice(&to, &from, alpha);
     }
 }
 

@@ -251,6 +251,8 @@ ref_box_move_alone(const ref_box *b, char *dst, const char *src)
 {
     if (b->rank == 1 && b->dims[0] == 1 && b->dst_dtype == b->src_dtype)
         ref_copy(dst, src, (size_t)b->bytes);
+    else if (b->rank == 1)
+        row_move(b, dst, src, b->dims[0]);
     else if (b->rank >= 0)
         units_move(b, dst, src, 0, b->total);
 }

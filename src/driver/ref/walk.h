@@ -67,17 +67,94 @@ ref_add(int dtype, char *dst, const char *src)
     }
 }
 
+#define REF_ADD_DENSE(name, T, sum)                                \
+    static inline void name(char *dst, const char *src, int64_t n) \
+    {                                                              \
+        for (int64_t i = 0; i < n; i++) {                          \
+            T a, b;                                                \
+            memcpy(&a, dst + i * (int64_t)sizeof a, sizeof a);     \
+            memcpy(&b, src + i * (int64_t)sizeof b, sizeof b);     \
+            a = (sum);                                             \
+            memcpy(dst + i * (int64_t)sizeof a, &a, sizeof a);     \
+        }                                                          \
+    }
+REF_ADD_DENSE(ref_add_dense_f64, double, a + b)
+REF_ADD_DENSE(ref_add_dense_i64, uint64_t, a + b)
+REF_ADD_DENSE(ref_add_tail_f32, float, a + b)
+REF_ADD_DENSE(ref_add_tail_bf16, uint16_t,
+              ref_to_bf16(ref_of_bf16(a) + ref_of_bf16(b)))
+REF_ADD_DENSE(ref_add_dense_f16, uint16_t,
+              ref_to_f16(ref_of_f16(a) + ref_of_f16(b)))
+#undef REF_ADD_DENSE
+
+typedef float ref_floats __attribute__((vector_size(16)));
+typedef uint32_t ref_words __attribute__((vector_size(16)));
+typedef uint16_t ref_halves __attribute__((vector_size(8)));
+enum { REF_LANES = 4 };
+
+static inline void
+ref_add_dense_f32(char *dst, const char *src, int64_t n)
+{
+    ref_floats a, b;
+    int64_t i = 0;
+    for (; i + REF_LANES <= n; i += REF_LANES) {
+        memcpy(&a, dst + i * 4, sizeof a);
+        memcpy(&b, src + i * 4, sizeof b);
+        a += b;
+        memcpy(dst + i * 4, &a, sizeof a);
+    }
+    ref_add_tail_f32(dst + i * 4, src + i * 4, n - i);
+}
+
+static inline ref_floats
+ref_of_bf16s(const char *p)
+{
+    ref_halves h;
+    memcpy(&h, p, sizeof h);
+    return (ref_floats)(__builtin_convertvector(h, ref_words) << 16);
+}
+
+/* As ref_to_bf16. */
+static inline void
+ref_put_bf16s(char *p, ref_floats f)
+{
+    ref_words u = (ref_words)f, nan = (ref_words)(f != f);
+    u = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    u = (u & ~nan) | (nan & 0x7fc0);
+    ref_halves h = __builtin_convertvector(u, ref_halves);
+    memcpy(p, &h, sizeof h);
+}
+
+static inline void
+ref_add_dense_bf16(char *dst, const char *src, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + REF_LANES <= n; i += REF_LANES)
+        ref_put_bf16s(dst + i * 2,
+                      ref_of_bf16s(dst + i * 2) + ref_of_bf16s(src + i * 2));
+    ref_add_tail_bf16(dst + i * 2, src + i * 2, n - i);
+}
+
+/* dst[i] = dst[i] + src[i] in their dtype; steps in bytes. */
 static inline void
 ref_add_row(int dtype, char *dst, int64_t ds, const char *src, int64_t ss,
             int64_t n)
 {
-    if (dtype == AIR_F32 && ds == 4 && ss == 4) {
+    const int64_t bytes = (int64_t)ref_bytes(dtype);
+    const bool dense = ds == bytes && ss == bytes;
+    if (dense && dtype == AIR_F32)
+        ref_add_dense_f32(dst, src, n);
+    else if (dense && dtype == AIR_BF16)
+        ref_add_dense_bf16(dst, src, n);
+    else if (dense && dtype == AIR_F16)
+        ref_add_dense_f16(dst, src, n);
+    else if (dense && dtype == AIR_F64)
+        ref_add_dense_f64(dst, src, n);
+    else if (dense && dtype == AIR_I64)
+        ref_add_dense_i64(dst, src, n);
+    else
         for (int64_t i = 0; i < n; i++)
-            ref_add(AIR_F32, dst + i * 4, src + i * 4);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        ref_add(dtype, dst + i * ds, src + i * ss);
+            ref_add(dtype, dst + i * ds, src + i * ss);
 }
 
 /* Which thread writes to memory at this offset, where several writes to one
