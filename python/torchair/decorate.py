@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_INTERNAL = "ERR03005 GRAPH internal error"
-# With torch_npu: the first that the error is an instance of.
+_WRONG = "ERR03001 GRAPH invalid parameter"
+# The first that the error is an instance of.
 _KINDS = (
     (NotImplementedError, "ERR03007 GRAPH feature not supported"),
-    ((ValueError, AssertionError), "ERR03001 GRAPH invalid parameter"),
+    ((ValueError, TypeError, AssertionError), _WRONG),
     (FileNotFoundError, "ERR03008 GRAPH resource not found"),
+    (Exception, "ERR03005 GRAPH internal error"),
 )
 
 
@@ -56,21 +57,12 @@ def _is_of_dynamo(error: Exception) -> bool:
 
 def _line(error: Exception) -> str:
     now = time.strftime("%Y-%m-%d-%H:%M:%S")
-    device, kind = _device(error)
+    device = 0 if "torch_npu" in sys.modules else -1
+    kind = next(text for types, text in _KINDS if isinstance(error, types))
     return (
         f"[ERROR] {now} (PID:{os.getpid()}, Device:{device}, "
         f"RankID:{_rank()}) {kind}"
     )
-
-
-def _device(error: Exception) -> tuple[int, str]:
-    npu = sys.modules.get("torch_npu")
-    if npu is None:
-        return -1, _INTERNAL
-    for types, text in _KINDS:
-        if isinstance(error, types):
-            return 0, text
-    return 0, _INTERNAL
 
 
 def _rank() -> int:

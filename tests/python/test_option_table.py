@@ -11,7 +11,7 @@ import torch
 from helpers import assert_same
 
 import torchair
-from torchair import backend, config, options
+from torchair import backend, config, decorate, options
 from torchair.config import find_option
 
 BOTH, NONE = (True, False), ()
@@ -245,15 +245,35 @@ def test_bad_values(path):
         assert getattr(section, name).raw == default
 
 
-def test_the_line_of_errors():
-    with pytest.raises(ValueError) as caught:
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError, "ERR03001 GRAPH invalid parameter"),
+        (TypeError, "ERR03001 GRAPH invalid parameter"),
+        (AssertionError, "ERR03001 GRAPH invalid parameter"),
+        (NotImplementedError, "ERR03007 GRAPH feature not supported"),
+        (FileNotFoundError, "ERR03008 GRAPH resource not found"),
+        (RuntimeError, "ERR03005 GRAPH internal error"),
+    ],
+)
+def test_the_line_of_errors(error, kind):
+    @decorate.decorated
+    def fail():
+        raise error("what is wrong")
+
+    with pytest.raises(error) as caught:
+        fail()
+    first, line = str(caught.value).splitlines()
+    assert first == "what is wrong"
+    head = rf"\[ERROR\] [\d:-]+ \(PID:{os.getpid()}, Device:-?\d, RankID:-1\) "
+    assert re.fullmatch(head + kind, line)
+
+
+def test_what_the_user_sets_wrongly_is_no_internal_error():
+    with pytest.raises(ValueError, match="ERR03001 GRAPH invalid parameter"):
         torchair.CompilerConfig().mode = "fast"
-    line = str(caught.value).splitlines()[-1]
-    assert re.fullmatch(
-        rf"\[ERROR\] [\d:-]+ \(PID:{os.getpid()}, Device:-?\d, RankID:-1\) "
-        r"ERR0300[15] GRAPH .*",
-        line,
-    )
+    with pytest.raises(TypeError, match="ERR03001 GRAPH invalid parameter"):
+        config.npugraph_ex_config(["no", "dict"])
 
 
 def test_paths_are_resolved(tmp_path, monkeypatch):
