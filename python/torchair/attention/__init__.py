@@ -90,10 +90,15 @@ def register(namespace: str) -> None:
             )
 
 
+def version_of(target: Any) -> int | None:
+    """1 or 2; None where it is another operator."""
+    schema = getattr(target, "_schema", None)
+    return _VERSIONS.get(getattr(schema, "name", ""))
+
+
 def rewrite_of(target: Any) -> Any:
     """For the importer: what writes a node of this operator, if it is one."""
-    schema = getattr(target, "_schema", None)
-    version = _VERSIONS.get(getattr(schema, "name", ""))
+    version = version_of(target)
     if version is None or target._overloadname != "default":
         return None
     from . import run

@@ -2,7 +2,8 @@
 
 Some operators take lengths as host lists. A capture would freeze them. With
 auto_dispatch_capture such an operator is captured as a task group behind an
-ExternalEvent; update() replaces its values and records the event.
+ExternalEvent; update() replaces its values and records the event. Attention of
+the table is a node of the engine instead, on lengths in memory (lengths.py).
 
 The table of operators is BUILT_IN; register_npu_graph_handler adds to it.
 """
@@ -15,8 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import limits, streams
-from .record import Recorder
+import torch
+
+from . import lengths, limits, streams
+from .lengths import Lengths
+from .record import Entry, Recorder
 from .streams import ExternalEvent, Stream
 from .tasks import (
     Places,
@@ -28,6 +32,8 @@ from .tasks import (
 
 if TYPE_CHECKING:
     from .graphs import NPUGraph
+
+_COPY = torch.ops.aten.copy_.default
 
 
 # ---- handlers ----
@@ -47,10 +53,13 @@ class UpdateRecord:
     event: ExternalEvent
     handler: NpuGraphOpHandler
     limit: dict[str, int] = field(default_factory=dict)
+    lengths: Lengths | None = None  # the engine computes the operator
 
     @property
     def names(self) -> set[str]:
         """What update may set."""
+        if self.lengths is not None:
+            return set(self.lengths.tensors)
         schema = {a.name for a in self.op._schema.arguments}
         return schema | set(self.handler.get_update_specs())
 
@@ -63,6 +72,7 @@ class NpuGraphOpHandler:
     """
 
     UPDATE_SPECS: dict[str, int] = {}
+    _of_table = False
 
     def get_update_specs(self) -> dict[str, int]:
         return self.UPDATE_SPECS
@@ -157,7 +167,11 @@ for _name in ("", "_v2"):
     BUILT_IN[f"{_op}.out"] = BUILT_IN[f"{_op}.default"]
 for _op, _specs in BUILT_IN.items():
     register_npu_graph_handler(_op)(
-        type("_BuiltIn", (NpuGraphOpHandler,), {"UPDATE_SPECS": _specs})
+        type(
+            "_BuiltIn",
+            (NpuGraphOpHandler,),
+            {"UPDATE_SPECS": _specs, "_of_table": True},
+        )
     )
 
 
@@ -193,11 +207,11 @@ def _capture(
     with recorder:
         func, args, kwargs = handler.prepare_capture(func, args, kwargs)
     args, kwargs = _host_copies(handler, func, args, kwargs)
-    graph_task_group_begin(stream)
-    try:
-        found = recorder.issue(func, args, kwargs, stream.stream_id)
-    finally:
-        handle = graph_task_group_end(stream)
+    taken = lengths.take(func, args, kwargs) if handler._of_table else None
+    if taken is not None:
+        found, handle = _in_engine(recorder, stream, func, args, kwargs, taken)
+    else:
+        found, handle = _in_group(recorder, stream, func, args, kwargs)
     (entry,) = handle.entries
     recorder.records.append(
         UpdateRecord(
@@ -208,10 +222,44 @@ def _capture(
             event,
             handler,
             limits.get_stream_limit(stream),
+            None if taken is None else taken[-1],
         )
     )
     with recorder:
         return handler.postprocess_result(found, kwargs)
+
+
+def _in_group(
+    recorder: Recorder, stream: Stream, func: Any, args: Any, kwargs: Any
+) -> tuple[Any, TaskGroup]:
+    graph_task_group_begin(stream)
+    try:
+        found = recorder.issue(func, args, kwargs, stream.stream_id)
+    finally:
+        handle = graph_task_group_end(stream)
+    return found, handle
+
+
+def _in_engine(
+    recorder: Recorder,
+    stream: Stream,
+    func: Any,
+    args: Any,
+    kwargs: Any,
+    taken: lengths.Taken,
+) -> tuple[Any, TaskGroup]:
+    """The group's entry is not in the log: what took its place is."""
+    op, new_args, new_kwargs, _ = taken
+    found = recorder.issue(op, new_args, new_kwargs, stream.stream_id)
+    if "out" in kwargs:
+        for to, result in zip(kwargs["out"], found, strict=True):
+            if result.numel():
+                copied = (to, result)
+                recorder.issue(_COPY, copied, {}, stream.stream_id)
+        found = None
+    given, named, outs = recorder.windows((args, kwargs, found))
+    entry = Entry(func, given, named, outs, stream.stream_id)
+    return found, TaskGroup([entry])
 
 
 def _host_copies(
@@ -287,6 +335,10 @@ def _report_unknown(
 
 def _apply_one(record: UpdateRecord, given: dict[str, Any]) -> None:
     stream = update_stream()
+    if record.lengths is not None:
+        record.lengths.update(given)
+        record.event.record(stream)
+        return
     (entry,) = record.handle.entries
     before = list(record.args), dict(record.kwargs)
     try:
