@@ -3,6 +3,7 @@
 #define CPU_PROVIDERS_H
 
 #include "air_driver.h"
+#include "driver/cpu/arg_isa.h"
 #include "driver/cpu/attention_backward.h"
 #include "driver/cpu/conv_backward.h"
 #include "driver/cpu/gemm.h"

@@ -29,51 +29,74 @@ read_axis(const air_call *call, int i)
     return a;
 }
 
-/* The window that sees place `at` with this tap; -1: none. */
-static int64_t
-window_of(const axis_windows *a, int64_t at, int64_t tap)
+/* What the windows of tap `tap` see of row `y` of one channel: the windows of
+ * one row, whose values lie at `values`. */
+static void
+add_tap(const axis_windows *a, int64_t tap, int dtype, const char *values,
+        int64_t step, double *sums)
 {
-    int64_t from = at + a->pad - tap * a->dilation;
-    if (from < 0 || from % a->stride != 0 || from / a->stride >= a->windows)
-        return -1;
-    return from / a->stride;
+    int64_t x = tap * a->dilation - a->pad, first = 0, end = a->windows;
+    if (x < 0)
+        first = (-x + a->stride - 1) / a->stride;
+    if (x + (end - 1) * a->stride >= a->size)
+        end = x >= a->size ? 0 : (a->size - 1 - x) / a->stride + 1;
+    if (dtype == AIR_F32 && step == (int64_t)sizeof(float)) {
+        const float *v = (const float *)(const void *)values;
+        for (int64_t i = first; i < end; i++)
+            sums[x + i * a->stride] += (double)v[i];
+        return;
+    }
+    for (int64_t i = first; i < end; i++)
+        sums[x + i * a->stride] += ref_get(dtype, values + i * step);
 }
 
-/* The sum for place (y, x) of one channel, whose columns start at `offset`. */
-static double
-sum_taps(const ref_tensor *in, const axis_windows *a, int64_t offset, int64_t y,
-         int64_t x)
+/* Sums of row y of the channel whose columns start at `columns`. */
+static void
+sum_row(const ref_tensor *in, const axis_windows *a, const char *columns,
+        int64_t y, double *sums)
 {
     int64_t taps = in->strides[in->rank - 2], step = in->strides[in->rank - 1];
-    double sum = 0;
+    for (int64_t x = 0; x < a[1].size; x++)
+        sums[x] = 0;
     for (int64_t i = 0; i < a[0].kernel; i++) {
-        int64_t row = window_of(&a[0], y, i);
-        for (int64_t j = 0; row >= 0 && j < a[1].kernel; j++) {
-            int64_t column = window_of(&a[1], x, j);
-            if (column >= 0)
-                sum += get(in, offset + (i * a[1].kernel + j) * taps +
-                                   (row * a[1].windows + column) * step);
-        }
+        int64_t from = y + a[0].pad - i * a[0].dilation;
+        int64_t row = from / a[0].stride;
+        if (from < 0 || from % a[0].stride != 0 || row >= a[0].windows)
+            continue;
+        for (int64_t j = 0; j < a[1].kernel; j++)
+            add_tap(&a[1], j, in->dtype,
+                    columns + (i * a[1].kernel + j) * taps +
+                        row * a[1].windows * step,
+                    step, sums);
     }
-    return sum;
 }
 
+size_t
+ref_col2im_size(const air_call *call, int threads)
+{
+    return (size_t)ref_ints(call, 1, 1, 1) * sizeof(double) * (size_t)threads;
+}
+
+/* Threads share the rows of the image. */
 void
 ref_col2im(const air_call *call, const air_task *task)
 {
     ref_tensor in = ref_arg(call, 0, task), out = ref_out(call, 0, task);
     axis_windows a[2] = {read_axis(call, 0), read_axis(call, 1)};
     int64_t begin, end, taps = a[0].kernel * a[1].kernel;
-    int64_t channels = out.dims[out.rank - 3];
-    air_split(ref_numel(&out), task, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t x = i % a[1].size, y = i / a[1].size % a[0].size;
-        int64_t c = i / a[1].size / a[0].size;
+    int64_t channels = out.dims[out.rank - 3], last = out.rank - 1;
+    double *sums = (double *)task->workspace + a[1].size * task->id;
+    ref_tensor rows = ref_drop(out, (int)last);
+    air_split(a[1].size > 0 ? ref_numel(&rows) : 0, task, &begin, &end);
+    for (int64_t r = begin; r < end; r++) {
+        int64_t c = r / a[0].size;
         int64_t offset = c % channels * taps * in.strides[in.rank - 2];
         if (in.rank == 3)
             offset += c / channels * in.strides[0];
-        ref_put(out.dtype, out.data + ref_offset(&out, i),
-                sum_taps(&in, a, offset, y, x));
+        sum_row(&in, a, in.data + offset, r % a[0].size, sums);
+        char *to = out.data + ref_offset(&rows, r);
+        for (int64_t x = 0; x < a[1].size; x++)
+            ref_put(out.dtype, to + x * out.strides[last], sums[x]);
     }
 }
 

@@ -1,0 +1,49 @@
+"""Where the largest and the smallest element of a row are: ties, infinities,
+NaN and rows of every length, bit for bit as eager."""
+
+import pytest
+import torch
+from helpers import compiled
+
+INF, NAN = float("inf"), float("nan")
+LENGTHS = [1, 2, 15, 16, 17, 255, 256, 257, 300, 511, 1000, 4099]
+
+
+def picks(x):
+    return (
+        x.argmax(-1),
+        x.argmin(-1),
+        x.argmax(),
+        *x.max(-1),
+        *x.min(-1),
+    )
+
+
+def rows(n, dtype):
+    torch.manual_seed(n)
+    x = torch.randn(12, n).to(dtype)
+    x[1] = 0.0
+    x[2] = -INF
+    x[3] = INF
+    x[4] = (x[4] * 2).round()  # many equal ones
+    x[5, n // 2] = NAN
+    x[6, n - 1] = NAN
+    x[7, n // 3 :] = NAN
+    x[8] = -0.0
+    x[8, n // 2] = 0.0
+    x[9, n - 1] = INF
+    x[10, n - 1] = -INF
+    return x
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64]
+)
+def test_rows(n, dtype):
+    x = rows(n, dtype if dtype.is_floating_point else torch.float32)
+    if not dtype.is_floating_point:
+        x = (x.nan_to_num(0, 3, -3) * 4).to(dtype)
+    for got, want in zip(compiled(picks)(x), picks(x), strict=True):
+        assert torch.equal(got.isnan(), want.isnan())
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())
