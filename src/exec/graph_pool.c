@@ -145,7 +145,7 @@ release_chunk(air_graph_pool *pool, chunk *c)
 static void
 cut_chunk(air_graph_pool *pool, chunk *c, size_t size)
 {
-    chunk *rest;
+    chunk *rest = NULL;
 
     if (c->block.size == size || new_chunk(pool, &rest) != AIR_OK)
         return;
@@ -234,7 +234,7 @@ bound(const air_graph_pool *pool)
 static air_status
 map_segment(air_graph_pool *pool, segment *s, chunk **out)
 {
-    chunk *c;
+    chunk *c = NULL;
     void *data;
     air_status status;
 

@@ -204,7 +204,7 @@ shape_broadcast(ir_infer *in)
 static air_status
 reduced_axes(const ir_infer *in, int rank, bool *reduced)
 {
-    int i = ir_param_find(in->info, "dim"), axis;
+    int i = ir_param_find(in->info, "dim"), axis = 0;
     const air_attr *a = i >= 0 ? &in->attrs[i] : NULL;
     bool all = !a || a->kind == AIR_ATTR_NONE ||
                (a->kind == AIR_ATTR_INTS && a->count == 0);
