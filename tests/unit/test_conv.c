@@ -5,17 +5,21 @@
 
 #include <math.h>
 
+#include <string.h>
+
 typedef struct {
     const char *isa;
     air_kernel_fn convolution;
+    size_t (*workspace)(const air_call *call, int threads);
 } kernel_set;
 
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
-    {"avx512", cpu_convolution_avx512},
-    {"avx2", cpu_convolution_avx2},
+    {"amx", cpu_convolution_amx, cpu_convolution_amx_workspace},
+    {"avx512", cpu_convolution_avx512, cpu_convolution_workspace},
+    {"avx2", cpu_convolution_avx2, cpu_convolution_workspace},
 #endif
-    {"scalar", cpu_convolution_scalar},
+    {"scalar", cpu_convolution_scalar, cpu_convolution_workspace},
 };
 #define EACH_SET(s)                                                         \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
@@ -103,7 +107,11 @@ check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
     args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = zeros};
     args[8] = kcase_int(p->groups);
     air_call call = {9, 1, args, &c.t[y], NULL};
-    kcase_run(&c, set->convolution, cpu_convolution_workspace, &call, threads);
+    if (strcmp(set->isa, "amx") == 0 && !cpu_convolution_on_amx(&call, "amx")) {
+        kcase_end(&c);
+        return;
+    }
+    kcase_run(&c, set->convolution, set->workspace, &call, threads);
     for (int64_t i = 0; i < n; i++) {
         unravel(&c.t[y], i, at);
         double err = fabs(kcase_get(&c, y, i) - want_at(&c, p, x, w, b, at));
@@ -148,6 +156,15 @@ TEST(conv_windows)
     check(&(conv_case){2, 1, 1, 4, 6, {17, 16}, {3, 3}, ONES, {2, 4}, {2, 4}});
     check(&(conv_case){2, 1, 1, 2, 7, {40, 40}, {3, 3}, ONES, {1, 1}, ONES});
     check(&(conv_case){2, 1, 1, 2, 3, {2, 1}, {3, 3}, ONES, {3, 3}, ONES});
+}
+
+/* Of more than one panel, block and depth of tiles. */
+TEST(conv_tiles)
+{
+    check(&(conv_case){2, 1, 1, 16, 40, {12, 11}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 2, 1, 32, 33, {9, 9}, {2, 2}, {2, 2}, {0}, ONES});
+    check(&(conv_case){2, 1, 1, 7, 17, {80, 3}, {3, 3}, {3, 1}, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 1, 3, 16, {40, 70}, {7, 7}, {2, 2}, {3, 3}, ONES});
 }
 
 TEST(conv_other_axes)

@@ -107,6 +107,35 @@ amx_copy(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n, int64_t k)
         }
 }
 
+/* The even ones of 2 n - 1 elements. */
+INLINE __m512i
+evens(const uint16_t *p, int64_t n)
+{
+    int64_t m = 2 * n - 1;
+    __mmask32 low = m >= 32 ? UINT32_MAX : (UINT32_C(1) << m) - 1;
+    __mmask32 high = m <= 32 ? 0 : UINT32_MAX >> (64 - m);
+    __m512i a = _mm512_maskz_loadu_epi16(low, p);
+    __m512i b = _mm512_maskz_loadu_epi16(high, high == 0 ? p : p + 32);
+    __m256i x = _mm512_cvtepi32_epi16(a), y = _mm512_cvtepi32_epi16(b);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+}
+
+void
+amx_copies(uint16_t *dst, int64_t ld, const uint16_t *p, int64_t step,
+           int64_t stride, int64_t n, int64_t count)
+{
+    __mmask32 mask = n >= 32 ? UINT32_MAX : (UINT32_C(1) << n) - 1;
+    for (int64_t c = 0; c < count; c++, dst += ld, p += step)
+        if (stride == 1)
+            _mm512_mask_storeu_epi16(dst, mask,
+                                     _mm512_maskz_loadu_epi16(mask, p));
+        else if (stride == 2)
+            _mm512_mask_storeu_epi16(dst, mask, evens(p, n));
+        else
+            for (int64_t i = 0; i < n; i++)
+                dst[i] = p[i * stride];
+}
+
 /* ---- products ------------------------------------------------------------ */
 
 void

@@ -31,6 +31,9 @@ void amx_pack(uint16_t *panel, const gemm_view *v, int64_t r0, int64_t n,
  * large as a panel. */
 void amx_copy(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n,
               int64_t k);
+/* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n, n <= 32 */
+void amx_copies(uint16_t *dst, int64_t ld, const uint16_t *p, int64_t step,
+                int64_t stride, int64_t n, int64_t count);
 /* Rows of a product's left side: row r of tile d at p + r * stride + d * step,
  * in elements. */
 typedef struct {

@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-#define AXES     CONV_AXES
-#define MAX_TAPS 128 /* of a kernel that runs tap by tap */
+#define AXES CONV_AXES
 
 typedef conv_geometry geometry;
 typedef conv_image image;
@@ -22,27 +21,7 @@ read_geometry(const air_call *call)
                              &call->args[3], call->args[8].i);
 }
 
-/* ---- the product --------------------------------------------------------- */
-
-/* Is the image its own column matrix? */
-static bool
-is_pointwise(const geometry *g)
-{
-    bool same = g->taps == 1;
-    for (int i = 0; i < AXES; i++)
-        same = same && g->stride[i] == 1 && g->pad[i] == 0;
-    return same;
-}
-
 /* ---- one channel in: tap by tap ------------------------------------------ */
-
-/* Depthwise layers: too little work per column to make columns. */
-static bool
-is_depthwise(const geometry *g)
-{
-    return g->c_in == 1 && g->c_out <= 4 && g->taps <= MAX_TAPS &&
-           g->out[2] * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
-}
 
 /* Outputs [b, e) of a row that see pixels at a tap, the first of them `at`. */
 typedef struct {
@@ -97,7 +76,7 @@ make_job(const air_call *call, const geometry *g, int64_t i,
                     .sr = 1};
     job.w = (gemm_view){NULL, k, 1, w->dtype};
     job.x = (gemm_view){NULL, 1, g->in_pixels, x->dtype};
-    if (!is_pointwise(g))
+    if (!cpu_conv_is_pointwise(g))
         job.pack = cpu_conv_pack_columns, job.pack_arg = im;
     if (task == NULL)
         return job;
@@ -129,7 +108,7 @@ cpu_convolution_workspace(const air_call *call, int threads)
 {
     geometry g = read_geometry(call);
     image im;
-    if (is_depthwise(&g))
+    if (cpu_conv_is_depthwise(&g))
         return 0;
     gemm_job job = make_job(call, &g, 0, NULL, &im);
     size_t bytes = cpu_gemm_workspace(&job);
@@ -146,8 +125,8 @@ depthwise_channel(const air_call *call, const geometry *g, const gemm_ops *ops,
     const air_arg *bias = &call->args[2];
     int64_t rows = g->out[0] * g->out[1], width = g->out[2];
     int64_t channels = g->groups * g->c_out;
-    float *acc = task->scratch, taps[MAX_TAPS], start = 0;
-    span spans[MAX_TAPS];
+    float *acc = task->scratch, taps[CONV_TAPS_MAX], start = 0;
+    span spans[CONV_TAPS_MAX];
     const char *xp =
         at_element(air_data(x, task),
                    (n * g->groups + c / g->c_out) * g->in_pixels, x->dtype);
@@ -186,7 +165,7 @@ static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     geometry g = read_geometry(call);
-    if (is_depthwise(&g)) {
+    if (cpu_conv_is_depthwise(&g)) {
         depthwise_run(call, &g, ops, task);
         return;
     }

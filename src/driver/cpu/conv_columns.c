@@ -60,14 +60,20 @@ cpu_conv_inside(const conv_geometry *g, int axis, int64_t o, int64_t n,
     *at = first + *b * s;
 }
 
-/* Does every place meet the pixel of the same index? */
-static bool
-is_pointwise(const conv_geometry *g)
+bool
+cpu_conv_is_pointwise(const conv_geometry *g)
 {
     bool same = g->taps == 1;
     for (int i = 0; i < AXES; i++)
         same = same && g->pad[i] == 0 && g->in[i] == g->out[i];
     return same;
+}
+
+bool
+cpu_conv_is_depthwise(const conv_geometry *g)
+{
+    return g->c_in == 1 && g->c_out <= 4 && g->taps <= CONV_TAPS_MAX &&
+           g->out[2] * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
 }
 
 int
@@ -78,7 +84,7 @@ cpu_conv_segments(const conv_geometry *g, int64_t l0, int64_t nl, int64_t tap,
     int64_t width = g->out[2], x_tap = tap % g->kernel[2];
     int64_t y_tap = tap / g->kernel[2] % g->kernel[1];
     int64_t z_tap = tap / g->kernel[2] / g->kernel[1];
-    if (is_pointwise(g)) {
+    if (cpu_conv_is_pointwise(g)) {
         out[0] = (conv_segment){0, nl, l0};
         return 1;
     }

@@ -9,7 +9,8 @@
 
 #include "driver/cpu/gemm_core.h"
 
-#define CONV_AXES 3
+#define CONV_AXES     3
+#define CONV_TAPS_MAX 128 /* of a kernel that runs tap by tap */
 
 typedef struct {
     int64_t in[CONV_AXES], out[CONV_AXES]; /* sizes of big, small */
@@ -23,6 +24,11 @@ typedef struct {
 conv_geometry cpu_conv_geometry(const air_tensor *big, const air_tensor *small,
                                 const air_tensor *weight, const air_arg *lists,
                                 int64_t groups);
+
+/* Is the image its own column matrix? */
+bool cpu_conv_is_pointwise(const conv_geometry *g);
+/* One channel in, and too little work per column to make columns. */
+bool cpu_conv_is_depthwise(const conv_geometry *g);
 
 /* The big tensor of one group of one image. */
 typedef struct {

@@ -4,7 +4,7 @@
  * what it needs, so there is no barrier; what a thread packs at once stays in
  * its second-level cache while x passes by. Few rows of x: the sides change
  * places, x is packed and the weight read in place, once. */
-#include "driver/cpu/amx_isa.h"
+#include "driver/cpu/gemm_amx.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_call.h"
 
@@ -30,30 +30,26 @@ group_panels(const gemm_job *job)
     return min64(panels, GROUP_BYTES > bytes ? GROUP_BYTES / bytes : 1);
 }
 
-/* Of one thread: panels, and rows of x that cannot be read in place. */
-static int64_t
-thread_size(const gemm_job *job)
+/* Panels, and rows of x that cannot be read in place. */
+int64_t
+cpu_amx_size(const gemm_job *job)
 {
     return (group_panels(job) + 1) * amx_panel_size(job->k);
 }
 
 /* ---- one product --------------------------------------------------------- */
 
-typedef struct {
-    const gemm_job *job;
-    uint16_t *panels, *rows;
-    float *acc;
-} work;
-
 /* Rows [l, l + nl) of x, padded where there are fewer or the depth is odd. */
 static amx_rows
-rows_at(const work *w, int64_t l, int64_t nl)
+rows_at(const amx_product *p, int64_t l, int64_t nl)
 {
-    const gemm_view *x = &w->job->x;
-    if (w->job->k % AMX_DEPTH == 0 && nl % 16 == 0)
+    const gemm_view *x = &p->job->x;
+    int64_t k = p->job->k;
+    uint16_t *rows = p->memory + group_panels(p->job) * amx_panel_size(k);
+    if (k % AMX_DEPTH == 0 && nl % 16 == 0)
         return (amx_rows){(const uint16_t *)x->p + l * x->rs, x->rs, AMX_DEPTH};
-    amx_copy(w->rows, x, l, nl, w->job->k);
-    return (amx_rows){w->rows, AMX_DEPTH, AMX_ROWS * AMX_DEPTH};
+    amx_copy(rows, x, l, nl, k);
+    return (amx_rows){rows, AMX_DEPTH, AMX_ROWS * AMX_DEPTH};
 }
 
 /* A block is rounded and stored while the tiles of the next one are busy. */
@@ -63,41 +59,50 @@ typedef struct {
 } block;
 
 static void
-block_end(const work *w, const block *b)
+block_end(const gemm_job *job, const block *b)
 {
     if (b->nl > 0)
-        amx_finish(w->job, b->acc, b->l, b->nl, b->r, b->nr);
+        amx_finish(job, b->acc, b->l, b->nl, b->r, b->nr);
 }
 
 static void
-group_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
+pack(const amx_product *p, uint16_t *panel, int64_t r0, int64_t n)
 {
-    int64_t k = w->job->k, size = amx_panel_size(k);
-    float *spare = w->acc + AMX_ROWS * AMX_COLS;
-    block done = {.acc = w->acc};
+    if (p->pack != NULL)
+        p->pack(p->pack_arg, panel, r0, n);
+    else
+        amx_pack(panel, &p->job->w, r0, n, p->job->k);
+}
+
+static void
+group_run(const amx_product *p, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
+{
+    int64_t k = p->job->k, size = amx_panel_size(k);
+    float *spare = p->acc + AMX_ROWS * AMX_COLS;
+    block done = {.acc = p->acc};
     for (int64_t r = r0; r < r1; r += AMX_COLS)
-        amx_pack(w->panels + (r - r0) / AMX_COLS * size, &w->job->w, r,
-                 min64(AMX_COLS, r1 - r), k);
+        pack(p, p->memory + (r - r0) / AMX_COLS * size, r,
+             min64(AMX_COLS, r1 - r));
     for (int64_t l = l0; l < l1; l += AMX_ROWS) {
         int64_t nl = min64(AMX_ROWS, l1 - l);
-        amx_rows rows = rows_at(w, l, nl);
+        amx_rows rows = rows_at(p, l, nl);
         for (int64_t r = r0; r < r1; r += AMX_COLS) {
             amx_block(spare, nl > 16 ? 32 : 16, &rows,
-                      w->panels + (r - r0) / AMX_COLS * size, k);
-            block_end(w, &done);
+                      p->memory + (r - r0) / AMX_COLS * size, k);
+            block_end(p->job, &done);
             float *acc = done.acc;
             done = (block){spare, l, nl, r, min64(AMX_COLS, r1 - r)};
             spare = acc;
         }
     }
-    block_end(w, &done);
+    block_end(p->job, &done);
 }
 
 /* Threads split the rows of w, or those of x where that is more even. */
-static void
-product_run(const work *w, int id, int count)
+void
+cpu_amx_run(const amx_product *p, int id, int count)
 {
-    const gemm_job *job = w->job;
+    const gemm_job *job = p->job;
     int64_t units = (job->nw + AMX_COLS - 1) / AMX_COLS;
     bool even = units % count == 0 || units >= 4 * count;
     int64_t of = even ? job->nw : job->nx, parts = (of + 31) / 32;
@@ -107,7 +112,7 @@ product_run(const work *w, int id, int count)
     int64_t r0 = even ? b : 0, r1 = even ? e : job->nw;
     int64_t step = group_panels(job) * AMX_COLS;
     for (int64_t r = r0; r < r1 && l0 < l1; r += step)
-        group_run(w, l0, l1, r, min64(r1, r + step));
+        group_run(p, l0, l1, r, min64(r1, r + step));
 }
 
 /* ---- kernels ------------------------------------------------------------- */
@@ -120,16 +125,16 @@ run(const air_call *call, const air_task *task)
     bool alone = p.batch % task->count == 0 || p.batch >= 4 * task->count;
     gemm_job job = plan(&p.job);
     int64_t b = 0, e = p.batch;
-    work w = {.job = &job, .acc = task->scratch};
-    w.panels = (uint16_t *)task->workspace + thread_size(&job) * task->id;
-    w.rows = w.panels + group_panels(&job) * amx_panel_size(job.k);
+    amx_product product = {.job = &job, .acc = task->scratch};
+    product.memory =
+        (uint16_t *)task->workspace + cpu_amx_size(&job) * task->id;
     if (alone)
         air_split(p.batch, task, &b, &e);
     amx_begin();
     for (int64_t i = b; i < e; i++) {
         gemm_job at = cpu_gemm_job_at(&p, i);
         job = plan(&at);
-        product_run(&w, alone ? 0 : task->id, alone ? 1 : task->count);
+        cpu_amx_run(&product, alone ? 0 : task->id, alone ? 1 : task->count);
     }
     amx_end();
 }
@@ -164,7 +169,7 @@ cpu_gemm_amx_workspace(const air_call *call, int threads)
 {
     gemm_product p = cpu_gemm_product(call, NULL);
     gemm_job job = plan(&p.job);
-    return (size_t)(2 * thread_size(&job)) * (size_t)threads;
+    return (size_t)(2 * cpu_amx_size(&job)) * (size_t)threads;
 }
 
 void

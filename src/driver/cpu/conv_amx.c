@@ -1,0 +1,129 @@
+/* conv_amx.c: convolution of bf16 with AMX: weights [channels out, K] are read
+ * in place, the image is packed as columns, 32 places at a time. */
+#include "driver/cpu/conv_columns.h"
+#include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_amx.h"
+
+#include <string.h>
+
+/* What a thread makes columns of. */
+typedef struct {
+    const conv_geometry *g;
+    const uint16_t *x; /* one group of one image */
+    uint16_t *rows;    /* [K][AMX_COLS] */
+} columns;
+
+/* The elements at tap `tap` of every channel: rows tap, taps + tap ... */
+static void
+pack_tap(const columns *c, int64_t p0, int64_t n, int64_t tap)
+{
+    const conv_geometry *g = c->g;
+    conv_segment segments[AMX_COLS];
+    int count = cpu_conv_segments(g, p0, n, tap, segments);
+    for (int i = 0; i < count; i++)
+        amx_copies(c->rows + tap * AMX_COLS + segments[i].lane,
+                   g->taps * AMX_COLS, c->x + segments[i].at, g->in_pixels,
+                   g->stride[2], segments[i].count, g->c_in);
+}
+
+static void
+pack_columns(const void *arg, uint16_t *panel, int64_t p0, int64_t n)
+{
+    const columns *c = arg;
+    int64_t k = c->g->c_in * c->g->taps;
+    gemm_view rows = {c->rows, 1, AMX_COLS, AIR_BF16};
+    memset(c->rows, 0, (size_t)(k * AMX_COLS) * sizeof *c->rows);
+    for (int64_t tap = 0; tap < c->g->taps; tap++)
+        pack_tap(c, p0, n, tap);
+    amx_pack(panel, &rows, 0, AMX_COLS, k);
+}
+
+static conv_geometry
+read_geometry(const air_call *call)
+{
+    return cpu_conv_geometry(call->args[0].t, &call->outs[0], call->args[1].t,
+                             &call->args[3], call->args[8].i);
+}
+
+static gemm_job
+sizes(const conv_geometry *g)
+{
+    int64_t k = g->c_in * g->taps;
+    return (gemm_job){.nx = g->c_out,
+                      .nw = g->out_pixels,
+                      .k = k,
+                      .x = {NULL, k, 1, AIR_BF16},
+                      .w = {NULL, 1, g->in_pixels, AIR_BF16},
+                      .yl = g->out_pixels,
+                      .yr = 1,
+                      .sl = 1,
+                      .y_dtype = AIR_BF16,
+                      .s_dtype = AIR_BF16,
+                      .alpha = 1,
+                      .beta = 1};
+}
+
+/* Of a thread: the product's, and rows before they are packed. */
+static int64_t
+thread_size(const conv_geometry *g)
+{
+    gemm_job job = sizes(g);
+    int64_t rows = cpu_conv_is_pointwise(g) ? 0 : job.k * AMX_COLS;
+    return round_up(cpu_amx_size(&job) + rows, AMX_DEPTH);
+}
+
+/* Group i % groups of image i / groups. */
+static void
+set_pointers(gemm_job *job, const conv_geometry *g, const air_call *call,
+             const air_task *task, int64_t i)
+{
+    const air_tensor *bias = call->args[2].t;
+    int64_t channel = i % g->groups * g->c_out;
+    job->x.p =
+        (const uint16_t *)air_data(call->args[1].t, task) + channel * job->k;
+    job->w.p = (const uint16_t *)air_data(call->args[0].t, task) +
+               i * g->c_in * g->in_pixels;
+    job->y = (uint16_t *)air_data(&call->outs[0], task) +
+             i * g->c_out * g->out_pixels;
+    if (call->args[2].kind == AIR_ARG_TENSOR && bias->dtype != AIR_DTYPE_NONE)
+        job->s = (const uint16_t *)air_data(bias, task) + channel;
+}
+
+void
+cpu_convolution_amx(const air_call *call, const air_task *task)
+{
+    conv_geometry g = read_geometry(call);
+    gemm_job job = sizes(&g);
+    int64_t items = g.batch * g.groups, b = 0, e = items;
+    bool alone = items % task->count == 0 || items >= 4 * task->count;
+    uint16_t *memory = (uint16_t *)task->workspace + thread_size(&g) * task->id;
+    columns c = {.g = &g, .rows = memory + cpu_amx_size(&job)};
+    amx_product product = {.job = &job, .memory = memory, .acc = task->scratch};
+    if (!cpu_conv_is_pointwise(&g))
+        product.pack = pack_columns, product.pack_arg = &c;
+    if (alone)
+        air_split(items, task, &b, &e);
+    amx_begin();
+    for (int64_t i = b; i < e; i++) {
+        set_pointers(&job, &g, call, task, i);
+        c.x = job.w.p;
+        cpu_amx_run(&product, alone ? 0 : task->id, alone ? 1 : task->count);
+    }
+    amx_end();
+}
+
+bool
+cpu_convolution_on_amx(const air_call *call, const char *isa)
+{
+    conv_geometry g = read_geometry(call);
+    return strcmp(isa, "amx") == 0 && call->args[0].t->dtype == AIR_BF16 &&
+           cpu_convolution_on_avx512(call, "avx512") &&
+           !cpu_conv_is_depthwise(&g) && g.c_in * g.taps >= AMX_DEPTH / 2;
+}
+
+size_t
+cpu_convolution_amx_workspace(const air_call *call, int threads)
+{
+    conv_geometry g = read_geometry(call);
+    return (size_t)(2 * thread_size(&g)) * (size_t)threads;
+}
