@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +37,6 @@ from . import (
     eager,
     events,
     export,
-    files,
     fx_summary,
     gears,
     graph_dump,
@@ -47,6 +45,7 @@ from . import (
     origin,
     passes,
     switches,
+    weights,
 )
 from .capture import CaptureOptions, with_warning
 from .config import (
@@ -80,6 +79,7 @@ class Record:
     wrapper: str = ""  # why AOTAutograd's is around it; "": it is not
     asked: switches.Asked = field(default_factory=switches.Asked)
     rewrites: dict[str, int] = field(default_factory=dict)  # by FX passes
+    weights: weights.Report = field(default_factory=weights.Report)
     number: int = 0  # of the process, from 0
 
 
@@ -175,41 +175,24 @@ def compile_graph(
         job = passes.Job(gm, inputs, config, dump)
         passes.run_all(job, bool(record.fallback))
         record.rewrites = job.rewrites
-        _write_code(gm, config, record, dump)
+        graph_dump.write_code(gm, config, record.name, dump)
     if record.fallback:
         return eager.make(gm, config)
     if config.debug.deadlock_check:
         where = dumps.root_folder(config) if config.captures else "."
         deadlock.check(gm.graph, dump.path if dump else where, number)
+    quantised = weights.apply(gm, config, kind)
+    record.weights = quantised.report
     record.asked = switches.of_graph(gm.graph, config)
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
-        return cuda.until_made(
+        made = cuda.until_made(
             functools.partial(_engine_program, gm, config, record, dump)
         )
     except _refusals() as why:
         record.fallback = str(why)
-        return eager.boxed(gm)
-
-
-def _write_code(
-    gm: torch.fx.GraphModule,
-    config: CompilerConfig,
-    record: Record,
-    dump: dumps.Folder | None,
-) -> None:
-    """What a capture runs, as Python. Other modes dump what they build."""
-    wanted = config.debug.graph_dump
-    to_user = config.captures and wanted.type.raw is not None
-    if dump is None and not to_user:
-        return
-    code = dumps.python_code(gm, config)
-    if dump is not None:
-        dumps.write(os.path.join(dump.path, "output_code.py"), code)
-    if to_user:
-        graph_dump.check_capture(wanted.type.raw)
-        folder = os.path.join(wanted.path.raw or ".", record.name)
-        files.write(os.path.join(folder, "graph.py"), code)
+        made = eager.boxed(gm)
+    return quantised.watch(made)
 
 
 @functools.cache
@@ -298,12 +281,14 @@ class Compiler:
         capture: CaptureOptions | None = None,
         folder: str | None = None,
         arguments: Sequence[str] = (),
+        values: Sequence[Any] = (),
     ) -> None:
         self.config = config
         self.kind = kind
         self.capture = capture
         self.folder = folder
         self.arguments = arguments  # of Dynamo's graph: what the user says
+        self.values = values  # of the same, until a graph is compiled
         self.made: Compiled | None = None
         self.record: Record | None = None  # of the last graph
         self.nargs = 0
@@ -314,6 +299,8 @@ class Compiler:
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
         names.mark(gm, self.arguments)
+        weights.mark(gm, self.values)
+        self.values = ()
         compile_it = compat.untraced(compile_graph)
         found: Compiled = compile_it(
             gm,
@@ -356,6 +343,7 @@ def _compile_frame(
         capture=capture,
         folder=folder,
         arguments=names.of_arguments(gm),
+        values=example_inputs if config.weights.quantise.raw else (),
     )
     table = dict(decompositions or {})
     inference = made("inference")
@@ -388,6 +376,8 @@ def _call_directly(
     why not, where it must not. gm: Dynamo's."""
     from ._native import Program
 
+    if made.record is not None and made.record.weights.watched:
+        return "the parameters of quantised weights are watched"
     if not isinstance(made.made, Program):
         return "torch runs the graph"
     try:

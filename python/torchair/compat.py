@@ -77,6 +77,12 @@ def static_input_indices(kind: str) -> set[int]:
     return set(getattr(meta, "static_input_indices", None) or ())
 
 
+def real_tensors() -> Any:
+    """A context in which tensors are what they are, inside of a compilation
+    whose modes make descriptions of them."""
+    return torch.utils._python_dispatch._disable_current_modes()
+
+
 def runtime_metadata() -> Any:
     """AOTAutograd's ViewAndMutationMeta of the graph at hand, or None."""
     context = torch._guards.TracingContext.try_get()

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from . import files, schema
+from . import dumps, files, schema
 from .config import CompilerConfig
 from .dumps import Folder
 from .origin import source_of
@@ -234,3 +234,20 @@ def _shape(node: Node) -> str:
     if not isinstance(value, torch.Tensor):
         return "[]"
     return "[" + ", ".join(str(s) for s in value.shape) + "]"
+
+
+def write_code(
+    gm: GraphModule, config: CompilerConfig, name: str, bundle: Folder | None
+) -> None:
+    """What a capture runs, as Python. Other modes dump what they build."""
+    wanted = config.debug.graph_dump
+    to_user = config.captures and wanted.type.raw is not None
+    if bundle is None and not to_user:
+        return
+    code = dumps.python_code(gm, config)
+    if bundle is not None:
+        dumps.write(os.path.join(bundle.path, "output_code.py"), code)
+    if to_user:
+        check_capture(wanted.type.raw)
+        folder = os.path.join(wanted.path.raw or ".", name)
+        files.write(os.path.join(folder, "graph.py"), code)

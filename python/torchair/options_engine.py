@@ -72,6 +72,34 @@ def _process(name: str) -> tuple[Key, ...]:
     return (Key(f"ge.{name}", process=True),)
 
 
+_WEIGHTS = "weights."
+
+WEIGHTS = (
+    Row(
+        _WEIGHTS + "quantise",
+        None,
+        OneOf(None, "int8", "int4"),
+        "linear weights of inference graphs are read as 8 bits, a scale for "
+        "each row, or 4 bits, a scale for each group, rounded to the nearest "
+        "when the model is compiled; `torchair.explain` has the error of "
+        "each. A parameter that is written or replaced is quantised again at "
+        "the next call; writes through `.data` are not seen. The parameters "
+        "stay (docs/quantisation.md)",
+    ),
+    Row(
+        _WEIGHTS + "group",
+        32,
+        OneOf(32, 64, 128),
+        "numbers of 4 bits that share a scale",
+    ),
+    Row(
+        _WEIGHTS + "smallest",
+        1 << 16,
+        Int(0, INT64_MAX),
+        "a weight of fewer numbers stays as it is",
+    ),
+)
+
 CAPTURED = (
     Row(
         "aclgraph_config.use_custom_pool",

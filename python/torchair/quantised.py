@@ -80,7 +80,7 @@ class Stored:
     share of the root mean square of the weight."""
 
     weight: torch.Tensor
-    scale: torch.Tensor
+    scale: torch.Tensor  # [n, groups]; bfloat16 where groups are small
     bits: int
     group: int  # numbers that share a scale
     error: float
@@ -99,8 +99,9 @@ def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
         scale = split.abs().amax(-1) / 127
     else:  # -8 has no counterpart: it is for the largest, whatever its sign
         at = split.abs().argmax(-1, keepdim=True)
-        scale = split.gather(-1, at).squeeze(-1) / -8
-    safe = torch.where(scale == 0, 1.0, scale).unsqueeze(-1)
+        scale = (split.gather(-1, at).squeeze(-1) / -8).bfloat16()
+    used = scale.float()  # what was rounded of it is lost once, not twice
+    safe = torch.where(used == 0, 1.0, used).unsqueeze(-1)
     q = (split / safe).round().clamp(*((-127, 127) if bits == 8 else (-8, 7)))
     lost = split - q * safe
     size = split.square().mean().sqrt().item()

@@ -34,6 +34,8 @@ class GraphReport:
     options: list[str] = field(default_factory=list)  # what they changed
     lists: list[int] = field(default_factory=list)  # steps of each
     steps: list[dict[str, Any]] = field(default_factory=list)  # of one run
+    weights: list[dict[str, Any]] = field(default_factory=list)  # weights.*
+    weight_lines: list[str] = field(default_factory=list, repr=False)
     wrapper: str = ""  # why calls go through AOTAutograd's; "": they do not
 
 
@@ -102,6 +104,8 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
             yield f"    at {region['at']}"
     for text in g.calls:
         yield f"  call {text}"
+    for text in g.weight_lines:
+        yield f"  {text}"
     if g.options:
         yield f"  options: {', '.join(g.options)}"
     if len(g.lists) > 1:
@@ -212,6 +216,8 @@ def report_of(record: backend.Record) -> GraphReport:
         [f"{c.op}: {c.reason}" for c in record.comms],
         options=record.asked.words(),
         wrapper=record.wrapper,
+        weights=record.weights.as_dicts(),
+        weight_lines=list(record.weights.lines()),
     )
     program = record.program() if record.program else None
     if program is not None:

@@ -296,6 +296,12 @@ def run_example(name, *args):
     return done.stdout
 
 
+def test_quantised():
+    said = run_example("quantised.py", "--width", 128, "--hidden", 192,
+                       "--layers", 1, "--turns", 2)  # fmt: skip
+    assert "3 of 3 quantised" in said and "times as fast" in said
+
+
 def test_llama_case():
     sizes = ("--width", 64, "--layers", 1, "--hidden", 96, "--tokens", 5)
     text = run_example("llama_case.py", *sizes, "--prompt", 6, "--turns", 1)

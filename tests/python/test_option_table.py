@@ -168,6 +168,9 @@ SPECIFIED = {
 OURS = {
     "debug.pass_limit",
     "debug.rewrite_limit",
+    "weights.quantise",
+    "weights.group",
+    "weights.smallest",
     _G + "capture_error_mode",
     _G + "force_recapture",
     _K + "disable_static_kernel_compile_cache",

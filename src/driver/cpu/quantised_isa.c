@@ -230,7 +230,10 @@ open_rows(words_tile *w, const gemm_words *from, int64_t i, int streams,
         at[r] = i + r * each < nn ? i + r * each : nn - 1;
         w->q[r] = from->q + at[r] * from->row;
         const char *p = (const char *)from->scale + at[r] * from->groups * size;
-        for (int64_t g = 0; g < from->groups; g++)
+        int64_t g = 0;
+        for (; from->scale != NULL && g + VL <= from->groups; g += VL)
+            store(s + g, vget(p, g, from->scale_dtype));
+        for (; g < from->groups; g++)
             s[g] = from->scale == NULL ? 1 : get(p, g, from->scale_dtype);
     }
 }
