@@ -40,8 +40,32 @@ def rows(air):
         yield f"| {kind} | `{schema}` | {'' if ge == '-' else ge} |\n"
 
 
+ATEN_HEAD = """
+## The supported list of graph mode
+
+The 151 rows of TorchAir's list of ATen operators, with the dtypes it names.
+Each is compiled and compared with eager over them, by
+`test_aten_list.py::test_row`, from `tests/python/aten_list.py`.
+
+| row | dtypes | computed by |
+|---|---|---|
+"""
+
+
+def aten_rows():
+    path = ROOT / "tests" / "python" / "aten_list.py"
+    spec = util.spec_from_file_location("aten_list", path)
+    found = util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    for name, dtypes, *_ in found.ROWS:
+        why = found.HOST.get(name)
+        by = "the engine" if why is None else f"PyTorch: {why}"
+        yield f"| `{name}` | {', '.join(dtypes)} | {by} |\n"
+
+
 def ops(air):
-    return OPS_HEAD + "".join(rows(air))
+    found = [*rows(air), ATEN_HEAD, *aten_rows()]
+    return OPS_HEAD + "".join(found)
 
 
 OPTIONS_HEAD = """\

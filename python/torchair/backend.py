@@ -44,6 +44,7 @@ from . import (
     names,
     origin,
     passes,
+    printing,
     switches,
     weights,
 )
@@ -171,6 +172,8 @@ def compile_graph(
     if config.debug.fx_summary.type and not config.captures:
         logger.info("fx_summary: %s", fx_summary.write(gm))
     record.fallback = eager.reason(config)
+    if kind == "backward":
+        printing.drop_repeated(gm.graph)
     if not eager.keeps_original(config):
         job = passes.Job(gm, inputs, config, dump)
         passes.run_all(job, bool(record.fallback))

@@ -47,7 +47,7 @@ def _marker(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         name = target._schema.name
         namespace, _, short = name.partition("::")
-        if namespace in ops.NAMESPACES:
+        if namespace in ops.NAMESPACES and short in ops.NAMES:
             return short
         if namespace == "npu" and short.startswith(_SUPER):
             return short

@@ -18,6 +18,7 @@ import torch
 
 from . import attention, quantised  # noqa: F401 - the operator of the latter
 from .define import define as define
+from .printing import npu_print as npu_print
 
 NAMESPACES = ("air", "npugraph_ex")
 _STREAM = "str stream_id, str device_index, str device_type"
@@ -39,6 +40,7 @@ _SCHEMAS = (
     "wait(Tensor[] x) -> ()",
     "wait_tensor(Tensor self, Tensor dependency) -> ()",
 )
+NAMES = frozenset(schema.partition("(")[0] for schema in _SCHEMAS)
 
 
 def _nothing(*_args: Any, **_kwargs: Any) -> None:

@@ -260,11 +260,9 @@ EXPERIMENTAL = (
         _EXPERT + "cc_parallel_enable",
         False,
         BOOL,
-        "an all-reduce is cut in pieces, which run beside what computes the "
-        "next",
+        "an all-reduce of a product is cut in two; the first half is on its "
+        "way while the second is computed",
         modes=ENGINE,
-        inert="collectives run beside what does not need them, asked or not; "
-        "cutting them in pieces is not here yet",
         keys=_process("exec.enableEngineParallel"),
     ),
     Row(

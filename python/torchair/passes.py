@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import cats, compat, lanes, mutations, reinplace, syncs
+from . import cats, comm_split, compat, lanes, mutations, reinplace, syncs
 from .config import CompilerConfig
 from .dumps import Folder
 
@@ -77,6 +77,15 @@ def _patterns(job: Job) -> bool:
     lanes.assign(job.gm.graph)
     count = _all_patterns().apply(job.gm.graph)
     job.rewrites["pattern_fusion"] = count
+    return bool(count)
+
+
+def _pieces(job: Job) -> bool:
+    wanted = job.config.experimental_config.cc_parallel_enable
+    if job.config.captures or not wanted:
+        return False
+    count = comm_split.split(job.gm)
+    job.rewrites["cc_parallel"] = count
     return bool(count)
 
 
@@ -179,6 +188,12 @@ PASSES = (
         "post_grad_custom_post_pass",
         _user("post_grad_custom_post_pass"),
         "the user's pass after these",
+    ),
+    Pass(
+        "cc_parallel",
+        "",
+        _pieces,
+        "an all-reduce runs beside the second half of what it reduces",
     ),
     Pass("check_scopes", "", _check, "every scope entered is left"),
     Pass(

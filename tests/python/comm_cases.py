@@ -15,6 +15,7 @@ import torch.distributed._functional_collectives as functional
 from helpers import compiled
 from torch import nn
 
+import torchair
 from torchair import backend
 
 MODES = ("max-autotune", "reduce-overhead")
@@ -228,6 +229,53 @@ def case_issue_order_and_overlap(rank, world):
     first_wait = next(i for i, s in enumerate(steps) if s.startswith("wait"))
     before = [s for s in steps[:first_wait] if s.startswith("call mm")]
     assert len(before) == 2 + rank, steps
+
+
+def case_all_reduce_in_pieces(rank, world):
+    """cc_parallel: the second half of a product is computed while the sum of
+    the first is on its way."""
+    config = torchair.CompilerConfig()
+    config.experimental_config.cc_parallel_enable = True
+    parallel = torchair.get_npu_backend(compiler_config=config)
+    plainly = torchair.get_npu_backend()
+    row, plain = nn.Linear(8, 6), nn.Linear(8, 6, bias=False)
+
+    def fn(x, small):
+        y = functional.all_reduce(row(x), "sum", dist.group.WORLD)
+        z = functional.all_reduce(plain(x), "max", dist.group.WORLD)
+        few = functional.all_reduce(plain(small), "sum", dist.group.WORLD)
+        return y.relu(), z + 1, few
+
+    def steps():
+        lines = backend.records[0].program().text(1).splitlines()
+        found = [line.split(": ")[1] for line in lines if line[:1].isdigit()]
+        return [s.split()[0] for s in found if s.startswith(("start", "wait"))]
+
+    for x in (torch.randn(33, 8), torch.randn(2, 9, 8)):
+        small = torch.randn(3, 8)
+        for used, count in ((parallel, 5), (plainly, 3)):
+            torch._dynamo.reset()
+            backend.records.clear()
+            run = torch.compile(fn, backend=used, dynamic=False)
+            with torch.no_grad():
+                torch.testing.assert_close(run(x, small), fn(x, small))
+            assert steps().count("start") == count, (used, steps())
+        torch._dynamo.reset()
+        backend.records.clear()
+        with torch.no_grad():
+            one = torch.compile(
+                lambda x: functional.all_reduce(
+                    plain(x), "sum", dist.group.WORLD
+                ),
+                backend=parallel,
+            )
+            one(x)
+        lines = backend.records[0].program().text(1).splitlines()
+        found = [line.split(": ")[1] for line in lines if line[:1].isdigit()]
+        kinds = [s.split()[0] for s in found]
+        first, second = (i for i, k in enumerate(kinds) if k == "start")
+        assert "call" in kinds[first:second], found
+        assert "wait" not in kinds[first:second], found
 
 
 def case_subgroups(rank, world):

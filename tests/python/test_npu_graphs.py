@@ -246,6 +246,16 @@ def test_refused_environments(monkeypatch, name, value):
     capture(lambda: None)
 
 
+def test_garbage_is_collected_where_asked(monkeypatch):
+    calls = []
+    monkeypatch.setattr("gc.collect", lambda: calls.append(1))
+    capture(lambda: None)
+    monkeypatch.setenv("TORCH_NPUGRAPH_GC", "1")
+    before = len(calls)
+    capture(lambda: None)
+    assert (before, len(calls)) == (0, 1)
+
+
 def test_external_streams_are_refused():
     with pytest.raises(RuntimeError, match="ExternalStream cannot be captured"):
         capture(lambda: None, stream=npu.ExternalStream(77))
