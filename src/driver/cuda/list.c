@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "driver/cuda/device.h"
+#include "driver/cuda/fuse.h"
 
 /* Everything between steps and commands. */
 typedef struct {
@@ -56,16 +57,34 @@ want(maker *m, size_t i)
     }
 }
 
+/* Steps [i, *next): one launch, or one step as it is. What the first has is
+ * wanted once; the others have no launches. */
+static air_status
+print_some(maker *m, size_t i, size_t *next)
+{
+    const air_step *step = &m->steps[i];
+    fuse_group group;
+    cuda_fuse_find(m->steps, m->count, i, &group);
+    *next = i + (group.count > 1 ? (size_t)group.count : 1);
+    if (group.count > 1)
+        AIR_TRY(cuda_fuse_print(&group, &m->dev->props, &m->sources[i]));
+    else
+        AIR_TRY(cuda_kernel_print(m->dev, step->kernel, &step->call,
+                                  &m->sources[i]));
+    want(m, i);
+    for (size_t k = i + 1; k < *next; k++)
+        m->wants[k] = m->wants[i];
+    return AIR_OK;
+}
+
 static air_status
 print_all(maker *m)
 {
-    for (size_t i = 0; i < m->count; i++) {
-        const air_step *step = &m->steps[i];
+    size_t next;
+    for (size_t i = 0; i < m->count; i++)
         base_text_init(&m->sources[i].text, &m->dev->alloc);
-        AIR_TRY(cuda_kernel_print(m->dev, step->kernel, &step->call,
-                                  &m->sources[i]));
-        want(m, i);
-    }
+    for (size_t i = 0; i < m->count; i = next)
+        AIR_TRY(print_some(m, i, &next));
     return AIR_OK;
 }
 

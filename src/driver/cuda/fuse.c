@@ -1,0 +1,563 @@
+/* fuse.c: which neighbouring steps can be one launch. */
+#include "driver/cuda/fuse.h"
+
+#include <string.h>
+
+#include "driver/cuda/kern_call.h"
+
+/* ---- memory -------------------------------------------------------------- */
+
+static fuse_span
+span_of(int32_t slot, int64_t offset, int dtype, int rank, const int64_t *dims,
+        const int64_t *strides)
+{
+    const int64_t bytes = (int64_t)kern_bytes(dtype);
+    fuse_span s = {.slot = slot, .begin = offset, .end = offset + bytes};
+    for (int i = 0; i < rank; i++) {
+        const int64_t reach = (dims[i] - 1) * strides[i] * bytes;
+        if (dims[i] == 0)
+            return (fuse_span){.slot = slot};
+        *(reach < 0 ? &s.begin : &s.end) += reach;
+    }
+    return s;
+}
+
+static fuse_span
+span_of_tensor(const air_tensor *t)
+{
+    return span_of(t->slot, t->offset, t->dtype, t->rank, t->dims, t->strides);
+}
+
+static bool
+overlap(const fuse_span *a, const fuse_span *b)
+{
+    return a->slot == b->slot && a->begin < b->end && b->begin < a->end;
+}
+
+/* What a step touches, one after another. */
+typedef struct {
+    fuse_span span;
+    bool read, write;
+    bool dense; /* all bytes of the span */
+    int index;  /* buffer of a region, argument of a call */
+} touch;
+
+/* ---- regions ------------------------------------------------------------- */
+
+static bool
+is_plain_lane(const air_rg_node *n)
+{
+    return n->lane == AIR_LANE_F32 || n->lane == AIR_LANE_B;
+}
+
+static bool
+is_plain_buf(const air_rg_buf *b)
+{
+    return !b->scratch && (b->dtype == AIR_F32 || b->dtype == AIR_BF16 ||
+                           b->dtype == AIR_F16 || b->dtype == AIR_BOOL);
+}
+
+static bool
+uses(const air_region *rg, unsigned op, int buf)
+{
+    for (int i = 0; i < rg->nnodes; i++)
+        if (rg->nodes[i].op == op && rg->nodes[i].buf == buf)
+            return true;
+    return false;
+}
+
+static bool
+is_stored(const air_region *rg, int buf)
+{
+    return uses(rg, AIR_RG_STORE, buf);
+}
+
+/* Numbers that are float while they are computed; nothing is read that is
+ * written. */
+static bool
+is_plain(const air_region *rg)
+{
+    for (int i = 0; i < rg->nnodes; i++)
+        if (!is_plain_lane(&rg->nodes[i]) || rg->nodes[i].op == AIR_RG_INDEX)
+            return false;
+    for (int i = 0; i < rg->nbufs; i++)
+        if (!is_plain_buf(&rg->bufs[i]) ||
+            (is_stored(rg, i) && uses(rg, AIR_RG_LOAD, i)))
+            return false;
+    return true;
+}
+
+static int64_t
+elements(const air_region *rg)
+{
+    int64_t n = 1;
+    for (int i = 0; i < rg->rank; i++)
+        n *= rg->dims[i];
+    return n;
+}
+
+static fuse_span
+span_of_buf(const air_region *rg, int i)
+{
+    const air_rg_buf *b = &rg->bufs[i];
+    return b->scratch ? (fuse_span){.slot = -1}
+                      : span_of(b->slot, b->offset, b->dtype, rg->rank,
+                                rg->dims, b->strides);
+}
+
+/* Stores that lie between each other, halves of heads, count as one. */
+static touch
+touch_of_buf(const air_region *rg, int i)
+{
+    touch t = {.span = span_of_buf(rg, i),
+               .read = uses(rg, AIR_RG_LOAD, i),
+               .write = is_stored(rg, i),
+               .index = i};
+    int64_t bytes = 0;
+    for (int k = 0; t.write && k < rg->nbufs; k++) {
+        const fuse_span s = span_of_buf(rg, k);
+        if (!is_stored(rg, k) || (k != i && !overlap(&t.span, &s)))
+            continue;
+        bytes += elements(rg) * (int64_t)kern_bytes(rg->bufs[k].dtype);
+        t.span.begin = s.begin < t.span.begin ? s.begin : t.span.begin;
+        t.span.end = s.end > t.span.end ? s.end : t.span.end;
+    }
+    t.dense = t.span.end - t.span.begin == bytes;
+    return t;
+}
+
+static touch
+touch_of_tensor(const air_tensor *x, int index, bool write)
+{
+    touch t = {.index = index};
+    if (x->dtype == AIR_DTYPE_NONE)
+        return t;
+    t.span = span_of_tensor(x);
+    t.read = !write, t.write = write;
+    t.dense = t.span.end - t.span.begin ==
+              kern_numel(x) * (int64_t)kern_bytes(x->dtype);
+    return t;
+}
+
+/* Touch `i` of the step; false: there are no more. */
+static bool
+touch_at(const air_step *step, int i, touch *out)
+{
+    const air_region *rg = step->kernel->region;
+    const air_call *c = &step->call;
+    if (rg) {
+        if (i < rg->nbufs)
+            *out = touch_of_buf(rg, i);
+        return i < rg->nbufs;
+    }
+    for (int a = 0; a < c->nargs; a++) {
+        const air_arg *arg = &c->args[a];
+        const int n = arg->kind == AIR_ARG_TENSOR    ? 1
+                      : arg->kind == AIR_ARG_TENSORS ? arg->count
+                                                     : 0;
+        if (i < n) {
+            *out = touch_of_tensor(&arg->t[i], a, false);
+            return true;
+        }
+        i -= n;
+    }
+    if (i < c->nouts)
+        *out = touch_of_tensor(&c->outs[i], c->nargs, true);
+    return i < c->nouts;
+}
+
+/* Is a read of a step of the group served by an earlier step of it? */
+static bool
+is_handed_over(const fuse_group *g, int step, int index)
+{
+    if (step < g->before)
+        return false;
+    if (step < g->before + g->nweights)
+        return g->before > 0 && index == 0;
+    for (int i = 0; i < g->nparts; i++) {
+        const fuse_part *p = &g->parts[i];
+        if (p->region == step)
+            return index == p->buf[0] || (p->loads == 2 && index == p->buf[1]);
+    }
+    return false;
+}
+
+/* ---- what becomes of a write --------------------------------------------- */
+
+typedef enum { FATE_LIVE, FATE_DEAD, FATE_BROKEN } fate;
+
+enum { PIECES = 8 };
+typedef struct {
+    int count;
+    fuse_span piece[PIECES];
+} remains;
+
+static bool
+is_hit(const remains *r, const fuse_span *s)
+{
+    for (int i = 0; i < r->count; i++)
+        if (overlap(&r->piece[i], s))
+            return true;
+    return false;
+}
+
+/* False: in too many pieces. */
+static bool
+cut(remains *r, const fuse_span *s)
+{
+    remains left = {.count = 0};
+    for (int i = 0; i < r->count; i++) {
+        const fuse_span *p = &r->piece[i];
+        fuse_span low = *p, high = *p;
+        if (!overlap(p, s)) {
+            high.begin = high.end;
+        } else {
+            low.end = s->begin;
+            high.begin = s->end;
+        }
+        if (low.begin < low.end && left.count < PIECES)
+            left.piece[left.count++] = low;
+        if (high.begin < high.end && left.count == PIECES)
+            return false;
+        if (high.begin < high.end)
+            left.piece[left.count++] = high;
+    }
+    *r = left;
+    return true;
+}
+
+static bool
+step_reads(const fuse_group *g, const air_step *step, int inside,
+           const remains *r)
+{
+    touch t;
+    for (int i = 0; touch_at(step, i, &t); i++)
+        if (t.read && is_hit(r, &t.span) &&
+            (inside < 0 || !is_handed_over(g, inside, t.index)))
+            return true;
+    return false;
+}
+
+static bool
+step_cuts(const air_step *step, remains *r)
+{
+    touch t;
+    for (int i = 0; touch_at(step, i, &t); i++)
+        if (t.write && t.dense && !cut(r, &t.span))
+            return false;
+    return true;
+}
+
+/* Of what `writer` of the group writes; `count` steps are left from its first
+ * one on. A list's last word is that it is wanted. */
+static fate
+fate_of(const fuse_group *g, size_t count, int writer, const fuse_span *span)
+{
+    remains r = {.count = 1, .piece = {*span}};
+    for (size_t i = (size_t)writer + 1; i < count; i++) {
+        const int inside = i < (size_t)g->count ? (int)i : -1;
+        if (step_reads(g, &g->steps[i], inside, &r))
+            return inside >= 0 ? FATE_BROKEN : FATE_LIVE;
+        if (!step_cuts(&g->steps[i], &r))
+            return FATE_LIVE;
+        if (r.count == 0)
+            return FATE_DEAD;
+    }
+    return FATE_LIVE;
+}
+
+static bool
+find_writes(fuse_group *g, size_t count)
+{
+    touch t;
+    g->nwrites = 0;
+    for (int s = 0; s < g->count; s++)
+        for (int i = 0; touch_at(&g->steps[s], i, &t); i++) {
+            const fate f = t.write ? fate_of(g, count, s, &t.span) : FATE_DEAD;
+            if (f == FATE_BROKEN ||
+                (f == FATE_LIVE && g->nwrites == FUSE_SPANS))
+                return false;
+            t.span.step = s;
+            if (f == FATE_LIVE)
+                g->writes[g->nwrites++] = t.span;
+        }
+    return true;
+}
+
+/* Blocks come in any order: no write may meet a read, or another write. */
+static bool
+is_free_of_races(const fuse_group *g)
+{
+    touch t;
+    for (int w = 0; w < g->nwrites; w++) {
+        for (int v = 0; v < w; v++)
+            if (g->writes[v].step != g->writes[w].step &&
+                overlap(&g->writes[v], &g->writes[w]))
+                return false;
+        for (int s = 0; s < g->count; s++)
+            for (int i = 0; touch_at(&g->steps[s], i, &t); i++)
+                if (t.read && overlap(&t.span, &g->writes[w]) &&
+                    !is_handed_over(g, s, t.index))
+                    return false;
+    }
+    return true;
+}
+
+bool
+fuse_is_written(const fuse_group *g, int step, int32_t slot, int64_t offset)
+{
+    for (int i = 0; i < g->nwrites; i++) {
+        const fuse_span *w = &g->writes[i];
+        if (w->step == step && w->slot == slot && w->begin <= offset &&
+            offset < w->end)
+            return true;
+    }
+    return false;
+}
+
+/* ---- the vector ---------------------------------------------------------- */
+
+/* A row of numbers that one block can make: rows in front of it would be other
+ * vectors. */
+static bool
+is_row(const air_region *rg, int64_t k)
+{
+    return rg->walk == AIR_WALK_INNER && rg->dims[rg->rank - 1] == k &&
+           elements(rg) == k && is_plain(rg);
+}
+
+static bool
+makes(const air_region *rg, const air_tensor *x)
+{
+    for (int i = 0; i < rg->nbufs; i++) {
+        const air_rg_buf *b = &rg->bufs[i];
+        if (is_stored(rg, i) && b->slot == x->slot && b->offset == x->offset &&
+            b->dtype == x->dtype && b->strides[rg->rank - 1] == 1)
+            return true;
+    }
+    return false;
+}
+
+/* ---- products ------------------------------------------------------------ */
+
+/* One row of x, rows of w next to each other in k, results next to each
+ * other, nothing added. */
+static const air_call *
+as_product(const air_step *step)
+{
+    const air_kernel *kernel = step->kernel;
+    const air_call *c = &step->call;
+    if (!kernel->provider || kernel->provider->print != kern_skinny ||
+        c->nargs != 2 || c->args[0].t->rank != 2 || c->args[0].t->dims[0] != 1)
+        return NULL;
+    return c->outs[0].strides[1] == 1 && c->args[1].t->dims[1] > 1 ? c : NULL;
+}
+
+static bool
+has_same_vector(const air_call *a, const air_call *b)
+{
+    const air_tensor *x = a->args[0].t, *y = b->args[0].t;
+    return kern_same_place(x, y) && x->dtype == y->dtype &&
+           x->dims[1] == y->dims[1];
+}
+
+static bool
+add_product(fuse_group *g, const air_call *c)
+{
+    if (g->nweights == FUSE_WEIGHTS ||
+        (g->nweights > 0 && !has_same_vector(fuse_product(g, 0), c)))
+        return false;
+    g->nweights++;
+    g->count++;
+    return true;
+}
+
+/* ---- regions behind them ------------------------------------------------- */
+
+/* Has no step of the group overwritten results of the product? */
+static bool
+is_intact(const fuse_group *g, int product)
+{
+    const fuse_span y = span_of_tensor(&fuse_call(g, product)->outs[0]);
+    touch t;
+    for (int s = product + 1; s < g->count; s++)
+        for (int i = 0; touch_at(&g->steps[s], i, &t); i++)
+            if (t.write && overlap(&t.span, &y))
+                return false;
+    return true;
+}
+
+/* The weight whose results the buffer lies in; -1: memory. */
+static int
+weight_of(const fuse_group *g, const air_rg_buf *b)
+{
+    for (int w = 0; w < g->nweights; w++) {
+        const air_tensor *y = &fuse_product(g, w)->outs[0];
+        const int64_t at = b->offset - y->offset;
+        if (b->slot == y->slot && at >= 0 &&
+            at < y->dims[1] * (int64_t)kern_bytes(y->dtype) &&
+            is_intact(g, g->before + w))
+            return b->dtype == y->dtype ? w : -1;
+    }
+    return -1;
+}
+
+enum { MOST_RESULTS = 32768 };
+
+/* Marks the results that the buffer takes; false: one is taken twice. */
+static bool
+mark(const air_region *rg, const air_rg_buf *b, int64_t first, int64_t n,
+     uint8_t *taken)
+{
+    const int64_t total = elements(rg);
+    for (int64_t i = 0; i < total; i++) {
+        int64_t at = first, rest = i;
+        for (int a = rg->rank - 1; a >= 0; a--) {
+            at += rest % rg->dims[a] * b->strides[a];
+            rest /= rg->dims[a];
+        }
+        if (at < 0 || at >= n || (taken[at / 8] >> at % 8 & 1))
+            return false;
+        taken[at / 8] |= (uint8_t)(1 << at % 8);
+    }
+    return true;
+}
+
+/* Does the part take each result of the weight once? */
+static bool
+is_covered(const fuse_group *g, const air_region *rg, const fuse_part *p,
+           int weight)
+{
+    uint8_t taken[MOST_RESULTS / 8] = {0};
+    const air_tensor *y = &fuse_product(g, weight)->outs[0];
+    int64_t count = 0;
+    if (y->dims[1] > MOST_RESULTS)
+        return false;
+    for (int i = 0; i < p->loads; i++) {
+        const air_rg_buf *b = &rg->bufs[p->buf[i]];
+        if (p->of[i] != weight)
+            continue;
+        const int64_t first =
+            (b->offset - y->offset) / (int64_t)kern_bytes(y->dtype);
+        if (!mark(rg, b, first, y->dims[1], taken))
+            return false;
+        count += p->count;
+    }
+    return count == y->dims[1];
+}
+
+static bool
+find_part(const fuse_group *g, const air_region *rg, fuse_part *out)
+{
+    *out = (fuse_part){.region = g->count, .count = elements(rg)};
+    for (int i = 0; i < rg->nbufs; i++) {
+        const int w = is_stored(rg, i) ? -1 : weight_of(g, &rg->bufs[i]);
+        if (w < 0)
+            continue;
+        if (out->loads == 2 || g->covered[w])
+            return false;
+        out->buf[out->loads] = i;
+        out->of[out->loads++] = w;
+    }
+    for (int i = 0; i < out->loads; i++)
+        if (!is_covered(g, rg, out, out->of[i]))
+            return false;
+    return out->loads > 0;
+}
+
+static bool
+add_region(fuse_group *g, const air_region *rg)
+{
+    fuse_part part;
+    if (rg->walk != AIR_WALK_MAP || rg->nphases != 1 || !is_plain(rg) ||
+        g->nparts == FUSE_WEIGHTS || !find_part(g, rg, &part))
+        return false;
+    for (int i = 0; i < part.loads; i++)
+        g->covered[part.of[i]] = true;
+    g->parts[g->nparts++] = part;
+    g->count++;
+    return true;
+}
+
+/* ---- the group ----------------------------------------------------------- */
+
+static int
+pointers(const fuse_group *g)
+{
+    int n = 1;
+    for (int s = 0; s < g->count; s++)
+        n += fuse_region(g, s) ? fuse_region(g, s)->nbufs : 2;
+    return n;
+}
+
+static bool
+add_step(fuse_group *g, const air_step *step)
+{
+    const air_call *c = as_product(step);
+    const air_region *rg = step->kernel->region;
+    if (c && g->nparts == 0)
+        return add_product(g, c);
+    return rg && g->nweights > 0 && add_region(g, rg);
+}
+
+static bool
+begin(fuse_group *g, const air_step *steps, size_t count)
+{
+    const air_call *c = as_product(&steps[0]);
+    const air_region *rg = steps[0].kernel->region;
+    *g = (fuse_group){.steps = steps};
+    if (!c && (!rg || count < 2))
+        return false;
+    if (!c)
+        c = as_product(&steps[1]);
+    if (!c)
+        return false;
+    g->k = c->args[0].t->dims[1];
+    g->dtype = c->args[0].t->dtype;
+    if (!rg)
+        return true;
+    if (!is_row(rg, g->k) || !makes(rg, c->args[0].t))
+        return false;
+    g->before = g->count = 1;
+    return true;
+}
+
+/* Products whose results no region takes are parts of their own. */
+static void
+add_rest(fuse_group *g)
+{
+    for (int w = 0; w < g->nweights; w++)
+        if (!g->covered[w])
+            g->parts[g->nparts++] =
+                (fuse_part){.region = -1,
+                            .weight = w,
+                            .loads = 1,
+                            .count = fuse_product(g, w)->outs[0].dims[1]};
+}
+
+/* Group of the first `most` steps at best. */
+static void
+grow(const air_step *steps, size_t count, int most, fuse_group *out)
+{
+    if (!begin(out, steps, count))
+        return;
+    while (out->count < most && (size_t)out->count < count &&
+           add_step(out, &steps[out->count]))
+        ;
+    add_rest(out);
+    if (out->nweights == 0)
+        out->count = 0;
+}
+
+void
+cuda_fuse_find(const air_step *steps, size_t count, size_t first,
+               fuse_group *out)
+{
+    int most = FUSE_STEPS;
+    do {
+        grow(steps + first, count - first, most, out);
+        most = out->count - 1;
+    } while (out->count > 1 &&
+             (pointers(out) > CUDA_MAX_PARAMS ||
+              !find_writes(out, count - first) || !is_free_of_races(out)));
+}
