@@ -236,6 +236,56 @@ def read(code: types.CodeType, graph: str) -> Recipe | None:
     return None
 
 
+# ---- code without what it notes ----
+
+
+def without_streams(code: types.CodeType) -> types.CodeType | None:
+    """The code without its beginning, which notes current streams for a graph
+    that does not ask for them; None where it begins otherwise."""
+    machine, stored = _Machine("", {}), []
+    start = -1
+    for i in dis.get_instructions(code):
+        if start < 0 and i.opname in _ENTERING:
+            continue
+        start = i.offset if start < 0 else start
+        step = _STEPS.get(i.opname)
+        if step is None:
+            return None
+        try:
+            step(machine, i)
+        except _Unknown:
+            return None
+        if i.opname == "STORE_FAST":
+            stored.append(i.arg or 0)
+        if machine.streams and i.opname == "POP_TOP" and not machine.stack:
+            return _cut(code, start, i.offset + 2, stored)
+    return None
+
+
+_ENTERING = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP")
+
+
+def _cut(
+    code: types.CodeType, start: int, end: int, stored: list[int]
+) -> types.CodeType | None:
+    """Bytes from start to end do nothing but store something into these
+    locals: the code deletes them later."""
+    made = b"".join(
+        bytes((dis.opmap["LOAD_CONST"], 0, dis.opmap["STORE_FAST"], local))
+        for local in stored
+        if local < 256
+    )
+    missing = end - start - len(made)
+    if missing < 0 or len(made) < 4 * len(stored) or not code.co_consts:
+        return None
+    made += bytes((dis.opmap["NOP"], 0)) * (missing // 2)
+    whole = code.co_code
+    return code.replace(co_code=whole[:start] + made + whole[end:])
+
+
+# ---- recipes ----
+
+
 def _recipe(machine: _Machine, given: Symbol) -> Recipe:
     arguments = machine.arguments
     if arguments is None:

@@ -155,6 +155,8 @@ def _generated(target: _Target, entry: Any) -> tuple[Call, Bare | None] | None:
         recipe = bytecode.read(code, names[0])
         if recipe is not None and not (asks and recipe.streams):
             return program, (recipe.arguments, recipe.shape, recipe.items)
+        if not asks:
+            code = bytecode.without_streams(code) or code
         code = _replace_name(fn.__globals__, code, names[0], program)
     made = types.FunctionType(
         code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__

@@ -1,8 +1,10 @@
 """What functions around one graph come to: only what is surely just a call."""
 
+import types
+
 import pytest
 
-from torchair.bytecode import Recipe, read
+from torchair.bytecode import Recipe, read, without_streams
 
 OUT0, OUT1, NONE = (0, None), (1, None), (-1, None)
 
@@ -83,6 +85,28 @@ def test_current_streams_are_noted():
     assert read(noted.__code__, "graph") == Recipe(
         ("x",), "item", (OUT0,), True
     )
+
+
+def of_a_module(self):
+    """A recipe names parameters only: the function itself is called."""
+    note = (
+        __import_torch_dot__dynamo_dot_graph_bytecode_inputs
+    ).store_user_object_weakrefs
+    stream = __import_torch_dot__dynamo_dot_utils.get_current_stream
+    device = __import_torch.device
+    kept = stream(device("npu", 0))
+    note(kept)
+    del note, stream, device
+    return graph(self.weight)[0]
+
+
+def test_streams_that_nobody_asks_for_are_not_noted():
+    assert read(of_a_module.__code__, "graph") is None
+    code = without_streams(of_a_module.__code__)
+    there = {"graph": lambda w: (w * 2,)}  # no device, no streams
+    owner = types.SimpleNamespace(weight=21)
+    for _ in range(100):  # until the interpreter has specialised it
+        assert types.FunctionType(code, there)(owner) == 42
 
 
 def notes_another_object(x):
@@ -213,3 +237,12 @@ MORE = [
 @pytest.mark.parametrize("fn", MORE)
 def test_what_is_more_is_left_to_python(fn):
     assert read(fn.__code__, "graph") is None
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [item, notes_another_object, notes_an_output, gives_the_stream,
+     stream_of_an_argument],
+)  # fmt: skip
+def test_other_code_begins_as_it_does(fn):
+    assert without_streams(fn.__code__) is None
