@@ -302,3 +302,27 @@ def test_every_argument_is_described():
     for version, count in ((1, 40), (2, 45)):
         public = [r.public(version) for r in arguments.rows(version)]
         assert len(public) == len(set(public)) == count
+
+
+def test_calls_that_were_right_are_not_checked_again(monkeypatch):
+    from torchair.attention import checks, run
+
+    monkeypatch.setattr(run, "_known", {})
+    plain, seen = checks.check, []
+    monkeypatch.setattr(checks, "check", lambda c: seen.append(c) or plain(c))
+    q = torch.randn(1, 2, 3, 16)
+    score = torch.ops.air.npu_fused_infer_attention_score
+
+    def call(q, heads=2, **more):
+        return score(q, q, q, num_heads=heads, input_layout="BNSD", **more)[0]
+
+    first = call(q)
+    assert torch.equal(call(q.clone()), first) and len(seen) == 1
+    assert not torch.equal(call(q + 1), first) and len(seen) == 1
+    call(q, scale=0.5)
+    call(torch.randn(2, 2, 3, 16))
+    assert len(seen) == 3
+    for _ in range(2):  # what is refused stays refused
+        with pytest.raises(ValueError):
+            call(q, heads=3)
+    assert len(seen) == 5

@@ -7,6 +7,7 @@ goes by the first column.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -189,8 +190,20 @@ LIMITS = (
 LENGTH_NAMES = ("query_lens", "key_lens", "prefix_lens")
 
 
+@functools.cache
 def rows(version: int) -> list[Row]:
     return [r for r in ROWS if r.public(version)]
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return {r.name: r.default for r in ROWS}
+
+
+@functools.cache
+def _names(version: int) -> dict[str, str]:
+    """Ours, by what the caller says."""
+    return {r.public(version): r.name for r in rows(version)}
 
 
 def _parameter(row: Row, name: str, tensors: bool) -> str:
@@ -229,14 +242,14 @@ class Call:
     def of(
         cls, version: int, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Call:
-        found = cls(version, {r.name: r.default for r in ROWS})
-        known = rows(version)
-        for row, value in zip(known, args, strict=False):
-            found.values[row.name] = value
-        for row in known:
-            if row.public(version) in kwargs:
-                found.values[row.name] = kwargs[row.public(version)]
-        return found
+        values = _defaults().copy()
+        for row, value in zip(rows(version), args, strict=False):
+            values[row.name] = value
+        names = _names(version)
+        for name, value in kwargs.items():
+            if name in names:
+                values[names[name]] = value
+        return cls(version, values)
 
     def __getattr__(self, name: str) -> Any:
         try:
