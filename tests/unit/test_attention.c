@@ -8,19 +8,28 @@
 typedef struct {
     const char *isa;
     air_kernel_fn sdpa;
+    air_workspace_fn workspace;
 } kernel_set;
 
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
-    {"avx512", cpu_sdpa_avx512},
-    {"avx2", cpu_sdpa_avx2},
+    {"amx", cpu_sdpa_amx, cpu_sdpa_amx_workspace},
+    {"avx512", cpu_sdpa_avx512, cpu_sdpa_workspace},
+    {"avx2", cpu_sdpa_avx2, cpu_sdpa_workspace},
 #endif
-    {"scalar", cpu_sdpa_scalar},
+    {"scalar", cpu_sdpa_scalar, cpu_sdpa_workspace},
 };
 #define EACH_SET(s)                                                         \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
          s++)                                                               \
         if (kcase_has_isa(s->isa))
+
+/* AMX takes bf16 and many rows only. */
+static bool
+takes(const kernel_set *set, const air_call *call)
+{
+    return strcmp(set->isa, "amx") != 0 || cpu_sdpa_on_amx(call, set->isa);
+}
 
 enum { NO_MASK, FLOAT_MASK, BOOL_MASK, PADDING_MASK };
 
@@ -143,7 +152,11 @@ check(const kernel_set *set, const sdpa_case *p)
                       p->scale != 0 ? kcase_float(p->scale) : none,
                       kcase_int(p->heads != p->kv_heads)};
     air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-    kcase_run(&t.c, set->sdpa, cpu_sdpa_workspace, &call, p->threads);
+    if (!takes(set, &call)) {
+        kcase_end(&t.c);
+        return;
+    }
+    kcase_run(&t.c, set->sdpa, set->workspace, &call, p->threads);
     for (int64_t i = 0; i < p->batch * p->heads * p->rows; i++) {
         int64_t at[] = {i / p->rows / p->heads, i / p->rows % p->heads,
                         i % p->rows};
@@ -207,6 +220,7 @@ TEST(sdpa_many_rows)
         check_all(s, (int64_t[]){1, 2, 2, 40, 40, 16, 16});
         check_all(s, (int64_t[]){2, 3, 1, 13, 129, 8, 24});
         check_all(s, (int64_t[]){1, 1, 1, 150, 270, 33, 17});
+        check_all(s, (int64_t[]){1, 1, 1, 280, 500, 64, 40});
     }
 }
 
@@ -218,6 +232,8 @@ TEST(sdpa_masked_rows_and_nan)
         tensors t;
         sdpa_case p = {1,       1,         1,     rows,  9, 8, 8,
                        AIR_F32, BOOL_MASK, false, false, 0, 2};
+        if (strcmp(s->isa, "amx") == 0)
+            p.dtype = AIR_BF16;
         make_tensors(&t, &p);
         for (int64_t i = 0; i < rows * 9; i++)
             kcase_put(&t.c, t.mask, i, i >= 9);
@@ -232,8 +248,9 @@ TEST(sdpa_masked_rows_and_nan)
                           none,
                           kcase_int(0)};
         air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-        kcase_run(&t.c, s->sdpa, cpu_sdpa_workspace, &call, 2);
-        for (int64_t i = 0; i < rows * 8; i++) {
+        if (takes(s, &call))
+            kcase_run(&t.c, s->sdpa, s->workspace, &call, 2);
+        for (int64_t i = 0; takes(s, &call) && i < rows * 8; i++) {
             double got = kcase_get(&t.c, t.out, i);
             if (i < 8)
                 CHECK(got == 0);

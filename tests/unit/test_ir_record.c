@@ -166,6 +166,8 @@ evaluate(const air_rg_node *list, int i, double x)
     case AIR_RG_FMA: return (double)fmaf((float)a, (float)b, (float)c);
     case AIR_RG_MAX: return a > b ? a : b;
     case AIR_RG_MIN: return a < b ? a : b;
+    case AIR_RG_LE: return a <= b;
+    case AIR_RG_SEL: return a > 0 ? b : c;
     case AIR_RG_RINT: return rint(a);
     case AIR_RG_SCALEF: return (double)ldexpf((float)a, (int)b);
     default: test_fail(__FILE__, __LINE__, "op %d", n->op); return 0;

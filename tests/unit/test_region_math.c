@@ -94,6 +94,25 @@ TEST(region_math_exp_below_zero)
     }
 }
 
+/* Masks: all of e^-inf and far below is 0, from the first x whose power is. */
+TEST(region_math_vanishing)
+{
+    static const struct {
+        air_rg_op op;
+        float last, zero;
+    } rows[] = {{AIR_RG_EXP, -103.9f, -104.1f},
+                {AIR_RG_EXPNEG, -103.9f, -104.1f},
+                {AIR_RG_EXP2, -149, -151},
+                {AIR_RG_NDTR, -7, -13.5f}};
+    const tile_set *set = tile_set_find("avx512");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        float in[4] = {rows[i].last, rows[i].zero, -1e9f, -INFINITY}, out[4];
+        (*set->ops)[rows[i].op][AIR_LANE_F32](out, in, in, in, 4);
+        CHECK(out[0] > 0);
+        CHECK(out[1] == 0 && out[2] == 0 && out[3] == 0);
+    }
+}
+
 TEST(region_math_log)
 {
     check(AIR_RG_LOG, log, 1.0);

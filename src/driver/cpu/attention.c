@@ -4,35 +4,12 @@
  * queries are the rows of one problem (attend.h), and keys and values are read
  * once, in place in the layout of the cache.
  * A row without any visible key gives 0, as torch's safe softmax does. */
+#include "driver/cpu/attention.h"
 #include "driver/cpu/attend.h"
 #include "driver/cpu/gemm.h"
 
 #include <math.h>
 #include <string.h>
-
-typedef struct {
-    const air_tensor *q, *k, *v, *mask, *out; /* mask may be NULL */
-    const air_tensor *sums; /* [.., rows, 1]; NULL: not wanted */
-    const air_task *task;
-    int64_t rows, keys, depth, width; /* rows: queries of one head */
-    int64_t heads, kv_heads, share;   /* share: query heads of a kv head */
-    int64_t outer;                    /* product of the dims before heads */
-    bool causal;
-    float scale;
-} sdpa;
-
-static int64_t
-dim(const air_tensor *t, int from_end)
-{
-    return t->rank >= from_end ? t->dims[t->rank - from_end] : 1;
-}
-
-/* 0 for dims that are broadcast. */
-static int64_t
-stride(const air_tensor *t, int from_end)
-{
-    return dim(t, from_end) > 1 ? t->strides[t->rank - from_end] : 0;
-}
 
 static int64_t
 size_of(int dtype)
@@ -40,15 +17,8 @@ size_of(int dtype)
     return dtype == AIR_F32 ? 4 : dtype == AIR_BOOL ? 1 : 2;
 }
 
-/* Is the last dim adjacent in memory? */
-static bool
-is_straight(const air_tensor *t)
-{
-    return dim(t, 1) == 1 || stride(t, 1) == 1;
-}
-
-static sdpa
-read_call(const air_call *call, const air_task *task)
+sdpa
+sdpa_read(const air_call *call, const air_task *task)
 {
     const air_arg *a = call->args;
     sdpa s = {.q = a[0].t, .k = a[1].t, .v = a[2].t, .out = &call->outs[0]};
@@ -58,10 +28,10 @@ read_call(const air_call *call, const air_task *task)
         s.sums = &call->outs[1];
     s.task = task;
     s.causal = a[5].kind == AIR_ARG_INT && a[5].i != 0;
-    s.rows = dim(s.q, 2), s.depth = dim(s.q, 1);
-    s.keys = dim(s.k, 2), s.width = dim(s.v, 1);
-    s.heads = dim(s.q, 3);
-    int64_t kh = dim(s.k, 3), vh = dim(s.v, 3);
+    s.rows = sdpa_dim(s.q, 2), s.depth = sdpa_dim(s.q, 1);
+    s.keys = sdpa_dim(s.k, 2), s.width = sdpa_dim(s.v, 1);
+    s.heads = sdpa_dim(s.q, 3);
+    int64_t kh = sdpa_dim(s.k, 3), vh = sdpa_dim(s.v, 3);
     s.kv_heads = kh > vh ? kh : vh;
     if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
         s.kv_heads = s.heads;
@@ -84,7 +54,7 @@ outer_offset(const sdpa *s, const air_tensor *t, int64_t outer)
     int64_t at = 0;
     for (int from = 4; from <= s->out->rank; from++) {
         int64_t n = s->out->dims[s->out->rank - from];
-        at += outer % n * stride(t, from);
+        at += outer % n * sdpa_stride(t, from);
         outer /= n;
     }
     return at;
@@ -94,32 +64,24 @@ static char *
 address(const sdpa *s, const air_tensor *t, int64_t outer, int64_t head,
         int64_t row)
 {
-    int64_t at =
-        outer_offset(s, t, outer) + head * stride(t, 3) + row * stride(t, 2);
+    int64_t at = outer_offset(s, t, outer) + head * sdpa_stride(t, 3) +
+                 row * sdpa_stride(t, 2);
     return (char *)air_data(t, s->task) + at * size_of(t->dtype);
 }
 
-/* The problem of one key/value head; row r is query r % rows of head
- * r / rows of its group. */
-typedef struct {
-    const sdpa *s;
-    int64_t outer, kv;
-    const char *k, *v;
-} group;
-
-static group
-make_group(const sdpa *s, int64_t i)
+sdpa_group
+sdpa_group_of(const sdpa *s, int64_t i)
 {
-    group g = {.s = s, .outer = i / s->kv_heads, .kv = i % s->kv_heads};
+    sdpa_group g = {.s = s, .outer = i / s->kv_heads, .kv = i % s->kv_heads};
     /* a kv head for several when the other tensor has more of them */
-    int64_t kh = dim(s->k, 3), vh = dim(s->v, 3);
+    int64_t kh = sdpa_dim(s->k, 3), vh = sdpa_dim(s->v, 3);
     g.k = address(s, s->k, g.outer, g.kv * kh / s->kv_heads, 0);
     g.v = address(s, s->v, g.outer, g.kv * vh / s->kv_heads, 0);
     return g;
 }
 
-static char *
-row_address(const group *g, const air_tensor *t, int64_t r)
+char *
+sdpa_row(const sdpa_group *g, const air_tensor *t, int64_t r)
 {
     const sdpa *s = g->s;
     return address(s, t, g->outer, g->kv * s->share + r / s->rows, r % s->rows);
@@ -131,10 +93,10 @@ row_address(const group *g, const air_tensor *t, int64_t r)
 static void
 queries(const attend *a, int64_t r0, int64_t n, float *dst)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const sdpa *s = g->s;
     for (int64_t r = 0; r < n; r++, dst += s->depth) {
-        a->ops->widen(dst, row_address(g, s->q, r0 + r), stride(s->q, 1),
+        a->ops->widen(dst, sdpa_row(g, s->q, r0 + r), sdpa_stride(s->q, 1),
                       s->q->dtype, s->depth);
         for (int64_t d = 0; d < s->depth; d++)
             dst[d] *= s->scale;
@@ -146,15 +108,15 @@ static const float *
 get_rows(const attend *a, const air_tensor *t, const char *base, int64_t j,
          int64_t n, int64_t width, int64_t room, float *block, int64_t *out_rs)
 {
-    const char *p = base + j * stride(t, 2) * size_of(t->dtype);
-    if (t->dtype == AIR_F32 && is_straight(t) && room == width) {
-        *out_rs = stride(t, 2);
+    const char *p = base + j * sdpa_stride(t, 2) * size_of(t->dtype);
+    if (t->dtype == AIR_F32 && sdpa_is_straight(t) && room == width) {
+        *out_rs = sdpa_stride(t, 2);
         return (const float *)(const void *)p;
     }
     for (int64_t i = 0; i < n; i++)
         a->ops->widen(block + i * room,
-                      p + i * stride(t, 2) * size_of(t->dtype), stride(t, 1),
-                      t->dtype, width);
+                      p + i * sdpa_stride(t, 2) * size_of(t->dtype),
+                      sdpa_stride(t, 1), t->dtype, width);
     *out_rs = room;
     return block;
 }
@@ -162,7 +124,7 @@ get_rows(const attend *a, const air_tensor *t, const char *base, int64_t j,
 static const float *
 keys(const attend *a, int64_t j, int64_t n, float *block, int64_t *out_rs)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     return get_rows(a, g->s->k, g->k, j, n, a->depth, a->depth, block, out_rs);
 }
 
@@ -170,7 +132,7 @@ static const float *
 values(const attend *a, int64_t j, int64_t n, int64_t room, float *block,
        int64_t *out_rs)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     return get_rows(a, g->s->v, g->v, j, n, a->width, room, block, out_rs);
 }
 
@@ -179,40 +141,38 @@ static void
 mask_row(const attend *a, int64_t r, int64_t j, int64_t n, float *dst,
          int64_t ds, float *tmp)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const sdpa *s = g->s;
     const air_tensor *t = s->mask;
     int64_t last = s->causal ? r % s->rows : INT64_MAX;
     if (t != NULL) {
         const char *p =
-            row_address(g, t, r) + j * stride(t, 1) * size_of(t->dtype);
+            sdpa_row(g, t, r) + j * sdpa_stride(t, 1) * size_of(t->dtype);
         if (t->dtype == AIR_BOOL)
             for (int64_t i = 0; i < n; i++)
-                tmp[i] = p[i * stride(t, 1)] != 0 ? 0 : -INFINITY;
+                tmp[i] = p[i * sdpa_stride(t, 1)] != 0 ? 0 : -INFINITY;
         else
-            a->ops->widen(tmp, p, stride(t, 1), t->dtype, n);
+            a->ops->widen(tmp, p, sdpa_stride(t, 1), t->dtype, n);
     }
     for (int64_t i = 0; i < n; i++)
         dst[i * ds] = j + i > last ? -INFINITY : t != NULL ? tmp[i] : 0;
 }
 
-/* The logarithm of the sum of e^score of row r, for the gradient; 0 for a row
- * without any visible key, as in ATen. */
-static void
-put_sum(const group *g, int64_t r, float top, float sum)
+void
+sdpa_put_sum(const sdpa_group *g, int64_t r, float top, float sum)
 {
     const air_tensor *t = g->s->sums;
     if (t != NULL)
-        *(float *)(void *)row_address(g, t, r) = sum == 0 ? 0 : top + logf(sum);
+        *(float *)(void *)sdpa_row(g, t, r) = sum == 0 ? 0 : top + logf(sum);
 }
 
 static void
 put(const attend *a, int64_t r, const float *row, float top, float sum)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const air_tensor *out = g->s->out;
-    put_sum(g, r, top, sum);
-    a->ops->narrow(row_address(g, out, r), out->rank > 0 ? stride(out, 1) : 1,
+    sdpa_put_sum(g, r, top, sum);
+    a->ops->narrow(sdpa_row(g, out, r), out->rank > 0 ? sdpa_stride(out, 1) : 1,
                    out->dtype, row, sum == 0 ? 0 : 1 / sum, a->width);
 }
 
@@ -227,10 +187,10 @@ of_one_head(const sdpa *s, int64_t r, int64_t n)
 static bool
 query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const sdpa *s = g->s;
-    gemm_view v = {row_address(g, s->q, r0), stride(s->q, 2), stride(s->q, 1),
-                   s->q->dtype};
+    gemm_view v = {sdpa_row(g, s->q, r0), sdpa_stride(s->q, 2),
+                   sdpa_stride(s->q, 1), s->q->dtype};
     if (!of_one_head(s, r0, n))
         return false;
     a->ops->pack_x(panel, &v, 0, n, 0, s->depth);
@@ -265,7 +225,7 @@ static bool
 mask_panel(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t keys_,
            float *dst)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const sdpa *s = g->s;
     const air_tensor *t = s->mask;
     int64_t lanes = a->ops->lanes, first = r0 % s->rows;
@@ -274,9 +234,9 @@ mask_panel(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t keys_,
     if (t == NULL || t->dtype == AIR_BOOL)
         memset(dst, 0, (size_t)(keys_ * lanes) * sizeof *dst);
     if (t != NULL) {
-        gemm_view v = {row_address(g, t, r0) +
-                           j * stride(t, 1) * size_of(t->dtype),
-                       stride(t, 2), stride(t, 1), t->dtype};
+        gemm_view v = {sdpa_row(g, t, r0) +
+                           j * sdpa_stride(t, 1) * size_of(t->dtype),
+                       sdpa_stride(t, 2), sdpa_stride(t, 1), t->dtype};
         added(a, &v, n, keys_, dst);
     }
     for (int64_t i = 0; s->causal && i < keys_; i++)
@@ -289,13 +249,13 @@ static bool
 put_panel(const attend *a, int64_t r0, int64_t n, float *out, const float *top,
           const float *sum)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const air_tensor *t = g->s->out;
     int64_t lanes = a->ops->lanes;
     float scale[GEMM_LANES_MAX];
-    gemm_job job = {.y = row_address(g, t, r0),
-                    .yl = stride(t, 2),
-                    .yr = stride(t, 1),
+    gemm_job job = {.y = sdpa_row(g, t, r0),
+                    .yl = sdpa_stride(t, 2),
+                    .yr = sdpa_stride(t, 1),
                     .y_dtype = t->dtype,
                     .alpha = 1};
     if (!of_one_head(g->s, r0, n))
@@ -309,14 +269,14 @@ put_panel(const attend *a, int64_t r0, int64_t n, float *out, const float *top,
         a->ops->finish(&job, out + d * lanes, a->width, 0, n, d,
                        min64(GEMM_MB, a->width - d));
     for (int64_t l = 0; g->s->sums != NULL && l < n; l++)
-        put_sum(g, r0 + l, top[l], sum[l]);
+        sdpa_put_sum(g, r0 + l, top[l], sum[l]);
     return true;
 }
 
 static void
 range(const attend *a, int64_t r0, int64_t n, int64_t *first, int64_t *end)
 {
-    const sdpa *s = ((const group *)a->front)->s;
+    const sdpa *s = ((const sdpa_group *)a->front)->s;
     int64_t at = r0 % s->rows, last = at + n - 1;
     *first = 0;
     *end = !s->causal ? s->keys
@@ -327,11 +287,11 @@ static void
 scores(const attend *a, const float *q, int64_t j, int64_t n, float *t,
        float *block)
 {
-    const group *g = a->front;
+    const sdpa_group *g = a->front;
     const air_tensor *k = g->s->k;
-    const char *p = g->k + j * stride(k, 2) * size_of(k->dtype);
-    if (is_straight(k)) {
-        a->ops->dots(t, a->rows, q, a->depth, n, p, stride(k, 2), k->dtype,
+    const char *p = g->k + j * sdpa_stride(k, 2) * size_of(k->dtype);
+    if (sdpa_is_straight(k)) {
+        a->ops->dots(t, a->rows, q, a->depth, n, p, sdpa_stride(k, 2), k->dtype,
                      a->depth);
         return;
     }
@@ -345,7 +305,7 @@ scores(const attend *a, const float *q, int64_t j, int64_t n, float *t,
 static bool
 is_masked(const attend *a, int64_t r0, int64_t rows, int64_t j, int64_t n)
 {
-    const sdpa *s = ((const group *)a->front)->s;
+    const sdpa *s = ((const sdpa_group *)a->front)->s;
     bool inside = r0 % s->rows >= j + n - 1 && r0 % s->rows + rows <= s->rows;
     return s->mask != NULL || (s->causal && !inside);
 }
@@ -366,7 +326,7 @@ static const attend_source source = {queries,     keys,       values,   scores,
 static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
-    sdpa s = read_call(call, task);
+    sdpa s = sdpa_read(call, task);
     int64_t nrows = s.share * s.rows, run_rows = attend_run_rows(ops), b, e;
     int64_t runs = attend_is_few(nrows) ? 1 : (nrows + run_rows - 1) / run_rows;
     float *mem = (float *)task->workspace + thread_floats(&s) * task->id;
@@ -374,7 +334,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         return;
     air_split(s.outer * s.kv_heads * runs, task, &b, &e);
     for (int64_t i = b; i < e; i++) {
-        group g = make_group(&s, i / runs);
+        sdpa_group g = sdpa_group_of(&s, i / runs);
         attend a = {&source, &g, ops, nrows, s.depth, s.width, mem};
         int64_t r = i % runs * run_rows;
         attend_run(&a, r, min64(nrows, r + run_rows));
@@ -384,7 +344,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
 size_t
 cpu_sdpa_workspace(const air_call *call, int threads)
 {
-    sdpa s = read_call(call, NULL);
+    sdpa s = sdpa_read(call, NULL);
     return (size_t)(thread_floats(&s) * threads) * sizeof(float);
 }
 

@@ -16,7 +16,7 @@ half_panel(float *s, float *dp, const float *mask, int64_t keys, vf sums,
         if (mask != NULL)
             x += load(mask + j);
         vf p = exp_(x - sums);
-        /* exp_ does not give 0 below its range, and inf * 0 is NaN */
+        /* where sums are -inf, too; and inf * 0 is NaN */
         vi zero = x == set(-INFINITY);
         vf ds = p * (load(dp + j) - dots);
         store(s + j, (vf)((vi)p & ~zero));

@@ -49,5 +49,9 @@ size_t cpu_gemm_amx_workspace(const air_call *call, int threads);
 bool cpu_convolution_on_amx(const air_call *call, const char *isa);
 void cpu_convolution_amx(const air_call *call, const air_task *task);
 size_t cpu_convolution_amx_workspace(const air_call *call, int threads);
+/* attention_amx.c: of bf16, more rows than the dot kernels take */
+bool cpu_sdpa_on_amx(const air_call *call, const char *isa);
+void cpu_sdpa_amx(const air_call *call, const air_task *task);
+size_t cpu_sdpa_amx_workspace(const air_call *call, int threads);
 
 #endif

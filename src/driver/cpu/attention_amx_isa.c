@@ -1,0 +1,116 @@
+/* attention_amx_isa.c: between the products of attention_amx.c. */
+#include "driver/cpu/attention_amx.h"
+#include "driver/cpu/gemm_vec.h"
+
+#include <math.h>
+
+INLINE __mmask16
+first(int64_t n)
+{
+    return n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((UINT32_C(1) << n) - 1);
+}
+
+void
+amx_copy_row(uint16_t *dst, const uint16_t *p, int64_t k)
+{
+    for (int64_t d = 0; d < k; d += AMX_DEPTH, dst += AMX_ROWS * AMX_DEPTH) {
+        int64_t n = p == NULL ? 0 : k - d;
+        __mmask32 mask =
+            n >= AMX_DEPTH ? UINT32_MAX : (__mmask32)((UINT64_C(1) << n) - 1);
+        _mm512_storeu_si512(
+            dst, _mm512_maskz_loadu_epi16(mask, p == NULL ? dst : p + d));
+    }
+}
+
+void
+amx_mask(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
+{
+    const uint8_t *b = p;
+    int64_t i = 0;
+    if (dtype == AIR_BOOL) {
+        const __m512 hidden = _mm512_set1_ps(-INFINITY);
+        for (; stride == 1 && i + 16 <= n; i += 16) {
+            __m128i v = _mm_loadu_si128((const void *)(b + i));
+            __mmask16 no = _mm_cmpeq_epi8_mask(v, _mm_setzero_si128());
+            _mm512_storeu_ps(dst + i, _mm512_maskz_mov_ps(no, hidden));
+        }
+        for (; i < n; i++)
+            dst[i] = b[i * stride] != 0 ? 0 : -INFINITY;
+        return;
+    }
+    for (; stride == 1 && i + VL <= n; i += VL)
+        store(dst + i, vget(p, i, dtype) * AMX_LOG2_E);
+    for (; i < n; i++)
+        dst[i] = get(p, i * stride, dtype) * AMX_LOG2_E;
+}
+
+/* 2^x, x <= 0: EXP2 of air_prims.def; NaN stays. 0 below the normal numbers:
+ * subnormal results cost these CPUs hundreds of cycles. */
+INLINE vf
+exp2_(vf x)
+{
+    const __m512 least = (__m512)set(-125.0f);
+    __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, least, _CMP_NLT_UQ);
+    x = (vf)_mm512_max_ps(least, (__m512)x);
+    vf n = (vf)_mm512_roundscale_ps((__m512)x, 8), r = x - n;
+    vf p = fma_(set(0.00015353362f), r, set(0.0013398874f));
+    p = fma_(p, r, set(0.009618437f));
+    p = fma_(p, r, set(0.055503324f));
+    p = fma_(p, r, set(0.24022648f));
+    p = fma_(p, r, set(0.6931472f));
+    p = fma_(p, r, set(1.0f));
+    return (vf)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)n);
+}
+
+/* Scores [i, i + 16), -inf behind n. */
+INLINE vf
+score(const float *s, const float *mask, vf scale, int64_t i, int64_t n)
+{
+    vf v = load(s + i / 32 * AMX_ROWS * AMX_COLS + i % 32) * scale;
+    if (mask != NULL)
+        v += (vf)_mm512_maskz_loadu_ps(first(n - i), mask + i);
+    return (vf)_mm512_mask_mov_ps((__m512)set(-INFINITY), first(n - i),
+                                  (__m512)v);
+}
+
+float
+amx_softmax_row(uint16_t *p, const float *s, const float *mask, float scale,
+                int64_t n, int64_t room, float *top, float *sum)
+{
+    vf unit = set(scale), most = set(-INFINITY), total = {0};
+    for (int64_t i = 0; i < n; i += 16)
+        most =
+            (vf)_mm512_max_ps((__m512)most, (__m512)score(s, mask, unit, i, n));
+    float old = *top, now = _mm512_reduce_max_ps((__m512)most);
+    now = now > old ? now : old;
+    vf ref = set(now == -INFINITY ? 0 : now);
+    int64_t i = 0;
+    for (; i < n; i += 32) {
+        vf a = exp2_(score(s, mask, unit, i, n) - ref);
+        vf b = exp2_(score(s, mask, unit, i + 16, n) - ref);
+        total += a + b;
+        _mm512_storeu_si512(p + i,
+                            (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+    }
+    for (; i < room; i += 32)
+        _mm512_storeu_si512(p + i, _mm512_setzero_si512());
+    float factor = old == -INFINITY ? 0 : exp2_(set(old) - ref)[0];
+    *sum = *sum * factor + _mm512_reduce_add_ps((__m512)total);
+    *top = now;
+    return factor;
+}
+
+void
+amx_add_rows(float *out, int64_t ld, const float *acc, const float *factor,
+             int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++, out += ld, acc += AMX_COLS) {
+        vf low = load(acc), high = load(acc + 16), f = set(factor[r]);
+        if (factor[r] < 0 || factor[r] > 0) {
+            low = fma_(load(out), f, low);
+            high = fma_(load(out + 16), f, high);
+        }
+        store(out, low);
+        store(out + 16, high);
+    }
+}
