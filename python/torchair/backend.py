@@ -46,6 +46,7 @@ from . import (
     passes,
     printing,
     switches,
+    syncs,
     weights,
 )
 from .capture import CaptureOptions, with_warning
@@ -338,6 +339,7 @@ def _compile_frame(
     start_once()
     compat.lighten_calls()
     eager.warn_ignored(config)
+    syncs.write_operators(gm)
     gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)
     made = functools.partial(
