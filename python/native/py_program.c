@@ -7,6 +7,7 @@
  */
 #include "py.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <structmember.h>
 
@@ -117,13 +118,11 @@ value_bytes(const air_value *v)
 static PyObject *
 move_scalar(call_inputs *c, PyObject *o)
 {
-    char device[16] = "cuda:";
-    device[5] = (char)('0' + (c->p->place - PLACE_CUDA) / 10);
-    device[6] = (char)('0' + (c->p->place - PLACE_CUDA) % 10);
+    char device[16];
+    snprintf(device, sizeof device, "cuda:%d", c->p->place - PLACE_CUDA);
     if (!c->moved && !(c->moved = PyList_New(0)))
         return NULL;
-    PyObject *there =
-        PyObject_CallMethod(o, "to", "s", device + (device[5] == '0'));
+    PyObject *there = PyObject_CallMethod(o, "to", "s", device);
     int failed = !there || PyList_Append(c->moved, there);
     Py_XDECREF(there);
     return failed ? NULL : there;
