@@ -118,7 +118,7 @@ value_bytes(const air_value *v)
 static PyObject *
 move_scalar(call_inputs *c, PyObject *o)
 {
-    char device[16];
+    char device[24];
     snprintf(device, sizeof device, "cuda:%d", c->p->place - PLACE_CUDA);
     if (!c->moved && !(c->moved = PyList_New(0)))
         return NULL;

@@ -39,8 +39,9 @@ def place(value: torch.Tensor) -> int:
     return HOST if value.device.type == "cpu" else NPU
 
 
-def device_of(number: int) -> torch.device:
-    return torch.device("cuda", number - PLACE)
+def device_of(number: int) -> torch.device | None:
+    """The GPU of a place; None: the host."""
+    return torch.device("cuda", number - PLACE) if number >= PLACE else None
 
 
 def is_at(value: torch.Tensor, number: int) -> bool:

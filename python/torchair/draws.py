@@ -194,7 +194,7 @@ def _memory_order(value: Any) -> list[int] | None:
 def _lay_out(t: torch.Tensor, order: list[int] | None) -> torch.Tensor:
     if order is None:
         return t.contiguous()
-    like = torch.empty_permuted(t.shape, order, dtype=t.dtype)
+    like = torch.empty_permuted(t.shape, order, dtype=t.dtype, device=t.device)
     return like.copy_(t)
 
 

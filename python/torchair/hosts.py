@@ -87,7 +87,7 @@ def make_call(
     keep: list[int] | None,
     dtypes: list[torch.dtype],
     resolve: bool,
-    dense: bool = False,
+    dense: torch.device | None = None,
 ) -> Call:
     """The function of a HOST node.
 
@@ -95,7 +95,8 @@ def make_call(
     result is one); dtypes: what the graph says of them, which a few kernels
     do not keep to (statistics of a bfloat16 layer_norm); resolve: results may
     have lazy conj or neg bits, which the engine's memory cannot carry; dense:
-    they must be dense, as the engine cannot copy memory of a GPU itself.
+    the GPU that they must be on, and dense, as the engine cannot copy its
+    memory itself (seeds of attention are on the CPU).
 
     `parts` of the call is what it is made of, for who writes it to a file.
     """
@@ -112,7 +113,9 @@ def make_call(
             r if r.dtype is d else r.to(d)
             for r, d in zip(results, dtypes, strict=True)
         )
-        return tuple(r.contiguous() for r in results) if dense else results
+        if dense is not None:
+            results = tuple(r.to(dense).contiguous() for r in results)
+        return results
 
     call.parts = (  # type: ignore[attr-defined]
         "call",

@@ -16,6 +16,7 @@ import torch
 
 from . import comm, cuda, draws, kinds, names, places, rng_states, schema
 from ._native import AirError, Graph
+from .cuda_attention import draws_nothing
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .origin import location_of
@@ -272,7 +273,7 @@ class _Importer(schema.Importing):
             raise Refused(cuda.NO_KERNEL)
         if kind.state:
             raise Refused(rng_states.REASON)
-        if kind.random:
+        if kind.random and not draws_nothing(node):
             cuda.refuse_draws(self.place)
             draws.check(node.target, _first(value))
         if kind.rewrite is not None:
@@ -362,7 +363,7 @@ class _Importer(schema.Importing):
             keep if many or not keep else None,
             [v.dtype for v in kept],
             resolve,
-            self.place >= cuda.PLACE,
+            cuda.device_of(self.place),
         )
         name = schema.target_name(node.target)
         if schema.is_random(node.target):

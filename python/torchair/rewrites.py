@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import attention, draws, foreach, mutations
+from . import attention, cuda_attention, draws, foreach, mutations
 from .schema import INT, VALUE, Refused
 
 aten = torch.ops.aten
@@ -76,6 +76,7 @@ REWRITES: dict[Any, Rewrite] = {
     aten.unsafe_split.Tensor: _slices,
     aten.unsafe_split_with_sizes.default: _slices,
     aten.unbind.int: _unbind,
+    **cuda_attention.REWRITES,
     aten.native_dropout.default: draws.dropout,
     aten.rand_like.default: draws.rand_like,
     aten.randn_like.default: draws.randn_like,

@@ -197,6 +197,31 @@ FAKE(cuEventRecord, void *event, void *stream)
     return 0;
 }
 
+/* ---- what graphs are ---- */
+
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **params, **extra;
+    void *kernel, *context;
+} node_params;
+typedef struct {
+    void *function;
+    fake_launch launch;
+} node;
+typedef struct {
+    node nodes[FAKE_LAUNCHES];
+    long count;
+} graph;
+
+static graph *captured;
+static void
+note_captured(fake_launch launch)
+{
+    node *n = &captured->nodes[captured->count++];
+    *n = (node){.launch = launch};
+}
+
 /* ---- code and launches: a function is the number of its parameters, which
  * its text says: "params N" ---- */
 
@@ -244,6 +269,10 @@ FAKE(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz,
 {
     (void)extra;
     TRY;
+    if (captured) {
+        note_captured((fake_launch){.grid = {gx, gy, gz}});
+        return 0;
+    }
     note((fake_launch){.grid = {gx, gy, gz},
                        .block = {bx, by, bz},
                        .shared = shared,
@@ -253,21 +282,6 @@ FAKE(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz,
 }
 
 /* ---- graphs ---- */
-
-typedef struct {
-    void *function;
-    unsigned grid[3], block[3], shared;
-    void **params, **extra;
-    void *kernel, *context;
-} node_params;
-typedef struct {
-    void *function;
-    fake_launch launch;
-} node;
-typedef struct {
-    node nodes[FAKE_LAUNCHES];
-    long count;
-} graph;
 
 static void
 fill(node *n, const node_params *p)
@@ -391,4 +405,141 @@ FAKE(nvrtcGetCUBIN, const char *program, char *out)
 FAKE(nvrtcDestroyProgram, void **program)
 {
     return drop_object(*program);
+}
+
+/* ---- streams that are captured: one at a time ---- */
+
+FAKE(cuStreamCreate, void **out, unsigned flags)
+{
+    (void)flags;
+    return new_object(out, 1);
+}
+FAKE(cuStreamDestroy_v2, void *stream)
+{
+    return drop_object(stream);
+}
+FAKE(cuStreamBeginCapture_v2, void *stream, int mode)
+{
+    void *made = NULL;
+    (void)stream, (void)mode;
+    const int code = new_object(&made, sizeof(graph));
+    captured = made;
+    return code;
+}
+FAKE(cuStreamEndCapture, void *stream, void **out)
+{
+    (void)stream;
+    const int code = step();
+    *out = code == 0 ? captured : NULL;
+    if (code != 0 && captured)
+        (void)drop_object(captured);
+    captured = NULL;
+    return code;
+}
+FAKE(cuGraphExecUpdate_v2, graph *exec, const graph *from, void *out)
+{
+    (void)out;
+    TRY;
+    state.updates++;
+    *exec = *from;
+    return 0;
+}
+
+/* ---- products: noted by the library that does them ---- */
+
+FAKE(cublasLtCreate, void **out)
+{
+    return new_object(out, 1);
+}
+FAKE(cublasLtDestroy, void *object)
+{
+    return drop_object(object);
+}
+FAKE(cublasLtMatmulDescCreate, void **out, int compute, int scale)
+{
+    (void)compute, (void)scale;
+    return new_object(out, 1);
+}
+FAKE(cublasLtMatmulDescDestroy, void *object)
+{
+    return drop_object(object);
+}
+FAKE(cublasLtMatmulDescSetAttribute, void *desc, int which, const void *value,
+     size_t size)
+{
+    (void)desc;
+    TRY;
+    if (which == 3 || which == 4)
+        memcpy(&state.transposed[which - 3], value, sizeof(int));
+    if (which == 8)
+        memcpy(&state.bias, value, size);
+    return 0;
+}
+FAKE(cublasLtMatrixLayoutCreate, void **out, int type, uint64_t rows,
+     uint64_t columns, int64_t ld)
+{
+    const int64_t made[4] = {type, (int64_t)rows, (int64_t)columns, ld};
+    const int code = new_object(out, sizeof made);
+    if (code == 0)
+        memcpy(*out, made, sizeof made);
+    return code;
+}
+FAKE(cublasLtMatrixLayoutDestroy, void *object)
+{
+    return drop_object(object);
+}
+FAKE(cublasLtMatrixLayoutSetAttribute, void *layout, int which,
+     const void *value, size_t size)
+{
+    (void)layout, (void)which, (void)value, (void)size;
+    TRY;
+    return 0;
+}
+FAKE(cublasLtMatmulPreferenceCreate, void **out)
+{
+    return new_object(out, 1);
+}
+FAKE(cublasLtMatmulPreferenceDestroy, void *object)
+{
+    return drop_object(object);
+}
+FAKE(cublasLtMatmulPreferenceSetAttribute, void *object, int which,
+     const void *value, size_t size)
+{
+    (void)object, (void)which, (void)size;
+    TRY;
+    if (which == 5)
+        memcpy(&state.alignment, value, sizeof state.alignment);
+    return 0;
+}
+FAKE(cublasLtMatmulAlgoGetHeuristic, void *blas, void *desc, void *a, void *b,
+     void *c, void *d, void *preference, int most, void *out, int *found)
+{
+    (void)blas, (void)desc, (void)a, (void)b, (void)c, (void)d;
+    (void)preference, (void)most;
+    TRY;
+    memset(out, 0, 96);
+    memcpy(out, &state.alignment, sizeof state.alignment);
+    *found = 1;
+    return 0;
+}
+FAKE(cublasLtMatmul, void *blas, void *desc, const void *alpha, const void *a,
+     const int64_t *la, const void *b, const int64_t *lb, const void *beta,
+     const void *c, const int64_t *lc, void *d, const int64_t *ld,
+     const void *algorithm, void *workspace, size_t bytes, void *stream)
+{
+    fake_launch made = {.stream = stream,
+                        .params = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c,
+                                   (uintptr_t)d, (uintptr_t)workspace, bytes}};
+    (void)blas, (void)desc, (void)lc, (void)ld;
+    TRY;
+    memcpy(&made.shared, algorithm, sizeof made.shared);
+    memcpy(&state.alpha, alpha, sizeof state.alpha);
+    memcpy(&state.beta, beta, sizeof state.beta);
+    for (int i = 0; i < 3; i++) {
+        state.sizes[0][i] = la[i + 1];
+        state.sizes[1][i] = lb[i + 1];
+    }
+    state.launch[state.launches++ % FAKE_LAUNCHES] = made;
+    return 0;
 }

@@ -25,7 +25,14 @@ typedef struct {
     fake_launch launch[FAKE_LAUNCHES]; /* number n is in [n % FAKE_LAUNCHES] */
     long nodes_set;                    /* parameters of nodes changed */
     long waits;                        /* streams that waited for an event */
-    long live; /* contexts, modules, blocks, graphs, events, programs */
+    long live;    /* contexts, modules, blocks, graphs, events, programs */
+    long updates; /* graphs that took over another */
+    /* of the last product: as cuBLASLt was asked */
+    int transposed[2];
+    uint64_t bias;
+    uint32_t alignment;
+    float alpha, beta;
+    int64_t sizes[2][3]; /* rows, columns, leading dimension of A and B */
     int gpus, major;
     char options[256], text[512]; /* of the last compilation, cut off */
 } fake_state;

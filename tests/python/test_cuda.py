@@ -248,3 +248,97 @@ def test_tensors_on_another_device_are_refused_or_recompiled():
     x = torch.zeros(4)
     assert compiled(x.cuda()).device.type == "cuda"
     assert compiled(x).device.type == "cpu"
+
+
+@gpu
+@modes
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_a_row(mode, dtype, causal):
+    x = torch.randn(3, 2, 8, 33, 64, device="cuda", dtype=dtype)
+
+    def attend(x):
+        q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in x)
+        y = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal
+        )
+        return y.transpose(1, 2).flatten(2) + 1
+
+    torch._dynamo.reset()
+    with recorded() as records:
+        found = compile_with(attend, mode)(x)
+    assert not [h for r in records for h in r.hosts]
+    want = attend(x.double())
+    ours = (found.double() - want).norm()
+    theirs = (attend(x).double() - want).norm()
+    assert ours <= theirs * 1.1 + 1e-6 * want.norm()
+
+
+@gpu
+@modes
+def test_training_attention(mode):
+    eager = torch.nn.MultiheadAttention(64, 4, batch_first=True).cuda()
+    ours = copy.deepcopy(eager)
+    torch._dynamo.reset()
+    compiled = compile_with(
+        lambda x: ours(x, x, x, need_weights=False)[0], mode
+    )
+    x = torch.randn(2, 16, 64, device="cuda")
+    for _ in range(3):
+        eager(x, x, x, need_weights=False)[0].square().mean().backward()
+        compiled(x).square().mean().backward()
+    for a, b in zip(eager.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+@gpu
+@modes
+def test_dropout_draws_what_torch_draws(mode):
+    x = torch.ones(64, 64, device="cuda", requires_grad=True)
+
+    def drop(x):
+        return torch.nn.functional.dropout(x * 2, 0.5)
+
+    torch._dynamo.reset()
+    compiled = compile_with(drop, mode)
+    for _ in range(3):
+        torch.manual_seed(5)
+        want = drop(x)
+        torch.manual_seed(5)
+        assert torch.equal(compiled(x), want)
+
+
+@gpu
+@modes
+def test_large_products_are_of_the_library(mode):
+    x = torch.randn(130, 72, device="cuda")
+    w = torch.randn(96, 72, device="cuda")
+    b = torch.randn(96, device="cuda")
+
+    def product(x, w, b):
+        y = torch.nn.functional.linear(x, w, b)
+        return torch.bmm(y.view(2, 65, 96), y.view(2, 65, 96).mT) + 1, x.mT @ y
+
+    odd = torch.randn(130 * 72 + 1, device="cuda")[1:].view(130, 72)
+    for at in (x, odd):
+        found = run_engine(product, at, w, b, mode=mode)
+        want = product(at.double(), w.double(), b.double())
+        eager = product(at, w, b)
+        for f, e, t in zip(found, eager, want, strict=True):
+            assert (f - t).norm() <= (e - t).norm() * 1.1 + 1e-6 * t.norm()
+
+
+@gpu
+def test_a_replay_after_inputs_moved():
+    x = torch.randn(130, 72, device="cuda")
+    w = torch.randn(72, 96, device="cuda")
+
+    def product(x, w):
+        return (x @ w).relu() + 1
+
+    torch._dynamo.reset()
+    compiled = compile_with(product, "reduce-overhead")
+    kept = [x]
+    for _ in range(6):
+        kept.append(kept[-1].clone() + 1)
+        torch.testing.assert_close(compiled(kept[-1], w), product(kept[-1], w))

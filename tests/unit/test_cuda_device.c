@@ -364,6 +364,152 @@ TEST(cuda_every_allocation_may_fail)
     TEST_OOM(open_and_run, &f);
 }
 
+/* ---- products of cuBLASLt ---- */
+
+typedef struct {
+    air_tensor x, w, c, y;
+    air_arg args[5];
+    air_call call;
+    air_step step;
+    air_list *list;
+} product_case;
+
+static air_tensor
+matrix(int32_t slot, int64_t rows, int64_t columns, bool transposed)
+{
+    return (air_tensor){
+        .slot = slot,
+        .dtype = AIR_F32,
+        .rank = 2,
+        .dims = {rows, columns},
+        .strides = {transposed ? 1 : columns, transposed ? rows : 1}};
+}
+
+/* y = c + x w of 64 x 40 and a transposed 40 x 96; the workspace is slot 4. */
+static air_status
+make_product(fixture *f, product_case *p)
+{
+    *p = (product_case){.x = matrix(0, 64, 40, false),
+                        .w = matrix(1, 40, 96, true),
+                        .c = {.slot = 2,
+                              .dtype = AIR_F32,
+                              .rank = 1,
+                              .dims = {96},
+                              .strides = {1}},
+                        .y = matrix(3, 64, 96, false)};
+    const air_tensor *tensors[] = {&p->c, &p->x, &p->w};
+    for (int i = 0; i < 3; i++)
+        p->args[i] = (air_arg){.kind = AIR_ARG_TENSOR, .t = tensors[i]};
+    p->call =
+        (air_call){.nargs = 5, .nouts = 1, .args = p->args, .outs = &p->y};
+    p->step = (air_step){.call = p->call, .workspace_slot = 4};
+    AIR_TRY(cuda->kernel_find(f->dev, "addmm", &p->call, &p->step.kernel));
+    p->step.workspace = cuda->workspace(f->dev, p->step.kernel, &p->step.call);
+    return cuda->list_make(f->dev, &p->step, 1, &p->list);
+}
+
+static void
+drop_product(fixture *f, product_case *p)
+{
+    cuda->list_free(f->dev, p->list);
+    cuda->kernel_free(f->dev, p->step.kernel);
+}
+
+static void *const product_slots[] = {(void *)0x1000, (void *)0x2000,
+                                      (void *)0x3000, (void *)0x4000,
+                                      (void *)0x5000};
+
+TEST(cuda_product_is_asked_for_in_columns)
+{
+    fixture f;
+    product_case p;
+    REQUIRE(prepare(&f));
+    fake_state *blas = state_of(FAKE_CUDA "/libcublasLt.so.13");
+    *blas = (fake_state){0};
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_product(&f, &p));
+    CHECK(p.step.workspace > 0);
+    REQUIRE_OK(cuda->list_run(f.dev, p.list, product_slots));
+    CHECK_INT(blas->launches, 1);
+    CHECK_INT(blas->launch[0].params[0], 0x2000); /* A is w, as it lies */
+    CHECK_INT(blas->sizes[0][0], 40);
+    CHECK_INT(blas->sizes[0][1], 96);
+    CHECK_INT(blas->transposed[0], 1);
+    CHECK_INT(blas->launch[0].params[1], 0x1000); /* B is x */
+    CHECK_INT(blas->sizes[1][0], 40);
+    CHECK_INT(blas->sizes[1][1], 64);
+    CHECK_INT(blas->transposed[1], 0);
+    CHECK_INT(blas->launch[0].params[3], 0x4000);
+    CHECK_INT(blas->launch[0].params[4], 0x5000);
+    CHECK_INT(blas->bias, 0x3000);
+    CHECK_NEAR(blas->alpha, 1, 0);
+    CHECK_NEAR(blas->beta, 0, 0); /* the row is added by the epilogue */
+    CHECK_INT(blas->launch[0].shared, 16); /* the form for this alignment */
+    void *odd[5];
+    memcpy(odd, product_slots, sizeof odd);
+    odd[0] = (void *)0x1004;
+    odd[4] = (void *)0x5040; /* the arena's places are multiples of 64 */
+    CHECK_OK(cuda->list_run(f.dev, p.list, odd));
+    CHECK_INT(blas->launch[1].shared, 4);
+    CHECK_INT(blas->launch[1].params[4], 0x5100);
+    CHECK(0x5100 - 0x5040 + blas->launch[1].params[5] <= p.step.workspace);
+    drop_product(&f, &p);
+    drop(&f);
+    CHECK_INT(blas->live, 0);
+}
+
+TEST(cuda_product_in_a_graph_is_captured_again_when_pointers_move)
+{
+    fixture f;
+    product_case p;
+    air_device_graph *graph = NULL;
+    REQUIRE(prepare(&f));
+    fake_state *blas = state_of(FAKE_CUDA "/libcublasLt.so.13");
+    *blas = (fake_state){0};
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_product(&f, &p));
+    CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
+    CHECK_OK(cuda->list_run(f.dev, p.list, product_slots));
+    REQUIRE_OK(cuda->capture_end(f.dev, &graph));
+    CHECK_INT(blas->launches, 1);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(blas->launches, 1);
+    CHECK_OK(cuda->graph_patch(f.dev, graph, product_slots));
+    CHECK_INT(blas->launches, 2);
+    CHECK_INT(f.cuda->updates, 1);
+    f.cuda->fail_at = f.cuda->calls + 7; /* the update: made anew then */
+    CHECK_OK(cuda->graph_patch(f.dev, graph, product_slots));
+    CHECK_INT(f.cuda->updates, 1);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    cuda->graph_free(f.dev, graph);
+    drop_product(&f, &p);
+    drop(&f);
+    CHECK_INT(blas->live, 0);
+}
+
+TEST(cuda_every_call_of_a_product_may_fail)
+{
+    fixture f;
+    product_case p;
+    bool done = false;
+    for (long call = 1; !done && call < 100; call++) {
+        REQUIRE(prepare(&f));
+        fake_state *blas = state_of(FAKE_CUDA "/libcublasLt.so.13");
+        *blas = (fake_state){.fail_at = call, .error = 15};
+        REQUIRE_OK(open_device(&f, &base_libc_alloc));
+        air_status status = make_product(&f, &p);
+        if (status == AIR_OK)
+            status = cuda->list_run(f.dev, p.list, product_slots);
+        CHECK(status == AIR_OK || status == AIR_ERROR_DRIVER ||
+              status == AIR_ERROR_UNSUPPORTED);
+        done = status == AIR_OK && blas->calls < call;
+        drop_product(&f, &p);
+        drop(&f);
+        CHECK_INT(blas->live, 0);
+    }
+    CHECK(done);
+}
+
 /* ---- the folder of compiled code ---- */
 
 TEST(cuda_keeps_what_it_compiled)

@@ -31,6 +31,7 @@ typedef struct {
     int64_t l2_bytes;
     size_t shared_bytes; /* most dynamic shared memory of a block */
     size_t registers;    /* of an SM */
+    bool blas;           /* cuBLASLt is there */
     char isa[16];        /* NVRTC's: "sm_90a" */
 } cuda_props;
 
@@ -65,6 +66,8 @@ typedef struct {
     /* A region: ENTRY(i) is launched in shapes[i], all of them with the
      * parameters of launches[0]. NULL: not one. */
     const air_launch *shapes;
+    bool
+        product; /* no text: launches[0] has the pointers of cuda_product_run */
     const void *values; /* of CUDA_PARAM_VALUES */
 } cuda_source;
 

@@ -176,7 +176,8 @@ read_props(air_device *dev)
                               .processors = processors,
                               .l2_bytes = l2,
                               .shared_bytes = (size_t)shared,
-                              .registers = (size_t)registers};
+                              .registers = (size_t)registers,
+                              .blas = dev->cu.multiply != NULL};
     (void)snprintf(dev->props.isa, sizeof dev->props.isa, "sm_%d%s",
                    dev->props.capability, major >= 9 ? "a" : "");
     (void)snprintf(dev->target, sizeof dev->target, "%s:%d", dev->props.isa,
@@ -223,6 +224,8 @@ close_context(air_device *dev)
     bool pushed;
     if (cuda_enter(dev, &pushed) == AIR_OK) {
         cuda_modules_free(dev);
+        if (dev->blas)
+            (void)dev->cu.blas_free(dev->blas);
         if (dev->fault)
             (void)dev->cu.host_free(dev->fault);
         if (dev->passed)

@@ -16,8 +16,8 @@ typedef struct cuda_module {
     cu_function functions[AIR_CODE_LAUNCHES];
 } cuda_module;
 
-/* A recording: what lists run between capture_begin and capture_end. */
-typedef struct cuda_recording cuda_recording;
+/* A product of cuBLASLt that is ready to run: blas.h. */
+typedef struct cuda_product cuda_product;
 
 struct air_device {
     air_alloc alloc;
@@ -35,6 +35,7 @@ struct air_device {
     pthread_mutex_t mutex; /* of what follows */
     cuda_module *modules;
     cu_stream last;  /* stream of the last run */
+    cu_blas blas;    /* NULL: no product was made yet */
     cu_event passed; /* recorded where the stream changed */
 };
 
@@ -79,6 +80,7 @@ void cuda_cache_write(const char *folder, const uint64_t hash[2],
 /* What one launch of a list needs, with places not yet known. */
 typedef struct {
     cu_function function;
+    cuda_product *product; /* instead of the function */
     air_launch shape;
     uint32_t first, nparams; /* of the list's */
 } cuda_command;
@@ -91,7 +93,11 @@ struct air_list {
     void **pointers;    /* &values[i], or the values of a region */
     pthread_mutex_t mutex;
     size_t bytes;
+    bool products; /* some commands are */
 };
+/* Launches all of it on a stream, in the device's context. */
+air_status cuda_list_launch(air_device *dev, air_list *list, void *const *slots,
+                            cu_stream stream);
 /* Fills values[first .. first + nparams) of a command. */
 void cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
                uint64_t *values);

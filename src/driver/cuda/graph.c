@@ -1,7 +1,11 @@
 /* graph.c: CUDA graphs: lists run between capture_begin and capture_end become
  * kernel nodes, each after the one before. Nodes are made by name, not by
  * capturing a stream: nothing of other threads or of the application can get
- * into it, and the nodes are known when pointers have to change. */
+ * into it, and the nodes are known when pointers have to change.
+ *
+ * What nodes a library makes is its own affair, so that a list with products is
+ * captured on a stream of its own. When its pointers change it is captured
+ * again, and the graph that runs takes over what is different. */
 #include <string.h>
 
 #include "driver/cuda/device.h"
@@ -20,7 +24,8 @@ struct air_device_graph {
     cu_graph graph;
     cu_exec exec;
     BASE_VEC(part) parts;
-    cu_node last; /* of what was recorded so far */
+    cu_node last;       /* of what was recorded so far */
+    air_list *captured; /* with products; then it is all there is */
 };
 
 static _Thread_local struct {
@@ -83,6 +88,49 @@ add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
     return AIR_OK;
 }
 
+/* *out: what the list does on a stream, as a graph. In the device's context. */
+static air_status
+capture_list(air_device *dev, air_list *list, void *const *slots, cu_graph *out)
+{
+    cu_stream stream;
+    *out = NULL;
+    CUDA_TRY(dev, "no stream",
+             dev->cu.stream_new(&stream, CU_STREAM_NON_BLOCKING));
+    air_status status =
+        cuda_check(dev, dev->cu.stream_capture(stream, CU_CAPTURE_THREAD),
+                   "a stream cannot be captured");
+    if (status == AIR_OK) {
+        status = cuda_list_launch(dev, list, slots, stream);
+        const int code = dev->cu.stream_captured(stream, out);
+        if (status == AIR_OK)
+            status = cuda_check(dev, code, "a capture failed");
+    }
+    (void)dev->cu.stream_free(stream);
+    if (status != AIR_OK && *out) {
+        (void)dev->cu.graph_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static air_status
+record_products(air_device *dev, air_device_graph *g, air_list *list,
+                void *const *slots)
+{
+    bool pushed;
+    cu_graph made;
+    AIR_REQUIRE(!g->captured && g->parts.count == 0, AIR_ERROR_UNSUPPORTED,
+                "a list with products is captured alone");
+    AIR_TRY(cuda_enter(dev, &pushed));
+    const air_status status = capture_list(dev, list, slots, &made);
+    cuda_leave(dev, pushed);
+    AIR_TRY(status);
+    (void)dev->cu.graph_free(g->graph);
+    g->graph = made;
+    g->captured = list;
+    return AIR_OK;
+}
+
 air_status
 cuda_graph_record(air_device *dev, air_list *list, void *const *slots,
                   bool *out)
@@ -92,6 +140,10 @@ cuda_graph_record(air_device *dev, air_list *list, void *const *slots,
     *out = recording.dev == dev;
     if (!*out)
         return AIR_OK;
+    if (list->products)
+        return record_products(dev, g, list, slots);
+    AIR_REQUIRE(!g->captured, AIR_ERROR_UNSUPPORTED,
+                "a list with products is captured alone");
     AIR_TRY(BASE_RESERVE(&g->alloc, &g->parts, g->parts.count + 1));
     AIR_TRY(part_new(&g->alloc, list, &p));
     g->parts.data[g->parts.count++] = p;
@@ -191,12 +243,35 @@ patch_part(air_device *dev, const air_device_graph *g, part *p,
     return AIR_OK;
 }
 
+/* Kernels of a library may differ with the alignment of pointers; then the
+ * graph is made anew. */
+static air_status
+capture_again(air_device *dev, air_device_graph *g, void *const *slots)
+{
+    cu_graph made;
+    cu_exec exec = NULL;
+    cu_update update;
+    AIR_TRY(capture_list(dev, g->captured, slots, &made));
+    air_status status = AIR_OK;
+    if (dev->cu.exec_update(g->exec, made, &update) != 0)
+        status = cuda_check(dev, dev->cu.graph_make(&exec, made, 0),
+                            "a graph cannot be instantiated");
+    if (exec) {
+        (void)dev->cu.exec_free(g->exec);
+        g->exec = exec;
+    }
+    (void)dev->cu.graph_free(made);
+    return status;
+}
+
 air_status
 cuda_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
 {
     bool pushed;
     air_status status = AIR_OK;
     AIR_TRY(cuda_enter(dev, &pushed));
+    if (graph->captured)
+        status = capture_again(dev, graph, slots);
     for (size_t i = 0; status == AIR_OK && i < graph->parts.count; i++)
         status = patch_part(dev, graph, &graph->parts.data[i], slots);
     cuda_leave(dev, pushed);

@@ -2,7 +2,7 @@
  * each sees the writes of those before it is what a stream promises. */
 #include <string.h>
 
-#include "driver/cuda/device.h"
+#include "driver/cuda/blas.h"
 #include "driver/cuda/fuse.h"
 
 /* Everything between steps and commands. */
@@ -43,7 +43,8 @@ want(maker *m, size_t i)
 {
     const cuda_source *s = &m->sources[i];
     cuda_want *w = &m->wants[i];
-    *w = (cuda_want){.text = s->text.data, .prelude = s->prelude};
+    *w = (cuda_want){.text = s->product ? NULL : s->text.data,
+                     .prelude = s->prelude};
     for (int32_t k = 0; k < s->nlaunches; k++) {
         const view v = view_of(s, k);
         if ((uint32_t)v.entry >= w->nentries)
@@ -116,27 +117,33 @@ add_param(const maker *m, air_list *list, size_t step, cuda_param p)
         memcpy(&list->pointers[i], &values, sizeof values);
 }
 
-static void
+static air_status
 add_command(const maker *m, air_list *list, size_t step, view v)
 {
     cuda_command *c = &list->commands[list->ncommands++];
-    *c = (cuda_command){.function = m->wants[step].module->functions[v.entry],
-                        .shape = *v.shape,
+    *c = (cuda_command){.shape = *v.shape,
                         .first = (uint32_t)list->nparams,
                         .nparams = (uint32_t)v.params->nparams};
     for (int32_t i = 0; i < v.params->nparams; i++)
         add_param(m, list, step, v.params->params[i]);
+    if (!m->sources[step].product) {
+        c->function = m->wants[step].module->functions[v.entry];
+        return AIR_OK;
+    }
+    list->products = true;
+    return cuda_product_make(m->dev, &m->steps[step].call, &c->product);
 }
 
-static void
+static air_status
 add_commands(const maker *m, air_list *list)
 {
     for (size_t i = 0; i < m->count; i++)
         for (int32_t k = 0; k < m->sources[i].nlaunches; k++) {
             const view v = view_of(&m->sources[i], k);
             if (!is_empty(v.shape))
-                add_command(m, list, i, v);
+                AIR_TRY(add_command(m, list, i, v));
         }
+    return AIR_OK;
 }
 
 /* ---- the list ---- */
@@ -162,17 +169,26 @@ new_list(const maker *m, air_list **out)
 }
 
 static air_status
+make_entered(maker *m, air_list **out)
+{
+    AIR_TRY(cuda_modules_get(m->dev, m->wants, m->count));
+    AIR_TRY(new_list(m, out));
+    return add_commands(m, *out);
+}
+
+static air_status
 make(maker *m, air_list **out)
 {
     bool pushed;
     AIR_TRY(print_all(m));
     AIR_TRY(cuda_enter(m->dev, &pushed));
-    const air_status status = cuda_modules_get(m->dev, m->wants, m->count);
+    const air_status status = make_entered(m, out);
     cuda_leave(m->dev, pushed);
-    AIR_TRY(status);
-    AIR_TRY(new_list(m, out));
-    add_commands(m, *out);
-    return AIR_OK;
+    if (status != AIR_OK) {
+        cuda_list_free(m->dev, *out);
+        *out = NULL;
+    }
+    return status;
 }
 
 air_status
@@ -198,6 +214,8 @@ cuda_list_free(air_device *dev, air_list *list)
 {
     if (!list)
         return;
+    for (size_t i = 0; i < list->ncommands; i++)
+        cuda_product_free(dev, list->commands[i].product);
     pthread_mutex_destroy(&list->mutex);
     base_free(&dev->alloc, list, list->bytes);
 }
@@ -229,19 +247,29 @@ launch(air_device *dev, const air_list *list, const cuda_command *c,
                       "a kernel cannot be launched");
 }
 
+air_status
+cuda_list_launch(air_device *dev, air_list *list, void *const *slots,
+                 cu_stream stream)
+{
+    air_status status = AIR_OK;
+    pthread_mutex_lock(&list->mutex);
+    for (size_t i = 0; status == AIR_OK && i < list->ncommands; i++) {
+        const cuda_command *c = &list->commands[i];
+        cuda_fill(list, c, slots, list->values);
+        status = c->product ? cuda_product_run(dev, c->product,
+                                               list->values + c->first, stream)
+                            : launch(dev, list, c, stream);
+    }
+    pthread_mutex_unlock(&list->mutex);
+    return status;
+}
+
 static air_status
 launch_all(air_device *dev, air_list *list, void *const *slots)
 {
     cu_stream stream;
-    air_status status = AIR_OK;
     AIR_TRY(cuda_stream(dev, &stream));
-    pthread_mutex_lock(&list->mutex);
-    for (size_t i = 0; status == AIR_OK && i < list->ncommands; i++) {
-        cuda_fill(list, &list->commands[i], slots, list->values);
-        status = launch(dev, list, &list->commands[i], stream);
-    }
-    pthread_mutex_unlock(&list->mutex);
-    return status;
+    return cuda_list_launch(dev, list, slots, stream);
 }
 
 air_status

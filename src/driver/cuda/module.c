@@ -224,6 +224,13 @@ is_double(const job *jobs, size_t i)
     return false;
 }
 
+/* Products have none. */
+static bool
+has_text(const cuda_want *want)
+{
+    return want->text != NULL;
+}
+
 static air_status
 prepare(air_device *dev, cuda_want *wants, size_t count, job *jobs,
         size_t *out_missing)
@@ -234,6 +241,8 @@ prepare(air_device *dev, cuda_want *wants, size_t count, job *jobs,
         j->dev = dev;
         j->want = &wants[i];
         base_text_init(&j->source, &dev->alloc);
+        if (!has_text(j->want))
+            continue;
         AIR_TRY(make_source(j));
         j->want->module = find_module(dev, j->hash);
         j->missing = !j->want->module && !is_double(jobs, i);
@@ -278,7 +287,8 @@ get_all(air_device *dev, cuda_want *wants, size_t count, job *jobs)
     AIR_TRY(prepare(dev, wants, count, jobs, &missing));
     AIR_TRY(compile_all(dev, jobs, count, missing));
     for (size_t i = 0; i < count; i++)
-        AIR_TRY(settle(&jobs[i]));
+        if (has_text(&wants[i]))
+            AIR_TRY(settle(&jobs[i]));
     return AIR_OK;
 }
 

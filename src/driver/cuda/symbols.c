@@ -8,9 +8,10 @@
 enum { MAX_NAMES = 4, MAX_PATH = 1024 };
 
 static const struct {
+    bool needed;
     const char *what, *names[MAX_NAMES];
 } libraries[] = {
-#define LIBRARY(id, what, ...) {what, {__VA_ARGS__}},
+#define LIBRARY(id, needed, what, ...) {needed, what, {__VA_ARGS__}},
 #include "driver/cuda/symbols.def"
 };
 
@@ -49,6 +50,8 @@ open_library(const char *folders, int id, void **out)
         if (*out)
             return AIR_OK;
     }
+    if (!libraries[id].needed)
+        return AIR_OK;
     AIR_FAIL(AIR_ERROR_DRIVER,
              "driver cuda needs %s, %s: neither in %s nor where the loader "
              "looks (LD_LIBRARY_PATH)",
@@ -60,8 +63,10 @@ static air_status
 find_symbols(cuda_symbols *s)
 {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *found =
-            dlsym(s->handles[symbols[i].library], symbols[i].exported);
+        void *lib = s->handles[symbols[i].library];
+        void *found = lib ? dlsym(lib, symbols[i].exported) : NULL;
+        if (!lib)
+            continue;
         AIR_REQUIRE(found, AIR_ERROR_DRIVER,
                     "%s has no %s: driver cuda needs CUDA 12 or later",
                     libraries[symbols[i].library].names[0],

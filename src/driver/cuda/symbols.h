@@ -14,6 +14,10 @@ typedef struct cu_graph_ *cu_graph;
 typedef struct cu_node_ *cu_node;
 typedef struct cu_exec_ *cu_exec;
 typedef struct cu_program_ *cu_program;
+typedef struct cu_blas_ *cu_blas;
+typedef struct cu_product_ *cu_product;
+typedef struct cu_layout_ *cu_layout;
+typedef struct cu_preference_ *cu_preference;
 
 /* CUDA_KERNEL_NODE_PARAMS of CUDA 12 and later. */
 typedef struct {
@@ -24,8 +28,41 @@ typedef struct {
     cu_context context;
 } cu_kernel_node;
 
-/* Constants of cuda.h that are used here. */
+/* CUgraphExecUpdateResultInfo */
+typedef struct {
+    int result;
+    cu_node node, from;
+} cu_update;
+
+/* cublasLtMatmulHeuristicResult_t: what cublasLtMatmul takes is its head. */
+typedef struct {
+    uint64_t algorithm[8];
+    size_t workspace;
+    int status;
+    float waves;
+    int reserved[4];
+} cu_algorithm;
+_Static_assert(sizeof(cu_algorithm) == 96, "cublasLt.h");
+
+/* Constants of cuda.h, library_types.h and cublasLt.h that are used here. */
 enum {
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_CAPTURE_THREAD = 1,
+    CU_R_32F = 0,
+    CU_R_64F = 1,
+    CU_R_16F = 2,
+    CU_R_16BF = 14,
+    CU_COMPUTE_32F = 68,
+    CU_COMPUTE_64F = 70,
+    CU_PRODUCT_TRANS_A = 3,
+    CU_PRODUCT_TRANS_B = 4,
+    CU_PRODUCT_EPILOGUE = 7,
+    CU_PRODUCT_BIAS = 8,
+    CU_EPILOGUE_BIAS = 4,
+    CU_LAYOUT_BATCH = 5,
+    CU_LAYOUT_BATCH_STRIDE = 6,
+    CU_PREFERENCE_WORKSPACE = 1,
+    CU_PREFERENCE_ALIGN_A = 5, /* then B, C, D */
     CU_OUT_OF_MEMORY = 2,
     CU_ATTRIBUTE_PROCESSORS = 16,
     CU_ATTRIBUTE_L2_BYTES = 38,
@@ -41,7 +78,7 @@ enum {
 };
 
 typedef enum {
-#define LIBRARY(id, what, ...) CUDA_LIBRARY_##id,
+#define LIBRARY(id, needed, what, ...) CUDA_LIBRARY_##id,
 #include "driver/cuda/symbols.def"
     CUDA_LIBRARIES
 } cuda_library;
@@ -52,7 +89,8 @@ typedef struct {
     void *handles[CUDA_LIBRARIES];
 } cuda_symbols;
 
-/* Opens each library: the first of its names in the first of `folders` (":"
+/* Opens each library (one that is not needed may be missing: its functions are
+ * NULL then): the first of its names in the first of `folders` (":"
  * between; may be NULL) that has it, then where the loader looks. DRIVER,
  * naming what is missing and where it was looked for. */
 air_status cuda_symbols_open(const char *folders, cuda_symbols *out);

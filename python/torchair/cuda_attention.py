@@ -1,0 +1,73 @@
+"""Attention as torch's graphs of a GPU have it: three operators by what eager
+would run. Where only the result is looked at and nothing is dropped they are
+one row of the engine."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import schema
+from .origin import location_of
+from .schema import Refused
+from .sizes import Unexpressible
+
+aten = torch.ops.aten
+_ROW = aten._scaled_dot_product_flash_attention_for_cpu.default
+_OPERATORS = (
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_cudnn_attention.default,
+)
+
+
+def _bound(node: torch.fx.Node) -> dict[str, Any]:
+    """Arguments by their names, with defaults."""
+    target: Any = node.target
+    found = {}
+    for i, a in enumerate(target._schema.arguments):
+        default = a.default_value if a.has_default_value() else None
+        found[a.name] = (
+            node.args[i]
+            if i < len(node.args)
+            else node.kwargs.get(a.name, default)
+        )
+    return found
+
+
+def draws_nothing(node: torch.fx.Node) -> bool:
+    """Attention is counted among the operators that draw random numbers.
+    Unexpressible where it does: its gradient wants the seed on the CPU."""
+    if node.target not in _OPERATORS:
+        return False
+    if _bound(node)["dropout_p"]:
+        raise Unexpressible("attention drops some of its weights")
+    return True
+
+
+def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
+    """The result; others, which a backward reads, have no row."""
+    for user in node.users:
+        if user.target is not operator.getitem or (
+            user.args[1] != 0 and user.users
+        ):
+            raise Refused("more than the result of attention is used")
+    given = _bound(node)
+    row = schema.find_row(_ROW)
+    if row is None or row.kinds & at.without:
+        raise Refused(schema.NO_ROW)
+    args = [given["query"], given["key"], given["value"], 0.0]
+    kwargs = {
+        "attn_mask": given.get("attn_bias"),
+        "scale": given["scale"],
+    }
+    attrs = schema.attributes(at, row, [*args, given["is_causal"]], kwargs)
+    refs = at.graph.node(row.name, attrs, location_of(node), row.nresults)
+    at.check_type(refs[0], value[0])
+    return [refs[0], *[None] * (len(value) - 1)]
+
+
+REWRITES = dict.fromkeys(_OPERATORS, rewrite)
