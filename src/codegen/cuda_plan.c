@@ -8,9 +8,12 @@
 #define ROW_BLOCK 128 /* threads of a block of short rows */
 #define LAUNCH_BYTES \
     ((int64_t)128 * 1024) /* one block moves in a launch's time */
-#define KEPT_BYTES 128    /* of a thread, in registers between phases */
+#define KEPT_BYTES 128    /* of a thread of 1024, in registers */
 #define MAX_ITER   8
-#define WAVES      16 /* blocks per multiprocessor */
+/* Blocks per multiprocessor: all that there are where each has several loads
+ * under way, else as many as go round a few times. */
+#define WAVES       4096
+#define SHORT_WAVES 16
 
 static const uint8_t dtype_bytes[AIR_DTYPE_COUNT] = {
     0,
@@ -103,20 +106,34 @@ plan_buffers(cuda_writer *w)
     }
 }
 
-/* Elements of 16 bytes of the narrowest buffer that is walked as it lies, 32
- * of the widest; fewer where rows are shorter. */
+/* Has it an element for each point, not one for several rows? */
+static bool
+is_whole(const cuda_writer *w, int buf)
+{
+    bool whole = !w->rg->bufs[buf].scratch;
+    for (int i = 0; i < w->rg->rank; i++)
+        whole =
+            whole && (w->rg->dims[i] == 1 || w->rg->bufs[buf].strides[i] != 0);
+    return whole;
+}
+
+/* Elements of 16 bytes of the widest whole buffer that is walked as it lies: a
+ * warp's store of more would touch half of each sector at a time. Fewer where
+ * rows are shorter. */
 static void
 plan_vector(cuda_writer *w)
 {
-    int least = 0, most = 0;
+    int whole = 0, most = 0;
     for (int b = 0; b < w->rg->nbufs; b++) {
         const cuda_buf *buf = &w->bufs[b];
         if (!buf->moved || w->rg->bufs[b].scratch)
             continue;
-        least = least == 0 || buf->bytes < least ? buf->bytes : least;
         most = buf->bytes > most ? buf->bytes : most;
+        if (is_whole(w, b) && buf->bytes > whole)
+            whole = buf->bytes;
     }
-    w->V = least == 0 ? 1 : 16 / least;
+    whole = whole == 0 ? most : whole;
+    w->V = most == 0 ? 1 : 16 / whole;
     while (w->V > 8 || w->V * most > 32)
         w->V /= 2;
     w->V = power_of_two(w->cols, w->V);
@@ -206,7 +223,13 @@ is_streamed(const cuda_writer *w, int buf)
             return false;
         loads |= cuda_has(w, p, AIR_RG_LOAD, buf);
     }
-    return loads && !w->rg->bufs[buf].scratch && w->bufs[buf].inner != 0;
+    return loads && is_whole(w, buf) && w->bufs[buf].inner != 0;
+}
+
+static bool
+is_scratch(const cuda_writer *w, int buf)
+{
+    return w->rg->bufs[buf].scratch != 0;
 }
 
 static bool
@@ -337,14 +360,42 @@ plan_loop(cuda_writer *w)
     keep_in_registers(w, is_streamed);
 }
 
+/* Is it in registers while a thread goes from a phase to the next one? */
+static bool
+is_live(const cuda_writer *w, int buf, int phase)
+{
+    bool before = false, after = false;
+    for (int p = 0; p < w->rg->nphases; p++) {
+        bool used = cuda_has(w, p, AIR_RG_LOAD, buf) ||
+                    cuda_has(w, p, AIR_RG_STORE, buf);
+        before |= used && p <= phase;
+        after |= p > phase && cuda_has(w, p, AIR_RG_LOAD, buf);
+    }
+    return before && after;
+}
+
+/* Most bytes that are live at once: what a phase reads last leaves room for
+ * what it writes. */
+static int
+live_bytes(const cuda_writer *w)
+{
+    int most = 0;
+    for (int p = 0; p < w->rg->nphases; p++) {
+        int bytes = 0;
+        for (int b = 0; b < w->rg->nbufs; b++)
+            if (is_kept(w, b) && is_live(w, b, p))
+                bytes += w->bufs[b].bytes * w->V;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* The more threads a block has, the fewer registers are each one's. */
 static bool
 fits_registers(const cuda_writer *w, int bytes)
 {
-    return w->iter <= MAX_ITER && bytes * w->iter <= KEPT_BYTES * 512 /
-                                                         (w->T < 256   ? 256
-                                                          : w->T > 512 ? 1024
-                                                                       : w->T);
+    return w->iter <= MAX_ITER &&
+           bytes * w->iter <= (w->T > 512 ? KEPT_BYTES : 2 * KEPT_BYTES);
 }
 
 /* The fewest threads that hold a row between phases: part of a warp, a warp,
@@ -367,10 +418,13 @@ plan_held(cuda_writer *w, int64_t vectors, int bytes)
 static void
 plan_rows(cuda_writer *w, int64_t vectors)
 {
-    int kept = bytes_of(w, is_kept), all = bytes_of(w, is_either);
+    int kept = live_bytes(w), all = bytes_of(w, is_streamed);
+    all = all > kept ? all : kept;
     bool everything = plan_held(w, vectors, all);
     if (everything || plan_held(w, vectors, kept)) {
         keep_in_registers(w, everything ? is_either : is_kept);
+        w->exact = w->cols % ((int64_t)w->V * w->G * w->iter) == 0 &&
+                   w->rows % (w->T / w->G) == 0;
         return;
     }
     w->T = w->G = power_of_two(vectors, 512);
@@ -392,9 +446,12 @@ plan_inner(cuda_writer *w)
     } else {
         plan_rows(w, vectors);
     }
-    w->grid = at_most(div_up(w->rows, w->T / w->G), (int64_t)w->sms * WAVES);
-    if (w->loop)
+    int64_t waves = w->loop || w->iter > 1 ? WAVES : SHORT_WAVES;
+    w->grid = at_most(div_up(w->rows, w->T / w->G), w->sms * waves);
+    if (w->loop && bytes_of(w, is_scratch) > 0) {
+        w->grid = at_most(w->grid, (int64_t)w->sms * SHORT_WAVES);
         keep_rows(w, w->grid, true);
+    }
 }
 
 /* ---- OUTER ---- */

@@ -144,19 +144,41 @@ const char cuda_prelude[] =
     AIR_FN T normal_(T a) { return a < 0x1p-126f ? a * 0x1p24f : a; }) TEXT(
     AIR_FN T logb_(T a)
     {
-        float e = (float)(int)(__float_as_uint(normal_(a)) >> 23 & 255);
-        return e - (a < 0x1p-126f ? 151.0f : 127.0f);
+        unsigned e = __float_as_uint(normal_(a)) >> 23 & 255;
+        return (__uint_as_float(e | 0x4b000000u) - 0x1p23f) -
+               (a < 0x1p-126f ? 151.0f : 127.0f);
     }) TEXT(
     AIR_FN T mant_(T a)
     { return __uint_as_float((__float_as_uint(normal_(a)) & 0x7fffff) | 0x3f800000); }
     AIR_FN T round_bf16_(T a) { return air_of_BF16(air_to_BF16(a)); }
     AIR_FN T round_f16_(T a) { return air_of_F16(air_to_F16(a)); })
+    /* In composites, whose arguments are below 2^22: adding 1.5 * 2^23 rounds,
+     * and leaves the integer in the low bits (conversions run at a quarter of
+     * the rate of additions). */
+    TEXT(
+    namespace small {
+        AIR_FN T RINT(T a) { return (a + 0x1.8p23f) - 0x1.8p23f; }
+        AIR_FN unsigned integer(T a) { return __float_as_uint(a + 0x1.8p23f) - 0x4b400000u; }
+        AIR_FN T power(unsigned n) { return __uint_as_float((n << 23) + 0x3f800000u); }
+        AIR_FN T SCALEF(T a, T b)
+        {
+            unsigned n = integer(b);
+            unsigned half = (unsigned)((int)n >> 1);
+            return a * power(half) * power(n - half);
+        }
+        AIR_FN T SCALEN(T a, T b)
+        {
+            T r = __uint_as_float(__float_as_uint(a) + (__float_as_uint(b + 0x1.8p23f) << 23));
+            return a != a ? a : r;
+        }
+    })
 #define ROW_F(id, n, ...)       VALUE("T", ARGS_##n, id, __VA_ARGS__)
 #define ROW_FI                  ROW_F
 #define ROW_V                   ROW_F
 #define ROW_I                   NONE
 #define ROW_B                   NONE
-#define COMP(id, n, exact, ...) FN("T", ARGS_##n, id, #__VA_ARGS__)
+#define COMP(id, n, exact, ...) \
+    FN("T", ARGS_##n, id, "using small::RINT; using small::SCALEF; using small::SCALEN; " #__VA_ARGS__)
 #define FUNC                    ROW_F
 #include "air_prims.def"
 #undef ROW_V
@@ -252,13 +274,21 @@ const char cuda_prelude[] =
     AIR_FN float air_plus(float a, float b) { return a + b; }
     AIR_FN double air_plus(double a, double b) { return a + b; }
     AIR_FN air_i64 air_plus(air_i64 a, air_i64 b) { return i64::ADD(a, b); }
+    template <class T> AIR_FN T air_most(T a, T x) { return x > a || x != x ? x : a; }
+    template <class T> AIR_FN T air_least(T a, T x) { return x < a || x != x ? x : a; })
+    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n" TEXT(
+    AIR_FN float air_most(float a, float x)
+    { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(x)); return r; }
+    AIR_FN float air_least(float a, float x)
+    { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(x)); return r; })
+    "#endif\n" TEXT(
     AIR_FN float air_times(float a, float b) { return a * b; }
     AIR_FN double air_times(double a, double b) { return a * b; }
     AIR_FN air_i64 air_times(air_i64 a, air_i64 b) { return i64::MUL(a, b); })
     FOLD("SUM", "(T)0", "air_plus(a, x)")
     FOLD("PROD", "(T)1", "air_times(a, x)")
-    FOLD("MAX", "air_limit<T>::least()", "x > a || x != x ? x : a")
-    FOLD("MIN", "air_limit<T>::most()", "x < a || x != x ? x : a")
+    FOLD("MAX", "air_limit<T>::least()", "air_most(a, x)")
+    FOLD("MIN", "air_limit<T>::most()", "air_least(a, x)")
     FOLD("ANY", "(T)0", "(T)(a | x)")
     FOLD("ALL", "(T)1", "(T)(a & x)") TEXT(
     template <class T> AIR_FN T air_across(T v, int w)
@@ -309,8 +339,18 @@ const char cuda_prelude[] =
     { if (G <= 32) __syncwarp(); else __syncthreads(); })
 
 /* ---- indices and memory ---- */
-    /* n / d by a multiplication with what cuda_walk.c gives. */
-    TEXT(
+    /* air_begin: the next kernel may start, this one waits for the one before,
+     * where the launch allows it. air_div: n / d by a multiplication with what
+     * cuda_walk.c gives. */
+    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n" TEXT(
+    AIR_FN void air_begin()
+    {
+        asm volatile("griddepcontrol.launch_dependents;");
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+    })
+    "#else\n" TEXT(
+    AIR_FN void air_begin() {})
+    "#endif\n" TEXT(
     AIR_FN int air_div(int n, air_i64, air_i64 m, air_i64 s)
     { return (int)((__umulhi((unsigned)n, (unsigned)m) + (unsigned)n) >> (int)s); }
     AIR_FN air_i64 air_div(air_i64 n, air_i64 d, air_i64, air_i64) { return n / d; })

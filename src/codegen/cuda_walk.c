@@ -53,9 +53,9 @@ begin_kernel(cuda_writer *w, int block)
         if (has_buffer(w, b))
             base_text_add(&w->text, "air_%s *p%d, ",
                           cuda_dtype(w->rg->bufs[b].dtype), b);
-    base_text_add(&w->text, "%sconst A a)\n{\n    using I = %s;\n",
-                  w->workspace > 0 ? "char *ws, " : "",
-                  w->wide ? "air_i64" : "int");
+    base_text_add(
+        &w->text, "%sconst A a)\n{\n    using I = %s;\n    air_begin();\n",
+        w->workspace > 0 ? "char *ws, " : "", w->wide ? "air_i64" : "int");
     int mask = cuda_value(w, fast_mask(w));
     for (int b = 0; b < w->rg->nbufs; b++)
         if (has_buffer(w, b) && w->bufs[b].moved)
@@ -169,10 +169,16 @@ put_map_place(cuda_writer *w, const char *suffix)
         base_text_add(&w->text, "0");
     base_text_add(&w->text,
                   ";\n        %sc%s = (t - row * vectors) * %d;\n"
-                  "        %sn%s = t >= total ? 0 : cols - c%s < %d ? "
-                  "(int)(cols - c%s) : %d;\n",
+                  "        %sn%s = ",
                   one ? "const I " : "", suffix, w->V, one ? "const int " : "",
-                  suffix, suffix, w->V, suffix, w->V);
+                  suffix);
+    if (w->exact)
+        base_text_add(&w->text, "%d;\n", w->V);
+    else
+        base_text_add(&w->text,
+                      "t >= total ? 0 : cols - c%s < %d ? (int)(cols - c%s) : "
+                      "%d;\n",
+                      suffix, w->V, suffix, w->V);
     put_indices(w, suffix);
     put_offsets(w, suffix);
 }
@@ -298,10 +304,15 @@ put_iteration(cuda_writer *w)
     base_text_add(&w->text,
                   "        #pragma unroll\n"
                   "        for (int j = 0; j < %d; j++) {\n"
-                  "        const I c = %s(lane + j * %d) * %d;\n"
-                  "        const int n = cols - c < %d ? (int)(cols - c) : "
-                  "%d;\n",
-                  w->iter, w->loop ? "from + " : "", w->G, w->V, w->V, w->V);
+                  "        const I c = %s(lane + j * %d) * %d;\n",
+                  w->iter, w->loop ? "from + " : "", w->G, w->V);
+    if (w->exact)
+        base_text_add(&w->text, "        const int n = %d;\n", w->V);
+    else
+        base_text_add(&w->text,
+                      "        const int n = cols - c < %d ? (int)(cols - c) : "
+                      "%d;\n",
+                      w->V, w->V);
 }
 
 /* Arrays of what a phase loads early, when they live for one pass. */
@@ -360,8 +371,8 @@ put_row_begin(cuda_writer *w)
     else
         base_text_add(&w->text,
                       "        const I at = row0 + (I)threadIdx.x / %d;\n"
-                      "        const bool on = at < rows;\n",
-                      w->G);
+                      "        const bool on = %s;\n",
+                      w->G, w->exact ? "true" : "at < rows");
     base_text_add(&w->text,
                   "        const bool first = on && lane == 0;\n"
                   "        %s row = on ? at : rows - 1;\n"

@@ -10,7 +10,7 @@ enum {
     CUDA_MAX_VALUES = 256, /* arguments of 8 bytes */
     CUDA_MAX_BLOCK = 1024, /* threads */
     CUDA_FOLD_BLOCK = 256,
-    CUDA_MAX_SHARED = 96 * 1024 /* bytes a block takes for rows */
+    CUDA_MAX_SHARED = 200 * 1024 /* bytes a block takes for rows */
 };
 
 /* Where a buffer of scratch, or one that several phases read, is kept. */
@@ -39,12 +39,13 @@ typedef struct {
     int64_t rows, cols, folded;    /* product of them; vector; OUTER's other */
     bool wide;                     /* offsets need 64 bits */
     /* shape */
-    int V;     /* neighbouring elements of a thread */
-    int U;     /* MAP: vectors of a thread at once */
-    int G;     /* INNER: threads of a row; OUTER: columns (in V) of a block */
-    int T;     /* threads of a block */
-    int iter;  /* INNER, OUTER: vectors of a thread at once */
-    bool loop; /* INNER: and then the next ones: nothing stays in registers */
+    int V;      /* neighbouring elements of a thread */
+    int U;      /* MAP: vectors of a thread at once */
+    int G;      /* INNER: threads of a row; OUTER: columns (in V) of a block */
+    int T;      /* threads of a block */
+    int iter;   /* INNER, OUTER: vectors of a thread at once */
+    bool exact; /* every thread has all of its elements */
+    bool loop;  /* INNER: and then the next ones: nothing stays in registers */
     int64_t
         parts; /* INNER, OUTER: blocks a row (column) is shared by, 1: one */
     int64_t grid;

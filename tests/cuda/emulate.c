@@ -61,7 +61,7 @@ put_unit(FILE *f, const air_code *code, const char *text)
 {
     (void)fprintf(f, "#include \"unit.hpp\"\nnamespace k {\n");
     (void)fprintf(f,
-                  "air_piece<16> air_shared_rows[8192];\n"
+                  "air_piece<16> air_shared_rows[16384];\n"
                   "#define ENTRY(i) entry_##i\n%s\n}\n",
                   text);
     for (int i = 0; i < code->nlaunches; i++)
