@@ -718,6 +718,16 @@ typedef struct {
     uint64_t live_blocks, live_bytes; /* results somebody holds */
     uint64_t kept_bytes;              /* free blocks kept mapped */
 } air_pool_stats;
+/* What the device can do, of all its threads together. */
+typedef struct {
+    double read;  /* bytes a second from memory */
+    double flops; /* multiplications and additions of f32 a second */
+    int threads;
+} air_limits;
+/* Measured when it is first asked for, in about a tenth of a second: the best
+ * 16 MB of four passes over 128, and of passes of multiply-adds in registers.
+ * Not while another thread asks. UNSUPPORTED where the device does not say. */
+AIR_API air_status air_context_get_limits(air_context *ctx, air_limits *out);
 AIR_API void air_context_get_pool_stats(const air_context *ctx,
                                         air_pool_stats *out);
 /* Gives kept blocks back to the system. */

@@ -88,6 +88,8 @@ typedef struct air_driver {
     void (*close)(air_device *dev);
     void (*target)(const air_device *dev, air_target *out);
     void (*set_threads)(air_device *dev, int threads); /* ? */
+    /* ? Measures; called once. */
+    air_status (*limits)(air_device *dev, air_limits *out);
     /* memory: blocks are 64-aligned, contents undefined */
     air_status (*alloc)(air_device *dev, size_t size, void **out);
     void (*free)(air_device *dev, void *ptr, size_t size);

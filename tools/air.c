@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "air_inputs.h"
+#include "air_steps.h"
 
 static const char usage[] =
     "usage: air COMMAND [FILE] [OPTION ...]\n"
@@ -566,6 +567,28 @@ time_runs(session *s, double seconds, double *times, size_t limit)
     return n;
 }
 
+/* The best of a few runs, step by step. */
+static int
+bench_steps(session *s, const options *o)
+{
+    enum { RUNS = 5, SHOWN = 20 };
+    steps_table table = {0};
+    const air_host host = {.user = &table, .see = steps_see};
+    air_limits limits;
+    bool known = air_context_get_limits(s->context, &limits) == AIR_OK;
+    int bad = 0;
+    for (int i = 0; !bad && i < RUNS; i++) {
+        bad = check(air_program_run(s->program, &host, s->inputs.count,
+                                    s->inputs.values, s->nouts, s->outs),
+                    o->file);
+        release_results(s);
+    }
+    if (!bad)
+        steps_print(stdout, &table, SHOWN, known ? &limits : NULL);
+    steps_free(&table);
+    return bad;
+}
+
 static int
 command_bench(const options *o)
 {
@@ -589,6 +612,7 @@ command_bench(const options *o)
         printf("%u nodes, %u regions, %u calls, %u copies, %u host\n",
                stats.nodes, stats.regions, stats.calls, stats.copies,
                stats.hosts);
+        bad = bench_steps(&s, o);
     }
     free(times);
     close_session(&s);

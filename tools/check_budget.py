@@ -28,7 +28,7 @@ LAYERS = {
     # programs, captures with the memory they share, watched runs, waits, lanes
     "src/exec": (6000, C),
     "src/api": (1250, C),
-    "src/driver/cpu": (12000, C),
+    "src/driver/cpu": (12600, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of
     # the 76 options; 1,500 are dumps, comparisons and reports,

@@ -367,6 +367,17 @@ native_pool(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+native_limits(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    air_limits limits;
+    if (!state.ctx || air_context_get_limits(state.ctx, &limits) != AIR_OK)
+        Py_RETURN_NONE;
+    return Py_BuildValue("{sd,sd,si}", "read", limits.read, "flops",
+                         limits.flops, "threads", limits.threads);
+}
+
+static PyObject *
 native_trim(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -415,6 +426,8 @@ static PyMethodDef methods[] = {
     {"call_classes", native_call_classes, METH_NOARGS,
      "(word, help) of what a call of a capture can be"},
     {"pool_stats", native_pool, METH_NOARGS, "the pool of result blocks"},
+    {"limits", native_limits, METH_NOARGS,
+     "bytes and flops a second of all threads, measured once; None: unknown"},
     {"set_core_limit", native_set_core_limit, METH_VARARGS,
      "set_core_limit(cube, vector): of this thread's stream; 0: none"},
     {"trim", native_trim, METH_NOARGS, "gives kept memory back"},

@@ -34,6 +34,7 @@ class GraphReport:
     options: list[str] = field(default_factory=list)  # what they changed
     lists: list[int] = field(default_factory=list)  # steps of each
     steps: list[dict[str, Any]] = field(default_factory=list)  # of one run
+    limits: dict[str, float] = field(default_factory=dict)  # _native.limits
     weights: list[dict[str, Any]] = field(default_factory=list)  # weights.*
     weight_lines: list[str] = field(default_factory=list, repr=False)
     wrapper: str = ""  # why calls go through AOTAutograd's; "": they do not
@@ -114,7 +115,7 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  copy {text}"
     for text in g.collectives:
         yield f"  collective {text}"
-    yield from _step_lines(g.steps)
+    yield from _step_lines(g.steps, g.limits)
     yield "  calls: " + (
         f"through AOTAutograd: {g.wrapper}"
         if g.wrapper
@@ -134,17 +135,27 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
 _SHOWN = 8  # steps
 
 
-def _step_lines(steps: list[dict[str, Any]]) -> Iterator[str]:
+def _step_lines(
+    steps: list[dict[str, Any]], limits: dict[str, float]
+) -> Iterator[str]:
     """The slowest ones."""
     total = sum(s["us"] for s in steps) or 1.0
     slowest = sorted(steps, key=lambda s: -s["us"])[:_SHOWN]
     if slowest:
         yield f"  one run, step by step: {total:.0f} us; the slowest steps:"
     for s in slowest:
+        share = f"{s['share']:4.0%} of {s['bound']:6}  " if limits else ""
         yield (
             f"    {s['us']:8.1f} us {s['us'] / total:4.0%} "
-            f"{s['gb_s']:7.1f} GB/s {s['gflop_s']:8.1f} GFLOP/s  "
+            f"{s['gb_s']:7.1f} GB/s {s['gflop_s']:8.1f} GFLOP/s  {share}"
             f"{s['kind']} {s['label']}" + (f" at {s['at']}" if s["at"] else "")
+        )
+    if slowest and limits:
+        yield (
+            f"    limits of {limits['threads']} threads: "
+            f"{limits['read'] / 1e9:.1f} GB/s read, the best 16 MB of four "
+            f"passes over 128; {limits['flops'] / 1e9:.1f} GFLOP/s of f32, of "
+            "multiply-adds in registers. More than 100%: from a cache, or bf16"
         )
 
 
@@ -162,6 +173,12 @@ def _captures(stats: dict[str, Any]) -> str:
             *([f"{copied} bytes of inputs copied"] if copied else []),
         ]
     )
+
+
+def _native_limits() -> dict[str, float] | None:
+    from ._native import limits
+
+    return limits()
 
 
 def _native_calls() -> list[str]:
@@ -306,10 +323,12 @@ def _watched_run(
             program = record.program() if record.program else None
             if program is not None:
                 program.watch = None
+    limits = _native_limits() if recorders else None
     for record, report in zip(held, out.graphs, strict=True):
         recorder = recorders.get(record.name)
         steps = recorder.steps if recorder else []
-        report.steps = [s.as_dict() for s in steps if s.kind != "view"]
+        report.limits = limits or {}
+        report.steps = [s.as_dict(limits) for s in steps if s.kind != "view"]
         out.pages.append(page.graph(record, report, steps))
 
 

@@ -53,9 +53,19 @@ class Step:
             return 0
         return sum(_flops(v, self) for v in self.gives)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, limits: dict[str, float] | None = None) -> dict[str, Any]:
+        """limits: of `_native.limits`. share: the larger of the step's shares
+        of the two, that of `bound`."""
         rate = 1e-3 / self.us if self.us else 0.0
+        share, bound = 0.0, ""
+        if limits is not None:
+            share, bound = max(
+                (self.bytes * rate * 1e9 / limits["read"], "memory"),
+                (self.flops * rate * 1e9 / limits["flops"], "flops"),
+            )
         return {
+            "share": round(share, 4),
+            "bound": bound,
             "index": self.index,
             "kind": self.kind,
             "label": self.label,

@@ -73,6 +73,18 @@ air_context_set_threads(air_context *ctx, int threads)
         ctx->driver->set_threads(ctx->device, threads);
 }
 
+air_status
+air_context_get_limits(air_context *ctx, air_limits *out)
+{
+    AIR_REQUIRE(ctx && out, AIR_ERROR_ARGUMENT, "ctx and out must not be NULL");
+    AIR_REQUIRE(ctx->driver->limits, AIR_ERROR_UNSUPPORTED,
+                "driver %s does not measure its limits", ctx->driver->name);
+    if (ctx->limits.threads == 0)
+        AIR_TRY(ctx->driver->limits(ctx->device, &ctx->limits));
+    *out = ctx->limits;
+    return AIR_OK;
+}
+
 void
 air_context_get_pool_stats(const air_context *ctx, air_pool_stats *out)
 {

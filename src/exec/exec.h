@@ -66,6 +66,7 @@ struct air_context {
     const air_driver *driver;
     air_device *device;
     air_target target;
+    air_limits limits; /* threads 0: not measured yet */
     exec_pool *pool;
     bool no_emitter, verify;
     void (*log)(void *user, air_log_level level, const char *line);

@@ -71,6 +71,17 @@ def test_steps_have_time_traffic_and_arithmetic(explained):
     assert first["flops"] == 2 * 4 * 16 * 32
     assert all(s["us"] > 0 for s in steps)
     assert "the slowest steps:" in str(explained)
+    limits = explained.graphs[0].limits
+    assert limits["read"] > 1e8 and limits["flops"] > 1e8
+    for s in steps:
+        shares = {
+            "memory": s["gb_s"] * 1e9 / limits["read"],
+            "flops": s["gflop_s"] * 1e9 / limits["flops"],
+        }
+        assert s["bound"] == max(shares, key=shares.get) or s["share"] < 0.01
+        assert abs(s["share"] - max(shares.values())) < 0.02
+    assert "% of memory" in str(explained) or "% of flops" in str(explained)
+    assert "GB/s read, the best 16 MB" in str(explained)
     assert json.dumps(explained.as_dict())
 
 

@@ -170,6 +170,11 @@ def test_dump_after_unknown_pass():
 
 def test_bench_prints_times():
     out = air("bench", "-", "--seconds", "0.05", text=GRAPH).stdout
+    assert "step by step" in out and "GB/s read, the best 16 MB" in out
+    assert " of memory" in out or " of flops" in out
+    slow = ("bench", "-", "--seconds", "0.05", "--driver", "ref")
+    plain = air(*slow, text=GRAPH).stdout
+    assert "step by step" in plain and "limits" not in plain
     assert "median" in out and "compile" in out and "regions" in out
 
 

@@ -243,6 +243,26 @@ TEST(cpu_takes_the_threads_it_gets)
     base_pool_destroy(pool);
 }
 
+/* ---- limits ---- */
+
+TEST(cpu_limits_are_measured_once)
+{
+    air_options options = {.driver = "cpu"};
+    air_context *ctx;
+    air_limits a = {0}, b = {0};
+    REQUIRE_OK(air_context_create(&options, &ctx));
+    CHECK_OK(air_context_get_limits(ctx, &a));
+    CHECK(a.read > 1e8 && a.flops > 1e8 && a.threads > 0);
+    CHECK_OK(air_context_get_limits(ctx, &b));
+    CHECK(!(a.read < b.read) && !(a.read > b.read));
+    CHECK_FAILS(air_context_get_limits(ctx, NULL), ARGUMENT);
+    air_context_destroy(ctx);
+    options.driver = "null";
+    REQUIRE_OK(air_context_create(&options, &ctx));
+    CHECK_FAILS(air_context_get_limits(ctx, &a), UNSUPPORTED);
+    air_context_destroy(ctx);
+}
+
 /* ---- the application's library ------------------------------------------- */
 
 static bool
@@ -309,8 +329,10 @@ open_and_close(const air_alloc *alloc, void *user)
     air_device *dev;
     (void)user;
     AIR_TRY(air_driver_cpu.open(&options, alloc, &dev));
+    air_limits limits;
+    air_status status = air_driver_cpu.limits(dev, &limits);
     air_driver_cpu.close(dev);
-    return AIR_OK;
+    return status;
 }
 
 TEST(cpu_open_survives_out_of_memory)

@@ -62,6 +62,9 @@ air_status cpu_isa_find(const char *want, const char **out);
  * for "amx", else the same. */
 const char *cpu_isa_base(const char *isa);
 
+/* limits.c */
+air_status cpu_limits(air_device *dev, air_limits *out);
+
 /* list.c */
 air_status cpu_list_make(air_device *dev, const air_step *steps, size_t count,
                          air_list **out);

@@ -180,6 +180,7 @@ const air_driver air_driver_cpu = {
     .close = cpu_close,
     .target = cpu_target,
     .set_threads = cpu_set_threads,
+    .limits = cpu_limits,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .kernel_find = cpu_find,
