@@ -9,6 +9,7 @@ Where regions are nested the inner one's attributes count.
     _super_kernel_scope           one parallel region
     _op_aicore_num, _op_vectorcore_num    threads of products, of the rest
     _op_exec_never_timeout        no limit of time (TORCHAIR_OP_TIMEOUT)
+    _deterministic_level          none: results never depend on chance
     torchair_enable_data_dump     node.meta["torchair_scope_data_dump"]
 """
 
@@ -26,6 +27,7 @@ INNER_PARALLEL = "_enable_inner_parallel"
 SET_STREAM = "_user_set_stream"  # until another one is set
 AICORE, VECTORCORE = "_op_aicore_num", "_op_vectorcore_num"
 SUPER_KERNEL = "_super_kernel_scope"
+DETERMINISTIC = "_deterministic_level"
 SUPER_KERNEL_OPTIONS = "_super_kernel_options"
 NEVER_TIMEOUT = "_op_exec_never_timeout"
 DATA_DUMP = "torchair_enable_data_dump"
@@ -104,6 +106,16 @@ def limit_core_num(op_aicore_num: int, op_vectorcore_num: int) -> _Scope:
     return _Scope(
         [AICORE, VECTORCORE], [str(op_aicore_num), str(op_vectorcore_num)]
     )
+
+
+def deterministic(level: int) -> _Scope:
+    """Work inside gives the same bits at every run: 0 not asked for, 1 where
+    possible, 2 always. The engine's results never depend on chance or on the
+    number of threads, so this is a mark on the nodes. ValueError for another
+    level."""
+    if type(level) is not int or level not in (0, 1, 2):
+        raise ValueError(f"deterministic: level {level!r} is not 0, 1 or 2")
+    return _Scope([DETERMINISTIC], [str(level)])
 
 
 def op_never_timeout(enable: bool = True) -> _Scope:

@@ -190,6 +190,28 @@ def test_a_super_kernel_may_refuse_what_torch_computes():
     assert any("torch computes" in line for line in lines)
 
 
+def test_deterministic_says_so(graphs):
+    from torchair.npugraph_ex.scope import deterministic
+
+    def fn(x):
+        with deterministic(2):
+            y = x.sum()
+        return y + 1
+
+    x = torch.randn(1000)
+    found = compiled(fn)(x)
+    assert all(torch.equal(compiled(fn)(x), found) for _ in range(5))
+    levels = [
+        scope.of(n).get("_deterministic_level")
+        for n in graphs[0].graph.nodes
+        if n.op == "call_function"
+    ]
+    assert levels == ["2", None]
+    for wrong in (3, -1, True, "1"):
+        with pytest.raises(ValueError, match="is not 0, 1 or 2"):
+            deterministic(wrong)
+
+
 # ---- time ----
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from torchair.scope import limit_core_num
+from torchair.scope import deterministic, limit_core_num
 
-__all__ = ["limit_core_num"]
+__all__ = ["deterministic", "limit_core_num"]
