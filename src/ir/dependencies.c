@@ -12,8 +12,9 @@ typedef struct {
 typedef struct {
     const ir_graph *g;
     ir_edges *edges;
-    uint32_t *root; /* by value: the value whose memory it lies in */
-    uint32_t *head; /* by root: its touches, the last one first */
+    uint32_t *root;  /* by value: the value whose memory it lies in */
+    uint32_t *head;  /* by root: its touches, the last one first */
+    uint32_t *wrote; /* by root: the node that wrote last */
     BASE_VEC(touch) touches;
     uint32_t node; /* the one at hand */
     air_status status;
@@ -61,6 +62,8 @@ see_operand(void *arg, air_ref *ref)
 
     if (from != IR_NO_NODE)
         add_edge(f, from);
+    if (f->wrote[root] != IR_NO_NODE)
+        add_edge(f, f->wrote[root]);
     if (head != NO_TOUCH && f->touches.data[head].node == f->node)
         return;
     if (f->status == AIR_OK)
@@ -79,6 +82,7 @@ see_write(finder *f, air_ref memory)
     for (uint32_t t = *head; t != NO_TOUCH; t = f->touches.data[t].next)
         add_edge(f, f->touches.data[t].node);
     *head = NO_TOUCH;
+    f->wrote[f->root[memory.id]] = f->node;
 }
 
 static air_status
@@ -89,6 +93,7 @@ find(finder *f)
     for (uint32_t v = 0; v < f->g->values.count; v++) {
         f->root[v] = v;
         f->head[v] = NO_TOUCH;
+        f->wrote[v] = IR_NO_NODE;
     }
     IR_FOR_EACH(f->g, id)
     {
@@ -118,6 +123,7 @@ ir_dependencies(const ir_graph *g, base_arena *scratch, ir_edges *out)
     *out = (ir_edges){0};
     AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count + 1, &f.root));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count + 1, &f.head));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count + 1, &f.wrote));
     const air_status status = find(&f);
     BASE_VEC_FREE(g->alloc, &f.touches);
     if (status != AIR_OK)

@@ -215,7 +215,8 @@ reduces_outer_axes(const candidate *c)
 /* Does a member read the memory that member `writer` writes in place, in a way
  * that the region could not keep apart? What other elements of it a member sees
  * would depend on the order of elements; where rows are folded, a later phase
- * may read again what a full value replaced. */
+ * may read again what a full value replaced; and what is read after the write
+ * is the new value, which the region has not stored yet. */
 static bool
 reads_replaced(const candidate *c, const group_kind *kind, size_t writer)
 {
@@ -232,8 +233,9 @@ reads_replaced(const candidate *c, const group_kind *kind, size_t writer)
                 continue;
             if (folds || kind[i] != kind[writer] ||
                 !pass_same_dims(g, n->attrs[k].value, to) ||
-                (n->attrs[k].value.id != to.id &&
-                 member_index(c, n->attrs[k].value) < 0))
+                (n->attrs[k].value.id == to.id
+                     ? i > writer
+                     : member_index(c, n->attrs[k].value) < 0))
                 return true;
         }
     }

@@ -97,6 +97,28 @@ def test_every_dtype(dtype):
     assert out.startswith(f"result 0: {dtype}[5, 7]")
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        "%3: f32[4, 5] = mul.Tensor(%x, %y)",
+        "%3: f32[4, 5] = add.Tensor(%x, %2)",
+        "%3: f32[20] = view(%x, [20])",
+        "%3: f32[4] = sum.dim_IntList(%x, [1])",
+    ],
+)
+def test_what_is_read_after_a_write_is_new(last):
+    text = (
+        "graph f(%x: f32[4, 5], %y: f32[4, 5]) {\n"
+        "  %1: f32[4, 5] = add.Tensor(%x, %y)\n"
+        "  %2: f32[4, 5] = copy_(%x, %1)\n"
+        f"  {last}\n"
+        "  return %3, %1\n}\n"
+    )
+    run("--compare", text=text)
+    for order in ("dfs", "bfs"):
+        run("--compare", "--order", order, text=text)
+
+
 def test_cat_of_one_value_twice():
     text = (
         "graph f(%x: f32[40, 18]) {\n"
