@@ -346,6 +346,10 @@ main(int argc, char **argv)
             continue;
         else
             filter = argv[i];
+    if (cuda != NULL && !emulate_possible()) {
+        printf("kernels do not run here: there is no g++\n");
+        return 77; /* skipped */
+    }
     if (cuda != NULL)
         options.driver = "ref";
     if (ir_ops_init() != AIR_OK ||
