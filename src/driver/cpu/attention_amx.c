@@ -63,15 +63,25 @@ layout(const sdpa *s, char *mem, work *w)
 
 /* ---- panels -------------------------------------------------------------- */
 
+/* Row r of t, the one before it being known (NULL: not). */
+static char *
+next_row(const work *w, const air_tensor *t, int64_t r, char *before)
+{
+    if (before == NULL || r % w->g->s->rows == 0)
+        return sdpa_row(w->g, t, r);
+    return before + 2 * sdpa_stride(t, 2);
+}
+
 static void
 begin(const work *w, int64_t r0, int64_t n)
 {
     const sdpa *s = w->g->s;
     int64_t size = amx_panel_size(s->depth);
+    char *row = NULL;
     for (int64_t i = 0; i < round_up(n, AMX_ROWS); i++) {
-        const void *row = i < n ? sdpa_row(w->g, s->q, r0 + i) : NULL;
-        amx_copy_row(w->q + i / AMX_ROWS * size + i % AMX_ROWS * AMX_DEPTH, row,
-                     s->depth);
+        row = i < n ? next_row(w, s->q, r0 + i, row) : NULL;
+        amx_copy_row(w->q + i / AMX_ROWS * size + i % AMX_ROWS * AMX_DEPTH,
+                     (void *)row, s->depth);
         w->top[i] = -INFINITY;
         w->sum[i] = 0;
     }
@@ -158,10 +168,11 @@ static void
 end(const work *w, int64_t r0, int64_t n)
 {
     const air_tensor *out = w->g->s->out;
+    char *row = NULL;
     for (int64_t i = 0; i < n; i++) {
         float sum = w->sum[i];
-        cpu_gemm_avx512.narrow(sdpa_row(w->g, out, r0 + i),
-                               out->rank > 0 ? sdpa_stride(out, 1) : 1,
+        row = next_row(w, out, r0 + i, row);
+        cpu_gemm_avx512.narrow(row, out->rank > 0 ? sdpa_stride(out, 1) : 1,
                                AIR_BF16, w->out + i * w->width,
                                sum < 0 || sum > 0 || isnan(sum) ? 1 / sum : 0,
                                w->g->s->width);
