@@ -783,3 +783,35 @@ def test_modules_in_frames_that_torch_leaves_alone():
     for _ in range(3):
         found = torch.compile(outer, backend="eager")(x)
         same(found[1], x + 2)
+
+
+class _Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.randn(4))
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_parameters_that_change_size_are_compiled_anew(mode, grad):
+    model = _Scaled()
+    call = torch.compile(model, backend="torchair", mode=mode)
+    x = torch.randn(2, 4)
+
+    def change_rank():
+        model.scale.data = torch.randn(2, 1)
+
+    def change_all():
+        model.inner.weight.data = torch.randn(7, 4)
+        model.inner.bias.data = torch.randn(7)
+        model.scale.data = torch.randn(7)
+
+    with torch.set_grad_enabled(grad):
+        for change in (lambda: None, change_rank, change_all):
+            change()
+            for _ in range(3):
+                torch.testing.assert_close(call(x), model(x))
