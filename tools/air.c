@@ -254,6 +254,9 @@ set_value(options *o, const char *name, const char *value)
         return set_seconds(o, value);
     if (strcmp(name, "--ge") == 0)
         return set_ge(o, value);
+    if (strcmp(name, "--driver") == 0 && strstr(value, "cuda"))
+        return complain_usage("driver cuda takes inputs in memory of the GPU",
+                              "use it from Python (docs/cuda.md)");
     if (strcmp(name, "--driver") == 0)
         o->engine.driver = value;
     else if (strcmp(name, "--isa") == 0)

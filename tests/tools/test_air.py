@@ -432,3 +432,12 @@ def test_weights_that_are_wrong(tmp_path, weight, said):
     done = air("run", path)
     assert done.returncode == 1
     assert said in done.stderr
+
+
+def test_a_gpu_is_used_from_python(tmp_path):
+    path = tmp_path / "graph.txt"
+    path.write_text(GRAPH)
+    for name in ("cuda", "check:cuda"):
+        done = air("run", path, "--driver", name)
+        assert done.returncode == 2
+        assert "memory of the GPU" in done.stderr
