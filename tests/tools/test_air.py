@@ -164,7 +164,7 @@ def test_passes_are_left_out_by_name():
 def test_dump_prints_regions_as_cuda():
     text = air("dump", "-", "--cuda", text=GRAPH).stdout
     assert "// 1: add+gelu" in text
-    assert 'extern "C" __global__ void' in text and "f32::ERF(" in text
+    assert 'extern "C" __global__ void' in text and "f32::NDTR(" in text
 
 
 def test_orders_of_steps():
