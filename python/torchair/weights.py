@@ -98,8 +98,6 @@ class _Product:
     """Of an argument of the graph; turned: it is [k, n] there."""
 
     node: Node
-    a: Node
-    bias: Node | None
     turned: bool
 
 
@@ -125,11 +123,11 @@ def _products(node: Node) -> Iterator[tuple[Node, _Product]]:
     bias: Any = node.args[0] if first else None
     if bias is not None and bias.meta["val"].dim() != 1:
         return
-    a, w = node.args[first : first + 2]
+    w = node.args[first + 1]
     turns = _is_turn(w)
     source: Any = w.args[0] if turns else w  # type: ignore[union-attr]
     if source.op == "placeholder" and _VALUE in source.meta:
-        yield source, _Product(node, a, bias, not turns)  # type: ignore
+        yield source, _Product(node, not turns)  # type: ignore
 
 
 def _find(gm: GraphModule) -> dict[Node, list[_Product]]:
@@ -301,10 +299,13 @@ def _after_placeholders(gm: GraphModule) -> Node:
 def _write(
     gm: GraphModule, p: _Product, buffers: list[Node], bits: int
 ) -> None:
+    # as they are now: one may be a product that was replaced before
+    *bias_or_none, a, _ = p.node.args
+    bias = bias_or_none[0] if bias_or_none else None
     with gm.graph.inserting_before(p.node):
         new = gm.graph.call_function(
             torch.ops.air.quantised_mm.default,
-            (p.a, *buffers, None, p.bias, bits, True),
+            (a, *buffers, None, bias, bits, True),
         )
     new.meta.update(p.node.meta)
     p.node.replace_all_uses_with(new)

@@ -172,6 +172,17 @@ def test_one_weight_for_a_table_and_a_product():
         torch.testing.assert_close(run(i), want, rtol=1e-4, atol=1e-4)
 
 
+def test_a_product_of_a_product():
+    net = nn.Sequential(nn.Linear(128, 64), nn.Linear(64, 32, bias=False))
+    run = _compiled(net, quantise="int8", smallest=1)
+    x = torch.randn(2, 128)
+    with torch.no_grad():
+        got = run(x)
+        for layer in net:
+            layer.weight.copy_(_stored(layer.weight, 8, 0))
+        torch.testing.assert_close(got, net(x), rtol=1e-4, atol=1e-4)
+
+
 def test_nothing_is_asked_for():
     with torch.no_grad():
         got = torchair.explain(Net(), torch.randn(2, 256))
