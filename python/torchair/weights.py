@@ -123,11 +123,11 @@ def _products(node: Node) -> Iterator[tuple[Node, _Product]]:
     bias: Any = node.args[0] if first else None
     if bias is not None and bias.meta["val"].dim() != 1:
         return
-    w = node.args[first + 1]
+    w: Any = node.args[first + 1]
     turns = _is_turn(w)
-    source: Any = w.args[0] if turns else w  # type: ignore[union-attr]
+    source: Any = w.args[0] if turns else w
     if source.op == "placeholder" and _VALUE in source.meta:
-        yield source, _Product(node, not turns)  # type: ignore
+        yield source, _Product(node, not turns)
 
 
 def _find(gm: GraphModule) -> dict[Node, list[_Product]]:
