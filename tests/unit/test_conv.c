@@ -167,6 +167,18 @@ TEST(conv_tiles)
     check(&(conv_case){2, 1, 1, 3, 16, {40, 70}, {7, 7}, {2, 2}, {3, 3}, ONES});
 }
 
+/* One channel in: short rows, strips of long ones, phases, planes. */
+TEST(conv_depthwise)
+{
+    check(&(conv_case){2, 2, 9, 9, 9, {7, 7}, {7, 7}, ONES, {3, 3}, ONES});
+    check(&(conv_case){2, 1, 2, 2, 2, {26, 2600}, {3, 3}, ONES, {1, 1}, ONES});
+    check(
+        &(conv_case){2, 1, 3, 3, 6, {11, 37}, {3, 5}, {2, 3}, {2, 1}, {2, 2}});
+    check(&(conv_case){2, 1, 2, 2, 2, {3, 4}, {3, 9}, {1, 4}, {2, 6}, ONES});
+    check(&(conv_case){
+        3, 1, 2, 2, 4, {5, 6, 9}, {3, 2, 3}, {2, 1, 2}, {1, 1, 1}, {1, 2, 1}});
+}
+
 TEST(conv_other_axes)
 {
     check(&(conv_case){1, 3, 1, 6, 10, {50}, {4}, {2}, {3}, ONES});

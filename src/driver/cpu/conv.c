@@ -4,10 +4,8 @@
  * the image as columns [K, pixels], K = channels in x kernel taps. Pixels lie
  * in the lanes, so that columns are made panel by panel from the image and the
  * result needs no turning; a kernel of one tap reads the image as it lies. */
-#include "driver/cpu/conv_columns.h"
+#include "driver/cpu/conv_depthwise.h"
 #include "driver/cpu/gemm.h"
-
-#include <string.h>
 
 #define AXES CONV_AXES
 
@@ -19,35 +17,6 @@ read_geometry(const air_call *call)
 {
     return cpu_conv_geometry(call->args[0].t, &call->outs[0], call->args[1].t,
                              &call->args[3], call->args[8].i);
-}
-
-/* ---- one channel in: tap by tap ------------------------------------------ */
-
-/* Outputs [b, e) of a row that see pixels at a tap, the first of them `at`. */
-typedef struct {
-    int64_t b, e, at;
-} span;
-
-/* acc (output row oy of plane oz) += its taps in input rows. */
-static void
-depthwise_row(const geometry *g, const gemm_ops *ops, float *acc, const char *x,
-              int dtype, const float *w, const span *spans, int64_t oz,
-              int64_t oy)
-{
-    int64_t size = dtype == AIR_F32 ? 4 : 2;
-    for (int64_t k = 0; k < g->kernel[0] * g->kernel[1]; k++) {
-        int64_t z =
-            oz * g->stride[0] - g->pad[0] + k / g->kernel[1] * g->dilation[0];
-        int64_t y =
-            oy * g->stride[1] - g->pad[1] + k % g->kernel[1] * g->dilation[1];
-        if (z < 0 || z >= g->in[0] || y < 0 || y >= g->in[1])
-            continue;
-        const char *row = x + (z * g->in[1] + y) * g->in[2] * size;
-        for (int64_t t = 0; t < g->kernel[2]; t++)
-            ops->axpy(acc + spans[t].b, w[k * g->kernel[2] + t],
-                      row + spans[t].at * size, g->stride[2], dtype,
-                      spans[t].e - spans[t].b);
-    }
 }
 
 static const void *
@@ -115,58 +84,12 @@ cpu_convolution_workspace(const air_call *call, int threads)
     return can_be_alone(&g, bytes) ? bytes * (size_t)threads : bytes;
 }
 
-/* Channel `c` of image `n`, c over all groups. */
-static void
-depthwise_channel(const air_call *call, const geometry *g, const gemm_ops *ops,
-                  const air_task *task, int64_t n, int64_t c)
-{
-    const air_tensor *x = call->args[0].t, *w = call->args[1].t;
-    const air_tensor *y = &call->outs[0];
-    const air_arg *bias = &call->args[2];
-    int64_t rows = g->out[0] * g->out[1], width = g->out[2];
-    int64_t channels = g->groups * g->c_out;
-    float *acc = task->scratch, taps[CONV_TAPS_MAX], start = 0;
-    span spans[CONV_TAPS_MAX];
-    const char *xp =
-        at_element(air_data(x, task),
-                   (n * g->groups + c / g->c_out) * g->in_pixels, x->dtype);
-    char *yp = (char *)air_data(y, task) + (n * channels + c) * g->out_pixels *
-                                               (y->dtype == AIR_F32 ? 4 : 2);
-    ops->widen(taps, at_element(air_data(w, task), c * g->taps, w->dtype), 1,
-               w->dtype, g->taps);
-    if (bias->kind == AIR_ARG_TENSOR && bias->t->dtype != AIR_DTYPE_NONE)
-        ops->widen(&start,
-                   at_element(air_data(bias->t, task), c, bias->t->dtype), 1,
-                   bias->t->dtype, 1);
-    for (int64_t t = 0; t < g->kernel[2]; t++)
-        cpu_conv_inside(g, 2, 0, width, t, &spans[t].b, &spans[t].e,
-                        &spans[t].at);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = 0; i < width; i++)
-            acc[i] = start;
-        depthwise_row(g, ops, acc, xp, x->dtype, taps, spans, r / g->out[1],
-                      r % g->out[1]);
-        ops->narrow(yp + r * width * (y->dtype == AIR_F32 ? 4 : 2), 1, y->dtype,
-                    acc, 1, width);
-    }
-}
-
-static void
-depthwise_run(const air_call *call, const geometry *g, const gemm_ops *ops,
-              const air_task *task)
-{
-    int64_t channels = g->groups * g->c_out, b, e;
-    air_split(g->batch * channels, task, &b, &e);
-    for (int64_t i = b; i < e; i++)
-        depthwise_channel(call, g, ops, task, i / channels, i % channels);
-}
-
 static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     geometry g = read_geometry(call);
     if (cpu_conv_is_depthwise(&g)) {
-        depthwise_run(call, &g, ops, task);
+        cpu_conv_depthwise(call, &g, ops, task);
         return;
     }
     image im = {.g = &g, .ops = ops};

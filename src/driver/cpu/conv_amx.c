@@ -1,6 +1,6 @@
 /* conv_amx.c: convolution of bf16 with AMX: weights [channels out, K] are read
  * in place, the image is packed as columns, 32 places at a time. */
-#include "driver/cpu/conv_columns.h"
+#include "driver/cpu/conv_depthwise.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_amx.h"
 

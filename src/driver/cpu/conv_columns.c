@@ -69,13 +69,6 @@ cpu_conv_is_pointwise(const conv_geometry *g)
     return same;
 }
 
-bool
-cpu_conv_is_depthwise(const conv_geometry *g)
-{
-    return g->c_in == 1 && g->c_out <= 4 && g->taps <= CONV_TAPS_MAX &&
-           g->out[2] * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
-}
-
 int
 cpu_conv_segments(const conv_geometry *g, int64_t l0, int64_t nl, int64_t tap,
                   conv_segment *out)

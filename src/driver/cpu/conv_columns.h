@@ -27,8 +27,6 @@ conv_geometry cpu_conv_geometry(const air_tensor *big, const air_tensor *small,
 
 /* Is the image its own column matrix? */
 bool cpu_conv_is_pointwise(const conv_geometry *g);
-/* One channel in, and too little work per column to make columns. */
-bool cpu_conv_is_depthwise(const conv_geometry *g);
 
 /* The big tensor of one group of one image. */
 typedef struct {

@@ -283,8 +283,7 @@ add_spans(const weight *w)
     int dtype = w->out->dtype;
     air_split(total, w->task, &b, &e);
     for (int64_t s = 1; s < w->spans; s++)
-        w->ops->axpy(w->sums + b, 1, w->sums + s * total + b, 1, AIR_F32,
-                     e - b);
+        w->ops->add(w->sums + b, w->sums + s * total + b, e - b);
     w->ops->narrow((char *)air_data(w->out, w->task) +
                        b * cpu_gemm_size_of(dtype),
                    1, dtype, w->sums + b, 1, e - b);

@@ -86,9 +86,14 @@ typedef struct {
     /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n */
     void (*copies)(float *dst, int64_t ld, const void *p, int64_t step,
                    int64_t stride, int dtype, int64_t n, int64_t count);
-    /* dst[i] += a * p[i * stride] */
-    void (*axpy)(float *dst, float a, const void *p, int64_t stride, int dtype,
-                 int64_t n);
+    /* dst[i] += src[i] */
+    void (*add)(float *dst, const float *src, int64_t n);
+    /* depthwise_isa.c: y[r * n + i] = start + sum over t < taps of w[t] *
+     * p[at[t] + r * step + i], r < rows, i < n, in that order; p may be read 32
+     * elements further */
+    void (*correlate)(void *y, int dtype, int64_t rows, int64_t n,
+                      const float *p, int64_t step, const int64_t *at,
+                      const float *w, int64_t taps, float start);
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);

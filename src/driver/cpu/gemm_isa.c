@@ -232,19 +232,13 @@ copies(float *dst, int64_t ld, const void *p, int64_t step, int64_t stride,
 }
 
 static void
-axpy(float *dst, float a, const void *p, int64_t stride, int dtype, int64_t n)
+add(float *dst, const float *src, int64_t n)
 {
     int64_t i = 0;
-    if (stride == 1)
-        BY_DTYPE(dtype,
-                 for (; i + VL <= n; i += VL)
-                     store(dst + i, fma_(vget(p, i, D), set(a), load(dst + i))))
-    else if (stride == 2 && dtype == AIR_F32)
-        for (; i + VL <= n; i += VL)
-            store(dst + i, fma_(load_even((const float *)p + 2 * i), set(a),
-                                load(dst + i)));
+    for (; i + VL <= n; i += VL)
+        store(dst + i, load(dst + i) + load(src + i));
     for (; i < n; i++)
-        dst[i] += a * get(p, i * stride, dtype);
+        dst[i] += src[i];
 }
 
 static void
@@ -435,7 +429,8 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .widen = widen,
     .dots = ISA_NAME(gemv_dots),
     .copies = copies,
-    .axpy = axpy,
+    .add = add,
+    .correlate = ISA_NAME(correlate),
     .narrow = narrow,
     .unquant = ISA_NAME(unquant),
     .integers = ISA_NAME(integers),
