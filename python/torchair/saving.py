@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import cache_file, compat, cuda
+from . import bytecode, cache_file, compat, cuda, direct
 from .codec import Unwritable, call_data, computed_data, encode
 from .schema import is_random
 from .sizes import expression
@@ -44,6 +44,7 @@ class Saver:
         self.known = set(function.__globals__)
         self.reason = ""
         self.frames = 0
+        self.asks = False  # Dynamo's graph, for streams and the like
         self.content: dict[str, Any] = {}
         self.tensors: list[torch.Tensor] = []
         self.text = ""
@@ -87,6 +88,7 @@ class Saver:
         if plan is None or self.reason:
             self.reason = self.reason or why
             return
+        self.asks = direct.asks_for_objects(gm)
         try:
             self.content |= {
                 "plan": _plan_data(plan),
@@ -159,6 +161,9 @@ class Saver:
     def _code_data(self, made: types.CodeType) -> dict[str, Any]:
         if any(isinstance(c, types.CodeType) for c in made.co_consts):
             raise Unwritable("Dynamo's code makes functions")
+        if not self.asks:
+            # What notes current streams beside an accelerator needs Dynamo.
+            made = bytecode.without_streams(made) or made
         scope = self.function.__globals__
         found: dict[str, Any] = {"imports": {}, "builtins": [], "call": None}
         for name in _globals_of(made):
