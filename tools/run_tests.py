@@ -4,7 +4,8 @@ Every program ends with a line "N passed, N failed"; one that does not (or that
 fails without counting a failure) counts as one failed test. The last line of
 this script is the sum.
 
-    run_tests.py --build build [--only NAME] [--pytest DIR ...] [--tally FILE]
+    run_tests.py --build build [--only NAME] [--nvrtc] [--pytest DIR ...]
+                 [--tally FILE]
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -27,6 +29,15 @@ def count(text, word):
     """The number before `word` in the last line that has one."""
     found = re.findall(rf"(\d+) {word}", text)
     return int(found[-1]) if found else 0
+
+
+def nvrtc(folder):
+    """The compiler of CUDA C below site-packages: a path, "" where there is
+    none. It needs no GPU, so that every kernel that is printed is compiled."""
+    found = sorted(
+        Path(folder).glob("nvidia/*/lib/libnvrtc.so.*"), key=lambda p: p.name
+    )
+    return str(found[-1]) if found else ""
 
 
 def run(name, command, cwd=None):
@@ -73,6 +84,9 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", help="a meson build directory")
     parser.add_argument("--only", action="append", help="these C tests only")
+    parser.add_argument(
+        "--nvrtc", action="store_true", help="kernels of GPUs are compiled too"
+    )
     parser.add_argument("--pytest", nargs="+", help="folders of Python tests")
     parser.add_argument("--tally", help="append the counts to this file")
     return parser.parse_args()
@@ -82,6 +96,9 @@ def main():
     args = parse_args()
     passed = failed = 0
     jobs = []
+    compiler = nvrtc(sysconfig.get_path("platlib")) if args.nvrtc else ""
+    if compiler:
+        ENV["AIR_NVRTC"] = compiler
     if args.build:
         root = Path(args.build).resolve()
         jobs += list(c_tests(root, args.only))

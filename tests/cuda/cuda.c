@@ -195,7 +195,9 @@ main(int argc, char **argv)
     compiles = nvrtc_possible();
     if (!emulates)
         printf("kernels do not run: there is no g++\n");
-    if (!compiles)
+    if (!compiles && getenv("AIR_NVRTC"))
+        fail(getenv("AIR_NVRTC"), "loading", "it is no NVRTC");
+    else if (!compiles)
         printf("kernels are not compiled: there is no NVRTC (AIR_NVRTC)\n");
     for (int i = at + 1; i < argc; i++)
         run_file(argv[i], argv[at]);

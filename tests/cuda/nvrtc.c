@@ -41,7 +41,9 @@ open_library(void)
     const char *path = getenv("AIR_NVRTC");
     if (path != NULL)
         open_builtins(path);
-    void *library = path != NULL ? dlopen(path, RTLD_NOW) : NULL;
+    if (path != NULL)
+        return dlopen(path, RTLD_NOW);
+    void *library = NULL;
     for (size_t i = 0; library == NULL && i < 3; i++)
         library = dlopen(names[i], RTLD_NOW);
     return library;
@@ -75,14 +77,18 @@ nvrtc_possible(void)
 bool
 nvrtc_compile(const char *text, char *log, size_t room)
 {
-    static const char *const options[] = {"-arch=sm_90a", "--fmad=false",
-                                          "--std=c++17"};
+    const char *named = getenv("AIR_NVRTC_ARCH");
+    char arch[40];
+    (void)snprintf(arch, sizeof arch, "--gpu-architecture=%s",
+                   named != NULL ? named : "sm_90a");
+    const char *const options[] = {arch, "--fmad=false", "--std=c++17",
+                                   "--device-as-default-execution-space"};
     program p = NULL;
     size_t size = 0;
     log[0] = '\0';
     if (nvrtc.create(&p, text, "unit.cu", 0, NULL, NULL) != 0)
         return false;
-    bool ok = nvrtc.compile(p, 3, options) == 0;
+    bool ok = nvrtc.compile(p, 4, options) == 0;
     if (nvrtc.log_size(p, &size) == 0 && size < room)
         (void)nvrtc.log(p, log);
     (void)nvrtc.destroy(&p);

@@ -5,9 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* From AIR_NVRTC (a path), or the loader's own places. */
+/* From AIR_NVRTC (a path; then only from there), or the loader's own places. */
 bool nvrtc_possible(void);
-/* Compiles for sm_90a as the driver does; false: `log` says why. */
+/* Compiles for AIR_NVRTC_ARCH (default sm_90a) with the driver's options;
+ * false: `log` says why. */
 bool nvrtc_compile(const char *text, char *log, size_t room);
 /* A unit of one text: its prelude, a namespace, ENTRY. Free it. */
 char *nvrtc_unit(const char *prelude, const char *text);
