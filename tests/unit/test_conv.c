@@ -179,6 +179,16 @@ TEST(conv_depthwise)
         3, 1, 2, 2, 4, {5, 6, 9}, {3, 2, 3}, {2, 1, 2}, {1, 1, 1}, {1, 2, 1}});
 }
 
+/* Few channels: four results at once and one, strips for threads, phases. */
+TEST(conv_narrow)
+{
+    check(&(conv_case){2, 1, 1, 3, 23, {17, 32}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 2, 2, 6, 10, {9, 29}, {3, 5}, {2, 2}, {1, 2}, ONES});
+    check(&(conv_case){2, 1, 1, 4, 37, {5, 15}, {4, 4}, ONES, {2, 2}, {1, 2}});
+    check(&(conv_case){
+        3, 1, 1, 3, 6, {5, 6, 14}, {2, 3, 3}, {2, 1, 1}, {1, 1, 1}, ONES});
+}
+
 TEST(conv_other_axes)
 {
     check(&(conv_case){1, 3, 1, 6, 10, {50}, {4}, {2}, {3}, ONES});

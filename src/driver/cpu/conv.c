@@ -4,7 +4,7 @@
  * the image as columns [K, pixels], K = channels in x kernel taps. Pixels lie
  * in the lanes, so that columns are made panel by panel from the image and the
  * result needs no turning; a kernel of one tap reads the image as it lies. */
-#include "driver/cpu/conv_depthwise.h"
+#include "driver/cpu/conv_direct.h"
 #include "driver/cpu/gemm.h"
 
 #define AXES CONV_AXES
@@ -77,7 +77,7 @@ cpu_convolution_workspace(const air_call *call, int threads)
 {
     geometry g = read_geometry(call);
     image im;
-    if (cpu_conv_is_depthwise(&g))
+    if (cpu_conv_is_direct(&g))
         return 0;
     gemm_job job = make_job(call, &g, 0, NULL, &im);
     size_t bytes = cpu_gemm_workspace(&job);
@@ -88,8 +88,8 @@ static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     geometry g = read_geometry(call);
-    if (cpu_conv_is_depthwise(&g)) {
-        cpu_conv_depthwise(call, &g, ops, task);
+    if (cpu_conv_is_direct(&g)) {
+        cpu_conv_direct(call, &g, ops, task);
         return;
     }
     image im = {.g = &g, .ops = ops};

@@ -1,6 +1,6 @@
 /* conv_amx.c: convolution of bf16 with AMX: weights [channels out, K] are read
  * in place, the image is packed as columns, 32 places at a time. */
-#include "driver/cpu/conv_depthwise.h"
+#include "driver/cpu/conv_direct.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_amx.h"
 
@@ -118,7 +118,8 @@ cpu_convolution_on_amx(const air_call *call, const char *isa)
     conv_geometry g = read_geometry(call);
     return strcmp(isa, "amx") == 0 && call->args[0].t->dtype == AIR_BF16 &&
            cpu_convolution_on_avx512(call, "avx512") &&
-           !cpu_conv_is_depthwise(&g) && g.c_in * g.taps >= AMX_DEPTH / 2;
+           !(g.c_out <= 8 && cpu_conv_is_direct(&g)) &&
+           g.c_in * g.taps >= AMX_DEPTH / 2;
 }
 
 size_t

@@ -9,8 +9,7 @@
 
 #include "driver/cpu/gemm_core.h"
 
-#define CONV_AXES     3
-#define CONV_TAPS_MAX 128 /* of a kernel that runs tap by tap */
+#define CONV_AXES 3
 
 typedef struct {
     int64_t in[CONV_AXES], out[CONV_AXES]; /* sizes of big, small */

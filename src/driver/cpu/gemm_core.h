@@ -54,6 +54,16 @@ typedef struct {
                               is a multiple of, or a multiple of 128 */
 } gemm_words;
 
+/* Windows of one shape over rows of floats: gemm_ops.correlate. */
+typedef struct {
+    int64_t rows, n;   /* of the result: r < rows, i < n */
+    int64_t step, ld;  /* floats from row to row; elements from one y to the
+                          next */
+    const int64_t *at; /* [taps] */
+    int64_t taps;
+    int dtype; /* of y */
+} gemm_windows;
+
 /* One table per instruction set. */
 typedef struct {
     const char *isa;
@@ -88,12 +98,11 @@ typedef struct {
                    int64_t stride, int dtype, int64_t n, int64_t count);
     /* dst[i] += src[i] */
     void (*add)(float *dst, const float *src, int64_t n);
-    /* depthwise_isa.c: y[r * n + i] = start + sum over t < taps of w[t] *
-     * p[at[t] + r * step + i], r < rows, i < n, in that order; p may be read 32
-     * elements further */
-    void (*correlate)(void *y, int dtype, int64_t rows, int64_t n,
-                      const float *p, int64_t step, const int64_t *at,
-                      const float *w, int64_t taps, float start);
+    /* correlate_isa.c: y[o * ld + r * n + i] = start[o] + sum over t < taps of
+     * w[o * taps + t] * p[at[t] + r * step + i], o < outs, in that order; p may
+     * be read 32 elements further */
+    void (*correlate)(const gemm_windows *s, const float *p, const float *w,
+                      const float *start, int64_t outs, void *y);
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);

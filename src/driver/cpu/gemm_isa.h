@@ -30,10 +30,9 @@ void ISA_NAME(order_words)(float *dst, const float *x, int64_t n);
 void ISA_NAME(dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
                           int64_t nn, const gemm_words *from);
 
-/* depthwise_isa.c */
-void ISA_NAME(correlate)(void *y, int dtype, int64_t rows, int64_t n,
-                         const float *p, int64_t step, const int64_t *at,
-                         const float *w, int64_t taps, float start);
+/* correlate_isa.c */
+void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
+                         const float *start, int64_t outs, void *y);
 
 /* attention_isa.c */
 void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,

@@ -1,0 +1,191 @@
+/* conv_direct.c: convolutions of few channels, where columns would cost more
+ * than the sums.
+ *
+ * The rows that a strip of results sees are copied, as floats and with their
+ * padding, into a plane a channel that stays in the cache; windows then slide
+ * over them without asking where the image ends. With a stride along the rows,
+ * each row is stored by phases (columns 0, s, 2 s ..., then 1, s + 1 ...), so
+ * that what adjacent results see is adjacent. */
+#include "driver/cpu/conv_direct.h"
+
+#include <string.h>
+
+#define BEHIND   32      /* floats that `correlate` may read behind a row */
+#define VECTOR   16      /* of the plan, which no instruction set may change */
+#define SUM_MAX  GEMM_KB /* terms of a sum */
+#define OUTS_MAX 16      /* channels out at once */
+
+typedef struct {
+    const conv_geometry *g;
+    int64_t columns; /* of a phase */
+    int64_t row;     /* floats: all phases */
+    int64_t strip;   /* rows of results at most */
+    int64_t strips;  /* of a plane of results */
+    int64_t rows;    /* of the image, that a strip sees */
+    int64_t at[SUM_MAX];
+} layout;
+
+static int64_t
+rows_seen(const conv_geometry *g, int64_t strip)
+{
+    return (strip - 1) * g->stride[1] + (g->kernel[1] - 1) * g->dilation[1] + 1;
+}
+
+/* In `parts` strips at least, where there are rows for them; strip 0: one row
+ * of results sees too much. */
+static layout
+make_layout(const conv_geometry *g, int64_t parts)
+{
+    int64_t s = g->stride[2], span = (g->kernel[2] - 1) * g->dilation[2];
+    int64_t room = (int64_t)(AIR_SCRATCH / sizeof(float)) - BEHIND;
+    layout l = {.g = g, .columns = round_up(g->out[2], VECTOR) + span / s};
+    l.row = l.columns * s;
+    int64_t fit = room / (l.row * g->kernel[0] * g->c_in);
+    int64_t window = rows_seen(g, 1);
+    if (fit < window)
+        return l;
+    l.strip = min64((g->out[1] + parts - 1) / parts,
+                    (fit - window) / g->stride[1] + 1);
+    l.strips = (g->out[1] + l.strip - 1) / l.strip;
+    l.rows = rows_seen(g, l.strip);
+    return l;
+}
+
+/* Terms of a sum in the order of the weights: [channel][tap]. */
+static void
+find_taps(layout *l)
+{
+    const conv_geometry *g = l->g;
+    int64_t plane = g->kernel[0] * l->rows * l->row;
+    for (int64_t i = 0; i < g->c_in * g->taps; i++) {
+        int64_t t = i % g->taps;
+        int64_t x = t % g->kernel[2] * g->dilation[2];
+        int64_t y = t / g->kernel[2] % g->kernel[1] * g->dilation[1];
+        int64_t z = t / g->kernel[2] / g->kernel[1];
+        l->at[i] = i / g->taps * plane + (z * l->rows + y) * l->row +
+                   x % g->stride[2] * l->columns + x / g->stride[2];
+    }
+}
+
+/* One channel in: always. A few channels: where the rows fill vectors, and
+ * columns would be used by few channels out or would be many for each. */
+bool
+cpu_conv_is_direct(const conv_geometry *g)
+{
+    int64_t terms = g->c_in * g->taps, n = g->out[2];
+    bool depthwise = g->c_in == 1 && g->c_out <= 4;
+    bool narrow = g->taps > 1 && (g->c_in <= 4 || g->c_out <= 16) &&
+                  4 * n >= 3 * round_up(n, VECTOR);
+    return terms <= SUM_MAX && (depthwise || narrow) &&
+           make_layout(g, 1).strip > 0;
+}
+
+/* `count` rows of the image, from x on, into the plane. */
+static void
+copy_rows(const layout *l, const gemm_ops *ops, float *to, const char *x,
+          int dtype, int64_t count)
+{
+    const conv_geometry *g = l->g;
+    int64_t s = g->stride[2], pad = g->pad[2], width = g->in[2];
+    for (int64_t f = 0; f < s; f++) {
+        int64_t first = ((f - pad) % s + s) % s; /* pixel of this phase */
+        int64_t i = (first + pad) / s;
+        int64_t n = min64((width - first + s - 1) / s, l->columns - i);
+        if (first < width && n > 0)
+            ops->copies(to + f * l->columns + i, l->row,
+                        x + first * cpu_gemm_size_of(dtype), width, s, dtype, n,
+                        count);
+    }
+}
+
+/* What results [y0, y0 + strip) of plane z see of one channel. */
+static void
+fill(const layout *l, const gemm_ops *ops, float *plane, const char *x,
+     int dtype, int64_t z, int64_t y0)
+{
+    const conv_geometry *g = l->g;
+    int64_t top = y0 * g->stride[1] - g->pad[1];
+    int64_t b = top < 0 ? -top : 0, e = min64(l->rows, g->in[1] - top);
+    for (int64_t k = 0; k < g->kernel[0] && b < e; k++) {
+        int64_t iz = z * g->stride[0] - g->pad[0] + k * g->dilation[0];
+        if (iz >= 0 && iz < g->in[0])
+            copy_rows(l, ops, plane + (k * l->rows + b) * l->row,
+                      x + (iz * g->in[1] + top + b) * g->in[2] *
+                              cpu_gemm_size_of(dtype),
+                      dtype, e - b);
+    }
+}
+
+/* What a strip needs: results o .. o + outs of one group of one image. */
+typedef struct {
+    const char *x, *w, *bias; /* bias NULL: none */
+    char *y;
+    int dtype;
+} operands;
+
+static operands
+find_operands(const air_call *call, const conv_geometry *g,
+              const air_task *task, int64_t item)
+{
+    const air_tensor *x = call->args[0].t, *bias = call->args[2].t;
+    int64_t size = cpu_gemm_size_of(x->dtype);
+    int64_t channel = item % g->groups * g->c_out;
+    operands f = {.dtype = x->dtype};
+    f.x =
+        (const char *)air_data(x, task) + item * g->c_in * g->in_pixels * size;
+    f.w = (const char *)air_data(call->args[1].t, task) +
+          channel * g->c_in * g->taps * size;
+    f.y = (char *)air_data(&call->outs[0], task) +
+          item * g->c_out * g->out_pixels * size;
+    if (call->args[2].kind == AIR_ARG_TENSOR && bias->dtype != AIR_DTYPE_NONE)
+        f.bias = (const char *)air_data(bias, task) + channel * size;
+    return f;
+}
+
+/* Results [y0, y0 + rows) of plane z, all channels out of the group. */
+static void
+run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
+          int64_t z, int64_t y0)
+{
+    const conv_geometry *g = l->g;
+    int64_t size = cpu_gemm_size_of(f->dtype), terms = g->c_in * g->taps;
+    int64_t channel = g->kernel[0] * l->rows * l->row;
+    float w[OUTS_MAX * SUM_MAX], start[OUTS_MAX] = {0};
+    gemm_windows s = {.rows = min64(l->strip, g->out[1] - y0),
+                      .n = g->out[2],
+                      .step = g->stride[1] * l->row,
+                      .ld = g->out_pixels,
+                      .at = l->at,
+                      .taps = terms,
+                      .dtype = f->dtype};
+    memset(plane, 0, (size_t)(g->c_in * channel + BEHIND) * sizeof *plane);
+    for (int64_t c = 0; c < g->c_in; c++)
+        fill(l, ops, plane + c * channel, f->x + c * g->in_pixels * size,
+             f->dtype, z, y0);
+    for (int64_t o = 0; o < g->c_out; o += OUTS_MAX) {
+        int64_t outs = min64(OUTS_MAX, g->c_out - o);
+        ops->widen(w, f->w + o * terms * size, 1, f->dtype, outs * terms);
+        if (f->bias != NULL)
+            ops->widen(start, f->bias + o * size, 1, f->dtype, outs);
+        ops->correlate(
+            &s, plane, w, start, outs,
+            f->y +
+                (o * g->out_pixels + (z * g->out[1] + y0) * g->out[2]) * size);
+    }
+}
+
+void
+cpu_conv_direct(const air_call *call, const conv_geometry *g,
+                const gemm_ops *ops, const air_task *task)
+{
+    int64_t items = g->batch * g->groups, planes = items * g->out[0], b, e;
+    layout l = make_layout(g, planes >= task->count ? 1 : task->count);
+    find_taps(&l);
+    air_split(planes * l.strips, task, &b, &e);
+    for (int64_t i = b; i < e; i++) {
+        int64_t plane = i / l.strips;
+        operands f = find_operands(call, g, task, plane / g->out[0]);
+        run_strip(&l, &f, ops, task->scratch, plane % g->out[0],
+                  i % l.strips * l.strip);
+    }
+}
