@@ -28,9 +28,11 @@ static struct {
     char *folders, *cache;
     air_context *contexts[MAX_GPUS];
     air_gpu gpus[MAX_GPUS];
-    pthread_mutex_t mutex; /* of the table */
+    pthread_mutex_t opening; /* of a context, without the GIL */
+    pthread_mutex_t mutex;   /* of the table */
     held *table[BUCKETS];
-} gpu = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} gpu = {.opening = PTHREAD_MUTEX_INITIALIZER,
+         .mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static held **
 bucket_of(const void *data)
@@ -146,23 +148,38 @@ py_cuda_start(PyObject *self, PyObject *args)
     return PyBool_FromLong(gpu.found);
 }
 
+/* Without the GIL: of several threads that come here the first opens it. */
+static air_status
+open_once(int index, air_options options)
+{
+    air_gpu *own = &gpu.gpus[index];
+    air_status status = AIR_OK;
+    pthread_mutex_lock(&gpu.opening);
+    if (!__atomic_load_n(&gpu.contexts[index], __ATOMIC_ACQUIRE)) {
+        air_context *made = NULL;
+        *own = (air_gpu){.index = index,
+                         .libraries = gpu.folders,
+                         .cache = gpu.cache,
+                         .user = own,
+                         .stream = torch_stream,
+                         .alloc = torch_alloc,
+                         .free = torch_free};
+        options.gpu = own;
+        status = air_context_create(&options, &made);
+        __atomic_store_n(&gpu.contexts[index], made, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&gpu.opening);
+    return status;
+}
+
 static air_context *
 open_context(int index)
 {
     air_options options = *py_options();
-    air_gpu *own = &gpu.gpus[index];
-    *own = (air_gpu){.index = index,
-                     .libraries = gpu.folders,
-                     .cache = gpu.cache,
-                     .user = own,
-                     .stream = torch_stream,
-                     .alloc = torch_alloc,
-                     .free = torch_free};
     options.driver = "cuda";
     options.isa = NULL;
-    options.gpu = own;
     PyThreadState *state = PyEval_SaveThread();
-    air_status status = air_context_create(&options, &gpu.contexts[index]);
+    const air_status status = open_once(index, options);
     PyEval_RestoreThread(state);
     return py_check(status) ? NULL : gpu.contexts[index];
 }
@@ -175,8 +192,9 @@ py_cuda_context(int index)
                      MAX_GPUS - 1);
         return NULL;
     }
-    if (gpu.contexts[index])
-        return gpu.contexts[index];
+    air_context *made = __atomic_load_n(&gpu.contexts[index], __ATOMIC_ACQUIRE);
+    if (made)
+        return made;
     if (!gpu.found) {
         py_raise_text(AIR_ERROR_DEVICE,
                       "this build of torch has no CUDA, or not the functions "

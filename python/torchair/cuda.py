@@ -16,6 +16,7 @@ import functools
 import glob
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -107,7 +108,15 @@ def cache_folder() -> str | None:
         return None
     root = asked or os.path.expanduser("~/.cache/torchair")
     folder = os.path.join(root, "cuda")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as why:
+        warnings.warn(
+            f"compiled kernels are not kept: {why}; set TORCHAIR_CACHE_DIR to "
+            'a folder that can be written, or to "" for none',
+            stacklevel=2,
+        )
+        return None
     return folder
 
 

@@ -74,6 +74,13 @@ def test_folders(monkeypatch, tmp_path):
     assert cuda.cache_folder() == str(tmp_path / "cuda")
 
 
+def test_a_cache_that_cannot_be_made_is_none(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCHAIR_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="TORCHAIR_CACHE_DIR"):
+        assert cuda.cache_folder() is None
+
+
 # ---- on a GPU ----
 
 
