@@ -8,15 +8,24 @@
 
 #include "codegen/cuda_write.h"
 
-enum { DEFAULT_SMS = 132, VALUE_ALIGN = 16 };
+enum {
+    DEFAULT_SMS = 132,
+    DEFAULT_SHARED = 227 * 1024,
+    LEFT = 27 * 1024, /* of shared memory: to the prelude's folds, and to L1 */
+    VALUE_ALIGN = 16
+};
 
-/* "sm_90a:132": the number behind the colon. */
+/* Number `i` behind the name in "sm_90a:132:232448", which are processors and
+ * bytes of shared memory of a block. */
 static int
-processors(const char *isa)
+number(const char *isa, int i, int otherwise)
 {
-    const char *colon = strchr(isa, ':');
-    int n = colon != NULL ? atoi(colon + 1) : 0;
-    return n > 0 ? n : DEFAULT_SMS;
+    for (; isa != NULL && i >= 0; i--) {
+        isa = strchr(isa, ':');
+        isa = isa != NULL ? isa + 1 : NULL;
+    }
+    int n = isa != NULL ? atoi(isa) : 0;
+    return n > 0 ? n : otherwise;
 }
 
 static bool
@@ -77,7 +86,8 @@ cuda_region(const air_alloc *alloc, const air_region *region, const char *isa,
     *out_reason = NULL;
     AIR_TRY(base_new(alloc, sizeof *w, (void **)&w));
     w->rg = region;
-    w->sms = processors(isa);
+    w->sms = number(isa, 0, DEFAULT_SMS);
+    w->most_shared = number(isa, 1, DEFAULT_SHARED) - LEFT;
     base_text_init(&w->text, alloc);
     if (cuda_plan(w))
         put_kernels(w);

@@ -12,7 +12,8 @@
 /* Device functions that every printed kernel needs before it. C++17. */
 extern const char cuda_prelude[];
 
-/* isa: "sm_90a", "sm_90a:132" with the number of multiprocessors. UNSUPPORTED:
+/* isa: "sm_90a", "sm_90a:132:232448" with the number of multiprocessors
+ * and the bytes of shared memory of a block. UNSUPPORTED:
  * *out_reason says why, no message is recorded. */
 air_status cuda_region(const air_alloc *alloc, const air_region *region,
                        const char *isa, air_code *out, const char **out_reason);

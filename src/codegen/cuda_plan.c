@@ -281,7 +281,7 @@ keep_rows(cuda_writer *w, int64_t count, bool shared)
             continue;
         int64_t bytes = row_bytes(w, b);
         buf->home = CUDA_WORKSPACE;
-        if (shared && (int64_t)w->shared + bytes <= CUDA_MAX_SHARED) {
+        if (shared && (int64_t)w->shared + bytes <= w->most_shared) {
             buf->home = CUDA_SHARED;
             buf->at = take(&w->shared, bytes);
         } else {

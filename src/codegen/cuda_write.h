@@ -9,8 +9,7 @@
 enum {
     CUDA_MAX_VALUES = 256, /* arguments of 8 bytes */
     CUDA_MAX_BLOCK = 1024, /* threads */
-    CUDA_FOLD_BLOCK = 256,
-    CUDA_MAX_SHARED = 200 * 1024 /* bytes a block takes for rows */
+    CUDA_FOLD_BLOCK = 256
 };
 
 /* Where a buffer of scratch, or one that several phases read, is kept. */
@@ -33,6 +32,7 @@ typedef struct {
 typedef struct {
     const air_region *rg;
     int sms;
+    int64_t most_shared; /* bytes a block may take for rows */
     /* the iteration space */
     int vector;                    /* axis */
     int naxes, axes[AIR_MAX_RANK]; /* kept axes of more than one index */

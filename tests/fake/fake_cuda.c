@@ -23,11 +23,21 @@ step(void)
     return call == state.fail_at ? state.error : 0;
 }
 
+/* What the driver refuses in a thread that has no context. */
+enum { INVALID_CONTEXT = 201, INVALID_VALUE = 1, PLAIN_SHARED = 48 << 10 };
+static _Thread_local void *current;
+
 #define TRY                         \
     do {                            \
         const int failed_ = step(); \
         if (failed_ != 0)           \
             return failed_;         \
+    } while (0)
+#define TRY_IN_CONTEXT              \
+    do {                            \
+        TRY;                        \
+        if (!current)               \
+            return INVALID_CONTEXT; \
     } while (0)
 /* name(parameters) that may fail, then what it does. */
 #define FAKE(name, ...)           \
@@ -94,13 +104,13 @@ FAKE(cuDeviceGetAttribute, int *out, int which, int device)
     return 0;
 }
 
-static void *current, *primary;
+static void *primary;
 FAKE(cuDevicePrimaryCtxRetain, void **out, int device)
 {
     (void)device;
-    const int code = new_object(&primary, 1);
+    const int failed = new_object(&primary, 1);
     *out = primary;
-    return code;
+    return failed;
 }
 FAKE(cuDevicePrimaryCtxRelease_v2, int device)
 {
@@ -132,9 +142,9 @@ FAKE(cuCtxPopCurrent_v2, void **out)
 FAKE(cuMemAlloc_v2, uint64_t *out, size_t size)
 {
     void *ptr = NULL;
-    const int code = new_object(&ptr, size);
+    const int failed = new_object(&ptr, size);
     *out = (uint64_t)(uintptr_t)ptr;
-    return code;
+    return failed;
 }
 FAKE(cuMemFree_v2, uint64_t ptr)
 {
@@ -165,6 +175,7 @@ FAKE(cuStreamSynchronize, void *stream)
 {
     (void)stream;
     TRY;
+    state.waited++;
     return 0;
 }
 FAKE(cuStreamIsCapturing, void *stream, int *out)
@@ -200,13 +211,12 @@ FAKE(cuEventRecord, void *event, void *stream)
 /* ---- what graphs are ---- */
 
 typedef struct {
-    void *function;
+    const struct code *function;
     unsigned grid[3], block[3], shared;
     void **params, **extra;
     void *kernel, *context;
 } node_params;
 typedef struct {
-    void *function;
     fake_launch launch;
 } node;
 typedef struct {
@@ -222,17 +232,22 @@ note_captured(fake_launch launch)
     *n = (node){.launch = launch};
 }
 
-/* ---- code and launches: a function is the number of its parameters, which
- * its text says: "params N" ---- */
+/* ---- code and launches: a function is its module; its text says how many
+ * parameters it has: "params N" ---- */
+
+typedef struct code {
+    long params;
+    unsigned most_shared;
+} code;
 
 FAKE(cuModuleLoadData, void **out, const void *image)
 {
     const char *found = strstr(image, "params ");
-    long n = found ? strtol(found + 7, NULL, 10) : 0;
-    const int code = new_object(out, sizeof n);
-    if (code == 0)
-        memcpy(*out, &n, sizeof n);
-    return code;
+    const code made = {found ? strtol(found + 7, NULL, 10) : 0, PLAIN_SHARED};
+    const int failed = new_object(out, sizeof made);
+    if (failed == 0)
+        memcpy(*out, &made, sizeof made);
+    return failed;
 }
 FAKE(cuModuleUnload, void *module)
 {
@@ -246,29 +261,30 @@ FAKE(cuModuleGetFunction, void **out, void *module, const char *name)
     *out = module;
     return 0;
 }
-FAKE(cuFuncSetAttribute, void *function, int which, int value)
+FAKE(cuFuncSetAttribute, code *function, int which, int value)
 {
-    (void)function, (void)which, (void)value;
-    TRY;
+    (void)which;
+    TRY_IN_CONTEXT;
+    function->most_shared = (unsigned)value;
     return 0;
 }
 
 static void
-note(fake_launch launch, void *function, void **params)
+note(fake_launch launch, const code *function, void **params)
 {
-    long n;
-    memcpy(&n, function, sizeof n);
-    for (long i = 0; i < n && i < FAKE_PARAMS; i++)
+    for (long i = 0; i < function->params && i < FAKE_PARAMS; i++)
         memcpy(&launch.params[i], params[i], sizeof launch.params[i]);
     state.launch[state.launches++ % FAKE_LAUNCHES] = launch;
 }
 
-FAKE(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz,
-     unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
-     void **params, void **extra)
+FAKE(cuLaunchKernel, const code *function, unsigned gx, unsigned gy,
+     unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+     void *stream, void **params, void **extra)
 {
     (void)extra;
-    TRY;
+    TRY_IN_CONTEXT;
+    if (shared > function->most_shared || gy > 65535 || gz > 65535)
+        return INVALID_VALUE;
     if (captured) {
         note_captured((fake_launch){.grid = {gx, gy, gz}});
         return 0;
@@ -286,13 +302,10 @@ FAKE(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz,
 static void
 fill(node *n, const node_params *p)
 {
-    long count;
-    memcpy(&count, p->function, sizeof count);
-    n->function = p->function;
     n->launch = (fake_launch){.shared = p->shared};
     memcpy(n->launch.grid, p->grid, sizeof p->grid);
     memcpy(n->launch.block, p->block, sizeof p->block);
-    for (long i = 0; i < count && i < FAKE_PARAMS; i++)
+    for (long i = 0; i < p->function->params && i < FAKE_PARAMS; i++)
         memcpy(&n->launch.params[i], p->params[i], 8);
 }
 
@@ -308,7 +321,7 @@ FAKE(cuGraphDestroy, void *g)
 FAKE(cuGraphAddKernelNode_v2, void **out, graph *g, void *const *after,
      size_t nafter, const node_params *p)
 {
-    TRY;
+    TRY_IN_CONTEXT;
     if (nafter != (g->count > 0) || (nafter && !after[0]))
         return 1; /* a chain is what is expected */
     fill(&g->nodes[g->count], p);
@@ -319,10 +332,10 @@ FAKE(cuGraphInstantiateWithFlags, void **out, const graph *g,
      unsigned long long flags)
 {
     (void)flags;
-    const int code = new_object(out, sizeof *g);
-    if (code == 0)
+    const int failed = new_object(out, sizeof *g);
+    if (failed == 0)
         memcpy(*out, g, sizeof *g);
-    return code;
+    return failed;
 }
 FAKE(cuGraphExecDestroy, void *exec)
 {
@@ -331,14 +344,14 @@ FAKE(cuGraphExecDestroy, void *exec)
 FAKE(cuGraphExecKernelNodeSetParams_v2, graph *exec, void *at,
      const node_params *p)
 {
-    TRY;
+    TRY_IN_CONTEXT;
     fill(&exec->nodes[(uintptr_t)at - 1], p);
     state.nodes_set++;
     return 0;
 }
 FAKE(cuGraphLaunch, const graph *exec, void *stream)
 {
-    TRY;
+    TRY_IN_CONTEXT;
     for (long i = 0; i < exec->count; i++) {
         state.launch[state.launches % FAKE_LAUNCHES] = exec->nodes[i].launch;
         state.launch[state.launches++ % FAKE_LAUNCHES].stream = stream;
@@ -359,15 +372,17 @@ FAKE(nvrtcCreateProgram, void **out, const char *text, const char *name,
      int nheaders, const char *const *headers, const char *const *names)
 {
     (void)name, (void)nheaders, (void)headers, (void)names;
-    const int code = new_object(out, strlen(text) + 1);
-    if (code == 0)
+    const int failed = new_object(out, strlen(text) + 1);
+    if (failed == 0)
         memcpy(*out, text, strlen(text) + 1);
-    return code;
+    return failed;
 }
 FAKE(nvrtcCompileProgram, const char *text, int n, const char *const *options)
 {
     size_t used = 0;
     TRY;
+    if (state.compiling)
+        state.compiling(state.user);
     for (int i = 0; i < n && used < sizeof state.options; i++)
         used +=
             (size_t)snprintf(state.options + used, sizeof state.options - used,
@@ -422,19 +437,19 @@ FAKE(cuStreamBeginCapture_v2, void *stream, int mode)
 {
     void *made = NULL;
     (void)stream, (void)mode;
-    const int code = new_object(&made, sizeof(graph));
+    const int failed = new_object(&made, sizeof(graph));
     captured = made;
-    return code;
+    return failed;
 }
 FAKE(cuStreamEndCapture, void *stream, void **out)
 {
     (void)stream;
-    const int code = step();
-    *out = code == 0 ? captured : NULL;
-    if (code != 0 && captured)
+    const int failed = step();
+    *out = failed == 0 ? captured : NULL;
+    if (failed != 0 && captured)
         (void)drop_object(captured);
     captured = NULL;
-    return code;
+    return failed;
 }
 FAKE(cuGraphExecUpdate_v2, graph *exec, const graph *from, void *out)
 {
@@ -479,10 +494,10 @@ FAKE(cublasLtMatrixLayoutCreate, void **out, int type, uint64_t rows,
      uint64_t columns, int64_t ld)
 {
     const int64_t made[4] = {type, (int64_t)rows, (int64_t)columns, ld};
-    const int code = new_object(out, sizeof made);
-    if (code == 0)
+    const int failed = new_object(out, sizeof made);
+    if (failed == 0)
         memcpy(*out, made, sizeof made);
-    return code;
+    return failed;
 }
 FAKE(cublasLtMatrixLayoutDestroy, void *object)
 {

@@ -25,6 +25,7 @@ typedef struct {
     fake_launch launch[FAKE_LAUNCHES]; /* number n is in [n % FAKE_LAUNCHES] */
     long nodes_set;                    /* parameters of nodes changed */
     long waits;                        /* streams that waited for an event */
+    long waited;                       /* times the host waited for a stream */
     long live;    /* contexts, modules, blocks, graphs, events, programs */
     long updates; /* graphs that took over another */
     /* of the last product: as cuBLASLt was asked */
@@ -34,6 +35,8 @@ typedef struct {
     float alpha, beta;
     int64_t sizes[2][3]; /* rows, columns, leading dimension of A and B */
     int gpus, major;
+    void (*compiling)(void *user); /* called while a text is compiled */
+    void *user;
     char options[256], text[512]; /* of the last compilation, cut off */
 } fake_state;
 

@@ -148,6 +148,45 @@ TEST(cuda_calls_mm_of_few_rows)
     }
 }
 
+/* Which row takes it on a GPU like that one; NULL: none. */
+static const cuda_provider *
+find(print_case *c, const char *name, int capability, size_t shared)
+{
+    cuda_props props = h200;
+    props.capability = capability;
+    props.shared_bytes = shared;
+    return cuda_provider_find(name, &c->call, &props);
+}
+
+TEST(cuda_calls_mm_of_more_columns_than_a_grid_has)
+{
+    print_case c;
+    mm(&c, AIR_F32, 2, 8, 4);
+    CHECK(find(&c, "mm", 90, 227 << 10));
+    c.tensors.t[1].dims[1] = c.outs[0].dims[1] = 65535 * 64 + 1;
+    CHECK(!find(&c, "mm", 90, 227 << 10));
+    kcase_end(&c.tensors);
+}
+
+TEST(cuda_calls_on_smaller_gpus)
+{
+    print_case c;
+    mm(&c, AIR_BF16, 2, 16, 8);
+    CHECK(find(&c, "mm", 80, 163 << 10));
+    CHECK(!find(&c, "mm", 75, 64 << 10)); /* no mma, no conversions */
+    kcase_end(&c.tensors);
+    begin(&c);
+    arg_tensor(&c, AIR_F32, DIMS(1, 2, 64, 256));
+    arg_tensor(&c, AIR_F32, DIMS(1, 2, 64, 256));
+    arg_tensor(&c, AIR_F32, DIMS(1, 2, 64, 256));
+    out(&c, AIR_F32, DIMS(1, 2, 64, 256));
+    CHECK(find(&c, "sdpa", 80, 163 << 10));
+    CHECK(!find(&c, "sdpa", 75, 64 << 10));
+    c.tensors.t[0].dims[2] = c.outs[0].dims[2] = (int64_t)65535 * 32 + 1;
+    CHECK(!find(&c, "sdpa", 90, 227 << 10));
+    kcase_end(&c.tensors);
+}
+
 TEST(cuda_calls_mm_grid_and_memory)
 {
     print_case c;

@@ -128,7 +128,7 @@ TEST(cuda_opens_a_gpu)
     REQUIRE(prepare(&f));
     REQUIRE_OK(open_device(&f, &base_libc_alloc));
     cuda->target(f.dev, &target);
-    CHECK_STR(target.isa, "sm_90a:132");
+    CHECK_STR(target.isa, "sm_90a:132:232448");
     CHECK(target.apart && target.source && target.regions);
     drop(&f);
 }
@@ -277,6 +277,131 @@ TEST(cuda_says_that_an_index_was_out_of_range)
     CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), ARGUMENT);
     CHECK(strstr(air_last_error()->message, "index 12"));
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    drop(&f);
+}
+
+/* Between the two a kernel writes index and size. */
+TEST(cuda_waits_for_all_of_what_was_out_of_range)
+{
+    fixture f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    *f.dev->fault = (cuda_fault){0, 0, 2};
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    *f.dev->fault = (cuda_fault){12, 5, 1};
+    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), ARGUMENT);
+    drop(&f);
+}
+
+TEST(cuda_says_what_to_do_when_the_context_is_lost)
+{
+    fixture f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    f.cuda->error = 700;
+    f.cuda->fail_at = f.cuda->calls + 1;
+    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), DRIVER);
+    CHECK(strstr(air_last_error()->message, "start the process again"));
+    drop(&f);
+}
+
+/* A text serves many sizes, which ask for more or less. */
+TEST(cuda_shared_memory_of_a_kernel_only_grows)
+{
+    fixture f;
+    bool pushed;
+    cuda_want large = {.text = "// params 0", .nentries = 1, .shared = 90000};
+    cuda_want small = {.text = "// params 0", .nentries = 1, .shared = 60000};
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(cuda_enter(f.dev, &pushed));
+    REQUIRE_OK(cuda_modules_get(f.dev, &large, 1));
+    REQUIRE_OK(cuda_modules_get(f.dev, &small, 1));
+    CHECK(large.module == small.module);
+    CHECK_INT(f.dev->cu.launch(large.module->functions[0], 1, 1, 1, 32, 1, 1,
+                               large.shared, NULL, NULL, NULL),
+              0);
+    cuda_leave(f.dev, pushed);
+    drop(&f);
+}
+
+static void
+try_stream(void *user)
+{
+    fixture *f = user;
+    const bool is_free = pthread_mutex_trylock(&f->dev->mutex) == 0;
+    CHECK(is_free);
+    if (is_free)
+        pthread_mutex_unlock(&f->dev->mutex);
+}
+
+TEST(cuda_runs_do_not_wait_for_the_compiler)
+{
+    fixture f;
+    REQUIRE(prepare(&f));
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    f.nvrtc->compiling = try_stream;
+    f.nvrtc->user = &f;
+    CHECK_OK(make_list(&f));
+    CHECK_INT(f.nvrtc->compiled, 2);
+    drop(&f);
+}
+
+typedef struct {
+    void *stream;
+    fake_state *cuda;
+    long waited; /* when memory was given back */
+} owner;
+
+static void *
+owner_stream(void *user)
+{
+    return ((owner *)user)->stream;
+}
+
+static void *
+owner_alloc(void *user, size_t size)
+{
+    (void)user;
+    return malloc(size);
+}
+
+static void
+owner_free(void *user, void *ptr, size_t size)
+{
+    owner *o = user;
+    (void)size;
+    o->waited = o->cuda->waited;
+    free(ptr);
+}
+
+/* The application's allocator knows the stream that memory was had on. */
+TEST(cuda_memory_goes_back_when_other_streams_are_done_with_it)
+{
+    fixture f;
+    owner o = {.stream = &f};
+    void *slots[] = {(void *)0x1000, (void *)0x2000}, *block;
+    REQUIRE(prepare(&f));
+    o.cuda = f.cuda;
+    f.gpu.user = &o;
+    f.gpu.stream = owner_stream;
+    f.gpu.alloc = owner_alloc;
+    f.gpu.free = owner_free;
+    REQUIRE_OK(open_device(&f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&f));
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    REQUIRE_OK(cuda->alloc(f.dev, 8, &block));
+    cuda->free(f.dev, block, 8);
+    CHECK_INT(o.waited, 0); /* one stream: its order is enough */
+    REQUIRE_OK(cuda->alloc(f.dev, 8, &block));
+    o.stream = &o;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    cuda->free(f.dev, block, 8);
+    CHECK_INT(o.waited, 1);
     drop(&f);
 }
 

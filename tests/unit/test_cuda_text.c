@@ -81,6 +81,23 @@ TEST(cuda_grid_follows_the_device)
     case_free(&c);
 }
 
+TEST(cuda_rows_lie_where_a_block_has_room)
+{
+    region_case c;
+    air_code code;
+    softmax(&c, 300, 40000);
+    if (make(&c, "sm_90a:132:232448", &code)) {
+        CHECK_INT(code.launches[0].shared, 40000 * sizeof(float));
+        codegen_free(&base_libc_alloc, &code);
+    }
+    if (make(&c, "sm_89:132:101376", &code)) {
+        CHECK_INT(code.launches[0].shared, 0);
+        CHECK(code.workspace > 0);
+        codegen_free(&base_libc_alloc, &code);
+    }
+    case_free(&c);
+}
+
 TEST(cuda_long_rows_take_several_launches)
 {
     region_case c;

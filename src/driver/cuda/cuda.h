@@ -73,8 +73,9 @@ typedef struct {
 
 /* What a kernel found wrong in the data: an index out of range. It lies in
  * memory that host and device see; a kernel that finds one skips the element
- * (a read gives 0), writes index and size and then sets `raised`. The next run
- * of the device that looks returns ARGUMENT. */
+ * (a read gives 0), sets `raised` to 2 if it was 0, writes index and size and
+ * then sets `raised` to 1. The next run of the device that sees a 1 returns
+ * ARGUMENT. */
 typedef struct {
     int64_t index, size;
     int32_t raised;

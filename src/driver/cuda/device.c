@@ -9,6 +9,19 @@
 
 /* ---- errors ---- */
 
+/* Errors after which every call of the process on this GPU fails: faults of
+ * kernels that ran, which CUDA tells of at some later call. */
+static bool
+is_lost(int code)
+{
+    static const int lost[] = {214, 700, 702, 710, 714,
+                               715, 716, 717, 718, 719};
+    bool found = false;
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++)
+        found = found || code == lost[i];
+    return found;
+}
+
 air_status
 cuda_check(const air_device *dev, int code, const char *what)
 {
@@ -18,15 +31,19 @@ cuda_check(const air_device *dev, int code, const char *what)
     (void)dev->cu.error_name(code, &name);
     (void)dev->cu.error_text(code, &text);
     AIR_FAIL(code == CU_OUT_OF_MEMORY ? AIR_ERROR_MEMORY : AIR_ERROR_DRIVER,
-             "%s on GPU %d: %s (%s, error %d of CUDA)", what, dev->gpu.index,
-             text ? text : "unknown", name ? name : "?", code);
+             "%s on GPU %d: %s (%s, error %d of CUDA)%s", what, dev->gpu.index,
+             text ? text : "unknown", name ? name : "?", code,
+             is_lost(code) ? "; an earlier kernel failed, of whatever library: "
+                             "start the process again, CUDA_LAUNCH_BLOCKING=1 "
+                             "shows which"
+                           : "");
 }
 
 air_status
 cuda_fault_check(air_device *dev)
 {
     cuda_fault *fault = dev->fault;
-    if (__atomic_load_n(&fault->raised, __ATOMIC_ACQUIRE) == 0)
+    if (__atomic_load_n(&fault->raised, __ATOMIC_ACQUIRE) != 1)
         return AIR_OK;
     const cuda_fault seen = *fault;
     __atomic_store_n(&fault->raised, 0, __ATOMIC_RELEASE);
@@ -86,10 +103,14 @@ cuda_stream(air_device *dev, cu_stream *out)
     air_status status = AIR_OK;
     *out = dev->gpu.stream ? dev->gpu.stream(dev->gpu.user) : NULL;
     pthread_mutex_lock(&dev->mutex);
-    if (dev->last != *out)
+    if (dev->ran && dev->last != *out) {
+        dev->crossed = true;
         status = follow(dev, *out);
-    if (status == AIR_OK)
+    }
+    if (status == AIR_OK) {
         dev->last = *out;
+        dev->ran = true;
+    }
     pthread_mutex_unlock(&dev->mutex);
     return status;
 }
@@ -180,8 +201,8 @@ read_props(air_device *dev)
                               .blas = dev->cu.multiply != NULL};
     (void)snprintf(dev->props.isa, sizeof dev->props.isa, "sm_%d%s",
                    dev->props.capability, major >= 9 ? "a" : "");
-    (void)snprintf(dev->target, sizeof dev->target, "%s:%d", dev->props.isa,
-                   processors);
+    (void)snprintf(dev->target, sizeof dev->target, "%s:%d:%d", dev->props.isa,
+                   processors, shared);
     return cuda_check(
         dev, dev->cu.compiler_version(&dev->compiler[0], &dev->compiler[1]),
         "NVRTC has no version");
@@ -244,6 +265,7 @@ cuda_close(air_device *dev)
     cuda_symbols_close(&dev->cu);
     free_text(&alloc, dev->folders);
     free_text(&alloc, dev->cache);
+    pthread_mutex_destroy(&dev->loading);
     pthread_mutex_destroy(&dev->mutex);
     base_free(&alloc, dev, sizeof *dev);
 }
@@ -256,6 +278,7 @@ cuda_open(const air_options *options, const air_alloc *alloc, air_device **out)
     AIR_TRY(base_new(alloc, sizeof(air_device), &ptr));
     air_device *dev = ptr;
     dev->alloc = *alloc;
+    pthread_mutex_init(&dev->loading, NULL);
     pthread_mutex_init(&dev->mutex, NULL);
     air_status status = take_options(dev, options);
     if (status == AIR_OK)
@@ -308,6 +331,21 @@ cuda_alloc(air_device *dev, size_t size, void **out)
     return AIR_OK;
 }
 
+/* The application hands memory on in the order of the stream on which it was
+ * had: what runs of other streams still do with it must be over by then. */
+static void
+finish_runs(air_device *dev)
+{
+    bool pushed;
+    pthread_mutex_lock(&dev->mutex);
+    if (dev->crossed && cuda_enter(dev, &pushed) == AIR_OK) {
+        if (!is_captured(dev, dev->last))
+            (void)dev->cu.stream_wait(dev->last);
+        cuda_leave(dev, pushed);
+    }
+    pthread_mutex_unlock(&dev->mutex);
+}
+
 static void
 cuda_free(air_device *dev, void *ptr, size_t size)
 {
@@ -315,6 +353,7 @@ cuda_free(air_device *dev, void *ptr, size_t size)
     if (!ptr)
         return;
     if (dev->gpu.free) {
+        finish_runs(dev);
         dev->gpu.free(dev->gpu.user, ptr, size);
     } else if (cuda_enter(dev, &pushed) == AIR_OK) {
         (void)dev->cu.free((uint64_t)(uintptr_t)ptr);

@@ -7,11 +7,14 @@
 #include "driver/cuda/cuda.h"
 #include "driver/cuda/symbols.h"
 
-/* Loaded code of one text: entry i of it is functions[i]. */
+/* Loaded code of one text: entry i of it is functions[i]. Texts of regions
+ * serve many sizes: lists of one module differ in the shared memory they ask
+ * for, and the functions are allowed the most of them. */
 typedef struct cuda_module {
     struct cuda_module *next;
     uint64_t hash[2]; /* of everything that decides the code */
     size_t bytes;
+    uint32_t shared; /* dynamic bytes that a block of the functions may have */
     cu_module module;
     cu_function functions[AIR_CODE_LAUNCHES];
 } cuda_module;
@@ -28,15 +31,18 @@ struct air_device {
     bool retained; /* the primary context */
     cu_context context;
     cuda_props props;
-    char target[32];       /* for the printer: isa and number of processors */
-    int compiler[2];       /* version */
-    int threads;           /* that compile */
-    cuda_fault *fault;     /* seen by host and device */
-    pthread_mutex_t mutex; /* of what follows */
+    char target[40];   /* for the printer: isa, processors, shared bytes */
+    int compiler[2];   /* version */
+    int threads;       /* that compile */
+    cuda_fault *fault; /* seen by host and device */
+    pthread_mutex_t loading; /* of modules: held while NVRTC compiles, which
+                              * runs of other threads must not wait for */
     cuda_module *modules;
-    cu_stream last;  /* stream of the last run */
-    cu_blas blas;    /* NULL: no product was made yet */
-    cu_event passed; /* recorded where the stream changed */
+    pthread_mutex_t mutex; /* of what follows */
+    cu_stream last;        /* stream of the last run */
+    bool ran, crossed;     /* something did; on more than one stream */
+    cu_blas blas;          /* NULL: no product was made yet */
+    cu_event passed;       /* recorded where the stream changed */
 };
 
 /* Turns a code of libcuda into a status: `what` could not be done. */

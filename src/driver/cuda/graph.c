@@ -117,14 +117,10 @@ static air_status
 record_products(air_device *dev, air_device_graph *g, air_list *list,
                 void *const *slots)
 {
-    bool pushed;
     cu_graph made;
     AIR_REQUIRE(!g->captured && g->parts.count == 0, AIR_ERROR_UNSUPPORTED,
                 "a list with products is captured alone");
-    AIR_TRY(cuda_enter(dev, &pushed));
-    const air_status status = capture_list(dev, list, slots, &made);
-    cuda_leave(dev, pushed);
-    AIR_TRY(status);
+    AIR_TRY(capture_list(dev, list, slots, &made));
     (void)dev->cu.graph_free(g->graph);
     g->graph = made;
     g->captured = list;
@@ -281,11 +277,14 @@ cuda_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
 void
 cuda_graph_free(air_device *dev, air_device_graph *graph)
 {
+    bool pushed = false;
     if (!graph)
         return;
+    (void)cuda_enter(dev, &pushed);
     if (graph->exec)
         (void)dev->cu.exec_free(graph->exec);
     (void)dev->cu.graph_free(graph->graph);
+    cuda_leave(dev, pushed);
     for (size_t i = 0; i < graph->parts.count; i++)
         base_free(&graph->alloc, graph->parts.data[i].nodes,
                   graph->parts.data[i].bytes);

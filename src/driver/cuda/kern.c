@@ -35,6 +35,12 @@ kern_is_float(int dtype)
     return dtypes[dtype].is_float;
 }
 
+bool
+kern_has_dtype(int dtype, const cuda_props *props)
+{
+    return kern_bytes(dtype) != 2 || props->capability >= KERN_HALF_CAPABILITY;
+}
+
 const char *
 kern_word(int dtype)
 {

@@ -18,6 +18,12 @@ const char *kern_type(int dtype);
 const char *kern_word(int dtype);
 size_t kern_bytes(int dtype);
 bool kern_is_float(int dtype);
+/* Families convert and multiply elements of 2 bytes by instructions of
+ * compute capability 8.0. */
+enum { KERN_HALF_CAPABILITY = 80 };
+bool kern_has_dtype(int dtype, const cuda_props *props);
+/* CUDA's limits: blocks along x; along y and z. */
+enum { KERN_MOST_X = INT32_MAX, KERN_MOST_Y = 65535 };
 int64_t kern_numel(const air_tensor *t);
 
 /* Arguments of a call by their position; absent ones are `otherwise`. */

@@ -58,6 +58,7 @@ kern_decode_on(const air_call *call, const cuda_props *props)
     const int64_t shared = a.heads / a.kv * a.rows;
     return (dtype == AIR_BF16 || dtype == AIR_F16) && shared >= 1 &&
            shared <= MOST_QUERIES && a.keys >= 1 && a.batch >= 1 &&
+           a.batch * a.kv <= KERN_MOST_X / CLUSTER &&
            (a.width == 32 || a.width == 64 || a.width == 128 ||
             a.width == 256) &&
            a.v->dims[a.rank - 1] == a.width && is_dense_row(a.q, dtype) &&
@@ -228,18 +229,34 @@ kern_decode(const air_call *call, const cuda_props *props, cuda_source *out)
 
 enum { BLOCK = 32, FEW_KEYS = 512 /* beyond: flash attention is faster */ };
 
+static uint32_t
+attend_shared(const attention *a)
+{
+    return (uint32_t)((BLOCK * a->width + 2 * BLOCK * (a->width + 1)) * 4);
+}
+
+/* What a launch of text/attend.cuh can cover. */
+static bool
+is_launched(const attention *a, const cuda_props *props)
+{
+    const int64_t all = a->heads / a->kv * a->rows;
+    return (all + BLOCK - 1) / BLOCK <= KERN_MOST_Y &&
+           a->batch * a->kv <= KERN_MOST_X &&
+           attend_shared(a) <= props->shared_bytes;
+}
+
 bool
 kern_attend_on(const air_call *call, const cuda_props *props)
 {
     const attention a = read_attention(call);
     const int dtype = a.q->dtype;
-    (void)props;
     if (a.rank < 3 || a.rank > 4 || kern_float(call, 4, 0) != 0 || a.kv < 1 ||
         a.heads % a.kv != 0 || a.keys < 1)
         return false;
     return (dtype == AIR_F32 ||
             ((dtype == AIR_BF16 || dtype == AIR_F16) && a.keys <= FEW_KEYS)) &&
-           a.width >= 1 && a.width <= 256 && a.v->dims[a.rank - 1] == a.width &&
+           kern_has_dtype(dtype, props) && a.width >= 1 && a.width <= 256 &&
+           is_launched(&a, props) && a.v->dims[a.rank - 1] == a.width &&
            is_dense_row(a.q, dtype) && is_dense_row(a.k, dtype) &&
            is_dense_row(a.v, dtype) && is_dense_row(a.y, dtype) &&
            (!a.mask || a.mask->dtype == AIR_BOOL ||
@@ -259,7 +276,6 @@ kern_attend(const air_call *call, const cuda_props *props, cuda_source *out)
                   "    attend<T, %" PRId64
                   ">::run(s, left < 32 ? left : 32);\n}\n",
                   all, a.width);
-    kern_grid(&k, a.batch * a.kv, (all + BLOCK - 1) / BLOCK,
-              (uint32_t)((BLOCK * a.width + 2 * BLOCK * (a.width + 1)) * 4));
+    kern_grid(&k, a.batch * a.kv, (all + BLOCK - 1) / BLOCK, attend_shared(&a));
     return AIR_OK;
 }

@@ -65,10 +65,11 @@ kern_skinny_on(const air_call *call, const cuda_props *props)
 {
     const product p = read_product(call, props);
     const int r = p.x->rank - 2;
-    return (has_type(&p, AIR_BF16) || has_type(&p, AIR_F16)) && p.m >= 1 &&
+    return props->capability >= KERN_HALF_CAPABILITY &&
+           (has_type(&p, AIR_BF16) || has_type(&p, AIR_F16)) && p.m >= 1 &&
            p.m <= MOST_ROWS && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
            p.x->strides[r + 1] == 1 && p.w->strides[r] == 1 && p.alpha != 0 &&
-           p.batch >= 1 && p.batch <= 65535 &&
+           p.batch >= 1 && p.batch <= KERN_MOST_Y &&
            shared_bytes(&p) <= (int64_t)props->shared_bytes;
 }
 
@@ -168,8 +169,10 @@ bool
 kern_gemm_on(const air_call *call, const cuda_props *props)
 {
     const product p = read_product(call, props);
-    return kern_is_float(p.x->dtype) && has_type(&p, p.x->dtype) &&
-           p.alpha != 0 && p.batch <= 65535;
+    const int dtype = p.x->dtype;
+    return kern_is_float(dtype) && has_type(&p, dtype) &&
+           kern_has_dtype(dtype, props) && p.alpha != 0 &&
+           p.batch <= KERN_MOST_Y && (p.n + 63) / 64 <= KERN_MOST_Y;
 }
 
 static void

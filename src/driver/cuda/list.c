@@ -268,6 +268,7 @@ static air_status
 launch_all(air_device *dev, air_list *list, void *const *slots)
 {
     cu_stream stream;
+    AIR_TRY(cuda_fault_check(dev));
     AIR_TRY(cuda_stream(dev, &stream));
     return cuda_list_launch(dev, list, slots, stream);
 }
@@ -276,12 +277,10 @@ air_status
 cuda_list_run(air_device *dev, air_list *list, void *const *slots)
 {
     bool recorded, pushed;
-    AIR_TRY(cuda_graph_record(dev, list, slots, &recorded));
-    if (recorded)
-        return AIR_OK;
-    AIR_TRY(cuda_fault_check(dev));
     AIR_TRY(cuda_enter(dev, &pushed));
-    const air_status status = launch_all(dev, list, slots);
+    air_status status = cuda_graph_record(dev, list, slots, &recorded);
+    if (status == AIR_OK && !recorded)
+        status = launch_all(dev, list, slots);
     cuda_leave(dev, pushed);
     return status;
 }

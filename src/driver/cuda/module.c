@@ -186,11 +186,15 @@ static air_status
 allow_shared(const air_device *dev, const cuda_want *want)
 {
     enum { PLAIN = 48 << 10 };
-    for (uint32_t i = 0; want->shared > PLAIN && i < want->nentries; i++)
+    cuda_module *m = want->module;
+    if (want->shared <= PLAIN || want->shared <= m->shared)
+        return AIR_OK;
+    for (uint32_t i = 0; i < want->nentries; i++)
         CUDA_TRY(dev, "shared memory of a kernel",
-                 dev->cu.function_set(want->module->functions[i],
+                 dev->cu.function_set(m->functions[i],
                                       CU_FUNCTION_DYNAMIC_SHARED,
                                       (int)want->shared));
+    m->shared = want->shared;
     return AIR_OK;
 }
 
@@ -299,9 +303,9 @@ cuda_modules_get(air_device *dev, cuda_want *wants, size_t count)
     if (count == 0)
         return AIR_OK;
     AIR_TRY(base_new(&dev->alloc, count * sizeof(job), &jobs));
-    pthread_mutex_lock(&dev->mutex);
+    pthread_mutex_lock(&dev->loading);
     const air_status status = get_all(dev, wants, count, jobs);
-    pthread_mutex_unlock(&dev->mutex);
+    pthread_mutex_unlock(&dev->loading);
     free_jobs(dev, jobs, count);
     return status;
 }
