@@ -211,6 +211,30 @@ PyObject *py_program_call(PyObject *program, PyObject *const *args,
                           Py_ssize_t n, const bool *skip);
 Py_ssize_t py_program_outputs(PyObject *program);
 
+/* ---- parameters that stay (py_known.c) ---- */
+
+enum { PY_LAYOUT_NUMBERS = 14 };
+/* A parameter or constant as the last call had it. */
+typedef struct {
+    const PyObject *seen; /* NULL: none; only compared, as is impl */
+    const char *impl;
+    air_value value; /* its dims and strides are the tensor's own */
+    int64_t storage; /* bytes */
+    size_t bytes;    /* of its elements */
+    bool is_static;  /* others are read at each call */
+    int64_t numbers[PY_LAYOUT_NUMBERS];
+} py_known;
+/* Finds out how tensors lie. */
+void py_known_init(PyObject *torch);
+/* For each input of the graph; NULL with a Python error. sources: by input,
+ * the argument it is, negative for constants. */
+py_known *py_known_make(const air_graph *g, size_t nin,
+                        const Py_ssize_t *sources);
+/* Fills *out where the tensor is what it was; else it has to be read. */
+bool py_known_read(const py_known *k, PyObject *o, air_value *out);
+/* What reading it has found. */
+void py_known_keep(py_known *k, PyObject *o, const air_value *v, size_t bytes);
+
 /* ---- captures (py_capture.c) ---- */
 
 /* A static argument as the last call had it; `seen` is only compared. */

@@ -47,6 +47,7 @@ typedef struct {
     Py_ssize_t nargs, nouts;
     size_t nin, nresults, nhosts;
     Py_ssize_t *sources; /* by input: its argument; constant i: -1 - i */
+    py_known *known;     /* by input: as the last call had it */
     py_capture *capture; /* NULL: every call is a plain run */
     PyObject *fallback;  /* (list, reason): what the engine cannot run, or
                             (reason None) must not */
@@ -129,7 +130,8 @@ move_scalar(call_inputs *c, PyObject *o)
 }
 
 static int
-read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
+read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, py_known *known,
+         air_value *out)
 {
     const py_dtype *dtype, *want = c->p->dtypes[i];
     if (c->p->args[i] == ARG_INT)
@@ -143,7 +145,9 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, air_value *out)
                          "is %s, %s is expected: convert it with "
                          ".to(torch.%s)",
                          dtype->name, want->name, want->name);
-    c->bytes += value_bytes(out);
+    const size_t bytes = value_bytes(out);
+    c->bytes += bytes;
+    py_known_keep(known, o, out, bytes);
     return 0;
 }
 
@@ -151,12 +155,21 @@ static int
 read_input(call_inputs *c, size_t k)
 {
     static const py_label constant = {.what = "constant"};
+    const py_program *p = c->p;
     const py_dtype *dtype;
-    const Py_ssize_t source = c->p->sources[k];
-    if (source >= 0)
-        return read_arg(c, c->args[source], source, &c->in[k]);
-    return py_tensor_read(PyTuple_GetItem(c->p->consts, -1 - source), &constant,
-                          -1 - source, c->p->place, &c->in[k], &dtype);
+    py_known *known = &p->known[k];
+    air_value *out = &c->in[k];
+    const Py_ssize_t i = p->sources[k];
+    PyObject *o = i >= 0 ? c->args[i] : PyTuple_GetItem(p->consts, -1 - i);
+    if (py_known_read(known, o, out))
+        c->bytes += known->bytes;
+    else if (i >= 0)
+        return read_arg(c, o, i, known, out);
+    else if (py_tensor_read(o, &constant, -1 - i, p->place, out, &dtype))
+        return -1;
+    else
+        py_known_keep(known, o, out, 0);
+    return 0;
 }
 
 static int
@@ -702,6 +715,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (read_arg_specs(p, arg_specs) || name_args(p, graph) ||
         find_sources(p) || read_out_specs(p, outs) || read_hosts(p, hosts) ||
         compile(p, graph, &options) ||
+        !(p->known = py_known_make(py_graph_get(graph), p->nin, p->sources)) ||
         (capture != Py_None &&
          py_capture_open(capture, p->program, py_graph_get(graph), p->place,
                          p->nin, p->sources, &p->capture))) {
@@ -729,6 +743,7 @@ program_dealloc(PyObject *self)
     Py_XDECREF(p->consts);
     Py_XDECREF(p->fallback);
     Py_XDECREF(p->watch);
+    PyMem_Free(p->known);
     PyMem_Free(p->sources);
     PyMem_Free(p->hosts);
     PyMem_Free(p->outs);

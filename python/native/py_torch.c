@@ -149,6 +149,7 @@ py_torch_init(const char *lib)
     if (!PyErr_Occurred() && !find_exchange() && !py_random_start(torch)) {
         find_shim(lib);
         torch_api.handles = torch_api.handles && probe_handle(torch);
+        py_known_init(torch);
     }
     Py_XDECREF(nn);
     Py_XDECREF(torch);

@@ -36,29 +36,6 @@ air_program_destroy(air_program *program)
     exec_program_destroy(program);
 }
 
-static air_status
-check_sizes(const air_program *p, size_t i, const air_value *v,
-            int64_t *out_count)
-{
-    int64_t count = 1;
-
-    AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
-                EXEC_INPUT_FMT " has %d dims, at most %d are supported",
-                EXEC_INPUT_ARGS(p->g, i), v->rank, AIR_MAX_RANK);
-    AIR_REQUIRE(v->rank == 0 || v->dims, AIR_ERROR_ARGUMENT,
-                EXEC_INPUT_FMT ": dims is NULL", EXEC_INPUT_ARGS(p->g, i));
-    for (int k = 0; k < v->rank; k++) {
-        AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
-                    EXEC_INPUT_FMT ": dim %d is negative",
-                    EXEC_INPUT_ARGS(p->g, i), k);
-        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count), AIR_ERROR_SHAPE,
-                    EXEC_INPUT_FMT " has too many elements",
-                    EXEC_INPUT_ARGS(p->g, i));
-    }
-    *out_count = count;
-    return AIR_OK;
-}
-
 air_status
 api_check_input(const air_program *p, size_t i, const air_value *v)
 {
@@ -66,10 +43,21 @@ api_check_input(const air_program *p, size_t i, const air_value *v)
 
     if (v->is_int)
         return AIR_OK;
-    AIR_TRY(check_sizes(p, i, v, &count));
+    AIR_TRY(exec_check_sizes(p->g, i, v, &count));
     AIR_REQUIRE(v->data || count == 0, AIR_ERROR_ARGUMENT,
                 EXEC_INPUT_FMT " has no memory", EXEC_INPUT_ARGS(p->g, i));
     return AIR_OK;
+}
+
+/* What may be read: exec_spec_get checks sizes, the first time it sees them. */
+static air_status
+check_readable(const air_program *p, size_t i, const air_value *v)
+{
+    const bool ranked = v->rank > 0 && v->rank <= AIR_MAX_RANK && v->dims;
+
+    if (v->is_int || (v->data && (ranked || v->rank == 0)))
+        return AIR_OK;
+    return api_check_input(p, i, v);
 }
 
 air_status
@@ -82,7 +70,7 @@ air_program_run(air_program *program, const air_host *host, size_t nin,
     AIR_REQUIRE(nout == 0 || outs, AIR_ERROR_ARGUMENT, "outs must not be NULL");
     AIR_TRY(exec_check_counts(program, nin, nout, outs));
     for (size_t i = 0; i < nin; i++)
-        AIR_TRY(api_check_input(program, i, &inputs[i]));
+        AIR_TRY(check_readable(program, i, &inputs[i]));
     return exec_program_run(program, host, inputs, outs);
 }
 
@@ -98,7 +86,7 @@ air_program_prepare(air_program *program, size_t nin, const air_value *inputs)
     AIR_TRY(exec_check_counts(program, nin, program->g->results.count, NULL));
     for (size_t i = 0; i < nin; i++)
         if (!inputs[i].is_int)
-            AIR_TRY(check_sizes(program, i, &inputs[i], &count));
+            AIR_TRY(exec_check_sizes(program->g, i, &inputs[i], &count));
     return exec_spec_get(program, (exec_cores){0, 0}, inputs, &spec);
 }
 

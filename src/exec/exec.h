@@ -247,7 +247,11 @@ air_status exec_run_host(exec_run *r, const exec_step *step);
 void exec_run_hand_out(exec_run *r, air_value *outs);
 /* Gives tokens and blocks back. */
 void exec_run_end(exec_run *r);
-/* The specialisation for these inputs; makes it when there is none. */
+/* Checks the sizes of an input that is a tensor; *out_count: its elements. */
+air_status exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
+                            int64_t *out_count);
+/* The specialisation for these inputs, whose sizes it checks when they are
+ * new; makes it when there is none. */
 air_status exec_spec_get(air_program *p, exec_cores cores,
                          const air_value *inputs, exec_spec **out);
 void exec_spec_free(air_program *p, exec_spec *s);

@@ -62,6 +62,40 @@ write_key(const ir_graph *g, const air_value *inputs, int64_t *key)
 
 /* ---- sizes ---- */
 
+air_status
+exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
+                 int64_t *out_count)
+{
+    int64_t count = 1;
+
+    AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
+                EXEC_INPUT_FMT " has %d dims, at most %d are supported",
+                EXEC_INPUT_ARGS(g, i), v->rank, AIR_MAX_RANK);
+    AIR_REQUIRE(v->rank == 0 || v->dims, AIR_ERROR_ARGUMENT,
+                EXEC_INPUT_FMT ": dims is NULL", EXEC_INPUT_ARGS(g, i));
+    for (int k = 0; k < v->rank; k++) {
+        AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
+                    EXEC_INPUT_FMT ": dim %d is negative",
+                    EXEC_INPUT_ARGS(g, i), k);
+        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count), AIR_ERROR_SHAPE,
+                    EXEC_INPUT_FMT " has too many elements",
+                    EXEC_INPUT_ARGS(g, i));
+    }
+    *out_count = count;
+    return AIR_OK;
+}
+
+static air_status
+check_all_sizes(const ir_graph *g, const air_value *inputs)
+{
+    int64_t count;
+
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (!inputs[i].is_int)
+            AIR_TRY(exec_check_sizes(g, i, &inputs[i], &count));
+    return AIR_OK;
+}
+
 static air_status
 bind_symbol(const ir_graph *g, size_t i, air_dim dim, int64_t value,
             int64_t *symbols, bool *known)
@@ -320,6 +354,7 @@ add_spec(air_program *p, exec_cores cores, const air_value *inputs,
     exec_spec *s;
     air_status status;
 
+    AIR_TRY(check_all_sizes(p->g, inputs));
     AIR_TRY(base_new(&p->ctx->alloc, sizeof *s, (void **)&s));
     base_arena_init(&s->arena, &p->ctx->alloc);
     base_arena_init(&scratch, &p->ctx->alloc);
