@@ -184,13 +184,17 @@ body_xlogy(ir_record *rec, T a, T b)
 #define LOG2_E    1.44269504088896340736
 
 /* a/2 (1 + tanh(inner)) = a / (1 + e^(-2 inner)), where 1 + tanh would cancel.
- */
+ * With q = 1 / (1 + e^|2 inner|) it is max(a, 0) - |a| q: q is at most a half,
+ * so above zero the last step's rounding is nearly all of the error. Above 64 q
+ * is 0, which infinity must not meet. */
 T
 body_gelu_tanh(ir_record *rec, T a)
 {
-    const double unit = -2 * GELU_BETA * LOG2_E;
-    T inner = MUL(a, FMA(MUL(a, a), K(unit * GELU_CUBE), K(unit)));
-    return DIV(a, ADD(EXP2(inner), K(1)));
+    const double unit = 2 * GELU_BETA * LOG2_E;
+    T below = NEG(ABS(MIN(K(64), a)));
+    T inner = MUL(below, FMA(MUL(a, a), K(unit * GELU_CUBE), K(unit)));
+    T e = EXP2(inner);
+    return FMA(below, DIV(e, ADD(e, K(1))), MAX(K(0), a));
 }
 
 T

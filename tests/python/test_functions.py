@@ -259,3 +259,27 @@ def test_circular_padding(pad):
     x = torch.randn(1, 3, 3)
 
     check(lambda x: F.pad(x, pad, mode="circular"), x)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2, 8])
+def test_gelu_tanh_error(scale):
+    def gelu(x):
+        return F.gelu(x, approximate="tanh")
+
+    x = torch.randn(1 << 14, generator=torch.Generator().manual_seed(0)) * scale
+    exact = gelu(x.double())
+    ours, eager = (
+        (f(x).double() - exact).abs().max()
+        for f in (torch.compile(gelu, backend="torchair"), gelu)
+    )
+    assert ours <= 1.1 * eager
+
+
+def test_gelu_tanh_of_what_has_no_neighbours():
+    inf = float("inf")
+    x = torch.tensor([0.0, -0.0, inf, -inf, inf - inf, 1e30, -1e30, 1e-40])
+    check(lambda x: F.gelu(x, approximate="tanh"), x)
+    zeros = torch.compile(
+        lambda x: F.gelu(x, approximate="tanh"), backend="torchair"
+    )(x[:2])
+    assert zeros.signbit().tolist() == [False, True]

@@ -58,6 +58,13 @@ pack_rows(uint16_t *panel, const uint16_t *p, int64_t rs, int64_t n, int64_t k)
         }
 }
 
+/* Of 16 lanes the first n. */
+INLINE __mmask16
+first(int64_t n)
+{
+    return (__mmask16)(n >= 16 ? 0xffff : (UINT32_C(1) << n) - 1);
+}
+
 INLINE __m512i
 pair(const uint16_t *even, const uint16_t *odd, __mmask16 mask)
 {
@@ -75,8 +82,7 @@ pack_columns(uint16_t *panel, const uint16_t *p, int64_t ks, int64_t n,
     for (int64_t d = 0; d < round_up(k, AMX_DEPTH); d += 2)
         for (int64_t t = 0; t < AMX_COLS; t += 16) {
             int64_t left = d >= k || t >= n ? 0 : n - t;
-            __mmask16 mask =
-                left >= 16 ? 0xffff : (__mmask16)((UINT32_C(1) << left) - 1);
+            __mmask16 mask = first(left);
             const uint16_t *even = mask == 0 ? p : p + d * ks + t;
             uint16_t *to = panel + d / AMX_DEPTH * AMX_DEPTH * AMX_COLS +
                            t * AMX_DEPTH + d % AMX_DEPTH / 2 * 32;
@@ -186,12 +192,6 @@ put_line(const gemm_job *job, vf t, int64_t y, const uint16_t *s, bool each,
     }
     _mm256_mask_storeu_epi16((uint16_t *)job->y + y, mask,
                              (__m256i)_mm512_cvtneps_pbh((__m512)v));
-}
-
-INLINE __mmask16
-first(int64_t n)
-{
-    return n >= 16 ? 0xffff : (__mmask16)((UINT32_C(1) << n) - 1);
 }
 
 static const uint16_t *
