@@ -61,12 +61,20 @@ dense_layout(const exec_maker *m, const ir_value *v, ir_layout *out)
 air_status
 exec_new_place(exec_maker *m, const ir_value *v, lower_place *out)
 {
-    int64_t bytes;
+    int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)v->dtype);
 
     *out = (lower_place){0};
     dense_layout(m, v, &out->layout);
-    bytes = exec_numel(v->rank, out->layout.dims) *
-            (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    for (int i = 0; i < v->rank; i++) {
+        const int64_t size = out->layout.dims[i];
+        AIR_REQUIRE(size >= 0, AIR_ERROR_SHAPE,
+                    "graph %s: a result would have size %lld in dim %d; its "
+                    "inputs are too small",
+                    m->g->name, (long long)size, i);
+        AIR_REQUIRE(base_mul_i64(bytes, size, &bytes), AIR_ERROR_SHAPE,
+                    "graph %s: a result would have too many elements",
+                    m->g->name);
+    }
     return exec_add_storage(m, EXEC_ARENA, bytes, &out->slot);
 }
 

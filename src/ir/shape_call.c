@@ -329,11 +329,11 @@ window_count(const ir_infer *in, const window *w, air_dim size, air_dim *out)
 {
     int64_t reach, n, v;
 
-    AIR_REQUIRE(w->kernel > 0 && w->stride > 0 && w->dilation > 0 &&
-                    w->pad >= 0 && w->kernel < INT32_MAX &&
-                    w->dilation < INT32_MAX && w->pad < INT32_MAX,
-                AIR_ERROR_ARGUMENT, "%s: kernel, stride or padding",
-                in->info->name);
+    AIR_REQUIRE(
+        w->kernel > 0 && w->stride > 0 && w->dilation > 0 && w->pad >= 0 &&
+            w->kernel < INT32_MAX && w->dilation < INT32_MAX &&
+            w->pad < INT32_MAX && w->stride < INT32_MAX,
+        AIR_ERROR_ARGUMENT, "%s: kernel, stride or padding", in->info->name);
     reach = 2 * w->pad - w->dilation * (w->kernel - 1) - 1;
     if (!w->ceil) {
         AIR_TRY(shape_math(in, IR_DIM_ADD, size, reach, out));

@@ -177,6 +177,9 @@ TEST(conv_depthwise)
     check(&(conv_case){2, 1, 2, 2, 2, {3, 4}, {3, 9}, {1, 4}, {2, 6}, ONES});
     check(&(conv_case){
         3, 1, 2, 2, 4, {5, 6, 9}, {3, 2, 3}, {2, 1, 2}, {1, 1, 1}, {1, 2, 1}});
+    check(&(conv_case){1, 2, 1, 1, 2, {0}, {1}, {1}, {0}, {1}});
+    check(&(conv_case){2, 2, 1, 1, 2, {0, 16}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){2, 1, 1, 0, 2, {3, 16}, {2, 2}, ONES, {0}, ONES});
 }
 
 /* Few channels: four results at once and one, strips for threads, phases. */

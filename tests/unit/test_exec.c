@@ -415,6 +415,40 @@ done:
     teardown(&f);
 }
 
+TEST(exec_sizes_below_zero_are_refused)
+{
+    const char *text =
+        "sym s0 = [0, 9]\n"
+        "graph f(%x: f32[1, 2, s0], %w: f32[1, 2, 2]) {\n"
+        "  %1: f32[1, 1, s0 - 1] = convolution(%x, %w, none, [1], [0], [1],"
+        " false, [0], 1)\n"
+        "  return %1\n"
+        "}\n";
+    float x[4] = {1, 2, 3, 4}, w[4] = {1, 1, 1, 1};
+    const air_value none[2] = {TENSOR(x, 1, 2, 0), TENSOR(w, 1, 2, 2)};
+    const air_value one[2] = {TENSOR(x, 1, 2, 1), TENSOR(w, 1, 2, 2)};
+    const air_value two[2] = {TENSOR(x, 1, 2, 2), TENSOR(w, 1, 2, 2)};
+    air_value out;
+    fixture f;
+
+    if (!setup(&f, text, NULL))
+        goto done;
+    CHECK_FAILS(air_program_run(f.program, NULL, 2, none, 1, &out), SHAPE);
+    CHECK_STR(air_last_error()->message,
+              "graph f: a result would have size -1 in dim 2; its inputs are "
+              "too small (convolution, no location)");
+    if (CHECK_OK(air_program_run(f.program, NULL, 2, one, 1, &out))) {
+        CHECK_INT(out.dims[2], 0);
+        air_value_release(&out);
+    }
+    if (CHECK_OK(air_program_run(f.program, NULL, 2, two, 1, &out))) {
+        CHECK_NEAR(*(const float *)out.data, 10, 0);
+        air_value_release(&out);
+    }
+done:
+    teardown(&f);
+}
+
 /* ---- HOST nodes ---- */
 
 static int done_calls;

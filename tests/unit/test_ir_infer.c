@@ -155,6 +155,10 @@ TEST(infer_refusals)
          "max_pool2d_with_indices(%a, kernel_size=[9, 9])", "results"},
         {"%a: f32[1, 2, 2]", "avg_pool2d(%a, kernel_size=[9, 9])",
          "larger than the input"},
+        {"%a: f32[1, 1, 5], %w: f32[1, 1, 2]",
+         "convolution(%a, %w, none, [1152921504606846976], [0], [1], false, "
+         "[0], 1)",
+         "kernel, stride or padding"},
         {"%a: f32[2]", "view.dtype(%a, dtype=f64)", "unsupported"},
         {"%a: f32[2], %b: f32[3]", "copy_(%a, %b)", "shape"},
         {"%a: f32[2, 8], %w: i8[3, 8]",

@@ -7,9 +7,7 @@
 INLINE __mmask16
 first(int64_t n)
 {
-    return (__mmask16)(n >= 16  ? 0xffff
-                       : n <= 0 ? 0
-                                : (UINT32_C(1) << n) - 1);
+    return (__mmask16)(n >= 16 ? 0xffff : n <= 0 ? 0 : (UINT32_C(1) << n) - 1);
 }
 
 void

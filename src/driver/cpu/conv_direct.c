@@ -76,8 +76,8 @@ cpu_conv_is_direct(const conv_geometry *g)
     bool depthwise = g->c_in == 1 && g->c_out <= 4;
     bool narrow = g->taps > 1 && (g->c_in <= 4 || g->c_out <= 16) &&
                   4 * n >= 3 * round_up(n, VECTOR);
-    return terms <= SUM_MAX && (depthwise || narrow) &&
-           make_layout(g, 1).strip > 0;
+    return terms > 0 && terms <= SUM_MAX && g->out_pixels > 0 &&
+           (depthwise || narrow) && make_layout(g, 1).strip > 0;
 }
 
 /* `count` rows of the image, from x on, into the plane. */
