@@ -119,7 +119,8 @@ typedef struct {
     const char *cache;     /* folder of compiled kernels; NULL: none */
     void *user;
     /* The calling thread's current CUstream; what it gives to the device and
-     * reads from it is in its order. NULL: the default stream. */
+     * reads from it is in its order. A stream that was given once is waited
+     * for later: it lives as long as the context. NULL: the default stream. */
     void *(*stream)(void *user);
     /* Memory of the GPU; alloc gives NULL where there is none left. Any
      * thread. NULL: the device's own. */

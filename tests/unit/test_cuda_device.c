@@ -235,6 +235,52 @@ TEST(cuda_runs_on_the_stream_that_is_current)
     drop(&f);
 }
 
+typedef struct {
+    fixture f;
+    void *slots[2];
+    long waits[2]; /* after each run of the thread */
+} other_thread;
+
+static _Thread_local void *own_stream;
+
+static void *
+stream_of_thread(void *user)
+{
+    (void)user;
+    return own_stream;
+}
+
+static void *
+run_twice(void *arg)
+{
+    other_thread *o = arg;
+    own_stream = o;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(cuda->list_run(o->f.dev, o->f.list, o->slots));
+        o->waits[i] = o->f.cuda->waits;
+    }
+    return NULL;
+}
+
+/* A run of another thread may go on while this one begins: its stream has got
+ * work since this thread's stream waited for it. */
+TEST(cuda_threads_wait_for_each_other_s_streams)
+{
+    other_thread o = {.slots = {(void *)0x1000, (void *)0x2000}};
+    pthread_t thread;
+    REQUIRE(prepare(&o.f));
+    o.f.gpu.stream = stream_of_thread;
+    REQUIRE_OK(open_device(&o.f, &base_libc_alloc));
+    REQUIRE_OK(make_list(&o.f));
+    CHECK_OK(cuda->list_run(o.f.dev, o.f.list, o.slots));
+    CHECK_INT(o.f.cuda->waits, 0);
+    REQUIRE(pthread_create(&thread, NULL, run_twice, &o) == 0);
+    pthread_join(thread, NULL);
+    CHECK_INT(o.waits[0], 1);
+    CHECK_INT(o.waits[1], 2);
+    drop(&o.f);
+}
+
 TEST(cuda_memory_is_copied_both_ways)
 {
     fixture f;
@@ -401,7 +447,7 @@ TEST(cuda_memory_goes_back_when_other_streams_are_done_with_it)
     o.stream = &o;
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     cuda->free(f.dev, block, 8);
-    CHECK_INT(o.waited, 1);
+    CHECK_INT(o.waited, 2); /* for both */
     drop(&f);
 }
 

@@ -86,31 +86,56 @@ is_captured(const air_device *dev, cu_stream stream)
     return dev->cu.stream_capturing(stream, &captured) == 0 && captured != 0;
 }
 
+/* What is given to `stream` from now on comes after what `other` has. */
 static air_status
-follow(air_device *dev, cu_stream stream)
+follow(air_device *dev, cu_stream other, cu_stream stream)
 {
-    if (is_captured(dev, stream) || is_captured(dev, dev->last))
+    if (is_captured(dev, stream) || is_captured(dev, other))
         return AIR_OK;
     CUDA_TRY(dev, "an event cannot be recorded",
-             dev->cu.event_record(dev->passed, dev->last));
+             dev->cu.event_record(dev->passed, other));
     return cuda_check(dev, dev->cu.stream_after(stream, dev->passed, 0),
                       "a stream cannot wait");
+}
+
+/* Runs of one thread are over, for the host, when the next one begins: it is
+ * enough to follow the last stream. Runs of several threads overlap, so that
+ * any other stream may have got work since. */
+static air_status
+follow_others(air_device *dev, cu_stream stream)
+{
+    if (!dev->mixed)
+        return dev->nstreams == 0 || dev->last == stream
+                   ? AIR_OK
+                   : follow(dev, dev->last, stream);
+    for (int i = 0; i < dev->nstreams; i++)
+        if (dev->streams[i] != stream)
+            AIR_TRY(follow(dev, dev->streams[i], stream));
+    return AIR_OK;
+}
+
+static void
+note_stream(air_device *dev, cu_stream stream)
+{
+    bool known = dev->nstreams == CUDA_STREAMS;
+    for (int i = 0; i < dev->nstreams; i++)
+        known = known || dev->streams[i] == stream;
+    if (!known)
+        dev->streams[dev->nstreams++] = stream;
+    dev->last = stream;
+    dev->thread = pthread_self();
 }
 
 air_status
 cuda_stream(air_device *dev, cu_stream *out)
 {
-    air_status status = AIR_OK;
     *out = dev->gpu.stream ? dev->gpu.stream(dev->gpu.user) : NULL;
     pthread_mutex_lock(&dev->mutex);
-    if (dev->ran && dev->last != *out) {
-        dev->crossed = true;
-        status = follow(dev, *out);
-    }
-    if (status == AIR_OK) {
-        dev->last = *out;
-        dev->ran = true;
-    }
+    dev->mixed = dev->mixed || (dev->nstreams > 0 &&
+                                !pthread_equal(dev->thread, pthread_self()));
+    const air_status status = follow_others(dev, *out);
+    if (status == AIR_OK)
+        note_stream(dev, *out);
     pthread_mutex_unlock(&dev->mutex);
     return status;
 }
@@ -338,9 +363,10 @@ finish_runs(air_device *dev)
 {
     bool pushed;
     pthread_mutex_lock(&dev->mutex);
-    if (dev->crossed && cuda_enter(dev, &pushed) == AIR_OK) {
-        if (!is_captured(dev, dev->last))
-            (void)dev->cu.stream_wait(dev->last);
+    if (dev->nstreams > 1 && cuda_enter(dev, &pushed) == AIR_OK) {
+        for (int i = 0; i < dev->nstreams; i++)
+            if (!is_captured(dev, dev->streams[i]))
+                (void)dev->cu.stream_wait(dev->streams[i]);
         cuda_leave(dev, pushed);
     }
     pthread_mutex_unlock(&dev->mutex);

@@ -22,6 +22,9 @@ typedef struct cuda_module {
 /* A product of cuBLASLt that is ready to run: blas.h. */
 typedef struct cuda_product cuda_product;
 
+/* Most streams that are told apart; torch has 32 of each priority. */
+enum { CUDA_STREAMS = 96 };
+
 struct air_device {
     air_alloc alloc;
     cuda_symbols cu;
@@ -38,11 +41,14 @@ struct air_device {
     pthread_mutex_t loading; /* of modules: held while NVRTC compiles, which
                               * runs of other threads must not wait for */
     cuda_module *modules;
-    pthread_mutex_t mutex; /* of what follows */
-    cu_stream last;        /* stream of the last run */
-    bool ran, crossed;     /* something did; on more than one stream */
-    cu_blas blas;          /* NULL: no product was made yet */
-    cu_event passed;       /* recorded where the stream changed */
+    pthread_mutex_t mutex;           /* of what follows */
+    cu_stream last;                  /* stream of the last run */
+    pthread_t thread;                /* that gave it */
+    bool mixed;                      /* several threads did */
+    cu_stream streams[CUDA_STREAMS]; /* of all runs */
+    int nstreams;
+    cu_blas blas;    /* NULL: no product was made yet */
+    cu_event passed; /* recorded where the stream changed */
 };
 
 /* Turns a code of libcuda into a status: `what` could not be done. */
