@@ -155,7 +155,8 @@ def test_what_is_stored():
         assert abs(lost / size - stored.error) < 1e-6
         assert stored.error < (0.02 if bits == 8 else 0.13)
         steps = stored.scale.abs().repeat_interleave(stored.group, 1)
-        limit = 0.5001 if bits == 8 else 1.0001  # 8 of 4 bits is cut to 7
+        # 8 of 4 bits is cut to 7, and 7 times a rounded scale is off
+        limit = 0.5001 if bits == 8 else 1.02
         assert ((back - WEIGHT).abs() <= limit * steps).all()
 
 
