@@ -232,6 +232,11 @@ TEST(cuda_runs_on_the_stream_that_is_current)
     CHECK_INT(f.cuda->waits, 1); /* for what the other stream has to do */
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     CHECK_INT(f.cuda->waits, 1);
+    now = NULL;
+    f.cuda->fail_at = f.cuda->calls + 3; /* the context, then the stream */
+    f.cuda->error = 906;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->waits, 1); /* it belongs to a capture */
     drop(&f);
 }
 

@@ -78,12 +78,14 @@ cuda_leave(const air_device *dev, bool pushed)
 }
 
 /* What is being captured by the application must not wait for anything that
- * is not. */
+ * is not. The legacy stream belongs to every capture of a blocking one, which
+ * CUDA says as an error; to touch it would end that capture. */
 static bool
 is_captured(const air_device *dev, cu_stream stream)
 {
     int captured = 0;
-    return dev->cu.stream_capturing(stream, &captured) == 0 && captured != 0;
+    const int code = dev->cu.stream_capturing(stream, &captured);
+    return code == CU_CAPTURE_IMPLICIT || (code == 0 && captured != 0);
 }
 
 /* What is given to `stream` from now on comes after what `other` has. */
