@@ -62,9 +62,9 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def read(path: str) -> tuple[dict[str, Any], list[torch.Tensor]]:
-    """What `write` was given. Damaged: it is something else; OSError."""
-    with open(path, "rb") as file:
-        data = file.read()
+    """What `write` was given. Damaged: it is something else, or another
+    user's; OSError."""
+    data = _trusted(path)
     body = memoryview(data)[len(MAGIC) + _DIGEST :]
     if not data.startswith(MAGIC):
         raise Damaged("it is no compiled module of this version")
@@ -143,16 +143,21 @@ def read_graph(path: str) -> str:
 
 
 def _trusted(path: str) -> bytes:
-    why = why_not_trusted(path)
-    if why:
-        raise Damaged(f"{path}: {why}")
-    with open(path, "rb") as file:
+    """Of the very file that was looked at: another may take its name."""
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(number, "rb") as file:
+        why = _why_not(os.fstat(number))
+        if why:
+            raise Damaged(f"{path}: {why}")
         return file.read()
 
 
 def why_not_trusted(path: str) -> str:
     """Why the file may be another user's; "": it is our own."""
-    found = os.lstat(path)
+    return _why_not(os.lstat(path))
+
+
+def _why_not(found: os.stat_result) -> str:
     if not stat.S_ISREG(found.st_mode):
         return "it is no regular file"
     if found.st_uid != os.geteuid():

@@ -152,6 +152,8 @@ def _why_kept(
         return f"it is on device {value.device}"
     if len({p.turned for p in products}) > 1:
         return "it is used both ways round"
+    if not value.numel():
+        return "it is empty"
     if value.numel() < wanted.smallest.raw:
         return f"less than weights.smallest = {wanted.smallest.raw} numbers"
     group = wanted.group.raw

@@ -248,6 +248,19 @@ def test_every_damage_is_seen(tmp_path):
             pytest.fail(f"seed {seed}")
 
 
+def test_what_another_may_have_put_there_is_not_read(tmp_path):
+    """Not even if it takes the place of a file that was looked at."""
+    path = compiled(tmp_path)
+    other = tmp_path / "other"
+    shutil.copyfile(path, other)
+    with pytest.raises(cache_file.Damaged, match="mode"):
+        cache_file.read(str(other))
+    os.remove(path)
+    os.symlink(other, path)
+    with pytest.raises(OSError):
+        cache_file.read(path)
+
+
 JUNK = (None, -1, 2**70, 1.5, "", "\x00é", [], [None], {}, {"is": "op"}, True)
 
 

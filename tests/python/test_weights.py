@@ -156,6 +156,21 @@ def test_what_stays(net, why):
     assert got.graphs[0].wrapper == ""
 
 
+def test_an_empty_weight_stays():
+    with pytest.warns(UserWarning, match="zero-element"):
+        net = nn.Linear(0, 64)
+    got = torchair.explain(
+        net,
+        torch.randn(2, 0),
+        compiler_config=_config(quantise="int4", smallest=0),
+    )
+    assert all(w["kept"] for w in got.graphs[0].weights)
+    x = torch.randn(2, 0)
+    with torch.no_grad():
+        run = _compiled(net, quantise="int8", smallest=0)
+        torch.testing.assert_close(run(x), net(x))
+
+
 def test_one_weight_for_a_table_and_a_product():
     class Tied(nn.Module):
         def __init__(self):
