@@ -1,5 +1,4 @@
 /* region_phase.c: one phase on a span of a row. */
-#include <math.h>
 #include <string.h>
 
 #include "driver/cpu/region_plan.h"
@@ -85,22 +84,6 @@ static void *
 element(const region_run *run, int b, int64_t i)
 {
     return run->base[b] + i * run->inner[b] * (int64_t)run->r->bytes[b];
-}
-
-void
-region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n)
-{
-    static const double of_float[TILE_REDUCES] = {0, 1, -HUGE_VAL, HUGE_VAL};
-    static const int64_t of_int[TILE_REDUCES] = {0,         1, INT64_MIN,
-                                                 INT64_MAX, 0, 1};
-    air_scalar v = {.i = of_int[r->reduce[scalar]]};
-    if (r->lane[scalar] == AIR_LANE_F32)
-        v.f = (float)of_float[r->reduce[scalar]];
-    if (r->lane[scalar] == AIR_LANE_F64)
-        v.d = of_float[r->reduce[scalar]];
-    if (r->lane[scalar] == AIR_LANE_B)
-        v.b = r->reduce[scalar] == AIR_REDUCE_ALL;
-    (*r->set->fills)[r->lane[scalar]](acc, &v, n);
 }
 
 /* ---- tile loops ---- */
@@ -269,6 +252,10 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
     const cpu_region *r = run->r;
     const region_phase *ph = &r->phases[phase];
     bool staged = (ph->staged_in | ph->staged_out) != 0;
+    if (ph->fn != NULL && !staged && begin == 0) {
+        ph->fn((void *const *)run->base, n, run->scalars, run->acc);
+        return;
+    }
     if (ph->fn != NULL && !staged) {
         void *ptrs[AIR_RG_MAX_BUFS];
         code_ptrs(run, 0, begin, ptrs);

@@ -1,6 +1,7 @@
 /* region_plan.c: checks a region, joins its axes, plans a thread's memory. */
 #include "driver/cpu/region_plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,25 @@ plan_across(cpu_region *r)
 /* ---- phases ---- */
 
 static void
+plan_reduction(cpu_region *r, const air_rg_node *n)
+{
+    static const double of_float[TILE_REDUCES] = {0, 1, -HUGE_VAL, HUGE_VAL};
+    static const int64_t of_int[TILE_REDUCES] = {0,         1, INT64_MIN,
+                                                 INT64_MAX, 0, 1};
+    air_scalar start = {.i = of_int[n->reduce]};
+    if (n->lane == AIR_LANE_F32)
+        start.f = (float)of_float[n->reduce];
+    if (n->lane == AIR_LANE_F64)
+        start.d = of_float[n->reduce];
+    if (n->lane == AIR_LANE_B)
+        start.b = n->reduce == AIR_REDUCE_ALL;
+    r->reduce[n->buf] = n->reduce;
+    r->lane[n->buf] = n->lane;
+    r->start[n->buf] = start;
+    r->nreduce++;
+}
+
+static void
 plan_phase(cpu_region *r, int p)
 {
     const air_rg_phase *phase = &r->rg->phases[p];
@@ -251,9 +271,7 @@ plan_phase(cpu_region *r, int p)
             r->lane[n->buf] = n->lane;
         if (n->op == AIR_RG_REDUCE) {
             out->reduces |= (uint16_t)bit;
-            r->reduce[n->buf] = n->reduce;
-            r->lane[n->buf] = n->lane;
-            r->nreduce++;
+            plan_reduction(r, n);
         }
     }
     if (r->across)

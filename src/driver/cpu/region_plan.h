@@ -38,6 +38,7 @@ struct cpu_region {
     size_t bytes[AIR_RG_MAX_BUFS]; /* of an element */
     region_phase phases[AIR_RG_MAX_PHASES];
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
+    air_scalar start[AIR_RG_MAX_SCALARS]; /* identities of the reductions */
     int nreduce;
     bool copies;       /* region_is_copy */
     bool uses_tiles;   /* some phase has no machine code */
@@ -158,6 +159,10 @@ bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);
 /* INNER: blocks of short rows. */
 void region_across(region_run *run);
-void region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n);
+static inline void
+region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n)
+{
+    (*r->set->fills)[r->lane[scalar]](acc, &r->start[scalar], n);
+}
 
 #endif

@@ -108,24 +108,25 @@ fold_end(const cpu_region *r, int s, scalar_fold *f)
 
 /* ---- INNER ---- */
 
-static air_scalar
-chunk_value(region_run *run, int s)
+/* Partial results start at the identity; fold_parts leaves them so. */
+static void
+open_parts(region_run *run)
 {
     const cpu_region *r = run->r;
-    air_scalar v = {.i = 0};
-    (*r->set->trees)[r->reduce[s]][r->lane[s]](run->acc[s]);
-    memcpy(&v, run->acc[s], tile_lane_size(r->lane[s]));
-    return v;
+    for (int p = 0; p < r->rg->nphases; p++)
+        for (unsigned left = r->phases[p].reduces; left; left &= left - 1) {
+            int s = __builtin_ctz(left);
+            region_acc_init(r, s, run->acc[s], TILE_PARTS);
+        }
 }
 
+/* Straight to where the value is read: in the lane's width, as it is read. */
 static void
-run_chunk(region_run *run, int phase, int64_t begin, int64_t n)
+fold_parts(const region_run *run, int s, air_scalar *value)
 {
     const cpu_region *r = run->r;
-    for (int s = 0; s < r->rg->nscalars; s++)
-        if (r->phases[phase].reduces >> s & 1)
-            region_acc_init(r, s, run->acc[s], TILE_PARTS);
-    region_run_span(run, phase, begin, n);
+    (*r->set->trees)[r->reduce[s]][r->lane[s]](run->acc[s], &r->start[s],
+                                               value);
 }
 
 /* A reducing phase over a row of several chunks. */
@@ -138,33 +139,34 @@ run_chunks(region_run *run, int phase)
         folds[s].depth = 0;
     for (int64_t k = 0; k < region_chunks(r); k++) {
         int64_t at = k * TILE_CHUNK;
-        run_chunk(run, phase, at,
-                  r->cols - at < TILE_CHUNK ? r->cols - at : TILE_CHUNK);
-        for (int s = 0; s < r->rg->nscalars; s++)
-            if (r->phases[phase].reduces >> s & 1)
-                fold_push(r, s, &folds[s], k, chunk_value(run, s));
+        region_run_span(run, phase, at, at_most(r->cols - at, TILE_CHUNK));
+        for (unsigned left = r->phases[phase].reduces; left; left &= left - 1) {
+            int s = __builtin_ctz(left);
+            air_scalar v = {.i = 0};
+            fold_parts(run, s, &v);
+            fold_push(r, s, &folds[s], k, v);
+        }
     }
-    for (int s = 0; s < r->rg->nscalars; s++)
-        if (r->phases[phase].reduces >> s & 1)
-            run->scalars[s] = fold_end(r, s, &folds[s]);
+    for (unsigned left = r->phases[phase].reduces; left; left &= left - 1) {
+        int s = __builtin_ctz(left);
+        run->scalars[s] = fold_end(r, s, &folds[s]);
+    }
 }
 
 static void
 run_row_phase(region_run *run, int phase)
 {
     const cpu_region *r = run->r;
-    uint16_t reduces = r->phases[phase].reduces;
-    if (r->rg->phases[phase].kind == AIR_PHASE_SCALAR) {
-        region_run_span(run, phase, 0, 1);
-    } else if (!reduces) {
-        region_run_span(run, phase, 0, r->cols);
-    } else if (r->cols > TILE_CHUNK) {
+    unsigned reduces = r->phases[phase].reduces;
+    if (reduces && r->cols > TILE_CHUNK) {
         run_chunks(run, phase);
-    } else {
-        run_chunk(run, phase, 0, r->cols);
-        for (int s = 0; s < r->rg->nscalars; s++)
-            if (reduces >> s & 1)
-                run->scalars[s] = chunk_value(run, s);
+        return;
+    }
+    bool one = r->rg->phases[phase].kind == AIR_PHASE_SCALAR;
+    region_run_span(run, phase, 0, one ? 1 : r->cols);
+    for (; reduces; reduces &= reduces - 1) {
+        int s = __builtin_ctz(reduces);
+        fold_parts(run, s, &run->scalars[s]);
     }
 }
 
@@ -176,6 +178,7 @@ run_rows(region_run *run)
     air_split(r->rows, run->task, &begin, &end);
     if (begin >= end)
         return;
+    open_parts(run);
     region_run_seek(run, r->rank - 1, begin);
     for (int64_t row = begin; row < end; row++) {
         for (int p = 0; p < r->rg->nphases; p++)
@@ -205,12 +208,12 @@ share_reduction(region_run *run, int phase, int unit)
     air_split(region_chunks(r), run->task, &begin, &end);
     for (int64_t c = begin; c < end; c++) {
         int64_t at = c * TILE_CHUNK;
-        run_chunk(run, phase, at,
-                  r->cols - at < TILE_CHUNK ? r->cols - at : TILE_CHUNK);
+        region_run_span(run, phase, at, at_most(r->cols - at, TILE_CHUNK));
         for (int s = 0, k = 0; s < r->rg->nscalars; s++) {
             if (!(r->phases[phase].reduces >> s & 1))
                 continue;
-            air_scalar v = chunk_value(run, s);
+            air_scalar v = {.i = 0};
+            fold_parts(run, s, &v);
             memcpy(partials(run, unit, c, k++), &v, sizeof v);
         }
     }
@@ -262,6 +265,7 @@ run_shared_rows(region_run *run)
 {
     const cpu_region *r = run->r;
     int unit = 0;
+    open_parts(run);
     region_run_seek(run, r->rank - 1, 0);
     for (int64_t row = 0; row < r->rows; row++) {
         for (int p = 0; p < r->rg->nphases; p++) {

@@ -26,8 +26,9 @@ typedef void (*tile_store_fn)(void *dst, int64_t stride, const void *a,
 typedef void (*tile_fill_fn)(void *d, const air_scalar *value, int64_t n);
 /* acc[i % 64] op= a[i] (fold), acc[i] op= a[i] (each). */
 typedef void (*tile_reduce_fn)(void *acc, const void *a, int64_t n);
-/* Halving tree over the 64 parts; the result is acc[0]. */
-typedef void (*tile_tree_fn)(void *acc);
+/* Folds TILE_PARTS partial results into `value` and sets them to `start`, the
+ * reduction's identity, for the next row; all of the lane's type. */
+typedef void (*tile_tree_fn)(void *acc, const void *start, void *value);
 
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */

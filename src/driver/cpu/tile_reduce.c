@@ -10,38 +10,42 @@
 #define OP_ANY(a, x) ((uint8_t)((a) | (x)))
 #define OP_ALL(a, x) ((uint8_t)((a) & (x)))
 
-#define REDUCE(red, lane, T)                                             \
-    static void each_##red##_##lane(void *va, const void *vx, int64_t n) \
-    {                                                                    \
-        T *restrict a = va;                                              \
-        const T *restrict x = vx;                                        \
-        for (int64_t i = 0; i < n; i++)                                  \
-            a[i] = OP_##red(a[i], x[i]);                                 \
-    }                                                                    \
-    static void fold_##red##_##lane(void *va, const void *vx, int64_t n) \
-    {                                                                    \
-        T *restrict a = va;                                              \
-        const T *restrict x = vx;                                        \
-        for (; n >= TILE_PARTS; n -= TILE_PARTS, x += TILE_PARTS)        \
-            for (int i = 0; i < TILE_PARTS; i++)                         \
-                a[i] = OP_##red(a[i], x[i]);                             \
-        for (int64_t i = 0; i < n; i++)                                  \
-            a[i] = OP_##red(a[i], x[i]);                                 \
-    }                                                                    \
-    static void tree_##red##_##lane(void *va)                            \
-    {                                                                    \
-        T *a = va;                                                       \
-        for (int i = 0; i < 32; i++)                                     \
-            a[i] = OP_##red(a[i], a[i + 32]);                            \
-        for (int i = 0; i < 16; i++)                                     \
-            a[i] = OP_##red(a[i], a[i + 16]);                            \
-        for (int i = 0; i < 8; i++)                                      \
-            a[i] = OP_##red(a[i], a[i + 8]);                             \
-        for (int i = 0; i < 4; i++)                                      \
-            a[i] = OP_##red(a[i], a[i + 4]);                             \
-        for (int i = 0; i < 2; i++)                                      \
-            a[i] = OP_##red(a[i], a[i + 2]);                             \
-        a[0] = OP_##red(a[0], a[1]);                                     \
+#define REDUCE(red, lane, T)                                                  \
+    static void each_##red##_##lane(void *va, const void *vx, int64_t n)      \
+    {                                                                         \
+        T *restrict a = va;                                                   \
+        const T *restrict x = vx;                                             \
+        for (int64_t i = 0; i < n; i++)                                       \
+            a[i] = OP_##red(a[i], x[i]);                                      \
+    }                                                                         \
+    static void fold_##red##_##lane(void *va, const void *vx, int64_t n)      \
+    {                                                                         \
+        T *restrict a = va;                                                   \
+        const T *restrict x = vx;                                             \
+        for (; n >= TILE_PARTS; n -= TILE_PARTS, x += TILE_PARTS)             \
+            for (int i = 0; i < TILE_PARTS; i++)                              \
+                a[i] = OP_##red(a[i], x[i]);                                  \
+        for (int64_t i = 0; i < n; i++)                                       \
+            a[i] = OP_##red(a[i], x[i]);                                      \
+    }                                                                         \
+    static void tree_##red##_##lane(void *va, const void *start, void *value) \
+    {                                                                         \
+        T *restrict a = va;                                                   \
+        T p[32], q[16];                                                       \
+        const T identity = *(const T *)start;                                 \
+        for (int i = 0; i < 32; i++)                                          \
+            p[i] = OP_##red(a[i], a[i + 32]);                                 \
+        for (int i = 0; i < TILE_PARTS; i++)                                  \
+            a[i] = identity;                                                  \
+        for (int i = 0; i < 16; i++)                                          \
+            q[i] = OP_##red(p[i], p[i + 16]);                                 \
+        for (int i = 0; i < 8; i++)                                           \
+            p[i] = OP_##red(q[i], q[i + 8]);                                  \
+        for (int i = 0; i < 4; i++)                                           \
+            q[i] = OP_##red(p[i], p[i + 4]);                                  \
+        for (int i = 0; i < 2; i++)                                           \
+            p[i] = OP_##red(q[i], q[i + 2]);                                  \
+        *(T *)value = OP_##red(p[0], p[1]);                                   \
     }
 #define REDUCE_NUMBERS(red)  \
     REDUCE(red, F32, float)  \
