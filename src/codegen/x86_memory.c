@@ -256,10 +256,30 @@ partial_at(x86_emit *e, const x86_node *n)
                   e->lane * e->vector * 4);
 }
 
+/* The tail of a row. All partial results are stored, those without an element
+ * as they were: what folds them reads whole vectors, and the store buffer
+ * forwards those from whole stores only. */
+static void
+store_tail_parts(x86_emit *e, int a, x86_opd to)
+{
+    int t = emit_temp(e);
+    asm_v(e->s, move_load, t, 0, to, 0);
+    if (e->s->evex) {
+        asm_masked(e->s, move_aligned, t, 0, opd_reg(a), 0, 7, false);
+    } else {
+        int mask = tail_mask(e);
+        asm_v(e->s, blend_variable, t, t, opd_reg(a), 1);
+        asm_byte(e->s, (unsigned)mask << 4);
+    }
+    asm_v(e->s, move_store, t, 0, to, 0);
+}
+
 static void
 store_partial(x86_emit *e, int a, x86_opd to)
 {
-    if (is_masked(e))
+    if (e->mode == EMIT_TAIL && !x86_has_columns(e->l->rg))
+        store_tail_parts(e, a, to);
+    else if (is_masked(e))
         asm_masked(e->s, move_store, a, 0, to, 0, 7, false);
     else if (e->mode == EMIT_TAIL)
         asm_v(e->s, mask_store, a, tail_mask(e), to, 0);
