@@ -222,6 +222,9 @@ typedef struct {
     int64_t storage; /* bytes */
     size_t bytes;    /* of its elements */
     bool is_static;  /* others are read at each call */
+    bool is_frozen;  /* `p.data = other` need not be seen */
+    PyObject *ref;   /* frozen: a weak reference to it */
+    PyObject *kept;  /* frozen: a tensor over its memory */
     int64_t numbers[PY_LAYOUT_NUMBERS];
 } py_known;
 /* Finds out how tensors lie. */
@@ -229,7 +232,8 @@ void py_known_init(PyObject *torch);
 /* For each input of the graph; NULL with a Python error. sources: by input,
  * the argument it is, negative for constants. */
 py_known *py_known_make(const air_graph *g, size_t nin,
-                        const Py_ssize_t *sources);
+                        const Py_ssize_t *sources, bool frozen);
+void py_known_free(py_known *known, size_t nin);
 /* Fills *out where the tensor is what it was; else it has to be read. */
 bool py_known_read(const py_known *k, PyObject *o, air_value *out);
 /* What reading it has found. */

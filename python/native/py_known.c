@@ -92,7 +92,8 @@ py_known_init(PyObject *torch)
 }
 
 py_known *
-py_known_make(const air_graph *g, size_t nin, const Py_ssize_t *sources)
+py_known_make(const air_graph *g, size_t nin, const Py_ssize_t *sources,
+              bool frozen)
 {
     py_known *known = PyMem_Calloc(nin + 1, sizeof *known);
     air_input input;
@@ -101,9 +102,21 @@ py_known_make(const air_graph *g, size_t nin, const Py_ssize_t *sources)
         known[i].is_static =
             !input.is_int &&
             (sources[i] < 0 || (input.flags & AIR_INPUT_PARAM) != 0);
+    for (size_t i = 0; known && i < nin; i++)
+        known[i].is_frozen = frozen && known[i].is_static && sources[i] >= 0;
     if (!known)
         PyErr_NoMemory();
     return known;
+}
+
+void
+py_known_free(py_known *known, size_t nin)
+{
+    for (size_t i = 0; known && i < nin; i++) {
+        Py_XDECREF(known[i].ref);
+        Py_XDECREF(known[i].kept);
+    }
+    PyMem_Free(known);
 }
 
 /* ---- at a call ---- */
@@ -125,12 +138,23 @@ same_numbers(const int64_t *a, const int64_t *b)
     return differ == 0;
 }
 
+/* Nothing else is looked at: its memory is kept, wherever it lies now. */
+static bool
+is_frozen(const py_known *k, PyObject *o)
+{
+    return o == k->seen && PyWeakref_GetObject(k->ref) == o;
+}
+
 bool
 py_known_read(const py_known *k, PyObject *o, air_value *out)
 {
     void *data = NULL;
     int64_t storage = 0;
-    if (o != k->seen || !is_plain(o) || impl_of(o) != k->impl ||
+    if (k->kept && is_frozen(k, o)) {
+        *out = k->value;
+        return true;
+    }
+    if (k->is_frozen || o != k->seen || !is_plain(o) || impl_of(o) != k->impl ||
         !same_numbers(k->value.dims + RANK, k->numbers) ||
         torch_api.get_data_ptr(handle_of(o), &data) || data != k->value.data ||
         torch_api.get_storage_size(handle_of(o), &storage) ||
@@ -140,10 +164,32 @@ py_known_read(const py_known *k, PyObject *o, air_value *out)
     return true;
 }
 
+/* To the first one as long as it lives: a call in another thread may use it
+ * meanwhile. Where modules share a program, those of the others are read. */
+static void
+freeze(py_known *k, PyObject *o)
+{
+    Py_XDECREF(k->ref);
+    Py_XDECREF(k->kept);
+    k->ref = PyWeakref_NewRef(o, NULL);
+    k->kept = PyObject_CallMethod(o, "detach", NULL);
+    int64_t *dims = NULL, *strides = NULL;
+    if (k->ref && k->kept && is_plain(k->kept) &&
+        !torch_api.get_sizes(handle_of(k->kept), &dims) &&
+        !torch_api.get_strides(handle_of(k->kept), &strides)) {
+        k->value.dims = dims;
+        k->value.strides = strides;
+        return;
+    }
+    PyErr_Clear();
+    Py_CLEAR(k->ref);
+    Py_CLEAR(k->kept);
+}
+
 void
 py_known_keep(py_known *k, PyObject *o, const air_value *v, size_t bytes)
 {
-    if (!k->is_static)
+    if (!k->is_static || (k->kept && PyWeakref_GetObject(k->ref) != Py_None))
         return;
     k->seen = NULL;
     /* tensors without elements have no address to tell them by */
@@ -156,4 +202,6 @@ py_known_keep(py_known *k, PyObject *o, const air_value *v, size_t bytes)
     k->bytes = bytes;
     k->impl = impl_of(o);
     k->seen = o;
+    if (k->is_frozen)
+        freeze(k, o);
 }

@@ -154,21 +154,20 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, py_known *known,
 static int
 read_input(call_inputs *c, size_t k)
 {
-    static const py_label constant = {.what = "constant"};
+    static const py_label label = {.what = "constant"};
     const py_program *p = c->p;
     const py_dtype *dtype;
     py_known *known = &p->known[k];
-    air_value *out = &c->in[k];
     const Py_ssize_t i = p->sources[k];
     PyObject *o = i >= 0 ? c->args[i] : PyTuple_GetItem(p->consts, -1 - i);
-    if (py_known_read(known, o, out))
+    if (py_known_read(known, o, &c->in[k]))
         c->bytes += known->bytes;
     else if (i >= 0)
-        return read_arg(c, o, i, known, out);
-    else if (py_tensor_read(o, &constant, -1 - i, p->place, out, &dtype))
+        return read_arg(c, o, i, known, &c->in[k]);
+    else if (py_tensor_read(o, &label, -1 - i, p->place, &c->in[k], &dtype))
         return -1;
     else
-        py_known_keep(known, o, out, 0);
+        py_known_keep(known, o, &c->in[k], 0);
     return 0;
 }
 
@@ -680,19 +679,19 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         "graph",     "args",     "consts",  "results",    "outs",
         "hosts",     "fallback", "exact",   "pass_limit", "rewrite_limit",
         "dump_dir",  "without",  "capture", "order",      "list_min",
-        "give_back", NULL};
+        "give_back", "frozen",   NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     PyObject *capture = Py_None;
     air_compile_options options = {0};
-    int exact = 0, order = 0, give_back = 0;
+    int exact = 0, order = 0, give_back = 0, frozen = 0;
     long long list_min = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|OpiizIOiLp", names, &graph,
+            args, keywords, "OO!O!nO!O!|OpiizIOiLpp", names, &graph,
             &PyTuple_Type, &arg_specs, &PyTuple_Type, &consts, &nresults,
             &PyTuple_Type, &outs, &PyTuple_Type, &hosts, &fallback, &exact,
             &options.pass_limit, &options.rewrite_limit, &options.dump_dir,
-            &options.without, &capture, &order, &list_min, &give_back))
+            &options.without, &capture, &order, &list_min, &give_back, &frozen))
         return NULL;
     if (nresults < 0) {
         PyErr_SetString(PyExc_ValueError, "results must not be negative");
@@ -715,7 +714,8 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (read_arg_specs(p, arg_specs) || name_args(p, graph) ||
         find_sources(p) || read_out_specs(p, outs) || read_hosts(p, hosts) ||
         compile(p, graph, &options) ||
-        !(p->known = py_known_make(py_graph_get(graph), p->nin, p->sources)) ||
+        !(p->known =
+              py_known_make(py_graph_get(graph), p->nin, p->sources, frozen)) ||
         (capture != Py_None &&
          py_capture_open(capture, p->program, py_graph_get(graph), p->place,
                          p->nin, p->sources, &p->capture))) {
@@ -743,7 +743,7 @@ program_dealloc(PyObject *self)
     Py_XDECREF(p->consts);
     Py_XDECREF(p->fallback);
     Py_XDECREF(p->watch);
-    PyMem_Free(p->known);
+    py_known_free(p->known, p->nin);
     PyMem_Free(p->sources);
     PyMem_Free(p->hosts);
     PyMem_Free(p->outs);

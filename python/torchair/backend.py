@@ -188,6 +188,7 @@ def compile_graph(
     quantised = weights.apply(gm, config, kind)
     record.weights = quantised.report
     record.asked = switches.of_graph(gm.graph, config)
+    record.asked.frozen &= kind == "inference"  # training replaces them
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
         made = cuda.until_made(

@@ -50,6 +50,7 @@ class Asked:
     order: str = "StableRDFS"
     list_min: int = 0
     give_back: bool = False
+    frozen: bool = False  # addresses of parameters
 
     def keywords(self) -> dict[str, Any]:
         """For `_native.Program`."""
@@ -59,6 +60,7 @@ class Asked:
             "order": _ORDERS[self.order],
             "list_min": self.list_min,
             "give_back": self.give_back,
+            "frozen": self.frozen,
         }
 
     def words(self) -> list[str]:
@@ -70,6 +72,8 @@ class Asked:
             said.append(f"lists of at least {self.list_min} steps")
         if self.give_back:
             said.append("memory of intermediate results is given back")
+        if self.frozen:
+            said.append("parameters are bound to the memory of the first call")
         return said
 
 
@@ -99,6 +103,7 @@ def asked(config: CompilerConfig, sends: int = 0) -> Asked:
         out.order = _safe_order(strategy.raw, sends)
     out.list_min = expert.static_model_ops_lower_limit.raw or 0
     out.give_back = bool(expert.memory_efficiency)
+    out.frozen = bool(expert.frozen_parameter)
     return out
 
 

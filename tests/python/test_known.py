@@ -6,6 +6,7 @@ much of it sooner.
 """
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -25,13 +26,14 @@ class Net(nn.Module):
         return x - self.weight
 
 
-def program_of(net, x, dynamic=None):
+def program_of(net, x, dynamic=None, frozen=False):
     """(parameter, input) -> what the net's program gives; called twice."""
     torch._dynamo.reset()
     programs = []
-    compiled = torch.compile(
-        net, backend=torchair.get_npu_backend(), dynamic=dynamic
-    )
+    config = torchair.CompilerConfig()
+    config.experimental_config.frozen_parameter = frozen
+    made = torchair.get_npu_backend(compiler_config=config)
+    compiled = torch.compile(net, backend=made, dynamic=dynamic)
     with backend.collect([], programs), torch.no_grad():
         assert_same(compiled(x), net(x))
 
@@ -215,3 +217,91 @@ def test_a_subclass_is_read(net, x):
     for _ in range(2):
         assert_same(run(odd, x)[0].as_subclass(torch.Tensor), net(x))
     same(run, net, x)
+
+
+# ---- frozen_parameter ----
+
+BOUND = "parameters are bound to the memory of the first call"
+
+
+def test_a_frozen_parameter_stays_where_it_was(net, x):
+    run = program_of(net, x, frozen=True)
+    was = net.weight.detach().clone()
+    net.weight.data = torch.randn(4, 4)
+    gc.collect()
+    taken = [torch.randn(4, 4) for _ in range(20)]
+    assert_same(run(net.weight, x)[0], x - was)  # stale, and still there
+    del taken
+
+
+@pytest.mark.parametrize("stride", ((4, 1), (1, 4), (0, 1)))
+def test_what_is_written_into_a_frozen_parameter_is_seen(net, x, stride):
+    net.weight.data = torch.randn(16).as_strided((4, 4), stride)
+    run = program_of(net, x, frozen=True)
+    net.weight.data[0].mul_(3)
+    same(run, net, x)
+
+
+def test_another_object_than_the_frozen_one_is_seen(net, x):
+    run = program_of(net, x, frozen=True)
+    first = net.weight
+    for _ in range(20):  # some of them lie where the one before was
+        net.weight = nn.Parameter(torch.randn(4, 4), requires_grad=False)
+        gc.collect()
+        same(run, net, x)
+    assert_same(run(first, x)[0], x - first)
+
+
+def test_a_frozen_parameter_dies_with_its_program(net, x):
+    run = program_of(net, x, frozen=True)
+    alive = weakref.ref(net.weight)
+    net.weight = None
+    torch._dynamo.reset()
+    gc.collect()
+    assert alive() is None  # the program keeps the memory only
+    del run
+
+
+def frozen():
+    torch._dynamo.reset()
+    config = torchair.CompilerConfig()
+    config.experimental_config.frozen_parameter = True
+    return config
+
+
+@torch.no_grad()
+def test_modules_that_share_code_have_parameters_of_their_own(x):
+    made = torchair.get_npu_backend(compiler_config=frozen())
+    nets = [Net(torch.randn(4, 4)) for _ in range(3)]
+    compiled = [torch.compile(net, backend=made) for net in nets]
+    for _ in range(3):
+        for net, run in zip(nets, compiled, strict=True):
+            assert_same(run(x), net(x))
+
+
+@torch.no_grad()
+def test_a_compiled_model_is_bound(net, x):
+    made = torchair.get_npu_backend(compiler_config=frozen())
+    run = torch.compile(net, backend=made)
+    want = net(x)
+    for _ in range(3):
+        assert_same(run(x), want)
+    net.weight.data = torch.randn(4, 4)
+    assert_same(run(x), want)
+    net.weight = nn.Parameter(torch.randn(4, 4), requires_grad=False)
+    assert_same(run(x), net(x))
+
+
+def explained(net, *args):
+    config = frozen()
+    return torchair.explain(net, *args, compiler_config=config).graphs
+
+
+def test_explain_says_what_is_frozen(net, x):
+    assert BOUND in explained(net, x)[0].options
+
+
+def test_nothing_is_frozen_in_training(net, x):
+    net.weight.requires_grad_()
+    for graph in explained(net, x):
+        assert BOUND not in graph.options
