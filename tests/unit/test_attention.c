@@ -220,7 +220,8 @@ TEST(sdpa_many_rows)
         check_all(s, (int64_t[]){1, 2, 2, 40, 40, 16, 16});
         check_all(s, (int64_t[]){2, 3, 1, 13, 129, 8, 24});
         check_all(s, (int64_t[]){1, 1, 1, 150, 270, 33, 17});
-        check_all(s, (int64_t[]){1, 1, 1, 280, 500, 64, 40});
+        if (strcmp(s->isa, "amx") == 0) /* its blocks are the largest */
+            check_all(s, (int64_t[]){1, 1, 1, 280, 500, 64, 40});
     }
 }
 
