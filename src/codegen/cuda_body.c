@@ -5,28 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/prims.h"
 #include "codegen/cuda_write.h"
-
-static const char *const op_names[AIR_RG_OP_COUNT] = {
-#define PRIM(id, ...) [AIR_RG_##id] = #id,
-#define COMP          PRIM
-#define FUNC          PRIM
-#include "air_prims.def"
-#undef PRIM
-#undef COMP
-#undef FUNC
-};
-static const uint8_t arity[AIR_RG_OP_COUNT] = {
-#define PRIM(id, n, ...) [AIR_RG_##id] = n,
-#define COMP             PRIM
-#define FUNC             PRIM
-#include "air_prims.def"
-#undef PRIM
-#undef COMP
-#undef FUNC
-};
-static const char *const reductions[] = {"SUM", "PROD", "MAX",
-                                         "MIN", "ANY",  "ALL"};
 
 const char *
 cuda_dtype(int dtype)
@@ -54,7 +34,7 @@ cuda_reduction(const cuda_writer *w, int phase, int scalar)
     for (int i = p->begin; i < p->end; i++) {
         const air_rg_node *n = &w->rg->nodes[i];
         if (n->op == AIR_RG_REDUCE && n->buf == scalar)
-            return reductions[n->reduce];
+            return base_reduction_name(n->reduce);
     }
     return NULL;
 }
@@ -206,8 +186,8 @@ put_call(cuda_writer *w, const air_rg_node *n)
     const int16_t operands[3] = {n->a, n->b, n->c};
     int lane = is_compare(n->op) ? w->rg->nodes[n->a].lane : n->lane;
     base_text_add(&w->text, "%s::%s(", cuda_lane(lane),
-                  n->op == AIR_RG_CVT ? "of" : op_names[n->op]);
-    for (int i = 0; i < arity[n->op]; i++) {
+                  n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op));
+    for (int i = 0; i < base_prim_arity(n->op); i++) {
         base_text_add(&w->text, i > 0 ? ", " : "");
         put_operand(w, operands[i]);
     }

@@ -1,19 +1,7 @@
 /* print.c: text of a region, for dumps and tests. */
+#include "base/prims.h"
 #include "lower/lower.h"
 
-static const char *const op_names[AIR_RG_OP_COUNT] = {
-    [AIR_RG_CONST] = "const",   [AIR_RG_LOAD] = "load",
-    [AIR_RG_STORE] = "store",   [AIR_RG_REDUCE] = "reduce",
-    [AIR_RG_SCALAR] = "scalar", [AIR_RG_SET] = "set",
-    [AIR_RG_INDEX] = "index",
-#define PRIM(id, ...) [AIR_RG_##id] = #id,
-#define COMP(id, ...) [AIR_RG_##id] = #id,
-#define FUNC(id, ...) [AIR_RG_##id] = #id,
-#include "air_prims.def"
-#undef PRIM
-#undef COMP
-#undef FUNC
-};
 static const char *const lane_names[] = {"f32", "f64", "i64", "b"};
 static const char *const walk_names[] = {"map", "inner", "outer"};
 static const char *const fold_names[] = {"sum", "prod", "max",
@@ -34,7 +22,7 @@ print_node(const air_region *r, int i, base_text *out)
     const air_rg_node *n = &r->nodes[i];
 
     base_text_add(out, "    %d: %s %s", i, lane_names[n->lane],
-                  op_names[n->op]);
+                  base_prim_name(n->op));
     if (n->op == AIR_RG_CONST)
         (void)(n->lane == AIR_LANE_I64 || n->lane == AIR_LANE_B
                    ? (base_text_add(out, " %lld", (long long)n->i), 0)

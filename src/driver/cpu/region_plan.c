@@ -1,5 +1,6 @@
 /* region_plan.c: checks a region, joins its axes, plans a thread's memory. */
 #include "driver/cpu/region_plan.h"
+#include "base/prims.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,19 +13,6 @@ static const uint8_t dtype_bytes[AIR_DTYPE_COUNT] = {
 #define DTYPE(id, text, bytes, ...) bytes,
 #include "air_dtypes.def"
 #undef DTYPE
-};
-
-static const uint8_t op_arity[AIR_RG_OP_COUNT] = {
-    [AIR_RG_STORE] = 1,
-    [AIR_RG_REDUCE] = 1,
-    [AIR_RG_SET] = 1,
-#define PRIM(id, arity, ...) [AIR_RG_##id] = arity,
-#define COMP                 PRIM
-#define FUNC                 PRIM
-#include "air_prims.def"
-#undef PRIM
-#undef COMP
-#undef FUNC
 };
 
 /* ---- checks ---- */
@@ -40,7 +28,7 @@ static int
 loop_lane(const air_region *rg, const air_rg_node *n)
 {
     const air_rg_node *a = &rg->nodes[n->a];
-    const air_rg_node *b = op_arity[n->op] > 1 ? &rg->nodes[n->b] : a;
+    const air_rg_node *b = base_prim_arity(n->op) > 1 ? &rg->nodes[n->b] : a;
     if (tile_is_compare(n->op))
         return n->lane == AIR_LANE_B && a->lane == b->lane ? a->lane : -1;
     if (n->op == AIR_RG_SEL)
@@ -49,7 +37,7 @@ loop_lane(const air_region *rg, const air_rg_node *n)
                    ? n->lane
                    : -1;
     if (a->lane != n->lane || b->lane != n->lane ||
-        (op_arity[n->op] > 2 && rg->nodes[n->c].lane != n->lane))
+        (base_prim_arity(n->op) > 2 && rg->nodes[n->c].lane != n->lane))
         return -1;
     return n->lane;
 }
@@ -59,7 +47,7 @@ check_operands(const air_region *rg, int at)
 {
     const air_rg_node *n = &rg->nodes[at];
     const int16_t operands[3] = {n->a, n->b, n->c};
-    for (int i = 0; i < op_arity[n->op]; i++)
+    for (int i = 0; i < base_prim_arity(n->op); i++)
         AIR_REQUIRE(operands[i] >= 0 && operands[i] < at &&
                         has_value(rg->nodes[operands[i]].op),
                     AIR_ERROR_ARGUMENT, "region node %d: operand %d is %d", at,
@@ -339,7 +327,7 @@ plan_tiles(const air_region *rg, tile_plan *t)
         const air_rg_node *n = &rg->nodes[i];
         const int16_t operands[3] = {n->a, n->b, n->c};
         t->last[i] = (int16_t)i;
-        for (int k = 0; k < op_arity[n->op]; k++)
+        for (int k = 0; k < base_prim_arity(n->op); k++)
             t->last[operands[k]] = (int16_t)i;
         if (n->op == AIR_RG_CONST)
             take_tile(t, i, n->lane);
@@ -351,7 +339,7 @@ plan_tiles(const air_region *rg, tile_plan *t)
             continue;
         if (has_value(n->op))
             take_tile(t, i, n->lane);
-        for (int k = 0; k < op_arity[n->op]; k++)
+        for (int k = 0; k < base_prim_arity(n->op); k++)
             if (t->last[operands[k]] == i &&
                 rg->nodes[operands[k]].op != AIR_RG_CONST)
                 drop_tile(t, operands[k], rg->nodes[operands[k]].lane);

@@ -7,29 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/prims.h"
 #include "driver/cuda/fuse.h"
 #include "driver/cuda/kern_call.h"
 
-static const char *const op_names[AIR_RG_OP_COUNT] = {
-#define PRIM(id, ...) [AIR_RG_##id] = #id,
-#define COMP          PRIM
-#define FUNC          PRIM
-#include "air_prims.def"
-#undef PRIM
-#undef COMP
-#undef FUNC
-};
-static const uint8_t arity[AIR_RG_OP_COUNT] = {
-#define PRIM(id, n, ...) [AIR_RG_##id] = n,
-#define COMP             PRIM
-#define FUNC             PRIM
-#include "air_prims.def"
-#undef PRIM
-#undef COMP
-#undef FUNC
-};
-static const char *const reductions[] = {"SUM", "PROD", "MAX",
-                                         "MIN", "ANY",  "ALL"};
 static const char *const dtype_names[AIR_DTYPE_COUNT] = {
 #define DTYPE(id, ...) [AIR_##id] = #id,
 #include "air_dtypes.def"
@@ -127,8 +108,8 @@ put_call(printer *p, const air_region *rg, const air_rg_node *n)
     const int16_t operands[3] = {n->a, n->b, n->c};
     const air_rg_node *lane = is_compare(n->op) ? &rg->nodes[n->a] : n;
     base_text_add(&p->body, "%s::%s(", lane_of(lane),
-                  n->op == AIR_RG_CVT ? "of" : op_names[n->op]);
-    for (int i = 0; i < arity[n->op]; i++) {
+                  n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op));
+    for (int i = 0; i < base_prim_arity(n->op); i++) {
         base_text_add(&p->body, i > 0 ? ", " : "");
         put_operand(p, rg, operands[i]);
     }
@@ -206,7 +187,7 @@ put_row_node(printer *p, const air_region *rg, int i, bool row)
     case AIR_RG_STORE: put_row_store(p, rg, n, row); return;
     case AIR_RG_REDUCE:
         base_text_add(&p->body, "            t%d = air_%s::op(t%d, ", n->buf,
-                      reductions[n->reduce], n->buf);
+                      base_reduction_name(n->reduce), n->buf);
         put_operand(p, rg, n->a);
         base_text_add(&p->body, ");\n");
         return;
@@ -242,12 +223,12 @@ put_folds(printer *p, const air_region *rg, const air_rg_phase *phase,
             continue;
         if (begin)
             base_text_add(&p->body, "        %s t%d = air_%s::start<%s>();\n",
-                          type_of(n), n->buf, reductions[n->reduce],
+                          type_of(n), n->buf, base_reduction_name(n->reduce),
                           type_of(n));
         else
             base_text_add(&p->body,
                           "        s%d = air_fold<air_%s, 256>(t%d);\n", n->buf,
-                          reductions[n->reduce], n->buf);
+                          base_reduction_name(n->reduce), n->buf);
     }
 }
 
