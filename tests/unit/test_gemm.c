@@ -426,7 +426,8 @@ TEST(mm_bf16_sizes)
 /* addmm in bf16: integers are exact; bias, matrix or single column added, into
  * a block of a wider matrix. */
 static void
-check_bf16_add(const kernel_set *set, int64_t m, int64_t n, int64_t k, int kind)
+check_bf16_add(const kernel_set *set, int64_t m, int64_t n, int64_t k, int kind,
+               double alpha)
 {
     kernel_case c;
     kcase_begin(&c, (uint64_t)(m + n));
@@ -439,7 +440,7 @@ check_bf16_add(const kernel_set *set, int64_t m, int64_t n, int64_t k, int kind)
         kcase_tensor(&c, AIR_BF16, 2, (int64_t[]){k, n}, (int[]){1, 0}, 0, 0);
     int y = kcase_tensor(&c, AIR_BF16, 2, (int64_t[]){m, n}, NULL, 5, 0);
     air_arg args[] = {kcase_arg(&c, s), kcase_arg(&c, a), kcase_arg(&c, b),
-                      kcase_int(2), kcase_int(1)};
+                      kcase_int(2), kcase_float(alpha)};
     air_call call = {5, 1, args, &c.t[y], NULL};
     CHECK(cpu_gemm_on_amx(&call, "amx"));
     CHECK(!cpu_gemm_on_amx(&call, "avx512"));
@@ -451,10 +452,10 @@ check_bf16_add(const kernel_set *set, int64_t m, int64_t n, int64_t k, int kind)
                                        : kind == 1 ? i * n + j
                                                    : i);
             for (int64_t x = 0; x < k; x++)
-                sum +=
-                    kcase_get(&c, a, i * k + x) * kcase_get(&c, b, x + j * k);
+                sum += alpha * kcase_get(&c, a, i * k + x) *
+                       kcase_get(&c, b, x + j * k);
             double got = kcase_get(&c, y, i * (n + 5) + j);
-            CHECK(fabs(got - sum) <= fabs(sum) / 256);
+            CHECK(isnan(sum) ? isnan(got) : fabs(got - sum) <= fabs(sum) / 256);
         }
     kcase_end(&c);
 }
@@ -463,7 +464,8 @@ TEST(addmm_bf16)
 {
     EACH_SET(s)
     for (int kind = 0; kind < 3; kind++) {
-        check_bf16_add(s, 100, 70, 64, kind);
-        check_bf16_add(s, 20, 130, 96, kind); /* few rows */
+        check_bf16_add(s, 100, 70, 64, kind, 1);
+        check_bf16_add(s, 20, 130, 96, kind, 1); /* few rows */
+        check_bf16_add(s, 40, 70, 64, kind, (double)NAN);
     }
 }

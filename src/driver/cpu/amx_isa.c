@@ -237,7 +237,7 @@ finish_plain(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
 static bool
 is_plain(const gemm_job *job, int64_t nr)
 {
-    return nr == AMX_COLS && !(job->alpha < 1) && !(job->alpha > 1) &&
+    return nr == AMX_COLS && job->alpha >= 1 && job->alpha <= 1 &&
            (job->s == NULL || (job->sl == 0 && job->sr == 1));
 }
 
