@@ -4,14 +4,15 @@
 
 #include "exec/exec.h"
 
+/* Sizes that are too large come here before they are refused: they wrap. */
 void
 exec_dense_strides(int rank, const int64_t *dims, int64_t *strides)
 {
-    int64_t run = 1;
+    uint64_t run = 1;
 
     for (int i = rank - 1; i >= 0; i--) {
-        strides[i] = run;
-        run *= dims[i] > 0 ? dims[i] : 1;
+        strides[i] = (int64_t)run;
+        run *= dims[i] > 0 ? (uint64_t)dims[i] : 1;
     }
 }
 
