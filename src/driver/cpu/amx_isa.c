@@ -58,13 +58,6 @@ pack_rows(uint16_t *panel, const uint16_t *p, int64_t rs, int64_t n, int64_t k)
         }
 }
 
-/* Of 16 lanes the first n. */
-INLINE __mmask16
-first(int64_t n)
-{
-    return (__mmask16)(n >= 16 ? 0xffff : (UINT32_C(1) << n) - 1);
-}
-
 INLINE __m512i
 pair(const uint16_t *even, const uint16_t *odd, __mmask16 mask)
 {
@@ -82,7 +75,7 @@ pack_columns(uint16_t *panel, const uint16_t *p, int64_t ks, int64_t n,
     for (int64_t d = 0; d < round_up(k, AMX_DEPTH); d += 2)
         for (int64_t t = 0; t < AMX_COLS; t += 16) {
             int64_t left = d >= k || t >= n ? 0 : n - t;
-            __mmask16 mask = first(left);
+            __mmask16 mask = first_lanes(left);
             const uint16_t *even = mask == 0 ? p : p + d * ks + t;
             uint16_t *to = panel + d / AMX_DEPTH * AMX_DEPTH * AMX_COLS +
                            t * AMX_DEPTH + d % AMX_DEPTH / 2 * 32;
@@ -208,7 +201,7 @@ finish_straight(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
 {
     bool each = job->sr == 1;
     for (int64_t r = 0; r < nr; r += 16) {
-        __mmask16 mask = first(nr - r);
+        __mmask16 mask = first_lanes(nr - r);
         for (int64_t l = 0; l < nl; l++)
             put_line(job, load(acc + l * AMX_COLS + r),
                      (l0 + l) * job->yl + r0 + r, added(job, l0 + l, r0 + r),
@@ -248,7 +241,7 @@ finish_turned(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
     bool each = job->sl == 1;
     for (int64_t l = 0; l < nl; l += 16)
         for (int64_t r = 0; r < nr; r += 16) {
-            __mmask16 mask = first(nl - l);
+            __mmask16 mask = first_lanes(nl - l);
             vf v[VL];
             UNROLL for (int i = 0; i < VL; i++) v[i] =
                 load(acc + (l + i) * AMX_COLS + r);

@@ -4,12 +4,6 @@
 
 #include <math.h>
 
-INLINE __mmask16
-first(int64_t n)
-{
-    return (__mmask16)(n >= 16 ? 0xffff : n <= 0 ? 0 : (UINT32_C(1) << n) - 1);
-}
-
 void
 amx_copy_row(uint16_t *dst, const uint16_t *p, int64_t k)
 {
@@ -68,8 +62,8 @@ score(const float *s, const float *mask, vf scale, int64_t i, int64_t n)
 {
     vf v = load(s + i / 32 * AMX_ROWS * AMX_COLS + i % 32) * scale;
     if (mask != NULL)
-        v += (vf)_mm512_maskz_loadu_ps(first(n - i), mask + i);
-    return (vf)_mm512_mask_mov_ps((__m512)set(-INFINITY), first(n - i),
+        v += (vf)_mm512_maskz_loadu_ps(first_lanes(n - i), mask + i);
+    return (vf)_mm512_mask_mov_ps((__m512)set(-INFINITY), first_lanes(n - i),
                                   (__m512)v);
 }
 

@@ -12,13 +12,6 @@
 typedef conv_geometry geometry;
 typedef conv_image image;
 
-static geometry
-read_geometry(const air_call *call)
-{
-    return cpu_conv_geometry(call->args[0].t, &call->outs[0], call->args[1].t,
-                             &call->args[3], call->args[8].i);
-}
-
 static const void *
 at_element(const void *p, int64_t i, int dtype)
 {
@@ -75,7 +68,7 @@ can_be_alone(const geometry *g, size_t bytes)
 size_t
 cpu_convolution_workspace(const air_call *call, int threads)
 {
-    geometry g = read_geometry(call);
+    geometry g = cpu_conv_forward(call);
     image im;
     if (cpu_conv_is_direct(&g))
         return 0;
@@ -87,7 +80,7 @@ cpu_convolution_workspace(const air_call *call, int threads)
 static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
-    geometry g = read_geometry(call);
+    geometry g = cpu_conv_forward(call);
     if (cpu_conv_is_direct(&g)) {
         cpu_conv_direct(call, &g, ops, task);
         return;

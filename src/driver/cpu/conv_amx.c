@@ -38,13 +38,6 @@ pack_columns(const void *arg, uint16_t *panel, int64_t p0, int64_t n)
     amx_pack(panel, &rows, 0, AMX_COLS, k);
 }
 
-static conv_geometry
-read_geometry(const air_call *call)
-{
-    return cpu_conv_geometry(call->args[0].t, &call->outs[0], call->args[1].t,
-                             &call->args[3], call->args[8].i);
-}
-
 static gemm_job
 sizes(const conv_geometry *g)
 {
@@ -92,7 +85,7 @@ set_pointers(gemm_job *job, const conv_geometry *g, const air_call *call,
 void
 cpu_convolution_amx(const air_call *call, const air_task *task)
 {
-    conv_geometry g = read_geometry(call);
+    conv_geometry g = cpu_conv_forward(call);
     gemm_job job = sizes(&g);
     int64_t items = g.batch * g.groups, b = 0, e = items;
     bool alone = items % task->count == 0 || items >= 4 * task->count;
@@ -115,7 +108,7 @@ cpu_convolution_amx(const air_call *call, const air_task *task)
 bool
 cpu_convolution_on_amx(const air_call *call, const char *isa)
 {
-    conv_geometry g = read_geometry(call);
+    conv_geometry g = cpu_conv_forward(call);
     return strcmp(isa, "amx") == 0 && call->args[0].t->dtype == AIR_BF16 &&
            cpu_convolution_on_avx512(call, "avx512") &&
            !(g.c_out <= 8 && cpu_conv_is_direct(&g)) &&
@@ -125,6 +118,6 @@ cpu_convolution_on_amx(const air_call *call, const char *isa)
 size_t
 cpu_convolution_amx_workspace(const air_call *call, int threads)
 {
-    conv_geometry g = read_geometry(call);
+    conv_geometry g = cpu_conv_forward(call);
     return (size_t)(2 * thread_size(&g)) * (size_t)threads;
 }

@@ -46,6 +46,13 @@ cpu_conv_geometry(const air_tensor *big, const air_tensor *small,
     return g;
 }
 
+conv_geometry
+cpu_conv_forward(const air_call *call)
+{
+    return cpu_conv_geometry(call->args[0].t, &call->outs[0], call->args[1].t,
+                             &call->args[3], call->args[8].i);
+}
+
 void
 cpu_conv_inside(const conv_geometry *g, int axis, int64_t o, int64_t n,
                 int64_t tap, int64_t *b, int64_t *e, int64_t *at)

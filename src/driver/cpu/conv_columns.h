@@ -23,6 +23,8 @@ typedef struct {
 conv_geometry cpu_conv_geometry(const air_tensor *big, const air_tensor *small,
                                 const air_tensor *weight, const air_arg *lists,
                                 int64_t groups);
+/* Of a call of cpu_convolution. */
+conv_geometry cpu_conv_forward(const air_call *call);
 
 /* Is the image its own column matrix? */
 bool cpu_conv_is_pointwise(const conv_geometry *g);

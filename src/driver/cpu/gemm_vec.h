@@ -57,6 +57,15 @@ set(float x)
     return x - (vf){0};
 }
 
+#if defined(__AVX512F__)
+/* Of 16 lanes the first n, which may be less than 0 or more than 16. */
+INLINE __mmask16
+first_lanes(int64_t n)
+{
+    return (__mmask16)(n >= 16 ? 0xffff : n <= 0 ? 0 : (UINT32_C(1) << n) - 1);
+}
+#endif
+
 /* a * b + c; one rounding where the CPU can. */
 INLINE vf
 fma_(vf a, vf b, vf c)

@@ -101,18 +101,24 @@ rows_of(const ref_tensor *t, const ref_tensor *rows)
 }
 
 /* order: absent: the sequence is sorted as it is */
+static sequence
+make_sequence(const ref_tensor *seq, const ref_tensor *order, bool right)
+{
+    int last = seq->rank - 1;
+    return (sequence){.dtype = seq->dtype,
+                      .n = seq->dims[last],
+                      .stride = seq->strides[last],
+                      .order_stride = order->data ? order->strides[last] : 0,
+                      .right = right,
+                      .floats = ref_is_float(seq->dtype)};
+}
+
 static void
 search_all(const ref_tensor *seq, const ref_tensor *order,
            const ref_tensor *values, const ref_tensor *out, bool right,
            const air_task *task)
 {
-    int last = seq->rank - 1;
-    sequence s = {.dtype = seq->dtype,
-                  .n = seq->dims[last],
-                  .stride = seq->strides[last],
-                  .order_stride = order->data ? order->strides[last] : 0,
-                  .right = right,
-                  .floats = ref_is_float(seq->dtype)};
+    sequence s = make_sequence(seq, order, right);
     int axis = values->rank > 0 ? values->rank - 1 : 0;
     int64_t cols = ref_dim(values, axis), begin, end;
     ref_tensor to = ref_drop(*out, axis), from = ref_drop(*values, axis);
@@ -159,15 +165,10 @@ search_number(const air_call *call, const air_task *task, int value,
 {
     ref_tensor out = ref_out(call, 0, task);
     bool real = call->args[value].kind == AIR_ARG_FLOAT;
-    int last = seq->rank - 1;
-    sequence s = {.dtype = seq->dtype,
-                  .n = seq->dims[last],
-                  .stride = seq->strides[last],
-                  .order_stride = order->data ? order->strides[last] : 0,
-                  .right = right,
-                  .floats = real || ref_is_float(seq->dtype)};
+    sequence s = make_sequence(seq, order, right);
     number x;
     char rounded[8];
+    s.floats = s.floats || real;
     if (task->id != 0)
         return;
     if (s.floats) {
