@@ -126,6 +126,15 @@ typedef struct {
      * thread. NULL: the device's own. */
     void *(*alloc)(void *user, size_t size);
     void (*free)(void *user, void *ptr, size_t size);
+    /* Kernels begin when the one before is over, even where they might prepare
+     * themselves earlier. */
+    bool no_overlap;
+    /* Runs of steps with few rows are one kernel that stays on the GPU. Blocks
+     * of it that wait longer than persistent_ms (0: for ever) give up, and a
+     * later run says so; with persistent_checks every step waits for the one
+     * before it. */
+    bool persistent, persistent_checks;
+    int64_t persistent_ms;
 } air_gpu;
 
 typedef enum {
@@ -144,8 +153,9 @@ typedef struct {
 
 typedef struct {
     const char *driver; /* "cpu" (default), "cuda", "ref", "null" */
-    const char *isa; /* NULL: the best here; "amx" "avx512" "avx2" "scalar" */
-    int threads;     /* 0: one per CPU; fixed when parallel is given */
+    /* NULL: the best here; "amx" "avx512_bf16" "avx512" "avx2" "scalar" */
+    const char *isa;
+    int threads;            /* 0: one per CPU; fixed when parallel is given */
     const air_alloc *alloc; /* NULL: the C library's */
     air_parallel parallel;  /* NULL: own pool */
     void *parallel_user;

@@ -56,6 +56,10 @@ typedef struct {
     bool regions;        /* kernel_make takes regions */
     bool apart;          /* the host cannot touch the device's blocks */
     bool source;         /* regions need code, which is source text */
+    bool sums;           /* regions may have buffers of SUMS */
+    /* Steps for which small memory stays as it is after its last use: steps
+     * that the driver makes one of overwrite nothing that one of them reads. */
+    int linger;
 } air_target;
 
 /* One step of a program. */
@@ -70,6 +74,8 @@ typedef struct {
     int32_t lane;    /* 0: the main one; steps of a lane run in order */
     bool joined;     /* stays in one parallel region with its neighbours */
     bool untimed;    /* air_options.step_seconds is not for it */
+    uint32_t beside; /* so many steps right before it may run while it runs:
+                        their memory and its own are apart, workspaces too */
     /* The steps of the list that must be complete before it, by their numbers,
      * all smaller than its own; NULL: the one before it, and with it all. What
      * neither of two steps waits for, directly or not, may run side by side:
@@ -103,6 +109,17 @@ typedef struct air_driver {
     air_status (*kernel_make)(air_device *dev, const air_region *region,
                               const air_code *code /* copied; may be NULL */,
                               const air_kernel **out);
+    /* ? One kernel of `first`, found for `call`, and of a MAP region behind it:
+     * the region runs on pieces of the call's first result while they are in
+     * the cache. Buffer `buf` of the region is that result, its element e the
+     * result's element e; the region does not write it, and writes nothing that
+     * the call reads. The step's call stays that of `first`. keep: the result
+     * is stored, too; else its memory is not touched. NULL in *out: not for
+     * this call. */
+    air_status (*kernel_join)(air_device *dev, const air_kernel *first,
+                              const air_call *call, const air_region *region,
+                              const air_code *code /* copied; may be NULL */,
+                              int buf, bool keep, const air_kernel **out);
     void (*kernel_free)(air_device *dev, const air_kernel *kernel);
     size_t (*workspace)(air_device *dev, const air_kernel *kernel,
                         const air_call *call);
@@ -124,6 +141,9 @@ typedef struct air_driver {
     air_status (*graph_patch)(air_device *dev, air_device_graph *graph,
                               void *const *slots);
     void (*graph_free)(air_device *dev, air_device_graph *graph);
+    /* ? What became of the list, for people, in one line; NULL: nothing that
+     * its steps do not say. The list's own. */
+    const char *(*list_note)(const air_device *dev, const air_list *list);
 } air_driver;
 
 #endif

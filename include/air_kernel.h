@@ -203,19 +203,27 @@ typedef struct {
     };
 } air_rg_node;
 
+/* Where a buffer lies. ROW: a row of the thread's scratch, kept between phases.
+ * SUMS: one row for the whole region, an element per index of the last axis; it
+ * starts at zero, row phases add to its elements (LOAD, ADD, STORE), and the
+ * COLUMN phase reads the sums over all rows. F32 and F64 only. */
+typedef enum { AIR_RG_MEMORY, AIR_RG_ROW, AIR_RG_SUMS } air_rg_place;
+
 /* A buffer: strides are in elements, one per iteration axis, 0 where it is
  * broadcast. Any inner stride is allowed. */
 typedef struct {
     int32_t slot;
     uint8_t dtype;
-    uint8_t scratch; /* 1: a row of thread scratch (kept between phases) */
+    uint8_t scratch; /* air_rg_place; MEMORY: at slots[slot] */
     int64_t offset;  /* bytes, from slots[slot] */
     int64_t strides[AIR_MAX_RANK];
 } air_rg_buf;
 
 typedef enum {
-    AIR_PHASE_ROW,   /* for every element of the innermost axis */
-    AIR_PHASE_SCALAR /* once per row: nodes over scalars only */
+    AIR_PHASE_ROW,    /* for every element of the innermost axis */
+    AIR_PHASE_SCALAR, /* once per row: nodes over scalars only */
+    AIR_PHASE_COLUMN  /* the last one of INNER with SUMS: for every element of
+                         the innermost axis, once, after all rows */
 } air_phase_kind;
 
 typedef struct {
@@ -245,7 +253,7 @@ typedef struct {
     uint8_t walk;   /* air_walk */
     uint8_t rank;   /* axes of the iteration space, 1 .. AIR_MAX_RANK */
     uint8_t stream; /* 1: working set larger than the cache (NT stores pay) */
-    uint8_t across; /* 1: INNER, rows so short that code runs across them */
+    uint8_t across; /* 1: INNER, code runs across rows: short or only summed */
     int16_t nnodes, nbufs, nscalars, nphases;
     int64_t dims[AIR_MAX_RANK];
     const air_rg_node *nodes;

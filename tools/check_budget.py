@@ -24,11 +24,11 @@ LAYERS = {
     # every composite operator with its backward is written out in expand_*
     "src/pass": (7600, C),
     "src/lower": (3750, C),
-    "src/codegen": (5400, C),
+    "src/codegen": (5500, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
-    "src/exec": (6000, C),
+    "src/exec": (6400, C),
     "src/api": (1250, C),
-    "src/driver/cpu": (12600, C),
+    "src/driver/cpu": (14500, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of
     # the 76 options; 1,500 are dumps, comparisons and reports,
@@ -37,14 +37,14 @@ LAYERS = {
     "python/torch_npu": (3400, (".py",)),
     # 2,300 converters and operators of the user;
     # 1,600 compiled functions and programs in files, what graphs print
-    "python/torchair": (23000, (".py",)),
+    "python/torchair": (24500, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (
         # ref has a plain kernel for each CALL operator; cpu shares them, and
         # how a call of fused attention is read
         ["src/driver/null", "src/driver/ref", "src/driver/wrap"],
-        8600,
+        8900,
     ),
 }
 PUBLIC_FUNCTIONS = 90

@@ -246,7 +246,10 @@ NAMES_HEAD = """\
 Every public name and option of the interface, where it lives below `python/`
 and the test that would fail without it, from `tools/public_names.txt` by
 `tools/gen_docs.py`. {there} have a test, {missing} are not here yet and say
-why.
+why. Wrong values of options: `test_option_table.py::test_bad_values` by path,
+`test_options.py::test_wrong_values` by key; of arguments:
+`test_wrong_arguments.py`. The last table has what the original is known to do
+wrong, and the test that this does not.
 """
 NAMES_SECTION = """
 ## {name}

@@ -26,6 +26,8 @@ static struct {
     int32_t (*stream)(int32_t index, void **out);
     bool found; /* all of them */
     char *folders, *cache;
+    bool no_overlap, persistent, checks;
+    int64_t patience; /* ms */
     air_context *contexts[MAX_GPUS];
     air_gpu gpus[MAX_GPUS];
     pthread_mutex_t opening; /* of a context, without the GIL */
@@ -130,16 +132,23 @@ copy_text(const char *text)
     return copy;
 }
 
-/* cuda_start(torch_lib, torch_cuda_lib, folders, cache or None): before the
- * first context. Contexts that there are stay as they are. */
+/* cuda_start(torch_lib, torch_cuda_lib, folders, cache or None, overlap,
+ * persistent, checks, patience): before the first context. Contexts that there
+ * are stay as they are. */
 PyObject *
 py_cuda_start(PyObject *self, PyObject *args)
 {
     const char *torch_lib, *cuda_lib, *folders, *cache;
     (void)self;
-    if (!PyArg_ParseTuple(args, "sssz", &torch_lib, &cuda_lib, &folders,
-                          &cache))
+    int overlap, persistent, checks;
+    long long patience;
+    if (!PyArg_ParseTuple(args, "ssszpppL", &torch_lib, &cuda_lib, &folders,
+                          &cache, &overlap, &persistent, &checks, &patience))
         return NULL;
+    gpu.no_overlap = !overlap;
+    gpu.persistent = persistent;
+    gpu.checks = checks;
+    gpu.patience = patience;
     gpu.found = find_functions(torch_lib, cuda_lib);
     free(gpu.folders);
     free(gpu.cache);
@@ -163,7 +172,11 @@ open_once(int index, air_options options)
                          .user = own,
                          .stream = torch_stream,
                          .alloc = torch_alloc,
-                         .free = torch_free};
+                         .free = torch_free,
+                         .no_overlap = gpu.no_overlap,
+                         .persistent = gpu.persistent,
+                         .persistent_checks = gpu.checks,
+                         .persistent_ms = gpu.patience};
         options.gpu = own;
         status = air_context_create(&options, &made);
         __atomic_store_n(&gpu.contexts[index], made, __ATOMIC_RELEASE);

@@ -404,7 +404,8 @@ static PyMethodDef methods[] = {
      "start(torch_lib, gomp_lib, driver, isa, no_emitter, verify, "
      "step_seconds, log(level, line))"},
     {"cuda_start", py_cuda_start, METH_VARARGS,
-     "cuda_start(torch_lib, torch_cuda_lib, folders, cache)"},
+     "cuda_start(torch_lib, torch_cuda_lib, folders, cache, overlap, "
+     "persistent, checks, patience)"},
     {"cuda_check", py_cuda_check, METH_O,
      "cuda_check(index): raises where the engine cannot use the GPU"},
     {"dtypes", native_dtypes, METH_NOARGS,

@@ -19,7 +19,7 @@ from torchair import packages
 
 packages.refuse_to_shadow()
 
-from . import _device, _ops  # noqa: E402
+from . import _collectives, _device, _ops  # noqa: E402
 from . import npu as npu  # noqa: E402
 from ._attention import npu_fusion_attention as npu_fusion_attention  # noqa: E402
 from ._attention import npu_rotary_mul as npu_rotary_mul  # noqa: E402
@@ -29,6 +29,7 @@ from ._ops import scatter_update_ as scatter_update_  # noqa: E402
 
 _device.register()
 _ops.install()
+_collectives.install()
 _OPS = (
     "npu_rms_norm",
     "npu_add_rms_norm",

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchair import attention
+from torchair import attention, checks
 
 from . import _attention, npu
 from ._kernels import library
@@ -170,6 +170,7 @@ def scatter_update_(
 
 def get_npu_format(tensor: torch.Tensor) -> int:
     """The aclFormat of a tensor's memory: 2, ND, always."""
+    checks.is_a(torch.Tensor, tensor, "get_npu_format: tensor", "a tensor")
     return ND
 
 
@@ -178,8 +179,10 @@ def npu_format_cast(
 ) -> torch.Tensor:
     """The tensor itself. Private formats do not exist here; asking for one
     warns, and get_npu_format goes on to say ND."""
+    checks.is_a(torch.Tensor, tensor, "npu_format_cast: tensor", "a tensor")
     if isinstance(acl_format, torch.Tensor):
         acl_format = get_npu_format(acl_format)
+    checks.is_a(int, acl_format, "npu_format_cast: acl_format", "an int")
     if acl_format not in _PLAIN:
         allowed = npu.config.allow_internal_format
         warnings.warn(

@@ -75,7 +75,15 @@ def npu_call(op: Any, *args: Any, **kwargs: Any) -> Any: ...
 def npu_memory() -> dict[str, int]: ...
 def npu_memory_reset(accumulated: bool, /) -> None: ...
 def cuda_start(
-    torch_lib: str, torch_cuda_lib: str, folders: str, cache: str | None, /
+    torch_lib: str,
+    torch_cuda_lib: str,
+    folders: str,
+    cache: str | None,
+    overlap: bool,
+    persistent: bool,
+    checks: bool,
+    patience: int,
+    /,
 ) -> bool: ...
 def cuda_check(index: int, /) -> None: ...
 

@@ -24,6 +24,8 @@ from typing import Any
 import torch
 
 from . import (
+    breaks,
+    checks,
     collectives,
     compat,
     compile_stat,
@@ -37,6 +39,7 @@ from . import (
     eager,
     events,
     export,
+    factors,
     fx_summary,
     gears,
     graph_dump,
@@ -341,6 +344,8 @@ def _compile_frame(
     compat.lighten_calls()
     eager.warn_ignored(config)
     syncs.write_operators(gm)
+    if not config.captures:
+        factors.free(gm)
     gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)
     made = functools.partial(
@@ -364,7 +369,7 @@ def _compile_frame(
     if joint.wanted(config, example_inputs):
         how = joint.How(made("joint"), table, backend)
         return joint.make(gm, example_inputs, config, how)
-    with compat.aot_settings(), _followed_by(saver):
+    with compat.aot_settings(example_inputs), _followed_by(saver):
         compiled: Compiled = backend(gm, example_inputs)
     why = "the graph is differentiated"
     if inference.record is not None:
@@ -449,10 +454,20 @@ def get_npu_backend(
             f"got {type(config).__name__}"
         )
     warn_of_other_mode(config)
+    table = {} if custom_decompositions is None else custom_decompositions
+    checks.is_a(
+        dict, table, "custom_decompositions", "a dict of operators, functions"
+    )
+    for op, fn in table.items():
+        checks.is_a(
+            torch._ops.OperatorBase,
+            op,
+            "a key of custom_decompositions",
+            "an operator such as torch.ops.aten.relu.default",
+        )
+        checks.calls(fn, f"custom_decompositions[{op}]")
     return functools.partial(
-        _compile_frame,
-        compiler_config=config,
-        decompositions=dict(custom_decompositions or {}),
+        _compile_frame, compiler_config=config, decompositions=dict(table)
     )
 
 
@@ -475,4 +490,6 @@ def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:
 
 dispatch.install()
 compat.install_callbacks()
+compat.let_events_name_no_stream()
+breaks.install()
 collectives.extend()

@@ -21,7 +21,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from . import backend, page
+from . import backend, checks, page
 from .config import CompilerConfig, settings
 from .origin import location_of
 from .report import differentiate, report_of
@@ -377,6 +377,7 @@ def compare(
     arguments and buffers of the model are as they were afterwards. Needs
     memory for all values of a graph at once. Raises what the model raises.
     """
+    checks.calls(model, "compare: model")
     out = Comparison(factor=factor)
     config = settings(compiler_config)
     plain = _run(model, args, kwargs, config, None)

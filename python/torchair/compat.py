@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import operator
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import torch
 
@@ -196,13 +197,16 @@ def on_compile_end(call: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def aot_settings() -> Iterator[None]:
+def aot_settings(inputs: Sequence[Any]) -> Iterator[None]:
     """AOTAutograd's settings while we compile.
 
     donated_buffer would forbid backward(retain_graph=True); the engine gains
     nothing from overwriting saved tensors.
     """
-    with torch._functorch.config.patch(donated_buffer=False):
+    from . import resizing
+
+    kept = resizing.kept(inputs)
+    with torch._functorch.config.patch(donated_buffer=False), kept:
         yield
 
 
@@ -278,6 +282,102 @@ def let_record_stream_pass(kind: type) -> None:
         return plain(self, tx, stream)
 
     variables.method_record_stream = method_record_stream
+
+
+def break_at_slices() -> None:
+    """Dynamo breaks the graph at x[a:b] of a tensor, alone or in a tuple."""
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch._dynamo.variables.lists import BaseListVariable
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    kind: Any = BuiltinVariable
+    plain = kind.call_function
+
+    def has_slice(index: Any) -> bool:
+        if index.python_type() is tuple and isinstance(index, BaseListVariable):
+            return any(has_slice(i.realize()) for i in index.items)
+        return bool(index.python_type() is slice)
+
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if self.fn is operator.getitem:
+            x, index = (a.realize() for a in args)
+            if isinstance(x, TensorVariable) and has_slice(index):
+                _break("x[a:b]")
+        return plain(self, tx, args, kwargs)
+
+    kind.call_function = call_function
+
+
+def break_at_writes() -> None:
+    """Dynamo breaks the graph at x[index] = v of a tensor."""
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    kind: Any = TensorVariable
+    kind.method___setitem__ = lambda *_args: _break("x[i] = v")
+
+
+def _break(what: str) -> NoReturn:
+    from torch._dynamo.exc import unimplemented
+
+    unimplemented(
+        gb_type="Operator of BREAK_GRAPH_OP_LIST",
+        context=what,
+        explanation="BREAK_GRAPH_OP_LIST names it.",
+        hints=[],
+    )
+
+
+def let_events_name_no_stream() -> None:
+    """event.record() and event.wait() in a traced function on a machine
+    without an accelerator: Dynamo of 2.13 looks for the current stream on a
+    stack that is empty there. They mean the main stream, as elsewhere."""
+    from torch._dynamo.variables import streams
+
+    variables: Any = streams.EventVariable
+    plain = getattr(variables, "_get_stream_arg", None)
+    if plain is None or not hasattr(streams, "CURRENT_STREAM_INDEX"):
+        return
+
+    def _get_stream_arg(tx: Any, args: Any, kwargs: Any) -> Any:
+        state = tx.symbolic_stream_state
+        if args or kwargs or state.in_stream_context():
+            return plain(tx, args, kwargs)
+        if not hasattr(state, "main"):
+            state.main = _MainStream()
+        return state.main, state.main.user_object_index
+
+    variables._get_stream_arg = staticmethod(_get_stream_arg)
+
+
+class _MainStream:
+    """What Dynamo asks of the variable of a stream."""
+
+    value: torch.Stream | None = None  # one for the process
+
+    def __init__(self) -> None:
+        from torch._dynamo.graph_bytecode_inputs import (
+            register_graph_created_object,
+        )
+        from torch._dynamo.variables.dicts import ConstDictVariable
+        from torch._dynamo.variables.lists import TupleVariable
+        from torch._dynamo.variables.streams import StreamVariable
+
+        if _MainStream.value is None:
+            _MainStream.value = torch.Stream(device="cpu")
+        make: Any = StreamVariable.make_construct_in_graph_stream_fn
+        self.user_object_index = register_graph_created_object(
+            self.value, make(TupleVariable([]), ConstDictVariable({}))
+        )
+
+
+def is_main_stream(index: int) -> bool:
+    """Of the objects that the traced frame has noted, while it is compiled:
+    is this the stream of events that name none?"""
+    from torch._dynamo import graph_bytecode_inputs as inputs
+
+    found = inputs.index_to_external_object_weakref.get(index)
+    stream = None if found is None else found()
+    return stream is not None and stream is _MainStream.value
 
 
 def functional_strides(value: torch.Tensor) -> tuple[int, ...] | None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from . import checks
 from .capture import CaptureOptions
 from .decorate import decorated
 from .options import (
@@ -235,9 +236,16 @@ _PATHS = {row.path for row in OPTIONS}
 
 
 def copy(config: CompilerConfig | None) -> CompilerConfig:
-    """Another one with the same options; None: the defaults."""
+    """Another one with the same options; None: the defaults. TypeError for
+    what is no configuration."""
     made = CompilerConfig()
     if config is not None:
+        checks.is_a(
+            CompilerConfig,
+            config,
+            "the configuration",
+            "a torchair.CompilerConfig",
+        )
         for mine, theirs in zip(made.options(), config.options(), strict=True):
             mine.copy_from(theirs)
     return made

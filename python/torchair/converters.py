@@ -68,7 +68,8 @@ def register_fx_node_ge_converter(aten_op: Any) -> Callable[..., Any]:
 
     if aten_op is None:
         return lambda *_args, **_kwargs: None
-    if not callable(aten_op):
+    packet = isinstance(aten_op, torch._ops.OpOverloadPacket)
+    if packet or not callable(aten_op):
         raise TypeError(
             "aten_op is an overload such as torch.ops.npu.my_op.default, or "
             f"a callable, not {type(aten_op).__name__}"

@@ -7,12 +7,15 @@ CPU, tensors without dimensions, are moved at each call, as torch does.
 
 Environment: TORCHAIR_CUDA_PATH, folders with NVIDIA's libraries (":" between)
 that are looked in first; TORCHAIR_CACHE_DIR, where compiled kernels are kept
-(default ~/.cache/torchair; "" keeps none).
+(default ~/.cache/torchair; "" keeps none); TORCHAIR_CUDA_OVERLAP=0, kernels of
+a graph begin when the one before is over, not while it ends;
+TORCHAIR_CUDA_PERSISTENT=1, steps of few rows are one kernel (docs/cuda.md;
+"check": each waits for the one before); TORCHAIR_CUDA_PATIENCE, milliseconds
+after which such a kernel gives up waiting (default 2000, 0: never).
 """
 
 from __future__ import annotations
 
-import functools
 import glob
 import os
 import re
@@ -31,6 +34,7 @@ COMPOSITES = "composite"  # the class of rows, see air_op_describe
 NO_KERNEL = "the device has no kernel for it"
 # py.h: PLACE_HOST, PLACE_NPU, PLACE_CUDA + index
 HOST, NPU, PLACE = 0, 1, 2
+HOST_DEVICE = torch.device("cpu")
 
 
 def place(value: torch.Tensor) -> int:
@@ -69,8 +73,8 @@ def place_of_host(number: int, tensors: Iterable[torch.Tensor]) -> int:
     return max((place(v) for v in tensors), default=HOST)
 
 
-def _tensors(gm: torch.fx.GraphModule) -> Iterable[torch.Tensor]:
-    for node in gm.graph.nodes:
+def _tensors(nodes: Iterable[torch.fx.Node]) -> Iterable[torch.Tensor]:
+    for node in nodes:
         value = node.meta.get("val")
         for v in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(v, torch.Tensor):
@@ -78,16 +82,27 @@ def _tensors(gm: torch.fx.GraphModule) -> Iterable[torch.Tensor]:
 
 
 def place_of(gm: torch.fx.GraphModule) -> int:
-    """The GPU that the graph has tensors on, else the host. Unexpressible
-    where there are several."""
-    found = {v.device for v in _tensors(gm) if v.device.type == "cuda"}
-    if not found:
+    """The GPU that the graph's inputs are on, else the first that it makes a
+    tensor on, else the host. Unexpressible where inputs are on several. A
+    process that has used no GPU has no such tensors."""
+    if not torch.cuda.is_initialized():
         return HOST
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    found = {v.device for v in _tensors(inputs) if v.device.type == "cuda"}
     if len(found) > 1:
         names = ", ".join(sorted(map(str, found)))
         raise Unexpressible(f"tensors are on several GPUs: {names}")
+    if not found:
+        made = (v.device for v in _tensors(gm.graph.nodes))
+        found = {next((d for d in made if d.type == "cuda"), HOST_DEVICE)}
+    return _started(found.pop())
+
+
+def _started(device: torch.device) -> int:
+    if device.type != "cuda":
+        return HOST
     start_once()
-    return PLACE + (found.pop().index or 0)
+    return PLACE + (device.index or 0)
 
 
 def folders() -> str:
@@ -120,16 +135,31 @@ def cache_folder() -> str | None:
     return folder
 
 
-@functools.cache
+def _patience() -> int:
+    """ValueError where the variable is no number of milliseconds."""
+    text = os.environ.get("TORCHAIR_CUDA_PATIENCE") or "2000"
+    if not text.isdecimal():
+        raise ValueError(
+            f"TORCHAIR_CUDA_PATIENCE is {text!r}; give milliseconds, or 0 to "
+            "wait for ever"
+        )
+    return int(text)
+
+
 def start_once() -> None:
     """Tells the extension where everything is; no GPU is touched."""
     from . import _native
 
+    persistent = os.environ.get("TORCHAIR_CUDA_PERSISTENT", "")
     _native.cuda_start(
         compat.torch_cpu_library(),
         compat.torch_cuda_library(),
         folders(),
         cache_folder(),
+        os.environ.get("TORCHAIR_CUDA_OVERLAP") != "0",
+        persistent not in ("", "0"),
+        persistent == "check",
+        _patience(),
     )
 
 
@@ -149,7 +179,8 @@ def reason(index: int = 0) -> str:
 # ---- made ahead ----
 
 
-def _hints(sizes: Iterable[Any]) -> tuple[int, ...] | None:
+def hints(sizes: Iterable[Any]) -> tuple[int, ...] | None:
+    """The sizes that the graph was traced with; None where one is not known."""
     found = []
     for size in sizes:
         hint = size if isinstance(size, int) else size.node.hint
@@ -161,10 +192,10 @@ def _hints(sizes: Iterable[Any]) -> tuple[int, ...] | None:
 
 def _shape(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        dims, strides = _hints(value.shape), _hints(value.stride())
+        dims, strides = hints(value.shape), hints(value.stride())
         return None if dims is None or strides is None else (dims, strides)
     if isinstance(value, torch.SymInt):
-        hint = _hints([value])
+        hint = hints([value])
         return None if hint is None else hint[0]
     return 0
 

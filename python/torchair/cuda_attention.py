@@ -1,9 +1,10 @@
 """Attention as torch's graphs of a GPU have it: three operators by what eager
 would run. Where only the result is looked at and nothing is dropped they are
-one row of the engine."""
+one row of the engine, unless torch's kernel is much faster."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from . import schema
+from .cuda import hints
 from .origin import location_of
 from .schema import Refused
 from .sizes import Unexpressible
@@ -22,6 +24,13 @@ _OPERATORS = (
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_cudnn_attention.default,
 )
+
+
+# What those do that have no mask runs at several hundred TFLOPS; ours of many
+# queries at about 10 on an H200, where so many operations take longer than a
+# HOST node costs the host.
+_FLASH = (_OPERATORS[0], _OPERATORS[2])
+_MANY = 5e8
 
 
 def _bound(node: torch.fx.Node) -> dict[str, Any]:
@@ -48,6 +57,15 @@ def draws_nothing(node: torch.fx.Node) -> bool:
     return True
 
 
+def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
+    """Has torch a much faster kernel? By the sizes that were traced."""
+    if node.target not in _FLASH or given.get("attn_bias") is not None:
+        return False
+    query, key = given["query"].meta["val"], given["key"].meta["val"]
+    dims = hints([*query.shape, key.shape[-2]])
+    return dims is not None and 4 * math.prod(dims) >= _MANY
+
+
 def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
     """The result; others, which a backward reads, have no row."""
     for user in node.users:
@@ -56,6 +74,8 @@ def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
         ):
             raise Refused("more than the result of attention is used")
     given = _bound(node)
+    if is_large(node, given):
+        raise Refused("torch's kernel is faster for so many queries")
     row = schema.find_row(_ROW)
     if row is None or row.kinds & at.without:
         raise Refused(schema.NO_ROW)

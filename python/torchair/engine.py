@@ -17,8 +17,8 @@ def start(
 ) -> None:
     """Starts the engine; the first compilation does it with these defaults.
 
-    driver: "cpu" or "ref"; isa: "amx", "avx512", "avx2", "scalar", None for the
-    best here; verify: check the graph after each pass.
+    driver: "cpu" or "ref"; isa: "amx", "avx512_bf16", "avx512", "avx2",
+    "scalar", None for the best here; verify: check the graph after each pass.
     """
     global _started
     from . import _native

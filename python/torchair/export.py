@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import comm, cuda, files
+from . import checks, comm, cuda, files
 from .config import CompilerConfig, copy
 from .logs import logger
 from .origin import MODULES_MARK
@@ -88,6 +88,11 @@ def _configuration(
     given: CompilerConfig | None, path: str, name: str, model: torch.nn.Module
 ) -> CompilerConfig:
     config = copy(given)
+    checks.is_a(str, name, "dynamo_export: export_name", "a str")
+    if not os.path.basename(name):
+        raise ValueError(
+            f"dynamo_export: export_name is {name!r}; give the name of a file"
+        )
     if config.captures:
         raise ValueError(
             "dynamo_export: mode is reduce-overhead; graphs are exported in "

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from . import checks
 from .logs import logger
 from .packages import vendor_version
 
@@ -100,9 +101,12 @@ def npu_format_cast_via_cpu(
     ValueError: another format. NotImplementedError: customize_dtype or
     input_dtype (four and eight bit floats).
     """
+    checks.is_a(
+        torch.Tensor, self, "npu_format_cast_via_cpu: the first", "a tensor"
+    )
     if acl_format != FRACTAL_NZ:
         raise ValueError(
-            f"npu_format_cast_via_cpu: acl_format={acl_format}; only "
+            f"npu_format_cast_via_cpu: acl_format={acl_format!r}; only "
             f"{FRACTAL_NZ} (FRACTAL_NZ) can be cast to"
         )
     for name, value in (
@@ -128,6 +132,12 @@ def use_internal_format_weight(model: torch.nn.Module) -> None:
 
     RuntimeError: a weight is on the CPU; `model.npu()` comes first.
     """
+    checks.is_a(
+        torch.nn.Module,
+        model,
+        "use_internal_format_weight: model",
+        "a torch.nn.Module",
+    )
     if "torch_npu" not in sys.modules:
         logger.error(
             "use_internal_format_weight: torch_npu is not imported, weights "

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import cache_file, caching, loading
+from . import cache_file, caching, checks, loading
 from .config import CompilerConfig, copy
 
 __all__ = ["cache_compile", "readable_cache", "set_dim_gears"]
@@ -32,6 +32,12 @@ def set_dim_gears(t: torch.Tensor, dim_gears: dict[int, Sequence[int]]) -> None:
     one of the tensor; its sizes are no list or tuple of 2 to 100 ints that are
     greater than 1 (Dynamo makes graphs of their own for sizes 0 and 1).
     """
+    checks.is_a(torch.Tensor, t, "set_dim_gears: t", "a tensor")
+    if not isinstance(dim_gears, dict):
+        raise AssertionError(
+            f"set_dim_gears: dim_gears is {dim_gears!r}; give a dict of dims "
+            "and lists of sizes, {0: [1024, 2048]}"
+        )
     for dim, sizes in dim_gears.items():
         _check(t, dim, sizes)
     gears = {dim: tuple(sizes) for dim, sizes in dim_gears.items()}
@@ -122,6 +128,8 @@ def cache_compile(
             f"got {func!r}"
         )
     found = _configuration(config, backend)
+    _check_place(cache_dir, global_rank, tp_rank, pp_rank)
+    checks.is_a((bool, type(None)), dynamic, "cache_compile: dynamic", "a bool")
     _check_folder(cache_dir)
     if ge_cache and found.captures:
         _warn_ge_cache()
@@ -131,6 +139,22 @@ def cache_compile(
     tables = getattr(backend, "keywords", {}).get("decompositions") or {}
     table = {**tables, **(custom_decompositions or {})}
     return caching.Cached(func, copy(found), table, place)
+
+
+def _check_place(folder: Any, *ranks: Any) -> None:
+    if folder is not None:
+        checks.is_a(
+            (str, os.PathLike), folder, "cache_compile: cache_dir", "a path"
+        )
+    names = "global_rank", "tp_rank", "pp_rank"
+    for name, rank in zip(names, ranks, strict=True):
+        if rank is None:
+            continue
+        checks.is_a(int, rank, f"cache_compile: {name}", "an int")
+        if rank < 0:
+            raise ValueError(
+                f"cache_compile: {name} is {rank}; ranks count from 0"
+            )
 
 
 def _configuration(

@@ -90,7 +90,7 @@ def make(
     from torch._functorch.aot_autograd import aot_export_module
 
     loss = config.experimental_config.aot_config_output_loss_index.raw
-    with compat.aot_settings():
+    with compat.aot_settings(inputs):
         if any(isinstance(x, torch.SymInt) for x in inputs):
             return _call_both(how.apart(gm, inputs), loss)
         joint, signature = aot_export_module(

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from . import ops, syncs
+from . import compat, ops, syncs
 from .logs import logger
 from .operators import remembered
 from .scope import (
@@ -336,7 +336,7 @@ def _indexed(index: Any) -> str:
     """Dynamo gives number 0 to the current stream, where there is one."""
     if index == 0 and torch.accelerator.is_available():
         return MAIN
-    return f"stream_{index}"
+    return MAIN if compat.is_main_stream(index) else f"stream_{index}"
 
 
 def refuse_waits(graph: Graph, captures: bool) -> None:

@@ -40,7 +40,7 @@ def create_npu_tensors(
 
     TypeError: shape or addresses is no list or tuple of int, dtype no dtype.
     ValueError: a dtype that the interface does not have. RuntimeError: a size
-    below 0, or no address.
+    below 0, no address, or one that the dtype cannot have.
     """
     for name, value in (("shape", shape), ("addresses", addresses)):
         if not isinstance(value, (list, tuple)) or any(
@@ -75,6 +75,11 @@ def _over(
     if address <= 0:
         raise RuntimeError(
             f"create_npu_tensors: {address} is no address of memory"
+        )
+    if address % dtype.itemsize:
+        raise RuntimeError(
+            f"create_npu_tensors: address {address:#x} is no multiple of the "
+            f"{dtype.itemsize} bytes of a {dtype}"
         )
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     flat = torch.frombuffer(memory, dtype=dtype, count=count)

@@ -174,11 +174,11 @@ def npu_fused_infer_attention_score(
 
     Layouts, masks, caches of blocks and integer caches: docs/attention.md.
     actual_seq_lengths, actual_seq_lengths_kv and actual_shared_prefix_len are
-    int64 tensors. ValueError, which is a RuntimeError as well, names an
-    argument that is refused.
+    int64 tensors, or lists of int. ValueError, which is a RuntimeError as
+    well, names an argument that is refused.
     """
     return torch.ops.air.npu_fused_infer_attention_score(  # type: ignore
-        query, key, value, **arguments
+        query, key, value, **_with_lengths(query, arguments)
     )
 
 
@@ -189,7 +189,20 @@ def npu_fused_infer_attention_score_v2(
     **arguments: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same with the arguments of the second version; actual_seq_qlen and
-    actual_seq_kvlen are int64 tensors."""
+    actual_seq_kvlen are int64 tensors, or lists of int."""
     return torch.ops.air.npu_fused_infer_attention_score_v2(  # type: ignore
-        query, key, value, **arguments
+        query, key, value, **_with_lengths(query, arguments)
     )
+
+
+def _with_lengths(
+    query: torch.Tensor, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Lists become tensors: torch_npu's operators of these names take them,
+    and only lengths are lists."""
+    return {
+        name: torch.tensor(value, dtype=torch.int64, device=query.device)
+        if isinstance(value, (list, tuple))
+        else value
+        for name, value in arguments.items()
+    }

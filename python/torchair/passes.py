@@ -15,7 +15,16 @@ from typing import Any
 
 import torch
 
-from . import cats, comm_split, compat, lanes, mutations, reinplace, syncs
+from . import (
+    cats,
+    checks,
+    comm_split,
+    compat,
+    lanes,
+    mutations,
+    reinplace,
+    syncs,
+)
 from .config import CompilerConfig
 from .dumps import Folder
 
@@ -387,6 +396,16 @@ def register_replacement(
     by `experimental_config.pattern_fusion_pass`.
     """
     from torch._inductor import pattern_matcher
+
+    if search_fn_pattern is None:
+        checks.calls(search_fn, "register_replacement: search_fn")
+    checks.calls(replace_fn, "register_replacement: replace_fn")
+    checks.calls(extra_check, "register_replacement: extra_check")
+    checks.is_many(
+        example_inputs,
+        "register_replacement: example_inputs",
+        "a list of tensors",
+    )
 
     def checked(match: Any) -> bool:
         found = {lanes.lane_of(node) for node in match.nodes}

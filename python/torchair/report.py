@@ -33,6 +33,7 @@ class GraphReport:
     stats: dict[str, Any] = field(default_factory=dict)
     options: list[str] = field(default_factory=list)  # what they changed
     lists: list[int] = field(default_factory=list)  # steps of each
+    notes: list[str] = field(default_factory=list)  # the device's, of them
     steps: list[dict[str, Any]] = field(default_factory=list)  # of one run
     limits: dict[str, float] = field(default_factory=dict)  # _native.limits
     weights: list[dict[str, Any]] = field(default_factory=list)  # weights.*
@@ -111,6 +112,8 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  options: {', '.join(g.options)}"
     if len(g.lists) > 1:
         yield f"  lists of steps: {', '.join(map(str, g.lists))}"
+    for text in g.notes:
+        yield f"  list {text}"
     for text in g.copies:
         yield f"  copy {text}"
     for text in g.collectives:
@@ -207,6 +210,8 @@ def _parse(text: str, report: GraphReport) -> None:
             report.copies.append(value)
         elif key == "lists":
             report.lists = list(map(int, value.split()))
+        elif key == "list":
+            report.notes.append(value)
 
 
 def _limit(report: GraphReport, kind: str, limit: str) -> None:

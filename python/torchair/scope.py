@@ -19,7 +19,10 @@ from typing import Any
 
 import torch
 
-from . import ops  # noqa: F401 it registers torch.ops.air
+from . import (
+    checks,
+    ops,  # noqa: F401 it registers torch.ops.air
+)
 
 STREAM_LABEL = "_user_stream_label"
 STREAM_PRIORITY = "_user_stream_priority"
@@ -92,6 +95,7 @@ def super_kernel(scope: str | None, options: str = "") -> _Scope:
     where an operator inside is one that torch computes, which ends the region;
     "bypass": a warning. Others are for kernels of other devices.
     """
+    checks.is_a(str, options, "super_kernel: options", "a str")
     name = "" if scope is None else str(scope)
     return _Scope(
         [SUPER_KERNEL, SUPER_KERNEL_OPTIONS], [name, options if name else ""]
@@ -103,9 +107,14 @@ def limit_core_num(op_aicore_num: int, op_vectorcore_num: int) -> _Scope:
     threads: op_aicore_num for contractions, op_vectorcore_num (or the other,
     where it is 0) for the rest. Operators that torch computes take what torch
     has. `torchair.explain` and the dumps show it."""
-    return _Scope(
-        [AICORE, VECTORCORE], [str(op_aicore_num), str(op_vectorcore_num)]
-    )
+    limits = str(op_aicore_num), str(op_vectorcore_num)
+    for name, text in zip(("aicore", "vectorcore"), limits, strict=True):
+        if not text.isdecimal():
+            raise ValueError(
+                f"limit_core_num: op_{name}_num is {text}; give a number of "
+                "cores, 0 where there is no limit"
+            )
+    return _Scope([AICORE, VECTORCORE], list(limits))
 
 
 def deterministic(level: int) -> _Scope:

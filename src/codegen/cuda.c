@@ -28,6 +28,14 @@ number(const char *isa, int i, int otherwise)
     return n > 0 ? n : otherwise;
 }
 
+/* 90 of "sm_90a:.." */
+static int
+capability(const char *isa)
+{
+    const char *at = strchr(isa, '_');
+    return at != NULL ? atoi(at + 1) : 0;
+}
+
 static bool
 is_empty(const cuda_writer *w)
 {
@@ -40,7 +48,12 @@ put_kernels(cuda_writer *w)
     if (is_empty(w))
         return;
     switch (w->rg->walk) {
-    case AIR_WALK_MAP: cuda_put_map(w); break;
+    case AIR_WALK_MAP:
+        if (w->turn >= 0)
+            cuda_put_tiles(w);
+        else
+            cuda_put_map(w);
+        break;
     case AIR_WALK_OUTER: cuda_put_outer(w); break;
     default:
         if (w->parts > 1)
@@ -87,6 +100,7 @@ cuda_region(const air_alloc *alloc, const air_region *region, const char *isa,
     AIR_TRY(base_new(alloc, sizeof *w, (void **)&w));
     w->rg = region;
     w->sms = number(isa, 0, DEFAULT_SMS);
+    w->clusters = isa != NULL && capability(isa) >= 90;
     w->most_shared = number(isa, 1, DEFAULT_SHARED) - LEFT;
     base_text_init(&w->text, alloc);
     if (cuda_plan(w))

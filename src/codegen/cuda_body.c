@@ -138,8 +138,9 @@ put_index(cuda_writer *w, int axis, const cuda_access *at)
 {
     if (axis == w->vector && at != NULL)
         base_text_add(&w->text, "(air_i64)(c%s + k)", at->suffix);
-    else if (w->rg->walk == AIR_WALK_OUTER && axis == w->rg->rank - 2 &&
-             at != NULL && at->offset == 'm')
+    else if (at != NULL && at->offset == 'm' &&
+             (axis == w->turn ||
+              (w->rg->walk == AIR_WALK_OUTER && axis == w->rg->rank - 2)))
         base_text_add(&w->text, "(air_i64)r");
     else if (is_kept_axis(w, axis))
         base_text_add(&w->text, "(air_i64)i%d%s", axis,
@@ -248,10 +249,26 @@ put_pointer(cuda_writer *w, int buf, const cuda_access *at)
     }
 }
 
+/* Between a thread's elements and its place in a square. */
+static void
+put_square(cuda_writer *w, bool store, int buf)
+{
+    base_text_add(&w->text,
+                  store ? "        for (int k = 0; k < %d; k++) h%d[place + k]"
+                          " = w%d[k];\n"
+                        : "        for (int k = 0; k < %d; k++) v%d[k] = "
+                          "h%d[place + k];\n",
+                  w->V, buf, buf);
+}
+
 static void
 put_move(cuda_writer *w, bool store, int buf, const cuda_access *at)
 {
     const cuda_buf *b = &w->bufs[buf];
+    if (b->home == CUDA_TURNED) {
+        put_square(w, store, buf);
+        return;
+    }
     bool scratch = w->rg->bufs[buf].scratch != 0;
     bool moved = scratch || b->moved;
     base_text_add(&w->text, "        air_%s<%d>(",
@@ -448,7 +465,11 @@ reads_stored(const cuda_writer *w, int phase, int begin, int end)
 static void
 put_sync(cuda_writer *w)
 {
-    base_text_add(&w->text, "        air_sync<%d>();\n", w->G);
+    if (w->C > 1)
+        base_text_add(&w->text, "        air_met(); air_meet(); air_met(); "
+                                "air_meet();\n");
+    else
+        base_text_add(&w->text, "        air_sync<%d>();\n", w->G);
 }
 
 /* All threads of a row compute the same; one of them stores, after all have

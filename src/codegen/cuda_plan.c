@@ -49,6 +49,14 @@ power_of_two(int64_t n, int most)
     return p;
 }
 
+static size_t
+take(size_t *total, int64_t bytes)
+{
+    size_t at = *total;
+    *total += (size_t)cuda_round_up(bytes, 16);
+    return at;
+}
+
 /* ---- axes ---- */
 
 static void
@@ -62,11 +70,74 @@ plan_axes(cuda_writer *w)
     w->cols = rg->dims[w->vector];
     w->folded = rg->walk == AIR_WALK_OUTER ? rg->dims[rg->rank - 2] : 1;
     w->rows = 1;
+    w->turn = -1;
     for (int i = 0; i < kept; i++) {
         w->rows *= rg->dims[i];
         if (rg->dims[i] != 1)
             w->axes[w->naxes++] = i;
     }
+}
+
+/* ---- MAP, some buffers dense along another axis ---- */
+
+static bool
+is_turned_to(const cuda_writer *w, int buf, int axis)
+{
+    const air_rg_buf *from = &w->rg->bufs[buf];
+    return !from->scratch && w->bufs[buf].inner != 0 && !w->bufs[buf].moved &&
+           from->strides[axis] == 1;
+}
+
+/* The axis along which the most bytes lie dense that are not along the vector
+ * axis; both have to be long enough for squares. */
+static int
+find_turn(const cuda_writer *w)
+{
+    int axis = -1, most = 0;
+    for (int i = 0; i < w->rg->rank && w->cols >= CUDA_TILE / 4; i++) {
+        int bytes = 0;
+        for (int b = 0; b < w->rg->nbufs; b++)
+            bytes += is_turned_to(w, b, i) ? w->bufs[b].bytes : 0;
+        if (bytes > most && w->rg->dims[i] >= CUDA_TILE / 4) {
+            most = bytes;
+            axis = i;
+        }
+    }
+    return axis;
+}
+
+static void
+drop_axis(cuda_writer *w, int axis)
+{
+    int n = 0;
+    for (int k = 0; k < w->naxes; k++)
+        if (w->axes[k] != axis)
+            w->axes[n++] = w->axes[k];
+    w->naxes = n;
+    w->rows /= w->rg->dims[axis];
+}
+
+/* Squares of turned buffers are read dense, and written so, by way of shared
+ * memory. */
+static void
+plan_turn(cuda_writer *w)
+{
+    const int axis = w->rg->walk == AIR_WALK_MAP ? find_turn(w) : -1;
+    size_t bytes = 0;
+    for (int b = 0; b < w->rg->nbufs && axis >= 0; b++)
+        if (is_turned_to(w, b, axis))
+            bytes += (size_t)(CUDA_TILE * CUDA_TILE_PITCH * w->bufs[b].bytes);
+    if (axis < 0 || (int64_t)bytes > w->most_shared / 2)
+        return;
+    w->turn = axis;
+    drop_axis(w, axis);
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (is_turned_to(w, b, axis)) {
+            w->bufs[b].home = CUDA_TURNED;
+            w->bufs[b].at =
+                take(&w->shared,
+                     (int64_t)CUDA_TILE * CUDA_TILE_PITCH * w->bufs[b].bytes);
+        }
 }
 
 /* Offsets and counts that 32 bits hold, with room to step past the end. */
@@ -126,7 +197,7 @@ plan_vector(cuda_writer *w)
     int whole = 0, most = 0;
     for (int b = 0; b < w->rg->nbufs; b++) {
         const cuda_buf *buf = &w->bufs[b];
-        if (!buf->moved || w->rg->bufs[b].scratch)
+        if ((!buf->moved && buf->home != CUDA_TURNED) || w->rg->bufs[b].scratch)
             continue;
         most = buf->bytes > most ? buf->bytes : most;
         if (is_whole(w, b) && buf->bytes > whole)
@@ -137,6 +208,8 @@ plan_vector(cuda_writer *w)
     while (w->V > 8 || w->V * most > 32)
         w->V /= 2;
     w->V = power_of_two(w->cols, w->V);
+    if (w->turn >= 0)
+        w->V = power_of_two(w->rg->dims[w->turn], w->V);
 }
 
 /* ---- scalars ---- */
@@ -180,7 +253,13 @@ plan_map(cuda_writer *w)
 {
     int64_t vectors = w->rows * div_up(w->cols, w->V);
     int bytes = loaded_bytes(w);
-    w->T = 256;
+    w->T = CUDA_TILE_BLOCK;
+    if (w->turn >= 0) {
+        w->U = 1;
+        w->grid = w->rows * div_up(w->cols, CUDA_TILE) *
+                  div_up(w->rg->dims[w->turn], CUDA_TILE);
+        return;
+    }
     w->U = bytes >= 64 ? 1 : bytes >= 32 ? 2 : 4;
     while (w->U > 1 && vectors < (int64_t)w->sms * 8 * w->T * w->U)
         w->U /= 2;
@@ -254,14 +333,6 @@ keep_in_registers(cuda_writer *w, bool (*which)(const cuda_writer *, int))
     for (int b = 0; b < w->rg->nbufs; b++)
         if (which(w, b))
             w->bufs[b].home = CUDA_REGISTERS;
-}
-
-static size_t
-take(size_t *total, int64_t bytes)
-{
-    size_t at = *total;
-    *total += (size_t)cuda_round_up(bytes, 16);
-    return at;
 }
 
 static int64_t
@@ -409,10 +480,30 @@ plan_held(cuda_writer *w, int64_t vectors, int bytes)
         w->T = G <= 32 ? ROW_BLOCK : G;
         w->iter = (int)at_most(div_up(vectors, G), MAX_ITER + 1);
         w->iter = w->iter < 1 ? 1 : w->iter;
-        if (w->iter <= 4 && fits_registers(w, bytes))
+        if (fits_registers(w, bytes))
             return true;
     }
-    return fits_registers(w, bytes);
+    return false;
+}
+
+/* Rows too long for a block: several share one, whose folds meet across the
+ * blocks. Blocks of few threads, so that several are resident: one loads while
+ * the others store. */
+static bool
+plan_cluster(cuda_writer *w, int64_t vectors, int bytes)
+{
+    const int T = CUDA_FOLD_BLOCK;
+    for (int C = 2; w->clusters && C <= CUDA_MAX_CLUSTER; C *= 2) {
+        const int64_t iter = div_up(vectors, (int64_t)T * C);
+        if (iter > 2 * MAX_ITER || bytes * iter > 2 * KEPT_BYTES)
+            continue;
+        w->T = T;
+        w->C = C;
+        w->G = T * C;
+        w->iter = (int)iter;
+        return true;
+    }
+    return false;
 }
 
 static void
@@ -427,6 +518,11 @@ plan_rows(cuda_writer *w, int64_t vectors)
                    w->rows % (w->T / w->G) == 0;
         return;
     }
+    if (kept > 0 && plan_cluster(w, vectors, all)) {
+        keep_in_registers(w, is_either);
+        w->exact = w->cols % ((int64_t)w->V * w->G * w->iter) == 0;
+        return;
+    }
     w->T = w->G = power_of_two(vectors, 512);
     plan_loop(w);
 }
@@ -435,7 +531,7 @@ static void
 plan_inner(cuda_writer *w)
 {
     int64_t vectors = div_up(w->cols, w->V);
-    w->parts = 1;
+    w->parts = w->C = 1;
     if (is_turned(w)) {
         w->G = 1;
         w->T = ROW_BLOCK;
@@ -447,7 +543,8 @@ plan_inner(cuda_writer *w)
         plan_rows(w, vectors);
     }
     int64_t waves = w->loop || w->iter > 1 ? WAVES : SHORT_WAVES;
-    w->grid = at_most(div_up(w->rows, w->T / w->G), w->sms * waves);
+    w->grid = w->C > 1 ? at_most(w->rows, w->sms * waves) * w->C
+                       : at_most(div_up(w->rows, w->T / w->G), w->sms * waves);
     if (w->loop && bytes_of(w, is_scratch) > 0) {
         w->grid = at_most(w->grid, (int64_t)w->sms * SHORT_WAVES);
         keep_rows(w, w->grid, true);
@@ -486,14 +583,18 @@ cuda_plan(cuda_writer *w)
         return false;
     w->wide = is_wide(w->rg);
     plan_buffers(w);
+    plan_turn(w);
     plan_vector(w);
     switch (w->rg->walk) {
     case AIR_WALK_MAP: plan_map(w); break;
     case AIR_WALK_INNER: plan_inner(w); break;
     default: plan_outer(w);
     }
-    for (int b = 0; b < w->rg->nbufs; b++)
+    for (int b = 0; b < w->rg->nbufs; b++) {
         if (w->rg->walk != AIR_WALK_INNER && w->rg->bufs[b].scratch)
             w->reason = "rows of scratch outside of rows";
+        if (w->rg->bufs[b].scratch == AIR_RG_SUMS)
+            w->reason = "sums over rows";
+    }
     return w->reason == NULL;
 }

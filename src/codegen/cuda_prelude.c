@@ -317,6 +317,42 @@ const char cuda_prelude[] =
             return air_fold_warp<O, G / 32>(parts[threadIdx.x % (G / 32)]);
         }
     })
+    /* Over the T threads of C blocks, a cluster, neighbours in a row. Between
+     * folds all blocks are between air_meet and air_met: what a fold writes
+     * into the others, they have begun and read what was there before. */
+    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n" TEXT(
+    AIR_FN void air_meet() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+    AIR_FN void air_met() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+    template <class T> AIR_FN T *air_of_block(T *p, int rank)
+    { T *q; asm("mapa.u64 %0, %1, %2;" : "=l"(q) : "l"(p), "r"(rank)); return q; }) TEXT(
+    template <class O, int T, int C, class V> AIR_FN V air_fold_cluster(V v)
+    {
+        __shared__ V all[C];
+        v = air_fold<O, T>(v);
+        air_met();
+        if (threadIdx.x < C) *air_of_block(&all[blockIdx.x % C], threadIdx.x) = v;
+        air_meet();
+        air_met();
+        v = all[0];
+        for (int i = 1; i < C; i++) v = O::op(v, all[i]);
+        air_meet();
+        return v;
+    })
+    "#elif !defined(__CUDA_ARCH__)\n" TEXT(
+    AIR_FN void air_meet() {}
+    AIR_FN void air_met() { emu_meet(); }
+    template <class O, int T, int C, class V> AIR_FN V air_fold_cluster(V v)
+    {
+        static V all[T * C];
+        emu_meet();
+        all[blockIdx.x % C * T + threadIdx.x] = v;
+        emu_meet();
+        V r = all[0];
+        for (int i = 1; i < T * C; i++) r = O::op(r, all[i]);
+        emu_meet();
+        return r;
+    })
+    "#endif\n"
     /* Over Y rows of G threads with V values each; row 0 gets the result. */
     TEXT(
     template <class O, int Y, int G, int V, class T> AIR_FN void air_fold_rows(T (&t)[V])

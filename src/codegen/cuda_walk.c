@@ -21,17 +21,19 @@ fast_mask(const cuda_writer *w)
     for (int b = 0; b < w->rg->nbufs; b++) {
         int64_t piece =
             w->V * w->bufs[b].bytes < 16 ? w->V : 16 / w->bufs[b].bytes;
-        bool fast = w->bufs[b].moved;
+        const bool turned = w->bufs[b].home == CUDA_TURNED;
+        const int dense = turned ? w->turn : w->vector;
+        bool fast = turned || w->bufs[b].moved;
         for (int i = 0; i < w->rg->rank; i++)
-            fast = fast && (i == w->vector || w->rg->dims[i] == 1 ||
+            fast = fast && (i == dense || w->rg->dims[i] == 1 ||
                             w->rg->bufs[b].strides[i] % piece == 0);
         mask |= (int64_t)fast << b;
     }
     return mask;
 }
 
-static void
-launch(cuda_writer *w, int64_t grid, int block, size_t shared)
+void
+cuda_launch(cuda_writer *w, int64_t grid, int block, size_t shared)
 {
     if (w->nlaunches == AIR_CODE_LAUNCHES || grid > INT32_MAX) {
         w->reason = "too many blocks";
@@ -42,13 +44,14 @@ launch(cuda_writer *w, int64_t grid, int block, size_t shared)
                                                .shared = (uint32_t)shared};
 }
 
-static void
-begin_kernel(cuda_writer *w, int block)
+void
+cuda_begin_kernel(cuda_writer *w, int block)
 {
     base_text_add(&w->text,
-                  "extern \"C\" __global__ void __launch_bounds__(%d)\n"
-                  "ENTRY(%d)(",
-                  block, w->nlaunches);
+                  "extern \"C\" __global__ void __launch_bounds__(%d)", block);
+    if (w->C > 1)
+        base_text_add(&w->text, " __cluster_dims__(%d, 1, 1)", w->C);
+    base_text_add(&w->text, "\nENTRY(%d)(", w->nlaunches);
     for (int b = 0; b < w->rg->nbufs; b++)
         if (has_buffer(w, b))
             base_text_add(&w->text, "air_%s *p%d, ",
@@ -58,15 +61,16 @@ begin_kernel(cuda_writer *w, int block)
         w->workspace > 0 ? "char *ws, " : "", w->wide ? "air_i64" : "int");
     int mask = cuda_value(w, fast_mask(w));
     for (int b = 0; b < w->rg->nbufs; b++)
-        if (has_buffer(w, b) && w->bufs[b].moved)
+        if (has_buffer(w, b) &&
+            (w->bufs[b].moved || w->bufs[b].home == CUDA_TURNED))
             base_text_add(&w->text,
                           "    const bool q%d = air_is_fast<%d>(p%d, a.v[%d], "
                           "%d);\n",
                           b, w->V, b, mask, b);
 }
 
-static void
-put_size(cuda_writer *w, const char *name, int64_t value)
+void
+cuda_put_size(cuda_writer *w, const char *name, int64_t value)
 {
     base_text_add(&w->text, "    const I %s = ", name);
     cuda_put_value(w, value);
@@ -76,8 +80,8 @@ put_size(cuda_writer *w, const char *name, int64_t value)
 /* "air_div(name, d, m, s)": name / d for name < 2^31: with s the least such
  * that 2^s >= d, m = floor(2^32 (2^s - d) / d) + 1 (Granlund, Montgomery 1994,
  * figure 4.1). */
-static void
-put_quotient(cuda_writer *w, const char *name, int64_t d)
+void
+cuda_put_quotient(cuda_writer *w, const char *name, int64_t d)
 {
     int s = 0;
     while (s < 31 && (int64_t)1 << s < d)
@@ -96,8 +100,8 @@ put_quotient(cuda_writer *w, const char *name, int64_t d)
 }
 
 /* Indices i0, i1 .. along the kept axes, from `row`, which is used up. */
-static void
-put_indices(cuda_writer *w, const char *suffix)
+void
+cuda_put_indices(cuda_writer *w, const char *suffix)
 {
     bool one = suffix[0] == '\0';
     for (int k = w->naxes - 1; k >= 0; k--) {
@@ -108,7 +112,7 @@ put_indices(cuda_writer *w, const char *suffix)
             break;
         }
         base_text_add(&w->text, "        const I d%d = ", axis);
-        put_quotient(w, "row", w->rg->dims[axis]);
+        cuda_put_quotient(w, "row", w->rg->dims[axis]);
         base_text_add(&w->text, ";\n        %si%d%s = row - d%d * ",
                       one ? "const I " : "", axis, suffix, axis);
         cuda_put_value(w, w->rg->dims[axis]);
@@ -116,8 +120,8 @@ put_indices(cuda_writer *w, const char *suffix)
     }
 }
 
-static void
-put_offsets(cuda_writer *w, const char *suffix)
+void
+cuda_put_offsets(cuda_writer *w, const char *suffix)
 {
     bool one = suffix[0] == '\0';
     for (int b = 0; b < w->rg->nbufs; b++) {
@@ -164,7 +168,7 @@ put_map_place(cuda_writer *w, const char *suffix)
     base_text_add(&w->text,
                   "        %s row = ", w->naxes > 0 ? "I" : "const I");
     if (w->naxes > 0)
-        put_quotient(w, "t", (w->cols + w->V - 1) / w->V);
+        cuda_put_quotient(w, "t", (w->cols + w->V - 1) / w->V);
     else
         base_text_add(&w->text, "0");
     base_text_add(&w->text,
@@ -179,8 +183,8 @@ put_map_place(cuda_writer *w, const char *suffix)
                       "t >= total ? 0 : cols - c%s < %d ? (int)(cols - c%s) : "
                       "%d;\n",
                       suffix, w->V, suffix, w->V);
-    put_indices(w, suffix);
-    put_offsets(w, suffix);
+    cuda_put_indices(w, suffix);
+    cuda_put_offsets(w, suffix);
 }
 
 void
@@ -188,10 +192,10 @@ cuda_put_map(cuda_writer *w)
 {
     const int64_t vectors = (w->cols + w->V - 1) / w->V;
     const cuda_access at = {.suffix = w->U > 1 ? "[u]" : "", .offset = 'o'};
-    begin_kernel(w, w->T);
-    put_size(w, "cols", w->cols);
-    put_size(w, "vectors", vectors);
-    put_size(w, "total", w->rows * vectors);
+    cuda_begin_kernel(w, w->T);
+    cuda_put_size(w, "cols", w->cols);
+    cuda_put_size(w, "vectors", vectors);
+    cuda_put_size(w, "total", w->rows * vectors);
     base_text_add(&w->text,
                   "    for (I t0 = (I)blockIdx.x * %d + (I)threadIdx.x; t0 < "
                   "total; t0 += (I)gridDim.x * %d) {\n",
@@ -216,7 +220,7 @@ cuda_put_map(cuda_writer *w)
                       w->U);
     cuda_put_elements(w, 0, &at);
     base_text_add(&w->text, "%s    }\n}\n", w->U > 1 ? "        }\n" : "");
-    launch(w, w->grid, w->T, 0);
+    cuda_launch(w, w->grid, w->T, 0);
 }
 
 /* ---- INNER ---- */
@@ -274,17 +278,31 @@ put_sums(cuda_writer *w, int phase)
     }
 }
 
+/* Of a thread, then of all threads of the row. */
+static void
+put_fold(cuda_writer *w, int scalar, const char *how)
+{
+    base_text_add(&w->text,
+                  "        for (int k = 1; k < %d; k++) t%d[0] = "
+                  "air_%s::op(t%d[0], t%d[k]);\n",
+                  w->V, scalar, how, scalar, scalar);
+    if (w->C > 1)
+        base_text_add(&w->text,
+                      "        s%d = air_fold_cluster<air_%s, %d, %d>(t%d[0]);"
+                      "\n",
+                      scalar, how, w->T, w->C, scalar);
+    else
+        base_text_add(&w->text, "        s%d = air_fold<air_%s, %d>(t%d[0]);\n",
+                      scalar, how, w->G, scalar);
+}
+
 static void
 put_folds(cuda_writer *w, int phase)
 {
     for (int s = 0; s < w->rg->nscalars; s++) {
         const char *how = cuda_reduction(w, phase, s);
         if (how != NULL)
-            base_text_add(&w->text,
-                          "        for (int k = 1; k < %d; k++) t%d[0] = "
-                          "air_%s::op(t%d[0], t%d[k]);\n"
-                          "        s%d = air_fold<air_%s, %d>(t%d[0]);\n",
-                          w->V, s, how, s, s, s, how, w->G, s);
+            put_fold(w, s, how);
     }
 }
 
@@ -350,21 +368,43 @@ put_row_phase(cuda_writer *w, int phase)
     base_text_add(&w->text, "        }\n");
 }
 
-static void
-put_row_begin(cuda_writer *w)
+/* Where rows and squares in shared memory begin. */
+void
+cuda_put_shared(cuda_writer *w)
 {
-    bool block = w->T == w->G;
-    put_size(w, "rows", w->rows);
     if (w->shared > 0)
         base_text_add(
             &w->text,
             "    extern __shared__ air_piece<16> air_shared_rows[];\n"
             "    char *const air_shared = (char *)air_shared_rows;\n");
-    base_text_add(&w->text,
-                  "    const int lane = (int)threadIdx.x %% %d;\n"
-                  "    for (I row0 = (I)blockIdx.x * %d; row0 < rows; row0 += "
-                  "(I)gridDim.x * %d) {\n",
-                  w->G, w->T / w->G, w->T / w->G);
+}
+
+static void
+put_row_loop(cuda_writer *w)
+{
+    if (w->C > 1)
+        base_text_add(&w->text,
+                      "    air_meet();\n"
+                      "    const int lane = (int)(blockIdx.x %% %d * %d + "
+                      "threadIdx.x);\n"
+                      "    for (I row0 = (I)(blockIdx.x / %d); row0 < rows; "
+                      "row0 += (I)(gridDim.x / %d)) {\n",
+                      w->C, w->T, w->C, w->C);
+    else
+        base_text_add(&w->text,
+                      "    const int lane = (int)threadIdx.x %% %d;\n"
+                      "    for (I row0 = (I)blockIdx.x * %d; row0 < rows; "
+                      "row0 += (I)gridDim.x * %d) {\n",
+                      w->G, w->T / w->G, w->T / w->G);
+}
+
+static void
+put_row_begin(cuda_writer *w)
+{
+    bool block = w->T <= w->G;
+    cuda_put_size(w, "rows", w->rows);
+    cuda_put_shared(w);
+    put_row_loop(w);
     if (block)
         base_text_add(&w->text, "        const I at = row0;\n"
                                 "        const bool on = true;\n");
@@ -385,10 +425,10 @@ put_row_begin(cuda_writer *w)
 void
 cuda_put_inner(cuda_writer *w)
 {
-    begin_kernel(w, w->T);
+    cuda_begin_kernel(w, w->T);
     put_row_begin(w);
-    put_indices(w, "");
-    put_offsets(w, "");
+    cuda_put_indices(w, "");
+    cuda_put_offsets(w, "");
     put_scalars(w, 0);
     for (int b = 0; b < w->rg->nbufs; b++)
         put_home(w, b);
@@ -397,8 +437,8 @@ cuda_put_inner(cuda_writer *w)
             cuda_put_scalar_phase(w, p);
         else
             put_row_phase(w, p);
-    base_text_add(&w->text, "    }\n}\n");
-    launch(w, w->grid, w->T, w->shared);
+    base_text_add(&w->text, "    }\n%s}\n", w->C > 1 ? "    air_met();\n" : "");
+    cuda_launch(w, w->grid, w->T, w->shared);
 }
 
 /* ---- INNER, several blocks a row ----
@@ -430,8 +470,8 @@ put_part_begin(cuda_writer *w, bool parts)
                   ";\n        const bool first = lane == 0;\n"
                   "        %s row = at;\n",
                   w->naxes > 1 ? "I" : "const I");
-    put_indices(w, "");
-    put_offsets(w, "");
+    cuda_put_indices(w, "");
+    cuda_put_offsets(w, "");
 }
 
 static void
@@ -449,7 +489,7 @@ put_partial_stores(cuda_writer *w, int phase)
 static void
 put_part_kernel(cuda_writer *w, int phase)
 {
-    begin_kernel(w, w->T);
+    cuda_begin_kernel(w, w->T);
     put_part_begin(w, true);
     put_scalars(w, phase);
     for (int b = 0; b < w->rg->nbufs; b++)
@@ -457,7 +497,7 @@ put_part_kernel(cuda_writer *w, int phase)
     put_row_phase(w, phase);
     put_partial_stores(w, phase);
     base_text_add(&w->text, "    }\n}\n");
-    launch(w, w->grid, w->T, 0);
+    cuda_launch(w, w->grid, w->T, 0);
 }
 
 static void
@@ -492,7 +532,7 @@ static void
 put_fold_kernel(cuda_writer *w, int row, int scalar)
 {
     int last = scalar >= 0 ? scalar : row;
-    begin_kernel(w, CUDA_FOLD_BLOCK);
+    cuda_begin_kernel(w, CUDA_FOLD_BLOCK);
     put_part_begin(w, false);
     put_scalars(w, row >= 0 ? row : scalar);
     if (row >= 0)
@@ -507,7 +547,7 @@ put_fold_kernel(cuda_writer *w, int row, int scalar)
                           types[w->lane[s]],
                           cuda_value(w, (int64_t)w->scalar_at[s]), s);
     base_text_add(&w->text, "    }\n}\n");
-    launch(w, w->rows, CUDA_FOLD_BLOCK, 0);
+    cuda_launch(w, w->rows, CUDA_FOLD_BLOCK, 0);
 }
 
 void
@@ -535,11 +575,11 @@ static void
 put_columns_begin(cuda_writer *w, int64_t blocks)
 {
     int64_t per = (w->folded + w->parts - 1) / w->parts;
-    put_size(w, "parts", w->parts);
-    put_size(w, "blocks", blocks);
-    put_size(w, "cols", w->cols);
-    put_size(w, "folded", w->folded);
-    put_size(w, "per", per);
+    cuda_put_size(w, "parts", w->parts);
+    cuda_put_size(w, "blocks", blocks);
+    cuda_put_size(w, "cols", w->cols);
+    cuda_put_size(w, "folded", w->folded);
+    cuda_put_size(w, "per", per);
     base_text_add(&w->text,
                   "    {\n"
                   "        const I job = (I)blockIdx.x / parts, part = "
@@ -553,8 +593,8 @@ put_columns_begin(cuda_writer *w, int64_t blocks)
                   " end = begin + per < folded ? begin + per : folded;\n",
                   w->naxes > 1 ? "I" : "const I", w->G, w->G, w->V, w->V, w->V,
                   w->G);
-    put_indices(w, "");
-    put_offsets(w, "");
+    cuda_put_indices(w, "");
+    cuda_put_offsets(w, "");
 }
 
 static void
@@ -647,10 +687,10 @@ put_column_kernel(cuda_writer *w)
     const cuda_access at = {.suffix = "", .offset = 'o', .each = true};
     const int64_t threads = w->rows * w->cols;
     w->V = 1;
-    begin_kernel(w, CUDA_FOLD_BLOCK);
-    put_size(w, "cols", w->cols);
-    put_size(w, "parts", w->parts);
-    put_size(w, "total", threads);
+    cuda_begin_kernel(w, CUDA_FOLD_BLOCK);
+    cuda_put_size(w, "cols", w->cols);
+    cuda_put_size(w, "parts", w->parts);
+    cuda_put_size(w, "total", threads);
     base_text_add(&w->text,
                   "    const I t = (I)blockIdx.x * %d + (I)threadIdx.x;\n"
                   "    if (t < total) {\n"
@@ -658,8 +698,8 @@ put_column_kernel(cuda_writer *w)
                   "        %s row = at;\n"
                   "        const int n = 1;\n",
                   CUDA_FOLD_BLOCK, w->naxes > 1 ? "I" : "const I");
-    put_indices(w, "");
-    put_offsets(w, "");
+    cuda_put_indices(w, "");
+    cuda_put_offsets(w, "");
     for (int s = 0; s < w->rg->nscalars; s++) {
         if (w->made[s] != 0)
             continue;
@@ -675,15 +715,15 @@ put_column_kernel(cuda_writer *w)
     cuda_put_loads(w, 1, false, &at);
     cuda_put_elements(w, 1, &at);
     base_text_add(&w->text, "    }\n}\n");
-    launch(w, (threads + CUDA_FOLD_BLOCK - 1) / CUDA_FOLD_BLOCK,
-           CUDA_FOLD_BLOCK, 0);
+    cuda_launch(w, (threads + CUDA_FOLD_BLOCK - 1) / CUDA_FOLD_BLOCK,
+                CUDA_FOLD_BLOCK, 0);
 }
 
 void
 cuda_put_outer(cuda_writer *w)
 {
     int64_t vectors = (w->cols + w->V - 1) / w->V;
-    begin_kernel(w, w->T);
+    cuda_begin_kernel(w, w->T);
     put_columns_begin(w, (vectors + w->G - 1) / w->G);
     put_column_sums(w);
     if (w->parts == 1)
@@ -691,7 +731,7 @@ cuda_put_outer(cuda_writer *w)
     else
         put_column_partials(w);
     base_text_add(&w->text, "    }\n}\n");
-    launch(w, w->grid, w->T, 0);
+    cuda_launch(w, w->grid, w->T, 0);
     if (w->parts > 1)
         put_column_kernel(w);
 }

@@ -9,7 +9,11 @@
 enum {
     CUDA_MAX_VALUES = 256, /* arguments of 8 bytes */
     CUDA_MAX_BLOCK = 1024, /* threads */
-    CUDA_FOLD_BLOCK = 256
+    CUDA_MAX_CLUSTER = 8,  /* blocks, on any GPU that has clusters */
+    CUDA_FOLD_BLOCK = 256,
+    CUDA_TILE = 64, /* a side of the squares that turned buffers go through */
+    CUDA_TILE_BLOCK = 256,
+    CUDA_TILE_PITCH = CUDA_TILE + 1 /* words of a column in other banks */
 };
 
 /* Where a buffer of scratch, or one that several phases read, is kept. */
@@ -17,6 +21,7 @@ typedef enum {
     CUDA_MEMORY,    /* read and written where it lies */
     CUDA_REGISTERS, /* a thread's elements, all iterations */
     CUDA_SHARED,    /* scratch: the block's row */
+    CUDA_TURNED,    /* MAP: a square in shared memory, dense along `turn` */
     CUDA_WORKSPACE  /* scratch: rows behind the partial results */
 } cuda_home;
 
@@ -33,8 +38,10 @@ typedef struct {
     const air_region *rg;
     int sms;
     int64_t most_shared; /* bytes a block may take for rows */
+    bool clusters;       /* blocks may meet: capability 9.0 */
     /* the iteration space */
     int vector;                    /* axis */
+    int turn;                      /* MAP: axis of TURNED buffers; -1: none */
     int naxes, axes[AIR_MAX_RANK]; /* kept axes of more than one index */
     int64_t rows, cols, folded;    /* product of them; vector; OUTER's other */
     bool wide;                     /* offsets need 64 bits */
@@ -42,6 +49,7 @@ typedef struct {
     int V;      /* neighbouring elements of a thread */
     int U;      /* MAP: vectors of a thread at once */
     int G;      /* INNER: threads of a row; OUTER: columns (in V) of a block */
+    int C;      /* INNER: blocks of a row that meet in shared memory, G = C T */
     int T;      /* threads of a block */
     int iter;   /* INNER, OUTER: vectors of a thread at once */
     bool exact; /* every thread has all of its elements */
@@ -97,8 +105,16 @@ void cuda_put_scalar_phase(cuda_writer *w, int phase);
 /* Does a phase have nodes of this kind (on buffer or scalar `buf`, -1: any)? */
 bool cuda_has(const cuda_writer *w, int phase, unsigned op, int buf);
 
-/* cuda_walk.c: kernels. */
+/* cuda_walk.c, cuda_tile.c: kernels, and what all of them begin with. */
+void cuda_begin_kernel(cuda_writer *w, int block);
+void cuda_put_size(cuda_writer *w, const char *name, int64_t value);
+void cuda_put_quotient(cuda_writer *w, const char *name, int64_t d);
+void cuda_put_indices(cuda_writer *w, const char *suffix);
+void cuda_put_offsets(cuda_writer *w, const char *suffix);
+void cuda_put_shared(cuda_writer *w);
+void cuda_launch(cuda_writer *w, int64_t grid, int block, size_t shared);
 void cuda_put_map(cuda_writer *w);
+void cuda_put_tiles(cuda_writer *w);
 void cuda_put_inner(cuda_writer *w);
 void cuda_put_inner_parts(cuda_writer *w);
 void cuda_put_outer(cuda_writer *w);

@@ -143,7 +143,16 @@ typedef struct {
     const exec_unit *unit;
     const char *label, *reason; /* reason: copies and HOST nodes say why */
     lower_region region;
-    air_step step;       /* REGION, CALL */
+    air_step step; /* REGION, CALL */
+    /* join.c. REGION: 1 + the buffer that the step before gives, which may take
+     * it along, and its storage; it did; steps that both may run beside. CALL:
+     * the kernel of both. */
+    int join;
+    int32_t from;
+    bool taken;
+    uint32_t join_beside;
+    const air_kernel *joined;
+    const char *joined_label;
     bool code;           /* REGION: machine code was made */
     const char *no_code; /* why not */
     /* HOST: storages and layouts */
@@ -173,7 +182,7 @@ typedef struct exec_spec {
     int64_t *dims;
     BASE_VEC(exec_storage) storages;
     BASE_VEC(exec_step) steps;
-    air_step *list_steps; /* REGION and CALL steps, in order */
+    air_step *list_steps; /* REGION and CALL steps, in order, joined */
     exec_segment *segments;
     size_t nsegments;
     exec_result *results;
@@ -273,6 +282,7 @@ typedef struct {
     /* by step: bits of the steps before it, `words` of them; NULL: all are */
     uint64_t *before;
     size_t words;
+    int32_t joining; /* the step that join.c is at */
 } exec_maker;
 
 /* step.c: the steps of one unit. */
@@ -304,6 +314,15 @@ typedef void (*exec_place_fn)(void *arg, int32_t *slot, int64_t *offset,
 void exec_each_place(const exec_step *step, exec_place_fn fn, void *arg);
 /* plan.c: offsets of the arena; slots and offsets written into the steps. */
 air_status exec_plan(exec_maker *m);
+/* beside.c: air_step.beside of all steps, by plan.c; workspaces of a program
+ * without lanes from offset 0 on, and the bytes that they take. */
+air_status exec_find_beside(exec_maker *m);
+size_t exec_place_beside(exec_spec *s);
+/* join.c: exec_step.join of all steps, before the plan; the kernel of steps i
+ * and i + 1, if there is one; step i in a list. */
+void exec_find_joins(exec_maker *m);
+air_status exec_join(exec_maker *m, size_t i, const air_code *code);
+air_step exec_list_step(const exec_spec *s, size_t i);
 /* kernels.c: code, kernels, workspaces and lists of a planned spec. */
 air_status exec_make_kernels(exec_maker *m);
 

@@ -54,6 +54,10 @@ print_scope(const exec_step *step, base_text *out)
     if (s->joined || s->untimed)
         base_text_add(out, "  scope:%s%s\n", s->joined ? " joined" : "",
                       s->untimed ? " untimed" : "");
+    if (step->taken)
+        base_text_add(out, "  on pieces of the step before it\n");
+    if (s->beside > 0)
+        base_text_add(out, "  beside: %u before it\n", s->beside);
     if (!s->after)
         return;
     base_text_add(out, "  lane: %d, after", (int)s->lane);
@@ -157,6 +161,20 @@ print_lists(const exec_spec *s, base_text *out)
     base_text_add(out, "\n");
 }
 
+/* What the device says of them. */
+static void
+print_notes(const air_program *p, const exec_spec *s, base_text *out)
+{
+    const air_driver *driver = p->ctx->driver;
+    for (size_t i = 0; driver->list_note && i < s->nsegments; i++) {
+        const air_list *list = s->segments[i].list;
+        const char *note =
+            list ? driver->list_note(p->ctx->device, list) : NULL;
+        if (note)
+            base_text_add(out, "list: %s\n", note);
+    }
+}
+
 static void
 explain(const air_program *p, const exec_spec *s, base_text *out)
 {
@@ -170,6 +188,7 @@ explain(const air_program *p, const exec_spec *s, base_text *out)
     base_text_add(out, "steps: %zu\narena_bytes: %zu\ncode_bytes: %zu\n",
                   s->steps.count, s->arena_bytes, s->code_bytes);
     print_lists(s, out);
+    print_notes(p, s, out);
     for (size_t i = 0; i < s->steps.count; i++)
         explain_step(p, &s->steps.data[i], out);
 }

@@ -25,10 +25,15 @@ find_code(const air_context *ctx, const air_region *region, region_codes *codes,
             return AIR_OK;
     }
     AIR_TRY(BASE_RESERVE(&ctx->alloc, codes, codes->count + 1));
+    air_status status = AIR_OK;
     if (ctx->no_emitter)
         made.reason = "the emitter is switched off";
-    else if (codegen_region(&ctx->alloc, region, ctx->target.isa, &made.code,
-                            &made.reason) != AIR_OK)
+    else
+        status = codegen_region(&ctx->alloc, region, ctx->target.isa,
+                                &made.code, &made.reason);
+    if (status == AIR_ERROR_MEMORY && ctx->target.source)
+        return status;
+    if (status != AIR_OK)
         made.code = (air_code){0}; /* tile loops do it */
     *out = &codes->data[codes->count];
     codes->data[codes->count++] = made;
@@ -99,37 +104,6 @@ make_kernels(exec_maker *m, region_codes *codes)
     return AIR_OK;
 }
 
-static void
-place_workspace(exec_spec *s, bool lanes, int32_t lane)
-{
-    size_t most = 0;
-
-    for (size_t i = 0; i < s->steps.count; i++) {
-        air_step *step = &s->steps.data[i].step;
-        if (lanes && step->lane != lane)
-            continue;
-        step->workspace_slot = s->arena_slot;
-        step->workspace_offset = (int64_t)s->arena_bytes;
-        if (step->workspace > most)
-            most = step->workspace;
-    }
-    s->arena_bytes += (most + 63) / 64 * 64;
-}
-
-/* Steps of a lane run one after another: one workspace behind the arena serves
- * all of it; without lanes, the whole program. */
-static void
-place_workspaces(exec_maker *m)
-{
-    int32_t last = 0;
-
-    for (size_t i = 0; m->before && i < m->s->steps.count; i++)
-        if (m->s->steps.data[i].step.lane > last)
-            last = m->s->steps.data[i].step.lane;
-    for (int32_t lane = 0; lane <= last; lane++)
-        place_workspace(m->s, m->before != NULL, lane);
-}
-
 /* Where the segment that begins at `at` ends: a HOST step alone, or all steps
  * up to the next one; but one of them where there are fewer than a list of a
  * graph with symbols is to have. */
@@ -149,6 +123,64 @@ segment_end(const exec_maker *m, size_t at)
     return end;
 }
 
+static air_status
+join_steps(exec_maker *m, region_codes *codes)
+{
+    for (size_t i = 0; i + 1 < m->s->steps.count; i++) {
+        const exec_step *next = &m->s->steps.data[i + 1];
+        const region_code *found;
+        if (!next->join || segment_end(m, i) == i + 1)
+            continue;
+        AIR_TRY(find_code(m->p->ctx, next->region.region, codes, &found));
+        AIR_TRY(exec_join(m, i, next->code ? &found->code : NULL));
+    }
+    return AIR_OK;
+}
+
+/* Steps of a lane run one after another: one workspace serves all of it. */
+static size_t
+place_lane(exec_spec *s, int32_t lane)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < s->steps.count; i++) {
+        air_step *step = &s->steps.data[i].step;
+        if (step->lane == lane && step->workspace > most)
+            most = step->workspace;
+    }
+    return most;
+}
+
+/* Workspaces [from 0 on] of a lane, or of all steps, lie behind the arena. */
+static void
+move_workspaces(exec_spec *s, bool lanes, int32_t lane, size_t bytes)
+{
+    for (size_t i = 0; i < s->steps.count; i++) {
+        air_step *step = &s->steps.data[i].step;
+        if (lanes && step->lane != lane)
+            continue;
+        step->workspace_slot = s->arena_slot;
+        step->workspace_offset += (int64_t)s->arena_bytes;
+    }
+    s->arena_bytes += (bytes + 63) / 64 * 64;
+}
+
+static void
+place_workspaces(exec_maker *m)
+{
+    int32_t last = 0;
+
+    if (!m->before) {
+        move_workspaces(m->s, false, 0, exec_place_beside(m->s));
+        return;
+    }
+    for (size_t i = 0; i < m->s->steps.count; i++)
+        if (m->s->steps.data[i].step.lane > last)
+            last = m->s->steps.data[i].step.lane;
+    for (int32_t lane = 0; lane <= last; lane++)
+        move_workspaces(m->s, true, lane, place_lane(m->s, lane));
+}
+
 static size_t
 count_segments(const exec_maker *m)
 {
@@ -165,22 +197,25 @@ make_lists(exec_maker *m)
     exec_spec *s = m->s;
     air_context *ctx = m->p->ctx;
     const size_t segments = count_segments(m);
-    size_t at = 0;
+    size_t at = 0, count = 0;
 
     AIR_TRY(BASE_ARENA_ARRAY(&s->arena, s->steps.count, &s->list_steps));
     AIR_TRY(BASE_ARENA_ARRAY(&s->arena, segments, &s->segments));
-    for (size_t i = 0; i < s->steps.count; i++)
-        s->list_steps[i] = s->steps.data[i].step;
     while (at < s->steps.count) {
         exec_segment *seg = &s->segments[s->nsegments];
         *seg = (exec_segment){.begin = at, .end = segment_end(m, at)};
+        air_step *steps = s->list_steps + count;
+        for (size_t i = at; i < seg->end; i++)
+            if (!s->steps.data[i].taken)
+                s->list_steps[count++] = exec_list_step(s, i);
         if (seg->end - at == 1) {
-            s->list_steps[at].after = NULL; /* there is nobody to wait for */
-            s->list_steps[at].nafter = 0;
+            steps->after = NULL; /* there is nobody to wait for */
+            steps->nafter = 0;
         }
         if (s->steps.data[at].kind != EXEC_STEP_HOST)
-            AIR_TRY(ctx->driver->list_make(ctx->device, s->list_steps + at,
-                                           seg->end - at, &seg->list));
+            AIR_TRY(ctx->driver->list_make(
+                ctx->device, steps, (size_t)(s->list_steps + count - steps),
+                &seg->list));
         s->nsegments++;
         at = seg->end;
     }
@@ -193,6 +228,8 @@ exec_make_kernels(exec_maker *m)
     region_codes codes = {0};
     air_status status = make_kernels(m, &codes);
 
+    if (status == AIR_OK)
+        status = join_steps(m, &codes);
     free_codes(m->p->ctx, &codes);
     AIR_TRY(status);
     place_workspaces(m);

@@ -7,6 +7,8 @@
 #include "exec/exec.h"
 
 #define ALIGN 64
+/* Bytes of what lingers (air_target) at most. */
+#define SMALL (1 << 18)
 
 static int64_t
 round_up(int64_t bytes)
@@ -91,6 +93,13 @@ is_over(const lives *l, int32_t a, int32_t b)
     return true;
 }
 
+/* The last step at which nobody else may have the memory. */
+static int32_t
+last_of(const lives *l, const exec_storage *s)
+{
+    return s->bytes <= SMALL ? s->last + l->m->p->ctx->target.linger : s->last;
+}
+
 static bool
 alive_together(const lives *l, int32_t a, int32_t b)
 {
@@ -99,7 +108,7 @@ alive_together(const lives *l, int32_t a, int32_t b)
 
     if (l->users)
         return !is_over(l, a, b) && !is_over(l, b, a);
-    return x->first <= y->last && y->first <= x->last;
+    return x->first <= last_of(l, y) && y->first <= last_of(l, x);
 }
 
 /* ---- offsets ---- */
@@ -204,7 +213,9 @@ exec_plan(exec_maker *m)
 {
     exec_spec *s = m->s;
 
+    exec_find_joins(m);
     AIR_TRY(plan_arena(m));
+    AIR_TRY(exec_find_beside(m));
     assign_slots(s, m->g->inputs.count);
     /* HOST steps keep storages: what is left there may move. */
     for (size_t i = 0; i < s->steps.count; i++)

@@ -42,6 +42,8 @@ exec_program_create(air_context *ctx, const ir_graph *g,
     p->ctx = ctx;
     if (options)
         p->options = *options;
+    if (!ctx->target.sums)
+        p->options.without |= AIR_WITHOUT_SUMS;
     base_arena_init(&p->arena, &ctx->alloc);
     pthread_mutex_init(&p->mutex, NULL);
     status = compile(p, g);

@@ -407,9 +407,13 @@ exec_spec_free(air_program *p, exec_spec *s)
     for (size_t i = 0; i < s->nsegments; i++)
         if (s->segments[i].list)
             driver->list_free(device, s->segments[i].list);
-    for (size_t i = 0; i < s->steps.count; i++)
-        if (s->steps.data[i].step.kernel)
-            driver->kernel_free(device, s->steps.data[i].step.kernel);
+    for (size_t i = 0; i < s->steps.count; i++) {
+        const exec_step *step = &s->steps.data[i];
+        if (step->step.kernel)
+            driver->kernel_free(device, step->step.kernel);
+        if (step->joined)
+            driver->kernel_free(device, step->joined);
+    }
     BASE_VEC_FREE(p->g->alloc, &s->steps);
     BASE_VEC_FREE(p->g->alloc, &s->storages);
     base_arena_deinit(&s->arena);

@@ -68,7 +68,7 @@ make_lists(exec_watch *w, const air_context *ctx, const exec_spec *s)
     AIR_TRY(BASE_ARENA_ARRAY(&w->arena, s->steps.count, &w->lists));
     for (; w->nlists < s->steps.count; w->nlists++) {
         const size_t i = w->nlists;
-        alone[i] = s->list_steps[i];
+        alone[i] = s->steps.data[i].step;
         alone[i].after = NULL;
         alone[i].nafter = 0;
         if (s->steps.data[i].kind != EXEC_STEP_HOST)

@@ -140,6 +140,53 @@ shape_col2im(ir_infer *in)
     return shape_set(in, 0, v->rank + 1, dims);
 }
 
+/* Every float; bytes where they are only moved. */
+static air_status
+check_pixels(const ir_infer *in, const ir_value *v)
+{
+    const bool moves = ir_param_find(in->info, "align_corners") < 0;
+
+    AIR_REQUIRE(v->dtype == AIR_F32 || v->dtype == AIR_F64 ||
+                    v->dtype == AIR_BF16 || v->dtype == AIR_F16 ||
+                    (moves && v->dtype == AIR_U8),
+                AIR_ERROR_UNSUPPORTED, "%s: of this dtype", in->info->name);
+    return AIR_OK;
+}
+
+/* [N, C, sizes ...] */
+air_status
+shape_upsample(ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "a");
+    const air_attr *size = shape_arg(in, "output_size");
+    air_dim dims[AIR_MAX_RANK];
+
+    AIR_REQUIRE(v->rank == size->count + 2 && v->rank <= 5, AIR_ERROR_SHAPE,
+                "%s: needs a batch, channels and %d sizes", in->info->name,
+                v->rank - 2);
+    AIR_TRY(check_pixels(in, v));
+    memcpy(dims, v->dims, 2 * sizeof *dims);
+    memcpy(dims + 2, size->dims, (size_t)size->count * sizeof *dims);
+    return shape_set(in, 0, v->rank, dims);
+}
+
+air_status
+shape_upsample_backward(ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "grad");
+    const air_attr *size = shape_arg(in, "input_size");
+    const air_attr *resized = shape_arg(in, "output_size");
+
+    AIR_REQUIRE(v->rank == size->count && v->rank == resized->count + 2 &&
+                    v->rank <= 5,
+                AIR_ERROR_SHAPE, "%s: needs %d sizes", in->info->name, v->rank);
+    AIR_TRY(check_pixels(in, v));
+    for (int i = 0; i < v->rank; i++)
+        AIR_TRY(shape_same(in, v->dims[i],
+                           i < 2 ? size->dims[i] : resized->dims[i - 2]));
+    return shape_set(in, 0, v->rank, size->dims);
+}
+
 /* ---- diagonals ----------------------------------------------------------- */
 
 air_status

@@ -14,8 +14,9 @@
 /* Nodes of work after which reading a row of scratch is cheaper. */
 #define KEEP_COST 8
 
-#define SHORT_ROW 64 /* elements */
-#define MANY_ROWS 16
+/* Rows that are only summed: elements at most, rows at least. */
+#define PLAIN_ROW  1024
+#define PLAIN_ROWS 16
 
 static int
 node_cost(const air_rg_node *n)
@@ -119,12 +120,14 @@ add_members(lower_build *b)
         lower_member m = {
             .ref = n->outs[0], .slot = -1, .scratch = -1, .node = -1};
         m.inplace = n->inplace;
-        m.kind = group_kind_of(g, &b->domain, n->outs[0]);
+        m.kind = group_is_column(g, &b->domain, n)
+                     ? GROUP_COLUMN
+                     : group_kind_of(g, &b->domain, n->outs[0]);
         m.level = operand_level(b, n);
         if (!reduce)
             m.cost = body_cost(b, n);
         m.cost += mark_reads(b, n, m.level);
-        if (reduce)
+        if (reduce && m.kind != GROUP_COLUMN)
             m.level++;
         m.last = m.level;
         assert(m.kind != GROUP_OTHER);
@@ -151,13 +154,6 @@ find_domain(lower_build *b)
     }
     for (int i = 0; i < b->domain.rank; i++)
         b->sizes[i] = b->env->dims[b->domain.dims[i].id];
-    b->walk = AIR_WALK_MAP;
-    if (b->domain.nreduced > 0) {
-        int last = b->domain.rank - 1;
-        while (last > 0 && b->sizes[last] == 1 && !b->domain.reduced[last])
-            last--;
-        b->walk = b->domain.reduced[last] ? AIR_WALK_INNER : AIR_WALK_OUTER;
-    }
     return AIR_OK;
 }
 
@@ -271,7 +267,7 @@ scalar_phase(lower_build *b, int level, int begin)
     for (size_t i = 0; i < b->nmembers && (!outer || level > 0); i++) {
         lower_member *m = &b->members[i];
         int node;
-        if (m->kind == GROUP_FULL || m->inplace ||
+        if (m->kind == GROUP_FULL || m->kind == GROUP_COLUMN || m->inplace ||
             (outer ? m->level > level : m->level != level))
             continue;
         bool reduced = m->slot >= 0;
@@ -293,7 +289,6 @@ keep_in_scratch(lower_build *b, lower_member *m, int node)
 {
     air_dtype dtype = (air_dtype)ir_val(b->env->g, m->ref)->dtype;
     air_lane lane = ir_lane_of(dtype);
-    air_rg_buf buf = {.slot = -1, .scratch = 1};
     air_rg_node store = {.op = AIR_RG_STORE,
                          .lane = (uint8_t)lane,
                          .a = (int16_t)node,
@@ -305,18 +300,10 @@ keep_in_scratch(lower_build *b, lower_member *m, int node)
         m->scratch = m->stored; /* read the result back */
         return AIR_OK;
     }
-    if (b->nbufs >= AIR_RG_MAX_BUFS)
-        return AIR_OK; /* recomputed instead */
-    buf.dtype = (uint8_t)(lane == AIR_LANE_F32   ? AIR_F32
-                          : lane == AIR_LANE_F64 ? AIR_F64
-                          : lane == AIR_LANE_I64 ? AIR_I64
-                                                 : AIR_BOOL);
-    m->scratch = b->nbufs;
-    b->bufs[b->nbufs] = buf;
-    b->buf_value[b->nbufs] = AIR_NO_REF;
-    b->buf_node[b->nbufs] = -1;
-    store.buf = (int16_t)b->nbufs++;
-    return lower_put(b, store, &unused);
+    m->scratch = lower_scratch(b, m, AIR_RG_ROW);
+    store.buf = (int16_t)m->scratch;
+    return m->scratch < 0 ? AIR_OK /* recomputed instead */
+                          : lower_put(b, store, &unused);
 }
 
 static air_status
@@ -329,6 +316,11 @@ row_phase(lower_build *b, int level, int begin)
         lower_member *m = &b->members[i];
         const ir_node *n = ir_node_at(g, b->nodes[i]);
         int node;
+        if (m->kind == GROUP_COLUMN) {
+            if (m->level == level)
+                AIR_TRY(lower_sum(b, n, m));
+            continue;
+        }
         if (ir_info(n)->cls == IR_CLASS_REDUCE) {
             if (m->level == level + 1)
                 AIR_TRY(lower_reduce(b, n, m));
@@ -367,7 +359,7 @@ add_phases(lower_build *b)
         AIR_TRY(row_phase(b, level, begin));
         begin += b->rec.count;
     }
-    return AIR_OK;
+    return lower_column_phase(b, begin);
 }
 
 /* ---- the region ---- */
@@ -375,15 +367,10 @@ add_phases(lower_build *b)
 static void
 axis_roles(const lower_build *b, lower_role *roles)
 {
-    int last = -1;
-
-    for (int i = 0; i < b->domain.rank; i++) {
+    for (int i = 0; i < b->domain.rank; i++)
         roles[i] = b->domain.reduced[i] ? LOWER_REDUCED : LOWER_OUTER;
-        if (!b->domain.reduced[i] && b->sizes[i] != 1)
-            last = i;
-    }
-    if (b->walk == AIR_WALK_OUTER && last >= 0)
-        roles[last] = LOWER_VECTOR;
+    if (b->walk == AIR_WALK_OUTER && b->vector >= 0)
+        roles[b->vector] = LOWER_VECTOR;
 }
 
 static bool
@@ -424,12 +411,36 @@ uses_index(const ir_record *rec)
     return false;
 }
 
-/* Many rows, each of which would hardly fill the vectors it starts. */
 static bool
 has_short_rows(int rank, const int64_t *dims)
 {
-    return rank > 1 && dims[rank - 1] <= SHORT_ROW &&
-           dims[rank - 2] >= MANY_ROWS;
+    return rank > 1 && lower_is_short(dims[rank - 1], dims[rank - 2]);
+}
+
+static bool
+has_sums(const lower_build *b)
+{
+    for (int i = 0; i < b->nbufs; i++)
+        if (b->bufs[i].scratch == AIR_RG_SUMS)
+            return true;
+    return false;
+}
+
+/* Many rows of which a sum is all that is wanted: what is done with it is done
+ * for many at a time. */
+static bool
+has_plain_sums(const lower_build *b, const air_rg_node *nodes, int rank,
+               const int64_t *dims)
+{
+    const air_rg_node *load = nodes, *fold = nodes + 1;
+
+    return rank > 1 && dims[rank - 1] <= PLAIN_ROW &&
+           dims[rank - 2] >= PLAIN_ROWS && b->nphases == 2 &&
+           b->phases[0].end == 2 && b->phases[1].kind == AIR_PHASE_SCALAR &&
+           load->op == AIR_RG_LOAD && load->lane == AIR_LANE_F32 &&
+           b->bufs[load->buf].dtype == AIR_F32 &&
+           b->bufs[load->buf].strides[rank - 1] == 1 &&
+           fold->op == AIR_RG_REDUCE && fold->reduce == AIR_REDUCE_SUM;
 }
 
 /* The buffer of the first store. A region without one would do nothing. */
@@ -468,8 +479,9 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
             b->bufs[i].strides[rank - 1] = 1;
     r->walk = (uint8_t)b->walk;
     r->rank = (uint8_t)rank;
-    r->across =
-        !keep && b->walk == AIR_WALK_INNER && has_short_rows(rank, r->dims);
+    r->across = !keep && b->walk == AIR_WALK_INNER && !has_sums(b) &&
+                (has_short_rows(rank, r->dims) ||
+                 has_plain_sums(b, nodes, rank, r->dims));
     r->nnodes = (int16_t)count;
     r->nbufs = (int16_t)b->nbufs;
     r->nscalars = (int16_t)b->nscalars;
@@ -505,6 +517,9 @@ lower_group(const lower_env *env, const uint32_t *nodes, size_t count,
     b->rec = (ir_record){.nodes = all, .lane = AIR_LANE_F32};
     AIR_TRY(find_domain(b));
     AIR_TRY(add_members(b));
+    lower_choose_walk(b, out_dense);
+    if (out_dense->id != AIR_NO_REF.id)
+        return AIR_OK;
     AIR_TRY(add_phases(b));
     if (b->nphases > 0)
         total = b->phases[b->nphases - 1].end;

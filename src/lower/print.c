@@ -4,6 +4,7 @@
 
 static const char *const lane_names[] = {"f32", "f64", "i64", "b"};
 static const char *const walk_names[] = {"map", "inner", "outer"};
+static const char *const phase_names[] = {"elements", "per row", "per column"};
 static const char *const fold_names[] = {"sum", "prod", "max",
                                          "min", "any",  "all"};
 
@@ -51,7 +52,8 @@ lower_print(const air_region *r, base_text *out)
         base_text_add(out, "    #%d %s ", i,
                       air_dtype_text((air_dtype)b->dtype));
         if (b->scratch)
-            base_text_add(out, "scratch ");
+            base_text_add(out,
+                          b->scratch == AIR_RG_SUMS ? "sums " : "scratch ");
         else
             base_text_add(out, "slot %d + %lld ", b->slot,
                           (long long)b->offset);
@@ -60,8 +62,7 @@ lower_print(const air_region *r, base_text *out)
     }
     for (int p = 0; p < r->nphases; p++) {
         const air_rg_phase *phase = &r->phases[p];
-        base_text_add(out, "   %s\n",
-                      phase->kind == AIR_PHASE_SCALAR ? "per row" : "elements");
+        base_text_add(out, "   %s\n", phase_names[phase->kind]);
         for (int i = phase->begin; i < phase->end; i++)
             print_node(r, i, out);
     }

@@ -22,8 +22,8 @@ is_loaded(const lower_build *b, air_dtype dtype, int node)
     return n->op == AIR_RG_LOAD && b->bufs[n->buf].dtype == dtype;
 }
 
-static air_status
-put_round(lower_build *b, air_dtype dtype, int *node)
+air_status
+lower_round(lower_build *b, air_dtype dtype, int *node)
 {
     air_rg_node round = {.lane = AIR_LANE_F32, .b = -1, .c = -1};
 
@@ -43,17 +43,18 @@ put_round(lower_build *b, air_dtype dtype, int *node)
     return lower_put(b, round, node);
 }
 
-/* Strides of a value per domain axis: broadcast axes get 0. */
-static void
-spread_strides(const lower_build *b, air_ref ref, group_kind kind,
-               int64_t *strides)
+void
+lower_spread(const lower_build *b, air_ref ref, group_kind kind,
+             int64_t *strides)
 {
     const ir_layout *in = &b->env->places[ref.id].layout;
     int axis = in->rank - 1;
 
     for (int i = b->domain.rank - 1; i >= 0; i--) {
         strides[i] = 0;
-        if (kind == GROUP_SQUEEZED && b->domain.reduced[i])
+        if ((kind == GROUP_SQUEEZED && b->domain.reduced[i]) ||
+            (kind == GROUP_COLUMN && in->rank < b->domain.rank &&
+             !b->domain.reduced[i]))
             continue;
         if (axis < 0)
             continue;
@@ -72,7 +73,7 @@ add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
 
     buf.offset = place->offset +
                  place->layout.offset * (int64_t)air_dtype_bytes(v->dtype);
-    spread_strides(b, ref, kind, buf.strides);
+    lower_spread(b, ref, kind, buf.strides);
     for (int i = 0; i < b->nbufs; i++) {
         if (memcmp(&b->bufs[i], &buf, sizeof buf) == 0) {
             *out_buf = i;
@@ -88,8 +89,8 @@ add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
     return AIR_OK;
 }
 
-static air_status
-put_load(lower_build *b, int buf, air_lane lane, int *out_node)
+air_status
+lower_load(lower_build *b, int buf, air_lane lane, int *out_node)
 {
     air_rg_node load = {.op = AIR_RG_LOAD,
                         .lane = (uint8_t)lane,
@@ -116,7 +117,7 @@ load_external(lower_build *b, air_ref ref, bool squeezed, int *out_node)
     int buf;
 
     AIR_TRY(add_buf(b, ref, squeezed ? GROUP_SQUEEZED : GROUP_FULL, &buf));
-    return put_load(b, buf, ir_lane_of((air_dtype)v->dtype), out_node);
+    return lower_load(b, buf, ir_lane_of((air_dtype)v->dtype), out_node);
 }
 
 static air_status
@@ -146,17 +147,16 @@ number_node(lower_build *b, const air_attr *attr, air_lane lane, int *out_node)
     return AIR_OK;
 }
 
-static bool
-is_squeezed(const lower_build *b, const ir_node *n)
+bool
+lower_is_squeezed(const lower_build *b, const ir_node *n)
 {
     return b->domain.nreduced > 0 && n->nouts > 0 &&
            b->member_of[n->outs[0].id] >= 0 &&
            b->members[b->member_of[n->outs[0].id]].kind == GROUP_SQUEEZED;
 }
 
-/* Constants are never stored: each region makes its own. */
-static bool
-is_constant(const lower_build *b, air_ref ref)
+bool
+lower_is_constant(const lower_build *b, air_ref ref)
 {
     const ir_value *v = ir_val(b->env->g, ref);
 
@@ -186,8 +186,8 @@ body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
             AIR_TRY(number_node(b, attr, want, &operands[i]));
             continue;
         }
-        if (b->member_of[attr->value.id] < 0 && is_squeezed(b, n) &&
-            !is_constant(b, attr->value)) {
+        if (b->member_of[attr->value.id] < 0 && lower_is_squeezed(b, n) &&
+            !lower_is_constant(b, attr->value)) {
             AIR_TRY(load_external(b, attr->value, true, &operands[i]));
             operands[i] = ir_record_cvt(&b->rec, operands[i], want);
             continue;
@@ -260,7 +260,7 @@ record_body(lower_build *b, const ir_node *n, bool scalar, int *out_node)
                 "a fused region has more than %d nodes", AIR_RG_MAX_NODES);
     bound_exp(b, *out_node);
     *out_node = ir_record_cvt(&b->rec, *out_node, ir_lane_of(result));
-    return put_round(b, result, out_node);
+    return lower_round(b, result, out_node);
 }
 
 /* A reduction's scalar has the lane it was folded in: any and all of u8 fold
@@ -285,7 +285,7 @@ read_scalar(lower_build *b, lower_member *m, int *out_node)
         read.lane = AIR_LANE_B;
     AIR_TRY(lower_put(b, read, out_node));
     *out_node = ir_record_cvt(&b->rec, *out_node, lane);
-    return put_round(b, (air_dtype)v->dtype, out_node);
+    return lower_round(b, (air_dtype)v->dtype, out_node);
 }
 
 air_status
@@ -300,8 +300,8 @@ lower_member_node(lower_build *b, lower_member *m, bool scalar, int *out_node)
     if (m->kind != GROUP_FULL && m->slot >= 0)
         AIR_TRY(read_scalar(b, m, &m->node));
     else if (m->scratch >= 0)
-        AIR_TRY(
-            put_load(b, m->scratch, ir_lane_of((air_dtype)v->dtype), &m->node));
+        AIR_TRY(lower_load(b, m->scratch, ir_lane_of((air_dtype)v->dtype),
+                           &m->node));
     else
         AIR_TRY(
             record_body(b, ir_node_at(b->env->g, v->node), scalar, &m->node));
@@ -318,7 +318,7 @@ lower_operand(lower_build *b, air_ref ref, air_lane lane, bool scalar,
 
     if (member >= 0) {
         AIR_TRY(lower_member_node(b, &b->members[member], scalar, out_node));
-    } else if (is_constant(b, ref)) {
+    } else if (lower_is_constant(b, ref)) {
         AIR_TRY(
             record_body(b, ir_node_at(b->env->g, v->node), false, out_node));
     } else {

@@ -2,6 +2,7 @@
 #include "pass/expand.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct {
     pass_build b;
@@ -91,7 +92,77 @@ expand_softmax_backward(pass_context *ctx, uint32_t node)
     return build_forward(&b, node, 0, b_mul(&b, b_sub(&b, grad, sum), y));
 }
 
-/* (grad, output, dim): grad - exp(output) * sum(grad) */
+/* ---- the gradient of a loss that reads one class ------------------------- */
+
+/* The node that computes v, by name; NULL: something else does. */
+static const ir_node *
+computed_by(const ir_graph *g, air_ref v, const char *name)
+{
+    uint32_t node = ir_val(g, v)->node;
+    const ir_node *n = node == IR_NO_NODE ? NULL : ir_node_at(g, node);
+
+    return n && n->op != AIR_OP_HOST && strcmp(ir_info(n)->name, name) == 0
+               ? n
+               : NULL;
+}
+
+/* Has v the sizes of x, but 1 along `axis` (along all others)? */
+static bool
+is_one(const ir_graph *g, air_ref v, air_ref x, int axis, bool others)
+{
+    const ir_value *a = ir_val(g, v), *b = ir_val(g, x);
+    int64_t size;
+
+    if (a->rank != b->rank)
+        return false;
+    for (int i = 0; i < a->rank; i++)
+        if ((i == axis) != others
+                ? !ir_dim_is_const(g, a->dims[i], &size) || size != 1
+                : !ir_dim_eq(a->dims[i], b->dims[i]))
+            return false;
+    return true;
+}
+
+/* 0, 1, 2 ... along the axis? */
+static bool
+is_count(const ir_graph *g, air_ref v, air_ref x, int axis)
+{
+    const ir_node *view = computed_by(g, v, "view");
+    const ir_node *n =
+        computed_by(g, view ? view->attrs[0].value : v, "arange.start_step");
+    int64_t start, step;
+
+    return n && is_one(g, v, x, axis, true) &&
+           n->attrs[0].kind == AIR_ATTR_INT &&
+           n->attrs[2].kind == AIR_ATTR_INT &&
+           ir_dim_is_const(g, n->attrs[0].dim, &start) && start == 0 &&
+           ir_dim_is_const(g, n->attrs[2].dim, &step) && step == 1;
+}
+
+/* Is `grad` where(index == 0, 1, 2 ..., value, 0), as expand_loss.c writes the
+ * gradient of nll_loss? */
+static bool
+find_one_hot(const ir_graph *g, air_ref grad, int axis, air_ref *out_index,
+             air_ref *out_value)
+{
+    const ir_node *where = computed_by(g, grad, "where.self");
+    const ir_node *hit =
+        where ? computed_by(g, where->attrs[0].value, "eq.Tensor") : NULL;
+
+    if (!hit || where->attrs[1].kind != AIR_ATTR_VALUE ||
+        where->attrs[2].kind != AIR_ATTR_FLOAT || where->attrs[2].f != 0.0 ||
+        hit->attrs[1].kind != AIR_ATTR_VALUE)
+        return false;
+    *out_index = hit->attrs[0].value;
+    *out_value = where->attrs[1].value;
+    return is_one(g, *out_index, grad, axis, false) &&
+           is_one(g, *out_value, grad, axis, false) &&
+           is_count(g, hit->attrs[1].value, grad, axis);
+}
+
+/* (grad, output, dim): grad - exp(output) * sum(grad). Where grad has one value
+ * in a row, that is the sum, and one element of the row is written twice
+ * instead of comparing all of them with its index. */
 air_status
 expand_log_softmax_backward(pass_context *ctx, uint32_t node)
 {
@@ -102,6 +173,15 @@ expand_log_softmax_backward(pass_context *ctx, uint32_t node)
 
     AIR_TRY(b.status);
     AIR_TRY(node_axes(ctx->g, node, 2, ir_val(ctx->g, y)->rank, &n, axes));
+    air_ref index, value;
+
+    if (n == 1 && find_one_hot(ctx->g, grad, axes[0], &index, &value)) {
+        air_ref rest = b_mul(&b, b_1(&b, "neg", b_exp(&b, y)), value);
+        return build_forward(&b, node, 0,
+                             B_OP(&b, "scatter_add", at_value(rest),
+                                  at_int(&b, axes[0]), at_value(index),
+                                  at_value(value)));
+    }
     air_ref sum = b_sum(&b, grad, n, axes, true);
     air_ref part = b_mul(&b, b_exp(&b, y), sum);
     return build_forward(&b, node, 0, b_sub(&b, grad, part));

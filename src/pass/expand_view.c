@@ -106,7 +106,11 @@ roll(pass_build *b, air_ref x, int axis, air_dim shift)
     cut = b_dim2(b, IR_DIM_MOD, cut, b_dim2(b, IR_DIM_MAX, size, b_dim(b, 1)));
     const air_ref parts[2] = {b_slice(b, x, axis, cut, size),
                               b_slice(b, x, axis, zero, cut)};
-    return B_OP(b, "cat", at_values(b, 2, parts), at_int(b, axis));
+    const air_ref y = B_OP(b, "cat", at_values(b, 2, parts), at_int(b, axis));
+    if (b->status != AIR_OK || pass_same_dims(b->g, x, y))
+        return y;
+    /* what a symbol leaves of the two parts is not seen to be the whole */
+    return b_view(b, y, ir_val(b->g, x)->rank, ir_val(b->g, x)->dims);
 }
 
 /* (a, shifts, dims); no dims: of the flat tensor */

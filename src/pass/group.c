@@ -14,6 +14,13 @@
 #define MAX_BUFFERS 20
 #define MAX_ROWS    10
 #define MAX_WORK    160
+#define MAX_SUMS    4
+
+/* Sums are taken where rows are walked if a row is long enough to be code of
+ * its own and short enough to stay in the cache, and there are many of them. */
+#define MIN_SUMMED_ROW  65
+#define MAX_SUMMED_ROW  16384
+#define MIN_SUMMED_ROWS 32
 
 typedef struct {
     group_domain domain;
@@ -79,6 +86,7 @@ typedef struct {
     size_t count;
     air_ref externals[MAX_BUFFERS + 1];
     size_t nexternals;
+    size_t sums; /* members that are sums over the rows */
 } candidate;
 
 static bool
@@ -242,6 +250,41 @@ reads_replaced(const candidate *c, const group_kind *kind, size_t writer)
     return false;
 }
 
+/* Of the axes that are reduced, or of the others; false: not known. */
+static bool
+count_points(const candidate *c, bool reduced, int64_t *out)
+{
+    int64_t size;
+
+    *out = 1;
+    for (int i = 0; i < c->domain.rank; i++)
+        if (c->domain.reduced[i] == reduced &&
+            (!ir_dim_is_const(c->p->g, c->domain.dims[i], &size) ||
+             __builtin_mul_overflow(*out, size, out)))
+            return false;
+    return true;
+}
+
+/* May sums over the rows be taken where the rows are walked? */
+static bool
+may_sum(const candidate *c)
+{
+    int64_t row, rows;
+
+    return !pass_without(c->p->ctx, AIR_WITHOUT_SUMS) &&
+           count_points(c, true, &row) && row >= MIN_SUMMED_ROW &&
+           row <= MAX_SUMMED_ROW &&
+           (!count_points(c, false, &rows) || rows >= MIN_SUMMED_ROWS);
+}
+
+static group_kind
+kind_in(const candidate *c, const ir_node *n)
+{
+    return group_is_column(c->p->g, &c->domain, n)
+               ? GROUP_COLUMN
+               : group_kind_of(c->p->g, &c->domain, n->outs[0]);
+}
+
 /* Members' kinds, levels and operands; counts what the region will need. */
 static bool
 fits(candidate *c)
@@ -254,11 +297,12 @@ fits(candidate *c)
     for (size_t i = 0; i < c->count; i++) {
         const ir_node *n = ir_node_at(g, c->nodes[i]);
         const bool reduce = ir_info(n)->cls == IR_CLASS_REDUCE;
-        kind[i] = group_kind_of(g, &c->domain, n->outs[0]);
+        kind[i] = kind_in(c, n);
         level[i] = 0;
         if (kind[i] == GROUP_OTHER || (reduce && kind[i] == GROUP_FULL))
             return false;
-        rows += kind[i] != GROUP_FULL;
+        rows += kind[i] != GROUP_FULL && kind[i] != GROUP_COLUMN;
+        c->sums += kind[i] == GROUP_COLUMN;
         work += c->p->work[c->nodes[i]];
         for (int k = 0; k < n->nattrs; k++) {
             if (n->attrs[k].kind != AIR_ATTR_VALUE)
@@ -275,8 +319,10 @@ fits(candidate *c)
         }
         if (outer && level[i] > 0 && (reduce || kind[i] == GROUP_FULL))
             return false;
-        level[i] += reduce;
+        level[i] += reduce && kind[i] != GROUP_COLUMN;
     }
+    if (c->sums > MAX_SUMS || (c->sums > 0 && !may_sum(c)))
+        return false;
     for (size_t i = 0; i < c->count; i++)
         if (ir_node_at(g, c->nodes[i])->inplace && reads_replaced(c, kind, i))
             return false;
@@ -357,14 +403,14 @@ try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
     c.p = p;
     c.a = a;
     c.b = b;
-    c.count = c.nexternals = 0;
+    c.count = c.nexternals = c.sums = 0;
     keep = &p->groups.data[b];
     drop = &p->groups.data[a];
     if (!group_domain_join(p->g, &keep->domain, &drop->domain, &c.domain) ||
         !add_nodes(&c, keep->nodes.data, keep->nodes.count) ||
         !add_nodes(&c, drop->nodes.data, drop->nodes.count) || !fits(&c) ||
-        c.nexternals + count_stored(&c, uses) > MAX_BUFFERS || !legal(p, &c) ||
-        !pass_allow(p->ctx))
+        c.nexternals + c.sums + count_stored(&c, uses) > MAX_BUFFERS ||
+        !legal(p, &c) || !pass_allow(p->ctx))
         return AIR_OK;
     AIR_TRY(BASE_RESERVE(p->ctx->alloc, &keep->nodes, c.count));
     memcpy(keep->nodes.data, c.nodes, c.count * sizeof *c.nodes);

@@ -19,13 +19,18 @@ typedef enum {
     GROUP_OTHER, /* not a whole value of the space: may be broadcast into it */
     GROUP_FULL,  /* one element per point */
     GROUP_ROW,   /* one per row, reduced axes kept with size 1 */
-    GROUP_SQUEEZED /* one per row, reduced axes gone */
+    GROUP_SQUEEZED, /* one per row, reduced axes gone */
+    GROUP_COLUMN    /* a sum over all rows: one per index of the reduced axes */
 } group_kind;
 
 /* The domain that node n alone would span. False: n is not fusable. */
 bool group_domain_of(const ir_graph *g, const ir_node *n, group_domain *out);
 group_kind group_kind_of(const ir_graph *g, const group_domain *d, air_ref v);
-/* May both be loops of one region? (equal sizes; equal or no reduced axes) */
+/* Is n a sum over the rows of d, whose reductions fold the innermost axes? */
+bool group_is_column(const ir_graph *g, const group_domain *d,
+                     const ir_node *n);
+/* May both be loops of one region? Of equal sizes; of equal or no reduced axes,
+ * or one folds the axes that the other, whose domain it is, keeps. */
 bool group_domain_join(const ir_graph *g, const group_domain *a,
                        const group_domain *b, group_domain *out);
 /* A CREATE node whose value is one number everywhere: consumers inline it. */

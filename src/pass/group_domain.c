@@ -121,6 +121,37 @@ group_kind_of(const ir_graph *g, const group_domain *d, air_ref v)
     return kind;
 }
 
+static bool
+folds_innermost(const group_domain *d)
+{
+    return d->nreduced > 0 && d->reduced[d->rank - 1];
+}
+
+/* Does b fold just what a keeps? */
+static bool
+is_complement(const group_domain *a, const group_domain *b)
+{
+    for (int i = 0; i < a->rank; i++)
+        if (a->reduced[i] == b->reduced[i])
+            return false;
+    return true;
+}
+
+bool
+group_is_column(const ir_graph *g, const group_domain *d, const ir_node *n)
+{
+    group_domain own;
+    air_lane lane;
+
+    if (ir_info(n)->cls != IR_CLASS_REDUCE ||
+        ir_info(n)->reduce != AIR_REDUCE_SUM || !folds_innermost(d) ||
+        !group_domain_of(g, n, &own) || own.nreduced == 0 ||
+        !is_full(d, own.rank, own.dims) || !is_complement(d, &own))
+        return false;
+    lane = ir_lane_of((air_dtype)ir_val(g, n->outs[0])->dtype);
+    return lane == AIR_LANE_F32 || lane == AIR_LANE_F64;
+}
+
 bool
 group_domain_join(const ir_graph *g, const group_domain *a,
                   const group_domain *b, group_domain *out)
@@ -129,9 +160,14 @@ group_domain_join(const ir_graph *g, const group_domain *a,
     const group_domain *other = wide == a ? b : a;
 
     *out = *wide;
-    if (other->nreduced > 0)
+    if (other->nreduced > 0) {
+        if (folds_innermost(other))
+            *out = *other;
         return is_full(wide, other->rank, other->dims) &&
-               memcmp(wide->reduced, other->reduced, sizeof wide->reduced) == 0;
+               (memcmp(wide->reduced, other->reduced, sizeof wide->reduced) ==
+                    0 ||
+                is_complement(wide, other));
+    }
     return kind_of(g, wide, other->rank, other->dims) != GROUP_OTHER;
 }
 

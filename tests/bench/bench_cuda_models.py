@@ -1,9 +1,20 @@
-"""Milliseconds of a call of models on a GPU, eager and compiled, by events:
-`python tests/bench/bench_cuda_models.py`. Medians of 5 times 20 calls; errors
-are against eager. Needs transformers and torchvision for some of them."""
+"""Milliseconds of a call of models on a GPU, in turns: eager, torch's own
+CUDA graphs, Inductor, and the two modes. Medians of 5 times 20 calls.
 
+    python tests/bench/bench_cuda_models.py [NAME ...]    # parts of names
+    --inductor=default,reduce-overhead,max-autotune       # or "" for none
+    --warm      only compiles, a process a model, so that Inductor's caches are
+                filled by all cores
+
+Errors are against float64 of the same weights, relative, of at most two inputs
+of the batch, ours beside eager's. Needs transformers and torchvision.
+"""
+
+import argparse
 import copy
 import statistics
+import subprocess
+import sys
 import time
 
 import torch
@@ -15,148 +26,178 @@ from torchair import backend
 ROUNDS, CALLS = 5, 20
 
 
-class Block(nn.Module):
-    """A layer of BERT, norms first."""
+class Encoder(nn.Module):
+    """Of a transformers model the last hidden state."""
 
-    def __init__(self, width, heads, inner):
+    def __init__(self, model):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.up = nn.Linear(width, inner)
-        self.down = nn.Linear(inner, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        parts = self.qkv(self.norms[0](x))
-        parts = parts.view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
-        y = nn.functional.scaled_dot_product_attention(q, k, v)
-        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(nn.functional.gelu(self.up(self.norms[1](x))))
-
-
-class Logits(nn.Module):
-    """A language model without its cache, or an encoder."""
-
-    def __init__(self, model, name):
-        super().__init__()
-        self.model, self.name = model, name
+        self.model = model
 
     def forward(self, ids):
-        return self.model(input_ids=ids, use_cache=False)[self.name]
+        return self.model(ids)[0]
 
 
-def compiled(fn, mode):
+def bert(width, layers, dtype):
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=12,
+        intermediate_size=4 * width,
+    )
+    return Encoder(BertModel(config, add_pooling_layer=False)).to(dtype)
+
+
+def tokens(batch):
+    return torch.randint(0, 1000, (batch, 128))
+
+
+def images(batch, dtype):
+    return torch.randn(batch, 3, 224, 224).to(dtype)
+
+
+def resnet():
+    from torchvision.models import resnet50
+
+    return resnet50()
+
+
+def vit():
+    from torchvision.models import vit_b_16
+
+    model = vit_b_16()
+    nn.init.normal_(model.heads.head.weight, std=0.02)  # zeros otherwise
+    return model.bfloat16()
+
+
+MODELS = {
+    "MiniLM bf16": (lambda: bert(384, 6, torch.bfloat16), tokens, (1, 64)),
+    "BERT base bf16": (lambda: bert(768, 12, torch.bfloat16), tokens, (1, 32)),
+    "ResNet-50 f32": (resnet, lambda n: images(n, torch.float32), (1, 64)),
+    "ViT-B/16 bf16": (vit, lambda n: images(n, torch.bfloat16), (1, 32)),
+}
+
+
+def ours(model, mode):
     config = torchair.CompilerConfig()
     config.mode = mode
     made = torchair.get_npu_backend(compiler_config=config)
-    return torch.compile(fn, backend=made)
+    return torch.compile(model, backend=made)
 
 
-def milliseconds(fn, *args):
-    spent = []
-    for _ in range(3):
-        fn(*args)
-    for _ in range(ROUNDS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(CALLS):
-            fn(*args)
-        end.record()
-        torch.cuda.synchronize()
-        spent.append(begin.elapsed_time(end) / CALLS)
-    return statistics.median(spent)
+def cuda_graph(model, x):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            model(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = model(x)
+
+    def replay(_):
+        graph.replay()
+        return y
+
+    return replay
+
+
+def ways(model, x, inductor):
+    yield "eager", lambda: model
+    yield "CUDA graph", lambda: cuda_graph(model, x)
+    for mode in inductor:
+        yield (
+            f"Inductor {mode}",
+            lambda mode=mode: torch.compile(model, mode=mode),
+        )
+    for mode in ("reduce-overhead", "max-autotune"):
+        yield mode, lambda mode=mode: ours(model, mode)
+
+
+def milliseconds(fn, x):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(CALLS):
+        fn(x)
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / CALLS
+
+
+def prepared(name, make, x):
+    """The function, and seconds of its first call."""
+    torch._dynamo.reset()
+    begin = time.perf_counter()
+    fn = make()
+    fn(x)
+    torch.cuda.synchronize()
+    first = time.perf_counter() - begin
+    for _ in range(4):
+        found = fn(x)
+    return fn, first, found[:2].double()
 
 
 @torch.no_grad()
-def show(name, model, *args):
-    want = model(*args).double()
-    line = f"{name}: eager {milliseconds(model, *args):.3f}"
-    for mode in ("reduce-overhead", "max-autotune"):
-        torch._dynamo.reset()
-        backend.records.clear()
-        fast = compiled(model, mode)
-        begin = time.perf_counter()
-        found = fast(*args).double()
-        torch.cuda.synchronize()
-        first = time.perf_counter() - begin
+def show(name, batch, model, x, inductor):
+    exact = copy.deepcopy(model).double()
+    wide = x[:2].double() if x.is_floating_point() else x[:2]
+    want = exact(wide)
+    del exact
+    made, notes = {}, {}
+    backend.records.clear()
+    for way, make in ways(model, x, inductor):
+        fn, first, found = prepared(way, make, x)
+        made[way] = fn
         error = ((found - want).norm() / want.norm()).item()
-        hosts = sum(len(r.hosts) for r in backend.records)
-        torchs = [r.fallback for r in backend.records if r.fallback]
-        line += (
-            f" | {mode} {milliseconds(fast, *args):.3f} (first call"
-            f" {first:.1f} s, error {error:.0e}, {hosts} HOST {torchs})"
+        notes[way] = f"first {first:.1f} s, error {error:.1e}"
+    hosts = [len(r.hosts) for r in backend.records]
+    torchs = [r.fallback for r in backend.records if r.fallback]
+    spent = {way: [] for way in made}
+    for _ in range(ROUNDS):
+        for way, fn in made.items():
+            spent[way].append(milliseconds(fn, x))
+    print(f"{name}, batch {batch}: HOST {hosts} {torchs}")
+    for way, times in spent.items():
+        print(f"  {way:25s} {statistics.median(times):8.3f} ms  {notes[way]}")
+    sys.stdout.flush()
+
+
+def warm(names, inductor):
+    runs = [
+        subprocess.Popen(
+            [sys.executable, __file__, name, f"--inductor={inductor}", "--one"]
         )
-    print(line, flush=True)
-
-
-def blocks(count, dtype):
-    layers = [Block(384, 12, 1536) for _ in range(count)]
-    return nn.Sequential(*layers).cuda().to(dtype)
-
-
-def chain(x):
-    for _ in range(4):
-        x = torch.sin(x) * 1.01 + x
-    return x
-
-
-def show_libraries():
-    from torchvision.models import resnet50
-    from transformers import (
-        BertConfig,
-        BertModel,
-        LlamaConfig,
-        LlamaForCausalLM,
-    )
-
-    bert = BertModel(BertConfig(), add_pooling_layer=False).cuda().eval()
-    ids = torch.randint(0, 1000, (1, 512), device="cuda")
-    show("BERT base 1 x 128", Logits(bert, "last_hidden_state"), ids[:, :128])
-    image = torch.randn(1, 3, 224, 224, device="cuda")
-    show("ResNet-50 1", resnet50().cuda().eval(), image)
-    config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=64,
-        vocab_size=128256,
-    )
-    with torch.device("cuda"):
-        llama = LlamaForCausalLM(config).bfloat16().eval()
-    show("Llama 1B 1 token", Logits(llama, "logits"), ids[:, :1])
-    show("Llama 1B 512 tokens", Logits(llama, "logits"), ids)
-
-
-def show_training():
-    eager = blocks(2, torch.float32)
-    ours = copy.deepcopy(eager)
-    x = torch.randn(4, 32, 384, device="cuda")
-    torch._dynamo.reset()
-    for model in (eager, compiled(ours, "max-autotune")):
-        model(x).square().mean().backward()
-    pairs = zip(eager.parameters(), ours.parameters(), strict=True)
-    worst = max((a.grad - b.grad).norm() / a.grad.norm() for a, b in pairs)
-    print(f"gradients of 2 blocks, float32: error {worst.item():.0e}")
+        for name in names
+    ]
+    return max(run.wait() for run in runs)
 
 
 def main():
-    torch.manual_seed(0)
-    for dtype in (torch.float32, torch.bfloat16):
-        for sizes in ((1, 32), (32, 128)):
-            x = torch.randn(*sizes, 384, device="cuda", dtype=dtype)
-            show(f"6 blocks {dtype} {sizes}", blocks(6, dtype), x)
-    big = torch.randn(1 << 26, device="cuda")
-    show("chain 256 MB", chain, big)
-    print(f"copy of it: {milliseconds(big.clone):.3f}")
-    x = torch.randn(8192, 8192, device="cuda")
-    show("softmax 8192 x 8192", lambda x: x.softmax(-1), x)
-    show_libraries()
-    show_training()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--inductor", default="default,reduce-overhead")
+    parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    names = [
+        n for n in MODELS if not asked.names or any(a in n for a in asked.names)
+    ]
+    if asked.warm:
+        sys.exit(warm(names, asked.inductor))
+    inductor = [m for m in asked.inductor.split(",") if m]
+    for name in names:
+        make, inputs, batches = MODELS[name]
+        torch.manual_seed(0)
+        model = make().eval().cuda()
+        for batch in batches:
+            x = inputs(batch).cuda()
+            if not asked.one:
+                show(name, batch, model, x, inductor)
+                continue
+            for way, make_way in ways(model, x, inductor):
+                with torch.no_grad():
+                    prepared(way, make_way, x)
 
 
 if __name__ == "__main__":

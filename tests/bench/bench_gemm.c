@@ -26,8 +26,8 @@ typedef void sgemm_fn(const char *trans_a, const char *trans_b, const int *m,
                       const int *ldc);
 
 typedef struct {
-    air_kernel_fn kernel;
-    sgemm_fn *sgemm; /* NULL: none */
+    air_kernel_fn kernel, bf16; /* of f32, of bf16 */
+    sgemm_fn *sgemm;            /* NULL: none */
     bool nn;
     void *scratch;
 } bench;
@@ -65,7 +65,7 @@ own_turn(const bench *b, kernel_case *c, const air_call *call)
                      .barrier = no_barrier,
                      .fault = &fault};
     double start = cpu_seconds();
-    b->kernel(call, &task);
+    (c->t[0].dtype == AIR_F32 ? b->kernel : b->bf16)(call, &task);
     return cpu_seconds() - start;
 }
 
@@ -93,7 +93,7 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
     kernel_case c;
     double own = 1e9, library = 1e9, flop = 2.0 * m * n * k;
     int64_t bytes = (int64_t)n * k * (dtype == AIR_F32 ? 4 : 2);
-    int64_t copies = m > 16 ? 1 : 1 + COPIES_BYTES / bytes;
+    int64_t copies = 1 + COPIES_BYTES / bytes;
     kcase_begin(&c, 1);
     int x = kcase_tensor(&c, dtype, 2, (int64_t[]){m, k}, NULL, 0, 0);
     int w = kcase_tensor(&c, dtype, 3, (int64_t[]){copies, k, n},
@@ -107,7 +107,7 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
     air_call call = {2, 1, args, &c.t[y], NULL};
-    c.sizes[CASE_TENSORS] = cpu_mm_workspace(&call, 1) + 64;
+    c.sizes[CASE_TENSORS] = 2 * cpu_mm_workspace(&call, 1) + 64;
     c.slots[CASE_TENSORS] = kcase_new(c.sizes[CASE_TENSORS]);
     for (int i = 0; i < TURNS; i++) {
         one.offset = c.t[w].offset + i % copies * bytes;
@@ -160,13 +160,17 @@ main(int argc, char **argv)
 {
     const char *isa = argc > 1 ? argv[1] : "scalar";
     bench b = {.kernel = cpu_mm_scalar,
+               .bf16 = cpu_mm_scalar,
                .nn = argc > 3 && strcmp(argv[3], "nn") == 0,
                .scratch = kcase_new(AIR_SCRATCH)};
 #if defined(__x86_64__)
     if (strcmp(isa, "avx2") == 0)
         b.kernel = cpu_mm_avx2;
-    if (strcmp(isa, "avx512") == 0)
+    if (strncmp(isa, "avx512", 6) == 0)
         b.kernel = cpu_mm_avx512;
+    b.bf16 = b.kernel;
+    if (strcmp(isa, "avx512_bf16") == 0)
+        b.bf16 = cpu_gemm_pairs;
 #endif
     if (!kcase_has_isa(isa)) {
         printf("this CPU has no %s\n", isa);

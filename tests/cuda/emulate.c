@@ -56,6 +56,13 @@ make_header(const char *prelude)
     return made = system(command) == 0;
 }
 
+static unsigned
+blocks_at_once(const char *text)
+{
+    const char *at = strstr(text, "__cluster_dims__(");
+    return at != NULL ? (unsigned)atoi(at + strlen("__cluster_dims__(")) : 1;
+}
+
 static void
 put_unit(FILE *f, const air_code *code, const char *text)
 {
@@ -68,10 +75,11 @@ put_unit(FILE *f, const air_code *code, const char *text)
         (void)fprintf(f,
                       "extern \"C\" void run_%d(unsigned grid, unsigned block, "
                       "void **args)\n{ emu_launch(k::entry_%d, grid, block, "
-                      "%d, args); }\n",
+                      "%d, %u, args); }\n",
                       i, i,
                       strstr(text, "air_fold") != NULL ||
-                          strstr(text, "air_sync") != NULL);
+                          strstr(text, "air_sync") != NULL,
+                      blocks_at_once(text));
 }
 
 /* "extern __shared__" is a pointer elsewhere. */

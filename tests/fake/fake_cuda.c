@@ -98,7 +98,7 @@ FAKE(cuDeviceGetAttribute, int *out, int which, int device)
     TRY;
     *out = which == 75   ? state.major
            : which == 76 ? 0
-           : which == 16 ? 132
+           : which == 16 ? (state.processors > 0 ? state.processors : 132)
            : which == 97 ? 227 << 10
                          : 65536;
     return 0;
@@ -182,7 +182,7 @@ FAKE(cuStreamIsCapturing, void *stream, int *out)
 {
     (void)stream;
     TRY;
-    *out = 0;
+    *out = state.captured;
     return 0;
 }
 FAKE(cuStreamWaitEvent, void *stream, void *event, unsigned flags)
@@ -218,6 +218,8 @@ typedef struct {
 } node_params;
 typedef struct {
     fake_launch launch;
+    bool inner;         /* a graph of its own: nothing is noted */
+    bool linked, early; /* an edge leads to it; a programmatic one */
 } node;
 typedef struct {
     node nodes[FAKE_LAUNCHES];
@@ -297,7 +299,43 @@ FAKE(cuLaunchKernel, const code *function, unsigned gx, unsigned gy,
     return 0;
 }
 
+FAKE(cuLaunchCooperativeKernel, const code *function, unsigned gx, unsigned gy,
+     unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+     void *stream, void **params)
+{
+    const int failed = cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared,
+                                      stream, params, NULL);
+    state.together += failed == 0;
+    if (failed == 0 && state.run)
+        state.run(gx, bx, params);
+    return failed;
+}
+FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *out,
+     const code *function, int threads, size_t shared)
+{
+    (void)function, (void)threads, (void)shared;
+    TRY_IN_CONTEXT;
+    *out = !state.crowded;
+    return 0;
+}
+FAKE(cuMemsetD8_v2, uint64_t ptr, unsigned char value, size_t size)
+{
+    TRY_IN_CONTEXT;
+    memset((void *)(uintptr_t)ptr, value, size);
+    return 0;
+}
+
 /* ---- graphs ---- */
+
+FAKE(cuGraphKernelNodeSetAttribute, void *at, int attribute, const void *value)
+{
+    int together;
+    (void)at;
+    TRY_IN_CONTEXT;
+    memcpy(&together, value, sizeof together);
+    state.together += attribute == 2 && together == 1;
+    return 0;
+}
 
 static void
 fill(node *n, const node_params *p)
@@ -307,6 +345,13 @@ fill(node *n, const node_params *p)
     memcpy(n->launch.block, p->block, sizeof p->block);
     for (long i = 0; i < p->function->params && i < FAKE_PARAMS; i++)
         memcpy(&n->launch.params[i], p->params[i], 8);
+}
+
+static bool
+is_behind_last(const graph *g, void *const *after, size_t nafter)
+{
+    return nafter == 0 ||
+           (nafter == 1 && (long)(uintptr_t)after[0] == g->count);
 }
 
 FAKE(cuGraphCreate, void **out, unsigned flags)
@@ -322,16 +367,56 @@ FAKE(cuGraphAddKernelNode_v2, void **out, graph *g, void *const *after,
      size_t nafter, const node_params *p)
 {
     TRY_IN_CONTEXT;
-    if (nafter != (g->count > 0) || (nafter && !after[0]))
-        return 1; /* a chain is what is expected */
+    if (!is_behind_last(g, after, nafter))
+        return INVALID_VALUE;
     fill(&g->nodes[g->count], p);
+    g->nodes[g->count].linked = nafter > 0;
     *out = (void *)(uintptr_t)++g->count;
+    return 0;
+}
+FAKE(cuGraphAddChildGraphNode, void **out, graph *g, void *const *after,
+     size_t nafter, const graph *child)
+{
+    TRY_IN_CONTEXT;
+    if (!child || !is_behind_last(g, after, nafter))
+        return INVALID_VALUE;
+    g->nodes[g->count] = (node){.inner = true, .linked = nafter > 0};
+    *out = (void *)(uintptr_t)++g->count;
+    return 0;
+}
+FAKE(cuGraphExecChildGraphNodeSetParams, const graph *exec, void *at,
+     const graph *child)
+{
+    TRY_IN_CONTEXT;
+    if (state.others || !child || !exec->nodes[(uintptr_t)at - 1].inner)
+        return INVALID_VALUE;
+    state.updates++;
+    return 0;
+}
+/* from_port, to_port, type */
+FAKE(cuGraphAddDependencies_v2, graph *g, void *const *from, void *const *to,
+     const unsigned char *edge, size_t count)
+{
+    TRY_IN_CONTEXT;
+    node *n = &g->nodes[g->count - 1];
+    if (count != 1 || (long)(uintptr_t)from[0] != g->count - 1 ||
+        (long)(uintptr_t)to[0] != g->count || n->linked || edge[0] != 1 ||
+        edge[1] != 0 || edge[2] != 1)
+        return INVALID_VALUE;
+    n->linked = n->early = true;
     return 0;
 }
 FAKE(cuGraphInstantiateWithFlags, void **out, const graph *g,
      unsigned long long flags)
 {
     (void)flags;
+    state.early = 0;
+    state.instantiated++;
+    for (long i = 0; i < g->count; i++) {
+        if (i > 0 && !g->nodes[i].linked)
+            return INVALID_VALUE; /* a chain is what is expected */
+        state.early += g->nodes[i].early;
+    }
     const int failed = new_object(out, sizeof *g);
     if (failed == 0)
         memcpy(*out, g, sizeof *g);
@@ -345,6 +430,8 @@ FAKE(cuGraphExecKernelNodeSetParams_v2, graph *exec, void *at,
      const node_params *p)
 {
     TRY_IN_CONTEXT;
+    if (exec->nodes[(uintptr_t)at - 1].inner)
+        return INVALID_VALUE;
     fill(&exec->nodes[(uintptr_t)at - 1], p);
     state.nodes_set++;
     return 0;
@@ -353,6 +440,8 @@ FAKE(cuGraphLaunch, const graph *exec, void *stream)
 {
     TRY_IN_CONTEXT;
     for (long i = 0; i < exec->count; i++) {
+        if (exec->nodes[i].inner)
+            continue;
         state.launch[state.launches % FAKE_LAUNCHES] = exec->nodes[i].launch;
         state.launch[state.launches++ % FAKE_LAUNCHES].stream = stream;
     }
@@ -451,15 +540,6 @@ FAKE(cuStreamEndCapture, void *stream, void **out)
     captured = NULL;
     return failed;
 }
-FAKE(cuGraphExecUpdate_v2, graph *exec, const graph *from, void *out)
-{
-    (void)out;
-    TRY;
-    state.updates++;
-    *exec = *from;
-    return 0;
-}
-
 /* ---- products: noted by the library that does them ---- */
 
 FAKE(cublasLtCreate, void **out)

@@ -27,14 +27,22 @@ typedef struct {
     long waits;                        /* streams that waited for an event */
     long waited;                       /* times the host waited for a stream */
     long live;    /* contexts, modules, blocks, graphs, events, programs */
-    long updates; /* graphs that took over another */
+    long updates; /* nodes that took over a graph */
+    long instantiated;
+    long early;    /* programmatic edges of the last graph that was made */
+    bool others;   /* nodes that are graphs take over none */
+    bool captured; /* streams are, by the application */
     /* of the last product: as cuBLASLt was asked */
     int transposed[2];
     uint64_t bias;
     uint32_t alignment;
     float alpha, beta;
     int64_t sizes[2][3]; /* rows, columns, leading dimension of A and B */
-    int gpus, major;
+    int gpus, major, processors; /* 0 processors: 132 */
+    /* Does what a launch of blocks that are there at once is to do. */
+    void (*run)(unsigned grid, unsigned block, void **params);
+    long together; /* launches and nodes of blocks that are there at once */
+    bool crowded;  /* there is no room for a block */
     void (*compiling)(void *user); /* called while a text is compiled */
     void *user;
     char options[256], text[512]; /* of the last compilation, cut off */

@@ -6,11 +6,21 @@ import torch
 from torchair import backend
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        default="",
+        help="where tests that name no device make their tensors, as cuda",
+    )
+
+
 @pytest.fixture(autouse=True)
-def _fresh():
+def _fresh(request):
     torch.manual_seed(0)
     torch._dynamo.reset()
+    torch.set_default_device(request.config.getoption("--device") or None)
     yield
+    torch.set_default_device(None)
     torch._dynamo.reset()
 
 

@@ -7,6 +7,7 @@ are sums (everything else) it is that of the tensor's largest value, because
 what a sum loses is of the size of its terms.
 """
 
+import functools
 import operator
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from torchair import _native
+from torchair import _native, cuda
 from torchair.importer import import_graph
 from torchair.schema import DTYPES
 
@@ -65,7 +66,7 @@ def gradients(fn, tensors):
 
     def weighed(t):
         weights = torch.arange(t.numel(), dtype=torch.float64).cos() + 2
-        return (t * weights.to(t.dtype).reshape(t.shape)).sum()
+        return (t * weights.to(t).reshape(t.shape)).sum()
 
     def grads(*args):
         leaves = [
@@ -124,8 +125,12 @@ def _row(node):
 
 
 def program_of(gm, exact):
-    got = import_graph(gm, "sample", set())
-    return _native.Program(
+    return cuda.until_made(functools.partial(_program, gm, exact))
+
+
+def _program(gm, exact, without):
+    got = import_graph(gm, "sample", set(), without)
+    program = _native.Program(
         got.graph,
         tuple(got.args),
         tuple(got.consts),
@@ -135,6 +140,8 @@ def program_of(gm, exact):
         None,
         exact=exact,
     )
+    more = cuda.prepare(program, gm, without) if got.place else without
+    return program if more == without else more
 
 
 def in_double(fn, tensors):

@@ -46,6 +46,7 @@ class Case:
 
 @pytest.fixture(autouse=True)
 def no_grad():
+    engine.start_once()
     torch._dynamo.reset()
     with torch.no_grad():
         yield
@@ -378,7 +379,26 @@ def test_results_in_inputs(clone):
     assert_same(list(case(later, y)), want)
 
 
+@pytest.mark.parametrize("clone", [None, True, False])
+def test_results_in_inputs_of_several_sizes(clone):
+    """Each size has an input of its own that its result lies in."""
+    case = Case(viewed, clone_input=clone, dynamic=True)
+    y = torch.randn(3)
+    for n in (2, 5, 2, 5, 5, 2):
+        x = torch.randn(n, 3)
+        want = [t.clone() for t in viewed(x, y)]
+        assert_same(list(case(x, y)), want)
+    assert case.told().count("captured") == 2
+
+
 # ---- clone_output ----
+
+
+def test_cloned_results_of_several_sizes():
+    case = Case(double, clone_output=True, dynamic=True)
+    xs = [torch.randn(n) for n in (300, 900, 300, 900, 300)]
+    for x, y in zip(xs, [case(x) for x in xs], strict=True):
+        assert_same(y, double(x))
 
 
 @pytest.mark.parametrize("clone", [None, True])
@@ -616,6 +636,11 @@ def test_stress():
     gc.collect()
     idle = _native.pool_stats()["live_blocks"]
 
+    def check_all(kept):
+        for k, x, y in kept:
+            assert_same(y, models[k](x))
+        kept.clear()
+
     def work(seed):
         rng = random.Random(seed)
         kept = []
@@ -627,9 +652,8 @@ def test_stress():
                 if rng.random() < 0.1:
                     kept.append((i, x, y))
                 if len(kept) > 50 or rng.random() < 0.01:
-                    for k, x, y in kept:
-                        assert_same(y, models[k](x))
-                    kept.clear()
+                    check_all(kept)
+            check_all(kept)
 
     in_threads(range(2), work)
     gc.collect()

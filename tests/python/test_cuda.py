@@ -2,13 +2,19 @@
 runs the rest on a machine with one."""
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from helpers import compiled as compile_with
 from helpers import recorded
 
-from torchair import cuda
+from torchair import cuda, cuda_attention
+from torchair.sizes import Unexpressible
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import tiny_llama  # noqa: E402
 
 GPU = torch.cuda.is_available()
 gpu = pytest.mark.skipif(not GPU, reason="needs a GPU that torch sees")
@@ -32,6 +38,61 @@ def test_places():
     assert cuda.is_loose_scalar(x, cuda.PLACE)
     assert not cuda.is_loose_scalar(torch.zeros(1), cuda.PLACE)
     assert not cuda.is_loose_scalar(x, cuda.HOST)
+
+
+def test_no_node_is_looked_at_where_no_gpu_was_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert cuda.place_of(None) == cuda.HOST
+
+
+class Placed(torch.Tensor):
+    """A tensor that says where it is."""
+
+    device = property(lambda self: self.where)
+
+
+def graph_on(*devices):
+    graph = torch.fx.Graph()
+    for i, device in enumerate(devices):
+        value = torch.empty(2).as_subclass(Placed)
+        value.where = torch.device(device)
+        graph.placeholder(f"x{i}").meta["val"] = value
+    graph.output(())
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+@pytest.mark.skipif(
+    GPU and torch.cuda.device_count() < 2, reason="names a second GPU"
+)
+def test_the_place_of_inputs(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(cuda, "start_once", lambda: None)
+    assert cuda.place_of(graph_on("cpu", "cpu")) == cuda.HOST
+    assert cuda.place_of(graph_on("cpu", "cuda:1")) == cuda.PLACE + 1
+    with pytest.raises(Unexpressible, match="cuda:0, cuda:1"):
+        cuda.place_of(graph_on("cuda:0", "cuda:1"))
+
+
+@pytest.mark.parametrize(
+    ("batch", "operator", "large"),
+    [
+        (32, "flash", True),
+        (32, "cudnn", True),
+        (32, "efficient", False),
+        (1, "flash", False),
+    ],
+)
+def test_large_attention_is_torchs(batch, operator, large):
+    graph = torch.fx.Graph()
+    parts = [graph.placeholder(name) for name in "qkv"]
+    for part in parts:
+        part.meta["val"] = torch.empty(batch, 12, 197, 64, device="meta")
+    name = f"_scaled_dot_product_{operator}_attention"
+    target = getattr(torch.ops.aten, name).default
+    rest = () if operator == "flash" else (None, True)
+    node = graph.call_function(target, (*parts, *rest))
+    given = cuda_attention._bound(node)
+    assert cuda_attention.is_large(node, given) == large
 
 
 @pytest.mark.parametrize(
@@ -237,6 +298,29 @@ def test_a_cache_is_written_in_place():
 
 
 @gpu
+@modes
+def test_a_chain_whose_weight_is_a_result(mode):
+    """Products ask early for weights: not for one that is being made."""
+    torch.manual_seed(0)
+    w = torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) / 22
+    x = torch.randn(1, 512, device="cuda", dtype=torch.bfloat16)
+
+    def chain(x, w):
+        for _ in range(4):
+            v = (x @ w.mT).tanh()
+            w = w + v.mT @ v
+            x = x @ w.mT / 22
+        return x
+
+    torch._dynamo.reset()
+    compiled = compile_with(chain, mode)
+    want = chain(x.double(), w.double())
+    worst = (chain(x, w) - want).norm() * 1.1
+    for _ in range(20):
+        assert (compiled(x, w) - want).norm() <= worst
+
+
+@gpu
 def test_memory_comes_from_torchs_allocator():
     torch._dynamo.reset()
     compiled = compile_with(lambda x: x + 1, "max-autotune")
@@ -279,6 +363,94 @@ def test_attention_is_a_row(mode, dtype, causal):
     ours = (found.double() - want).norm()
     theirs = (attend(x).double() - want).norm()
     assert ours <= theirs * 1.1 + 1e-6 * want.norm()
+
+
+@gpu
+@pytest.mark.parametrize("length", [40, 300, 5000])
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_attention_over_a_cache(dtype, width, length):
+    """One row of queries; nobody wrote yet what lies behind it."""
+    torch.manual_seed(0)
+    at = length // 3
+    kind = {"dtype": dtype, "device": "cuda"}
+    q = torch.randn(2, 8, 1, width, **kind)
+    k, v = torch.randn(2, 2, 2, length, width, **kind)
+    for t in (k, v):
+        t[:, :, at + 1 :] = float("nan")
+    seen = (torch.arange(length, device="cuda") <= at)[None]
+
+    def attend(q, k, v, mask):
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, enable_gqa=True
+        )
+
+    found = run_engine(attend, q, k, v, seen).double()
+    q, k, v = (t.double() for t in (q, k[:, :, : at + 1], v[:, :, : at + 1]))
+    want = attend(q, k, v, None)
+    unit = torch.finfo(dtype).eps
+    assert (found - want).norm() <= unit * want.norm()
+
+
+@gpu
+def test_attention_that_sees_nothing_sees_all():
+    """The same is added to each score."""
+    torch.manual_seed(0)
+    kind = {"dtype": torch.bfloat16, "device": "cuda"}
+    q = torch.randn(1, 8, 1, 64, **kind)
+    k, v = torch.randn(2, 1, 2, 300, 64, **kind)
+    far = torch.full((1, 300), -65504.0, **kind)
+
+    def attend(q, k, v, mask):
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, enable_gqa=True
+        )
+
+    found = run_engine(attend, q, k, v, far).double()
+    want = attend(*(t.double() for t in (q, k, v)), None)
+    assert (found - want).norm() <= 2e-2 * want.norm()
+
+
+@gpu
+@modes
+def test_a_decoder_with_a_cache(mode):
+    """Two layers of a Llama, position by position, beside float64."""
+    torch.manual_seed(0)
+    config = tiny_llama.Config(vocabulary=512, width=256, longest=64)
+    model = tiny_llama.Llama(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.05)
+    model = model.cuda().bfloat16().eval()
+    eager, ours, exact = (tiny_llama.Decoder(model) for _ in range(3))
+    exact = copy.deepcopy(exact).double()
+    torch._dynamo.reset()
+    compiled = compile_with(ours, mode)
+    theirs, errors = 0, 0
+    with torch.no_grad(), recorded() as records:
+        for i in range(24):
+            token = torch.randint(512, (1, 1), device="cuda")
+            at = torch.tensor([i], device="cuda")
+            want = exact(token, at)
+            theirs += (eager(token, at) - want).norm()
+            errors += (compiled(token, at) - want).norm()
+    assert not [h for r in records for h in r.hosts]
+    assert errors <= theirs * 1.1
+
+
+@gpu
+@modes
+def test_attention_of_many_queries_is_torchs(mode):
+    x = torch.randn(3, 32, 12, 197, 64, device="cuda", dtype=torch.bfloat16)
+
+    def attend(x):
+        return torch.nn.functional.scaled_dot_product_attention(*x) + 1
+
+    torch._dynamo.reset()
+    with recorded() as records:
+        found = compile_with(attend, mode)(x)
+    assert len([h for r in records for h in r.hosts]) == 1
+    assert torch.equal(found, attend(x))
 
 
 @gpu
@@ -336,7 +508,8 @@ def test_large_products_are_of_the_library(mode):
 
 
 @gpu
-def test_a_replay_after_inputs_moved():
+@modes
+def test_a_replay_after_inputs_moved(mode):
     x = torch.randn(130, 72, device="cuda")
     w = torch.randn(72, 96, device="cuda")
 
@@ -344,7 +517,7 @@ def test_a_replay_after_inputs_moved():
         return (x @ w).relu() + 1
 
     torch._dynamo.reset()
-    compiled = compile_with(product, "reduce-overhead")
+    compiled = compile_with(product, mode)
     kept = [x]
     for _ in range(6):
         kept.append(kept[-1].clone() + 1)

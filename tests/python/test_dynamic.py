@@ -79,6 +79,7 @@ FUNCTIONS = {
     "conv": lambda x: F.conv1d(x[None], torch.ones(x.shape[0], x.shape[0], 3)),
     "sqrt_of_size": lambda x: x / (x.shape[0] ** 0.5),
     "tril": lambda x: (x @ x.t()).tril(),
+    "roll": lambda x: x.roll((1, 2), (0, 1)) + x.roll(-9, 0) + x.roll(5),
 }
 
 
@@ -128,16 +129,23 @@ def test_integer_argument():
     assert len(records) == 1
 
 
-def test_host_node_with_sizes():
-    def fn(x):
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "nearest"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_upsampling_to_sizes_that_are_symbols(mode, grad):
+    def by_size(x):
         return torch.nn.functional.interpolate(
-            x[None, None], size=(x.shape[0] * 2, 5), mode="bicubic"
+            x[None, None], size=(x.shape[0] * 2, 5), mode=mode
         )[0, 0]
 
-    run = compiled(fn, dynamic=True)
-    with torch.no_grad():
+    def by_factor(x):
+        return torch.nn.functional.interpolate(
+            x[None, None], scale_factor=1.5, mode=mode
+        )[0, 0]
+
+    for fn in (by_size, by_factor):
+        run = compiled(fn, dynamic=True)
         for n in (3, 5, 8):
-            x = torch.randn(n, 4)
+            x = torch.randn(n, 4, requires_grad=grad)
             assert_same(run(x), fn(x))
 
 

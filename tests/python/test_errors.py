@@ -8,7 +8,7 @@ from helpers import assert_same, compiled, make_backend
 from torch import nn
 
 import torchair
-from torchair import _native
+from torchair import _native, cuda
 from torchair.capture import CaptureOptions
 
 ADD = """graph f(%x: f32[s0, 4], %b: f32[4]) {
@@ -114,20 +114,20 @@ def test_wrong_input_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "error"),
     [
-        "graph",
-        "graph f(%x: f99[4]) { return %x }",
-        ADD.replace("add.Tensor", "no_such_op"),
-        ADD.replace("%b)\n", "%c)\n"),
-        ADD[:-10],
-        "",
+        ("graph", "1:6: expected the name of the graph"),
+        ("graph f(%x: f99[4]) { return %x }", "1:13: unknown dtype 'f99'"),
+        (ADD.replace("add.Tensor", "no_such_op"), "2:20: unknown op 'no_such"),
+        (ADD.replace("%b)\n", "%c)\n"), "2:36: unknown value 'c'"),
+        (ADD.replace("%1: f32", "%1: i64"), "2:4: the op gives f32.*says i64"),
+        (ADD[:-10], "3:3: unknown op 're'"),
+        ("", "1:1: expected 'graph' or 'sym'"),
     ],
 )
-def test_text_with_errors(text):
-    with pytest.raises(torchair.AirError) as caught:
+def test_text_with_errors(text, error):
+    with pytest.raises(torchair.AirError, match=error):
         _native.Graph.parse(text)
-    assert str(caught.value)
 
 
 def test_exceptions_fit():
@@ -363,3 +363,30 @@ def test_operator_that_gives_a_zero_tensor():
 def test_result_of_another_device_runs_with_torch():
     run = compiled(lambda x: x.to("meta") + 1)
     assert run(torch.ones(2)).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, i: torch.nn.functional.embedding(i, x),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.gather(0, i[:, None]),
+        lambda x, i: x.scatter(0, i[:, None], x),
+        lambda x, i: x.index_add(0, i, x[:2]),
+    ],
+    ids=["embedding", "index_select", "gather", "scatter", "index_add"],
+)
+def test_an_index_below_zero_is_refused_where_eager_refuses_it(read):
+    x, i = torch.randn(4, 3), torch.tensor([0, -1])
+    with pytest.raises((IndexError, RuntimeError)):
+        read(x, i)
+    with pytest.raises(ValueError, match="index -1 is out of range"):
+        compiled(read)(x, i)
+    assert_same(compiled(lambda x, i: x[i])(x, i), x[i])
+
+
+@pytest.mark.parametrize("text", ["2s", "-1", "1.5"])
+def test_patience_that_is_no_number(monkeypatch, text):
+    monkeypatch.setenv("TORCHAIR_CUDA_PATIENCE", text)
+    with pytest.raises(ValueError, match="TORCHAIR_CUDA_PATIENCE is '.*give m"):
+        cuda.start_once()

@@ -54,13 +54,14 @@ SOME = range(0, SAMPLES, 9)
 
 @pytest.mark.parametrize("seed", SOME)
 def test_lengths_as_tensors(seed):
-    """torchair.ops: the same results, bit for bit."""
+    """torchair.ops: the same results, bit for bit; lists will do as well."""
     s = Sample(seed)
     op = getattr(ops, names(s.version))
-    found = op(s.q, s.k, s.v, **with_tensors(s.named))
     want = getattr(npu, names(s.version))(s.q, s.k, s.v, **s.named)
-    for got, value in zip(found, want, strict=True):
-        assert torch.equal(got, value)
+    for given in (with_tensors(s.named), s.named):
+        found = op(s.q, s.k, s.v, **given)
+        for got, value in zip(found, want, strict=True):
+            assert torch.equal(got, value)
 
 
 def in_hardware_form(s):
@@ -122,9 +123,10 @@ def test_lengths_are_data_in_a_compiled_function(hosts):
     assert hosts() == []
 
 
-def test_lengths_that_dynamo_made_dynamic(hosts):
+@pytest.mark.parametrize("library", [npu, ops])
+def test_lengths_that_dynamo_made_dynamic(hosts, library):
     q, k, v, kw = dense()
-    op = npu.npu_fused_infer_attention_score
+    op = library.npu_fused_infer_attention_score
     fn = compiled(
         lambda a, b: op(q, k, v, actual_seq_lengths_kv=[a, b], **kw)[0],
         dynamic=True,

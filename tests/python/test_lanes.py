@@ -6,7 +6,7 @@ import torch
 from helpers import assert_same, check, recorded
 
 import torchair
-from torchair import backend, lanes, ops, scope
+from torchair import backend, lanes, npu, ops, scope
 from torchair._native import AirError, Graph
 
 MODES = ["reduce-overhead", "max-autotune"]
@@ -194,6 +194,40 @@ def test_an_event_orders_what_no_data_orders(graphs, event):
     assert not records[0].fallback
 
 
+def _npu_kinds():
+    return npu.Stream(), npu.stream, npu.Event
+
+
+def _torch_kinds():
+    return torch.Stream(device="cpu"), lambda s: s, torch.Event
+
+
+@pytest.mark.parametrize("kinds", [_npu_kinds, _torch_kinds])
+def test_events_that_name_no_stream(graphs, kinds):
+    """They mean the current one; outside of `with`, the main one."""
+    side, on, new_event = kinds()
+
+    def fn(x, y):
+        first, second = new_event(), new_event()
+        a = x.sin()
+        first.record()
+        with on(side):
+            first.wait()
+            b = y.cos()
+            second.record()
+        second.wait()
+        return a, b, x.exp()
+
+    x, y = torch.randn(3), torch.randn(3)
+    got = compile_with(fn)(x, y)
+    assert_same(got, (x.sin(), y.cos(), x.exp()))
+    (gm,) = graphs
+    assert lanes.lane_of(node(gm, "cos")) != lanes.MAIN
+    assert lanes.lane_of(node(gm, "exp")) == lanes.MAIN
+    assert [str(n) for n in node(gm, "cos").meta["after"]] == ["sin"]
+    assert "cos" in map(str, node(gm, "exp").meta["after"])
+
+
 def test_the_engine_keeps_the_order(event):
     programs = []
 
@@ -360,6 +394,23 @@ def test_unpaired_super_kernel_scopes():
     graph.call_function(torch.ops.npu.super_kernel_scope_end.default, ("s",))
     with pytest.raises(RuntimeError, match="'s' ends and did not begin"):
         lanes.check_scopes(graph)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_names_that_contain_each_other(mode):
+    """Arguments and values called like each other's beginnings, and like
+    operators of lanes, in and outside of scopes."""
+
+    def fn(x, x_1, mm, scope_enter):
+        add = x + x_1
+        with scope.npu_stream_switch("add"):
+            add_1 = add * scope_enter
+            with scope.limit_core_num(1, 1):
+                mm_1 = mm @ add_1
+        scope_exit = mm_1 - add
+        return add, add_1, mm_1, scope_exit
+
+    check(fn, *(torch.randn(4, 4) for _ in range(4)), mode=mode)
 
 
 def test_a_tag_is_used_once(event):

@@ -7,7 +7,8 @@ pass if torch.testing.assert_close takes it. op_db_expect.py lists what does
 neither, with figures.
 
 TORCHAIR_OP_DB=full runs every dtype and more samples; the default takes one
-dtype of each operator, so that it ends in a minute.
+dtype of each operator, so that it ends in a minute. With --device=cuda the
+samples are on a GPU.
 """
 
 import os
@@ -93,6 +94,10 @@ USUAL_GRADIENTS = {
 @pytest.fixture(scope="module", autouse=True)
 def _engine():
     torch.compile(lambda x: x + 1, backend=backend.torchair)(torch.ones(1))
+
+
+def _device():
+    return torch.get_default_device().type
 
 
 def _name(op):
@@ -207,7 +212,8 @@ def _close(got, want):
 
 def _samples(op, dtype, grad):
     """What of the first samples can be traced."""
-    for i, s in enumerate(op.sample_inputs("cpu", dtype, requires_grad=grad)):
+    made = op.sample_inputs(_device(), dtype, requires_grad=grad)
+    for i, s in enumerate(made):
         if i == SAMPLES:
             return
         fn, tensors = closed(op, s)
@@ -222,8 +228,16 @@ def _samples(op, dtype, grad):
             assert not isinstance(why, _native.AirError)
 
 
+def _supports(op, dtype, grad):
+    if grad:
+        return dtype in op.supported_backward_dtypes(_device())
+    return dtype in op.supported_dtypes(_device())
+
+
 def _check(op, dtype, grad):
     ran = 0
+    if not _supports(op, dtype, grad):
+        pytest.skip(f"{_device()} has no kernel of {dtype}")
     torch.manual_seed(0)
     for sample in _samples(op, dtype, grad):
         try:

@@ -56,6 +56,94 @@ def test_step(name):
     assert stats["regions"] <= regions * len(got[0])
 
 
+SCHEDULED = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+    "sgd_foreach": lambda p: torch.optim.SGD(p, 0.1, foreach=True),
+    "adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, 1e-2, amsgrad=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 1e-2, momentum=0.5),
+    "rmsprop_foreach": lambda p: torch.optim.RMSprop(p, 1e-2, foreach=True),
+    "adadelta": lambda p: torch.optim.Adadelta(p, 0.5),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 1e-1),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_learning_rate_changes(name):
+    """A float that changes with each step compiles once more, not each time."""
+    mine = nn.Linear(13, 7)
+    theirs = copy.deepcopy(mine)
+    optimizer, expected = (
+        SCHEDULED[name](m.parameters()) for m in (mine, theirs)
+    )
+    rates = [
+        torch.optim.lr_scheduler.ExponentialLR(o, 0.8)
+        for o in (optimizer, expected)
+    ]
+    programs = []
+    with backend.collect([], programs):
+        step = compiled(lambda: optimizer.step())
+        for _ in range(6):
+            for p, q in zip(
+                mine.parameters(), theirs.parameters(), strict=True
+            ):
+                p.grad = torch.randn_like(p)
+                q.grad = p.grad.clone()
+            step()
+            expected.step()
+            for rate in rates:
+                rate.step()
+    assert len(programs) <= 2
+    for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+FACTORS = {
+    "add": lambda x, y, z, s: x.add(y, alpha=s),
+    "sub": lambda x, y, z, s: torch.sub(x, y, alpha=-s),
+    "addcmul": lambda x, y, z, s: torch.addcmul(x, y, z, value=s),
+    "addcdiv": lambda x, y, z, s: x.clone().addcdiv_(y, z, value=s),
+    "lists": lambda x, y, z, s: torch._foreach_addcdiv(
+        [x, y], [y, z], [z, z], value=s
+    ),
+    "broadcast": lambda x, y, z, s: x[0].add(y, alpha=s),
+    "integers": lambda x, y, z, s: (x * 9).long().add(y.long(), alpha=int(s)),
+    "a number": lambda x, y, z, s: x.add(3.0, alpha=s),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factor_changes(name):
+    fn = FACTORS[name]
+    run = compiled(fn)
+    x, y, z = (torch.rand(4, 5) + 0.5 for _ in range(3))
+    for s in (0.5, 0.1, 1.7, -3.3):
+        assert_same(run(x, y, z, s), fn(x, y, z, s))
+
+
+SEVERAL = {
+    "doubles": lambda x, y, s: x.double().add(y, alpha=s),
+    "bf16": lambda x, y, s: x.add(y, alpha=s),
+    "integers": lambda x, y, s: x.double().sub((y * 9).long(), alpha=s),
+    "products": lambda x, y, s: torch.addcmul(x.double(), y, y, value=s),
+    "lists": lambda x, y, s: torch._foreach_add(
+        [x.double(), x], [y, y], alpha=s
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_factor_changes_of_several_dtypes(name):
+    """Eager multiplies in the dtype of the result."""
+    fn = SEVERAL[name]
+    run = compiled(fn)
+    x, y = torch.rand(4, 5), torch.rand(4, 5)
+    if name in ("bf16", "lists"):
+        y = y.bfloat16()
+    for s in (0.5, 0.1, 1.7, -3.3):
+        assert_same(run(x, y, s), fn(x, y, s))
+
+
 def test_running_statistics():
     mine = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3), nn.BatchNorm1d(3))
     theirs = copy.deepcopy(mine)

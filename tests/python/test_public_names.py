@@ -101,6 +101,12 @@ def test_options_are_all_there():
     assert sorted(listed) == sorted(row.path for row in options.OPTIONS)
 
 
+def test_keys_of_npugraph_ex_are_all_there():
+    listed = [row[0] for rows in SECTIONS.values() for row in rows]
+    keys = {name[4:] for name in listed if name.startswith("key ")}
+    assert keys == set(options.ALIASES)
+
+
 def test_the_page_counts_what_is_missing():
     page = gen_docs.names(None)
     missing = sum(map(gen_docs.is_missing, ROWS))

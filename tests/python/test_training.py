@@ -28,6 +28,7 @@ def gradients(fn, *args):
     return outs, [a.grad for a in leaves if isinstance(a, torch.Tensor)]
 
 
+EVERY = torch.linspace(0.5, 1.5, 7)  # weights of classes
 FUNCTIONS = {
     "pointwise": (lambda x, y: torch.tanh(x) * y + torch.exp(-x), (6,), (6,)),
     "broadcast": (lambda x, y: x * y, (4, 5), (5,)),
@@ -45,6 +46,45 @@ FUNCTIONS = {
         (5, 8),
         (8,),
         (8,),
+    ),
+    "layer_norm_long": (
+        lambda x, w, b: F.layer_norm(x, (130,), w, b) * 1.5,
+        (3, 37, 130),
+        (130,),
+        (130,),
+    ),
+    "rms_norm_long": (
+        lambda x, w: F.rms_norm(x, (100,), w, 1e-5),
+        (70, 100),
+        (100,),
+    ),
+    "batch_norm": (
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        (6, 5, 7, 7),
+        (5,),
+        (5,),
+    ),
+    "cross_entropy": (
+        lambda x: F.cross_entropy(x, torch.tensor([2, 0, -100, 6]), EVERY),
+        (4, 7),
+    ),
+    "cross_entropy_sum": (
+        lambda x: F.cross_entropy(
+            x, torch.tensor([2, 0, 5, 6]), ignore_index=5, reduction="sum"
+        ),
+        (4, 7),
+    ),
+    "cross_entropy_none": (
+        lambda x: F.cross_entropy(
+            x, torch.tensor([[2, 0, 1], [1, 1, 0]]), reduction="none"
+        ),
+        (2, 3, 3),
+    ),
+    "cross_entropy_smooth": (
+        lambda x: F.cross_entropy(
+            x, torch.tensor([2, 0, 5, 6]), label_smoothing=0.1
+        ),
+        (4, 7),
     ),
     "mean_var": (lambda x: (x.mean(0), x.var(1)), (4, 6)),
     "amax": (lambda x: x.amax(1), (4, 6)),

@@ -167,6 +167,29 @@ def test_dump_prints_regions_as_cuda():
     assert 'extern "C" __global__ void' in text and "f32::NDTR(" in text
 
 
+REDUCE = """graph g(%x: f32[128, 256]) {{
+  %1: f32[256, 128] = permute(%x, [1, 0])
+  {}
+}}
+"""
+
+
+def test_reductions_follow_the_layout_of_what_they_read():
+    def steps(*lines):
+        text = REDUCE.format("\n  ".join(lines))
+        return air("dump", "-", "--steps", text=text).stdout
+
+    rows = steps("%2: f32[256] = sum.dim_IntList(%1, [1])", "return %2")
+    assert "outer [128, 256]" in rows and "inner" not in rows
+    columns = steps("%2: f32[128] = amax(%1, [0])", "return %2")
+    assert "inner [128, 256]" in columns and "outer" not in columns
+    # Two reductions of a row cannot go the other way: the operand is copied.
+    twice = steps("%2: f32[256, 128] = _softmax(%1, 1, false)", "return %2")
+    assert "inner [256, 128]" in twice and "[1, 256]" in twice
+    loads = twice[twice.index("inner") :]
+    assert "[1, 256]" not in loads
+
+
 def test_orders_of_steps():
     for order in ("written", "bfs", "dfs", "rdfs"):
         run("--compare", "--order", order, text=GRAPH)
@@ -214,6 +237,9 @@ def test_ops():
         (["run", "-"], "graph", 1, "syntax error"),
         (["run", "-"], GRAPH.replace("gelu", "nope"), 1, "nope"),
         (["run", "-"], GRAPH.replace("[8, 4]", "[9, 4]"), 1, "shape error"),
+        (["run", "-"], GRAPH.replace("(%2)", "(%4)"), 1, "unknown value '4'"),
+        (["run", "-"], GRAPH.replace("%3: f32", "%3: i64"), 1, "text says i64"),
+        (["run", "-"], "\x01\xffjunk", 1, "1:1: expected 'graph' or 'sym'"),
         (["run", "-", "--set", "s9=1"], GRAPH, 1, "no symbol s9"),
         (["run", "-", "--set", "s0"], GRAPH, 2, "write it as s0=3"),
         (["run", "-", "--set", "s0=-1"], GRAPH, 1, "is not in"),

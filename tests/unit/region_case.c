@@ -126,8 +126,16 @@ case_scratch(region_case *c, air_dtype dtype)
     int b = c->rg.nbufs++;
     c->bufs[b].dtype = (uint8_t)dtype;
     c->bufs[b].slot = -1;
-    c->bufs[b].scratch = 1;
+    c->bufs[b].scratch = AIR_RG_ROW;
     c->bufs[b].strides[c->rg.rank - 1] = 1;
+    return b;
+}
+
+int
+case_sums(region_case *c, air_dtype dtype)
+{
+    int b = case_scratch(c, dtype);
+    c->bufs[b].scratch = AIR_RG_SUMS;
     return b;
 }
 

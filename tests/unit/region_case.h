@@ -30,6 +30,7 @@ int case_buf(region_case *c, air_dtype dtype, const int64_t *strides,
 int case_dense(region_case *c, air_dtype dtype, unsigned broadcast,
                bool special);
 int case_scratch(region_case *c, air_dtype dtype);
+int case_sums(region_case *c, air_dtype dtype);
 
 void case_phase(region_case *c, air_phase_kind kind); /* ends the last one */
 int case_const(region_case *c, air_lane lane, double value);

@@ -319,6 +319,7 @@ TEST(cpu_isa_can_be_lowered)
     CHECK_FAILS(cpu_isa_find("mmx", &isa), ARGUMENT);
     CHECK(isa == NULL);
     CHECK_STR(cpu_isa_base("amx"), "avx512");
+    CHECK_STR(cpu_isa_base("avx512_bf16"), "avx512");
     CHECK_STR(cpu_isa_base("avx2"), "avx2");
 }
 

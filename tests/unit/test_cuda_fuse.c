@@ -5,6 +5,7 @@
 #include "driver/cuda/fuse.h"
 #include "test.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,8 @@ typedef struct {
     air_kernel kernels[STEPS];
     air_region regions[STEPS];
     air_rg_buf bufs[STEPS][3];
-    air_tensor tensors[STEPS][3];
-    air_arg args[STEPS][2];
+    air_tensor tensors[STEPS][4];
+    air_arg args[STEPS][4];
     size_t count;
 } list_case;
 
@@ -76,6 +77,38 @@ add_mm(list_case *c, int64_t x, int weight, int64_t y)
     c->steps[i].call =
         (air_call){.nargs = 2, .nouts = 1, .args = c->args[i], .outs = &t[2]};
     c->kernels[i].provider = cuda_provider_find("mm", &c->steps[i].call, &h200);
+    c->steps[i].kernel = &c->kernels[i];
+}
+
+/* N numbers at `source` of the arena into row `index` of a cache of N / 16
+ * heads, 32 rows and 16 columns, slot 9; the result is slot `to`. */
+static void
+add_copy(list_case *c, int64_t source, int to)
+{
+    const size_t i = c->count++;
+    air_tensor *t = c->tensors[i];
+    t[0] = (air_tensor){.slot = 9,
+                        .dtype = AIR_BF16,
+                        .rank = 4,
+                        .dims = {1, N / 16, 32, 16},
+                        .strides = {32 * N, 32 * 16, 16, 1}};
+    t[1] = (air_tensor){
+        .slot = 8, .dtype = AIR_I64, .rank = 1, .dims = {1}, .strides = {1}};
+    t[2] = (air_tensor){.dtype = AIR_BF16,
+                        .rank = 4,
+                        .offset = source,
+                        .dims = {1, N / 16, 1, 16},
+                        .strides = {N, 16, 16, 1}};
+    t[3] = t[0];
+    t[3].slot = to;
+    c->args[i][0] = (air_arg){.kind = AIR_ARG_TENSOR, .count = 1, .t = &t[0]};
+    c->args[i][1] = (air_arg){.kind = AIR_ARG_INT, .i = 2};
+    c->args[i][2] = (air_arg){.kind = AIR_ARG_TENSOR, .count = 1, .t = &t[1]};
+    c->args[i][3] = (air_arg){.kind = AIR_ARG_TENSOR, .count = 1, .t = &t[2]};
+    c->steps[i].call =
+        (air_call){.nargs = 4, .nouts = 1, .args = c->args[i], .outs = &t[3]};
+    c->kernels[i].provider =
+        cuda_provider_find("index_copy", &c->steps[i].call, &h200);
     c->steps[i].kernel = &c->kernels[i];
 }
 
@@ -255,6 +288,177 @@ TEST(cuda_fuse_prints_what_compiles)
             test_fail(__FILE__, __LINE__, "%s", log);
         free(text);
     }
+    base_text_deinit(&s.text);
+}
+
+/* Its text, compiled where there is NVRTC; has(what): is it part of it? */
+static bool
+print_has(const fuse_group *g, const char *what)
+{
+    static char log[20000];
+    cuda_source s = {.nlaunches = 0};
+    base_text_init(&s.text, &base_libc_alloc);
+    CHECK_OK(cuda_fuse_print(g, &h200, &s));
+    const bool found = strstr(s.text.data, what) != NULL;
+    if (nvrtc_possible()) {
+        char *text = malloc(strlen(s.prelude) + s.text.len + 100);
+        (void)snprintf(text, strlen(s.prelude) + s.text.len + 100,
+                       "%s\n#define ENTRY(i) k_##i\n%s", s.prelude,
+                       s.text.data);
+        if (!nvrtc_compile(text, log, sizeof log))
+            test_fail(__FILE__, __LINE__, "%s", log);
+        free(text);
+    }
+    base_text_deinit(&s.text);
+    return found;
+}
+
+TEST(cuda_fuse_copies_results_into_a_cache)
+{
+    list_case c = {.count = 0};
+    add_mm(&c, 0, 1, 1000);
+    add_mm(&c, 0, 2, 2000);
+    add_copy(&c, 2000, 9);
+    add_product(&c, 1000, 1000, 1000); /* nobody wants what was copied */
+    add_product(&c, 1000, 1000, 2000);
+    const fuse_group g = find(&c, 0);
+    REQUIRE(g.count == 3);
+    REQUIRE(g.ncopies == 1);
+    CHECK_INT(g.copies[0].from, 1);
+    CHECK(!writes(&g, 1, 2000));
+    CHECK(fuse_is_written(&g, 2, 9, 0));
+    CHECK(print_has(&g, "if (wrap(j, 32, bad))"));
+    CHECK(print_has(&g, "j * 16 + (s64)(e / 16 % 4) * 512"));
+}
+
+TEST(cuda_fuse_copies_what_a_region_makes)
+{
+    list_case c = {.count = 0};
+    add_mm(&c, 0, 1, 1000);
+    add_product(&c, 1000, 5000, 3000);
+    add_copy(&c, 3000, 9);
+    const fuse_group g = find(&c, 0);
+    REQUIRE(g.count == 3);
+    CHECK_INT(g.copies[0].from, 1);
+    CHECK(writes(&g, 1, 3000)); /* the list ends: it may be wanted */
+    CHECK(print_has(&g, "= v;"));
+}
+
+TEST(cuda_fuse_leaves_other_copies_alone)
+{
+    list_case c = {.count = 0};
+    add_mm(&c, 0, 1, 1000);
+    add_copy(&c, 1000, 7); /* not in place: the rest is copied too */
+    CHECK(find(&c, 0).count < 2);
+    memset(&c, 0, sizeof c);
+    add_mm(&c, 0, 1, 1000);
+    add_copy(&c, 1002, 9); /* one number is of somebody else */
+    CHECK(find(&c, 0).count < 2);
+    memset(&c, 0, sizeof c);
+    add_mm(&c, 0, 9, 1000); /* the weight is the cache */
+    add_copy(&c, 1000, 9);
+    CHECK(find(&c, 0).count < 2);
+}
+
+/* Two rows of one cache: what the second leaves of the first stays. */
+TEST(cuda_fuse_keeps_both_copies_into_one_cache)
+{
+    list_case c = {.count = 0};
+    add_mm(&c, 0, 1, 1000);
+    add_mm(&c, 0, 2, 2000);
+    add_copy(&c, 1000, 9);
+    add_copy(&c, 2000, 9);
+    const fuse_group g = find(&c, 0);
+    for (int i = 0; i < g.ncopies; i++)
+        CHECK(fuse_is_written(&g, g.copies[i].step, 9, 0));
+    CHECK_INT(g.ncopies, 1); /* they are in order: one launch each */
+}
+
+/* ---- what is read before the kernel waits -------------------------------- */
+
+/* Is the pointer's place among the spans that the launch lists? */
+static bool
+is_listed(const cuda_launch *l, int pointer)
+{
+    const cuda_param *p = &l->params[pointer];
+    for (int i = 0; i < l->nearly; i++)
+        if (l->early[i].slot == p->slot && l->early[i].begin <= p->value &&
+            p->value < l->early[i].end)
+            return true;
+    return false;
+}
+
+/* `row` and `ahead` of a text run before it waits: every pointer they name must
+ * be listed. Gives how many names there are. */
+static int
+check_early(const cuda_source *s, const char *begin, const char *end)
+{
+    int names = 0;
+    for (const char *at = begin; at && at < end; at++) {
+        int pointer;
+        if (*at != 'p' || (at > begin && (isalnum(at[-1]) || at[-1] == '_')) ||
+            sscanf(at, "p%d", &pointer) != 1)
+            continue;
+        names++;
+        if (!is_listed(&s->launches[0], pointer))
+            test_fail(__FILE__, __LINE__, "p%d is read early, not listed\n%s",
+                      pointer, s->text.data);
+    }
+    return names;
+}
+
+static void
+check_group(const list_case *c, size_t first, int least)
+{
+    const fuse_group g = find(c, first);
+    cuda_source s = {.nlaunches = 0};
+    REQUIRE(g.count > 1);
+    base_text_init(&s.text, &base_libc_alloc);
+    CHECK_OK(cuda_fuse_print(&g, &h200, &s));
+    const char *row = strstr(s.text.data, "auto row ");
+    const char *stage = strstr(s.text.data, "auto stage ");
+    REQUIRE(row && stage && row < stage);
+    CHECK(check_early(&s, row, stage) >= least);
+    base_text_deinit(&s.text);
+}
+
+TEST(cuda_fuse_lists_all_that_is_read_early)
+{
+    list_case c = {.count = 0};
+    add_row(&c, 0, 500);
+    add_mm(&c, 500, 1, 1000);
+    add_mm(&c, 500, 2, 2000);
+    add_product(&c, 1000, 2000, 3000);
+    check_group(&c, 0, 4);
+    memset(&c, 0, sizeof c);
+    add_mm(&c, 600, 1, 0); /* makes the row */
+    add_row(&c, 0, 500);
+    add_mm(&c, 500, 2, 1000);
+    check_group(&c, 1, 2);
+    memset(&c, 0, sizeof c);
+    add_mm(&c, 0, 1, 1000);
+    add_product(&c, 1000, 5000, 3000);
+    add_copy(&c, 3000, 9);
+    check_group(&c, 0, 2);
+}
+
+/* The weight of a norm is asked for early, a row that was made is not. */
+TEST(cuda_fuse_asks_early_for_what_nobody_writes)
+{
+    list_case c = {.count = 0};
+    cuda_source s = {.nlaunches = 0};
+    add_mm(&c, 600, 1, 0); /* makes the row */
+    add_row(&c, 0, 500);
+    add_mm(&c, 500, 2, 1000);
+    fuse_group g = find(&c, 1);
+    REQUIRE(g.count == 2);
+    base_text_init(&s.text, &base_libc_alloc);
+    CHECK_OK(cuda_fuse_print(&g, &h200, &s));
+    CHECK_INT(s.launches[0].nearly, 1); /* the weight */
+    g.older = 0; /* without the first step nothing writes it */
+    s.nlaunches = 0;
+    CHECK_OK(cuda_fuse_print(&g, &h200, &s));
+    CHECK_INT(s.launches[0].nearly, 2);
     base_text_deinit(&s.text);
 }
 

@@ -85,14 +85,29 @@ TEST(cuda_rows_lie_where_a_block_has_room)
 {
     region_case c;
     air_code code;
-    softmax(&c, 300, 40000);
-    if (make(&c, "sm_90a:132:232448", &code)) {
-        CHECK_INT(code.launches[0].shared, 40000 * sizeof(float));
+    softmax(&c, 300, 34000);
+    if (make(&c, "sm_80:108:166912", &code)) {
+        CHECK_INT(code.launches[0].shared, 34000 * sizeof(float));
         codegen_free(&base_libc_alloc, &code);
     }
     if (make(&c, "sm_89:132:101376", &code)) {
         CHECK_INT(code.launches[0].shared, 0);
         CHECK(code.workspace > 0);
+        codegen_free(&base_libc_alloc, &code);
+    }
+    case_free(&c);
+}
+
+TEST(cuda_rows_longer_than_a_block_take_a_cluster)
+{
+    region_case c;
+    air_code code;
+    softmax(&c, 300, 34000);
+    if (make(&c, "sm_90a:132:232448", &code)) {
+        CHECK_INT(code.nlaunches, 1);
+        CHECK_INT(code.launches[0].shared, 0);
+        CHECK_INT(code.launches[0].grid[0], 300 * 4);
+        CHECK(strstr((const char *)code.bytes, "__cluster_dims__(4"));
         codegen_free(&base_libc_alloc, &code);
     }
     case_free(&c);
@@ -148,6 +163,19 @@ print(const air_alloc *alloc, void *user)
     AIR_TRY(codegen_region(alloc, &c->rg, "sm_90a", &code, &reason));
     codegen_free(alloc, &code);
     return AIR_OK;
+}
+
+TEST(cuda_refuses_sums)
+{
+    region_case c;
+    air_code code;
+    const char *reason;
+    softmax(&c, 3, 100);
+    c.bufs[1].scratch = AIR_RG_SUMS;
+    CHECK(codegen_region(&base_libc_alloc, &c.rg, "sm_90", &code, &reason) ==
+          AIR_ERROR_UNSUPPORTED);
+    CHECK(strstr(reason, "sums") != NULL);
+    case_free(&c);
 }
 
 TEST(cuda_text_out_of_memory)

@@ -289,21 +289,30 @@ runs_across(const char *text, const float *x, int64_t rows, int64_t cols)
     return across;
 }
 
-/* The shape decides, not the threads or the machine. */
+/* The shape decides, not the threads or the machine; rows that are only summed
+ * may be longer. */
 TEST(exec_short_rows_run_across)
 {
-    const char *text = "graph f(%x: f32[s0, s1]) {\n"
-                       "  %1: f32[s0] = sum.dim_IntList(%x, [1], false)\n"
-                       "  return %1\n"
-                       "}\n";
-    float x[40 * 100];
+    const char *plain = "graph f(%x: f32[s0, s1]) {\n"
+                        "  %1: f32[s0] = sum.dim_IntList(%x, [1], false)\n"
+                        "  return %1\n"
+                        "}\n";
+    const char *squares = "graph f(%x: f32[s0, s1]) {\n"
+                          "  %1: f32[s0, s1] = mul.Tensor(%x, %x)\n"
+                          "  %2: f32[s0] = sum.dim_IntList(%1, [1], false)\n"
+                          "  return %2\n"
+                          "}\n";
+    static float x[16 * 1100];
 
-    for (int i = 0; i < 40 * 100; i++)
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
         x[i] = 1;
-    CHECK(runs_across(text, x, 40, 7));
-    CHECK(runs_across(text, x, 16, 64));
-    CHECK(!runs_across(text, x, 40, 100));
-    CHECK(!runs_across(text, x, 3, 7));
+    CHECK(runs_across(squares, x, 40, 7));
+    CHECK(runs_across(squares, x, 16, 64));
+    CHECK(!runs_across(squares, x, 40, 100));
+    CHECK(!runs_across(squares, x, 3, 7));
+    CHECK(runs_across(plain, x, 40, 100));
+    CHECK(!runs_across(plain, x, 16, 1100));
+    CHECK(!runs_across(plain, x, 3, 7));
 }
 
 /* Bytes that are only moved are not taken for numbers that might wrap. */

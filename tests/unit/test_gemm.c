@@ -17,6 +17,7 @@ typedef struct {
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
     {"amx", cpu_gemm_amx, cpu_gemm_amx, cpu_gemm_amx},
+    {"avx512_bf16", cpu_gemm_pairs, cpu_gemm_pairs, cpu_gemm_pairs},
     SET(avx512),
     SET(avx2),
 #endif
@@ -27,11 +28,20 @@ static const kernel_set sets[] = {
          s++)                                                               \
         if (kcase_has_isa(s->isa))
 
-/* Those of the set take the call: AMX has bf16 and some layouts only. */
+/* Those of the set take the call: of bf16 and some layouts only. */
 static bool
 takes(const kernel_set *set, const air_call *call)
 {
+    if (strcmp(set->isa, "avx512_bf16") == 0)
+        return cpu_gemm_on_pairs(call, set->isa);
     return strcmp(set->isa, "amx") != 0 || cpu_gemm_on_amx(call, set->isa);
+}
+
+/* Few rows. */
+static bool
+has_dots(const kernel_set *set)
+{
+    return strcmp(set->isa, "amx") != 0 && strcmp(set->isa, "avx512_bf16") != 0;
 }
 
 static size_t
@@ -41,7 +51,12 @@ workspace(const air_call *call, int threads)
     size_t amx = cpu_gemm_on_amx(call, "amx")
                      ? cpu_gemm_amx_workspace(call, threads)
                      : 0;
-    return plain > amx ? plain : amx;
+    if (amx > plain)
+        plain = amx;
+    size_t pairs = cpu_gemm_on_pairs(call, "avx512_bf16")
+                       ? cpu_gemm_pairs_workspace(call, threads)
+                       : 0;
+    return plain > pairs ? plain : pairs;
 }
 
 /* Well above the rounding of such sums, far below a missing term. */
@@ -167,7 +182,7 @@ TEST(mm_few_rows_any_threads)
 {
     enum { N = 251, K = 2311 }; /* odd, and k longer than a sum in floats */
     EACH_SET(s)
-    for (int64_t m = 1; m <= 8 && strcmp(s->isa, "amx") != 0; m += 7) {
+    for (int64_t m = 1; m <= 8 && has_dots(s); m += 7) {
         float first[8 * N];
         for (int threads = 1; threads <= 3; threads++) {
             kernel_case c;
@@ -203,6 +218,22 @@ TEST(mm_blocks)
         mm_case p = cases[i];
         p.dtype = i % 3 == 0 ? AIR_BF16 : AIR_F32;
         check_layouts(s, p);
+    }
+}
+
+/* Depths that share sets of the cache; columns that end inside of a line; more
+ * lanes than rows by far. */
+TEST(mm_shared_sets)
+{
+    static const int64_t sizes[][3] = {
+        {40, 83, 1024}, {300, 97, 1024}, {33, 1024, 200}, {270, 29, 384}};
+    EACH_SET(s)
+    {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check_layouts(s, (mm_case){.m = sizes[i][0],
+                                       .n = sizes[i][1],
+                                       .k = sizes[i][2],
+                                       .dtype = AIR_F32});
     }
 }
 

@@ -260,6 +260,34 @@ TEST(index_out_of_range_is_raised_and_read_as_zero)
     CHECK_INT(b.faults[0].size, 4);
 }
 
+/* As eager: only indexing counts from the end. */
+TEST(index_below_zero_is_raised_and_skipped)
+{
+    float x[4] = {1, 2, 3, 4}, y[2] = {9, 9}, z[4];
+    int64_t i[2] = {2, -1};
+    void (*const reads[])(const air_call *,
+                          const air_task *) = {ref_index_select, ref_gather};
+    void (*const writes[])(const air_call *, const air_task *) = {
+        ref_index_copy, ref_scatter_src};
+    for (int k = 0; k < 2; k++) {
+        bench b = {0}, c = {0};
+        push_tensor(&b, x, AIR_F32, DIMS(4));
+        push_int(&b, 0);
+        push_tensor(&b, i, AIR_I64, DIMS(2));
+        c = b;
+        push_out(&b, y, AIR_F32, DIMS(2));
+        CHECK(run(&b, reads[k], NULL, 1));
+        CHECK_ARRAY(y, 3, 0);
+        CHECK_INT(b.faults[0].index, -1);
+        y[0] = y[1] = 9;
+        push_tensor(&c, y, AIR_F32, DIMS(2));
+        push_out(&c, z, AIR_F32, DIMS(4));
+        CHECK(run(&c, writes[k], NULL, 1));
+        CHECK_ARRAY(z, 1, 2, 9, 4);
+        CHECK_INT(c.faults[0].index, -1);
+    }
+}
+
 /* In place, only what is indexed is written; else self is copied first. */
 TEST(index_copy_in_place_writes_only_the_rows)
 {

@@ -322,6 +322,130 @@ TEST(region_outer)
     }
 }
 
+/* Rows less their largest element, and their sums down the columns; sums of x
+ * in double, every other element of their buffer. */
+static void
+columns_case(region_case *c, int64_t rows, int64_t cols)
+{
+    case_init(c, AIR_WALK_INNER, 3, (int64_t[]){2, rows, cols}, 13);
+    const air_lane f = AIR_LANE_F32, d = AIR_LANE_F64;
+    int x = case_dense(c, AIR_F32, 0, false);
+    int y = case_dense(c, AIR_F32, 0, false);
+    int down = case_dense(c, AIR_BF16, 3, false);
+    int all = case_buf(c, AIR_F64, (int64_t[]){0, 0, 2}, false);
+    int sums = case_sums(c, AIR_F32), wide = case_sums(c, AIR_F64);
+    case_phase(c, AIR_PHASE_ROW);
+    int a = case_load(c, f, x);
+    int big = case_reduce(c, AIR_REDUCE_MAX, a);
+    int add = case_op(c, AIR_RG_ADD, d, case_load(c, d, wide),
+                      case_op(c, AIR_RG_CVT, d, a, -1, -1), -1);
+    case_store(c, wide, add);
+    case_phase(c, AIR_PHASE_ROW);
+    int less = case_op(c, AIR_RG_SUB, f, case_load(c, f, x),
+                       case_scalar(c, f, big), -1);
+    case_store(c, y, less);
+    case_store(c, sums,
+               case_op(c, AIR_RG_ADD, f, case_load(c, f, sums), less, -1));
+    case_phase(c, AIR_PHASE_COLUMN);
+    case_store(c, down, case_load(c, f, sums));
+    case_store(c, all, case_load(c, d, wide));
+}
+
+TEST(region_columns)
+{
+    static const int64_t sizes[][2] = {{0, 5},    {1, 1},     {9, 70},
+                                       {8, 4099}, {100, 129}, {1100, 65}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t rows = 2 * sizes[i][0], cols = sizes[i][1];
+        region_case c;
+        columns_case(&c, sizes[i][0], cols);
+        run_all(&c);
+        for (int64_t j = 0; j < cols; j++) {
+            double less = 0, sum = 0;
+            for (int64_t r = 0; r < rows; r++) {
+                less += case_get(&c, 1, r * cols + j);
+                sum += case_get(&c, 0, r * cols + j);
+            }
+            CHECK_NEAR(case_get(&c, 2, j), less, 4e-3 * fabs(less));
+            CHECK_NEAR(case_get(&c, 3, 2 * j), sum, 1e-9);
+        }
+        case_free(&c);
+    }
+}
+
+/* Sets of 256 rows at most, added in order; the sets pairwise. */
+TEST(region_columns_in_order)
+{
+    enum { ROWS = 40000, COLS = 3, SETS = (ROWS + 255) / 256 };
+    region_case c;
+    case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){ROWS, COLS}, 17);
+    int x = case_dense(&c, AIR_F32, 0, false);
+    int y = case_dense(&c, AIR_F32, 1, false);
+    int sums = case_sums(&c, AIR_F32);
+    case_phase(&c, AIR_PHASE_ROW);
+    int add =
+        case_op(&c, AIR_RG_ADD, AIR_LANE_F32, case_load(&c, AIR_LANE_F32, sums),
+                case_load(&c, AIR_LANE_F32, x), -1);
+    case_store(&c, sums, add);
+    case_phase(&c, AIR_PHASE_COLUMN);
+    case_store(&c, y, case_load(&c, AIR_LANE_F32, sums));
+    run_all(&c);
+    for (int64_t j = 0; j < COLS; j++) {
+        float set[SETS] = {0};
+        for (int64_t r = 0; r < ROWS; r++)
+            set[r / 256] += (float)case_get(&c, x, r * COLS + j);
+        for (int w = 1; w < SETS; w *= 2)
+            for (int i = 0; i + w < SETS; i += 2 * w)
+                set[i] += set[i + w];
+        CHECK(case_get(&c, y, j) == (double)set[0]);
+    }
+    case_free(&c);
+}
+
+/* Sums of dense rows by the block, each length of a tail; the rows lie apart,
+ * and some elements are not numbers. */
+TEST(region_row_sums)
+{
+    for (int64_t cols = 1; cols < 300; cols += cols < 140 ? 1 : 37) {
+        region_case c;
+        const int64_t rows = 37;
+        case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){rows, cols},
+                  (uint32_t)cols);
+        int x = case_buf(&c, AIR_F32, (int64_t[]){cols + 3, 1}, cols % 5 == 0);
+        int y = case_buf(&c, AIR_F32, (int64_t[]){2, 0}, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int s = case_reduce(&c, AIR_REDUCE_SUM, case_load(&c, AIR_LANE_F32, x));
+        case_phase(&c, AIR_PHASE_SCALAR);
+        case_store(&c, y, case_scalar(&c, AIR_LANE_F32, s));
+        run_all(&c);
+        for (int64_t r = 0; r < rows && cols % 5 != 0; r++) {
+            double sum = 0;
+            for (int64_t i = 0; i < cols; i++)
+                sum += case_get(&c, x, r * (cols + 3) + i);
+            CHECK_NEAR(case_get(&c, y, 2 * r), sum, 1e-4);
+        }
+        case_free(&c);
+    }
+}
+
+TEST(region_refuses_sums_without_columns)
+{
+    region_case c;
+    cpu_region *r;
+    columns_case(&c, 4, 8);
+    c.phases[2].kind = AIR_PHASE_ROW;
+    CHECK_FAILS(cpu_region_make(&base_libc_alloc, &c.rg, NULL, "avx2", &r),
+                ARGUMENT);
+    c.phases[2].kind = AIR_PHASE_COLUMN;
+    c.bufs[4].dtype = AIR_BF16;
+    CHECK_FAILS(cpu_region_make(&base_libc_alloc, &c.rg, NULL, "avx2", &r),
+                ARGUMENT);
+    c.bufs[4].scratch = c.bufs[5].scratch = AIR_RG_ROW;
+    CHECK_FAILS(cpu_region_make(&base_libc_alloc, &c.rg, NULL, "avx2", &r),
+                ARGUMENT);
+    case_free(&c);
+}
+
 TEST(region_refuses_bad_nodes)
 {
     region_case c;

@@ -202,6 +202,29 @@ gen_inner(region_case *c, bool special)
     gen_stores(&g, 0);
 }
 
+/* Inner, and some values added up down the columns. */
+static void
+gen_columns(region_case *c, bool special)
+{
+    int sums[2];
+    gen_inner(c, special);
+    case_phase(c, AIR_PHASE_ROW);
+    for (int i = 0; i < 2; i++) {
+        sums[i] = case_sums(c, AIR_F32);
+        int old = case_load(c, AIR_LANE_F32, sums[i]);
+        int x = case_load(c, AIR_LANE_F32, 0);
+        if (i == 1)
+            x = case_op(c, AIR_RG_MUL, AIR_LANE_F32, x, x, -1);
+        case_store(c, sums[i],
+                   case_op(c, AIR_RG_ADD, AIR_LANE_F32, old, x, -1));
+    }
+    case_phase(c, AIR_PHASE_COLUMN);
+    for (int i = 0; i < 2; i++) {
+        int to = case_dense(c, i ? AIR_BF16 : AIR_F32, 1, false);
+        case_store(c, to, case_load(c, AIR_LANE_F32, sums[i]));
+    }
+}
+
 static void
 gen_outer(region_case *c, bool special)
 {
@@ -305,6 +328,16 @@ TEST(x86_inner)
     for (uint32_t seed = 300; seed < 330; seed++)
         random_regions(AIR_WALK_INNER, gen_inner, 2,
                        (int64_t[]){2, 4000 + 37 * (seed - 300)}, seed);
+}
+
+TEST(x86_columns)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 100; seed++)
+        random_regions(AIR_WALK_INNER, gen_columns, 2,
+                       (int64_t[]){1 + seed * 7 % 90, 1 + seed * 11 % 300},
+                       seed);
 }
 
 /* Short rows, many at a time: rows of one block, of several, of two axes. */

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchair import checks
+
 MOST_GEARS = 64
 # type: (default dimension, greatest gear)
 _TYPES = {"BATCHSIZE": (0, 8192), "SEQLEN": (1, 1310720)}
@@ -160,6 +162,8 @@ def parse_config(config: Any) -> ShapeConfig:
 
 def parse_configs(configs: Sequence[Any] | None) -> list[ShapeConfig]:
     """At most one of each type; none: batch sizes 1..1024 on dimension 0."""
+    if configs is not None:
+        checks.is_many(configs, "shape_handling_configs", "a list of dicts")
     given = list(configs or [{"type": "BATCHSIZE"}])
     if len(given) > 2:
         raise ValueError(f"at most two configs are possible, got {len(given)}")

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torchair import checks
+
 from .gears import ShapeConfig, parse_configs
 
 Tensors = list[torch.Tensor]
@@ -260,6 +262,14 @@ class NPUShapeHandling:
         recover_post_fn: Callable[..., Any] | None = None,
     ) -> None:
         parsed = {c.type: c for c in parse_configs(configs)}
+        for hook in (
+            transform_pre_fn,
+            transform_post_fn,
+            recover_pre_fn,
+            recover_post_fn,
+        ):
+            if hook is not None:
+                checks.calls(hook, "NPUShapeHandling: a hook")
         self._sequence = self._strategy(parsed.get("SEQLEN"))
         self._batch = self._strategy(parsed.get("BATCHSIZE"))
         self._transform_pre = transform_pre_fn

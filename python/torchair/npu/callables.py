@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from .. import checks
 from . import streams
 from .graphs import NPUGraph, graph
 from .pools import Handle, graph_pool_handle
@@ -64,6 +65,14 @@ def make_graphed_callables(
     single = not isinstance(callables, tuple)
     if single:
         callables, sample_args = (callables,), (sample_args,)
+    checks.is_a(
+        int,
+        num_warmup_iters,
+        "make_graphed_callables: num_warmup_iters",
+        "an int",
+    )
+    for call in callables:
+        checks.calls(call, "make_graphed_callables: a callable")
     if len(callables) != len(sample_args):
         raise ValueError(
             f"{len(callables)} callables, but {len(sample_args)} sample_args"

@@ -93,7 +93,9 @@ def _body(run: Run, inputs: list[Piece], outs: list[Window]) -> Any:
             for p, t in zip(inputs, tensors[1:], strict=True)
         ]
         if bool(tensors[0]):
-            return run(*given)
+            found = run(*given)
+            run.opaque.clear()  # of this call
+            return found
         return [
             torch.zeros(()).new_zeros(w.size, dtype=w.dtype) for w in outs
         ] + [g for g, p in zip(given, inputs, strict=True) if p.written]

@@ -149,7 +149,7 @@ def _row(index: int, entry: Entry) -> dict[str, Any]:
         "args": _plain(entry.args),
         "kwargs": _plain(entry.kwargs),
         "results": _plain(entry.outs),
-        "updatable": entry.opaque,
+        "updatable": entry.grouped,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from .. import _native
+from .. import _native, checks
 from . import inductor, pools, reads, streams
 from .pools import Handle, graph_pool_handle
 from .record import Recorder, enter, leave
@@ -388,6 +388,7 @@ class _Work:
                 stacklevel=5,
             )
         self.captured = build(recorder, config)
+        self.changes = recorder.changes
         self.pool = pool
         if pool is not None:
             pool.graphs += 1
@@ -397,8 +398,19 @@ class _Work:
         if self.externals and not self._events():
             return False
         if self.captured is not None:
+            if self.changes.stale:  # an update changed more than lengths
+                self._compile(self.captured)
             self.captured()
         return True
+
+    def _compile(self, captured: Any) -> None:
+        """An update meanwhile, or an error, makes it stale again."""
+        self.changes.stale = False
+        try:
+            captured.compile()
+        except BaseException:
+            self.changes.stale = True
+            raise
 
     def _events(self) -> bool:
         """Passes all events of the graph, or none."""
@@ -439,6 +451,13 @@ class graph:
         auto_dispatch_capture: bool = False,
         capture_error_mode: str = "global",
     ) -> None:
+        checks.is_a(NPUGraph, npu_graph, "graph: npu_graph", "an NPUGraph")
+        checks.is_a(
+            bool,
+            auto_dispatch_capture,
+            "graph: auto_dispatch_capture",
+            "a bool",
+        )
         if stream is None:
             if graph.default_capture_stream is None:
                 graph.default_capture_stream = Stream()

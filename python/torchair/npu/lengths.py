@@ -32,6 +32,15 @@ class Lengths:
     def __init__(self, op: Any, tensors: dict[str, torch.Tensor]) -> None:
         self.op, self.tensors = op, tensors
 
+    def takes(self, given: dict[str, Any]) -> bool:
+        """May `update` be called with these, and are they all it needs?"""
+        return all(
+            name in self.tensors
+            and isinstance(value, (list, tuple))
+            and len(value) in (1, self.tensors[name].numel())
+            for name, value in given.items()
+        )
+
     def update(self, given: dict[str, Any]) -> None:
         """RuntimeError where there are fewer or more than in the capture, or
         were none; nothing is written then."""

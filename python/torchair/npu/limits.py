@@ -15,6 +15,7 @@ from .streams import (
     device_number,
     state_of,
     switched,
+    target,
 )
 
 CUBE_CORES, VECTOR_CORES = 24, 48  # the emulated device; limits are <= these
@@ -64,7 +65,7 @@ def set_stream_limit(
     stream: Stream, cube_num: int = -1, vector_num: int = -1
 ) -> None:
     with _lock:
-        stream.state.limit = _changed(
+        target(stream).limit = _changed(
             get_stream_limit(stream), cube_num, vector_num
         )
     _tell_engine()
@@ -72,7 +73,7 @@ def set_stream_limit(
 
 def get_stream_limit(stream: Stream) -> dict[str, int]:
     """The stream's, or else the device's."""
-    limit = stream.state.limit
+    limit = target(stream).limit
     return (
         get_device_limit(stream.device_index)
         if limit is None
@@ -81,7 +82,7 @@ def get_stream_limit(stream: Stream) -> dict[str, int]:
 
 
 def reset_stream_limit(stream: Stream) -> None:
-    stream.state.limit = None
+    target(stream).limit = None
     _tell_engine()
 
 

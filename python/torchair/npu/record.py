@@ -9,7 +9,7 @@ a strided piece of one storage, which may be gone when the graph is replayed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -45,6 +45,10 @@ class Entry:
     opaque: bool = False  # called as it is, not traced through
     call: Any = None  # the Opaque to use, where func is no operator
     rebound: dict[int, torch.Tensor] = field(default_factory=dict)
+    grouped: bool = False  # of a task group: its arguments may be replaced
+    lengths: Any = None  # Lengths, where the log has `stands` for this entry
+    stands: list[Entry] = field(default_factory=list)
+    log: list[Entry] = field(default_factory=list)  # what those are part of
 
     @property
     def is_view(self) -> bool:
@@ -65,6 +69,13 @@ def fresh_windows(entry: Entry) -> list[Window]:
         for x in leaves(entry.outs)
         if isinstance(x, Window) and x not in known
     ]
+
+
+@dataclass(slots=True)
+class Changes:
+    """Of a log and those of its conditional nodes."""
+
+    stale: bool = False  # another one than was compiled
 
 
 # Operators whose meaning is the storage itself.
@@ -114,7 +125,9 @@ class Recorder(TorchDispatchMode):
         self.pool, self.stream, self.refuse = pool, stream, refuse
         self.intercept, self.owner = intercept, owner
         self.log: list[Entry] = []
+        self.changes = Changes()
         self.group: list[Entry] | None = None  # of the open task group
+        self.instead: Callable[..., Any] | None = None  # of its operators
         self.records: list[Any] = []  # operators that NPUGraph.update knows
         self.aliases: list[StorageWeakRef] = []
         self.open: list[Any] = []  # conditional nodes around the log
@@ -177,13 +190,22 @@ class Recorder(TorchDispatchMode):
         )
         return memory.root.on(storage)
 
-    def live(self) -> Iterator[tuple[Window, torch.Tensor]]:
-        """What was made in the capture and can still be seen."""
-        for memory in dict.fromkeys(self.memories.values()):
-            if memory.root is not None:
-                tensor = memory.tensor()
-                if tensor is not None:
-                    yield memory.root, tensor
+    def live(self) -> list[tuple[Window, torch.Tensor]]:
+        """What was made in the capture and can still be seen. Two that only
+        weak references know may have had one block, one after the other: it
+        holds what was made last."""
+        found: list[tuple[Window, torch.Tensor]] = []
+        weak: list[torch.Tensor] = []
+        for memory in reversed(dict.fromkeys(self.memories.values())):
+            tensor = memory.tensor() if memory.root is not None else None
+            if tensor is None or memory.root is None:
+                continue
+            if memory.ref.expired():
+                if any(_same_bytes(tensor, t) for t in weak):
+                    continue
+                weak.append(tensor)
+            found.append((memory.root, tensor))
+        return found[::-1]
 
     def problem(self) -> str | None:
         """What was begun and is not ended."""
@@ -223,6 +245,10 @@ class Recorder(TorchDispatchMode):
 
     def issue(self, func: Any, args: Any, kwargs: Any, stream: int) -> Any:
         """Records one operator; its results."""
+        if self.group is not None and self.instead is not None:
+            found = self.instead(self, func, args, kwargs, stream)
+            if found is not NotImplemented:
+                return found
         if func in _REFUSED:
             self.refuse(f"{func} {_REFUSED[func]}")
         if func is aten._local_scalar_dense.default:
@@ -294,7 +320,7 @@ class Recorder(TorchDispatchMode):
         for window in entry.written:
             window.memory.readable = False
         if self.group is not None and not entry.is_view:
-            entry.opaque = True
+            entry.grouped = True
             self.group.append(entry)
         self.log.append(entry)
 
@@ -383,6 +409,12 @@ class Recorder(TorchDispatchMode):
     ) -> torch.Tensor:
         """The real tensor for a result of a call on other tensors."""
         return self._result(self.describe(made, pairs), [t for t, _ in pairs])
+
+
+def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    x, y = a.untyped_storage(), b.untyped_storage()
+    first = x.data_ptr() < y.data_ptr() + y.nbytes()
+    return first and y.data_ptr() < x.data_ptr() + x.nbytes()
 
 
 _known = Known()

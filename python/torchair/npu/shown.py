@@ -13,6 +13,7 @@ import os
 
 import torch
 
+from .. import checks
 from . import streams
 
 _library = torch.library.Library("torchair", "FRAGMENT")
@@ -131,6 +132,9 @@ def save_npugraph_tensor(
     overwrite=True it is save_path itself. FileNotFoundError where the folder
     is missing.
     """
+    wanted = "a tensor or a list of them"
+    if not isinstance(input, (list, tuple)):
+        checks.is_a(torch.Tensor, input, "save_npugraph_tensor: input", wanted)
     op = torch.ops.npu.save_npugraph_tensor
     if isinstance(input, torch.Tensor):
         op.default(input, save_path=save_path, overwrite=overwrite)

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .. import checks
 from . import traced
 
 _ids = itertools.count(1)  # of streams and events
@@ -30,6 +31,9 @@ _lock = threading.RLock()
 _local = threading.local()
 # Called when this thread's current stream has changed.
 switched: list[Callable[[], None]] = []
+
+
+_KINDS = ("npu", "cpu", "cuda", "privateuseone")
 
 
 class StreamState:
@@ -79,13 +83,15 @@ def submit(state: StreamState, task: Task) -> None:
 
 
 def device_number(device: Any = None) -> int:
-    """None, 0, "npu:0" or a torch.device -> 0."""
+    """None, 0, "npu:0" or a torch.device -> 0. RuntimeError for text that
+    names no device."""
     if device is None:
         return 0
     if isinstance(device, int):
         return device
-    text = str(device)
-    index = text.partition(":")[2]
+    kind, _, index = str(device).partition(":")
+    if kind not in _KINDS or not (index or "0").isdigit():
+        raise RuntimeError(f"{device!r} is no device; give 0, 'npu' or 'npu:0'")
     return int(index) if index else 0
 
 
@@ -150,13 +156,16 @@ class Stream:
 
     def record_event(self, event: Event | None = None) -> Event:
         found = Event() if event is None else event
+        _check_event(found, "record_event")
         found.record(self)
         return found
 
     def wait_event(self, event: Any) -> None:
+        _check_event(event, "wait_event")
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
+        _check_stream(stream, "wait_stream")
         self.wait_event(stream.record_event())
 
     def _refuse_capture(self, what: str) -> None:
@@ -196,10 +205,11 @@ _defaults: dict[int, Stream] = {}
 
 def default_stream(device: Any = None) -> Stream:
     index = device_number(device)
-    with _lock:
-        if index not in _defaults:
-            _defaults[index] = Stream(stream_id=0, device_index=index)
-        return _defaults[index]
+    found = _defaults.get(index)
+    if found is None:  # no lock: Dynamo cannot enter it
+        made = Stream(stream_id=0, device_index=index)
+        found = _defaults.setdefault(index, made)
+    return found
 
 
 def _current() -> dict[int, Stream]:
@@ -219,6 +229,7 @@ def set_stream(stream: Stream | None) -> None:
     """None: nothing changes."""
     if stream is None:
         return
+    _check_stream(stream, "set_stream")
     if traced.tracing():
         traced.set_stream(stream)
     _current()[stream.device_index] = stream
@@ -230,6 +241,8 @@ class StreamContext:
     """with torch.npu.stream(s): s is the current stream."""
 
     def __init__(self, stream: Stream | None) -> None:
+        if stream is not None:
+            _check_stream(stream, "stream()")
         self.stream = stream
         self._before: list[Stream] = []
 
@@ -249,7 +262,20 @@ def stream(stream: Stream | None) -> StreamContext:
 
 
 def target(stream: Stream | None) -> StreamState:
-    return (current_stream() if stream is None else stream).state
+    """TypeError for what is no stream."""
+    if stream is None:
+        return current_stream().state
+    _check_stream(stream, "stream")
+    return stream.state
+
+
+def _check_stream(stream: Any, what: str) -> None:
+    checks.is_a(Stream, stream, what, "a torch.npu.Stream")
+
+
+def _check_event(event: Any, what: str) -> None:
+    kinds = (Event, ExternalEvent)
+    checks.is_a(kinds, event, what, "a torch.npu.Event or ExternalEvent")
 
 
 def _refuse_endless(state: StreamState) -> None:
@@ -351,6 +377,7 @@ class Event:
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to end_event."""
+        checks.is_a(Event, end_event, "elapsed_time", "a torch.npu.Event")
         both = (self, end_event)
         if not all(e.enable_timing for e in both):
             raise RuntimeError(

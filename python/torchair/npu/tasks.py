@@ -1,8 +1,10 @@
 """Task groups: captured operators whose arguments can be replaced.
 
-An operator captured in a group is called as it is at each replay. Issuing it
-again between graph_task_update_begin and _end computes nothing and replaces
-the arguments of the captured one.
+Issuing an operator again between graph_task_update_begin and _end computes
+nothing and replaces the arguments of the captured one. Operators of a group are
+nodes of the engine like any other. Lengths of attention lie in memory, which an
+update writes (lengths.py). Any other value that changes makes the operator one
+that torch calls at each replay: the graph is compiled once more for it.
 """
 
 from __future__ import annotations
@@ -14,17 +16,24 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import streams
+from . import lengths, streams
 from .memory import Memory, Window, to_device
-from .record import Entry, Recorder, enter, leave
+from .record import (
+    Changes,
+    Entry,
+    Recorder,
+    enter,
+    leave,
+    written_arguments,
+)
 from .streams import Stream
 
 
 class TaskGroup:
     """Captured operators whose arguments can be replaced, in order."""
 
-    def __init__(self, entries: list[Entry]) -> None:
-        self.entries = entries
+    def __init__(self, entries: list[Entry], changes: Changes) -> None:
+        self.entries, self.changes = entries, changes
 
 
 def _recorder(stream: Stream | None, what: str) -> Recorder:
@@ -42,7 +51,7 @@ def graph_task_group_begin(stream: Stream | None) -> None:
         raise RuntimeError(
             "graph_task_group_begin inside a task group; end that one first"
         )
-    recorder.group = []
+    recorder.group, recorder.instead = [], _on_lengths
 
 
 def graph_task_group_end(stream: Stream | None) -> TaskGroup:
@@ -51,7 +60,50 @@ def graph_task_group_end(stream: Stream | None) -> TaskGroup:
     if recorder.group is None:
         raise RuntimeError("graph_task_group_end without a begin")
     entries, recorder.group = recorder.group, None
-    return TaskGroup(entries)
+    return TaskGroup(entries, recorder.changes)
+
+
+_COPY = torch.ops.aten.copy_.default
+
+
+def _on_lengths(
+    recorder: Recorder, func: Any, args: Any, kwargs: Any, stream: int
+) -> Any:
+    """Records attention as one on lengths in memory; NotImplemented where the
+    operator is another. The group's entry is not in the log: what stands for
+    it is."""
+    taken = lengths.take(func, args, kwargs)
+    if taken is None:
+        return NotImplemented
+    group, recorder.group = recorder.group, None
+    first = len(recorder.log)
+    try:
+        found = _issue(recorder, taken, kwargs.get("out"), stream)
+    finally:
+        recorder.group = group
+    given, named, outs = recorder.windows((tuple(args), kwargs, found))
+    entry = Entry(func, given, named, outs, stream, grouped=True)
+    entry.written = [
+        recorder.window(t) for t in written_arguments(func, args, kwargs)
+    ]
+    entry.lengths, entry.log = taken[-1], recorder.log
+    entry.stands = recorder.log[first:]
+    assert group is not None
+    group.append(entry)
+    return found
+
+
+def _issue(
+    recorder: Recorder, taken: lengths.Taken, out: Any, stream: int
+) -> Any:
+    op, args, kwargs, _ = taken
+    found = recorder.issue(op, args, kwargs, stream)
+    if out is None:
+        return found
+    for to, result in zip(out, found, strict=True):
+        if result.numel():
+            recorder.issue(_COPY, (to, result), {}, stream)
+    return None
 
 
 _updates: dict[streams.StreamState, _Update] = {}
@@ -121,7 +173,7 @@ class _Update(TorchDispatchMode):
             for e, given in zip(self.handle.entries, self.issued, strict=True)
         ]
         for entry, arguments in zip(self.handle.entries, new, strict=True):
-            entry.args, entry.kwargs, entry.rebound = arguments
+            change(self.handle.changes, entry, arguments)
 
 
 class Places:
@@ -166,9 +218,48 @@ class Places:
         )
 
 
-def replaced(
-    entry: Entry, args: Any, kwargs: Any, places: Places
-) -> tuple[Any, Any, dict[int, torch.Tensor]]:
+Arguments = tuple[Any, Any, dict[int, torch.Tensor]]
+
+
+def change(changes: Changes, entry: Entry, new: Arguments) -> None:
+    """Gives a captured operator other arguments."""
+    before = _named(entry.func, entry.args, entry.kwargs)
+    after = _named(entry.func, new[0], new[1])
+    other = {n: v for n, v in after.items() if before.get(n, n) != v}
+    entry.args, entry.kwargs, entry.rebound = new
+    if entry.opaque or (not other and not entry.rebound):
+        return
+    kept = not entry.rebound and set(before) == set(after)
+    if kept and entry.lengths is not None and entry.lengths.takes(other):
+        entry.lengths.update(other)
+    else:
+        _call_it(changes, entry)
+
+
+def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    names = [a.name for a in func._schema.arguments]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _call_it(changes: Changes, entry: Entry) -> None:
+    """The next replay's graph has the operator as it is."""
+    if entry.stands:
+        at = entry.log.index(entry.stands[0])
+        entry.log[at : at + len(entry.stands)] = [entry]
+        entry.stands, entry.lengths = [], None
+    entry.opaque = changes.stale = True
+
+
+def _as_captured(value: Any) -> Any:
+    """An argument that is no tensor, as the log has it."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, torch.Generator):
+        return None if value is torch.default_generator else value
+    return copy.copy(value)
+
+
+def replaced(entry: Entry, args: Any, kwargs: Any, places: Places) -> Arguments:
     """The entry's arguments after an update. A tensor at the place it was
     captured with stays a value of the graph; another one is read where it is
     (rebound: number of the tensor argument -> tensor)."""
@@ -179,7 +270,7 @@ def replaced(
     count = 0
     for leaf in leaves:
         if not isinstance(leaf, (torch.Tensor, Window)):
-            found.append(copy.copy(leaf))
+            found.append(_as_captured(leaf))
             continue
         if count == len(windows):
             raise RuntimeError(f"{entry.func} has more tensors than captured")

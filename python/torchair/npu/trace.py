@@ -14,8 +14,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -244,19 +243,6 @@ class Run:
 _tracing = threading.Lock()  # torch traces for one thread at a time
 
 
-@dataclass
-class Captured:
-    """A program and the tensors it is called with at each replay."""
-
-    program: Callable[..., Any]
-    inputs: list[torch.Tensor]
-    opaque: list[Opaque]
-    graph: torch.fx.GraphModule
-
-    def __call__(self) -> None:
-        self.program(list(self.inputs))
-
-
 def _epilogue(gm: torch.fx.GraphModule, targets: list[int]) -> None:
     """Result i goes into placeholder targets[i]."""
     graph = gm.graph
@@ -275,13 +261,52 @@ def _epilogue(gm: torch.fx.GraphModule, targets: list[int]) -> None:
     gm.recompile()
 
 
+class Captured:
+    """A log's program and the tensors it is called with at each replay. The
+    log may change: `compile` once more."""
+
+    def __init__(self, recorder: Recorder, config: CompilerConfig) -> None:
+        self.log, self.config = recorder.log, config
+        self.options = CaptureOptions(pool=recorder.pool.handle)
+        targets = list(recorder.live())
+        self.outs = [w for w, _ in targets]
+        self.results = [t for _, t in targets]
+        self.compile(pieces(self.log, recorder.refuse))
+
+    def compile(self, found: list[Piece] | None = None) -> None:
+        inputs = pieces(self.log, _refuse) if found is None else found
+        with torch.inference_mode(False):  # tensors anybody may write to
+            given = [p.base.on(_storage(p.base)) for p in inputs]
+            tensors = [to_cpu(t) for t in given + self.results]
+            self._compile(inputs, tensors)
+
+    def _compile(
+        self, inputs: list[Piece], tensors: list[torch.Tensor]
+    ) -> None:
+        opaque: list[Opaque] = []
+        gm = graph_of(self.log, inputs, self.outs)
+        if gm is None:
+            run = Run(self.log, inputs, self.outs)
+            gm, opaque = _traced(run, tensors), run.opaque
+        changed = [i for i, p in enumerate(inputs) if p.written]
+        _epilogue(gm, [*range(len(inputs), len(tensors)), *changed])
+        program = compile_graph(
+            gm, tensors, self.config, "capture", self.options
+        )
+        self.program: Callable[..., Any] = program
+        self.inputs, self.opaque, self.graph = tensors, opaque, gm
+
+    def __call__(self) -> None:
+        self.program(list(self.inputs))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise RuntimeError(f"NPUGraph update: {message}")
+
+
 def build(recorder: Recorder, config: CompilerConfig) -> Captured | None:
     """The program of a log; None where there is nothing to do."""
-    if not recorder.log:
-        return None
-    inputs = pieces(recorder.log, recorder.refuse)
-    with torch.inference_mode(False):  # tensors anybody may write to
-        return _build(recorder, config, inputs)
+    return Captured(recorder, config) if recorder.log else None
 
 
 def _traced(run: Run, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
@@ -291,26 +316,6 @@ def _traced(run: Run, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
             for t in tensors
         ]
         return compat.trace_functional(run, fakes)
-
-
-def _build(
-    recorder: Recorder, config: CompilerConfig, inputs: list[Piece]
-) -> Captured:
-    targets = list(recorder.live())
-    results = [t for _, t in targets]
-    outs = [w for w, _ in targets]
-    given = [p.base.on(_storage(p.base)) for p in inputs]
-    changed = [i for i, p in enumerate(inputs) if p.written]
-    tensors = [to_cpu(t) for t in given + results]
-    opaque: list[Opaque] = []
-    gm = graph_of(recorder.log, inputs, outs)
-    if gm is None:
-        run = Run(recorder.log, inputs, outs)
-        gm, opaque = _traced(run, tensors), run.opaque
-    _epilogue(gm, [*range(len(given), len(tensors)), *changed])
-    options = CaptureOptions(pool=recorder.pool.handle)
-    program = compile_graph(gm, tensors, config, "capture", options)
-    return Captured(program, tensors, opaque, gm)
 
 
 def _storage(w: Window) -> torch.UntypedStorage:

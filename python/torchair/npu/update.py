@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from . import lengths, limits, streams
+from .. import checks
+from . import limits, streams
 from .lengths import Lengths
-from .record import Entry, Recorder
+from .record import Recorder
 from .streams import ExternalEvent, Stream
 from .tasks import (
     Places,
     TaskGroup,
+    change,
     graph_task_group_begin,
     graph_task_group_end,
     replaced,
@@ -32,9 +32,6 @@ from .tasks import (
 
 if TYPE_CHECKING:
     from .graphs import NPUGraph
-
-_COPY = torch.ops.aten.copy_.default
-
 
 # ---- handlers ----
 
@@ -120,7 +117,10 @@ def register_npu_graph_handler(
 ) -> Callable[[Handler], Handler]:
     """Decorator: the class handles these operators, named as in
     `func.__name__`: "npu_fused_infer_attention_score.default"."""
-    names = [op_names] if isinstance(op_names, str) else list(op_names)
+    names = [op_names] if isinstance(op_names, str) else op_names
+    checks.is_many(
+        names, "register_npu_graph_handler: op_names", "names of operators"
+    )
 
     def register(handler: Handler) -> Handler:
         if not isinstance(handler, type) or not issubclass(
@@ -207,12 +207,9 @@ def _capture(
     with recorder:
         func, args, kwargs = handler.prepare_capture(func, args, kwargs)
     args, kwargs = _host_copies(handler, func, args, kwargs)
-    taken = lengths.take(func, args, kwargs) if handler._of_table else None
-    if taken is not None:
-        found, handle = _in_engine(recorder, stream, func, args, kwargs, taken)
-    else:
-        found, handle = _in_group(recorder, stream, func, args, kwargs)
+    found, handle = _in_group(recorder, stream, func, args, kwargs)
     (entry,) = handle.entries
+    entry.opaque = entry.lengths is None  # it is going to change
     recorder.records.append(
         UpdateRecord(
             func,
@@ -222,7 +219,7 @@ def _capture(
             event,
             handler,
             limits.get_stream_limit(stream),
-            None if taken is None else taken[-1],
+            entry.lengths if handler._of_table else None,
         )
     )
     with recorder:
@@ -238,28 +235,6 @@ def _in_group(
     finally:
         handle = graph_task_group_end(stream)
     return found, handle
-
-
-def _in_engine(
-    recorder: Recorder,
-    stream: Stream,
-    func: Any,
-    args: Any,
-    kwargs: Any,
-    taken: lengths.Taken,
-) -> tuple[Any, TaskGroup]:
-    """The group's entry is not in the log: what took its place is."""
-    op, new_args, new_kwargs, _ = taken
-    found = recorder.issue(op, new_args, new_kwargs, stream.stream_id)
-    if "out" in kwargs:
-        for to, result in zip(kwargs["out"], found, strict=True):
-            if result.numel():
-                copied = (to, result)
-                recorder.issue(_COPY, copied, {}, stream.stream_id)
-        found = None
-    given, named, outs = recorder.windows((args, kwargs, found))
-    entry = Entry(func, given, named, outs, stream.stream_id)
-    return found, TaskGroup([entry])
 
 
 def _host_copies(
@@ -350,5 +325,5 @@ def _apply_one(record: UpdateRecord, given: dict[str, Any]) -> None:
     except BaseException:
         record.args, record.kwargs = before
         raise
-    entry.args, entry.kwargs, entry.rebound = new
+    change(record.handle.changes, entry, new)
     record.event.record(stream)

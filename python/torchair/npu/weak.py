@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import checks
 from . import pools, streams
 from .memory import Memory, to_device
 from .record import Recorder
@@ -18,6 +19,7 @@ def weak_ref_tensor(t: torch.Tensor) -> torch.Tensor:
     captured later. It reads what was replayed last. Any other tensor comes
     back as an alias that owns its memory.
     """
+    checks.is_a(torch.Tensor, t, "weak_ref_tensor: the argument", "a tensor")
     storage = t.untyped_storage()
     found = pools.find_block(storage.data_ptr())
     if found is None:

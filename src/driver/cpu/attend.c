@@ -34,23 +34,75 @@ row_layout(int64_t depth, int64_t width_, float *mem, row_mem *m)
     return at;
 }
 
+void
+attend_dots(const gemm_ops *ops, float *s, int64_t rows, const float *q,
+            int64_t qs, const void *k, int64_t ks, int dtype, int64_t n,
+            int64_t depth)
+{
+    if (gemm_is_float(dtype) && depth == qs && depth > 0 &&
+        depth % ops->attend->vector == 0)
+        ops->attend->scores(s, KEYS, rows, q, depth, k, ks, dtype, n);
+    else
+        ops->dots(s, rows, q, qs, n, k, ks, dtype, depth);
+}
+
+/* out += weights times values [j, j + n) */
 static void
-rows_block(const attend *a, const row_mem *m, int64_t j, int64_t n)
+rows_weigh(const attend *a, const row_mem *m, int64_t j, int64_t n)
 {
     int64_t lanes = a->ops->lanes, width = round_up(a->width, lanes), rs;
-    bool masked = a->from->is_masked(a, 0, a->rows, j, n);
-    a->from->scores(a, m->q, j, n, m->s, m->block);
-    for (int64_t r = 0; r < a->rows; r++) {
-        if (masked)
-            a->from->mask(a, r, j, n, m->mask, 1, m->tmp);
-        a->ops->softmax_row(m->s + r * KEYS, masked ? m->mask : NULL, n,
-                            &m->top[r], &m->sum[r], m->out + r * lanes, a->rows,
-                            width);
+    int dtype;
+    const void *here = NULL;
+    if (a->from->value_rows != NULL && a->width % a->ops->attend->vector == 0)
+        here = a->from->value_rows(a, j, &rs, &dtype);
+    if (here != NULL) {
+        a->ops->attend->weigh(m->out, a->rows, m->s, KEYS, here, rs, dtype, n,
+                              a->width);
+        return;
     }
     const float *v = a->from->values(a, j, n, width, m->block, &rs);
     for (int64_t d = 0; d < width; d += lanes)
         a->ops->block(m->out + d * a->rows, a->rows, v + d, rs, m->s, KEYS, 1,
                       n, false);
+}
+
+/* Keys of n up to the last one that is not hidden, of `width` rows each. */
+static int64_t
+seen(const float *mask, int64_t n, int64_t width)
+{
+    int64_t i = n * width;
+    while (i > 0 && mask[i - 1] == -INFINITY)
+        i--;
+    return (i + width - 1) / width;
+}
+
+static bool
+even_mask(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t count,
+          float *dst)
+{
+    return a->from->mask_even != NULL &&
+           a->from->mask_even(a, r0, n, j, count, dst);
+}
+
+static void
+rows_block(const attend *a, const row_mem *m, int64_t j, int64_t n)
+{
+    int64_t lanes = a->ops->lanes, width = round_up(a->width, lanes);
+    bool masked = a->from->is_masked(a, 0, a->rows, j, n) != 0;
+    bool even = masked && even_mask(a, 0, a->rows, j, n, m->mask);
+    if (even)
+        n = seen(m->mask, n, 1);
+    if (n == 0)
+        return;
+    a->from->scores(a, m->q, j, n, m->s, m->block);
+    for (int64_t r = 0; r < a->rows; r++) {
+        if (masked && !even)
+            a->from->mask(a, r, j, n, m->mask, 1, m->tmp);
+        a->ops->attend->softmax_row(m->s + r * KEYS, masked ? m->mask : NULL, n,
+                                    &m->top[r], &m->sum[r], m->out + r * lanes,
+                                    a->rows, width);
+    }
+    rows_weigh(a, m, j, n);
 }
 
 static void
@@ -92,7 +144,7 @@ panel_layout(int64_t depth, int64_t width, float *mem, panel_mem *m)
     int64_t sizes[] = {ATTEND_PANELS * L * depth,
                        L * KEYS,
                        L * KEYS,
-                       KEYS,
+                       L * KEYS,
                        ATTEND_PANELS * L,
                        ATTEND_PANELS * L,
                        ATTEND_PANELS * L * width,
@@ -112,9 +164,11 @@ make_mask(const attend *a, const panel_mem *m, int64_t r0, int64_t nr,
 {
     const attend_source *from = a->from;
     int64_t lanes = a->ops->lanes;
-    if (from->mask_panel != NULL && from->mask_panel(a, r0, nr, j, n, m->mask))
+    if (from->mask_panel != NULL &&
+        from->mask_panel(a, r0, nr, j, n, m->mask, m->tmp))
         return;
-    memset(m->mask, 0, (size_t)(n * lanes) * sizeof *m->mask);
+    for (int64_t i = 0; i < n * lanes; i++)
+        m->mask[i] = -INFINITY;
     for (int64_t r = 0; r < nr; r++)
         from->mask(a, r0 + r, j, n, m->mask + r, lanes, m->tmp);
 }
@@ -126,15 +180,25 @@ panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
             int64_t nr, int64_t j, int64_t n, const float *k, int64_t krs,
             const float *v, int64_t vrs)
 {
-    int64_t lanes = a->ops->lanes;
-    bool masked = a->from->is_masked(a, r0, nr, j, n);
+    int64_t lanes = a->ops->lanes, last = INT64_MAX;
+    unsigned masked = a->from->is_masked(a, r0, nr, j, n);
     float *out = m->out + p * lanes * a->width;
-    if (masked)
-        make_mask(a, m, r0, nr, j, n);
+    bool even =
+        (masked & ATTEND_MASK) != 0 && even_mask(a, r0, nr, j, n, m->mask);
+    if ((masked & ATTEND_MASK) != 0) {
+        if (!even)
+            make_mask(a, m, r0, nr, j, n);
+        n = seen(m->mask, n, even ? 1 : lanes);
+    }
+    if (n == 0)
+        return;
+    if ((masked & ATTEND_EDGE) != 0)
+        last = a->from->last(a, r0) - j;
     a->ops->block(m->s, n, m->q + p * lanes * a->depth, lanes, k, krs, 1,
                   a->depth, true);
-    a->ops->softmax_panel(m->s, masked ? m->mask : NULL, n, m->top + p * lanes,
-                          m->sum + p * lanes, out, a->width);
+    a->ops->attend->softmax_panel(m->s, masked & ATTEND_MASK ? m->mask : NULL,
+                                  even, n, last, m->top + p * lanes,
+                                  m->sum + p * lanes, out, a->width);
     a->ops->block(out, a->width, m->s, lanes, v, 1, vrs, n, false);
 }
 
@@ -190,8 +254,8 @@ panels_run(const attend *a, int64_t r0, int64_t r1)
             int64_t nr = min64(lanes, r1 - r), b, e;
             a->from->range(a, r, nr, &b, &e);
             if (j < e && j + n > b)
-                panel_block(a, &m, (r - r0) / lanes, r, nr, j, n, k, krs, v,
-                            vrs);
+                panel_block(a, &m, (r - r0) / lanes, r, nr, j, min64(n, e - j),
+                            k, krs, v, vrs);
         }
     }
     for (int64_t r = r0; r < r1; r += lanes)

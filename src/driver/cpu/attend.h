@@ -3,7 +3,8 @@
  * query sees and where results go is the source's.
  *
  * Keys come in blocks of ATTEND_KEYS; the softmax is corrected from block to
- * block.
+ * block. Keys at the end of a block that a mask hides from all (-inf) are not
+ * read: a cache costs as much as is in it.
  *   few rows   lanes lie along the width: dot products with the keys, then
  *              weights are broadcast over value rows (a token at a time)
  *   many rows  lanes are queries: both products are the matrix kernel, whose
@@ -11,12 +12,20 @@
 #ifndef CPU_ATTEND_H
 #define CPU_ATTEND_H
 
+#include "driver/cpu/attend_isa.h"
 #include "driver/cpu/gemm_core.h"
 
 #define ATTEND_KEYS   GEMV_NB /* of a block */
 #define ATTEND_PANELS 4       /* of queries that share a block of keys */
 
 typedef struct attend_source attend_source;
+
+/* What is_masked says, bits */
+enum {
+    ATTEND_MASK = 1, /* what `mask` says */
+    ATTEND_EDGE = 2  /* rows of a panel see keys up to `last` + lane; where it
+                        is not set, `mask` has that rule too */
+};
 
 typedef struct {
     const attend_source *from;
@@ -37,10 +46,14 @@ struct attend_source {
     /* s[r * ATTEND_KEYS + i] = row r of q . key j + i, for all of few rows */
     void (*scores)(const attend *a, const float *q, int64_t j, int64_t n,
                    float *s, float *block);
-    /* Is something added to scores of rows [r0, r0 + lanes), keys [j, j + n)?
-     */
-    bool (*is_masked)(const attend *a, int64_t r0, int64_t rows, int64_t j,
-                      int64_t n);
+    /* What is added to scores of rows [r0, r0 + rows), keys [j, j + n) */
+    unsigned (*is_masked)(const attend *a, int64_t r0, int64_t rows, int64_t j,
+                          int64_t n);
+    /* ATTEND_EDGE: the last key that row r sees; one more for each behind */
+    int64_t (*last)(const attend *a, int64_t r);
+    /* Values [j, j + 1 ..) where their elements lie side by side; NULL */
+    const void *(*value_rows)(const attend *a, int64_t j, int64_t *out_rs,
+                              int *out_dtype);
     /* dst[i * ds] = what is added to the score of row r with key j + i */
     void (*mask)(const attend *a, int64_t r, int64_t j, int64_t n, float *dst,
                  int64_t ds, float *tmp);
@@ -53,11 +66,14 @@ struct attend_source {
                 float sum);
     /* The same for the n rows of a panel at once, where they lie evenly in
      * memory. false, or NULL: they do not, take them row by row.
-     * panel[depth][lane]; dst[key][lane]; out[width][lane], which it may
-     * change */
+     * panel[depth][lane]; out[width][lane], which it may change; mask:
+     * dst[key][lane] without ATTEND_EDGE's rule, tmp has the room of dst */
     bool (*query_panel)(const attend *a, int64_t r0, int64_t n, float *panel);
     bool (*mask_panel)(const attend *a, int64_t r0, int64_t n, int64_t j,
-                       int64_t keys, float *dst);
+                       int64_t keys, float *dst, float *tmp);
+    /* dst[key]: the mask of rows [r0, r0 + n) where it is the same for all */
+    bool (*mask_even)(const attend *a, int64_t r0, int64_t n, int64_t j,
+                      int64_t keys, float *dst);
     bool (*put_panel)(const attend *a, int64_t r0, int64_t n, float *out,
                       const float *top, const float *sum);
 };
@@ -75,6 +91,11 @@ attend_run_rows(const gemm_ops *ops)
     return ATTEND_PANELS * ops->lanes;
 }
 
+/* s[m * ATTEND_KEYS + i] = query m . key i, m < rows, i < n: elements of rows
+ * of both lie side by side, those of keys `ks` apart. */
+void attend_dots(const gemm_ops *ops, float *s, int64_t rows, const float *q,
+                 int64_t qs, const void *k, int64_t ks, int dtype, int64_t n,
+                 int64_t depth);
 /* Of a thread, for problems of these sizes and any number of rows up to it. */
 int64_t attend_floats(int64_t rows, int64_t depth, int64_t width);
 /* Rows [r0, r1): all where they are few, else attend_run_rows at most. */

@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#define AHEAD 8 /* rows that are fetched before they are copied */
+
 static int64_t
 size_of(int dtype)
 {
@@ -109,14 +111,20 @@ get_rows(const attend *a, const air_tensor *t, const char *base, int64_t j,
          int64_t n, int64_t width, int64_t room, float *block, int64_t *out_rs)
 {
     const char *p = base + j * sdpa_stride(t, 2) * size_of(t->dtype);
-    if (t->dtype == AIR_F32 && sdpa_is_straight(t) && room == width) {
+    /* Panels read blocks again and again: without gaps they share no sets of
+     * the cache. */
+    bool once = attend_is_few(a->rows) || sdpa_stride(t, 2) == width;
+    if (t->dtype == AIR_F32 && sdpa_is_straight(t) && room == width && once) {
         *out_rs = sdpa_stride(t, 2);
         return (const float *)(const void *)p;
     }
-    for (int64_t i = 0; i < n; i++)
-        a->ops->widen(block + i * room,
-                      p + i * sdpa_stride(t, 2) * size_of(t->dtype),
-                      sdpa_stride(t, 1), t->dtype, width);
+    const int64_t step = sdpa_stride(t, 2) * size_of(t->dtype);
+    const int64_t bytes = width * size_of(t->dtype);
+    for (int64_t i = 0; i < n; i++, p += step) {
+        for (int64_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch(p + AHEAD * step + at);
+        a->ops->widen(block + i * room, p, sdpa_stride(t, 1), t->dtype, width);
+    }
     *out_rs = room;
     return block;
 }
@@ -126,6 +134,16 @@ keys(const attend *a, int64_t j, int64_t n, float *block, int64_t *out_rs)
 {
     const sdpa_group *g = a->front;
     return get_rows(a, g->s->k, g->k, j, n, a->depth, a->depth, block, out_rs);
+}
+
+static const void *
+value_rows(const attend *a, int64_t j, int64_t *out_rs, int *out_dtype)
+{
+    const sdpa_group *g = a->front;
+    const air_tensor *t = g->s->v;
+    *out_rs = sdpa_stride(t, 2);
+    *out_dtype = t->dtype;
+    return sdpa_is_straight(t) ? g->v + j * *out_rs * size_of(t->dtype) : NULL;
 }
 
 static const float *
@@ -194,54 +212,72 @@ query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
     if (!of_one_head(s, r0, n))
         return false;
     a->ops->pack_x(panel, &v, 0, n, 0, s->depth);
-    for (int64_t i = 0; i < s->depth * a->ops->lanes; i++)
-        panel[i] *= s->scale;
+    a->ops->attend->scale(panel, s->scale, s->depth * a->ops->lanes);
     return true;
 }
 
-/* What the mask adds, without the causal rule. */
+/* One row of what a mask adds to scores. */
 static void
-added(const attend *a, const gemm_view *v, int64_t n, int64_t keys_, float *dst)
+mask_line(const attend *a, const char *p, int64_t stride, int dtype, int64_t n,
+          float *dst)
+{
+    if (dtype != AIR_BOOL)
+        a->ops->widen(dst, p, stride, dtype, n);
+    else if (stride == 1)
+        a->ops->attend->hidden(dst, (const uint8_t *)p, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = p[i * stride] != 0 ? 0 : -INFINITY;
+}
+
+/* Lanes without a row see nothing. */
+static void
+hide_lanes(const attend *a, int64_t n, int64_t keys_, float *dst)
 {
     int64_t lanes = a->ops->lanes;
-    float row[ATTEND_KEYS];
-    if (v->dtype == AIR_BOOL) {
-        const char *p = v->p;
-        for (int64_t i = 0; i < keys_; i++)
-            for (int64_t l = 0; l < n; l++)
-                dst[i * lanes + l] =
-                    p[l * v->rs + i * v->ks] != 0 ? 0 : -INFINITY;
-    } else if (v->rs == 0) { /* the same for all queries */
-        a->ops->widen(row, v->p, v->ks, v->dtype, keys_);
-        for (int64_t i = 0; i < keys_; i++)
-            for (int64_t l = 0; l < lanes; l++)
-                dst[i * lanes + l] = row[i];
-    } else {
-        a->ops->pack_x(dst, v, 0, n, 0, keys_);
-    }
+    for (int64_t i = 0; i < keys_; i++)
+        for (int64_t l = n; l < lanes; l++)
+            dst[i * lanes + l] = -INFINITY;
 }
 
 static bool
 mask_panel(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t keys_,
-           float *dst)
+           float *dst, float *tmp)
 {
     const sdpa_group *g = a->front;
     const sdpa *s = g->s;
     const air_tensor *t = s->mask;
-    int64_t lanes = a->ops->lanes, first = r0 % s->rows;
     if (!of_one_head(s, r0, n))
         return false;
-    if (t == NULL || t->dtype == AIR_BOOL)
-        memset(dst, 0, (size_t)(keys_ * lanes) * sizeof *dst);
-    if (t != NULL) {
-        gemm_view v = {sdpa_row(g, t, r0) +
-                           j * sdpa_stride(t, 1) * size_of(t->dtype),
-                       sdpa_stride(t, 2), sdpa_stride(t, 1), t->dtype};
-        added(a, &v, n, keys_, dst);
+    int64_t rs = sdpa_stride(t, 2), ks = sdpa_stride(t, 1);
+    const char *p = sdpa_row(g, t, r0) + j * ks * size_of(t->dtype);
+    gemm_view v = {p, rs, ks, t->dtype};
+    if (t->dtype == AIR_BOOL) {
+        for (int64_t l = 0; l < n; l++)
+            mask_line(a, p + l * rs, ks, AIR_BOOL, keys_,
+                      tmp + l * ATTEND_KEYS);
+        v = (gemm_view){tmp, ATTEND_KEYS, 1, AIR_F32};
     }
-    for (int64_t i = 0; s->causal && i < keys_; i++)
-        for (int64_t l = 0; l < n && first + l < j + i; l++)
-            dst[i * lanes + l] = -INFINITY;
+    a->ops->pack_x(dst, &v, 0, n, 0, keys_);
+    hide_lanes(a, n, keys_, dst);
+    return true;
+}
+
+/* Without the causal rule, which is not the same for two rows. */
+static bool
+mask_even(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t keys_,
+          float *dst)
+{
+    const sdpa_group *g = a->front;
+    const sdpa *s = g->s;
+    const air_tensor *t = s->mask;
+    bool one = of_one_head(s, r0, n);
+    if (t == NULL || sdpa_stride(t, 2) != 0 ||
+        (!one && (s->causal || sdpa_stride(t, 3) != 0)) ||
+        (s->causal && attend_is_few(a->rows)))
+        return false;
+    mask_line(a, sdpa_row(g, t, r0) + j * sdpa_stride(t, 1) * size_of(t->dtype),
+              sdpa_stride(t, 1), t->dtype, keys_, dst);
     return true;
 }
 
@@ -253,21 +289,12 @@ put_panel(const attend *a, int64_t r0, int64_t n, float *out, const float *top,
     const air_tensor *t = g->s->out;
     int64_t lanes = a->ops->lanes;
     float scale[GEMM_LANES_MAX];
-    gemm_job job = {.y = sdpa_row(g, t, r0),
-                    .yl = sdpa_stride(t, 2),
-                    .yr = sdpa_stride(t, 1),
-                    .y_dtype = t->dtype,
-                    .alpha = 1};
-    if (!of_one_head(g->s, r0, n))
+    if (!of_one_head(g->s, r0, n) || !sdpa_is_straight(t))
         return false;
     for (int64_t l = 0; l < lanes; l++)
         scale[l] = sum[l] == 0 ? 0 : 1 / sum[l];
-    for (int64_t d = 0; d < a->width; d++)
-        for (int64_t l = 0; l < lanes; l++)
-            out[d * lanes + l] *= scale[l];
-    for (int64_t d = 0; d < a->width; d += GEMM_MB)
-        a->ops->finish(&job, out + d * lanes, a->width, 0, n, d,
-                       min64(GEMM_MB, a->width - d));
+    a->ops->attend->put_panel(sdpa_row(g, t, r0), sdpa_stride(t, 2), t->dtype,
+                              out, scale, n, a->width);
     for (int64_t l = 0; g->s->sums != NULL && l < n; l++)
         sdpa_put_sum(g, r0 + l, top[l], sum[l]);
     return true;
@@ -290,24 +317,34 @@ scores(const attend *a, const float *q, int64_t j, int64_t n, float *t,
     const sdpa_group *g = a->front;
     const air_tensor *k = g->s->k;
     const char *p = g->k + j * sdpa_stride(k, 2) * size_of(k->dtype);
+    int64_t rs = sdpa_stride(k, 2);
     if (sdpa_is_straight(k)) {
-        a->ops->dots(t, a->rows, q, a->depth, n, p, sdpa_stride(k, 2), k->dtype,
-                     a->depth);
+        attend_dots(a->ops, t, a->rows, q, a->depth, p, rs, k->dtype, n,
+                    a->depth);
         return;
     }
-    int64_t rs;
     const float *rows = keys(a, j, n, block, &rs);
-    a->ops->dots(t, a->rows, q, a->depth, n, rows, rs, AIR_F32, a->depth);
+    attend_dots(a->ops, t, a->rows, q, a->depth, rows, rs, AIR_F32, n,
+                a->depth);
 }
 
 /* Causal: not where the last key is one that the first row sees, and the rows
  * are of one head. */
-static bool
+static unsigned
 is_masked(const attend *a, int64_t r0, int64_t rows, int64_t j, int64_t n)
 {
     const sdpa *s = ((const sdpa_group *)a->front)->s;
-    bool inside = r0 % s->rows >= j + n - 1 && r0 % s->rows + rows <= s->rows;
-    return s->mask != NULL || (s->causal && !inside);
+    bool one = of_one_head(s, r0, rows);
+    unsigned mask = s->mask != NULL ? ATTEND_MASK : 0;
+    if (!s->causal || (one && r0 % s->rows >= j + n - 1))
+        return mask;
+    return mask | (one ? ATTEND_EDGE : ATTEND_MASK);
+}
+
+static int64_t
+last(const attend *a, int64_t r)
+{
+    return r % ((const sdpa_group *)a->front)->s->rows;
 }
 
 /* ---- the kernel ---------------------------------------------------------- */
@@ -318,9 +355,22 @@ thread_floats(const sdpa *s)
     return attend_floats(s->share * s->rows, s->depth, s->width);
 }
 
-static const attend_source source = {queries,     keys,       values,   scores,
-                                     is_masked,   mask_row,   range,    put,
-                                     query_panel, mask_panel, put_panel};
+static const attend_source source = {
+    .queries = queries,
+    .keys = keys,
+    .values = values,
+    .value_rows = value_rows,
+    .scores = scores,
+    .is_masked = is_masked,
+    .last = last,
+    .mask = mask_row,
+    .range = range,
+    .put = put,
+    .query_panel = query_panel,
+    .mask_panel = mask_panel,
+    .mask_even = mask_even,
+    .put_panel = put_panel,
+};
 
 /* Items: groups, each cut into runs of rows. */
 static void

@@ -3,6 +3,7 @@
  *
  * A row whose keys were all masked so far has top -inf; its reference is 0
  * then, so that masked scores become weights of 0 and not NaN. */
+#include "driver/cpu/attend_isa.h"
 #include "driver/cpu/gemm_isa.h"
 #include "driver/cpu/gemm_vec.h"
 
@@ -15,27 +16,96 @@ finite_top(vf top)
     return (vf)((vi)top & ~none);
 }
 
-/* Lanes [at, at + VL) of a panel. */
-INLINE void
-panel_half(float *s, const float *mask, int64_t keys, float *top, float *sum_,
-           float *out, int64_t width)
+void
+ISA_NAME(attend_scale)(float *p, float by, int64_t n)
 {
-    vf old = load(top), m = old, t = (vf){0};
-    for (int64_t j = 0; j < keys; j++) {
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        store(p + i, load(p + i) * set(by));
+    for (; i < n; i++)
+        p[i] *= by;
+}
+
+void
+ISA_NAME(attend_hidden)(float *dst, const uint8_t *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = p[i] != 0 ? 0 : -INFINITY;
+}
+
+/* ---- panels: lanes are queries ------------------------------------------- */
+
+enum { NONE, EVEN, EACH }; /* masks */
+
+/* Scores of keys [b, e) with what hides them, stored where that is anything.
+ * Lane l sees keys up to last + l, which counts where `edge`. */
+INLINE vf
+panel_top(const int M, const bool edge, float *s, const float *mask, int64_t b,
+          int64_t e, int32_t last, vf m)
+{
+    const vi lanes = LANE_NUMBERS;
+    for (int64_t j = b; j < e; j++) {
         vf v = load(s + j * LANES);
-        if (mask != NULL) {
+        if (M == EVEN)
+            v += set(mask[j]);
+        if (M == EACH)
             v += load(mask + j * LANES);
-            store(s + j * LANES, v);
+        if (edge) {
+            vi seen = lanes + last >= (vi){0} + (int32_t)j;
+            v = (vf)(((vi)v & seen) | ((vi)set(-INFINITY) & ~seen));
         }
+        if (M != NONE || edge)
+            store(s + j * LANES, v);
         m = max_(m, v);
     }
-    vf ref = finite_top(m);
-    vf scale = exp_(old - ref);
-    for (int64_t j = 0; j < keys; j++) {
-        vf p = exp_(load(s + j * LANES) - ref);
+    return m;
+}
+
+/* Keys before `even` are seen by all lanes. */
+INLINE vf
+panel_tops(const int M, float *s, const float *mask, int64_t keys, int64_t even,
+           int32_t last, vf m)
+{
+    m = panel_top(M, false, s, mask, 0, even, 0, m);
+    return panel_top(M, true, s, mask, even, keys, last, m);
+}
+
+/* s = e^(s - ref); the sum of it */
+INLINE vf
+panel_weights(float *s, int64_t keys, vf ref)
+{
+    vf t[2] = {{0}, {0}};
+    int64_t j = 0;
+    for (; j + 2 <= keys; j += 2)
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            float *at = s + (j + i) * LANES;
+            vf p = exp_least(load(at) - ref);
+            store(at, p);
+            t[i] += p;
+        }
+    for (; j < keys; j++) {
+        vf p = exp_least(load(s + j * LANES) - ref);
         store(s + j * LANES, p);
-        t += p;
+        t[0] += p;
     }
+    return t[0] + t[1];
+}
+
+/* Lanes [h, h + VL) of a panel, at h of what is given. */
+INLINE void
+panel_half(float *s, const float *mask, bool each, int64_t keys, int64_t last,
+           float *top, float *sum_, float *out, int64_t width)
+{
+    vf old = load(top);
+    int64_t even = last >= keys ? keys : last < -1 ? 0 : last + 1;
+    int32_t at = (int32_t)(last < -LANES ? -LANES : last >= keys ? 0 : last);
+    vf m = mask == NULL ? panel_tops(NONE, s, mask, keys, even, at, old)
+           : each       ? panel_tops(EACH, s, mask, keys, even, at, old)
+                        : panel_tops(EVEN, s, mask, keys, even, at, old);
+    vf ref = finite_top(m);
+    vf scale = exp_least(old - ref);
+    vf t = panel_weights(s, keys, ref);
     store(top, m);
     store(sum_, fma_(load(sum_), scale, t));
     for (int64_t d = 0; d < width; d++)
@@ -43,13 +113,56 @@ panel_half(float *s, const float *mask, int64_t keys, float *top, float *sum_,
 }
 
 void
-ISA_NAME(softmax_panel)(float *s, const float *mask, int64_t keys, float *top,
-                        float *sum_, float *out, int64_t width)
+ISA_NAME(softmax_panel)(float *s, const float *mask, bool even, int64_t keys,
+                        int64_t last, float *top, float *sum_, float *out,
+                        int64_t width)
 {
     for (int64_t h = 0; h < LANES; h += VL)
-        panel_half(s + h, mask == NULL ? NULL : mask + h, keys, top + h,
+        panel_half(s + h, mask == NULL || even ? mask : mask + h, !even, keys,
+                   last > INT64_MAX - LANES ? last : last + h, top + h,
                    sum_ + h, out + h, width);
 }
+
+/* VL lanes from l on; elements [d, d + VL) of each. */
+INLINE void
+put_block(const int D, char *y, int64_t yl, const float *panel, vf scale,
+          int64_t n)
+{
+    vf r[VL];
+    UNROLL for (int i = 0; i < VL; i++) r[i] = load(panel + i * LANES) * scale;
+    transpose(r);
+    UNROLL for (int i = 0; i < VL; i++) if (i < n) vput(y + i * yl, 0, D, r[i]);
+}
+
+INLINE void
+put_lanes(const int D, char *y, int64_t yl, const float *panel,
+          const float *scale, int64_t n, int64_t width)
+{
+    const int64_t size = D == AIR_F32 ? 4 : 2;
+    for (int64_t l = 0; l < n; l += VL, y += VL * yl) {
+        int64_t d = 0, count = n - l < VL ? n - l : VL;
+        for (; d + VL <= width; d += VL)
+            put_block(D, y + d * size, yl, panel + d * LANES + l,
+                      load(scale + l), count);
+        for (; d < width; d++)
+            for (int64_t i = 0; i < count; i++)
+                put(y + i * yl, d, D, panel[d * LANES + l + i] * scale[l + i]);
+    }
+}
+
+void
+ISA_NAME(attend_put_panel)(void *y, int64_t yl, int dtype, const float *panel,
+                           const float *scale, int64_t n, int64_t width)
+{
+    if (dtype == AIR_F32)
+        put_lanes(AIR_F32, y, yl * 4, panel, scale, n, width);
+    else if (dtype == AIR_BF16)
+        put_lanes(AIR_BF16, y, yl * 2, panel, scale, n, width);
+    else
+        put_lanes(AIR_F16, y, yl * 2, panel, scale, n, width);
+}
+
+/* ---- rows: one query ----------------------------------------------------- */
 
 static float
 row_top(float *s, const float *mask, int64_t keys, float top)
@@ -81,7 +194,7 @@ row_weights(float *s, int64_t keys, float ref)
     int64_t j = 0;
     vf t = {0};
     for (; j + VL <= keys; j += VL) {
-        vf p = exp_(load(s + j) - ref);
+        vf p = exp_least(load(s + j) - ref);
         store(s + j, p);
         t += p;
     }
@@ -89,7 +202,7 @@ row_weights(float *s, int64_t keys, float ref)
         vf rest = set(-INFINITY);
         size_t bytes = (size_t)(keys - j) * sizeof *s;
         memcpy(&rest, s + j, bytes);
-        rest = exp_(rest - ref);
+        rest = exp_least(rest - ref);
         memcpy(s + j, &rest, bytes);
         t += rest;
     }
@@ -102,7 +215,7 @@ ISA_NAME(softmax_row)(float *s, const float *mask, int64_t keys, float *top,
 {
     float m = row_top(s, mask, keys, *top);
     float ref = m == -INFINITY ? 0 : m;
-    vf scale = exp_(set(*top - ref));
+    vf scale = exp_least(set(*top - ref));
     *sum_ = *sum_ * scale[0] + row_weights(s, keys, ref);
     *top = m;
     for (int64_t d = 0; d < width; d += LANES, out += ld * LANES) {

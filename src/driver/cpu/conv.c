@@ -6,6 +6,7 @@
  * result needs no turning; a kernel of one tap reads the image as it lies. */
 #include "driver/cpu/conv_direct.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/region_join.h"
 
 #define AXES CONV_AXES
 
@@ -65,16 +66,23 @@ can_be_alone(const geometry *g, size_t bytes)
     return g->batch * g->groups > 1 && bytes <= ALONE_BYTES;
 }
 
+static size_t
+workspace(const air_call *call, const geometry *g, int threads)
+{
+    image im;
+    gemm_job job = make_job(call, g, 0, NULL, &im);
+    size_t bytes = cpu_gemm_workspace(&job);
+    return can_be_alone(g, bytes) ? bytes * (size_t)threads : bytes;
+}
+
 size_t
 cpu_convolution_workspace(const air_call *call, int threads)
 {
     geometry g = cpu_conv_forward(call);
-    image im;
     if (cpu_conv_is_direct(&g))
         return 0;
-    gemm_job job = make_job(call, &g, 0, NULL, &im);
-    size_t bytes = cpu_gemm_workspace(&job);
-    return can_be_alone(&g, bytes) ? bytes * (size_t)threads : bytes;
+    return cpu_join_workspace(call->extra, workspace(call, &g, threads),
+                              threads);
 }
 
 static void
@@ -86,6 +94,9 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         return;
     }
     image im = {.g = &g, .ops = ops};
+    cpu_join_run join;
+    const gemm_lines *lines =
+        cpu_join_begin(&join, call, task, workspace(call, &g, task->count));
     gemm_job job = make_job(call, &g, 0, NULL, &im);
     size_t bytes = cpu_gemm_workspace(&job);
     int64_t items = g.batch * g.groups, b = 0, e = items;
@@ -102,6 +113,8 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     }
     for (int64_t i = b; i < e; i++) {
         job = make_job(call, &g, i, task, &im);
+        job.lines = lines;
+        job.at = i * g.c_out * g.out_pixels;
         if (i > b && team.count > 1)
             task->barrier(task); /* the panels are free again */
         cpu_gemm_run(&job, ops, &team);
@@ -121,6 +134,13 @@ accept(const air_call *call)
     return gemm_is_float(x->dtype) && call->args[1].t->dtype == x->dtype &&
            x->rank >= 3 && x->rank <= 2 + AXES && call->args[6].i == 0 &&
            cpu_is_dense(&call->outs[0]);
+}
+
+bool
+cpu_convolution_joins(const air_call *call)
+{
+    geometry g = cpu_conv_forward(call);
+    return !cpu_conv_is_direct(&g);
 }
 
 GEMM_KERNELS(convolution)

@@ -14,7 +14,8 @@ typedef bool (*cpu_accept_fn)(const air_call *call, const char *isa);
 typedef bool (*cpu_library_fn)(const air_library *library, const air_call *call,
                                void *const *slots, void *workspace);
 
-/* A provider of the kernel table, or a region (then the rest is NULL). */
+/* A provider of the kernel table, a region (then the rest is NULL), or both:
+ * the provider with `join` as its call's extra. */
 struct air_kernel {
     const char *name;
     air_kernel_fn run;
@@ -22,7 +23,9 @@ struct air_kernel {
     cpu_accept_fn accept;       /* NULL: any call */
     cpu_library_fn library;     /* NULL: none */
     air_kernel_fn begin;        /* on all threads, before it; NULL: none */
+    bool (*joins)(const air_call *call); /* takes a cpu_join as extra */
     cpu_region *region;
+    const void *join; /* region_join.h */
 };
 
 /* The first provider of the name that accepts the call. NULL: none. */
@@ -59,8 +62,9 @@ struct air_device {
  * ARGUMENT: no such name. */
 air_status cpu_isa_find(const char *want, const char **out);
 /* The instruction set of regions and of what has no kernel above it: "avx512"
- * for "amx", else the same. */
+ * for those above it, else the same. */
 const char *cpu_isa_base(const char *isa);
+bool cpu_isa_is_intel(void);
 
 /* limits.c */
 air_status cpu_limits(air_device *dev, air_limits *out);

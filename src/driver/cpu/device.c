@@ -1,4 +1,5 @@
 #include "driver/cpu/cpu.h"
+#include "driver/cpu/region_join.h"
 #include "driver/driver.h"
 
 #include <limits.h>
@@ -98,6 +99,7 @@ cpu_target(const air_device *dev, air_target *out)
         .alignment = 64,
         .isa = cpu_isa_base(dev->isa),
         .regions = true,
+        .sums = true,
     };
 }
 
@@ -159,17 +161,23 @@ cpu_kernel_free(air_device *dev, const air_kernel *kernel)
         const air_kernel *from;
         void *to;
     } cast = {kernel};
-    base_free(&dev->alloc, cast.to, sizeof *kernel);
+    if (kernel->join != NULL)
+        cpu_join_free(dev, cast.to);
+    else
+        base_free(&dev->alloc, cast.to, sizeof *kernel);
 }
 
 static size_t
 cpu_workspace(air_device *dev, const air_kernel *kernel, const air_call *call)
 {
     int threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
-    if (kernel->region != NULL)
+    air_call of = *call;
+    if (kernel->run == NULL)
         return cpu_region_workspace(&(air_call){.extra = kernel->region},
                                     threads);
-    return kernel->workspace != NULL ? kernel->workspace(call, threads) : 0;
+    if (kernel->join != NULL)
+        of.extra = kernel->join;
+    return kernel->workspace != NULL ? kernel->workspace(&of, threads) : 0;
 }
 
 const air_driver air_driver_cpu = {
@@ -185,6 +193,7 @@ const air_driver air_driver_cpu = {
     .free = cpu_free,
     .kernel_find = cpu_find,
     .kernel_make = cpu_make,
+    .kernel_join = cpu_join_make,
     .kernel_free = cpu_kernel_free,
     .workspace = cpu_workspace,
     .list_make = cpu_list_make,

@@ -212,8 +212,8 @@ dots(const attend *a, fused_part part, const float *q, int64_t j, int64_t n,
     for (int64_t i = 0; i < n; i += done) {
         const ref_tensor *t =
             piece_at(a->front, part, j + i, n - i, &row, &done);
-        a->ops->dots(s + i, a->rows, q, a->depth, done, row, spacing(t, 2),
-                     t->dtype, t->dims[3]);
+        attend_dots(a->ops, s + i, a->rows, q, a->depth, row, spacing(t, 2),
+                    t->dtype, done, t->dims[3]);
     }
 }
 
@@ -227,7 +227,8 @@ scores(const attend *a, const float *q, int64_t j, int64_t n, float *s,
     if (!is_plain(&c[FUSED_KEY].rows) ||
         (p->f->rope > 0 && !is_plain(&c[FUSED_ROPE].rows))) {
         const float *rows = keys(a, j, n, block, &rs);
-        a->ops->dots(s, a->rows, q, a->depth, n, rows, rs, AIR_F32, a->depth);
+        attend_dots(a->ops, s, a->rows, q, a->depth, rows, rs, AIR_F32, n,
+                    a->depth);
         return;
     }
     dots(a, FUSED_KEY, q, j, n, s);
@@ -248,7 +249,7 @@ query_span(const problem *p, int64_t r0, int64_t n, int64_t *low, int64_t *high)
     *high = one ? *low + n - 1 : p->b.rows - 1;
 }
 
-static bool
+static unsigned
 is_masked(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t nkeys)
 {
     const problem *p = a->front;

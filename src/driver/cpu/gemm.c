@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK_BYTES ((int64_t)16 << 20) /* of panels at most, if K allows */
+#define CHUNK_BYTES ((int64_t)16 << 20)  /* of panels at most, if K allows */
+#define CACHE_BYTES ((int64_t)768 << 10) /* of panels in a core's cache */
 #define PLAN_LANES  16 /* the plan must not depend on the instruction set */
 
 /* ---- the plan ------------------------------------------------------------ */
@@ -220,48 +221,109 @@ pack_panels(const work *w, int64_t b, int64_t e, int64_t k0, int64_t k1)
             pack_panel(w, i, k, min64(k + step, k1));
 }
 
-/* acc (+)= panels of lanes [l, l + nl) times rows [r, r + nr), k in [k0, k1).
- */
-static void
-multiply(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr,
-         int64_t k0, int64_t k1)
+/* A few rows of w, [r, r + nr), and where k is. */
+typedef struct {
+    int64_t r, nr, k0, k1;
+} piece;
+
+/* w as the kernel takes it: where it lies, or copied. */
+static const float *
+place_w(const work *w, const piece *at, int64_t *rs, int64_t *ks)
 {
-    const gemm_job *job = w->job;
-    int64_t lanes = w->ops->lanes, rs = job->w.rs, ks = job->w.ks;
-    const float *src;
-    if (w_in_place(&job->w)) {
-        src = (const float *)job->w.p + r * rs + k0 * ks;
-    } else {
-        w->ops->pack_w(w->wblock, &job->w, r, r + nr, k0, k1, &rs, &ks);
-        src = w->wblock;
-    }
-    for (int64_t i = 0; i < nl; i += lanes)
-        w->ops->block(w->acc + i * nr, nr,
-                      w->panels + (l - w->l0 + i) * job->k + k0 * lanes, lanes,
-                      src, rs, ks, k1 - k0, k0 == 0);
+    const gemm_view *v = &w->job->w;
+    *rs = v->rs, *ks = v->ks;
+    if (w_in_place(v))
+        return (const float *)v->p + at->r * *rs + at->k0 * *ks;
+    w->ops->pack_w(w->wblock, v, at->r, at->r + at->nr, at->k0, at->k1, rs, ks);
+    return w->wblock;
 }
 
+/* What comes after tile t of the piece. Long rows: the tile behind it; one run
+ * of memory follows the other, and each step of k asks for its share. Columns:
+ * the next steps of k, a line of each. */
+static gemm_ahead
+find_ahead(const work *w, const piece *at, int64_t t)
+{
+    const gemm_view *v = &w->job->w;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2, k = w->job->k;
+    const bool wraps = at->k1 + (at->k1 - at->k0) > k;
+    int64_t r = at->r, step = v->ks * size, next = at->k1 * step + t * 64;
+    if (v->ks == 1 && at->nr > w->ops->rows) {
+        step = 0, next = 0, r = w->job->nw; /* no run of memory */
+    } else if (v->ks == 1) {
+        r += at->nr;
+        step = v->rs == k ? at->nr * size : 0;
+        next = at->k0 * at->nr * size;
+    } else if (wraps) {
+        r += at->nr;
+        next = t * 64;
+    }
+    if (r + at->nr > w->job->nw)
+        return (gemm_ahead){(const char *)w->panels, 0};
+    return (gemm_ahead){(const char *)v->p + r * v->rs * size + next, step};
+}
+
+/* acc (+)= panels of lanes [l, l + nl) times the piece; acc holds panels of
+ * acc_rows rows. */
+static void
+multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
+         const piece *at)
+{
+    int64_t lanes = w->ops->lanes, most = w->ops->rows, rs, ks;
+    int64_t tiles = (at->nr + most - 1) / most;
+    const float *src = place_w(w, at, &rs, &ks);
+    const float *panel = w->panels + (l - w->l0) * w->job->k + at->k0 * lanes;
+    for (int64_t t = 0; t < tiles; t++) { /* even sizes: no thin last one */
+        int64_t b = at->nr * t / tiles, e = at->nr * (t + 1) / tiles;
+        gemm_ahead ahead = find_ahead(w, at, t);
+        for (int64_t i = 0; i < nl; i += lanes) {
+            w->ops->tile(acc + i * acc_rows + b * lanes, e - b,
+                         panel + i * w->job->k, lanes, src + b * rs, rs, ks,
+                         at->k1 - at->k0, at->k0 == 0, ahead);
+            ahead = (gemm_ahead){(const char *)panel, 0};
+        }
+    }
+}
+
+/* Few long rows meet all lanes before the next ones do: so w comes from memory
+ * as one stream, and the panels from the cache. Columns are read side by side.
+ */
 static void
 block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
 {
-    int64_t k = w->job->k, parts = k_parts(k);
+    int64_t k = w->job->k, parts = k_parts(k), most = w->ops->rows;
     int64_t lanes = round_up(nl, w->ops->lanes);
+    bool fits = lanes * k * 4 <= CACHE_BYTES || !w_in_place(&w->job->w);
+    bool stream = w->job->w.ks == 1 && fits;
+    int64_t pieces = stream ? (nr + most - 1) / most : 1;
     if (k == 0)
         memset(w->acc, 0, (size_t)(lanes * nr) * sizeof *w->acc);
-    for (int64_t i = 0; i < parts; i++)
-        multiply(w, l, nl, r, nr, k * i / parts, k * (i + 1) / parts);
+    for (int64_t t = 0; t < pieces; t++) {
+        int64_t b = nr * t / pieces, e = nr * (t + 1) / pieces;
+        for (int64_t i = 0; i < parts; i++) {
+            piece at = {r + b, e - b, k * i / parts, k * (i + 1) / parts};
+            multiply(w, w->acc + b * w->ops->lanes, nr, l, nl, &at);
+        }
+    }
     w->ops->finish(w->job, w->acc, nr, l, nl, r, nr);
+}
+
+/* Where part i of n rows begins: rows of y leave in whole lines of the cache.
+ */
+static int64_t
+part_begin(int64_t n, int64_t i, int64_t parts)
+{
+    return min64(n, round_up(n * i / parts, PLAN_LANES));
 }
 
 /* Lanes [l0, l1) of the panels, rows [r0, r1). */
 static void
 blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 {
-    int64_t mb = GEMM_MB / w->ops->rows * w->ops->rows;
-    int64_t parts = (r1 - r0 + mb - 1) / mb;
+    int64_t mb = GEMM_MB - PLAN_LANES, parts = (r1 - r0 + mb - 1) / mb;
     for (int64_t i = 0; i < parts; i++) {
-        int64_t b = r0 + (r1 - r0) * i / parts;
-        int64_t e = r0 + (r1 - r0) * (i + 1) / parts;
+        int64_t b = r0 + part_begin(r1 - r0, i, parts);
+        int64_t e = r0 + part_begin(r1 - r0, i + 1, parts);
         for (int64_t l = l0; l < l1; l += GEMM_NB)
             block_run(w, l, min64(l1 - l, GEMM_NB), b, e - b);
     }
@@ -271,11 +333,9 @@ blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 static void
 chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
 {
-    int64_t unit = w->ops->rows, parts = k_parts(w->job->k);
-    int64_t k = w->job->k, nw = w->job->nw;
+    int64_t parts = k_parts(w->job->k), k = w->job->k, nw = w->job->nw;
     int64_t panels = (lanes + w->ops->lanes - 1) / w->ops->lanes;
     int64_t items = panels * parts;
-    int64_t units = (nw + unit - 1) / unit;
     int64_t b = items * team->id / team->count;
     int64_t e = items * (team->id + 1) / team->count;
     for (int64_t i = b, next; i < e; i = next) {
@@ -285,8 +345,8 @@ chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
                     k * (part + 1) / parts);
     }
     team_barrier(team);
-    b = min64(nw, units * team->id / team->count * unit);
-    e = min64(nw, units * (team->id + 1) / team->count * unit);
+    b = part_begin(nw, team->id, team->count);
+    e = part_begin(nw, team->id + 1, team->count);
     blocks_run(w, w->l0, w->l0 + lanes, b, e);
 }
 
@@ -310,11 +370,11 @@ chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
 
 /* Long sides of lanes: own panels, no barrier. */
 static bool
-splits_rows(const gemm_job *job, const gemm_ops *ops, int threads)
+splits_rows(const gemm_job *job, int threads)
 {
     if (job->pack != NULL && job->nx >= 2 * GEMM_NB)
         return false;
-    return job->nw >= job->nx || job->nw >= 2 * ops->rows * threads;
+    return 2 * job->nw >= job->nx || job->nx < 4 * GEMM_LANES_MAX * threads;
 }
 
 static void
@@ -323,7 +383,7 @@ blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     work w = {job, ops,           team->panels,
               0,   team->scratch, team->scratch + GEMM_MB * GEMM_NB};
     int64_t chunk = chunk_lanes(job);
-    bool by_rows = splits_rows(job, ops, team->count);
+    bool by_rows = splits_rows(job, team->count);
     for (; w.l0 < job->nx; w.l0 += chunk) {
         int64_t lanes = min64(chunk, job->nx - w.l0);
         if (w.l0 > 0)

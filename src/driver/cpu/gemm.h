@@ -39,6 +39,15 @@ GEMM_KERNEL(fused_attention)
 GEMM_KERNEL(convolution)
 #undef GEMM_KERNEL
 
+/* Whose results regions may take (region_join.h)? */
+bool cpu_gemm_joins(const air_call *call);
+bool cpu_convolution_joins(const air_call *call);
+
+/* gemm_pairs.c: mm, bmm, addmm, baddbmm of bf16 */
+bool cpu_gemm_on_pairs(const air_call *call, const char *isa);
+void cpu_gemm_pairs(const air_call *call, const air_task *task);
+size_t cpu_gemm_pairs_workspace(const air_call *call, int threads);
+
 /* gemm_amx.c: mm, bmm, addmm, baddbmm of bf16 */
 bool cpu_gemm_on_amx(const air_call *call, const char *isa);
 /* Where it is faster than the library measured (oneDNN), too. */

@@ -3,6 +3,7 @@
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_plain.h"
+#include "driver/cpu/region_join.h"
 
 #include <string.h>
 
@@ -141,6 +142,7 @@ cpu_gemm_job_at(const gemm_product *p, int64_t i)
     job.w.p =
         (const char *)job.w.p + i * p->w_step * cpu_gemm_size_of(job.w.dtype);
     job.y = (char *)job.y + i * p->y_step * cpu_gemm_size_of(job.y_dtype);
+    job.at = i * p->y_step;
     if (job.s != NULL)
         job.s =
             (const char *)job.s + i * p->s_step * cpu_gemm_size_of(job.s_dtype);
@@ -156,8 +158,8 @@ can_be_alone(const gemm_product *p, size_t bytes)
     return p->batch > 1 && bytes <= ALONE_BYTES;
 }
 
-static size_t
-workspace(const gemm_product *p, int threads)
+size_t
+cpu_gemm_product_workspace(const gemm_product *p, int threads)
 {
     if (!gemm_is_float(p->job.x.dtype) || p->batch == 0)
         return 0;
@@ -182,8 +184,9 @@ run_alone(const gemm_product *p, const gemm_ops *ops, const air_task *task,
     }
 }
 
-static void
-run(const gemm_product *p, const gemm_ops *ops, const air_task *task)
+void
+cpu_gemm_product_run(const gemm_product *p, const gemm_ops *ops,
+                     const air_task *task)
 {
     if (!gemm_is_float(p->job.x.dtype)) {
         for (int64_t i = 0; i < p->batch; i++) {
@@ -241,11 +244,20 @@ cpu_is_dense(const air_tensor *t)
     return true;
 }
 
-#define ISA_KERNEL(name, table)                                           \
-    void cpu_##name##_##table(const air_call *call, const air_task *task) \
-    {                                                                     \
-        gemm_product p = cpu_gemm_product(call, task);                    \
-        run(&p, &cpu_gemm_##table, task);                                 \
+bool
+cpu_gemm_joins(const air_call *call)
+{
+    return gemm_is_float(call->outs[0].dtype);
+}
+
+#define ISA_KERNEL(name, table)                                              \
+    void cpu_##name##_##table(const air_call *call, const air_task *task)    \
+    {                                                                        \
+        cpu_join_run join;                                                   \
+        gemm_product p = cpu_gemm_product(call, task);                       \
+        p.job.lines = cpu_join_begin(                                        \
+            &join, call, task, cpu_gemm_product_workspace(&p, task->count)); \
+        cpu_gemm_product_run(&p, &cpu_gemm_##table, task);                   \
     }
 #if defined(__x86_64__)
 #define KERNELS(name)        \
@@ -258,11 +270,12 @@ cpu_is_dense(const air_tensor *t)
     ISA_KERNEL(name, scalar) \
     WORKSPACE(name)
 #endif
-#define WORKSPACE(name)                                              \
-    size_t cpu_##name##_workspace(const air_call *call, int threads) \
-    {                                                                \
-        gemm_product p = cpu_gemm_product(call, NULL);               \
-        return workspace(&p, threads);                               \
+#define WORKSPACE(name)                                                     \
+    size_t cpu_##name##_workspace(const air_call *call, int threads)        \
+    {                                                                       \
+        gemm_product p = cpu_gemm_product(call, NULL);                      \
+        return cpu_join_workspace(                                          \
+            call->extra, cpu_gemm_product_workspace(&p, threads), threads); \
     }
 
 KERNELS(mm)

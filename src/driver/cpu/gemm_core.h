@@ -19,6 +19,14 @@ typedef struct {
     int dtype;
 } gemm_view;
 
+/* Who takes lines of the result (region_join.h). */
+typedef struct {
+    /* n elements of y from element `at` of all results on, in y's dtype */
+    void (*run)(void *arg, const void *line, int64_t at, int64_t n);
+    void *arg;
+    bool keep; /* y is stored as well */
+} gemm_lines;
+
 typedef struct {
     int64_t nx, nw, k; /* lanes, broadcast rows, depth */
     gemm_view x, w;
@@ -33,6 +41,9 @@ typedef struct {
     void (*pack)(const void *arg, float *panel, int64_t l0, int64_t nl,
                  int64_t k0, int64_t k1);
     const void *pack_arg;
+    /* NULL: y is stored; else they take its lines, and yl or yr is 1 */
+    const gemm_lines *lines;
+    int64_t at; /* element of all results that y[0] is */
 } gemm_job;
 
 #define GEMM_LANES_MAX  32
@@ -64,6 +75,15 @@ typedef struct {
     int dtype; /* of y */
 } gemm_windows;
 
+typedef struct attend_ops attend_ops;
+
+/* Memory that will be needed soon, and bytes of it for each step of k; of step
+ * 0 it is what is there already. */
+typedef struct {
+    const char *p;
+    int64_t step;
+} gemm_ahead;
+
 /* One table per instruction set. */
 typedef struct {
     const char *isa;
@@ -79,6 +99,10 @@ typedef struct {
     void (*block)(float *acc, int64_t nr, const float *panel, int64_t xs,
                   const float *w, int64_t rs, int64_t ks, int64_t kc,
                   bool first);
+    /* the same of `rows` rows at most */
+    void (*tile)(float *acc, int64_t nr, const float *panel, int64_t xs,
+                 const float *w, int64_t rs, int64_t ks, int64_t kc, bool first,
+                 gemm_ahead ahead);
     /* lanes [l0, l0 + nl), rows [r0, r0 + nr) of y from acc, which holds
      * panels of acc_rows rows */
     void (*finish)(const gemm_job *job, const float *acc, int64_t acc_rows,
@@ -120,16 +144,7 @@ typedef struct {
     /* as dots, with scaled rows of 4-bit numbers */
     void (*dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
                        int64_t nn, const gemm_words *w);
-    /* attention_isa.c: one block of keys of a softmax that sees its keys in
-     * several. s holds scores, and afterwards weights e^(s - top); rows of
-     * `out` so far are scaled to the new top.
-     * panel: lanes are queries; s[key][lane], mask the same or NULL, top, sum
-     * [lane], out[width][lane] */
-    void (*softmax_panel)(float *s, const float *mask, int64_t keys, float *top,
-                          float *sum, float *out, int64_t width);
-    /* row: one query; out[panel][ld][lane], row 0 of each panel */
-    void (*softmax_row)(float *s, const float *mask, int64_t keys, float *top,
-                        float *sum, float *out, int64_t ld, int64_t width);
+    const attend_ops *attend; /* attend_isa.h */
 } gemm_ops;
 
 extern const gemm_ops cpu_gemm_scalar;

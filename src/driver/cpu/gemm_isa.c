@@ -4,73 +4,19 @@
 #include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_vec.h"
 
-/* ---- the micro-kernel ---------------------------------------------------- */
-
-/* Three rows share a pointer: an x86 address takes base + index * {0, 1, 2}.
- * Each block of k is summed on its own and then added: sums of sums keep the
- * rounding error of a long k near that of one block. */
-INLINE void
-tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
-     int64_t rs, int64_t ks, int64_t kc, bool first)
+INLINE vf
+broadcast(const float *w)
 {
-    vf c[ROWS_MAX][2];
-    const float *p[(ROWS_MAX + 2) / 3];
-    UNROLL for (int r = 0; r < rows; r++)
-    {
-        c[r][0] = c[r][1] = (vf){0};
-    }
-    UNROLL for (int j = 0; 3 * j < rows; j++) p[j] = w + 3 * j * rs;
-    for (int64_t k = 0; k < kc; k++) {
-        vf x0 = load(x), x1 = load(x + VL);
-        UNROLL for (int r = 0; r < rows; r++)
-        {
-            vf b = set(p[r / 3][(r % 3) * rs]);
-            c[r][0] = fma_(x0, b, c[r][0]);
-            c[r][1] = fma_(x1, b, c[r][1]);
-        }
-        UNROLL for (int j = 0; 3 * j < rows; j++) p[j] += ks;
-        x += xs;
-    }
-    UNROLL for (int r = 0; r < rows; r++)
-    {
-        float *a = acc + r * LANES;
-        store(a, first ? c[r][0] : load(a) + c[r][0]);
-        store(a + VL, first ? c[r][1] : load(a + VL) + c[r][1]);
-    }
+    return set(*w);
 }
 
-typedef void tile_fn(float *acc, const float *x, int64_t xs, const float *w,
-                     int64_t rs, int64_t ks, int64_t kc, bool first);
+INLINE vf
+product(vf c, vf x, vf w)
+{
+    return fma_(x, w, c);
+}
 
-#define TILE(R)                                                              \
-    static void tile_##R(float *acc, const float *x, int64_t xs,             \
-                         const float *w, int64_t rs, int64_t ks, int64_t kc, \
-                         bool first)                                         \
-    {                                                                        \
-        tile(R, acc, x, xs, w, rs, ks, kc, first);                           \
-    }
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
-#if ROWS_MAX > 6
-TILE(7)
-TILE(8)
-TILE(9)
-TILE(10)
-TILE(11)
-TILE(12)
-TILE(13)
-TILE(14)
-#endif
-static tile_fn *const tiles[ROWS_MAX + 1] = {
-    NULL,   tile_1, tile_2, tile_3,  tile_4,  tile_5,  tile_6,
-#if ROWS_MAX > 6
-    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12, tile_13, tile_14,
-#endif
-};
+#include "driver/cpu/gemm_tile.h"
 
 static void
 block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
@@ -79,8 +25,16 @@ block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
     int64_t nb = (nr + ROWS_MAX - 1) / ROWS_MAX;
     for (int64_t i = 0; i < nb; i++) { /* even sizes: no thin last one */
         int64_t b = nr * i / nb, e = nr * (i + 1) / nb;
-        tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first);
+        tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
+                     (gemm_ahead){(const char *)panel, 0});
     }
+}
+
+static void
+rows(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
+     int64_t rs, int64_t ks, int64_t kc, bool first, gemm_ahead ahead)
+{
+    tiles[nr](acc, panel, xs, w, rs, ks, kc, first, ahead);
 }
 
 /* ---- packing ------------------------------------------------------------- */
@@ -341,17 +295,55 @@ turn(float *t, const float *acc, int64_t nr)
             t[i * GEMM_MB + r] = acc[r * LANES + i];
 }
 
+/* VL lanes from l on, rows [r0, r0 + nr): nr a multiple of VL, y of rows next
+ * to each other. */
+INLINE void
+turn_out(const gemm_job *job, const float *acc, int64_t l, int64_t r0,
+         int64_t nr, const int D)
+{
+    gemm_line o;
+    line_at(job, l, r0, false, &o);
+    for (int64_t r = 0; r < nr; r += VL) {
+        vf v[VL];
+        UNROLL for (int i = 0; i < VL; i++) v[i] = load(acc + (r + i) * LANES);
+        transpose(v);
+        for (int i = 0; i < VL; i++) {
+            gemm_line at = o;
+            if (o.s != NULL)
+                at.s = (const char *)o.s + i * job->sl * dtype_size(D);
+            vput((char *)o.y + i * job->yl * dtype_size(D), r, D,
+                 line_value(&at, v[i], r, D, o.ss != 0));
+        }
+    }
+}
+
+/* The same of any rows and of n lanes at most VL. */
+static void
+lines_out(const gemm_job *job, const float *acc, int64_t l, int64_t n,
+          int64_t r0, int64_t nr)
+{
+    float t[VL * GEMM_MB];
+    gemm_line o;
+    turn(t, acc, nr);
+    for (int64_t i = 0; i < n; i++) {
+        line_at(job, l + i, r0, false, &o);
+        line(&o, t + i * GEMM_MB, nr);
+    }
+}
+
 static void
 finish_turned(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
               int64_t r0, int64_t nr)
 {
-    float t[VL * GEMM_MB];
-    gemm_line o;
-    for (int64_t l = 0; l < nl; l++) {
-        if (l % VL == 0)
-            turn(t, acc + l, nr);
-        line_at(job, l0 + l, r0, false, &o);
-        line(&o, t + l % VL * GEMM_MB, nr);
+    bool plain = job->s == NULL || (job->s_dtype == job->y_dtype &&
+                                    (job->sr == 0 || job->sr == 1));
+    for (int64_t l = 0; l < nl; l += VL) {
+        int64_t n = nl - l < VL ? nl - l : VL;
+        int64_t done = plain && n == VL ? nr / VL * VL : 0;
+        BY_DTYPE(job->y_dtype, turn_out(job, acc + l, l0 + l, r0, done, D))
+        if (done < nr)
+            lines_out(job, acc + l + done * LANES, l0 + l, n, r0 + done,
+                      nr - done);
     }
 }
 
@@ -390,10 +382,86 @@ finish_straight(const gemm_job *job, const float *acc, int64_t l0, int64_t nl,
     }
 }
 
+/* ---- results that somebody takes line by line ---- */
+
+#define LINE_BYTES ((size_t)(GEMM_NB * 4))
+
+/* n elements of y from lane l, row r on. */
+static void
+give_line(const gemm_job *job, const void *y, int64_t l, int64_t r, int64_t n)
+{
+    int64_t at = l * job->yl + r * job->yr, size = dtype_size(job->y_dtype);
+    if (job->lines->keep)
+        memcpy((char *)job->y + at * size, y, (size_t)(n * size));
+    job->lines->run(job->lines->arg, y, job->at + at, n);
+}
+
+/* Lane l, rows [r, r + n): t. */
+static void
+give_rows(const gemm_job *job, const float *t, int64_t l, int64_t r, int64_t n)
+{
+    _Alignas(64) char y[LINE_BYTES];
+    gemm_line o;
+    line_at(job, l, r, false, &o);
+    o.y = y, o.ys = 1;
+    line(&o, t, n);
+    give_line(job, y, l, r, n);
+}
+
+/* Row r, lanes [l, l + n): acc, of its panels. */
+static void
+give_lanes(const gemm_job *job, const float *acc, int64_t acc_rows, int64_t l,
+           int64_t n, int64_t r)
+{
+    _Alignas(64) char y[LINE_BYTES];
+    gemm_line o;
+    for (int64_t i = 0; i < n; i += LANES) {
+        line_at(job, l + i, r, true, &o);
+        o.y = y + i * dtype_size(job->y_dtype), o.ys = 1;
+        line(&o, acc + i * acc_rows, n - i < LANES ? n - i : LANES);
+    }
+    give_line(job, y, l, r, n);
+}
+
+/* Rows [r0, r0 + nr) of the few lanes that there are. */
+static void
+give_dots(const gemm_job *job, const float *t, int64_t ts, int64_t r0,
+          int64_t nr)
+{
+    float lanes[LANES > GEMV_MAX ? LANES : GEMV_MAX];
+    for (int64_t l = 0; job->yr == 1 && l < job->nx; l++)
+        give_rows(job, t + l * ts, l, r0, nr);
+    for (int64_t r = 0; job->yr != 1 && r < nr; r++) {
+        for (int64_t l = 0; l < job->nx; l++)
+            lanes[l] = t[l * ts + r];
+        give_lanes(job, lanes, 1, 0, job->nx, r0 + r);
+    }
+}
+
+static void
+finish_lines(const gemm_job *job, const float *acc, int64_t acc_rows,
+             int64_t l0, int64_t nl, int64_t r0, int64_t nr)
+{
+    float t[VL * GEMM_MB];
+    for (int64_t l = 0; job->yl == 1 && l < nl; l += GEMM_NB)
+        for (int64_t r = 0; r < nr; r++)
+            give_lanes(job, acc + l * acc_rows + r * LANES, acc_rows, l0 + l,
+                       nl - l < GEMM_NB ? nl - l : GEMM_NB, r0 + r);
+    for (int64_t l = 0; job->yl != 1 && l < nl; l++) {
+        if (l % VL == 0)
+            turn(t, acc + l / LANES * acc_rows * LANES + l % LANES, nr);
+        give_rows(job, t + l % VL * GEMM_MB, l0 + l, r0, nr);
+    }
+}
+
 static void
 finish(const gemm_job *job, const float *acc, int64_t acc_rows, int64_t l0,
        int64_t nl, int64_t r0, int64_t nr)
 {
+    if (job->lines != NULL) {
+        finish_lines(job, acc, acc_rows, l0, nl, r0, nr);
+        return;
+    }
     for (int64_t l = 0; l < nl; l += LANES) {
         int64_t n = nl - l < LANES ? nl - l : LANES;
         if (is_floats(job, n))
@@ -411,6 +479,10 @@ finish_rows(const gemm_job *job, const float *t, int64_t ts, int64_t r0,
             int64_t nr)
 {
     gemm_line o;
+    if (job->lines != NULL) {
+        give_dots(job, t, ts, r0, nr);
+        return;
+    }
     for (int64_t l = 0; l < job->nx; l++) {
         line_at(job, l, r0, false, &o);
         line(&o, t + l * ts, nr);
@@ -424,6 +496,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .pack_x = pack_x,
     .pack_w = pack_w,
     .block = block,
+    .tile = rows,
     .finish = finish,
     .finish_rows = finish_rows,
     .widen = widen,
@@ -436,6 +509,5 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .integers = ISA_NAME(integers),
     .order_words = ISA_NAME(order_words),
     .dots_words = ISA_NAME(dots_words),
-    .softmax_panel = ISA_NAME(softmax_panel),
-    .softmax_row = ISA_NAME(softmax_row),
+    .attend = &ISA_NAME(cpu_attend),
 };

@@ -37,10 +37,19 @@ void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
 /* attention_isa.c */
 void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
                        const float *offset, int step, int64_t n);
-void ISA_NAME(softmax_panel)(float *s, const float *mask, int64_t keys,
-                             float *top, float *sum, float *out, int64_t width);
+void ISA_NAME(attend_scale)(float *p, float by, int64_t n);
+void ISA_NAME(attend_hidden)(float *dst, const uint8_t *p, int64_t n);
+void ISA_NAME(softmax_panel)(float *s, const float *mask, bool even,
+                             int64_t keys, int64_t last, float *top, float *sum,
+                             float *out, int64_t width);
 void ISA_NAME(softmax_row)(float *s, const float *mask, int64_t keys,
                            float *top, float *sum, float *out, int64_t ld,
                            int64_t width);
+void ISA_NAME(attend_put_panel)(void *y, int64_t yl, int dtype,
+                                const float *panel, const float *scale,
+                                int64_t n, int64_t width);
+
+/* attend_isa.c */
+extern const attend_ops ISA_NAME(cpu_attend);
 
 #endif

@@ -163,11 +163,15 @@ f16_put(float f)
 #endif
 }
 
+/* A pair of halves, which moves as a float, may lie on any second byte. */
 INLINE float
 get(const void *p, int64_t i, int dtype)
 {
-    if (dtype == AIR_F32)
-        return ((const float *)p)[i];
+    if (dtype == AIR_F32) {
+        float f;
+        memcpy(&f, (const char *)p + i * 4, sizeof f);
+        return f;
+    }
     uint16_t h = ((const uint16_t *)p)[i];
     return dtype == AIR_BF16 ? bf16_get(h) : f16_get(h);
 }
@@ -286,6 +290,27 @@ exp_(vf a)
     vi nan = a != a;
     vi y = ((vi)p + (i & ~nan)) & ~vanish;
     return (vf)y;
+}
+
+/* e^x for x up to 0, or NaN: what a softmax needs. */
+INLINE vf
+exp_least(vf x)
+{
+#if defined(__AVX512F__)
+    __m512 n = _mm512_roundscale_ps((__m512)(x * 1.44269504f), 8);
+    vf r = fma_((vf)n, set(-0.693145752f), x);
+    r = fma_((vf)n, set(-1.42860677e-06f), r);
+    vf p = fma_(set(0.0013814465f), r, set(0.008368781f));
+    p = fma_(p, r, set(0.041668393f));
+    p = fma_(p, r, set(0.1666652f));
+    p = fma_(p, r, set(0.49999994f));
+    p = fma_(fma_(p, r, set(1.0f)), r, set(1.0f));
+    __mmask16 some =
+        _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87), _CMP_NLT_UQ);
+    return (vf)_mm512_maskz_scalef_ps(some, (__m512)p, n);
+#else
+    return exp_(x);
+#endif
 }
 
 /* ---- permutations: every other element, transposition of VL x VL ---- */

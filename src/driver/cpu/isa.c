@@ -8,20 +8,27 @@
 #include <unistd.h>
 #endif
 
-static const char *const isas[] = {"scalar", "avx2", "avx512", "amx"};
+static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16",
+                                   "amx"};
 
 enum { COUNT = sizeof isas / sizeof *isas };
 
 #if defined(__x86_64__)
 static bool
+has_bf16(void)
+{
+    enum { AVX512_BF16 = 1 << 5 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16) != 0;
+}
+
+static bool
 has_amx(void)
 {
-    enum { TILE = 1 << 24, BF16 = 1 << 22, AVX512_BF16 = 1 << 5 };
-    unsigned a, b, c, d, a1, unused;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
-        !__get_cpuid_count(7, 1, &a1, &unused, &unused, &unused))
-        return false;
-    return (d & TILE) != 0 && (d & BF16) != 0 && (a1 & AVX512_BF16) != 0;
+    enum { TILE = 1 << 24, BF16 = 1 << 22 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & TILE) != 0 &&
+           (d & BF16) != 0;
 }
 
 /* The kernel saves tiles only for processes that asked for them, once. */
@@ -48,9 +55,11 @@ isa_here(void)
                   __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") &&
                   __builtin_cpu_supports("avx512dq");
-    if (avx2 && avx512 && has_amx() && may_use_tiles())
-        return 3;
-    return !avx2 ? 0 : avx512 ? 2 : 1;
+    if (!avx2 || !avx512)
+        return avx2 ? 1 : 0;
+    if (!has_bf16())
+        return 2;
+    return has_amx() && may_use_tiles() ? 4 : 3;
 #else
     return 0;
 #endif
@@ -67,7 +76,9 @@ cpu_isa_find(const char *want, const char **out)
             if (strcmp(want, isas[level]) == 0)
                 break;
         AIR_REQUIRE(level >= 0, AIR_ERROR_ARGUMENT,
-                    "isa \"%s\" is none of amx, avx512, avx2, scalar", want);
+                    "isa \"%s\" is none of amx, avx512_bf16, "
+                    "avx512, avx2, scalar",
+                    want);
     }
     *out = isas[level < best ? level : best];
     return AIR_OK;
@@ -76,5 +87,16 @@ cpu_isa_find(const char *want, const char **out)
 const char *
 cpu_isa_base(const char *isa)
 {
-    return strcmp(isa, "amx") == 0 ? "avx512" : isa;
+    bool above = strcmp(isa, "amx") == 0 || strcmp(isa, "avx512_bf16") == 0;
+    return above ? "avx512" : isa;
+}
+
+bool
+cpu_isa_is_intel(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_is("intel");
+#else
+    return false;
+#endif
 }

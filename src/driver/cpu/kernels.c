@@ -5,11 +5,13 @@
 #include <string.h>
 
 #define KERNEL(name, run, workspace) \
-    {name, run, workspace, NULL, NULL, NULL, NULL},
+    {name, run, workspace, NULL, NULL, NULL, NULL, NULL, NULL},
 #define KERNEL_IF(name, accept, run, workspace) \
-    {name, run, workspace, accept, NULL, NULL, NULL},
+    {name, run, workspace, accept, NULL, NULL, NULL, NULL, NULL},
+#define KERNEL_JOIN(name, accept, joins, run, workspace) \
+    {name, run, workspace, accept, NULL, NULL, joins, NULL, NULL},
 #define KERNEL_LIB(name, accept, begin, library, run, workspace) \
-    {name, run, workspace, accept, library, begin, NULL},
+    {name, run, workspace, accept, library, begin, NULL, NULL, NULL},
 #define PLAIN(name, run)               KERNEL(name, run, NULL)
 #define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
 
@@ -20,6 +22,7 @@ static const air_kernel rows[] = {
 
 #undef KERNEL
 #undef KERNEL_IF
+#undef KERNEL_JOIN
 #undef KERNEL_LIB
 #undef PLAIN
 #undef PLAIN_WS

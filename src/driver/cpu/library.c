@@ -1,10 +1,12 @@
 /* library.c: matrix products by the BLAS of the application (air_library).
  *
  * A library call ends the parallel region, so it has to pay. Few rows never go
- * there: the engine's dot kernels read weights at the speed of memory. With
- * AVX-512 the libraries measured are 10 to 25 % faster than the engine for f32
- * and, with the CPU's bf16 instructions, several times for bf16; with AVX2 the
- * engine is their equal. f64 has no kernels of its own but a plain loop. */
+ * there: the engine's dot kernels read weights at the speed of memory. For f32
+ * it is MKL, which with AVX-512 is 10 to 25 % faster than the engine on the
+ * CPUs of its maker and 5 to 30 % slower on others (Zen 4: 72 .. 94 GFLOP/s
+ * where the engine has 95 .. 106); with AVX2 the engine is its equal. f64 has
+ * no kernels of its own but a plain loop. bf16 goes to oneDNN where the CPU has
+ * AVX-512 but the engine no kernel for its bf16 instructions. */
 #include "driver/cpu/library.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
@@ -50,9 +52,11 @@ cpu_library_wants(const air_call *call, const char *isa)
         return false;
     if (job->x.dtype == AIR_F64)
         return work >= SMALL_F64;
-    return (job->x.dtype == AIR_F32 || job->x.dtype == AIR_BF16) &&
-           work >= SMALL && strcmp(cpu_isa_base(isa), "avx512") == 0 &&
-           job->nx > GEMV_MAX && job->nw > GEMV_MAX;
+    bool faster = job->x.dtype == AIR_BF16 ||
+                  (job->x.dtype == AIR_F32 && cpu_isa_is_intel());
+    return faster && work >= SMALL &&
+           strcmp(cpu_isa_base(isa), "avx512") == 0 && job->nx > GEMV_MAX &&
+           job->nw > GEMV_MAX;
 }
 
 /* Row l of y = s, which broadcasts. */

@@ -6,6 +6,9 @@
  * the ends, and lists of small steps only, need no region either. Calls of the
  * application's library bring their own threads and stand between regions.
  *
+ * Nor does a step need one that waits for none of those since the last one
+ * (air_step.beside): threads that are done begin with it.
+ *
  * Steps that say what they wait for have places (lanes.c): each thread goes
  * through the steps that it is a member of, in order, and waits for those that
  * these wait for, not for all. No two can wait for each other: whatever is
@@ -29,6 +32,7 @@ struct air_list {
     int threads;       /* at most: what workspaces were planned for */
     cpu_place *places; /* by step; NULL: all run in order */
     uint32_t *waits;
+    bool *meets; /* by step: all threads meet before it; count of them */
     size_t count, nwaits, most_waits;
     size_t states; /* that a run needs */
     part parts[];
@@ -261,6 +265,36 @@ places_new(air_device *dev, air_list *list)
     return AIR_OK;
 }
 
+/* All threads meet before a step that waits for one of those since they last
+ * did; small ones follow each other on thread 0. */
+static void
+part_meets(air_list *list, const part *p)
+{
+    size_t last = p->begin, large = p->end; /* the first such one since */
+    for (size_t i = p->begin; i < p->end; i++) {
+        const size_t free = list->steps[i].beside;
+        const bool small = step_is_small(&list->steps[i]);
+        list->meets[i] = (small ? large : last) + free < i;
+        if (list->meets[i])
+            last = i, large = p->end;
+        if (!small && large == p->end)
+            large = i;
+    }
+}
+
+static air_status
+meets_new(air_device *dev, air_list *list)
+{
+    void *ptr;
+    AIR_TRY(base_new(&dev->alloc, list->count * sizeof *list->meets, &ptr));
+    list->meets = ptr;
+    for (size_t i = 0; i < list->count; i++)
+        list->meets[i] = false;
+    for (size_t i = 0; i < list->nparts; i++)
+        part_meets(list, &list->parts[i]);
+    return AIR_OK;
+}
+
 /* Steps that are placed together, at most. */
 static size_t
 list_states(const air_list *list)
@@ -279,6 +313,7 @@ list_fill(air_device *dev, air_list *list)
 {
     AIR_TRY(places_new(dev, list));
     AIR_TRY(parts_make(dev, list));
+    AIR_TRY(meets_new(dev, list));
     list->states = list_states(list);
     return list->states > 0 ? cpu_runs_fill(dev, list->states) : AIR_OK;
 }
@@ -302,6 +337,7 @@ cpu_list_free(air_device *dev, air_list *list)
     if (list == NULL)
         return;
     base_free(&dev->alloc, list->places, list->count * sizeof(cpu_place));
+    base_free(&dev->alloc, list->meets, list->count * sizeof *list->meets);
     base_free(&dev->alloc, list->waits, list->most_waits * sizeof(uint32_t));
     base_free(&dev->alloc, list, list_size(list->room));
 }
@@ -394,10 +430,15 @@ static void
 step_compute(const air_step *step, air_task *task)
 {
     task->workspace = step_workspace(step, task->slots);
-    if (step->kernel->region != NULL)
-        cpu_region_run(&(air_call){.extra = step->kernel->region}, task);
+    const air_kernel *kernel = step->kernel;
+    air_call call = step->call;
+    call.extra = kernel->join != NULL     ? kernel->join
+                 : kernel->region != NULL ? kernel->region
+                                          : call.extra;
+    if (kernel->run != NULL)
+        kernel->run(&call, task);
     else
-        step->kernel->run(&step->call, task);
+        cpu_region_run(&call, task);
 }
 
 /* first: the thread of the region that is number 0 of the step's. */
@@ -442,11 +483,9 @@ part_worker(void *arg, int id, int count)
     const air_step *steps = run->list->steps;
     air_task all = task_make(run, id, count);
     for (size_t i = run->part->begin; i < run->part->end; i++) {
-        bool small = step_is_small(&steps[i]);
-        step_share(run, &steps[i], id, count);
-        bool last = i + 1 == run->part->end;
-        if (!last && !(small && step_is_small(&steps[i + 1])))
+        if (run->list->meets[i])
             task_barrier(&all);
+        step_share(run, &steps[i], id, count);
     }
 }
 

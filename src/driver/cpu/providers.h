@@ -10,5 +10,6 @@
 #include "driver/cpu/library.h"
 #include "driver/cpu/pool_isa.h"
 #include "driver/cpu/random_isa.h"
+#include "driver/cpu/resample_isa.h"
 
 #endif

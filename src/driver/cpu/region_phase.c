@@ -39,7 +39,9 @@ place_row(region_run *run, int axes)
         const air_rg_buf *buf = &r->rg->bufs[b];
         int64_t at = 0;
         if (buf->scratch) {
-            run->base[b] = run->mem + r->row[b];
+            run->base[b] =
+                (buf->scratch == AIR_RG_SUMS ? run->sums : run->mem) +
+                r->row[b];
             continue;
         }
         for (int a = 0; a < axes; a++)

@@ -97,6 +97,30 @@ check_node(const air_region *rg, const tile_set *set, int at)
     return AIR_OK;
 }
 
+/* Rows of SUMS have a COLUMN phase behind those of the rows, and only they. */
+static air_status
+check_sums(const air_region *rg)
+{
+    const int last = rg->nphases - 1;
+    bool sums = false;
+    for (int b = 0; b < rg->nbufs; b++) {
+        if (rg->bufs[b].scratch != AIR_RG_SUMS)
+            continue;
+        sums = true;
+        AIR_REQUIRE(
+            rg->walk == AIR_WALK_INNER &&
+                (rg->bufs[b].dtype == AIR_F32 || rg->bufs[b].dtype == AIR_F64),
+            AIR_ERROR_ARGUMENT, "region buffer %d: sums of dtype %d", b,
+            rg->bufs[b].dtype);
+    }
+    for (int p = 0; p <= last; p++)
+        AIR_REQUIRE((rg->phases[p].kind == AIR_PHASE_COLUMN) ==
+                        (sums && p == last),
+                    AIR_ERROR_ARGUMENT, "region phase %d of kind %d", p,
+                    rg->phases[p].kind);
+    return AIR_OK;
+}
+
 static air_status
 check_region(const air_region *rg, const tile_set *set)
 {
@@ -121,7 +145,7 @@ check_region(const air_region *rg, const tile_set *set)
                     rg->bufs[b].dtype);
     for (int i = 0; i < rg->nnodes; i++)
         AIR_TRY(check_node(rg, set, i));
-    return AIR_OK;
+    return check_sums(rg);
 }
 
 /* ---- axes ---- */
@@ -207,7 +231,7 @@ plan_across(cpu_region *r)
     const air_region *rg = r->rg;
     r->across = rg->across && rg->walk == AIR_WALK_INNER && r->rank > 1 &&
                 rg->dims[rg->rank - 2] > 1 && r->cols > 0 &&
-                r->cols <= TILE_CHUNK;
+                r->row_phases == rg->nphases && r->cols <= TILE_CHUNK;
     for (int a = 0; a < rg->rank; a++)
         r->across = r->across && !uses_index(rg, a);
     for (int p = 0; p < rg->nphases && r->across; p++)
@@ -241,11 +265,24 @@ plan_reduction(cpu_region *r, const air_rg_node *n)
     r->nreduce++;
 }
 
+static bool
+sums_rows(const cpu_region *r, const air_rg_phase *phase)
+{
+    const air_rg_node *load = &r->rg->nodes[phase->begin], *fold = load + 1;
+    return phase->kind == AIR_PHASE_ROW && phase->end - phase->begin == 2 &&
+           load->op == AIR_RG_LOAD && load->lane == AIR_LANE_F32 &&
+           fold->op == AIR_RG_REDUCE && fold->reduce == AIR_REDUCE_SUM &&
+           fold->lane == AIR_LANE_F32 && !r->rg->bufs[load->buf].scratch &&
+           r->rg->bufs[load->buf].dtype == AIR_F32 &&
+           r->strides[load->buf][r->rank - 1] == 1;
+}
+
 static void
 plan_phase(cpu_region *r, int p)
 {
     const air_rg_phase *phase = &r->rg->phases[p];
     region_phase *out = &r->phases[p];
+    out->sums_rows = r->across && sums_rows(r, phase);
     for (int i = phase->begin; i < phase->end; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
         uint32_t bit = n->buf >= 0 ? UINT32_C(1) << n->buf : 0;
@@ -266,7 +303,7 @@ plan_phase(cpu_region *r, int p)
         return;
     uint32_t strided = 0;
     for (int b = 0; b < r->rg->nbufs; b++)
-        if (!r->rg->bufs[b].scratch && phase->kind == AIR_PHASE_ROW &&
+        if (!r->rg->bufs[b].scratch && phase->kind != AIR_PHASE_SCALAR &&
             (r->strides[b][r->rank - 1] < 0 || r->strides[b][r->rank - 1] > 1))
             strided |= UINT32_C(1) << b;
     for (int b = 0; b < r->rg->nbufs && r->rg->walk == AIR_WALK_MAP; b++)
@@ -409,7 +446,7 @@ place_buffers(cpu_region *r)
             staged |= r->phases[p].stores;
     }
     for (int b = 0; b < r->rg->nbufs; b++) {
-        if (r->rg->bufs[b].scratch)
+        if (r->rg->bufs[b].scratch == AIR_RG_ROW)
             r->row[b] = take_bytes(r, (size_t)r->cols * r->bytes[b]);
         if (staged >> b & 1)
             r->stage[b] = take_bytes(r, REGION_STAGE * r->bytes[b]);
@@ -421,6 +458,24 @@ place_buffers(cpu_region *r)
         r->acc[s] = take_bytes(r, r->rg->walk == AIR_WALK_OUTER
                                       ? region_acc_row(r) * (size_t)r->levels
                                       : TILE_PARTS * 8);
+}
+
+/* A set holds a row of each buffer of SUMS. */
+static void
+place_sums(cpu_region *r)
+{
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        if (r->rg->bufs[b].scratch != AIR_RG_SUMS)
+            continue;
+        r->row[b] = r->sum_bytes;
+        r->sum_bytes += ((size_t)r->cols * r->bytes[b] + REGION_ALIGN - 1) &
+                        ~(size_t)(REGION_ALIGN - 1);
+    }
+    r->sum_rows = (r->rows + REGION_SUM_SETS - 1) / REGION_SUM_SETS;
+    if (r->sum_rows < REGION_SUM_ROWS)
+        r->sum_rows = REGION_SUM_ROWS;
+    if (r->sum_rows > REGION_SUM_MOST)
+        r->sum_rows = REGION_SUM_MOST;
 }
 
 static air_status
@@ -435,6 +490,7 @@ plan_memory(cpu_region *r)
         place_blocks(r);
     else
         place_buffers(r);
+    place_sums(r);
     return AIR_OK;
 }
 
@@ -473,6 +529,9 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
     r->rg = region;
     r->set = set;
     r->column_split = true;
+    r->row_phases = region->nphases;
+    if (region->phases[region->nphases - 1].kind == AIR_PHASE_COLUMN)
+        r->row_phases--;
     r->copies = region_is_copy(region);
     for (int b = 0; b < region->nbufs; b++)
         r->bytes[b] = dtype_bytes[region->bufs[b].dtype];
@@ -517,6 +576,8 @@ cpu_region_workspace(const air_call *call, int threads)
 {
     const cpu_region *r = call->extra;
     size_t bytes = region_own_bytes(r, threads);
+    if (r->sum_bytes > 0)
+        return bytes + (size_t)region_sum_sets(r) * r->sum_bytes;
     if (!region_shares(r, threads))
         return bytes;
     /* INNER uses two units in turn, so that one barrier a phase is enough */

@@ -12,6 +12,9 @@
 #define REGION_BLOCK_COLS 64  /* rows and columns is staged at once */
 #define REGION_STAGE      (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
 #define REGION_ACROSS     8192 /* elements of a block of short rows */
+#define REGION_SUM_SETS   128  /* of SUMS, fewer where each would be for less */
+#define REGION_SUM_ROWS   16   /* than these rows, more where it would be for */
+#define REGION_SUM_MOST   256  /* more than these: what one sum is long */
 #define REGION_LEVELS     48   /* of the pairwise fold: 2^48 chunks */
 #define REGION_ALIGN      64
 
@@ -22,6 +25,7 @@ typedef struct {
     uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
     uint16_t reduces;               /* set of scalars */
     bool reads_scalars;
+    bool sums_rows; /* nothing but the sum of an F32 buffer with dense rows */
 } region_phase;
 
 struct cpu_region {
@@ -44,6 +48,9 @@ struct cpu_region {
     bool uses_tiles;   /* some phase has no machine code */
     bool column_split; /* INNER: threads may share a row */
     bool across;       /* INNER: in blocks of `block` short rows */
+    int row_phases;    /* those before a COLUMN phase */
+    int64_t sum_rows;  /* rows that one set of SUMS is for */
+    size_t sum_bytes;  /* of a set; 0: none */
     int64_t block;
     bool blocked; /* MAP: some buffer lies along the last axis but one */
     int levels;   /* OUTER: of the pairwise fold */
@@ -53,7 +60,7 @@ struct cpu_region {
     size_t acc[AIR_RG_MAX_SCALARS]; /* OUTER: `levels` rows */
     size_t stage[AIR_RG_MAX_BUFS];  /* also where other threads' scalar
                                        stores go */
-    size_t row[AIR_RG_MAX_BUFS];    /* scratch buffers */
+    size_t row[AIR_RG_MAX_BUFS];    /* scratch buffers; SUMS: in a set */
     size_t thread_bytes;
     exec_memory code;
 };
@@ -81,11 +88,19 @@ region_blocks(const cpu_region *r)
     return (r->cols + r->tile - 1) / r->tile;
 }
 
+/* INNER with SUMS: sets of them, whatever the number of threads. */
+static inline int64_t
+region_sum_sets(const cpu_region *r)
+{
+    return r->rows <= r->sum_rows ? 1
+                                  : (r->rows + r->sum_rows - 1) / r->sum_rows;
+}
+
 /* Do threads share the reduced axis? Monotonic in `threads`. */
 static inline bool
 region_shares(const cpu_region *r, int threads)
 {
-    if (threads < 2 || region_chunks(r) < 2)
+    if (threads < 2 || region_chunks(r) < 2 || r->sum_bytes > 0)
         return false;
     if (r->rg->walk == AIR_WALK_OUTER)
         return r->rows * region_blocks(r) < 4 * (int64_t)threads;
@@ -131,6 +146,7 @@ typedef struct {
     const cpu_region *r;
     const air_task *task;
     char *mem;
+    char *sums;                     /* the set of SUMS that rows add to */
     char *base[AIR_RG_MAX_BUFS];    /* element 0 of the current row */
     int64_t inner[AIR_RG_MAX_BUFS]; /* stride of its elements */
     bool columns;                /* each element has its own scalars, in acc */
@@ -159,6 +175,10 @@ bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);
 /* INNER: blocks of short rows. */
 void region_across(region_run *run);
+/* INNER: the phases of rows [begin, end). */
+void region_rows(region_run *run, int64_t begin, int64_t end);
+/* INNER with SUMS: rows, then columns. */
+void region_columns(region_run *run);
 static inline void
 region_acc_init(const cpu_region *r, int scalar, void *acc, int64_t n)
 {

@@ -170,22 +170,28 @@ run_row_phase(region_run *run, int phase)
     }
 }
 
-static void
-run_rows(region_run *run)
+void
+region_rows(region_run *run, int64_t begin, int64_t end)
 {
     const cpu_region *r = run->r;
-    int64_t begin, end;
-    air_split(r->rows, run->task, &begin, &end);
     if (begin >= end)
         return;
     open_parts(run);
     region_run_seek(run, r->rank - 1, begin);
     for (int64_t row = begin; row < end; row++) {
-        for (int p = 0; p < r->rg->nphases; p++)
+        for (int p = 0; p < r->row_phases; p++)
             run_row_phase(run, p);
         if (row + 1 < end)
             region_run_next(run, r->rank - 1);
     }
+}
+
+static void
+run_rows(region_run *run)
+{
+    int64_t begin, end;
+    air_split(run->r->rows, run->task, &begin, &end);
+    region_rows(run, begin, end);
 }
 
 /* ---- INNER, threads sharing each row ---- */
@@ -432,6 +438,8 @@ cpu_region_run(const air_call *call, const air_task *task)
     case AIR_WALK_INNER:
         if (r->across)
             region_across(&run);
+        else if (r->sum_bytes > 0)
+            region_columns(&run);
         else if (shares)
             run_shared_rows(&run);
         else

@@ -30,6 +30,10 @@ typedef void (*tile_reduce_fn)(void *acc, const void *a, int64_t n);
  * reduction's identity, for the next row; all of the lane's type. */
 typedef void (*tile_tree_fn)(void *acc, const void *start, void *value);
 
+/* The sum of each of `rows` rows of n F32, `stride` elements apart. */
+typedef void (*tile_rows_fn)(const float *x, int64_t stride, int64_t rows,
+                             int64_t n, float *sums);
+
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */
 typedef tile_op_fn tile_op_table[AIR_RG_OP_COUNT][TILE_LANES];
@@ -49,6 +53,7 @@ typedef struct {
     const tile_fill_table *fills;
     const tile_reduce_table *folds, *eachs;
     const tile_tree_table *trees;
+    const tile_rows_fn *row_sums;
 } tile_set;
 
 /* The best set that is not above `isa` and that this CPU can run. */
@@ -56,7 +61,8 @@ const tile_set *tile_set_find(const char *isa);
 bool tile_is_compare(unsigned op);
 size_t tile_lane_size(unsigned lane);
 
-/* What each compilation of tile_math.c, tile_memory.c, tile_reduce.c gives. */
+/* What each compilation of tile_math.c, tile_memory.c, tile_reduce.c,
+ * tile_rows.c gives. */
 #define TILE_DECLARE(isa)                            \
     extern const tile_op_table tile_ops_##isa;       \
     extern const tile_cvt_table tile_cvts_##isa;     \
@@ -65,7 +71,8 @@ size_t tile_lane_size(unsigned lane);
     extern const tile_fill_table tile_fills_##isa;   \
     extern const tile_reduce_table tile_folds_##isa; \
     extern const tile_reduce_table tile_eachs_##isa; \
-    extern const tile_tree_table tile_trees_##isa;
+    extern const tile_tree_table tile_trees_##isa;   \
+    extern const tile_rows_fn tile_row_sums_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)
 TILE_DECLARE(avx512)

@@ -24,6 +24,9 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+/* griddepcontrol of the texts */
+enum { CUDA_OVERLAP_CAPABILITY = 90 };
+
 /* What a kernel may know of the GPU. */
 typedef struct {
     int capability; /* 90: compute capability 9.0 */
@@ -41,6 +44,7 @@ typedef enum {
     CUDA_PARAM_INT,       /* value: int64_t */
     CUDA_PARAM_WORKSPACE, /* the step's workspace + value */
     CUDA_PARAM_FAULT,     /* cuda_fault *, see below */
+    CUDA_PARAM_SCRATCH,   /* the list's scratch + value */
     CUDA_PARAM_VALUES     /* the struct of a region's sizes and strides */
 } cuda_param_kind;
 typedef struct {
@@ -48,14 +52,24 @@ typedef struct {
     int64_t value;
 } cuda_param;
 
-enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4 };
+enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4, CUDA_MAX_EARLY = 12 };
+
+/* Bytes [begin, end) of a slot. */
+typedef struct {
+    int32_t slot;
+    int64_t begin, end;
+} cuda_span;
+cuda_span cuda_span_of(const air_tensor *t);
 
 /* `entry` of the text is launched on the stream, after the one before. */
 typedef struct {
     air_launch shape;
     int32_t entry; /* i of ENTRY(i) */
-    int32_t nparams;
+    int32_t nparams, nearly;
     cuda_param params[CUDA_MAX_PARAMS];
+    /* What it reads before it waits for the launches before it (`await` of the
+     * texts; each text has one). */
+    cuda_span early[CUDA_MAX_EARLY];
 } cuda_launch;
 
 typedef struct {
@@ -69,13 +83,22 @@ typedef struct {
     bool
         product; /* no text: launches[0] has the pointers of cuda_product_run */
     const void *values; /* of CUDA_PARAM_VALUES */
+    size_t nvalues;     /* of 8 bytes */
+    size_t scratch;     /* bytes of the list's own memory, 0 before and after */
+    /* A persistent kernel: one launch, whose parameters are the fields of one
+     * struct. NULL: those of `launches`. */
+    cuda_param *many;    /* nmany; owned */
+    size_t nmany, rmany; /* parameters, room */
+    bool together;       /* all blocks must be on the GPU at once */
 } cuda_source;
 
 /* What a kernel found wrong in the data: an index out of range. It lies in
  * memory that host and device see; a kernel that finds one skips the element
  * (a read gives 0), sets `raised` to 2 if it was 0, writes index and size and
  * then sets `raised` to 1. The next run of the device that sees a 1 returns
- * ARGUMENT. */
+ * ARGUMENT. A persistent kernel that gives up waiting does the same with a 3,
+ * its phase and the arrivals: DRIVER. */
+enum { CUDA_FAULT_INDEX = 1, CUDA_FAULT_STUCK = 3 };
 typedef struct {
     int64_t index, size;
     int32_t raised;
@@ -108,5 +131,8 @@ const cuda_provider *cuda_provider_find(const char *name, const air_call *call,
 void cuda_add_tensor(cuda_launch *launch, const air_tensor *t);
 void cuda_add_int(cuda_launch *launch, int64_t value);
 void cuda_add_workspace(cuda_launch *launch, int64_t offset);
+/* The launch reads it before it waits. */
+void cuda_add_early(cuda_launch *launch, const air_tensor *t);
+void cuda_add_early_span(cuda_launch *launch, cuda_span span);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/cuda/fuse.h"
 #include "driver/driver.h"
 
 /* ---- errors ---- */
@@ -43,10 +44,19 @@ air_status
 cuda_fault_check(air_device *dev)
 {
     cuda_fault *fault = dev->fault;
-    if (__atomic_load_n(&fault->raised, __ATOMIC_ACQUIRE) != 1)
+    const int raised = __atomic_load_n(&fault->raised, __ATOMIC_ACQUIRE);
+    if (raised != CUDA_FAULT_INDEX && raised != CUDA_FAULT_STUCK)
         return AIR_OK;
     const cuda_fault seen = *fault;
     __atomic_store_n(&fault->raised, 0, __ATOMIC_RELEASE);
+    AIR_REQUIRE(raised != CUDA_FAULT_STUCK, AIR_ERROR_DRIVER,
+                "an earlier run gave up: phase %lld of a persistent kernel "
+                "waited more than %lld ms for all blocks (%lld arrivals so "
+                "far); its results are wrong. TORCHAIR_CUDA_PERSISTENT=0, "
+                "persistent of air_gpu, turns such kernels off; "
+                "TORCHAIR_CUDA_PATIENCE, persistent_ms, lets them wait longer",
+                (long long)seen.index, (long long)(dev->patience / 1000000),
+                (long long)seen.size);
     AIR_FAIL(AIR_ERROR_ARGUMENT,
              "an earlier run met index %lld, which is out of range for a "
              "dimension of size %lld",
@@ -80,8 +90,8 @@ cuda_leave(const air_device *dev, bool pushed)
 /* What is being captured by the application must not wait for anything that
  * is not. The legacy stream belongs to every capture of a blocking one, which
  * CUDA says as an error; to touch it would end that capture. */
-static bool
-is_captured(const air_device *dev, cu_stream stream)
+bool
+cuda_is_captured(const air_device *dev, cu_stream stream)
 {
     int captured = 0;
     const int code = dev->cu.stream_capturing(stream, &captured);
@@ -92,7 +102,7 @@ is_captured(const air_device *dev, cu_stream stream)
 static air_status
 follow(air_device *dev, cu_stream other, cu_stream stream)
 {
-    if (is_captured(dev, stream) || is_captured(dev, other))
+    if (cuda_is_captured(dev, stream) || cuda_is_captured(dev, other))
         return AIR_OK;
     CUDA_TRY(dev, "an event cannot be recorded",
              dev->cu.event_record(dev->passed, other));
@@ -230,6 +240,12 @@ read_props(air_device *dev)
                    dev->props.capability, major >= 9 ? "a" : "");
     (void)snprintf(dev->target, sizeof dev->target, "%s:%d:%d", dev->props.isa,
                    processors, shared);
+    dev->persistent =
+        dev->gpu.persistent && dev->props.capability >= CUDA_OVERLAP_CAPABILITY;
+    dev->checks = dev->gpu.persistent_checks;
+    dev->patience = dev->gpu.persistent_ms * 1000000;
+    dev->overlaps = dev->props.capability >= CUDA_OVERLAP_CAPABILITY &&
+                    dev->cu.graph_edge && !dev->gpu.no_overlap;
     return cuda_check(
         dev, dev->cu.compiler_version(&dev->compiler[0], &dev->compiler[1]),
         "NVRTC has no version");
@@ -328,7 +344,8 @@ cuda_target(const air_device *dev, air_target *out)
                         .isa = dev->target,
                         .regions = true,
                         .apart = true,
-                        .source = true};
+                        .source = true,
+                        .linger = FUSE_STEPS};
 }
 
 /* ---- memory ---- */
@@ -367,7 +384,7 @@ finish_runs(air_device *dev)
     pthread_mutex_lock(&dev->mutex);
     if (dev->nstreams > 1 && cuda_enter(dev, &pushed) == AIR_OK) {
         for (int i = 0; i < dev->nstreams; i++)
-            if (!is_captured(dev, dev->streams[i]))
+            if (!cuda_is_captured(dev, dev->streams[i]))
                 (void)dev->cu.stream_wait(dev->streams[i]);
         cuda_leave(dev, pushed);
     }
@@ -442,6 +459,7 @@ const air_driver air_driver_cuda = {
     .list_make = cuda_list_make,
     .list_run = cuda_list_run,
     .list_free = cuda_list_free,
+    .list_note = cuda_list_note,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
     .graph_launch = cuda_graph_launch,

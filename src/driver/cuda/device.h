@@ -34,6 +34,10 @@ struct air_device {
     bool retained; /* the primary context */
     cu_context context;
     cuda_props props;
+    bool overlaps; /* a launch of a graph may begin before the one before
+                    * it is over */
+    bool persistent, checks; /* air_gpu: persistent kernels */
+    int64_t patience;        /* ns, of a persistent kernel */
     char target[40];   /* for the printer: isa, processors, shared bytes */
     int compiler[2];   /* version */
     int threads;       /* that compile */
@@ -62,6 +66,8 @@ void cuda_leave(const air_device *dev, bool pushed);
 /* The application's current stream of this thread; work on it begins after
  * what was given to the device before. */
 air_status cuda_stream(air_device *dev, cu_stream *out);
+/* Does the application capture the stream? */
+bool cuda_is_captured(const air_device *dev, cu_stream stream);
 /* ARGUMENT: a kernel of an earlier run met an index out of range. */
 air_status cuda_fault_check(air_device *dev);
 
@@ -95,7 +101,11 @@ typedef struct {
     cuda_product *product; /* instead of the function */
     air_launch shape;
     uint32_t first, nparams; /* of the list's */
+    bool early; /* may begin while the command before it runs: it waits for it
+                 * where it must, by itself */
+    bool together; /* all its blocks are on the GPU at once */
 } cuda_command;
+enum { CUDA_NOTE = 320 };
 struct air_list {
     const air_step *steps;
     size_t ncommands, nparams;
@@ -105,11 +115,11 @@ struct air_list {
     void **pointers;    /* &values[i], or the values of a region */
     pthread_mutex_t mutex;
     size_t bytes;
-    bool products; /* some commands are */
+    uint64_t scratch;        /* memory of the GPU; 0: none */
+    char note[CUDA_NOTE];    /* list_note; "": nothing to say */
+    bool ran;                /* once, command by command */
+    air_device_graph *graph; /* of the runs after that */
 };
-/* Launches all of it on a stream, in the device's context. */
-air_status cuda_list_launch(air_device *dev, air_list *list, void *const *slots,
-                            cu_stream stream);
 /* Fills values[first .. first + nparams) of a command. */
 void cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
                uint64_t *values);
@@ -117,6 +127,8 @@ air_status cuda_list_make(air_device *dev, const air_step *steps, size_t count,
                           air_list **out);
 air_status cuda_list_run(air_device *dev, air_list *list, void *const *slots);
 void cuda_list_free(air_device *dev, air_list *list);
+/* What became of the steps that were to be persistent; NULL: none were. */
+const char *cuda_list_note(const air_device *dev, const air_list *list);
 
 /* ---- kernel.c ---- */
 
@@ -148,5 +160,11 @@ air_status cuda_graph_launch(air_device *dev, air_device_graph *graph);
 air_status cuda_graph_patch(air_device *dev, air_device_graph *graph,
                             void *const *slots);
 void cuda_graph_free(air_device *dev, air_device_graph *graph);
+/* A graph of one list, and a run of it: patched and launched. In the device's
+ * context. */
+air_status cuda_graph_of(air_device *dev, air_list *list, void *const *slots,
+                         air_device_graph **out);
+air_status cuda_graph_run(air_device *dev, air_device_graph *graph,
+                          void *const *slots, cu_stream stream);
 
 #endif

@@ -4,43 +4,7 @@
 #include <string.h>
 
 #include "driver/cuda/kern_call.h"
-
-/* ---- memory -------------------------------------------------------------- */
-
-static fuse_span
-span_of(int32_t slot, int64_t offset, int dtype, int rank, const int64_t *dims,
-        const int64_t *strides)
-{
-    const int64_t bytes = (int64_t)kern_bytes(dtype);
-    fuse_span s = {.slot = slot, .begin = offset, .end = offset + bytes};
-    for (int i = 0; i < rank; i++) {
-        const int64_t reach = (dims[i] - 1) * strides[i] * bytes;
-        if (dims[i] == 0)
-            return (fuse_span){.slot = slot};
-        *(reach < 0 ? &s.begin : &s.end) += reach;
-    }
-    return s;
-}
-
-static fuse_span
-span_of_tensor(const air_tensor *t)
-{
-    return span_of(t->slot, t->offset, t->dtype, t->rank, t->dims, t->strides);
-}
-
-static bool
-overlap(const fuse_span *a, const fuse_span *b)
-{
-    return a->slot == b->slot && a->begin < b->end && b->begin < a->end;
-}
-
-/* What a step touches, one after another. */
-typedef struct {
-    fuse_span span;
-    bool read, write;
-    bool dense; /* all bytes of the span */
-    int index;  /* buffer of a region, argument of a call */
-} touch;
+#include "driver/cuda/touch.h"
 
 /* ---- regions ------------------------------------------------------------- */
 
@@ -57,21 +21,6 @@ is_plain_buf(const air_rg_buf *b)
                            b->dtype == AIR_F16 || b->dtype == AIR_BOOL);
 }
 
-static bool
-uses(const air_region *rg, unsigned op, int buf)
-{
-    for (int i = 0; i < rg->nnodes; i++)
-        if (rg->nodes[i].op == op && rg->nodes[i].buf == buf)
-            return true;
-    return false;
-}
-
-static bool
-is_stored(const air_region *rg, int buf)
-{
-    return uses(rg, AIR_RG_STORE, buf);
-}
-
 /* Numbers that are float while they are computed; nothing is read that is
  * written. */
 static bool
@@ -82,88 +31,18 @@ is_plain(const air_region *rg)
             return false;
     for (int i = 0; i < rg->nbufs; i++)
         if (!is_plain_buf(&rg->bufs[i]) ||
-            (is_stored(rg, i) && uses(rg, AIR_RG_LOAD, i)))
+            (cuda_region_stores(rg, i) && cuda_region_uses(rg, AIR_RG_LOAD, i)))
             return false;
     return true;
 }
 
-static int64_t
-elements(const air_region *rg)
+const fuse_copy *
+fuse_copy_of(const fuse_group *g, int step)
 {
-    int64_t n = 1;
-    for (int i = 0; i < rg->rank; i++)
-        n *= rg->dims[i];
-    return n;
-}
-
-static fuse_span
-span_of_buf(const air_region *rg, int i)
-{
-    const air_rg_buf *b = &rg->bufs[i];
-    return b->scratch ? (fuse_span){.slot = -1}
-                      : span_of(b->slot, b->offset, b->dtype, rg->rank,
-                                rg->dims, b->strides);
-}
-
-/* Stores that lie between each other, halves of heads, count as one. */
-static touch
-touch_of_buf(const air_region *rg, int i)
-{
-    touch t = {.span = span_of_buf(rg, i),
-               .read = uses(rg, AIR_RG_LOAD, i),
-               .write = is_stored(rg, i),
-               .index = i};
-    int64_t bytes = 0;
-    for (int k = 0; t.write && k < rg->nbufs; k++) {
-        const fuse_span s = span_of_buf(rg, k);
-        if (!is_stored(rg, k) || (k != i && !overlap(&t.span, &s)))
-            continue;
-        bytes += elements(rg) * (int64_t)kern_bytes(rg->bufs[k].dtype);
-        t.span.begin = s.begin < t.span.begin ? s.begin : t.span.begin;
-        t.span.end = s.end > t.span.end ? s.end : t.span.end;
-    }
-    t.dense = t.span.end - t.span.begin == bytes;
-    return t;
-}
-
-static touch
-touch_of_tensor(const air_tensor *x, int index, bool write)
-{
-    touch t = {.index = index};
-    if (x->dtype == AIR_DTYPE_NONE)
-        return t;
-    t.span = span_of_tensor(x);
-    t.read = !write, t.write = write;
-    t.dense = t.span.end - t.span.begin ==
-              kern_numel(x) * (int64_t)kern_bytes(x->dtype);
-    return t;
-}
-
-/* Touch `i` of the step; false: there are no more. */
-static bool
-touch_at(const air_step *step, int i, touch *out)
-{
-    const air_region *rg = step->kernel->region;
-    const air_call *c = &step->call;
-    if (rg) {
-        if (i < rg->nbufs)
-            *out = touch_of_buf(rg, i);
-        return i < rg->nbufs;
-    }
-    for (int a = 0; a < c->nargs; a++) {
-        const air_arg *arg = &c->args[a];
-        const int n = arg->kind == AIR_ARG_TENSOR    ? 1
-                      : arg->kind == AIR_ARG_TENSORS ? arg->count
-                                                     : 0;
-        if (i < n) {
-            *out = touch_of_tensor(&arg->t[i], a, false);
-            return true;
-        }
-        i -= n;
-    }
-    if (i < c->nouts)
-        *out = touch_of_tensor(&c->outs[i], c->nargs, true);
-    return i < c->nouts;
+    for (int i = 0; i < g->ncopies; i++)
+        if (g->copies[i].step == step)
+            return &g->copies[i];
+    return NULL;
 }
 
 /* Is a read of a step of the group served by an earlier step of it? */
@@ -174,6 +53,8 @@ is_handed_over(const fuse_group *g, int step, int index)
         return false;
     if (step < g->before + g->nweights)
         return g->before > 0 && index == 0;
+    if (fuse_copy_of(g, step)) /* of a cache nothing is read */
+        return index == 0 || index == 3;
     for (int i = 0; i < g->nparts; i++) {
         const fuse_part *p = &g->parts[i];
         if (p->region == step)
@@ -189,27 +70,27 @@ typedef enum { FATE_LIVE, FATE_DEAD, FATE_BROKEN } fate;
 enum { PIECES = 8 };
 typedef struct {
     int count;
-    fuse_span piece[PIECES];
+    cuda_span piece[PIECES];
 } remains;
 
 static bool
-is_hit(const remains *r, const fuse_span *s)
+is_hit(const remains *r, const cuda_span *s)
 {
     for (int i = 0; i < r->count; i++)
-        if (overlap(&r->piece[i], s))
+        if (cuda_overlap(&r->piece[i], s))
             return true;
     return false;
 }
 
 /* False: in too many pieces. */
 static bool
-cut(remains *r, const fuse_span *s)
+cut(remains *r, const cuda_span *s)
 {
     remains left = {.count = 0};
     for (int i = 0; i < r->count; i++) {
-        const fuse_span *p = &r->piece[i];
-        fuse_span low = *p, high = *p;
-        if (!overlap(p, s)) {
+        const cuda_span *p = &r->piece[i];
+        cuda_span low = *p, high = *p;
+        if (!cuda_overlap(p, s)) {
             high.begin = high.end;
         } else {
             low.end = s->begin;
@@ -230,8 +111,8 @@ static bool
 step_reads(const fuse_group *g, const air_step *step, int inside,
            const remains *r)
 {
-    touch t;
-    for (int i = 0; touch_at(step, i, &t); i++)
+    cuda_touch t;
+    for (int i = 0; cuda_touch_at(step, i, &t); i++)
         if (t.read && is_hit(r, &t.span) &&
             (inside < 0 || !is_handed_over(g, inside, t.index)))
             return true;
@@ -241,8 +122,8 @@ step_reads(const fuse_group *g, const air_step *step, int inside,
 static bool
 step_cuts(const air_step *step, remains *r)
 {
-    touch t;
-    for (int i = 0; touch_at(step, i, &t); i++)
+    cuda_touch t;
+    for (int i = 0; cuda_touch_at(step, i, &t); i++)
         if (t.write && t.dense && !cut(r, &t.span))
             return false;
     return true;
@@ -251,7 +132,7 @@ step_cuts(const air_step *step, remains *r)
 /* Of what `writer` of the group writes; `count` steps are left from its first
  * one on. A list's last word is that it is wanted. */
 static fate
-fate_of(const fuse_group *g, size_t count, int writer, const fuse_span *span)
+fate_of(const fuse_group *g, size_t count, int writer, const cuda_span *span)
 {
     remains r = {.count = 1, .piece = {*span}};
     for (size_t i = (size_t)writer + 1; i < count; i++) {
@@ -269,17 +150,16 @@ fate_of(const fuse_group *g, size_t count, int writer, const fuse_span *span)
 static bool
 find_writes(fuse_group *g, size_t count)
 {
-    touch t;
+    cuda_touch t;
     g->nwrites = 0;
     for (int s = 0; s < g->count; s++)
-        for (int i = 0; touch_at(&g->steps[s], i, &t); i++) {
+        for (int i = 0; cuda_touch_at(&g->steps[s], i, &t); i++) {
             const fate f = t.write ? fate_of(g, count, s, &t.span) : FATE_DEAD;
             if (f == FATE_BROKEN ||
                 (f == FATE_LIVE && g->nwrites == FUSE_SPANS))
                 return false;
-            t.span.step = s;
             if (f == FATE_LIVE)
-                g->writes[g->nwrites++] = t.span;
+                g->writes[g->nwrites++] = (fuse_write){t.span, s};
         }
     return true;
 }
@@ -288,15 +168,15 @@ find_writes(fuse_group *g, size_t count)
 static bool
 is_free_of_races(const fuse_group *g)
 {
-    touch t;
+    cuda_touch t;
     for (int w = 0; w < g->nwrites; w++) {
         for (int v = 0; v < w; v++)
             if (g->writes[v].step != g->writes[w].step &&
-                overlap(&g->writes[v], &g->writes[w]))
+                cuda_overlap(&g->writes[v].span, &g->writes[w].span))
                 return false;
         for (int s = 0; s < g->count; s++)
-            for (int i = 0; touch_at(&g->steps[s], i, &t); i++)
-                if (t.read && overlap(&t.span, &g->writes[w]) &&
+            for (int i = 0; cuda_touch_at(&g->steps[s], i, &t); i++)
+                if (t.read && cuda_overlap(&t.span, &g->writes[w].span) &&
                     !is_handed_over(g, s, t.index))
                     return false;
     }
@@ -307,9 +187,9 @@ bool
 fuse_is_written(const fuse_group *g, int step, int32_t slot, int64_t offset)
 {
     for (int i = 0; i < g->nwrites; i++) {
-        const fuse_span *w = &g->writes[i];
-        if (w->step == step && w->slot == slot && w->begin <= offset &&
-            offset < w->end)
+        const fuse_write *w = &g->writes[i];
+        if (w->step == step && w->span.slot == slot &&
+            w->span.begin <= offset && offset < w->span.end)
             return true;
     }
     return false;
@@ -323,7 +203,7 @@ static bool
 is_row(const air_region *rg, int64_t k)
 {
     return rg->walk == AIR_WALK_INNER && rg->dims[rg->rank - 1] == k &&
-           elements(rg) == k && is_plain(rg);
+           cuda_region_elements(rg) == k && is_plain(rg);
 }
 
 static bool
@@ -331,8 +211,9 @@ makes(const air_region *rg, const air_tensor *x)
 {
     for (int i = 0; i < rg->nbufs; i++) {
         const air_rg_buf *b = &rg->bufs[i];
-        if (is_stored(rg, i) && b->slot == x->slot && b->offset == x->offset &&
-            b->dtype == x->dtype && b->strides[rg->rank - 1] == 1)
+        if (cuda_region_stores(rg, i) && b->slot == x->slot &&
+            b->offset == x->offset && b->dtype == x->dtype &&
+            b->strides[rg->rank - 1] == 1)
             return true;
     }
     return false;
@@ -374,17 +255,12 @@ add_product(fuse_group *g, const air_call *c)
 
 /* ---- regions behind them ------------------------------------------------- */
 
-/* Has no step of the group overwritten results of the product? */
+/* Has no step of the group overwritten what `step` wrote there? */
 static bool
-is_intact(const fuse_group *g, int product)
+is_intact(const fuse_group *g, int step, const cuda_span *span)
 {
-    const fuse_span y = span_of_tensor(&fuse_call(g, product)->outs[0]);
-    touch t;
-    for (int s = product + 1; s < g->count; s++)
-        for (int i = 0; touch_at(&g->steps[s], i, &t); i++)
-            if (t.write && overlap(&t.span, &y))
-                return false;
-    return true;
+    return !cuda_is_written(g->steps + step + 1, (size_t)(g->count - step - 1),
+                            span);
 }
 
 /* The weight whose results the buffer lies in; -1: memory. */
@@ -393,10 +269,9 @@ weight_of(const fuse_group *g, const air_rg_buf *b)
 {
     for (int w = 0; w < g->nweights; w++) {
         const air_tensor *y = &fuse_product(g, w)->outs[0];
-        const int64_t at = b->offset - y->offset;
-        if (b->slot == y->slot && at >= 0 &&
-            at < y->dims[1] * (int64_t)kern_bytes(y->dtype) &&
-            is_intact(g, g->before + w))
+        const cuda_span span = cuda_span_of(y);
+        if (b->slot == y->slot && b->offset >= span.begin &&
+            b->offset < span.end && is_intact(g, g->before + w, &span))
             return b->dtype == y->dtype ? w : -1;
     }
     return -1;
@@ -409,7 +284,7 @@ static bool
 mark(const air_region *rg, const air_rg_buf *b, int64_t first, int64_t n,
      uint8_t *taken)
 {
-    const int64_t total = elements(rg);
+    const int64_t total = cuda_region_elements(rg);
     for (int64_t i = 0; i < total; i++) {
         int64_t at = first, rest = i;
         for (int a = rg->rank - 1; a >= 0; a--) {
@@ -449,9 +324,10 @@ is_covered(const fuse_group *g, const air_region *rg, const fuse_part *p,
 static bool
 find_part(const fuse_group *g, const air_region *rg, fuse_part *out)
 {
-    *out = (fuse_part){.region = g->count, .count = elements(rg)};
+    *out = (fuse_part){.region = g->count, .count = cuda_region_elements(rg)};
     for (int i = 0; i < rg->nbufs; i++) {
-        const int w = is_stored(rg, i) ? -1 : weight_of(g, &rg->bufs[i]);
+        const int w =
+            cuda_region_stores(rg, i) ? -1 : weight_of(g, &rg->bufs[i]);
         if (w < 0)
             continue;
         if (out->loads == 2 || g->covered[w])
@@ -479,12 +355,98 @@ add_region(fuse_group *g, const air_region *rg)
     return true;
 }
 
+/* ---- copies behind them ---------------------------------------------------
+ */
+
+/* Row-major, without gaps. */
+static bool
+is_dense(const air_tensor *t)
+{
+    int64_t stride = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (t->dims[i] != 1 && t->strides[i] != stride)
+            return false;
+        stride *= t->dims[i];
+    }
+    return true;
+}
+
+/* index_copy in place: only what is at the index is written. */
+static const air_call *
+as_copy(const air_step *step)
+{
+    const air_kernel *kernel = step->kernel;
+    const air_call *c = &step->call;
+    if (!kernel->provider || kernel->provider->print != kern_index_copy ||
+        !kern_same_place(c->args[0].t, &c->outs[0]) ||
+        !is_dense(c->args[3].t) || kern_numel(c->args[3].t) > MOST_RESULTS)
+        return NULL;
+    return c;
+}
+
+bool
+fuse_is_copied(const air_rg_buf *b, const air_tensor *src)
+{
+    const cuda_span span = cuda_span_of(src);
+    return b->slot == src->slot && b->dtype == src->dtype &&
+           b->offset >= span.begin && b->offset < span.end;
+}
+
+/* Does the region write each number of the tensor once? */
+static bool
+fills(const air_region *rg, const air_tensor *src)
+{
+    uint8_t taken[MOST_RESULTS / 8] = {0};
+    int64_t count = 0;
+    for (int i = 0; i < rg->nbufs; i++) {
+        const air_rg_buf *b = &rg->bufs[i];
+        if (!cuda_region_stores(rg, i) || !fuse_is_copied(b, src))
+            continue;
+        const int64_t first =
+            (b->offset - src->offset) / (int64_t)kern_bytes(src->dtype);
+        if (!mark(rg, b, first, kern_numel(src), taken))
+            return false;
+        count += cuda_region_elements(rg);
+    }
+    return count == kern_numel(src);
+}
+
+static bool
+gives(const fuse_group *g, int step, const air_tensor *src)
+{
+    const air_region *rg = fuse_region(g, step);
+    if (rg)
+        return step >= g->before && fills(rg, src);
+    if (step >= g->before + g->nweights)
+        return false;
+    const air_tensor *y = &fuse_call(g, step)->outs[0];
+    return kern_same_place(y, src) && y->dtype == src->dtype &&
+           y->dims[1] == kern_numel(src);
+}
+
+static bool
+add_copy(fuse_group *g, const air_call *c)
+{
+    const air_tensor *src = c->args[3].t;
+    const cuda_span span = cuda_span_of(src);
+    if (g->ncopies == FUSE_COPIES)
+        return false;
+    for (int s = g->count - 1; s >= 0; s--) {
+        if (!gives(g, s, src) || !is_intact(g, s, &span))
+            continue;
+        g->copies[g->ncopies++] = (fuse_copy){g->count, s};
+        g->count++;
+        return true;
+    }
+    return false;
+}
+
 /* ---- the group ----------------------------------------------------------- */
 
 static int
 pointers(const fuse_group *g)
 {
-    int n = 1;
+    int n = 2;
     for (int s = 0; s < g->count; s++)
         n += fuse_region(g, s) ? fuse_region(g, s)->nbufs : 2;
     return n;
@@ -495,9 +457,12 @@ add_step(fuse_group *g, const air_step *step)
 {
     const air_call *c = as_product(step);
     const air_region *rg = step->kernel->region;
-    if (c && g->nparts == 0)
+    if (c && g->nparts == 0 && g->ncopies == 0)
         return add_product(g, c);
-    return rg && g->nweights > 0 && add_region(g, rg);
+    if (g->nweights == 0)
+        return false;
+    c = rg ? NULL : as_copy(step);
+    return c ? add_copy(g, c) : rg && add_region(g, rg);
 }
 
 static bool
@@ -556,6 +521,7 @@ cuda_fuse_find(const air_step *steps, size_t count, size_t first,
     int most = FUSE_STEPS;
     do {
         grow(steps + first, count - first, most, out);
+        out->older = first;
         most = out->count - 1;
     } while (out->count > 1 &&
              (pointers(out) > CUDA_MAX_PARAMS ||

@@ -1,6 +1,6 @@
 /* fuse.h: neighbouring steps of a list as one launch: products of one vector
  * with several weights, the region that makes the vector before them, regions
- * that take their results behind them.
+ * that take their results behind them, copies of those to an index of a cache.
  *
  * What steps hand to each other inside a group stays on the chip, rounded as it
  * was; it is written where a later step of the list reads it, or none of them
@@ -11,13 +11,12 @@
 
 #include "driver/cuda/device.h"
 
-enum { FUSE_STEPS = 12, FUSE_SPANS = 32, FUSE_WEIGHTS = 4 };
+enum { FUSE_STEPS = 12, FUSE_SPANS = 32, FUSE_WEIGHTS = 4, FUSE_COPIES = 4 };
 
-/* Bytes [begin, end) of a slot. */
 typedef struct {
-    int32_t slot, step; /* step: of the group, that writes them */
-    int64_t begin, end;
-} fuse_span;
+    cuda_span span;
+    int step; /* of the group, that writes it */
+} fuse_write;
 
 /* Tiles of the launch that belong together: a product as it is (region < 0),
  * or what a region wants of one or two products. */
@@ -29,18 +28,26 @@ typedef struct {
     int64_t count;     /* iterations */
 } fuse_part;
 
+/* An index_copy in place: what step `from` makes goes to an index as well. */
+typedef struct {
+    int step, from;
+} fuse_copy;
+
 typedef struct {
     const air_step *steps;
+    size_t older; /* steps of the list before it */
     int count;    /* steps of it */
     int before;   /* 1: step 0 is the region that makes the vector */
     int nweights; /* products follow */
     int nparts;
     fuse_part parts[FUSE_WEIGHTS];
     bool covered[FUSE_WEIGHTS]; /* a region takes the results of the weight */
+    int ncopies;
+    fuse_copy copies[FUSE_COPIES];
     int64_t k;
     int dtype;
     int nwrites; /* that somebody reads after the group */
-    fuse_span writes[FUSE_SPANS];
+    fuse_write writes[FUSE_SPANS];
 } fuse_group;
 
 /* The longest group that begins at step `first`; count < 2: none. */
@@ -70,6 +77,18 @@ fuse_product(const fuse_group *g, int w)
 {
     return fuse_call(g, g->before + w);
 }
+
+/* The copy that the step is; NULL: none. */
+const fuse_copy *fuse_copy_of(const fuse_group *g, int step);
+/* What a copy takes, and where it goes. */
+static inline const air_tensor *
+fuse_copied(const fuse_group *g, const fuse_copy *c)
+{
+    return fuse_call(g, c->step)->args[3].t;
+}
+
+/* Does the buffer of a region lie in the tensor that is copied? */
+bool fuse_is_copied(const air_rg_buf *b, const air_tensor *src);
 
 /* Is what a step of the group writes there still wanted? */
 bool fuse_is_written(const fuse_group *g, int step, int32_t slot,

@@ -1,37 +1,16 @@
 /* fuse_print.c: the text of a group of steps: text/skinny.cuh with a stage that
- * is a region, and results that regions take. Nodes of regions become calls of
- * the functions in the prelude that the codegen layer gives with each region;
- * node 7 is n7, scalar 2 is s2, what a thread folded of it t2. */
-#include <inttypes.h>
-#include <math.h>
+ * is a region, and results that regions and copies take. */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/prims.h"
-#include "driver/cuda/fuse.h"
-#include "driver/cuda/kern_call.h"
-
-static const char *const dtype_names[AIR_DTYPE_COUNT] = {
-#define DTYPE(id, ...) [AIR_##id] = #id,
-#include "air_dtypes.def"
-#undef DTYPE
-};
+#include "driver/cuda/fuse_text.h"
 
 enum { WARPS = 8, LANES_OF_ROW = 2 /* S of the text */ };
-
-typedef struct {
-    const fuse_group *g;
-    base_text head, body; /* parameters; the rest */
-    cuda_launch *launch;
-    int tile;              /* rows of one */
-    int step;              /* being printed */
-    int first[FUSE_STEPS]; /* pointer of its first buffer or tensor */
-} printer;
 
 /* ---- parameters ---------------------------------------------------------- */
 
 static int
-pointer(printer *p, const char *type, int32_t slot, int64_t offset)
+pointer(fuse_printer *p, const char *type, int32_t slot, int64_t offset)
 {
     const int i = p->launch->nparams;
     base_text_add(&p->head, "%s%s *p%d", i > 0 ? ", " : "", type, i);
@@ -40,8 +19,21 @@ pointer(printer *p, const char *type, int32_t slot, int64_t offset)
     return i;
 }
 
+/* The cache in the words of who writes it, and the index. */
 static void
-add_pointers(printer *p)
+add_copy_pointers(fuse_printer *p, const fuse_copy *copy)
+{
+    const air_call *c = fuse_call(p->g, copy->step);
+    const air_tensor *y = &c->outs[0], *index = c->args[2].t;
+    char name[16];
+    (void)snprintf(name, sizeof name, "air_%s", fuse_dtype(y->dtype));
+    (void)pointer(p, fuse_region(p->g, copy->from) ? name : kern_type(y->dtype),
+                  y->slot, y->offset);
+    (void)pointer(p, kern_type(index->dtype), index->slot, index->offset);
+}
+
+static void
+add_pointers(fuse_printer *p)
 {
     const fuse_group *g = p->g;
     const char *type = kern_type(g->dtype);
@@ -52,259 +44,45 @@ add_pointers(printer *p)
         p->first[s] = p->launch->nparams;
         for (int i = 0; rg && i < rg->nbufs; i++) {
             (void)snprintf(name, sizeof name, "air_%s",
-                           dtype_names[rg->bufs[i].dtype]);
+                           fuse_dtype(rg->bufs[i].dtype));
             (void)pointer(p, name, rg->bufs[i].slot, rg->bufs[i].offset);
         }
         if (rg)
             continue;
+        if (fuse_copy_of(g, s)) {
+            add_copy_pointers(p, fuse_copy_of(g, s));
+            continue;
+        }
         (void)pointer(p, type, c->args[1].t->slot, c->args[1].t->offset);
+        cuda_add_early(p->launch, c->args[1].t);
         (void)pointer(p, type, c->outs[0].slot, c->outs[0].offset);
         if (s == 0)
             (void)pointer(p, type, c->args[0].t->slot, c->args[0].t->offset);
     }
-}
-
-/* ---- nodes --------------------------------------------------------------- */
-
-static const char *
-lane_of(const air_rg_node *n)
-{
-    return n->lane == AIR_LANE_B ? "b" : "f32";
-}
-
-static const char *
-type_of(const air_rg_node *n)
-{
-    return n->lane == AIR_LANE_B ? "bool" : "float";
-}
-
-static void
-put_operand(printer *p, const air_region *rg, int node)
-{
-    const air_rg_node *n = &rg->nodes[node];
-    if (n->op != AIR_RG_CONST)
-        base_text_add(&p->body, "n%d", node);
-    else if (n->lane == AIR_LANE_B)
-        base_text_add(&p->body, n->i != 0 ? "true" : "false");
-    else if (isfinite(n->k))
-        base_text_add(&p->body, "%af", (double)(float)n->k);
-    else
-        base_text_add(&p->body, "__uint_as_float(0x%xu)",
-                      isnan(n->k) ? 0x7fc00000U
-                      : n->k > 0  ? 0x7f800000U
-                                  : 0xff800000U);
-}
-
-static bool
-is_compare(unsigned op)
-{
-    return op == AIR_RG_LT || op == AIR_RG_LE || op == AIR_RG_EQ ||
-           op == AIR_RG_NE;
-}
-
-static void
-put_call(printer *p, const air_region *rg, const air_rg_node *n)
-{
-    const int16_t operands[3] = {n->a, n->b, n->c};
-    const air_rg_node *lane = is_compare(n->op) ? &rg->nodes[n->a] : n;
-    base_text_add(&p->body, "%s::%s(", lane_of(lane),
-                  n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op));
-    for (int i = 0; i < base_prim_arity(n->op); i++) {
-        base_text_add(&p->body, i > 0 ? ", " : "");
-        put_operand(p, rg, operands[i]);
+    if (g->ncopies > 0) {
+        base_text_add(&p->head, ", call::fault *bad");
+        p->launch->params[p->launch->nparams++] =
+            (cuda_param){.kind = CUDA_PARAM_FAULT};
     }
-    base_text_add(&p->body, ")");
-}
-
-/* ` + index * stride`, the index k or c of an axis. */
-static void
-put_step(printer *p, int axis, int64_t stride)
-{
-    if (axis < 0)
-        base_text_add(&p->body, " + k * %" PRId64, stride);
-    else
-        base_text_add(&p->body, " + c%d * %" PRId64, axis, stride);
-}
-
-/* ` p3[0 + ...]` of the buffer at the index c0, c1, ...; a row: at k. */
-static void
-put_element(printer *p, const air_region *rg, int buf, bool row)
-{
-    const air_rg_buf *b = &rg->bufs[buf];
-    const int last = rg->rank - 1;
-    base_text_add(&p->body, "p%d[0", p->first[p->step] + buf);
-    for (int a = 0; a < rg->rank; a++)
-        if (rg->dims[a] > 1 && b->strides[a] != 0 && (!row || a == last))
-            put_step(p, row ? -1 : a, b->strides[a]);
-    base_text_add(&p->body, "]");
-}
-
-/* A store, given how the element is written and when. */
-static void
-put_value(printer *p, const air_region *rg, const air_rg_node *n)
-{
-    const int dtype = rg->bufs[n->buf].dtype;
-    base_text_add(&p->body, "air_to_%s(%s::of(", dtype_names[dtype],
-                  dtype == AIR_BOOL ? "b" : "f32");
-    put_operand(p, rg, n->a);
-    base_text_add(&p->body, "));\n");
-}
-
-/* ---- the region before --------------------------------------------------- */
-
-static bool
-is_vector(const fuse_group *g, const air_rg_buf *b)
-{
-    const air_tensor *x = fuse_product(g, 0)->args[0].t;
-    return b->slot == x->slot && b->offset == x->offset;
-}
-
-static void
-put_row_store(printer *p, const air_region *rg, const air_rg_node *n, bool row)
-{
-    const air_rg_buf *b = &rg->bufs[n->buf];
-    if (row && is_vector(p->g, b)) {
-        base_text_add(&p->body, "            to[k].bits = ");
-        put_value(p, rg, n);
-    }
-    if (!fuse_is_written(p->g, 0, b->slot, b->offset))
-        return;
-    base_text_add(&p->body, row ? "            if (blockIdx.x == 0)\n"
-                                  "                "
-                                : "            if (blockIdx.x == 0 && "
-                                  "threadIdx.x == 0)\n                ");
-    put_element(p, rg, n->buf, row);
-    base_text_add(&p->body, " = ");
-    put_value(p, rg, n);
-}
-
-static void
-put_row_node(printer *p, const air_region *rg, int i, bool row)
-{
-    const air_rg_node *n = &rg->nodes[i];
-    switch (n->op) {
-    case AIR_RG_CONST: return;
-    case AIR_RG_STORE: put_row_store(p, rg, n, row); return;
-    case AIR_RG_REDUCE:
-        base_text_add(&p->body, "            t%d = air_%s::op(t%d, ", n->buf,
-                      base_reduction_name(n->reduce), n->buf);
-        put_operand(p, rg, n->a);
-        base_text_add(&p->body, ");\n");
-        return;
-    case AIR_RG_SET:
-        base_text_add(&p->body, "            s%d = ", n->buf);
-        put_operand(p, rg, n->a);
-        base_text_add(&p->body, ";\n");
-        return;
-    default: break;
-    }
-    base_text_add(&p->body, "            const %s n%d = ", type_of(n), i);
-    if (n->op == AIR_RG_SCALAR) {
-        base_text_add(&p->body, "s%d", n->buf);
-    } else if (n->op == AIR_RG_LOAD) {
-        base_text_add(&p->body, "%s::of(air_of_%s(", lane_of(n),
-                      dtype_names[rg->bufs[n->buf].dtype]);
-        put_element(p, rg, n->buf, row);
-        base_text_add(&p->body, "))");
-    } else {
-        put_call(p, rg, n);
-    }
-    base_text_add(&p->body, ";\n");
-}
-
-/* Declares what reductions of the phase fold into, or takes their results. */
-static void
-put_folds(printer *p, const air_region *rg, const air_rg_phase *phase,
-          bool begin)
-{
-    for (int i = phase->begin; i < phase->end; i++) {
-        const air_rg_node *n = &rg->nodes[i];
-        if (n->op != AIR_RG_REDUCE)
-            continue;
-        if (begin)
-            base_text_add(&p->body, "        %s t%d = air_%s::start<%s>();\n",
-                          type_of(n), n->buf, base_reduction_name(n->reduce),
-                          type_of(n));
-        else
-            base_text_add(&p->body,
-                          "        s%d = air_fold<air_%s, 256>(t%d);\n", n->buf,
-                          base_reduction_name(n->reduce), n->buf);
-    }
-}
-
-static void
-put_phase(printer *p, const air_region *rg, const air_rg_phase *phase)
-{
-    const bool row = phase->kind == AIR_PHASE_ROW;
-    put_folds(p, rg, phase, true);
-    if (row)
-        base_text_add(&p->body,
-                      "#pragma unroll\n"
-                      "        for (int j = 0; j < %" PRId64 "; j++) {\n"
-                      "            const int k = j * 256 + threadIdx.x;\n"
-                      "            if (k >= %" PRId64 ")\n"
-                      "                break;\n",
-                      (p->g->k + 255) / 256, p->g->k);
-    else
-        base_text_add(&p->body, "        {\n");
-    for (int i = phase->begin; i < phase->end; i++)
-        put_row_node(p, rg, i, row);
-    base_text_add(&p->body, "        }\n");
-    put_folds(p, rg, phase, false);
-}
-
-/* Scalars have the lane of what makes them. */
-static void
-put_scalars(printer *p, const air_region *rg)
-{
-    for (int i = 0; i < rg->nnodes; i++) {
-        const air_rg_node *n = &rg->nodes[i];
-        if (n->op == AIR_RG_REDUCE || n->op == AIR_RG_SET)
-            base_text_add(&p->body, "        %s s%d;\n", type_of(n), n->buf);
-    }
-}
-
-static void
-put_stage(printer *p)
-{
-    const fuse_group *g = p->g;
-    const air_region *rg = fuse_region(g, 0);
-    const char *type = kern_type(g->dtype);
-    base_text_add(&p->body, "    auto stage = [&](%s *to) {\n", type);
-    p->step = 0;
-    if (!rg) {
-        base_text_add(&p->body,
-                      "        stage_rows<G, %s, 1, %" PRId64 ", 0>(to, p2);\n"
-                      "    };\n",
-                      type, g->k);
-        return;
-    }
-    put_scalars(p, rg);
-    for (int i = 0; i < rg->nphases; i++)
-        put_phase(p, rg, &rg->phases[i]);
-    base_text_add(&p->body,
-                  "        for (int k = %" PRId64 " + threadIdx.x; k < G::ROW; "
-                  "k += 256)\n            to[k].bits = 0;\n    };\n",
-                  g->k);
 }
 
 /* ---- tiles --------------------------------------------------------------- */
 
 /* Iterations of a tile of the part. */
 static int
-share(const printer *p, const fuse_part *part)
+share(const fuse_printer *p, const fuse_part *part)
 {
     return p->tile / part->loads;
 }
 
 static int64_t
-tiles_of(const printer *p, const fuse_part *part)
+tiles_of(const fuse_printer *p, const fuse_part *part)
 {
     return (part->count + share(p, part) - 1) / share(p, part);
 }
 
 static int64_t
-all_tiles(const printer *p)
+all_tiles(const fuse_printer *p)
 {
     int64_t n = 0;
     for (int i = 0; i < p->g->nparts; i++)
@@ -314,7 +92,7 @@ all_tiles(const printer *p)
 
 /* it: the iteration of row i, at most the last; c0, c1, ...: its index. */
 static void
-put_iteration(printer *p, const fuse_part *part)
+put_iteration(fuse_printer *p, const fuse_part *part)
 {
     base_text_add(&p->body,
                   "            const int at = t * %d + i %% %d;\n"
@@ -334,7 +112,7 @@ put_iteration(printer *p, const fuse_part *part)
 
 /* The result that load `k` of the part takes. */
 static void
-put_column(printer *p, const fuse_part *part, int k)
+put_column(fuse_printer *p, const fuse_part *part, int k)
 {
     if (part->region < 0) {
         base_text_add(&p->body, "it");
@@ -358,7 +136,7 @@ weight_of(const fuse_part *part, int k)
 }
 
 static void
-put_row_of_weight(printer *p, const fuse_part *part, int k)
+put_row_of_weight(fuse_printer *p, const fuse_part *part, int k)
 {
     const int w = weight_of(part, k);
     base_text_add(&p->body, "p%d + (s64)", p->first[p->g->before + w]);
@@ -368,7 +146,7 @@ put_row_of_weight(printer *p, const fuse_part *part, int k)
 }
 
 static void
-put_rows(printer *p)
+put_rows(fuse_printer *p)
 {
     base_text_add(&p->body,
                   "    auto row = [&](int t, int i) -> const %s * {\n",
@@ -394,6 +172,64 @@ put_rows(printer *p)
                   p->first[p->g->before]);
 }
 
+/* ---- copies ---------------------------------------------------------------
+ */
+
+/* ` + e / 64 % 8 * stride` for each axis of the tensor that is copied but one;
+ * that one: ` + j * stride`. */
+static void
+put_place(fuse_printer *p, const air_tensor *src, const air_tensor *to,
+          int axis)
+{
+    int64_t below = 1;
+    for (int i = src->rank - 1; i >= 0; i--) {
+        if (i == axis)
+            base_text_add(&p->body, " + j * %" PRId64, to->strides[i]);
+        else if (src->dims[i] > 1)
+            base_text_add(&p->body,
+                          " + (s64)(e / %" PRId64 " %% %" PRId64 ") * %" PRId64,
+                          below, src->dims[i], to->strides[i]);
+        below *= src->dims[i];
+    }
+}
+
+static int64_t
+elements_behind(const air_tensor *t, int axis)
+{
+    int64_t n = 1;
+    for (int i = axis + 1; i < t->rank; i++)
+        n *= t->dims[i];
+    return n;
+}
+
+/* Element e of what is copied is `value`. */
+static void
+put_copy(fuse_printer *p, const fuse_copy *copy, const char *value)
+{
+    const air_call *c = fuse_call(p->g, copy->step);
+    const air_tensor *to = &c->outs[0], *index = c->args[2].t;
+    const air_tensor *src = fuse_copied(p->g, copy);
+    const int axis = kern_axis(kern_int(c, 1, 0), to->rank);
+    const int first = p->first[copy->step];
+    base_text_add(&p->body,
+                  "                s64 j = p%d[e / %" PRId64 " %% %" PRId64
+                  " * %" PRId64 "];\n"
+                  "                if (wrap(j, %" PRId64 ", bad))\n"
+                  "                    p%d[0",
+                  first + 1, elements_behind(src, axis), src->dims[axis],
+                  index->dims[0] > 1 ? index->strides[0] : 0, to->dims[axis],
+                  first);
+    put_place(p, src, to, axis);
+    base_text_add(&p->body, "] = %s;\n", value);
+}
+
+static bool
+is_copy_wanted(const fuse_group *g, const fuse_copy *c)
+{
+    const air_tensor *to = &fuse_call(g, c->step)->outs[0];
+    return fuse_is_written(g, c->step, to->slot, to->offset);
+}
+
 /* ---- results ------------------------------------------------------------- */
 
 static bool
@@ -403,10 +239,31 @@ is_result_written(const fuse_group *g, int w)
     return fuse_is_written(g, g->before + w, y->slot, y->offset);
 }
 
+/* Result r of load k goes where the product's results are copied to. */
 static void
-put_result(printer *p, const fuse_part *part, int k)
+put_result_copies(fuse_printer *p, const fuse_part *part, int k)
+{
+    const fuse_group *g = p->g;
+    for (int i = 0; i < g->ncopies; i++) {
+        const fuse_copy *c = &g->copies[i];
+        if (c->from != g->before + weight_of(part, k) || !is_copy_wanted(g, c))
+            continue;
+        base_text_add(&p->body,
+                      "            if (at == it && i / %d == %d) {\n"
+                      "                const int e = ",
+                      share(p, part), k);
+        put_column(p, part, k);
+        base_text_add(&p->body, ";\n");
+        put_copy(p, c, "r");
+        base_text_add(&p->body, "            }\n");
+    }
+}
+
+static void
+put_result(fuse_printer *p, const fuse_part *part, int k)
 {
     const int w = weight_of(part, k);
+    put_result_copies(p, part, k);
     if (!is_result_written(p->g, w))
         return;
     base_text_add(&p->body,
@@ -417,33 +274,67 @@ put_result(printer *p, const fuse_part *part, int k)
     base_text_add(&p->body, "] = r;\n");
 }
 
+/* The value of a store goes where the region's results are copied to. */
 static void
-put_result_node(printer *p, const air_region *rg, const fuse_part *part, int i)
+put_store_copies(fuse_printer *p, const air_region *rg, const fuse_part *part,
+                 int buf)
+{
+    const fuse_group *g = p->g;
+    const air_rg_buf *b = &rg->bufs[buf];
+    for (int i = 0; i < g->ncopies; i++) {
+        const fuse_copy *c = &g->copies[i];
+        const air_tensor *src = fuse_copied(g, c);
+        if (c->from != part->region || !fuse_is_copied(b, src) ||
+            !is_copy_wanted(g, c))
+            continue;
+        base_text_add(
+            &p->body, "            {\n                const int e = %" PRId64,
+            (b->offset - src->offset) / (int64_t)kern_bytes(src->dtype));
+        fuse_put_offset(p, rg, buf, false);
+        base_text_add(&p->body, ";\n");
+        put_copy(p, c, "v");
+        base_text_add(&p->body, "            }\n");
+    }
+}
+
+static void
+put_store(fuse_printer *p, const air_region *rg, const fuse_part *part,
+          const air_rg_node *n)
+{
+    const air_rg_buf *b = &rg->bufs[n->buf];
+    base_text_add(&p->body, "            {\n            const auto v = ");
+    fuse_put_value(p, rg, n);
+    if (fuse_is_written(p->g, part->region, b->slot, b->offset)) {
+        base_text_add(&p->body, "            ");
+        fuse_put_element(p, rg, n->buf, false);
+        base_text_add(&p->body, " = v;\n");
+    }
+    put_store_copies(p, rg, part, n->buf);
+    base_text_add(&p->body, "            }\n");
+}
+
+static void
+put_result_node(fuse_printer *p, const air_region *rg, const fuse_part *part,
+                int i)
 {
     const air_rg_node *n = &rg->nodes[i];
     if (n->op == AIR_RG_CONST)
         return;
     if (n->op == AIR_RG_STORE) {
-        const air_rg_buf *b = &rg->bufs[n->buf];
-        if (!fuse_is_written(p->g, part->region, b->slot, b->offset))
-            return;
-        base_text_add(&p->body, "            ");
-        put_element(p, rg, n->buf, false);
-        base_text_add(&p->body, " = ");
-        put_value(p, rg, n);
+        put_store(p, rg, part, n);
         return;
     }
-    base_text_add(&p->body, "            const %s n%d = ", type_of(n), i);
+    base_text_add(&p->body, "            const %s n%d = ", fuse_type(n), i);
     if (n->op != AIR_RG_LOAD) {
-        put_call(p, rg, n);
+        fuse_put_call(p, rg, n);
     } else if (n->buf == part->buf[0]) {
         base_text_add(&p->body, "mine");
     } else if (part->loads == 2 && n->buf == part->buf[1]) {
         base_text_add(&p->body, "other");
     } else {
-        base_text_add(&p->body, "%s::of(air_of_%s(", lane_of(n),
-                      dtype_names[rg->bufs[n->buf].dtype]);
-        put_element(p, rg, n->buf, false);
+        base_text_add(&p->body, "%s::of(air_of_%s(", fuse_lane(n),
+                      fuse_dtype(rg->bufs[n->buf].dtype));
+        fuse_put_element(p, rg, n->buf, false);
         base_text_add(&p->body, "))");
     }
     base_text_add(&p->body, ";\n");
@@ -451,7 +342,7 @@ put_result_node(printer *p, const air_region *rg, const fuse_part *part, int i)
 
 /* Results are what the product would have stored. */
 static void
-put_part(printer *p, const fuse_part *part)
+put_part(fuse_printer *p, const fuse_part *part)
 {
     put_iteration(p, part);
     for (int k = 0; k < part->loads; k++)
@@ -464,8 +355,9 @@ put_part(printer *p, const fuse_part *part)
     if (part->loads == 2)
         base_text_add(&p->body,
                       "            const float other = "
-                      "__shfl_xor_sync(0x%xu, mine, %d);\n",
-                      (1U << p->tile) - 1, share(p, part));
+                      "__shfl_sync(0x%xu, mine, i < %d ? i + %d : i - %d);\n",
+                      (1U << p->tile) - 1, share(p, part), share(p, part),
+                      share(p, part));
     base_text_add(&p->body,
                   "            if (at != it || i >= %d)\n"
                   "                return;\n",
@@ -475,7 +367,7 @@ put_part(printer *p, const fuse_part *part)
 }
 
 static void
-put_results(printer *p)
+put_results(fuse_printer *p)
 {
     base_text_add(&p->body,
                   "    auto out = [&](int t, int i, int, float v) {\n"
@@ -496,7 +388,7 @@ put_results(printer *p)
 /* ---- the launch ---------------------------------------------------------- */
 
 static void
-put_run(printer *p)
+put_run(fuse_printer *p)
 {
     const fuse_group *g = p->g;
     base_text_add(&p->body, "    const bool fast = true");
@@ -507,16 +399,17 @@ put_run(printer *p)
                           : "false",
                       p->first[g->before + w]);
     base_text_add(&p->body,
-                  ";\n    G::run(%" PRId64 ", fast, row, stage, out);\n}\n",
+                  ";\n    G::run(%" PRId64
+                  ", fast, row, ahead, stage, out);\n}\n",
                   all_tiles(p));
 }
 
 static void
-shape(printer *p, const cuda_props *props)
+shape(fuse_printer *p, const cuda_props *props)
 {
     const int64_t unit = 32 * LANES_OF_ROW;
     const int64_t row = (p->g->k + unit - 1) / unit * unit;
-    const int64_t most = 2 * (int64_t)props->processors;
+    const int64_t most = KERN_ROW_BLOCKS * (int64_t)props->processors;
     const int64_t tiles = all_tiles(p);
     p->launch->shape.grid[0] = (uint32_t)(tiles < most ? tiles : most);
     p->launch->shape.shared =
@@ -524,18 +417,20 @@ shape(printer *p, const cuda_props *props)
 }
 
 static void
-print(printer *p, const cuda_props *props)
+print(fuse_printer *p, const cuda_props *props)
 {
     int64_t results = 0;
     for (int w = 0; w < p->g->nweights; w++)
         results += fuse_product(p->g, w)->outs[0].dims[1];
-    p->tile = (results + 15) / 16 <= props->processors ? 8 : 16;
+    p->tile =
+        kern_tile(results, 1, KERN_ROW_BLOCKS * (int64_t)props->processors);
     add_pointers(p);
-    base_text_add(&p->body,
-                  ")\n{\n    typedef skinny<%s, 1, %" PRId64 ", %d, %d> G;\n",
-                  kern_type(p->g->dtype), p->g->k, p->tile, LANES_OF_ROW);
+    base_text_add(
+        &p->body,
+        ")\n{\n    typedef skinny<%s, 1, %" PRId64 ", %d, %d, %d> G;\n",
+        kern_type(p->g->dtype), p->g->k, p->tile, LANES_OF_ROW, KERN_ROW_DEPTH);
     put_rows(p);
-    put_stage(p);
+    fuse_put_stage(p);
     put_results(p);
     put_run(p);
     shape(p, props);
@@ -555,7 +450,7 @@ air_status
 cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
 {
     const char *prelude = prelude_of(g);
-    printer p = {.g = g, .launch = &out->launches[0]};
+    fuse_printer p = {.g = g, .launch = &out->launches[0]};
     base_text_init(&p.head, out->text.alloc);
     base_text_init(&p.body, out->text.alloc);
     *p.launch = (cuda_launch){.shape = {{1, 1, 1}, {256, 1, 1}, 0}};

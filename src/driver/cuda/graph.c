@@ -3,12 +3,16 @@
  * capturing a stream: nothing of other threads or of the application can get
  * into it, and the nodes are known when pointers have to change.
  *
- * What nodes a library makes is its own affair, so that a list with products is
- * captured on a stream of its own. When its pointers change it is captured
- * again, and the graph that runs takes over what is different. */
+ * What nodes a library makes is its own affair, so that a product is captured
+ * on a stream of its own and becomes a node that is a graph. When its pointers
+ * change it is captured again, and the node takes that over.
+ *
+ * An edge is programmatic where the kernel behind it waits by itself: it begins
+ * when all blocks of the one before have, asks for its weights, and then waits
+ * for the end of what it follows. */
 #include <string.h>
 
-#include "driver/cuda/device.h"
+#include "driver/cuda/blas.h"
 
 typedef struct {
     air_list *list;
@@ -24,8 +28,9 @@ struct air_device_graph {
     cu_graph graph;
     cu_exec exec;
     BASE_VEC(part) parts;
-    cu_node last;       /* of what was recorded so far */
-    air_list *captured; /* with products; then it is all there is */
+    cu_node last;   /* of what was recorded so far */
+    cu_stream side; /* products are captured on; NULL: there was none yet */
+    bool stale;     /* exec is to be made again */
 };
 
 static _Thread_local struct {
@@ -71,41 +76,22 @@ node_of(const part *p, const cuda_command *c)
                             .parameters = p->pointers + c->first};
 }
 
+/* *out: what a product does on a stream, as a graph. */
 static air_status
-add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
+capture_product(air_device *dev, air_device_graph *g, const part *p,
+                const cuda_command *c, cu_graph *out)
 {
-    for (size_t i = 0; i < p->list->ncommands; i++) {
-        const cuda_command *c = &p->list->commands[i];
-        cuda_fill(p->list, c, slots, p->fresh);
-        const cu_kernel_node node = node_of(p, c);
-        CUDA_TRY(dev, "a node cannot be added",
-                 dev->cu.graph_kernel(&p->nodes[i], g->graph, &g->last,
-                                      g->last ? 1 : 0, &node));
-        g->last = p->nodes[i];
-    }
-    if (p->list->nparams > 0)
-        memcpy(p->values, p->fresh, p->list->nparams * sizeof *p->values);
-    return AIR_OK;
-}
-
-/* *out: what the list does on a stream, as a graph. In the device's context. */
-static air_status
-capture_list(air_device *dev, air_list *list, void *const *slots, cu_graph *out)
-{
-    cu_stream stream;
     *out = NULL;
-    CUDA_TRY(dev, "no stream",
-             dev->cu.stream_new(&stream, CU_STREAM_NON_BLOCKING));
+    if (!g->side)
+        CUDA_TRY(dev, "no stream",
+                 dev->cu.stream_new(&g->side, CU_STREAM_NON_BLOCKING));
+    CUDA_TRY(dev, "a stream cannot be captured",
+             dev->cu.stream_capture(g->side, CU_CAPTURE_THREAD));
     air_status status =
-        cuda_check(dev, dev->cu.stream_capture(stream, CU_CAPTURE_THREAD),
-                   "a stream cannot be captured");
-    if (status == AIR_OK) {
-        status = cuda_list_launch(dev, list, slots, stream);
-        const int code = dev->cu.stream_captured(stream, out);
-        if (status == AIR_OK)
-            status = cuda_check(dev, code, "a capture failed");
-    }
-    (void)dev->cu.stream_free(stream);
+        cuda_product_run(dev, c->product, p->fresh + c->first, g->side);
+    const int code = dev->cu.stream_captured(g->side, out);
+    if (status == AIR_OK)
+        status = cuda_check(dev, code, "a capture failed");
     if (status != AIR_OK && *out) {
         (void)dev->cu.graph_free(*out);
         *out = NULL;
@@ -114,32 +100,60 @@ capture_list(air_device *dev, air_list *list, void *const *slots, cu_graph *out)
 }
 
 static air_status
-record_products(air_device *dev, air_device_graph *g, air_list *list,
-                void *const *slots)
+add_product(air_device *dev, air_device_graph *g, const part *p,
+            const cuda_command *c, cu_node *out)
 {
-    cu_graph made;
-    AIR_REQUIRE(!g->captured && g->parts.count == 0, AIR_ERROR_UNSUPPORTED,
-                "a list with products is captured alone");
-    AIR_TRY(capture_list(dev, list, slots, &made));
-    (void)dev->cu.graph_free(g->graph);
-    g->graph = made;
-    g->captured = list;
+    cu_graph child;
+    AIR_TRY(capture_product(dev, g, p, c, &child));
+    const int code =
+        dev->cu.graph_child(out, g->graph, &g->last, g->last ? 1 : 0, child);
+    (void)dev->cu.graph_free(child);
+    return cuda_check(dev, code, "a product cannot be added to a graph");
+}
+
+/* A command of the first list of the graph that is early follows another. */
+static air_status
+add_kernel(air_device *dev, air_device_graph *g, const part *p,
+           const cuda_command *c, cu_node *out)
+{
+    const cu_edge edge = {.from_port = CU_PORT_PROGRAMMATIC,
+                          .type = CU_EDGE_PROGRAMMATIC};
+    const cu_kernel_node node = node_of(p, c);
+    const cu_attribute together = {.cooperative = 1};
+    const bool whole = g->last && !c->early;
+    CUDA_TRY(
+        dev, "a node cannot be added",
+        dev->cu.graph_kernel(out, g->graph, &g->last, whole ? 1 : 0, &node));
+    if (c->together)
+        CUDA_TRY(dev, "a node cannot be persistent",
+                 dev->cu.node_set(*out, CU_LAUNCH_COOPERATIVE, &together));
+    if (!c->early)
+        return AIR_OK;
+    return cuda_check(dev,
+                      dev->cu.graph_edge(g->graph, &g->last, out, &edge, 1),
+                      "an edge cannot be added");
+}
+
+static air_status
+add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
+{
+    for (size_t i = 0; i < p->list->ncommands; i++) {
+        const cuda_command *c = &p->list->commands[i];
+        cuda_fill(p->list, c, slots, p->fresh);
+        AIR_TRY(c->product ? add_product(dev, g, p, c, &p->nodes[i])
+                           : add_kernel(dev, g, p, c, &p->nodes[i]));
+        g->last = p->nodes[i];
+    }
+    if (p->list->nparams > 0)
+        memcpy(p->values, p->fresh, p->list->nparams * sizeof *p->values);
     return AIR_OK;
 }
 
-air_status
-cuda_graph_record(air_device *dev, air_list *list, void *const *slots,
-                  bool *out)
+static air_status
+add_list(air_device *dev, air_device_graph *g, air_list *list,
+         void *const *slots)
 {
-    air_device_graph *g = recording.graph;
     part p;
-    *out = recording.dev == dev;
-    if (!*out)
-        return AIR_OK;
-    if (list->products)
-        return record_products(dev, g, list, slots);
-    AIR_REQUIRE(!g->captured, AIR_ERROR_UNSUPPORTED,
-                "a list with products is captured alone");
     AIR_TRY(BASE_RESERVE(&g->alloc, &g->parts, g->parts.count + 1));
     AIR_TRY(part_new(&g->alloc, list, &p));
     g->parts.data[g->parts.count++] = p;
@@ -147,21 +161,46 @@ cuda_graph_record(air_device *dev, air_list *list, void *const *slots,
 }
 
 air_status
-cuda_capture_begin(air_device *dev, air_capture_error_mode mode)
+cuda_graph_record(air_device *dev, air_list *list, void *const *slots,
+                  bool *out)
+{
+    *out = recording.dev == dev;
+    return *out ? add_list(dev, recording.graph, list, slots) : AIR_OK;
+}
+
+/* In the device's context. */
+static air_status
+new_graph(air_device *dev, air_device_graph **out)
 {
     void *ptr;
-    (void)mode; /* nothing that another thread does can come into it */
-    AIR_REQUIRE(!recording.dev, AIR_ERROR_STATE,
-                "this thread is capturing already");
+    *out = NULL;
     AIR_TRY(base_new(&dev->alloc, sizeof(air_device_graph), &ptr));
     air_device_graph *g = ptr;
     g->alloc = dev->alloc;
     const air_status status =
         cuda_check(dev, dev->cu.graph_new(&g->graph, 0), "no graph");
-    if (status != AIR_OK) {
+    if (status != AIR_OK)
         base_free(&dev->alloc, g, sizeof *g);
-        return status;
-    }
+    else
+        *out = g;
+    return status;
+}
+
+static air_status
+finish(air_device *dev, air_device_graph *g)
+{
+    return cuda_check(dev, dev->cu.graph_make(&g->exec, g->graph, 0),
+                      "a graph cannot be instantiated");
+}
+
+air_status
+cuda_capture_begin(air_device *dev, air_capture_error_mode mode)
+{
+    air_device_graph *g;
+    (void)mode; /* nothing that another thread does can come into it */
+    AIR_REQUIRE(!recording.dev, AIR_ERROR_STATE,
+                "this thread is capturing already");
+    AIR_TRY(new_graph(dev, &g));
     recording.dev = dev;
     recording.graph = g;
     return AIR_OK;
@@ -179,8 +218,7 @@ cuda_capture_end(air_device *dev, air_device_graph **out)
     recording.graph = NULL;
     air_status status = cuda_enter(dev, &pushed);
     if (status == AIR_OK) {
-        status = cuda_check(dev, dev->cu.graph_make(&g->exec, g->graph, 0),
-                            "a graph cannot be instantiated");
+        status = finish(dev, g);
         cuda_leave(dev, pushed);
     }
     if (status != AIR_OK) {
@@ -191,15 +229,38 @@ cuda_capture_end(air_device *dev, air_device_graph **out)
     return AIR_OK;
 }
 
+air_status
+cuda_graph_of(air_device *dev, air_list *list, void *const *slots,
+              air_device_graph **out)
+{
+    air_device_graph *g;
+    *out = NULL;
+    AIR_TRY(new_graph(dev, &g));
+    air_status status = add_list(dev, g, list, slots);
+    if (status == AIR_OK)
+        status = finish(dev, g);
+    if (status == AIR_OK)
+        *out = g;
+    else
+        cuda_graph_free(dev, g);
+    return status;
+}
+
 /* ---- replay ---- */
 
 static air_status
-launch_entered(air_device *dev, air_device_graph *graph)
+launch(const air_device *dev, const air_device_graph *graph, cu_stream stream)
+{
+    return cuda_check(dev, dev->cu.exec_launch(graph->exec, stream),
+                      "a graph cannot be launched");
+}
+
+static air_status
+launch_entered(air_device *dev, const air_device_graph *graph)
 {
     cu_stream stream;
     AIR_TRY(cuda_stream(dev, &stream));
-    return cuda_check(dev, dev->cu.exec_launch(graph->exec, stream),
-                      "a graph cannot be launched");
+    return launch(dev, graph, stream);
 }
 
 air_status
@@ -220,58 +281,89 @@ is_same(const part *p, const cuda_command *c)
                                      c->nparams * sizeof *p->values) == 0;
 }
 
+/* *out_fits: false where the library takes other kernels for other pointers
+ * (their alignment), which a node does not take over. */
+static air_status
+patch_product(air_device *dev, air_device_graph *g, const part *p, size_t i,
+              bool *out_fits)
+{
+    cu_graph child;
+    AIR_TRY(capture_product(dev, g, p, &p->list->commands[i], &child));
+    *out_fits = dev->cu.exec_child(g->exec, p->nodes[i], child) == 0;
+    (void)dev->cu.graph_free(child);
+    return AIR_OK;
+}
+
 /* Only nodes whose parameters differ: 0.3 us each. */
 static air_status
-patch_part(air_device *dev, const air_device_graph *g, part *p,
-           void *const *slots)
+patch_part(air_device *dev, air_device_graph *g, part *p, void *const *slots,
+           bool *out_fits)
 {
-    for (size_t i = 0; i < p->list->ncommands; i++) {
+    for (size_t i = 0; *out_fits && i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
         cuda_fill(p->list, c, slots, p->fresh);
         if (is_same(p, c))
             continue;
-        const cu_kernel_node node = node_of(p, c);
-        CUDA_TRY(dev, "a node cannot be changed",
-                 dev->cu.exec_set(g->exec, p->nodes[i], &node));
+        if (c->product) {
+            AIR_TRY(patch_product(dev, g, p, i, out_fits));
+        } else {
+            const cu_kernel_node node = node_of(p, c);
+            CUDA_TRY(dev, "a node cannot be changed",
+                     dev->cu.exec_set(g->exec, p->nodes[i], &node));
+        }
         memcpy(p->values + c->first, p->fresh + c->first,
                c->nparams * sizeof *p->values);
     }
     return AIR_OK;
 }
 
-/* Kernels of a library may differ with the alignment of pointers; then the
- * graph is made anew. */
+/* All of it again, with these pointers. */
 static air_status
-capture_again(air_device *dev, air_device_graph *g, void *const *slots)
+make_again(air_device *dev, air_device_graph *g, void *const *slots)
 {
-    cu_graph made;
-    cu_exec exec = NULL;
-    cu_update update;
-    AIR_TRY(capture_list(dev, g->captured, slots, &made));
-    air_status status = AIR_OK;
-    if (dev->cu.exec_update(g->exec, made, &update) != 0)
-        status = cuda_check(dev, dev->cu.graph_make(&exec, made, 0),
-                            "a graph cannot be instantiated");
-    if (exec) {
-        (void)dev->cu.exec_free(g->exec);
-        g->exec = exec;
+    cu_exec exec;
+    if (g->graph)
+        (void)dev->cu.graph_free(g->graph);
+    g->graph = NULL;
+    g->last = NULL;
+    CUDA_TRY(dev, "no graph", dev->cu.graph_new(&g->graph, 0));
+    for (size_t i = 0; i < g->parts.count; i++)
+        AIR_TRY(add_nodes(dev, g, &g->parts.data[i], slots));
+    CUDA_TRY(dev, "a graph cannot be instantiated",
+             dev->cu.graph_make(&exec, g->graph, 0));
+    (void)dev->cu.exec_free(g->exec);
+    g->exec = exec;
+    g->stale = false;
+    return AIR_OK;
+}
+
+static air_status
+patch(air_device *dev, air_device_graph *g, void *const *slots)
+{
+    bool fits = true;
+    for (size_t i = 0; !g->stale && i < g->parts.count; i++) {
+        AIR_TRY(patch_part(dev, g, &g->parts.data[i], slots, &fits));
+        g->stale = !fits;
     }
-    (void)dev->cu.graph_free(made);
-    return status;
+    return g->stale ? make_again(dev, g, slots) : AIR_OK;
 }
 
 air_status
 cuda_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
 {
     bool pushed;
-    air_status status = AIR_OK;
     AIR_TRY(cuda_enter(dev, &pushed));
-    if (graph->captured)
-        status = capture_again(dev, graph, slots);
-    for (size_t i = 0; status == AIR_OK && i < graph->parts.count; i++)
-        status = patch_part(dev, graph, &graph->parts.data[i], slots);
+    const air_status status = patch(dev, graph, slots);
     cuda_leave(dev, pushed);
     return status;
+}
+
+air_status
+cuda_graph_run(air_device *dev, air_device_graph *graph, void *const *slots,
+               cu_stream stream)
+{
+    AIR_TRY(patch(dev, graph, slots));
+    return launch(dev, graph, stream);
 }
 
 void
@@ -283,7 +375,10 @@ cuda_graph_free(air_device *dev, air_device_graph *graph)
     (void)cuda_enter(dev, &pushed);
     if (graph->exec)
         (void)dev->cu.exec_free(graph->exec);
-    (void)dev->cu.graph_free(graph->graph);
+    if (graph->graph)
+        (void)dev->cu.graph_free(graph->graph);
+    if (graph->side)
+        (void)dev->cu.stream_free(graph->side);
     cuda_leave(dev, pushed);
     for (size_t i = 0; i < graph->parts.count; i++)
         base_free(&graph->alloc, graph->parts.data[i].nodes,

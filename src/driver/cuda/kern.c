@@ -129,6 +129,16 @@ kern_tensor(kern *k, const char *type, const char *name, const air_tensor *t)
 }
 
 void
+kern_scratch(kern *k, const char *type, const char *name, int64_t offset)
+{
+    base_text_add(k->text, "%s%s *%s", k->some ? ", " : "", type, name);
+    k->some = true;
+    assert(k->launch->nparams < CUDA_MAX_PARAMS);
+    k->launch->params[k->launch->nparams++] =
+        (cuda_param){.kind = CUDA_PARAM_SCRATCH, .value = offset};
+}
+
+void
 kern_fault(kern *k)
 {
     base_text_add(k->text, "%scall::fault *bad", k->some ? ", " : "");
@@ -197,4 +207,22 @@ kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared)
     k->launch->shape.grid[0] = (uint32_t)x;
     k->launch->shape.grid[1] = (uint32_t)y;
     k->launch->shape.shared = shared;
+}
+
+int
+kern_tile(int64_t rows, int64_t m, int64_t blocks)
+{
+    static const int tiles[] = {16, 24, 8};
+    int best = 8;
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const int tile = tiles[i];
+        const int64_t all = (rows + tile - 1) / tile;
+        const int64_t most = (all + blocks - 1) / blocks * tile;
+        if (tile * m > KERN_THREADS || most >= least)
+            continue;
+        least = most;
+        best = tile;
+    }
+    return best;
 }

@@ -9,6 +9,8 @@
 extern const char kern_text_common[];
 extern const char kern_text_skinny[];
 extern const char kern_text_decode[];
+extern const char kern_text_split[];
+extern const char kern_text_super[];
 extern const char kern_text_gemm[];
 extern const char kern_text_attend[];
 
@@ -33,6 +35,14 @@ double kern_float(const air_call *call, int i, double otherwise);
 int kern_axis(int64_t axis, int rank); /* negative: from the end */
 bool kern_same_place(const air_tensor *a, const air_tensor *b);
 
+/* Attention as a phase of a persistent kernel; `tickets` of a phase. */
+enum { KERN_TICKETS = 1024 };
+bool kern_split_on(const air_call *call, const cuda_props *props);
+air_status kern_split(const air_call *call, const cuda_props *props,
+                      cuda_source *out);
+
+enum { KERN_THREADS = 256 }; /* of a block */
+
 /* ---- printing one entry -------------------------------------------------- */
 
 typedef struct {
@@ -46,10 +56,13 @@ typedef struct {
 kern kern_begin(cuda_source *out, const char *prelude, const char *attribute);
 void kern_tensor(kern *k, const char *type, const char *name,
                  const air_tensor *t);
+/* Memory of the persistent kernel: cuda_source.scratch. */
+void kern_scratch(kern *k, const char *type, const char *name, int64_t offset);
 void kern_fault(kern *k); /* cuda_fault *fault, for kern_wrap */
-/* Opens the body: other kernels may begin, those before are waited for. */
+/* Opens the body. */
 void kern_body(kern *k);
-/* Opens a loop over the elements of these sizes, c0, c1, ... their index. */
+/* Other kernels may begin, those before are waited for; then a loop over the
+ * elements of these sizes, c0, c1, ... their index. */
 void kern_loop(kern *k, const int64_t *dims, int rank);
 /* ` + c0 * stride + ...` of the axes of t; axes[i]: the c of axis i. */
 void kern_at(kern *k, const air_tensor *t, const int *axes);
@@ -57,6 +70,13 @@ void kern_at(kern *k, const air_tensor *t, const int *axes);
 void kern_at_broadcast(kern *k, const air_tensor *t, int rank);
 /* Closes loop and body, the launch covers `total` elements. */
 void kern_end(kern *k, int64_t total, const cuda_props *props);
+/* Of text/skinny.cuh for one row of x: blocks of an SM, and pairs of loads in
+ * flight. Their registers leave room for a third block, so that the next kernel
+ * asks for its weights while this one runs. */
+enum { KERN_ROW_BLOCKS = 3, KERN_ROW_DEPTH = 4 };
+/* Rows of a tile of it: so many that the busiest block, of a grid
+ * of `blocks`, has the fewest. `m`: rows of x. */
+int kern_tile(int64_t rows, int64_t m, int64_t blocks);
 void kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared);
 
 #endif

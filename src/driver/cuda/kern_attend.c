@@ -5,7 +5,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { CLUSTER = 8, QUERIES = 4, MOST_QUERIES = 16 };
+enum {
+    CLUSTER = 8,
+    WARPS = 8,
+    QUERIES = 8, /* of a cluster; half of it where rows are wide */
+    MOST_QUERIES = 16,
+    WIDE = 128,
+    SHORT = 2048 /* keys: what the warps of a cluster see in few turns */
+};
 
 /* sdpa(query, key, value, attn_mask, dropout_p, is_causal, *, scale, ...), or
  * air::attention, which gives the logarithms of the sums too. */
@@ -37,7 +44,8 @@ read_attention(const air_call *call)
     a.width = a.q->dims[a.rank - 1];
     a.scale = kern_float(call, 6, 1 / __builtin_sqrt((double)a.width));
     const int64_t shared = a.kv > 0 ? a.heads / a.kv * a.rows : 0;
-    a.queries = shared < QUERIES ? (int)shared : QUERIES;
+    const int most = a.width > WIDE ? QUERIES / 2 : QUERIES;
+    a.queries = shared < most ? (int)shared : most;
     return a;
 }
 
@@ -180,16 +188,23 @@ print_site(kern *k, const attention *a, const char *type)
     base_text_add(k->text, "};\n");
 }
 
+/* How a family is entered. */
+typedef struct {
+    const char *prelude, *attribute;
+    const char *open;          /* begins the body */
+    const char *place, *first; /* key head of all batches; first query of it */
+    bool parts;                /* takes `cells` and `tickets` */
+} entry;
+
 /* The entry with its parameters, and `s`, whose queries begin at `first`. */
 static kern
-begin(cuda_source *out, const attention *a, const char *prelude,
-      const char *attribute, const char *place, const char *first)
+begin(cuda_source *out, const attention *a, const entry *e)
 {
     const char *type = kern_type(a->q->dtype);
     kern k = {&out->text, NULL, false};
     base_text_add(&out->text, "using namespace call;\n");
     print_site(&k, a, type);
-    k = kern_begin(out, prelude, attribute);
+    k = kern_begin(out, e->prelude, e->attribute);
     kern_tensor(&k, type, "q", a->q);
     kern_tensor(&k, type, "k", a->k);
     kern_tensor(&k, type, "v", a->v);
@@ -198,13 +213,18 @@ begin(cuda_source *out, const attention *a, const char *prelude,
         kern_tensor(&k, kern_type(a->mask->dtype), "m", a->mask);
     if (a->sums)
         kern_tensor(&k, "float", "l", a->sums);
+    if (e->parts)
+        kern_scratch(&k, "u32", "tickets", 0);
+    if (e->parts)
+        kern_scratch(&k, "float", "cells", KERN_TICKETS * 4);
     kern_body(&k);
     base_text_add(k.text,
+                  "%s"
                   "    const s64 z = %s;\n"
                   "    const site s = {q, k, v, y, %s, %s, z / %" PRId64
                   ", z %% %" PRId64 ", %s};\n",
-                  place, a->mask ? "m" : "nullptr", a->sums ? "l" : "nullptr",
-                  a->kv, a->kv, first);
+                  e->open, e->place, a->mask ? "m" : "nullptr",
+                  a->sums ? "l" : "nullptr", a->kv, a->kv, e->first);
     return k;
 }
 
@@ -216,12 +236,77 @@ kern_decode(const air_call *call, const cuda_props *props, cuda_source *out)
     char first[40];
     (void)props;
     (void)snprintf(first, sizeof first, "(int)blockIdx.y * %d", a.queries);
-    kern k = begin(out, &a, kern_text_decode, "__cluster_dims__(8, 1, 1) ",
-                   "blockIdx.x / 8", first);
-    base_text_add(k.text, "    decode<T, %" PRId64 ", %d>::run(s);\n}\n",
-                  a.width, a.queries);
+    const entry e = {.prelude = kern_text_decode,
+                     .attribute = "__cluster_dims__(8, 1, 1) ",
+                     .open = "",
+                     .place = "blockIdx.x / 8",
+                     .first = first};
+    kern k = begin(out, &a, &e);
+    base_text_add(k.text, "    decode<T, %" PRId64 ", %d, %d>::run(s);\n}\n",
+                  a.width, a.queries,
+                  a.keys > SHORT && a.width <= WIDE ? 4 : 2);
     kern_grid(&k, CLUSTER * a.batch * a.kv, (all + a.queries - 1) / a.queries,
               0);
+    return AIR_OK;
+}
+
+/* ---- few queries, without clusters --------------------------------------- */
+
+enum { MOST_SPLITS = 16, SPLIT_KEYS = 128 /* of a part, at least */ };
+
+/* Parts of the keys of a head: about one for each block. */
+static int64_t
+splits(const attention *a, int64_t heads, const cuda_props *props)
+{
+    const int64_t keys = (a->keys + SPLIT_KEYS - 1) / SPLIT_KEYS;
+    int64_t n = props->processors / heads;
+    n = n < keys ? n : keys;
+    return n < 1 ? 1 : n < MOST_SPLITS ? n : MOST_SPLITS;
+}
+
+bool
+kern_split_on(const air_call *call, const cuda_props *props)
+{
+    if (!kern_decode_on(call, props))
+        return false;
+    const attention a = read_attention(call);
+    const int64_t all = a.heads / a.kv * a.rows;
+    return a.batch * a.kv * ((all + a.queries - 1) / a.queries) <= KERN_TICKETS;
+}
+
+air_status
+kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const attention a = read_attention(call);
+    const int64_t all = a.heads / a.kv * a.rows;
+    const int64_t groups = (all + a.queries - 1) / a.queries;
+    const int64_t heads = a.batch * a.kv * groups;
+    const int64_t n = splits(&a, heads, props);
+    const int64_t cell = a.queries * (a.width + 2);
+    char open[200], place[40], first[60];
+    (void)snprintf(open, sizeof open,
+                   "    await();\n"
+                   "    for (int n = blockIdx.x; n < %" PRId64
+                   "; n += gridDim.x) {\n    const int head = n / %" PRId64
+                   ";\n",
+                   heads * n, n);
+    (void)snprintf(place, sizeof place, "head / %" PRId64, groups);
+    (void)snprintf(first, sizeof first, "(int)(head %% %" PRId64 ") * %d",
+                   groups, a.queries);
+    const entry e = {.prelude = kern_text_split,
+                     .attribute = "",
+                     .open = open,
+                     .place = place,
+                     .first = first,
+                     .parts = true};
+    kern k = begin(out, &a, &e);
+    base_text_add(k.text,
+                  "    split<T, %" PRId64 ", %d, %" PRId64 ">::run(s, n %% "
+                  "%" PRId64 ", cells + head * %" PRId64 ", tickets + head);\n"
+                  "    }\n}\n",
+                  a.width, a.queries, n, n, n * cell);
+    kern_grid(&k, heads * n, 1, (uint32_t)(WARPS * cell * 4));
+    out->scratch = (size_t)(KERN_TICKETS * 4 + heads * n * cell * 4);
     return AIR_OK;
 }
 
@@ -269,8 +354,12 @@ kern_attend(const air_call *call, const cuda_props *props, cuda_source *out)
     const attention a = read_attention(call);
     const int64_t all = a.heads / a.kv * a.rows;
     (void)props;
-    kern k = begin(out, &a, kern_text_attend, "", "blockIdx.x",
-                   "(int)blockIdx.y * 32");
+    const entry e = {.prelude = kern_text_attend,
+                     .attribute = "",
+                     .open = "",
+                     .place = "blockIdx.x",
+                     .first = "(int)blockIdx.y * 32"};
+    kern k = begin(out, &a, &e);
     base_text_add(k.text,
                   "    const int left = %" PRId64 " - s.first;\n"
                   "    attend<T, %" PRId64

@@ -228,7 +228,7 @@ begin_axis(const air_call *call, cuda_source *out, const air_tensor *x,
     base_text_add(k.text, "        s64 j = index[0");
     kern_at(&k, index, full ? NULL : &axis);
     base_text_add(k.text,
-                  "];\n        const bool ok = wrap(j, %" PRId64 ", bad);\n",
+                  "];\n        const bool ok = inside(j, %" PRId64 ", bad);\n",
                   self->dims[axis]);
     return k;
 }
@@ -319,7 +319,7 @@ kern_embedding(const air_call *call, const cuda_props *props, cuda_source *out)
     base_text_add(k.text, "        s64 j = index[0");
     kern_at(&k, index, NULL);
     base_text_add(k.text,
-                  "];\n        const bool ok = wrap(j, %" PRId64 ", bad);\n"
+                  "];\n        const bool ok = inside(j, %" PRId64 ", bad);\n"
                   "        y[0",
                   w->dims[0]);
     kern_at(&k, y, NULL);

@@ -4,7 +4,13 @@
 
 #include <inttypes.h>
 
-enum { MOST_ROWS = 16, WARPS = 8, PART = 2 /* S of the text */ };
+enum {
+    MOST_ROWS = 16,
+    WARPS = 8,
+    PART = 2, /* S of the text */
+    BLOCKS = 2,
+    DEPTH = 8 /* D, of several rows */
+};
 
 /* y[m, n] = alpha * sum over k of x[m, k] w[k, n] + beta * c[m, n] */
 typedef struct {
@@ -20,6 +26,13 @@ static int64_t
 stride_of(const air_tensor *t, int axis)
 {
     return t->dims[axis] > 1 ? t->strides[axis] : 0;
+}
+
+/* That run side by side on an SM. */
+static int
+blocks_of(const product *p)
+{
+    return p->m == 1 ? KERN_ROW_BLOCKS : BLOCKS;
 }
 
 static product
@@ -41,7 +54,7 @@ read_product(const air_call *call, const cuda_props *props)
         p.alpha = kern_float(call, 4, 1);
         p.c = p.beta != 0 ? call->args[0].t : NULL;
     }
-    p.tile = (p.n + 15) / 16 <= props->processors ? 8 : 16;
+    p.tile = kern_tile(p.n, p.m, blocks_of(&p) * (int64_t)props->processors);
     return p;
 }
 
@@ -131,7 +144,9 @@ blocks(const product *p, const cuda_props *props)
 {
     const int64_t tiles = (p->n + p->tile - 1) / p->tile;
     const int64_t room = (int64_t)props->shared_bytes / shared_bytes(p);
-    const int64_t most = (room >= 2 ? 2 : 1) * (int64_t)props->processors;
+    const int64_t side = blocks_of(p);
+    const int64_t most =
+        (room < side ? room : side) * (int64_t)props->processors;
     return tiles < most ? tiles : most;
 }
 
@@ -144,21 +159,24 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
     print_parameters(&k, &p, type, 'y');
     base_text_add(
         k.text,
-        "    typedef skinny<%s, %" PRId64 ", %" PRId64 ", %d, %d> G;\n"
+        "    typedef skinny<%s, %" PRId64 ", %" PRId64 ", %d, %d, %d> G;\n"
         "    G::run(%" PRId64 ", %s && aligned(w),\n"
         "        [&](int tile, int i) {\n"
         "            const s64 n = tile * %d + i;\n"
         "            return w + (n < %" PRId64 " ? n : %" PRId64 ") * %" PRId64
         ";\n        },\n"
+        "        [] {},\n"
         "        [&](%s *to) { stage_rows<G, %s, %" PRId64 ", %" PRId64
         ", %" PRId64 ">(to, x); },\n"
         "        [&](int tile, int i, int m, float v) {\n"
         "            const s64 n = tile * %d + i;\n"
         "            if (n >= %" PRId64 ")\n                return;\n",
-        type, p.m, p.k, p.tile, PART, (p.n + p.tile - 1) / p.tile,
-        p.w_row % 8 == 0 ? "true" : "false", p.tile, p.n, p.n - 1, p.w_row,
-        type, type, p.m, p.k, p.x_row, p.tile, p.n);
+        type, p.m, p.k, p.tile, PART, p.m == 1 ? KERN_ROW_DEPTH : DEPTH,
+        (p.n + p.tile - 1) / p.tile, p.w_row % 8 == 0 ? "true" : "false",
+        p.tile, p.n, p.n - 1, p.w_row, type, type, p.m, p.k, p.x_row, p.tile,
+        p.n);
     print_sum(&k, &p);
+    cuda_add_early(k.launch, p.w);
     kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));
     return AIR_OK;
 }

@@ -113,6 +113,7 @@ cuda_kernel_print(const air_device *dev, const air_kernel *kernel,
     out->nlaunches = code->nlaunches;
     out->shapes = code->launches;
     out->values = code->values;
+    out->nvalues = code->value_bytes / 8;
     add_params(&out->launches[0], kernel);
     return AIR_OK;
 }

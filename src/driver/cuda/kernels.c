@@ -42,6 +42,19 @@ cuda_add_int(cuda_launch *launch, int64_t value)
 }
 
 void
+cuda_add_early(cuda_launch *launch, const air_tensor *t)
+{
+    cuda_add_early_span(launch, cuda_span_of(t));
+}
+
+void
+cuda_add_early_span(cuda_launch *launch, cuda_span span)
+{
+    assert(launch->nearly < CUDA_MAX_EARLY);
+    launch->early[launch->nearly++] = span;
+}
+
+void
 cuda_add_workspace(cuda_launch *launch, int64_t offset)
 {
     add(launch, (cuda_param){CUDA_PARAM_WORKSPACE, 0, offset});

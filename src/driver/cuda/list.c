@@ -1,9 +1,12 @@
 /* list.c: the steps of a list as launches on one stream, in their order: that
  * each sees the writes of those before it is what a stream promises. */
+#include <stdio.h>
 #include <string.h>
 
 #include "driver/cuda/blas.h"
 #include "driver/cuda/fuse.h"
+#include "driver/cuda/super.h"
+#include "driver/cuda/touch.h"
 
 /* Everything between steps and commands. */
 typedef struct {
@@ -13,6 +16,9 @@ typedef struct {
     cuda_source *sources;
     cuda_want *wants;
     size_t ncommands, nparams;
+    size_t ordered; /* step of the last command that waits as a whole */
+    size_t scratch; /* bytes */
+    char note[CUDA_NOTE];
 } maker;
 
 /* ---- from steps to commands ---- */
@@ -27,15 +33,19 @@ is_empty(const air_launch *shape)
 typedef struct {
     const air_launch *shape;
     int32_t entry;
-    const cuda_launch *params;
+    const cuda_launch *launch;
+    const cuda_param *params;
+    size_t nparams;
 } view;
 
 static view
 view_of(const cuda_source *s, int32_t k)
 {
-    if (s->shapes)
-        return (view){&s->shapes[k], k, &s->launches[0]};
-    return (view){&s->launches[k].shape, s->launches[k].entry, &s->launches[k]};
+    const cuda_launch *l = &s->launches[s->shapes ? 0 : k];
+    if (s->many)
+        return (view){&l->shape, 0, l, s->many, s->nmany};
+    return (view){s->shapes ? &s->shapes[k] : &l->shape,
+                  s->shapes ? k : l->entry, l, l->params, (size_t)l->nparams};
 }
 
 static void
@@ -54,12 +64,13 @@ want(maker *m, size_t i)
         if (is_empty(v.shape))
             continue;
         m->ncommands++;
-        m->nparams += (size_t)v.params->nparams;
+        m->nparams += v.nparams;
     }
+    m->scratch = s->scratch > m->scratch ? s->scratch : m->scratch;
 }
 
-/* Steps [i, *next): one launch, or one step as it is. What the first has is
- * wanted once; the others have no launches. */
+/* Steps [i, *next): one launch, or one step as it is. The source is that of the
+ * first; the others have no launches. */
 static air_status
 print_some(maker *m, size_t i, size_t *next)
 {
@@ -72,26 +83,54 @@ print_some(maker *m, size_t i, size_t *next)
     else
         AIR_TRY(cuda_kernel_print(m->dev, step->kernel, &step->call,
                                   &m->sources[i]));
-    want(m, i);
-    for (size_t k = i + 1; k < *next; k++)
-        m->wants[k] = m->wants[i];
+    return AIR_OK;
+}
+
+static void
+note_report(maker *m, const super_report *r)
+{
+    const char *why = r->why ? r->why : "fewer than two products of few rows";
+    const char *label = r->why && r->label ? r->label : "";
+    const char *of = *label ? " of " : "";
+    if (r->kernels == 0)
+        (void)snprintf(m->note, sizeof m->note,
+                       "no persistent kernel: %s%s%.120s", why, of, label);
+    else
+        (void)snprintf(m->note, sizeof m->note,
+                       "%zu persistent kernel%s of %zu phases%s%s%s%.120s",
+                       r->kernels, r->kernels > 1 ? "s" : "", r->phases,
+                       r->why ? "; launched by itself: " : "",
+                       r->why ? why : "", of, label);
+}
+
+static air_status
+join_all(maker *m)
+{
+    super_report report;
+    AIR_TRY(cuda_super_join(m->dev, m->steps, m->count, m->sources, &report));
+    note_report(m, &report);
     return AIR_OK;
 }
 
 static air_status
-print_all(maker *m)
+print_all(maker *m, bool persistent)
 {
     size_t next;
     for (size_t i = 0; i < m->count; i++)
         base_text_init(&m->sources[i].text, &m->dev->alloc);
     for (size_t i = 0; i < m->count; i = next)
         AIR_TRY(print_some(m, i, &next));
+    if (persistent)
+        AIR_TRY(join_all(m));
+    for (size_t i = 0; i < m->count; i++)
+        want(m, i);
     return AIR_OK;
 }
 
 /* Workspaces and the fault are pointers like any other from here on. */
 static cuda_param
-resolve(const air_device *dev, const air_step *step, cuda_param p)
+resolve(const air_device *dev, const air_list *list, const air_step *step,
+        cuda_param p)
 {
     switch ((cuda_param_kind)p.kind) {
     case CUDA_PARAM_WORKSPACE:
@@ -99,6 +138,9 @@ resolve(const air_device *dev, const air_step *step, cuda_param p)
                             step->workspace_offset + p.value};
     case CUDA_PARAM_FAULT:
         return (cuda_param){CUDA_PARAM_INT, 0, (int64_t)(intptr_t)dev->fault};
+    case CUDA_PARAM_SCRATCH:
+        return (cuda_param){CUDA_PARAM_INT, 0,
+                            (int64_t)list->scratch + p.value};
     case CUDA_PARAM_POINTER:
     case CUDA_PARAM_INT:
     case CUDA_PARAM_VALUES: break;
@@ -111,31 +153,51 @@ add_param(const maker *m, air_list *list, size_t step, cuda_param p)
 {
     const void *values = m->sources[step].values;
     const size_t i = list->nparams++;
-    list->params[i] = resolve(m->dev, &m->steps[step], p);
+    list->params[i] = resolve(m->dev, list, &m->steps[step], p);
     list->pointers[i] = &list->values[i];
     if (p.kind == CUDA_PARAM_VALUES)
         memcpy(&list->pointers[i], &values, sizeof values);
 }
 
-static air_status
-add_command(const maker *m, air_list *list, size_t step, view v)
+/* Commands since `ordered` may run at once: each begins when the one before it
+ * has, and what it does before it waits needs nothing that they write. */
+static bool
+may_begin_early(const maker *m, const air_list *list, size_t step,
+                const cuda_launch *params)
 {
+    if (!m->dev->overlaps || list->ncommands == 0 || m->sources[step].product ||
+        m->sources[step].together ||
+        list->commands[list->ncommands - 1].product)
+        return false;
+    for (int32_t i = 0; i < params->nearly; i++)
+        if (cuda_is_written(m->steps + m->ordered, step - m->ordered,
+                            &params->early[i]))
+            return false;
+    return true;
+}
+
+static air_status
+add_command(maker *m, air_list *list, size_t step, view v)
+{
+    const bool early = may_begin_early(m, list, step, v.launch);
     cuda_command *c = &list->commands[list->ncommands++];
     *c = (cuda_command){.shape = *v.shape,
                         .first = (uint32_t)list->nparams,
-                        .nparams = (uint32_t)v.params->nparams};
-    for (int32_t i = 0; i < v.params->nparams; i++)
-        add_param(m, list, step, v.params->params[i]);
+                        .nparams = (uint32_t)v.nparams,
+                        .early = early,
+                        .together = m->sources[step].together};
+    m->ordered = early ? m->ordered : step;
+    for (size_t i = 0; i < v.nparams; i++)
+        add_param(m, list, step, v.params[i]);
     if (!m->sources[step].product) {
         c->function = m->wants[step].module->functions[v.entry];
         return AIR_OK;
     }
-    list->products = true;
     return cuda_product_make(m->dev, &m->steps[step].call, &c->product);
 }
 
 static air_status
-add_commands(const maker *m, air_list *list)
+add_commands(maker *m, air_list *list)
 {
     for (size_t i = 0; i < m->count; i++)
         for (int32_t k = 0; k < m->sources[i].nlaunches; k++) {
@@ -168,22 +230,57 @@ new_list(const maker *m, air_list **out)
     return AIR_OK;
 }
 
+/* Zeros, once: kernels leave them as they find them. */
+static air_status
+make_scratch(const maker *m, air_list *list)
+{
+    const air_device *dev = m->dev;
+    if (m->scratch == 0)
+        return AIR_OK;
+    CUDA_TRY(dev, "memory cannot be had",
+             dev->cu.alloc(&list->scratch, m->scratch));
+    CUDA_TRY(dev, "memory cannot be cleared",
+             dev->cu.clear(list->scratch, 0, m->scratch));
+    return cuda_check(dev, dev->cu.stream_wait(NULL),
+                      "memory cannot be cleared");
+}
+
 static air_status
 make_entered(maker *m, air_list **out)
 {
     AIR_TRY(cuda_modules_get(m->dev, m->wants, m->count));
+    for (size_t i = 0; i < m->count; i++)
+        if (m->sources[i].together)
+            AIR_TRY(cuda_super_fits(m->dev, &m->sources[i].launches[0].shape,
+                                    m->wants[i].module->functions[0]));
     AIR_TRY(new_list(m, out));
+    AIR_TRY(make_scratch(m, *out));
     return add_commands(m, *out);
 }
 
-static air_status
-make(maker *m, air_list **out)
+static void
+drop_sources(maker *m)
 {
-    bool pushed;
-    AIR_TRY(print_all(m));
-    AIR_TRY(cuda_enter(m->dev, &pushed));
-    const air_status status = make_entered(m, out);
-    cuda_leave(m->dev, pushed);
+    for (size_t i = 0; i < m->count && m->sources[i].text.alloc; i++) {
+        base_text_deinit(&m->sources[i].text);
+        base_free(&m->dev->alloc, m->sources[i].many,
+                  m->sources[i].rmany * sizeof(cuda_param));
+        m->sources[i] = (cuda_source){.nlaunches = 0};
+    }
+}
+
+static air_status
+make(maker *m, bool persistent, air_list **out)
+{
+    bool pushed = false;
+    air_status status = print_all(m, persistent);
+    if (status == AIR_OK)
+        status = cuda_enter(m->dev, &pushed);
+    if (status == AIR_OK) {
+        status = make_entered(m, out);
+        cuda_leave(m->dev, pushed);
+    }
+    drop_sources(m);
     if (status != AIR_OK) {
         cuda_list_free(m->dev, *out);
         *out = NULL;
@@ -191,22 +288,61 @@ make(maker *m, air_list **out)
     return status;
 }
 
+/* Launch after launch, because of what the last error says. */
+static air_status
+make_plain(maker *m, air_list **out)
+{
+    maker again = {.dev = m->dev,
+                   .steps = m->steps,
+                   .count = m->count,
+                   .sources = m->sources,
+                   .wants = m->wants};
+    (void)snprintf(again.note, sizeof again.note,
+                   "no persistent kernel: %.280s", air_last_error()->message);
+    *m = again;
+    return make(m, false, out);
+}
+
+/* What cannot be persistent here is launch after launch. */
 air_status
 cuda_list_make(air_device *dev, const air_step *steps, size_t count,
                air_list **out)
 {
-    maker m = {.dev = dev, .steps = steps, .count = count};
-    const size_t bytes = count * (sizeof *m.sources + sizeof *m.wants);
+    const size_t bytes = count * (sizeof(cuda_source) + sizeof(cuda_want));
     void *room;
     *out = NULL;
     AIR_TRY(base_new(&dev->alloc, bytes, &room));
-    m.sources = room;
+    maker m = {.dev = dev, .steps = steps, .count = count, .sources = room};
     m.wants = count > 0 ? (void *)(m.sources + count) : NULL;
-    const air_status status = make(&m, out);
-    for (size_t i = 0; i < count && m.sources[i].text.alloc; i++)
-        base_text_deinit(&m.sources[i].text);
+    air_status status = make(&m, dev->persistent, out);
+    if (dev->persistent && status == AIR_ERROR_UNSUPPORTED)
+        status = make_plain(&m, out);
+    else if (dev->gpu.persistent && !dev->persistent)
+        (void)snprintf(
+            m.note, sizeof m.note,
+            "no persistent kernel: compute capability 9.0 is needed");
+    if (status == AIR_OK)
+        memcpy((*out)->note, m.note, sizeof m.note);
     base_free(&dev->alloc, room, bytes);
     return status;
+}
+
+const char *
+cuda_list_note(const air_device *dev, const air_list *list)
+{
+    (void)dev;
+    return list->note[0] ? list->note : NULL;
+}
+
+static void
+drop_scratch(air_device *dev, const air_list *list)
+{
+    bool pushed = false;
+    if (list->scratch == 0)
+        return;
+    (void)cuda_enter(dev, &pushed);
+    (void)dev->cu.free(list->scratch);
+    cuda_leave(dev, pushed);
 }
 
 void
@@ -216,6 +352,8 @@ cuda_list_free(air_device *dev, air_list *list)
         return;
     for (size_t i = 0; i < list->ncommands; i++)
         cuda_product_free(dev, list->commands[i].product);
+    cuda_graph_free(dev, list->graph);
+    drop_scratch(dev, list);
     pthread_mutex_destroy(&list->mutex);
     base_free(&dev->alloc, list, list->bytes);
 }
@@ -239,6 +377,13 @@ launch(air_device *dev, const air_list *list, const cuda_command *c,
        cu_stream stream)
 {
     const air_launch *s = &c->shape;
+    if (c->together)
+        return cuda_check(dev,
+                          dev->cu.launch_together(
+                              c->function, s->grid[0], s->grid[1], s->grid[2],
+                              s->block[0], s->block[1], s->block[2], s->shared,
+                              stream, list->pointers + c->first),
+                          "a persistent kernel cannot be launched");
     return cuda_check(dev,
                       dev->cu.launch(c->function, s->grid[0], s->grid[1],
                                      s->grid[2], s->block[0], s->block[1],
@@ -247,21 +392,31 @@ launch(air_device *dev, const air_list *list, const cuda_command *c,
                       "a kernel cannot be launched");
 }
 
-air_status
-cuda_list_launch(air_device *dev, air_list *list, void *const *slots,
-                 cu_stream stream)
+static air_status
+launch_each(air_device *dev, air_list *list, void *const *slots,
+            cu_stream stream)
 {
-    air_status status = AIR_OK;
-    pthread_mutex_lock(&list->mutex);
-    for (size_t i = 0; status == AIR_OK && i < list->ncommands; i++) {
+    for (size_t i = 0; i < list->ncommands; i++) {
         const cuda_command *c = &list->commands[i];
         cuda_fill(list, c, slots, list->values);
-        status = c->product ? cuda_product_run(dev, c->product,
-                                               list->values + c->first, stream)
-                            : launch(dev, list, c, stream);
+        if (c->product)
+            AIR_TRY(cuda_product_run(dev, c->product, list->values + c->first,
+                                     stream));
+        else
+            AIR_TRY(launch(dev, list, c, stream));
     }
-    pthread_mutex_unlock(&list->mutex);
-    return status;
+    list->ran = true;
+    return AIR_OK;
+}
+
+/* A list that runs again is a graph of its own, which is launched at once. */
+static air_status
+launch_graph(air_device *dev, air_list *list, void *const *slots,
+             cu_stream stream)
+{
+    if (!list->graph)
+        AIR_TRY(cuda_graph_of(dev, list, slots, &list->graph));
+    return cuda_graph_run(dev, list->graph, slots, stream);
 }
 
 static air_status
@@ -270,7 +425,13 @@ launch_all(air_device *dev, air_list *list, void *const *slots)
     cu_stream stream;
     AIR_TRY(cuda_fault_check(dev));
     AIR_TRY(cuda_stream(dev, &stream));
-    return cuda_list_launch(dev, list, slots, stream);
+    pthread_mutex_lock(&list->mutex);
+    const air_status status =
+        list->ran && list->ncommands > 1 && !cuda_is_captured(dev, stream)
+            ? launch_graph(dev, list, slots, stream)
+            : launch_each(dev, list, slots, stream);
+    pthread_mutex_unlock(&list->mutex);
+    return status;
 }
 
 air_status

@@ -17,11 +17,14 @@ static const struct {
 
 static const struct {
     int library;
+    bool needed;
     const char *exported;
     size_t offset;
 } symbols[] = {
 #define SYMBOL(library, name, exported, parameters) \
-    {CUDA_LIBRARY_##library, exported, offsetof(cuda_symbols, name)},
+    {CUDA_LIBRARY_##library, true, exported, offsetof(cuda_symbols, name)},
+#define EXTRA(library, name, exported, parameters) \
+    {CUDA_LIBRARY_##library, false, exported, offsetof(cuda_symbols, name)},
 #include "driver/cuda/symbols.def"
 };
 
@@ -67,7 +70,7 @@ find_symbols(cuda_symbols *s)
         void *found = lib ? dlsym(lib, symbols[i].exported) : NULL;
         if (!lib)
             continue;
-        AIR_REQUIRE(found, AIR_ERROR_DRIVER,
+        AIR_REQUIRE(found || !symbols[i].needed, AIR_ERROR_DRIVER,
                     "%s has no %s: driver cuda needs CUDA 12 or later",
                     libraries[symbols[i].library].names[0],
                     symbols[i].exported);

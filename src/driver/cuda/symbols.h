@@ -28,11 +28,16 @@ typedef struct {
     cu_context context;
 } cu_kernel_node;
 
-/* CUgraphExecUpdateResultInfo */
+/* CUgraphEdgeData of CUDA 12.3 and later. */
 typedef struct {
-    int result;
-    cu_node node, from;
-} cu_update;
+    unsigned char from_port, to_port, type, reserved[5];
+} cu_edge;
+
+/* CUlaunchAttributeValue */
+typedef union {
+    int cooperative;
+    char room[64];
+} cu_attribute;
 
 /* cublasLtMatmulHeuristicResult_t: what cublasLtMatmul takes is its head. */
 typedef struct {
@@ -48,6 +53,8 @@ _Static_assert(sizeof(cu_algorithm) == 96, "cublasLt.h");
 enum {
     CU_STREAM_NON_BLOCKING = 1,
     CU_CAPTURE_THREAD = 1,
+    CU_EDGE_PROGRAMMATIC = 1, /* its type */
+    CU_PORT_PROGRAMMATIC = 1, /* once all blocks have let others begin */
     CU_R_32F = 0,
     CU_R_64F = 1,
     CU_R_16F = 2,
@@ -74,6 +81,7 @@ enum {
     CU_FUNCTION_DYNAMIC_SHARED = 8,
     CU_HOST_PORTABLE_MAPPED = 3,
     CU_EVENT_NO_TIMING = 2,
+    CU_LAUNCH_COOPERATIVE = 2,
     CU_POINTER_MEMORY_TYPE = 2,
     CU_MEMORY_HOST = 1
 };

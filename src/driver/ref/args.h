@@ -145,7 +145,18 @@ ref_stride(const ref_tensor *t, int axis)
     return t->rank == 0 ? 0 : t->strides[axis];
 }
 
-/* A negative index counts from the end. False: out of range, raised. */
+/* False: out of range, raised. */
+static inline bool
+ref_inside(int64_t index, int64_t size, const air_task *task)
+{
+    const bool inside = index >= 0 && index < size;
+    if (!inside)
+        air_raise(task, index, size);
+    return inside;
+}
+
+/* Of the operators whose negative indices count from the end: indexing,
+ * index_fill, select_scatter. False: out of range, raised. */
 static inline bool
 ref_wrap(int64_t *index, int64_t size, const air_task *task)
 {

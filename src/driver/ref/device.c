@@ -68,7 +68,8 @@ ref_target(const air_device *dev, air_target *out)
                         .cache_bytes = (int64_t)1 << 20,
                         .alignment = 64,
                         .isa = "scalar",
-                        .regions = true};
+                        .regions = true,
+                        .sums = true};
 }
 
 static air_status

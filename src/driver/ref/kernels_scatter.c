@@ -45,13 +45,12 @@ row_index(const row_plan *p, const char *index)
     return at;
 }
 
-/* The offset that an index of 64 bits stands for, -1: out of range. */
+/* The offset that an index of 64 bits stands for, or OUT_OF_RANGE. */
 static inline int64_t
 row_offset(const char *index, int64_t size, int64_t stride)
 {
     int64_t at;
     memcpy(&at, index, sizeof at);
-    at += at >> 63 & size;
     return (uint64_t)at < (uint64_t)size ? at * stride : OUT_OF_RANGE;
 }
 
@@ -137,7 +136,7 @@ gather_checked(const row_plan *p, char *const *at, int64_t begin,
     static const int64_t zero = 0;
     for (int64_t i = begin; i < p->n; i++) {
         int64_t from = row_index(p, at[0] + i * p->index_step);
-        bool inside = ref_wrap(&from, p->size, task);
+        bool inside = ref_inside(from, p->size, task);
         ref_copy(at[1] + i * p->dst_step,
                  inside ? at[2] + i * p->src_step + from * p->stride
                         : (const char *)&zero,
@@ -343,7 +342,7 @@ scatter_together(const scatter_args *s, char *const *at)
         s->rule.count != NULL)
         return false;
     int64_t to = row_index(p, at[0]);
-    if (ref_wrap(&to, p->size, s->task))
+    if (ref_inside(to, p->size, s->task))
         ref_add_row(p->dtype, at[1] + to * p->stride, p->dst_step, at[2],
                     p->src_step, p->n);
     return true;
@@ -357,7 +356,7 @@ scatter_part(const scatter_args *s, char *const *at)
         return;
     for (int64_t i = scatter_fast(s, at); i < p->n; i++) {
         int64_t to = row_index(p, at[0] + i * p->index_step);
-        if (ref_wrap(&to, p->size, s->task))
+        if (ref_inside(to, p->size, s->task))
             scatter_one(&s->rule, p->dtype,
                         at[1] + i * p->dst_step + to * p->stride,
                         at[2] + i * p->src_step,

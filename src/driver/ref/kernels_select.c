@@ -46,7 +46,7 @@ ref_index_select(const air_call *call, const air_task *task)
     for (int64_t i = begin; i < end; i++) {
         int64_t at = index_at(&index, i);
         to.data = out.data + i * to_step;
-        if (ref_wrap(&at, size, task))
+        if (ref_inside(at, size, task))
             ref_box_move_alone(&box, to.data, self.data + at * step);
         else
             ref_fill(&to, 0, &alone);
@@ -67,7 +67,7 @@ ref_index_copy(const air_call *call, const air_task *task)
     ref_start(&out, &self, task);
     for (int64_t i = 0, n = ref_numel(&index); i < n; i++) {
         int64_t at = index_at(&index, i);
-        if (!ref_wrap(&at, ref_dim(&out, axis), task))
+        if (!ref_inside(at, ref_dim(&out, axis), task))
             continue;
         char *dst = out.data + at * ref_stride(&out, axis);
         const char *p = src.data + i * ref_stride(&src, axis);
@@ -121,7 +121,7 @@ ref_index_add(const air_call *call, const air_task *task)
     ref_start(&out, &self, task);
     for (int64_t i = 0, n = ref_numel(&index); i < n; i++) {
         int64_t at = index_at(&index, i);
-        if (!ref_wrap(&at, size, task) || !ref_owns(at, task))
+        if (!ref_inside(at, size, task) || !ref_owns(at, task))
             continue;
         to.data = out.data + at * step;
         from.data = src.data + i * src_step;
@@ -173,7 +173,7 @@ ref_embedding(const air_call *call, const air_task *task)
     for (int64_t i = begin; i < end; i++) {
         int64_t at = index_at(&index, i);
         row.data = out.data + ref_offset(&rows, i);
-        if (ref_wrap(&at, weight.dims[0], task))
+        if (ref_inside(at, weight.dims[0], task))
             ref_box_move_alone(&box, row.data,
                                weight.data + at * weight.strides[0]);
         else
@@ -205,7 +205,7 @@ ref_embedding_dense_backward(const air_call *call, const air_task *task)
     task->barrier(task);
     for (int64_t i = 0, n = ref_numel(&index); i < n; i++) {
         int64_t at = index_at(&index, i);
-        if (at == padding || !ref_wrap(&at, out.dims[0], task) ||
+        if (at == padding || !ref_inside(at, out.dims[0], task) ||
             !ref_owns(at, task))
             continue;
         double scale = by_count ? 1.0 / (double)count_index(&index, at) : 1.0;

@@ -249,6 +249,8 @@ index_run(ref_region *r)
                : rg->walk == AIR_WALK_INNER ? rg->rank - 1
                                             : rg->rank - 2;
     for (int p = 0; p < rg->nphases; p++) {
+        if (rg->phases[p].kind == AIR_PHASE_COLUMN)
+            continue;
         bool along = rg->walk == AIR_WALK_INNER
                          ? rg->phases[p].kind == AIR_PHASE_ROW
                          : rg->walk == AIR_WALK_OUTER && p == 0;
@@ -278,18 +280,41 @@ next_index(ref_region *r)
     return false;
 }
 
+/* Rows of SUMS start at zero. */
+static void
+sums_start(ref_region *r)
+{
+    for (int b = 0; b < r->rg->nbufs; b++)
+        if (r->rg->bufs[b].scratch == AIR_RG_SUMS)
+            memset(&r->rows[b * r->cols], 0, (size_t)r->cols * sizeof *r->rows);
+}
+
+static void
+columns_run(ref_region *r)
+{
+    const air_region *rg = r->rg;
+    int last = rg->nphases - 1;
+    memset(r->at, 0, sizeof r->at);
+    if (rg->phases[last].kind == AIR_PHASE_COLUMN)
+        phase_along(r, last, rg->rank - 1);
+}
+
 void
 ref_region_run(ref_region *r, void *const *slots)
 {
+    bool any = true;
     r->slots = slots;
     memset(r->at, 0, sizeof r->at);
+    sums_start(r);
     for (int i = 0; i < r->rg->rank; i++)
         if (r->rg->dims[i] == 0 && !is_folded(r->rg, i))
-            return;
+            any = false;
     for (int i = 0; i < r->rg->nnodes; i++)
         if (r->rg->nodes[i].op == AIR_RG_CONST)
             constant(r, i);
-    do
+    while (any) {
         index_run(r);
-    while (next_index(r));
+        any = next_index(r);
+    }
+    columns_run(r);
 }

@@ -284,6 +284,35 @@ check_kernel_make(air_device *dev, const air_region *region,
     return status;
 }
 
+static air_status
+check_kernel_join(air_device *dev, const air_kernel *first,
+                  const air_call *call, const air_region *region,
+                  const air_code *code, int buf, bool keep,
+                  const air_kernel **out)
+{
+    const air_driver *driver = dev->in.driver;
+    *out = NULL;
+    if (driver->kernel_join == NULL)
+        return AIR_OK;
+    EXPECT(dev, is_alive(dev, first, KERNEL), AIR_ERROR_STATE,
+           "kernel_join of a kernel that is not alive");
+    AIR_TRY(check_call(dev, call));
+    AIR_TRY(check_region(dev, region));
+    EXPECT(dev,
+           call->nouts > 0 && region->walk == AIR_WALK_MAP && buf >= 0 &&
+               buf < region->nbufs &&
+               region->bufs[buf].slot == call->outs[0].slot,
+           AIR_ERROR_ARGUMENT, "kernel_join by buffer %d", buf);
+    AIR_TRY(driver->kernel_join(dev->in.device, first, call, region, code, buf,
+                                keep, out));
+    air_status status = born(dev, *out, KERNEL, 0);
+    if (status != AIR_OK) {
+        driver->kernel_free(dev->in.device, *out);
+        *out = NULL;
+    }
+    return status;
+}
+
 static void
 check_kernel_free(air_device *dev, const air_kernel *kernel)
 {
@@ -388,6 +417,12 @@ check_graph_free(air_device *dev, air_device_graph *graph)
         dev->in.driver->graph_free(dev->in.device, graph);
 }
 
+static const char *
+check_list_note(const air_device *dev, const air_list *list)
+{
+    return wrap_list_note(&dev->in, list);
+}
+
 const air_driver air_driver_check = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),
@@ -401,11 +436,13 @@ const air_driver air_driver_check = {
     .copy = check_copy,
     .kernel_find = check_kernel_find,
     .kernel_make = check_kernel_make,
+    .kernel_join = check_kernel_join,
     .kernel_free = check_kernel_free,
     .workspace = check_workspace,
     .list_make = check_list_make,
     .list_run = check_list_run,
     .list_free = check_list_free,
+    .list_note = check_list_note,
     .capture_begin = check_capture_begin,
     .capture_end = check_capture_end,
     .graph_launch = check_graph_launch,

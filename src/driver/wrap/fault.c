@@ -112,6 +112,21 @@ fault_kernel_make(air_device *dev, const air_region *region,
     return dev->in.driver->kernel_make(dev->in.device, region, code, out);
 }
 
+static air_status
+fault_kernel_join(air_device *dev, const air_kernel *first,
+                  const air_call *call, const air_region *region,
+                  const air_code *code, int buf, bool keep,
+                  const air_kernel **out)
+{
+    const air_driver *driver = dev->in.driver;
+    *out = NULL;
+    if (driver->kernel_join == NULL)
+        return AIR_OK;
+    AIR_TRY(trip(AIR_ERROR_DRIVER, "kernel_join"));
+    return driver->kernel_join(dev->in.device, first, call, region, code, buf,
+                               keep, out);
+}
+
 static void
 fault_kernel_free(air_device *dev, const air_kernel *kernel)
 {
@@ -188,6 +203,12 @@ fault_graph_free(air_device *dev, air_device_graph *graph)
     dev->in.driver->graph_free(dev->in.device, graph);
 }
 
+static const char *
+fault_list_note(const air_device *dev, const air_list *list)
+{
+    return wrap_list_note(&dev->in, list);
+}
+
 const air_driver air_driver_fault = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),
@@ -201,11 +222,13 @@ const air_driver air_driver_fault = {
     .copy = fault_copy,
     .kernel_find = fault_kernel_find,
     .kernel_make = fault_kernel_make,
+    .kernel_join = fault_kernel_join,
     .kernel_free = fault_kernel_free,
     .workspace = fault_workspace,
     .list_make = fault_list_make,
     .list_run = fault_list_run,
     .list_free = fault_list_free,
+    .list_note = fault_list_note,
     .capture_begin = fault_capture_begin,
     .capture_end = fault_capture_end,
     .graph_launch = fault_graph_launch,

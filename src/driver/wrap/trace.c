@@ -186,6 +186,23 @@ trace_kernel_make(air_device *dev, const air_region *region,
     return status;
 }
 
+static air_status
+trace_kernel_join(air_device *dev, const air_kernel *first,
+                  const air_call *call, const air_region *region,
+                  const air_code *code, int buf, bool keep,
+                  const air_kernel **out)
+{
+    const air_driver *driver = dev->in.driver;
+    *out = NULL;
+    if (driver->kernel_join == NULL)
+        return AIR_OK;
+    air_status status = driver->kernel_join(dev->in.device, first, call, region,
+                                            code, buf, keep, out);
+    TRACE(dev, "kernel_join of kernel %ld -> kernel %ld", number_of(dev, first),
+          number_of(dev, *out));
+    return status;
+}
+
 static void
 trace_kernel_free(air_device *dev, const air_kernel *kernel)
 {
@@ -275,6 +292,12 @@ trace_graph_free(air_device *dev, air_device_graph *graph)
     dev->in.driver->graph_free(dev->in.device, graph);
 }
 
+static const char *
+trace_list_note(const air_device *dev, const air_list *list)
+{
+    return wrap_list_note(&dev->in, list);
+}
+
 const air_driver air_driver_trace = {
     .abi = AIR_DRIVER_ABI,
     .size = sizeof(air_driver),
@@ -288,11 +311,13 @@ const air_driver air_driver_trace = {
     .copy = trace_copy,
     .kernel_find = trace_kernel_find,
     .kernel_make = trace_kernel_make,
+    .kernel_join = trace_kernel_join,
     .kernel_free = trace_kernel_free,
     .workspace = trace_workspace,
     .list_make = trace_list_make,
     .list_run = trace_list_run,
     .list_free = trace_list_free,
+    .list_note = trace_list_note,
     .capture_begin = trace_capture_begin,
     .capture_end = trace_capture_end,
     .graph_launch = trace_graph_launch,

@@ -37,6 +37,13 @@ wrap_capture_begin(const wrap_inner *in, air_capture_error_mode mode)
     return in->driver->capture_begin(in->device, mode);
 }
 
+const char *
+wrap_list_note(const wrap_inner *in, const air_list *list)
+{
+    return in->driver->list_note ? in->driver->list_note(in->device, list)
+                                 : NULL;
+}
+
 void
 wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
 {

@@ -25,6 +25,8 @@ air_status wrap_capture_begin(const wrap_inner *in,
 /* Wrappers opened from now on are around this driver, opened by the name
  * behind the colon; NULL: the driver of that name. For tests. */
 void wrap_around(const air_driver *driver);
+/* What the driver inside says of a list; NULL: nothing. */
+const char *wrap_list_note(const wrap_inner *in, const air_list *list);
 void wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
     AIR_PRINTF(3, 4);
 

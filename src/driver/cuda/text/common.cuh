@@ -194,6 +194,16 @@ raise(fault *f, s64 index, s64 size)
     *(volatile int *)&f->raised = 1;
 }
 
+// False: out of range, raised.
+FN bool
+inside(s64 index, s64 size, fault *f)
+{
+    const bool ok = index >= 0 && index < size;
+    if (!ok)
+        raise(f, index, size);
+    return ok;
+}
+
 // A negative index counts from the end; false: out of range, raised.
 FN bool
 wrap(s64 &index, s64 size, fault *f)
@@ -212,24 +222,27 @@ infinity()
     return __uint_as_float(0x7f800000u);
 }
 
-// Is a number added to a score above -inf? Of a mask that may be stale.
+// What is added to a score at most where the key is meant to be hidden.
+static const float FAR = -30000.f;
+
+// Is a key meant to be seen? Of a mask that may be stale.
 FN bool
 is_seen(const bf16 *p)
 {
-    return peek(&p->bits) != 0xff80;
+    return get(bf16{peek(&p->bits)}) > FAR;
 }
 
 FN bool
 is_seen(const f16 *p)
 {
-    return peek(&p->bits) != 0xfc00;
+    return get(f16{peek(&p->bits)}) > FAR;
 }
 
 template <class T>
 FN bool
 is_seen(const T *p)
 {
-    return peek(p) != -infinity();
+    return peek(p) > (T)FAR;
 }
 
 template <int LANES>

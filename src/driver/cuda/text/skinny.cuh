@@ -1,7 +1,7 @@
 // skinny.cuh: y[m, n] = sum over k of x[m, k] w[n, k] for m < M <= 16 rows of
 // bfloat16 or half, at the rate at which w is read.
 //
-// A block owns tiles of R rows of w, 16 or 8; its warps share k. A lane loads 16 bytes,
+// A block owns tiles of R rows of w, 8, 16 or 24; its warps share k. A lane loads 16 bytes,
 // 8 neighbours in k, and 4 S lanes load neighbours of one row, so that whole
 // lines are read. As the order in which a sum over k is taken is free, these
 // are the words that mma.m16n8k16 wants from the lane, twice, when x is read in
@@ -13,9 +13,10 @@
 // ones before the kernel waits for the one that makes x.
 //
 // ROWS  const T *row(tile, i): row i < R of a tile of w, K elements
+// AHEAD void ahead(): loads that need not wait either
 // STAGE void stage(T *x): fills x[M][PITCH] with zeros behind K, by all threads
 // OUT   void out(tile, i, m, sum): takes y of row i of the tile
-template <class T, int M, int K, int R, int S>
+template <class T, int M, int K, int R, int S, int D>
 struct skinny {
     static const int WARPS = 8, THREADS = 32 * WARPS;
     static const int UNIT = 32 * S; // elements along k of one load of a warp
@@ -23,7 +24,7 @@ struct skinny {
     static const int SHARE = (UNITS + WARPS - 1) / WARPS; // of a warp, at most
     static const int PARTS = S * R / 16; // pairs of loads for the rows of a tile
     static const int LOADS = SHARE * PARTS;
-    static const int DEPTH = LOADS < 8 ? LOADS : 8; // of them in flight
+    static const int DEPTH = LOADS < D ? LOADS : D / PARTS * PARTS; // in flight
     static const int PIECES = (LOADS + DEPTH - 1) / DEPTH;
     static const int COLS = (M * S + 7) / 8; // instructions for the rows of x
     static const int ROW = UNIT * UNITS;
@@ -48,9 +49,9 @@ struct skinny {
         return j % PARTS * (16 / S) + h * (8 / S) + g / S;
     }
 
-    template <class ROWS, class STAGE, class OUT>
+    template <class ROWS, class AHEAD, class STAGE, class OUT>
     static FN void
-    run(int tiles, bool fast, ROWS row, STAGE stage, OUT out)
+    run(int tiles, bool fast, ROWS row, AHEAD ahead, STAGE stage, OUT out)
     {
         extern __shared__ __align__(16) char shared[];
         T *x = (T *)shared;
@@ -64,6 +65,7 @@ struct skinny {
         int tile = blockIdx.x;
 
         release();
+        ahead();
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
             if (j < count) {
@@ -129,6 +131,48 @@ struct skinny {
         }
     }
 };
+
+// 8 neighbours of any type.
+template <class T>
+FN void
+take8(T (&to)[8], const T *from, bool fast)
+{
+    if constexpr (sizeof(T) == 2) {
+        const uint4 v = fast ? *(const uint4 *)from : stream_halves(from);
+        const u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            to[2 * i] = (T)(w[i] & 0xffff);
+            to[2 * i + 1] = (T)(w[i] >> 16);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            to[i] = from[i];
+    }
+}
+
+// Of a row of K numbers what is this thread's: 8 neighbours, J times.
+template <int K, int J, class T>
+FN void
+take_row(T (&to)[J][8], const T *from)
+{
+    const bool fast = aligned(from);
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+        const int k = (j * 256 + threadIdx.x) * 8;
+        if (k < K)
+            take8(to[j], from + k, fast);
+    }
+}
+
+template <class T>
+FN void
+give8(T *to, const u16 (&x)[8])
+{
+    *(uint4 *)to = make_uint4(x[0] | (u32)x[1] << 16, x[2] | (u32)x[3] << 16,
+                              x[4] | (u32)x[5] << 16, x[6] | (u32)x[7] << 16);
+}
 
 // stage: rows of x, STRIDE elements apart.
 template <class G, class T, int M, int K, int STRIDE>

@@ -1,0 +1,133 @@
+"""Factors that change from call to call, a learning rate above all.
+
+Dynamo gives a Python float that changed a tensor as its place in the graph, and
+AOTAutograd computes with the tensor where it can: in products, not in the
+`alpha` of an addition. Every other float becomes a constant, and each change a
+new compilation (until Dynamo gives up). So `x.add_(y, alpha=lr)` is written as
+`x.add_(y * lr)` before AOTAutograd sees it, which may round once more: only
+where all are floats of one dtype, in which eager computes too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+# Operator -> name of its factor; the operands that it is a factor of come
+# first after the one that is added to.
+_FACTORS = {
+    "add": "alpha",
+    "sub": "alpha",
+    "addcmul": "value",
+    "addcdiv": "value",
+}
+_SECOND = {"addcmul": torch.mul, "addcdiv": torch.div}
+_METHODS = {name + end for name in _FACTORS for end in ("", "_")}
+_FUNCTIONS: dict[Any, str] = {getattr(torch, n): n for n in _FACTORS}
+_LISTS: dict[Any, str] = {
+    getattr(torch, f"_foreach_{n}{end}"): n
+    for n in _FACTORS
+    for end in ("", "_")
+}
+_FMA = torch.ops.prims.fma.default if hasattr(torch.ops.prims, "fma") else None
+
+
+def free(gm: GraphModule) -> None:
+    """gm: Dynamo's; made anew where a factor changes."""
+    changed = [node for node in gm.graph.nodes if _free(node)]
+    if changed:
+        gm.recompile()
+
+
+def _changes(value: Any) -> bool:
+    return isinstance(_known(value), torch.SymFloat)
+
+
+def _known(value: Any) -> Any:
+    return value.meta.get("example_value") if isinstance(value, Node) else None
+
+
+def _of_one_dtype(*values: Any) -> bool:
+    """Are they tensors of floats, whose product needs no other dtype?"""
+    known = [_known(v) for v in values]
+    if not all(isinstance(t, torch.Tensor) for t in known):
+        return False
+    found = {t.dtype for t in known}
+    return len(found) == 1 and found.pop().is_floating_point
+
+
+def _free(node: Node) -> bool:
+    """Of one node; False: it has no such factor."""
+    if node.op == "call_function" and node.target is _FMA:
+        return _free_fma(node)
+    name = _name(node)
+    if name is None or not _changes(node.kwargs.get(_FACTORS[name])):
+        return False
+    factor: Any = node.kwargs[_FACTORS[name]]
+    wanted = 3 if name in _SECOND else 2
+    if len(node.args) != wanted or len(node.kwargs) != 1:
+        return False
+    rows = _rows(node)
+    if not all(_of_one_dtype(*row) for row in rows):
+        return False
+    added: Any = [_product(node, name, factor, *row[1:]) for row in rows]
+    if node.target not in _LISTS:
+        (added,) = added
+    node.args, node.kwargs = (node.args[0], added), {}
+    if name in _SECOND:
+        node.target = _plain(node)
+    return True
+
+
+def _rows(node: Node) -> list[Any]:
+    """Operands, of lists one by one; [()]: they are no lists."""
+    if node.target not in _LISTS:
+        return [node.args]
+    lists: Any = node.args
+    if not all(isinstance(of, (list, tuple)) for of in lists):
+        return [()]
+    return list(zip(*lists, strict=True))
+
+
+def _name(node: Node) -> str | None:
+    if node.op == "call_method" and node.target in _METHODS:
+        return str(node.target).removesuffix("_")
+    if node.op != "call_function":
+        return None
+    return _FUNCTIONS.get(node.target) or _LISTS.get(node.target)
+
+
+def _call(at: Node, function: Any, *args: Any) -> Node:
+    """A call before node `at`, from the same line of Python."""
+    with at.graph.inserting_before(at):
+        call = at.graph.call_function(function, args)
+    call.meta = {k: v for k, v in at.meta.items() if k != "example_value"}
+    return call
+
+
+def _product(at: Node, name: str, factor: Node, *of: Any) -> Node:
+    value = _call(at, torch.mul, of[0], factor)
+    return _call(at, _SECOND[name], value, of[1]) if name in _SECOND else value
+
+
+def _plain(node: Node) -> Any:
+    """The addition for a node of addcmul or addcdiv."""
+    if node.op == "call_method":
+        return "add_" if str(node.target).endswith("_") else "add"
+    if node.target in _FUNCTIONS:
+        return torch.add
+    inplace = node.target.__name__.endswith("_")  # type: ignore[union-attr]
+    return torch._foreach_add_ if inplace else torch._foreach_add
+
+
+def _free_fma(node: Node) -> bool:
+    """fma(x, factor, y), as Dynamo writes addcdiv and addcmul."""
+    if len(node.args) != 3 or not _changes(node.args[1]):
+        return False
+    x, factor, y = node.args
+    if not _of_one_dtype(x, y):
+        return False
+    node.target, node.args = torch.add, (y, _call(node, torch.mul, x, factor))
+    return True

@@ -1,0 +1,96 @@
+/* gemm_pairs.c: mm, bmm, addmm and baddbmm of bf16 with VDPBF16PS.
+ *
+ * A pair of elements along k is a number of 32 bits, and a product of half the
+ * depth: gemm.c runs it as if pairs were floats (depths are even). Rows of
+ * pairs are used where they lie and copied as floats are; columns are made
+ * pairs when they are packed. Sums are floats; subnormal factors count as zero,
+ * as in oneDNN. */
+#include "driver/cpu/gemm_pairs.h"
+#include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_call.h"
+#include "driver/cpu/region_join.h"
+
+#include <string.h>
+
+/* A view of pairs, which move as floats do, where its rows consist of them. */
+static gemm_view
+pair_view(const gemm_view *v)
+{
+    gemm_view out = *v;
+    if (v->ks != 1 || v->rs % 2 != 0)
+        return out;
+    out.rs /= 2;
+    out.dtype = AIR_F32;
+    return out;
+}
+
+static void
+pack_x(float *panel, const gemm_view *x, int64_t l0, int64_t nl, int64_t k0,
+       int64_t k1)
+{
+    if (x->dtype == AIR_F32)
+        cpu_gemm_avx512.pack_x(panel, x, l0, nl, k0, k1);
+    else
+        cpu_pairs_pack(panel, cpu_gemm_avx512.lanes, x, l0, nl, k0, k1);
+}
+
+static void
+pack_w(float *block, const gemm_view *w, int64_t r0, int64_t r1, int64_t k0,
+       int64_t k1, int64_t *out_rs, int64_t *out_ks)
+{
+    if (w->dtype == AIR_F32) {
+        cpu_gemm_avx512.pack_w(block, w, r0, r1, k0, k1, out_rs, out_ks);
+        return;
+    }
+    *out_rs = 1;
+    *out_ks = GEMM_MB;
+    cpu_pairs_pack(block, GEMM_MB, w, r0, r1 - r0, k0, k1);
+}
+
+static gemm_product
+pair_product(const air_call *call, const air_task *task)
+{
+    gemm_product p = cpu_gemm_product(call, task);
+    const bool even = p.batch == 1 || (p.x_step % 2 == 0 && p.w_step % 2 == 0);
+    if (even) {
+        p.job.x = pair_view(&p.job.x);
+        p.job.w = pair_view(&p.job.w);
+        p.x_step /= p.job.x.dtype == AIR_F32 ? 2 : 1;
+        p.w_step /= p.job.w.dtype == AIR_F32 ? 2 : 1;
+    }
+    p.job.k /= 2;
+    return p;
+}
+
+bool
+cpu_gemm_on_pairs(const air_call *call, const char *isa)
+{
+    gemm_product p = cpu_gemm_product(call, NULL);
+    const gemm_job *job = &p.job;
+    return strcmp(isa, "avx512_bf16") == 0 && job->x.dtype == AIR_BF16 &&
+           job->w.dtype == AIR_BF16 && job->y_dtype == AIR_BF16 &&
+           job->nx > GEMV_MAX && job->nw > GEMV_MAX && job->k > 0 &&
+           job->k % 2 == 0;
+}
+
+size_t
+cpu_gemm_pairs_workspace(const air_call *call, int threads)
+{
+    gemm_product p = pair_product(call, NULL);
+    return cpu_join_workspace(call->extra,
+                              cpu_gemm_product_workspace(&p, threads), threads);
+}
+
+void
+cpu_gemm_pairs(const air_call *call, const air_task *task)
+{
+    gemm_ops ops = cpu_gemm_avx512;
+    cpu_join_run join;
+    gemm_product p = pair_product(call, task);
+    ops.pack_x = pack_x;
+    ops.pack_w = pack_w;
+    ops.tile = cpu_pairs_tile;
+    p.job.lines = cpu_join_begin(&join, call, task,
+                                 cpu_gemm_product_workspace(&p, task->count));
+    cpu_gemm_product_run(&p, &ops, task);
+}

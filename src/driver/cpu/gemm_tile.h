@@ -1,0 +1,71 @@
+/* gemm_tile.h: the micro-kernel of the matrix product, for a file that says
+ * what a step of k is:
+ *     vf broadcast(const float *w)       one step of a row of w, in each lane
+ *     vf product(vf c, vf x, vf w)       c with that step added
+ * tiles[n] takes n rows of w, 1 .. ROWS_MAX. */
+#ifndef CPU_GEMM_TILE_H
+#define CPU_GEMM_TILE_H
+
+#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/gemm_vec.h"
+
+/* Three rows share a pointer: an x86 address takes base + index * {0, 1, 2}.
+ * Each block of k is summed on its own and then added: sums of sums keep the
+ * rounding error of a long k near that of one block. What comes after w is
+ * asked for on the way, a line a step: so many streams side by side are more
+ * than the hardware's prefetcher sees. */
+INLINE void
+tile(const int rows, float *acc, const float *x, int64_t xs, const float *w,
+     int64_t rs, int64_t ks, int64_t kc, bool first, gemm_ahead ahead)
+{
+    vf c[ROWS_MAX][2];
+    const float *p[(ROWS_MAX + 2) / 3];
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        c[r][0] = c[r][1] = (vf){0};
+    }
+    UNROLL for (int j = 0; 3 * j < rows; j++) p[j] = w + 3 * j * rs;
+    for (int64_t k = 0; k < kc; k++) {
+        vf x0 = load(x), x1 = load(x + VL);
+        __builtin_prefetch(ahead.p, 0, 2);
+        ahead.p += ahead.step;
+        UNROLL for (int r = 0; r < rows; r++)
+        {
+            vf b = broadcast(&p[r / 3][(r % 3) * rs]);
+            c[r][0] = product(c[r][0], x0, b);
+            c[r][1] = product(c[r][1], x1, b);
+        }
+        UNROLL for (int j = 0; 3 * j < rows; j++) p[j] += ks;
+        x += xs;
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        float *a = acc + r * LANES;
+        store(a, first ? c[r][0] : load(a) + c[r][0]);
+        store(a + VL, first ? c[r][1] : load(a + VL) + c[r][1]);
+    }
+}
+
+typedef void tile_fn(float *acc, const float *x, int64_t xs, const float *w,
+                     int64_t rs, int64_t ks, int64_t kc, bool first,
+                     gemm_ahead ahead);
+
+#define TILE(R)                                                              \
+    static void tile_##R(float *acc, const float *x, int64_t xs,             \
+                         const float *w, int64_t rs, int64_t ks, int64_t kc, \
+                         bool first, gemm_ahead ahead)                       \
+    {                                                                        \
+        tile(R, acc, x, xs, w, rs, ks, kc, first, ahead);                    \
+    }
+#define TILE_ROW(R) tile_##R,
+#define TILE_ROW(R) tile_##R,
+#if ROWS_MAX > 6
+#define TILES(X) \
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#else
+#define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#endif
+TILES(TILE)
+static tile_fn *const tiles[ROWS_MAX + 1] = {NULL, TILES(TILE_ROW)};
+
+#endif

@@ -1,0 +1,64 @@
+/* super.h: runs of steps as one persistent kernel (text/super.cuh): its blocks,
+ * all of them on the GPU at once, do what launch after launch would do.
+ *
+ * A phase is the text of a launch: what lies in one text of 256 threads that
+ * shares its work among any number of blocks can be one. Equal texts are one
+ * function; which runs with what parameters is a table. A phase waits for all
+ * blocks where it depends on a phase since the last wait. Phases of little work
+ * are one block's: between them nothing has to wait. */
+#ifndef CUDA_SUPER_H
+#define CUDA_SUPER_H
+
+#include "driver/cuda/device.h"
+
+enum {
+    SUPER_THREADS = 256,
+    SUPER_HEAD = 3,     /* parameters before those of phases */
+    SUPER_STATE = 256,  /* bytes of scratch before that of phases */
+    SUPER_PARAMS = 3900 /* of 8 bytes: 32 764 bytes are CUDA's limit */
+};
+
+/* A launch of a step, or of several. */
+typedef struct {
+    const cuda_source *source;
+    size_t step, end;
+    int32_t launch;
+    bool waits;          /* for all phases before it */
+    bool alone;          /* block 0 does all of it */
+    const void *prelude; /* of regions in the text; NULL: none */
+} super_phase;
+
+typedef struct {
+    super_phase *phases;
+    size_t count;
+    bool patient; /* waits without end */
+} super_run;
+
+/* Why the source cannot be a phase; NULL: it can. */
+const char *cuda_super_refusal(const cuda_source *s, const air_step *step,
+                               const cuda_props *props);
+
+/* What became of a list. */
+typedef struct {
+    size_t kernels, phases; /* persistent ones; of them all */
+    const char *why;        /* of the first step that is no phase; NULL: none */
+    const char *label;      /* of that step */
+} super_report;
+
+/* Joins runs of steps: the source of the first step of each becomes that of all
+ * of them; those of the others have no launches then. */
+air_status cuda_super_join(const air_device *dev, const air_step *steps,
+                           size_t count, cuda_source *sources,
+                           super_report *out);
+
+/* Text, parameters and launch of a run; *out: a source that has its text
+ * initialised and is otherwise 0. */
+air_status cuda_super_print(const air_device *dev, const super_run *run,
+                            const air_step *steps, cuda_source *out);
+
+/* Is there room for all blocks at once? UNSUPPORTED: no. In the device's
+ * context. */
+air_status cuda_super_fits(const air_device *dev, const air_launch *shape,
+                           cu_function function);
+
+#endif

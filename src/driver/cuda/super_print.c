@@ -1,0 +1,331 @@
+/* super_print.c: the text of a persistent kernel. Phases come in as they are
+ * printed for launches of their own: their head becomes that of a function, and
+ * what waits for the launch before becomes what waits for all blocks. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "driver/cuda/kern_call.h"
+#include "driver/cuda/super.h"
+
+typedef struct {
+    const super_run *run;
+    base_text *text;
+    cuda_source *out;
+    const char *prelude; /* of regions */
+    uint32_t *kinds;     /* by phase */
+    uint32_t *first;     /* of its parameters */
+    uint32_t nkinds;
+} printer;
+
+/* ---- phases of one kind -------------------------------------------------- */
+
+static const cuda_launch *
+launch_of(const super_phase *p)
+{
+    return &p->source->launches[p->source->shapes ? 0 : p->launch];
+}
+
+static const air_launch *
+shape_of(const super_phase *p)
+{
+    return p->source->shapes ? &p->source->shapes[p->launch]
+                             : &launch_of(p)->shape;
+}
+
+static int32_t
+entry_of(const super_phase *p)
+{
+    return p->source->shapes ? p->launch : launch_of(p)->entry;
+}
+
+static bool
+is_same_text(const super_phase *a, const super_phase *b)
+{
+    return a->source->prelude == b->source->prelude &&
+           a->source->text.len == b->source->text.len &&
+           memcmp(a->source->text.data, b->source->text.data,
+                  a->source->text.len) == 0;
+}
+
+/* Sizes and strides of regions are constants here. */
+static bool
+is_same(const super_phase *a, const super_phase *b)
+{
+    const cuda_source *s = a->source, *t = b->source;
+    return entry_of(a) == entry_of(b) &&
+           shape_of(a)->block[0] == shape_of(b)->block[0] &&
+           s->nvalues == t->nvalues &&
+           (s->nvalues == 0 ||
+            memcmp(s->values, t->values, s->nvalues * 8) == 0) &&
+           is_same_text(a, b);
+}
+
+static void
+number_kinds(printer *p)
+{
+    for (size_t i = 0; i < p->run->count; i++) {
+        size_t k = 0;
+        while (k < i && !is_same(&p->run->phases[k], &p->run->phases[i]))
+            k++;
+        p->kinds[i] = k < i ? p->kinds[k] : p->nkinds++;
+    }
+}
+
+/* Is the phase the first of its kind? */
+static bool
+is_first(const printer *p, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (p->kinds[k] == p->kinds[i])
+            return false;
+    return true;
+}
+
+/* ---- what is before them ------------------------------------------------- */
+
+static void
+put(printer *p, const char *text)
+{
+    base_text_put(p->text, text, strlen(text));
+}
+
+static void
+put_families(printer *p)
+{
+    const char *seen[8] = {kern_text_common};
+    size_t n = 1;
+    for (size_t i = 0; i < p->run->count; i++) {
+        const char *family = p->run->phases[i].source->prelude;
+        bool known = family == p->prelude;
+        for (size_t k = 0; k < n; k++)
+            known = known || seen[k] == family;
+        if (known || n == sizeof seen / sizeof *seen)
+            continue;
+        seen[n++] = family;
+        put(p, family);
+    }
+}
+
+static void
+put_preludes(printer *p)
+{
+    for (size_t i = 0; i < p->run->count && !p->prelude; i++)
+        p->prelude = p->run->phases[i].prelude;
+    put(p, "#define await alone_await\n#define release alone_release\n");
+    put(p, kern_text_common);
+    put(p, "#undef await\n#undef release\n");
+    put(p, kern_text_super);
+    if (p->prelude) {
+        put(p, "#define air_begin alone_begin\n"
+               "#define __syncthreads() call::super_sync<G>()\n");
+        put(p, p->prelude);
+        put(p, "#undef air_begin\n#undef __syncthreads\n"
+               "static __device__ __forceinline__ void air_begin() {}\n");
+    }
+    put_families(p);
+}
+
+/* The text without a prelude of its own, its entries as functions: the line of
+ * ENTRY(0) and the one before it are their heads. */
+static void
+put_phase_text(printer *p, const super_phase *phase)
+{
+    static const char head[] = "extern \"C\" __global__", name[] = "\nENTRY(";
+    const char *at = phase->source->text.data;
+    const size_t skip = p->prelude ? strlen(p->prelude) : 0;
+    if (skip > 0 && strncmp(at, p->prelude, skip) == 0)
+        at += skip;
+    for (const char *next; (next = strstr(at, head)) != NULL;) {
+        const char *entry = strstr(next, name);
+        if (!entry)
+            break;
+        base_text_put(p->text, at, (size_t)(next - at));
+        put(p, "static __device__ __forceinline__ void\nrun_");
+        entry += sizeof name - 1;
+        at = strchr(entry, ')');
+        base_text_put(p->text, entry, (size_t)(at++ - entry));
+    }
+    put(p, at);
+}
+
+static void
+put_phases(printer *p)
+{
+    put(p, "#define gridDim call::super_block.grid\n");
+    for (size_t i = 0; i < p->run->count; i++) {
+        if (!is_first(p, i))
+            continue;
+        base_text_add(p->text, "namespace phase_%u {\n", p->kinds[i]);
+        put_phase_text(p, &p->run->phases[i]);
+        put(p, "}\n");
+    }
+    put(p, "#undef gridDim\n");
+}
+
+/* ---- tables -------------------------------------------------------------- */
+
+static void
+put_program(printer *p)
+{
+    put(p, "__constant__ call::super_phase super_program[] = {");
+    for (size_t i = 0; i < p->run->count; i++)
+        base_text_add(p->text, "{%u,%u,%d,%d},", p->kinds[i], p->first[i],
+                      p->run->phases[i].waits, p->run->phases[i].alone);
+    put(p, "{},{}};\n");
+}
+
+/* ---- the kernel ---------------------------------------------------------- */
+
+static void
+put_values(printer *p, const super_phase *phase)
+{
+    const int64_t *values = phase->source->values;
+    put(p, "{{");
+    for (size_t v = 0; v < phase->source->nvalues; v++)
+        base_text_add(p->text, "%s%" PRId64, v > 0 ? "," : "", values[v]);
+    put(p, "}}");
+}
+
+static void
+put_case(printer *p, size_t i)
+{
+    const super_phase *phase = &p->run->phases[i];
+    const cuda_launch *l = launch_of(phase);
+    base_text_add(p->text, "        case %u:\n", p->kinds[i]);
+    if (phase->source->prelude == p->prelude)
+        put(p, "            await();\n");
+    if (shape_of(phase)->block[0] < SUPER_THREADS)
+        base_text_add(p->text, "            if (threadIdx.x < %u)\n    ",
+                      shape_of(phase)->block[0]);
+    base_text_add(p->text, "            phase_%u::run_%d(", p->kinds[i],
+                  entry_of(phase));
+    for (int32_t k = 0, n = 0; k < l->nparams; k++) {
+        put(p, k > 0 ? ", " : "");
+        if (l->params[k].kind != CUDA_PARAM_VALUES) {
+            base_text_add(p->text, "super_get(%d)", n++);
+            continue;
+        }
+        base_text_add(p->text, "phase_%u::A", p->kinds[i]);
+        put_values(p, phase);
+    }
+    put(p, ");\n            break;\n");
+}
+
+static void
+put_kernel(printer *p)
+{
+    base_text_add(p->text,
+                  "struct super_arguments {\n    call::u64 v[%zu];\n};\n"
+                  "extern \"C\" __global__ __launch_bounds__(%d) void\n"
+                  "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
+                  "    using namespace call;\n    u32 goal = 0;\n"
+                  "    super_begin((super_state *)a.v[0], (fault *)a.v[1], "
+                  "a.v[2]);\n"
+                  "    super_phase e = super_program[0], next = "
+                  "super_program[1];\n"
+                  "    u64 mine = a.v[e.first + threadIdx.x %% 32];\n"
+                  "    for (u32 i = 0; i < %zu; i++) {\n"
+                  "        if (!super_next(i, e, mine, goal))\n"
+                  "            break;\n"
+                  "        const super_phase later = super_program[i + 2];\n"
+                  "        mine = a.v[next.first + threadIdx.x %% 32];\n"
+                  "        if (!e.alone || blockIdx.x == 0)\n"
+                  "        switch (e.kind) {\n",
+                  p->out->nmany, SUPER_THREADS, p->run->count);
+    for (size_t i = 0; i < p->run->count; i++)
+        if (is_first(p, i))
+            put_case(p, i);
+    base_text_add(p->text,
+                  "        }\n        else\n            await();\n"
+                  "        e = next;\n        next = later;\n    }\n"
+                  "    super_end(%zu);\n}\n",
+                  (p->out->scratch + 3) / 4);
+}
+
+/* ---- parameters ---------------------------------------------------------- */
+
+static size_t
+count_params(const super_run *run)
+{
+    size_t n = SUPER_HEAD + CUDA_MAX_PARAMS;
+    for (size_t i = 0; i < run->count; i++)
+        n += (size_t)launch_of(&run->phases[i])->nparams;
+    return n;
+}
+
+/* Workspaces are the step's. */
+static cuda_param
+place(cuda_param p, const air_step *step)
+{
+    if (p.kind == CUDA_PARAM_WORKSPACE)
+        return (cuda_param){CUDA_PARAM_POINTER, step->workspace_slot,
+                            step->workspace_offset + p.value};
+    if (p.kind == CUDA_PARAM_SCRATCH)
+        p.value += SUPER_STATE;
+    return p;
+}
+
+static void
+add_params(printer *p, int64_t patience, const air_step *steps)
+{
+    cuda_source *out = p->out;
+    out->many[0] = (cuda_param){.kind = CUDA_PARAM_SCRATCH};
+    out->many[1] = (cuda_param){.kind = CUDA_PARAM_FAULT};
+    out->many[2] = (cuda_param){.kind = CUDA_PARAM_INT, .value = patience};
+    out->nmany = SUPER_HEAD;
+    for (size_t i = 0; i < p->run->count; i++) {
+        const super_phase *phase = &p->run->phases[i];
+        const cuda_launch *l = launch_of(phase);
+        p->first[i] = (uint32_t)out->nmany;
+        for (int32_t k = 0; k < l->nparams; k++)
+            if (l->params[k].kind != CUDA_PARAM_VALUES)
+                out->many[out->nmany++] =
+                    place(l->params[k], &steps[phase->step]);
+    }
+    /* Each lane of a warp reads one, wherever a phase's begin. */
+    for (int i = 0; i < CUDA_MAX_PARAMS; i++)
+        out->many[out->nmany++] = (cuda_param){.kind = CUDA_PARAM_INT};
+}
+
+static void
+add_launch(const super_run *run, const cuda_props *props, cuda_source *out)
+{
+    cuda_launch *l = &out->launches[0];
+    *l = (cuda_launch){.shape = {{(uint32_t)props->processors, 1, 1},
+                                 {SUPER_THREADS, 1, 1},
+                                 0}};
+    out->nlaunches = 1;
+    out->together = true;
+    out->scratch = SUPER_STATE;
+    for (size_t i = 0; i < run->count; i++) {
+        const super_phase *phase = &run->phases[i];
+        const uint32_t shared = shape_of(phase)->shared;
+        const size_t scratch = SUPER_STATE + phase->source->scratch;
+        l->shape.shared = shared > l->shape.shared ? shared : l->shape.shared;
+        out->scratch = scratch > out->scratch ? scratch : out->scratch;
+    }
+}
+
+air_status
+cuda_super_print(const air_device *dev, const super_run *run,
+                 const air_step *steps, cuda_source *out)
+{
+    const size_t bytes = run->count * 2 * sizeof(uint32_t);
+    printer p = {.run = run, .text = &out->text, .out = out};
+    void *room;
+    AIR_TRY(base_new(&dev->alloc, count_params(run) * sizeof(cuda_param),
+                     (void **)&out->many));
+    out->rmany = count_params(run);
+    AIR_TRY(base_new(&dev->alloc, bytes, &room));
+    p.kinds = room;
+    p.first = p.kinds + run->count;
+    number_kinds(&p);
+    add_params(&p, dev->patience, steps);
+    add_launch(run, &dev->props, out);
+    put_preludes(&p);
+    put_phases(&p);
+    put_program(&p);
+    put_kernel(&p);
+    base_free(&dev->alloc, room, bytes);
+    return out->text.status;
+}

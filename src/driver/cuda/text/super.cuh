@@ -1,0 +1,158 @@
+// super.cuh: one kernel that stays on the GPU for a whole run of steps.
+//
+// Its blocks, all of them on the GPU at once, run one phase after another; a
+// phase is the text of a launch. What a launch waits for in `await` is here
+// every block's arrival, counted in memory: phases between two waits depend on
+// nothing that was written since the first. A phase may read what no phase of
+// the kernel writes before it awaits, so that weights are on their way while
+// the last blocks arrive.
+//
+// A phase of little work is block 0's alone: those that follow each other wait
+// for nothing but its threads.
+//
+// A block that waits longer than `patience` gives up, and with it the kernel:
+// each block leaves, the last one leaves all of the scratch as it found it, with
+// what phases counted that some blocks skipped, and the fault says where.
+struct super_state { // in memory of the GPU; all 0 between launches
+    u32 arrived, left, stuck;
+};
+
+struct super_phase {
+    u32 kind, first; // case, parameters
+    u32 waits;       // 0: with the phase before it
+    u32 alone;       // 1: of block 0
+};
+
+static const int SUPER_PARAMETERS = 32; // of a phase, at most: a warp
+
+// A parameter becomes what the phase declares.
+struct super_value {
+    u64 bits;
+    template <class T> FN operator T *() const { return (T *)bits; }
+    FN operator s64() const { return (s64)bits; }
+};
+
+static __shared__ struct {
+    super_state *state;
+    fault *bad;
+    u64 patience; // ns, 0: endless
+    u64 parameters[SUPER_PARAMETERS];
+    u32 goal;     // arrivals; 0: nothing to wait for
+    u32 phase;
+    bool stuck;
+    struct {
+        u32 x; // blocks of the phase: its `gridDim`
+    } grid;
+} super_block;
+
+FN void
+super_give_up(u32 arrived)
+{
+    super_block.stuck = true;
+    atomicAdd(&super_block.state->stuck, 1u);
+    if (atomicCAS(&super_block.bad->raised, 0, 2) != 0)
+        return;
+    super_block.bad->index = super_block.phase;
+    super_block.bad->size = arrived;
+    __threadfence_system();
+    *(volatile int *)&super_block.bad->raised = 3;
+}
+
+FN void
+super_poll(u32 goal)
+{
+    u64 since = 0;
+    for (u32 turn = 1;; turn++) {
+        const u32 arrived = counted(&super_block.state->arrived);
+        if ((int)(arrived - goal) >= 0)
+            return;
+        if (turn % 256 != 0 || super_block.patience == 0)
+            continue;
+        if (since == 0)
+            since = nanoseconds();
+        else if (nanoseconds() - since > super_block.patience)
+            return super_give_up(arrived);
+    }
+}
+
+// All phases since the last wait are complete, and what they wrote is visible.
+FN void
+await()
+{
+    const u32 goal = super_block.goal;
+    if (goal == 0)
+        return;
+    if (threadIdx.x == 0)
+        super_poll(goal);
+    __syncthreads();
+}
+
+FN void
+release()
+{
+}
+
+FN void
+super_begin(super_state *state, fault *bad, u64 patience)
+{
+    if (threadIdx.x == 0) {
+        super_block.state = state;
+        super_block.bad = bad;
+        super_block.patience = patience;
+        super_block.stuck = false;
+    }
+}
+
+// Between phases: shared memory is free again, and this lane's parameter is the
+// phase's. False: the kernel gives up.
+FN bool
+super_next(u32 i, const super_phase &e, u64 parameter, u32 &goal)
+{
+    __syncthreads();
+    goal += e.waits ? gridDim.x : 0;
+    if (super_block.stuck)
+        return false;
+    if (threadIdx.x < SUPER_PARAMETERS)
+        super_block.parameters[threadIdx.x] = parameter;
+    if (threadIdx.x == 0) {
+        if (e.waits)
+            count_up(&super_block.state->arrived);
+        super_block.goal = e.waits ? goal : 0;
+        super_block.phase = i;
+        super_block.grid.x = e.alone ? 1 : gridDim.x;
+    }
+    __syncthreads();
+    return true;
+}
+
+FN super_value
+super_get(int i)
+{
+    return super_value{super_block.parameters[i]};
+}
+
+// words: of all scratch, the state's too.
+FN void
+super_end(u32 words)
+{
+    super_state *s = super_block.state;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    __threadfence();
+    if (atomicAdd(&s->left, 1u) != gridDim.x - 1)
+        return;
+    __threadfence();
+    const bool stuck = peek(&s->stuck) != 0;
+    s->arrived = s->left = s->stuck = 0;
+    for (u32 i = 0; stuck && i < words; i++)
+        ((u32 *)s)[i] = 0;
+}
+
+// Folds of regions: of a block of 256 threads a phase may use the first ones.
+template <int THREADS>
+FN void
+super_sync()
+{
+    sync_some<THREADS>();
+}

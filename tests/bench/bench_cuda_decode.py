@@ -1,0 +1,235 @@
+"""A token of a Llama on a GPU, batch 1, static cache, bfloat16, random weights:
+`python tests/bench/bench_cuda_decode.py --size 1b --ways eager,max-autotune`.
+
+Milliseconds of a call by events, medians of rounds in turns; what a call costs
+the host; errors of the logits against float64 (norm of the difference over the
+norm). Weights are read once a token: `limit` is their bytes over --rate.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import time
+from collections import defaultdict
+
+import examples_path  # noqa: F401
+import tiny_llama as llama
+import torch
+
+import torchair
+from torchair import backend
+
+SIZES = {
+    "1b": llama.Config(128256, 2048, 16, 32, 8, 8192, 2048, base=500000.0),
+    "8b": llama.Config(128256, 4096, 32, 32, 8, 14336, 2048, base=500000.0),
+    "small": llama.Config(1024, 256, 2, 4, 2, 512, 128),
+}
+ROUNDS, CALLS = 5, 40
+
+
+def decoder(config, position):
+    """Its cache is full before the position."""
+    with torch.device("meta"):
+        model = llama.Llama(config)
+    model.to(torch.bfloat16).to_empty(device="cuda")
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(std=0.02)
+        else:
+            parameter.fill_(1)
+    for name, table in zip(("cos", "sin"), llama.angles(config), strict=True):
+        setattr(model, name, table.to("cuda", torch.bfloat16))
+    made = llama.Decoder(model.eval())
+    for name, cache in made.named_buffers():
+        if name.startswith(("key", "value")):
+            cache[:, :, :position].normal_()
+    return made
+
+
+def graph_of(model):
+    """torch's own CUDA graph of an eager call."""
+
+    def replay(*args):
+        graph.replay()
+        return found
+
+    graph = torch.cuda.CUDAGraph()
+    args = model.example
+    model(*args)
+    with torch.cuda.graph(graph):
+        found = model(*args)
+    return replay
+
+
+def engine(mode):
+    def make(model):
+        config = torchair.CompilerConfig()
+        config.mode = mode
+        made = torchair.get_npu_backend(compiler_config=config)
+        return torch.compile(model, backend=made)
+
+    return make
+
+
+def inductor(mode):
+    return lambda model: torch.compile(model, mode=mode)
+
+
+WAYS = {
+    "eager": lambda model: model,
+    "cudagraphs": graph_of,
+    "max-autotune": engine("max-autotune"),
+    "reduce-overhead": engine("reduce-overhead"),
+    "inductor-reduce-overhead": inductor("reduce-overhead"),
+    "inductor-max-autotune": inductor("max-autotune"),
+}
+
+
+def milliseconds(fn, args):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(CALLS):
+        fn(*args)
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / CALLS
+
+
+def host_microseconds(fn, args):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        fn(*args)
+    spent = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    return spent / CALLS * 1e6
+
+
+def kernels(fn, args, calls=10):
+    """Microseconds of each kernel of a call, in order, and the gaps."""
+    kinds = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as profile:
+        for _ in range(calls):
+            fn(*args)
+        torch.cuda.synchronize()
+    found = [e for e in profile.events() if e.device_type.name == "CUDA"]
+    found.sort(key=lambda e: e.time_range.start)
+    count = len(found) // calls
+    times = defaultdict(list)
+    for i, e in enumerate(found[count * 2 :]):
+        times[i % count].append((e.name, e.time_range))
+    rows = []
+    for i in range(count):
+        spans = [span.end - span.start for _, span in times[i]]
+        after = times[(i + 1) % count][i + 1 == count :]
+        gaps = [
+            b.start - a.end
+            for (_, a), (_, b) in zip(times[i], after, strict=False)
+        ]
+        rows.append(
+            (times[i][0][0], statistics.median(spans), statistics.median(gaps))
+        )
+    return rows
+
+
+def show_compile(name, first):
+    made = [r for r in backend.records if not r.fallback]
+    hosts = sum(len(r.hosts) for r in backend.records)
+    spent = sum(r.import_s + r.compile_s for r in made)
+    torchs = [r.fallback for r in backend.records if r.fallback]
+    print(
+        f"{name}: first call {first:.2f} s, engine {spent:.2f} s, {hosts} HOST"
+        f" {[str(h) for r in made for h in r.hosts][:4]} {torchs}",
+        flush=True,
+    )
+
+
+@torch.no_grad()
+def start(names, model, args):
+    ways = {}
+    for name in names:
+        torch._dynamo.reset()
+        backend.records.clear()
+        model.example = args
+        begin = time.perf_counter()
+        fn = WAYS[name](model)
+        for i in range(4):
+            fn(*args)
+            torch.cuda.synchronize()
+            if i == 0:
+                first = time.perf_counter() - begin
+        show_compile(name, first)
+        ways[name] = fn
+    return ways
+
+
+def errors(ways, model, args):
+    found = {name: fn(*args).double() for name, fn in ways.items()}
+    exact = copy.deepcopy(model).double()
+    want = exact(*args)
+    return {
+        name: ((y - want).norm() / want.norm()).item()
+        for name, y in found.items()
+    }
+
+
+def read_options():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--size", choices=SIZES, default="1b")
+    options.add_argument("--position", type=int, default=1000)
+    options.add_argument("--ways", default=",".join(WAYS))
+    options.add_argument("--rate", type=float, default=4.4, help="TB/s")
+    options.add_argument("--kernels", help="write times of kernels, of a way")
+    options.add_argument("--text", help="write the engine's steps")
+    return options.parse_args()
+
+
+@torch.no_grad()
+def main():
+    options = read_options()
+    torch.manual_seed(0)
+    config = SIZES[options.size]
+    position = min(options.position, config.longest - 1)
+    model = decoder(config, position)
+    token = torch.randint(0, config.vocabulary, (1, 1), device="cuda")
+    args = (token, torch.tensor([position], device="cuda"))
+    ways = start(options.ways.split(","), model, args)
+    if options.text:
+        with open(options.text, "w") as out:
+            for record in backend.records:
+                program = record.program and record.program()
+                for kind in range(4) if program else ():
+                    out.write(f"# text {kind}\n{program.text(kind)}\n")
+    spent = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, fn in ways.items():
+            spent[name].append(milliseconds(fn, args))
+    read = sum(
+        p.nbytes for n, p in model.named_parameters() if "embedding" not in n
+    )
+    limit = read / options.rate / 1e9
+    wrong = errors(ways, model, args)
+    print(f"limit {limit:.4f} ms: {read / 1e9:.3f} GB at {options.rate} TB/s")
+    for name, fn in ways.items():
+        ms = statistics.median(spent[name])
+        host = statistics.median(
+            host_microseconds(fn, args) for _ in range(ROUNDS)
+        )
+        print(
+            f"{name:26s} {ms:8.4f} ms  {limit / ms * 100:5.1f} %  host"
+            f" {host:7.1f} us  error {wrong[name]:.2e}",
+            flush=True,
+        )
+    if options.kernels:
+        rows = kernels(ways[options.ways.split(",")[-1]], args)
+        with open(options.kernels, "w") as out:
+            json.dump(rows, out)
+        print(
+            f"{len(rows)} kernels, {sum(r[1] for r in rows):.1f} us,"
+            f" between them {sum(r[2] for r in rows[:-1]):.1f} us"
+        )
+
+
+if __name__ == "__main__":
+    main()

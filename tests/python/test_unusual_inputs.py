@@ -1,0 +1,101 @@
+"""Arguments that the engine does not compute with: what eager gives, or an
+error that names what is wrong; after it the function works as before."""
+
+import pytest
+import torch
+from helpers import assert_same, compiled, make_backend
+from torch.testing._internal.two_tensor import TwoTensor
+
+modes = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+X, W = torch.randn(4, 8), torch.randn(8, 3)
+
+
+def product(x, w):
+    return (x @ w).relu()
+
+
+WRONG = {
+    "dtype": ((X.double(), W), "dtype"),
+    "shape": ((torch.randn(4, 7), W), "7"),
+    "device": ((X.to("meta"), W), "meta"),
+    "device of the other": ((X, W.to("meta")), "meta"),
+    "none": ((None, W), "NoneType"),
+    "number": ((3.0, W), "unsupported operand"),
+    "complex": ((X.cfloat(), W.cfloat()), "omplex"),
+    "bits": ((X.to(torch.uint16), W.to(torch.uint16)), "UInt16"),
+}
+
+
+@modes
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_refused(mode, name):
+    run = compiled(product, mode)
+    with torch.no_grad():
+        assert_same(run(X, W), product(X, W))
+        args, text = WRONG[name]
+        with pytest.raises(Exception, match=text):
+            run(*args)
+        assert_same(run(X, W), product(X, W))
+
+
+UNUSUAL = {
+    "sparse": (product, (X.to_sparse(), W)),
+    "rows of sparse": (lambda a, x: a @ x, (torch.eye(4).to_sparse_csr(), X)),
+    "complex": (lambda a: a * 2 + 1j, (X.cfloat(),)),
+    "quantised": (
+        lambda a: a.dequantize() + 1,
+        (torch.quantize_per_tensor(X, 0.1, 0, torch.qint8),),
+    ),
+    "float8": (
+        lambda a: a.to(torch.float32) * 2,
+        (X.to(torch.float8_e4m3fn),),
+    ),
+    "uint16": (
+        lambda a: a.to(torch.int32) * 2,
+        (torch.arange(4).to(torch.uint16),),
+    ),
+    "subclass": (lambda a: (a + 1).sin(), (TwoTensor(X, X.clone()),)),
+    "one of meta": (lambda a: a * 2 + 1, (X.to("meta"),)),
+}
+
+
+@modes
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_eager_computes(mode, name):
+    fn, args = UNUSUAL[name]
+    with torch.no_grad():
+        got, want = compiled(fn, mode)(*args), fn(*args)
+    assert type(got) is type(want) and got.device == want.device
+    if want.device.type != "meta":
+        assert_same(got, want)
+
+
+def test_a_mode_that_is_none():
+    for backend in ("torchair", make_backend()):
+        run = torch.compile(product, backend=backend, mode="nope")
+        with pytest.raises(Exception, match="mode.*nope|nope.*mode"):
+            run(X, W)
+
+
+@modes
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest", "bicubic"])
+def test_samples_of_a_grid(mode, padding, interpolation):
+    """torch's kernels, with their gradients."""
+
+    def fn(x, grid):
+        return torch.nn.functional.grid_sample(
+            x * 2,
+            grid.tanh(),
+            mode=interpolation,
+            padding_mode=padding,
+            align_corners=False,
+        ).sin()
+
+    grads = []
+    x, grid = torch.randn(2, 3, 5, 6), torch.randn(2, 4, 7, 2)
+    for call in (compiled(fn, mode), fn):
+        leaves = [t.clone().requires_grad_() for t in (x, grid)]
+        y = call(*leaves)
+        grads.append([y.detach(), *torch.autograd.grad(y.cos().sum(), leaves)])
+    assert_same(*grads)

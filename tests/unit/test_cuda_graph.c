@@ -1,0 +1,317 @@
+/* Lists of driver cuda as graphs: what is patched, captured again, and may
+ * begin early. */
+#include "cuda_case.h"
+
+#include <string.h>
+
+TEST(cuda_graph_replays_and_changes_what_moved)
+{
+    cuda_case f;
+    air_device_graph *graph = NULL;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(cuda_case_prepare(&f));
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(cuda_case_list(&f));
+    CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
+    CHECK_FAILS(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL), STATE);
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    REQUIRE_OK(cuda->capture_end(f.dev, &graph));
+    CHECK_INT(f.cuda->launches, 0);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(f.cuda->launches, STEPS);
+    CHECK_OK(cuda->graph_patch(f.dev, graph, slots));
+    CHECK_INT(f.cuda->nodes_set, 0);
+    slots[1] = (void *)0x3000;
+    CHECK_OK(cuda->graph_patch(f.dev, graph, slots));
+    CHECK_INT(f.cuda->nodes_set, STEPS);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(f.cuda->launch[STEPS].params[0], 0x1010);
+    CHECK_INT(f.cuda->launch[STEPS].params[1], 0x3020);
+    CHECK_INT(f.cuda->launch[STEPS].params[2], 77);
+    cuda->graph_free(f.dev, graph);
+    CHECK_FAILS(cuda->capture_end(f.dev, &graph), STATE);
+    cuda_case_drop(&f);
+}
+
+TEST(cuda_list_that_runs_again_is_a_graph)
+{
+    cuda_case f;
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    REQUIRE(cuda_case_prepare(&f));
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(cuda_case_list(&f));
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->instantiated, 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->instantiated, 1);
+    CHECK_INT(f.cuda->nodes_set, 0);
+    CHECK_INT(f.cuda->launches, 4 * STEPS);
+    slots[0] = (void *)0x3000;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->nodes_set, STEPS);
+    CHECK_INT(f.cuda->launch[5 * STEPS - 1].params[0], 0x3010);
+    CHECK_INT(f.cuda->launch[5 * STEPS - 1].params[1], 0x2020);
+    CHECK_INT(f.cuda->launch[5 * STEPS - 1].params[2], 77);
+    /* A graph of the application gets the kernels themselves. */
+    f.cuda->captured = true;
+    slots[0] = (void *)0x4000;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->nodes_set, STEPS);
+    CHECK_INT(f.cuda->launch[6 * STEPS - 1].params[0], 0x4010);
+    f.cuda->captured = false;
+    cuda_case_drop(&f);
+}
+
+/* Programmatic edges of the list's graph. */
+static long
+early_edges(cuda_case *f)
+{
+    void *slots[] = {(void *)0x1000, (void *)0x2000};
+    CHECK_OK(cuda_case_open(f, &base_libc_alloc));
+    CHECK_OK(cuda_case_list(f));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(cuda->list_run(f->dev, f->list, slots));
+    cuda_case_drop(f);
+    return f->cuda->early;
+}
+
+TEST(cuda_kernels_begin_early_where_the_gpu_has_it)
+{
+    cuda_case f;
+    REQUIRE(cuda_case_prepare(&f));
+    CHECK_INT(early_edges(&f), STEPS - 1);
+    REQUIRE(cuda_case_prepare(&f));
+    f.gpu.no_overlap = true;
+    CHECK_INT(early_edges(&f), 0);
+    REQUIRE(cuda_case_prepare(&f));
+    f.cuda->major = 8;
+    CHECK_INT(early_edges(&f), 0);
+}
+
+/* ---- products of cuBLASLt ---- */
+
+typedef struct {
+    air_tensor x, w, c, y;
+    air_arg args[5];
+    air_call call;
+    air_step step;
+    air_list *list;
+} product_case;
+
+static air_tensor
+matrix(int32_t slot, int64_t rows, int64_t columns, bool transposed)
+{
+    return (air_tensor){
+        .slot = slot,
+        .dtype = AIR_F32,
+        .rank = 2,
+        .dims = {rows, columns},
+        .strides = {transposed ? 1 : columns, transposed ? rows : 1}};
+}
+
+/* y = c + x w of 64 x 40 and a transposed 40 x 96; the workspace is slot 4. */
+static air_status
+make_product(cuda_case *f, product_case *p)
+{
+    *p = (product_case){.x = matrix(0, 64, 40, false),
+                        .w = matrix(1, 40, 96, true),
+                        .c = {.slot = 2,
+                              .dtype = AIR_F32,
+                              .rank = 1,
+                              .dims = {96},
+                              .strides = {1}},
+                        .y = matrix(3, 64, 96, false)};
+    const air_tensor *tensors[] = {&p->c, &p->x, &p->w};
+    for (int i = 0; i < 3; i++)
+        p->args[i] = (air_arg){.kind = AIR_ARG_TENSOR, .t = tensors[i]};
+    p->call =
+        (air_call){.nargs = 5, .nouts = 1, .args = p->args, .outs = &p->y};
+    p->step = (air_step){.call = p->call, .workspace_slot = 4};
+    AIR_TRY(cuda->kernel_find(f->dev, "addmm", &p->call, &p->step.kernel));
+    p->step.workspace = cuda->workspace(f->dev, p->step.kernel, &p->step.call);
+    return cuda->list_make(f->dev, &p->step, 1, &p->list);
+}
+
+static void
+drop_product(cuda_case *f, product_case *p)
+{
+    cuda->list_free(f->dev, p->list);
+    cuda->kernel_free(f->dev, p->step.kernel);
+}
+
+static void *const product_slots[] = {(void *)0x1000, (void *)0x2000,
+                                      (void *)0x3000, (void *)0x4000,
+                                      (void *)0x5000};
+
+TEST(cuda_product_is_asked_for_in_columns)
+{
+    cuda_case f;
+    product_case p;
+    REQUIRE(cuda_case_prepare(&f));
+    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
+    *blas = (fake_state){0};
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(make_product(&f, &p));
+    CHECK(p.step.workspace > 0);
+    REQUIRE_OK(cuda->list_run(f.dev, p.list, product_slots));
+    CHECK_INT(blas->launches, 1);
+    CHECK_INT(blas->launch[0].params[0], 0x2000); /* A is w, as it lies */
+    CHECK_INT(blas->sizes[0][0], 40);
+    CHECK_INT(blas->sizes[0][1], 96);
+    CHECK_INT(blas->transposed[0], 1);
+    CHECK_INT(blas->launch[0].params[1], 0x1000); /* B is x */
+    CHECK_INT(blas->sizes[1][0], 40);
+    CHECK_INT(blas->sizes[1][1], 64);
+    CHECK_INT(blas->transposed[1], 0);
+    CHECK_INT(blas->launch[0].params[3], 0x4000);
+    CHECK_INT(blas->launch[0].params[4], 0x5000);
+    CHECK_INT(blas->bias, 0x3000);
+    CHECK_NEAR(blas->alpha, 1, 0);
+    CHECK_NEAR(blas->beta, 0, 0); /* the row is added by the epilogue */
+    CHECK_INT(blas->launch[0].shared, 16); /* the form for this alignment */
+    void *odd[5];
+    memcpy(odd, product_slots, sizeof odd);
+    odd[0] = (void *)0x1004;
+    odd[4] = (void *)0x5040; /* the arena's places are multiples of 64 */
+    CHECK_OK(cuda->list_run(f.dev, p.list, odd));
+    CHECK_INT(blas->launch[1].shared, 4);
+    CHECK_INT(blas->launch[1].params[4], 0x5100);
+    CHECK(0x5100 - 0x5040 + blas->launch[1].params[5] <= p.step.workspace);
+    drop_product(&f, &p);
+    cuda_case_drop(&f);
+    CHECK_INT(blas->live, 0);
+}
+
+TEST(cuda_product_in_a_graph_is_captured_again_when_pointers_move)
+{
+    cuda_case f;
+    product_case p;
+    air_device_graph *graph = NULL;
+    REQUIRE(cuda_case_prepare(&f));
+    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
+    *blas = (fake_state){0};
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(make_product(&f, &p));
+    CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
+    CHECK_OK(cuda->list_run(f.dev, p.list, product_slots));
+    REQUIRE_OK(cuda->capture_end(f.dev, &graph));
+    CHECK_INT(blas->launches, 1);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(blas->launches, 1);
+    CHECK_OK(cuda->graph_patch(f.dev, graph, product_slots));
+    CHECK_INT(blas->launches, 1); /* nothing moved */
+    void *moved[5];
+    memcpy(moved, product_slots, sizeof moved);
+    moved[3] = (void *)0x6000;
+    CHECK_OK(cuda->graph_patch(f.dev, graph, moved));
+    CHECK_INT(blas->launches, 2);
+    CHECK_INT(blas->launch[1].params[3], 0x6000);
+    CHECK_INT(f.cuda->updates, 1);
+    CHECK_INT(f.cuda->instantiated, 1);
+    f.cuda->others = true; /* no node takes it: all is made anew */
+    moved[3] = (void *)0x7000;
+    CHECK_OK(cuda->graph_patch(f.dev, graph, moved));
+    CHECK_INT(f.cuda->updates, 1);
+    CHECK_INT(f.cuda->instantiated, 2);
+    CHECK_INT(blas->launch[3].params[3], 0x7000);
+    f.cuda->fail_at = f.cuda->calls + 9; /* in the middle of that */
+    moved[3] = (void *)0x8000;
+    CHECK_FAILS(cuda->graph_patch(f.dev, graph, moved), DRIVER);
+    CHECK_OK(cuda->graph_patch(f.dev, graph, moved));
+    CHECK_INT(f.cuda->instantiated, 3);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    cuda->graph_free(f.dev, graph);
+    drop_product(&f, &p);
+    cuda_case_drop(&f);
+    CHECK_INT(blas->live, 0);
+}
+
+TEST(cuda_every_call_of_a_product_may_fail)
+{
+    cuda_case f;
+    product_case p;
+    bool done = false;
+    for (long call = 1; !done && call < 100; call++) {
+        REQUIRE(cuda_case_prepare(&f));
+        fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
+        *blas = (fake_state){.fail_at = call, .error = 15};
+        REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+        air_status status = make_product(&f, &p);
+        if (status == AIR_OK)
+            status = cuda->list_run(f.dev, p.list, product_slots);
+        CHECK(status == AIR_OK || status == AIR_ERROR_DRIVER ||
+              status == AIR_ERROR_UNSUPPORTED);
+        done = status == AIR_OK && blas->calls < call;
+        drop_product(&f, &p);
+        cuda_case_drop(&f);
+        CHECK_INT(blas->live, 0);
+    }
+    CHECK(done);
+}
+
+/* ---- what is read before a kernel waits ---- */
+
+enum { WIDE = 64, PRODUCTS = 3 };
+
+typedef struct {
+    air_tensor x, w, y;
+    air_arg args[2];
+} small_product;
+
+/* y = x w for one row, w as PyTorch keeps it: rows of w are asked for early. */
+static void
+set_product(small_product *p, air_step *step, int x, int w, int y)
+{
+    p->x = matrix(x, 1, WIDE, false);
+    p->w = matrix(w, WIDE, WIDE, true);
+    p->y = matrix(y, 1, WIDE, false);
+    p->x.dtype = p->w.dtype = p->y.dtype = AIR_BF16;
+    p->args[0] = (air_arg){.kind = AIR_ARG_TENSOR, .count = 1, .t = &p->x};
+    p->args[1] = (air_arg){.kind = AIR_ARG_TENSOR, .count = 1, .t = &p->w};
+    step->call =
+        (air_call){.nargs = 2, .nouts = 1, .args = p->args, .outs = &p->y};
+}
+
+/* Early edges of products that read x[i], w[i] and write y[i]. */
+static long
+early_of_products(const int (*slots_of)[3])
+{
+    cuda_case f;
+    small_product p[PRODUCTS];
+    air_step steps[PRODUCTS] = {{.kernel = NULL}};
+    void *slots[8];
+    for (size_t i = 0; i < 8; i++)
+        slots[i] = (void *)(0x10000 * (i + 1));
+    CHECK(cuda_case_prepare(&f));
+    CHECK_OK(cuda_case_open(&f, &base_libc_alloc));
+    for (int i = 0; i < PRODUCTS; i++) {
+        set_product(&p[i], &steps[i], slots_of[i][0], slots_of[i][1],
+                    slots_of[i][2]);
+        CHECK_OK(
+            cuda->kernel_find(f.dev, "mm", &steps[i].call, &steps[i].kernel));
+    }
+    CHECK_OK(cuda->list_make(f.dev, steps, PRODUCTS, &f.list));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    for (int i = 0; i < PRODUCTS; i++)
+        cuda->kernel_free(f.dev, steps[i].kernel);
+    cuda_case_drop(&f);
+    return f.cuda->early;
+}
+
+TEST(cuda_nothing_is_read_early_that_is_being_written)
+{
+    /* a chain: each x is the y before, weights are the program's */
+    const int chain[PRODUCTS][3] = {{0, 4, 1}, {1, 5, 2}, {2, 6, 3}};
+    CHECK_INT(early_of_products(chain), 2);
+    /* the weight of the last is what the one before writes */
+    const int fresh[PRODUCTS][3] = {{0, 4, 1}, {1, 5, 2}, {0, 2, 3}};
+    CHECK_INT(early_of_products(fresh), 1);
+    /* what the first writes: all three may run at once */
+    const int older[PRODUCTS][3] = {{0, 4, 1}, {1, 5, 2}, {2, 1, 3}};
+    CHECK_INT(early_of_products(older), 1);
+    /* the second waits for the first, so that the third need not */
+    const int waited[PRODUCTS][3] = {{0, 4, 1}, {0, 1, 2}, {2, 1, 3}};
+    CHECK_INT(early_of_products(waited), 1);
+}
