@@ -372,10 +372,11 @@ def compare(
     error is more than `factor` times eager's (or than one rounding).
 
     model: a module or function, called as model(*args, **kwargs). Where a
-    result needs a gradient its sum is differentiated, so that the graphs of
-    the backward pass are compared too; no .grad changes. Tensors among the
-    arguments and buffers of the model are as they were afterwards. Needs
-    memory for all values of a graph at once. Raises what the model raises.
+    result needs a gradient a weighted sum of it is differentiated, so that the
+    graphs of the backward pass are compared too; no .grad changes. Tensors
+    among the arguments and buffers of the model are as they were afterwards.
+    Needs memory for all values of a graph at once. Raises what the model
+    raises.
     """
     checks.calls(model, "compare: model")
     out = Comparison(factor=factor)

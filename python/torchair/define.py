@@ -7,6 +7,7 @@ function, derivatives, and the nodes of a graph that uses the operator.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -287,7 +288,10 @@ def define(
     statements give: parameters that are written first, in the schema's order.
     dtypes and sizes follow ATen's rules for each operation.
     derivatives: parameter -> body of the gradient, over the parameters and
-    `grad` (`grad0`, `grad1` where there are several results).
+    `grad` (`grad0`, `grad1` where there are several results); parameters that
+    are not named have none. None: those of ATen's operators in the body, which
+    is computed again in the backward pass; {}: the operator has none. One that
+    writes has none.
 
     The operator runs in eager mode, in torch.compile with every backend, and
     fuses with its neighbours with this one. ValueError: the schema;
@@ -312,14 +316,18 @@ def define(
     )
     library.impl(name, found.kernel, "CPU")
     library.impl(
-        name, lambda *a, **k: found.evaluate(found.complete(a, k)), "Meta"
+        name,
+        lambda *a, **k: found.evaluate(found.complete(a, k)),
+        "CompositeExplicitAutograd",  # meta tensors and other devices
     )
     overload = parsed.overload_name or "default"
     packet = getattr(getattr(torch.ops, namespace), name)
     found.overload = getattr(packet, overload)
     _defined[found.overload] = found
     if gradients:
-        _add_autograd(found, gradients)
+        _add_autograd(found, functools.partial(_by_bodies, gradients))
+    elif derivatives is None and not written:
+        _add_autograd(found, _by_aten)
     return found.overload
 
 
@@ -358,8 +366,11 @@ def _gradients(
     return found
 
 
-def _add_autograd(found: Defined, gradients: dict[int, Body]) -> None:
+def _add_autograd(found: Defined, rule: Callable[..., list[Any]]) -> None:
+    """rule(body, values, grads, needed): the gradients of all parameters."""
+
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.set_materialize_grads(True)
         ctx.numbers = [
             None if isinstance(x, torch.Tensor) else x for x in inputs
         ]
@@ -373,14 +384,7 @@ def _add_autograd(found: Defined, gradients: dict[int, Body]) -> None:
             next(saved) if not number else ctx.numbers[i]
             for i, (_, number) in enumerate(found.params)
         ]
-        out: list[Any] = []
-        for i, value in enumerate(values):
-            if i not in gradients or not ctx.needs_input_grad[i]:
-                out.append(None)
-                continue
-            (made,) = gradients[i].run([*values, *grads])
-            out.append(_reduced(made, value))
-        return tuple(out)
+        return tuple(rule(found.body, values, grads, ctx.needs_input_grad))
 
     torch.library.register_autograd(
         found.overload,
@@ -388,6 +392,54 @@ def _add_autograd(found: Defined, gradients: dict[int, Body]) -> None:
         setup_context=setup_context,
         lib=found.library,
     )
+
+
+def _by_bodies(
+    gradients: Mapping[int, Body],
+    body: Body,
+    values: list[Any],
+    grads: Sequence[Any],
+    needed: Sequence[bool],
+) -> list[Any]:
+    del body
+    out: list[Any] = [None] * len(values)
+    for i, gradient in gradients.items():
+        if needed[i]:
+            (made,) = gradient.run([*values, *grads])
+            out[i] = _reduced(made, values[i])
+    return out
+
+
+def _by_aten(
+    body: Body, values: list[Any], grads: Sequence[Any], needed: Sequence[bool]
+) -> list[Any]:
+    """The body once more, under autograd."""
+    again = torch.is_grad_enabled()  # the gradients are differentiated too
+    inputs = [
+        v if again or not n else v.detach().requires_grad_()
+        for v, n in zip(values, needed, strict=True)
+    ]
+    with torch.enable_grad():
+        results = body.run(inputs)
+    pairs = [
+        (r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad
+    ]
+    wanted = [i for i, n in enumerate(needed) if n]
+    made = (
+        torch.autograd.grad(
+            [r for r, _ in pairs],
+            [inputs[i] for i in wanted],
+            [g for _, g in pairs],
+            create_graph=again,
+            allow_unused=True,
+        )
+        if pairs
+        else [None] * len(wanted)
+    )
+    out: list[Any] = [None] * len(values)
+    for i, gradient in zip(wanted, made, strict=True):
+        out[i] = gradient
+    return out
 
 
 def _reduced(gradient: Any, value: torch.Tensor) -> Any:

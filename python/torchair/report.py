@@ -273,8 +273,8 @@ def explain(
 
     The model runs three times: a graph that is compiled in the second run is
     a recompile that every such pair of calls pays for; the third run is
-    watched, step by step, for times. Where a result needs a
-    gradient, its sum is differentiated, so that backward graphs show.
+    watched, step by step, for times. Where a result needs a gradient, a
+    weighted sum of it is differentiated, so that backward graphs show.
     """
     out = Explanation()
     compile_model: Any = torch.compile
@@ -338,7 +338,9 @@ def _watched_run(
 
 
 def differentiate(result: Any) -> list[torch.Tensor]:
-    """Gradients of the sum of what needs one; no .grad changes."""
+    """Gradients of a sum of what needs one, each element times a normal
+    number; no .grad changes. (The plain sum of a normalised row is a constant:
+    its gradient is rounding errors, which nothing can be compared with.)"""
     leaves = torch.utils._pytree.tree_leaves(result)
     with_grad = [
         t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad
@@ -346,12 +348,19 @@ def differentiate(result: Any) -> list[torch.Tensor]:
     if not with_grad:
         return []
     with torch.enable_grad():
-        total = torch.stack([t.float().sum() for t in with_grad]).sum()
+        total = torch.stack([_weighted(t) for t in with_grad]).sum()
     inputs = _leaf_inputs(total)
     if not inputs:
         return []
     found = torch.autograd.grad(total, inputs, allow_unused=True)
     return [g for g in found if g is not None]
+
+
+def _weighted(t: torch.Tensor) -> torch.Tensor:
+    if t.numel() == 1:
+        return t.float().sum()
+    seeded = torch.Generator().manual_seed(0)
+    return (t.float() * torch.randn(t.shape, generator=seeded).to(t)).sum()
 
 
 def _leaf_inputs(total: Any) -> list[torch.Tensor]:

@@ -161,7 +161,7 @@ def _ours(name: str, on: bool, where: str) -> Iterator[tuple[str, bool]]:
     else:
         known = [*_known(), *COUNTERPARTS, *WITHOUT_COUNTERPART]
         near = difflib.get_close_matches(name, known)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else ";"
         warnings.warn(
             f"{where}: there is no pass {name}, nothing is switched{hint} "
             "`air passes` lists the names, docs/options.md more of them",

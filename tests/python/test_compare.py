@@ -45,6 +45,14 @@ def test_training_compares_both_graphs():
     assert found.same_bits
 
 
+def test_gradients_are_more_than_rounding_errors():
+    """As they are where the sum of a normalised row is differentiated."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8))
+    found = torchair.compare(model, torch.randn(4, 8))
+    assert len(found.rows) > 6
+    assert max(r.eager_error or 0 for r in found.rows) < 1e-4
+
+
 @pytest.fixture
 def wrong_sine(monkeypatch):
     """The engine takes the row of cos for sin."""

@@ -154,11 +154,56 @@ def test_derivatives():
         assert_same(torch.autograd.grad(f(a, b).sum(), (a, b)), want)
 
 
-def test_opcheck():
+@pytest.mark.parametrize("mode", MODES)
+def test_derivatives_of_the_body(mode):
+    op = ops.define(
+        f"{name()}(Tensor a, Tensor b, float s) -> (Tensor, Tensor)",
+        body="t = tanh(a) * b; m = sum(t, -1); t * s; exp(m)",
+    )
+    a = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    whole = lambda a, b: op(a, b, 1.5)  # noqa: E731
+    assert torch.autograd.gradcheck(whole, (a, b))
+    assert torch.autograd.gradgradcheck(whole, (a, b))
+
+    def loss(op, a, b):
+        x, y = op(a, b)
+        return (x * x).sum() + y.sum()
+
+    def plain(a, b):
+        t = a.tanh() * b
+        return t * 1.5, t.sum(-1, keepdim=True).exp()
+
+    want = torch.autograd.grad(loss(plain, a, b), (a, b))
+    f = compiled(lambda a, b: loss(whole, a, b), mode)
+    assert_same(torch.autograd.grad(f(a, b), (a, b)), want)
+    f = compiled(lambda a, b: whole(a, b)[1], mode)
+    (got,) = torch.autograd.grad(f(a, b.detach()).sum(), (a,))
+    (want,) = torch.autograd.grad(plain(a, b)[1].sum(), (a,))
+    assert_same(got, want)
+
+
+def test_no_derivatives_where_none_is_asked_for():
+    schema = f"{name()}(Tensor a, Tensor b) -> Tensor"
+    op = ops.define(schema, body="a * b", derivatives={"a": "grad * b"})
+    a, b = torch.randn(2, 3).requires_grad_().unbind()
+    grads = torch.autograd.grad(op(a, b).sum(), (a, b), allow_unused=True)
+    assert_same(grads[0], b)
+    assert grads[1] is None
+
+
+def test_integers_have_no_derivatives():
+    op = ops.define(f"{name()}(Tensor a, Tensor b) -> Tensor", body="a < b")
+    a = torch.randn(3, requires_grad=True)
+    assert_same(op(a, a * 2), a < a * 2)
+
+
+@pytest.mark.parametrize("derivatives", [None, {"a": "grad*b", "b": "grad*a"}])
+def test_opcheck(derivatives):
     op = ops.define(
         f"{name()}(Tensor a, Tensor b) -> Tensor",
         body="a * b",
-        derivatives={"a": "grad * b", "b": "grad * a"},
+        derivatives=derivatives,
     )
     a, b = torch.randn(2, 3, 4).requires_grad_().unbind()
     torch.library.opcheck(op, (a, b))

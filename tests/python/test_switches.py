@@ -122,7 +122,7 @@ def test_unknown_names_name_the_nearest():
     text = "CommonSubexpressionElimination:off"
     with pytest.warns(UserWarning, match="no pass CommonSub.*did you mean Com"):
         assert off(ge_config__optimization_switch=text) == set()
-    with pytest.warns(UserWarning, match="no pass Qqq, nothing is switched "):
+    with pytest.warns(UserWarning, match="no pass Qqq, nothing is switched; "):
         off(ge_config__optimization_switch="Qqq:off")
 
 
