@@ -466,21 +466,21 @@ def get_npu_backend(
             "an operator such as torch.ops.aten.relu.default",
         )
         checks.calls(fn, f"custom_decompositions[{op}]")
-    return functools.partial(
-        _compile_frame, compiler_config=config, decompositions=dict(table)
-    )
+    return _named(config, decompositions=dict(table))
 
 
 def saving_backend(
     config: CompilerConfig, decompositions: dict[Any, Any], saver: Any
 ) -> functools.partial[Compiled]:
     """As get_npu_backend's; a saving.Saver, or None, follows it."""
-    return functools.partial(
-        _compile_frame,
-        compiler_config=config,
-        decompositions=decompositions,
-        saver=saver,
-    )
+    return _named(config, decompositions=decompositions, saver=saver)
+
+
+def _named(config: CompilerConfig, **more: Any) -> functools.partial[Compiled]:
+    """The name is what torch's errors call the backend."""
+    made = functools.partial(_compile_frame, compiler_config=config, **more)
+    made.__name__ = "torchair"  # type: ignore[attr-defined]
+    return made
 
 
 def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:

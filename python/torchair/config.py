@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import checks
@@ -94,6 +95,15 @@ def _warn_inert(row: Row) -> None:
         warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=5)
 
 
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The known ones, paths or keys, that end in a name like this one."""
+    ends = {path.rpartition(".")[2]: path for path in known}
+    near = difflib.get_close_matches(str(name), ends)
+    if not near:
+        return ""
+    return f"; did you mean {' or '.join(ends[n] for n in near)}?"
+
+
 class Section:
     """Options that share the beginning of their path."""
 
@@ -115,9 +125,11 @@ class Section:
     def _find(self, name: str) -> Option | Alias | Section:
         fields: dict[str, Option | Section] = self.__dict__["_fields"]
         if name not in fields:
+            where = self.__dict__["_path"] or type(self).__name__
             known = ", ".join(sorted(fields))
+            meant = _meant(name, [row.path for row in OPTIONS])
             raise ValueError(
-                f"{type(self).__name__} has no option {name}; it has: {known}"
+                f"{where} has no option {name}{meant}; it has: {known}"
             )
         return fields[name]
 
@@ -301,7 +313,7 @@ def npugraph_ex_config(options: dict[str, Any] | None) -> CompilerConfig:
     for key, value in _items(options):
         if key not in ALIASES:
             raise ValueError(
-                f"Invalid option '{key}'; supported: "
+                f"Invalid option '{key}'{_meant(key, ALIASES)}; supported: "
                 + ", ".join(sorted(ALIASES))
             )
         if key == "mode" and value != "npugraph_ex":

@@ -207,3 +207,16 @@ def test_annotations_setting_is_put_back():
         torch.ones(1)
     )
     assert torch._dynamo.config.record_runtime_overhead == before
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("experimental_config", "frozen_param"), ("", "frozen_parameters")],
+)
+def test_an_unknown_option_names_the_nearest(section, name):
+    config = torchair.CompilerConfig()
+    where = getattr(config, section) if section else config
+    with pytest.raises(
+        ValueError, match=f"has no option {name}; did you mean ex"
+    ):
+        setattr(where, name, True)
