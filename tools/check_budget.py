@@ -24,7 +24,7 @@ LAYERS = {
     # every composite operator with its backward is written out in expand_*
     "src/pass": (7600, C),
     "src/lower": (3750, C),
-    "src/codegen": (5500, C),
+    "src/codegen": (6500, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
     "src/exec": (6400, C),
     "src/api": (1250, C),

@@ -246,6 +246,15 @@ asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes)
 }
 
 void
+asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes)
+{
+    put_rex(s, false, reg, mem, false);
+    asm_byte(s, 0x0f);
+    asm_byte(s, bytes == 1 ? 0xbe : 0xbf);
+    put_modrm(s, reg, mem, 0, true);
+}
+
+void
 asm_mov_store(x86_asm *s, x86_opd mem, int reg, size_t bytes)
 {
     if (bytes == 2)
@@ -299,6 +308,15 @@ asm_shift_imm(x86_asm *s, int reg, int32_t left)
     asm_byte(s, 0xc1);
     put_modrm(s, 4, opd_reg(reg), 0, true);
     asm_byte(s, (unsigned)left);
+}
+
+void
+asm_mul_imm(x86_asm *s, int reg, int32_t imm)
+{
+    put_rex(s, false, reg, opd_reg(reg), false);
+    asm_byte(s, 0x69);
+    put_modrm(s, reg, opd_reg(reg), 0, true);
+    asm_word(s, (uint32_t)imm);
 }
 
 void

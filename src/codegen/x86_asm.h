@@ -105,6 +105,8 @@ void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
 /* General registers, 64 bits where nothing else is said. */
 void asm_mov_load(x86_asm *s, int reg, x86_opd mem);
 void asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
+/* 1 or 2 bytes with their sign, to 32 bits */
+void asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 void asm_mov_store(x86_asm *s, x86_opd mem, int reg, size_t bytes);
 void asm_lea(x86_asm *s, int reg, x86_opd mem);
 /* op: 0x01 add, 0x29 sub, 0x31 xor, 0x39 cmp, 0x89 mov: dst op= src. */
@@ -112,6 +114,7 @@ void asm_alu(x86_asm *s, int op, int dst, int src);
 void asm_add_imm(x86_asm *s, int reg, int32_t imm);
 void asm_and_imm(x86_asm *s, int reg, int32_t imm);
 void asm_shift_imm(x86_asm *s, int reg, int32_t left);
+void asm_mul_imm(x86_asm *s, int reg, int32_t imm); /* 32 bits */
 void asm_push(x86_asm *s, int reg);
 void asm_pop(x86_asm *s, int reg);
 /* Conditional jumps by their condition code: 2 below, 3 not below, 6 not

@@ -55,7 +55,7 @@ typedef struct {
     int16_t owner[32]; /* node * X86_MAX_UNROLL + copy, -1 */
     int nspills, peak_spills;
     int low_free;   /* fewest free registers seen */
-    bool streaming; /* f32 stores go past the caches */
+    bool streaming; /* stores of whole lanes go past the caches */
     bool spilled;   /* a value of an element had to go to memory */
 } x86_emit;
 
@@ -83,6 +83,10 @@ void emit_broadcast(x86_emit *e, int reg, x86_opd mem);
 /* The address of element `index` (rax where 0 <= scale) of a buffer. */
 x86_opd emit_buffer(x86_emit *e, int buf, bool indexed, int32_t element);
 size_t emit_dtype_bytes(int dtype);
+/* An element, widened to 32 bits, f16 and bf16 as they are. */
+void emit_load_gpr(x86_emit *e, int reg, x86_opd mem, int dtype);
+/* Are stores to the buffer whole vectors that may go past the caches? */
+bool emit_may_stream(const x86_emit *e, int buf);
 
 /* x86_ops.c: one instruction node (operands are in place). */
 void emit_node(x86_emit *e);

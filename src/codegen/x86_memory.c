@@ -1,5 +1,6 @@
 /* x86_memory.c: instructions that touch buffers, row scalars and partial
  * results. */
+#include "air.h"
 #include "codegen/x86_emit.h"
 
 static const x86_ins move_load = {MAP_0F, PP_NONE, 0x10, false};
@@ -17,14 +18,21 @@ static const x86_ins widen_u16 = {MAP_0F38, PP_66, 0x33, false};
 static const x86_ins widen_s16 = {MAP_0F38, PP_66, 0x23, false};
 static const x86_ins widen_u8 = {MAP_0F38, PP_66, 0x31, false};
 static const x86_ins widen_s8 = {MAP_0F38, PP_66, 0x21, false};
+static const x86_ins widen_u8_words = {MAP_0F38, PP_66, 0x30, false};
+static const x86_ins widen_s8_words = {MAP_0F38, PP_66, 0x20, false};
+static const x86_ins move_load_bytes = {MAP_0F, PP_F2, 0x6f, false};
+static const x86_ins move_store_bytes = {MAP_0F, PP_F2, 0x7f, false};
 static const x86_ins extract_high = {MAP_0F3A, PP_66, 0x39, false};
 static const x86_ins pack_u16 = {MAP_0F38, PP_66, 0x2b, false};
 static const x86_ins pack_s16 = {MAP_0F, PP_66, 0x6b, false};
 static const x86_ins pack_s8 = {MAP_0F, PP_66, 0x63, false};
+static const x86_ins pack_u8 = {MAP_0F, PP_66, 0x67, false};
 static const x86_ins abs_s8 = {MAP_0F38, PP_66, 0x1c, false};
+static const x86_ins abs_s16 = {MAP_0F38, PP_66, 0x1d, false};
 static const x86_ins store_128 = {MAP_0F, PP_F3, 0x7f, false};
 static const x86_ins store_64 = {MAP_0F, PP_66, 0xd6, false};
 static const x86_ins narrow_16 = {MAP_0F38, PP_F3, 0x33, false};
+static const x86_ins narrow_words = {MAP_0F38, PP_F3, 0x30, false};
 static const x86_ins narrow_8 = {MAP_0F38, PP_F3, 0x31, false};
 static const x86_ins shift_right = {MAP_0F, PP_66, 0x72, false};
 static const x86_ins compare_ps = {MAP_0F, PP_NONE, 0xc2, false};
@@ -34,13 +42,7 @@ static const x86_ins move_aligned = {MAP_0F, PP_NONE, 0x28, false};
 size_t
 emit_dtype_bytes(int dtype)
 {
-    static const uint8_t bytes[AIR_DTYPE_COUNT] = {
-        0,
-#define DTYPE(id, text, size, ...) size,
-#include "air_dtypes.def"
-#undef DTYPE
-    };
-    return bytes[dtype];
+    return air_dtype_bytes((air_dtype)dtype);
 }
 
 x86_opd
@@ -86,6 +88,16 @@ tail_mask(x86_emit *e)
 
 /* ---- loads ---- */
 
+void
+emit_load_gpr(x86_emit *e, int reg, x86_opd mem, int dtype)
+{
+    size_t bytes = emit_dtype_bytes(dtype);
+    if (dtype == AIR_I8 || dtype == AIR_I16)
+        asm_movsx(e->s, reg, mem, bytes);
+    else
+        asm_movzx(e->s, reg, mem, bytes);
+}
+
 static void
 load_one(x86_emit *e, const x86_node *n, int d)
 {
@@ -95,30 +107,42 @@ load_one(x86_emit *e, const x86_node *n, int d)
         asm_x(e->s, move_load_ss, d, 0, at, 0);
         return;
     }
-    asm_movzx(e->s, RAX, at, bytes);
+    emit_load_gpr(e, RAX, at, n->imm);
     asm_x(e->s, move_from_gpr, d, 0, opd_reg(RAX), 0);
     if (n->imm == AIR_F16)
         asm_x(e->s, half_to_single, d, 0, opd_reg(d), 0);
 }
 
+/* Lanes of the dtype's own width; the W bit makes words of bytes. */
 static x86_ins
-load_form(int dtype)
+move_form(const x86_emit *e, bool load)
 {
+    if (!is_masked(e) || e->l->width == 4)
+        return load ? move_load : move_store;
+    x86_ins ins = load ? move_load_bytes : move_store_bytes;
+    ins.wide = e->l->width == 2;
+    return ins;
+}
+
+static x86_ins
+load_form(const x86_emit *e, int dtype)
+{
+    bool words = e->l->width == 2;
+    if ((int)emit_dtype_bytes(dtype) == e->l->width)
+        return move_form(e, true);
     switch (dtype) {
     case AIR_BF16: return widen_u16;
     case AIR_F16: return half_to_single;
     case AIR_I16: return widen_s16;
-    case AIR_I8: return widen_s8;
-    case AIR_U8:
-    case AIR_BOOL: return widen_u8;
-    default: return move_load;
+    case AIR_I8: return words ? widen_s8_words : widen_s8;
+    default: return words ? widen_u8_words : widen_u8;
     }
 }
 
 void
 emit_load(x86_emit *e, const x86_node *n)
 {
-    x86_ins form = load_form(n->imm);
+    x86_ins form = load_form(e, n->imm);
     if (e->mode == EMIT_ONE) {
         int d = emit_take(e);
         load_one(e, n, d);
@@ -174,13 +198,36 @@ store_one(x86_emit *e, const x86_node *n, int a)
     asm_mov_store(e->s, emit_buffer(e, (int)n->k, false, 0), RAX, bytes);
 }
 
-static bool
-is_streamed(const x86_emit *e, const x86_node *n)
+bool
+emit_may_stream(const x86_emit *e, int buf)
 {
-    return e->streaming && n->imm == AIR_F32 && !e->l->rg->bufs[n->k].scratch;
+    const air_rg_buf *b = &e->l->rg->bufs[buf];
+    return (int)emit_dtype_bytes(b->dtype) == e->l->width && !b->scratch;
 }
 
-/* Eight 32-bit lanes to the low halves of a temporary. */
+/* A vector, or what a tail has of it. */
+static void
+store_lanes(x86_emit *e, const x86_node *n, int a, x86_opd at)
+{
+    bool streamed = e->streaming && emit_may_stream(e, (int)n->k);
+    if (is_masked(e))
+        asm_masked(e->s, move_form(e, false), a, 0, at, 0, 7, false);
+    else if (e->mode == EMIT_TAIL && e->l->width == 4)
+        asm_v(e->s, mask_store, a, tail_mask(e), at, 0);
+    else
+        asm_v(e->s, streamed ? move_stream : move_store, a, 0, at, 0);
+}
+
+/* Truth values of 1 or 2 bytes, as 0 and 1. */
+static int
+ones(x86_emit *e, int a)
+{
+    int t = emit_temp(e);
+    asm_v(e->s, e->l->width == 1 ? abs_s8 : abs_s16, t, 0, opd_reg(a), 0);
+    return t;
+}
+
+/* A vector's lanes, half as wide, to the low half of a temporary. */
 static int
 pack(x86_emit *e, x86_ins how, int a)
 {
@@ -191,45 +238,65 @@ pack(x86_emit *e, x86_ins how, int a)
     return t;
 }
 
+/* AVX2: integers of fewer bytes than a lane, the others of which are zero. */
+static void
+store_packed(x86_emit *e, size_t bytes, int a, x86_opd at)
+{
+    bool words = e->l->width == 2;
+    int t = pack(e, words ? pack_u8 : pack_u16, a);
+    if (words || bytes == 2) {
+        asm_x(e->s, store_128, t, 0, at, 0);
+        return;
+    }
+    asm_x(e->s, pack_u8, t, t, opd_reg(t), 0);
+    asm_x(e->s, store_64, t, 0, at, 0);
+}
+
 static void
 store_avx2(x86_emit *e, const x86_node *n, int a)
 {
+    size_t bytes = emit_dtype_bytes(n->imm);
     x86_opd at = vector_at(e, (int)n->k);
-    if (n->imm == AIR_F16) {
+    if (n->imm == AIR_BOOL && e->l->width < 4)
+        a = ones(e, a);
+    if ((int)bytes == e->l->width) {
+        store_lanes(e, n, a, at);
+    } else if (n->imm == AIR_F16) {
         asm_v(e->s, single_to_half, a, 0, at, 1);
         asm_byte(e->s, 0);
-    } else if (n->imm == AIR_BF16) {
-        asm_x(e->s, store_128, pack(e, pack_u16, a), 0, at, 0);
-    } else if (n->imm == AIR_BOOL) {
+    } else if (n->imm == AIR_BOOL && e->l->width == 4) {
         int t = pack(e, pack_s16, a);
         asm_x(e->s, pack_s8, t, t, opd_reg(t), 0);
         asm_x(e->s, abs_s8, t, 0, opd_reg(t), 0);
         asm_x(e->s, store_64, t, 0, at, 0);
-    } else if (e->mode == EMIT_TAIL) {
-        asm_v(e->s, mask_store, a, tail_mask(e), at, 0);
     } else {
-        asm_v(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0, at, 0);
+        store_packed(e, bytes, a, at);
     }
 }
 
 static void
 store_avx512(x86_emit *e, const x86_node *n, int a)
 {
+    size_t bytes = emit_dtype_bytes(n->imm);
     int mask = is_masked(e) ? 7 : 0;
     x86_opd at = vector_at(e, (int)n->k);
-    if (n->imm == AIR_F16) {
+    if (n->imm == AIR_BOOL && e->l->width < 4)
+        a = ones(e, a);
+    if ((int)bytes == e->l->width) {
+        store_lanes(e, n, a, at);
+    } else if (n->imm == AIR_F16) {
         asm_masked(e->s, single_to_half, a, 0, at, 1, mask, false);
         asm_byte(e->s, 0);
-    } else if (n->imm == AIR_BF16) {
-        asm_masked(e->s, narrow_16, a, 0, at, 0, mask, false);
-    } else if (n->imm == AIR_BOOL) {
+    } else if (n->imm == AIR_BOOL && e->l->width == 4) {
         int t = emit_temp(e);
         asm_v(e->s, shift_right, 2, t, opd_reg(a), 1);
         asm_byte(e->s, 31);
         asm_masked(e->s, narrow_8, t, 0, at, 0, mask, false);
     } else {
-        asm_masked(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0, at,
-                   0, mask, false);
+        x86_ins ins = e->l->width == 2 ? narrow_words
+                      : bytes == 2     ? narrow_16
+                                       : narrow_8;
+        asm_masked(e->s, ins, a, 0, at, 0, mask, false);
     }
 }
 

@@ -10,12 +10,12 @@ typedef enum {
     X86_SCALAR, /* k: scalar */
     X86_BCAST,  /* k: buffer of inner stride 0, imm: dtype; bf16 as f32 */
     /* elements */
-    X86_LOAD, /* k: buffer, imm: dtype; integers and bf16 widened to 32 bits,
-                 f16 converted */
+    X86_LOAD, /* k: buffer, imm: dtype; widened to the lane, f16 converted */
     X86_ACC,  /* OUTER: k: scalar, its value of the column */
     /* effects */
     X86_STORE,  /* a -> buffer k, imm: dtype; bf16: the low 16 bits, f16: of
-                   the f32 value, bool: of the truth value */
+                   the f32 value, bool: of the truth value, integers: the low
+                   bits */
     X86_REDUCE, /* a -> scalar k, imm: air_reduce */
     X86_SET,    /* a -> scalar k */
     /* d = op(a, b), the row names the instruction */
@@ -30,14 +30,21 @@ typedef enum {
     X86_ANDN, /* ~a & b */
     X86_OR,
     X86_XOR,
-    X86_ADDI,
+    X86_ADDI, /* of integers as wide as the lanes */
     X86_SUBI,
+    X86_MULI, /* bytes: of words */
+    X86_MINS, /* signed */
+    X86_MINU,
+    X86_MAXS,
+    X86_MAXU,
+    X86_SHLV, /* a << b, 0 where b is not below 32 */
     /* d = op(a) */
     X86_SQRT,
     X86_TOINT,   /* towards zero */
     X86_TOFLOAT, /* of integers */
     X86_ROUND,   /* imm: mode */
-    X86_SHL,     /* imm: bits */
+    X86_ABSI,
+    X86_SHL, /* imm: bits; bytes: of words */
     X86_SHR,
     X86_SAR,
     X86_TOF16, /* to 16 bits, only half a register */
@@ -46,6 +53,8 @@ typedef enum {
     X86_CMP, /* imm: predicate */
     X86_CMPI_GT,
     X86_CMPI_EQ,
+    X86_CMPS, /* AVX-512, signed; imm: predicate */
+    X86_CMPU,
     X86_SEL, /* a ? b : c */
     X86_FMA, /* a * b + c */
     X86_OP_COUNT
@@ -68,9 +77,14 @@ typedef struct {
 #define X86_MAX_NODES 2048
 
 typedef struct {
+    int64_t low, high;
+} x86_range;
+
+typedef struct {
     const air_region *rg;
     int phase;
     bool evex;
+    int width;          /* bytes of a lane: 4; 1, 2 where all is narrow */
     const char *reason; /* why there is no list */
     int count;
     x86_node nodes[X86_MAX_NODES];
@@ -79,10 +93,30 @@ typedef struct {
     int nsource;
     air_rg_node source[AIR_RG_MAX_NODES];
     int16_t value[AIR_RG_MAX_NODES];
+    x86_range range[AIR_RG_MAX_NODES]; /* of integers: what they can be */
 } x86_list;
 
 /* False: reason says what cannot be done. */
 bool x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex);
+
+/* Nodes of a list under construction; equal ones are one. */
+int x86_op1(x86_list *l, x86_op op, int imm, int a);
+int x86_op2(x86_list *l, x86_op op, int a, int b);
+int x86_op3(x86_list *l, x86_op op, int imm, int a, int b, int c);
+int x86_bits(x86_list *l, uint32_t k);
+int x86_refuse(x86_list *l, const char *reason); /* the first one stays */
+
+/* x86_lanes.c: the width of the lanes, which needs the range of each integer;
+ * 0: those of 32 bits are too narrow. */
+int x86_lanes_find(x86_list *l);
+bool x86_range_is_signed(x86_range a, x86_range b, int width);
+bool x86_range_fits(x86_range a, int dtype);
+
+/* x86_integers.c */
+int x86_integer(x86_list *l, const air_rg_node *n);
+int x86_compare_integers(x86_list *l, const air_rg_node *n);
+int x86_is_set(x86_list *l, int a);
+int x86_narrow_integer(x86_list *l, int a, int dtype);
 
 #define X86_SCHEDULED 512
 typedef struct {

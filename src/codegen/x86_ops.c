@@ -30,6 +30,13 @@ static const struct {
     [X86_XOR] = {FORM_TWO, true, 0, {MAP_0F, PP_NONE, 0x57, false}},
     [X86_ADDI] = {FORM_TWO, true, 0, {MAP_0F, PP_66, 0xfe, false}},
     [X86_SUBI] = {FORM_TWO, false, 0, {MAP_0F, PP_66, 0xfa, false}},
+    [X86_MULI] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x40, false}},
+    [X86_MINS] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x39, false}},
+    [X86_MINU] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3b, false}},
+    [X86_MAXS] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3d, false}},
+    [X86_MAXU] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3f, false}},
+    [X86_SHLV] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x47, false}},
+    [X86_ABSI] = {FORM_ONE, false, 0, {MAP_0F38, PP_66, 0x1e, false}},
     [X86_SQRT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x51, false}},
     [X86_TOINT] = {FORM_ONE, false, 0, {MAP_0F, PP_F3, 0x5b, false}},
     [X86_TOFLOAT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x5b, false}},
@@ -40,14 +47,82 @@ static const struct {
     [X86_SAR] = {FORM_SHIFT, false, 4, {MAP_0F, PP_66, 0x72, false}},
 };
 
+/* The same of lanes of 1 and 2 bytes. */
+static const struct {
+    uint8_t op;
+    x86_ins ins[2];
+} narrow[] = {
+    {X86_ADDI, {{MAP_0F, PP_66, 0xfc, false}, {MAP_0F, PP_66, 0xfd, false}}},
+    {X86_SUBI, {{MAP_0F, PP_66, 0xf8, false}, {MAP_0F, PP_66, 0xf9, false}}},
+    {X86_MULI, {{MAP_0F, PP_66, 0xd5, false}, {MAP_0F, PP_66, 0xd5, false}}},
+    {X86_MINS, {{MAP_0F38, PP_66, 0x38, false}, {MAP_0F, PP_66, 0xea, false}}},
+    {X86_MINU, {{MAP_0F, PP_66, 0xda, false}, {MAP_0F38, PP_66, 0x3a, false}}},
+    {X86_MAXS, {{MAP_0F38, PP_66, 0x3c, false}, {MAP_0F, PP_66, 0xee, false}}},
+    {X86_MAXU, {{MAP_0F, PP_66, 0xde, false}, {MAP_0F38, PP_66, 0x3e, false}}},
+    {X86_ABSI,
+     {{MAP_0F38, PP_66, 0x1c, false}, {MAP_0F38, PP_66, 0x1d, false}}},
+    {X86_SHL, {{MAP_0F, PP_66, 0x71, false}, {MAP_0F, PP_66, 0x71, false}}},
+    {X86_SHR, {{MAP_0F, PP_66, 0x71, false}, {MAP_0F, PP_66, 0x71, false}}},
+    {X86_SAR, {{MAP_0F, PP_66, 0x71, false}, {MAP_0F, PP_66, 0x71, false}}},
+};
+
 static const x86_ins to_f16 = {MAP_0F3A, PP_66, 0x1d, false};
-static const x86_ins compare_ps = {MAP_0F, PP_NONE, 0xc2, false};
-static const x86_ins compare_gt = {MAP_0F, PP_66, 0x66, false};
-static const x86_ins compare_eq = {MAP_0F, PP_66, 0x76, false};
-static const x86_ins mask_to_vector = {MAP_0F38, PP_F3, 0x38, false};
-static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
-static const x86_ins blend_mask = {MAP_0F38, PP_66, 0x65, false};
 static const x86_ins ternary_logic = {MAP_0F3A, PP_66, 0x25, false};
+
+/* By the bytes of a lane: 1, 2, 4. */
+enum { WIDTHS = 3 };
+static const struct {
+    uint8_t op;
+    bool imm;
+    x86_ins ins[WIDTHS];
+} compares[] = {
+    {X86_CMP, true, {[2] = {MAP_0F, PP_NONE, 0xc2, false}}},
+    {X86_CMPI_GT,
+     false,
+     {{MAP_0F, PP_66, 0x64, false},
+      {MAP_0F, PP_66, 0x65, false},
+      {MAP_0F, PP_66, 0x66, false}}},
+    {X86_CMPI_EQ,
+     false,
+     {{MAP_0F, PP_66, 0x74, false},
+      {MAP_0F, PP_66, 0x75, false},
+      {MAP_0F, PP_66, 0x76, false}}},
+    {X86_CMPS,
+     true,
+     {{MAP_0F3A, PP_66, 0x3f, false},
+      {MAP_0F3A, PP_66, 0x3f, true},
+      {MAP_0F3A, PP_66, 0x1f, false}}},
+    {X86_CMPU,
+     true,
+     {{MAP_0F3A, PP_66, 0x3e, false},
+      {MAP_0F3A, PP_66, 0x3e, true},
+      {MAP_0F3A, PP_66, 0x1e, false}}},
+};
+static const x86_ins mask_to_vector[WIDTHS] = {{MAP_0F38, PP_F3, 0x28, false},
+                                               {MAP_0F38, PP_F3, 0x28, true},
+                                               {MAP_0F38, PP_F3, 0x38, false}};
+static const x86_ins blend_mask[WIDTHS] = {{MAP_0F38, PP_66, 0x66, false},
+                                           {MAP_0F38, PP_66, 0x66, true},
+                                           {MAP_0F38, PP_66, 0x65, false}};
+static const x86_ins blend_variable[WIDTHS] = {{MAP_0F3A, PP_66, 0x4c, false},
+                                               {MAP_0F3A, PP_66, 0x4c, false},
+                                               {MAP_0F3A, PP_66, 0x4a, false}};
+
+static int
+width_row(const x86_emit *e)
+{
+    return e->l->width / 2;
+}
+
+static x86_ins
+instruction(const x86_emit *e, int op)
+{
+    for (size_t i = 0; e->l->width < 4 && i < sizeof narrow / sizeof *narrow;
+         i++)
+        if (narrow[i].op == op)
+            return narrow[i].ins[width_row(e)];
+    return rows[op].ins;
+}
 
 /* The register of a result; what its operands leave behind may be reused. */
 static int
@@ -71,7 +146,7 @@ emit_two(x86_emit *e, const x86_node *n)
     int ra = emit_in_reg(e, a);
     x86_opd rb = emit_operand(e, b);
     int d = result(e, n);
-    asm_v(e->s, rows[n->op].ins, d, ra, rb, 0);
+    asm_v(e->s, instruction(e, n->op), d, ra, rb, 0);
     emit_define(e, d);
 }
 
@@ -83,7 +158,7 @@ emit_one(x86_emit *e, const x86_node *n)
     int ra = emit_in_reg(e, n->a);
     int d = result(e, n);
     bool round = rows[n->op].form == FORM_ROUND;
-    asm_v(e->s, rows[n->op].ins, d, 0, opd_reg(ra), round);
+    asm_v(e->s, instruction(e, n->op), d, 0, opd_reg(ra), round);
     if (round)
         asm_byte(e->s, n->imm);
     emit_define(e, d);
@@ -94,7 +169,8 @@ emit_shift(x86_emit *e, const x86_node *n)
 {
     int ra = emit_in_reg(e, n->a);
     int d = result(e, n);
-    asm_v(e->s, rows[n->op].ins, rows[n->op].extension, d, opd_reg(ra), 1);
+    asm_v(e->s, instruction(e, n->op), rows[n->op].extension, d, opd_reg(ra),
+          1);
     asm_byte(e->s, n->imm);
     emit_define(e, d);
 }
@@ -128,20 +204,20 @@ take_mask(x86_emit *e)
 static void
 emit_compare(x86_emit *e, const x86_node *n)
 {
-    const x86_ins *ins = n->op == X86_CMP       ? &compare_ps
-                         : n->op == X86_CMPI_GT ? &compare_gt
-                                                : &compare_eq;
-    bool imm = n->op == X86_CMP;
+    int row = 0, width = width_row(e);
+    while (compares[row].op != n->op)
+        row++;
     int ra = emit_in_reg(e, n->a), k = take_mask(e);
     x86_opd rb = emit_operand(e, n->b);
     int d = k != 0 ? k : result(e, n);
-    asm_v(e->s, *ins, e->s->evex && k == 0 ? 1 : d, ra, rb, imm);
-    if (imm)
+    asm_v(e->s, compares[row].ins[width], e->s->evex && k == 0 ? 1 : d, ra, rb,
+          compares[row].imm);
+    if (compares[row].imm)
         asm_byte(e->s, n->imm);
     if (k != 0)
         return;
     if (e->s->evex)
-        asm_v(e->s, mask_to_vector, d, 0, opd_reg(1), 0);
+        asm_v(e->s, mask_to_vector[width], d, 0, opd_reg(1), 0);
     emit_define(e, d);
 }
 
@@ -151,7 +227,7 @@ emit_blend(x86_emit *e, const x86_node *n, int k)
     int rc = emit_in_reg(e, n->c);
     x86_opd rb = emit_operand(e, n->b);
     int d = result(e, n);
-    asm_masked(e->s, blend_mask, d, rc, rb, 0, k, false);
+    asm_masked(e->s, blend_mask[width_row(e)], d, rc, rb, 0, k, false);
     e->mask[n->a][e->lane] = 0;
     e->free_masks |= UINT32_C(1) << k;
     emit_define(e, d);
@@ -171,7 +247,7 @@ emit_select(x86_emit *e, const x86_node *n)
         int rc = emit_in_reg(e, n->c);
         x86_opd rb = emit_operand(e, n->b);
         int d = result(e, n);
-        asm_v(e->s, blend_variable, d, rc, rb, 1);
+        asm_v(e->s, blend_variable[width_row(e)], d, rc, rb, 1);
         asm_byte(e->s, (unsigned)mask << 4);
         emit_define(e, d);
         return;
@@ -267,7 +343,9 @@ emit_node(x86_emit *e)
     case X86_SET: emit_set(e, n); return;
     case X86_CMP:
     case X86_CMPI_GT:
-    case X86_CMPI_EQ: emit_compare(e, n); return;
+    case X86_CMPI_EQ:
+    case X86_CMPS:
+    case X86_CMPU: emit_compare(e, n); return;
     case X86_SEL: emit_select(e, n); return;
     case X86_FMA: emit_fma(e, n); return;
     case X86_TOF16: emit_to_f16(e, n); return;

@@ -136,7 +136,8 @@ leave(x86_emit *e, uint32_t used, size_t frame)
     asm_patch_word(s, frame, (uint32_t)size);
 }
 
-/* Elements of broadcast buffers as 32 bits in the frame. */
+/* Elements of broadcast buffers as 32 bits in the frame: one, or the same
+ * narrow one several times. */
 static void
 place_broadcasts(x86_emit *e)
 {
@@ -147,7 +148,12 @@ place_broadcasts(x86_emit *e)
             continue;
         x86_opd to = emit_invariant(e, i);
         asm_mov_load(s, REG_TEMP, opd_mem(REG_PTRS, 8 * (int32_t)n->k));
-        asm_movzx(s, REG_TEMP, opd_mem(REG_TEMP, 0), emit_dtype_bytes(n->imm));
+        emit_load_gpr(e, REG_TEMP, opd_mem(REG_TEMP, 0), n->imm);
+        if (e->l->width < 4) {
+            bool bytes = e->l->width == 1;
+            asm_and_imm(s, REG_TEMP, bytes ? 0xff : 0xffff);
+            asm_mul_imm(s, REG_TEMP, bytes ? 0x1010101 : 0x10001);
+        }
         if (n->imm == AIR_F16) {
             asm_x(s, move_from_gpr, 0, 0, opd_reg(REG_TEMP), 0);
             asm_x(s, half_to_single, 0, 0, opd_reg(0), 0);
@@ -238,15 +244,15 @@ may_stream(const x86_emit *e)
 }
 
 /* Results that will not be found in a cache anyway need not be read into one:
- * a loop whose f32 stores go straight to memory, where they are aligned. */
+ * a loop whose stores of whole lanes go straight to memory, where they are
+ * aligned. */
 static void
 stream_loop(x86_emit *e, int unroll)
 {
     x86_asm *s = e->s;
     bool any = false;
     for (int b = 0; b < e->l->rg->nbufs; b++) {
-        const air_rg_buf *buf = &e->l->rg->bufs[b];
-        if (!(e->stored >> b & 1) || buf->dtype != AIR_F32 || buf->scratch)
+        if (!(e->stored >> b & 1) || !emit_may_stream(e, b))
             continue;
         if (e->buf_reg[b] < 0)
             return;
@@ -255,7 +261,7 @@ stream_loop(x86_emit *e, int unroll)
     }
     if (!any)
         return;
-    asm_and_imm(s, REG_TEMP, 4 * e->vector - 1);
+    asm_and_imm(s, REG_TEMP, e->l->width * e->vector - 1);
     size_t skip = asm_jump(s, NOT_EQUAL);
     e->streaming = true;
     loop(e, unroll);
@@ -270,17 +276,20 @@ mask_avx512(x86_emit *e)
 {
     x86_asm *s = e->s;
     asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
-    asm_bytes(s, "\x41\xbb\xff\xff\xff\xff", 6); /* mov r11d, -1 */
-    asm_bytes(s, "\xc4\x42\x48\xf5\xdb", 5);     /* bzhi r11d, r11d, esi */
-    asm_bytes(s, "\xc4\xc1\x78\x92\xfb", 5);     /* kmovw k7, r11d */
+    asm_bytes(s, "\x49\xc7\xc3\xff\xff\xff\xff", 7); /* mov r11, -1 */
+    asm_bytes(s, "\xc4\x42\xc8\xf5\xdb", 5);         /* bzhi r11, r11, rsi */
+    asm_bytes(s, "\xc4\xc1\xfb\x92\xfb", 5);         /* kmovq k7, r11 */
 }
 
-/* The mask vector begins n - i words before the end of the ones. */
+/* The mask vector begins n - i words before the end of the ones. Elements of
+ * fewer bytes go through the frame. */
 static void
 mask_avx2(x86_emit *e, size_t masks)
 {
     x86_asm *s = e->s;
     asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
+    if (e->l->width < 4)
+        return;
     asm_bytes(s, "\x4c\x8d\x1d", 3); /* lea r11, [rip + masks + 32] */
     asm_word(s, (uint32_t)(masks + 32 - (asm_here(s) + 4)));
     asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
@@ -386,7 +395,7 @@ emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
     int unroll = scalar ? 1 : list->count <= 24 ? 4 : 2;
     e->l = list;
     e->mode = scalar ? EMIT_ONE : EMIT_FULL;
-    e->vector = e->s->evex ? 16 : 8;
+    e->vector = (e->s->evex ? 64 : 32) / list->width;
     while (!fits(e, sorted, start, masks, unroll) &&
            !fits(e, list->nodes, start, masks, unroll) && unroll > 1)
         unroll /= 2;

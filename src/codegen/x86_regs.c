@@ -173,6 +173,8 @@ emit_operand(x86_emit *e, int node)
         return opd_reg(emit_in_reg(e, node));
     if (e->spill[node][c] >= 0)
         return spill_slot(e->spill[node][c]);
+    if (e->s->evex && e->l->width < 4) /* no broadcasts of such */
+        return opd_reg(emit_in_reg(e, node));
     x86_opd mem = emit_invariant(e, node);
     mem.broadcast = e->s->evex;
     return mem;

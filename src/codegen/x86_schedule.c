@@ -20,6 +20,7 @@ latency(const x86_node *n)
     case X86_TOINT:
     case X86_TOFLOAT: return 3;
     case X86_FMA:
+    case X86_MULI:
     case X86_SCALEF:
     case X86_TOF16:
     case X86_OFF16: return 4;

@@ -1,4 +1,6 @@
 /* Machine code of regions against the tile loops: same bits. */
+#include <string.h>
+
 #include "codegen/codegen.h"
 #include "region_case.h"
 #include "test.h"
@@ -9,6 +11,7 @@ typedef struct {
     region_case *c;
     int f[80], nf; /* F32 nodes of the current phase */
     int b[80], nb; /* B nodes */
+    int i[80], ni; /* I64 nodes */
 } gen;
 
 static int
@@ -29,6 +32,13 @@ add_b(gen *g, int node)
 {
     if (g->nb < 80)
         g->b[g->nb++] = node;
+}
+
+static void
+add_i(gen *g, int node)
+{
+    if (g->ni < 80)
+        g->i[g->ni++] = node;
 }
 
 static void
@@ -163,6 +173,137 @@ gen_map(region_case *c, bool special)
     gen_loads(&g, inputs);
     gen_nodes(&g, 5 + (int)(case_random(c) % 30));
     gen_stores(&g, 0);
+}
+
+/* ---- integers: lanes as wide as the widest dtype ---- */
+
+static const uint8_t integers[] = {AIR_U8, AIR_I8, AIR_I16, AIR_I32};
+
+/* Of the dtypes that `level` admits: bytes, one of them, words, all. */
+static int
+pick_integer(gen *g, int level)
+{
+    static const uint8_t first[] = {0, 1, 0, 0, 0}, count[] = {1, 1, 2, 3, 4};
+    return integers[first[level] + case_random(g->c) % count[level]];
+}
+
+/* As lowering does it: a value between two operators is one of a dtype. */
+static void
+add_wrapped(gen *g, int level, int node)
+{
+    bool truth = case_random(g->c) % 16 == 0;
+    int dtype = case_const(g->c, AIR_LANE_I64,
+                           truth ? AIR_BOOL : pick_integer(g, level));
+    /* truth takes the value itself, which may need more bits than the lane */
+    if (truth)
+        node = g->i[g->ni - 1];
+    add_i(g, case_op(g->c, AIR_RG_WRAP, AIR_LANE_I64, node, dtype, -1));
+}
+
+static void
+gen_integer(gen *g, int level)
+{
+    static const uint16_t ops[] = {
+        AIR_RG_ADD, AIR_RG_SUB,  AIR_RG_MUL,  AIR_RG_NEG,
+        AIR_RG_ABS, AIR_RG_MAX,  AIR_RG_MIN,  AIR_RG_IAND,
+        AIR_RG_IOR, AIR_RG_IXOR, AIR_RG_ISHL, AIR_RG_ISHR,
+        AIR_RG_MUL, AIR_RG_ADD,  AIR_RG_IDIV, AIR_RG_IMOD,
+    };
+    size_t count = sizeof ops / sizeof *ops - (level == 4 ? 2 : 0);
+    uint16_t op = ops[case_random(g->c) % count];
+    int a = pick(g, g->i, g->ni), b = pick(g, g->i, g->ni);
+    if (op == AIR_RG_ISHL || op == AIR_RG_ISHR)
+        b = case_const(g->c, AIR_LANE_I64, case_random(g->c) % 12 * 6);
+    if (op == AIR_RG_NEG || op == AIR_RG_ABS)
+        b = -1;
+    int v = case_op(g->c, op, AIR_LANE_I64, a, b, -1);
+    if (op == AIR_RG_MUL && case_random(g->c) % 2 == 0)
+        v = case_op(g->c, AIR_RG_ADD, AIR_LANE_I64, v, a, -1);
+    add_wrapped(g, level, v);
+}
+
+static void
+gen_integer_truth(gen *g)
+{
+    static const uint16_t ops[] = {AIR_RG_LT, AIR_RG_LE, AIR_RG_EQ, AIR_RG_NE,
+                                   AIR_RG_CVT};
+    uint32_t k = case_random(g->c) % 5;
+    int a = pick(g, g->i, g->ni), b = pick(g, g->i, g->ni);
+    add_b(g, case_op(g->c, ops[k], AIR_LANE_B, a, k < 4 ? b : -1, -1));
+}
+
+static void
+gen_integer_choice(gen *g)
+{
+    int m = pick(g, g->b, g->nb), a = pick(g, g->i, g->ni);
+    if (case_random(g->c) % 3 == 0)
+        add_b(g, case_op(g->c, AIR_RG_NOT, AIR_LANE_B, m, -1, -1));
+    else if (case_random(g->c) % 4 == 0)
+        add_i(g, case_op(g->c, AIR_RG_CVT, AIR_LANE_I64, m, -1, -1));
+    else
+        add_i(g, case_op(g->c, AIR_RG_SEL, AIR_LANE_I64, m, a,
+                         pick(g, g->i, g->ni)));
+}
+
+/* Floats beside 32-bit integers: there and back. */
+static void
+gen_integer_of_float(gen *g, int level)
+{
+    if (case_random(g->c) % 2 == 0) {
+        int a = pick(g, g->i, g->ni);
+        add_f(g, case_op(g->c, AIR_RG_CVT, AIR_LANE_F32, a, -1, -1));
+    } else {
+        int a = pick(g, g->f, g->nf);
+        add_wrapped(g, level,
+                    case_op(g->c, AIR_RG_CVT, AIR_LANE_I64, a, -1, -1));
+    }
+}
+
+static void
+gen_integer_loads(gen *g, int level)
+{
+    int count = 1 + (int)(case_random(g->c) % 4);
+    for (int k = 0; k < count; k++) {
+        unsigned broadcast = case_random(g->c) % 3 ? 0 : case_random(g->c) % 4;
+        bool truth = case_random(g->c) % 4 == 0;
+        int dtype = truth ? AIR_BOOL : pick_integer(g, level);
+        int buf = case_dense(g->c, (air_dtype)dtype, broadcast, false);
+        int v = case_load(g->c, truth ? AIR_LANE_B : AIR_LANE_I64, buf);
+        if (truth)
+            add_b(g, v);
+        else
+            add_i(g, v);
+    }
+}
+
+static void
+gen_integers(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    int level = (int)(case_random(c) % 5), nodes = (int)(case_random(c) % 25);
+    case_phase(c, AIR_PHASE_ROW);
+    add_i(&g, case_const(c, AIR_LANE_I64, level == 1 ? -3 : 5));
+    gen_integer_loads(&g, level);
+    if (special && level == 4)
+        add_f(&g,
+              case_load(c, AIR_LANE_F32, case_dense(c, AIR_F32, 0, special)));
+    for (int k = 0; k < nodes; k++) {
+        uint32_t r = case_random(c) % 8;
+        if (r == 0 && g.nf > 0)
+            gen_integer_of_float(&g, level);
+        else if (r < 3)
+            gen_integer_truth(&g);
+        else if (r == 3 && g.nb > 0)
+            gen_integer_choice(&g);
+        else
+            gen_integer(&g, level);
+    }
+    case_store(c, case_dense(c, (air_dtype)pick_integer(&g, level), 0, false),
+               g.i[g.ni - 1]);
+    if (g.nb > 0)
+        case_store(c, case_dense(c, AIR_BOOL, 0, false), g.b[g.nb - 1]);
+    if (g.nf > 0)
+        case_store(c, case_dense(c, AIR_F32, 0, false), g.f[g.nf - 1]);
 }
 
 static int
@@ -316,6 +457,37 @@ TEST(x86_map)
     for (uint32_t seed = 0; seed < 300; seed++)
         random_regions(AIR_WALK_MAP, gen_map, 2, (int64_t[]){3, 1 + seed % 130},
                        seed);
+}
+
+TEST(x86_integers)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 600; seed++)
+        random_regions(AIR_WALK_MAP, gen_integers, 2,
+                       (int64_t[]){3, 1 + seed * 7 % 300}, seed);
+}
+
+/* Integers of 64 bits, and what only 64 bits hold, are left to tile loops. */
+TEST(x86_wide_integers)
+{
+    static const uint16_t ops[] = {AIR_RG_ISHR, AIR_RG_MAX, AIR_RG_IDIV};
+    for (int i = 0; i < 3; i++) {
+        region_case c;
+        air_code code;
+        const char *reason;
+        case_init(&c, AIR_WALK_MAP, 1, (int64_t[]){8}, 7);
+        int x = case_dense(&c, AIR_I32, 0, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_I64, x);
+        int b = case_const(&c, AIR_LANE_I64, 1);
+        int sum = case_op(&c, AIR_RG_ADD, AIR_LANE_I64, a, a, -1);
+        case_store(&c, x, case_op(&c, ops[i], AIR_LANE_I64, sum, b, -1));
+        CHECK(codegen_region(&base_libc_alloc, &c.rg, "avx2", &code, &reason) ==
+              AIR_ERROR_UNSUPPORTED);
+        CHECK(strcmp(reason, "integers that need 64 bits") == 0);
+        case_free(&c);
+    }
 }
 
 TEST(x86_inner)

@@ -1,0 +1,235 @@
+/* x86_integers.c: instruction nodes of integers, in lanes of 1, 2 or 4 bytes
+ * (x86_lanes.c). There are no shifts and products of bytes: those go by words,
+ * whose other half is masked off. */
+#include "air.h"
+#include "codegen/x86_nodes.h"
+
+enum { BELOW = 1, AT_MOST = 2, DIFFERENT = 4 }; /* predicates of AVX-512 */
+
+/* The same number in each lane. */
+static int
+lanes(x86_list *l, int64_t value)
+{
+    uint32_t k = (uint32_t)value;
+    if (l->width == 2)
+        k = (k & 0xffff) * 0x10001;
+    if (l->width == 1)
+        k = (k & 0xff) * 0x1010101;
+    return x86_bits(l, k);
+}
+
+static int
+invert(x86_list *l, int a)
+{
+    return x86_op2(l, X86_XOR, a, x86_bits(l, UINT32_MAX));
+}
+
+/* ---- products and shifts ---- */
+
+static int
+multiply(x86_list *l, int a, int b)
+{
+    if (l->width > 1)
+        return x86_op2(l, X86_MULI, a, b);
+    int even = x86_op2(l, X86_MULI, a, b);
+    int odd = x86_op2(l, X86_MULI, x86_op1(l, X86_SHR, 8, a),
+                      x86_op2(l, X86_AND, b, x86_bits(l, 0xff00ff00)));
+    even = x86_op2(l, X86_AND, even, x86_bits(l, 0x00ff00ff));
+    return x86_op2(l, X86_OR, even, odd);
+}
+
+static int
+shift_left(x86_list *l, int a, int64_t count)
+{
+    if (count >= 8 * l->width)
+        return lanes(l, 0);
+    int v = x86_op1(l, X86_SHL, (int)count, a);
+    return l->width > 1
+               ? v
+               : x86_op2(l, X86_AND, v, lanes(l, INT64_C(0xff) << count));
+}
+
+static int
+shift_right_unsigned(x86_list *l, int a, int64_t count)
+{
+    if (count >= 8 * l->width)
+        return lanes(l, 0);
+    int v = x86_op1(l, X86_SHR, (int)count, a);
+    return l->width > 1 ? v : x86_op2(l, X86_AND, v, lanes(l, 0xff >> count));
+}
+
+static int
+shift_right_signed(x86_list *l, int a, int64_t count)
+{
+    if (count > 8 * l->width - 1)
+        count = 8 * l->width - 1;
+    if (l->width > 1)
+        return x86_op1(l, X86_SAR, (int)count, a);
+    int sign = lanes(l, 0x80 >> count), v = shift_right_unsigned(l, a, count);
+    return x86_op2(l, X86_SUBI, x86_op2(l, X86_XOR, v, sign), sign);
+}
+
+static int
+shift_right(x86_list *l, const air_rg_node *n, int64_t count)
+{
+    x86_range a = l->range[n->a];
+    int v = l->value[n->a];
+    return x86_range_is_signed(a, a, l->width)
+               ? shift_right_signed(l, v, count)
+               : shift_right_unsigned(l, v, count);
+}
+
+/* ---- truth ---- */
+
+int
+x86_is_set(x86_list *l, int a)
+{
+    int zero = x86_bits(l, 0);
+    if (l->evex)
+        return x86_op3(l, X86_CMPS, DIFFERENT, a, zero, -1);
+    return invert(l, x86_op2(l, X86_CMPI_EQ, a, zero));
+}
+
+static int
+compare_avx512(x86_list *l, unsigned op, bool is_signed, int a, int b)
+{
+    int predicate = op == AIR_RG_LT   ? BELOW
+                    : op == AIR_RG_LE ? AT_MOST
+                    : op == AIR_RG_EQ ? 0
+                                      : DIFFERENT;
+    return x86_op3(l, is_signed ? X86_CMPS : X86_CMPU, predicate, a, b, -1);
+}
+
+static int
+at_most_unsigned(x86_list *l, int a, int b)
+{
+    return x86_op2(l, X86_CMPI_EQ, x86_op2(l, X86_MINU, a, b), a);
+}
+
+int
+x86_compare_integers(x86_list *l, const air_rg_node *n)
+{
+    int a = l->value[n->a], b = l->value[n->b];
+    bool is_signed =
+        x86_range_is_signed(l->range[n->a], l->range[n->b], l->width);
+    if (l->evex)
+        return compare_avx512(l, n->op, is_signed, a, b);
+    switch (n->op) {
+    case AIR_RG_LT:
+        return is_signed ? x86_op2(l, X86_CMPI_GT, b, a)
+                         : invert(l, at_most_unsigned(l, b, a));
+    case AIR_RG_LE:
+        return is_signed ? invert(l, x86_op2(l, X86_CMPI_GT, a, b))
+                         : at_most_unsigned(l, a, b);
+    case AIR_RG_EQ: return x86_op2(l, X86_CMPI_EQ, a, b);
+    default: return invert(l, x86_op2(l, X86_CMPI_EQ, a, b));
+    }
+}
+
+/* ---- division, of what floats hold ---- */
+
+static int
+divide(x86_list *l, int a, int b)
+{
+    int q = x86_op2(l, X86_DIV, x86_op1(l, X86_TOFLOAT, 0, a),
+                    x86_op1(l, X86_TOFLOAT, 0, b));
+    return x86_op2(l, X86_AND, x86_op1(l, X86_TOINT, 0, q), x86_is_set(l, b));
+}
+
+static int
+remainder_of(x86_list *l, int a, int b)
+{
+    int whole = x86_op2(l, X86_MULI, divide(l, a, b), b);
+    return x86_op2(l, X86_AND, x86_op2(l, X86_SUBI, a, whole),
+                   x86_is_set(l, b));
+}
+
+/* ---- conversions ---- */
+
+static int
+wrap(x86_list *l, const air_rg_node *n)
+{
+    int dtype = (int)l->source[n->b].i, a = l->value[n->a];
+    int spare = 8 * (l->width - (int)air_dtype_bytes((air_dtype)dtype));
+    if (x86_range_fits(l->range[n->a], dtype))
+        return a;
+    if (dtype == AIR_BOOL)
+        return x86_op2(l, X86_AND, x86_is_set(l, a), lanes(l, 1));
+    if (spare <= 0)
+        return a;
+    if (dtype == AIR_U8)
+        return x86_op2(l, X86_AND, a, lanes(l, 0xff));
+    return x86_op1(l, X86_SAR, spare, x86_op1(l, X86_SHL, spare, a));
+}
+
+/* The low 32 bits of a float that has become an integer of 64. Those of 2^31
+ * and more are their 24 bits, shifted left; beyond 2^55, and where there is no
+ * integer, the bits that are kept are all zero. */
+static int
+from_float(x86_list *l, int a)
+{
+    int size = x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffffff));
+    int small = x86_op3(l, X86_CMP, X86_LT_OQ, size, x86_bits(l, 0x4f000000),
+                        -1); /* 2^31 */
+    int digits =
+        x86_op2(l, X86_OR, x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffff)),
+                x86_bits(l, 0x800000));
+    int count =
+        x86_op2(l, X86_SUBI, x86_op1(l, X86_SHR, 23, size), x86_bits(l, 150));
+    int sign = x86_op1(l, X86_SAR, 31, a);
+    int large = x86_op2(l, X86_SHLV, digits, count);
+    large = x86_op2(l, X86_SUBI, x86_op2(l, X86_XOR, large, sign), sign);
+    return x86_op3(l, X86_SEL, 0, small, x86_op1(l, X86_TOINT, 0, a), large);
+}
+
+static int
+convert(x86_list *l, const air_rg_node *n)
+{
+    int a = l->value[n->a];
+    switch (l->source[n->a].lane) {
+    case AIR_LANE_B: return x86_op2(l, X86_AND, a, lanes(l, 1));
+    case AIR_LANE_F32: return from_float(l, a);
+    case AIR_LANE_I64: return a;
+    default: return x86_refuse(l, "a conversion of f64 to an integer");
+    }
+}
+
+/* What a store of fewer bytes than a lane has takes: AVX2 packs with
+ * saturation. */
+int
+x86_narrow_integer(x86_list *l, int a, int dtype)
+{
+    int bytes = (int)air_dtype_bytes((air_dtype)dtype);
+    if (l->evex || bytes >= l->width || x86_is_single(l->rg, l->phase))
+        return a;
+    return x86_op2(l, X86_AND, a, lanes(l, bytes == 1 ? 0xff : 0xffff));
+}
+
+int
+x86_integer(x86_list *l, const air_rg_node *n)
+{
+    int a = n->a < 0 ? 0 : l->value[n->a], b = n->b < 0 ? 0 : l->value[n->b];
+    bool is_signed = n->b >= 0 && x86_range_is_signed(l->range[n->a],
+                                                      l->range[n->b], l->width);
+    switch (n->op) {
+    case AIR_RG_CONST: return lanes(l, n->i);
+    case AIR_RG_ADD: return x86_op2(l, X86_ADDI, a, b);
+    case AIR_RG_SUB: return x86_op2(l, X86_SUBI, a, b);
+    case AIR_RG_MUL: return multiply(l, a, b);
+    case AIR_RG_IDIV: return divide(l, a, b);
+    case AIR_RG_IMOD: return remainder_of(l, a, b);
+    case AIR_RG_NEG: return x86_op2(l, X86_SUBI, lanes(l, 0), a);
+    case AIR_RG_ABS: return x86_op1(l, X86_ABSI, 0, a);
+    case AIR_RG_MAX: return x86_op2(l, is_signed ? X86_MAXS : X86_MAXU, a, b);
+    case AIR_RG_MIN: return x86_op2(l, is_signed ? X86_MINS : X86_MINU, a, b);
+    case AIR_RG_IAND: return x86_op2(l, X86_AND, a, b);
+    case AIR_RG_IOR: return x86_op2(l, X86_OR, a, b);
+    case AIR_RG_IXOR: return x86_op2(l, X86_XOR, a, b);
+    case AIR_RG_ISHL: return shift_left(l, a, l->source[n->b].i);
+    case AIR_RG_ISHR: return shift_right(l, n, l->source[n->b].i);
+    case AIR_RG_WRAP: return wrap(l, n);
+    case AIR_RG_CVT: return convert(l, n);
+    default:
+        return x86_refuse(l, "an index, or a shift by what is no constant");
+    }
+}
