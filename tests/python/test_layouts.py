@@ -11,6 +11,11 @@ ROWS = {
     "sum of the first": lambda x: x.sum(0),
     "amax": lambda x: (x * 2).amax(-1, keepdim=True),
     "mean and value": lambda x: (x.mean(-1), x + 1),
+    "minus the largest": lambda x: x - x.amax(-1, keepdim=True),
+    "minus a sum, and a sum": lambda x: (
+        x * 2 - (x + 1).sum(-1, keepdim=True),
+        x.sum(-1),
+    ),
     "softmax": lambda x: F.softmax(x, -1),
     "softmax of the first": lambda x: F.softmax(x, 0),
     "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
