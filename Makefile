@@ -31,7 +31,7 @@ $(VENV)/.deps: tools/requirements.txt tools/make_venv.sh
 $(VENV)/.torchair: $(VENV)/.deps $(PACKAGE)
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation \
 	    --force-reinstall --disable-pip-version-check \
-	    --no-index -Cbuild-dir=build-wheel .
+	    --no-index --config-settings=build-dir=build-wheel .
 	@touch $@
 
 # The name torch_npu, which no user of torchair has unasked.
@@ -51,7 +51,7 @@ demo: venv ## search and generate with real models; one table of figures
 	$(PY) examples/demo.py
 
 test: venv build $(VENV)/.torch_npu ## C tests and Python tests
-	@$(PY) tools/run_tests.py --build build --nvrtc \
+	@$(PY) tools/run_tests.py --build build --nvrtc --jobs $(JOBS) \
 	    --pytest tests/tools tests/python
 
 bench: venv ## figures against eager and Inductor, build/bench.json
@@ -72,18 +72,19 @@ build-asan/build.ninja: | $(VENV)/.deps
 
 asan: build-asan/build.ninja ## C tests under ASan and UBSan
 	@$(NINJA) -C build-asan
-	@$(PY) tools/run_tests.py --build build-asan
+	@$(PY) tools/run_tests.py --build build-asan --jobs $(JOBS)
 
 build-tsan/build.ninja: | $(VENV)/.deps
 	$(MESON) setup build-tsan -Dpython=disabled -Db_sanitize=thread
 
 tsan: build-tsan/build.ninja ## C tests under TSan
 	@$(NINJA) -C build-tsan
-	@$(PY) tools/run_tests.py --build build-tsan --only unit --only stress
+	@$(PY) tools/run_tests.py --build build-tsan --jobs $(JOBS) \
+	    --only unit --only stress
 
 fuzz: build-asan/build.ninja ## random mutations of the corpora, under ASan
 	@$(NINJA) -C build-asan
-	@$(PY) tools/run_fuzz.py --build build-asan
+	@$(PY) tools/run_fuzz.py --build build-asan --jobs $(JOBS)
 
 clean: ## everything that was built, but .venv
 	rm -rf build build-asan build-tsan build-wheel

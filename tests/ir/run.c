@@ -348,6 +348,6 @@ main(int argc, char **argv)
     for (int i = rewrite ? 2 : 1; i < argc; i++)
         bad += run_file(argv[i], rewrite, &cases);
     if (!rewrite)
-        printf("%d cases, %d failed\n", cases, bad);
+        printf("%d passed, %d failed\n", cases - bad, bad);
     return bad != 0 || cases == 0;
 }

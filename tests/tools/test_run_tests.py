@@ -1,7 +1,11 @@
-"""tools/run_tests.py: where it finds the compiler of CUDA C."""
+"""tools/run_tests.py: where it finds the compiler of CUDA C, what it counts."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 PATH = Path(__file__).parents[2] / "tools" / "run_tests.py"
 spec = importlib.util.spec_from_file_location("run_tests", PATH)
@@ -24,3 +28,51 @@ def test_newest_nvrtc_of_the_packages(tmp_path):
     (Path(new).parent / "libnvrtc-builtins.so.13.0").touch()
     (Path(new).parent / "libnvrtc.alt.so.13").touch()
     assert run_tests.nvrtc(tmp_path) == new
+
+
+# ---- pytest in several processes --------------------------------------------
+
+PASSES = (
+    "import pytest\n@pytest.mark.parametrize('i', range(9))\ndef test(i):\n"
+)
+FILES = {
+    "test_many.py": PASSES + "    pass\n",
+    "test_fails.py": "def test_a():\n    assert 1 == 2\ndef test_b(): pass\n",
+    "test_skips.py": "import pytest\ndef test(): pytest.skip('not here')\n",
+    "test_lost.py": "import nothing_of_this_name\n",
+}
+CRASH = "import os, signal\ndef test(): os.kill(os.getpid(), signal.SIGSEGV)\n"
+AT_EXIT = "import atexit, os\ndef test(): atexit.register(os._exit, 3)\n"
+
+
+def runner(folder, files, jobs=2):
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, PATH, f"--jobs={jobs}", "--pytest", folder]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, timeout=600
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_test_counts_once(tmp_path, jobs):
+    code, text = runner(tmp_path, FILES, jobs)
+    assert code == 1
+    assert text.splitlines()[-1] == "10 passed, 2 failed"
+    assert text.count("assert 1 == 2") and "nothing_of_this_name" in text
+
+
+def test_all_pass(tmp_path):
+    code, text = runner(tmp_path, {"test_many.py": FILES["test_many.py"]})
+    assert (code, text.splitlines()[-1]) == (0, "9 passed, 0 failed")
+
+
+@pytest.mark.parametrize("crash", [CRASH, AT_EXIT])
+def test_a_process_that_crashes_fails(tmp_path, crash):
+    files = {"test_crash.py": crash, "test_many.py": FILES["test_many.py"]}
+    code, text = runner(tmp_path, files)
+    assert code == 1
+    assert text.splitlines()[-1].endswith(" passed, 1 failed")
+    assert "exit status" in text
