@@ -46,6 +46,7 @@ from . import (
     joint,
     names,
     origin,
+    partition,
     passes,
     printing,
     switches,
@@ -303,14 +304,17 @@ class Compiler:
         self.meta: Any = None  # AOTAutograd's, of the last graph
         self.plan: direct.Plan | None = None  # of calls that go around it
 
+    # A backward is compiled when it first runs. Where that is in a function
+    # that Dynamo compiles, it would compile this too.
+    @compat.untraced
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
+        partition.describe_statistics(gm.graph)
         names.mark(gm, self.arguments)
         weights.mark(gm, self.values)
         self.values = ()
-        compile_it = compat.untraced(compile_graph)
-        found: Compiled = compile_it(
+        found: Compiled = compile_graph(
             gm,
             example_inputs,
             self.config,
@@ -363,6 +367,7 @@ def _compile_frame(
         fw_compiler=made("forward"),
         bw_compiler=made("backward"),
         inference_compiler=inference,
+        partition_fn=partition.cut,
         decompositions=table,
         keep_inference_input_mutations=keep.raw,
     )

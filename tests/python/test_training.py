@@ -333,3 +333,62 @@ def test_memory_does_not_grow(name, mode):
     assert after["live_blocks"] == before["live_blocks"]
     assert after["kept_bytes"] <= before["kept_bytes"] + (1 << 20)
     assert grown - size < 8 << 20
+
+
+def normalised(x, w, b, mean, var):
+    """Of an input whose mean is many deviations: saved in bfloat16, it would
+    be off by a good part of one."""
+    y = F.batch_norm(x, mean, var, w, b, True)
+    return (torch.tanh(y.float()) ** 2).sum()
+
+
+@pytest.mark.parametrize("statistics", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mode", MODES)
+def test_batch_norm_of_low_precision(mode, statistics):
+    """Statistics are saved and kept in the dtypes that eager gives them."""
+    torch.manual_seed(0)
+    x = (torch.randn(8, 4, 5, 5) + 12).bfloat16()
+
+    def step(fn, dtype):
+        wide = dtype == torch.float64
+        like = x.double() if wide else x.clone()
+        like.requires_grad_()
+        w, b = torch.ones(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+        kept = torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype)
+        fn(like, w, b, *kept).backward()
+        return [like.grad, *kept]
+
+    with recorded() as records:
+        got = step(compiled(normalised, mode), statistics)
+    want, exact = step(normalised, statistics), step(normalised, torch.float64)
+    assert not fallbacks(records)
+    assert not hosts(records)
+    for mine, theirs, true in zip(got, want, exact, strict=True):
+        assert mine.dtype == theirs.dtype
+        error, eager = ((t.double() - true).norm() for t in (mine, theirs))
+        assert error <= 1.1 * eager + 1e-6
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_backward_inside_of_a_compiled_function(mode):
+    """Dynamo breaks the graph there, and compiles nothing of ours."""
+    from torch._dynamo.utils import counters
+
+    net, (x, y) = MLP(), mlp_batch()
+
+    def fn(x, y):
+        loss = net(x, y)
+        loss.backward()
+        return loss.detach() + 1
+
+    torch._dynamo.reset()
+    counters.clear()
+    with recorded() as records:
+        got = compiled(fn, mode)(x, y)
+    grads = [p.grad for p in net.parameters()]
+    net.zero_grad(set_to_none=True)
+    assert_same(got, fn(x, y))
+    assert_same(grads, [p.grad for p in net.parameters()])
+    assert [r.kind for r in records] == ["forward", "backward", "inference"]
+    assert not fallbacks(records)
+    assert len(counters["graph_break"]) == 1
