@@ -90,6 +90,15 @@ element(const region_run *run, int b, int64_t i)
 
 /* ---- tile loops ---- */
 
+/* The value of a node: a tile, or the buffer from element `begin` on. */
+static char *
+tile_of(const region_run *run, int node, int64_t begin)
+{
+    uint32_t at = run->r->tiles[node];
+    return at & REGION_DIRECT ? element(run, (int)(at & ~REGION_DIRECT), begin)
+                              : run->mem + at;
+}
+
 static void
 tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
             int64_t count)
@@ -140,12 +149,12 @@ tile_set_scalar(region_run *run, const air_rg_node *n, const void *a,
 
 static void
 tile_compute(const region_run *run, const air_rg_node *n, void *d,
-             int64_t count)
+             int64_t begin, int64_t count)
 {
     const cpu_region *r = run->r;
-    const char *a = run->mem + r->tiles[n->a];
-    const char *b = n->b < 0 ? a : run->mem + r->tiles[n->b];
-    const char *c = n->c < 0 ? a : run->mem + r->tiles[n->c];
+    const char *a = tile_of(run, n->a, begin);
+    const char *b = n->b < 0 ? a : tile_of(run, n->b, begin);
+    const char *c = n->c < 0 ? a : tile_of(run, n->c, begin);
     unsigned lane = n->lane, from = r->rg->nodes[n->a].lane;
     if (n->op == AIR_RG_CVT)
         (*r->set->cvts)[lane][from](d, a, count);
@@ -163,23 +172,25 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
     const air_region *rg = r->rg;
     for (int i = rg->phases[phase].begin; i < rg->phases[phase].end; i++) {
         const air_rg_node *n = &rg->nodes[i];
-        void *d = run->mem + r->tiles[i];
-        void *a = n->a < 0 ? NULL : run->mem + r->tiles[n->a];
+        void *d = tile_of(run, i, begin);
+        void *a = n->a < 0 ? NULL : tile_of(run, n->a, begin);
         switch (n->op) {
         case AIR_RG_CONST: break;
         case AIR_RG_LOAD:
-            (*r->set->loads)[n->lane][rg->bufs[n->buf].dtype](
-                d, element(run, n->buf, begin), run->inner[n->buf], count);
+            if (d != element(run, n->buf, begin))
+                (*r->set->loads)[n->lane][rg->bufs[n->buf].dtype](
+                    d, element(run, n->buf, begin), run->inner[n->buf], count);
             break;
         case AIR_RG_STORE:
-            (*r->set->stores)[n->lane][rg->bufs[n->buf].dtype](
-                element(run, n->buf, begin), run->inner[n->buf], a, count);
+            if (a != element(run, n->buf, begin))
+                (*r->set->stores)[n->lane][rg->bufs[n->buf].dtype](
+                    element(run, n->buf, begin), run->inner[n->buf], a, count);
             break;
         case AIR_RG_REDUCE: tile_reduce(run, n, a, at, count); break;
         case AIR_RG_SCALAR: tile_scalar(run, n, d, at, count); break;
         case AIR_RG_SET: tile_set_scalar(run, n, a, at, count); break;
         case AIR_RG_INDEX: tile_index(run, n, d, begin, count); break;
-        default: tile_compute(run, n, d, count);
+        default: tile_compute(run, n, d, begin, count);
         }
     }
 }

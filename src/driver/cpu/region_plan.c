@@ -415,6 +415,66 @@ place_tiles(cpu_region *r, const tile_plan *t)
     }
 }
 
+/* Are elements of the buffer what a tile of the lane holds? */
+static bool
+is_tile(const cpu_region *r, const air_rg_node *n)
+{
+    const air_rg_buf *b = &r->rg->bufs[n->buf];
+    return b->scratch == AIR_RG_MEMORY &&
+           r->strides[n->buf][r->rank - 1] == 1 &&
+           ((n->lane == AIR_LANE_F32 && b->dtype == AIR_F32) ||
+            (n->lane == AIR_LANE_F64 && b->dtype == AIR_F64) ||
+            (n->lane == AIR_LANE_I64 && b->dtype == AIR_I64));
+}
+
+/* Does the phase read (write) what may be the place of buffer `buf`, but in
+ * node `but`? */
+static bool
+touches(const cpu_region *r, const air_rg_phase *phase, int op, int buf,
+        int but)
+{
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        if (n->op == op && i != but && !r->rg->bufs[n->buf].scratch &&
+            r->rg->bufs[n->buf].slot == r->rg->bufs[buf].slot)
+            return true;
+    }
+    return false;
+}
+
+static int
+count_uses(const air_region *rg, const air_rg_phase *phase, int node)
+{
+    int count = 0;
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        count += (n->a == node) + (n->b == node) + (n->c == node);
+    }
+    return count;
+}
+
+/* Loads are not copied where nothing is written over them, and a result is
+ * computed where it is stored. */
+static void
+plan_direct(cpu_region *r, const air_rg_phase *phase)
+{
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        if ((n->op != AIR_RG_LOAD && n->op != AIR_RG_STORE) || !is_tile(r, n))
+            continue;
+        const uint32_t place = REGION_DIRECT | (uint32_t)n->buf;
+        if (n->op == AIR_RG_LOAD) {
+            if (!touches(r, phase, AIR_RG_STORE, n->buf, -1))
+                r->tiles[i] = place;
+        } else if (r->rg->nodes[n->a].op >= AIR_RG_INDEX + 1 &&
+                   count_uses(r->rg, phase, n->a) == 1 &&
+                   !touches(r, phase, AIR_RG_LOAD, n->buf, -1) &&
+                   !touches(r, phase, AIR_RG_STORE, n->buf, i)) {
+            r->tiles[n->a] = place;
+        }
+    }
+}
+
 /* Blocks column by column: of scratch, and of buffers that are turned. */
 static void
 place_blocks(cpu_region *r)
@@ -486,6 +546,9 @@ plan_memory(cpu_region *r)
     plan_tiles(r->rg, t);
     place_tiles(r, t);
     base_free(r->alloc, t, sizeof *t);
+    for (int p = 0; p < r->rg->nphases && !r->across; p++)
+        if (r->rg->phases[p].kind == AIR_PHASE_ROW)
+            plan_direct(r, &r->rg->phases[p]);
     if (r->across)
         place_blocks(r);
     else

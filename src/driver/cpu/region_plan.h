@@ -17,6 +17,7 @@
 #define REGION_SUM_MOST   256  /* more than these: what one sum is long */
 #define REGION_LEVELS     48   /* of the pairwise fold: 2^48 chunks */
 #define REGION_ALIGN      64
+#define REGION_DIRECT     (UINT32_C(1) << 31) /* a tile is the buffer itself */
 
 /* What a phase needs of its surroundings. */
 typedef struct {
@@ -56,7 +57,7 @@ struct cpu_region {
     int levels;   /* OUTER: of the pairwise fold */
     /* memory of a thread: offsets */
     int tile;                       /* elements */
-    uint32_t *tiles;                /* per node; UINT32_MAX: none */
+    uint32_t *tiles;                /* per node; or REGION_DIRECT + buffer */
     size_t acc[AIR_RG_MAX_SCALARS]; /* OUTER: `levels` rows */
     size_t stage[AIR_RG_MAX_BUFS];  /* also where other threads' scalar
                                        stores go */
