@@ -76,13 +76,15 @@ From `python/torchair/options.py`, `python/torchair/passes.py` and
 
 ```python
 config = torchair.CompilerConfig()              # by path
+config.mode = "reduce-overhead"
 config.debug.aclgraph.enable_output_clone = True
 backend = torchair.get_npu_backend(compiler_config=config)
+torch.compile(model, backend=backend)
 
 torch.compile(model, backend="npugraph_ex",     # by key
               options={"clone_output": True})
-torch.compile(model, backend="torchair", mode="reduce-overhead",
-              options={"clone_output": True})   # paths and keys
+torch.compile(model, backend="torchair",        # paths and keys
+              options={"mode": "reduce-overhead", "clone_output": True})
 ```
 
 A key with **not** in front says the opposite of the path: `inplace_pass=False`
@@ -99,8 +101,8 @@ backend nor a later compilation sees it. All options belong to one graph, also
 those that a graph engine takes for the process: two graphs may differ.
 
 *told as* is the name in the dictionaries of `config.as_dict()`, (G) in that of
-the process. The device CUDA and the device Ascend are not built yet: their
-columns say what an option will do there.
+the process. There is no device Ascend yet: its column says what an option will
+do there.
 """
 SECTION_HEAD = """
 ## {name}
