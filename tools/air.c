@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "air_inputs.h"
+#include "air_options.h"
 #include "air_steps.h"
 
 static const char usage[] =
@@ -17,6 +18,7 @@ static const char usage[] =
     "  bench FILE     time it\n"
     "  passes         list the passes\n"
     "  ops [NAME]     list the operators, or describe one\n"
+    "  version        of the engine\n"
     "  help           this text\n"
     "\n"
     "FILE is a text graph (docs/text-form.md), - for standard input, or a\n"
@@ -48,23 +50,6 @@ static const char usage[] =
     "  --seconds X    bench: for how long (default 1)\n"
     "  --verbose      what the engine logs, on standard error\n";
 
-enum { EXIT_USAGE = 2, MAX_SETS = 32, MAX_INPUTS = 32, DEFAULT_SIZE = 4 };
-
-typedef struct {
-    const char *command, *file;
-    air_options engine;
-    air_compile_options compile;
-    double seconds;
-    bool compare, steps, cuda, explain, as_read, stat;
-    int ge; /* air_ge_form, -1: not asked for */
-    const char *after;
-    const char *sets[MAX_SETS]; /* "s0=3" */
-    int nsets;
-    const char *arrays[MAX_INPUTS]; /* "x=FILE.npy" */
-    int narrays;
-    const char *output; /* folder of the results */
-} options;
-
 typedef struct {
     file_text text;
     air_context *context;
@@ -78,24 +63,6 @@ typedef struct {
     size_t nouts;
 } session;
 
-/* ---- messages ---- */
-
-static int
-complain(const char *what, const char *detail)
-{
-    fprintf(stderr, "air: %s%s%s\n", what, detail ? ": " : "",
-            detail ? detail : "");
-    return EXIT_FAILURE;
-}
-
-static int
-complain_usage(const char *what, const char *detail)
-{
-    complain(what, detail);
-    fprintf(stderr, "`air help` shows what can be given\n");
-    return EXIT_USAGE;
-}
-
 /* The status of an engine call as an exit code. */
 static int
 check(air_status status, const char *what)
@@ -107,194 +74,6 @@ check(air_status status, const char *what)
     fprintf(stderr, "air: %s: %s error: %s\n", what, air_status_text(status),
             recorded ? error->message : "inputs cannot be made");
     return EXIT_FAILURE;
-}
-
-static void
-log_line(void *user, air_log_level level, const char *line)
-{
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    (void)user;
-    fprintf(stderr, "%s: %s\n", names[level], line);
-}
-
-/* ---- options ---- */
-
-static bool
-parse_int(const char *text, long long *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 0);
-    return errno == 0 && *text && !*end;
-}
-
-/* Options without a value. */
-static bool
-set_switch(options *o, const char *name)
-{
-    if (strcmp(name, "--exact") == 0)
-        o->compile.exact = true;
-    else if (strcmp(name, "--no-emitter") == 0)
-        o->engine.no_emitter = true;
-    else if (strcmp(name, "--verify") == 0)
-        o->engine.verify = true;
-    else if (strcmp(name, "--compare") == 0)
-        o->compare = true;
-    else if (strcmp(name, "--steps") == 0)
-        o->steps = true;
-    else if (strcmp(name, "--cuda") == 0)
-        o->cuda = true;
-    else if (strcmp(name, "--explain") == 0)
-        o->explain = true;
-    else if (strcmp(name, "--as-read") == 0)
-        o->as_read = true;
-    else if (strcmp(name, "--stat") == 0)
-        o->stat = true;
-    else if (strcmp(name, "--verbose") == 0)
-        o->engine.log = log_line;
-    else
-        return false;
-    return true;
-}
-
-static int
-set_number(options *o, const char *name, const char *text)
-{
-    long long n;
-    if (!parse_int(text, &n) || n < 0 || n > INT32_MAX)
-        return complain_usage(name, "a number of 0 or more is needed");
-    if (strcmp(name, "--threads") == 0)
-        o->engine.threads = (int)n;
-    else if (strcmp(name, "--passes") == 0)
-        o->compile.pass_limit = (int)n;
-    else
-        o->engine.seed = (uint64_t)n;
-    return 0;
-}
-
-static int
-set_seconds(options *o, const char *text)
-{
-    char *end;
-    o->seconds = strtod(text, &end);
-    if (end == text || *end || !(o->seconds > 0 && o->seconds < 3600))
-        return complain_usage("--seconds", "a time above 0 is needed");
-    return 0;
-}
-
-static int
-add_set(options *o, const char *text)
-{
-    if (o->nsets == MAX_SETS)
-        return complain_usage("--set", "too many");
-    o->sets[o->nsets++] = text;
-    return 0;
-}
-
-static int
-add_array(options *o, const char *text)
-{
-    if (o->narrays == MAX_INPUTS)
-        return complain_usage("--input", "too many");
-    o->arrays[o->narrays++] = text;
-    return 0;
-}
-
-static int
-set_ge(options *o, const char *text)
-{
-    static const char *const forms[] = {"txt", "pbtxt", "py"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(forms[i], text) == 0) {
-            o->ge = i;
-            return 0;
-        }
-    return complain_usage("--ge", "txt, pbtxt or py is needed");
-}
-
-static int
-set_order(options *o, const char *text)
-{
-    static const char *const names[] = {"written", "bfs", "dfs", "rdfs"};
-    for (int i = 0; i < AIR_ORDER_COUNT; i++)
-        if (strcmp(names[i], text) == 0) {
-            o->compile.order = (air_order)i;
-            return 0;
-        }
-    return complain_usage("--order", "written, bfs, dfs or rdfs");
-}
-
-static int
-add_without(options *o, const char *text)
-{
-    const char *name;
-    for (size_t i = 0; (name = air_without_name(i, NULL)) != NULL; i++)
-        if (strcmp(name, text) == 0) {
-            o->compile.without |= 1u << i;
-            return 0;
-        }
-    return complain_usage("--without", "`air passes` lists the names");
-}
-
-/* Options with a value. */
-static int
-set_value(options *o, const char *name, const char *value)
-{
-    static const char *const numbers[] = {"--threads", "--passes", "--seed"};
-    if (!value)
-        return complain_usage(name, "needs a value, or is not known");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(name, numbers[i]) == 0)
-            return set_number(o, name, value);
-    if (strcmp(name, "--set") == 0)
-        return add_set(o, value);
-    if (strcmp(name, "--input") == 0)
-        return add_array(o, value);
-    if (strcmp(name, "--seconds") == 0)
-        return set_seconds(o, value);
-    if (strcmp(name, "--ge") == 0)
-        return set_ge(o, value);
-    if (strcmp(name, "--driver") == 0 && strstr(value, "cuda"))
-        return complain_usage("driver cuda takes inputs in memory of the GPU",
-                              "use it from Python (docs/cuda.md)");
-    if (strcmp(name, "--driver") == 0)
-        o->engine.driver = value;
-    else if (strcmp(name, "--isa") == 0)
-        o->engine.isa = value;
-    else if (strcmp(name, "--output") == 0)
-        o->output = value;
-    else if (strcmp(name, "--after") == 0)
-        o->after = value;
-    else if (strcmp(name, "--without") == 0)
-        return add_without(o, value);
-    else if (strcmp(name, "--order") == 0)
-        return set_order(o, value);
-    else
-        return complain_usage("unknown option", name);
-    return 0;
-}
-
-static int
-parse_options(int argc, char **argv, options *o)
-{
-    *o = (options){.seconds = 1, .ge = -1};
-    for (int i = 1; i < argc; i++) {
-        const char *arg = argv[i];
-        bool option = arg[0] == '-' && arg[1];
-        if (!option && !o->command) {
-            o->command = arg;
-        } else if (!option && !o->file) {
-            o->file = arg;
-        } else if (!option) {
-            return complain_usage("one file at a time", arg);
-        } else if (!set_switch(o, arg)) {
-            int bad = set_value(o, arg, argv[i + 1]);
-            if (bad)
-                return bad;
-            i++;
-        }
-    }
-    return 0;
 }
 
 /* ---- the graph ---- */
@@ -772,6 +551,14 @@ command_help(const options *o)
     return 0;
 }
 
+static int
+command_version(const options *o)
+{
+    (void)o;
+    puts("air " AIR_VERSION);
+    return 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -779,16 +566,17 @@ main(int argc, char **argv)
         const char *name;
         int (*run)(const options *o);
     } commands[] = {
-        {"run", command_run},     {"dump", command_dump},
-        {"bench", command_bench}, {"passes", command_passes},
-        {"ops", command_ops},     {"help", command_help},
+        {"run", command_run},         {"dump", command_dump},
+        {"bench", command_bench},     {"passes", command_passes},
+        {"ops", command_ops},         {"help", command_help},
+        {"version", command_version},
     };
     options o;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return command_help(NULL);
     int bad = parse_options(argc, argv, &o);
     if (bad)
         return bad;
+    if (o.help || o.version)
+        return o.help ? command_help(&o) : command_version(&o);
     if (!o.command)
         return complain_usage("a command is needed", NULL);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

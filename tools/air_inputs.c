@@ -66,12 +66,26 @@ find_symbol(air_graph *graph, air_dim size, air_symbol *out)
     return false;
 }
 
+/* Whether the array can be an input of this dtype and rank. */
 static const char *
-take_sizes(air_graph *graph, const air_input *input, const npy_array *array)
+check_kind(const air_input *input, input_array *out)
 {
+    air_dtype have = out->array.dtype, want = input->type.dtype;
+    if (have != want)
+        snprintf(out->wrong, sizeof out->wrong, "the array is %s, the input %s",
+                 air_dtype_text(have), air_dtype_text(want));
+    else if (out->array.rank != input->type.rank)
+        snprintf(out->wrong, sizeof out->wrong,
+                 "the array has %d dimensions, the input %d", out->array.rank,
+                 input->type.rank);
+    return out->wrong[0] ? out->wrong : NULL;
+}
+
+static const char *
+take_sizes(air_graph *graph, const air_input *input, input_array *out)
+{
+    const npy_array *array = &out->array;
     air_symbol symbol;
-    if (array->rank != input->type.rank)
-        return "the array has another number of dimensions than the input";
     for (int i = 0; i < array->rank; i++)
         if (find_symbol(graph, input->type.dims[i], &symbol) &&
             air_graph_set_hint(graph, symbol.name, array->dims[i]) != AIR_OK)
@@ -80,8 +94,12 @@ take_sizes(air_graph *graph, const air_input *input, const npy_array *array)
         int64_t size;
         if (air_dim_hint(graph, input->type.dims[i], &size) != AIR_OK)
             return air_last_error()->message;
-        if (size != array->dims[i])
-            return "the array's sizes are not the input's";
+        if (size == array->dims[i])
+            continue;
+        snprintf(out->wrong, sizeof out->wrong,
+                 "dimension %d of the array is %lld, of the input %lld", i,
+                 (long long)array->dims[i], (long long)size);
+        return out->wrong;
     }
     return NULL;
 }
@@ -104,9 +122,8 @@ input_open(const char *given, air_graph *graph, input_array *out)
     const char *wrong = npy_parse(out->file.data, out->file.len, &out->array);
     if (wrong)
         return wrong;
-    if (out->array.dtype != input.type.dtype)
-        return "the array's dtype is not the input's";
-    return take_sizes(graph, &input, &out->array);
+    wrong = check_kind(&input, out);
+    return wrong ? wrong : take_sizes(graph, &input, out);
 }
 
 /* ---- weights ---- */

@@ -18,6 +18,7 @@ typedef struct {
     size_t index; /* of the graph's inputs */
     file_text file;
     npy_array array;
+    char wrong[96]; /* a message that needs numbers */
 } input_array;
 
 /* "x=FILE": the array for input x of the graph. Symbols that are sizes of x

@@ -250,7 +250,8 @@ def test_ops():
         (["run", "-", "--isa", "nope"], GRAPH, 1, "nope"),
         (["run", "-", "--threads", "x"], GRAPH, 2, "a number"),
         (["run", "-", "--nope", "1"], GRAPH, 2, "unknown option: --nope"),
-        (["run", "-", "--seed"], GRAPH, 2, "needs a value"),
+        (["run", "-", "--seed"], GRAPH, 2, "--seed: a value is needed"),
+        (["run", "-", "--nope"], GRAPH, 2, "unknown option: --nope"),
         (["run"], "", 2, "a file is needed"),
         (["run", "a", "b"], "", 2, "one file at a time"),
         (["nope"], "", 2, "unknown command: nope"),
@@ -262,6 +263,20 @@ def test_errors(args, text, code, message):
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "args", [["help"], ["--help"], ["run", "--help"], ["nope", "-", "--help"]]
+)
+def test_help(args):
+    done = air(*args)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith("usage: air COMMAND [FILE]")
+
+
+def test_version():
+    for word in ("version", "--version"):
+        assert air(word).stdout == "air 0.1.0\n"
 
 
 # ---- arrays of the user ----
@@ -317,9 +332,13 @@ def test_arrays_of_every_dtype(tmp_path, dtype):
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("x", numpy.zeros((3, 8)), "the array's dtype is not the input's"),
-        ("w", numpy.zeros((8, 5), "f4"), "sizes are not the input's"),
-        ("w", numpy.zeros(8, "f4"), "another number of dimensions"),
+        ("x", numpy.zeros((3, 8)), "the array is f64, the input f32"),
+        (
+            "w",
+            numpy.zeros((8, 5), "f4"),
+            "1 of the array is 5, of the input 4",
+        ),
+        ("w", numpy.zeros(8, "f4"), "has 1 dimensions, the input 2"),
         ("y", numpy.zeros(8, "f4"), "no input of that name"),
         ("b", numpy.zeros(4, ">f4"), "little-endian"),
         ("b", numpy.zeros(4, "c8"), "is not one of f8"),
