@@ -80,32 +80,6 @@ def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
     return x
 
 
-def embedding_bag(
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    *more: Any,
-) -> Any:
-    """Sums of bf16 leave out which bag an index belongs to, though graphs say
-    that it is there (2.13)."""
-    op = torch.ops.aten._embedding_bag.default
-    out, bags, *others = op(weight, indices, offsets, *more)
-    if bags.numel() == 0:
-        at = torch.arange(indices.numel()).to(offsets)
-        bags = torch.searchsorted(offsets, at, right=True) - 1
-    return out, bags.to(indices.dtype), *others
-
-
-def target_of(node: torch.fx.Node) -> Any:
-    """What a HOST node calls: the operator, or what gives results as graphs
-    say they are (which no file can hold)."""
-    if node.target is torch.ops.aten._embedding_bag.default:
-        weight: Any = node.args[0]
-        if weight.meta["val"].dtype is torch.bfloat16:
-            return embedding_bag
-    return node.target
-
-
 def make_call(
     target: Any,
     args: Any,

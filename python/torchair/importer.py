@@ -17,7 +17,7 @@ import torch
 from . import comm, cuda, draws, kinds, names, places, rng_states, schema
 from ._native import AirError, Graph
 from .cuda_attention import draws_nothing
-from .hosts import Arguments, Call, make_call, target_of
+from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .origin import location_of
 from .schema import (
@@ -356,7 +356,7 @@ class _Importer(schema.Importing):
         resolve = node.target in _LAZY or any(
             v.dtype.is_complex for v in tensors + kept
         )
-        target = target_of(node)
+        target = node.target
         call = make_call(
             comm.target_of(node) if collective is not None else target,
             args,

@@ -19,15 +19,27 @@ static const struct {
     const char *name;
     agreement rule;
 } rules[] = {
-    {"index", INDEX},         {"indices", FREE},
-    {"mask", FREE},           {"attn_mask", FREE},
-    {"mean", STATISTIC},      {"rstd", STATISTIC},
-    {"g", STATISTIC},         {"running_mean", STATISTIC},
-    {"norms", STATISTIC},     {"running_var", STATISTIC},
-    {"weight", PARAMETER},    {"save_mean", STATISTIC},
-    {"bias", PARAMETER},      {"save_invstd", STATISTIC},
-    {"logsumexp", STATISTIC}, {"labels", LABEL},
+    {"index", INDEX},
+    {"indices", FREE},
+    {"mask", FREE},
+    {"attn_mask", FREE},
+    {"mean", STATISTIC},
+    {"rstd", STATISTIC},
+    {"g", STATISTIC},
+    {"running_mean", STATISTIC},
+    {"norms", STATISTIC},
+    {"running_var", STATISTIC},
+    {"weight", PARAMETER},
+    {"save_mean", STATISTIC},
+    {"bias", PARAMETER},
+    {"save_invstd", STATISTIC},
+    {"logsumexp", STATISTIC},
+    {"labels", LABEL},
     {"sorter", FREE},
+    {"offsets", INDEX},
+    {"offset2bag", INDEX},
+    {"bag_size", INDEX},
+    {"maximum_indices", INDEX},
 };
 
 static agreement

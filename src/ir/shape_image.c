@@ -187,6 +187,62 @@ shape_upsample_backward(ir_infer *in)
     return shape_set(in, 0, v->rank, size->dims);
 }
 
+/* Planes to sample, and a grid [N, places ..., coordinates] for them. */
+static air_status
+check_grid(const ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "a"), *grid = shape_tensor(in, "grid");
+    const int axes = v->rank - 2;
+    air_dim coordinates;
+    int64_t mode, padding;
+
+    AIR_TRY(shape_int(in, "interpolation_mode", &mode));
+    AIR_TRY(shape_int(in, "padding_mode", &padding));
+    AIR_REQUIRE((axes == 2 || axes == 3) && grid->rank == v->rank,
+                AIR_ERROR_SHAPE, "%s: needs input and grid of 4 or 5 dims each",
+                in->info->name);
+    AIR_REQUIRE(mode >= 0 && mode <= (axes == 2 ? 2 : 1) && padding >= 0 &&
+                    padding <= 2,
+                AIR_ERROR_ARGUMENT, "%s: interpolation or padding mode",
+                in->info->name);
+    AIR_REQUIRE(v->dtype == grid->dtype &&
+                    (v->dtype == AIR_F32 || v->dtype == AIR_F64),
+                AIR_ERROR_UNSUPPORTED, "%s: of these dtypes", in->info->name);
+    AIR_TRY(ir_dim_const(in->g, axes, &coordinates));
+    AIR_TRY(shape_same(in, grid->dims[axes + 1], coordinates));
+    return shape_same(in, v->dims[0], grid->dims[0]);
+}
+
+/* [N, C, places ...] */
+air_status
+shape_grid_sampler(ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "a"), *grid = shape_tensor(in, "grid");
+    air_dim dims[AIR_MAX_RANK];
+
+    AIR_TRY(check_grid(in));
+    memcpy(dims, v->dims, 2 * sizeof *dims);
+    memcpy(dims + 2, grid->dims + 1, (size_t)(v->rank - 2) * sizeof *dims);
+    return shape_set(in, 0, v->rank, dims);
+}
+
+air_status
+shape_grid_sampler_backward(ir_infer *in)
+{
+    const ir_value *grad = shape_tensor(in, "grad"), *v = shape_tensor(in, "a");
+    const ir_value *grid = shape_tensor(in, "grid");
+
+    AIR_TRY(check_grid(in));
+    AIR_REQUIRE(grad->rank == v->rank && grad->dtype == v->dtype,
+                AIR_ERROR_SHAPE, "%s: the gradient must be as the result",
+                in->info->name);
+    for (int i = 0; i < v->rank; i++)
+        AIR_TRY(shape_same(in, grad->dims[i],
+                           i < 2 ? v->dims[i] : grid->dims[i - 1]));
+    AIR_TRY(shape_set_like(in, 0, "a"));
+    return shape_set_like(in, 1, "grid");
+}
+
 /* ---- diagonals ----------------------------------------------------------- */
 
 air_status

@@ -245,6 +245,119 @@ shape_embedding_backward(ir_infer *in)
                                  grad->dims[grad->rank - 1]});
 }
 
+/* ---- embedding_bag ------------------------------------------------------- */
+
+/* Does the operator say which bag each index belongs to? ATen leaves that out
+ * where one of its kernels needs no such list. */
+static air_status
+lists_bags(const ir_infer *in, bool *out)
+{
+    const unsigned dtype = shape_tensor(in, "a")->dtype;
+    int64_t mode, padding;
+
+    AIR_TRY(shape_int(in, "mode", &mode));
+    AIR_TRY(shape_int(in, "padding_idx", &padding));
+    AIR_REQUIRE(mode >= 0 && mode <= 2, AIR_ERROR_ARGUMENT,
+                "%s: mode must be 0, 1 or 2", in->info->name);
+    *out = mode != 0 || padding >= 0 || (dtype != AIR_F32 && dtype != AIR_F16);
+    return AIR_OK;
+}
+
+/* Sums of a table's rows; the bag of each index, sizes of bags (`sizes` of
+ * them), and where the largest elements were. */
+static air_status
+set_bags(ir_infer *in, air_dim bags, air_dim sizes)
+{
+    const ir_value *table = shape_tensor(in, "a");
+    const unsigned dtype = shape_tensor(in, "offsets")->dtype;
+    air_dim listed = shape_tensor(in, "indices")->dims[0];
+    int64_t mode;
+    bool lists = false;
+
+    AIR_TRY(shape_int(in, "mode", &mode));
+    AIR_TRY(lists_bags(in, &lists));
+    if (!lists)
+        AIR_TRY(ir_dim_const(in->g, 0, &listed));
+    for (int i = 1; i < 4; i++)
+        in->outs[i].dtype = (air_dtype)dtype;
+    AIR_TRY(shape_set(in, 0, 2, (air_dim[]){bags, table->dims[1]}));
+    AIR_TRY(shape_set(in, 1, 1, &listed));
+    AIR_TRY(shape_set(in, 2, 1, &sizes));
+    return shape_set(in, 3, mode == 2 ? 2 : 1,
+                     (air_dim[]){bags, table->dims[1]});
+}
+
+static air_status
+check_bags(const ir_infer *in, air_dim *bags)
+{
+    const air_attr *factor = shape_arg(in, "per_sample_weights");
+    const ir_value *index = shape_tensor(in, "indices");
+
+    AIR_TRY(check_index(in, "indices"));
+    AIR_TRY(check_index(in, "offsets"));
+    AIR_TRY(shape_rank(in, "a", 2));
+    AIR_TRY(shape_rank(in, "indices", 1));
+    AIR_TRY(shape_rank(in, "offsets", 1));
+    AIR_REQUIRE(!shape_flag(in, "sparse"), AIR_ERROR_UNSUPPORTED,
+                "%s: sparse gradients", in->info->name);
+    if (factor->kind == AIR_ATTR_VALUE)
+        AIR_TRY(shape_same(in, ir_val(in->g, factor->value)->dims[0],
+                           index->dims[0]));
+    *bags = shape_tensor(in, "offsets")->dims[0];
+    if (shape_flag(in, "include_last_offset"))
+        return shape_math(in, IR_DIM_SUB, *bags, 1, bags);
+    return AIR_OK;
+}
+
+air_status
+shape_embedding_bag(ir_infer *in)
+{
+    air_dim bags;
+
+    AIR_TRY(check_bags(in, &bags));
+    return set_bags(in, bags, bags);
+}
+
+air_status
+shape_embedding_bag_only(ir_infer *in)
+{
+    air_dim bags;
+
+    AIR_TRY(check_bags(in, &bags));
+    return set_bags(in, bags, shape_tensor(in, "offsets")->dims[0]);
+}
+
+air_status
+shape_embedding_bag_backward(ir_infer *in)
+{
+    const ir_value *index = shape_tensor(in, "indices");
+    const ir_value *grad = shape_tensor(in, "grad");
+    int64_t mode;
+
+    AIR_TRY(shape_int(in, "mode", &mode));
+    AIR_TRY(check_index(in, "indices"));
+    AIR_TRY(check_index(in, "offset2bag"));
+    AIR_TRY(shape_rank(in, "grad", 2));
+    AIR_TRY(shape_rank(in, "indices", 1));
+    if (mode != 2)
+        AIR_TRY(shape_same(in, shape_tensor(in, "offset2bag")->dims[0],
+                           index->dims[0]));
+    return shape_set(
+        in, 0, 2,
+        (air_dim[]){shape_arg(in, "num_weights")->dim, grad->dims[1]});
+}
+
+/* One element for each index. */
+air_status
+shape_embedding_bag_factors(ir_infer *in)
+{
+    AIR_TRY(check_index(in, "indices"));
+    AIR_TRY(shape_rank(in, "grad", 2));
+    AIR_TRY(shape_rank(in, "a", 2));
+    AIR_TRY(shape_rank(in, "indices", 1));
+    return shape_set(in, 0, 1, shape_tensor(in, "indices")->dims);
+}
+
 static air_status
 check_element_index(const ir_infer *in)
 {

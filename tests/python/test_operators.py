@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers import compiled
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torchair
@@ -92,21 +91,3 @@ def test_only_nodes_of_scopes_tell_the_engine():
         at.enter(node)
     limited, free = (2, 1, 0, False, False), (0, 0, 0, False, False)
     assert told.scopes == [limited, limited, free]
-
-
-@pytest.mark.parametrize("mode", ["sum", "mean"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_bags_of_embeddings(mode, dtype):
-    """torch's own shapes of the operator are wrong for sums of bf16."""
-
-    def fn(w, i, offsets):
-        return torch.nn.functional.embedding_bag(i, w, offsets, mode=mode)
-
-    w = torch.randn(50, 8).to(dtype).requires_grad_()
-    i, offsets = torch.randint(0, 50, (30,)), torch.tensor([0, 4, 4, 17])
-    want = fn(w, i, offsets)
-    (expected,) = torch.autograd.grad(want.float().cos().sum(), w)
-    got = compiled(fn)(w, i, offsets)
-    (grad,) = torch.autograd.grad(got.float().cos().sum(), w)
-    torch.testing.assert_close(got, want)
-    torch.testing.assert_close(grad, expected)
