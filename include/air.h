@@ -109,6 +109,7 @@ typedef struct {
                 int64_t m, int64_t n, int64_t k, double alpha, const void *a,
                 int64_t lda, const void *b, int64_t ldb, double beta, void *c,
                 int64_t ldc);
+    const char *name; /* with its version: measurements hold for it */
 } air_library;
 
 /* A GPU for driver "cuda", and what a framework in the process lends of it. */
@@ -160,6 +161,11 @@ typedef struct {
     air_parallel parallel;  /* NULL: own pool */
     void *parallel_user;
     const air_library *library; /* NULL: own kernels only */
+    /* A file in which the device keeps which products are faster by `library`,
+     * measured when a program first has one of their class; it is made where
+     * there is none, and belongs to nobody else. NULL: by a rule, nothing is
+     * measured. */
+    const char *choices;
     /* Random operators draw from it. NULL: the device's own Philox generator,
      * started from `seed`. It must outlive the context. */
     const air_generator *generator;

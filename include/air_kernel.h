@@ -75,6 +75,8 @@ typedef struct {
     const air_arg *args;
     const air_tensor *outs;
     const void *extra; /* what the kernel's plan function made, or the region */
+    bool by_rule; /* who runs it is the same at every run and machine of a kind:
+                     nothing that was measured counts */
 } air_call;
 
 /* What a kernel found wrong in the data, first come: an index out of range.

@@ -148,7 +148,8 @@ PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
 void py_library_init(const char *torch_lib, const char *gomp_lib);
 /* NULL where the process has no libgomp. */
 air_parallel py_library_parallel(void);
-const air_library *py_library_gemm(void);
+/* name: of air_library, copied. */
+const air_library *py_library_gemm(const char *name);
 /* torch.get_num_threads() of this thread; 0: unknown. */
 int py_library_threads(void);
 

@@ -178,8 +178,10 @@ gemm(void *user, air_dtype dtype, bool trans_a, bool trans_b, int64_t m,
 }
 
 const air_library *
-py_library_gemm(void)
+py_library_gemm(const char *name)
 {
-    static const air_library library = {.gemm = gemm};
+    static char copy[64];
+    static const air_library library = {.gemm = gemm, .name = copy};
+    strncpy(copy, name, sizeof copy - 1);
     return lib.sgemm || lib.dgemm || lib.mm_out ? &library : NULL;
 }

@@ -121,7 +121,7 @@ py_type_add(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
 static struct {
     air_context *ctx;
     air_options options;
-    char driver[32], isa[32];
+    char driver[32], isa[32], choices[1024];
     PyObject *log; /* called with a level and a line */
     int threads;   /* last told to the context */
     /* by place, of captures that have none of their own */
@@ -223,17 +223,19 @@ log_line(void *user, air_log_level level, const char *line)
 }
 
 /* start(torch_lib, gomp_lib, driver, isa, no_emitter, verify, step_seconds,
- * log) */
+ * log, choices, library) */
 static PyObject *
 native_start(PyObject *self, PyObject *args)
 {
     const char *torch_lib, *gomp_lib, *driver, *isa;
+    const char *choices = NULL, *library = "library";
     int no_emitter, verify;
     double step_seconds = 0;
     PyObject *log = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "sszzpp|dO", &torch_lib, &gomp_lib, &driver,
-                          &isa, &no_emitter, &verify, &step_seconds, &log))
+    if (!PyArg_ParseTuple(args, "sszzpp|dOzs", &torch_lib, &gomp_lib, &driver,
+                          &isa, &no_emitter, &verify, &step_seconds, &log,
+                          &choices, &library))
         return NULL;
     if (state.ctx) {
         PyErr_SetString(PyExc_RuntimeError, "the engine runs already");
@@ -244,6 +246,7 @@ native_start(PyObject *self, PyObject *args)
     py_library_init(torch_lib, gomp_lib);
     strncpy(state.driver, driver ? driver : "", sizeof state.driver - 1);
     strncpy(state.isa, isa ? isa : "", sizeof state.isa - 1);
+    strncpy(state.choices, choices ? choices : "", sizeof state.choices - 1);
     state.threads = py_library_threads();
     Py_XINCREF(log);
     state.log = log;
@@ -252,7 +255,8 @@ native_start(PyObject *self, PyObject *args)
         .isa = isa ? state.isa : NULL,
         .threads = state.threads,
         .parallel = py_library_parallel(),
-        .library = py_library_gemm(),
+        .library = py_library_gemm(library),
+        .choices = choices ? state.choices : NULL,
         .generator = py_random_generator(),
         .log = log_line,
         .step_seconds = step_seconds,

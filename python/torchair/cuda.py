@@ -19,13 +19,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from . import compat
+from . import compat, files
 from .schema import Refused
 from .sizes import Unexpressible
 
@@ -118,21 +117,7 @@ def folders() -> str:
 
 
 def cache_folder() -> str | None:
-    asked = os.environ.get("TORCHAIR_CACHE_DIR")
-    if asked == "":
-        return None
-    root = asked or os.path.expanduser("~/.cache/torchair")
-    folder = os.path.join(root, "cuda")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as why:
-        warnings.warn(
-            f"compiled kernels are not kept: {why}; set TORCHAIR_CACHE_DIR to "
-            'a folder that can be written, or to "" for none',
-            stacklevel=2,
-        )
-        return None
-    return folder
+    return files.cache_folder("cuda", "compiled kernels are")
 
 
 def _patience() -> int:

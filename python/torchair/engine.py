@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import compat, events
+import torch
+
+from . import choices, compat, events
 
 _started: tuple[Any, ...] = ()  # the settings the engine runs with
 
@@ -35,6 +37,8 @@ def start(
         verify,
         events.step_seconds(),
         events.engine_line,
+        choices.path(),
+        f"torch {torch.__version__}",
     )
     _started = asked
 

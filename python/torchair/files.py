@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -24,6 +25,27 @@ def rank_folder(root: str) -> str:
     path = os.path.join(root, f"worldsize{world}_global_rank{rank}")
     make_folder(path)
     return path
+
+
+def cache_folder(name: str, what: str) -> str | None:
+    """Folder `name` of TORCHAIR_CACHE_DIR (default ~/.cache/torchair), made
+    where it does not exist; None: nothing is to be kept, or it cannot be, of
+    which `what` ("kernels are") is warned."""
+    asked = os.environ.get("TORCHAIR_CACHE_DIR")
+    if asked == "":
+        return None
+    root = asked or os.path.expanduser("~/.cache/torchair")
+    folder = os.path.join(root, name) if name else root
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as why:
+        warnings.warn(
+            f"{what} not kept: {why}; set TORCHAIR_CACHE_DIR to a folder that "
+            'can be written, or to "" for none',
+            stacklevel=2,
+        )
+        return None
+    return folder
 
 
 def now() -> str:

@@ -91,6 +91,8 @@ def asked(config: CompilerConfig, sends: int = 0) -> Asked:
     ValueError where the text or the file of switches is not understood.
     """
     out = Asked(_off_by_key(config))
+    if torch.are_deterministic_algorithms_enabled():
+        out.off.add("measure")
     if config.captures:
         return out
     ge, expert = config.ge_config, config.experimental_config

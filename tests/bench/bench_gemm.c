@@ -106,7 +106,7 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
                       .strides = {c.t[w].strides[1], c.t[w].strides[2]}};
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
-    air_call call = {2, 1, args, &c.t[y], NULL};
+    air_call call = {2, 1, args, &c.t[y], NULL, false};
     c.sizes[CASE_TENSORS] = 2 * cpu_mm_workspace(&call, 1) + 64;
     c.slots[CASE_TENSORS] = kcase_new(c.sizes[CASE_TENSORS]);
     for (int i = 0; i < TURNS; i++) {

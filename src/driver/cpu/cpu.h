@@ -8,6 +8,9 @@
 #include "driver/block.h"
 #include "driver/cpu/region.h"
 
+/* Measured choices between kernels: choice.h. */
+typedef struct cpu_choices cpu_choices;
+
 /* Can this provider run the call on a CPU of this isa ("avx2")? */
 typedef bool (*cpu_accept_fn)(const air_call *call, const char *isa);
 /* false: not done, the engine's own kernel does it. */
@@ -21,16 +24,21 @@ struct air_kernel {
     air_kernel_fn run;
     air_workspace_fn workspace; /* NULL: none */
     cpu_accept_fn accept;       /* NULL: any call */
-    cpu_library_fn library;     /* NULL: none */
-    air_kernel_fn begin;        /* on all threads, before it; NULL: none */
+    cpu_accept_fn can; /* the library may do it, where a measurement says so;
+                          NULL: by `accept` only */
+    cpu_library_fn library; /* NULL: none */
+    air_kernel_fn begin;    /* on all threads, before it; NULL: none */
     bool (*joins)(const air_call *call); /* takes a cpu_join as extra */
     cpu_region *region;
     const void *join; /* region_join.h */
 };
 
+/* OWN: the library has no part in it. LIBRARY: of rows that it does. */
+typedef enum { CPU_OWN, CPU_BY_RULE, CPU_LIBRARY } cpu_use;
+
 /* The first provider of the name that accepts the call. NULL: none. */
 const air_kernel *cpu_kernel_find(const char *name, const air_call *call,
-                                  const char *isa, bool library);
+                                  const char *isa, cpu_use use);
 
 /* What one run needs for itself, kept and reused: scratch of its threads,
  * barriers, faults. */
@@ -45,6 +53,8 @@ struct air_device {
     int max_threads; /* of the own pool, or INT_MAX */
     bool has_library;
     air_library library;
+    cpu_choices *choices;           /* NULL: by rule */
+    double (*now)(void);            /* of measurements; seconds */
     const air_generator *generator; /* the application's; NULL: philox */
     air_philox philox;
     const char *isa;
@@ -65,6 +75,8 @@ air_status cpu_isa_find(const char *want, const char **out);
  * for those above it, else the same. */
 const char *cpu_isa_base(const char *isa);
 bool cpu_isa_is_intel(void);
+/* What the CPU calls itself; "CPU" where it says nothing. */
+void cpu_isa_brand(char out[49]);
 
 /* limits.c */
 air_status cpu_limits(air_device *dev, air_limits *out);
@@ -74,6 +86,7 @@ air_status cpu_list_make(air_device *dev, const air_step *steps, size_t count,
                          air_list **out);
 air_status cpu_list_run(air_device *dev, air_list *list, void *const *slots);
 void cpu_list_free(air_device *dev, air_list *list);
+const char *cpu_list_note(const air_device *dev, const air_list *list);
 /* Frees the idle runs. */
 void cpu_runs_free(air_device *dev);
 /* Makes sure that one run is idle that has room for so many steps that are

@@ -1,3 +1,4 @@
+#include "driver/cpu/choice.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/region_join.h"
 #include "driver/driver.h"
@@ -45,10 +46,22 @@ cpu_close(air_device *dev)
 {
     air_alloc alloc = dev->alloc;
     cpu_runs_free(dev);
+    cpu_choices_destroy(dev->choices);
     if (dev->pool != NULL)
         base_pool_destroy(dev->pool);
     pthread_mutex_destroy(&dev->mutex);
     base_free(&alloc, dev, sizeof *dev);
+}
+
+static air_status
+open_choices(air_device *dev, const air_options *options)
+{
+    char machine[CPU_CHOICE_MACHINE];
+    if (options->choices == NULL || !dev->has_library)
+        return AIR_OK;
+    cpu_choice_machine(dev, machine, sizeof machine);
+    return cpu_choices_create(&dev->alloc, options->choices, machine,
+                              &dev->choices);
 }
 
 static air_status
@@ -65,6 +78,7 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     air_device *dev = ptr;
     dev->alloc = *alloc;
     dev->isa = isa;
+    dev->now = base_now;
     dev->cache_bytes = cache_size();
     dev->generator = options->generator;
     dev->philox = (air_philox){.seed = options->seed};
@@ -81,6 +95,8 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     air_status status = open_threads(dev, options);
     if (status == AIR_OK)
         status = cpu_runs_fill(dev, 0);
+    if (status == AIR_OK)
+        status = open_choices(dev, options);
     if (status != AIR_OK) {
         cpu_close(dev);
         return status;
@@ -129,7 +145,7 @@ static air_status
 cpu_find(air_device *dev, const char *name, const air_call *call,
          const air_kernel **out)
 {
-    *out = cpu_kernel_find(name, call, dev->isa, dev->has_library);
+    *out = cpu_kernel_find(name, call, dev->isa, cpu_choose(dev, name, call));
     return AIR_OK;
 }
 
@@ -199,4 +215,5 @@ const air_driver air_driver_cpu = {
     .list_make = cpu_list_make,
     .list_run = cpu_list_run,
     .list_free = cpu_list_free,
+    .list_note = cpu_list_note,
 };

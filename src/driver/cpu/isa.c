@@ -100,3 +100,20 @@ cpu_isa_is_intel(void)
     return false;
 #endif
 }
+
+void
+cpu_isa_brand(char out[49])
+{
+    memcpy(out, "CPU", 4);
+#if defined(__x86_64__)
+    enum { PARTS = 3 };
+    const unsigned first = 0x80000002;
+    unsigned r[4 * PARTS];
+    for (unsigned i = 0; i < PARTS; i++)
+        if (!__get_cpuid(first + i, &r[4 * i], &r[4 * i + 1], &r[4 * i + 2],
+                         &r[4 * i + 3]))
+            return;
+    memcpy(out, r, sizeof r);
+    out[sizeof r] = '\0';
+#endif
+}

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #define KERNEL(name, run, workspace) \
-    {name, run, workspace, NULL, NULL, NULL, NULL, NULL, NULL},
+    {name, run, workspace, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 #define KERNEL_IF(name, accept, run, workspace) \
-    {name, run, workspace, accept, NULL, NULL, NULL, NULL, NULL},
+    {name, run, workspace, accept, NULL, NULL, NULL, NULL, NULL, NULL},
 #define KERNEL_JOIN(name, accept, joins, run, workspace) \
-    {name, run, workspace, accept, NULL, NULL, joins, NULL, NULL},
-#define KERNEL_LIB(name, accept, begin, library, run, workspace) \
-    {name, run, workspace, accept, library, begin, NULL, NULL, NULL},
+    {name, run, workspace, accept, NULL, NULL, NULL, joins, NULL, NULL},
+#define KERNEL_LIB(name, accept, can, begin, library, run, workspace) \
+    {name, run, workspace, accept, can, library, begin, NULL, NULL, NULL},
 #define PLAIN(name, run)               KERNEL(name, run, NULL)
 #define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
 
@@ -27,17 +27,24 @@ static const air_kernel rows[] = {
 #undef PLAIN
 #undef PLAIN_WS
 
+static bool
+row_takes(const air_kernel *row, const air_call *call, const char *isa,
+          cpu_use use)
+{
+    if (use == CPU_LIBRARY)
+        return row->can != NULL && row->can(call, isa);
+    if (use == CPU_OWN && row->library != NULL)
+        return false;
+    return row->accept == NULL || row->accept(call, isa);
+}
+
 const air_kernel *
 cpu_kernel_find(const char *name, const air_call *call, const char *isa,
-                bool library)
+                cpu_use use)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const air_kernel *row = &rows[i];
-        if (strcmp(row->name, name) != 0)
-            continue;
-        if (row->library != NULL && !library)
-            continue;
-        if (row->accept == NULL || row->accept(call, isa))
+        if (strcmp(row->name, name) == 0 && row_takes(row, call, isa, use))
             return row;
     }
     return NULL;

@@ -1,6 +1,7 @@
 /* library.c: matrix products by the BLAS of the application (air_library).
  *
- * A library call ends the parallel region, so it has to pay. Few rows never go
+ * The rule here holds where nothing is measured (choice.h). A library call ends
+ * the parallel region, so it has to pay. Few rows never go
  * there: the engine's dot kernels read weights at the speed of memory. For f32
  * it is MKL, which with AVX-512 is 10 to 25 % faster than the engine on the
  * CPUs of its maker and 5 to 30 % slower on others (Zen 4: 72 .. 94 GFLOP/s
@@ -42,21 +43,33 @@ can_call(const gemm_job *job)
            (job->s == NULL || job->s_dtype == job->y_dtype);
 }
 
+static double
+work_of(const gemm_job *job)
+{
+    return (double)job->nx * (double)job->nw * (double)job->k;
+}
+
+bool
+cpu_library_can(const air_call *call)
+{
+    gemm_product p = cpu_gemm_product(call, NULL);
+    const gemm_job *job = &p.job;
+    return (job->x.dtype == AIR_F32 || job->x.dtype == AIR_BF16) &&
+           job->w.dtype == job->x.dtype && job->y_dtype == job->x.dtype &&
+           can_call(job) && work_of(job) >= SMALL && job->nx > GEMV_MAX &&
+           job->nw > GEMV_MAX;
+}
+
 bool
 cpu_library_wants(const air_call *call, const char *isa)
 {
     gemm_product p = cpu_gemm_product(call, NULL);
     const gemm_job *job = &p.job;
-    double work = (double)job->nx * (double)job->nw * (double)job->k;
-    if (!can_call(job))
-        return false;
     if (job->x.dtype == AIR_F64)
-        return work >= SMALL_F64;
-    bool faster = job->x.dtype == AIR_BF16 ||
-                  (job->x.dtype == AIR_F32 && cpu_isa_is_intel());
-    return faster && work >= SMALL &&
-           strcmp(cpu_isa_base(isa), "avx512") == 0 && job->nx > GEMV_MAX &&
-           job->nw > GEMV_MAX;
+        return can_call(job) && work_of(job) >= SMALL_F64;
+    bool faster = job->x.dtype == AIR_BF16 || cpu_isa_is_intel();
+    return faster && strcmp(cpu_isa_base(isa), "avx512") == 0 &&
+           cpu_library_can(call);
 }
 
 /* Row l of y = s, which broadcasts. */
@@ -119,6 +132,10 @@ cpu_library_call(const air_library *library, const air_call *call,
     bool cpu_library_on_##isa_(const air_call *call, const char *isa)    \
     {                                                                    \
         return cpu_on_##isa_(call, isa) && cpu_library_wants(call, isa); \
+    }                                                                    \
+    bool cpu_library_can_##isa_(const air_call *call, const char *isa)   \
+    {                                                                    \
+        return cpu_on_##isa_(call, isa) && cpu_library_can(call);        \
     }
 ON_ISA(scalar)
 #if defined(__x86_64__)

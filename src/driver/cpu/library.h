@@ -6,10 +6,15 @@
 
 /* Does it pay to leave this call (mm, bmm, addmm, baddbmm) to a library? */
 bool cpu_library_wants(const air_call *call, const char *isa);
+/* May it at all, and is it worth measuring? f32 and bf16. */
+bool cpu_library_can(const air_call *call);
 /* The same for rows of the kernel table. */
 bool cpu_library_on_avx512(const air_call *call, const char *isa);
 bool cpu_library_on_avx2(const air_call *call, const char *isa);
 bool cpu_library_on_scalar(const air_call *call, const char *isa);
+bool cpu_library_can_avx512(const air_call *call, const char *isa);
+bool cpu_library_can_avx2(const air_call *call, const char *isa);
+bool cpu_library_can_scalar(const air_call *call, const char *isa);
 /* On all threads of a region, before cpu_library_call of addmm and baddbmm:
  * their tensor to add becomes the result. */
 void cpu_library_begin(const air_call *call, const air_task *task);

@@ -13,6 +13,7 @@
  * through the steps that it is a member of, in order, and waits for those that
  * these wait for, not for all. No two can wait for each other: whatever is
  * first in the list among what is not done has nothing left to wait for. */
+#include "driver/cpu/choice.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/lanes.h"
 
@@ -35,6 +36,7 @@ struct air_list {
     bool *meets; /* by step: all threads meet before it; count of them */
     size_t count, nwaits, most_waits;
     size_t states; /* that a run needs */
+    base_text note;
     part parts[];
 };
 
@@ -246,6 +248,7 @@ list_new(air_device *dev, const air_step *steps, size_t count, air_list **out)
     (*out)->count = count;
     (*out)->room = room;
     (*out)->threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
+    base_text_init(&(*out)->note, &dev->alloc);
     return AIR_OK;
 }
 
@@ -314,6 +317,7 @@ list_fill(air_device *dev, air_list *list)
     AIR_TRY(places_new(dev, list));
     AIR_TRY(parts_make(dev, list));
     AIR_TRY(meets_new(dev, list));
+    AIR_TRY(cpu_choice_note(dev, list->steps, list->count, &list->note));
     list->states = list_states(list);
     return list->states > 0 ? cpu_runs_fill(dev, list->states) : AIR_OK;
 }
@@ -336,10 +340,18 @@ cpu_list_free(air_device *dev, air_list *list)
 {
     if (list == NULL)
         return;
+    base_text_deinit(&list->note);
     base_free(&dev->alloc, list->places, list->count * sizeof(cpu_place));
     base_free(&dev->alloc, list->meets, list->count * sizeof *list->meets);
     base_free(&dev->alloc, list->waits, list->most_waits * sizeof(uint32_t));
     base_free(&dev->alloc, list, list_size(list->room));
+}
+
+const char *
+cpu_list_note(const air_device *dev, const air_list *list)
+{
+    (void)dev;
+    return list->note.len > 0 ? list->note.data : NULL;
 }
 
 /* ---- running ------------------------------------------------------------- */
