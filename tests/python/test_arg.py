@@ -47,3 +47,37 @@ def test_rows(n, dtype):
     for got, want in zip(compiled(picks)(x), picks(x), strict=True):
         assert torch.equal(got.isnan(), want.isnan())
         assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+def picks_of_columns(x):
+    best = (*x.max(0), *x.min(1), *x.max(-1))
+    if x.dtype == torch.bool:  # eager has no argmax of those
+        return best
+    return (*best, x.argmin(0), x.argmax(1), x.argmin(-1), x.argmax())
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "bfloat16",
+        "float64",
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+    ],
+)
+def test_columns(dtype):
+    dtype = getattr(torch, dtype)
+    x = rows(130, dtype if dtype.is_floating_point else torch.float32)
+    if not dtype.is_floating_point:
+        x = (x.nan_to_num(0, 3, -3) * 40).to(dtype)
+    x = torch.stack([x, x.flip(0), x.roll(3, 1)], 1)
+    for got, want in zip(
+        compiled(picks_of_columns)(x), picks_of_columns(x), strict=True
+    ):
+        assert torch.equal(got.isnan(), want.isnan())
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())

@@ -1,7 +1,7 @@
-/* arg_isa.c: where the largest or smallest element of dense rows is, compiled
- * once per instruction set. A row goes by blocks: only the first with the best
- * element is looked through. The first of equals wins, and the first NaN over
- * everything. */
+/* arg_isa.c: where the largest or smallest element is, compiled once per
+ * instruction set. A row goes by blocks: only the first with the best element
+ * is looked through. Columns go side by side. The first of equals wins, and the
+ * first NaN over everything. */
 #include "driver/cpu/arg_isa.h"
 
 #include <math.h>
@@ -90,20 +90,162 @@ best_of_row(const char *row, int dtype, int64_t n, float sign)
     return block;
 }
 
-/* Rows of the last axis, dense; of all elements without an axis. */
+/* ---- rows of other dtypes ---- */
+
+/* The best of a block, as the largest: `op` is > or <. Of NaNs, `odd`. */
+#define BLOCK_OF(name, T, I, op)                                            \
+    static T name(const T *x, int64_t n, bool *odd)                         \
+    {                                                                       \
+        enum { COUNT = 64 / sizeof(T) };                                    \
+        typedef T values __attribute__((vector_size(64)));                  \
+        typedef I flags __attribute__((vector_size(64)));                   \
+        T out = x[0];                                                       \
+        if (n >= COUNT) {                                                   \
+            values best, v;                                                 \
+            flags other = {0};                                              \
+            memcpy(&best, x, sizeof best);                                  \
+            for (int64_t i = 0; i < n; i += COUNT) {                        \
+                memcpy(&v, x + (i + COUNT <= n ? i : n - COUNT), sizeof v); \
+                flags more = (flags)(v op best);                            \
+                best = (values)((more & (flags)v) | (~more & (flags)best)); \
+                other |= (flags)(v != v);                                   \
+            }                                                               \
+            out = best[0];                                                  \
+            for (int k = 0; k < COUNT; k++) {                               \
+                *odd |= other[k] != 0;                                      \
+                out = best[k] op out ? best[k] : out;                       \
+            }                                                               \
+        } else {                                                            \
+            for (int64_t i = 0; i < n; i++) {                               \
+                *odd |= x[i] != x[i];                                       \
+                out = x[i] op out ? x[i] : out;                             \
+            }                                                               \
+        }                                                                   \
+        return out;                                                         \
+    }
+
+#define ROW_OF(name, T, I, op)                                                 \
+    BLOCK_OF(block_##name, T, I, op)                                           \
+    static int64_t row_##name(const char *row, int64_t n)                      \
+    {                                                                          \
+        const T *x = (const void *)row;                                        \
+        T best = x[0];                                                         \
+        int64_t block = 0;                                                     \
+        bool odd = false;                                                      \
+        for (int64_t i = 0; i < n && !odd; i += BLOCK) {                       \
+            T most = block_##name(x + i, n - i < BLOCK ? n - i : BLOCK, &odd); \
+            if (most op best || odd) {                                         \
+                best = most;                                                   \
+                block = i;                                                     \
+            }                                                                  \
+        }                                                                      \
+        while (block < n && (odd ? x[block] == x[block] : x[block] != best))   \
+            block++;                                                           \
+        return block;                                                          \
+    }
+
+/* The same of up to COLUMNS neighbouring columns, row after row. */
+#define COLUMNS_OF(name, T, op)                                      \
+    static void columns_##name(const T *x, int64_t n, int64_t step,  \
+                               int64_t width, int32_t *at)           \
+    {                                                                \
+        T best[COLUMNS];                                             \
+        memcpy(best, x, (size_t)width * sizeof *x);                  \
+        for (int64_t k = 1; k < n; k++) {                            \
+            x += step;                                               \
+            for (int64_t j = 0; j < width; j++) {                    \
+                bool more = (x[j] op best[j]) |                      \
+                            ((x[j] != x[j]) & (best[j] == best[j])); \
+                best[j] = more ? x[j] : best[j];                     \
+                at[j] = more ? (int32_t)k : at[j];                   \
+            }                                                        \
+        }                                                            \
+    }
+
+enum { COLUMNS = 64 };
+
+#define EACH_DTYPE(_)        \
+    _(F64, double, int64_t)  \
+    _(I8, int8_t, int8_t)    \
+    _(U8, uint8_t, int8_t)   \
+    _(BOOL, uint8_t, int8_t) \
+    _(I16, int16_t, int16_t) \
+    _(I32, int32_t, int32_t) \
+    _(I64, int64_t, int64_t)
+#define DEFINE(id, T, I)        \
+    ROW_OF(most_##id, T, I, >)  \
+    ROW_OF(least_##id, T, I, <) \
+    COLUMNS_OF(most_##id, T, >) \
+    COLUMNS_OF(least_##id, T, <)
+EACH_DTYPE(DEFINE)
+COLUMNS_OF(most_F32, float, >)
+COLUMNS_OF(least_F32, float, <)
+
+/* bf16, f16: rows as rows of float. */
+static void
+columns_of_halves(const char *x, int dtype, int64_t n, int64_t step,
+                  int64_t width, int32_t *at, bool most)
+{
+    float wide[BLOCK];
+    float best[COLUMNS];
+    rows_widen(best, x, dtype, width);
+    for (int64_t k = 1; k < n; k++) {
+        rows_widen(wide, x + k * step * rows_bytes(dtype), dtype, width);
+        for (int64_t j = 0; j < width; j++) {
+            bool more = (most ? wide[j] > best[j] : wide[j] < best[j]) |
+                        ((wide[j] != wide[j]) & (best[j] == best[j]));
+            best[j] = more ? wide[j] : best[j];
+            at[j] = more ? (int32_t)k : at[j];
+        }
+    }
+}
+
+static int64_t
+place_in_row(const char *row, int dtype, int64_t n, bool most)
+{
+    switch (dtype) {
+#define CASE(id, ...) \
+    case AIR_##id: return most ? row_most_##id(row, n) : row_least_##id(row, n);
+        EACH_DTYPE(CASE)
+#undef CASE
+    default: return best_of_row(row, dtype, n, most ? 1 : -1);
+    }
+}
+
+/* step: elements from row to row; at: zeros, then the rows of the best. */
+static void
+places_in_columns(const char *x, int dtype, int64_t n, int64_t step,
+                  int64_t width, int32_t *at, bool most)
+{
+    const void *p = x;
+    switch (dtype) {
+#define CASE(id, ...)                                  \
+    case AIR_##id:                                     \
+        if (most)                                      \
+            columns_most_##id(p, n, step, width, at);  \
+        else                                           \
+            columns_least_##id(p, n, step, width, at); \
+        break;
+        EACH_DTYPE(CASE)
+        CASE(F32, float, int32_t)
+#undef CASE
+    default: columns_of_halves(x, dtype, n, step, width, at, most);
+    }
+}
+
+/* Dense tensors, along any axis or over all elements. */
 static bool
 takes(const air_call *call, const char *isa)
 {
     const air_tensor *a = call->args[0].t;
-    const air_arg *dim = &call->args[1];
-    if (!rows_take(a->dtype) || !cpu_is_dense(a) || a->rank == 0 ||
-        !JOIN(on, TILE_ISA)(call, isa))
+    if (!cpu_is_dense(a) || a->rank == 0 || !JOIN(on, TILE_ISA)(call, isa))
         return false;
     for (int i = 0; i < call->nouts; i++)
         if (!cpu_is_dense(&call->outs[i]))
             return false;
+    const air_arg *dim = &call->args[1];
     return dim->kind == AIR_ARG_NONE ||
-           ref_axis(dim->i, a->rank) == a->rank - 1;
+           a->dims[ref_axis(dim->i, a->rank)] <= INT32_MAX;
 }
 
 bool
@@ -112,60 +254,116 @@ ARG_KERNEL(arg_on)(const air_call *call, const char *isa)
     return takes(call, isa);
 }
 
-/* index: of results; values: NULL, or the elements themselves */
+typedef struct {
+    const char *data;
+    int dtype;
+    int64_t bytes;
+    int64_t outer, n, inner; /* before the axis, along it, behind it */
+    int64_t *index;          /* results */
+    char *values;            /* NULL, or the elements themselves */
+    bool most;
+} places;
+
 static void
-each_row(const air_call *call, const air_task *task, int64_t *index,
-         char *values, float sign)
+keep(const places *p, int64_t at, const char *from, int64_t index)
 {
-    ref_tensor self = ref_arg(call, 0, task);
-    const int64_t bytes = rows_bytes(self.dtype), all = ref_numel(&self);
-    const bool whole = call->args[1].kind == AIR_ARG_NONE;
-    const int64_t n = whole ? all : self.dims[self.rank - 1];
+    p->index[at] = index;
+    if (p->values != NULL)
+        memcpy(p->values + at * p->bytes, from + index * p->inner * p->bytes,
+               (size_t)p->bytes);
+}
+
+static void
+each_row(const places *p, const air_task *task)
+{
     int64_t begin, end;
-    air_split(n > 0 ? all / n : 0, task, &begin, &end);
+    air_split(p->outer, task, &begin, &end);
     for (int64_t r = begin; r < end; r++) {
-        const char *row = self.data + r * n * bytes;
-        index[r] = best_of_row(row, self.dtype, n, sign);
-        if (values != NULL)
-            memcpy(values + r * bytes, row + index[r] * bytes, (size_t)bytes);
+        const char *row = p->data + r * p->n * p->bytes;
+        keep(p, r, row, place_in_row(row, p->dtype, p->n, p->most));
     }
 }
 
 static void
-places_only(const air_call *call, const air_task *task, float sign)
+each_column(const places *p, const air_task *task)
 {
-    each_row(call, task, (int64_t *)(void *)ref_out(call, 0, task).data, NULL,
-             sign);
+    const int64_t across = (p->inner + COLUMNS - 1) / COLUMNS;
+    int64_t begin, end;
+    air_split(p->outer * across, task, &begin, &end);
+    for (int64_t u = begin; u < end; u++) {
+        int64_t outer = u / across, col = u % across * COLUMNS;
+        int64_t left = p->inner - col, width = left < COLUMNS ? left : COLUMNS;
+        const char *x = p->data + (outer * p->n * p->inner + col) * p->bytes;
+        int32_t at[COLUMNS] = {0};
+        places_in_columns(x, p->dtype, p->n, p->inner, width, at, p->most);
+        for (int64_t j = 0; j < width; j++)
+            keep(p, outer * p->inner + col + j, x + j * p->bytes, at[j]);
+    }
 }
 
 static void
-both(const air_call *call, const air_task *task, float sign)
+each(const air_call *call, const air_task *task, int64_t *index, char *values,
+     bool most)
 {
-    each_row(call, task, (int64_t *)(void *)ref_out(call, 1, task).data,
-             ref_out(call, 0, task).data, sign);
+    ref_tensor self = ref_arg(call, 0, task);
+    places p = {.data = self.data,
+                .dtype = self.dtype,
+                .bytes = (int64_t)air_dtype_bytes((air_dtype)self.dtype),
+                .outer = 1,
+                .n = ref_numel(&self),
+                .inner = 1,
+                .index = index,
+                .values = values,
+                .most = most};
+    if (call->args[1].kind != AIR_ARG_NONE) {
+        int axis = ref_axis(call->args[1].i, self.rank);
+        for (int i = 0; i < self.rank; i++)
+            *(i < axis ? &p.outer : &p.inner) *= i == axis ? 1 : self.dims[i];
+        p.n = self.dims[axis];
+    }
+    if (p.n == 0 || p.outer == 0 || p.inner == 0)
+        return;
+    if (p.inner == 1)
+        each_row(&p, task);
+    else
+        each_column(&p, task);
+}
+
+static void
+places_only(const air_call *call, const air_task *task, bool most)
+{
+    each(call, task, (int64_t *)(void *)ref_out(call, 0, task).data, NULL,
+         most);
+}
+
+static void
+both(const air_call *call, const air_task *task, bool most)
+{
+    each(call, task, (int64_t *)(void *)ref_out(call, 1, task).data,
+         ref_out(call, 0, task).data, most);
 }
 
 /* (self, dim, keepdim) */
 void
 ARG_KERNEL(argmax)(const air_call *call, const air_task *task)
 {
-    places_only(call, task, 1);
+    places_only(call, task, true);
 }
 
 void
 ARG_KERNEL(argmin)(const air_call *call, const air_task *task)
 {
-    places_only(call, task, -1);
+    places_only(call, task, false);
 }
 
 void
 ARG_KERNEL(max_dim)(const air_call *call, const air_task *task)
 {
-    both(call, task, 1);
+    both(call, task, true);
 }
 
 void
 ARG_KERNEL(min_dim)(const air_call *call, const air_task *task)
 {
-    both(call, task, -1);
+    both(call, task, false);
 }
