@@ -5,11 +5,13 @@ AOTAutograd computes with the tensor where it can: in products, not in the
 `alpha` of an addition. Every other float becomes a constant, and each change a
 new compilation (until Dynamo gives up). So `x.add_(y, alpha=lr)` is written as
 `x.add_(y * lr)` before AOTAutograd sees it, which may round once more: only
-where all are floats of one dtype, in which eager computes too.
+where all are floats of one dtype, in which eager computes too. The weight of
+`lerp` and the base of `pow`, which a cycled momentum changes, become tensors.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -30,6 +32,22 @@ _LISTS: dict[Any, str] = {
     getattr(torch, f"_foreach_{n}{end}"): n
     for n in _FACTORS
     for end in ("", "_")
+}
+# Operator -> place of a number that may be a tensor instead.
+_OPERANDS: dict[Any, int] = {
+    "lerp": 2,
+    "lerp_": 2,
+    torch.lerp: 2,
+    torch._foreach_lerp: 2,
+    torch._foreach_lerp_: 2,
+    operator.pow: 0,
+    torch.pow: 0,
+    torch._foreach_pow: 0,
+    **{
+        getattr(torch, f"_foreach_{name}{end}"): 1
+        for name in ("add", "sub", "mul", "div")
+        for end in ("", "_")
+    },
 }
 _FMA = torch.ops.prims.fma.default if hasattr(torch.ops.prims, "fma") else None
 
@@ -62,6 +80,12 @@ def _free(node: Node) -> bool:
     """Of one node; False: it has no such factor."""
     if node.op == "call_function" and node.target is _FMA:
         return _free_fma(node)
+    if node.op == "call_function" and node.target is torch.full_like:
+        return _free_filled(node)
+    if node.op in ("call_function", "call_method"):
+        place = _OPERANDS.get(node.target)
+        if place is not None and _free_operand(node, place):
+            return True
     name = _name(node)
     if name is None or not _changes(node.kwargs.get(_FACTORS[name])):
         return False
@@ -131,3 +155,40 @@ def _free_fma(node: Node) -> bool:
         return False
     node.target, node.args = torch.add, (y, _call(node, torch.mul, x, factor))
     return True
+
+
+def _free_operand(node: Node, place: int) -> bool:
+    """A tensor of the same number; in a list, one for each tensor."""
+    if len(node.args) <= place or not _changes(node.args[place]):
+        return False
+    args: list[Any] = list(node.args)
+    factor, other = args.pop(place), args[0]
+    many = isinstance(other, (list, tuple))
+    rows = zip(*args, strict=True) if many else [args]
+    if not all(_of_one_dtype(*row) and _is_exact(row[0]) for row in rows):
+        return False
+    filled = [_filled(node, x, factor) for x in (other if many else [other])]
+    args.insert(place, filled if many else filled[0])
+    node.args = tuple(args)
+    return True
+
+
+def _free_filled(node: Node) -> bool:
+    """full_like(x, factor), as Dynamo writes lists of lerp."""
+    if len(node.args) != 2 or node.kwargs or not _changes(node.args[1]):
+        return False
+    like: Any = node.args[0]
+    if not _of_one_dtype(like):
+        return False
+    ones = _call(node, torch.ones_like, like)
+    node.target, node.args = torch.mul, (ones, node.args[1])
+    return True
+
+
+def _is_exact(node: Node) -> bool:
+    """Eager computes with a number of its tensors' own precision."""
+    return _known(node).dtype in (torch.float32, torch.float64)
+
+
+def _filled(at: Node, like: Node, factor: Node) -> Node:
+    return _call(at, torch.mul, _call(at, torch.ones_like, like), factor)

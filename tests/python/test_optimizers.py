@@ -66,20 +66,21 @@ SCHEDULED = {
     "adadelta": lambda p: torch.optim.Adadelta(p, 0.5),
     "adagrad": lambda p: torch.optim.Adagrad(p, 1e-1),
 }
+# Those cycle the momentum, too.
+CYCLED = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, 1e-2),
+    "adamw": lambda p: torch.optim.AdamW(p, 1e-2, weight_decay=0.1),
+    "adamw_foreach": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True),
+}
 
 
-@pytest.mark.parametrize("name", SCHEDULED)
-def test_learning_rate_changes(name):
+def follow_schedule(make, schedule):
     """A float that changes with each step compiles once more, not each time."""
     mine = nn.Linear(13, 7)
     theirs = copy.deepcopy(mine)
-    optimizer, expected = (
-        SCHEDULED[name](m.parameters()) for m in (mine, theirs)
-    )
-    rates = [
-        torch.optim.lr_scheduler.ExponentialLR(o, 0.8)
-        for o in (optimizer, expected)
-    ]
+    optimizer, expected = (make(m.parameters()) for m in (mine, theirs))
+    rates = [schedule(o) for o in (optimizer, expected)]
     programs = []
     with backend.collect([], programs):
         step = compiled(lambda: optimizer.step())
@@ -98,6 +99,20 @@ def test_learning_rate_changes(name):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_learning_rate_changes(name):
+    schedules = torch.optim.lr_scheduler
+    follow_schedule(SCHEDULED[name], lambda o: schedules.ExponentialLR(o, 0.8))
+
+
+@pytest.mark.parametrize("name", CYCLED)
+def test_momentum_changes(name):
+    schedules = torch.optim.lr_scheduler
+    follow_schedule(
+        CYCLED[name], lambda o: schedules.OneCycleLR(o, 0.01, total_steps=9)
+    )
+
+
 FACTORS = {
     "add": lambda x, y, z, s: x.add(y, alpha=s),
     "sub": lambda x, y, z, s: torch.sub(x, y, alpha=-s),
@@ -106,6 +121,16 @@ FACTORS = {
     "lists": lambda x, y, z, s: torch._foreach_addcdiv(
         [x, y], [y, z], [z, z], value=s
     ),
+    "lerp": lambda x, y, z, s: torch.lerp(x, y, s) * z.lerp(y, weight=s),
+    "lerp of lists": lambda x, y, z, s: torch._foreach_lerp([x], [y], s),
+    "lerp of bf16": lambda x, y, z, s: x.bfloat16().lerp(y.bfloat16(), s),
+    "lists and numbers": lambda x, y, z, s: torch._foreach_div(
+        torch._foreach_mul([x, y], s), s + 7
+    ),
+    "full_like": lambda x, y, z, s: torch.full_like(x, s) + y,
+    "pow": lambda x, y, z, s: abs(s) ** x + torch.pow(abs(s), y),
+    "pow of lists": lambda x, y, z, s: torch._foreach_pow(abs(s), [x, y]),
+    "pow of integers": lambda x, y, z, s: s ** (x * 4).int(),
     "broadcast": lambda x, y, z, s: x[0].add(y, alpha=s),
     "integers": lambda x, y, z, s: (x * 9).long().add(y.long(), alpha=int(s)),
     "a number": lambda x, y, z, s: x.add(3.0, alpha=s),
