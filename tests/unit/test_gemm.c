@@ -176,6 +176,15 @@ TEST(mm_few_rows)
                               (mm_case){.m = m, .n = 150, .k = k, .dtype = d});
 }
 
+/* Pieces of k, a last one that is no whole vector, rows of x in two tiles. */
+TEST(mm_few_rows_deep)
+{
+    EACH_SET(s)
+    for (int64_t m = 1; m <= 12; m += 11)
+        for (int d = AIR_BF16; d <= AIR_F16; d++)
+            check_layouts(s, (mm_case){.m = m, .n = 35, .k = 4100, .dtype = d});
+}
+
 /* Rows of the result with one column for each row of w: how rows of w fall into
  * tiles and threads must not change a bit of a sum. */
 TEST(mm_few_rows_any_threads)

@@ -74,6 +74,8 @@ air_status cpu_isa_find(const char *want, const char **out);
 /* The instruction set of regions and of what has no kernel above it: "avx512"
  * for those above it, else the same. */
 const char *cpu_isa_base(const char *isa);
+/* VDPBF16PS? */
+bool cpu_isa_has_pairs(const char *isa);
 bool cpu_isa_is_intel(void);
 /* What the CPU calls itself; "CPU" where it says nothing. */
 void cpu_isa_brand(char out[49]);

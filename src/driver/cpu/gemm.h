@@ -48,6 +48,11 @@ bool cpu_gemm_on_pairs(const air_call *call, const char *isa);
 void cpu_gemm_pairs(const air_call *call, const air_task *task);
 size_t cpu_gemm_pairs_workspace(const air_call *call, int threads);
 
+/* quantised.c: few rows of bf16 */
+bool cpu_quantised_mm_on_pairs(const air_call *call, const char *isa);
+void cpu_quantised_mm_pairs(const air_call *call, const air_task *task);
+size_t cpu_quantised_mm_pairs_workspace(const air_call *call, int threads);
+
 /* gemm_amx.c: mm, bmm, addmm, baddbmm of bf16 */
 bool cpu_gemm_on_amx(const air_call *call, const char *isa);
 /* Where it is faster than the library measured (oneDNN), too. */

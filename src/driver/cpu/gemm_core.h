@@ -55,10 +55,11 @@ typedef struct {
 #define GEMV_NB         128            /* columns of their result block */
 #define GEMM_GROUPS_MAX 1024           /* of a row of gemm_words */
 
-/* Rows of 4-bit numbers less 8, two in a byte, the lower one first. */
+/* Rows of 4-bit numbers less 8, two in a byte, the lower one first. Dots of
+ * pairs: or of 8 bits, and any group of cpu_pairs_take. */
 typedef struct {
     const uint8_t *q;
-    int64_t row;       /* bytes from one to the next: half of k */
+    int64_t row;       /* bytes from one to the next: all of k */
     const void *scale; /* [rows, groups]; NULL: 1 */
     int scale_dtype;
     int64_t group, groups; /* numbers of a group: of a multiple of 8 that 128
@@ -144,6 +145,10 @@ typedef struct {
     /* as dots, with scaled rows of 4-bit numbers */
     void (*dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
                        int64_t nn, const gemm_words *w);
+    /* gemm_pairs.h; NULL: without VDPBF16PS */
+    void (*order_pairs)(uint16_t *dst, const uint16_t *x, int bits, int64_t n);
+    void (*dots_pairs)(float *t, int64_t nm, const uint16_t *x, int64_t xs,
+                       int64_t nn, int bits, const gemm_words *w);
     const attend_ops *attend; /* attend_isa.h */
 } gemm_ops;
 

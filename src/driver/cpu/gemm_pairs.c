@@ -6,6 +6,7 @@
  * pairs when they are packed. Sums are floats; subnormal factors count as zero,
  * as in oneDNN. */
 #include "driver/cpu/gemm_pairs.h"
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_call.h"
 #include "driver/cpu/region_join.h"
@@ -62,15 +63,27 @@ pair_product(const air_call *call, const air_task *task)
     return p;
 }
 
+/* Then few rows need no copy of them (gemm.c: dots). */
+static bool
+rows_are_pairs(const gemm_product *p)
+{
+    const gemm_view *x = &p->job.x, *w = &p->job.w;
+    bool even = x->rs % 2 == 0 && w->rs % 2 == 0;
+    bool steps = p->batch == 1 || (p->x_step % 2 == 0 && p->w_step % 2 == 0);
+    return x->ks == 1 && w->ks == 1 && even && steps;
+}
+
 bool
 cpu_gemm_on_pairs(const air_call *call, const char *isa)
 {
     gemm_product p = cpu_gemm_product(call, NULL);
     const gemm_job *job = &p.job;
-    return strcmp(isa, "avx512_bf16") == 0 && job->x.dtype == AIR_BF16 &&
-           job->w.dtype == AIR_BF16 && job->y_dtype == AIR_BF16 &&
-           job->nx > GEMV_MAX && job->nw > GEMV_MAX && job->k > 0 &&
-           job->k % 2 == 0;
+    if (job->x.dtype != AIR_BF16 || job->w.dtype != AIR_BF16 ||
+        job->y_dtype != AIR_BF16 || job->k <= 0 || job->k % 2 != 0)
+        return false;
+    if (job->nx <= GEMV_MAX || job->nw <= GEMV_MAX)
+        return cpu_isa_has_pairs(isa) && rows_are_pairs(&p);
+    return strcmp(isa, "avx512_bf16") == 0;
 }
 
 size_t
@@ -90,6 +103,7 @@ cpu_gemm_pairs(const air_call *call, const air_task *task)
     ops.pack_x = pack_x;
     ops.pack_w = pack_w;
     ops.tile = cpu_pairs_tile;
+    ops.dots = cpu_pairs_dots;
     p.job.lines = cpu_join_begin(&join, call, task,
                                  cpu_gemm_product_workspace(&p, task->count));
     cpu_gemm_product_run(&p, &ops, task);

@@ -13,4 +13,17 @@ void cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
 void cpu_pairs_pack(float *dst, int64_t ld, const gemm_view *v, int64_t r,
                     int64_t n, int64_t k0, int64_t k1);
 
+/* dots_pairs_isa.c: gemm_ops.dots, x and w being rows of pairs; nn < GEMV_NB */
+void cpu_pairs_dots(float *t, int64_t nm, const float *x, int64_t xs,
+                    int64_t nn, const void *w, int64_t rs, int dtype,
+                    int64_t k);
+/* Rows of 8 or 4 bits with such groups? */
+bool cpu_pairs_take(int bits, int64_t group, int64_t groups);
+/* n numbers of bf16 in the order in which cpu_pairs_dots_words wants them, with
+ * zeros behind them up to a multiple of 128. */
+void cpu_pairs_order(uint16_t *dst, const uint16_t *x, int bits, int64_t n);
+/* As gemm_ops.dots_words, of 8 or 4 bits; xs: numbers from row to row of x. */
+void cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
+                          int64_t nn, int bits, const gemm_words *from);
+
 #endif

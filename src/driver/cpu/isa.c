@@ -84,11 +84,16 @@ cpu_isa_find(const char *want, const char **out)
     return AIR_OK;
 }
 
+bool
+cpu_isa_has_pairs(const char *isa)
+{
+    return strcmp(isa, "amx") == 0 || strcmp(isa, "avx512_bf16") == 0;
+}
+
 const char *
 cpu_isa_base(const char *isa)
 {
-    bool above = strcmp(isa, "amx") == 0 || strcmp(isa, "avx512_bf16") == 0;
-    return above ? "avx512" : isa;
+    return cpu_isa_has_pairs(isa) ? "avx512" : isa;
 }
 
 bool

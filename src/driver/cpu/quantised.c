@@ -6,8 +6,9 @@
  * where q is an i8, or a nibble of a u8, the lower one first, less 8. Few rows
  * of a read the weights once, as they lie; for more, panels of floats are made
  * of them, a block at a time, and the matrix product does the rest. */
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
-#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/library.h"
 
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct {
     int64_t groups, group; /* of a row, numbers of a group */
     int bits;
     bool rounded; /* w may be rounded to the dtype of a */
+    bool pairs;   /* by the dot kernels of bf16 */
 } product;
 
 static const air_tensor *
@@ -58,6 +60,7 @@ make(const air_call *call, const air_task *task, const gemm_ops *ops)
     const air_tensor *a = call->args[0].t, *w = call->args[1].t;
     const air_tensor *y = &call->outs[0];
     product p = {.ops = ops, .bits = (int)call->args[5].i};
+    p.pairs = ops != NULL && ops->dots_pairs != NULL;
     p.rounded = call->args[6].i != 0;
     p.scale = optional(call, 2), p.zero = optional(call, 3);
     p.scale_data = data_of(p.scale, task);
@@ -108,56 +111,103 @@ few(const product *p)
 {
     if (p->job.nw > FEW)
         return false;
+    if (p->pairs)
+        return true;
     return p->bits == 8 || (p->groups <= GEMM_GROUPS_MAX && p->group % 8 == 0 &&
                             (p->group % 128 == 0 || 128 % p->group == 0));
 }
 
-/* What all threads read: rows of a as floats, in the order of the dot kernel,
- * and where there are zeros its sums by group. */
+/* Rows of a in the order of the dot kernel, as floats or as pairs, and where
+ * there are zeros its sums by group. */
 typedef struct {
     float *x, *sums;
 } prepared;
+
+/* Floats of a row of a; rows of pairs lie in no common set of the cache. */
+static int64_t
+row_floats(const product *p)
+{
+    return p->pairs ? (round_up(p->job.k, 128) + 64) / 2 : p->job.k;
+}
+
+static int64_t
+prepared_floats(const product *p)
+{
+    int64_t sums = p->zero == NULL ? 0 : p->groups;
+    return round_up(p->job.nw * (row_floats(p) + sums), 16);
+}
+
+/* Each thread makes one row for itself, where that is quick: no barrier. */
+static bool
+each_alone(const product *p)
+{
+    return p->pairs && p->job.nw == 1;
+}
 
 static prepared
 place(const product *p, const air_task *task)
 {
     float *x = task->workspace;
-    return (prepared){x, x + p->job.nw * p->job.k};
+    if (each_alone(p))
+        x += task->id * prepared_floats(p);
+    return (prepared){x, x + p->job.nw * row_floats(p)};
 }
 
+#define SOME 1024 /* numbers of a made floats at once */
+
 static void
-sum_groups(const product *p, const prepared *to, const float *x, int64_t m)
+sum_groups(const product *p, const prepared *to, const char *a, int64_t m)
 {
+    float x[SOME];
     for (int64_t g = 0; g < p->groups; g++) {
         double sum = 0;
-        for (int64_t i = 0; i < p->group; i++)
-            sum += (double)x[g * p->group + i];
+        for (int64_t i = 0, n; i < p->group; i += n) {
+            int64_t at = g * p->group + i;
+            n = min64(p->group - i, SOME);
+            p->ops->widen(x, a + at * cpu_gemm_size_of(p->job.w.dtype), 1,
+                          p->job.w.dtype, n);
+            for (int64_t k = 0; k < n; k++)
+                sum += (double)x[k];
+        }
         to->sums[m * p->groups + g] = (float)sum;
     }
 }
 
-/* Threads share the rows of a; one row alone is made by one of them. */
+static void
+prepare_row(const product *p, float *dst, const char *src, float *scratch)
+{
+    const int dtype = p->job.w.dtype;
+    int64_t part = (int64_t)(AIR_SCRATCH / sizeof *scratch) / 128 * 128;
+    if (p->pairs) {
+        p->ops->order_pairs((uint16_t *)(void *)dst,
+                            (const uint16_t *)(const void *)src, p->bits,
+                            p->job.k);
+        return;
+    }
+    p->ops->widen(dst, src, 1, dtype, p->job.k);
+    for (int64_t k = 0; p->bits == 4 && k < p->job.k; k += part) {
+        int64_t n = min64(part, p->job.k - k);
+        memcpy(scratch, dst + k, (size_t)n * sizeof *scratch);
+        p->ops->order_words(dst + k, scratch, n);
+    }
+}
+
+/* Threads share the rows of a. */
 static void
 prepare(const product *p, const prepared *to, const air_task *task)
 {
     const gemm_view *a = &p->job.w;
-    float *row = task->scratch;
-    int64_t begin, end, size = cpu_gemm_size_of(a->dtype);
-    int64_t part = (int64_t)(AIR_SCRATCH / sizeof *row) / 128 * 128;
-    air_split(p->job.nw, task, &begin, &end);
+    const bool alone = each_alone(p);
+    int64_t begin = 0, end = p->job.nw, size = cpu_gemm_size_of(a->dtype);
+    if (!alone)
+        air_split(p->job.nw, task, &begin, &end);
     for (int64_t m = begin; m < end; m++) {
-        float *dst = to->x + m * p->job.k;
         const char *src = (const char *)a->p + m * a->rs * size;
-        p->ops->widen(dst, src, 1, a->dtype, p->job.k);
+        prepare_row(p, to->x + m * row_floats(p), src, task->scratch);
         if (p->zero != NULL)
-            sum_groups(p, to, dst, m);
-        for (int64_t k = 0; p->bits == 4 && k < p->job.k; k += part) {
-            int64_t n = min64(part, p->job.k - k);
-            memcpy(row, dst + k, (size_t)n * sizeof *row);
-            p->ops->order_words(dst + k, row, n);
-        }
+            sum_groups(p, to, src, m);
     }
-    if (task->count > 1)
+    if (!alone && task->count > 1)
         task->barrier(task);
 }
 
@@ -221,16 +271,18 @@ dots(const product *p, const prepared *from, float *t, int64_t r0, int64_t n)
                     .group = p->group,
                     .groups = p->groups,
                     .scale_dtype = p->scale == NULL ? 0 : p->scale->dtype};
-    if (p->bits == 8 && p->groups == 1) {
+    if (p->scale != NULL)
+        w.scale = (const char *)p->scale_data +
+                  r0 * p->groups * cpu_gemm_size_of(p->scale->dtype);
+    if (p->pairs)
+        p->ops->dots_pairs(t, p->job.nw, (const uint16_t *)(void *)from->x,
+                           row_floats(p) * 2, n, p->bits, &w);
+    else if (p->bits == 8 && p->groups == 1)
         dots_whole(p, from, t, r0, n);
-    } else if (p->bits == 8) {
+    else if (p->bits == 8)
         dots_grouped(p, from, t, t + FEW * GEMV_NB, r0, n);
-    } else {
-        if (p->scale != NULL)
-            w.scale = (const char *)p->scale_data +
-                      r0 * p->groups * cpu_gemm_size_of(p->scale->dtype);
+    else
         p->ops->dots_words(t, p->job.nw, from->x, p->job.k, n, &w);
-    }
     if (p->zero != NULL)
         add_zeros(p, from, t, r0, n);
 }
@@ -356,10 +408,8 @@ cpu_quantised_mm_workspace(const air_call *call, int threads)
 {
     product p = make(call, NULL, NULL);
     (void)threads;
-    if (few(&p)) {
-        int64_t sums = p.zero == NULL ? 0 : p.groups;
-        return (size_t)round_up(p.job.nw * (p.job.k + sums) * 4, 64);
-    }
+    if (few(&p))
+        return (size_t)prepared_floats(&p) * sizeof(float);
     p.job.pack = pack;
     size_t panels = cpu_gemm_workspace(&p.job);
     size_t whole = library_fits(&p) ? (size_t)whole_bytes(&p) : 0;
@@ -401,6 +451,33 @@ accept(const air_call *call)
 GEMM_KERNELS(quantised_mm)
 
 #if defined(__x86_64__)
+bool
+cpu_quantised_mm_on_pairs(const air_call *call, const char *isa)
+{
+    product p = make(call, NULL, NULL);
+    return cpu_isa_has_pairs(isa) && accept(call) &&
+           p.job.w.dtype == AIR_BF16 && p.job.nw <= FEW &&
+           cpu_pairs_take(p.bits, p.group, p.groups);
+}
+
+size_t
+cpu_quantised_mm_pairs_workspace(const air_call *call, int threads)
+{
+    product p = make(call, NULL, NULL);
+    p.pairs = true;
+    return (size_t)(prepared_floats(&p) * (each_alone(&p) ? threads : 1)) *
+           sizeof(float);
+}
+
+void
+cpu_quantised_mm_pairs(const air_call *call, const air_task *task)
+{
+    gemm_ops ops = cpu_gemm_avx512;
+    ops.order_pairs = cpu_pairs_order;
+    ops.dots_pairs = cpu_pairs_dots_words;
+    run(call, task, &ops);
+}
+
 bool
 cpu_quantised_mm_library(const air_call *call, const char *isa)
 {
