@@ -49,7 +49,9 @@ _NO_STATIC = (
 _STATIC_KERNELS = "kernels for the sizes are compiled before a capture"
 _MERGED = "the runtime merges the kernels of a capture"
 _NO_SUPER = "what a captured graph launches is already as few units as it can"
-_NO_TUNING = "kernels are chosen by rules that were measured, not searched for"
+_NO_TUNING = (
+    "products are measured at their first compile anyway (TORCHAIR_MEASURE)"
+)
 _EXPERT = "experimental_config."
 _KERNEL = "experimental_config.aclgraph._"
 _STATIC = _KERNEL + "aclnn_static_shape_kernel"
