@@ -16,6 +16,7 @@ import resource
 import sys
 import time
 
+import calls
 import examples_path  # noqa: F401
 import measure
 import models
@@ -280,6 +281,14 @@ def recompiles(backend):
     }
 
 
+# ---- what calls cost -------------------------------------------------------
+
+
+def call_parts(name, backend, seconds):
+    parts = calls.parts(name, backend, float(seconds))
+    return {"kind": "calls", "model": name, "backend": backend} | parts
+
+
 # ---- memory of a capture for each of many sizes -----------------------------
 
 
@@ -314,6 +323,7 @@ KINDS = {
     "regions": region,
     "recompiles": recompiles,
     "lengths": lengths,
+    "calls": call_parts,
 }
 
 

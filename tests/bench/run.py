@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from backends import BACKENDS, OURS
+from calls import CASES as CALLS
 from models import MODELS
 from regions import DTYPES, WORKLOADS
 
@@ -102,6 +103,13 @@ def plan(args):
             yield "recompiles", backend
     if "torchair-reduce-overhead" in backends:
         yield "lengths", "torchair-reduce-overhead"
+        for model in CALLS:
+            yield (
+                "calls",
+                model,
+                "torchair-reduce-overhead",
+                str(args.seconds),
+            )
     if args.models or args.quick:
         return
     for workload in WORKLOADS:
@@ -257,6 +265,21 @@ def _geomean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def print_calls(results):
+    found = {
+        r["model"]: r
+        for r in results
+        if r["kind"] == "calls" and "failed" not in r
+    }
+    columns = ("eager", "whole", "guards", "code", "result", "own")
+
+    def cell(row, column):
+        return f"{found[row].get(column, 0.0):.2f}"
+
+    if found:
+        table("parts of a call, µs (shortest)", list(found), columns, cell)
+
+
 def print_rest(results):
     for r in results:
         if "failed" in r:
@@ -305,6 +328,7 @@ def main():
         _write(Path(args.json), report)
     print_models(report["results"])
     print_regions(report["results"])
+    print_calls(report["results"])
     print_rest(report["results"])
     print(f"\nwritten: {args.json}")
     return any("failed" in r for r in report["results"])
