@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
 TORCH ?=
+comma := ,
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 MESON := $(VENV)/bin/meson
 NINJA := $(VENV)/bin/ninja -j$(JOBS)
@@ -14,7 +15,8 @@ PACKAGE := $(shell find include src tools python examples tests/meson.build \
     \( -name '*.[ch]' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' \
     -o -name 'meson*' -o -name py.typed -o -name '*.toml' \) 2>/dev/null)
 
-.PHONY: help venv deps build demo test bench check docs format asan tsan fuzz clean
+.PHONY: help venv deps build demo test bench check docs format asan tsan fuzz \
+    stress clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | \
@@ -86,5 +88,17 @@ fuzz: build-asan/build.ninja ## random mutations of the corpora, under ASan
 	@$(NINJA) -C build-asan
 	@$(PY) tools/run_fuzz.py --build build-asan --jobs $(JOBS)
 
+# The extension alone, at a level that gcc compiles in minutes.
+build-%-python/build.ninja: | $(VENV)/.deps
+	$(MESON) setup build-$*-python -Dtests=false -Doptimization=1 \
+	    -Db_sanitize=$(if $(filter asan,$*),address$(comma)undefined,thread)
+
+stress: build-asan-python/build.ninja build-tsan-python/build.ninja ## threads in Python under ASan, then TSan
+	@$(NINJA) -C build-asan-python python/_native.abi3.so
+	@$(NINJA) -C build-tsan-python python/_native.abi3.so
+	@$(PY) tools/run_sanitized.py --build build-asan-python
+	@$(PY) tools/run_sanitized.py --build build-tsan-python
+
 clean: ## everything that was built, but .venv
-	rm -rf build build-asan build-tsan build-wheel
+	rm -rf build build-asan build-tsan build-wheel build-asan-python \
+	    build-tsan-python
