@@ -19,8 +19,9 @@ PYTHON_FILE_LIMIT = 500
 C = (".c", ".h", ".def")
 LAYERS = {
     "src/base": (3750, C),
-    # 358 operators instead of the 200 planned: rows, bodies, size rules
-    "src/ir": (12500, C),
+    # 370 operators instead of the 200 planned: rows, bodies, size rules;
+    # special functions are series
+    "src/ir": (12800, C),
     # every composite operator with its backward is written out in expand_*
     "src/pass": (7600, C),
     "src/lower": (3750, C),

@@ -33,6 +33,10 @@
 #define GELU_TANH_GRAD(grad, a)     body_gelu_tanh_grad(rec, grad, a)
 #define LINSPACE(start, end, steps) body_linspace(rec, start, end, steps)
 #define ROUND_TO(a, decimals)       body_round_to(rec, a, decimals)
+#define I0(a, scaled)               body_i0(rec, a, scaled)
+#define DIGAMMA(a)                  body_digamma(rec, a)
+#define LOG_NDTR(a)                 body_log_ndtr(rec, a)
+#define ENTR(a)                     body_entr(rec, a)
 
 T body_index(ir_record *rec, int axis);
 T body_sub_scaled(ir_record *rec, T a, T b, T alpha);
@@ -50,5 +54,10 @@ T body_gelu_tanh(ir_record *rec, T a);
 T body_gelu_tanh_grad(ir_record *rec, T grad, T a);
 T body_linspace(ir_record *rec, T start, T end, T steps);
 T body_round_to(ir_record *rec, T a, T decimals);
+/* The modified Bessel function of order 0; scaled: times e^-|a|. */
+T body_i0(ir_record *rec, T a, bool scaled);
+T body_digamma(ir_record *rec, T a);
+T body_log_ndtr(ir_record *rec, T a);
+T body_entr(ir_record *rec, T a);
 
 #endif
