@@ -137,11 +137,13 @@ def _guard_name(guard: Any) -> str:
     return str(getattr(create, "__name__", ""))
 
 
-def untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def untraced(fn: Function) -> Function:
     """fn, which Dynamo leaves alone."""
     disable: Any = torch._dynamo.disable
-    wrapped: Callable[..., Any] = disable(fn)
-    return wrapped
+    return cast(Function, disable(fn))
 
 
 def leave_alone(module: str) -> None:
