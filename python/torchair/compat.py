@@ -11,7 +11,7 @@ import glob
 import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
