@@ -168,6 +168,7 @@ def lighten_calls() -> None:
     Dynamo reads them after the backend has returned, so they are put back
     when the compilation of the frame ends.
     """
+    _listen()
     config = torch._dynamo.config
     asked = {
         "record_runtime_overhead": False,
@@ -191,11 +192,31 @@ def install_callbacks() -> None:
     on_compile_end(_restore_settings)
 
 
+_at_end: list[Callable[[], None]] = []
+
+
 def on_compile_end(call: Callable[[], None]) -> None:
     """call() after Dynamo has compiled a frame, before the frame runs."""
+    _at_end.append(call)
+    _listen()
+
+
+def _listen() -> None:
+    """Once more after torch._dynamo.reset(), which forgets callbacks."""
     from torch._dynamo import callback
 
-    callback.on_compile_end(lambda _args: call())
+    found = callback.callback_handler.end_callbacks
+    if not any(hasattr(c, "_torchair") for c in found):
+        # Of a frame of ours Dynamo would wait for the lock that it calls us
+        # under.
+        ended = untraced(_ended)
+        ended._torchair = True  # type: ignore[attr-defined]
+        callback.on_compile_end(ended)
+
+
+def _ended(_args: Any) -> None:
+    for call in _at_end:
+        call()
 
 
 @contextlib.contextmanager

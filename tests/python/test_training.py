@@ -3,6 +3,8 @@
 import copy
 import gc
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch.nn.functional as F
 from helpers import assert_same, compiled, fallbacks, hosts, recorded
 from torch import nn
 
+import torchair
 from torchair import _native
 
 
@@ -392,3 +395,30 @@ def test_backward_inside_of_a_compiled_function(mode):
     assert [r.kind for r in records] == ["forward", "backward", "inference"]
     assert not fallbacks(records)
     assert len(counters["graph_break"]) == 1
+
+
+FIRST_OF_A_PROCESS = """
+import torch, torchair
+net = torch.nn.Linear(3, 2)
+def fn(x):
+    loss = net(x).sum()
+    loss.backward()
+    return loss.detach()
+def setting():
+    return getattr(torch._dynamo.config, "record_runtime_overhead", None)
+before = setting()
+for _ in range(2):
+    torch.compile(fn, backend="torchair")(torch.randn(4, 3))
+    assert setting() == before
+    torch._dynamo.reset()
+"""
+
+
+def test_backward_inside_of_the_first_function():
+    """Dynamo calls us back under a lock when it has compiled the backward."""
+    subprocess.run(
+        [sys.executable, "-c", FIRST_OF_A_PROCESS],
+        check=True,
+        timeout=300,
+        cwd=os.path.dirname(os.path.dirname(torchair.__file__)),
+    )
