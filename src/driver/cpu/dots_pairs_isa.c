@@ -275,12 +275,16 @@ dot_tile(const int M, const int R, const int form, float *t, const dot_rows *d,
 
 /* Rows of w of a tile for each number of rows of x: their sums, and what is
  * multiplied, stay in registers. */
-#define PAIR_TILES(X)                                                          \
-    X(1, 8, PAIRS)                                                             \
-    X(2, 8, PAIRS)                                                             \
-    X(3, 8, PAIRS)                                                             \
-    X(4, 6, PAIRS) X(5, 5, PAIRS) X(6, 4, PAIRS) X(7, 4, PAIRS) X(8, 3, PAIRS) \
-        X(9, 3, PAIRS) X(10, 2, PAIRS) X(11, 2, PAIRS) X(12, 2, PAIRS)
+#define PAIR_TILES(X) \
+    X(1, 8, PAIRS)    \
+    X(2, 8, PAIRS)    \
+    X(3, 8, PAIRS)    \
+    X(4, 6, PAIRS)    \
+    X(5, 5, PAIRS)    \
+    X(6, 4, PAIRS)    \
+    X(7, 4, PAIRS)    \
+    X(8, 3, PAIRS)    \
+    X(9, 3, PAIRS) X(10, 2, PAIRS) X(11, 2, PAIRS) X(12, 2, PAIRS)
 #define TILES(X, form) \
     X(1, 8, form)      \
     X(2, 8, form)      \
