@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
 
@@ -52,13 +53,43 @@ def _inference(name, case, compile, seconds):
     with measure.engine_report() as engine:
         output, first = measure.timed_call(functions[1])
     output = output.clone()
-    result = _times(functions, first, seconds)
+    with _reading(case) as reading:
+        result = _times(functions, first, seconds)
+    result |= reading(result)
     exact = _exact(case)
     return result | {
         "engine": engine,
         "error": measure.error(output, exact),
         "eager_error": measure.error(functions[0](), exact),
     }
+
+
+@contextlib.contextmanager
+def _reading(case):
+    """Gives, of a timing, the share of what the machine reads from memory, as
+    limits.c finds right before and right after it, the better of the two."""
+    program = os.environ.get("BENCH_LIMITS") if case.reads else None
+    rates = []
+
+    def measure_rate():
+        if program:
+            command = [program, "read", os.environ["OMP_NUM_THREADS"]]
+            rates.append(float(subprocess.check_output(command)))
+
+    def shares(times):
+        if not rates:
+            return {}
+        most = case.reads / max(rates) * 1e-6  # ms
+        return {
+            "read_bytes": case.reads,
+            "read_gb_s": max(rates),
+            "read_share": most / times["ms"],
+            "eager_read_share": most / times["eager_ms"],
+        }
+
+    measure_rate()
+    yield shares
+    measure_rate()
 
 
 def _call(case, function):

@@ -1,6 +1,7 @@
 /* limits.c: what this machine can do, as JSON: memory, caches, arithmetic.
  *
  *     cc -O3 -march=native -std=gnu11 -pthread limits.c -o limits && ./limits
+ *     ./limits read THREADS    GB/s of reading memory, a number and no more
  *
  * Each figure is the best of several passes, with one thread and with all.
  * A pass begins and ends at a barrier of pinned, spinning threads.
@@ -13,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -245,11 +247,25 @@ report_arithmetic(int threads)
     put("barrier", threads, s / CROSSINGS * 1e9, "ns");
 }
 
+static void
+report_read(int threads)
+{
+    const size_t bytes = 512 * MIB;
+    buffers[0] = map(bytes);
+    double s = run((struct job){read_all, threads, 8, bytes, 1, 0});
+    printf("%.2f\n", (double)bytes / s * 1e-9);
+}
+
 int
-main(void)
+main(int argc, char **argv)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     int most = cpus > MAX_THREADS ? MAX_THREADS : (int)cpus;
+    if (argc == 3 && strcmp(argv[1], "read") == 0) {
+        int threads = atoi(argv[2]);
+        report_read(threads < 1 ? 1 : threads > most ? most : threads);
+        return 0;
+    }
     for (int i = 0; i < 3; i++)
         buffers[i] = map(512 * MIB);
     for (int threads = 1;; threads = most) {

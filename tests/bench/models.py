@@ -30,6 +30,8 @@ class Case:
     # A whole run of the target instead of one call: drive(target) does it and
     # gives what is compared.
     drive: Callable | None = None
+    # Bytes that a call has to read from memory, where that is what it takes.
+    reads: int | None = None
 
 
 def fast_build(make, dtype, std=0.02):
@@ -105,7 +107,19 @@ def decode_case(config, dtype, position):
         if name.startswith(("key", "value")):
             cache[:, :, :position].normal_()
     token = torch.randint(0, config.vocabulary, (1, 1))
-    return Case(decoder, (token, torch.tensor([position])))
+    inputs = (token, torch.tensor([position]))
+    return Case(decoder, inputs, reads=_decode_reads(decoder, position))
+
+
+def _decode_reads(decoder, position):
+    """Each weight once, of the embedding a row, of the caches what is full."""
+    model, config = decoder.model, decoder.model.config
+    weights = sum(p.nbytes for p in model.parameters())
+    size = model.embedding.weight.element_size()
+    if model.embedding.weight is not model.logits.weight:
+        weights -= (config.vocabulary - 1) * config.width * size
+    row = config.kv_heads * config.head * size
+    return weights + 2 * config.layers * (position + 1) * row
 
 
 def loop_case(tokens):

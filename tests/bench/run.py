@@ -80,6 +80,8 @@ def _environment(folder, threads, arguments):
         # in every call; `make test` installs torch_npu into the same .venv.
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
+    if _limits:
+        changes["BENCH_LIMITS"] = str(_limits[0])
     if any(name in arguments for name in OURS):
         changes["PATH"] = folder  # no compiler at run time
     return os.environ | changes
@@ -129,19 +131,26 @@ def _models(args):
     return [name for name in MODELS if args.full or name not in LARGE]
 
 
+_limits = []  # limits.c as a program, where there is a compiler
+
+
+def build_limits(folder):
+    program = Path(folder) / "limits"
+    flags = ["-O3", "-march=native", "-std=gnu11", "-pthread"]
+    command = [os.environ.get("CC", "cc"), *flags, str(HERE / "limits.c")]
+    try:
+        subprocess.run([*command, "-o", str(program)], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"no limits of the machine: {error}", file=sys.stderr)
+        return
+    _limits.append(program)
+
+
 def machine_limits():
     """What the machine can do: memory, caches, arithmetic (limits.c)."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "limits"
-        flags = ["-O3", "-march=native", "-std=gnu11", "-pthread"]
-        compiler = [os.environ.get("CC", "cc"), *flags]
-        subprocess.run(
-            [*compiler, str(HERE / "limits.c"), "-o", str(program)], check=True
-        )
-        output = subprocess.run(
-            [str(program)], capture_output=True, text=True, check=True
-        ).stdout
-    return json.loads(output)
+    if not _limits:
+        return None
+    return json.loads(subprocess.check_output([str(_limits[0])], text=True))
 
 
 # ---- printing ---------------------------------------------------------------
@@ -185,6 +194,18 @@ def print_models(results):
         timed,
         show(lambda r: f"{r['ms']:.3f} ({r['speedup']:.2f})"),
     )
+    reading = [
+        m
+        for m in rows
+        if any("read_share" in found.get((m, b), {}) for b in columns)
+    ]
+    if reading:
+        table(
+            "share of the rate of reading memory, in that process (eager's)",
+            reading,
+            timed,
+            show(_share_text),
+        )
     table(
         "compile, seconds (of which the engine)",
         rows,
@@ -197,6 +218,13 @@ def print_models(results):
         timed,
         show(_error_text),
     )
+
+
+def _share_text(r):
+    if "read_share" not in r:
+        return ""
+    share, eager = r["read_share"], r["eager_read_share"]
+    return f"{share:.0%} ({eager:.0%}) of {r['read_gb_s']:.1f} GB/s"
 
 
 def _compile_text(r):
@@ -315,17 +343,19 @@ def main():
         "machine": platform.processor() or platform.machine(),
         "results": [],
     }
-    if args.full:
-        report["limits"] = machine_limits()
-    for arguments in plan(args):
-        began = time.time()
-        report["results"].append(measure(args.threads, *arguments))
-        print(
-            f"{time.time() - began:6.1f} s  {' '.join(arguments[:3])}",
-            file=sys.stderr,
-            flush=True,
-        )
-        _write(Path(args.json), report)
+    with tempfile.TemporaryDirectory(prefix="limits") as folder:
+        build_limits(folder)
+        if args.full:
+            report["limits"] = machine_limits()
+        for arguments in plan(args):
+            began = time.time()
+            report["results"].append(measure(args.threads, *arguments))
+            print(
+                f"{time.time() - began:6.1f} s  {' '.join(arguments[:3])}",
+                file=sys.stderr,
+                flush=True,
+            )
+            _write(Path(args.json), report)
     print_models(report["results"])
     print_regions(report["results"])
     print_calls(report["results"])

@@ -343,6 +343,37 @@ def test_bench_measures_and_reports(tmp_path):
     assert '"failed"' not in out.read_text()
 
 
+def test_bench_says_what_share_of_memory_is_read(tmp_path, monkeypatch):
+    import child
+    import models
+
+    program = tmp_path / "limits"
+    program.write_text("#!/bin/sh\necho 10.00\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("BENCH_LIMITS", str(program))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with child._reading(models.Case(None, (), reads=10**9)) as shares:
+        pass
+    found = shares({"ms": 125.0, "eager_ms": 400.0})
+    assert found["read_share"] == pytest.approx(0.8)
+    assert found["eager_read_share"] == pytest.approx(0.25)
+    with child._reading(models.Case(None, ())) as shares:
+        pass
+    assert shares({"ms": 1.0, "eager_ms": 1.0}) == {}
+
+
+def test_bench_counts_what_a_token_reads():
+    import models
+
+    config = SMALL
+    case = models.decode_case(config, torch.bfloat16, 3)
+    parameters = dict(case.target.model.named_parameters())
+    weights = sum(p.numel() for p in parameters.values())
+    table = parameters["embedding.weight"].numel()
+    cache = 2 * config.layers * 4 * config.kv_heads * config.head
+    assert case.reads == 2 * (weights - table + config.width + cache)
+
+
 def test_bench_reports_a_failure_and_goes_on(tmp_path):
     bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
     out = tmp_path / "bench.json"
