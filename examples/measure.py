@@ -101,6 +101,13 @@ def error(result, exact):
     return float((result.double() - exact).abs().max() / exact.abs().max())
 
 
+def spread(result, exact):
+    """The same of the root of the mean square: no single element decides."""
+    exact = exact.double()
+    mean = (result.double() - exact).square().mean().sqrt()
+    return float(mean / exact.abs().max())
+
+
 # ---- what is measured -------------------------------------------------------
 
 

@@ -56,11 +56,13 @@ def _inference(name, case, compile, seconds):
     with _reading(case) as reading:
         result = _times(functions, first, seconds)
     result |= reading(result)
-    exact = _exact(case)
+    exact, eager = _exact(case), functions[0]()
     return result | {
         "engine": engine,
         "error": measure.error(output, exact),
-        "eager_error": measure.error(functions[0](), exact),
+        "eager_error": measure.error(eager, exact),
+        "spread": measure.spread(output, exact),
+        "eager_spread": measure.spread(eager, exact),
     }
 
 

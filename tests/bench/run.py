@@ -213,7 +213,8 @@ def print_models(results):
         show(_compile_text),
     )
     table(
-        "error against float64 (training: of 50 losses against eager)",
+        "error against float64 / of eager (times the root mean square of "
+        "eager's; training: of 50 losses against eager)",
         rows,
         timed,
         show(_error_text),
@@ -238,6 +239,8 @@ def _error_text(r):
         text = f"{r['loss_error']:.1e}"
     else:
         text = f"{r['error']:.1e} / {r['eager_error']:.1e}"
+        if r["eager_spread"] > 0:
+            text += f" ({r['spread'] / r['eager_spread']:.2f})"
     hosts = r["engine"].get("hosts")
     return f"{text}, {hosts} HOST" if hosts else text
 
