@@ -1,5 +1,6 @@
 """Operators that the importer spells in other rows: those with a list of
-results, each of which is a view, and random ones of a tensor's sizes."""
+results, each of which is a view, random ones of a tensor's sizes, and cat of
+several dtypes."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from . import attention, cuda_attention, draws, foreach, mutations
-from .schema import INT, VALUE, Refused
+from .schema import DTYPE, DTYPES, INT, VALUE, VALUES, Refused
 
 aten = torch.ops.aten
 Rewrite = Callable[[Any, torch.fx.Node, Any], Sequence[int | None]]
@@ -69,7 +70,33 @@ def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     ]
 
 
+def _cat(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
+    """Tensors of other dtypes than the result's are converted first."""
+    tensors: Any = _argument(node, 0, "tensors", ())
+    refs = []
+    for t in tensors:
+        ref, x = at.ref(t), t.meta["val"]
+        if x.dtype != value.dtype:
+            attrs = [VALUE, ref, DTYPE, DTYPES[value.dtype][0]]
+            x = x.to(value.dtype)
+            ref = at.add(node, "prims::convert_element_type", attrs, x)
+        refs.append(ref)
+    axis = at.sizes.dim(_argument(node, 1, "dim", 0))
+    return [at.add(node, "cat", [VALUES, refs, INT, axis], value)]
+
+
+def _cat_of_several(
+    at: Any, node: torch.fx.Node, value: Any
+) -> Sequence[int | None]:
+    tensors: Any = _argument(node, 0, "tensors", ())
+    dtypes = {t.meta["val"].dtype for t in tensors}
+    known = all(DTYPES.get(d, (0, False))[1] for d in dtypes)
+    write = _cat if len(dtypes) > 1 and known else type(at).row_node
+    return write(at, node, value)
+
+
 REWRITES: dict[Any, Rewrite] = {
+    aten.cat.default: _cat_of_several,
     torch.ops.higher_order.auto_functionalized_v2: mutations.rewrite,
     aten.split.Tensor: _slices,
     aten.split_with_sizes.default: _slices,

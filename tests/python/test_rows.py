@@ -201,3 +201,18 @@ def test_picked_pixels_out_of_range():
     run(x, torch.tensor([0, 2]))
     with pytest.raises(Exception, match="index"):
         run(x, torch.tensor([0, 3]))
+
+
+def test_tensors_of_several_dtypes_are_joined():
+    """Converted to what eager makes of them, in the engine."""
+    a, b = torch.randn(3, 5), torch.randint(-9, 9, (3, 5))
+    for c, axis in ((torch.randn(3, 5).bfloat16(), 0), (b > 0, -1)):
+
+        def fn(a, b, c, axis=axis):
+            return torch.cat([a, b, c * 2, b], axis) + 1
+
+        want = fn(a, b, c)
+        with recorded() as records:
+            got = compiled(fn)(a, b, c)
+        torch.testing.assert_close(got, want)
+        assert not hosts(records)
