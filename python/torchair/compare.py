@@ -25,6 +25,7 @@ from . import backend, checks, page
 from .config import CompilerConfig, settings
 from .origin import location_of
 from .report import differentiate, report_of
+from .schema import draws
 from .steps import Recorder
 
 _WIDE = {
@@ -316,8 +317,7 @@ class _Twice:
     def _wide(self, node: Node, call: Any, value: Any) -> Any:
         if call is operator.getitem and node.args[0] in self.notes:
             self.notes[node] = self.notes[node.args[0]]  # type: ignore
-        tags = getattr(call, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags:
+        if draws(node):
             self.notes[node] = "random: eager's values are taken for exact"
             return _widen(value)
         args, kwargs = tree_map(_wide_dtype, _load(node, self.wide))

@@ -14,7 +14,7 @@ import torch
 from . import schema
 from .cuda import hints
 from .origin import location_of
-from .schema import Refused
+from .schema import Refused, bound
 from .sizes import Unexpressible
 
 aten = torch.ops.aten
@@ -33,26 +33,12 @@ _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY = 5e8
 
 
-def _bound(node: torch.fx.Node) -> dict[str, Any]:
-    """Arguments by their names, with defaults."""
-    target: Any = node.target
-    found = {}
-    for i, a in enumerate(target._schema.arguments):
-        default = a.default_value if a.has_default_value() else None
-        found[a.name] = (
-            node.args[i]
-            if i < len(node.args)
-            else node.kwargs.get(a.name, default)
-        )
-    return found
-
-
 def draws_nothing(node: torch.fx.Node) -> bool:
     """Attention is counted among the operators that draw random numbers.
     Unexpressible where it does: its gradient wants the seed on the CPU."""
     if node.target not in _OPERATORS:
         return False
-    if _bound(node)["dropout_p"]:
+    if bound(node)["dropout_p"]:
         raise Unexpressible("attention drops some of its weights")
     return True
 
@@ -73,7 +59,7 @@ def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
             user.args[1] != 0 and user.users
         ):
             raise Refused("more than the result of attention is used")
-    given = _bound(node)
+    given = bound(node)
     if is_large(node, given):
         raise Refused("torch's kernel is faster for so many queries")
     row = schema.find_row(_ROW)

@@ -15,6 +15,7 @@ are in memory then.
 from __future__ import annotations
 
 import csv
+import difflib
 import itertools
 import json
 import os
@@ -170,6 +171,21 @@ class Names:
         return f"{name}-{op}.OUTPUT.0"
 
 
+def _look_for(layers: set[str], gm: GraphModule, graph: str) -> None:
+    """A warning where none of them is a node: nothing would be written."""
+    have = [n.name for n in gm.graph.nodes if n.op == "call_function"]
+    if not layers or not layers.isdisjoint(have):
+        return
+    near = [m for n in layers for m in difflib.get_close_matches(n, have)]
+    warnings.warn(
+        f"dump_layer: graph {graph} has no node {' or '.join(sorted(layers))}, "
+        "so nothing of it is dumped; it has "
+        + ", ".join(near or have[:8])
+        + ("" if near or len(have) <= 8 else ", ..."),
+        stacklevel=2,
+    )
+
+
 def _item(node: Node) -> tuple[Any, Any]:
     if getattr(node.target, "__name__", "") == "getitem":
         return node.args[0], node.args[1]
@@ -183,6 +199,7 @@ class Dumper:
         self.asked = asked
         self.names = Names(gm)
         self.chosen = asked.layers | self.names.marked
+        _look_for(asked.layers, gm, graph)
         self.root = os.path.join(
             files.rank_folder(asked.path),
             files.now()[:14],

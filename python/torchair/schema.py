@@ -281,3 +281,22 @@ def is_random(target: Any) -> bool:
     """Does the operator draw from a generator?"""
     tags = getattr(target, "tags", ())
     return torch.Tag.nondeterministic_seeded in tags
+
+
+def bound(node: Any) -> dict[str, Any]:
+    """The arguments of an operator's node by their names, with defaults."""
+    found = {}
+    for i, a in enumerate(node.target._schema.arguments):
+        default = a.default_value if a.has_default_value() else None
+        found[a.name] = (
+            node.args[i]
+            if i < len(node.args)
+            else node.kwargs.get(a.name, default)
+        )
+    return found
+
+
+def draws(node: Any) -> bool:
+    """Does this node draw? Attention is tagged as if it did, and draws only
+    where it drops weights."""
+    return is_random(node.target) and bound(node).get("dropout_p") != 0

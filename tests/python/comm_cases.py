@@ -456,7 +456,7 @@ def case_data_parallel(rank, world):
 def main():
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    limit = datetime.timedelta(seconds=40)
+    limit = datetime.timedelta(seconds=240)
     dist.init_process_group("gloo", timeout=limit)
     found = {}
     for name, case in list(globals().items()):

@@ -116,6 +116,20 @@ def test_decisions_and_random_numbers_are_eagers():
     )
 
 
+def test_attention_that_drops_nothing_has_an_exact_value():
+    """It is tagged as random; its error would be called worse than none."""
+
+    def fn(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v).relu()
+
+    with torch.no_grad():
+        found = torchair.compare(fn, *torch.randn(3, 2, 4, 16, 8))
+    assert not any("random" in r.note for r in found.rows)
+    row = next(r for r in found.rows if "attention" in r.step)
+    assert row.eager_error > 0 and row.compiled_error > 0
+    assert found.first_worse is None
+
+
 def test_what_torch_runs_is_said():
     def fn(x):
         return torch.nonzero(x), x + 1

@@ -169,8 +169,8 @@ def test_public_names():
 
 def test_import_is_cheap():
     code = (
-        "import torch, torch._dynamo, time; t = time.perf_counter(); "
-        "import torchair; print(time.perf_counter() - t)"
+        "import torch, torch._dynamo; from time import process_time as t; "
+        "start = t(); import torchair; print(t() - start)"
     )
     best = min(
         float(
@@ -183,7 +183,7 @@ def test_import_is_cheap():
         )
         for _ in range(2)
     )
-    assert best < 0.2  # 0.05 on an idle machine
+    assert best < 0.2  # of CPU; 0.05 on an idle machine
 
 
 def test_import_loads_nothing_else():

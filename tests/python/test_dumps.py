@@ -175,6 +175,18 @@ def test_engine_dump_of_layers_and_steps(tmp_path):
     ]
 
 
+def test_a_dump_of_nodes_that_are_not_there_says_so(tmp_path):
+    run = compile_with(
+        fused,
+        dump_config__enable_dump=True,
+        dump_config__dump_path=str(tmp_path),
+        dump_config__dump_layer="relu_7",
+    )
+    with pytest.warns(UserWarning, match="no node relu_7.* it has relu$"):
+        run(X, W)
+    assert not list(tmp_path.rglob("*.npy"))
+
+
 def test_engine_dump_of_statistics(tmp_path):
     run = compile_with(
         fused,
