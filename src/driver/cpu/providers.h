@@ -10,8 +10,10 @@
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/grid_isa.h"
 #include "driver/cpu/library.h"
+#include "driver/cpu/order_isa.h"
 #include "driver/cpu/pool_isa.h"
 #include "driver/cpu/random_isa.h"
 #include "driver/cpu/resample_isa.h"
+#include "driver/cpu/scan_isa.h"
 
 #endif
