@@ -4,6 +4,7 @@
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_plain.h"
 #include "driver/cpu/region_join.h"
+#include "driver/dense.h"
 
 #include <string.h>
 
@@ -235,13 +236,7 @@ cpu_on_scalar(const air_call *call, const char *isa)
 bool
 cpu_is_dense(const air_tensor *t)
 {
-    int64_t stride = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        if (t->dims[i] != 1 && t->strides[i] != stride)
-            return false;
-        stride *= t->dims[i];
-    }
-    return true;
+    return driver_is_dense(t);
 }
 
 bool

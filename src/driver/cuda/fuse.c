@@ -5,6 +5,7 @@
 
 #include "driver/cuda/kern_call.h"
 #include "driver/cuda/touch.h"
+#include "driver/dense.h"
 
 /* ---- regions ------------------------------------------------------------- */
 
@@ -358,19 +359,6 @@ add_region(fuse_group *g, const air_region *rg)
 /* ---- copies behind them ---------------------------------------------------
  */
 
-/* Row-major, without gaps. */
-static bool
-is_dense(const air_tensor *t)
-{
-    int64_t stride = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        if (t->dims[i] != 1 && t->strides[i] != stride)
-            return false;
-        stride *= t->dims[i];
-    }
-    return true;
-}
-
 /* index_copy in place: only what is at the index is written. */
 static const air_call *
 as_copy(const air_step *step)
@@ -379,7 +367,8 @@ as_copy(const air_step *step)
     const air_call *c = &step->call;
     if (!kernel->provider || kernel->provider->print != kern_index_copy ||
         !kern_same_place(c->args[0].t, &c->outs[0]) ||
-        !is_dense(c->args[3].t) || kern_numel(c->args[3].t) > MOST_RESULTS)
+        !driver_is_dense(c->args[3].t) ||
+        kern_numel(c->args[3].t) > MOST_RESULTS)
         return NULL;
     return c;
 }
