@@ -142,7 +142,7 @@ class _Importer(schema.Importing):
             dim = self.sizes.symbol(expr, value.node.shape_env)
         else:  # a saved expression comes in as a number of its own
             dim = self.graph.symbol(
-                f"arg{index}", 0, 2**62, int(value.node.hint or 0)
+                f"arg{index}", -(2**62), 2**62, int(value.node.hint or 0)
             )
         if expr not in self.sources and not expr.is_Integer:
             self.sizes.bind(expr, dim)

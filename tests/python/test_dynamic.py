@@ -156,3 +156,14 @@ def test_sizes_that_depend_on_data():
     x = torch.randn(20)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         assert_same(compiled(fn)(x), fn(x))
+
+
+def test_an_integer_that_dynamo_makes_constant_may_be_negative():
+    """It is an input all the same, and is no size."""
+
+    def fn(x, axis):
+        return torch.cat([x, x * 2], axis)
+
+    x, model = torch.randn(3, 5), compiled(fn, dynamic=True)
+    for axis in (0, -1, 1, -2):
+        torch.testing.assert_close(model(x, axis), fn(x, axis))
