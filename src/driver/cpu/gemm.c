@@ -278,8 +278,9 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
         gemm_ahead ahead = find_ahead(w, at, t);
         for (int64_t i = 0; i < nl; i += lanes) {
             w->ops->tile(acc + i * acc_rows + b * lanes, e - b,
-                         panel + i * w->job->k, lanes, src + b * rs, rs, ks,
-                         at->k1 - at->k0, at->k0 == 0, ahead);
+                         panel + i * w->job->k, lanes, min64(lanes, nl - i),
+                         src + b * rs, rs, ks, at->k1 - at->k0, at->k0 == 0,
+                         ahead);
             ahead = (gemm_ahead){(const char *)panel, 0};
         }
     }

@@ -100,10 +100,11 @@ typedef struct {
     void (*block)(float *acc, int64_t nr, const float *panel, int64_t xs,
                   const float *w, int64_t rs, int64_t ks, int64_t kc,
                   bool first);
-    /* the same of `rows` rows at most */
+    /* the same of `rows` rows at most, and of the first lanes of a panel at
+     * least: acc of the others may stay as it was */
     void (*tile)(float *acc, int64_t nr, const float *panel, int64_t xs,
-                 const float *w, int64_t rs, int64_t ks, int64_t kc, bool first,
-                 gemm_ahead ahead);
+                 int64_t count, const float *w, int64_t rs, int64_t ks,
+                 int64_t kc, bool first, gemm_ahead ahead);
     /* lanes [l0, l0 + nl), rows [r0, r0 + nr) of y from acc, which holds
      * panels of acc_rows rows */
     void (*finish)(const gemm_job *job, const float *acc, int64_t acc_rows,

@@ -16,6 +16,20 @@ product(vf c, vf x, vf w)
     return fma_(x, w, c);
 }
 
+#ifdef NARROW
+INLINE vn
+narrow_broadcast(const float *w)
+{
+    return *w - (vn){0};
+}
+
+INLINE vn
+narrow_product(vn c, vn x, vn w)
+{
+    return (vn)_mm256_fmadd_ps((__m256)x, (__m256)w, (__m256)c);
+}
+#endif
+
 #include "driver/cpu/gemm_tile.h"
 
 static void
@@ -28,13 +42,6 @@ block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
         tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
                      (gemm_ahead){(const char *)panel, 0});
     }
-}
-
-static void
-rows(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
-     int64_t rs, int64_t ks, int64_t kc, bool first, gemm_ahead ahead)
-{
-    tiles[nr](acc, panel, xs, w, rs, ks, kc, first, ahead);
 }
 
 /* ---- packing ------------------------------------------------------------- */
@@ -496,7 +503,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .pack_x = pack_x,
     .pack_w = pack_w,
     .block = block,
-    .tile = rows,
+    .tile = tile_rows,
     .finish = finish,
     .finish_rows = finish_rows,
     .widen = widen,

@@ -17,14 +17,28 @@ product(vf c, vf x, vf w)
     return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)x, (__m512bh)w);
 }
 
+INLINE vn
+narrow_broadcast(const float *w)
+{
+    int32_t pair;
+    memcpy(&pair, w, sizeof pair);
+    return (vn)_mm256_set1_epi32(pair);
+}
+
+INLINE vn
+narrow_product(vn c, vn x, vn w)
+{
+    return (vn)_mm256_dpbf16_ps((__m256)c, (__m256bh)x, (__m256bh)w);
+}
+
 #include "driver/cpu/gemm_tile.h"
 
 void
 cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
-               const float *w, int64_t rs, int64_t ks, int64_t kc, bool first,
-               gemm_ahead ahead)
+               int64_t count, const float *w, int64_t rs, int64_t ks,
+               int64_t kc, bool first, gemm_ahead ahead)
 {
-    tiles[nr](acc, panel, xs, w, rs, ks, kc, first, ahead);
+    tile_rows(acc, nr, panel, xs, count, w, rs, ks, kc, first, ahead);
 }
 
 /* One row of pairs: a[i * step] with b[i * step], i < n. */

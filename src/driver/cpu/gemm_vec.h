@@ -27,6 +27,10 @@
 #define ROWS_MAX 6
 #endif
 #define LANES (2 * VL) /* of a panel */
+#if VL == 16
+#define NARROW 8 /* lanes of which the CPU does twice as many vectors */
+typedef float vn __attribute__((vector_size(4 * NARROW)));
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
