@@ -9,7 +9,14 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, compiled, fallbacks, hosts, recorded
+from helpers import (
+    BEFORE_213,
+    assert_same,
+    compiled,
+    fallbacks,
+    hosts,
+    recorded,
+)
 from torch import nn
 
 import torchair
@@ -422,3 +429,28 @@ def test_backward_inside_of_the_first_function():
         timeout=300,
         cwd=os.path.dirname(os.path.dirname(torchair.__file__)),
     )
+
+
+@pytest.mark.skipif(BEFORE_213, reason="Dynamo traces no backward")
+@pytest.mark.parametrize("mode", MODES)
+def test_forward_and_backward_as_one_graph(mode):
+    """Two micro-batches, whose gradients are added in it."""
+    mine, (x, y) = MLP(), mlp_batch()
+    theirs = copy.deepcopy(mine)
+
+    def step(net):
+        for part, labels in zip(x.chunk(2), y.chunk(2), strict=True):
+            loss = net(part, labels)
+            loss.backward()
+        return loss.detach()
+
+    traced = torch._dynamo.config.patch(trace_autograd_ops=True)
+    with traced, recorded() as records:
+        run = compiled(lambda: step(mine), mode, fullgraph=True)
+        for _ in range(2):  # without gradients, then on top of them
+            assert_same(run(), step(theirs))
+    for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert_same(p.grad, q.grad)
+    assert {r.kind for r in records} == {"inference"}
+    assert not fallbacks(records)
+    assert not hosts(records)
