@@ -26,11 +26,14 @@ ref_bag_note(const air_call *call, const air_task *task, const ref_bags *b)
             ref_bag_range(b, bag, task, &begin, &end);
         else
             begin = end = 0; /* nothing to note */
-        for (int64_t i = begin; i < end; i++) {
+        for (int64_t i = begin; i < end; i++)
             count += ref_bag_int(&b->index, i) != b->padding;
-            if (bag_of.dims[0] > 0)
-                put_index(&bag_of, i, bag);
-        }
+        /* Indices of no bag, which only wrong offsets leave, get the nearest.
+         */
+        begin = bag == 0 ? 0 : begin;
+        end = bag + 1 == b->bags ? bag_of.dims[0] : end;
+        for (int64_t i = begin; i < end && i < bag_of.dims[0]; i++)
+            put_index(&bag_of, i, bag);
         count = b->mode == REF_BAG_SUM ? 0 : count;
         put_index(&sizes, bag, count);
         if (b->mode != REF_BAG_MAX)
