@@ -64,7 +64,7 @@ typedef int T;
 #define EXPM1(a)        COMP1(EXPM1, a)
 #define LOG(a)          COMP1(LOG, a)
 #define LOG2(a)         P1(LOG2, a)
-#define LOG10(a)        P1(LOG10, a)
+#define LOG10(a)        COMP1(LOG10, a)
 #define LOG1P(a)        COMP1(LOG1P, a)
 #define SIN(a)          P1(SIN, a)
 #define COS(a)          P1(COS, a)

@@ -117,19 +117,24 @@ tile_round_f16(float a)
 /* Where tile_wave is right. */
 #define TILE_WAVE_MAX 0x1p17f
 
-/* sin(a + quarter * pi/2) to 1.6 ulp: pi/2 in three parts, the first product
- * exact where it cancels; degree 7 and 8 on [-pi/4, pi/4]. -0 stays. */
+/* sin(a + quarter * pi/2) to 0.9 ulp: pi/2 in three parts, the first product
+ * exact where it cancels; what r could not hold of the argument is l. Degree 9
+ * and 8 on [-pi/4, pi/4], of which the last sum rounds. -0 stays. */
 static inline float
 tile_wave(float a, uint32_t quarter)
 {
     float q = rintf(a * 0.63661975f);
-    float r = fmaf(q, 4.371138829e-08f, fmaf(q, -1.57079637f, a));
-    r = fmaf(q, 1.71512451e-15f, r);
+    float h = fmaf(q, -1.57079637f, a), m = q * 4.371138829e-08f;
+    float r = h + m, k = r - h;
+    float l = fmaf(q, 4.371138829e-08f, -m) + ((h - (r - k)) + (m - k));
+    l = fmaf(q, 1.71512451e-15f, l);
     float z = r * r;
-    float p = fmaf(fmaf(-0.00019514958f, z, 0.0083321584f), z, -0.16666655f);
-    float s = fmaf(p * z, r, r);
-    float t = fmaf(fmaf(2.4432786e-05f, z, -0.0013887313f), z, 0.041666646f);
-    float c = fmaf(t, z * z, fmaf(z, -0.5f, 1.0f));
+    float p = fmaf(2.83301733e-06f, z, -0.000198530892f);
+    p = fmaf(fmaf(p, z, 0.0083333794f), z, -0.166666672f);
+    float s = r + fmaf(p * z, r, l);
+    float t = fmaf(fmaf(2.44325602e-05f, z, -0.00138873106f), z, 0.0416666456f);
+    float y = fmaf(z, -0.5f, 1.0f);
+    float c = y + fmaf(t * z, z, fmaf(-r, l, fmaf(z, -0.5f, 1.0f - y)));
     uint32_t n = (uint32_t)tile_int(q) + quarter;
     uint32_t v = tile_bits(n & 1 ? c : s);
     float wave = tile_from_bits(v ^ (n & 2) << 30);
@@ -142,13 +147,6 @@ tile_lgamma(double a)
 {
     int sign;
     return lgamma_r(a, &sign);
-}
-
-static inline float
-tile_lgammaf(float a)
-{
-    int sign;
-    return lgammaf_r(a, &sign);
 }
 
 #endif

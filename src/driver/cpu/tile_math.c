@@ -96,7 +96,7 @@ SEL(int a, float b, float c)
 #define FUNC(id, n, ...)                              \
     static inline float fun_f32_##id(ARGS_##n(float)) \
     {                                                 \
-        return __VA_ARGS__;                           \
+        return (float)(__VA_ARGS__);                  \
     }                                                 \
     LOOP(f32_##id, n, float, float, float, fun_f32_##id)
 #define f32_SIN libm_f32_SIN
