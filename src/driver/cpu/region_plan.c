@@ -511,7 +511,7 @@ place_buffers(cpu_region *r)
         if (staged >> b & 1)
             r->stage[b] = take_bytes(r, REGION_STAGE * r->bytes[b]);
     }
-    r->levels = 2;
+    r->levels = 2 + REGION_OUTER_LEVELS;
     for (int64_t n = region_chunks(r); n > 0; n >>= 1)
         r->levels++;
     for (int s = 0; s < r->rg->nscalars; s++)

@@ -7,17 +7,19 @@
 #include "driver/cpu/region.h"
 #include "driver/cpu/tile_ops.h"
 
-#define REGION_OUTER_ROWS 256 /* rows between two foldings, OUTER */
-#define REGION_BLOCK_ROWS 32  /* MAP with transposed buffers: a block of */
-#define REGION_BLOCK_COLS 64  /* rows and columns is staged at once */
-#define REGION_STAGE      (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
-#define REGION_ACROSS     8192 /* elements of a block of short rows */
-#define REGION_SUM_SETS   128  /* of SUMS, fewer where each would be for less */
-#define REGION_SUM_ROWS   16   /* than these rows, more where it would be for */
-#define REGION_SUM_MOST   256  /* more than these: what one sum is long */
-#define REGION_LEVELS     48   /* of the pairwise fold: 2^48 chunks */
-#define REGION_ALIGN      64
-#define REGION_DIRECT     (UINT32_C(1) << 31) /* a tile is the buffer itself */
+#define REGION_OUTER_ROWS   256 /* rows that a thread folds at once, OUTER */
+#define REGION_OUTER_SUM    32  /* rows that are folded in order */
+#define REGION_OUTER_LEVELS 3   /* of the pairwise fold of those */
+#define REGION_BLOCK_ROWS   32  /* MAP with transposed buffers: a block of */
+#define REGION_BLOCK_COLS   64  /* rows and columns is staged at once */
+#define REGION_STAGE        (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
+#define REGION_ACROSS       8192 /* elements of a block of short rows */
+#define REGION_SUM_SETS     128 /* of SUMS, fewer where each would be for less */
+#define REGION_SUM_ROWS     16 /* than these rows, more where it would be for */
+#define REGION_SUM_MOST     256 /* more than these: what one sum is long */
+#define REGION_LEVELS       48  /* of the pairwise fold: 2^48 chunks */
+#define REGION_ALIGN        64
+#define REGION_DIRECT       (UINT32_C(1) << 31) /* a tile is the buffer itself */
 
 /* What a phase needs of its surroundings. */
 typedef struct {

@@ -312,15 +312,13 @@ outer_merge(region_run *run, int *depth, int count, int64_t n)
     }
 }
 
-/* The rows of one chunk into the acc rows of the current level. */
+/* Rows [begin, end) of the reduced axis into the acc rows of the current
+ * level. */
 static void
-outer_chunk(region_run *run, int64_t row, int64_t chunk, int64_t col, int64_t n)
+outer_rows(region_run *run, int64_t row, int64_t begin, int64_t end,
+           int64_t col, int64_t n)
 {
     const cpu_region *r = run->r;
-    int64_t begin = chunk * REGION_OUTER_ROWS;
-    int64_t end = begin + REGION_OUTER_ROWS < r->folded
-                      ? begin + REGION_OUTER_ROWS
-                      : r->folded;
     for (int s = 0; s < r->rg->nscalars; s++)
         if (r->phases[0].reduces >> s & 1)
             region_acc_init(r, s, run->acc[s], n);
@@ -332,6 +330,28 @@ outer_chunk(region_run *run, int64_t row, int64_t chunk, int64_t col, int64_t n)
         if (i + 1 < end)
             region_run_next(run, r->rank - 1);
     }
+}
+
+/* The rows of one chunk into the acc rows of `level`, which is current
+ * afterwards; those above it are used. */
+static void
+outer_chunk(region_run *run, int level, int64_t row, int64_t chunk, int64_t col,
+            int64_t n)
+{
+    const int64_t folded = run->r->folded;
+    int64_t begin = chunk * REGION_OUTER_ROWS;
+    int depth = level;
+    for (int64_t k = 0; k < REGION_OUTER_ROWS / REGION_OUTER_SUM; k++) {
+        int64_t end = begin + REGION_OUTER_SUM;
+        outer_level(run, depth++);
+        outer_rows(run, row, begin, end < folded ? end : folded, col, n);
+        outer_merge(run, &depth, merges(k), n);
+        begin = end;
+        if (begin >= folded)
+            break;
+    }
+    outer_merge(run, &depth, depth - level - 1, n);
+    outer_level(run, level);
 }
 
 static void
@@ -361,12 +381,8 @@ run_columns(region_run *run)
     for (int64_t unit = begin; unit < end; unit++) {
         int depth = 0;
         outer_block(r, unit, &row, &col, &n);
-        outer_level(run, 0);
-        outer_chunk(run, row, 0, col, n);
-        depth = 1;
-        for (int64_t k = 1; k < region_chunks(r); k++) {
-            outer_level(run, depth++);
-            outer_chunk(run, row, k, col, n);
+        for (int64_t k = 0; k == 0 || k < region_chunks(r); k++) {
+            outer_chunk(run, depth++, row, k, col, n);
             outer_merge(run, &depth, merges(k), n);
         }
         outer_merge(run, &depth, depth - 1, n);
@@ -396,10 +412,9 @@ run_shared_columns(region_run *run)
     int64_t units = r->rows * region_blocks(r), chunks = region_chunks(r);
     int64_t begin, end, row, col, n;
     air_split(units * chunks, run->task, &begin, &end);
-    outer_level(run, 0);
     for (int64_t i = begin; i < end; i++) {
         outer_block(r, i / chunks, &row, &col, &n);
-        outer_chunk(run, row, i % chunks, col, n);
+        outer_chunk(run, 0, row, i % chunks, col, n);
         outer_copy(run, i / chunks, i % chunks, n, true);
     }
     run->task->barrier(run->task);
