@@ -74,20 +74,6 @@ push(writer *w, const ge_field *f, int item, ge_port p)
     return ge_push_in(w->v, &w->in, f->name, f->name_len, item, p);
 }
 
-/* Does ATen convert this operand to the common dtype? */
-static bool
-promotes(const writer *w, int param)
-{
-    switch (w->info->dtype) {
-    case IR_DT_PROMOTE:
-    case IR_DT_FLOAT:
-    case IR_DT_ROUNDED:
-    case IR_DT_COMPARE: return true;
-    case IR_DT_SELECT: return param > 0;
-    default: return false;
-    }
-}
-
 static air_status
 cast(writer *w, ge_port from, ge_port *out)
 {
@@ -118,7 +104,7 @@ tensor(writer *w, int param, air_ref ref, ge_port *out)
     if (ref.id == AIR_NO_REF.id)
         return AIR_OK;
     *out = w->v->values[ref.id];
-    if (promotes(w, param) && out->dtype != w->target)
+    if (ir_promotes(w->info, param) && out->dtype != w->target)
         return cast(w, *out, out);
     return AIR_OK;
 }

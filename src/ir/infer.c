@@ -397,6 +397,19 @@ ir_compute_dtype(const ir_graph *g, const ir_node *n)
     return result;
 }
 
+bool
+ir_promotes(const ir_op_info *info, int param)
+{
+    switch ((ir_dtype_rule)info->dtype) {
+    case IR_DT_PROMOTE:
+    case IR_DT_FLOAT:
+    case IR_DT_ROUNDED:
+    case IR_DT_COMPARE: return true;
+    case IR_DT_SELECT: return param > 0;
+    default: return false;
+    }
+}
+
 /* ---- results ------------------------------------------------------------- */
 
 air_status

@@ -374,6 +374,8 @@ air_status ir_check_agreement(const ir_graph *g, const ir_op_info *info,
                               const air_attr *attrs);
 /* The dtype a pointwise op computes in (before rounding to the result's). */
 air_dtype ir_compute_dtype(const ir_graph *g, const ir_node *n);
+/* Does ATen convert this argument to the dtype the operator computes in? */
+bool ir_promotes(const ir_op_info *info, int param);
 /* ATen promotion of two dtypes of equal category rank. */
 air_dtype ir_promote(air_dtype a, air_dtype b);
 air_status ir_broadcast(ir_graph *g, int ra, const air_dim *a, int rb,

@@ -41,11 +41,14 @@ stride_of(const axis_list *list, const air_rg_buf *buf, int axis)
     return buf->strides[list->from[axis]];
 }
 
-/* The first buffer for which axes i and i + 1 are not one run, or -1. */
+/* The first buffer for which axes i and i + 1 are not one run, or -1. Without
+ * an element every stride is right. */
 static int
 blocks_merge(const axis_list *list, int i, int nbufs, const air_rg_buf *bufs)
 {
-    for (int b = 0; b < nbufs; b++)
+    const bool empty = list->size[i] == 0 || list->size[i + 1] == 0;
+
+    for (int b = 0; b < nbufs && !empty; b++)
         if (stride_of(list, &bufs[b], i) !=
             stride_of(list, &bufs[b], i + 1) * list->size[i + 1])
             return b;

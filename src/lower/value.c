@@ -22,25 +22,41 @@ is_loaded(const lower_build *b, air_dtype dtype, int node)
     return n->op == AIR_RG_LOAD && b->bufs[n->buf].dtype == dtype;
 }
 
-air_status
-lower_round(lower_build *b, air_dtype dtype, int *node)
+static bool
+is_half(air_dtype dtype)
 {
-    air_rg_node round = {.lane = AIR_LANE_F32, .b = -1, .c = -1};
+    return dtype == AIR_BF16 || dtype == AIR_F16;
+}
 
-    if (dtype == AIR_BF16 || dtype == AIR_F16) {
-        if (!b->env->exact)
-            return AIR_OK;
-        round.op = dtype == AIR_BF16 ? AIR_RG_BF16 : AIR_RG_F16;
-    } else if (ir_lane_of(dtype) == AIR_LANE_I64 && dtype != AIR_I64 &&
-               !is_loaded(b, dtype, *node)) {
+static bool
+is_narrow(air_dtype dtype)
+{
+    return ir_lane_of(dtype) == AIR_LANE_I64 && dtype != AIR_I64;
+}
+
+/* To the values of a half or of a narrow integer. */
+static air_status
+put_round(lower_build *b, air_dtype dtype, int *node)
+{
+    air_rg_node round = {
+        .lane = AIR_LANE_F32, .a = (int16_t)*node, .b = -1, .c = -1};
+
+    round.op = dtype == AIR_BF16 ? AIR_RG_BF16 : AIR_RG_F16;
+    if (!is_half(dtype)) {
         round.op = AIR_RG_WRAP;
         round.lane = AIR_LANE_I64;
         round.b = (int16_t)ir_record_const(&b->rec, AIR_LANE_I64, dtype);
-    } else {
-        return AIR_OK;
     }
-    round.a = (int16_t)*node;
     return lower_put(b, round, node);
+}
+
+air_status
+lower_round(lower_build *b, air_dtype dtype, int *node)
+{
+    if (is_half(dtype) ? !b->env->exact
+                       : !is_narrow(dtype) || is_loaded(b, dtype, *node))
+        return AIR_OK;
+    return put_round(b, dtype, node);
 }
 
 void
@@ -164,12 +180,53 @@ lower_is_constant(const lower_build *b, air_ref ref)
            group_is_constant(b->env->g, ir_node_at(b->env->g, v->node));
 }
 
+static int64_t
+wrapped(air_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case AIR_I8: return (int8_t)i;
+    case AIR_U8: return (uint8_t)i;
+    case AIR_I16: return (int16_t)i;
+    case AIR_I32: return (int32_t)i;
+    default: return i;
+    }
+}
+
+/* ATen converts an operand to the common dtype before it computes. A lane is
+ * wider than that: an integer may have to wrap, or become infinite in f16. */
+static air_status
+to_common(lower_build *b, const ir_node *n, int i, air_dtype to, int *node)
+{
+    const air_attr *attr = &n->attrs[i];
+    const bool is_number = attr->kind == AIR_ATTR_INT;
+    air_dtype from = AIR_I64;
+
+    if (attr->kind == AIR_ATTR_VALUE)
+        from = (air_dtype)ir_val(b->env->g, attr->value)->dtype;
+    else if (!is_number)
+        return AIR_OK;
+    if (!ir_promotes(ir_info(n), i) || ir_lane_of(from) != AIR_LANE_I64)
+        return AIR_OK;
+    if (is_narrow(to) && is_number) {
+        air_rg_node k = b->rec.nodes[*node];
+        k.i = wrapped(to, k.i);
+        return lower_put(b, k, node);
+    }
+    if (is_narrow(to) && ir_promote(from, to) != to)
+        return put_round(b, to, node);
+    if (is_half(to) && !is_number && air_dtype_bytes(from) > 1)
+        return to == AIR_F16 ? put_round(b, to, node)
+                             : lower_round(b, to, node);
+    return AIR_OK;
+}
+
 /* Operand nodes of a pointwise op, in the lanes its body computes in. */
 static air_status
 body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
               int *operands)
 {
     const ir_op_info *info = ir_info(n);
+    const air_dtype to = ir_compute_dtype(b->env->g, n);
 
     for (int i = 0; i < n->nattrs; i++) {
         const air_attr *attr = &n->attrs[i];
@@ -184,15 +241,17 @@ body_operands(lower_build *b, const ir_node *n, air_lane lane, bool scalar,
             if (info->params[i].kind == IR_PARAM_INTS)
                 continue;
             AIR_TRY(number_node(b, attr, want, &operands[i]));
+            AIR_TRY(to_common(b, n, i, to, &operands[i]));
             continue;
         }
         if (b->member_of[attr->value.id] < 0 && lower_is_squeezed(b, n) &&
             !lower_is_constant(b, attr->value)) {
             AIR_TRY(load_external(b, attr->value, true, &operands[i]));
             operands[i] = ir_record_cvt(&b->rec, operands[i], want);
-            continue;
+        } else {
+            AIR_TRY(lower_operand(b, attr->value, want, scalar, &operands[i]));
         }
-        AIR_TRY(lower_operand(b, attr->value, want, scalar, &operands[i]));
+        AIR_TRY(to_common(b, n, i, to, &operands[i]));
     }
     return AIR_OK;
 }
@@ -346,6 +405,13 @@ lower_store(lower_build *b, lower_member *m, int node)
     return lower_put(b, store, &unused);
 }
 
+/* What a reduction of truth values is. */
+static const uint8_t truth_of[] = {
+    [AIR_REDUCE_SUM] = AIR_REDUCE_ANY, [AIR_REDUCE_MAX] = AIR_REDUCE_ANY,
+    [AIR_REDUCE_ANY] = AIR_REDUCE_ANY, [AIR_REDUCE_PROD] = AIR_REDUCE_ALL,
+    [AIR_REDUCE_MIN] = AIR_REDUCE_ALL, [AIR_REDUCE_ALL] = AIR_REDUCE_ALL,
+};
+
 air_status
 lower_reduce(lower_build *b, const ir_node *n, lower_member *m)
 {
@@ -358,10 +424,8 @@ lower_reduce(lower_build *b, const ir_node *n, lower_member *m)
 
     if (info->reduce == AIR_REDUCE_ANY || info->reduce == AIR_REDUCE_ALL)
         lane = AIR_LANE_B;
-    if (lane == AIR_LANE_B && info->reduce == AIR_REDUCE_MAX)
-        fold.reduce = AIR_REDUCE_ANY;
-    if (lane == AIR_LANE_B && info->reduce == AIR_REDUCE_MIN)
-        fold.reduce = AIR_REDUCE_ALL;
+    if (lane == AIR_LANE_B)
+        fold.reduce = truth_of[info->reduce];
     AIR_TRY(lower_operand(b, n->attrs[0].value, lane, false, &operand));
     AIR_REQUIRE(b->nscalars < AIR_RG_MAX_SCALARS, AIR_ERROR_UNSUPPORTED,
                 "a fused region has more than %d row scalars",
