@@ -140,13 +140,17 @@ reduce_axes(pass_build *b, uint8_t reduce, air_ref x, int n, const int *axes)
     return x;
 }
 
-/* A tensor of rank 0 has no axis to fold: its value is the result. */
+/* A tensor of rank 0 has no axis to fold: its value is the result, or whether
+ * it is one but 0 (any and all of u8 are u8). */
 static air_status
 reduce_scalar(pass_context *ctx, uint32_t node)
 {
     pass_build b = build_at(ctx, node);
     air_ref x = node_in(ctx->g, node, 0);
+    uint8_t reduce = ir_info(ir_node_at(ctx->g, node))->reduce;
 
+    if (reduce == AIR_REDUCE_ANY || reduce == AIR_REDUCE_ALL)
+        x = b_cast(&b, x, AIR_BOOL);
     return build_forward(&b, node, 0, B_OP(&b, "clone", at_value(x)));
 }
 

@@ -90,6 +90,14 @@ def test_reductions_of_truth_values(name):
     _check(TRUTH[name], x)
 
 
+@pytest.mark.parametrize("value", [0, 5])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32])
+def test_truth_of_a_scalar(value, dtype):
+    """Of uint8 it is uint8, and still 0 or 1."""
+    x = torch.tensor(value, dtype=dtype)
+    _check(lambda x: (x.any(), x.all(), x.all(0), x.any(0, True)), x)
+
+
 # Root mean square of the error of a sum over rows of about 10: in units of
 # what rounding the right sum once costs. In the order of the rows it is 20.
 @pytest.mark.parametrize("rows, limit", [(1000, 3.0), (5000, 3.0)])
