@@ -416,7 +416,7 @@ def _by_aten(
     """The body once more, under autograd."""
     again = torch.is_grad_enabled()  # the gradients are differentiated too
     inputs = [
-        v if again or not n else v.detach().requires_grad_()
+        _apart(v, again) if n else v
         for v, n in zip(values, needed, strict=True)
     ]
     with torch.enable_grad():
@@ -440,6 +440,14 @@ def _by_aten(
     for i, gradient in zip(wanted, made, strict=True):
         out[i] = gradient
     return out
+
+
+def _apart(value: torch.Tensor, again: bool) -> torch.Tensor:
+    """The same numbers, of which no other argument is a part: arguments may be
+    one tensor, or be computed from each other."""
+    if again:
+        return value.view_as(value)
+    return value.detach().requires_grad_()
 
 
 def _reduced(gradient: Any, value: torch.Tensor) -> Any:

@@ -183,6 +183,20 @@ def test_derivatives_of_the_body(mode):
     assert_same(got, want)
 
 
+def test_arguments_that_are_one_or_depend_on_each_other():
+    """Each gradient counts once, also where it is differentiated again."""
+    op = ops.define(f"{name()}(Tensor a, Tensor b) -> Tensor", body="a * b")
+    x = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    for other in (lambda x: x, torch.tanh, lambda x: x[0]):
+        for again in (False, True):
+            got, want = (
+                torch.autograd.grad(y.sum(), x, create_graph=again)[0]
+                for y in (op(x, other(x)), x * other(x))
+            )
+            assert_same(got, want)
+    assert torch.autograd.gradgradcheck(lambda x: op(x, x.tanh()), (x,))
+
+
 def test_no_derivatives_where_none_is_asked_for():
     schema = f"{name()}(Tensor a, Tensor b) -> Tensor"
     op = ops.define(schema, body="a * b", derivatives={"a": "grad * b"})
