@@ -359,8 +359,9 @@ def differentiate(result: Any) -> list[torch.Tensor]:
 def _weighted(t: torch.Tensor) -> torch.Tensor:
     if t.numel() == 1:
         return t.float().sum()
-    seeded = torch.Generator().manual_seed(0)
-    return (t.float() * torch.randn(t.shape, generator=seeded).to(t)).sum()
+    seeded = torch.Generator("cpu").manual_seed(0)
+    factors = torch.randn(t.shape, generator=seeded, device="cpu")
+    return (t.float() * factors.to(t.device)).sum()
 
 
 def _leaf_inputs(total: Any) -> list[torch.Tensor]:

@@ -87,3 +87,11 @@ def test_whole_graph_by_torch():
     got = torchair.explain(fn, torch.randn(3))
     assert "complex128" in got.graphs[0].fallback
     assert "complex128" in str(got)
+
+
+def test_another_default_device():
+    net, x = nn.Linear(4, 3), torch.randn(2, 4)
+    with torch.device("meta"):
+        got = torchair.explain(net, x)
+    assert not got.error
+    assert [g.kind for g in got.graphs] == ["forward", "backward"]
