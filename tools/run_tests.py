@@ -1,8 +1,10 @@
 """Runs the C test programs of a build directory and, if asked, pytest.
 
 As many programs run side by side as there are cores; pytest is as many
-processes, which take the files of tests one by one (tools/pytest_share.py).
-What a program prints is shown when it ends, pytest's progress at once.
+processes, eight at most, and as many as there is memory for, which take the
+files of tests one by one (tools/pytest_share.py).
+What a program prints is shown when it ends, pytest's progress at once. One
+that prints nothing for 40 minutes (pytest: no test ends) is killed and fails.
 
 Every program ends with a line "N passed, N failed"; one that fails without
 counting a failure (a crash, say) counts as one failed test. The last line of
@@ -14,9 +16,12 @@ this script is the sum.
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -35,6 +40,9 @@ ENV = {
 PROGRESS = re.compile(r"\[ *\d+%\]$")
 # Of a C test program; of pytest: "=== 1 failed, 3 passed in 0.90s ===".
 SUMMARY = re.compile(r"\d+ passed, \d+ failed$|=+ .* in \d+\.\d+s")
+SILENCE = 2400  # seconds; what prints nothing for longer hangs
+PYTESTS = 8  # processes at most
+PYTEST_BYTES = 2 << 30  # what one may take; 1.5 GB were seen
 shown = threading.Lock()
 
 
@@ -58,11 +66,50 @@ def say(text):
         print(text, flush=True)
 
 
-def output_of(process):
+def family(pid):
+    """A process and those that it started."""
+    found = [pid]
+    with contextlib.suppress(OSError):  # one that ends meanwhile
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in path.read_text().split():
+                found += family(int(child))
+    return found
+
+
+def stop(pid):
+    """Ends a process, which in Python says where it was, and its children."""
+    for each in family(pid):
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGABRT if each == pid else signal.SIGKILL)
+
+
+def lines_of(process, silence):
+    """What it prints. After so many seconds without anything it is ended, and
+    the last line says so."""
+    rest, fd, hung = b"", process.stdout.fileno(), False
+    while True:
+        if select.select([fd], [], [], 10 if hung else silence)[0]:
+            data = os.read(fd, 1 << 16)
+            *lines, rest = (rest + data).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+            if not data:
+                break
+        elif hung:  # who else has the pipe is no child of it
+            process.kill()
+            break
+        else:
+            hung = True
+            stop(process.pid)
+    if rest:
+        yield rest.decode(errors="replace")
+    if hung:
+        yield f"killed: it printed nothing for {silence} s"
+
+
+def output_of(process, silence):
     """What it prints, but for its progress, which is shown as it comes."""
     lines = []
-    for line in process.stdout:
-        line = line.rstrip("\n")
+    for line in lines_of(process, silence):
         if PROGRESS.search(line):
             say(line)
         else:
@@ -83,7 +130,7 @@ def tally(name, lines, code):
     return passed, failed
 
 
-def run(name, command, cwd=None):
+def run(name, command, cwd=None, silence=SILENCE):
     """Runs one program, then shows what it printed; (passed, failed)."""
     start = time.monotonic()
     process = subprocess.Popen(
@@ -92,10 +139,8 @@ def run(name, command, cwd=None):
         env={**ENV, **os.environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
     )
-    lines = output_of(process)
+    lines = output_of(process, silence)
     passed, failed = tally(name, lines, process.wait())
     lines.append(f"   {name}: {time.monotonic() - start:.1f} s")
     say("\n".join([f"── {name}", *lines]))
@@ -116,6 +161,20 @@ def c_tests(build, only):
         name = test["name"]
         if not only or name in only:
             yield name, test["cmd"], build  # meson's paths may be relative
+
+
+def free_memory():
+    """Bytes that can be had, of the machine and of a container."""
+    text = Path("/proc/meminfo").read_text()
+    found = [int(re.search(r"MemAvailable: *(\d+) kB", text)[1]) << 10]
+    with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)
+
+
+def pytest_count(jobs, memory):
+    """How many processes of pytest, of so many jobs, fit into the memory."""
+    return max(1, min(jobs, PYTESTS, memory // PYTEST_BYTES))
 
 
 def pytests(folders, jobs, share):
@@ -154,7 +213,10 @@ def main(args=None):
         programs += c_tests(Path(args.build).resolve(), args.only)
     with tempfile.TemporaryDirectory() as share:
         if args.pytest:
-            programs += pytests(args.pytest, args.jobs, share)
+            jobs = pytest_count(args.jobs, free_memory())
+            if CORES > 2:  # else torch's own number is as good
+                ENV["OMP_NUM_THREADS"] = str(max(2, CORES // jobs))
+            programs += pytests(args.pytest, jobs, share)
         passed, failed = run_all(programs, args.jobs)
     file = args.tally or os.environ.get("TEST_TALLY")
     if file:

@@ -76,3 +76,28 @@ def test_a_process_that_crashes_fails(tmp_path, crash):
     assert code == 1
     assert text.splitlines()[-1].endswith(" passed, 1 failed")
     assert "exit status" in text
+
+
+HANGS = """
+import subprocess, sys
+def hangs():  # with a child that has the pipe, too
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(900)"])
+hangs()
+"""
+
+
+def test_a_process_that_hangs_is_ended_and_says_where(capsys):
+    command = [sys.executable, "-X", "faulthandler", "-c", HANGS]
+    assert run_tests.run("sleeper", command, silence=4) == (0, 1)
+    text = capsys.readouterr().out
+    assert "── sleeper" in text and "in hangs" in text
+    assert "killed: it printed nothing for 4 s" in text
+
+
+def test_processes_of_pytest():
+    gigabyte = 1 << 30
+    assert run_tests.pytest_count(64, 500 * gigabyte) == 8
+    assert run_tests.pytest_count(64, 7 * gigabyte) == 3
+    assert run_tests.pytest_count(2, 20 * gigabyte) == 2
+    assert run_tests.pytest_count(4, gigabyte) == 1
+    assert 0 < run_tests.free_memory() < 1 << 50
