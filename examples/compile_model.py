@@ -3,6 +3,7 @@
 python examples/compile_model.py
 """
 
+import argparse
 import copy
 
 import torch
@@ -24,6 +25,7 @@ class Classifier(nn.Module):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.manual_seed(0)
     model = Classifier().eval()
     x = torch.randn(8, 64)

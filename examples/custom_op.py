@@ -6,6 +6,8 @@ function in its place, on the same memory, and compiles everything around it.
     python examples/custom_op.py
 """
 
+import argparse
+
 import torch
 
 import torchair
@@ -26,6 +28,7 @@ def model(x, weight):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.manual_seed(0)
     x, weight = torch.randn(4, 16), torch.randn(16, 3)
     compiled = torch.compile(model, backend="torchair")

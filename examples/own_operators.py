@@ -4,6 +4,8 @@ Each runs eagerly, in reduce-overhead and in max-autotune mode, and gives the
 same.
 """
 
+import argparse
+
 import torch
 
 import torchair
@@ -41,6 +43,7 @@ def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     x, y = torch.ones(4, 8), torch.full((4, 8), 0.5)
     mine = x.clone()
     want = model(mine, y)

@@ -271,29 +271,32 @@ def test_without_the_weights_the_message_says_what_to_install(monkeypatch):
 # ---- programs ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+SHORT = pytest.mark.parametrize(
     "name", ["compile_model.py", "custom_op.py", "own_operators.py"]
 )
+
+
+@SHORT
 def test_short_examples_run(name):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "something else" not in done.stdout
+    assert "something else" not in run_example(name)
 
 
-def run_example(name, *args):
+@SHORT
+def test_short_examples_refuse_what_they_do_not_know(name):
+    said = run_example(name, "--threads", 2, code=2)
+    assert "unrecognized arguments: --threads 2" in said
+
+
+def run_example(name, *args, code=0):
+    """What it prints; where it fails, as `code` says it should, why."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *map(str, args)],
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
 
 
 def test_quantised():
