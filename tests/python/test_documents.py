@@ -31,7 +31,12 @@ class Layer(torch.nn.Module):
         return torch.relu(self.fc(x))
 
 
-# What a document takes as given, by the names it uses.
+class Loss(Layer):
+    def forward(self, x, y):
+        return torch.nn.functional.mse_loss(super().forward(x), y)
+
+
+# What a document takes as given, by the names it uses; models as classes.
 GIVEN = {
     "README.md": {},
     "docs/getting-started.md": {
@@ -42,6 +47,7 @@ GIVEN = {
     },
     "docs/debugging.md": {"x": X, "n": 3},
     "docs/options.md": {},
+    "docs/training.md": {"model": Loss, "batches": [(X, X[:, :8])] * 3},
     "docs/quantisation.md": {
         "weight": torch.ones(8, 64),
         "bias": torch.ones(8),
@@ -83,7 +89,8 @@ def test_blocks_run(name, tmp_path):
     for i, block in enumerate(blocks):
         if START.search(block):
             continue  # a process that has compiled refuses it: below
-        names |= {"model": Layer().eval(), "config": torchair.CompilerConfig()}
+        names["model"] = GIVEN[name].get("model", Layer)().eval()
+        names["config"] = torchair.CompilerConfig()
         code = block.replace('"/tmp/', f'"{tmp_path}/')
         exec(compile(code, f"{name}, block {i + 1}", "exec"), names)
         runs(names["config"])
@@ -115,6 +122,9 @@ def test_engines_that_debugging_starts():
     lines = START.findall((ROOT / "docs/debugging.md").read_text())
     assert len(lines) == 3
     done = subprocess.run(
-        [sys.executable, "-c", STARTED, *lines], capture_output=True, text=True
+        [sys.executable, "-c", STARTED, *lines],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
