@@ -183,7 +183,7 @@ def test_import_is_cheap():
         )
         for _ in range(2)
     )
-    assert best < 0.2  # of CPU; 0.05 on an idle machine
+    assert best < 0.5  # of CPU; 0.05 on an idle machine, Inductor takes 1
 
 
 def test_import_loads_nothing_else():
