@@ -55,6 +55,7 @@ static const switch_row switches[] = {
     {"--as-read", offsetof(options, as_read)},
     {"--stat", offsetof(options, stat)},
     {"--help", offsetof(options, help)},
+    {"-h", offsetof(options, help)},
     {"--version", offsetof(options, version)},
 };
 

@@ -121,7 +121,7 @@ py_type_add(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
 static struct {
     air_context *ctx;
     air_options options;
-    char driver[32], isa[32], choices[1024];
+    char driver[32], isa[32], choices[4096]; /* PATH_MAX */
     PyObject *log; /* called with a level and a line */
     int threads;   /* last told to the context */
     /* by place, of captures that have none of their own */

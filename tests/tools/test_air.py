@@ -266,7 +266,8 @@ def test_errors(args, text, code, message):
 
 
 @pytest.mark.parametrize(
-    "args", [["help"], ["--help"], ["run", "--help"], ["nope", "-", "--help"]]
+    "args",
+    [["help"], ["--help"], ["-h"], ["run", "--help"], ["nope", "-", "--help"]],
 )
 def test_help(args):
     done = air(*args)
