@@ -362,7 +362,6 @@ ROWS = [
 # Rows that run on torch's kernels, and why: no row of the engine yet. All
 # others are the engine's in float32 (or their first dtype).
 HOST = {
-    "torch.nn.functional.grid_sample": "sampling at computed places",
     "torch.view_as_complex": "complex numbers",
     "torch.view_as_real": "complex numbers",
     "torch.fft.fft": "complex numbers",

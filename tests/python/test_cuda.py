@@ -10,7 +10,7 @@ import torch
 from helpers import compiled as compile_with
 from helpers import recorded
 
-from torchair import cuda, cuda_attention
+from torchair import cuda, cuda_attention, schema
 from torchair.sizes import Unexpressible
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -91,7 +91,7 @@ def test_large_attention_is_torchs(batch, operator, large):
     target = getattr(torch.ops.aten, name).default
     rest = () if operator == "flash" else (None, True)
     node = graph.call_function(target, (*parts, *rest))
-    given = cuda_attention._bound(node)
+    given = schema.bound(node)
     assert cuda_attention.is_large(node, given) == large
 
 
