@@ -349,6 +349,27 @@ TEST(choice_of_the_device)
     }
 }
 
+/* A product without an element is no class: there is nothing to measure. */
+TEST(choice_of_no_product)
+{
+    device_case d;
+    mm_call m;
+    const air_kernel *k;
+    REQUIRE(place_make(&d.p));
+    air_device *dev = device_open(&d, -0.005);
+    mm_init(&m);
+    m.x = (air_tensor){.dtype = AIR_F32,
+                       .rank = 3,
+                       .dims = {0, N, N},
+                       .strides = {N * N, N, 1}};
+    m.w = m.x, m.y = m.x;
+    CHECK_OK(air_driver_cpu.kernel_find(dev, "bmm", &m.call, &k));
+    CHECK(k != NULL && k->library == NULL);
+    CHECK_INT(d.state.calls, 0);
+    air_driver_cpu.close(dev);
+    place_remove(&d.p);
+}
+
 TEST(choice_is_told)
 {
     device_case d;

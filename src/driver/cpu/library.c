@@ -56,8 +56,8 @@ cpu_library_can(const air_call *call)
     const gemm_job *job = &p.job;
     return (job->x.dtype == AIR_F32 || job->x.dtype == AIR_BF16) &&
            job->w.dtype == job->x.dtype && job->y_dtype == job->x.dtype &&
-           can_call(job) && work_of(job) >= SMALL && job->nx > GEMV_MAX &&
-           job->nw > GEMV_MAX;
+           can_call(job) && p.batch > 0 && work_of(job) >= SMALL &&
+           job->nx > GEMV_MAX && job->nw > GEMV_MAX;
 }
 
 bool
