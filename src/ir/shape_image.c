@@ -208,6 +208,9 @@ check_grid(const ir_infer *in)
     AIR_REQUIRE(v->dtype == grid->dtype &&
                     (v->dtype == AIR_F32 || v->dtype == AIR_F64),
                 AIR_ERROR_UNSUPPORTED, "%s: of these dtypes", in->info->name);
+    for (int i = 2; i < v->rank; i++)
+        AIR_REQUIRE(in->g->dims.data[v->dims[i].id].max > 0, AIR_ERROR_SHAPE,
+                    "%s: an image without an element", in->info->name);
     AIR_TRY(ir_dim_const(in->g, axes, &coordinates));
     AIR_TRY(shape_same(in, grid->dims[axes + 1], coordinates));
     return shape_same(in, v->dims[0], grid->dims[0]);

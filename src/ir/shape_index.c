@@ -287,12 +287,22 @@ set_bags(ir_infer *in, air_dim bags, air_dim sizes)
                      (air_dim[]){bags, table->dims[1]});
 }
 
+/* One for each index, or none. */
+static air_status
+check_factors(const ir_infer *in)
+{
+    const air_attr *factor = shape_arg(in, "per_sample_weights");
+
+    if (factor->kind != AIR_ATTR_VALUE)
+        return AIR_OK;
+    AIR_TRY(shape_rank(in, "per_sample_weights", 1));
+    return shape_same(in, ir_val(in->g, factor->value)->dims[0],
+                      shape_tensor(in, "indices")->dims[0]);
+}
+
 static air_status
 check_bags(const ir_infer *in, air_dim *bags)
 {
-    const air_attr *factor = shape_arg(in, "per_sample_weights");
-    const ir_value *index = shape_tensor(in, "indices");
-
     AIR_TRY(check_index(in, "indices"));
     AIR_TRY(check_index(in, "offsets"));
     AIR_TRY(shape_rank(in, "a", 2));
@@ -300,13 +310,13 @@ check_bags(const ir_infer *in, air_dim *bags)
     AIR_TRY(shape_rank(in, "offsets", 1));
     AIR_REQUIRE(!shape_flag(in, "sparse"), AIR_ERROR_UNSUPPORTED,
                 "%s: sparse gradients", in->info->name);
-    if (factor->kind == AIR_ATTR_VALUE)
-        AIR_TRY(shape_same(in, ir_val(in->g, factor->value)->dims[0],
-                           index->dims[0]));
+    AIR_TRY(check_factors(in));
     *bags = shape_tensor(in, "offsets")->dims[0];
-    if (shape_flag(in, "include_last_offset"))
-        return shape_math(in, IR_DIM_SUB, *bags, 1, bags);
-    return AIR_OK;
+    if (!shape_flag(in, "include_last_offset"))
+        return AIR_OK;
+    AIR_REQUIRE(in->g->dims.data[bags->id].max > 0, AIR_ERROR_SHAPE,
+                "%s: include_last_offset needs an offset", in->info->name);
+    return shape_math(in, IR_DIM_SUB, *bags, 1, bags);
 }
 
 air_status
@@ -327,10 +337,32 @@ shape_embedding_bag_only(ir_infer *in)
     return set_bags(in, bags, shape_tensor(in, "offsets")->dims[0]);
 }
 
+/* What the mode reads: the bag of each index, sizes of bags, rows of the
+ * largest. */
+static air_status
+check_bag_notes(const ir_infer *in, int64_t mode)
+{
+    const ir_value *grad = shape_tensor(in, "grad");
+    const ir_value *most = shape_tensor(in, "maximum_indices");
+
+    AIR_TRY(shape_rank(in, "offset2bag", 1));
+    AIR_TRY(shape_rank(in, "bag_size", 1));
+    if (mode != 2)
+        AIR_TRY(shape_same(in, shape_tensor(in, "offset2bag")->dims[0],
+                           shape_tensor(in, "indices")->dims[0]));
+    if (mode != 0)
+        AIR_TRY(shape_same(in, shape_tensor(in, "bag_size")->dims[0],
+                           grad->dims[0]));
+    if (mode != 2)
+        return AIR_OK;
+    AIR_TRY(shape_rank(in, "maximum_indices", 2));
+    AIR_TRY(shape_same(in, most->dims[0], grad->dims[0]));
+    return shape_same(in, most->dims[1], grad->dims[1]);
+}
+
 air_status
 shape_embedding_bag_backward(ir_infer *in)
 {
-    const ir_value *index = shape_tensor(in, "indices");
     const ir_value *grad = shape_tensor(in, "grad");
     int64_t mode;
 
@@ -339,9 +371,10 @@ shape_embedding_bag_backward(ir_infer *in)
     AIR_TRY(check_index(in, "offset2bag"));
     AIR_TRY(shape_rank(in, "grad", 2));
     AIR_TRY(shape_rank(in, "indices", 1));
-    if (mode != 2)
-        AIR_TRY(shape_same(in, shape_tensor(in, "offset2bag")->dims[0],
-                           index->dims[0]));
+    AIR_REQUIRE(mode >= 0 && mode <= 2, AIR_ERROR_ARGUMENT,
+                "%s: mode must be 0, 1 or 2", in->info->name);
+    AIR_TRY(check_factors(in));
+    AIR_TRY(check_bag_notes(in, mode));
     return shape_set(
         in, 0, 2,
         (air_dim[]){shape_arg(in, "num_weights")->dim, grad->dims[1]});
@@ -352,9 +385,15 @@ air_status
 shape_embedding_bag_factors(ir_infer *in)
 {
     AIR_TRY(check_index(in, "indices"));
+    AIR_TRY(check_index(in, "offsets"));
+    AIR_TRY(check_index(in, "offset2bag"));
     AIR_TRY(shape_rank(in, "grad", 2));
     AIR_TRY(shape_rank(in, "a", 2));
     AIR_TRY(shape_rank(in, "indices", 1));
+    AIR_TRY(shape_rank(in, "offsets", 1));
+    AIR_TRY(shape_rank(in, "offset2bag", 1));
+    AIR_TRY(shape_same(in, shape_tensor(in, "grad")->dims[1],
+                       shape_tensor(in, "a")->dims[1]));
     return shape_set(in, 0, 1, shape_tensor(in, "indices")->dims);
 }
 

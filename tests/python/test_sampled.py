@@ -51,13 +51,20 @@ def test_bags_of_embeddings(mode, dtype):
     assert not torchair.explain(fn, *args).graphs[0].hosts
 
 
-def test_bags_refuse_indices_and_offsets_out_of_range():
-    w = torch.randn(5, 8)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bags_refuse_indices_and_offsets_out_of_range(dtype):
+    """-1 among them, which as padding_idx means that there is none."""
+    w = torch.randn(5, 8, dtype=dtype)
     model = compiled(lambda i, at: torch.nn.functional.embedding_bag(i, w, at))
     at = torch.tensor([0, 2])
     i = torch.tensor([0, 1, 4])
     torch.testing.assert_close(model(i, at)[1], w[4])
-    for wrong in ((torch.tensor([0, 5, 1]), at), (i, torch.tensor([0, 4]))):
+    for wrong in (
+        (torch.tensor([0, 5, 1]), at),
+        (torch.tensor([0, -1, 1]), at),
+        (i, torch.tensor([0, 4])),
+        (i, torch.tensor([1, 2])),
+    ):
         with pytest.raises((IndexError, RuntimeError)):
             model(*wrong)
     torch.testing.assert_close(model(i, at)[1], w[4])

@@ -177,8 +177,40 @@ TEST(infer_refusals)
          "air::quantised_mm(%a, %w, none, none, %b, 8)", "shape"},
         {"%a: f32[2, 8], %w: i8[3, 8], %s: bf16[3]",
          "_weight_int8pack_mm(%a, %w, %s)", "dtype of a"},
+        {"%g: f32[4, 7], %i: i64[11], %n: i64[3]",
+         "_embedding_bag_dense_backward(%g, %i, %i, %n, %n, 9, false, 1, none)",
+         "shape"},
+        {"%g: f32[4, 7], %i: i64[11], %n: i64[4]",
+         "_embedding_bag_dense_backward(%g, %i, %i, %n, %n, 9, false, 2, none)",
+         "maximum_indices must have 2 dims"},
+        {"%g: f32[4, 7], %i: i64[11], %n: i64[4]",
+         "_embedding_bag_dense_backward(%g, %i, %i, %n, %n, 9, false, 3, none)",
+         "mode must be"},
+        {"%a: f32[2, 3, 0, 7], %g: f32[2, 4, 20, 2]",
+         "grid_sampler_2d(%a, %g, 0, 0, false)", "without an element"},
     };
     CHECK_ALL(rows);
+}
+
+TEST(infer_refusals_of_several_results)
+{
+    static const inference rows[] = {
+        {"%a: f32[9, 7], %i: i64[11], %o: i64[4], %w: f32[]",
+         "_embedding_bag(%a, %i, %o, false, 0, false, %w)",
+         "per_sample_weights must have 1 dims"},
+        {"%a: f32[9, 7], %i: i64[11], %o: i64[0]",
+         "_embedding_bag(%a, %i, %o, false, 0, false, none, true)",
+         "needs an offset"},
+    };
+    char text[1024];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ir_graph *g;
+        snprintf(text, sizeof text,
+                 "graph f(%s) {\n%%r, %%s, %%t, %%u = %s\nreturn %%r\n}\n",
+                 rows[i].header, rows[i].op);
+        CHECK_FAILS(ir_parse(&base_libc_alloc, text, strlen(text), &g), SHAPE);
+        CHECK(strstr(air_last_error()->message, rows[i].want) != NULL);
+    }
 }
 
 /* Sizes taken for equal are checked when they are known. */

@@ -601,13 +601,17 @@ ISA_KERNEL(grid_sampler_backward)(const air_call *call, const air_task *task)
 
 /* ---- what they take ------------------------------------------------------ */
 
-/* Planes whose offsets 32 bits count. */
+/* Planes with an element, whose offsets 32 bits count: what a tap outside
+ * reads is the first one. */
 static bool
 is_small(const air_tensor *t)
 {
     int64_t span = 1;
-    for (int i = 2; i < t->rank; i++)
+    for (int i = 2; i < t->rank; i++) {
+        if (t->dims[i] == 0)
+            return false;
         span += (t->dims[i] - 1) * t->strides[i];
+    }
     return span < INT32_MAX;
 }
 

@@ -15,6 +15,15 @@ typedef struct {
     int64_t bags, padding; /* padding: an index that does not count */
 } ref_bags;
 
+/* Argument i of the call, the index that does not count; below 0: none. */
+static inline int64_t
+ref_bag_padding(const air_call *call, int i)
+{
+    const int64_t at = ref_int(call, i, -1);
+
+    return at < 0 ? INT64_MIN : at;
+}
+
 static inline int64_t
 ref_bag_int(const ref_tensor *t, int64_t i)
 {
@@ -30,11 +39,11 @@ ref_bags_open(const air_call *call, const air_task *task)
                       .factor = ref_arg(call, 6, task),
                       .mode = (int)ref_int(call, 4, 0),
                       .bags = call->outs[0].dims[0],
-                      .padding = ref_int(call, 8, -1)};
+                      .padding = ref_bag_padding(call, 8)};
 }
 
 /* Indices [*begin, *end) are those of a bag; offsets outside of the indices,
- * and those that go down, are raised. */
+ * those that go down, and a first one that is not 0 are raised. */
 static inline void
 ref_bag_range(const ref_bags *b, int64_t bag, const air_task *task,
               int64_t *begin, int64_t *end)
@@ -43,7 +52,8 @@ ref_bag_range(const ref_bags *b, int64_t bag, const air_task *task,
 
     *begin = ref_bag_int(&b->start, bag);
     *end = bag + 1 < b->start.dims[0] ? ref_bag_int(&b->start, bag + 1) : n;
-    if (!ref_inside(*begin, n + 1, task) || !ref_inside(*end, n + 1, task) ||
+    if (!ref_inside(*begin, bag == 0 ? 1 : n + 1, task) ||
+        !ref_inside(*end, n + 1, task) ||
         !ref_inside(*end - *begin, n + 1, task))
         *begin = *end = 0;
 }

@@ -176,7 +176,7 @@ add_bags(const air_call *call, const air_task *task, const ref_tensor *out,
     ref_tensor index = ref_arg(call, 1, task), bag_of = ref_arg(call, 2, task);
     ref_tensor sizes = ref_arg(call, 3, task), factor = ref_arg(call, 8, task);
     const bool mean = ref_int(call, 7, 0) == REF_BAG_MEAN;
-    const int64_t padding = ref_int(call, 9, -1), rows = out->dims[0];
+    const int64_t padding = ref_bag_padding(call, 9), rows = out->dims[0];
     const int32_t *count = count_rows(call, task, &index, rows);
 
     for (int64_t i = 0; i < index.dims[0]; i++) {
@@ -242,7 +242,7 @@ bag_at(const ref_tensor *bag_of, const ref_tensor *start, int64_t i)
 {
     int64_t low = 0, high = start->dims[0];
 
-    if (bag_of->dims[0] > 0)
+    if (i < bag_of->dims[0])
         return ref_bag_int(bag_of, i);
     while (low < high) { /* the last bag that starts at i or before */
         int64_t middle = low + (high - low) / 2;
@@ -261,7 +261,7 @@ ref_embedding_bag_factors(const air_call *call, const air_task *task)
     ref_tensor out = ref_out(call, 0, task), grad = ref_arg(call, 0, task);
     ref_tensor table = ref_arg(call, 1, task), index = ref_arg(call, 2, task);
     ref_tensor start = ref_arg(call, 3, task), bag_of = ref_arg(call, 4, task);
-    const int64_t padding = ref_int(call, 6, -1);
+    const int64_t padding = ref_bag_padding(call, 6);
     int64_t begin, end;
 
     air_split(index.dims[0], task, &begin, &end);
