@@ -20,7 +20,7 @@ void cpu_pairs_dots(float *t, int64_t nm, const float *x, int64_t xs,
 /* Rows of 8 or 4 bits with such groups? */
 bool cpu_pairs_take(int bits, int64_t group, int64_t groups);
 /* n numbers of bf16 in the order in which cpu_pairs_dots_words wants them, with
- * zeros behind them up to a multiple of 128. */
+ * zeros behind them up to a multiple of 512 / bits. */
 void cpu_pairs_order(uint16_t *dst, const uint16_t *x, int bits, int64_t n);
 /* As gemm_ops.dots_words, of 8 or 4 bits; xs: numbers from row to row of x. */
 void cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,

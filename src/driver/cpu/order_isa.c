@@ -93,7 +93,7 @@ sort_lanes(int64_t *net, int64_t n)
         for (int64_t k = p; k >= 1; k /= 2)
             for (int64_t j = k % p; j + k < n; j += 2 * k)
                 for (int64_t i = j; i < j + k && i + k < n; i++)
-                    if (i / (2 * p) == (i + k) / (2 * p))
+                    if ((i ^ (i + k)) < 2 * p) /* in one run of 2 p */
                         exchange(net + i * LANES, net + (i + k) * LANES);
 }
 
