@@ -1,21 +1,20 @@
 /* choice.c: measured choices, in memory and in a file. */
 #include "driver/cpu/choice.h"
+#include "base/file.h"
 #include "base/text.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEAD     "torchair choices 1\n"
-#define MOST     ((size_t)1 << 20) /* bytes of a file */
-#define SECONDS  1.5               /* of measuring, in a process */
-#define SLOWEST  ((int64_t)60 * 1000 * 1000 * 1000)
-#define CLEAR    1.08 /* so much faster, to be taken against the rule */
-#define MAX_PATH 1024
+#define HEAD    "torchair choices 1\n"
+#define MOST    ((size_t)1 << 20) /* bytes of a file */
+#define SECONDS 1.5               /* of measuring, in a process */
+#define SLOWEST ((int64_t)60 * 1000 * 1000 * 1000)
+#define CLEAR   1.08 /* so much faster, to be taken against the rule */
 
 typedef BASE_VEC(cpu_choice) choices_vec;
 
@@ -24,7 +23,7 @@ struct cpu_choices {
     pthread_mutex_t mutex;
     choices_vec known; /* of this machine */
     double spent;
-    char path[MAX_PATH], machine[CPU_CHOICE_MACHINE];
+    char path[BASE_MAX_PATH], machine[CPU_CHOICE_MACHINE];
 };
 
 /* ---- a line ---- */
@@ -90,19 +89,6 @@ read_line(const char *at, const char *stop, word *machine, cpu_choice *out)
 
 /* ---- a file ---- */
 
-static size_t
-fill(int fd, char *data, size_t size)
-{
-    size_t got = 0;
-    while (got < size) {
-        const ssize_t n = read(fd, data + got, size - got);
-        if (n <= 0)
-            break;
-        got += (size_t)n;
-    }
-    return got;
-}
-
 /* The file's text, NULL where there is none that is ours. */
 static air_status
 read_file(const cpu_choices *c, char **out, size_t *out_size, size_t *out_len)
@@ -119,7 +105,7 @@ read_file(const cpu_choices *c, char **out, size_t *out_size, size_t *out_len)
         status = base_new(&c->alloc, (size_t)info.st_size, &data);
     if (data != NULL) {
         *out_size = (size_t)info.st_size;
-        *out_len = fill(fd, data, *out_size);
+        *out_len = base_file_read(fd, data, *out_size);
         if (*out_len >= strlen(HEAD) && memcmp(data, HEAD, strlen(HEAD)) == 0)
             *out = data;
         else
@@ -201,34 +187,7 @@ keep_line(void *arg, word line, word machine, const cpu_choice *choice)
     return w->text.status;
 }
 
-static bool
-write_all(int fd, const char *at, size_t size)
-{
-    while (size > 0) {
-        const ssize_t n = write(fd, at, size);
-        if (n <= 0)
-            return false;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-/* Under another name first: a reader never sees half of a file. */
-static void
-write_file(const char *path, const base_text *text)
-{
-    char other[MAX_PATH + 8];
-    (void)snprintf(other, sizeof other, "%s.XXXXXX", path);
-    const int fd = mkstemp(other);
-    if (fd < 0)
-        return;
-    const bool good = write_all(fd, text->data, text->len);
-    if (close(fd) != 0 || !good || rename(other, path) != 0)
-        (void)unlink(other);
-}
-
-static void
+static air_status
 save(cpu_choices *c)
 {
     writer w = {.c = c};
@@ -240,9 +199,12 @@ save(cpu_choices *c)
         base_text_add(&w.text, "%s\t%s\t%" PRId64 "\t%" PRId64 "\n", c->machine,
                       k->key, k->own, k->library);
     }
-    if (status == AIR_OK && w.text.status == AIR_OK)
-        write_file(c->path, &w.text);
+    if (status == AIR_OK)
+        status = w.text.status;
+    if (status == AIR_OK)
+        (void)base_file_replace(c->path, w.text.data, w.text.len, NULL, 0);
     base_text_deinit(&w.text);
+    return status;
 }
 
 /* ---- choices ---- */
@@ -253,9 +215,10 @@ cpu_choices_create(const air_alloc *alloc, const char *path,
 {
     void *ptr;
     *out = NULL;
-    AIR_REQUIRE(strlen(path) > 0 && strlen(path) < MAX_PATH, AIR_ERROR_ARGUMENT,
+    AIR_REQUIRE(strlen(path) > 0 && strlen(path) < BASE_MAX_PATH,
+                AIR_ERROR_ARGUMENT,
                 "options.choices: a path of %zu bytes; give one of 1 .. %d",
-                strlen(path), MAX_PATH - 1);
+                strlen(path), BASE_MAX_PATH - 1);
     AIR_TRY(base_new(alloc, sizeof(cpu_choices), &ptr));
     cpu_choices *c = ptr;
     c->alloc = *alloc;
@@ -300,8 +263,13 @@ measure_new(cpu_choices *c, const char *key, cpu_measure_fn measure, void *arg)
     const bool good =
         measure(arg, &made) && is_sane(made.own) && is_sane(made.library);
     c->spent += base_now() - start;
-    if (good && BASE_PUSH(&c->alloc, &c->known, made) == AIR_OK)
-        save(c);
+    if (!good)
+        return;
+    air_status status = BASE_PUSH(&c->alloc, &c->known, made);
+    if (status == AIR_OK)
+        status = save(c);
+    if (status != AIR_OK)
+        base_clear_error(); /* the rule holds, or this process knows it */
 }
 
 bool

@@ -6,14 +6,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "driver/cuda/device.h"
-
-enum { MAX_PATH = 1024 };
 
 typedef struct {
     char magic[8];
@@ -25,22 +23,9 @@ static bool
 file_name(const char *folder, const uint64_t hash[2], char *out)
 {
     const int n =
-        snprintf(out, MAX_PATH, "%s/%016" PRIx64 "%016" PRIx64 ".cubin", folder,
-                 hash[0], hash[1]);
-    return n > 0 && n < MAX_PATH - 32;
-}
-
-static bool
-read_all(int fd, char *data, size_t size)
-{
-    while (size > 0) {
-        const ssize_t n = read(fd, data, size);
-        if (n <= 0)
-            return false;
-        data += n;
-        size -= (size_t)n;
-    }
-    return true;
+        snprintf(out, BASE_MAX_PATH, "%s/%016" PRIx64 "%016" PRIx64 ".cubin",
+                 folder, hash[0], hash[1]);
+    return n > 0 && n < BASE_MAX_PATH;
 }
 
 static air_status
@@ -49,12 +34,13 @@ read_file(const air_alloc *alloc, int fd, char **out, size_t *out_size)
     struct stat info;
     head h;
     void *data;
-    if (fstat(fd, &info) != 0 || !read_all(fd, (char *)&h, sizeof h) ||
+    if (fstat(fd, &info) != 0 || base_file_read(fd, &h, sizeof h) != sizeof h ||
         memcmp(h.magic, magic, sizeof magic) != 0 || h.size == 0 ||
         (uint64_t)info.st_size != sizeof h + h.size)
         return AIR_OK;
     AIR_TRY(base_new(alloc, h.size, &data));
-    if (!read_all(fd, data, h.size) || base_hash(data, h.size, 0) != h.sum) {
+    if (base_file_read(fd, data, h.size) != h.size ||
+        base_hash(data, h.size, 0) != h.sum) {
         base_free(alloc, data, h.size);
         return AIR_OK;
     }
@@ -67,7 +53,7 @@ air_status
 cuda_cache_read(const air_alloc *alloc, const char *folder,
                 const uint64_t hash[2], char **out, size_t *out_size)
 {
-    char path[MAX_PATH];
+    char path[BASE_MAX_PATH];
     *out = NULL;
     *out_size = 0;
     if (!folder || !file_name(folder, hash, path))
@@ -80,35 +66,15 @@ cuda_cache_read(const air_alloc *alloc, const char *folder,
     return status;
 }
 
-static bool
-write_all(int fd, const void *data, size_t size)
-{
-    const char *at = data;
-    while (size > 0) {
-        const ssize_t n = write(fd, at, size);
-        if (n <= 0)
-            return false;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 void
 cuda_cache_write(const char *folder, const uint64_t hash[2], const char *data,
                  size_t size)
 {
-    char path[MAX_PATH], other[MAX_PATH + 32];
+    char path[BASE_MAX_PATH];
     head h = {.size = size, .sum = base_hash(data, size, 0)};
     if (!folder || !file_name(folder, hash, path))
         return;
     memcpy(h.magic, magic, sizeof magic);
     (void)mkdir(folder, 0700);
-    (void)snprintf(other, sizeof other, "%s.XXXXXX", path);
-    const int fd = mkstemp(other);
-    if (fd < 0)
-        return;
-    const bool good = write_all(fd, &h, sizeof h) && write_all(fd, data, size);
-    if (close(fd) != 0 || !good || rename(other, path) != 0)
-        (void)unlink(other);
+    (void)base_file_replace(path, &h, sizeof h, data, size);
 }
