@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+import torchair
 from torchair import backend
 
 # Before the engine starts: what a test sees must not depend on what was fast.
@@ -27,6 +28,21 @@ def _fresh(request):
     yield
     torch.set_default_device(None)
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def debug_folder(tmp_path, monkeypatch):
+    """Where TORCH_COMPILE_DEBUG writes; the logger, which it makes say all and
+    write files, is as before afterwards."""
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
+    log = torchair.logger
+    level, handlers = log.level, log.handlers[:]
+    with torch._dynamo.config.patch(debug_dir_root=str(tmp_path)):
+        yield tmp_path
+    log.setLevel(level)
+    for handler in [h for h in log.handlers if h not in handlers]:
+        log.removeHandler(handler)
+        handler.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The options of npugraph_ex: each has an effect, or says that it has none;
 wrong values are refused as the interface says."""
 
-import logging
 import os
 import warnings
 
@@ -545,14 +544,10 @@ def test_graph_dump_as_python(tmp_path):
     assert "with torch.npu.stream(streams['side']):" in code
 
 
-@torch._dynamo.config.patch(debug_dir_root="")
-def test_compile_debug_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
-    torch._dynamo.config.debug_dir_root = str(tmp_path)  # patched
+def test_compile_debug_folder(debug_folder):
     weight = torch.ones(3, requires_grad=True)
     compile_with(lambda x: (x * weight).sum())(torch.ones(3)).backward()
-    torchair.logger.setLevel(logging.ERROR)  # the variable asks for all of it
-    (model,) = tmp_path.glob("run_*/npugraph_ex/model__*")
+    (model,) = debug_folder.glob("run_*/npugraph_ex/model__*")
     assert (model / "dynamo_out_graph.txt").exists()
     for phase in ("forward", "backward"):
         assert (model / phase / f"000_aot_{phase}_graph.txt").exists()

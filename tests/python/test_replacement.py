@@ -201,13 +201,10 @@ def test_duplicates():
     register_replacement(search, replace, PAIR, skip_duplicates=True)
 
 
-@torch._dynamo.config.patch(debug_dir_root="")
-def test_replacements_show_in_dumps(tmp_path, monkeypatch):
+def test_replacements_show_in_dumps(debug_folder):
     register_replacement(search, replace, PAIR)
-    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
-    torch._dynamo.config.debug_dir_root = str(tmp_path)  # patched
     compile_with(search)(torch.ones(4), torch.ones(4))
-    (path,) = tmp_path.rglob("*_after_pattern_fusion.txt")
+    (path,) = debug_folder.rglob("*_after_pattern_fusion.txt")
     before = path.with_name("000_aot_forward_graph.txt").read_text()
     assert "aten.sin" in before and "aten.sin" not in path.read_text()
 
