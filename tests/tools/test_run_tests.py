@@ -69,6 +69,13 @@ def test_all_pass(tmp_path):
     assert (code, text.splitlines()[-1]) == (0, "9 passed, 0 failed")
 
 
+def test_the_tally_is_not_what_tests_write(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEST_TALLY", str(tmp_path / "tally"))
+    reads = "import os\ndef test(): assert 'TEST_TALLY' not in os.environ\n"
+    assert runner(tmp_path, {"test_reads.py": reads})[0] == 0
+    assert (tmp_path / "tally").read_text() == "1 0\n"
+
+
 @pytest.mark.parametrize("crash", [CRASH, AT_EXIT])
 def test_a_process_that_crashes_fails(tmp_path, crash):
     files = {"test_crash.py": crash, "test_many.py": FILES["test_many.py"]}
