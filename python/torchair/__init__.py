@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from .backend import get_compiler, get_npu_backend
     from .collectives import patch_for_hcom
-    from .compare import Comparison, compare
+    from .comparison import Comparison, compare
     from .config import CompilerConfig
     from .converters import register_fx_node_ge_converter
     from .export import dynamo_export
@@ -81,9 +81,9 @@ _MODULES = (
     "scope",
 )
 _HOME = {
-    "Comparison": "compare",
+    "Comparison": "comparison",
     "CompilerConfig": "config",
-    "compare": "compare",
+    "compare": "comparison",
     "dynamo_export": "export",
     "Explanation": "report",
     "explain": "report",

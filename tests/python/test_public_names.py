@@ -2,6 +2,7 @@
 is there."""
 
 import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import torchair
 from torchair import options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +96,12 @@ def test_names_are_there():
             f"{name} is here now: tools/public_names.txt can name its test",
             stacklevel=1,
         )
+
+
+@pytest.mark.parametrize("name", torchair._HOME)
+def test_no_module_hides_a_name(name):
+    """An import of a module sets its name in the package."""
+    assert importlib.util.find_spec(f"torchair.{name}") is None
 
 
 def test_options_are_all_there():
