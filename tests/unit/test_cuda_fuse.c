@@ -263,9 +263,24 @@ TEST(cuda_fuse_wants_each_result_once)
     CHECK(find(&c, 0).count < 2);
 }
 
-TEST(cuda_fuse_prints_what_compiles)
+/* Where there is NVRTC. */
+static void
+check_compiles(const cuda_source *s)
 {
     static char log[20000];
+    if (!nvrtc_possible())
+        return;
+    const size_t size = strlen(s->prelude) + s->text.len + 100;
+    char *text = malloc(size);
+    (void)snprintf(text, size, "%s\n#define ENTRY(i) k_##i\n%s", s->prelude,
+                   s->text.data);
+    if (!nvrtc_compile(text, log, sizeof log))
+        test_fail(__FILE__, __LINE__, "%s", log);
+    free(text);
+}
+
+TEST(cuda_fuse_prints_what_compiles)
+{
     list_case c = {.count = 0};
     cuda_source s = {.nlaunches = 0};
     add_row(&c, 0, 500);
@@ -279,15 +294,7 @@ TEST(cuda_fuse_prints_what_compiles)
     CHECK_INT(s.nlaunches, 1);
     CHECK_INT(s.launches[0].nparams, 2 + 2 + 2 + 3);
     CHECK_INT(s.launches[0].shape.grid[0], 2 * N / 8); /* tiles of 8 rows */
-    if (nvrtc_possible()) {
-        char *text = malloc(strlen(s.prelude) + s.text.len + 100);
-        (void)snprintf(text, strlen(s.prelude) + s.text.len + 100,
-                       "%s\n#define ENTRY(i) k_##i\n%s", s.prelude,
-                       s.text.data);
-        if (!nvrtc_compile(text, log, sizeof log))
-            test_fail(__FILE__, __LINE__, "%s", log);
-        free(text);
-    }
+    check_compiles(&s);
     base_text_deinit(&s.text);
 }
 
@@ -295,20 +302,11 @@ TEST(cuda_fuse_prints_what_compiles)
 static bool
 print_has(const fuse_group *g, const char *what)
 {
-    static char log[20000];
     cuda_source s = {.nlaunches = 0};
     base_text_init(&s.text, &base_libc_alloc);
     CHECK_OK(cuda_fuse_print(g, &h200, &s));
     const bool found = strstr(s.text.data, what) != NULL;
-    if (nvrtc_possible()) {
-        char *text = malloc(strlen(s.prelude) + s.text.len + 100);
-        (void)snprintf(text, strlen(s.prelude) + s.text.len + 100,
-                       "%s\n#define ENTRY(i) k_##i\n%s", s.prelude,
-                       s.text.data);
-        if (!nvrtc_compile(text, log, sizeof log))
-            test_fail(__FILE__, __LINE__, "%s", log);
-        free(text);
-    }
+    check_compiles(&s);
     base_text_deinit(&s.text);
     return found;
 }

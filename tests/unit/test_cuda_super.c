@@ -95,12 +95,18 @@ run(fixture *f)
 }
 
 static void
-drop(fixture *f)
+close_all(fixture *f)
 {
     air_value_release(&f->out);
     air_program_destroy(f->program);
     air_graph_destroy(f->graph);
     air_context_destroy(f->ctx);
+}
+
+static void
+drop(fixture *f)
+{
+    close_all(f);
     CHECK_INT(f->cuda->live, 0);
     CHECK_INT(f->nvrtc->live, 0);
 }
@@ -383,15 +389,6 @@ TEST(cuda_super_leaves_clusters_alone)
 }
 
 /* ---- what fails ---------------------------------------------------------- */
-
-static void
-close_all(fixture *f)
-{
-    air_value_release(&f->out);
-    air_program_destroy(f->program);
-    air_graph_destroy(f->graph);
-    air_context_destroy(f->ctx);
-}
 
 /* Three runs: launched, made a graph, the graph again. */
 static air_status
