@@ -327,7 +327,7 @@ def define(
     if gradients:
         _add_autograd(found, functools.partial(_by_bodies, gradients))
     elif derivatives is None and not written:
-        _add_autograd(found, _by_aten)
+        _add_autograd(found, functools.partial(_by_aten, made_body))
     return found.overload
 
 
@@ -367,7 +367,7 @@ def _gradients(
 
 
 def _add_autograd(found: Defined, rule: Callable[..., list[Any]]) -> None:
-    """rule(body, values, grads, needed): the gradients of all parameters."""
+    """rule(values, grads, needed): the gradients of all parameters."""
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.set_materialize_grads(True)
@@ -384,7 +384,7 @@ def _add_autograd(found: Defined, rule: Callable[..., list[Any]]) -> None:
             next(saved) if not number else ctx.numbers[i]
             for i, (_, number) in enumerate(found.params)
         ]
-        return tuple(rule(found.body, values, grads, ctx.needs_input_grad))
+        return tuple(rule(values, grads, ctx.needs_input_grad))
 
     torch.library.register_autograd(
         found.overload,
@@ -396,12 +396,10 @@ def _add_autograd(found: Defined, rule: Callable[..., list[Any]]) -> None:
 
 def _by_bodies(
     gradients: Mapping[int, Body],
-    body: Body,
     values: list[Any],
     grads: Sequence[Any],
     needed: Sequence[bool],
 ) -> list[Any]:
-    del body
     out: list[Any] = [None] * len(values)
     for i, gradient in gradients.items():
         if needed[i]:
