@@ -11,6 +11,7 @@ import hashlib
 import os
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,16 @@ class Share:
         items.sort(key=lambda item: (-size[item.path], item.path))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item, nextitem):
-        """True: nothing is left to do, another process runs it."""
-        return None if self.take(str(item.path)) else True
+    def pytest_runtestloop(self, session):
+        """Runs the files that are ours. Which comes after one is not known
+        when it ends, so every fixture ends with it."""
+        for item, after in pairwise([*session.items, None]):
+            if self.take(str(item.path)):
+                same = after is not None and after.path == item.path
+                item.ihook.pytest_runtest_protocol(
+                    item=item, nextitem=after if same else None
+                )
+        return True
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """tools/run_tests.py: where it finds the compiler of CUDA C, what it counts."""
 
+import hashlib
 import importlib.util
 import subprocess
 import sys
@@ -74,6 +75,21 @@ def test_the_tally_is_not_what_tests_write(tmp_path, monkeypatch):
     reads = "import os\ndef test(): assert 'TEST_TALLY' not in os.environ\n"
     assert runner(tmp_path, {"test_reads.py": reads})[0] == 0
     assert (tmp_path / "tally").read_text() == "1 0\n"
+
+
+def test_files_of_another_process_lie_between(tmp_path):
+    """Its folder's fixtures end before a file of another folder begins."""
+    for name in ("a/test_1.py", "a/test_2.py", "b/test_3.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("def test(): pass\n")
+    share = tmp_path / "share"
+    share.mkdir()
+    taken = str(tmp_path / "a/test_2.py").encode()
+    (share / hashlib.sha1(taken).hexdigest()).touch()
+    command = [sys.executable, PATH.parent / "pytest_share.py", share, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert "2 passed" in done.stdout and done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("crash", [CRASH, AT_EXIT])
