@@ -1,7 +1,7 @@
 """What each process of test_distributed.py does: `python comm_cases.py`, with
-RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and OUT. Every function case_* is a
-test; OUT/<rank>.json takes what they failed with. After a failure the ranks are
-out of step, so the rest is not run."""
+RANK, WORLD_SIZE and OUT, a folder. Every function case_* is a test;
+OUT/<rank>.json takes what they failed with. After a failure the ranks are out
+of step, so the rest is not run."""
 
 import datetime
 import json
@@ -457,7 +457,11 @@ def main():
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     limit = datetime.timedelta(seconds=240)
-    dist.init_process_group("gloo", timeout=limit)
+    # A file, not a port: a free one may be taken before it is used.
+    store = dist.FileStore(os.environ["OUT"] + "/store", world)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world, timeout=limit
+    )
     found = {}
     for name, case in list(globals().items()):
         if not name.startswith("case_"):

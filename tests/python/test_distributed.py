@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,12 +22,6 @@ SCRIPT = HERE / "comm_cases.py"
 CASES = re.findall(r"^def (case_\w+)", SCRIPT.read_text(), re.M)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @functools.cache
 def results(world, folder):
     """Of all ranks: case -> "" or what it failed with."""
@@ -37,8 +30,6 @@ def results(world, folder):
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, path)),
         "WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
         "OUT": folder,
     }
     ranks = [
@@ -76,11 +67,11 @@ def test_ranks(case, world, folder):
 
 
 @pytest.fixture
-def alone(monkeypatch):
+def alone():
     """A process group of one."""
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(free_port()))
-    dist.init_process_group("gloo", rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", store=dist.HashStore(), rank=0, world_size=1
+    )
     yield
     dist.destroy_process_group()
 
