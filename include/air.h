@@ -299,6 +299,12 @@ typedef struct {
 AIR_API AIR_CHECK air_status air_graph_add_node(
     air_graph *g, const char *op, size_t nattrs, const air_attr *attrs,
     const char *location, size_t nouts, air_ref *out_refs);
+/* What the application writes on a node: an attribute of it in the Ascend IR.
+ * text: NULL for a truth value. */
+typedef struct {
+    const char *key, *text;
+    bool truth;
+} air_note;
 /* Where nodes run; results do not depend on it. HOST nodes are the
  * application's: they come after all nodes before them, and before all after.
  */
@@ -309,9 +315,11 @@ typedef struct {
                      same time; 0: the main one */
     bool joined;  /* in one parallel region: nothing that leaves it is used */
     bool untimed; /* no limit of time (air_options.step_seconds) */
+    size_t nnotes; /* seen in `air_graph_print_ge` only */
+    const air_note *notes;
 } air_scope;
-/* Of the nodes added from here on; NULL: all zero. ARGUMENT: a number outside
- * 0 .. 65535. */
+/* Of the nodes added from here on, and of what passes make of them; NULL: all
+ * zero. ARGUMENT: a number outside 0 .. 65535, or more lists of notes. */
 AIR_API AIR_CHECK air_status air_graph_set_scope(air_graph *g,
                                                  const air_scope *scope);
 /* What the application does in a HOST node. START begins something, such as a
@@ -331,9 +339,11 @@ air_graph_add_host(air_graph *g, air_host_kind kind, const char *op,
                    const air_type *types, air_ref *out_refs);
 /* What the application calls a value. The tag stays with it through all
  * passes; a value may have several. air_host.see and AIR_TEXT_MEMORY show it.
- */
+ * origin: attribute _fx_tensor_name of the first one's value in the Ascend IR,
+ * by which values of two runs are compared; may be NULL. */
 AIR_API AIR_CHECK air_status air_graph_add_tag(air_graph *g, air_ref value,
-                                               const char *tag);
+                                               const char *tag,
+                                               const char *origin);
 AIR_API AIR_CHECK air_status air_graph_get_type(const air_graph *g, air_ref v,
                                                 air_type *out);
 /* Results in order. strides: per result an array of size expressions, or NULL

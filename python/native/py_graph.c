@@ -480,17 +480,42 @@ graph_ge_text(PyObject *self, PyObject *args)
     return out;
 }
 
+/* (key, text or None, truth) of each; texts are those of the tuples. */
+static air_note *
+read_notes(PyObject *tuples, size_t *count)
+{
+    Py_ssize_t n = length_of(tuples);
+    air_note *notes = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof *notes);
+    if (!notes && !PyErr_Occurred())
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++) {
+        int truth = 0;
+        if (PyArg_ParseTuple(item_of(tuples, i), "szp", &notes[i].key,
+                             &notes[i].text, &truth))
+            notes[i].truth = truth != 0;
+    }
+    *count = (size_t)n;
+    return notes;
+}
+
 static PyObject *
 graph_scope(PyObject *self, PyObject *args)
 {
     air_scope scope = {0};
     int joined, untimed;
-    if (!PyArg_ParseTuple(args, "iiipp", &scope.contractions, &scope.others,
-                          &scope.lane, &joined, &untimed))
+    PyObject *tuples;
+    if (!PyArg_ParseTuple(args, "iiippO!", &scope.contractions, &scope.others,
+                          &scope.lane, &joined, &untimed, &PyTuple_Type,
+                          &tuples))
         return NULL;
     scope.joined = joined != 0;
     scope.untimed = untimed != 0;
-    if (py_check(air_graph_set_scope(graph_of(self), &scope)))
+    air_note *notes = read_notes(tuples, &scope.nnotes);
+    scope.notes = notes;
+    bool failed = PyErr_Occurred() ||
+                  py_check(air_graph_set_scope(graph_of(self), &scope));
+    PyMem_Free(notes);
+    if (failed)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -498,10 +523,10 @@ graph_scope(PyObject *self, PyObject *args)
 static PyObject *
 graph_tag(PyObject *self, PyObject *args)
 {
-    const char *tag;
+    const char *tag, *origin;
     air_ref ref;
-    if (!PyArg_ParseTuple(args, "Is", &ref.id, &tag) ||
-        py_check(air_graph_add_tag(graph_of(self), ref, tag)))
+    if (!PyArg_ParseTuple(args, "Isz", &ref.id, &tag, &origin) ||
+        py_check(air_graph_add_tag(graph_of(self), ref, tag, origin)))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -519,10 +544,13 @@ static PyMethodDef methods[] = {
     {"int_input", graph_int_input, METH_VARARGS, "int_input(name, dim)"},
     {"node", graph_node, METH_VARARGS, "node(op, attrs, location, nouts)"},
     {"scope", graph_scope, METH_VARARGS,
-     "scope(contractions, others, lane, joined, untimed): of nodes to come"},
+     "scope(contractions, others, lane, joined, untimed, notes): of nodes to "
+     "come; notes: (key, text or None, truth) of each"},
     {"host", graph_host, METH_VARARGS,
      "host(op, id, reason, inputs, location, types, kind=0)"},
-    {"tag", graph_tag, METH_VARARGS, "tag(ref, name): what watchers see"},
+    {"tag", graph_tag, METH_VARARGS,
+     "tag(ref, name, origin): what watchers see; origin: as its file is "
+     "called, or None"},
     {"type", graph_type, METH_O, "type(ref) -> (dtype, dims)"},
     {"results", graph_results, METH_VARARGS, "results(refs, strides)"},
     {NULL, NULL, 0, NULL}};

@@ -118,6 +118,7 @@ class Graph:
         lane: int,
         joined: bool,
         untimed: bool,
+        notes: tuple[tuple[str, str | None, bool], ...],
         /,
     ) -> None: ...
     def host(
@@ -131,7 +132,7 @@ class Graph:
         kind: int = 0,
         /,
     ) -> tuple[int, ...]: ...
-    def tag(self, ref: int, name: str, /) -> None: ...
+    def tag(self, ref: int, name: str, origin: str | None, /) -> None: ...
     def type(self, ref: int, /) -> tuple[int, tuple[int, ...]]: ...
     def results(
         self, refs: Sequence[int], strides: Sequence[Sequence[int] | None], /

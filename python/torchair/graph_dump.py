@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from . import dumps, files, schema
+from . import dumps, files, schema, scope
 from .config import CompilerConfig
 from .dumps import Folder
 from .origin import source_of
@@ -141,7 +141,12 @@ class _Builder:
         many = len(value) if isinstance(value, (tuple, list)) else 1
         made = ", ".join(f"{name}_{i}" for i in range(many))
         words = [*self._arguments(node), f'node_name="{name}"']
+        if node.meta.get("after"):
+            awaited = ", ".join(self._name(n) for n in node.meta["after"])
+            words.append(f"dependencies=[{awaited}]")
         yield from _comments(node)
+        if inside := scope.of(node):
+            yield f"# Scope: {inside}"
         yield f"{made} = ge.{kind}({', '.join(words)})"
 
     def _arguments(self, node: Node) -> Iterator[str]:

@@ -214,7 +214,14 @@ class _Importer(schema.Importing):
         elif results and results[0] is not None:
             self.refs[node] = results[0]
             if not kind.collective or comm.kind_of(node) != comm.START:
-                self.graph.tag(results[0], node.name)  # else not there yet
+                self._tag(results[0], node, node, 0)  # else not there yet
+
+    def _tag(
+        self, ref: int, node: torch.fx.Node, made_by: torch.fx.Node, index: Any
+    ) -> None:
+        """The origin is what `debug.data_dump` calls the value's file."""
+        origin = f"{made_by.name}-{made_by.target}.OUTPUT.{index}"
+        self.graph.tag(ref, node.name, origin)
 
     def _item(self, node: torch.fx.Node) -> None:
         several: Any = node.args[0]
@@ -223,7 +230,7 @@ class _Importer(schema.Importing):
             self.inexact.add(node)
         if item is not None:
             self.refs[node] = item
-            self.graph.tag(item, node.name)
+            self._tag(item, node, several, node.args[1])
         else:  # a token, or a number
             self.constants[node] = node.meta.get("val")
 

@@ -46,6 +46,7 @@ class Places:
             self.lanes.setdefault(lanes.lane_of(node), len(self.lanes)),
             scope.SUPER_KERNEL in inside,
             inside.get(scope.NEVER_TIMEOUT) == "True",
+            tuple(map(_note, inside.items())),
         )
 
     def after(
@@ -74,6 +75,14 @@ class Places:
             )
         yield
         refs[operand] = plain
+
+
+def _note(attribute: tuple[str, str]) -> tuple[str, str | None, bool]:
+    """As the node shows it in the Ascend IR."""
+    key, text = attribute
+    if key in scope.TRUTHS:
+        return key, None, text == "True"
+    return key, text, False
 
 
 def leave_kernel(node: torch.fx.Node, why: str) -> None:

@@ -34,6 +34,7 @@ DETERMINISTIC = "_deterministic_level"
 SUPER_KERNEL_OPTIONS = "_super_kernel_options"
 NEVER_TIMEOUT = "_op_exec_never_timeout"
 DATA_DUMP = "torchair_enable_data_dump"
+TRUTHS = {INNER_PARALLEL, NEVER_TIMEOUT}  # the others are text
 __all__ = [
     "data_dump",
     "limit_core_num",

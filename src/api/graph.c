@@ -290,13 +290,18 @@ air_graph_set_scope(air_graph *g, const air_scope *scope)
 {
     static const air_scope none;
     const air_scope *s = scope ? scope : &none;
+    uint16_t notes;
 
     REQUIRE_PTR(g);
     AIR_TRY(check_count(s->contractions, "contractions"));
     AIR_TRY(check_count(s->others, "others"));
     AIR_TRY(check_count(s->lane, "lane"));
+    for (size_t i = 0; i < s->nnotes; i++)
+        REQUIRE_PTR(s->notes && s->notes[i].key);
+    AIR_TRY(ir_find_notes(g, s->nnotes, s->notes, &notes));
     g->scope[0] = (ir_scope){.threads = (uint16_t)s->contractions,
                              .lane = (uint16_t)s->lane,
+                             .notes = notes,
                              .joined = s->joined,
                              .untimed = s->untimed};
     g->scope[1] = g->scope[0];
@@ -305,12 +310,13 @@ air_graph_set_scope(air_graph *g, const air_scope *scope)
 }
 
 air_status
-air_graph_add_tag(air_graph *g, air_ref value, const char *tag)
+air_graph_add_tag(air_graph *g, air_ref value, const char *tag,
+                  const char *origin)
 {
     REQUIRE_PTR(g);
     REQUIRE_PTR(tag);
     AIR_TRY(check_ref(g, value, "tag"));
-    return ir_add_tag(g, value, tag);
+    return ir_add_tag(g, value, tag, origin);
 }
 
 air_status

@@ -35,6 +35,7 @@ typedef struct {
     int rank;
     const int64_t *dims; /* -1: symbolic */
     const char *type;    /* "f32[s0, 4]" */
+    const char *origin;  /* _fx_tensor_name of a result, NULL: none */
 } ge_port;
 typedef BASE_VEC(ge_port) ge_ports;
 
@@ -76,6 +77,7 @@ typedef struct {
     base_map names;
     BASE_VEC(ge_node) nodes;
     ge_port *values;      /* per value of the graph: where it is */
+    const char **origins; /* and its _fx_tensor_name, NULL: none */
     int32_t *dims;        /* per size expression: its node + 1, 0: not yet */
     int32_t last_ordered; /* the last node that must stay in order */
 } ge_view;

@@ -469,6 +469,7 @@ add_outputs(writer *w, int32_t node)
             memcpy(type.dims, value->dims, value->rank * sizeof *value->dims);
         AIR_TRY(ge_add_out(w->v, node, f.name, f.name_len, f.list ? (int)k : -1,
                            type, &w->v->values[ref.id]));
+        w->v->nodes.data[node].out.data[k].origin = w->v->origins[ref.id];
     }
     return AIR_OK;
 }
@@ -548,11 +549,45 @@ add_host(writer *w, int32_t *out)
     return add_outputs(w, *out);
 }
 
+/* a, once `written` is there: a control edge says so. */
+static air_status
+add_after(writer *w, int32_t *out)
+{
+    const ge_field f = {.name = "x", .name_len = 1};
+    const air_attr *a = w->n->attrs;
+
+    AIR_TRY(push(w, &f, -1, w->v->values[a[0].value.id]));
+    AIR_TRY(ge_add_node(w->v, NULL, "Identity", out));
+    w->v->nodes.data[*out].in = w->in;
+    w->in = (ge_ports){0};
+    w->v->nodes.data[*out].after = w->v->values[a[1].value.id].node;
+    return add_outputs(w, *out);
+}
+
+/* What the program says of the scopes around the node. */
+static air_status
+add_notes(ge_view *v, const ir_node *n, int32_t node)
+{
+    if (!n->scope.notes)
+        return AIR_OK;
+    const ir_notes *notes = &v->g->notes.data[n->scope.notes - 1];
+    for (size_t i = 0; i < notes->count; i++) {
+        const air_note *a = &notes->list[i];
+        ge_attr attr = {
+            .kind = a->text ? GE_STR : GE_BOOL, .s = a->text, .i = a->truth};
+        AIR_TRY(ge_add_attr(v, node, a->key, (int)strlen(a->key), attr));
+    }
+    return AIR_OK;
+}
+
 static air_status
 add_any(writer *w, int32_t *out)
 {
     const bool host = w->n->op == AIR_OP_HOST;
 
+    w->prototype = NULL;
+    if (w->n->op == AIR_OP_AFTER)
+        return add_after(w, out);
     AIR_TRY(set_type(w, host ? w->n->host_op : w->info->name));
     if (host)
         return add_host(w, out);
@@ -571,6 +606,8 @@ ge_add_graph_node(ge_view *v, const ir_node *n)
     air_status status = add_any(&w, &node);
 
     BASE_VEC_FREE(v->alloc, &w.in);
+    if (status == AIR_OK)
+        status = add_notes(v, n, node);
     if (status != AIR_OK)
         return base_trace(status, __func__, __LINE__);
     v->nodes.data[node].loc = n->loc;

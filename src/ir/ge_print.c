@@ -189,6 +189,12 @@ print_desc(const char *kind, const ge_port *p, base_text *out)
         print_str(p->type, out);
     }
     print_attr_close("    ", out);
+    if (p->origin) {
+        print_attr_open("_fx_tensor_name", "    ", out);
+        base_text_add(out, " s: ");
+        print_str(p->origin, out);
+        print_attr_close("    ", out);
+    }
     base_text_add(out, "  }\n");
 }
 
@@ -261,6 +267,20 @@ print_plain(const ge_attr *a, base_text *out)
 }
 
 static void
+print_pbtxt_out(const ge_port *p, base_text *out)
+{
+    print_pbtxt_attr(p->name, "[o]", p->type, out);
+    if (p->origin) {
+        base_text_add(out,
+                      "  attr {\n    key: \"[o]%s._fx_tensor_name\"\n"
+                      "    value { s: ",
+                      p->name);
+        print_str(p->origin, out);
+        base_text_add(out, " }\n  }\n");
+    }
+}
+
+static void
 print_pbtxt_node(const ge_view *v, const ge_node *n, base_text *out)
 {
     base_text text;
@@ -287,7 +307,7 @@ print_pbtxt_node(const ge_view *v, const ge_node *n, base_text *out)
             print_pbtxt_attr(n->in.data[i].name, "[i]", n->in.data[i].type,
                              out);
     for (size_t i = 0; i < n->out.count; i++)
-        print_pbtxt_attr(n->out.data[i].name, "[o]", n->out.data[i].type, out);
+        print_pbtxt_out(&n->out.data[i], out);
     if (n->loc)
         print_pbtxt_attr("_location", "", n->loc, out);
     base_text_add(out, "}\n");

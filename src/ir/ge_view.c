@@ -327,10 +327,22 @@ add_results(ge_view *v)
     return AIR_OK;
 }
 
+/* The first tag of a value counts. */
+static air_status
+find_origins(ge_view *v)
+{
+    AIR_TRY(BASE_ARENA_ARRAY(&v->arena, v->g->values.count, &v->origins));
+    for (size_t i = v->g->tags.count; i-- > 0;)
+        if (v->g->tags.data[i].origin)
+            v->origins[v->g->tags.data[i].value.id] = v->g->tags.data[i].origin;
+    return AIR_OK;
+}
+
 static air_status
 build(ge_view *v)
 {
     AIR_TRY(BASE_ARENA_ARRAY(&v->arena, v->g->values.count, &v->values));
+    AIR_TRY(find_origins(v));
     AIR_TRY(BASE_ARENA_ARRAY(&v->arena, v->g->dims.count, &v->dims));
     for (size_t i = 0; i < v->g->inputs.count; i++)
         AIR_TRY(add_input(v, i));

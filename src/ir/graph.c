@@ -63,6 +63,7 @@ ir_graph_free(ir_graph *g)
     BASE_VEC_FREE(g->alloc, &g->inputs);
     BASE_VEC_FREE(g->alloc, &g->results);
     BASE_VEC_FREE(g->alloc, &g->tags);
+    BASE_VEC_FREE(g->alloc, &g->notes);
     base_map_deinit(&g->names);
     base_map_deinit(&g->symbol_map);
     base_map_deinit(&g->dim_map);
@@ -380,13 +381,74 @@ replace_ref(void *arg, air_ref *ref)
         ref->id = r->to;
 }
 
+static air_status
+copy_text(ir_graph *g, const char *text, const char **out)
+{
+    *out = NULL;
+    return text ? base_arena_str(&g->arena, text, strlen(text), out) : AIR_OK;
+}
+
 air_status
-ir_add_tag(ir_graph *g, air_ref value, const char *text)
+ir_add_tag(ir_graph *g, air_ref value, const char *text, const char *origin)
 {
     ir_tag tag = {.value = value};
 
-    AIR_TRY(base_arena_str(&g->arena, text, strlen(text), &tag.text));
+    AIR_TRY(copy_text(g, text, &tag.text));
+    AIR_TRY(copy_text(g, origin, &tag.origin));
     return BASE_PUSH(g->alloc, &g->tags, tag);
+}
+
+static bool
+is_note(const air_note *a, const air_note *b)
+{
+    if (strcmp(a->key, b->key) != 0 || !a->text != !b->text)
+        return false;
+    return a->text ? strcmp(a->text, b->text) == 0 : a->truth == b->truth;
+}
+
+static bool
+is_notes(const ir_notes *known, size_t count, const air_note *notes)
+{
+    size_t i = 0;
+
+    while (i < count && known->count == count &&
+           is_note(&known->list[i], &notes[i]))
+        i++;
+    return i == count && known->count == count;
+}
+
+static air_status
+add_notes(ir_graph *g, size_t count, const air_note *notes)
+{
+    ir_notes made = {.count = count};
+    air_note *list;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&g->arena, count, &list));
+    for (size_t i = 0; i < count; i++) {
+        list[i].truth = notes[i].truth;
+        AIR_TRY(copy_text(g, notes[i].key, &list[i].key));
+        AIR_TRY(copy_text(g, notes[i].text, &list[i].text));
+    }
+    made.list = list;
+    return BASE_PUSH(g->alloc, &g->notes, made);
+}
+
+air_status
+ir_find_notes(ir_graph *g, size_t count, const air_note *notes, uint16_t *out)
+{
+    size_t i = 0;
+
+    *out = 0;
+    if (!count)
+        return AIR_OK;
+    while (i < g->notes.count && !is_notes(&g->notes.data[i], count, notes))
+        i++;
+    AIR_REQUIRE(i < UINT16_MAX, AIR_ERROR_ARGUMENT,
+                "a graph has at most %d different lists of notes", UINT16_MAX);
+    if (i == g->notes.count)
+        AIR_TRY(add_notes(g, count, notes));
+    *out = (uint16_t)(i + 1);
+    return AIR_OK;
 }
 
 void
@@ -515,9 +577,19 @@ clone_dims(ir_graph *to, const ir_graph *from)
 static air_status
 clone_tags(ir_graph *to, const ir_graph *from)
 {
-    for (size_t i = 0; i < from->tags.count; i++)
+    for (size_t i = 0; i < from->tags.count; i++) {
+        const ir_tag *tag = &from->tags.data[i];
+        AIR_TRY(ir_add_tag(to, tag->value, tag->text, tag->origin));
+    }
+    return AIR_OK;
+}
+
+static air_status
+clone_notes(ir_graph *to, const ir_graph *from)
+{
+    for (size_t i = 0; i < from->notes.count; i++)
         AIR_TRY(
-            ir_add_tag(to, from->tags.data[i].value, from->tags.data[i].text));
+            add_notes(to, from->notes.data[i].count, from->notes.data[i].list));
     return AIR_OK;
 }
 
@@ -550,6 +622,7 @@ clone_rest(ir_graph *to, const ir_graph *from)
     for (size_t i = 0; i < from->equals.count; i++)
         to->equals.data[to->equals.count++] = from->equals.data[i];
     AIR_TRY(clone_tags(to, from));
+    AIR_TRY(clone_notes(to, from));
     to->first = from->first;
     to->last = from->last;
     to->ngroups = from->ngroups;

@@ -170,9 +170,15 @@ typedef struct {
 typedef struct {
     uint16_t threads; /* that may run it, at most; 0: any number */
     uint16_t lane;    /* nodes of one lane run in order; 0: the main one */
+    uint16_t notes;   /* 1 + index of ir_graph.notes; 0: none */
     bool joined;      /* stays in one parallel region with its neighbours */
     bool untimed;     /* no time limit */
 } ir_scope;
+
+typedef struct {
+    size_t count;
+    const air_note *list;
+} ir_notes;
 
 typedef struct ir_node {
     uint16_t op; /* ir_op; AIR_OP_NONE: removed */
@@ -237,7 +243,7 @@ typedef struct {
 /* What the application calls a value. A tag goes along when a pass replaces
  * its value, and means nothing once the value's node is removed. */
 typedef struct {
-    const char *text;
+    const char *text, *origin; /* see air_graph_add_tag */
     air_ref value;
 } ir_tag;
 
@@ -253,7 +259,8 @@ typedef struct air_graph {
     BASE_VEC(ir_input) inputs;
     BASE_VEC(ir_result) results;
     BASE_VEC(ir_tag) tags;
-    base_map names; /* value name -> id */
+    BASE_VEC(ir_notes) notes; /* of scopes: each list once */
+    base_map names;           /* value name -> id */
     base_map symbol_map;
     base_map dim_map;     /* interning */
     uint32_t first, last; /* node order */
@@ -319,7 +326,11 @@ air_status ir_add_input(ir_graph *g, const char *name, air_dtype dtype,
 air_status ir_add_int_input(ir_graph *g, const char *name, air_dim symbol);
 air_status ir_set_results(ir_graph *g, size_t n, const air_ref *values,
                           const air_dim *const *strides);
-air_status ir_add_tag(ir_graph *g, air_ref value, const char *text);
+air_status ir_add_tag(ir_graph *g, air_ref value, const char *text,
+                      const char *origin);
+/* The `notes` of a scope with these. */
+air_status ir_find_notes(ir_graph *g, size_t count, const air_note *notes,
+                         uint16_t *out);
 /* Every use of `from` (operands, results and tags) becomes `to`. */
 void ir_replace_uses(ir_graph *g, air_ref from, air_ref to);
 /* Its results must be unused. */

@@ -61,6 +61,29 @@ def test_graph_dump_files(kind, tmp_path):
     assert "MatMul" in text and "softmax" in text.lower()
 
 
+def test_values_have_one_name_in_all_dumps(tmp_path):
+    """By which tools compare them: _fx_tensor_name of the graph is the stem of
+    the files that eager dumps."""
+
+    def fn(x, w):
+        values, places = torch.max(torch.relu(x @ w), -1)
+        return values * 2, places
+
+    for chosen in ("debug__graph_dump", "debug__data_dump"):
+        torch._dynamo.reset()
+        kind = "txt" if chosen == "debug__graph_dump" else "npy"
+        options = {f"{chosen}__type": kind, f"{chosen}__path": str(tmp_path)}
+        compile_with(fn, **options)(X, W)
+    (text,) = tmp_path.glob("dynamo_original*.txt")
+    found = re.findall(
+        r'"_fx_tensor_name"\s+value { s: "(.*)" }', text.read_text()
+    )
+    files = tmp_path.rglob("*.OUTPUT.*.npy")
+    saved = {f.name.rsplit(".", 2)[0] for f in files}
+    saved -= {s for s in saved if s.startswith("getitem")}
+    assert len(found) == 5 and set(found) == saved
+
+
 def _umask():
     mask = os.umask(0)
     os.umask(mask)

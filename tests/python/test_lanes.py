@@ -113,7 +113,7 @@ def test_limits_out_of_range():
     graph = Graph("g")
     for limits, name in (((-1, 0), "contractions"), ((0, 70000), "others")):
         with pytest.raises(AirError, match=f"{name} is"):
-            graph.scope(*limits, 0, False, False)
+            graph.scope(*limits, 0, False, False, ())
 
 
 def test_outside_of_a_graph_they_do_nothing(event):

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import subprocess
 import sys
 
@@ -109,6 +110,70 @@ def test_many_lanes_of_one_graph():
     for _ in range(20):  # side by side or not, the same bits
         for a, b in zip(run_it(x), first, strict=True):
             assert torch.equal(a, b)
+
+
+def test_scopes_are_in_the_dumps(tmp_path):
+    """As attributes of the nodes, before and after the passes; what is waited
+    for is a control edge."""
+
+    def fn(x, y):
+        with scope.npu_stream_switch("left", 0, False):
+            a = x @ y
+        with scope.super_kernel("sk", "stream-fusion=1"):
+            b = torch.softmax(x, -1)
+        with scope.limit_core_num(4, 5), scope.op_never_timeout(True):
+            c = scope.npu_wait_tensor(b, a).sin()
+        with scope.data_dump(), scope.op_never_timeout(False):
+            return a, c.cos()
+
+    attributes = {
+        "_user_stream_label": ("left", "MatMul"),
+        "_user_stream_priority": ("0", "MatMul"),
+        "_enable_inner_parallel": ("False", "MatMul"),
+        "_super_kernel_scope": ("sk", "SoftmaxV2"),
+        "_super_kernel_options": ("stream-fusion=1", "SoftmaxV2"),
+        "_op_aicore_num": ("4", "Sin"),
+        "_op_vectorcore_num": ("5", "Sin"),
+        "torchair_enable_data_dump": ("True", "Cos"),
+    }
+    for kind in ("pbtxt", "txt", "py"):
+        torch._dynamo.reset()
+        made = torchair.CompilerConfig()
+        made.debug.graph_dump.type = kind
+        made.debug.graph_dump.path = str(tmp_path)
+        run = torch.compile(
+            fn, backend=torchair.get_npu_backend(compiler_config=made)
+        )
+        run(square(), square())
+    (original,) = tmp_path.glob("dynamo_original*.pbtxt")
+    nodes = list(_nodes(original.read_text()))
+    for key, (value, type_) in attributes.items():
+        found = {n["op"]: n[key] for n in nodes if key in n}
+        found.pop("Identity", "")  # the wait is in a scope as well
+        assert found == {type_: value}
+    timed = {n["op"]: n.get("_op_exec_never_timeout") for n in nodes}
+    assert timed["Sin"] == "True" and timed["Cos"] == "False"
+    (waits,) = [n for n in nodes if n["op"] == "Identity"]
+    assert waits["input"] == ["SoftmaxV2:0", "^MatMul"]
+    (optimized,) = tmp_path.glob("dynamo_optimized*.pbtxt")
+    parts = _nodes(optimized.read_text())  # of softmax, in its scope
+    assert len([n for n in parts if n.get("_super_kernel_scope")]) > 3
+    (text,) = tmp_path.glob("dynamo_original*.txt")
+    assert 'key: "_enable_inner_parallel"\n    value { b: false }' in (
+        text.read_text()
+    )
+    (calls,) = tmp_path.glob("dynamo_original*.py")
+    assert "# Scope: {'_op_aicore_num': '4'" in calls.read_text()
+    assert "dependencies=[MatMul_0])" in calls.read_text()
+
+
+def _nodes(pbtxt):
+    """A dict of each node's attributes, op, and list of inputs."""
+    for text in pbtxt.split("node {\n")[1:]:
+        pairs = re.findall(r'key: "(.*)"\n +value { s: "(.*)" }', text)
+        inputs = re.findall(r'^  input: "(.*)"', text, re.M)
+        op = re.search(r'^  op: "(.*)"', text, re.M)[1]
+        yield {**dict(pairs), "op": op, "input": inputs}
 
 
 # ---- npu_wait_tensor ----

@@ -251,6 +251,75 @@ TEST(ge_nothing_is_lost)
                "_reason=\"why\"");
 }
 
+/* Of the program: attributes of scopes, the name a value is compared by. */
+TEST(ge_notes_and_origins)
+{
+    static const air_note notes[] = {{"_user_stream_label", "s1", false},
+                                     {"_op_exec_never_timeout", NULL, true}};
+    static const char *const want[][4] = {
+        {"key: \"_user_stream_label\"\n    value { s: \"s1\" }",
+         "key: \"_op_exec_never_timeout\"\n    value { b: true }",
+         "key: \"_fx_tensor_name\"\n      value { s: \"n-abs.OUTPUT.0\" }",
+         "input: \"x:0\"\n  input: \"Abs:-1\"\n"},
+        {"key: \"_user_stream_label\"\n    value { s: \"s1\" }",
+         "key: \"_op_exec_never_timeout\"\n    value { s: \"True\" }",
+         "key: \"[o]y._fx_tensor_name\"\n    value { s: \"n-abs.OUTPUT.0\" }",
+         "input: \"x:0\"\n  input: \"^Abs\"\n"},
+        {"ge.Abs(x_0, _aten=\"abs\", _user_stream_label=\"s1\", "
+         "_op_exec_never_timeout=True, ",
+         "ge.Identity(x_0, ", "", ""}};
+    ir_graph *g = ir_case_body("%x: f32[2]", "%1 = abs(%x)\n"
+                                             "%2 = air::after(%x, %1)\n"
+                                             "%r = neg(%2)");
+    ir_graph *copy = NULL;
+    uint16_t first, again;
+    base_text text;
+
+    REQUIRE(g);
+    CHECK_OK(ir_find_notes(g, 1, &notes[1], &first));
+    CHECK_OK(ir_find_notes(g, 2, notes, &first));
+    CHECK_OK(ir_find_notes(g, 2, notes, &again));
+    CHECK_INT(first, 2);
+    CHECK_INT(again, 2);
+    ir_node_at(g, g->first)->scope.notes = first;
+    CHECK_OK(
+        ir_add_tag(g, ir_node_at(g, g->first)->outs[0], "n", "n-abs.OUTPUT.0"));
+    CHECK_OK(ir_graph_clone(g, &copy));
+    for (int form = 0; form < 3; form++) {
+        base_text_init(&text, g->alloc);
+        CHECK_OK(ge_print(copy, (air_ge_form)form, &text));
+        for (int i = 0; i < 4; i++)
+            CHECK(text.data && strstr(text.data, want[form][i]));
+        base_text_deinit(&text);
+    }
+    ir_graph_free(copy);
+    ir_graph_free(g);
+}
+
+static air_status
+note_and_clone(const air_alloc *alloc, void *user)
+{
+    static const air_note notes[] = {{"key", "text", false}};
+    const char *source = user;
+    ir_graph *g = NULL, *copy = NULL;
+    uint16_t found = 0;
+    air_status status = ir_parse(alloc, source, strlen(source), &g);
+
+    if (status == AIR_OK)
+        status = ir_find_notes(g, 1, notes, &found);
+    if (status == AIR_OK)
+        status = ir_graph_clone(g, &copy);
+    ir_graph_free(copy);
+    ir_graph_free(g);
+    return status;
+}
+
+TEST(ge_notes_out_of_memory)
+{
+    static char source[] = "graph f(%x: f32[2]) {\n  return %x\n}\n";
+    TEST_OOM(note_and_clone, source);
+}
+
 TEST(ge_forms_of_the_text)
 {
     static const char *const want[] = {

@@ -78,12 +78,12 @@ static air_status
 tag(air_graph *g)
 {
     /* values are numbered as they are defined: x, b, %1 ... */
-    air_status status = air_graph_add_tag(g, (air_ref){2}, "add");
+    air_status status = air_graph_add_tag(g, (air_ref){2}, "add", NULL);
 
     if (status == AIR_OK)
-        status = air_graph_add_tag(g, (air_ref){3}, "relu");
+        status = air_graph_add_tag(g, (air_ref){3}, "relu", NULL);
     if (status == AIR_OK)
-        status = air_graph_add_tag(g, (air_ref){4}, "host");
+        status = air_graph_add_tag(g, (air_ref){4}, "host", NULL);
     return status;
 }
 
@@ -284,7 +284,7 @@ TEST(watch_tags_are_in_errors)
 
     if (CHECK_OK(air_context_create(&options, &f.ctx)) &&
         CHECK_OK(air_graph_parse(f.ctx, bad, strlen(bad), &f.graph)) &&
-        CHECK_OK(air_graph_add_tag(f.graph, (air_ref){3}, "flip_7")) &&
+        CHECK_OK(air_graph_add_tag(f.graph, (air_ref){3}, "flip_7", NULL)) &&
         CHECK_OK(air_program_create(f.ctx, f.graph, NULL, &f.program))) {
         const air_host host = {.call = add1};
         const int64_t ids[2] = {0, 1};
