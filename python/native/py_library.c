@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <string.h>
 
 typedef void (*blas_gemm)(const char *ta, const char *tb, const int *m,
@@ -31,6 +32,16 @@ static struct {
                          double alpha);
 } lib;
 
+/* A child of fork() has none of OpenMP's threads, and waits for them for ever:
+ * there, regions run on the thread that asks. */
+static bool is_child;
+
+static void
+in_child(void)
+{
+    is_child = true;
+}
+
 static void
 find(void *handle, const char *name, void *slot)
 {
@@ -53,6 +64,10 @@ py_library_init(const char *torch_lib, const char *gomp_lib)
     find(t, "aoti_torch_delete_tensor_object", &lib.drop);
     find(t, "aoti_torch_cpu_mm_out", &lib.mm_out);
     find(t, "aoti_torch_cpu_addmm_out", &lib.addmm_out);
+    static bool watched;
+    if (!watched)
+        pthread_atfork(NULL, NULL, in_child);
+    watched = true;
 }
 
 /* ---- threads ---- */
@@ -75,7 +90,7 @@ run_region(void *user, int threads, void (*fn)(void *arg, int id, int count),
 {
     (void)user;
     region r = {fn, arg};
-    if (threads <= 1)
+    if (threads <= 1 || is_child)
         fn(arg, 0, 1);
     else
         lib.parallel(enter, &r, (unsigned)threads, 0);
@@ -91,7 +106,7 @@ py_library_parallel(void)
 int
 py_library_threads(void)
 {
-    return lib.max ? lib.max() : 0;
+    return is_child ? 1 : lib.max ? lib.max() : 0;
 }
 
 /* ---- matrix products ---- */
@@ -162,6 +177,8 @@ gemm(void *user, air_dtype dtype, bool trans_a, bool trans_b, int64_t m,
 {
     (void)user;
     const product p = {trans_a, trans_b, m, n, k, lda, ldb, ldc, a, b, c};
+    if (is_child && lib.max && lib.max() > 1)
+        return 1; /* it would wait for OpenMP's threads */
     if (!fits(m) || !fits(n) || !fits(k) || !fits(lda) || !fits(ldb) ||
         !fits(ldc))
         return 1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ def start(
     asked = (driver, isa, emitter, verify)
     if _started == asked:
         return
+    if not _started:
+        os.register_at_fork(after_in_child=_one_thread)
     _native.start(
         compat.torch_cpu_library(),
         compat.gomp_library(),
@@ -41,6 +44,12 @@ def start(
         f"torch {torch.__version__}",
     )
     _started = asked
+
+
+def _one_thread() -> None:
+    """In a child of fork(): GNU OpenMP waits for ever for threads that stayed
+    in the parent. So does every operator of torch that uses more than one."""
+    torch.set_num_threads(1)
 
 
 def start_once() -> None:

@@ -21,7 +21,9 @@ struct base_pool {
     size_t bytes; /* of workers */
     int threads;  /* including the caller */
     bool stop;
-    pthread_mutex_t turn; /* one region at a time */
+    bool lost;              /* in a child of fork(): workers stayed behind */
+    base_pool *next, *prev; /* all pools of the process */
+    pthread_mutex_t turn;   /* one region at a time */
     void (*fn)(void *arg, int id, int count);
     void *arg;
     int count;                /* threads that take part in this region */
@@ -168,24 +170,96 @@ post(base_pool *pool)
         futex_wake(&pool->ticket);
 }
 
+static bool
+start_worker(base_pool *pool, int id)
+{
+    worker_start start = {pool, id};
+    __atomic_store_n(&pool->running, 1, __ATOMIC_RELEASE);
+    if (pthread_create(&pool->workers[id - 1], NULL, worker_main, &start) ==
+        0) {
+        wait_workers(pool);
+        return true;
+    }
+    __atomic_store_n(&pool->running, 0, __ATOMIC_RELEASE);
+    return false;
+}
+
 /* Starts workers up to pool->threads; what the system refuses is left out. */
 static void
 start_workers(base_pool *pool)
 {
-    int want = pool->threads;
-    pool->threads = 1;
-    while (pool->threads < want) {
-        worker_start start = {pool, pool->threads};
-        __atomic_store_n(&pool->running, 1, __ATOMIC_RELEASE);
-        if (pthread_create(&pool->workers[pool->threads - 1], NULL, worker_main,
-                           &start) != 0) {
-            __atomic_store_n(&pool->running, 0, __ATOMIC_RELEASE);
-            return;
-        }
-        pool->threads++;
-        wait_workers(pool);
+    int started = 1;
+    while (started < pool->threads && start_worker(pool, started))
+        started++;
+    if (started < pool->threads)
+        __atomic_store_n(&pool->threads, started, __ATOMIC_RELAXED);
+}
+
+/* ---- fork ---- */
+
+/* A child has the thread that forked and no other. Its pools start workers of
+ * their own with the first region. */
+static struct {
+    pthread_mutex_t mutex;
+    base_pool *first;
+} pools = {PTHREAD_MUTEX_INITIALIZER, NULL};
+
+static void
+before_fork(void)
+{
+    pthread_mutex_lock(&pools.mutex);
+}
+
+static void
+in_parent(void)
+{
+    pthread_mutex_unlock(&pools.mutex);
+}
+
+static void
+in_child(void)
+{
+    pthread_mutex_init(&pools.mutex, NULL);
+    for (base_pool *pool = pools.first; pool; pool = pool->next) {
+        pthread_mutex_init(&pool->turn, NULL);
+        pool->ticket = pool->running = pool->asleep = 0;
+        pool->lost = true;
     }
 }
+
+static void
+watch_forks(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void
+link_pool(base_pool *pool)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&pools.mutex);
+    pool->next = pools.first;
+    if (pools.first)
+        pools.first->prev = pool;
+    pools.first = pool;
+    pthread_mutex_unlock(&pools.mutex);
+}
+
+static void
+unlink_pool(base_pool *pool)
+{
+    pthread_mutex_lock(&pools.mutex);
+    if (pool->prev)
+        pool->prev->next = pool->next;
+    else
+        pools.first = pool->next;
+    if (pool->next)
+        pool->next->prev = pool->prev;
+    pthread_mutex_unlock(&pools.mutex);
+}
+
+/* ---- life ---- */
 
 static int
 online_cpus(void)
@@ -221,6 +295,7 @@ base_pool_create(const air_alloc *a, int threads, base_pool **out)
     pool->threads = threads;
     pthread_mutex_init(&pool->turn, NULL);
     start_workers(pool);
+    link_pool(pool);
     *out = pool;
     return AIR_OK;
 }
@@ -230,9 +305,10 @@ base_pool_destroy(base_pool *pool)
 {
     if (!pool)
         return;
+    unlink_pool(pool);
     pool->stop = true;
     post(pool);
-    for (int i = 0; i < pool->threads - 1; i++)
+    for (int i = 0; !pool->lost && i < pool->threads - 1; i++)
         pthread_join(pool->workers[i], NULL);
     pthread_mutex_destroy(&pool->turn);
     const air_alloc *a = pool->alloc;
@@ -243,7 +319,7 @@ base_pool_destroy(base_pool *pool)
 int
 base_pool_threads(const base_pool *pool)
 {
-    return pool->threads;
+    return __atomic_load_n(&pool->threads, __ATOMIC_RELAXED);
 }
 
 void
@@ -251,13 +327,16 @@ base_pool_run(void *user, int threads, void (*fn)(void *arg, int id, int count),
               void *arg)
 {
     base_pool *pool = user;
-    if (threads > pool->threads)
-        threads = pool->threads;
-    if (threads <= 1) {
+    if (threads <= 1 || base_pool_threads(pool) == 1) {
         fn(arg, 0, 1);
         return;
     }
     pthread_mutex_lock(&pool->turn);
+    if (pool->lost)
+        start_workers(pool);
+    pool->lost = false;
+    if (threads > pool->threads)
+        threads = pool->threads;
     pool->fn = fn;
     pool->arg = arg;
     pool->count = threads;

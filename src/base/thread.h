@@ -8,7 +8,9 @@
 #include "base/memory.h"
 
 typedef struct base_pool base_pool;
-/* `threads` including the caller; 0: one per online CPU. */
+/* `threads` including the caller; 0: one per online CPU. A child of fork() has
+ * the pool too, if no other thread was in a region at that moment: it starts
+ * workers of its own. */
 air_status base_pool_create(const air_alloc *a, int threads, base_pool **out);
 void base_pool_destroy(base_pool *pool);
 /* The air_parallel of the pool (user = the pool): fn(arg, id, count) on every

@@ -1,6 +1,7 @@
 /* test_thread.c: the pool and the barrier. */
 #include "base/thread.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -43,6 +44,49 @@ TEST(thread_every_id_runs_once)
     }
     base_pool_destroy(pool);
     CHECK_CLEAN(&t);
+}
+
+static bool
+marks_all(base_pool *pool, int threads)
+{
+    shared s = {0};
+    base_pool_run(pool, threads, mark, &s);
+    return s.sum == threads * (threads + 1) / 2;
+}
+
+/* In a child of fork(): a pool that was used before, and its end. */
+static int
+child_of(base_pool *pool)
+{
+    base_pool *own = NULL;
+    bool good = marks_all(pool, 3) && marks_all(pool, 3);
+    good = good && base_pool_create(&base_libc_alloc, 2, &own) == AIR_OK &&
+           marks_all(own, 2);
+    base_pool_destroy(own);
+    base_pool_destroy(pool);
+    return good ? 0 : 1;
+}
+
+TEST(thread_pools_work_in_a_child_of_fork)
+{
+    base_pool *pool, *unused, *first;
+    REQUIRE_OK(base_pool_create(&base_libc_alloc, 2, &first));
+    REQUIRE_OK(base_pool_create(&base_libc_alloc, 3, &pool));
+    REQUIRE_OK(base_pool_create(&base_libc_alloc, 2, &unused));
+    base_pool_destroy(first);
+    CHECK(marks_all(pool, 3));
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20); /* a child that hangs ends */
+        base_pool_destroy(unused);
+        _exit(child_of(pool));
+    }
+    int status = -1;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+    CHECK(marks_all(pool, 3));
+    base_pool_destroy(unused);
+    base_pool_destroy(pool);
 }
 
 TEST(thread_workers_wake_up_from_sleep)
