@@ -63,7 +63,7 @@ from .config import (
 )
 from .decorate import decorated
 from .engine import start_once
-from .logs import logger
+from .logs import EVENT_LEVEL, logger
 
 Compiled = Callable[..., Any]
 
@@ -268,12 +268,15 @@ def _engine_program(
     record.program = weakref.ref(program)
     dump.write("optimized", gm, graph_dump.text_of(program))
     dumps.log_times(record, program)
+    dumps.log_kind(record, gm, config)
     if compile_stat.wanted(config):
         compile_stat.add(config, record.number, program, record.rewrites)
     for _, programs in _collectors:
         programs.append(program)
     if _wraps:
         return eager.boxed(_wraps[-1](record, gm, program))
+    if logger.level == EVENT_LEVEL and not _savers:
+        return eager.timed(record, program)
     return program
 
 
@@ -395,7 +398,8 @@ def _call_directly(
     if made.record is not None and made.record.weights.watched:
         return "the parameters of quantised weights are watched"
     if not isinstance(made.made, Program):
-        return "torch runs the graph"
+        fallback = made.record is not None and made.record.fallback
+        return "torch runs the graph" if fallback else "its runs are watched"
     try:
         found = direct.plan(made.meta, nargs, made.nargs)
     except direct.Kept as why:

@@ -24,6 +24,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from . import compat, files, lanes
 from .config import CompilerConfig
 from .logs import engine_log, file_handler, logger
+from .sizes import is_symbolic
 
 _models: dict[str, Iterator[int]] = {}
 _logging: set[str] = set()
@@ -95,6 +96,33 @@ def log_times(record: Any, program: Any) -> None:
         )
     if engine_log.isEnabledFor(logging.DEBUG):
         engine_log.debug("after the passes:\n%s", program.text(0))
+
+
+def log_kind(record: Any, gm: GraphModule, config: CompilerConfig) -> None:
+    """Do sizes vary, and which inputs are updated in place?"""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    values = [n.meta.get("val") for n in inputs]
+    sizes = [s for v in values for s in getattr(v, "shape", ())]
+    # A number that varies leaves a graph static for the engine.
+    said = [
+        "Dynamic" if any(map(is_symbolic, sizes + values)) else "Static",
+        "dynamic" if any(map(is_symbolic, sizes)) else "static",
+    ]
+    for log in (logger, engine_log):
+        log.info(
+            "%s FX graph compiled to %s Ascend GE graph, graph id: %d",
+            *said,
+            record.number,
+        )
+    if config.experimental_config.enable_ref_data:
+        for i, node in enumerate(inputs):
+            if any(u.target is _COPY and u.args[0] is node for u in node.users):
+                logger.info("Replace RefData_%d with %s:Data", i, node.name)
+
+
+_COPY = torch.ops.aten.copy_.default
 
 
 class Folder:

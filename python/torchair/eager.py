@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,24 @@ def boxed(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return compat.untraced(run)
+
+
+def timed(record: Any, program: Callable[..., Any]) -> Callable[..., Any]:
+    """The program; level EVENT of the logger has the time of each run."""
+
+    def run(*args: Any) -> Any:
+        start, begin = time.time(), time.perf_counter()
+        results = program(*args)
+        logger.event(
+            "graph %s: run of %d inputs started at %.6f, took %.0f us",
+            record.name,
+            len(args),
+            start,
+            (time.perf_counter() - begin) * 1e6,
+        )
+        return results
+
+    return boxed(run)
 
 
 def rescue(

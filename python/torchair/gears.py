@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from . import names
+from .logs import logger
 from .sizes import expression, is_symbolic
 
 _MOST = 100  # combinations
@@ -39,6 +41,30 @@ def apply(gm: torch.fx.GraphModule, policy: str) -> None:
     _guard(dims, found)
     for node in inputs:
         _bind(node.meta.get("example_value"), dims)
+    _log(gm, inputs, known, found)
+
+
+def _log(
+    gm: torch.fx.GraphModule,
+    inputs: list[torch.fx.Node],
+    known: dict[str, Gears],
+    found: Sequence[tuple[int, ...]],
+) -> None:
+    """What a graph engine is told of the sizes."""
+    shapes = []
+    for name, node in zip(names.of_arguments(gm), inputs, strict=True):
+        value = node.meta.get("example_value")
+        if isinstance(value, torch.Tensor):
+            free = known.get(node.name, {})
+            dims = [-1 if d in free else s for d, s in enumerate(value.shape)]
+            shapes.append(f"{name}:{_joined(dims)}")
+    logger.info("ge.inputShape: %s", ";".join(shapes))
+    logger.info("ge.dynamicDims: %s", ";".join(map(_joined, found)))
+    logger.info("ge.dynamicNodeType: 1")
+
+
+def _joined(numbers: Sequence[Any]) -> str:
+    return ",".join(map(str, numbers))
 
 
 Gears = dict[int, Sequence[int]]

@@ -84,20 +84,22 @@ def test_backend_carries_its_configuration():
 
 
 def test_torch_compile_mode_and_options():
+    from torchair.backend import records
     from torchair.backend import torchair as entry
 
     def fn(x):
         return x * 3
 
     x = torch.ones(2)
-    for kwargs in (
-        {},
-        {"mode": "reduce-overhead"},
-        {"mode": "max-autotune"},
-        {"options": {"mode": "reduce-overhead"}},
+    for kwargs, captured in (
+        ({}, False),
+        ({"mode": "reduce-overhead"}, True),
+        ({"mode": "max-autotune"}, False),
+        ({"options": {"mode": "reduce-overhead"}}, True),
     ):
         torch._dynamo.reset()
         assert_same(torch.compile(fn, backend=entry, **kwargs)(x), fn(x))
+        assert (records[-1].capture is not None) == captured
     torch._dynamo.reset()
     with pytest.raises(Exception, match="moode"):
         torch.compile(fn, backend=entry, options={"moode": 1})(x)

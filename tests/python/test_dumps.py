@@ -387,11 +387,41 @@ def test_warning_once(capsys):
 def test_times_of_key_steps(capsys):
     torchair.logger.setLevel(EVENT_LEVEL)
     try:
-        compile_with(fused)(X, W)
+        run = compile_with(fused)
+        for _ in range(3):
+            torch.testing.assert_close(run(X, W), fused(X, W))
     finally:
         torchair.logger.setLevel(logging.ERROR)
     said = capsys.readouterr().out
     assert re.search(r"graph inference_\d+: 5 nodes .* in \d+ us", said)
+    runs = r"\[EVENT\].* run of 2 inputs started at [\d.]+, took \d+ us"
+    assert len(re.findall(runs, said)) == 3
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_became_of_sizes_is_logged(caplog, dynamic):
+    """As tools read it; inputs that are updated are RefData."""
+
+    def fn(x, n):
+        return x.add_(n)
+
+    config = torchair.CompilerConfig()
+    config.experimental_config.enable_ref_data = True
+    run = torch.compile(
+        fn,
+        backend=torchair.get_npu_backend(compiler_config=config),
+        dynamic=dynamic,
+    )
+    with caplog.at_level("INFO", "torchair"):
+        run(torch.ones(3, 5), 7)
+    kind = "Dynamic FX graph compiled to dynamic"
+    if not dynamic:
+        kind = "Static FX graph compiled to static"
+    said = [r.getMessage() for r in caplog.records]
+    assert any(
+        re.match(rf"{kind} Ascend GE graph, graph id: \d+$", t) for t in said
+    )
+    assert any(re.match(r"Replace RefData_\d+ with \w+:Data$", t) for t in said)
 
 
 def test_debug_level_of_the_environment():

@@ -40,6 +40,15 @@ def test_one_graph_for_all_gears(mode):
     assert len(backend.records) == 1
 
 
+def test_the_log_has_the_gears(caplog):
+    with caplog.at_level("INFO", "torchair"):
+        build(both)(*marked(2, [2, 4], [2, 4]))
+    said = [r.getMessage() for r in caplog.records]
+    assert "ge.inputShape: x:-1,4;y:-1,4" in said
+    assert "ge.dynamicDims: 2,2;4,4" in said
+    assert "ge.dynamicNodeType: 1" in said
+
+
 def test_zip_takes_positions():
     run = build(both)
     run(*marked(2, [2, 4], [2, 4]))
