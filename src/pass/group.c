@@ -277,6 +277,14 @@ may_sum(const candidate *c)
            (!count_points(c, false, &rows) || rows >= MIN_SUMMED_ROWS);
 }
 
+/* Reduced axes are walked as one: an operand has all of them or none. */
+static bool
+breaks_run(const candidate *c, air_ref v)
+{
+    const group_domain *d = &c->domain;
+    return group_has_some_axes(c->p->g, d->rank, d->dims, d->reduced, v);
+}
+
 static group_kind
 kind_in(const candidate *c, const ir_node *n)
 {
@@ -308,7 +316,9 @@ fits(candidate *c)
             if (n->attrs[k].kind != AIR_ATTR_VALUE)
                 continue;
             int m = member_index(c, n->attrs[k].value);
-            if (m < 0 && !add_external(c, n->attrs[k].value))
+            if (m < 0 &&
+                (!add_external(c, n->attrs[k].value) ||
+                 (kind[i] == GROUP_FULL && breaks_run(c, n->attrs[k].value))))
                 return false;
             if (m < 0)
                 continue;

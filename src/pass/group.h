@@ -38,5 +38,10 @@ bool group_is_constant(const ir_graph *g, const ir_node *n);
 /* Axes that a REDUCE node folds. */
 air_status group_reduced_axes(const ir_graph *g, const ir_node *n,
                               bool *reduced);
+bool group_is_unit(const ir_graph *g, air_dim d);
+/* Has v, broadcast to `dims`, some of the reduced axes but not all? No loop
+ * walks those as one. */
+bool group_has_some_axes(const ir_graph *g, int rank, const air_dim *dims,
+                         const bool *reduced, air_ref v);
 
 #endif

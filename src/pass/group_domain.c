@@ -37,6 +37,32 @@ group_reduced_axes(const ir_graph *g, const ir_node *n, bool *reduced)
 }
 
 bool
+group_is_unit(const ir_graph *g, air_dim d)
+{
+    int64_t size;
+    return ir_dim_is_const(g, d, &size) && size == 1;
+}
+
+bool
+group_has_some_axes(const ir_graph *g, int rank, const air_dim *dims,
+                    const bool *reduced, air_ref v)
+{
+    const ir_value *o = ir_val(g, v);
+    int with = 0, without = 0;
+
+    for (int i = 0; i < rank; i++) {
+        int k = i - (rank - o->rank);
+        if (!reduced[i] || group_is_unit(g, dims[i]))
+            continue;
+        if (k < 0 || group_is_unit(g, o->dims[k]))
+            without++;
+        else
+            with++;
+    }
+    return with > 0 && without > 0;
+}
+
+bool
 group_domain_of(const ir_graph *g, const ir_node *n, group_domain *out)
 {
     const ir_class cls = (ir_class)ir_info(n)->cls;

@@ -46,37 +46,13 @@ typedef struct {
 } search;
 
 static bool
-is_unit(const ir_graph *g, air_dim d)
-{
-    int64_t size;
-    return ir_dim_is_const(g, d, &size) && size == 1;
-}
-
-/* v is aligned with x at the last axis. */
-static bool
-has_some_axes(const search *s, air_ref v)
-{
-    const ir_value *x = ir_val(s->g, s->x), *o = ir_val(s->g, v);
-    int with = 0, without = 0;
-
-    for (int i = 0; i < x->rank; i++) {
-        int k = i - (x->rank - o->rank);
-        if (!s->reduced[i] || is_unit(s->g, x->dims[i]))
-            continue;
-        if (k < 0 || is_unit(s->g, o->dims[k]))
-            without++;
-        else
-            with++;
-    }
-    return with > 0 && without > 0;
-}
-
-static bool
 is_partly_broadcast(search *s, air_ref v)
 {
+    const ir_value *x = ir_val(s->g, s->x);
     uint32_t node = ir_val(s->g, v)->node;
 
-    if (has_some_axes(s, v) || s->budget-- == 0)
+    if (group_has_some_axes(s->g, x->rank, x->dims, s->reduced, v) ||
+        s->budget-- == 0)
         return true;
     if (node == IR_NO_NODE)
         return false;
@@ -102,7 +78,7 @@ find_broadcast_split(const ir_graph *g, air_ref x, const bool *reduced,
     for (int i = v->rank - 1; i >= 0; i--) {
         if (!reduced[i])
             continue;
-        if (is_unit(g, v->dims[i]) || out->ninner > 0)
+        if (group_is_unit(g, v->dims[i]) || out->ninner > 0)
             out->outer[out->nouter++] = i;
         else
             out->inner[out->ninner++] = i;
