@@ -131,6 +131,17 @@ expand_convolution(pass_context *ctx, uint32_t node)
 
 /* ---- gradients ----------------------------------------------------------- */
 
+/* Output padding of a stride or more is room for further windows, which no
+ * element of the input made. */
+static air_ref
+of_input(pass_build *b, air_ref x, const ir_value *input)
+{
+    for (int i = 2; i < input->rank && b->status == AIR_OK; i++)
+        if (!ir_dim_eq(ir_val(b->g, x)->dims[i], input->dims[i]))
+            x = b_slice(b, x, i, b_dim(b, 0), input->dims[i]);
+    return x;
+}
+
 static air_ref
 input_gradient(pass_build *b, uint32_t node, const window *w)
 {
@@ -139,7 +150,7 @@ input_gradient(pass_build *b, uint32_t node, const window *w)
     const ir_value input = *ir_val(b->g, node_in(b->g, node, 1));
 
     if (node_flag(b->g, node, 7))
-        return plain(b, w, grad, weight, none, w->pad);
+        return of_input(b, plain(b, w, grad, weight, none, w->pad), &input);
     return transposed(b, w, grad, weight, none, input.dims);
 }
 
