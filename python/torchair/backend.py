@@ -63,7 +63,7 @@ from .config import (
 )
 from .decorate import decorated
 from .engine import start_once
-from .logs import EVENT_LEVEL, logger
+from .logs import logger
 
 Compiled = Callable[..., Any]
 
@@ -267,17 +267,14 @@ def _engine_program(
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     dump.write("optimized", gm, graph_dump.text_of(program))
-    dumps.log_times(record, program)
-    dumps.log_kind(record, gm, config)
+    dumps.log_compiled(record, program, gm, config)
     if compile_stat.wanted(config):
         compile_stat.add(config, record.number, program, record.rewrites)
     for _, programs in _collectors:
         programs.append(program)
     if _wraps:
         return eager.boxed(_wraps[-1](record, gm, program))
-    if logger.level == EVENT_LEVEL and not _savers:
-        return eager.timed(record, program)
-    return program
+    return program if _savers else eager.timed(record, program)
 
 
 class Compiler:
@@ -398,8 +395,7 @@ def _call_directly(
     if made.record is not None and made.record.weights.watched:
         return "the parameters of quantised weights are watched"
     if not isinstance(made.made, Program):
-        fallback = made.record is not None and made.record.fallback
-        return "torch runs the graph" if fallback else "its runs are watched"
+        return "torch runs the graph, or its runs are timed"
     try:
         found = direct.plan(made.meta, nargs, made.nargs)
     except direct.Kept as why:

@@ -72,8 +72,15 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
-def log_times(record: Any, program: Any) -> None:
+def log_compiled(
+    record: Any, program: Any, gm: GraphModule, config: CompilerConfig
+) -> None:
     """A graph was compiled."""
+    _log_times(record, program)
+    _log_kind(record, gm, config)
+
+
+def _log_times(record: Any, program: Any) -> None:
     logger.event(
         "graph %s: %d nodes (%d by torch) imported in %.0f us, compiled in "
         "%.0f us",
@@ -98,7 +105,7 @@ def log_times(record: Any, program: Any) -> None:
         engine_log.debug("after the passes:\n%s", program.text(0))
 
 
-def log_kind(record: Any, gm: GraphModule, config: CompilerConfig) -> None:
+def _log_kind(record: Any, gm: GraphModule, config: CompilerConfig) -> None:
     """Do sizes vary, and which inputs are updated in place?"""
     if not logger.isEnabledFor(logging.INFO):
         return
