@@ -37,6 +37,7 @@ typedef struct {
     const uint8_t *bytes;
     size_t size;
     int32_t offset[AIR_RG_MAX_PHASES];
+    uint32_t rows; /* set of phases that take several rows a call */
     /* text */
     const char *prelude; /* what it needs before it, static */
     int32_t nlaunches;

@@ -292,8 +292,12 @@ typedef union {
  * F32 lanes; inner strides 0 or 1 only (others are staged).
  * Regions that run `across` rows: the elements of a call belong to different
  * rows, and element i finds its row's scalar s in acc[s][i]: REDUCE folds into
- * it, SET writes it, SCALAR reads it. */
+ * it, SET writes it, SCALAR reads it.
+ * Phases in air_code.rows do so for `rows` >= 1 rows, one after the other for
+ * each element; steps[b]: bytes from a row of buffer b to the next. Others
+ * ignore both. */
 typedef void (*air_phase_fn)(void *const *ptrs, int64_t n, air_scalar *scalars,
-                             void *const *acc);
+                             void *const *acc, int64_t rows,
+                             const int64_t *steps);
 
 #endif

@@ -39,6 +39,7 @@ emit_phases(codegen_work *w, const air_region *rg, air_code *out,
         w->emit.s = &w->s;
         emit_phase(&w->emit, &w->list,
                    x86_schedule_nodes(&w->list, &w->schedule), 0);
+        out->rows |= (uint32_t)w->emit.rows << p;
         any = true;
     }
     return any;

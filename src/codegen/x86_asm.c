@@ -236,6 +236,14 @@ asm_mov_load(x86_asm *s, int reg, x86_opd mem)
 }
 
 void
+asm_add_load(x86_asm *s, int reg, x86_opd mem)
+{
+    put_rex(s, true, reg, mem, false);
+    asm_byte(s, 0x03);
+    put_modrm(s, reg, mem, 0, true);
+}
+
+void
 asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes)
 {
     put_rex(s, bytes == 8, reg, mem, false);

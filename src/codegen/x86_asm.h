@@ -104,6 +104,7 @@ void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
 
 /* General registers, 64 bits where nothing else is said. */
 void asm_mov_load(x86_asm *s, int reg, x86_opd mem);
+void asm_add_load(x86_asm *s, int reg, x86_opd mem); /* reg += */
 void asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 /* 1 or 2 bytes with their sign, to 32 bits */
 void asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes);

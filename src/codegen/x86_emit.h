@@ -7,7 +7,8 @@
 
 #define X86_MAX_UNROLL 4
 
-/* rdi ptrs, rsi n, rdx scalars, rcx acc as called; rax counts elements. */
+/* rdi ptrs, rsi n, rdx scalars, rcx acc, r8 rows, r9 steps as called; rax
+ * counts elements. */
 enum {
     REG_PTRS = RDI,
     REG_COUNT = RSI,
@@ -30,7 +31,9 @@ enum {
     FRAME_MASK = 0,                          /* AVX2: of the tail */
     FRAME_BOUNCE = 64,                       /* 32 bytes a buffer */
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 4 bytes a buffer */
-    FRAME_SPILL = FRAME_BCAST + 128          /* 64 bytes each */
+    FRAME_ROWS = FRAME_BCAST + 128,          /* as called */
+    FRAME_STEPS = FRAME_ROWS + 8,
+    FRAME_SPILL = FRAME_ROWS + 64 /* 64 bytes each */
 };
 
 typedef struct {
@@ -49,10 +52,13 @@ typedef struct {
     bool hoisted[X86_MAX_NODES];
     int8_t mask[X86_MAX_NODES][X86_MAX_UNROLL]; /* AVX-512: k1 .., 0: none */
     int8_t buf_reg[AIR_RG_MAX_BUFS];            /* -1: loaded into REG_TEMP */
-    uint32_t loaded, stored;                    /* sets of buffers */
-    uint32_t free, pinned, temps;               /* sets of vector registers */
-    uint32_t free_masks;                        /* set of k2 to k6 */
-    int16_t owner[32]; /* node * X86_MAX_UNROLL + copy, -1 */
+    uint32_t loaded, stored, broadcast;         /* sets of buffers */
+    bool rows;  /* OUTER: several rows a call, for one vector after another */
+    bool holds; /* partial results are in registers now: part[s][copy] */
+    int8_t part[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
+    uint32_t free, pinned, temps; /* sets of vector registers */
+    uint32_t free_masks;          /* set of k2 to k6 */
+    int16_t owner[32];            /* node * X86_MAX_UNROLL + copy, -1 */
     int nspills, peak_spills;
     int low_free;   /* fewest free registers seen */
     bool streaming; /* stores of whole lanes go past the caches */
@@ -104,7 +110,16 @@ void emit_load(x86_emit *e, const x86_node *n);
 void emit_store(x86_emit *e, const x86_node *n);
 void emit_reduce(x86_emit *e, const x86_node *n);
 void emit_set(x86_emit *e, const x86_node *n);
+/* Partial results of all reductions: to registers, or from there to memory. */
+void emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold);
 void emit_acc(x86_emit *e, const x86_node *n);
+
+/* Does the value of a BCAST node change from row to row of a call? */
+static inline bool
+emit_varies(const x86_emit *e, int node)
+{
+    return e->rows && e->nodes[node].op == X86_BCAST;
+}
 
 /* x86_phase.c: a whole phase. `sorted` (NULL: none) are its nodes in an order
  * that overlaps more and needs more registers: taken where they suffice. */

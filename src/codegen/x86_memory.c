@@ -354,6 +354,18 @@ store_partial(x86_emit *e, int a, x86_opd to)
         asm_v(e->s, move_store, a, 0, to, 0);
 }
 
+/* Of the elements that a call has: nothing behind them is read. */
+static void
+load_partial(x86_emit *e, int to, x86_opd from)
+{
+    if (e->mode == EMIT_TAIL && x86_has_columns(e->l->rg) && !e->s->evex)
+        asm_v(e->s, mask_load, to, tail_mask(e), from, 0);
+    else if (is_masked(e) && x86_has_columns(e->l->rg))
+        asm_masked(e->s, move_load, to, 0, from, 0, 7, true);
+    else
+        asm_v(e->s, move_load, to, 0, from, 0);
+}
+
 /* t = larger (smaller) of a and acc, a where a is NaN */
 static void
 fold_extreme(x86_emit *e, int op, int t, int a, x86_opd acc)
@@ -371,11 +383,48 @@ fold_extreme(x86_emit *e, int op, int t, int a, x86_opd acc)
     }
 }
 
+static void
+free_temps(x86_emit *e)
+{
+    e->free |= e->temps;
+    e->temps = e->pinned = 0;
+}
+
+static void
+hold_part(x86_emit *e, const x86_node *n)
+{
+    int r = emit_take(e);
+    load_partial(e, r, partial_at(e, n));
+    e->part[n->k][e->lane] = (int8_t)r;
+    free_temps(e);
+}
+
+static void
+put_part(x86_emit *e, const x86_node *n)
+{
+    int r = e->part[n->k][e->lane];
+    store_partial(e, r, partial_at(e, n));
+    e->free |= UINT32_C(1) << r;
+    free_temps(e);
+}
+
+void
+emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold)
+{
+    e->mode = mode;
+    e->holds = hold;
+    for (int i = 0; i < e->l->count; i++)
+        for (e->lane = 0; e->lane < unroll; e->lane++)
+            if (e->nodes[i].op == X86_REDUCE)
+                (hold ? hold_part : put_part)(e, &e->nodes[i]);
+}
+
 void
 emit_reduce(x86_emit *e, const x86_node *n)
 {
-    int a = emit_in_reg(e, n->a), t = emit_temp(e);
-    x86_opd acc = partial_at(e, n);
+    int held = e->holds ? e->part[n->k][e->lane] : -1;
+    int a = emit_in_reg(e, n->a), t = held < 0 ? emit_temp(e) : held;
+    x86_opd acc = held < 0 ? partial_at(e, n) : opd_reg(held);
     if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN) {
         fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
     } else {
@@ -383,7 +432,8 @@ emit_reduce(x86_emit *e, const x86_node *n)
                        false};
         asm_v(e->s, ins, t, a, acc, 0);
     }
-    store_partial(e, t, acc);
+    if (held < 0)
+        store_partial(e, t, acc);
 }
 
 void

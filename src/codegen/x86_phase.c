@@ -25,6 +25,9 @@ static const x86_ins store_ss = {MAP_0F, PP_F3, 0x11, false};
 static const x86_ins half_to_single = {MAP_0F38, PP_66, 0x13, false};
 
 static const uint8_t buffer_regs[] = {R8, R9, R10, R12, R13, R14, RBX, R15};
+/* Held in registers: 4 of each, of 16 or 32 registers. */
+enum { MOST_PARTS = 2 };
+
 static const uint8_t saved_regs[] = {RBX, R12, R13, R14, R15};
 
 /* ---- what a phase needs ---- */
@@ -56,7 +59,7 @@ find_uses(x86_emit *e)
     size_t count = (size_t)e->l->count;
     memset(e->uses, 0, count * sizeof e->uses[0]);
     memset(e->last, -1, count * sizeof e->last[0]);
-    e->loaded = e->stored = 0;
+    e->loaded = e->stored = e->broadcast = 0;
     for (int i = 0; i < e->l->count; i++) {
         const x86_node *n = &e->nodes[i];
         const int16_t operands[3] = {n->a, n->b, n->c};
@@ -68,7 +71,42 @@ find_uses(x86_emit *e)
             e->loaded |= UINT32_C(1) << n->k;
         if (n->op == X86_STORE)
             e->stored |= UINT32_C(1) << n->k;
+        if (n->op == X86_BCAST)
+            e->broadcast |= UINT32_C(1) << n->k;
     }
+}
+
+static int
+count_parts(const x86_emit *e)
+{
+    int count = 0;
+    for (int i = 0; i < e->l->count; i++)
+        count += e->nodes[i].op == X86_REDUCE;
+    return count;
+}
+
+/* Rows of OUTER are folded by one call where all that a row needs, and what it
+ * is folded into, stays in registers. */
+static bool
+takes_rows(const x86_emit *e)
+{
+    for (int i = 0; i < e->l->count; i++)
+        if (e->nodes[i].op == X86_BCAST && e->nodes[i].imm == AIR_F16)
+            return false; /* its conversion needs a register */
+    uint32_t all = e->loaded | e->stored | e->broadcast;
+    int parts = count_parts(e);
+    return e->l->rg->walk == AIR_WALK_OUTER && e->mode != EMIT_ONE &&
+           e->l->width == 4 && parts > 0 && parts <= MOST_PARTS &&
+           (size_t)__builtin_popcount(all) <= sizeof buffer_regs &&
+           !copies_tail(e);
+}
+
+/* A loop that begins with the same partial result each time. */
+static bool
+may_hold(const x86_emit *e, int unroll)
+{
+    return folds_rows(e) && unroll * e->vector == 64 &&
+           count_parts(e) <= MOST_PARTS;
 }
 
 /* ---- entry and exit ---- */
@@ -81,7 +119,7 @@ assign_buffers(x86_emit *e)
     bool part = folds_rows(e), copy = copies_tail(e);
     memset(e->buf_reg, -1, sizeof e->buf_reg);
     for (int b = 0; b < e->l->rg->nbufs; b++) {
-        if (!((e->loaded | e->stored) >> b & 1))
+        if (!((e->loaded | e->stored | (e->rows ? e->broadcast : 0)) >> b & 1))
             continue;
         while (next < sizeof buffer_regs &&
                ((part && buffer_regs[next] == REG_PART) ||
@@ -99,6 +137,14 @@ assign_buffers(x86_emit *e)
     return used;
 }
 
+static void
+load_pointers(x86_emit *e)
+{
+    for (int b = 0; b < e->l->rg->nbufs; b++)
+        if (e->buf_reg[b] >= 0)
+            asm_mov_load(e->s, e->buf_reg[b], opd_mem(REG_PTRS, 8 * b));
+}
+
 /* Gives the place of the frame size. */
 static size_t
 enter(x86_emit *e, uint32_t used)
@@ -112,9 +158,11 @@ enter(x86_emit *e, uint32_t used)
     asm_and_imm(s, RSP, -64);
     asm_add_imm(s, RSP, 0);
     size_t frame = asm_here(s) - 4;
-    for (int b = 0; b < e->l->rg->nbufs; b++)
-        if (e->buf_reg[b] >= 0)
-            asm_mov_load(s, e->buf_reg[b], opd_mem(REG_PTRS, 8 * b));
+    if (e->rows) {
+        asm_mov_store(s, opd_mem(RSP, FRAME_ROWS), R8, 8);
+        asm_mov_store(s, opd_mem(RSP, FRAME_STEPS), R9, 8);
+    }
+    load_pointers(e);
     asm_alu(s, ALU_XOR, REG_INDEX, REG_INDEX);
     return frame;
 }
@@ -144,11 +192,10 @@ place_broadcasts(x86_emit *e)
     x86_asm *s = e->s;
     for (int i = 0; i < e->l->count; i++) {
         const x86_node *n = &e->nodes[i];
-        if (n->op != X86_BCAST)
+        if (n->op != X86_BCAST || (e->rows && n->imm == AIR_F32))
             continue;
         x86_opd to = emit_invariant(e, i);
-        asm_mov_load(s, REG_TEMP, opd_mem(REG_PTRS, 8 * (int32_t)n->k));
-        emit_load_gpr(e, REG_TEMP, opd_mem(REG_TEMP, 0), n->imm);
+        emit_load_gpr(e, REG_TEMP, emit_buffer(e, (int)n->k, false, 0), n->imm);
         if (e->l->width < 4) {
             bool bytes = e->l->width == 1;
             asm_and_imm(s, REG_TEMP, bytes ? 0xff : 0xffff);
@@ -175,7 +222,8 @@ place_invariants(x86_emit *e, int count)
         int best = -1;
         for (int i = 0; i < e->l->count; i++)
             if (x86_is_invariant(&e->nodes[i]) && !e->hoisted[i] &&
-                e->uses[i] > 0 && (best < 0 || e->uses[i] > e->uses[best]))
+                !emit_varies(e, i) && e->uses[i] > 0 &&
+                (best < 0 || e->uses[i] > e->uses[best]))
                 best = i;
         if (best < 0)
             break;
@@ -189,7 +237,8 @@ place_invariants(x86_emit *e, int count)
         return;
     for (int i = 0; i < e->l->count; i++) {
         const x86_node *n = &e->nodes[i];
-        if ((n->op != X86_SCALAR && n->op != X86_BCAST) || e->hoisted[i])
+        if ((n->op != X86_SCALAR && n->op != X86_BCAST) || e->hoisted[i] ||
+            emit_varies(e, i))
             continue;
         int r = emit_take(e);
         emit_broadcast(e, r, emit_invariant(e, i));
@@ -205,10 +254,34 @@ place_invariants(x86_emit *e, int count)
 
 /* ---- loops ---- */
 
+/* All rows of the call for these columns. */
+static void
+row_loop(x86_emit *e, emit_mode mode, int unroll)
+{
+    x86_asm *s = e->s;
+    emit_move_parts(e, mode, unroll, true);
+    asm_mov_load(s, REG_SCALARS, opd_mem(RSP, FRAME_ROWS));
+    size_t top = asm_here(s);
+    place_broadcasts(e);
+    emit_body(e, mode, unroll);
+    asm_mov_load(s, REG_TEMP, opd_mem(RSP, FRAME_STEPS));
+    for (int b = 0; b < e->l->rg->nbufs; b++)
+        if (e->buf_reg[b] >= 0)
+            asm_add_load(s, e->buf_reg[b], opd_mem(REG_TEMP, 8 * b));
+    asm_add_imm(s, REG_SCALARS, -1);
+    asm_jump_to(s, NOT_EQUAL, top);
+    emit_move_parts(e, mode, unroll, false);
+    load_pointers(e);
+}
+
 static void
 body(x86_emit *e, emit_mode mode, int unroll)
 {
-    if (folds_rows(e)) {
+    if (e->rows) {
+        row_loop(e, mode, unroll);
+        return;
+    }
+    if (folds_rows(e) && !e->holds) {
         asm_alu(e->s, ALU_MOV, REG_PART, REG_INDEX);
         asm_and_imm(e->s, REG_PART, 63);
     }
@@ -223,6 +296,11 @@ loop(x86_emit *e, int unroll)
     asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, step));
     asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
     size_t skip = asm_jump(s, ABOVE);
+    bool hold = may_hold(e, unroll);
+    if (hold) {
+        asm_alu(s, ALU_XOR, REG_PART, REG_PART);
+        emit_move_parts(e, EMIT_FULL, unroll, true);
+    }
     asm_align(s, 32);
     size_t top = asm_here(s);
     body(e, EMIT_FULL, unroll);
@@ -230,6 +308,8 @@ loop(x86_emit *e, int unroll)
     asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, step));
     asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
     asm_jump_to(s, BELOW_EQUAL, top);
+    if (hold)
+        emit_move_parts(e, EMIT_FULL, unroll, false);
     asm_patch_here(s, skip);
 }
 
@@ -355,7 +435,8 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
     emit_reset(e);
     uint32_t used = assign_buffers(e);
     size_t frame = enter(e, used);
-    place_broadcasts(e);
+    if (!e->rows)
+        place_broadcasts(e);
     place_invariants(e, hoists);
     if (e->mode == EMIT_ONE) {
         emit_body(e, EMIT_ONE, 1);
@@ -382,6 +463,7 @@ fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks, int unroll)
         return false;
     e->nodes = nodes;
     find_uses(e);
+    e->rows = takes_rows(e);
     attempt(e, start, masks, unroll, 0);
     return !e->spilled;
 }

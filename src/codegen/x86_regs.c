@@ -49,6 +49,8 @@ emit_invariant(x86_emit *e, int node)
     const x86_node *n = &e->nodes[node];
     if (n->op == X86_SCALAR)
         return opd_mem(REG_SCALARS, 8 * (int32_t)n->k);
+    if (emit_varies(e, node) && n->imm == AIR_F32)
+        return emit_buffer(e, (int)n->k, false, 0);
     if (n->op == X86_BCAST)
         return opd_mem(RSP, FRAME_BCAST + 4 * (int32_t)n->k);
     return (x86_opd){
@@ -167,8 +169,9 @@ x86_opd
 emit_operand(x86_emit *e, int node)
 {
     int c = copy_of(e, node);
+    bool single = e->mode == EMIT_ONE || emit_varies(e, node);
     if (e->reg[node][c] >= 0 ||
-        (e->mode == EMIT_ONE && !e->s->evex && e->nodes[node].op != X86_CONST &&
+        (single && !e->s->evex && e->nodes[node].op != X86_CONST &&
          e->spill[node][c] < 0))
         return opd_reg(emit_in_reg(e, node));
     if (e->spill[node][c] >= 0)

@@ -3,6 +3,12 @@
 
 #include "driver/cpu/region_plan.h"
 
+static int64_t
+row_stride(const cpu_region *r, int b)
+{
+    return r->rank < 2 ? 0 : r->strides[b][r->rank - 2];
+}
+
 void
 region_run_init(region_run *run, const cpu_region *r, const air_task *task)
 {
@@ -16,8 +22,11 @@ region_run_init(region_run *run, const cpu_region *r, const air_task *task)
     for (int s = 0; s < r->rg->nscalars; s++)
         run->acc[s] = run->mem + r->acc[s];
     run->columns = r->across || r->rg->walk == AIR_WALK_OUTER;
-    for (int b = 0; b < r->rg->nbufs; b++)
-        run->inner[b] = r->rg->bufs[b].scratch ? 1 : r->strides[b][r->rank - 1];
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        const bool scratch = r->rg->bufs[b].scratch;
+        run->inner[b] = scratch ? 1 : r->strides[b][r->rank - 1];
+        run->steps[b] = scratch ? 0 : row_stride(r, b) * (int64_t)r->bytes[b];
+    }
     for (int i = 0; r->uses_tiles && i < r->rg->nnodes; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
         if (n->op != AIR_RG_CONST)
@@ -197,12 +206,6 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
 
 /* ---- machine code ---- */
 
-static int64_t
-row_stride(const cpu_region *r, int b)
-{
-    return r->rank < 2 ? 0 : r->strides[b][r->rank - 2];
-}
-
 static void
 stage_in(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
          int64_t rows)
@@ -246,7 +249,7 @@ code_staged(region_run *run, int phase, int64_t begin, int64_t n,
     void *ptrs[AIR_RG_MAX_BUFS];
     code_ptrs(run, ph->staged_in | ph->staged_out, begin, ptrs);
     stage_in(run, ph->staged_in, begin, n, 1);
-    ph->fn(ptrs, n, run->scalars, acc);
+    ph->fn(ptrs, n, run->scalars, acc, 1, run->steps);
     stage_out(run, ph->staged_out, begin, n, 1);
 }
 
@@ -266,13 +269,14 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
     const region_phase *ph = &r->phases[phase];
     bool staged = (ph->staged_in | ph->staged_out) != 0;
     if (ph->fn != NULL && !staged && begin == 0) {
-        ph->fn((void *const *)run->base, n, run->scalars, run->acc);
+        ph->fn((void *const *)run->base, n, run->scalars, run->acc, 1,
+               run->steps);
         return;
     }
     if (ph->fn != NULL && !staged) {
         void *ptrs[AIR_RG_MAX_BUFS];
         code_ptrs(run, 0, begin, ptrs);
-        ph->fn(ptrs, n, run->scalars, run->acc);
+        ph->fn(ptrs, n, run->scalars, run->acc, 1, run->steps);
         return;
     }
     int64_t step = ph->fn != NULL ? REGION_STAGE : r->tile;
@@ -286,6 +290,15 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
             tile_phase(run, phase, begin + at, at, count);
         }
     }
+}
+
+void
+region_run_rows(region_run *run, int phase, int64_t begin, int64_t n,
+                int64_t rows)
+{
+    void *ptrs[AIR_RG_MAX_BUFS];
+    code_ptrs(run, 0, begin, ptrs);
+    run->r->phases[phase].fn(ptrs, n, run->scalars, run->acc, rows, run->steps);
 }
 
 /* The next row of a block: staged buffers are rows of the block. */
@@ -308,7 +321,7 @@ code_block(region_run *run, int64_t begin, int64_t n, int64_t rows)
     code_ptrs(run, staged, begin, ptrs);
     stage_in(run, ph->staged_in, begin, n, rows);
     for (int64_t i = 0; i < rows; i++) {
-        ph->fn(ptrs, n, run->scalars, run->acc);
+        ph->fn(ptrs, n, run->scalars, run->acc, 1, run->steps);
         next_ptrs(r, staged, ptrs);
     }
     stage_out(run, ph->staged_out, begin, n, rows);

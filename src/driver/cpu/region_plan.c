@@ -570,6 +570,8 @@ load_code(cpu_region *r, const air_code *code)
             continue;
         void *at = (char *)r->code.base + code->offset[p];
         memcpy(&r->phases[p].fn, &at, sizeof at);
+        r->phases[p].rows = (code->rows >> p & 1) &&
+                            !(r->phases[p].staged_in | r->phases[p].staged_out);
     }
 }
 

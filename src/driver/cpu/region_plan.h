@@ -28,6 +28,7 @@ typedef struct {
     uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
     uint16_t reduces;               /* set of scalars */
     bool reads_scalars;
+    bool rows;      /* fn takes several rows */
     bool sums_rows; /* nothing but the sum of an F32 buffer with dense rows */
 } region_phase;
 
@@ -152,6 +153,7 @@ typedef struct {
     char *sums;                     /* the set of SUMS that rows add to */
     char *base[AIR_RG_MAX_BUFS];    /* element 0 of the current row */
     int64_t inner[AIR_RG_MAX_BUFS]; /* stride of its elements */
+    int64_t steps[AIR_RG_MAX_BUFS]; /* bytes to the next row */
     bool columns;                /* each element has its own scalars, in acc */
     int64_t index[AIR_MAX_RANK]; /* of the current row */
     air_scalar scalars[AIR_RG_MAX_SCALARS];
@@ -166,6 +168,10 @@ void region_run_next(region_run *run, int axes);
 /* Elements [begin, begin + n) of the current row. OUTER: acc[s] belongs to
  * element `begin`; other walks: to the first of a chunk. */
 void region_run_span(region_run *run, int phase, int64_t begin, int64_t n);
+/* As many calls of region_run_span, from the current row to those behind it on
+ * the last axis but one; the phase has `rows`. */
+void region_run_rows(region_run *run, int phase, int64_t begin, int64_t n,
+                     int64_t rows);
 /* MAP: `rows` rows from the current one, columns [begin, begin + n), at most a
  * block of both. */
 void region_run_block(region_run *run, int64_t begin, int64_t n, int64_t rows);

@@ -325,6 +325,10 @@ outer_rows(region_run *run, int64_t row, int64_t begin, int64_t end,
     if (begin >= end)
         return;
     region_run_seek(run, r->rank - 1, row * r->folded + begin);
+    if (r->phases[0].rows) {
+        region_run_rows(run, 0, col, n, end - begin);
+        return;
+    }
     for (int64_t i = begin; i < end; i++) {
         region_run_span(run, 0, col, n);
         if (i + 1 < end)
