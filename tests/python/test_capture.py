@@ -4,6 +4,7 @@ import functools
 import gc
 import random
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -189,9 +190,9 @@ def test_a_core_limit_is_captured_with():
     x = torch.randn(4)
     case(x)
     try:
-        _native.set_core_limit(4, 8)
-        case(x)
-        case(x)
+        for cores in ((4, 8), (4, 8), (4, 9), (5, 9)):
+            _native.set_core_limit(*cores)
+            case(x)
     finally:
         _native.set_core_limit(0, 0)
     case(x)
@@ -199,6 +200,8 @@ def test_a_core_limit_is_captured_with():
         "captured",
         "recaptured_core_limit",
         "replayed",
+        "recaptured_core_limit",
+        "recaptured_core_limit",
         "recaptured_core_limit",
     ]
 
@@ -356,6 +359,61 @@ def test_the_first_tensor_lives_as_long_as_its_capture():
         assert_same(case(x), double(x))
 
 
+@pytest.mark.parametrize("options", [{"force_recapture": True}, {"limit": 1}])
+def test_a_first_tensor_goes_with_its_capture(options):
+    case = Case(double, clone_input=False, dynamic=True, **options)
+    x = torch.randn(8, 4)
+    held = weakref.ref(x)
+    case(x)
+    del x
+    gc.collect()
+    assert held() is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        case(torch.randn(6, 4)), case(torch.randn(8, 4))
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("clone", [True, False])
+def test_written_inputs_are_never_copied(clone):
+    case = Case(lambda c, x: c.add_(x).sum(), clone_input=clone)
+    x = torch.ones(4)
+    for cache in torch.zeros(4), torch.full((4,), 5.0):
+        first = cache.clone()
+        for n in range(1, 4):
+            assert_same(case(cache, x), (first + n).sum())
+            assert_same(cache, first + n)
+    copies = 6 if clone else 0  # of x, and of nothing else
+    assert case.stats()["copied_bytes"] == copies * 16
+    assert case.told().count("recaptured_mutated_input") == 1
+
+
+@pytest.mark.parametrize("clone", [True, False])
+def test_inputs_of_any_strides_are_copied(clone):
+    case = Case(lambda x: torch.softmax(x * 2, -1), clone_input=clone)
+    for make in (
+        lambda: torch.randn(5, 7).t(),
+        lambda: torch.randn(7, 10)[:, ::2],
+        lambda: torch.randn(7, 9)[:, 1:6],
+        lambda: torch.randn(5).expand(7, 5).clone()[:, :],
+    ):
+        torch._dynamo.reset()
+        for _ in range(3):
+            x = make()
+            want = torch.softmax(x * 2, -1)
+            assert_same(case(x), want)
+
+
+def test_the_first_tensor_may_overlap_later_ones():
+    case = Case(double, clone_input=False, dynamic=False)
+    base = torch.randn(9, 8)
+    case(base[1:, ::2])
+    later = base[:8, ::2]
+    want = double(later)  # each row is written where the next one is read
+    assert_same(case(later), want)
+
+
 def test_views_of_one_storage_are_told_apart():
     case = Case(double, clone_input=False, dynamic=False)
     base = torch.randn(9, 4)
@@ -433,6 +491,33 @@ def test_static_results_of_several_sizes():
     again = case(small)
     assert again.data_ptr() == b.data_ptr()  # they lie on each other
     assert_same(again, double(small))
+
+
+def test_captures_that_are_kept_apart():
+    """Neither results nor intermediate values share memory."""
+    small, large = torch.randn(300, 40), torch.randn(900, 40)
+    for reuse in (True, False):
+        torch._dynamo.reset()
+        case = Case(
+            double, clone_output=False, dynamic=True, reuse_memory=reuse
+        )
+        case(small)
+        at = case(large).data_ptr()
+        first = case(small).data_ptr()
+        assert case(large).data_ptr() == at
+        assert (first == at) == reuse
+    for reuse in (True, False):
+        torch._dynamo.reset()
+        case = Case(
+            lambda x: (x @ x.t()).softmax(-1).sum(),
+            dynamic=True,
+            reuse_memory=reuse,
+        )
+        before = _native.pool_stats()["live_bytes"]
+        for x in (small, large):
+            case(x)
+        kept = _native.pool_stats()["live_bytes"] - before
+        assert kept == 0 if reuse else kept > 4 * (300**2 + 900**2)
 
 
 # ---- memory ----

@@ -205,6 +205,10 @@ def test_operators_of_the_user(targets):
     found = targets(fn, torch.randn(3), torch.randn(3))
     assert torch.ops.reinplace_test.fill_cache.default in found
     assert aten.clone.default not in found
+    args = torch.randn(3), torch.randn(3)
+    kept = targets(fn, *args, input_inplace_pass=False)
+    assert aten.copy_.default in kept
+    assert torch.ops.reinplace_test.fill_cache.default not in kept
 
 
 def test_sizes_of_any_kind(targets):
