@@ -33,6 +33,9 @@ _collectives.install()
 _OPS = (
     "npu_rms_norm",
     "npu_add_rms_norm",
+    "npu_add_rms_norm_cast",
+    "npu_add_rms_norm_dynamic_quant",
+    "npu_dynamic_quant",
     "npu_fused_infer_attention_score",
     "npu_fused_infer_attention_score_v2",
     "_npu_fused_infer_attention_score_get_max_workspace",

@@ -13,7 +13,7 @@ import torch
 
 from torchair import attention, checks
 
-from . import _attention, npu
+from . import _attention, _quant, npu
 from ._kernels import library
 
 ND = 2  # aclFormat: plain strided memory
@@ -211,6 +211,7 @@ def install() -> None:
             f"npu::{name}", backward, setup_context=save, lib=fragment
         )
     _fragments.append(fragment)
+    _quant.install(fragment)
     _attention.register(fragment)
     attention.register("npu")
 

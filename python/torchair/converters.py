@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import define
+from . import define, inlined
 from .operators import remembered
 from .sizes import is_symbolic
 
@@ -346,6 +346,7 @@ def expand(gm: torch.fx.GraphModule, converts: bool = True) -> None:
     """
     from .ge.build import Builder
 
+    inlined.expand(gm)
     names: set[str] = set()
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or _stays(node.target, converts):

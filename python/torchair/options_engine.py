@@ -226,7 +226,9 @@ EXPERIMENTAL = (
         _EXPERT + "pattern_fusion_pass",
         True,
         BOOL,
-        "patterns of `register_replacement` are replaced",
+        "patterns of `register_replacement` are replaced, and those of "
+        "torch_npu: `npu_add_rms_norm` before `npu_dynamic_quant`, or before "
+        "a cast to float32, is one operator in the graph",
         "pattern_fusion_pass",
         keys=(Key("pattern_fusion_pass", ALL),),
     ),

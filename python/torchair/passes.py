@@ -81,6 +81,7 @@ def _noop(job: Job) -> bool:
 
 
 def _patterns(job: Job) -> bool:
+    _add_rules(job.gm.graph)
     if not _registered:
         return False
     lanes.assign(job.gm.graph)
@@ -357,6 +358,21 @@ def _text(sizes: Any) -> list[str]:
 # ---- patterns ----
 
 _registered: list[Any] = []  # the PatternMatcherPass, once there is a pattern
+
+
+_rules: dict[Any, Callable[[], None]] = {}
+
+
+def rules_of(op: Any, add: Callable[[], None]) -> None:
+    """add() registers patterns with this operator, before the first graph that
+    has it: graphs without pay nothing for them."""
+    _rules[op] = add
+
+
+def _add_rules(graph: torch.fx.Graph) -> None:
+    if _rules:
+        for op in {n.target for n in graph.nodes} & _rules.keys():
+            _rules.pop(op)()
 
 
 def _all_patterns() -> Any:

@@ -427,3 +427,81 @@ def test_scatter_update_writes_the_cache_in_place():
     assert run(cache, where, new).item() == 6
     assert cache[:, 2].sum().item() == 6
     assert air.records[-1].program().stats()["copies"] == 0
+
+
+# ---- quantising by token ----
+
+
+def _by_token(y):
+    y = y.float()
+    scale = y.abs().amax(-1, keepdim=True) / 127
+    return torch.round(y / scale).to(torch.int8), scale.squeeze(-1)
+
+
+def test_dynamic_quant():
+    x, smooth = torch.randn(3, 5, 16).half().npu(), torch.rand(16).half().npu()
+    parts, scale = torch_npu.npu_dynamic_quant(x)
+    assert parts.dtype == torch.int8 and scale.shape == (3, 5)
+    assert_close((parts, scale), _by_token(x))
+    got = torch_npu.npu_dynamic_quant(x, smooth_scales=smooth)
+    assert_close(got, _by_token(x.float() * smooth.float()))
+    parts, scale = torch_npu.npu_dynamic_quant(torch.zeros(2, 4).npu())
+    assert not parts.any() and not scale.any()
+    with pytest.raises(RuntimeError, match="dst_type"):
+        torch_npu.npu_dynamic_quant(x, dst_type=torch.quint4x2)
+
+
+def _normed_and_smoothed(a, b, gamma, smooth):
+    y, _, x = torch_npu.npu_add_rms_norm(a, b, gamma, 1e-5)
+    parts, scale = torch_npu.npu_dynamic_quant(y, smooth_scales=smooth)
+    return parts, scale, x
+
+
+def _normed_and_flat(a, b, gamma, smooth):
+    y, _, x = torch_npu.npu_add_rms_norm(a, b, gamma)
+    parts, scale = torch_npu.npu_dynamic_quant(y.flatten(0, 1))
+    return parts, scale.view(-1, 1), x
+
+
+def _normed_and_wide(a, b, gamma, smooth):
+    y, _, x = torch_npu.npu_add_rms_norm(a, b, gamma)
+    rows = y.view(-1, y.shape[-1])
+    return rows, rows.to(torch.float32), x
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize(
+    "fn, name",
+    [
+        (_normed_and_smoothed, "npu_add_rms_norm_dynamic_quant"),
+        (_normed_and_flat, "npu_add_rms_norm_dynamic_quant"),
+        (_normed_and_wide, "npu_add_rms_norm_cast"),
+    ],
+)
+def test_built_in_patterns(fn, name, mode):
+    """The fused operator is in the graph where the option says so; where
+    every rounding is eager's no bit changes; all of it is the engine's."""
+    x = [torch.randn(4, 6, 64).half().npu() for _ in range(2)]
+    x += [torch.rand(64).half().npu() for _ in range(2)]
+    found = []
+    for fused in (True, False):
+        torch._dynamo.reset()
+        graphs = []
+        config = torchair.CompilerConfig()
+        config.mode = mode
+        config.experimental_config.pattern_fusion_pass = fused
+        config.post_grad_custom_post_pass = lambda gm, *_, to=graphs: to.append(
+            {getattr(n.target, "__name__", "") for n in gm.graph.nodes}
+        )
+        run = torch.compile(
+            fn, backend=torchair.get_npu_backend(compiler_config=config)
+        )
+        run(*x)
+        found.append(run(*x))
+        assert (f"{name}.default" in graphs[0]) == fused
+        assert not air.records[-1].hosts and not air.records[-1].fallback
+    for fused, plain, eager in zip(*found, fn(*x), strict=True):
+        if mode == "reduce-overhead":
+            assert torch.equal(fused, plain) and torch.equal(fused, eager)
+        atol = 1 if eager.dtype == torch.int8 else 2e-3
+        assert_close(fused.float(), eager.float(), rtol=2e-3, atol=atol)

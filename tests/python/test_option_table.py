@@ -335,6 +335,7 @@ def test_what_is_told_by_default():
     [
         (_E + "topology_sorting_strategy", "RDFS", 0, "topoSortingMode", "2"),
         (_E + "static_model_ops_lower_limit", -1, 0, None, "-1"),
+        (_E + "tiling_schedule_optimize", True, 0, None, "1"),
         (_E + "cc_parallel_enable", True, 1, "exec.enableEngineParallel", "1"),
         ("ge_config.enable_single_stream", True, 1, None, "true"),
         ("ge_config.oo_constant_folding", False, 1, None, "0"),
