@@ -13,7 +13,7 @@ import torch
 
 from torchair import attention, checks
 
-from . import _attention, _quant, npu
+from . import _attention, _llm, _quant, npu
 from ._kernels import library
 
 ND = 2  # aclFormat: plain strided memory
@@ -213,6 +213,7 @@ def install() -> None:
     _fragments.append(fragment)
     _quant.install(fragment)
     _attention.register(fragment)
+    _llm.register(fragment)
     attention.register("npu")
 
 

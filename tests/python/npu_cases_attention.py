@@ -238,3 +238,56 @@ def test_fused_attention_of_the_device():
         *given, **kw
     )
     assert size.is_npu and size.numel() == 0
+
+
+# ---- the names that scripts of language models use ----
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_prompt_and_incre_attention(mode):
+    b, rows, heads, groups, width, longest = 2, 5, 4, 2, 16, 12
+    kw = {"num_heads": heads, "num_key_value_heads": groups}
+    kw |= {"input_layout": "BSND", "scale_value": 0.25}
+    q, q1 = torch.randn(b, rows, heads, width), torch.randn(b, 1, heads, width)
+    k, v = (torch.randn(b, rows, groups, width) for _ in "kv")
+    cache = [torch.randn(b, longest, groups, width) for _ in "kv"]
+    later = torch.ones(rows, rows, dtype=torch.bool).triu(1)
+
+    def prompt(q, k, v, mask):
+        return torch_npu.npu_prompt_flash_attention(
+            q, k, v, atten_mask=mask, next_tokens=65535, **kw
+        )
+
+    def incre(q, k, v):
+        return torch_npu.npu_incre_flash_attention(
+            q, k, v, actual_seq_lengths=[7, 9], **kw
+        )
+
+    kw_fused = {"scale" if n == "scale_value" else n: x for n, x in kw.items()}
+    whole, _ = reference(q, k, v, atten_mask=later, **kw_fused)
+    one, _ = reference(q1, *cache, actual_seq_lengths_kv=[7, 9], **kw_fused)
+    for fn, given, want in (
+        (prompt, (q, k, v, later), whole),
+        (incre, (q1, *cache), one),
+    ):
+        given = [t.npu() for t in given]
+        for run in (fn, compiled(fn, mode=mode)):
+            found = run(*given)
+            assert found.is_npu and found.shape == want.shape
+            assert_close(found.cpu().double(), want, rtol=0, atol=1e-5)
+    with pytest.raises(RuntimeError, match="padding_mask must be None"):
+        torch_npu.npu_prompt_flash_attention(q, k, v, padding_mask=later, **kw)
+
+
+def test_rotary_of_query_and_key():
+    q, k = torch.randn(2, 3, 4, 8).npu(), torch.randn(2, 3, 2, 8).npu()
+    cos, sin = torch.randn(2, 3, 1, 8).npu(), torch.randn(2, 3, 1, 8).npu()
+
+    def turn(q, k):
+        return torch_npu.npu_apply_rotary_pos_emb(q, k, cos, sin, "BSND")
+
+    want = [torch_npu.npu_rotary_mul(t, cos, sin) for t in (q, k)]
+    assert_close(turn(q, k), tuple(want), rtol=0, atol=0)
+    assert_close(compiled(turn)(q, k), tuple(want))
+    with pytest.raises(RuntimeError, match="layout is 'TND'"):
+        torch_npu.npu_apply_rotary_pos_emb(q, k, cos, sin, "TND")
