@@ -46,7 +46,7 @@ moved(const int16_t *map, int16_t old)
     return old < 0 ? old : map[old];
 }
 
-/* F64 has no expansion: its COMP nodes stay and are computed by libm. */
+/* F64 has no expansion: its COMP nodes stay, as functions of the tile loops. */
 void
 ir_record_expand(const air_rg_node *src, int count, ir_record *dst,
                  int16_t *map)

@@ -213,6 +213,22 @@ TEST(region_math_ndtr)
     CHECK(out[0] == 0 && out[1] == 1 && isnan(out[2]));
 }
 
+/* Computed in double and rounded once. */
+TEST(region_math_functions)
+{
+    static const struct {
+        air_rg_op op;
+        exact_fn exact;
+    } rows[] = {
+        {AIR_RG_LOG2, log2},   {AIR_RG_TAN, tan},     {AIR_RG_ASIN, asin},
+        {AIR_RG_ACOS, acos},   {AIR_RG_ATAN, atan},   {AIR_RG_SINH, sinh},
+        {AIR_RG_COSH, cosh},   {AIR_RG_ASINH, asinh}, {AIR_RG_ACOSH, acosh},
+        {AIR_RG_ATANH, atanh}, {AIR_RG_ERFC, erfc},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check(rows[i].op, rows[i].exact, 0.51);
+}
+
 /* Every exponent: where libm takes over, too. */
 TEST(region_math_waves)
 {

@@ -1,18 +1,26 @@
-/* tile_libm_undef.h: undoes tile_libm_float.h; lgamma without the global
- * sign for the double loops. */
+/* tile_libm_undef.h: undoes tile_libm_float.h and tile_libm_double.h. */
+#undef exp
 #undef exp2
 #undef expm1
 #undef log
 #undef log2
+#undef log10
 #undef log1p
 #undef sin
 #undef cos
 #undef asin
 #undef acos
 #undef atan
+#undef atan2
+#undef sinh
+#undef cosh
+#undef tanh
+#undef asinh
+#undef acosh
+#undef atanh
+#undef erfc
 #undef lgamma
 #undef pow
 #undef fmod
 #undef hypot
 #undef nextafter
-#define lgamma tile_lgamma

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tile_float.h"
+#include "tile_special.h"
 
 #define ARGS_1(T) T a
 #define ARGS_2(T) T a, T b
@@ -99,8 +100,10 @@ SEL(int a, float b, float c)
         return (float)(__VA_ARGS__);                  \
     }                                                 \
     LOOP(f32_##id, n, float, float, float, fun_f32_##id)
-#define f32_SIN libm_f32_SIN
-#define f32_COS libm_f32_COS
+#define f32_SIN  libm_f32_SIN
+#define f32_COS  libm_f32_COS
+#define f32_TAN  libm_f32_TAN
+#define f32_FMOD libm_f32_FMOD
 #include "tile_libm_float.h"
 
 #include "air_prims.def"
@@ -108,40 +111,36 @@ SEL(int a, float b, float c)
 #include "tile_libm_undef.h"
 #undef f32_SIN
 #undef f32_COS
+#undef f32_TAN
+#undef f32_FMOD
 
-/* Sine and cosine of ordinary arguments here, of the others by libm. Not a
- * COMP: no body without tables is right for all arguments. */
-static void
-wave(float *restrict d, const float *restrict a, int64_t count,
-     uint32_t quarter, tile_op_fn libm)
-{
-    int others = 0;
-    for (int64_t i = 0; i < count; i++) {
-        d[i] = tile_wave(a[i], quarter);
-        others |= !(fabsf(a[i]) <= TILE_WAVE_MAX);
+/* Of ordinary arguments here, of those that are hard by libm. Not a COMP: no
+ * body without tables is right for all arguments. */
+#define GUARDED(lane, id, n, T, fn, hard)                                     \
+    static void lane##_##id(void *restrict vd, const void *restrict va,       \
+                            const void *restrict vb, const void *restrict vc, \
+                            int64_t count)                                    \
+    {                                                                         \
+        T *restrict d = vd;                                                   \
+        const T *restrict pa = va, *restrict pb = vb;                         \
+        int others = 0;                                                       \
+        (void)pb;                                                             \
+        for (int64_t i = 0; i < count; i++) {                                 \
+            d[i] = (T)USE_##n(fn);                                            \
+            others |= USE_##n(hard);                                          \
+        }                                                                     \
+        for (int64_t i = 0; others && i < count; i++)                         \
+            if (USE_##n(hard))                                                \
+                libm_##lane##_##id(&d[i], &pa[i], &pb[i], vc, 1);             \
     }
-    for (int64_t i = 0; others && i < count; i++)
-        if (!(fabsf(a[i]) <= TILE_WAVE_MAX))
-            libm(&d[i], &a[i], NULL, NULL, 1);
-}
-
-static void
-f32_SIN(void *restrict d, const void *restrict a, const void *restrict b,
-        const void *restrict c, int64_t count)
-{
-    (void)b;
-    (void)c;
-    wave(d, a, count, 0, libm_f32_SIN);
-}
-
-static void
-f32_COS(void *restrict d, const void *restrict a, const void *restrict b,
-        const void *restrict c, int64_t count)
-{
-    (void)b;
-    (void)c;
-    wave(d, a, count, 1, libm_f32_COS);
-}
+#define F32_SIN(a)       tile_wave(a, 0)
+#define F32_COS(a)       tile_wave(a, 1)
+#define WAVE_IS_HARD(a)  (!(fabsf(a) <= TILE_WAVE_MAX))
+#define ANGLE_IS_HARD(a) (!(fabs((double)(a)) <= TILE_ANGLE_MAX))
+GUARDED(f32, SIN, 1, float, F32_SIN, WAVE_IS_HARD)
+GUARDED(f32, COS, 1, float, F32_COS, WAVE_IS_HARD)
+GUARDED(f32, TAN, 1, float, tile_tan_f32, ANGLE_IS_HARD)
+GUARDED(f32, FMOD, 2, float, tile_fmod, tile_fmod_is_far)
 LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 #undef abs_
 #undef fma_
@@ -165,7 +164,8 @@ LOOP(f32_SEL, 3, float, uint8_t, float, SEL)
 #undef PRIM_V
 #undef PRIM_I
 
-/* ---- F64: composites and functions are libm's ---- */
+/* ---- F64: composites and functions have no body, but their own names (see
+ * tile_libm_double.h) ---- */
 
 #define abs_    fabs
 #define fma_    fma
@@ -189,6 +189,10 @@ mant_f64(double a)
 {
     return a > 0 && a <= 0x1.fffffffffffffp1023 ? ldexp(a, -(int)logb(a)) : a;
 }
+#define f64_SIN  libm_f64_SIN
+#define f64_COS  libm_f64_COS
+#define f64_TAN  libm_f64_TAN
+#define f64_FMOD libm_f64_FMOD
 #define LOOP_F64(id, n, R, ...)                    \
     static inline R fun_f64_##id(ARGS_##n(double)) \
     {                                              \
@@ -202,7 +206,19 @@ mant_f64(double a)
 #define PRIM_I                  NONE
 #define COMP(id, n, exact, ...) LOOP_F64(id, n, double, exact)
 #define FUNC(id, n, ...)        LOOP_F64(id, n, double, __VA_ARGS__)
+#include "tile_libm_double.h"
+
 #include "air_prims.def"
+
+#include "tile_libm_undef.h"
+#undef f64_SIN
+#undef f64_COS
+#undef f64_TAN
+#undef f64_FMOD
+GUARDED(f64, SIN, 1, double, tile_sin, ANGLE_IS_HARD)
+GUARDED(f64, COS, 1, double, tile_cos, ANGLE_IS_HARD)
+GUARDED(f64, TAN, 1, double, tile_tan, ANGLE_IS_HARD)
+GUARDED(f64, FMOD, 2, double, tile_fmod, tile_fmod_is_far)
 #undef COMP
 #undef FUNC
 #undef PRIM_F

@@ -1,0 +1,163 @@
+/* tile_special.h: functions on double without a branch, as tile_powers.h.
+ * Those for the f32 lane only have some 12 digits. */
+#ifndef CPU_TILE_SPECIAL_H
+#define CPU_TILE_SPECIAL_H
+
+#include "tile_angles.h"
+
+/* ---- for f32 and f64 ----------------------------------------------------- */
+
+/* Where the quotient is a whole number that double holds; or what is left of
+ * it is 0 or NaN, for libm to say. */
+static inline int
+tile_fmod_is_far(double a, double b)
+{
+    double q = fabs(a / b);
+    return !(q < 0x1p52 && fabs(b) < HUGE_VAL);
+}
+
+/* The remainder is exact, of the next quotient too where that was rounded up.
+ */
+static inline double
+tile_fmod(double a, double b)
+{
+    double x = fabs(a), y = fabs(b);
+    double r = fma(-trunc(x / y), y, x);
+    return copysign(r < 0 ? r + y : r, a);
+}
+
+/* C. F. Borges: "An Improved Algorithm for hypot(a, b)", ACM TOMS 47 (2021):
+ * the root corrected by its residual. Scaled, so that squares neither overflow
+ * nor vanish. */
+static inline double
+tile_hypot(double a, double b)
+{
+    double x = fabs(a), y = fabs(b);
+    double big = x > y ? x : y, small = x > y ? y : x;
+    int far = x == HUGE_VAL || y == HUGE_VAL; /* whatever the other is */
+    double unit = big > 0x1p500 ? 0x1p-600 : big < 0x1p-400 ? 0x1p600 : 1;
+    double back = big > 0x1p500 ? 0x1p600 : big < 0x1p-400 ? 0x1p-600 : 1;
+    big *= unit;
+    small *= unit;
+    double h = sqrt(fma(big, big, small * small)), hh = h * h, bb = big * big;
+    double more =
+        fma(-small, small, hh - bb) + fma(h, h, -hh) - fma(big, big, -bb);
+    double z = h - more / (h + h);
+    z = (h > 0 ? z : h) * back;
+    return far ? HUGE_VAL : a != a || b != b ? (double)NAN : z;
+}
+
+/* ---- for f32 ------------------------------------------------------------- */
+
+static inline double
+tile_hypot_f32(double a, double b)
+{
+    double y = sqrt(fma(a, a, b * b));
+    int far = fabs(a) == HUGE_VAL || fabs(b) == HUGE_VAL;
+    return far ? HUGE_VAL : y; /* whatever the other is */
+}
+
+static inline int
+tile_is_whole(double a)
+{
+    return rint(a) == a;
+}
+
+/* A power of two beyond what f32 holds stays so. */
+static inline double
+tile_exp2_f32(double x)
+{
+    static const double Q[] = {2.485969439475207e-05,
+                               0.00019899390183679232,
+                               0.001388885390994504,
+                               0.008333298344023092,
+                               0.041666666719295684,
+                               0.1666666671931248,
+                               0.5};
+    double c = tile_clip(x, -200, 200), n = rint(c), r = (c - n) * TILE_LN2;
+    double s = tile_two_to(n);
+    return fma(s, fma(r * r, TILE_POLY(Q, r), r), s);
+}
+
+/* 2^(b log2 |a|), with IEEE 754's special cases; 2^99 is as good as an
+ * infinite exponent, but gives 1 of 1. */
+static inline double
+tile_pow_f32(double a, double b)
+{
+    double size = fabs(a), c = tile_clip(b, -0x1p99, 0x1p99);
+    double y = tile_exp2_f32(c * tile_log2_f32(size));
+    int whole = tile_is_whole(c), odd = whole && !tile_is_whole(0.5 * c);
+    int none = a < 0 && size < HUGE_VAL && !whole;
+    y = none ? (double)NAN : odd ? copysign(y, a) : y;
+    return a == 1 || b == 0 ? 1 : y;
+}
+
+/* e^(-x^2) / (1 + 2 x) times a series in (x - 3.75) / (x + 3.75), as M. M.
+ * Shepherd and J. G. Laframboise: "Chebyshev Approximation of (1 + 2x)
+ * exp(x^2) erfc x in 0 <= x < inf", Math. Comp. 36 (1981); our fit. From 10.1
+ * on f32 has no number for it. */
+static inline double
+tile_erfc_f32(double a)
+{
+    static const double E[] = {
+        3.262371125124104e-05, 4.3861516889734376e-05, -0.00030300579998335795,
+        0.0002935863108331731, 0.0017609623582866597,  -0.009745558454524577,
+        0.028361242140180463,  -0.05869364592690641,   0.09230442279723826,
+        -0.10880390867626658,  0.08227673380627086,    0.003585414876121739,
+        -0.14024059851684043,  1.2375126308402873};
+    double x = tile_clip(fabs(a), 0, 10.1), down = fma(2, x, 1);
+    double inverse = 1 / (down * (x + 3.75));
+    double u = (x - 3.75) * inverse * down;
+    tile_power e = tile_power_f32(-x * x);
+    double s = tile_two_to(e.n) * ((x + 3.75) * inverse);
+    double y = fma(s, e.r + e.low, s) * TILE_POLY(E, u);
+    return a < 0 ? 2 - y : y;
+}
+
+/* Stirling's series from 9 on; below, with t in [1, 2] and a product of shifts,
+ * log(product) + (t - 1) (t - 2) R(t), which is exact where it vanishes. */
+static inline double
+tile_lgamma_above(double x)
+{
+    static const double R[] = {
+        0.00037721545217415394, -0.0006071248442035397, 0.0006762047810454489,
+        -0.0011080558310978198, 0.0019283782552744898,  -0.0032207885312005016,
+        0.005446052910578167,   -0.009424976475869581,  0.016797111398391927,
+        -0.031308507866704825,  0.06291140096016636,    -0.14595989573182686,
+        0.4831289505409809};
+    static const double B[] = {-1.0 / 1680, 1.0 / 1260, -1.0 / 360, 1.0 / 12};
+    double t = x < 1 ? x + 1 : x, product = x < 1 ? x : 1, size, log_of, z;
+    int far = x >= 9;
+
+    for (int i = 0; i < 7; i++) {
+        t = t > 2 ? t - 1 : t;
+        product *= x - 1 - i >= 1 ? x - 1 - i : 1;
+    }
+    size = far ? x : product;
+    log_of = tile_log_f32(size);
+    z = 1 / x;
+    double series = fma(x - 0.5, log_of, 0.91893853320467274178 - x) +
+                    TILE_POLY(B, z * z) * z;
+    double near = (t - 1) * (t - 2) * TILE_POLY(R, t - 1.5);
+    near += x < 1 ? -log_of : log_of;
+    near = x > 0 ? near : x == 0 ? HUGE_VAL : x; /* NaN */
+    return far ? (x < HUGE_VAL ? series : x) : near;
+}
+
+/* Below zero by reflection: log(pi / |a sin(pi a)|) - lgamma(-a). */
+static inline double
+tile_lgamma_f32(double a)
+{
+    static const double S[] = {-6.726944683047245e-06, 0.00014832819444668023,
+                               -0.002346059804670426,  0.02614784533254185,
+                               -0.190751823964026,     0.8117424252784151,
+                               -1.6449340668481676,    0.9999999999999999};
+    double size = fabs(a), left = fabs(size - rint(size));
+    double sine = left * TILE_POLY(S, left * left); /* over pi */
+    double above = tile_lgamma_above(size);
+    double below = -tile_log_f32(size * sine) - above;
+    below = left == 0 || size == HUGE_VAL ? HUGE_VAL : below;
+    return a < 0 ? below : above;
+}
+
+#endif
