@@ -375,6 +375,23 @@ def test_a_first_tensor_goes_with_its_capture(options):
     assert held() is None
 
 
+def test_a_first_tensor_lives_after_a_recapture():
+    case = Case(double, clone_input=False)
+    case(torch.randn(8))
+    x = torch.randn(8)
+    held = weakref.ref(x)
+    try:
+        _native.set_core_limit(4, 8)
+        case(x)
+        del x
+        gc.collect()
+        assert held() is not None
+        y = torch.randn(8)
+        assert_same(case(y), double(y))
+    finally:
+        _native.set_core_limit(0, 0)
+
+
 @pytest.mark.parametrize("clone", [True, False])
 def test_written_inputs_are_never_copied(clone):
     case = Case(lambda c, x: c.add_(x).sum(), clone_input=clone)
@@ -476,7 +493,11 @@ def test_static_results_are_the_same_tensors():
     assert second is first
     assert_same(first, double(x + 1))
     del first, second
-    assert case(x).data_ptr() == address
+    third = case(x)
+    assert third.data_ptr() == address
+    third.data = torch.zeros(16)  # the caller's own memory now
+    assert_same(case(x), double(x))
+    assert_same(third, torch.zeros(16))
 
 
 def test_static_results_of_several_sizes():

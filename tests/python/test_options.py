@@ -432,6 +432,28 @@ def test_input_inplace_pass(programs):
         assert ("copy_" not in text(programs)) == inplace
 
 
+def test_input_inplace_pass_for_operators_of_the_user():
+    def fill(cache, x):
+        seen.append(cache.data_ptr())
+        cache.copy_(x * 2)
+
+    seen = []
+    with torch.library._scoped_library("inplace_test", "FRAGMENT") as library:
+        library.define("fill(Tensor(a!) cache, Tensor x) -> ()")
+        library.impl("fill", fill, "CPU")
+        for inplace in (True, False):
+            torch._dynamo.reset()
+            cache, x = torch.zeros(8), torch.randn(8)
+            run = compile_with(
+                lambda c, x: (torch.ops.inplace_test.fill(c, x), c + 1)[1],
+                input_inplace_pass=inplace,
+            )
+            seen.clear()
+            assert_same(run(cache, x), x * 2 + 1)
+            assert_same(cache, x * 2)
+            assert (seen == [cache.data_ptr()]) == inplace
+
+
 def test_inplace_pass(programs):
     def fn(x, y, at):
         return torch.mm(x, x).index_copy(0, at, y)
