@@ -1,5 +1,7 @@
 """enable_shape_handling and NPUShapeHandling: the rules, and their traps."""
 
+import threading
+
 import pytest
 import torch
 from helpers import in_threads
@@ -212,17 +214,34 @@ def test_an_exception_leaves_nothing_behind():
     assert h.recover([[torch.ones(8)]])[0].shape == (8,)
 
 
+def test_a_transform_that_fails_forgets_the_one_before():
+    h = handling(BATCH)
+    good, bad = [torch.ones(3), torch.ones(3)], [torch.ones(3), torch.ones(4)]
+    h.transform(good)
+    with pytest.raises(RuntimeError, match="differ"):
+        h.transform(bad)
+    assert h.recover([[torch.ones(4)]])[0].shape == (4,)
+    h.transform_hook(*good)
+    with pytest.raises(RuntimeError, match="differ"):
+        h.transform_hook(*bad)
+    assert h.recover_hook([torch.ones(4)]).shape == (4,)
+
+
 def test_threads_do_not_mix():
     h = handling(BATCH)
+    sizes = (3, 4, 5, 8)
+    all_have = threading.Barrier(len(sizes))
 
     def work(size):
-        for _ in range(50):
+        for _ in range(5):
             x = torch.rand(size)
             assert h.run(lambda a: a * 2, (x,), {}).equal(x * 2)
             (g,) = h.transform([x])
+            all_have.wait(20)
             assert h.recover([g])[0].equal(x)
+            all_have.wait(20)
 
-    in_threads((3, 4, 5, 8), work)
+    in_threads(sizes, work)
 
 
 # ---- hooks ----

@@ -1,8 +1,10 @@
 """Capture and replay under torch.compile: what a call was, what is kept."""
 
+import contextlib
 import functools
 import gc
 import random
+import threading
 import warnings
 import weakref
 
@@ -303,6 +305,16 @@ def test_an_exception_of_the_listener_is_seen():
         torch.compile(double, backend=chosen)(torch.randn(4))
 
 
+def test_replays_are_told_to_who_traces_only():
+    told = []
+    options = CaptureOptions(listener=lambda event, graph: told.append(event))
+    chosen = functools.partial(backend._compile_frame, capture=options)
+    run = torch.compile(double, backend=chosen)
+    for _ in range(3):
+        run(torch.randn(4))
+    assert told == ["captured"]
+
+
 def test_explain_says_what_the_calls_were():
     config = torchair.CompilerConfig()
     config.mode = "reduce-overhead"
@@ -429,6 +441,45 @@ def test_the_first_tensor_may_overlap_later_ones():
     later = base[:8, ::2]
     want = double(later)  # each row is written where the next one is read
     assert_same(case(later), want)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"clone_input": False}, {"clone_output": False}, {"reuse_memory": False}],
+)
+def test_calls_of_static_memory_take_turns(options):
+    """A call that is stopped in torch's part of it, and another thread."""
+    inside, most = [], [0]
+    both = threading.Barrier(2)
+
+    def stop(x):
+        inside.append(1)
+        most[0] = max(most[0], len(inside))
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.3)
+        inside.pop()
+        return x.clone()
+
+    with torch.library._scoped_library("turns_test", "FRAGMENT") as library:
+        library.define("stop(Tensor x) -> Tensor")
+        library.impl("stop", stop, "CPU")
+        library.impl("stop", torch.empty_like, "Meta")
+        case = Case(
+            lambda x: torch.ops.turns_test.stop(x.sin()) * 2 + x, **options
+        )
+        xs = [torch.randn(64, 64) for _ in range(3)]
+        case(xs[2])
+        both.reset()
+
+        def work(i):
+            with torch.no_grad():
+                got = case.compiled(xs[i]).clone()
+            if "clone_output" not in options:
+                assert_same(got, want[i])
+
+        want = [x.sin() * 2 + x for x in xs]
+        in_threads(range(2), work)
+    assert most[0] == 1
 
 
 def test_views_of_one_storage_are_told_apart():

@@ -9,6 +9,7 @@ import torch
 from helpers import assert_same, recorded
 
 import torchair
+from torchair import backend
 from torchair.config import OPTIONS, find_option, settings
 
 
@@ -144,6 +145,20 @@ def test_get_compiler():
     x = torch.randn(3, requires_grad=True)
     torch.compile(lambda x: x.sin().sum(), backend=backend)(x).backward()
     assert_same(x.grad, x.detach().cos())
+
+
+def test_get_compiler_with_a_configuration():
+    from torch._dynamo.backends.common import aot_autograd
+
+    config = torchair.CompilerConfig()
+    config.mode = "reduce-overhead"
+    entry = aot_autograd(fw_compiler=torchair.get_compiler(config))
+    programs, x = [], torch.randn(3)
+    with backend.collect([], programs):
+        run = torch.compile(lambda x: x.sin() + 1, backend=entry)
+        for _ in range(2):
+            assert_same(run(x), x.sin() + 1)
+    assert programs[0].stats()["capture"]["replayed"] == 1
 
 
 def test_graph_dump(tmp_path):

@@ -128,6 +128,17 @@ def test_an_input_is_written_where_it_lies(targets):
     assert kept.count(aten.copy_.default) == 1
 
 
+def test_an_input_that_a_stream_reads_is_not_written(targets):
+    def fn(cache, x):
+        with npu_stream_switch("side"):
+            y = cache * 2
+        cache.add_(x)
+        return y
+
+    found = targets(fn, torch.randn(3), torch.randn(3))
+    assert aten.copy_.default in found and aten.add_.Tensor not in found
+
+
 def test_a_row_of_a_cache(targets):
     def fn(cache, x):
         cache[2] = x
@@ -176,6 +187,14 @@ def test_when_an_input_is_written(fn, targets):
     found = targets(fn, torch.randn(4, 3))
     assert (aten.add_.Tensor in found) is INPUTS[fn]
     assert (aten.copy_.default in found) is not INPUTS[fn]
+
+
+def test_an_input_that_is_given_twice(targets):
+    def fn(cache):
+        cache.copy_(cache + cache.t())
+
+    found = targets(fn, torch.randn(3, 3))
+    assert aten.copy_.default in found and aten.add_.Tensor not in found
 
 
 def test_two_inputs_swapped(targets):
@@ -245,6 +264,12 @@ def test_parts_are_computed_in_their_place(targets, dynamic):
     assert aten.cat.default in kept
 
 
+def from_a_side_stream(x):
+    with npu_stream_switch("side"):
+        y = x.sin()
+    return torch.cat([y, x.cos()])
+
+
 CATS = {
     "an input": lambda x: torch.cat([x, x.sin()]),
     "another type": lambda x: torch.cat([x.sin(), x.double().cos()]),
@@ -253,6 +278,10 @@ CATS = {
     "twice": lambda x: torch.cat([y := x.sin(), y]),
     "a view": lambda x: torch.cat([x.sin().t(), x.cos().t()]),
     "one": lambda x: torch.cat([x.sin()]),
+    "another stream": from_a_side_stream,
+    "an empty one of another rank": lambda x: torch.cat(
+        [x.new_ones(0).sin(), x.cos()]
+    ),
 }
 
 
