@@ -3,8 +3,8 @@
  * A pair of elements along k is a number of 32 bits, and a product of half the
  * depth: gemm.c runs it as if pairs were floats (depths are even). Rows of
  * pairs are used where they lie and copied as floats are; columns are made
- * pairs when they are packed. Sums are floats; subnormal factors count as zero,
- * as in oneDNN. */
+ * pairs when they are packed. Sums are floats; subnormal factors and results
+ * count as zero, as in oneDNN. */
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
@@ -104,6 +104,8 @@ cpu_gemm_pairs(const air_call *call, const air_task *task)
     ops.pack_w = pack_w;
     ops.tile = cpu_pairs_tile;
     ops.dots = cpu_pairs_dots;
+    ops.finish = cpu_pairs_finish;
+    ops.finish_rows = cpu_pairs_finish_rows;
     p.job.lines = cpu_join_begin(&join, call, task,
                                  cpu_gemm_product_workspace(&p, task->count));
     cpu_gemm_product_run(&p, &ops, task);

@@ -8,6 +8,11 @@
 void cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
                     int64_t count, const float *w, int64_t rs, int64_t ks,
                     int64_t kc, bool first, gemm_ahead ahead);
+/* gemm_ops.finish, finish_rows: the rounding to bf16 is an instruction. */
+void cpu_pairs_finish(const gemm_job *job, const float *acc, int64_t acc_rows,
+                      int64_t l0, int64_t nl, int64_t r0, int64_t nr);
+void cpu_pairs_finish_rows(const gemm_job *job, const float *t, int64_t ts,
+                           int64_t r0, int64_t nr);
 /* dst[(k - k0) * ld + i] = pair k of row r + i of a matrix of bf16, 0 for i >=
  * n. */
 void cpu_pairs_pack(float *dst, int64_t ld, const gemm_view *v, int64_t r,

@@ -31,6 +31,7 @@ narrow_product(vn c, vn x, vn w)
     return (vn)_mm256_dpbf16_ps((__m256)c, (__m256bh)x, (__m256bh)w);
 }
 
+#include "driver/cpu/gemm_finish.h"
 #include "driver/cpu/gemm_tile.h"
 
 void
@@ -39,6 +40,20 @@ cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
                int64_t kc, bool first, gemm_ahead ahead)
 {
     tile_rows(acc, nr, panel, xs, count, w, rs, ks, kc, first, ahead);
+}
+
+void
+cpu_pairs_finish(const gemm_job *job, const float *acc, int64_t acc_rows,
+                 int64_t l0, int64_t nl, int64_t r0, int64_t nr)
+{
+    finish(job, acc, acc_rows, l0, nl, r0, nr);
+}
+
+void
+cpu_pairs_finish_rows(const gemm_job *job, const float *t, int64_t ts,
+                      int64_t r0, int64_t nr)
+{
+    finish_rows(job, t, ts, r0, nr);
 }
 
 /* One row of pairs: a[i * step] with b[i * step], i < n. */

@@ -250,6 +250,13 @@ vput(void *p, int64_t i, int dtype, vf v)
         return;
     }
     uint16_t *q = (uint16_t *)p + i;
+#if defined(__AVX512BF16__)
+    if (dtype == AIR_BF16) { /* subnormals become 0 */
+        __m256bh h = _mm512_cvtneps_pbh((__m512)v);
+        memcpy(q, &h, sizeof h);
+        return;
+    }
+#endif
     if (dtype == AIR_BF16) {
         vu u = (vu)v;
         vu nan = (vu)((u & 0x7fffffff) > 0x7f800000);
