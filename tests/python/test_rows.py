@@ -216,3 +216,30 @@ def test_tensors_of_several_dtypes_are_joined():
             got = compiled(fn)(a, b, c)
         torch.testing.assert_close(got, want)
         assert not hosts(records)
+
+
+# Rows shorter and longer than a tile and a chunk of the reduction, whole and
+# with gaps, along either axis.
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int16, torch.int32]
+)
+def test_folds_of_narrow_integers(dtype):
+    def fold(x):
+        return (
+            x.sum(-1),
+            x.amax(-1),
+            x.amin(0),
+            x.sum(0),
+            x[:, ::2].amax(-1),
+            x.amin(),
+        )
+
+    seed = torch.Generator().manual_seed(3)
+    info = torch.iinfo(dtype)
+    for size in ((3, 5), (4, 700), (2, 9001), (300, 40)):
+        torch._dynamo.reset()
+        x = torch.randint(info.min, info.max, size, dtype=dtype, generator=seed)
+        fast = torch.compile(fold, backend="torchair", fullgraph=True)
+        for got, want in zip(fast(x), fold(x), strict=True):
+            assert got.dtype == want.dtype
+            assert torch.equal(got, want)

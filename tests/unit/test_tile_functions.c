@@ -180,3 +180,40 @@ TEST(tile_functions_same_bits)
         }
     }
 }
+
+/* Folds straight from memory give what those of I64 tiles give. */
+TEST(tile_functions_narrow_folds)
+{
+    static const uint8_t dtypes[] = {AIR_I8, AIR_U8, AIR_I16, AIR_I32};
+    static const uint8_t reduces[] = {AIR_REDUCE_SUM, AIR_REDUCE_MAX,
+                                      AIR_REDUCE_MIN};
+    const tile_set *set = tile_set_find("avx512");
+    uint32_t bits[POINTS];
+    for (uint32_t i = 0; i < POINTS; i++)
+        bits[i] = (i + 1) * 2654435761u;
+    for (int k = 0; k < 12; k++) {
+        const int dtype = dtypes[k / 3], reduce = reduces[k % 3];
+        const tile_narrow fn = (*set->narrow)[reduce][dtype];
+        int64_t x[POINTS], parts[TILE_PARTS], want, got[POINTS], start;
+        (*set->loads)[AIR_LANE_I64][dtype](x, bits, 1, POINTS - 3);
+        start = reduce == AIR_REDUCE_SUM   ? 0
+                : reduce == AIR_REDUCE_MAX ? INT64_MIN
+                                           : INT64_MAX;
+        for (int i = 0; i < TILE_PARTS; i++)
+            parts[i] = start;
+        (*set->folds)[reduce][AIR_LANE_I64](parts, x, POINTS - 3);
+        (*set->trees)[reduce][AIR_LANE_I64](parts, &start, &want);
+        got[0] = start;
+        fn.fold(got, bits, POINTS - 3);
+        CHECK_INT(got[0], want);
+        for (int i = 0; i < POINTS; i++)
+            got[i] = 7;
+        fn.each(got, bits, POINTS - 3);
+        for (int i = 0; i < POINTS - 3; i++)
+            x[i] = reduce == AIR_REDUCE_SUM   ? 7 + x[i]
+                   : reduce == AIR_REDUCE_MAX ? (x[i] > 7 ? x[i] : 7)
+                                              : (x[i] < 7 ? x[i] : 7);
+        CHECK(memcmp(got, x, (POINTS - 3) * sizeof *x) == 0);
+        CHECK_INT(got[POINTS - 1], 7);
+    }
+}

@@ -113,12 +113,17 @@ tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
             int64_t count)
 {
     const cpu_region *r = run->r;
+    const air_rg_node *from = &r->rg->nodes[n->a];
+    tile_narrow fn = {(*r->set->folds)[n->reduce][n->lane],
+                      (*r->set->eachs)[n->reduce][n->lane]};
     char *acc = run->acc[n->buf];
+    if (from->op == AIR_RG_LOAD && r->tiles[n->a] & REGION_DIRECT &&
+        r->rg->bufs[from->buf].dtype != AIR_I64 && n->lane == AIR_LANE_I64)
+        fn = (*r->set->narrow)[n->reduce][r->rg->bufs[from->buf].dtype];
     if (run->columns)
-        (*r->set->eachs)[n->reduce][n->lane](
-            acc + (size_t)at * tile_lane_size(n->lane), a, count);
+        fn.each(acc + (size_t)at * tile_lane_size(n->lane), a, count);
     else
-        (*r->set->folds)[n->reduce][n->lane](acc, a, count);
+        fn.fold(acc, a, count);
 }
 
 static void

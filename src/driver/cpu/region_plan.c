@@ -453,6 +453,25 @@ count_uses(const air_region *rg, const air_rg_phase *phase, int node)
     return count;
 }
 
+/* An integer that is narrower in memory and only folded? */
+static bool
+is_narrow(const cpu_region *r, const air_rg_phase *phase, int node)
+{
+    const air_rg_node *n = &r->rg->nodes[node];
+    const air_rg_buf *b = &r->rg->bufs[n->buf];
+    int folds = 0;
+    if (n->op != AIR_RG_LOAD || n->lane != AIR_LANE_I64 ||
+        b->scratch != AIR_RG_MEMORY || r->strides[n->buf][r->rank - 1] != 1)
+        return false;
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *use = &r->rg->nodes[i];
+        if (use->op == AIR_RG_REDUCE && use->a == node &&
+            (*r->set->narrow)[use->reduce][b->dtype].fold != NULL)
+            folds++;
+    }
+    return folds > 0 && folds == count_uses(r->rg, phase, node);
+}
+
 /* Loads are not copied where nothing is written over them, and a result is
  * computed where it is stored. */
 static void
@@ -460,7 +479,8 @@ plan_direct(cpu_region *r, const air_rg_phase *phase)
 {
     for (int i = phase->begin; i < phase->end; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
-        if ((n->op != AIR_RG_LOAD && n->op != AIR_RG_STORE) || !is_tile(r, n))
+        if ((n->op != AIR_RG_LOAD && n->op != AIR_RG_STORE) ||
+            !(is_tile(r, n) || is_narrow(r, phase, i)))
             continue;
         const uint32_t place = REGION_DIRECT | (uint32_t)n->buf;
         if (n->op == AIR_RG_LOAD) {

@@ -26,6 +26,11 @@ typedef void (*tile_store_fn)(void *dst, int64_t stride, const void *a,
 typedef void (*tile_fill_fn)(void *d, const air_scalar *value, int64_t n);
 /* acc[i % 64] op= a[i] (fold), acc[i] op= a[i] (each). */
 typedef void (*tile_reduce_fn)(void *acc, const void *a, int64_t n);
+/* The same from memory of an integer dtype into I64, TILE_MAX elements at most;
+ * a fold puts all into acc[0]. */
+typedef struct {
+    tile_reduce_fn fold, each;
+} tile_narrow;
 /* Folds TILE_PARTS partial results into `value` and sets them to `start`, the
  * reduction's identity, for the next row; all of the lane's type. */
 typedef void (*tile_tree_fn)(void *acc, const void *start, void *value);
@@ -42,6 +47,7 @@ typedef tile_load_fn tile_load_table[TILE_LANES][AIR_DTYPE_COUNT];
 typedef tile_store_fn tile_store_table[TILE_LANES][AIR_DTYPE_COUNT];
 typedef tile_fill_fn tile_fill_table[TILE_LANES];
 typedef tile_reduce_fn tile_reduce_table[TILE_REDUCES][TILE_LANES];
+typedef tile_narrow tile_narrow_table[TILE_REDUCES][AIR_DTYPE_COUNT];
 typedef tile_tree_fn tile_tree_table[TILE_REDUCES][TILE_LANES];
 
 typedef struct {
@@ -52,6 +58,7 @@ typedef struct {
     const tile_store_table *stores;
     const tile_fill_table *fills;
     const tile_reduce_table *folds, *eachs;
+    const tile_narrow_table *narrow; /* NULL functions: as I64 only */
     const tile_tree_table *trees;
     const tile_rows_fn *row_sums;
 } tile_set;
@@ -63,15 +70,16 @@ size_t tile_lane_size(unsigned lane);
 
 /* What each compilation of tile_math.c, tile_memory.c, tile_reduce.c,
  * tile_rows.c gives. */
-#define TILE_DECLARE(isa)                            \
-    extern const tile_op_table tile_ops_##isa;       \
-    extern const tile_cvt_table tile_cvts_##isa;     \
-    extern const tile_load_table tile_loads_##isa;   \
-    extern const tile_store_table tile_stores_##isa; \
-    extern const tile_fill_table tile_fills_##isa;   \
-    extern const tile_reduce_table tile_folds_##isa; \
-    extern const tile_reduce_table tile_eachs_##isa; \
-    extern const tile_tree_table tile_trees_##isa;   \
+#define TILE_DECLARE(isa)                             \
+    extern const tile_op_table tile_ops_##isa;        \
+    extern const tile_cvt_table tile_cvts_##isa;      \
+    extern const tile_load_table tile_loads_##isa;    \
+    extern const tile_store_table tile_stores_##isa;  \
+    extern const tile_fill_table tile_fills_##isa;    \
+    extern const tile_reduce_table tile_folds_##isa;  \
+    extern const tile_reduce_table tile_eachs_##isa;  \
+    extern const tile_narrow_table tile_narrow_##isa; \
+    extern const tile_tree_table tile_trees_##isa;    \
     extern const tile_rows_fn tile_row_sums_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)

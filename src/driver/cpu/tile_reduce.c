@@ -58,6 +58,52 @@ REDUCE_NUMBERS(MIN)
 REDUCE(ANY, B, uint8_t)
 REDUCE(ALL, B, uint8_t)
 
+/* Integers that are narrower in memory, straight from there. Their order is
+ * free, so that all of a row goes into the first part. ACC holds the sum of a
+ * tile. */
+#define FROM_SUM(T, ACC)                \
+    ACC all = 0;                        \
+    for (int64_t i = 0; i < n; i++)     \
+        all = (ACC)(all + (ACC)(x[i])); \
+    a[0] += all;
+#define FROM_BEST(red, T)            \
+    T best = x[0];                   \
+    for (int64_t i = 1; i < n; i++)  \
+        best = OP_##red(best, x[i]); \
+    a[0] = OP_##red(a[0], (int64_t)best);
+#define FROM_MAX(T, ACC) FROM_BEST(MAX, T)
+#define FROM_MIN(T, ACC) FROM_BEST(MIN, T)
+#define NARROW(red, dtype, T, ACC)                                        \
+    static void each_##red##_##dtype(void *va, const void *vx, int64_t n) \
+    {                                                                     \
+        int64_t *restrict a = va;                                         \
+        const T *restrict x = vx;                                         \
+        for (int64_t i = 0; i < n; i++)                                   \
+            a[i] = OP_##red(a[i], (int64_t)x[i]);                         \
+    }                                                                     \
+    static void fold_##red##_##dtype(void *va, const void *vx, int64_t n) \
+    {                                                                     \
+        int64_t *restrict a = va;                                         \
+        const T *restrict x = vx;                                         \
+        if (n == 0)                                                       \
+            return;                                                       \
+        FROM_##red(T, ACC)                                                \
+    }
+#define EACH_NARROW(_, red)       \
+    _(red, I8, int8_t, int32_t)   \
+    _(red, U8, uint8_t, int32_t)  \
+    _(red, I16, int16_t, int32_t) \
+    _(red, I32, int32_t, int64_t)
+EACH_NARROW(NARROW, SUM)
+EACH_NARROW(NARROW, MAX)
+EACH_NARROW(NARROW, MIN)
+#define NARROW_ROW(red, dtype, ...) \
+    [AIR_REDUCE_##                  \
+        red][AIR_##dtype] = {fold_##red##_##dtype, each_##red##_##dtype},
+const tile_narrow_table TILE_NAME(tile_narrow) = {
+    EACH_NARROW(NARROW_ROW, SUM) EACH_NARROW(NARROW_ROW, MAX)
+        EACH_NARROW(NARROW_ROW, MIN)};
+
 #define NUMBERS(kind, red) \
     [AIR_REDUCE_##         \
         red] = {kind##_##red##_F32, kind##_##red##_F64, kind##_##red##_I64}

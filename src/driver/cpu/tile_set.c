@@ -3,11 +3,12 @@
 
 #include <string.h>
 
-#define TILE_SET(isa)                                                  \
-    {                                                                  \
-#isa, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa,    \
-            &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa,  \
-            &tile_eachs_##isa, &tile_trees_##isa, &tile_row_sums_##isa \
+#define TILE_SET(isa)                                                 \
+    {                                                                 \
+#isa, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa,   \
+            &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa, \
+            &tile_eachs_##isa, &tile_narrow_##isa, &tile_trees_##isa, \
+            &tile_row_sums_##isa                                      \
     }
 
 static const tile_set sets[] = {
