@@ -585,9 +585,11 @@ def test_captures_that_are_kept_apart():
             dynamic=True,
             reuse_memory=reuse,
         )
+        gc.collect()
         before = _native.pool_stats()["live_bytes"]
         for x in (small, large):
             case(x)
+        gc.collect()
         kept = _native.pool_stats()["live_bytes"] - before
         assert kept == 0 if reuse else kept > 4 * (300**2 + 900**2)
 

@@ -266,6 +266,18 @@ def test_captures_do_not_nest_on_a_stream():
         capture(lambda: npu.NPUGraph().capture_begin())
 
 
+def test_work_that_waits_is_not_captured_behind():
+    side, event = npu.Stream(), npu.ExternalEvent()
+    event.wait(side)
+    with npu.stream(side):
+        with pytest.raises(RuntimeError, match="unfinished work"):
+            npu.NPUGraph().capture_begin()
+        event.record(npu.default_stream())
+        g = npu.NPUGraph()
+        g.capture_begin()
+        g.capture_end()
+
+
 def test_replaying_inside_a_capture():
     inner, _ = capture(lambda: torch.ones(2) + 1)
     with pytest.raises(RuntimeError, match="inside a capture"):

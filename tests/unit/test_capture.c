@@ -596,6 +596,33 @@ work(void *arg)
     return NULL;
 }
 
+/* The hash of a key only sorts: (hash ^ word) * odd for each word, so that two
+ * first integers have two second ones that make it equal. */
+TEST(capture_keys_of_one_hash_are_told_apart)
+{
+    const uint64_t odd = 0x9e3779b97f4a7c15u;
+    const int64_t n[2] = {3, 6};
+    const int64_t m[2] = {5, (int64_t)(5 ^ 3 * odd ^ 6 * odd)};
+    capture_case t;
+
+    fill();
+    if (capture_case_open(&t, "ref",
+                          "graph f(n: int, m: int, %x: f32[4]) {\n"
+                          "  %1: f32[4] = mul.Tensor(%x, 2.0)\n"
+                          "  return %1\n"
+                          "}\n",
+                          NULL))
+        for (int i = 0; i < 2; i++) {
+            const air_value in[3] = {{.is_int = true, .i = n[i], .alias = -1},
+                                     {.is_int = true, .i = m[i], .alias = -1},
+                                     TENSOR(x, 4)};
+            air_value out;
+            if (capture_case_run(&t, 3, in, 1, &out, AIR_CALL_CAPTURED))
+                air_value_release(&out);
+        }
+    capture_case_close(&t);
+}
+
 static void
 many_threads(const char *driver, const air_capture_options *options)
 {
