@@ -227,11 +227,11 @@ def _engine_program(
     static = compat.static_input_indices(record.kind)
     converters.expand(gm, converts=not config.captures)
     origin.note_modules(gm, config)
-    got = import_graph(gm, record.name, static, without)
+    dump = graph_dump.of(config, folder)
+    got = import_graph(gm, record.name, static, without, dump.wanted)
     record.nodes, record.hosts = got.nodes, got.host_nodes
     record.comms = got.comm_nodes
     record.import_s = time.perf_counter() - begin
-    dump = graph_dump.of(config, folder)
     dump.write("original", gm, got.graph.ge_text)
     watch = data_dump.dumper(config, gm, record.name)
     if _wraps or (watch is not None and watch.needs_registers):

@@ -38,6 +38,7 @@ class Dump:
         self.path = path or "."
         self.bundle = bundle
         self.number = next(_count) if kind else 0
+        self.wanted = bool(kind) or bundle is not None
 
     def write(
         self, moment: str, gm: GraphModule, engine: Callable[[int], str]

@@ -48,10 +48,12 @@ def import_graph(
     name: str,
     static: set[int],
     without: frozenset[str] = frozenset(),
+    origins: bool = False,
 ) -> Imported:
     """static: arguments that are the same tensor at every call; without: names
-    of nodes and of operators that the device has no kernel for."""
-    return _Importer(gm, name, static, without).run()
+    of nodes and of operators that the device has no kernel for; origins:
+    values are named as the files of debug.data_dump."""
+    return _Importer(gm, name, static, without, origins).run()
 
 
 class _Importer(schema.Importing):
@@ -61,10 +63,12 @@ class _Importer(schema.Importing):
         name: str,
         static: set[int],
         without: frozenset[str],
+        origins: bool,
     ) -> None:
         self.gm = gm
         self.static = static
         self.without = without
+        self.origins = origins
         self.place = cuda.place_of(gm)
         self.graph = Graph(name, self.place)
         self.sizes = Sizes(self.graph)
@@ -220,7 +224,9 @@ class _Importer(schema.Importing):
         self, ref: int, node: torch.fx.Node, made_by: torch.fx.Node, index: Any
     ) -> None:
         """The origin is what `debug.data_dump` calls the value's file."""
-        origin = f"{made_by.name}-{made_by.target}.OUTPUT.{index}"
+        origin = None
+        if self.origins:
+            origin = f"{made_by.name}-{made_by.target}.OUTPUT.{index}"
         self.graph.tag(ref, node.name, origin)
 
     def _item(self, node: torch.fx.Node) -> None:
