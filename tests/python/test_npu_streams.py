@@ -232,6 +232,21 @@ def test_events_of_a_capture_stay_in_it():
     assert event.query()
 
 
+def test_a_capture_does_not_wait_for_work_outside():
+    external, side, event = npu.ExternalEvent(), npu.Stream(), npu.Event()
+    external.wait(side)
+    event.record(side)
+    g = npu.NPUGraph()
+    with npu.stream(npu.Stream()):
+        g.capture_begin()
+        with pytest.raises(RuntimeError, match="work outside of it"):
+            event.wait()
+        with pytest.raises(RuntimeError, match="work outside of it"):
+            g.capture_end()
+    external.record(npu.Stream())
+    npu.synchronize()
+
+
 def test_two_waits_in_one_capture():
     def body(main):
         e = npu.ExternalEvent()
