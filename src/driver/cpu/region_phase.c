@@ -284,7 +284,9 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
         ph->fn(ptrs, n, run->scalars, run->acc, 1, run->steps);
         return;
     }
-    int64_t step = ph->fn != NULL ? REGION_STAGE : r->tile;
+    int64_t step = ph->fn != NULL ? REGION_STAGE
+                   : ph->folds    ? TILE_CHUNK
+                                  : r->tile;
     for (int64_t at = 0; at < n; at += step) {
         int64_t count = n - at < step ? n - at : step;
         if (ph->fn != NULL) {

@@ -495,6 +495,18 @@ plan_direct(cpu_region *r, const air_rg_phase *phase)
     }
 }
 
+static bool
+only_folds(const cpu_region *r, const air_rg_phase *phase)
+{
+    for (int i = phase->begin; i < phase->end; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        if (n->op != AIR_RG_REDUCE &&
+            !(n->op == AIR_RG_LOAD && r->tiles[i] & REGION_DIRECT))
+            return false;
+    }
+    return true;
+}
+
 /* Blocks column by column: of scratch, and of buffers that are turned. */
 static void
 place_blocks(cpu_region *r)
@@ -567,8 +579,10 @@ plan_memory(cpu_region *r)
     place_tiles(r, t);
     base_free(r->alloc, t, sizeof *t);
     for (int p = 0; p < r->rg->nphases && !r->across; p++)
-        if (r->rg->phases[p].kind == AIR_PHASE_ROW)
+        if (r->rg->phases[p].kind == AIR_PHASE_ROW) {
             plan_direct(r, &r->rg->phases[p]);
+            r->phases[p].folds = only_folds(r, &r->rg->phases[p]);
+        }
     if (r->across)
         place_blocks(r);
     else

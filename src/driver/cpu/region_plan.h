@@ -29,6 +29,7 @@ typedef struct {
     uint16_t reduces;               /* set of scalars */
     bool reads_scalars;
     bool rows;      /* fn takes several rows */
+    bool folds;     /* tile loops: nothing but folds of direct loads */
     bool sums_rows; /* nothing but the sum of an F32 buffer with dense rows */
 } region_phase;
 

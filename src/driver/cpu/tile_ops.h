@@ -26,8 +26,8 @@ typedef void (*tile_store_fn)(void *dst, int64_t stride, const void *a,
 typedef void (*tile_fill_fn)(void *d, const air_scalar *value, int64_t n);
 /* acc[i % 64] op= a[i] (fold), acc[i] op= a[i] (each). */
 typedef void (*tile_reduce_fn)(void *acc, const void *a, int64_t n);
-/* The same from memory of an integer dtype into I64, TILE_MAX elements at most;
- * a fold puts all into acc[0]. */
+/* The same from memory of an integer dtype into I64, TILE_CHUNK elements at
+ * most; a fold puts all into acc[0]. */
 typedef struct {
     tile_reduce_fn fold, each;
 } tile_narrow;
