@@ -18,7 +18,7 @@
 
 /* Sums are taken where rows are walked if a row is long enough to be code of
  * its own and short enough to stay in the cache, and there are many of them. */
-#define MIN_SUMMED_ROW  65
+#define MIN_SUMMED_ROW  33
 #define MAX_SUMMED_ROW  16384
 #define MIN_SUMMED_ROWS 32
 
