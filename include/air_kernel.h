@@ -129,6 +129,8 @@ typedef struct air_task {
     air_fault *fault;               /* this thread's own; may be NULL */
     const air_generator *generator; /* NULL: philox */
     air_philox *philox;             /* may be NULL: seed 0, from its start */
+    int64_t *taken; /* a number of the step's threads, 0 when it begins, for
+                       what they take as they get to it; NULL: none */
 } air_task;
 
 #define AIR_SCRATCH ((size_t)256 * 1024)

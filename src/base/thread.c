@@ -67,6 +67,12 @@ base_barrier_init(base_barrier *b, int count)
 void
 base_barrier_wait(base_barrier *b)
 {
+    base_barrier_wait_busy(b, NULL, NULL);
+}
+
+void
+base_barrier_wait_busy(base_barrier *b, bool (*idle)(void *arg), void *arg)
+{
     if (b->count == 1)
         return;
     int sense = __atomic_load_n(&b->sense, __ATOMIC_RELAXED);
@@ -77,7 +83,9 @@ base_barrier_wait(base_barrier *b)
     }
     for (int spins = 0; __atomic_load_n(&b->sense, __ATOMIC_ACQUIRE) == sense;
          spins++) {
-        if (spins < BARRIER_SPINS)
+        if (idle != NULL && spins < BARRIER_SPINS)
+            idle = idle(arg) ? idle : NULL;
+        else if (spins < BARRIER_SPINS)
             pause_cpu();
         else
             sched_yield();

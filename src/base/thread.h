@@ -28,6 +28,9 @@ typedef struct {
 } base_barrier;
 void base_barrier_init(base_barrier *b, int count);
 void base_barrier_wait(base_barrier *b);
+/* The same; calls idle(arg) over and over meanwhile, until it says false. */
+void base_barrier_wait_busy(base_barrier *b, bool (*idle)(void *arg),
+                            void *arg);
 
 /* Waits, as a barrier does, until *count is at least `want`; then what was
  * written before the atomic additions that made it so is seen. */

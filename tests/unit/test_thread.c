@@ -103,17 +103,28 @@ TEST(thread_workers_wake_up_from_sleep)
 }
 
 /* Each round, every thread writes its cell, waits, and reads all cells. */
+/* Three times of each wait. */
+static bool
+idle(void *arg)
+{
+    return ++*(int *)arg % 3 != 0;
+}
+
 static void
 rounds(void *arg, int id, int count)
 {
     shared *s = arg;
+    int calls = 0;
     for (int round = 1; round <= ROUNDS; round++) {
         s->seen[id] = round;
         base_barrier_wait(&s->barrier);
         for (int i = 0; i < count; i++)
             if (s->seen[i] != round)
                 __atomic_store_n(&s->wrong, true, __ATOMIC_RELAXED);
-        base_barrier_wait(&s->barrier);
+        base_barrier_wait_busy(&s->barrier, idle, &calls);
+        if (calls > 3)
+            __atomic_store_n(&s->wrong, true, __ATOMIC_RELAXED);
+        calls = 0;
     }
 }
 

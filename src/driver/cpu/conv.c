@@ -102,13 +102,16 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     int64_t items = g.batch * g.groups, b = 0, e = items;
     bool alone = can_be_alone(&g, bytes) &&
                  (items >= 2 * task->count || items % task->count == 0);
-    gemm_team team = {task->id, task->count, task, task->workspace,
-                      task->scratch};
+    gemm_team team = {task->id,        task->count,   task,
+                      task->workspace, task->scratch, NULL};
     if (alone) {
         team = (gemm_team){
-            0, 1, NULL,
+            0,
+            1,
+            NULL,
             (float *)((char *)task->workspace + bytes * (size_t)task->id),
-            task->scratch};
+            task->scratch,
+            NULL};
         air_split(items, task, &b, &e);
     }
     for (int64_t i = b; i < e; i++) {

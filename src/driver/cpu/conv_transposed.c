@@ -198,7 +198,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     part p = {.t = &t,
               .columns = columns,
               .team = {task->id, task->count, task, columns + column_floats(&t),
-                       task->scratch}};
+                       task->scratch, NULL}};
     int64_t b = 0, e = t.g.batch * t.g.groups;
     t.ops = ops;
     t.task = task;

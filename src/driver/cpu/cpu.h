@@ -92,7 +92,7 @@ const char *cpu_list_note(const air_device *dev, const air_list *list);
 /* Frees the idle runs. */
 void cpu_runs_free(air_device *dev);
 /* Makes sure that one run is idle that has room for so many steps that are
- * placed together. */
-air_status cpu_runs_fill(air_device *dev, size_t states);
+ * placed together, and in a parallel part. */
+air_status cpu_runs_fill(air_device *dev, size_t states, size_t steps);
 
 #endif

@@ -94,7 +94,7 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     pthread_mutex_init(&dev->mutex, NULL);
     air_status status = open_threads(dev, options);
     if (status == AIR_OK)
-        status = cpu_runs_fill(dev, 0);
+        status = cpu_runs_fill(dev, 0, 0);
     if (status == AIR_OK)
         status = open_choices(dev, options);
     if (status != AIR_OK) {

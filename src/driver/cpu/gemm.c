@@ -1,6 +1,7 @@
 /* gemm.c: how a matrix product is cut up: which side lies in the lanes, which
  * thread does what, and the blocks that keep panels in the caches. */
 #include "driver/cpu/gemm_core.h"
+#include "driver/cpu/share.h"
 
 #include <math.h>
 #include <string.h>
@@ -104,20 +105,21 @@ dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 {
     const float *x = job->x.p;
     int64_t xs = job->x.rs, size = job->w.dtype == AIR_F32 ? 4 : 2;
-    int64_t quads = (job->nw + 3) / 4;
-    int64_t b = min64(job->nw, quads * team->id / team->count * 4);
-    int64_t e = min64(job->nw, quads * (team->id + 1) / team->count * 4);
+    int64_t b, e;
+    cpu_share share = cpu_share_make(job->nw, job->k * size, team->id,
+                                     team->count, team->taken);
     if (!dots_in_place(job)) {
         dots_pack(job, ops, team);
         x = team->panels, xs = job->k;
     }
-    for (int64_t r = b; r < e; r += DOT_ROWS) {
-        int64_t n = min64(e - r, DOT_ROWS);
-        ops->dots(team->scratch, job->nx, x, xs, n,
-                  (const char *)job->w.p + r * job->w.rs * size, job->w.rs,
-                  job->w.dtype, job->k);
-        ops->finish_rows(job, team->scratch, GEMV_NB, r, n);
-    }
+    while (cpu_share_next(&share, &b, &e))
+        for (int64_t r = b; r < e; r += DOT_ROWS) {
+            int64_t n = min64(e - r, DOT_ROWS);
+            ops->dots(team->scratch, job->nx, x, xs, n,
+                      (const char *)job->w.p + r * job->w.rs * size, job->w.rs,
+                      job->w.dtype, job->k);
+            ops->finish_rows(job, team->scratch, GEMV_NB, r, n);
+        }
 }
 
 /* ---- few rows of w, adjacent lanes: x streams through once ----------------

@@ -174,9 +174,12 @@ run_alone(const gemm_product *p, const gemm_ops *ops, const air_task *task,
           size_t bytes)
 {
     gemm_team team = {
-        0, 1, NULL,
+        0,
+        1,
+        NULL,
         (float *)((char *)task->workspace + bytes * (size_t)task->id),
-        task->scratch};
+        task->scratch,
+        NULL};
     int64_t b, e;
     air_split(p->batch, task, &b, &e);
     for (int64_t i = b; i < e; i++) {
@@ -202,8 +205,9 @@ cpu_gemm_product_run(const gemm_product *p, const gemm_ops *ops,
         run_alone(p, ops, task, bytes);
         return;
     }
-    gemm_team team = {task->id, task->count, task, task->workspace,
-                      task->scratch};
+    gemm_team team = {task->id,      task->count,
+                      task,          task->workspace,
+                      task->scratch, p->batch == 1 ? task->taken : NULL};
     for (int64_t i = 0; i < p->batch; i++) {
         gemm_job job = cpu_gemm_job_at(p, i);
         if (i > 0 && task->count > 1)

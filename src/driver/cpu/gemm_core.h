@@ -184,6 +184,7 @@ typedef struct {
     const air_task *task; /* for its barrier */
     float *panels;        /* of the team: cpu_gemm_workspace bytes */
     float *scratch;       /* of this thread: AIR_SCRATCH bytes */
+    int64_t *taken;       /* air_task.taken, for one product; NULL: none */
 } gemm_team;
 
 /* Every thread of the team calls it. Results are complete after the next

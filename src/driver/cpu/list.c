@@ -13,12 +13,16 @@
  * through the steps that it is a member of, in order, and waits for those that
  * these wait for, not for all. No two can wait for each other: whatever is
  * first in the list among what is not done has nothing left to wait for. */
+#include "driver/cpu/ahead.h"
 #include "driver/cpu/choice.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/lanes.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* Runs have room for so many, or twice that, and so on: few sizes of them. */
+#define LEAST_STEPS 256
 
 typedef enum { PART_SERIAL, PART_PARALLEL, PART_LANES, PART_LIBRARY } part_kind;
 
@@ -33,7 +37,8 @@ struct air_list {
     int threads;       /* at most: what workspaces were planned for */
     cpu_place *places; /* by step; NULL: all run in order */
     uint32_t *waits;
-    bool *meets; /* by step: all threads meet before it; count of them */
+    bool *meets;      /* by step: all threads meet before it; count of them */
+    cpu_ahead *ahead; /* by step */
     size_t count, nwaits, most_waits;
     size_t states; /* that a run needs */
     base_text note;
@@ -46,6 +51,7 @@ typedef struct {
     const air_step *culprit; /* whose kernel raised the fault */
     const air_step *slow;    /* the first that took too long, and how long */
     double seconds;
+    cpu_fetch fetch;
 } worker;
 
 /* Of a step that has a place. */
@@ -61,8 +67,9 @@ struct cpu_run {
     worker *workers;
     base_barrier *barriers; /* barriers[n - 1] is for n threads */
     char *scratch;          /* AIR_SCRATCH each */
-    size_t nstates;
-    state *states; /* by step of the part */
+    size_t nstates, nsteps; /* room for */
+    state *states;          /* by step of the part */
+    int64_t *taken;         /* by step: air_task.taken */
     const air_device *dev;
     const air_generator *generator;
     air_philox *philox;
@@ -75,10 +82,15 @@ struct cpu_run {
 /* ---- the idle runs ------------------------------------------------------- */
 
 static air_status
-run_new(const air_alloc *alloc, int threads, size_t states, cpu_run **out)
+run_new(const air_alloc *alloc, int threads, size_t states, size_t steps,
+        cpu_run **out)
 {
-    size_t n = (size_t)threads;
-    size_t head = (sizeof(cpu_run) + 63) / 64 * 64 + states * sizeof(state);
+    size_t n = (size_t)threads, room = LEAST_STEPS;
+    while (room < steps)
+        room *= 2;
+    size_t counts = room * sizeof(int64_t);
+    size_t head =
+        (sizeof(cpu_run) + 63) / 64 * 64 + states * sizeof(state) + counts;
     size_t each = sizeof(worker) + sizeof(base_barrier) + AIR_SCRATCH;
     void *ptr;
     *out = NULL;
@@ -91,6 +103,8 @@ run_new(const air_alloc *alloc, int threads, size_t states, cpu_run **out)
     run->size = head + n * each;
     run->nstates = states;
     run->states = (void *)(at - states * sizeof(state));
+    run->nsteps = room;
+    run->taken = (void *)(at - states * sizeof(state) - counts);
     run->threads = threads;
     run->workers = (void *)at;
     run->barriers = (void *)(at + n * sizeof(worker));
@@ -110,29 +124,32 @@ run_put(air_device *dev, cpu_run *run)
     pthread_mutex_unlock(&dev->mutex);
 }
 
-/* An idle run with room for so many threads and states, else a new one: only
- * the first time that so many lists run at once. */
+/* An idle run with room for so many threads, states and steps, else a new one:
+ * only the first time that so many lists run at once. */
 static air_status
-run_get(air_device *dev, int threads, size_t states, cpu_run **out)
+run_get(air_device *dev, int threads, size_t states, size_t steps,
+        cpu_run **out)
 {
     pthread_mutex_lock(&dev->mutex);
     cpu_run **at = &dev->idle;
-    while (*at != NULL && ((*at)->threads < threads || (*at)->nstates < states))
+    while (*at != NULL && ((*at)->threads < threads ||
+                           (*at)->nstates < states || (*at)->nsteps < steps))
         at = &(*at)->next;
     cpu_run *run = *at;
     if (run != NULL)
         *at = run->next;
     pthread_mutex_unlock(&dev->mutex);
     *out = run;
-    return run != NULL ? AIR_OK : run_new(&dev->alloc, threads, states, out);
+    return run != NULL ? AIR_OK
+                       : run_new(&dev->alloc, threads, states, steps, out);
 }
 
 air_status
-cpu_runs_fill(air_device *dev, size_t states)
+cpu_runs_fill(air_device *dev, size_t states, size_t steps)
 {
     cpu_run *run;
     int threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
-    AIR_TRY(run_get(dev, threads, states, &run));
+    AIR_TRY(run_get(dev, threads, states, steps, &run));
     run_put(dev, run);
     return AIR_OK;
 }
@@ -286,6 +303,17 @@ part_meets(air_list *list, const part *p)
 }
 
 static air_status
+ahead_new(air_device *dev, air_list *list)
+{
+    void *ptr;
+    AIR_TRY(base_new(&dev->alloc, list->count * sizeof *list->ahead, &ptr));
+    list->ahead = ptr;
+    for (size_t i = 0; i < list->count; i++)
+        list->ahead[i] = cpu_ahead_of(&list->steps[i]);
+    return AIR_OK;
+}
+
+static air_status
 meets_new(air_device *dev, air_list *list)
 {
     void *ptr;
@@ -296,6 +324,15 @@ meets_new(air_device *dev, air_list *list)
     for (size_t i = 0; i < list->nparts; i++)
         part_meets(list, &list->parts[i]);
     return AIR_OK;
+}
+
+static bool
+list_is_serial(const air_list *list)
+{
+    for (size_t i = 0; i < list->nparts; i++)
+        if (list->parts[i].kind != PART_SERIAL)
+            return false;
+    return true;
 }
 
 /* Steps that are placed together, at most. */
@@ -317,9 +354,11 @@ list_fill(air_device *dev, air_list *list)
     AIR_TRY(places_new(dev, list));
     AIR_TRY(parts_make(dev, list));
     AIR_TRY(meets_new(dev, list));
+    AIR_TRY(ahead_new(dev, list));
     AIR_TRY(cpu_choice_note(dev, list->steps, list->count, &list->note));
     list->states = list_states(list);
-    return list->states > 0 ? cpu_runs_fill(dev, list->states) : AIR_OK;
+    return list_is_serial(list) ? AIR_OK
+                                : cpu_runs_fill(dev, list->states, list->count);
 }
 
 air_status
@@ -343,6 +382,7 @@ cpu_list_free(air_device *dev, air_list *list)
     base_text_deinit(&list->note);
     base_free(&dev->alloc, list->places, list->count * sizeof(cpu_place));
     base_free(&dev->alloc, list->meets, list->count * sizeof *list->meets);
+    base_free(&dev->alloc, list->ahead, list->count * sizeof *list->ahead);
     base_free(&dev->alloc, list->waits, list->most_waits * sizeof(uint32_t));
     base_free(&dev->alloc, list, list_size(list->room));
 }
@@ -471,11 +511,12 @@ step_run(cpu_run *run, const air_step *step, int first, air_task *task)
         me->culprit = step;
 }
 
-/* What thread id does for a step: a kernel sees as many threads as may run it,
+/* What thread id does for step i: a kernel sees as many threads as may run it,
  * and their barrier. The others wait for the next step. */
 static void
-step_share(cpu_run *run, const air_step *step, int id, int count)
+step_share(cpu_run *run, size_t i, int id, int count)
 {
+    const air_step *step = &run->list->steps[i];
     air_task task;
     if (step_is_small(step))
         count = 1;
@@ -484,7 +525,19 @@ step_share(cpu_run *run, const air_step *step, int id, int count)
     if (id >= count)
         return;
     task = task_make(run, id, count);
+    task.taken = &run->taken[i];
     step_run(run, step, 0, &task);
+}
+
+/* All threads come to step i; those that wait for others fetch what they will
+ * read. */
+static void
+part_meet(cpu_run *run, size_t i, int id, int count)
+{
+    cpu_fetch *fetch = &run->workers[id].fetch;
+    cpu_fetch_set(fetch, run->list->ahead, i, run->part->end, run->slots, id,
+                  count);
+    base_barrier_wait_busy(&run->barriers[count - 1], cpu_fetch_some, fetch);
 }
 
 /* Every thread of the region comes through here with the same count. */
@@ -492,12 +545,11 @@ static void
 part_worker(void *arg, int id, int count)
 {
     cpu_run *run = arg;
-    const air_step *steps = run->list->steps;
-    air_task all = task_make(run, id, count);
+    run->workers[id].fetch = (cpu_fetch){0};
     for (size_t i = run->part->begin; i < run->part->end; i++) {
         if (run->list->meets[i])
-            task_barrier(&all);
-        step_share(run, &steps[i], id, count);
+            part_meet(run, i, id, count);
+        step_share(run, i, id, count);
     }
 }
 
@@ -519,6 +571,7 @@ place_run(cpu_run *run, size_t i, int id)
     task = task_make(run, id, place->count);
     task.id = id - place->first;
     task.pool = &at->barrier;
+    task.taken = &run->taken[i];
     step_run(run, &run->list->steps[i], place->first, &task);
     __atomic_add_fetch(&at->done, 1, __ATOMIC_RELEASE);
 }
@@ -538,6 +591,12 @@ lanes_worker(void *arg, int id, int count)
 }
 
 static void
+reset_taken(cpu_run *run, const part *p)
+{
+    memset(run->taken + p->begin, 0, (p->end - p->begin) * sizeof(int64_t));
+}
+
+static void
 part_lanes(air_device *dev, cpu_run *run, const part *p, int threads)
 {
     run->part = p;
@@ -546,6 +605,7 @@ part_lanes(air_device *dev, cpu_run *run, const part *p, int threads)
         at->done = 0;
         at->barrier.count = run->list->places[i].count;
     }
+    reset_taken(run, p);
     dev->parallel(dev->parallel_user, threads, lanes_worker, run);
 }
 
@@ -561,10 +621,12 @@ static void
 part_parallel(air_device *dev, cpu_run *run, const part *p, int threads)
 {
     run->part = p;
-    if (threads > 1)
-        dev->parallel(dev->parallel_user, threads, part_worker, run);
-    else
+    if (threads == 1) {
         part_serial(run, p);
+        return;
+    }
+    reset_taken(run, p);
+    dev->parallel(dev->parallel_user, threads, part_worker, run);
 }
 
 static void
@@ -649,7 +711,7 @@ cpu_list_run(air_device *dev, air_list *list, void *const *slots)
     int threads = __atomic_load_n(&dev->threads, __ATOMIC_RELAXED);
     if (threads > list->threads)
         threads = list->threads;
-    AIR_TRY(run_get(dev, threads, list->states, &run));
+    AIR_TRY(run_get(dev, threads, list->states, list->count, &run));
     run->dev = dev;
     run->generator = dev->generator;
     run->philox = &dev->philox;

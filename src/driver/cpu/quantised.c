@@ -10,6 +10,7 @@
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/library.h"
+#include "driver/cpu/share.h"
 
 #include <string.h>
 
@@ -304,15 +305,16 @@ run_few(const product *p, const air_task *task)
     prepared x = place(p, task);
     gemm_job job = by_rows(&p->job);
     float *t = task->scratch;
-    int64_t quads = (job.nw + 3) / 4;
-    int64_t b = min64(job.nw, quads * task->id / task->count * 4);
-    int64_t e = min64(job.nw, quads * (task->id + 1) / task->count * 4);
+    int64_t b, e;
+    cpu_share share = cpu_share_make(job.nw, packed(p, job.k), task->id,
+                                     task->count, task->taken);
     prepare(p, &x, task);
-    for (int64_t r = b; r < e; r += DOT_ROWS) {
-        int64_t n = min64(e - r, DOT_ROWS);
-        dots(p, &x, t, r, n);
-        p->ops->finish_rows(&job, t, GEMV_NB, r, n);
-    }
+    while (cpu_share_next(&share, &b, &e))
+        for (int64_t r = b; r < e; r += DOT_ROWS) {
+            int64_t n = min64(e - r, DOT_ROWS);
+            dots(p, &x, t, r, n);
+            p->ops->finish_rows(&job, t, GEMV_NB, r, n);
+        }
 }
 
 /* ---- many rows ----------------------------------------------------------- */
@@ -428,8 +430,8 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     }
     p.job.pack = pack;
     p.job.pack_arg = &p;
-    gemm_team team = {task->id, task->count, task, task->workspace,
-                      task->scratch};
+    gemm_team team = {task->id,        task->count,   task,
+                      task->workspace, task->scratch, NULL};
     cpu_gemm_run(&p.job, ops, &team);
 }
 
