@@ -162,6 +162,12 @@ b_div(pass_build *b, air_ref x, air_ref y)
 }
 
 air_ref
+b_fma(pass_build *b, air_ref x, air_ref y, air_ref z)
+{
+    return B_OP(b, "prims::fma", at_value(x), at_value(y), at_value(z));
+}
+
+air_ref
 b_addf(pass_build *b, air_ref x, double y)
 {
     return b_2f(b, "add.Tensor", x, y);

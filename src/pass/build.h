@@ -83,6 +83,8 @@ air_ref b_add(pass_build *b, air_ref x, air_ref y);
 air_ref b_sub(pass_build *b, air_ref x, air_ref y);
 air_ref b_mul(pass_build *b, air_ref x, air_ref y);
 air_ref b_div(pass_build *b, air_ref x, air_ref y);
+/* x * y + z, rounded once */
+air_ref b_fma(pass_build *b, air_ref x, air_ref y, air_ref z);
 air_ref b_addf(pass_build *b, air_ref x, double y);
 air_ref b_mulf(pass_build *b, air_ref x, double y);
 air_ref b_rsubf(pass_build *b, double x, air_ref y); /* x - y */

@@ -181,7 +181,8 @@ expand_rms_norm_backward(pass_context *ctx, uint32_t node)
 /* ---- group norm ---------------------------------------------------------- */
 
 /* Statistics are of [N, group, C / group * HxW]; the rest is done on
- * [N, C, HxW] with one scale and shift a channel, as ATen does. */
+ * [N, C, HxW], the mean taken off first: a shift by scale * mean would lose as
+ * many bits as the mean is larger than what is left. */
 typedef struct {
     pass_build b;
     uint32_t node;
@@ -268,13 +269,12 @@ expand_group_norm(pass_context *ctx, uint32_t node)
     air_ref rstd = b_1(b, "rsqrt", b_addf(b, var, eps));
     air_ref w = of_channels(&r, group_in(&r, 1), true);
     air_ref bias = of_channels(&r, group_in(&r, 2), true);
-    air_ref scale = mul_some(b, rstd, w);
-    air_ref shift = b_mul(b, mean, scale);
-    shift =
-        bias.id == AIR_NO_REF.id ? b_1(b, "neg", shift) : b_sub(b, bias, shift);
-    air_ref y =
-        b_mul(b, b_view(b, group_in(&r, 0), 3, r.image), of_pixels(&r, scale));
-    AIR_TRY(forward_viewed(&r, 0, b_add(b, y, of_pixels(&r, shift))));
+    air_ref scale = of_pixels(&r, mul_some(b, rstd, w));
+    air_ref y = b_view(b, group_in(&r, 0), 3, r.image);
+    y = b_sub(b, y, of_pixels(&r, mean));
+    y = bias.id == AIR_NO_REF.id ? b_mul(b, y, scale)
+                                 : b_fma(b, y, scale, of_pixels(&r, bias));
+    AIR_TRY(forward_viewed(&r, 0, y));
     AIR_TRY(forward_viewed(&r, 1, mean));
     return forward_viewed(&r, 2, rstd);
 }

@@ -10,6 +10,15 @@ expand_mean_over(pass_build *b, air_ref x, int n, const int *axes, bool keep)
     return b_divd(b, sum, b_count(b, x, n, axes));
 }
 
+air_ref
+expand_for_variance(pass_build *b, air_ref x)
+{
+    if (b->status != AIR_OK)
+        return x;
+    return ir_val(b->g, x)->dtype == AIR_F32 ? b_cast(b, x, AIR_F64)
+                                             : b_wide(b, x);
+}
+
 /* A reduction node: operand 0 in the dtype it is computed in, and its axes. */
 typedef struct {
     pass_build b;
@@ -113,12 +122,12 @@ static air_status
 var(pass_context *ctx, uint32_t node, reduction *r, double correction,
     bool root, bool with_mean)
 {
+    r->x = expand_for_variance(&r->b, node_in(ctx->g, node, 0));
     air_ref m, y = variance(r, correction, &m);
 
     if (root)
         y = b_sqrt(&r->b, y);
     AIR_TRY(build_forward(&r->b, node, 0, y));
-    (void)ctx;
     return with_mean ? forward_like(r, node, 1, m) : AIR_OK;
 }
 
