@@ -72,6 +72,12 @@ TEST(share_others_do_what_a_slow_thread_leaves)
 
 /* ---- what is fetched ---- */
 
+static void
+nothing(const air_call *call, const air_task *task)
+{
+    (void)call, (void)task;
+}
+
 static air_tensor
 matrix(int32_t slot, int64_t rows, int64_t cols)
 {
@@ -96,7 +102,7 @@ TEST(share_fetches_the_part_of_the_next_large_operand)
     air_tensor a = matrix(0, 1, 512), b = matrix(1, 512, 256), gaps = b;
     air_arg args[] = {{.kind = AIR_ARG_TENSOR, .t = &a},
                       {.kind = AIR_ARG_TENSOR, .t = &b}};
-    air_kernel kernel = {.name = "mm"};
+    air_kernel kernel = {.name = "mm", .run = nothing};
     air_step step = {.kernel = &kernel, .call = {.nargs = 2, .args = args}};
     cpu_ahead steps[3] = {{0}};
     cpu_fetch f = {0};

@@ -34,7 +34,7 @@ cpu_ahead_of(const air_step *step)
 {
     cpu_ahead found = {0};
     const air_call *call = &step->call;
-    if (step->kernel->region != NULL && step->kernel->run == NULL)
+    if (call->args == NULL || step->kernel->run == NULL)
         return found;
     for (int i = 0; i < call->nargs; i++) {
         const air_tensor *t = call->args[i].t;
