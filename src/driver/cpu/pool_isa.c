@@ -243,7 +243,23 @@ typedef struct {
     int32_t at[COLUMNS];
 } largest;
 
-/* The tap at `shift` of the windows in the input row that begins at `line`. */
+/* The tap of results [from, to): src[i * step], element `start` + i * step of
+ * the volume. */
+static inline __attribute__((always_inline)) void
+take_row(const float *src, int64_t start, int64_t step, int64_t from,
+         int64_t to, largest *l)
+{
+    for (int64_t i = from; i < to; i++) {
+        float v = src[i * step], best = l->best[i];
+        bool take = (v > best) | (v != v);
+        l->best[i] = take ? v : best;
+        l->at[i] =
+            take ? (int32_t)start + (int32_t)i * (int32_t)step : l->at[i];
+    }
+}
+
+/* The tap at `shift` of the windows in the input row that begins at `line`.
+ * The compiler makes vectors of steps that it knows. */
 static void
 take_tap(const pool *p, const strip *s, int64_t line, int64_t shift, largest *l)
 {
@@ -251,12 +267,12 @@ take_tap(const pool *p, const strip *s, int64_t line, int64_t shift, largest *l)
     inside(p, s, shift, &from, &to);
     int64_t start = line + s->begin * step + shift;
     const float *src = s->volume + start;
-    for (int64_t i = from; i < to; i++) {
-        float v = src[i * step];
-        bool take = (v > l->best[i]) | (v != v);
-        l->best[i] = take ? v : l->best[i];
-        l->at[i] = take ? (int32_t)(start + i * step) : l->at[i];
-    }
+    if (step == 1)
+        take_row(src, start, 1, from, to, l);
+    else if (step == 2)
+        take_row(src, start, 2, from, to, l);
+    else
+        take_row(src, start, step, from, to, l);
 }
 
 static void
