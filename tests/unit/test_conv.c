@@ -167,6 +167,19 @@ TEST(conv_tiles)
     check(&(conv_case){2, 1, 1, 3, 16, {40, 70}, {7, 7}, {2, 2}, {3, 3}, ONES});
 }
 
+/* Lanes that are left over, few rows of w, segments of several rows. */
+TEST(conv_rest)
+{
+    check(&(conv_case){2, 1, 1, 70, 130, {7, 7}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){2, 1, 1, 24, 130, {7, 7}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 1, 24, 20, {27, 19}, {3, 3}, ONES, {1, 1}, ONES});
+    check(
+        &(conv_case){2, 1, 1, 22, 18, {57, 37}, {3, 3}, {2, 2}, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 1, 24, 17, {33, 31}, {2, 3}, ONES, {1, 1}, ONES});
+    check(
+        &(conv_case){2, 1, 1, 20, 17, {20, 33}, {2, 3}, {3, 3}, {1, 4}, ONES});
+}
+
 /* One channel in: short rows, strips of long ones, phases, planes. */
 TEST(conv_depthwise)
 {

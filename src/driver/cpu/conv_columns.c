@@ -1,8 +1,6 @@
 /* conv_columns.c: which pixels meet which places, and columns made of them. */
 #include "driver/cpu/conv_columns.h"
 
-#include <string.h>
-
 #define AXES CONV_AXES
 
 static int64_t
@@ -77,50 +75,70 @@ cpu_conv_is_pointwise(const conv_geometry *g)
 }
 
 int
-cpu_conv_segments(const conv_geometry *g, int64_t l0, int64_t nl, int64_t tap,
-                  conv_segment *out)
+cpu_conv_runs(const conv_geometry *g, int64_t l0, int64_t nl, conv_run *out)
 {
+    int64_t width = g->out[2], row = l0 / width, x = l0 % width;
+    int64_t y = row % g->out[1], z = row / g->out[1];
     int count = 0;
-    int64_t width = g->out[2], x_tap = tap % g->kernel[2];
-    int64_t y_tap = tap / g->kernel[2] % g->kernel[1];
-    int64_t z_tap = tap / g->kernel[2] / g->kernel[1];
-    if (cpu_conv_is_pointwise(g)) {
-        out[0] = (conv_segment){0, nl, l0};
-        return 1;
-    }
-    for (int64_t l = 0; l < nl;) {
-        int64_t row = (l0 + l) / width, o = (l0 + l) % width;
-        int64_t n = min64(nl - l, width - o), b, e, x, y, z, yb, ye, zb, ze;
-        cpu_conv_inside(g, 2, o, n, x_tap, &b, &e, &x);
-        cpu_conv_inside(g, 1, row % g->out[1], 1, y_tap, &yb, &ye, &y);
-        cpu_conv_inside(g, 0, row / g->out[1], 1, z_tap, &zb, &ze, &z);
-        if (e > b && ye > yb && ze > zb)
-            out[count++] =
-                (conv_segment){l + b, e - b, (z * g->in[1] + y) * g->in[2] + x};
-        l += n;
+    for (int64_t l = 0, n; l < nl; l += n) {
+        n = min64(nl - l, width - x);
+        out[count++] = (conv_run){l, n, {z, y, x}};
+        x = 0;
+        y = y + 1 < g->out[1] ? y + 1 : 0;
+        z += y == 0;
     }
     return count;
 }
 
-/* Rows k of a panel whose tap is `tap`: one per channel. */
+int
+cpu_conv_meet(const conv_geometry *g, const conv_run *runs, int n, int64_t tap,
+              conv_segment *out)
+{
+    const int64_t x_tap = tap % g->kernel[2];
+    const int64_t y_tap = tap / g->kernel[2] % g->kernel[1];
+    const int64_t z_tap = tap / g->kernel[2] / g->kernel[1];
+    int count = 0;
+    for (const conv_run *r = runs; r < runs + n; r++) {
+        int64_t b, e, x, y, z, yb, ye, zb, ze;
+        cpu_conv_inside(g, 2, r->at[2], r->count, x_tap, &b, &e, &x);
+        cpu_conv_inside(g, 1, r->at[1], 1, y_tap, &yb, &ye, &y);
+        cpu_conv_inside(g, 0, r->at[0], 1, z_tap, &zb, &ze, &z);
+        if (e > b && ye > yb && ze > zb)
+            out[count++] = (conv_segment){r->lane + b, e - b,
+                                          (z * g->in[1] + y) * g->in[2] + x};
+    }
+    return count;
+}
+
+int
+cpu_conv_segments(const conv_geometry *g, int64_t l0, int64_t nl, int64_t tap,
+                  conv_segment *out)
+{
+    conv_run runs[CONV_PLACES_MAX];
+    if (cpu_conv_is_pointwise(g)) {
+        out[0] = (conv_segment){0, nl, l0};
+        return 1;
+    }
+    return cpu_conv_meet(g, runs, cpu_conv_runs(g, l0, nl, runs), tap, out);
+}
+
+#define TAPS     16 /* whose segments are found at once */
+#define CHANNELS 32 /* whose pixels stay in the nearest cache, tap by tap */
+
+/* Rows k of a panel that belong to channels [c0, c1) and to a tap. */
 static void
-pack_tap(const conv_image *im, float *panel, int64_t l0, int64_t nl, int64_t k0,
-         int64_t k1, int64_t tap)
+pack_tap(const conv_image *im, float *panel, int64_t k0, int64_t k1, int64_t c0,
+         int64_t c1, int64_t tap, const conv_segment *segments, int count)
 {
     const conv_geometry *g = im->g;
-    conv_segment segments[GEMM_LANES_MAX];
     int64_t size = im->dtype == AIR_F32 ? 4 : 2, lanes = im->ops->lanes;
-    int count = cpu_conv_segments(g, l0, nl, tap, segments);
-    int64_t c = k0 <= tap ? 0 : (k0 - tap + g->taps - 1) / g->taps;
-    int64_t channels = (k1 - tap + g->taps - 1) / g->taps - c;
-    float *row = panel + (c * g->taps + tap - k0) * lanes;
-    for (int i = 0; i < count; i++) {
-        const conv_segment *s = &segments[i];
-        im->ops->copies(row + s->lane, g->taps * lanes,
-                        (const char *)im->x + (c * g->in_pixels + s->at) * size,
-                        g->in_pixels, g->stride[2], im->dtype, s->count,
-                        channels);
-    }
+    c0 += c0 * g->taps + tap < k0;
+    c1 -= (c1 - 1) * g->taps + tap >= k1;
+    if (c0 < c1)
+        im->ops->columns(
+            panel + (c0 * g->taps + tap - k0) * lanes, g->taps * lanes,
+            (const char *)im->x + c0 * g->in_pixels * size, g->in_pixels,
+            g->stride[2], im->dtype, segments, count, c1 - c0);
 }
 
 void
@@ -128,7 +146,18 @@ cpu_conv_pack_columns(const void *arg, float *panel, int64_t l0, int64_t nl,
                       int64_t k0, int64_t k1)
 {
     const conv_image *im = arg;
-    memset(panel, 0, (size_t)((k1 - k0) * im->ops->lanes) * sizeof *panel);
-    for (int64_t tap = 0; tap < im->g->taps; tap++)
-        pack_tap(im, panel, l0, nl, k0, k1, tap);
+    const conv_geometry *g = im->g;
+    conv_run runs[GEMM_LANES_MAX];
+    conv_segment segments[TAPS][GEMM_LANES_MAX];
+    int n = cpu_conv_runs(g, l0, nl, runs), count[TAPS];
+    int64_t end = (k1 - 1) / g->taps + 1;
+    for (int64_t tap = 0; tap < g->taps; tap += TAPS) {
+        int64_t taps = min64(TAPS, g->taps - tap);
+        for (int64_t t = 0; t < taps; t++)
+            count[t] = cpu_conv_meet(g, runs, n, tap + t, segments[t]);
+        for (int64_t c = k0 / g->taps; c < end; c += CHANNELS)
+            for (int64_t t = 0; t < taps; t++)
+                pack_tap(im, panel, k0, k1, c, min64(end, c + CHANNELS),
+                         tap + t, segments[t], count[t]);
+    }
 }

@@ -37,16 +37,26 @@ typedef struct {
     int dtype;
 } conv_image;
 
-/* Adjacent places of `small`, in one row, that meet big pixels at one tap. */
+#define CONV_PLACES_MAX GEMM_KB /* places whose segments are found at once */
+
+/* Adjacent places of `small`, in one row: the first is number `lane` of those
+ * that were asked for. */
 typedef struct {
-    int64_t lane, count, at; /* at: the first of those pixels */
-} conv_segment;
+    int64_t lane, count, at[CONV_AXES];
+} conv_run;
 
 /* Positions [*b, *e) of n places from o on whose pixel is inside; *at: of the
  * first. */
 void cpu_conv_inside(const conv_geometry *g, int axis, int64_t o, int64_t n,
                      int64_t tap, int64_t *b, int64_t *e, int64_t *at);
-/* Segments of places [l0, l0 + nl), nl at most; returns how many. */
+/* Places [l0, l0 + nl) as runs, nl at most; returns how many. */
+int cpu_conv_runs(const conv_geometry *g, int64_t l0, int64_t nl,
+                  conv_run *out);
+/* What of n runs meets pixels at a tap: n segments at most; returns how many.
+ */
+int cpu_conv_meet(const conv_geometry *g, const conv_run *runs, int n,
+                  int64_t tap, conv_segment *out);
+/* Segments of places [l0, l0 + nl), nl <= CONV_PLACES_MAX; returns how many. */
 int cpu_conv_segments(const conv_geometry *g, int64_t l0, int64_t nl,
                       int64_t tap, conv_segment *out);
 /* gemm_job.pack: arg is a conv_image, k counts [channel][tap]. */

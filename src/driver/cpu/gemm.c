@@ -6,9 +6,17 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK_BYTES ((int64_t)16 << 20)  /* of panels at most, if K allows */
-#define CACHE_BYTES ((int64_t)768 << 10) /* of panels in a core's cache */
-#define PLAN_LANES  16 /* the plan must not depend on the instruction set */
+#define CHUNK_BYTES   ((int64_t)16 << 20)  /* of panels at most, if K allows */
+#define CACHE_BYTES   ((int64_t)768 << 10) /* of panels in a core's cache */
+#define PANEL_BYTES   ((int64_t)512 << 10) /* of these, beside w that streams */
+#define PLAN_LANES    16  /* the plan must not depend on the instruction set */
+#define ROWS_OF_PANEL 128 /* of w, that a panel is made for in pieces */
+#define REST_MAX      2
+#define ACC_FLOATS    (GEMM_MB * GEMM_NB) /* scratch: sums, */
+#define W_FLOATS      (GEMM_MB * GEMM_WB) /* a block of w, */
+#define REST_FLOATS                                                          \
+    ((int64_t)(AIR_SCRATCH / sizeof(float)) - ACC_FLOATS - W_FLOATS) /* rest \
+                                                                      */
 
 /* ---- the plan ------------------------------------------------------------ */
 
@@ -19,11 +27,23 @@ w_in_place(const gemm_view *w)
                                    (w->rs == 1 && w->ks % 1024 != 0));
 }
 
+/* The last lanes that dot products with the rows of w take: too few for a
+ * vector. */
+static int64_t
+rest_lanes(const gemm_job *job)
+{
+    int64_t rest = job->nx % PLAN_LANES;
+    bool fits = rest <= REST_MAX && rest * job->k <= REST_FLOATS;
+    return job->w.ks == 1 && fits && !job->pairs ? rest : 0;
+}
+
 /* Multiply-adds of a vector core cycle and element moves, roughly in cycles. */
 static double
 plan_cost(const gemm_job *job)
 {
-    double nx = (double)round_up(job->nx, PLAN_LANES), nw = (double)job->nw;
+    int64_t rest = rest_lanes(job);
+    double nx = (double)(round_up(job->nx - rest, PLAN_LANES) + rest),
+           nw = (double)job->nw;
     double k = (double)job->k;
     double px = job->x.rs == 1 ? 0.3 : job->x.ks == 1 ? 0.8 : 3;
     double pw = w_in_place(&job->w)                ? 0
@@ -188,8 +208,15 @@ typedef struct {
     const gemm_ops *ops;
     float *panels;
     int64_t l0;
-    float *acc, *wblock;
+    float *acc, *wblock, *rest; /* rest: [lane][k] of the last lanes */
 } work;
+
+/* Of `count` lanes from l on, those that are no part of a vector. */
+static int64_t
+rest_of(const gemm_job *job, int64_t l, int64_t count)
+{
+    return l + count == job->nx ? rest_lanes(job) : 0;
+}
 
 static int64_t
 k_parts(int64_t k)
@@ -198,15 +225,21 @@ k_parts(int64_t k)
 }
 
 static void
-pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
+pack_at(const work *w, float *dst, int64_t l, int64_t nl, int64_t k0,
+        int64_t k1)
 {
-    int64_t lanes = w->ops->lanes, l = w->l0 + panel * lanes;
-    float *dst = w->panels + (panel * w->job->k + k0) * lanes;
-    int64_t nl = min64(lanes, w->job->nx - l);
     if (w->job->pack != NULL)
         w->job->pack(w->job->pack_arg, dst, l, nl, k0, k1);
     else
         w->ops->pack_x(dst, &w->job->x, l, nl, k0, k1);
+}
+
+static void
+pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
+{
+    int64_t lanes = w->ops->lanes, l = w->l0 + panel * lanes;
+    pack_at(w, w->panels + (panel * w->job->k + k0) * lanes, l,
+            min64(lanes, w->job->nx - l), k0, k1);
 }
 
 #define TOGETHER 16 /* steps of k that panels are packed side by side */
@@ -265,6 +298,47 @@ find_ahead(const work *w, const piece *at, int64_t t)
     return (gemm_ahead){(const char *)v->p + r * v->rs * size + next, step};
 }
 
+/* Rows of w where they lie, or copied: of a tile. */
+typedef struct {
+    const float *p;
+    int64_t rs, ks, nr;
+} tile_rows;
+
+/* acc's last lanes of a panel, from lane `lane` on (+)= the dot products. */
+static void
+add_rest(const work *w, float *acc, int64_t lane, int64_t count,
+         const tile_rows *rows, const piece *at)
+{
+    float t[REST_MAX * GEMV_NB];
+    w->ops->dots(t, count, w->rest + at->k0, w->job->k, rows->nr, rows->p,
+                 rows->rs, AIR_F32, at->k1 - at->k0);
+    for (int64_t r = 0; r < rows->nr; r++)
+        for (int64_t i = 0; i < count; i++) {
+            float *a = acc + r * w->ops->lanes + lane + i;
+            *a = (at->k0 == 0 ? 0 : *a) + t[i * GEMV_NB + r];
+        }
+}
+
+/* acc (+)= `count` lanes from l on of a panel times the rows. */
+static void
+multiply_panel(const work *w, float *acc, int64_t l, int64_t count,
+               const tile_rows *rows, const piece *at, gemm_ahead ahead)
+{
+    int64_t lanes = w->ops->lanes, rest = rest_of(w->job, l, count);
+    const float *panel = w->panels + (l - w->l0) * w->job->k + at->k0 * lanes;
+    if (count > rest)
+        w->ops->tile(acc, rows->nr, panel, lanes, count - rest, rows->p,
+                     rows->rs, rows->ks, at->k1 - at->k0, at->k0 == 0, ahead);
+    if (rest > 0)
+        add_rest(w, acc, count - rest, rest, rows, at);
+}
+
+static gemm_ahead
+nothing_ahead(const work *w)
+{
+    return (gemm_ahead){(const char *)w->panels, 0};
+}
+
 /* acc (+)= panels of lanes [l, l + nl) times the piece; acc holds panels of
  * acc_rows rows. */
 static void
@@ -274,41 +348,76 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
     int64_t lanes = w->ops->lanes, most = w->ops->rows, rs, ks;
     int64_t tiles = (at->nr + most - 1) / most;
     const float *src = place_w(w, at, &rs, &ks);
-    const float *panel = w->panels + (l - w->l0) * w->job->k + at->k0 * lanes;
     for (int64_t t = 0; t < tiles; t++) { /* even sizes: no thin last one */
         int64_t b = at->nr * t / tiles, e = at->nr * (t + 1) / tiles;
+        tile_rows rows = {src + b * rs, rs, ks, e - b};
         gemm_ahead ahead = find_ahead(w, at, t);
         for (int64_t i = 0; i < nl; i += lanes) {
-            w->ops->tile(acc + i * acc_rows + b * lanes, e - b,
-                         panel + i * w->job->k, lanes, min64(lanes, nl - i),
-                         src + b * rs, rs, ks, at->k1 - at->k0, at->k0 == 0,
-                         ahead);
-            ahead = (gemm_ahead){(const char *)panel, 0};
+            multiply_panel(w, acc + i * acc_rows + b * lanes, l + i,
+                           min64(lanes, nl - i), &rows, at, ahead);
+            ahead = nothing_ahead(w);
         }
+    }
+}
+
+/* The same of all of k, panel by panel: sums stay in the nearest cache. For w
+ * in place, and rows of one tile. */
+static void
+multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
+               int64_t nr)
+{
+    int64_t lanes = w->ops->lanes, k = w->job->k, parts = k_parts(k);
+    for (int64_t i = 0; i < nl; i += lanes)
+        for (int64_t p = 0; p < parts; p++) {
+            piece at = {r, nr, k * p / parts, k * (p + 1) / parts};
+            tile_rows rows = {.nr = nr};
+            rows.p = place_w(w, &at, &rows.rs, &rows.ks);
+            multiply_panel(w, acc + i * nr, l + i, min64(lanes, nl - i), &rows,
+                           &at,
+                           i == 0 ? find_ahead(w, &at, 0) : nothing_ahead(w));
+        }
+}
+
+static void
+multiply_parts(const work *w, float *acc, int64_t acc_rows, int64_t l,
+               int64_t nl, int64_t r, int64_t nr)
+{
+    int64_t k = w->job->k, parts = k_parts(k);
+    for (int64_t i = 0; i < parts; i++) {
+        piece at = {r, nr, k * i / parts, k * (i + 1) / parts};
+        multiply(w, acc, acc_rows, l, nl, &at);
     }
 }
 
 /* Few long rows meet all lanes before the next ones do: so w comes from memory
  * as one stream, and the panels from the cache. Columns are read side by side.
- */
+ * Lines along lanes leave as soon as their sums are done. */
 static void
 block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
 {
-    int64_t k = w->job->k, parts = k_parts(k), most = w->ops->rows;
+    int64_t k = w->job->k, most = w->ops->rows;
     int64_t lanes = round_up(nl, w->ops->lanes);
-    bool fits = lanes * k * 4 <= CACHE_BYTES || !w_in_place(&w->job->w);
-    bool stream = w->job->w.ks == 1 && fits;
+    bool in_place = w_in_place(&w->job->w);
+    bool stream =
+        w->job->w.ks == 1 && (lanes * k * 4 <= CACHE_BYTES || !in_place);
+    bool soon = stream && w->job->yl == 1;
     int64_t pieces = stream ? (nr + most - 1) / most : 1;
     if (k == 0)
         memset(w->acc, 0, (size_t)(lanes * nr) * sizeof *w->acc);
     for (int64_t t = 0; t < pieces; t++) {
         int64_t b = nr * t / pieces, e = nr * (t + 1) / pieces;
-        for (int64_t i = 0; i < parts; i++) {
-            piece at = {r + b, e - b, k * i / parts, k * (i + 1) / parts};
-            multiply(w, w->acc + b * w->ops->lanes, nr, l, nl, &at);
-        }
+        if (soon && in_place)
+            multiply_whole(w, w->acc, l, nl, r + b, e - b);
+        else if (soon)
+            multiply_parts(w, w->acc, e - b, l, nl, r + b, e - b);
+        else
+            multiply_parts(w, w->acc + b * w->ops->lanes, nr, l, nl, r + b,
+                           e - b);
+        if (soon)
+            w->ops->finish(w->job, w->acc, e - b, l, nl, r + b, e - b);
     }
-    w->ops->finish(w->job, w->acc, nr, l, nl, r, nr);
+    if (!soon)
+        w->ops->finish(w->job, w->acc, nr, l, nl, r, nr);
 }
 
 /* Where part i of n rows begins: rows of y leave in whole lines of the cache.
@@ -319,17 +428,44 @@ part_begin(int64_t n, int64_t i, int64_t parts)
     return min64(n, round_up(n * i / parts, PLAN_LANES));
 }
 
+/* Panels that are made here stay in the cache next to w, which then is read
+ * once for each block of lanes; else w is read once. */
+static int64_t
+block_lanes(const gemm_job *job)
+{
+    int64_t unit = GEMM_LANES_MAX, most = PANEL_BYTES / 4 / (job->k + 1);
+    if (job->pack == NULL)
+        return GEMM_NB;
+    return min64(GEMM_NB, most < 2 * unit ? 2 * unit : most / unit * unit);
+}
+
+/* The last lanes of the panels, lane by lane. */
+static void
+turn_rest(const work *w, int64_t l0, int64_t l1)
+{
+    int64_t rest = rest_of(w->job, l0, l1 - l0), lanes = w->ops->lanes;
+    int64_t k = w->job->k, first = l1 - rest - w->l0;
+    const float *panel = w->panels + first / lanes * lanes * k + first % lanes;
+    for (int64_t l = 0; l < rest; l++)
+        for (int64_t i = 0; i < k; i++)
+            w->rest[l * k + i] = panel[i * lanes + l];
+}
+
 /* Lanes [l0, l1) of the panels, rows [r0, r1). */
 static void
 blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 {
+    turn_rest(w, l0, l1);
     int64_t mb = GEMM_MB - PLAN_LANES, parts = (r1 - r0 + mb - 1) / mb;
-    for (int64_t i = 0; i < parts; i++) {
-        int64_t b = r0 + part_begin(r1 - r0, i, parts);
-        int64_t e = r0 + part_begin(r1 - r0, i + 1, parts);
-        for (int64_t l = l0; l < l1; l += GEMM_NB)
-            block_run(w, l, min64(l1 - l, GEMM_NB), b, e - b);
-    }
+    int64_t nb = block_lanes(w->job), outer = w->job->pack != NULL ? nb : l1;
+    for (int64_t from = l0; from < l1; from += outer)
+        for (int64_t i = 0; i < parts; i++) {
+            int64_t b = r0 + part_begin(r1 - r0, i, parts);
+            int64_t e = r0 + part_begin(r1 - r0, i + 1, parts);
+            int64_t to = min64(l1, from + outer);
+            for (int64_t l = from; l < to; l += nb)
+                block_run(w, l, min64(to - l, nb), b, e - b);
+        }
 }
 
 /* Threads share the panels and split the rows. */
@@ -363,19 +499,62 @@ chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
     int64_t e = min64(units * (team->id + 1) / team->count * unit, lanes);
     work mine = *w;
     mine.panels = w->panels + b * w->job->k;
-    for (int64_t l = b; l < e; l += GEMM_NB) {
-        int64_t nl = min64(GEMM_NB, e - l);
+    int64_t nb = block_lanes(w->job);
+    for (int64_t l = b; l < e; l += nb) {
+        int64_t nl = min64(nb, e - l);
         mine.l0 = w->l0 + l;
         pack_panels(&mine, 0, (nl + unit - 1) / unit, 0, w->job->k);
         blocks_run(&mine, mine.l0, mine.l0 + nl, 0, w->job->nw);
     }
 }
 
+/* Few rows use a panel up while a block of its depth is in the nearest cache:
+ * it is made there, again and again in the same place. */
+static void
+panel_run(const work *w, int64_t l, int64_t nl)
+{
+    const gemm_job *job = w->job;
+    int64_t most = w->ops->rows, tiles = (job->nw + most - 1) / most;
+    int64_t k = job->k, parts = k_parts(k), rs, ks;
+    for (int64_t p = 0; p < parts; p++) {
+        piece at = {0, job->nw, k * p / parts, k * (p + 1) / parts};
+        const float *src = place_w(w, &at, &rs, &ks);
+        pack_at(w, w->panels, l, nl, at.k0, at.k1);
+        for (int64_t t = 0; t < tiles; t++) {
+            int64_t b = job->nw * t / tiles, e = job->nw * (t + 1) / tiles;
+            w->ops->tile(w->acc + b * w->ops->lanes, e - b, w->panels,
+                         w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
+                         p == 0, nothing_ahead(w));
+        }
+    }
+    w->ops->finish(job, w->acc, job->nw, l, nl, 0, job->nw);
+}
+
+static bool
+takes_panels(const gemm_job *job)
+{
+    return job->nw <= ROWS_OF_PANEL && job->k > 0 && job->lines == NULL &&
+           job->yl == 1 && w_in_place(&job->w) && rest_lanes(job) == 0;
+}
+
+/* Threads split the panels. */
+static void
+panels_run(const work *w, const gemm_team *team)
+{
+    int64_t unit = w->ops->lanes, units = (w->job->nx + unit - 1) / unit;
+    int64_t b = units * team->id / team->count;
+    int64_t e = units * (team->id + 1) / team->count;
+    work mine = *w;
+    mine.panels = w->wblock;
+    for (int64_t i = b; i < e; i++)
+        panel_run(&mine, i * unit, min64(unit, w->job->nx - i * unit));
+}
+
 /* Long sides of lanes: own panels, no barrier. */
 static bool
 splits_rows(const gemm_job *job, int threads)
 {
-    if (job->pack != NULL && job->nx >= 2 * GEMM_NB)
+    if (job->pack != NULL && (threads == 1 || job->nx >= 2 * GEMM_NB))
         return false;
     return 2 * job->nw >= job->nx || job->nx < 4 * GEMM_LANES_MAX * threads;
 }
@@ -383,10 +562,18 @@ splits_rows(const gemm_job *job, int threads)
 static void
 blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 {
-    work w = {job, ops,           team->panels,
-              0,   team->scratch, team->scratch + GEMM_MB * GEMM_NB};
+    work w = {.job = job,
+              .ops = ops,
+              .panels = team->panels,
+              .acc = team->scratch,
+              .wblock = team->scratch + ACC_FLOATS,
+              .rest = team->scratch + ACC_FLOATS + W_FLOATS};
     int64_t chunk = chunk_lanes(job);
     bool by_rows = splits_rows(job, team->count);
+    if (!by_rows && takes_panels(job)) {
+        panels_run(&w, team);
+        return;
+    }
     for (; w.l0 < job->nx; w.l0 += chunk) {
         int64_t lanes = min64(chunk, job->nx - w.l0);
         if (w.l0 > 0)

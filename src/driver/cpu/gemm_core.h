@@ -37,6 +37,7 @@ typedef struct {
     int y_dtype, s_dtype;
     float alpha, beta;
     double alpha64, beta64; /* the same for f64 and integers */
+    bool pairs;             /* elements are two of bf16: gemm_pairs.c */
     /* NULL: panels come from x; else this makes them, as gemm_ops.pack_x */
     void (*pack)(const void *arg, float *panel, int64_t l0, int64_t nl,
                  int64_t k0, int64_t k1);
@@ -75,6 +76,12 @@ typedef struct {
     int64_t taps;
     int dtype; /* of y */
 } gemm_windows;
+
+/* Adjacent results of a convolution, in one row, that meet big pixels at one
+ * tap: conv_columns.h. */
+typedef struct {
+    int64_t lane, count, at; /* at: the first of those pixels */
+} conv_segment;
 
 typedef struct attend_ops attend_ops;
 
@@ -122,6 +129,11 @@ typedef struct {
     /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n */
     void (*copies)(float *dst, int64_t ld, const void *p, int64_t step,
                    int64_t stride, int dtype, int64_t n, int64_t count);
+    /* columns_isa.c: row c < count of a panel, dst[c * ld + lane], 0 where no
+     * segment is; place i of segment s is p[c * step + s.at + i * stride] */
+    void (*columns)(float *dst, int64_t ld, const void *p, int64_t step,
+                    int64_t stride, int dtype, const conv_segment *s, int n,
+                    int64_t count);
     /* dst[i] += src[i] */
     void (*add)(float *dst, const float *src, int64_t n);
     /* correlate_isa.c: y[o * ld + r * n + i] = start[o] + sum over t < taps of

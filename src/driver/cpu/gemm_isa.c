@@ -106,6 +106,17 @@ view_at(const gemm_view *v, int64_t r, int64_t k)
     return (const char *)v->p + (r * v->rs + k * v->ks) * dtype_size(v->dtype);
 }
 
+/* Rows of x that are packed next: each is on a page of its own, which the
+ * hardware's prefetcher does not look at. */
+static void
+ask_for(const gemm_view *x, int64_t l0, int64_t nl, int64_t k0, int64_t k1)
+{
+    int64_t step = 64 / dtype_size(x->dtype);
+    for (int64_t k = k0; k < k1; k++)
+        for (int64_t l = 0; l < nl; l += step)
+            __builtin_prefetch(view_at(x, l0 + l, k));
+}
+
 static void
 pack_x(float *panel, const gemm_view *x, int64_t l0, int64_t nl, int64_t k0,
        int64_t k1)
@@ -122,6 +133,8 @@ pack_x(float *panel, const gemm_view *x, int64_t l0, int64_t nl, int64_t k0,
     }
     if (nl < LANES)
         memset(panel, 0, (size_t)(kc * LANES) * sizeof *panel);
+    if (x->rs == 1)
+        ask_for(x, l0, nl, k1, k1 + kc);
     if (x->rs == 1)
         BY_DTYPE(x->dtype, pack_adjacent(panel, LANES, p, x->ks, D, nl, kc))
     else
@@ -209,6 +222,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .widen = widen,
     .dots = ISA_NAME(gemv_dots),
     .copies = copies,
+    .columns = ISA_NAME(columns),
     .add = add,
     .correlate = ISA_NAME(correlate),
     .narrow = narrow,

@@ -30,6 +30,11 @@ void ISA_NAME(order_words)(float *dst, const float *x, int64_t n);
 void ISA_NAME(dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
                           int64_t nn, const gemm_words *from);
 
+/* columns_isa.c */
+void ISA_NAME(columns)(float *dst, int64_t ld, const void *p, int64_t step,
+                       int64_t stride, int dtype, const conv_segment *s, int n,
+                       int64_t count);
+
 /* correlate_isa.c */
 void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
                          const float *start, int64_t outs, void *y);

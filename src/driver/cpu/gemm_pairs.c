@@ -60,6 +60,7 @@ pair_product(const air_call *call, const air_task *task)
         p.w_step /= p.job.w.dtype == AIR_F32 ? 2 : 1;
     }
     p.job.k /= 2;
+    p.job.pairs = true;
     return p;
 }
 
