@@ -83,6 +83,5 @@ typedef int T;
 #define ATAN2(a, b)     P2(ATAN2, a, b)
 #define FMOD(a, b)      P2(FMOD, a, b)
 #define HYPOT(a, b)     P2(HYPOT, a, b)
-#define NEXTAFTER(a, b) P2(NEXTAFTER, a, b)
 
 #endif
