@@ -508,6 +508,9 @@ measure_node(grouper *p, uint32_t id)
             is_wide(
                 ir_lane_of((air_dtype)ir_val(p->g, n->attrs[i].value)->dtype)))
             p->wide[id] = 1;
+    /* A cast to double goes with what reads it: what is stored stays narrow. */
+    if (n->nouts > 0 && ir_val(p->g, n->outs[0])->dtype == AIR_F64)
+        p->wide[id] = 1;
 }
 
 static air_status

@@ -89,5 +89,5 @@ def test_only_nodes_of_scopes_tell_the_engine():
         node = graph.call_function(torch.relu, ())
         node.meta |= {"cores": cores} if cores else {}
         at.enter(node)
-    limited, free = (2, 1, 0, False, False), (0, 0, 0, False, False)
+    limited, free = (2, 1, 0, False, False, ()), (0, 0, 0, False, False, ())
     assert told.scopes == [limited, limited, free]
