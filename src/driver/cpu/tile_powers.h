@@ -92,8 +92,9 @@ typedef struct {
     double n, r, low;
 } tile_power;
 
-static inline tile_power
-tile_power_of(double x)
+/* (e^r - 1 - r) / r^2, |r| <= ln2 / 2 */
+static inline double
+tile_exp_rest(double r)
 {
     static const double Q[] = {2.09147553258932e-09,
                                2.5105312729622103e-08,
@@ -106,30 +107,25 @@ tile_power_of(double x)
                                0.04166666666666667,
                                0.1666666666666667,
                                0.5};
+    return TILE_POLY(Q, r);
+}
+
+static inline tile_power
+tile_power_of(double x)
+{
     double n = rint(x * TILE_LOG2E), near = fma(n, -TILE_LN2, x);
     double r = fma(n, -TILE_LN2_LOW, near);
     double lost = fma(n, -TILE_LN2_LOW, near - r);
-    return (tile_power){n, r, fma(r * r, TILE_POLY(Q, r), lost)};
+    return (tile_power){n, r, fma(r * r, tile_exp_rest(r), lost)};
 }
 
 /* 2^x, the fraction f exact */
 static inline tile_power
 tile_power_of_two(double x)
 {
-    static const double Q[] = {2.09147553258932e-09,
-                               2.5105312729622103e-08,
-                               2.755727347871858e-07,
-                               2.755725517000089e-06,
-                               2.480158732567746e-05,
-                               0.0001984126987500228,
-                               0.0013888888888883711,
-                               0.008333333333326084,
-                               0.04166666666666667,
-                               0.1666666666666667,
-                               0.5};
     double n = rint(x), f = x - n, r = f * TILE_LN2;
     double lost = fma(f, TILE_LN2, -r) + f * TILE_LN2_LOW;
-    return (tile_power){n, r, fma(r * r, TILE_POLY(Q, r), lost)};
+    return (tile_power){n, r, fma(r * r, tile_exp_rest(r), lost)};
 }
 
 static inline double
@@ -211,8 +207,8 @@ tile_tanh(double x)
 }
 
 /* The same with 11 digits, which is enough for f32. */
-static inline tile_power
-tile_power_f32(double x)
+static inline double
+tile_exp_rest_f32(double r)
 {
     static const double Q[] = {2.485969439475207e-05,
                                0.00019899390183679232,
@@ -221,8 +217,14 @@ tile_power_f32(double x)
                                0.041666666719295684,
                                0.1666666671931248,
                                0.5};
+    return TILE_POLY(Q, r);
+}
+
+static inline tile_power
+tile_power_f32(double x)
+{
     double n = rint(x * TILE_LOG2E), r = fma(n, -TILE_LN2, x);
-    return (tile_power){n, r, r * r * TILE_POLY(Q, r)};
+    return (tile_power){n, r, r * r * tile_exp_rest_f32(r)};
 }
 
 static inline double

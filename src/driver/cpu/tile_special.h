@@ -67,16 +67,9 @@ tile_is_whole(double a)
 static inline double
 tile_exp2_f32(double x)
 {
-    static const double Q[] = {2.485969439475207e-05,
-                               0.00019899390183679232,
-                               0.001388885390994504,
-                               0.008333298344023092,
-                               0.041666666719295684,
-                               0.1666666671931248,
-                               0.5};
     double c = tile_clip(x, -200, 200), n = rint(c), r = (c - n) * TILE_LN2;
     double s = tile_two_to(n);
-    return fma(s, fma(r * r, TILE_POLY(Q, r), r), s);
+    return fma(s, fma(r * r, tile_exp_rest_f32(r), r), s);
 }
 
 /* 2^(b log2 |a|), with IEEE 754's special cases; 2^99 is as good as an
