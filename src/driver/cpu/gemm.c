@@ -11,12 +11,12 @@
 #define PANEL_BYTES   ((int64_t)512 << 10) /* of these, beside w that streams */
 #define PLAN_LANES    16  /* the plan must not depend on the instruction set */
 #define ROWS_OF_PANEL 128 /* of w, that a panel is made for in pieces */
-#define REST_MAX      2
-#define ACC_FLOATS    (GEMM_MB * GEMM_NB) /* scratch: sums, */
-#define W_FLOATS      (GEMM_MB * GEMM_WB) /* a block of w, */
-#define REST_FLOATS                                                          \
-    ((int64_t)(AIR_SCRATCH / sizeof(float)) - ACC_FLOATS - W_FLOATS) /* rest \
-                                                                      */
+#define REST_MAX      2   /* lanes */
+/* Floats of a thread's scratch: sums, a block of w, the last lanes of x. */
+#define ACC_FLOATS  (GEMM_MB * GEMM_NB)
+#define W_FLOATS    (GEMM_MB * GEMM_WB)
+#define ALL_FLOATS  ((int64_t)(AIR_SCRATCH / sizeof(float)))
+#define REST_FLOATS (ALL_FLOATS - ACC_FLOATS - W_FLOATS)
 
 /* ---- the plan ------------------------------------------------------------ */
 
