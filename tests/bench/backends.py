@@ -6,6 +6,7 @@ options are those of torch.compile.
 
 from functools import partial
 
+import outside
 import torch
 
 
@@ -51,6 +52,8 @@ BACKENDS = {
     "aot-nop-core": partial(nothing, decompositions=core_aten),
     "inductor": inductor,
     "inductor-freezing": partial(inductor, settings={"freezing": True}),
+    "openvino": outside.openvino,
+    "onnxruntime": outside.onnxruntime,
     "torchair-reduce-overhead": partial(torchair, mode="reduce-overhead"),
     "torchair-max-autotune": partial(torchair, mode="max-autotune"),
 }

@@ -21,6 +21,7 @@ import calls
 import examples_path  # noqa: F401
 import measure
 import models
+import outside
 import regions
 import torch
 from backends import BACKENDS, OURS
@@ -31,6 +32,8 @@ from backends import BACKENDS, OURS
 def model(name, backend, seconds):
     case = models.MODELS[name]()
     result = {"kind": "model", "model": name, "backend": backend}
+    if why := outside.refuses(backend, case):
+        return result | {"skipped": why}
     result["toolchain_s"] = _compile_something(BACKENDS[backend])
     part = _training if case.step else _inference
     with contextlib.ExitStack() as stack:

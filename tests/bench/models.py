@@ -32,6 +32,7 @@ class Case:
     drive: Callable | None = None
     # Bytes that a call has to read from memory, where that is what it takes.
     reads: int | None = None
+    writes: bool = False  # its inputs or buffers
 
 
 def fast_build(make, dtype, std=0.02):
@@ -108,7 +109,8 @@ def decode_case(config, dtype, position):
             cache[:, :, :position].normal_()
     token = torch.randint(0, config.vocabulary, (1, 1))
     inputs = (token, torch.tensor([position]))
-    return Case(decoder, inputs, reads=_decode_reads(decoder, position))
+    reads = _decode_reads(decoder, position)
+    return Case(decoder, inputs, reads=reads, writes=True)
 
 
 def _decode_reads(decoder, position):
@@ -303,7 +305,7 @@ def cached(cache, x, at):
 
 def cached_case():
     x, at = torch.randn(1, 8), torch.tensor([3])
-    return Case(cached, (torch.zeros(8, 8), x, at))
+    return Case(cached, (torch.zeros(8, 8), x, at), writes=True)
 
 
 def chain(x, a, b):

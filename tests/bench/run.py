@@ -1,4 +1,5 @@
-"""Side by side: eager, Inductor and torchair, in one run.
+"""Side by side: eager, Inductor and torchair, in one run; OpenVINO and ONNX
+Runtime too, where they are installed.
 
     python tests/bench/run.py              every model but the largest
     python tests/bench/run.py --quick      a few models, no Inductor
@@ -24,6 +25,7 @@ from pathlib import Path
 from backends import BACKENDS, OURS
 from calls import CASES as CALLS
 from models import MODELS
+from outside import missing
 from regions import DTYPES, WORKLOADS
 
 HERE = Path(__file__).parent
@@ -95,6 +97,7 @@ def _failure(arguments, why):
 def plan(args):
     """The arguments of every child, in order."""
     backends = args.backends.split(",") if args.backends else _backends(args)
+    backends = [name for name in backends if not _says_missing(name)]
     for model in args.models.split(",") if args.models else _models(args):
         for backend in backends:
             # The floor of tracing has nothing to time.
@@ -117,6 +120,13 @@ def plan(args):
     for workload in WORKLOADS:
         for dtype in DTYPES:
             yield "regions", workload, dtype, str(args.seconds / 4)
+
+
+def _says_missing(backend):
+    """Whether a backend is left out, which a line on stderr then says."""
+    if needs := " ".join(missing(backend)):
+        print(f"no {backend}: pip install {needs}", file=sys.stderr)
+    return bool(missing(backend))
 
 
 def _backends(args):
@@ -179,13 +189,19 @@ def print_models(results):
     found = {
         (r["model"], r["backend"]): r
         for r in results
-        if r["kind"] == "model" and "failed" not in r
+        if r["kind"] == "model" and not r.keys() & {"failed", "skipped"}
     }
+    skipped = {(r["model"], r["backend"]) for r in results if "skipped" in r}
     rows = list(dict.fromkeys(model for model, _ in found))
     columns = list(dict.fromkeys(backend for _, backend in found))
 
     def show(form):
-        return lambda *key: form(found[key]) if key in found else "failed"
+        def text(*key):
+            if key in found:
+                return form(found[key])
+            return "–" if key in skipped else "failed"
+
+        return text
 
     timed = [name for name in columns if not name.startswith("aot-nop")]
     table(

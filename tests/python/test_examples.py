@@ -377,6 +377,63 @@ def test_bench_counts_what_a_token_reads():
     assert case.reads == 2 * (weights - table + config.width + cache)
 
 
+def test_bench_leaves_out_what_is_not_installed(tmp_path, monkeypatch, capsys):
+    import outside
+    import run
+
+    monkeypatch.setitem(outside.NEEDS, "openvino", ("torch", "no_such_module"))
+    assert run._says_missing("openvino")
+    assert (
+        capsys.readouterr().err == "no openvino: pip install no_such_module\n"
+    )
+    assert not run._says_missing("inductor")
+
+
+def test_bench_skips_what_exporters_cannot_take(capsys):
+    import models
+    import outside
+    import run
+
+    assert "inference" in outside.refuses("openvino", models.mlp_training())
+    assert "writes" in outside.refuses("onnxruntime", models.cached_case())
+    assert not outside.refuses("onnxruntime", models.MODELS["tiny-64"]())
+    assert not outside.refuses("inductor", models.cached_case())
+
+    def result(model, backend, **rest):
+        return {"kind": "model", "model": model, "backend": backend} | rest
+
+    compiled = {"compile_s": 1.0, "engine": {}}
+    timed = {"ms": 1.0, "speedup": 1.0, "loss_error": 0.0}
+    run.print_models(
+        [
+            result("tiny-cache", "aot-nop", **compiled),
+            result("tiny-cache", "openvino", skipped="writes"),
+            result("tiny-64", "aot-nop", **compiled),
+            result("tiny-64", "openvino", failed="no"),
+            result("chain-4096", "openvino", **compiled, **timed),
+        ]
+    )
+    printed = capsys.readouterr().out.partition("compile, seconds")[2]
+    rows = [line.split() for line in printed.splitlines()[2:4]]
+    assert rows == [["tiny-cache", "1.00", "–"], ["tiny-64", "1.00", "failed"]]
+
+
+def test_bench_exports_a_function_once():
+    import outside
+
+    made = []
+
+    def export(module, arguments):
+        made.append(arguments)
+        return lambda *arguments: [module(*arguments)]
+
+    call = outside._exported(torch.add, export)
+    one, two = torch.ones(2), torch.full((2,), 2.0)
+    assert torch.equal(call(one, two), torch.full((2,), 3.0))
+    assert torch.equal(call(two, two), torch.full((2,), 4.0))
+    assert len(made) == 1 and made[0][1] is two
+
+
 def test_bench_reports_a_failure_and_goes_on(tmp_path):
     bench = EXAMPLES.parent / "tests" / "bench" / "run.py"
     out = tmp_path / "bench.json"
