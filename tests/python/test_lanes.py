@@ -228,6 +228,55 @@ def test_events_that_name_no_stream(graphs, kinds):
     assert "cos" in map(str, node(gm, "exp").meta["after"])
 
 
+@pytest.mark.parametrize("kinds", [_npu_kinds, _torch_kinds])
+def test_a_stream_waits_for_a_stream(graphs, kinds):
+    """For all that it had to do by then, and nothing later."""
+    one, on, _ = kinds()
+    two = kinds()[0]
+
+    def fn(x, y, z):
+        with on(one):
+            a = x.sin()
+        two.wait_stream(one)
+        with on(one):
+            b = z.tan()
+        with on(two):
+            c = y.cos()
+        return a, b, c
+
+    x, y, z = (torch.randn(3) for _ in range(3))
+    assert_same(compile_with(fn)(x, y, z), (x.sin(), z.tan(), y.cos()))
+    (gm,) = graphs
+    assert [str(n) for n in node(gm, "cos").meta["after"]] == ["sin"]
+
+
+@pytest.mark.parametrize("namespace", ["air", "npugraph_ex"])
+def test_a_pass_has_a_stream_wait_for_a_stream(graphs, namespace):
+    side = npu.Stream()
+    ids = (str(side.stream_id), "0", "npu")
+    mine = getattr(torch.ops, namespace)
+
+    def order(gm, inputs, config):
+        (cos,) = gm.graph.find_nodes(
+            op="call_function", target=torch.ops.aten.cos.default
+        )
+        with gm.graph.inserting_before(cos):
+            gm.graph.call_function(
+                mine.tagged_stream_wait_stream.default,
+                ("0", "0", "npu", *ids),  # the main stream for the side
+            )
+
+    def fn(x, y):
+        with npu.stream(side):
+            a = x.sin()
+        return a, y.cos()
+
+    x, y = torch.randn(3), torch.randn(3)
+    run = compile_with(fn, post_grad_custom_post_pass=order)
+    assert_same(run(x, y), (x.sin(), y.cos()))
+    assert [str(n) for n in node(graphs[0], "cos").meta["after"]] == ["sin"]
+
+
 def test_the_engine_keeps_the_order(event):
     programs = []
 
