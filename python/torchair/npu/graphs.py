@@ -99,6 +99,12 @@ class Capture:
             state.capture = None
         streams._captures.discard(self)
 
+    def forget(self) -> None:
+        """Its events know it for as long as they live: streams need not."""
+        self.clocks.clear()
+        self.externals = []
+        del self.origin
+
     def problem(self) -> str | None:
         """Why there is no graph."""
         if self.lost:
@@ -253,6 +259,7 @@ class NPUGraph:
             raise
         finally:
             self._recorder = None
+            capture.forget()
 
     def _stop(self) -> Recorder:
         """Leaves the modes, however the capture ends."""
@@ -268,7 +275,9 @@ class NPUGraph:
     def _abandon(self) -> None:
         """An exception in the block: no graph."""
         if self._capture is not None:
+            capture = self._capture
             self._stop()
+            capture.forget()
             self._recorder = self._pool = None
 
     # ---- replay ----

@@ -122,6 +122,9 @@ class Stream:
         )
         self.stream_id = _new_id() if stream_id is None else stream_id
         self.device_type = device_type
+        # In graphs. Text: numbers that differ between two calls of one
+        # function would be symbols to Dynamo.
+        self.name = (str(self.stream_id), str(self.device_index), "npu")
         self._priority = priority
         self._state: StreamState | None = None
         if not traced.tracing():

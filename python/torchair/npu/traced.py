@@ -24,12 +24,8 @@ def constant(fn: Callable[[], int]) -> Callable[[], int]:
     return found
 
 
-def _names(stream: Any) -> tuple[str, str, str]:
-    return str(stream.stream_id), str(stream.device_index), "npu"
-
-
 def set_stream(stream: Any) -> None:
-    number, index, kind = _names(stream)
+    number, index, kind = stream.name
     name = f"{kind}_{index}_{number}"
     torch.ops.npugraph_ex.scope_enter([SET_STREAM], [name])
 
@@ -38,13 +34,11 @@ def record(tag: str, stream: Any) -> None:
     if stream is None:
         torch.ops.npugraph_ex.tagged_event_record(tag)
     else:
-        torch.ops.npugraph_ex.tagged_event_record_on_stream(
-            tag, *_names(stream)
-        )
+        torch.ops.npugraph_ex.tagged_event_record_on_stream(tag, *stream.name)
 
 
 def wait(tag: str, stream: Any) -> None:
     if stream is None:
         torch.ops.npugraph_ex.tagged_event_wait(tag)
     else:
-        torch.ops.npugraph_ex.tagged_event_wait_on_stream(tag, *_names(stream))
+        torch.ops.npugraph_ex.tagged_event_wait_on_stream(tag, *stream.name)
