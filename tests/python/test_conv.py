@@ -102,3 +102,31 @@ def test_sizes_that_change(case):
         want, got = (results(f, [x, w, b], options) for f in (fn, run))
         for g, e in zip(got, want, strict=True):
             torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
+
+
+def sums_of_sums(products: torch.Tensor, longest: int) -> torch.Tensor:
+    """Sums over the last dimension of float64 [n, k], rounded to float32 after
+    every step, of `longest` steps at most, and then of these."""
+    total = torch.zeros(products.shape[0])
+    for part in products.split(longest, dim=1):
+        one = torch.zeros_like(total)
+        for column in part.unbind(1):
+            one = (one + column).float()
+        total = total + one
+    return total
+
+
+def test_windows_of_few_taps_are_summed_in_short_pieces() -> None:
+    """As torch's are: in pieces of GEMM_KB a speech model was 1.34 x as far
+    from float64 as in eager."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 512, 65, generator=generator).relu()
+    w = torch.randn(64, 512, 3, generator=generator)
+    result = torch.compile(F.conv1d, backend="torchair")(x, w, stride=2)
+    windows = x[0].unfold(1, 3, 2).double().transpose(0, 1)  # [32, 512, 3]
+    products = windows[:, None] * w.double()  # [32, 64, 512, 3]
+    products = products.reshape(-1, 512 * 3)
+    exact = products.sum(1)
+    bound = (sums_of_sums(products, 96) - exact).square().mean().sqrt()
+    ours = (result[0].t().reshape(-1) - exact).square().mean().sqrt()
+    assert ours <= bound, f"{ours / bound:.2f} of the error of sums of 96"

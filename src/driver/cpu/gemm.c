@@ -219,9 +219,10 @@ rest_of(const gemm_job *job, int64_t l, int64_t count)
 }
 
 static int64_t
-k_parts(int64_t k)
+k_parts(const gemm_job *job)
 {
-    return (k + GEMM_KB - 1) / GEMM_KB;
+    int64_t most = job->longest > 0 ? job->longest : GEMM_KB;
+    return (job->k + most - 1) / most;
 }
 
 static void
@@ -366,7 +367,7 @@ static void
 multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
                int64_t nr)
 {
-    int64_t lanes = w->ops->lanes, k = w->job->k, parts = k_parts(k);
+    int64_t lanes = w->ops->lanes, k = w->job->k, parts = k_parts(w->job);
     for (int64_t i = 0; i < nl; i += lanes)
         for (int64_t p = 0; p < parts; p++) {
             piece at = {r, nr, k * p / parts, k * (p + 1) / parts};
@@ -382,7 +383,7 @@ static void
 multiply_parts(const work *w, float *acc, int64_t acc_rows, int64_t l,
                int64_t nl, int64_t r, int64_t nr)
 {
-    int64_t k = w->job->k, parts = k_parts(k);
+    int64_t k = w->job->k, parts = k_parts(w->job);
     for (int64_t i = 0; i < parts; i++) {
         piece at = {r, nr, k * i / parts, k * (i + 1) / parts};
         multiply(w, acc, acc_rows, l, nl, &at);
@@ -472,7 +473,7 @@ blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 static void
 chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
 {
-    int64_t parts = k_parts(w->job->k), k = w->job->k, nw = w->job->nw;
+    int64_t parts = k_parts(w->job), k = w->job->k, nw = w->job->nw;
     int64_t panels = (lanes + w->ops->lanes - 1) / w->ops->lanes;
     int64_t items = panels * parts;
     int64_t b = items * team->id / team->count;
@@ -515,7 +516,7 @@ panel_run(const work *w, int64_t l, int64_t nl)
 {
     const gemm_job *job = w->job;
     int64_t most = w->ops->rows, tiles = (job->nw + most - 1) / most;
-    int64_t k = job->k, parts = k_parts(k), rs, ks;
+    int64_t k = job->k, parts = k_parts(job), rs, ks;
     for (int64_t p = 0; p < parts; p++) {
         piece at = {0, job->nw, k * p / parts, k * (p + 1) / parts};
         const float *src = place_w(w, &at, &rs, &ks);

@@ -37,6 +37,7 @@ typedef struct {
     int y_dtype, s_dtype;
     float alpha, beta;
     double alpha64, beta64; /* the same for f64 and integers */
+    int64_t longest;        /* steps of k summed in one go; 0: GEMM_KB */
     bool pairs;             /* elements are two of bf16: gemm_pairs.c */
     /* NULL: panels come from x; else this makes them, as gemm_ops.pack_x */
     void (*pack)(const void *arg, float *panel, int64_t l0, int64_t nl,
