@@ -18,7 +18,6 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from . import (
     collectives,
     compat,
     compile_stat,
+    compiled,
     converters,
     cuda,
     data_dump,
@@ -54,6 +54,7 @@ from . import (
     weights,
 )
 from .capture import CaptureOptions, with_warning
+from .compiled import Record
 from .config import (
     CompilerConfig,
     capture_options,
@@ -66,27 +67,6 @@ from .engine import start_once
 from .logs import logger
 
 Compiled = Callable[..., Any]
-
-
-@dataclass
-class Record:
-    """What became of one graph; `torchair.explain` shows it."""
-
-    name: str
-    kind: str  # forward, backward, inference
-    nodes: int = 0
-    hosts: list[Any] = field(default_factory=list)
-    comms: list[Any] = field(default_factory=list)  # collectives
-    fallback: str = ""  # why torch runs the whole graph
-    import_s: float = 0.0
-    compile_s: float = 0.0
-    program: weakref.ref[Any] | None = None
-    capture: CaptureOptions | None = None  # None: every call is a plain run
-    wrapper: str = ""  # why AOTAutograd's is around it; "": it is not
-    asked: switches.Asked = field(default_factory=switches.Asked)
-    rewrites: dict[str, int] = field(default_factory=dict)  # by FX passes
-    weights: weights.Report = field(default_factory=weights.Report)
-    number: int = 0  # of the process, from 0
 
 
 records: list[Record] = []
@@ -168,6 +148,7 @@ def compile_graph(
         capture = events.report(dataclasses.replace(capture))
     number = next(_count)
     record = Record(f"{kind}_{number}", kind, capture=capture, number=number)
+    record.mode, record.settings = str(config.mode.value), config.said()
     record.wrapper = "the graph is differentiated"
     if kind == "inference":  # until _call_directly knows more
         record.wrapper = "the backend is not torchair's own"
@@ -185,7 +166,7 @@ def compile_graph(
         record.rewrites = job.rewrites
         graph_dump.write_code(gm, config, record.name, dump)
     if record.fallback:
-        return eager.make(gm, config)
+        return eager.counted(eager.make(gm, config), record)
     if config.debug.deadlock_check:
         where = dumps.root_folder(config) if config.captures else "."
         deadlock.check(gm.graph, dump.path if dump else where, number)
@@ -200,7 +181,7 @@ def compile_graph(
         )
     except _refusals() as why:
         record.fallback = str(why)
-        made = eager.boxed(gm)
+        made = eager.counted(eager.boxed(gm), record)
     return quantised.watch(made)
 
 
@@ -303,6 +284,7 @@ class Compiler:
         self.nargs = 0
         self.meta: Any = None  # AOTAutograd's, of the last graph
         self.plan: direct.Plan | None = None  # of calls that go around it
+        self.owner = compiled.current()
 
     # A backward is compiled when it first runs. Where that is in a function
     # that Dynamo compiles, it would compile this too.
@@ -324,6 +306,8 @@ class Compiler:
         )
         self.made, self.nargs = found, len(example_inputs)
         self.record = records[-1]
+        if self.owner is not None:
+            self.owner.records.append(self.record)
         self.meta = compat.runtime_metadata()
         return found
 

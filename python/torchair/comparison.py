@@ -21,7 +21,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from . import backend, checks, page
+from . import backend, checks, compiled, page
 from .config import CompilerConfig, settings
 from .origin import location_of
 from .report import differentiate, report_of
@@ -394,8 +394,8 @@ def compare(
 
 
 @contextlib.contextmanager
-def _records() -> Iterator[list[backend.Record]]:
-    found: list[backend.Record] = []
+def _records() -> Iterator[list[compiled.Record]]:
+    found: list[compiled.Record] = []
     with backend.collect(found, []):
         yield found
 

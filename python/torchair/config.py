@@ -197,6 +197,14 @@ class CompilerConfig(Section):
         """Are graphs captured and replayed?"""
         return captures(find_option(self, "mode").raw)
 
+    def said(self) -> dict[str, str]:
+        """Path -> value of the options that were set, but the mode."""
+        return {
+            o.row.path: str(getattr(o.raw, "__qualname__", o.raw))
+            for o in self.options()
+            if o.given and o.row.path != "mode"
+        }
+
     def as_dict(self) -> tuple[dict[str, str], dict[str, str]]:
         """(options of a graph, options of the process): what a graph engine
         is told, as text. Options that it is not told are in neither."""

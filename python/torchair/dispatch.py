@@ -34,6 +34,7 @@ from typing import Any, cast
 import torch
 
 from . import bytecode, compat
+from .compiled import Owner, owning
 
 Call = Callable[..., Any]
 reasons: collections.Counter[str] = collections.Counter()
@@ -234,8 +235,9 @@ def _dispatched(context: Any, slow: Any) -> Call:
         return cast(Call, slow)
     target = _Target(slow._torchdynamo_orig_callable)
     region = getattr(slow, "_isolate_recompiles_id", None)
+    owner = Owner()
     dispatcher = _native.Dispatcher(
-        slow,
+        owning(slow, owner),
         _Refresher(target, backend, region),
         target.signature(),
         target.bound,
@@ -252,6 +254,7 @@ def _dispatched(context: Any, slow: Any) -> Call:
 
     compiled._torchdynamo_wrapper_id = id(compiled)  # type: ignore[attr-defined]
     compiled._torchair_dispatcher = dispatcher  # type: ignore[attr-defined]
+    compiled._torchair_owner = owner  # type: ignore[attr-defined]
     _dispatchers.add(dispatcher)
     return compiled
 
@@ -323,3 +326,4 @@ def install() -> None:
     context.__call__ = call
     _call_modules(eval_frame.OptimizedModule)
     compat.leave_alone(__name__)
+    compat.leave_alone(owning.__module__)

@@ -106,6 +106,17 @@ def boxed(fn: Callable[..., Any]) -> Callable[..., Any]:
     return compat.untraced(run)
 
 
+def counted(fn: Callable[..., Any], record: Any) -> Callable[..., Any]:
+    """fn, which torch runs; each call is counted on the record."""
+
+    def run(*args: Any) -> Any:
+        record.by_torch += 1
+        return fn(*args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return compat.untraced(run)
+
+
 def timed(record: Any, program: Callable[..., Any]) -> Callable[..., Any]:
     """The program; where the logger's level is EVENT, it says the time of each
     run."""
@@ -131,7 +142,7 @@ def rescue(
     gm: torch.fx.GraphModule, record: Any
 ) -> Callable[[list[Any], str | None], Any]:
     """What the engine refuses when it sees real sizes, torch runs; also what
-    a capture of eager code records (reason None). record: a backend.Record."""
+    a capture of eager code records (reason None). record: a compiled.Record."""
     run = boxed(gm)
 
     @torch.no_grad()  # as the engine: autograd is around the graph
@@ -145,6 +156,7 @@ def rescue(
             engine_log.warning("torch runs graph %s: %s", record.name, reason)
             logger.warning("torch runs graph %s: %s", record.name, reason)
         record.fallback = reason
+        record.by_torch += 1
         return interpret(args)
 
     return rescued

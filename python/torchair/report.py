@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import backend, page
+from . import backend, compiled, page
 from .config import CompilerConfig
 from .steps import Recorder
 
@@ -39,6 +39,9 @@ class GraphReport:
     weights: list[dict[str, Any]] = field(default_factory=list)  # weights.*
     weight_lines: list[str] = field(default_factory=list, repr=False)
     wrapper: str = ""  # why calls go through AOTAutograd's; "": they do not
+    mode: str = ""
+    settings: dict[str, str] = field(default_factory=dict)  # options said
+    by_torch: int = 0  # calls that torch has run as a whole
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Explanation:
     recompiles: list[str] = field(default_factory=list)
     error: str = ""
     pages: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    calls: dict[str, int] = field(default_factory=dict)  # of the function
 
     def html(self, path: str) -> str:
         """Writes a page that needs no network: the graphs, their fused
@@ -72,6 +76,7 @@ class Explanation:
             "graph_breaks": self.graph_breaks,
             "recompiles": self.recompiles,
             "error": self.error,
+            "calls": self.calls,
         }
 
     def __str__(self) -> str:
@@ -85,6 +90,9 @@ class Explanation:
             yield f"graph break ({count}x): {text}"
         for text in self.recompiles:
             yield f"recompile: {text}"
+        if self.calls:
+            ways = (f"{way} {n}x" for way, n in self.calls.items())
+            yield f"calls of the function: {', '.join(ways)}"
         for g in self.graphs:
             yield from _graph_lines(g)
 
@@ -95,9 +103,12 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         f"{g.name}: {g.nodes} nodes, imported in {g.import_ms:.1f} ms, "
         f"compiled in {g.compile_ms:.1f} ms"
     )
+    said = ", ".join(f"{path}={value}" for path, value in g.settings.items())
+    yield f"  mode {g.mode}" + (f", options {said}" if said else "")
     if g.fallback:
-        yield f"  torch runs this graph: {g.fallback}"
-        return
+        yield f"  torch runs this graph ({g.by_torch}x): {g.fallback}"
+        if not g.stats:
+            return
     for region in g.regions:
         limit = region.get("threads")
         limited = f" ({limit} threads)" if limit else ""
@@ -162,10 +173,16 @@ def _step_lines(
         )
 
 
+_USUAL = ("warmup", "captured", "replayed")
+
+
 def _captures(stats: dict[str, Any]) -> str:
-    """What the calls were; include/air_calls.def has the words."""
+    """What the calls were, and why they were not replays; the words are of
+    include/air_calls.def."""
     calls = [
-        f"{word} {stats[word]}x" for word in _native_calls() if stats.get(word)
+        f"{word} {stats[word]}x" + ("" if word in _USUAL else f" ({why})")
+        for word, why in _native_calls()
+        if stats.get(word)
     ]
     kept = f"{stats['graphs']} kept"
     copied = stats["copied_bytes"]
@@ -184,10 +201,10 @@ def _native_limits() -> dict[str, float] | None:
     return limits()
 
 
-def _native_calls() -> list[str]:
+def _native_calls() -> list[tuple[str, str]]:
     from ._native import call_classes
 
-    return [word for word, _ in call_classes()]
+    return call_classes()
 
 
 def _parse(text: str, report: GraphReport) -> None:
@@ -222,7 +239,7 @@ def _limit(report: GraphReport, kind: str, limit: str) -> None:
         report.calls[-1] += f" ({limit} threads)"
 
 
-def report_of(record: backend.Record) -> GraphReport:
+def report_of(record: compiled.Record) -> GraphReport:
     """What is known of a graph without running it again."""
     out = GraphReport(
         record.name,
@@ -240,6 +257,9 @@ def report_of(record: backend.Record) -> GraphReport:
         wrapper=record.wrapper,
         weights=record.weights.as_dicts(),
         weight_lines=list(record.weights.lines()),
+        mode=record.mode,
+        settings=record.settings,
+        by_torch=record.by_torch,
     )
     program = record.program() if record.program else None
     if program is not None:
@@ -269,27 +289,35 @@ def explain(
     compiler_config: CompilerConfig | None = None,
     **kwargs: Any,
 ) -> Explanation:
-    """Compiles and runs the model on the arguments; never raises.
+    """What becomes of the model, with the reasons; never raises.
 
-    The model runs three times: a graph that is compiled in the second run is
-    a recompile that every such pair of calls pays for; the third run is
-    watched, step by step, for times. Where a result needs a gradient, a
-    weighted sum of it is differentiated, so that backward graphs show.
+    A function or module is compiled and runs three times on the arguments: a
+    graph that is compiled in the second run is a recompile that every such
+    pair of calls pays for; the third run is watched, step by step, for times.
+    Where a result needs a gradient, a weighted sum of it is differentiated,
+    so that backward graphs show.
+
+    What torch.compile returned is reported as it is, with its own options and
+    with the counts of the calls it has had, which go on: it runs once on the
+    arguments, then once watched. Without arguments nothing runs. With
+    compiler_config the function behind it is compiled anew.
     """
+    if compiler_config is None and compiled.is_compiled(model):
+        return _of_compiled(model, args, kwargs)
     out = Explanation()
     compile_model: Any = torch.compile
-    held: list[backend.Record] = []
+    held: list[compiled.Record] = []
     programs: list[Any] = []
     try:
         watch = _Watch()
-        compiled = compile_model(
+        made = compile_model(
             model,
             backend=backend.get_npu_backend(compiler_config=compiler_config),
         )
         with backend.collect(held, programs):
-            differentiate(compiled(*args, **kwargs))
+            differentiate(made(*args, **kwargs))
             once = len(held)
-            compiled(*args, **kwargs)
+            made(*args, **kwargs)
         out.graph_breaks = watch.breaks()
         out.recompiles = [
             f"{r.name} was compiled by a second call with the same arguments"
@@ -297,22 +325,63 @@ def explain(
         ]
     except Exception as error:  # explained, not raised
         out.error = f"{type(error).__name__}: {error}"
+    _report_all(out, held, lambda: made(*args, **kwargs))
+    return out
+
+
+def _of_compiled(model: Any, args: Any, kwargs: Any) -> Explanation:
+    out = Explanation()
+    fn = compiled.function_of(model)
+    owner = getattr(fn, "_torchair_owner", None)
+    before = {r.number: r.runs() for r in backend.records}
+    programs: list[Any] = []
+    watch = _Watch()
+    run = (lambda: model(*args, **kwargs)) if args or kwargs else None
+    try:
+        with backend.collect([], programs):
+            differentiate(run() if run else None)
+    except Exception as error:
+        out.error = f"{type(error).__name__}: {error}"
+    held = [r for r in owner.records if r.alive()] if owner else []
+    if not held:  # compiled by another owner, or not dispatched: what has run
+        held = [
+            r for r in backend.records if r.runs() > before.get(r.number, 0)
+        ]
+    out.graph_breaks = watch.breaks()
+    if hasattr(fn, "_torchair_dispatcher"):
+        found = fn._torchair_dispatcher.stats()
+        out.calls = {way: n for way, n in found.items() if n}
+    if not held and not out.error:
+        out.error = (
+            "no graph of this function has come to torchair: compile it with "
+            "one of its backends, and call it, or give explain its arguments"
+        )
+    _report_all(out, held, run)
+    return out
+
+
+def _report_all(
+    out: Explanation,
+    held: list[compiled.Record],
+    run: Callable[[], Any] | None,
+) -> None:
+    """run: for the times of steps; None: there are none."""
     for record in held:
         try:
             out.graphs.append(report_of(record))
         except Exception as error:
             out.error = out.error or f"{type(error).__name__}: {error}"
-    if not out.error:
-        try:
-            _watched_run(out, held, lambda: compiled(*args, **kwargs))
-        except Exception as error:
-            out.error = f"{type(error).__name__}: {error}"
-    return out
+    if run is None or out.error:
+        return
+    try:
+        _watched_run(out, held, run)
+    except Exception as error:
+        out.error = f"{type(error).__name__}: {error}"
 
 
 def _watched_run(
     out: Explanation,
-    held: list[backend.Record],
+    held: list[compiled.Record],
     run: Callable[[], Any],
 ) -> None:
     """Fills in steps and pages."""

@@ -582,3 +582,16 @@ def test_waiting_for_streams(fn, grad):
             y.sum().backward()
             assert x.grad.tolist() == [2, 2, 2]
     assert not last().fallback
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_explain_a_function_of_inductor(mode):
+    """Its own mode; without captures it is known by its calls."""
+    fn = torch.compile(lambda x: x.sin() * 2, backend="inductor", mode=mode)
+    x = torch.ones(3).npu()
+    fn(x)
+    got = torchair.explain(fn, x)
+    assert not got.error
+    (graph,) = got.graphs
+    assert graph.mode == (mode or "max-autotune")
+    assert graph.stats["runs"] == 2
