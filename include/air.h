@@ -219,9 +219,10 @@ AIR_API AIR_CHECK air_status air_graph_print(const air_graph *graph,
 AIR_API void air_text_free(const air_graph *graph, char *text);
 
 /* The graph in terms of the Ascend IR: TXT is protobuf text (GraphDef), PBTXT
- * what TensorBoard and Netron read, PY the calls that build it. Ops without a
+ * what TensorBoard and Netron read, PY the calls that build it, ONNX the text
+ * of an ONNX model whose operators are of the domain "ge". Ops without a
  * type there are named after ATen's; HOST nodes have `_host_op`. */
-typedef enum { AIR_GE_TXT, AIR_GE_PBTXT, AIR_GE_PY } air_ge_form;
+typedef enum { AIR_GE_TXT, AIR_GE_PBTXT, AIR_GE_PY, AIR_GE_ONNX } air_ge_form;
 AIR_API AIR_CHECK air_status air_graph_print_ge(const air_graph *graph,
                                                 air_ge_form form,
                                                 char **out_text);
@@ -588,6 +589,7 @@ typedef enum {
     AIR_TEXT_GE_TXT,  /* GRAPH as Ascend IR: see air_ge_form */
     AIR_TEXT_GE_PBTXT,
     AIR_TEXT_GE_PY,
+    AIR_TEXT_GE_ONNX,
     AIR_TEXT_PASSES, /* a line of each pass that ran: name, rewrites it
                         found, rewrites it made, nodes before and after, ms */
     AIR_TEXT_CUDA,   /* regions of the latest specialisation as CUDA C */

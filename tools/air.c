@@ -43,7 +43,7 @@ static const char usage[] =
     "  --steps        dump: the command list of the program\n"
     "  --cuda         dump: the regions of the program as CUDA C\n"
     "  --explain      dump: regions, copies, memory\n"
-    "  --ge FORM      dump: the graph as Ascend IR: txt, pbtxt, py\n"
+    "  --ge FORM      dump: the graph as Ascend IR: txt, pbtxt, py, onnx\n"
     "  --as-read      dump --ge: before the passes\n"
     "  --stat         dump: of each pass the rewrites found and made, nodes\n"
     "                 before and after, milliseconds\n"

@@ -138,13 +138,13 @@ add_array(options *o, const char *text)
 static int
 set_ge(options *o, const char *text)
 {
-    static const char *const forms[] = {"txt", "pbtxt", "py"};
-    for (int i = 0; i < 3; i++)
+    static const char *const forms[] = {"txt", "pbtxt", "py", "onnx"};
+    for (int i = 0; i < (int)(sizeof forms / sizeof *forms); i++)
         if (strcmp(forms[i], text) == 0) {
             o->ge = i;
             return 0;
         }
-    return complain_usage("--ge", "txt, pbtxt or py is needed");
+    return complain_usage("--ge", "txt, pbtxt, py or onnx is needed");
 }
 
 static int

@@ -334,6 +334,16 @@ int py_host_read(PyObject *spec, py_host *out);
 void py_host_free(py_host *host);
 air_host py_host_make(py_host_run *run);
 
+/* ---- ranges of a profiler (py_profile.c) ---- */
+
+/* profile_ranges(type): type(name) is a context manager; None: nobody
+ * profiles. */
+PyObject *py_profile_ranges(PyObject *self, PyObject *type);
+/* A range that begins now; NULL where nobody profiles. The GIL is held. */
+PyObject *py_range_open(const char *name);
+/* Ends it. An exception that is set stays set. */
+void py_range_close(PyObject *range);
+
 /* ---- watched runs (py_watch.c) ---- */
 
 /* air_host.see of a py_host_run. */

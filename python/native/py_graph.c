@@ -535,7 +535,8 @@ static PyMethodDef methods[] = {
     {"parse", graph_parse, METH_O | METH_CLASS, "a graph from its text form"},
     {"text", graph_text, METH_NOARGS, "the text form"},
     {"ge_text", graph_ge_text, METH_VARARGS,
-     "ge_text(form): as Ascend IR; 0: txt, 1: pbtxt, 2: py"},
+     "ge_text(form): as Ascend IR; 0: txt, 1: pbtxt, 2: py, "
+     "3: onnx"},
     {"dim", graph_dim, METH_O, "a constant size"},
     {"symbol", graph_symbol, METH_VARARGS, "symbol(name, min, max, hint)"},
     {"dim_op", graph_dim_op, METH_VARARGS, "dim_op(op, a, b)"},

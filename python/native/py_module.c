@@ -436,6 +436,9 @@ static PyMethodDef methods[] = {
     {"set_core_limit", native_set_core_limit, METH_VARARGS,
      "set_core_limit(cube, vector): of this thread's stream; 0: none"},
     {"trim", native_trim, METH_NOARGS, "gives kept memory back"},
+    {"profile_ranges", py_profile_ranges, METH_O,
+     "profile_ranges(type): type(name) is a range of torch.profiler; None: "
+     "nobody profiles"},
     {"recording", native_recording, METH_O,
      "recording(begin): programs this thread calls are run by torch"},
     {NULL, NULL, 0, NULL}};

@@ -343,7 +343,9 @@ call_arrays(call_inputs *c, air_value *results)
     if ((c->p->nhosts && !args_list(c)) ||
         (captured ? read_dynamic(c) : read_args(c)))
         return NULL;
+    PyObject *range = py_range_open("ExecuteGraph");
     air_status status = run_program(c, results, &run);
+    py_range_close(range);
     const bool drawn = !py_random_end();
     if (run.type) {
         PyErr_Clear();
@@ -435,9 +437,11 @@ call_inputs_run(call_inputs *c)
         return args_list(c) ? PyObject_CallFunctionObjArgs(p->fallback, c->list,
                                                            Py_None, NULL)
                             : NULL;
+    PyObject *range = py_range_open("npu_fx_compiler inference");
     PyObject *made = call_and_forget(c);
     if (!made && may_fall_back(p))
         made = call_fallback(c);
+    py_range_close(range);
     return made;
 }
 

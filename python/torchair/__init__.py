@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         AirSyntaxError,
         AirUnsupportedError,
     )
-    from .backend import get_compiler, get_npu_backend
+    from .artifacts import get_compiler
+    from .backend import get_npu_backend
     from .collectives import patch_for_hcom
     from .comparison import Comparison, compare
     from .config import CompilerConfig
@@ -87,7 +88,7 @@ _HOME = {
     "dynamo_export": "export",
     "Explanation": "report",
     "explain": "report",
-    "get_compiler": "backend",
+    "get_compiler": "artifacts",
     "get_npu_backend": "backend",
     "logger": "logs",
     "npu_format_cast_via_cpu": "formats",

@@ -49,6 +49,7 @@ from . import (
     partition,
     passes,
     printing,
+    profiling,
     switches,
     syncs,
     weights,
@@ -115,8 +116,8 @@ _savers: list[Any] = []
 
 
 @contextlib.contextmanager
-def _followed_by(saver: Any) -> Iterator[None]:
-    """A saving.Saver is told of the programs made meanwhile."""
+def followed_by(saver: Any) -> Iterator[None]:
+    """A saving.GraphSaver is told of the programs made meanwhile."""
     if saver is None:
         yield
         return
@@ -228,18 +229,20 @@ def _engine_program(
         return export.runner(gm, got, config)
     if _savers:
         _savers[-1].graph(gm, got, keywords)
-    program = Program(
-        got.graph,
-        tuple(got.args),
-        tuple(got.consts),
-        got.nresults,
-        tuple(got.outs),
-        tuple(got.hosts),
-        eager.rescue(gm, record),
-        dump_dir=folder.engine() if folder else None,
-        capture=with_warning(record.capture, record.name),
-        **keywords,
-    )
+    noop = "noop" not in record.asked.off
+    with dumps.engine_folder(folder, noop) as dump_dir:
+        program = Program(
+            got.graph,
+            tuple(got.args),
+            tuple(got.consts),
+            got.nresults,
+            tuple(got.outs),
+            tuple(got.hosts),
+            eager.rescue(gm, record),
+            dump_dir=dump_dir,
+            capture=with_warning(record.capture, record.name),
+            **keywords,
+        )
     if got.place and (more := cuda.prepare(program, gm, without)) != without:
         return more
     if _savers:
@@ -358,7 +361,7 @@ def _compile_frame(
     if joint.wanted(config, example_inputs):
         how = joint.How(made("joint"), table, backend)
         return joint.make(gm, example_inputs, config, how)
-    with compat.aot_settings(example_inputs), _followed_by(saver):
+    with compat.aot_settings(example_inputs), followed_by(saver):
         compiled: Compiled = backend(gm, example_inputs)
     why = "the graph is differentiated"
     if inference.record is not None:
@@ -472,13 +475,9 @@ def _named(config: CompilerConfig, **more: Any) -> functools.partial[Compiled]:
     return made
 
 
-def get_compiler(compiler_config: CompilerConfig | None = None) -> Compiler:
-    """A compiler(gm, example_inputs) for your own AOTAutograd backend."""
-    return Compiler(settings(compiler_config))
-
-
 dispatch.install()
 compat.install_callbacks()
 compat.let_events_name_no_stream()
 breaks.install()
+profiling.install()
 collectives.extend()

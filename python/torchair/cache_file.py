@@ -39,12 +39,17 @@ def write(
 ) -> None:
     """Replaces the file, so that a reader finds the old or the new one.
     OSError where it cannot be written."""
+    write_private(path, packed(content, tensors))
+
+
+def packed(content: dict[str, Any], tensors: list[torch.Tensor]) -> bytes:
+    """The bytes of such a file."""
     content = content | {"tensors": [_type(t) for t in tensors]}
     text = json.dumps(content, separators=(",", ":")).encode()
     body = b"".join(
         [len(text).to_bytes(_LENGTH, "little"), text, *map(_bytes, tensors)]
     )
-    write_private(path, MAGIC + hashlib.sha256(body).digest() + body)
+    return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def write_private(path: str, data: bytes) -> None:
@@ -64,7 +69,11 @@ def write_private(path: str, data: bytes) -> None:
 def read(path: str) -> tuple[dict[str, Any], list[torch.Tensor]]:
     """What `write` was given. Damaged: it is something else, or another
     user's; OSError."""
-    data = _trusted(path)
+    return unpacked(_trusted(path))
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    """What `packed` was given. Damaged: it is something else."""
     body = memoryview(data)[len(MAGIC) + _DIGEST :]
     if not data.startswith(MAGIC):
         raise Damaged("it is no compiled module of this version")

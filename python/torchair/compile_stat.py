@@ -31,7 +31,7 @@ def add(config: CompilerConfig, graph: int, program: Any, found: Any) -> None:
     passes = {"graph_fusion": {}, "ub_fusion": {}}
     for name, count in found.items():
         passes["graph_fusion"][name] = _counts(count, count)
-    for line in program.text(7).splitlines():
+    for line in program.text(8).splitlines():
         name, matches, made, *_ = line.split()
         if name not in _UB:
             passes["graph_fusion"][name] = _counts(matches, made)

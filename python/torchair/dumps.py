@@ -6,15 +6,21 @@ FX graph as Python, and tensors of a run.
         model__0/dynamo_out_graph.txt
         model__0/forward/000_aot_forward_graph.txt
         model__0/forward/001_aot_forward_graph_after_pattern_fusion.txt
-        model__0/forward/engine/05-fold.txt        the engine's passes
+        model__0/forward/002_aot_forward_original_ge_graph.pbtxt
+        model__0/forward/003_aot_forward_graph_after_fold.pbtxt
+        model__0/forward/004_aot_forward_optimized_ge_graph.pbtxt
+        model__0/forward/engine/05-fold.txt        the same, to be run by air
         model__0/forward/output_code.py
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
+import re
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -130,6 +136,7 @@ def _log_kind(record: Any, gm: GraphModule, config: CompilerConfig) -> None:
 
 
 _COPY = torch.ops.aten.copy_.default
+_REWRITES = re.compile(r"^# .* (\d+) rewrites,")
 
 
 class Folder:
@@ -148,16 +155,42 @@ class Folder:
             f"{gm.graph}\n",
         )
 
-    def ge(self, moment: str, kind: str, text: str) -> None:
-        """The graph that is built: moment "original" or "optimized"."""
-        name = f"aot_{self.phase}_{moment}_ge_graph.{kind}"
-        write(os.path.join(self.path, f"{next(self.count):03}_{name}"), text)
+    def ge(self, what: str, text: str) -> None:
+        """The graph that is built, at some moment."""
+        name = f"{next(self.count):03}_aot_{self.phase}_{what}"
+        write(os.path.join(self.path, name), text)
+
+    def engine_passes(self) -> Iterator[tuple[str, str]]:
+        """(name, graph as text) of each that changed something, in order."""
+        for file in sorted(os.listdir(self.engine())):
+            with open(os.path.join(self.engine(), file)) as opened:
+                head, text = opened.readline(), opened.read()
+            changed = _REWRITES.search(head)
+            if changed is not None and int(changed[1]):
+                yield file.partition("-")[2].removesuffix(".txt"), text
 
     def engine(self) -> str:
         """A folder for the dumps of the engine's passes."""
         path = os.path.join(self.path, "engine")
         os.makedirs(path, exist_ok=True)
         return path
+
+
+@contextlib.contextmanager
+def engine_folder(folder: Folder | None, noop: bool) -> Iterator[str | None]:
+    """Where the engine's passes write while a program is made: the bundle's
+    folder, or one for what the log says of those that remove what changes
+    nothing, if they do (noop); None: nowhere."""
+    if not noop or not logger.isEnabledFor(logging.DEBUG):
+        yield None if folder is None else folder.engine()
+        return
+    with tempfile.TemporaryDirectory() as mine:
+        path = mine if folder is None else folder.engine()
+        yield path
+        for file in os.listdir(path):
+            if file.endswith("-tidy.txt"):  # the last to remove any
+                with open(os.path.join(path, file)) as opened:
+                    logger.debug("After removing noop ops:\n%s", opened.read())
 
 
 # ---- the graph as Python ----

@@ -1,4 +1,5 @@
-"""debug.graph_dump: the graph as it came and as it runs, in files.
+"""debug.graph_dump: the graph as it came and as it runs, in files. With
+TORCH_COMPILE_DEBUG=1 also after each pass, with DUMP_GE_GRAPH for Netron.
 
     dynamo_original_graph_1_rank_0_pid_17_ts_20261121214000123456.txt
     dynamo_optimized_graph_1_rank_0_pid_17_ts_20261121214000234567.txt
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from . import dumps, files, schema, scope
+from . import dumps, files, ge_files, schema, scope
 from .config import CompilerConfig
 from .dumps import Folder
 from .origin import source_of
@@ -29,16 +30,22 @@ _count = itertools.count(1)
 
 
 class Dump:
-    """The files of one graph: the option's, and those of the bundle."""
+    """The files of one graph: the option's, those of the bundle, and those
+    that the environment asks for (level: of ge_files)."""
 
     def __init__(
-        self, kind: str | None, path: str | None, bundle: Folder | None
+        self,
+        kind: str | None,
+        path: str | None,
+        bundle: Folder | None,
+        level: int,
     ) -> None:
         self.kind = kind
         self.path = path or "."
         self.bundle = bundle
-        self.number = next(_count) if kind else 0
-        self.wanted = bool(kind) or bundle is not None
+        self.level = level
+        self.number = next(_count) if kind or level else 0
+        self.wanted = bool(kind) or bundle is not None or level > 0
 
     def write(
         self, moment: str, gm: GraphModule, engine: Callable[[int], str]
@@ -47,7 +54,13 @@ class Dump:
         as Ascend IR; forms are those of `Graph.ge_text`."""
         if self.bundle is not None:
             kind = self.kind or "pbtxt"
-            self.bundle.ge(moment, kind, printed(kind, gm, engine))
+            if moment == "optimized":
+                _after_passes(self.bundle, kind)
+            self.bundle.ge(
+                f"{moment}_ge_graph.{kind}", printed(kind, gm, engine)
+            )
+        if self.level:
+            ge_files.write(self.level, moment, self.number, engine)
         if self.kind is not None:
             stem = f"dynamo_{moment}_graph_{self.number}_{files.mark()}"
             path = os.path.join(self.path, f"{stem}.{self.kind}")
@@ -57,9 +70,9 @@ class Dump:
 def of(config: CompilerConfig, bundle: Folder | None) -> Dump:
     """Captures dump their code instead: see backend."""
     if config.captures:
-        return Dump(None, None, None)
+        return Dump(None, None, None, 0)
     wanted = config.debug.graph_dump
-    return Dump(wanted.type.raw, wanted.path.raw, bundle)
+    return Dump(wanted.type.raw, wanted.path.raw, bundle, ge_files.level())
 
 
 def check_capture(kind: str) -> None:
@@ -76,7 +89,18 @@ def printed(kind: str, gm: GraphModule, engine: Callable[[int], str]) -> str:
     return builder_calls(gm) if kind == "py" else engine(_FORMS[kind])
 
 
-_FORMS = {"txt": 0, "pbtxt": 1}
+_FORMS = {"txt": 0, "pbtxt": 1, "py": 2}
+
+
+def _after_passes(bundle: Folder, kind: str) -> None:
+    """The graph after each pass of the engine that changed it."""
+    from ._native import Graph
+
+    for name, text in bundle.engine_passes():
+        graph = Graph.parse(text)
+        bundle.ge(f"graph_after_{name}.{kind}", graph.ge_text(_FORMS[kind]))
+
+
 _GE_TEXT = 4  # AIR_TEXT_GE_TXT; the other forms follow it
 
 

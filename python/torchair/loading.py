@@ -10,13 +10,14 @@ import marshal
 import re
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from . import cache_file, events, saving
 from ._native import AirError, Direct, Graph, Program
-from .capture import with_warning
+from .capture import CaptureOptions, with_warning
 from .codec import call_of, decode
 from .config import CompilerConfig, capture_options
 from .engine import start_once
@@ -25,7 +26,7 @@ from .sizes import computed
 Run = Callable[..., Any]
 _UTILS = "torch._dynamo.utils"
 # What contents of other types and texts come to.
-_WRONG = (
+WRONG = (
     AirError,
     AttributeError,
     EOFError,
@@ -63,7 +64,7 @@ class Loaded:
             self.holds = _checker(method.__func__, content)
             self.inputs = content["inputs"]
             self._check_weights(content)
-        except _WRONG as why:
+        except WRONG as why:
             raise cache_file.Damaged(f"its contents are wrong: {why}") from why
 
     # ---- is it for this process? ----
@@ -151,30 +152,16 @@ def program_of(
     path: str,
 ) -> Run:
     """The graph of a file as Dynamo's code calls it."""
-    start_once()
     data = content["program"]
-    text, keywords = data["text"], data["keywords"]
     optimised = cache_file.read_graph(path)
     if optimised:
-        text, keywords = optimised, keywords | {"pass_limit": _NO_PASSES}
-    capture = capture_options(config)
-    if capture is not None:
-        capture.listener = events.report(capture).listener
-    program = Program(
-        Graph.parse(text),
-        tuple(data["args"]),
-        tuple(tensors),
-        data["results"],
-        tuple(map(_out, data["outs"])),
-        tuple(map(_host, data["hosts"])),
-        _refusing(path),
-        capture=with_warning(capture, "of a file"),
-        **keywords,
-    )
+        keywords = data["keywords"] | {"pass_limit": _NO_PASSES}
+        data = data | {"text": optimised, "keywords": keywords}
+    made = program(data, tensors, capture_options(config), path)
     plan = content["plan"]
     outs = plan["outs"]
     direct: Run = Direct(
-        program,
+        made,
         tuple(plan["wrote"]),
         None if outs is None else tuple(tuple(o) for o in outs),
         torch._C._increment_version,
@@ -182,6 +169,29 @@ def program_of(
         None,
     )
     return direct
+
+
+def program(
+    data: dict[str, Any],
+    tensors: list[torch.Tensor],
+    capture: CaptureOptions | None,
+    where: str,
+) -> Program:
+    """The graph that saving.GraphSaver wrote. where: for messages."""
+    start_once()
+    if capture is not None:
+        capture = replace(capture, listener=events.report(capture).listener)
+    return Program(
+        Graph.parse(data["text"]),
+        tuple(data["args"]),
+        tuple(tensors),
+        data["results"],
+        tuple(map(_out, data["outs"])),
+        tuple(map(_host, data["hosts"])),
+        _refusing(where),
+        capture=with_warning(capture, "of a file"),
+        **data["keywords"],
+    )
 
 
 def _out(data: list[Any]) -> tuple[Any, ...]:

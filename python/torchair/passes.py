@@ -27,6 +27,7 @@ from . import (
 )
 from .config import CompilerConfig
 from .dumps import Folder
+from .logs import logger
 
 
 @dataclass
@@ -77,6 +78,7 @@ def _user(name: str) -> Callable[[Job], bool]:
 def _noop(job: Job) -> bool:
     compat.remove_noop_ops(job.gm)
     reinplace.keep_old_values(job.gm.graph)
+    logger.debug("After removing noop ops:\n%s", job.gm.graph)
     return True
 
 

@@ -35,23 +35,15 @@ _CONSTANT_GUARDS = (
 )
 
 
-class Saver:
-    """Follows the compilations of one function. `reason`: why there will be
-    no file; "" as long as there may be one."""
+class GraphSaver:
+    """Follows the compilation of one graph. `reason`: why it cannot be
+    written; "" as long as it may be."""
 
-    def __init__(self, function: types.FunctionType, owner: Any) -> None:
-        self.function, self.owner = function, owner
-        self.known = set(function.__globals__)
+    def __init__(self) -> None:
         self.reason = ""
-        self.frames = 0
-        self.asks = False  # Dynamo's graph, for streams and the like
         self.content: dict[str, Any] = {}
         self.tensors: list[torch.Tensor] = []
         self.text = ""
-        self.locals: dict[str, Any] = {}  # arguments of the first call
-        self.again: Callable[[str], None] = lambda why: None
-
-    # ---- while the backend runs ----
 
     def graph(
         self, gm: torch.fx.GraphModule, got: Any, keywords: dict[str, Any]
@@ -78,6 +70,25 @@ class Saver:
             self.tensors = list(got.consts)
         except Unwritable as why:
             self.reason = str(why)
+
+    def optimised(self, text: str) -> None:
+        """The graph after the engine's passes."""
+        self.text = text
+
+
+class Saver(GraphSaver):
+    """Follows the compilations of one function."""
+
+    def __init__(self, function: types.FunctionType, owner: Any) -> None:
+        super().__init__()
+        self.function, self.owner = function, owner
+        self.known = set(function.__globals__)
+        self.frames = 0
+        self.asks = False  # Dynamo's graph, for streams and the like
+        self.locals: dict[str, Any] = {}  # arguments of the first call
+        self.again: Callable[[str], None] = lambda why: None
+
+    # ---- while the backend runs ----
 
     def frame(self, gm: torch.fx.GraphModule, plan: Any, why: str) -> None:
         """Dynamo's graph was compiled; plan: a direct.Plan, None: why not."""
@@ -142,10 +153,6 @@ class Saver:
                 continue
             if type(value) in _SIMPLE:
                 yield [source, value]
-
-    def optimised(self, text: str) -> None:
-        """The graph after the engine's passes."""
-        self.text = text
 
     # ---- after the first call ----
 

@@ -73,9 +73,8 @@ air_graph_print_ge(const air_graph *graph, air_ge_form form, char **out_text)
     REQUIRE_PTR(out_text);
     *out_text = NULL;
     REQUIRE_PTR(graph);
-    AIR_REQUIRE(form >= AIR_GE_TXT && form <= AIR_GE_PY, AIR_ERROR_ARGUMENT,
-                "form is %d; give AIR_GE_TXT, AIR_GE_PBTXT or AIR_GE_PY",
-                (int)form);
+    AIR_REQUIRE(form >= AIR_GE_TXT && form <= AIR_GE_ONNX, AIR_ERROR_ARGUMENT,
+                "form is %d; give AIR_GE_TXT, _PBTXT, _PY or _ONNX", (int)form);
     base_text_init(&text, graph->alloc);
     return take_text(&text, ge_print(graph, form, &text), out_text);
 }

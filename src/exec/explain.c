@@ -223,9 +223,11 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
                     p->g->name);
         exec_print_memory(p, s, out);
         break;
-    case AIR_TEXT_GE_TXT: return ge_print(p->g, AIR_GE_TXT, out);
-    case AIR_TEXT_GE_PBTXT: return ge_print(p->g, AIR_GE_PBTXT, out);
-    case AIR_TEXT_GE_PY: return ge_print(p->g, AIR_GE_PY, out);
+    case AIR_TEXT_GE_TXT:
+    case AIR_TEXT_GE_PBTXT:
+    case AIR_TEXT_GE_PY:
+    case AIR_TEXT_GE_ONNX:
+        return ge_print(p->g, (air_ge_form)(kind - AIR_TEXT_GE_TXT), out);
     case AIR_TEXT_PASSES: print_passes(p, out); break;
     case AIR_TEXT_CUDA:
         AIR_REQUIRE(s, AIR_ERROR_STATE,

@@ -1,6 +1,6 @@
 /* ge.h: the Ascend IR ("GE") side of the op table and of a graph: ge.def,
  * looked up (ge.c), a graph as nodes of it (ge_view.c) and their text
- * (ge_print.c). */
+ * (ge_print.c, ge_onnx.c). */
 #ifndef IR_GE_H
 #define IR_GE_H
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/ge.h"
+#include "ir/ge_view.h"
 #include "ir/print.h"
 
 /* ---- values -------------------------------------------------------------- */
@@ -373,15 +373,18 @@ ge_print(const ir_graph *g, air_ge_form form, base_text *out)
     ge_view v;
 
     AIR_TRY(ge_view_init(&v, g));
-    if (form == AIR_GE_TXT)
-        print_txt(&v, out);
-    if (form == AIR_GE_PY)
-        base_text_add(out, "%s", py_head);
-    for (size_t i = 0; i < v.nodes.count && form != AIR_GE_TXT; i++) {
-        if (form == AIR_GE_PBTXT)
+    switch (form) {
+    case AIR_GE_TXT: print_txt(&v, out); break;
+    case AIR_GE_PBTXT:
+        for (size_t i = 0; i < v.nodes.count; i++)
             print_pbtxt_node(&v, &v.nodes.data[i], out);
-        else
+        break;
+    case AIR_GE_PY:
+        base_text_add(out, "%s", py_head);
+        for (size_t i = 0; i < v.nodes.count; i++)
             print_py_node(&v, &v.nodes.data[i], out);
+        break;
+    case AIR_GE_ONNX: ge_print_onnx(&v, out); break;
     }
     ge_view_deinit(&v);
     return out->status;

@@ -23,6 +23,9 @@ air_status ge_add_dim(ge_view *v, air_dim d, ge_port *out);
 air_status ge_add_dims(ge_view *v, size_t count, const air_dim *dims,
                        ge_port *out);
 
+/* ge_onnx.c: the nodes as the text of an ONNX model. */
+void ge_print_onnx(const ge_view *v, base_text *out);
+
 /* ge_node.c: one node of the graph, with what its arguments need. */
 air_status ge_add_graph_node(ge_view *v, const ir_node *n);
 

@@ -491,3 +491,110 @@ def test_a_scope_chooses_what_is_dumped(tmp_path):
         "0/mm-aten.mm.default.OUTPUT.0",
         "0/relu-aten.relu.default.OUTPUT.0",
     ]
+
+
+# ---- what the environment asks for ----
+
+
+def written_twice(tmp_path, monkeypatch, level):
+    """The ONNX texts (as it came, as it runs), names of files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DUMP_GE_GRAPH", level)
+    compile_with(lambda x: torch.relu(x.sum(1) * 2.5 - x[:, 0]))(X)
+    monkeypatch.delenv("DUMP_GE_GRAPH")
+    names = sorted(os.listdir(tmp_path))
+    onnx = [n for n in names if n.startswith("ge_onnx_")]
+    return [(tmp_path / n).read_text() for n in onnx], names
+
+
+@pytest.mark.parametrize(
+    "level, values, attributes",
+    [("1", True, True), ("2", False, True), ("3", False, False)],
+)
+def test_graphs_for_netron(tmp_path, monkeypatch, level, values, attributes):
+    texts, names = written_twice(tmp_path, monkeypatch, level)
+    pattern = r"ge_(onnx|proto)_(\d{8})_graph_(\d+)_(\w+)\.(pbtxt|txt)"
+    found = [re.fullmatch(pattern, n) for n in names]
+    assert [(m[1], m[4], m[5]) for m in found] == [
+        ("onnx", "PreRunBegin", "pbtxt"),
+        ("onnx", "Build", "pbtxt"),
+        ("proto", "PreRunBegin", "txt"),
+        ("proto", "Build", "txt"),
+    ]
+    assert len({m[3] for m in found}) == 1
+    assert [int(m[2]) - int(found[0][2]) for m in found] == [0, 1, 0, 1]
+    for text in texts:
+        assert text.startswith("ir_version: 8\n")
+        assert text.count("{") == text.count("}")
+        assert 'output: "ReduceSum:0"' in text and 'input: "x:0"' in text
+        assert ('name: "value" ints: 1 type: INTS' in text) == values
+        assert ('name: "keep_dims"' in text) == attributes
+        assert ("elem_type: 1" in text) == attributes
+    proto = (tmp_path / names[3]).read_text()
+    assert 'type: "Relu"' in proto and "_aten" in proto
+
+
+def test_no_graphs_for_netron(tmp_path, monkeypatch, capsys):
+    for level in ("", "0", "yes"):
+        assert written_twice(tmp_path, monkeypatch, level) == ([], [])
+    assert "DUMP_GE_GRAPH='yes' is none of 1, 2 and 3" in capsys.readouterr()[1]
+
+
+def bundle(folder, fn, *args, **options):
+    """What compiling with TORCH_COMPILE_DEBUG=1 writes: name -> text."""
+    compile_with(fn, **options)(*args)
+    (made,) = folder.glob("run_*/torchair/model__*/forward")
+    names = sorted(n for n in os.listdir(made) if n[0].isdigit())
+    return {n: (made / n).read_text() for n in names}
+
+
+@pytest.mark.parametrize("kind", [None, "txt", "py"])
+def test_the_bundle_has_the_graph_after_each_pass(debug_folder, kind):
+    def double(gm, _inputs, _config):
+        for node in gm.graph.nodes:
+            if node.target is torch.ops.aten.neg.default:
+                node.target = torch.ops.aten.exp.default
+        gm.recompile()
+
+    found = bundle(
+        debug_folder,
+        lambda x: torch.relu(-x) + torch.relu(-x),
+        X,
+        debug__graph_dump__type=kind,
+        debug__graph_dump__path=str(debug_folder),
+        post_grad_custom_pre_pass=double,
+    )
+    kind = kind or "pbtxt"
+    names = list(found)
+    assert [n.partition("_")[0] for n in names] == [
+        f"{i:03}" for i in range(len(names))
+    ]
+    said = [n.partition("_")[2] for n in names]
+    assert said[:3] == [
+        "aot_forward_graph.txt",
+        "aot_forward_graph_after_pre_pass.txt",
+        f"aot_forward_original_ge_graph.{kind}",
+    ]
+    assert f"aot_forward_graph_after_cse.{kind}" in said
+    assert said[-2:] == [
+        f"aot_forward_graph_after_group.{kind}",
+        f"aot_forward_optimized_ge_graph.{kind}",
+    ]
+    assert "Exp" in found[names[2]] and "Neg" not in found[names[2]]
+    cse = found[names[said.index(f"aot_forward_graph_after_cse.{kind}")]]
+    word = {"txt": 'type: "Relu"', "pbtxt": 'op: "Relu"', "py": "ge.Relu("}
+    assert found[names[2]].count(word[kind]) == 2
+    assert cse.count(word[kind]) == 1
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_the_graph_without_noops_is_logged(caplog, removed):
+    with caplog.at_level(logging.DEBUG, "torchair"):
+        compile_with(
+            lambda x: x.repeat(1, 1).exp(),
+            experimental_config__remove_noop_ops=removed,
+        )(X)
+    said = [r.getMessage() for r in caplog.records]
+    found = [t for t in said if t.startswith("After removing noop ops")]
+    assert len(found) == removed
+    assert all("exp(" in t and "repeat" not in t for t in found)

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from torchair import backend
+from torchair import artifacts, backend
 from torchair.config import CompilerConfig
 
 aten = torch.ops.aten
@@ -69,7 +69,7 @@ def run(op, args, kwargs, mode, result):
     gm = traced(op, args, kwargs, result)
     found, programs = [], []
     with backend.collect(found, programs):
-        compiled = backend.get_compiler(config)(gm, tensors)
+        compiled = artifacts.get_compiler(config)(gm, tensors)
     assert not found[0].hosts, found[0].hosts
     assert not found[0].fallback, found[0].fallback
     return compiled(list(tensors))

@@ -7,7 +7,7 @@ import torch
 from helpers import compiled
 from torch import nn
 
-from torchair import backend, names
+from torchair import artifacts, backend, names
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_graph_without_dynamo_keeps_its_own_names():
     from torch._functorch.aot_autograd import aot_function
 
     made = programs_of(
-        lambda: aot_function(lambda x: x + 1, backend.get_compiler())(
+        lambda: aot_function(lambda x: x + 1, artifacts.get_compiler())(
             torch.ones(3)
         )
     )

@@ -147,7 +147,7 @@ def test_dump_as_ascend_ir():
         assert "NetOutput" in after.stdout
     done = air("dump", "-", "--ge", "json", text=GRAPH)
     assert done.returncode == 2
-    assert "txt, pbtxt or py" in done.stderr
+    assert "txt, pbtxt, py or onnx" in done.stderr
 
 
 def test_passes_are_left_out_by_name():

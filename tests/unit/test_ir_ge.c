@@ -296,6 +296,40 @@ TEST(ge_notes_and_origins)
     ir_graph_free(g);
 }
 
+TEST(ge_as_the_text_of_an_onnx_model)
+{
+    static const char *const want[] = {
+        "graph {\n  name: \"f\"\n  node {\n    output: \"x:0\"\n",
+        "    input: \"x:0\"\n    input: \"Const:0\"\n"
+        "    output: \"ReduceSum:0\"\n    name: \"ReduceSum\"\n"
+        "    op_type: \"ReduceSum\"\n    domain: \"ge\"\n"
+        "    attribute { name: \"keep_dims\" i: 0 type: INT }\n",
+        "attribute { name: \"value\" ints: 0 ints: 2 type: INTS }\n",
+        "name: \"Muls\"\n    op_type: \"Muls\"\n    domain: \"ge\"\n"
+        "    attribute { name: \"value\" f: 2.5 type: FLOAT }\n",
+        "    output: \"OnesLike:0\"\n",
+        "name: \"x:0\" type { tensor_type { elem_type: 16 shape { dim { "
+        "dim_value: -1 } dim { dim_value: 3 } dim { dim_value: 2 } } } } }\n",
+        "name: \"ReduceSum:0\" type { tensor_type { elem_type: 16 shape { dim "
+        "{ dim_value: 3 } } } } }\n",
+    };
+    ir_graph *g = ir_case_body("%x: bf16[s0, 3, 2]",
+                               "%1 = sum.dim_IntList(%x, dim=[0, 2])\n"
+                               "%2 = ones_like(%1)\n"
+                               "%r = mul.Tensor(%1, 2.5)");
+    base_text text;
+
+    REQUIRE(g);
+    base_text_init(&text, g->alloc);
+    CHECK_OK(ge_print(g, AIR_GE_ONNX, &text));
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (!text.data || !strstr(text.data, want[i]))
+            test_fail(__FILE__, __LINE__, "no\n%sin\n%s", want[i],
+                      text.data ? text.data : "");
+    base_text_deinit(&text);
+    ir_graph_free(g);
+}
+
 static air_status
 note_and_clone(const air_alloc *alloc, void *user)
 {
