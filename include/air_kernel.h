@@ -248,6 +248,7 @@ typedef struct {
  * on ISA, tile size or thread count. */
 typedef enum { AIR_WALK_MAP, AIR_WALK_INNER, AIR_WALK_OUTER } air_walk;
 
+#define AIR_RG_FEW_ROWS    4 /* OUTER: rows that are folded by themselves */
 #define AIR_RG_MAX_NODES   512
 #define AIR_RG_MAX_BUFS    24
 #define AIR_RG_MAX_SCALARS 12

@@ -33,6 +33,7 @@ enum {
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 4 bytes a buffer */
     FRAME_ROWS = FRAME_BCAST + 128,          /* as called */
     FRAME_STEPS = FRAME_ROWS + 8,
+    FRAME_LEFT = FRAME_STEPS + 8, /* rows behind the few at hand */
     FRAME_SPILL = FRAME_ROWS + 64 /* 64 bytes each */
 };
 
@@ -56,6 +57,7 @@ typedef struct {
     bool rows;  /* OUTER: several rows a call, for one vector after another */
     bool holds; /* partial results are in registers now: part[s][copy] */
     int8_t part[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
+    int8_t total[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
     uint32_t free, pinned, temps; /* sets of vector registers */
     uint32_t free_masks;          /* set of k2 to k6 */
     int16_t owner[32];            /* node * X86_MAX_UNROLL + copy, -1 */
@@ -85,6 +87,7 @@ void emit_body(x86_emit *e, emit_mode mode, int unroll);
 int emit_take(x86_emit *e);
 /* Where an invariant lies in memory. */
 x86_opd emit_invariant(x86_emit *e, int node);
+x86_opd emit_constant(x86_emit *e, uint32_t bits);
 void emit_broadcast(x86_emit *e, int reg, x86_opd mem);
 /* The address of element `index` (rax where 0 <= scale) of a buffer. */
 x86_opd emit_buffer(x86_emit *e, int buf, bool indexed, int32_t element);
@@ -112,6 +115,8 @@ void emit_reduce(x86_emit *e, const x86_node *n);
 void emit_set(x86_emit *e, const x86_node *n);
 /* Partial results of all reductions: to registers, or from there to memory. */
 void emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold);
+/* Of a few rows: held ones begin anew beside the totals, or are folded in. */
+void emit_few(x86_emit *e, int unroll, bool begin);
 void emit_acc(x86_emit *e, const x86_node *n);
 
 /* Does the value of a BCAST node change from row to row of a call? */

@@ -34,6 +34,7 @@ static const x86_ins store_64 = {MAP_0F, PP_66, 0xd6, false};
 static const x86_ins narrow_16 = {MAP_0F38, PP_F3, 0x33, false};
 static const x86_ins narrow_words = {MAP_0F38, PP_F3, 0x30, false};
 static const x86_ins narrow_8 = {MAP_0F38, PP_F3, 0x31, false};
+static const x86_ins xor_ps = {MAP_0F, PP_NONE, 0x57, false};
 static const x86_ins shift_right = {MAP_0F, PP_66, 0x72, false};
 static const x86_ins compare_ps = {MAP_0F, PP_NONE, 0xc2, false};
 static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
@@ -390,6 +391,13 @@ free_temps(x86_emit *e)
     e->temps = e->pinned = 0;
 }
 
+static x86_ins
+fold_ps(const x86_node *n)
+{
+    return (x86_ins){MAP_0F, PP_NONE, n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59,
+                     false};
+}
+
 static void
 hold_part(x86_emit *e, const x86_node *n)
 {
@@ -406,6 +414,44 @@ put_part(x86_emit *e, const x86_node *n)
     store_partial(e, r, partial_at(e, n));
     e->free |= UINT32_C(1) << r;
     free_temps(e);
+}
+
+/* Of extremes any order gives the same: they go on with what they are. */
+static bool
+begins_anew(const x86_node *n)
+{
+    return n->imm != AIR_REDUCE_MAX && n->imm != AIR_REDUCE_MIN;
+}
+
+static void
+begin_few(x86_emit *e, const x86_node *n)
+{
+    int r = emit_take(e);
+    e->total[n->k][e->lane] = e->part[n->k][e->lane];
+    e->part[n->k][e->lane] = (int8_t)r;
+    if (n->imm == AIR_REDUCE_SUM)
+        asm_v(e->s, xor_ps, r, r, opd_reg(r), 0);
+    else
+        emit_broadcast(e, r, emit_constant(e, 0x3f800000));
+    free_temps(e);
+}
+
+static void
+end_few(x86_emit *e, const x86_node *n)
+{
+    int r = e->part[n->k][e->lane], total = e->total[n->k][e->lane];
+    asm_v(e->s, fold_ps(n), total, total, opd_reg(r), 0);
+    e->part[n->k][e->lane] = (int8_t)total;
+    e->free |= UINT32_C(1) << r;
+}
+
+void
+emit_few(x86_emit *e, int unroll, bool begin)
+{
+    for (int i = 0; i < e->l->count; i++)
+        for (e->lane = 0; e->lane < unroll; e->lane++)
+            if (e->nodes[i].op == X86_REDUCE && begins_anew(&e->nodes[i]))
+                (begin ? begin_few : end_few)(e, &e->nodes[i]);
 }
 
 void
@@ -428,9 +474,7 @@ emit_reduce(x86_emit *e, const x86_node *n)
     if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN) {
         fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
     } else {
-        x86_ins ins = {MAP_0F, PP_NONE, n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59,
-                       false};
-        asm_v(e->s, ins, t, a, acc, 0);
+        asm_v(e->s, fold_ps(n), t, a, acc, 0);
     }
     if (held < 0)
         store_partial(e, t, acc);

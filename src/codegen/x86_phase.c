@@ -9,7 +9,14 @@
 
 #include "codegen/x86_emit.h"
 
-enum { BELOW_EQUAL = 6, ABOVE = 7, NOT_BELOW = 3, NOT_EQUAL = 5 };
+enum {
+    NOT_BELOW = 3,
+    NOT_EQUAL = 5,
+    BELOW_EQUAL = 6,
+    ABOVE = 7,
+    NOT_GREATER = 14, /* signed */
+    GREATER = 15
+};
 enum {
     ALU_OR = 0x09,
     ALU_SUB = 0x29,
@@ -25,7 +32,7 @@ static const x86_ins store_ss = {MAP_0F, PP_F3, 0x11, false};
 static const x86_ins half_to_single = {MAP_0F38, PP_66, 0x13, false};
 
 static const uint8_t buffer_regs[] = {R8, R9, R10, R12, R13, R14, RBX, R15};
-/* Held in registers: 4 of each, of 16 or 32 registers. */
+/* Held in registers: 4 of each. */
 enum { MOST_PARTS = 2 };
 
 static const uint8_t saved_regs[] = {RBX, R12, R13, R14, R15};
@@ -254,13 +261,33 @@ place_invariants(x86_emit *e, int count)
 
 /* ---- loops ---- */
 
+/* REG_SCALARS: how many rows come now. FRAME_LEFT: those behind them, below
+ * one if there are none. */
+static void
+take_few(x86_emit *e)
+{
+    x86_asm *s = e->s;
+    asm_mov_load(s, REG_SCALARS, opd_mem(RSP, FRAME_LEFT));
+    asm_alu(s, ALU_MOV, REG_TEMP, REG_SCALARS);
+    asm_add_imm(s, REG_TEMP, -AIR_RG_FEW_ROWS);
+    asm_mov_store(s, opd_mem(RSP, FRAME_LEFT), REG_TEMP, 8);
+    size_t fewer = asm_jump(s, NOT_GREATER);
+    asm_alu(s, ALU_XOR, REG_SCALARS, REG_SCALARS);
+    asm_add_imm(s, REG_SCALARS, AIR_RG_FEW_ROWS);
+    asm_patch_here(s, fewer);
+}
+
 /* All rows of the call for these columns. */
 static void
 row_loop(x86_emit *e, emit_mode mode, int unroll)
 {
     x86_asm *s = e->s;
     emit_move_parts(e, mode, unroll, true);
-    asm_mov_load(s, REG_SCALARS, opd_mem(RSP, FRAME_ROWS));
+    asm_mov_load(s, REG_TEMP, opd_mem(RSP, FRAME_ROWS));
+    asm_mov_store(s, opd_mem(RSP, FRAME_LEFT), REG_TEMP, 8);
+    size_t few = asm_here(s);
+    emit_few(e, unroll, true);
+    take_few(e);
     size_t top = asm_here(s);
     place_broadcasts(e);
     emit_body(e, mode, unroll);
@@ -270,6 +297,10 @@ row_loop(x86_emit *e, emit_mode mode, int unroll)
             asm_add_load(s, e->buf_reg[b], opd_mem(REG_TEMP, 8 * b));
     asm_add_imm(s, REG_SCALARS, -1);
     asm_jump_to(s, NOT_EQUAL, top);
+    emit_few(e, unroll, false);
+    asm_mov_load(s, REG_TEMP, opd_mem(RSP, FRAME_LEFT));
+    asm_add_imm(s, REG_TEMP, 0);
+    asm_jump_to(s, GREATER, few);
     emit_move_parts(e, mode, unroll, false);
     load_pointers(e);
 }
@@ -456,6 +487,13 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
     leave(e, used, frame);
 }
 
+/* Half of the registers, with the totals of rows. */
+static bool
+may_hold_rows(const x86_emit *e, int unroll)
+{
+    return 2 * count_parts(e) * unroll <= (e->s->evex ? 16 : 8);
+}
+
 static bool
 fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks, int unroll)
 {
@@ -464,6 +502,8 @@ fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks, int unroll)
     e->nodes = nodes;
     find_uses(e);
     e->rows = takes_rows(e);
+    if (e->rows && !may_hold_rows(e, unroll))
+        return false;
     attempt(e, start, masks, unroll, 0);
     return !e->spilled;
 }

@@ -44,6 +44,13 @@ emit_broadcast(x86_emit *e, int reg, x86_opd mem)
 }
 
 x86_opd
+emit_constant(x86_emit *e, uint32_t bits)
+{
+    return (x86_opd){
+        .kind = OPD_CONST, .index = -1, .disp = asm_constant(e->s, bits)};
+}
+
+x86_opd
 emit_invariant(x86_emit *e, int node)
 {
     const x86_node *n = &e->nodes[node];
@@ -53,8 +60,7 @@ emit_invariant(x86_emit *e, int node)
         return emit_buffer(e, (int)n->k, false, 0);
     if (n->op == X86_BCAST)
         return opd_mem(RSP, FRAME_BCAST + 4 * (int32_t)n->k);
-    return (x86_opd){
-        .kind = OPD_CONST, .index = -1, .disp = asm_constant(e->s, n->k)};
+    return emit_constant(e, n->k);
 }
 
 /* ---- spilling ---- */

@@ -24,7 +24,7 @@ static air_ref
 summed_in(batch *r, int i)
 {
     return pass_exact(r->b.ctx)
-               ? expand_for_variance(&r->b, node_in(r->b.g, r->node, i))
+               ? expand_in_double(&r->b, node_in(r->b.g, r->node, i))
                : wide_in(r, i);
 }
 

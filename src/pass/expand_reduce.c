@@ -11,7 +11,7 @@ expand_mean_over(pass_build *b, air_ref x, int n, const int *axes, bool keep)
 }
 
 air_ref
-expand_for_variance(pass_build *b, air_ref x)
+expand_in_double(pass_build *b, air_ref x)
 {
     if (b->status != AIR_OK)
         return x;
@@ -122,7 +122,7 @@ static air_status
 var(pass_context *ctx, uint32_t node, reduction *r, double correction,
     bool root, bool with_mean)
 {
-    r->x = expand_for_variance(&r->b, node_in(ctx->g, node, 0));
+    r->x = expand_in_double(&r->b, node_in(ctx->g, node, 0));
     air_ref m, y = variance(r, correction, &m);
 
     if (root)
@@ -223,7 +223,10 @@ p_norm(reduction *r, double p)
     if (p == 2.0)
         return b_sqrt(b,
                       b_sum(b, b_mul(b, r->x, r->x), r->n, r->axes, r->keep));
-    x = b_sum(b, b_2f(b, "pow.Tensor_Scalar", x, p), r->n, r->axes, r->keep);
+    /* the root of a small |p| multiplies the sum's error by 1 / |p|; of one
+     * element it has to give the element back */
+    x = b_2f(b, "pow.Tensor_Scalar", expand_in_double(b, x), p);
+    x = b_sum(b, x, r->n, r->axes, r->keep);
     return b_2f(b, "pow.Tensor_Scalar", x, 1.0 / p);
 }
 

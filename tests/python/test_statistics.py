@@ -1,4 +1,4 @@
-"""Variances and norms of batches are as near to float64 as eager's."""
+"""Sums, variances and norms are as near to float64 as eager's."""
 
 import pytest
 import torch
@@ -10,6 +10,9 @@ CASES = {
     "var": lambda x: x.var(-1),
     "std": lambda x: x.std(-1),
     "mean_of_var_mean": lambda x: torch.var_mean(x, -1)[1],
+    "sum_of_few_columns": lambda x: x.view(-1, 16, 8).sum(1),
+    "norm": lambda x: torch.linalg.vector_norm(x, -0.5, -1),
+    "norm_of_one": lambda x: torch.linalg.vector_norm(x.view(-1, 1), 6, -1),
     "batch_norm": lambda x: F.batch_norm(
         x.view(1, 32, -1), None, None, training=True
     ),

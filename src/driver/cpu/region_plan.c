@@ -260,6 +260,8 @@ plan_reduction(cpu_region *r, const air_rg_node *n)
     if (n->lane == AIR_LANE_B)
         start.b = n->reduce == AIR_REDUCE_ALL;
     r->reduce[n->buf] = n->reduce;
+    r->by_fours |= n->lane == AIR_LANE_F32 && (n->reduce == AIR_REDUCE_SUM ||
+                                               n->reduce == AIR_REDUCE_PROD);
     r->lane[n->buf] = n->lane;
     r->start[n->buf] = start;
     r->nreduce++;
@@ -543,7 +545,7 @@ place_buffers(cpu_region *r)
         if (staged >> b & 1)
             r->stage[b] = take_bytes(r, REGION_STAGE * r->bytes[b]);
     }
-    r->levels = 2 + REGION_OUTER_LEVELS;
+    r->levels = 3 + REGION_OUTER_LEVELS;
     for (int64_t n = region_chunks(r); n > 0; n >>= 1)
         r->levels++;
     for (int s = 0; s < r->rg->nscalars; s++)

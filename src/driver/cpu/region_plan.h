@@ -8,7 +8,7 @@
 #include "driver/cpu/tile_ops.h"
 
 #define REGION_OUTER_ROWS   256 /* rows that a thread folds at once, OUTER */
-#define REGION_OUTER_SUM    32  /* rows that are folded in order */
+#define REGION_OUTER_SUM    32  /* rows that are folded without a tree */
 #define REGION_OUTER_LEVELS 3   /* of the pairwise fold of those */
 #define REGION_BLOCK_ROWS   32  /* MAP with transposed buffers: a block of */
 #define REGION_BLOCK_COLS   64  /* rows and columns is staged at once */
@@ -49,6 +49,7 @@ struct cpu_region {
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
     air_scalar start[AIR_RG_MAX_SCALARS]; /* identities of the reductions */
     int nreduce;
+    bool by_fours;     /* OUTER: rows are folded by AIR_RG_FEW_ROWS */
     bool copies;       /* region_is_copy */
     bool uses_tiles;   /* some phase has no machine code */
     bool column_split; /* INNER: threads may share a row */

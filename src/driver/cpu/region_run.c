@@ -312,16 +312,34 @@ outer_merge(region_run *run, int *depth, int count, int64_t n)
     }
 }
 
-/* Rows [begin, end) of the reduced axis into the acc rows of the current
- * level. */
 static void
-outer_rows(region_run *run, int64_t row, int64_t begin, int64_t end,
-           int64_t col, int64_t n)
+outer_init(region_run *run, int64_t n)
 {
     const cpu_region *r = run->r;
     for (int s = 0; s < r->rg->nscalars; s++)
         if (r->phases[0].reduces >> s & 1)
             region_acc_init(r, s, run->acc[s], n);
+}
+
+/* The next `rows` of the reduced axis, one after the other. */
+static void
+outer_few(region_run *run, int64_t rows, int64_t col, int64_t n)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        if (i > 0)
+            region_run_next(run, run->r->rank - 1);
+        region_run_span(run, 0, col, n);
+    }
+}
+
+/* Rows [begin, end) of the reduced axis into the acc rows of `level`, which is
+ * current; a few at a time, in those above it. */
+static void
+outer_rows(region_run *run, int level, int64_t row, int64_t begin, int64_t end,
+           int64_t col, int64_t n)
+{
+    const cpu_region *r = run->r;
+    outer_init(run, n);
     if (begin >= end)
         return;
     region_run_seek(run, r->rank - 1, row * r->folded + begin);
@@ -329,10 +347,18 @@ outer_rows(region_run *run, int64_t row, int64_t begin, int64_t end,
         region_run_rows(run, 0, col, n, end - begin);
         return;
     }
-    for (int64_t i = begin; i < end; i++) {
-        region_run_span(run, 0, col, n);
-        if (i + 1 < end)
+    if (end - begin <= AIR_RG_FEW_ROWS || !r->by_fours) {
+        outer_few(run, end - begin, col, n);
+        return;
+    }
+    for (int64_t i = begin; i < end; i += AIR_RG_FEW_ROWS) {
+        int depth = level + 2;
+        if (i > begin)
             region_run_next(run, r->rank - 1);
+        outer_level(run, level + 1);
+        outer_init(run, n);
+        outer_few(run, at_most(end - i, AIR_RG_FEW_ROWS), col, n);
+        outer_merge(run, &depth, 1, n);
     }
 }
 
@@ -347,8 +373,8 @@ outer_chunk(region_run *run, int level, int64_t row, int64_t chunk, int64_t col,
     int depth = level;
     for (int64_t k = 0; k < REGION_OUTER_ROWS / REGION_OUTER_SUM; k++) {
         int64_t end = begin + REGION_OUTER_SUM;
-        outer_level(run, depth++);
-        outer_rows(run, row, begin, end < folded ? end : folded, col, n);
+        outer_level(run, depth);
+        outer_rows(run, depth++, row, begin, at_most(folded, end), col, n);
         outer_merge(run, &depth, merges(k), n);
         begin = end;
         if (begin >= folded)
