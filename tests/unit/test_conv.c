@@ -16,6 +16,7 @@ typedef struct {
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
     {"amx", cpu_convolution_amx, cpu_convolution_amx_workspace},
+    {"avx512_bf16", cpu_convolution_pairs, cpu_convolution_pairs_workspace},
     {"avx512", cpu_convolution_avx512, cpu_convolution_workspace},
     {"avx2", cpu_convolution_avx2, cpu_convolution_workspace},
 #endif
@@ -77,6 +78,15 @@ want_at(const kernel_case *c, const conv_case *p, int x, int w, int bias,
     return sum;
 }
 
+/* Those of the set take the call: of bf16 and some sizes only. */
+static bool
+takes(const kernel_set *set, const air_call *call)
+{
+    if (strcmp(set->isa, "avx512_bf16") == 0)
+        return cpu_convolution_on_pairs(call, set->isa);
+    return strcmp(set->isa, "amx") != 0 || cpu_convolution_on_amx(call, "amx");
+}
+
 static void
 check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
           int threads)
@@ -107,7 +117,7 @@ check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
     args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = zeros};
     args[8] = kcase_int(p->groups);
     air_call call = {9, 1, args, &c.t[y], NULL};
-    if (strcmp(set->isa, "amx") == 0 && !cpu_convolution_on_amx(&call, "amx")) {
+    if (!takes(set, &call)) {
         kcase_end(&c);
         return;
     }
@@ -178,6 +188,19 @@ TEST(conv_rest)
     check(&(conv_case){2, 1, 1, 24, 17, {33, 31}, {2, 3}, ONES, {1, 1}, ONES});
     check(
         &(conv_case){2, 1, 1, 20, 17, {20, 33}, {2, 3}, {3, 3}, {1, 4}, ONES});
+}
+
+/* Pairs within a channel and across two, of more depth than a block has,
+ * of groups, strides and three axes. */
+TEST(conv_pairs)
+{
+    check(&(conv_case){2, 1, 1, 86, 30, {7, 19}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 2, 1, 21, 17, {9, 8}, {2, 3}, {2, 2}, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 2, 36, 36, {12, 9}, {5, 5}, {1, 2}, {2, 2}, ONES});
+    check(&(conv_case){2, 1, 1, 450, 15, {5, 3}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){1, 1, 1, 25, 70, {90}, {4}, {2}, {1}, {3}});
+    check(
+        &(conv_case){3, 1, 1, 18, 20, {4, 5, 6}, {2, 3, 3}, ONES, ONES, ONES});
 }
 
 /* One channel in: short rows, strips of long ones, phases, planes. */

@@ -2,6 +2,7 @@
  * per instruction set. A vector of places meets a few runs of pixels, and
  * padding: each run is a load of some lanes. */
 #include "driver/cpu/gemm_isa.h"
+#include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/gemm_vec.h"
 
 /* What a segment gives to one vector: pixel of lane i at element
@@ -169,6 +170,25 @@ rows(const strip *s, int dtype)
         by_count(s, s->stride, AIR_F16);
 }
 
+/* What segments give to lanes [l, l + VL). */
+static int
+find_parts(part *parts, const conv_segment *segments, int n, int64_t l,
+           int64_t stride)
+{
+    int count = 0;
+    for (const conv_segment *g = segments; g < segments + n; g++) {
+        int64_t b = g->lane - l, e = b + g->count;
+        if (b >= VL || e <= 0)
+            continue;
+        part *t = &parts[count++];
+        t->first = g->at - b * stride;
+        t->b = b < 0 ? 0 : b;
+        t->e = e > VL ? VL : e;
+        set_lanes(t);
+    }
+    return count;
+}
+
 void
 ISA_NAME(columns)(float *dst, int64_t ld, const void *p, int64_t step,
                   int64_t stride, int dtype, const conv_segment *segments,
@@ -177,17 +197,66 @@ ISA_NAME(columns)(float *dst, int64_t ld, const void *p, int64_t step,
     for (int64_t l = 0; l < LANES; l += VL) {
         strip s; /* parts are many, and few are used: none is cleared */
         s.dst = dst + l, s.ld = ld, s.p = p, s.step = step;
-        s.stride = stride, s.count = count, s.n = 0;
-        for (const conv_segment *g = segments; g < segments + n; g++) {
-            int64_t b = g->lane - l, e = b + g->count;
-            if (b >= VL || e <= 0)
-                continue;
-            part *t = &s.parts[s.n++];
-            t->first = g->at - b * stride;
-            t->b = b < 0 ? 0 : b;
-            t->e = e > VL ? VL : e;
-            set_lanes(t);
-        }
+        s.stride = stride, s.count = count;
+        s.n = find_parts(s.parts, segments, n, l, stride);
         rows(&s, dtype);
     }
 }
+
+#if VL == 16
+typedef struct {
+    part parts[VL];
+    int n;
+} row_parts;
+
+/* Bits of lanes, of bf16 the upper half of a float's, from one or two parts,
+ * and from those behind them. */
+INLINE vu
+take_all(const uint16_t *p, const part *a, const part *b, const row_parts *r,
+         const int n, const int64_t stride)
+{
+    vu v = (vu)take((const char *)p, a, stride, AIR_BF16);
+    if (n > 1)
+        v |= (vu)take((const char *)p, b, stride, AIR_BF16);
+    for (int i = 2; n > 1 && i < r->n; i++)
+        v |= (vu)take((const char *)p, &r->parts[i], stride, AIR_BF16);
+    return v;
+}
+
+INLINE void
+pairs_of(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
+         const row_parts *r, const int n, const int64_t stride)
+{
+    const uint16_t *p = from->p[0], *q = from->p[1];
+    const part a = r[0].parts[0], b = r[0].parts[1];
+    const part c = r[1].parts[0], d = r[1].parts[1];
+    for (int64_t i = 0; i < count; i++) {
+        vu v = take_all(p, &a, &b, &r[0], n, stride) >> 16;
+        store(dst, (vf)(v | take_all(q, &c, &d, &r[1], n, stride)));
+        dst += ld;
+        p += from->step;
+        q += from->step;
+    }
+}
+
+void
+cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from, int64_t count)
+{
+    static const part none = {0};
+    for (int64_t l = 0; l < LANES; l += VL) {
+        row_parts r[2];
+        for (int i = 0; i < 2; i++) {
+            r[i].n = find_parts(r[i].parts, from->segments[i], from->counts[i],
+                                l, from->stride);
+            for (int k = r[i].n; k < 2; k++)
+                r[i].parts[k] = none;
+        }
+        if (from->stride > 1)
+            pairs_of(dst + l, ld, from, count, r, 2, 2);
+        else if (r[0].n <= 1 && r[1].n <= 1)
+            pairs_of(dst + l, ld, from, count, r, 1, 1);
+        else
+            pairs_of(dst + l, ld, from, count, r, 2, 1);
+    }
+}
+#endif

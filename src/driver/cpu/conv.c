@@ -4,8 +4,10 @@
  * the image as columns [K, pixels], K = channels in x kernel taps. Pixels lie
  * in the lanes, so that columns are made panel by panel from the image and the
  * result needs no turning; a kernel of one tap reads the image as it lies. */
+#include "driver/cpu/conv.h"
 #include "driver/cpu/conv_direct.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/region_join.h"
 
 #define AXES CONV_AXES
@@ -29,10 +31,23 @@ longest_sum(const geometry *g)
     return g->taps == 1 ? GEMM_KB : g->taps < 9 ? 64 : 128;
 }
 
+/* Half the depth, the channels' rows of weights being rows of pairs. */
+static void
+make_pairs(gemm_job *job)
+{
+    job->pairs = true;
+    job->k /= 2;
+    job->longest = 0; /* rounding to bf16 is far above the error of a sum */
+    job->w.rs /= 2;
+    job->w.dtype = AIR_F32;
+    if (job->pack != NULL)
+        job->pack = cpu_conv_pack_pairs;
+}
+
 /* Group `i % groups` of image `i / groups`; task NULL: sizes only. */
 static gemm_job
 make_job(const air_call *call, const geometry *g, int64_t i,
-         const air_task *task, image *im)
+         const air_task *task, image *im, bool pairs)
 {
     const air_tensor *x = call->args[0].t, *w = call->args[1].t;
     const air_tensor *y = &call->outs[0];
@@ -52,6 +67,8 @@ make_job(const air_call *call, const geometry *g, int64_t i,
     job.x = (gemm_view){NULL, 1, g->in_pixels, x->dtype};
     if (!cpu_conv_is_pointwise(g))
         job.pack = cpu_conv_pack_columns, job.pack_arg = im;
+    if (pairs)
+        make_pairs(&job);
     if (task == NULL)
         return job;
     im->x = at_element(air_data(x, task), i * g->c_in * g->in_pixels, x->dtype);
@@ -77,13 +94,14 @@ can_be_alone(const geometry *g, size_t bytes)
     return g->batch * g->groups > 1 && bytes <= ALONE_BYTES;
 }
 
-static size_t
-workspace(const air_call *call, const geometry *g, int threads)
+size_t
+cpu_conv_workspace(const air_call *call, int threads, bool pairs)
 {
     image im;
-    gemm_job job = make_job(call, g, 0, NULL, &im);
+    geometry g = cpu_conv_forward(call);
+    gemm_job job = make_job(call, &g, 0, NULL, &im, pairs);
     size_t bytes = cpu_gemm_workspace(&job);
-    return can_be_alone(g, bytes) ? bytes * (size_t)threads : bytes;
+    return can_be_alone(&g, bytes) ? bytes * (size_t)threads : bytes;
 }
 
 size_t
@@ -92,23 +110,20 @@ cpu_convolution_workspace(const air_call *call, int threads)
     geometry g = cpu_conv_forward(call);
     if (cpu_conv_is_direct(&g))
         return 0;
-    return cpu_join_workspace(call->extra, workspace(call, &g, threads),
-                              threads);
+    return cpu_join_workspace(
+        call->extra, cpu_conv_workspace(call, threads, false), threads);
 }
 
-static void
-run(const air_call *call, const air_task *task, const gemm_ops *ops)
+void
+cpu_conv_run(const air_call *call, const air_task *task, const gemm_ops *ops,
+             bool pairs)
 {
     geometry g = cpu_conv_forward(call);
-    if (cpu_conv_is_direct(&g)) {
-        cpu_conv_direct(call, &g, ops, task);
-        return;
-    }
     image im = {.g = &g, .ops = ops};
     cpu_join_run join;
-    const gemm_lines *lines =
-        cpu_join_begin(&join, call, task, workspace(call, &g, task->count));
-    gemm_job job = make_job(call, &g, 0, NULL, &im);
+    const gemm_lines *lines = cpu_join_begin(
+        &join, call, task, cpu_conv_workspace(call, task->count, pairs));
+    gemm_job job = make_job(call, &g, 0, NULL, &im, pairs);
     size_t bytes = cpu_gemm_workspace(&job);
     int64_t items = g.batch * g.groups, b = 0, e = items;
     bool alone = can_be_alone(&g, bytes) &&
@@ -126,7 +141,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         air_split(items, task, &b, &e);
     }
     for (int64_t i = b; i < e; i++) {
-        job = make_job(call, &g, i, task, &im);
+        job = make_job(call, &g, i, task, &im, pairs);
         job.lines = lines;
         job.at = i * g.c_out * g.out_pixels;
         if (i > b && team.count > 1)
@@ -135,10 +150,20 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     }
 }
 
+static void
+run(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    geometry g = cpu_conv_forward(call);
+    if (cpu_conv_is_direct(&g))
+        cpu_conv_direct(call, &g, ops, task);
+    else
+        cpu_conv_run(call, task, ops, false);
+}
+
 /* Operands with gaps or another order of axes, and other dtypes are left to
  * the plain kernel. Transposed ones are another op (pass/expand_conv.c). */
-static bool
-accept(const air_call *call)
+bool
+cpu_conv_takes(const air_call *call)
 {
     const air_tensor *x = call->args[0].t;
     for (int i = 0; i < 3; i++)
@@ -148,6 +173,12 @@ accept(const air_call *call)
     return gemm_is_float(x->dtype) && call->args[1].t->dtype == x->dtype &&
            x->rank >= 3 && x->rank <= 2 + AXES && call->args[6].i == 0 &&
            cpu_is_dense(&call->outs[0]);
+}
+
+static bool
+accept(const air_call *call)
+{
+    return cpu_conv_takes(call);
 }
 
 bool

@@ -59,6 +59,10 @@ bool cpu_gemm_on_amx(const air_call *call, const char *isa);
 bool cpu_gemm_best_on_amx(const air_call *call, const char *isa);
 void cpu_gemm_amx(const air_call *call, const air_task *task);
 size_t cpu_gemm_amx_workspace(const air_call *call, int threads);
+/* conv_pairs.c: of bf16 */
+bool cpu_convolution_on_pairs(const air_call *call, const char *isa);
+void cpu_convolution_pairs(const air_call *call, const air_task *task);
+size_t cpu_convolution_pairs_workspace(const air_call *call, int threads);
 /* conv_amx.c */
 bool cpu_convolution_on_amx(const air_call *call, const char *isa);
 void cpu_convolution_amx(const air_call *call, const air_task *task);

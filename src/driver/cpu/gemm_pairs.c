@@ -95,18 +95,25 @@ cpu_gemm_pairs_workspace(const air_call *call, int threads)
                               cpu_gemm_product_workspace(&p, threads), threads);
 }
 
-void
-cpu_gemm_pairs(const air_call *call, const air_task *task)
+gemm_ops
+cpu_pairs_ops(void)
 {
     gemm_ops ops = cpu_gemm_avx512;
-    cpu_join_run join;
-    gemm_product p = pair_product(call, task);
     ops.pack_x = pack_x;
     ops.pack_w = pack_w;
     ops.tile = cpu_pairs_tile;
     ops.dots = cpu_pairs_dots;
     ops.finish = cpu_pairs_finish;
     ops.finish_rows = cpu_pairs_finish_rows;
+    return ops;
+}
+
+void
+cpu_gemm_pairs(const air_call *call, const air_task *task)
+{
+    gemm_ops ops = cpu_pairs_ops();
+    cpu_join_run join;
+    gemm_product p = pair_product(call, task);
     p.job.lines = cpu_join_begin(&join, call, task,
                                  cpu_gemm_product_workspace(&p, task->count));
     cpu_gemm_product_run(&p, &ops, task);

@@ -18,6 +18,25 @@ void cpu_pairs_finish_rows(const gemm_job *job, const float *t, int64_t ts,
 void cpu_pairs_pack(float *dst, int64_t ld, const gemm_view *v, int64_t r,
                     int64_t n, int64_t k0, int64_t k1);
 
+/* The operations of avx512, with those of pairs. */
+gemm_ops cpu_pairs_ops(void);
+
+/* Two rows of an image of bf16 that are pairs of a panel: place i of segment s
+ * of row r is p[r][c * step + s.at + i * stride]. */
+typedef struct {
+    const uint16_t *p[2];
+    const conv_segment *segments[2];
+    int counts[2];
+    int64_t step, stride; /* stride: 1 or 2 */
+} conv_pairs;
+
+/* columns_isa.c: dst[c * ld + lane], c < count, 0 where no segment is. */
+void cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from,
+                       int64_t count);
+/* conv_pairs.c: as cpu_conv_pack_columns, k counts pairs */
+void cpu_conv_pack_pairs(const void *arg, float *panel, int64_t l0, int64_t nl,
+                         int64_t k0, int64_t k1);
+
 /* dots_pairs_isa.c: gemm_ops.dots, x and w being rows of pairs; nn < GEMV_NB */
 void cpu_pairs_dots(float *t, int64_t nm, const float *x, int64_t xs,
                     int64_t nn, const void *w, int64_t rs, int dtype,
