@@ -149,14 +149,64 @@ def _add_rules() -> None:
     for search, fused, count in _RULES:  # inputs are told apart by identity
         inputs = [torch.empty(s, dtype=torch.float16) for s in sizes[:count]]
         for with_epsilon in (True, False):
+            scalars = {"epsilon": _EXAMPLE} if with_epsilon else None
+            named = _named(search, count, with_epsilon)
             passes.register_replacement(
-                _named(search, count, with_epsilon),
+                named,
                 _named(fused, count, with_epsilon),
                 inputs,
-                scalar_workaround=(
-                    {"epsilon": _EXAMPLE} if with_epsilon else None
-                ),
+                extra_check=_are_rows,
+                search_fn_pattern=_of_any_sizes(named, inputs, scalars),
+                scalar_workaround=scalars,
             )
+
+
+def _of_any_sizes(fn: Any, inputs: list[Any], scalars: Any) -> Any:
+    """The pattern of fn with views to any sizes, which may be symbols: what
+    they have to be is for `_are_rows`. torch would trace fn again for each
+    match, and does not find views to sizes that are computed."""
+    from inspect import signature
+
+    from torch._inductor.pattern_matcher import fx_to_pattern
+
+    names = list(signature(fn).parameters)
+    gm = passes.trace(fn, [*inputs, *(scalars or {}).values()])
+    return fx_to_pattern(
+        gm,
+        ignore_types=(int,),  # all of them are sizes of views
+        argnames=names,
+        scalar_workaround=scalars or {},
+    )
+
+
+_VIEW = torch.ops.aten.view.default
+
+
+def _are_rows(match: Any) -> bool:
+    """Is a norm seen as its flatten(0, 1) or as rows, a scale as a column?"""
+    return all(
+        _is_row_view(node) for node in match.nodes if node.target is _VIEW
+    )
+
+
+def _is_row_view(node: Any) -> bool:
+    source = node.args[0]
+    now, then = node.meta["val"].shape, source.meta["val"].shape
+    users = {u.target for u in node.users}
+    if source.args[0].target is ops.npu_dynamic_quant.default:
+        return len(now) == 2 and _same(now[1:], [1])
+    if ops.npu_dynamic_quant.default in users:
+        return len(then) > 1 and _same(now[1:], then[2:])
+    return len(now) == 2 and _same(now[1:], then[-1:])
+
+
+def _same(sizes: Any, others: Any) -> bool:
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return len(sizes) == len(others) and all(
+        statically_known_true(a == b)
+        for a, b in zip(sizes, others, strict=True)
+    )
 
 
 def _named(fn: Callable[..., Any], count: int, epsilon: bool) -> Any:

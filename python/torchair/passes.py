@@ -433,7 +433,7 @@ def register_replacement(
         search_fn,
         replace_fn,
         list(example_inputs),
-        _trace if trace_fn is None else trace_fn,
+        trace if trace_fn is None else trace_fn,
         _all_patterns(),
         checked,
         scalar_workaround=scalar_workaround,
@@ -442,7 +442,7 @@ def register_replacement(
     )
 
 
-def _trace(fn: Callable[..., Any], args: Sequence[Any], **_: Any) -> Any:
+def trace(fn: Callable[..., Any], args: Sequence[Any], **_: Any) -> Any:
     """The graph of fn as the compiler's graphs are: nothing decomposed."""
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx

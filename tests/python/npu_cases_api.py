@@ -469,6 +469,7 @@ def _normed_and_wide(a, b, gamma, smooth):
     return rows, rows.to(torch.float32), x
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 @pytest.mark.parametrize(
     "fn, name",
@@ -478,7 +479,7 @@ def _normed_and_wide(a, b, gamma, smooth):
         (_normed_and_wide, "npu_add_rms_norm_cast"),
     ],
 )
-def test_built_in_patterns(fn, name, mode):
+def test_built_in_patterns(fn, name, mode, dynamic):
     """The fused operator is in the graph where the option says so; where
     every rounding is eager's no bit changes; all of it is the engine's."""
     x = [torch.randn(4, 6, 64).half().npu() for _ in range(2)]
@@ -494,7 +495,9 @@ def test_built_in_patterns(fn, name, mode):
             {getattr(n.target, "__name__", "") for n in gm.graph.nodes}
         )
         run = torch.compile(
-            fn, backend=torchair.get_npu_backend(compiler_config=config)
+            fn,
+            dynamic=dynamic,
+            backend=torchair.get_npu_backend(compiler_config=config),
         )
         run(*x)
         found.append(run(*x))

@@ -152,7 +152,7 @@ def test_trace_fn_and_scalar_workaround():
 
     def trace(fn, args, **kwargs):
         traced.append(fn)
-        return passes._trace(fn, args)
+        return passes.trace(fn, args)
 
     def scaled(x, factor):
         return torch.sin(x) * factor
