@@ -40,8 +40,9 @@ LAYERS = {
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of
     # the 76 options; 1,500 are dumps, comparisons and reports,
     # 300 the calls of torch.distributed, 1,600 fused attention;
-    # torch_npu has attention of models that are trained, patterns of its norms
-    "python/torch_npu": (3800, (".py",)),
+    # torch_npu has attention of models that are trained, patterns of its
+    # norms, and what other processes and libraries ask of its storages
+    "python/torch_npu": (3850, (".py",)),
     # 2,300 converters and operators of the user;
     # 1,900 compiled functions and programs in files, what graphs print;
     # 300 ranges, graphs for other viewers and what passes log

@@ -12,6 +12,7 @@ import torch
 from torchair import _native, compat
 
 from . import _autocast, _kernels, _layers, _storage, npu
+from .npu.devices import device_index
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
@@ -68,9 +69,18 @@ def _accept_in_programs() -> None:
 
 # ---- torch.accelerator: what asks a C++ allocator or guard otherwise ----
 
+
+def _capability(device: Any = None) -> dict[str, Any]:
+    """Every dtype of torch: memory is the host's."""
+    device_index(device)
+    found = {t for t in vars(torch).values() if isinstance(t, torch.dtype)}
+    return {"supported_dtypes": found}
+
+
 _ACCELERATOR: dict[str, Callable[..., Any]] = {
     "empty_cache": npu.empty_cache,
     "empty_host_cache": npu.host_empty_cache,
+    "get_device_capability": _capability,
     "get_memory_info": npu.mem_get_info,
     "max_memory_allocated": npu.max_memory_allocated,
     "max_memory_reserved": npu.max_memory_reserved,

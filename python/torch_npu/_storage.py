@@ -64,6 +64,21 @@ def _for_npu(name: str, instead: Callable[..., Any]) -> None:
     setattr(Storage, name, method)
 
 
+def _arrived(storage: Storage) -> Storage:
+    return _kernels.new_storage(storage.nbytes()).copy_(storage)
+
+
+def _reduce(storage: Storage) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """What a worker of a DataLoader gives is its own no more: a copy arrives.
+    It is sent by a thread whose exceptions nobody sees, so that a refusal
+    would leave the loader waiting."""
+    from torch.utils.data import get_worker_info
+
+    if get_worker_info() is None:
+        _share(storage)
+    return _arrived, (storage.cpu(),)
+
+
 def _refuse_sharing() -> None:
     """Sending a tensor of the device to another process says why not."""
     from multiprocessing import reduction
@@ -73,10 +88,28 @@ def _refuse_sharing() -> None:
     original: Any = reductions.reduce_storage
 
     def reduce_storage(storage: Storage) -> Any:
-        return _share(storage) if _on_npu(storage.device) else original(storage)
+        plain = not _on_npu(storage.device)
+        return original(storage) if plain else _reduce(storage)
 
     reductions.reduce_storage = reduce_storage
     reduction.register(Storage, reduce_storage)
+
+
+def _refuse_dlpack(name: str) -> None:
+    """DLPack has no name for the device: Tensor.<name> says so."""
+    tensors: Any = torch.Tensor
+    original = getattr(tensors, name)
+
+    @functools.wraps(original)
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type == "npu":
+            raise BufferError(
+                "DLPack has no device npu: export tensor.cpu(), and move what "
+                "is imported with .npu()"
+            )
+        return original(self, *args, **kwargs)
+
+    setattr(tensors, name, method)
 
 
 def install() -> None:
@@ -90,3 +123,5 @@ def install() -> None:
     _for_npu("resize_", _resize)
     _for_npu("share_memory_", _share)
     _refuse_sharing()
+    _refuse_dlpack("__dlpack__")
+    _refuse_dlpack("__dlpack_device__")

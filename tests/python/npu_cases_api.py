@@ -114,6 +114,23 @@ def test_random_state():
         npu.set_rng_state_all([state, state])
 
 
+def test_default_generators():
+    (generator,) = torch.npu.default_generators
+    generator.manual_seed(5)
+    a = torch.randn(3, device="npu")
+    assert torch.npu.initial_seed() == 5
+    torch.npu.manual_seed(5)
+    b = torch.randn(3, device="npu", generator=generator)
+    assert torch.equal(a, b)
+
+
+def test_capability():
+    found = torch.accelerator.get_device_capability("npu:0")
+    assert {torch.float32, torch.bfloat16} <= found["supported_dtypes"]
+    with pytest.raises(RuntimeError, match="there is one, npu:0"):
+        torch.accelerator.get_device_capability(1)
+
+
 def test_settings_without_effect():
     torch.npu.set_compile_mode(jit_compile=False)
     with pytest.warns(UserWarning, match="changes nothing"):

@@ -5,6 +5,7 @@ import io
 import pickle
 import warnings
 
+import numpy
 import pytest
 import torch
 from helpers import in_threads
@@ -426,6 +427,49 @@ def test_data_loader_workers():
         num_workers=2,
     )
     assert sum(x.npu().sum().item() for (x,) in loader) == 15
+
+
+class OnTheDevice(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        both = torch.full((4,), float(i)).npu()
+        return {"x": both[1:3], "i": i}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_data_sets_of_device_tensors(workers):
+    """Workers send copies; a refusal in their threads would hang the loader."""
+    loader = torch.utils.data.DataLoader(
+        OnTheDevice(), batch_size=3, num_workers=workers, timeout=60 * workers
+    )
+    got = list(loader)
+    assert all(b["x"].is_npu for b in got)
+    assert [b["x"].tolist() for b in got] == [
+        [[0, 0], [1, 1], [2, 2]],
+        [[3, 3], [4, 4], [5, 5]],
+    ]
+    assert got[1]["i"].tolist() == [3, 4, 5]
+    got[0]["x"].add_(1)  # ours alone
+
+
+def test_single_samples_keep_their_views():
+    loader = torch.utils.data.DataLoader(
+        OnTheDevice(), batch_size=None, num_workers=1, timeout=60
+    )
+    assert [b["x"].tolist() for b in loader] == [[i, i] for i in range(6)]
+
+
+def test_dlpack_says_what_to_do():
+    x = torch.ones(2).npu()
+    with pytest.raises(BufferError, match=r"export tensor\.cpu\(\)"):
+        torch.from_dlpack(x)
+    with pytest.raises(BufferError, match="no device npu"):
+        numpy.from_dlpack(x)
+    assert torch.from_dlpack(torch.ones(2)).tolist() == [1, 1]
+    with pytest.raises(TypeError, match=r"Tensor\.cpu\(\)"):
+        x.numpy()
 
 
 def test_autocast():

@@ -49,6 +49,7 @@ from .memory import (
     set_per_process_memory_fraction,
 )
 from .random import (
+    default_generators,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -98,6 +99,7 @@ __all__ = [
     "can_device_access_peer",
     "config",
     "current_device",
+    "default_generators",
     "device",
     "device_count",
     "device_of",

@@ -14,6 +14,9 @@ import torch
 
 from .devices import device_index
 
+# One for each device.
+default_generators = (torch.default_generator,)
+
 
 def get_rng_state(device: Any = "npu") -> torch.Tensor:
     """The state as a uint8 CPU tensor."""
