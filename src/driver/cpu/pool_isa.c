@@ -1,11 +1,12 @@
 /* pool_isa.c: pooling of volumes of floats over two or three axes, compiled
  * once per instruction set.
  *
- * A row of results is made tap by tap: one tap of all windows of the row is a
- * run through one input row, which the compiler makes vectors of. For each
- * result taps come in row-major order, as ATen takes them, so sums round the
- * same. Threads share the rows of results; of gradients, the volumes. Volumes
- * of 16-bit floats are widened one by one. */
+ * Sums of a row of results are made tap by tap: one tap of all windows of the
+ * row is a run through one input row, which the compiler makes vectors of. For
+ * each result taps come in row-major order, as ATen takes them, so sums round
+ * the same. The largest are found for a block of results at once, where their
+ * windows lie in the rows. Threads share the rows of results; of gradients, the
+ * volumes. Volumes of 16-bit floats are widened one by one. */
 #include "driver/cpu/pool_isa.h"
 
 #include <math.h>
@@ -243,65 +244,102 @@ typedef struct {
     int32_t at[COLUMNS];
 } largest;
 
-/* The tap of results [from, to): src[i * step], element `start` + i * step of
- * the volume. */
-static inline __attribute__((always_inline)) void
-take_row(const float *src, int64_t start, int64_t step, int64_t from,
-         int64_t to, largest *l)
-{
-    for (int64_t i = from; i < to; i++) {
-        float v = src[i * step], best = l->best[i];
-        bool take = (v > best) | (v != v);
-        l->best[i] = take ? v : best;
-        l->at[i] =
-            take ? (int32_t)start + (int32_t)i * (int32_t)step : l->at[i];
-    }
-}
-
-/* The tap at `shift` of the windows in the input row that begins at `line`.
- * The compiler makes vectors of steps that it knows. */
-static void
-take_tap(const pool *p, const strip *s, int64_t line, int64_t shift, largest *l)
-{
-    int64_t from, to, step = p->stride[2];
-    inside(p, s, shift, &from, &to);
-    int64_t start = line + s->begin * step + shift;
-    const float *src = s->volume + start;
-    if (step == 1)
-        take_row(src, start, 1, from, to, l);
-    else if (step == 2)
-        take_row(src, start, 2, from, to, l);
-    else
-        take_row(src, start, step, from, to, l);
-}
-
-static void
-emit_largest(const pool *p, const strip *s, int64_t at, largest *l)
-{
-    for (int64_t i = 0; i < s->count; i++) {
-        l->best[i] = s->volume[l->at[i]];
-        p->index[at + i] = l->at[i];
-    }
-    emit(p, at, l->best, s->count);
-}
-
 static int64_t
 line_of(const pool *p, int64_t z, int64_t y)
 {
     return (z * p->size[1] + y) * p->size[2];
 }
 
-static void
-start_largest(const pool *p, const strip *s, const reach *z, const reach *y,
-              largest *l)
+enum { BLOCK = 16 }; /* results whose windows are taken in one go */
+typedef float block __attribute__((vector_size(4 * BLOCK)));
+typedef int32_t block_places __attribute__((vector_size(4 * BLOCK)));
+
+/* p[i * step] of steps 1 and 2, and nothing behind the last of them. */
+static inline __attribute__((always_inline)) void
+load_block(block *out, const float *p, const int64_t step)
 {
-    for (int64_t i = 0; i < s->count; i++) {
-        reach x = reach_of(p, 2, s->begin + i);
-        bool some = z->begin < p->size[0] && y->begin < p->size[1] &&
-                    x.begin < p->size[2];
-        l->best[i] = -INFINITY;
-        l->at[i] =
-            some ? (int32_t)(line_of(p, z->begin, y->begin) + x.begin) : 0;
+    const block_places even = {0,  2,  4,  6,  8,  10, 12, 14,
+                               17, 19, 21, 23, 25, 27, 29, 31};
+    block a, b;
+    memcpy(&a, p, sizeof a);
+    if (step == 2) {
+        memcpy(&b, p + BLOCK - 1, sizeof b);
+        a = __builtin_shuffle(a, b, even);
+    }
+    *out = a;
+}
+
+/* All taps of results i .. i + BLOCK - 1, whose windows lie in the rows. */
+static inline __attribute__((always_inline)) void
+take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
+           int64_t i, const int64_t step, largest *l)
+{
+    const block_places lane = {0, 1, 2,  3,  4,  5,  6,  7,
+                               8, 9, 10, 11, 12, 13, 14, 15};
+    block best = (block){0} - INFINITY, v;
+    int64_t first = line_of(p, zs->begin, ys->begin) - p->pad[2];
+    block_places at =
+        lane * (int32_t)step + (int32_t)(first + (s->begin + i) * step);
+    for (int64_t z = zs->begin; z < zs->end; z += zs->step)
+        for (int64_t y = ys->begin; y < ys->end; y += ys->step) {
+            int64_t start =
+                line_of(p, z, y) + (s->begin + i) * step - p->pad[2];
+            for (int64_t k = 0; k < p->kernel[2]; k++) {
+                load_block(&v, s->volume + start, step);
+                block_places take = (v > best) | (v != v);
+                block_places here = lane * (int32_t)step + (int32_t)start;
+                best = (block)(((block_places)v & take) |
+                               ((block_places)best & ~take));
+                at = (here & take) | (at & ~take);
+                start += p->dilation[2];
+            }
+        }
+    memcpy(l->best + i, &best, sizeof best);
+    memcpy(l->at + i, &at, sizeof at);
+}
+
+/* The results of a strip whose windows lie in the rows, in blocks, the last of
+ * which may take some again: *from .. *to - 1, none where they fill no block.
+ */
+static void
+take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
+            largest *l, int64_t *from, int64_t *to)
+{
+    int64_t last = (p->kernel[2] - 1) * p->dilation[2] - p->pad[2], none;
+    inside(p, s, -p->pad[2], from, &none);
+    inside(p, s, last, &none, to);
+    if (p->adaptive || p->stride[2] > 2 || *to - *from < BLOCK ||
+        z->begin >= z->end || y->begin >= y->end) {
+        *from = *to = 0;
+        return;
+    }
+    for (int64_t i = *from; i < *to; i += BLOCK)
+        if (p->stride[2] == 1)
+            take_block(p, s, z, y, min64(i, *to - BLOCK), 1, l);
+        else
+            take_block(p, s, z, y, min64(i, *to - BLOCK), 2, l);
+}
+
+/* Results [begin, end), one by one; of a window without a place, place 0. */
+static void
+take_windows(const pool *p, const strip *s, const reach *z, const reach *y,
+             int64_t begin, int64_t end, largest *l)
+{
+    for (int64_t c = begin; c < end; c++) {
+        reach x = reach_of(p, 2, s->begin + c);
+        bool some = z->begin < z->end && y->begin < y->end && x.begin < x.end;
+        int64_t at = some ? line_of(p, z->begin, y->begin) + x.begin : 0;
+        float best = s->volume[at];
+        for (int64_t i = z->begin; i < z->end; i += z->step)
+            for (int64_t j = y->begin; j < y->end; j += y->step)
+                for (int64_t k = x.begin; k < x.end; k += x.step) {
+                    int64_t place = line_of(p, i, j) + k;
+                    float v = s->volume[place];
+                    if (v > best || v != v)
+                        best = v, at = place;
+                }
+        l->best[c] = best;
+        l->at[c] = (int32_t)at;
     }
 }
 
@@ -310,35 +348,13 @@ max_strip(const pool *p, const strip *s, int64_t at)
 {
     largest l;
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
-    start_largest(p, s, &z, &y, &l);
-    for (int64_t i = z.begin; i < z.end; i += z.step)
-        for (int64_t j = y.begin; j < y.end; j += y.step)
-            for (int64_t k = 0; k < p->kernel[2]; k++)
-                take_tap(p, s, line_of(p, i, j), k * p->dilation[2] - p->pad[2],
-                         &l);
-    emit_largest(p, s, at, &l);
-}
-
-static void
-max_share_strip(const pool *p, const strip *s, int64_t at)
-{
-    largest l;
-    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
-    start_largest(p, s, &z, &y, &l);
-    for (int64_t c = 0; c < s->count; c++) {
-        reach x = reach_of(p, 2, s->begin + c);
-        for (int64_t i = z.begin; i < z.end; i++)
-            for (int64_t j = y.begin; j < y.end; j++)
-                for (int64_t k = x.begin; k < x.end; k++) {
-                    int64_t place = line_of(p, i, j) + k;
-                    float v = s->volume[place];
-                    if (v > l.best[c] || v != v) {
-                        l.best[c] = v;
-                        l.at[c] = (int32_t)place;
-                    }
-                }
-    }
-    emit_largest(p, s, at, &l);
+    int64_t from, to;
+    take_blocks(p, s, &z, &y, &l, &from, &to);
+    take_windows(p, s, &z, &y, 0, from, &l);
+    take_windows(p, s, &z, &y, to, s->count, &l);
+    for (int64_t i = 0; i < s->count; i++)
+        p->index[at + i] = l.at[i];
+    emit(p, at, l.best, s->count);
 }
 
 /* (self, kernel_size, stride, padding, dilation, ceil_mode), or (self,
@@ -352,7 +368,7 @@ max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
         p.dilation[k] = ref_ints(call, 4, k - (AXES - axes), 1);
     p.index = (int64_t *)(void *)ref_out(call, 1, task).data;
     if (size_of(&p) > 0)
-        forward(&p, adaptive ? max_share_strip : max_strip);
+        forward(&p, max_strip);
 }
 
 /* Elements of argument 0 are added at the places that argument `at` names.
