@@ -174,6 +174,14 @@ TEST(capture_binding_knows_layouts)
         CHECK_NEAR(((float *)out.data)[0], 0 + 1 + 3, 0);
         air_value_release(&out);
     }
+    in[1] = TENSOR(w, 2, 1); /* dense strides of another width */
+    in[1].strides = (const int64_t[]){2, 1};
+    if (capture_case_run(&t, 2, in, 1, &out, AIR_CALL_CAPTURED)) {
+        CHECK_NEAR(((float *)out.data)[0], 0 + 1, 0);
+        air_value_release(&out);
+    }
+    in[1].dtype = AIR_I32; /* no binding of before serves */
+    CHECK(air_capture_run(t.capture, &t.call, NULL, 2, in, 1, &out) != AIR_OK);
 done:
     capture_case_close(&t);
 }
@@ -329,6 +337,23 @@ TEST(capture_limit_ends_in_a_fallback)
         CHECK(stats.fell_back);
         CHECK_INT(stats.graphs, 0);
         CHECK_INT(stats.calls[AIR_CALL_FELL_BACK], 2);
+    }
+    capture_case_close(&t);
+}
+
+TEST(capture_again_counts_no_key)
+{
+    const air_capture_options options = {.limit = 2, .force_recapture = true};
+    capture_case t;
+
+    fill();
+    if (capture_case_open(&t, "cpu", affine, &options)) {
+        run_affine(&t, 1, w, AIR_CALL_CAPTURED);
+        for (int i = 0; i < 3; i++)
+            run_affine(&t, 1, w, AIR_CALL_FORCED);
+        run_affine(&t, 2, w, AIR_CALL_CAPTURED);
+        run_affine(&t, 2, w, AIR_CALL_FORCED);
+        run_affine(&t, 3, w, AIR_CALL_FELL_BACK);
     }
     capture_case_close(&t);
 }

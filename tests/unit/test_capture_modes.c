@@ -335,6 +335,17 @@ TEST(capture_memory_is_shared_by_programs)
     air_graph_pool_trim(pool);
     air_graph_pool_get_stats(pool, &stats);
     CHECK_INT(stats.mapped_bytes, 0);
+    REQUIRE_OK(air_capture_run(other, &call, NULL, 2, in, 1, &out));
+    air_value_release(&out);
+    air_capture_reset(other);
+    air_graph_pool_get_stats(pool, &stats);
+    CHECK_INT(stats.captures, 1);
+    CHECK(stats.mapped_bytes > 0);
+    air_capture_reset(t.capture); /* the last one: nothing is kept */
+    air_graph_pool_get_stats(pool, &stats);
+    CHECK_INT(stats.captures, 0);
+    CHECK_INT(stats.largest_bytes, 0);
+    CHECK_INT(stats.mapped_bytes, 0);
 done:
     air_capture_destroy(other);
     air_program_destroy(second);
