@@ -169,6 +169,31 @@ TEST(graph_pool_goes_with_its_last_block)
     CHECK_CLEAN(&a);
 }
 
+/* Only a block of it is left: its id makes another one. */
+TEST(graph_pool_that_ended_is_not_found)
+{
+    test_alloc a;
+    exec_block *block;
+    air_graph_pool *next = NULL;
+    air_graph_pool_stats ended;
+    fixture f;
+
+    test_alloc_init(&a);
+    if (!setup(&f, &a.alloc))
+        return;
+    REQUIRE_OK(exec_graph_pool_get(f.pool, 100 * KB, false, &block));
+    ended = stats_of(&f);
+    air_graph_pool_release(f.pool);
+    REQUIRE_OK(air_graph_pool_find(f.ctx, ended.id, &next));
+    CHECK(next != f.pool);
+    exec_block_release(block);
+    REQUIRE_OK(exec_graph_pool_get(next, KB, false, &block));
+    exec_block_release(block);
+    air_graph_pool_release(next);
+    air_context_destroy(f.ctx);
+    CHECK_CLEAN(&a);
+}
+
 TEST(graph_pool_ids)
 {
     const int64_t made[2] = {7, 0}, nonsense[2] = {1, 2};
