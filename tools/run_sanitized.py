@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("test_capture.py", "test_threads.py")
-MORE_THREADS = "test_threads.py::test_number_of_threads"
+MORE_THREADS = "tests/python/test_threads.py::test_number_of_threads"
 EXTENSION = "_native.abi3.so"
 WRONG = re.compile(r"(ERROR|WARNING|FATAL): (Address|Thread)|CHECK failed")
 SUPPRESSED = """\
