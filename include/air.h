@@ -550,12 +550,27 @@ typedef struct {
  * the token it leaves in outs[i].block.
  *
  * see: NULL, or is shown every step of the run, which then runs step by step;
- * results do not depend on it. A status other than AIR_OK ends the run. */
+ * results do not depend on it. A status other than AIR_OK ends the run.
+ *
+ * record: NULL, or gives what a call would do to `stream`, which the device
+ * records, so that a capture has it in its graph: each replay then does it
+ * again, with inputs where they are now and results where outs say, dense. A
+ * result's memory is nobody else's until `done` of its token, and from then on
+ * that of later records with the same *memory: NULL at first, a token that is
+ * done when the graph is gone. (`user` of that `done` is NULL.) Other statuses
+ * than AIR_OK: it cannot be recorded, and every run calls it; `why`, of
+ * AIR_HOST_WHY bytes, gets the reason. unrecorded: why it is not even tried;
+ * NULL: it is. */
+enum { AIR_HOST_WHY = 160 };
 typedef struct {
     void *user;
     air_status (*call)(void *user, uint32_t id, size_t nin,
                        const air_value *inputs, size_t nout, air_value *outs);
     void (*done)(void *user, void *token);
+    const char *(*unrecorded)(void *user, uint32_t id);
+    air_status (*record)(void *user, uint32_t id, void *stream, void **memory,
+                         size_t nin, const air_value *inputs, size_t nout,
+                         air_value *outs, char *why);
     air_status (*see)(void *user, const air_seen *seen);
     /* Threads at most of this run, 0: any number: of products, convolutions
      * and attention, and of the rest; limits of the caller's stream. A node
@@ -694,6 +709,7 @@ typedef struct {
     bool keep_apart;       /* captures share no scratch memory */
     uint32_t warmups;      /* calls of a key that run before its capture */
     air_capture_error_mode error_mode;
+    bool plain_beyond;    /* at the limit calls run without a capture */
     air_graph_pool *pool; /* NULL: one of its own */
     /* Capture number `graph` is gone, and with it the use of the inputs of the
      * call that made it. Any thread; NULL: nobody needs to know. */
@@ -742,6 +758,11 @@ typedef struct {
 } air_capture_stats;
 AIR_API void air_capture_get_stats(air_capture *capture,
                                    air_capture_stats *out);
+/* HOST nodes of the latest capture that was replayed, a line each: "operator:
+ * in the graph", or "operator: why it is not". Freed with
+ * air_program_text_free; "" where the device has no graphs. */
+AIR_API AIR_CHECK air_status air_capture_print_hosts(air_capture *capture,
+                                                     char **out_text);
 
 typedef struct {
     uint64_t live_blocks, live_bytes; /* results somebody holds */

@@ -142,6 +142,12 @@ typedef struct air_driver {
     air_status (*graph_patch)(air_device *dev, air_device_graph *graph,
                               void *const *slots);
     void (*graph_free)(air_device *dev, air_device_graph *graph);
+    /* foreign ?: both or none; inside a capture of this thread. What the
+     * application gives to *out_stream until foreign_end is recorded behind
+     * what was, as it is: graph_patch does not change it. Not `keep`: none of
+     * it is. A failure of foreign_end leaves the capture as it was. */
+    air_status (*foreign_begin)(air_device *dev, void **out_stream);
+    air_status (*foreign_end)(air_device *dev, bool keep);
     /* ? What became of the list, for people, in one line; NULL: nothing that
      * its steps do not say. The list's own. */
     const char *(*list_note)(const air_device *dev, const air_list *list);

@@ -252,6 +252,7 @@ typedef struct {
 typedef struct {
     int place; /* of its tensors */
     air_capture *capture;
+    const air_program *program;
     air_graph_pool *pool;
     const air_binding *binding;
     py_static *statics;
@@ -319,6 +320,7 @@ typedef struct {
     size_t nin, nout;
     const py_dtype **dtypes; /* nin, then nout */
     int place;               /* inputs are shown as tensors of it */
+    char *unrecorded; /* why a GPU's graph cannot have it; NULL: it may */
 } py_host;
 typedef struct {
     const py_host *hosts;
@@ -328,8 +330,8 @@ typedef struct {
     PyObject *watch; /* is shown each step (py_watch.c); NULL: nobody */
     PyObject *type, *value, *trace; /* exception of a callback */
 } py_host_run;
-/* Fills *out from (call, name, in dtypes, out dtypes[, place]); -1 with an
- * error. */
+/* Fills *out from (call, name, in dtypes, out dtypes[, place, unrecorded]); -1
+ * with an error. */
 int py_host_read(PyObject *spec, py_host *out);
 void py_host_free(py_host *host);
 air_host py_host_make(py_host_run *run);

@@ -236,6 +236,7 @@ read_options(PyObject *options, py_capture *c, air_capture_options *out)
         read_flag(options, "frozen_parameter", &out->frozen_parameter) ||
         read_flag(options, "force_recapture", &out->force_recapture) ||
         read_flag(options, "reuse_memory", &reuse) ||
+        read_flag(options, "plain_beyond", &out->plain_beyond) ||
         read_count(options, "warmups", &warmups) ||
         read_error_mode(options, &out->error_mode) || read_listener(options, c))
         return -1;
@@ -470,6 +471,7 @@ py_capture_open(PyObject *options, air_program *program, const air_graph *g,
     }
     *out = c;
     c->place = place;
+    c->program = program;
     o.user = c;
     if (read_options(options, c, &o) || find_statics(c, g, nin, sources))
         return -1;
@@ -497,6 +499,21 @@ py_capture_close(py_capture *c)
     PyMem_Free(c);
 }
 
+/* Lines of air_capture_print_hosts. */
+static PyObject *
+hosts_of(const py_capture *c)
+{
+    char *text;
+    if (py_check(air_capture_print_hosts(c->capture, &text)))
+        return NULL;
+    PyObject *found = PyUnicode_FromString(text);
+    air_program_text_free(c->program, text);
+    PyObject *lines =
+        found ? PyObject_CallMethod(found, "splitlines", NULL) : NULL;
+    Py_XDECREF(found);
+    return lines;
+}
+
 PyObject *
 py_capture_stats(const py_capture *c)
 {
@@ -511,6 +528,10 @@ py_capture_stats(const py_capture *c)
     if (!pool || !out || PyDict_SetItemString(out, "pool", pool))
         Py_CLEAR(out);
     Py_XDECREF(pool);
+    PyObject *hosts = out ? hosts_of(c) : NULL;
+    if (!hosts || !out || PyDict_SetItemString(out, "hosts", hosts))
+        Py_CLEAR(out);
+    Py_XDECREF(hosts);
     for (int i = 0; out && i < AIR_CALL_COUNT; i++) {
         PyObject *n = PyLong_FromUnsignedLongLong(s.calls[i]);
         if (!n || PyDict_SetItemString(

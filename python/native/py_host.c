@@ -6,6 +6,7 @@
  */
 #include "py.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int
@@ -17,25 +18,34 @@ read_dtypes(PyObject *names, const py_dtype **out)
     return 0;
 }
 
+static char *
+copy_text(const char *text)
+{
+    char *copy = PyMem_Malloc(strlen(text) + 1);
+    if (copy)
+        memcpy(copy, text, strlen(text) + 1);
+    return copy;
+}
+
 int
 py_host_read(PyObject *spec, py_host *out)
 {
     PyObject *call, *in, *outs;
-    const char *name;
+    const char *name, *why = "not on a GPU";
     memset(out, 0, sizeof *out);
-    if (!PyArg_ParseTuple(spec, "OsO!O!|i", &call, &name, &PyTuple_Type, &in,
-                          &PyTuple_Type, &outs, &out->place))
+    if (!PyArg_ParseTuple(spec, "OsO!O!|is", &call, &name, &PyTuple_Type, &in,
+                          &PyTuple_Type, &outs, &out->place, &why))
         return -1;
     out->nin = (size_t)PyTuple_Size(in);
     out->nout = (size_t)PyTuple_Size(outs);
     out->dtypes = PyMem_Calloc(out->nin + out->nout + 1, sizeof *out->dtypes);
-    out->name = PyMem_Malloc(strlen(name) + 1);
-    if (!out->dtypes || !out->name) {
+    out->name = copy_text(name);
+    out->unrecorded = *why ? copy_text(why) : NULL;
+    if (!out->dtypes || !out->name || (*why && !out->unrecorded)) {
         py_host_free(out);
         PyErr_NoMemory();
         return -1;
     }
-    memcpy(out->name, name, strlen(name) + 1);
     if (read_dtypes(in, out->dtypes) ||
         read_dtypes(outs, out->dtypes + out->nin)) {
         py_host_free(out);
@@ -51,6 +61,7 @@ py_host_free(py_host *host)
     Py_CLEAR(host->call);
     PyMem_Free((void *)host->dtypes);
     PyMem_Free(host->name);
+    PyMem_Free(host->unrecorded);
     memset(host, 0, sizeof *host);
 }
 
@@ -136,17 +147,35 @@ fail:
     return -1;
 }
 
+/* A graph of the device that has the call in it. */
+typedef struct {
+    PyObject *module; /* torchair.recorded */
+    PyObject *memory;
+    void *stream;
+} recording;
+
+/* recorded: NULL, or the call is not to be done but recorded. */
+static PyObject *
+ask(const py_host_run *run, const py_host *h, PyObject *tensors,
+    const recording *recorded)
+{
+    if (!recorded)
+        return PyObject_CallFunctionObjArgs(h->call, run->args, tensors, NULL);
+    return PyObject_CallMethod(
+        recorded->module, "record", "OOOKO", h->call, run->args, tensors,
+        (unsigned long long)(uintptr_t)recorded->stream, recorded->memory);
+}
+
 static int
-compute(const py_host_run *run, const py_host *h, size_t nin,
-        const air_value *inputs, size_t nout, air_value *outs)
+compute(const py_host_run *run, const py_host *h, const recording *recorded,
+        size_t nin, const air_value *inputs, size_t nout, air_value *outs)
 {
     PyObject *tensors = wrap_inputs(h, nin, inputs);
     PyObject *result = NULL;
     int failed = 1;
     size_t done = 0;
     if (tensors)
-        result =
-            PyObject_CallFunctionObjArgs(h->call, run->args, tensors, NULL);
+        result = ask(run, h, tensors, recorded);
     Py_XDECREF(tensors);
     if (!result)
         return -1;
@@ -174,9 +203,71 @@ host_call(void *user, uint32_t id, size_t nin, const air_value *inputs,
     if (!h || h->nin != nin || h->nout != nout)
         return AIR_ERROR_HOST;
     PyGILState_STATE gil = PyGILState_Ensure();
-    int failed = py_random_end() || compute(run, h, nin, inputs, nout, outs);
+    int failed =
+        py_random_end() || compute(run, h, NULL, nin, inputs, nout, outs);
     if (failed)
         PyErr_Fetch(&run->type, &run->value, &run->trace);
+    PyGILState_Release(gil);
+    return failed ? AIR_ERROR_HOST : AIR_OK;
+}
+
+static const char *
+host_unrecorded(void *user, uint32_t id)
+{
+    const py_host_run *run = user;
+    return id < run->nhosts ? run->hosts[id].unrecorded : "unknown";
+}
+
+/* The first line of the exception, which is gone then. */
+static void
+tell_why(char *why)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *text = value ? PyObject_Str(value) : NULL;
+    PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+    const char *said = bytes ? PyBytes_AsString(bytes) : "it failed";
+    const size_t length = said ? strcspn(said, "\n") : 0;
+    (void)snprintf(why, AIR_HOST_WHY, "%.*s", (int)length, said ? said : "");
+    Py_XDECREF(bytes);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    PyErr_Clear();
+}
+
+static int
+record_call(const py_host_run *run, const py_host *h, void *stream,
+            void **memory, size_t nin, const air_value *inputs, size_t nout,
+            air_value *outs)
+{
+    PyObject *module = PyImport_ImportModule("torchair.recorded");
+    int failed = 1;
+    if (module && !*memory)
+        *memory =
+            PyObject_CallMethod(module, "Memory", "i", h->place - PLACE_CUDA);
+    if (module && *memory) {
+        const recording recorded = {module, *memory, stream};
+        failed = compute(run, h, &recorded, nin, inputs, nout, outs);
+    }
+    Py_XDECREF(module);
+    return failed;
+}
+
+static air_status
+host_record(void *user, uint32_t id, void *stream, void **memory, size_t nin,
+            const air_value *inputs, size_t nout, air_value *outs, char *why)
+{
+    py_host_run *run = user;
+    const py_host *h = id < run->nhosts ? &run->hosts[id] : NULL;
+    if (!h || h->nin != nin || h->nout != nout)
+        return AIR_ERROR_HOST;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    const int failed =
+        record_call(run, h, stream, memory, nin, inputs, nout, outs);
+    if (failed)
+        tell_why(why);
     PyGILState_Release(gil);
     return failed ? AIR_ERROR_HOST : AIR_OK;
 }
@@ -198,6 +289,8 @@ py_host_make(py_host_run *run)
     air_host host = {.user = run,
                      .call = host_call,
                      .done = host_done,
+                     .unrecorded = host_unrecorded,
+                     .record = host_record,
                      .see = run->watch ? py_watch_see : NULL};
     py_core_limits(&host.cube_cores, &host.vector_cores);
     return host;

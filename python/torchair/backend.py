@@ -50,6 +50,7 @@ from . import (
     passes,
     printing,
     profiling,
+    recorded,
     switches,
     syncs,
     weights,
@@ -229,6 +230,7 @@ def _engine_program(
         return export.runner(gm, got, config)
     if _savers:
         _savers[-1].graph(gm, got, keywords)
+    asked = record.capture or recorded.captures(got.hosts)
     noop = "noop" not in record.asked.off
     with dumps.engine_folder(folder, noop) as dump_dir:
         program = Program(
@@ -240,7 +242,7 @@ def _engine_program(
             tuple(got.hosts),
             eager.rescue(gm, record),
             dump_dir=dump_dir,
-            capture=with_warning(record.capture, record.name),
+            capture=with_warning(asked, record.name),
             **keywords,
         )
     if got.place and (more := cuda.prepare(program, gm, without)) != without:

@@ -29,6 +29,7 @@ class CaptureOptions:
     reuse_memory: bool = True  # reuse_graph_pool_in_same_fx
     pool: tuple[int, int] | None = None  # use_graph_pool
     warmups: int = 0
+    plain_beyond: bool = False  # at the limit: runs without a capture
     error_mode: str = "global"  # "thread_local", "relaxed"
     listener: Listener | None = None
     trace: bool = False
@@ -38,8 +39,8 @@ def with_warning(
     options: CaptureOptions | None, graph: str
 ) -> CaptureOptions | None:
     """The options, with a word to the user at the limit."""
-    if options is None:
-        return None
+    if options is None or options.plain_beyond:
+        return options
     told = options.listener
     warned = False
 

@@ -20,6 +20,7 @@ from .cuda_attention import draws_nothing
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .origin import location_of
+from .recorded import entry
 from .schema import (
     DTYPE_NAMES,
     Refused,
@@ -427,6 +428,7 @@ class _Importer(schema.Importing):
                 tuple(DTYPE_NAMES[v.dtype] for v in tensors),
                 tuple(DTYPE_NAMES[v.dtype] for v in results),
                 shown,
+                *entry(self.place, node, tensors, results),
             )
         )
         plain = collective is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,7 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
     )
     if g.stats.get("capture"):
         yield f"  captures: {_captures(g.stats['capture'])}"
+        yield from _host_lines(g.stats["capture"].get("hosts", ()))
     counted = Counter((h["op"], h["reason"]) for h in g.hosts)
     where = {(h["op"], h["reason"]): h["at"] for h in g.hosts}
     for (op, reason), count in counted.items():
@@ -174,6 +175,13 @@ def _step_lines(
 
 
 _USUAL = ("warmup", "captured", "replayed")
+
+
+def _host_lines(lines: Sequence[str]) -> Iterator[str]:
+    """HOST nodes that a graph of the GPU has, and why it lacks others."""
+    for line, count in Counter(lines).items():
+        op, _, what = line.partition(": ")
+        yield f"  captured {op} ({count}x): {what}"
 
 
 def _captures(stats: dict[str, Any]) -> str:

@@ -169,3 +169,18 @@ air_capture_get_stats(air_capture *capture, air_capture_stats *out)
     if (capture)
         exec_capture_stats(capture, out);
 }
+
+air_status
+air_capture_print_hosts(air_capture *capture, char **out_text)
+{
+    base_text text;
+
+    REQUIRE_PTR(out_text);
+    *out_text = NULL;
+    REQUIRE_PTR(capture);
+    base_text_init(&text, &capture->p->ctx->alloc);
+    pthread_mutex_lock(&capture->mutex);
+    capture_graphs_print(capture, &text);
+    pthread_mutex_unlock(&capture->mutex);
+    return api_take_text(&text, text.status, out_text);
+}

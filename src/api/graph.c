@@ -36,9 +36,8 @@ air_graph_parse(air_context *ctx, const char *text, size_t len, air_graph **out)
     return AIR_OK;
 }
 
-/* Gives the caller a copy whose size strlen tells, and ends the text. */
-static air_status
-take_text(base_text *text, air_status status, char **out_text)
+air_status
+api_take_text(base_text *text, air_status status, char **out_text)
 {
     void *copy = NULL;
 
@@ -62,7 +61,7 @@ air_graph_print(const air_graph *graph, char **out_text)
     *out_text = NULL;
     REQUIRE_PTR(graph);
     base_text_init(&text, graph->alloc);
-    return take_text(&text, ir_print(graph, &text), out_text);
+    return api_take_text(&text, ir_print(graph, &text), out_text);
 }
 
 air_status
@@ -76,7 +75,7 @@ air_graph_print_ge(const air_graph *graph, air_ge_form form, char **out_text)
     AIR_REQUIRE(form >= AIR_GE_TXT && form <= AIR_GE_ONNX, AIR_ERROR_ARGUMENT,
                 "form is %d; give AIR_GE_TXT, _PBTXT, _PY or _ONNX", (int)form);
     base_text_init(&text, graph->alloc);
-    return take_text(&text, ge_print(graph, form, &text), out_text);
+    return api_take_text(&text, ge_print(graph, form, &text), out_text);
 }
 
 void
@@ -96,7 +95,7 @@ air_program_print(const air_program *program, air_text_kind kind,
     *out_text = NULL;
     REQUIRE_PTR(program);
     base_text_init(&text, &program->ctx->alloc);
-    return take_text(&text, exec_print(program, kind, &text), out_text);
+    return api_take_text(&text, exec_print(program, kind, &text), out_text);
 }
 
 void

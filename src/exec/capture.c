@@ -148,6 +148,7 @@ typedef struct {
     const air_value *inputs;
     const int64_t *key;
     uint64_t hash;
+    const air_host *host;
     capture_record *record, *dead;
     capture_frame *frame;
 } capture_lookup;
@@ -195,7 +196,8 @@ static air_call_class
 judge_new(const capture_lookup *l)
 {
     if (l->c->nrecords >= l->c->options.limit)
-        return AIR_CALL_FELL_BACK;
+        return l->c->options.plain_beyond ? AIR_CALL_SKIPPED
+                                          : AIR_CALL_FELL_BACK;
     return l->c->options.warmups > 0 ? AIR_CALL_WARMUP : AIR_CALL_CAPTURED;
 }
 
@@ -210,7 +212,7 @@ replace_record(capture_lookup *l, capture_record *old)
     AIR_TRY(capture_record_make(c, l->binding, l->key, l->hash, &r));
     status = l->call->how == AIR_CALL_WARMUP
                  ? AIR_OK
-                 : capture_record_bind(c, r, l->call, l->inputs);
+                 : capture_record_bind(c, r, l->call, l->host, l->inputs);
     if (status != AIR_OK) {
         capture_record_free(c, r);
         return base_trace(status, __func__, __LINE__);
@@ -275,7 +277,8 @@ begin_locked(capture_lookup *l)
         return AIR_OK;
     }
     AIR_TRY(decide(l));
-    if (l->call->how == AIR_CALL_FELL_BACK || l->call->how == AIR_CALL_WARMUP)
+    if (l->call->how == AIR_CALL_FELL_BACK || l->call->how == AIR_CALL_WARMUP ||
+        !l->record)
         return AIR_OK;
     status = capture_frame_take(c, l->record, &l->frame);
     if (status != AIR_OK) {
@@ -355,10 +358,10 @@ run_keyed(capture_lookup *l, const air_host *host, air_value *outs)
 {
     air_status status = begin(l);
 
-    if (status == AIR_OK && l->call->how == AIR_CALL_WARMUP)
-        status = warm_up(l, host, outs);
-    else if (status == AIR_OK && l->frame)
+    if (status == AIR_OK && l->frame)
         status = replay(l, host, outs);
+    else if (status == AIR_OK && l->call->how != AIR_CALL_FELL_BACK)
+        status = warm_up(l, host, outs);
     end(l, status);
     return status;
 }
@@ -370,7 +373,7 @@ exec_capture_run(air_capture *c, air_capture_call *call, const air_host *host,
 {
     const size_t bytes = c->key_len * sizeof(int64_t);
     int64_t small[SMALL_KEY], *key = small;
-    capture_lookup l = {.c = c, .call = call, .inputs = inputs};
+    capture_lookup l = {.c = c, .call = call, .inputs = inputs, .host = host};
     air_status status;
 
     call->graph = 0;

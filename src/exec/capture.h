@@ -5,6 +5,7 @@
  *   capture_key.c     what calls are told apart by: bindings and keys
  *   capture_record.c  one capture: places of a specialisation, pointers
  *   replay.c          one call of it
+ *   replay_graph.c    its graphs of the device, with HOST nodes in them
  *
  * The mutex of a capture guards its lists; a record that runs is kept by a
  * reference, so that it can be replaced or dropped meanwhile. */
@@ -45,7 +46,22 @@ typedef struct {
 typedef struct {
     int32_t slot;
     size_t bytes, offset; /* offset: in the area */
+    void *data; /* of a HOST result that a graph leaves; NULL: in the arena */
 } capture_block;
+
+/* A HOST node that may be in a graph, by segment. */
+typedef struct {
+    bool in_graph;
+    uint8_t moves;          /* times that an operand lay elsewhere */
+    char why[AIR_HOST_WHY]; /* it is in none; "": it may be */
+} capture_host;
+
+/* Where an operand of a recorded HOST node has to lie. */
+typedef struct {
+    size_t segment;
+    int32_t slot;
+    void *data;
+} capture_pin;
 
 /* What one run needs; kept for the next one. */
 typedef struct capture_frame {
@@ -81,6 +97,13 @@ typedef struct capture_record {
     air_device_graph **graphs; /* by segment */
     void **launched;           /* by segment: the slots its graph knows */
     bool captured;             /* graphs are there */
+    bool ran;                  /* HOST nodes did, once, by themselves */
+    capture_host *joins;       /* NULL: no HOST node may be in a graph */
+    bool *joined;              /* by segment: in the graph of one before it */
+    capture_pin *pins;
+    size_t npins;
+    void *memory; /* of recorded HOST nodes */
+    void (*done)(void *user, void *token);
 } capture_record;
 
 struct air_capture {
@@ -132,7 +155,7 @@ air_status capture_record_make(air_capture *c, const air_binding *binding,
  * bound can only be freed. */
 air_status capture_record_bind(air_capture *c, capture_record *r,
                                const air_capture_call *call,
-                               const air_value *inputs);
+                               const air_host *host, const air_value *inputs);
 void capture_record_free(air_capture *c, capture_record *r);
 air_status capture_area_make(air_capture *c, size_t bytes, capture_area **out);
 void capture_area_drop(air_capture *c, capture_area *area);
@@ -145,6 +168,18 @@ air_status capture_frame_take(air_capture *c, capture_record *r,
 air_status capture_replay(air_capture *c, capture_record *r,
                           capture_frame *frame, const air_host *host,
                           const air_value *inputs, air_value *outs);
+/* ---- replay_graph.c ---- */
+
+/* Rooms for the graphs of a record that has its specialisation, and which of
+ * its HOST nodes may be in them. */
+air_status capture_graphs_prepare(air_capture *c, capture_record *r,
+                                  const air_host *host);
+/* Captures what is not, and again what has moved. */
+air_status capture_graphs_make(air_capture *c, capture_record *r,
+                               exec_run *run);
+void capture_graphs_free(air_capture *c, capture_record *r);
+void capture_graphs_print(const air_capture *c, base_text *out);
+
 /* Every input, static ones from the binding; in scratch. */
 air_status capture_all_inputs(const air_capture *c, const air_binding *binding,
                               const air_value *inputs, base_arena *scratch,

@@ -4,7 +4,8 @@
 
 #include "exec/capture.h"
 
-#define ALIGN 64
+#define ALIGN       64
+#define MOST_COPIED (64 << 20) /* bytes */
 
 static size_t
 round_up(size_t bytes)
@@ -54,9 +55,7 @@ capture_record_free(air_capture *c, capture_record *r)
 {
     air_context *ctx = c->p->ctx;
 
-    for (size_t i = 0; r->graphs && i < r->spec->nsegments; i++)
-        if (r->graphs[i])
-            ctx->driver->graph_free(ctx->device, r->graphs[i]);
+    capture_graphs_free(c, r);
     free_frames(c, r);
     exec_block_release(r->own_arena);
     capture_area_drop(c, r->area);
@@ -177,15 +176,41 @@ how_of(const air_capture *c, uint32_t input)
     return INPUT_COPIED;
 }
 
+/* A HOST node in a graph reads it, which wants it where it was; as large as a
+ * copy costs less than calling that node. */
+static bool
+is_pinned(const air_capture *c, const capture_record *r, const exec_storage *t,
+          const air_value *v)
+{
+    const exec_spec *s = r->spec;
+
+    if (!r->joins || t->bytes > MOST_COPIED ||
+        is_written(c, (uint32_t)t->input) ||
+        holds_result(c, (uint32_t)t->input) ||
+        !exec_is_dense(v->rank, v->dims, v->strides))
+        return false;
+    for (size_t i = 0; i < s->nsegments; i++) {
+        const exec_step *step = &s->steps.data[s->segments[i].begin];
+        for (size_t k = 0; !s->segments[i].list && k < step->nin; k++)
+            if (!r->joins[i].why[0] &&
+                &s->storages.data[step->in_storage[k]] == t)
+                return true;
+    }
+    return false;
+}
+
 static void
 place_input(air_capture *c, capture_record *r, const exec_storage *t,
             const air_value *v)
 {
     capture_input *in = &r->inputs[r->ninputs++];
+    capture_how how = how_of(c, (uint32_t)t->input);
 
+    if (how == INPUT_PATCHED && is_pinned(c, r, t, v))
+        how = INPUT_COPIED;
     *in = (capture_input){.input = (uint32_t)t->input,
                           .slot = t->slot,
-                          .how = how_of(c, (uint32_t)t->input),
+                          .how = how,
                           .written = is_written(c, (uint32_t)t->input),
                           .data = v->data,
                           .offset = r->arena_bytes};
@@ -246,7 +271,7 @@ make_dense(const air_capture *c, air_value *inputs)
 
 static air_status
 find_spec(air_capture *c, capture_record *r, const air_capture_call *call,
-          const air_value *inputs)
+          const air_host *host, const air_value *inputs)
 {
     base_arena scratch;
     air_value *all;
@@ -260,20 +285,12 @@ find_spec(air_capture *c, capture_record *r, const air_capture_call *call,
             c->p, (exec_cores){call->cube_cores, call->vector_cores}, all,
             &r->spec);
     }
+    if (status == AIR_OK && c->p->ctx->driver->capture_begin)
+        status = capture_graphs_prepare(c, r, host);
     if (status == AIR_OK)
         status = place_all(c, r, all);
     base_arena_deinit(&scratch);
     return status;
-}
-
-static air_status
-prepare_graphs(capture_record *r)
-{
-    const size_t n = r->spec->nsegments;
-
-    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->graphs));
-    return BASE_ARENA_ARRAY(&r->arena, n * (size_t)r->spec->nslots,
-                            &r->launched);
 }
 
 static bool
@@ -288,12 +305,12 @@ takes_turns(const capture_record *r)
 
 air_status
 capture_record_bind(air_capture *c, capture_record *r,
-                    const air_capture_call *call, const air_value *inputs)
+                    const air_capture_call *call, const air_host *host,
+                    const air_value *inputs)
 {
-    AIR_TRY(find_spec(c, r, call, inputs));
-    if (c->p->ctx->driver->capture_begin)
-        AIR_TRY(prepare_graphs(r));
-    if (c->options.keep_apart && r->arena_bytes > 0 && !c->options.pool)
+    AIR_TRY(find_spec(c, r, call, host, inputs));
+    if (r->arena_bytes > 0 &&
+        ((r->joins && !r->ran) || (c->options.keep_apart && !c->options.pool)))
         AIR_TRY(
             exec_graph_pool_get(c->pool, r->arena_bytes, false, &r->own_arena));
     AIR_TRY(take_area(c, r));

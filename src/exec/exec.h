@@ -247,12 +247,18 @@ typedef struct {
     /* by segment; NULL: lists are run. The slots that each graph knows. */
     air_device_graph **graphs;
     void **launched;
+    const bool *joined; /* in the graph of a segment before it; or NULL */
 } exec_run;
 /* Slots, results, tokens and values in memory of exec_frame_bytes. */
 size_t exec_frame_bytes(const exec_spec *s);
 void exec_frame_place(exec_run *r, void *memory);
 air_status exec_run_segments(exec_run *r);
 air_status exec_run_host(exec_run *r, const exec_step *step);
+/* Has the host record the step (air_host.record); slots of its results and
+ * their tokens, of which r has room, are those of the recording. UNSUPPORTED:
+ * not recorded, `why` says why. */
+air_status exec_record_host(exec_run *r, const exec_step *step, void *stream,
+                            void **memory, char *why);
 void exec_run_hand_out(exec_run *r, air_value *outs);
 /* Gives tokens and blocks back. */
 void exec_run_end(exec_run *r);

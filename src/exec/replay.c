@@ -183,51 +183,9 @@ fill_arena(air_capture *c, const capture_record *r, capture_frame *f)
     }
     run->slots[r->spec->arena_slot] = run->arena;
     for (size_t i = 0; i < r->nhosts; i++)
-        run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
-    return AIR_OK;
-}
-
-/* ---- graphs of the device ---- */
-
-static air_status
-capture_segment(air_capture *c, capture_record *r, size_t i, void **slots)
-{
-    const air_driver *driver = c->p->ctx->driver;
-    air_device *device = c->p->ctx->device;
-    const size_t nslots = (size_t)r->spec->nslots;
-    air_status status, ended;
-
-    AIR_TRY(driver->capture_begin(device, c->options.error_mode));
-    status = driver->list_run(device, r->spec->segments[i].list, slots);
-    ended = driver->capture_end(device, &r->graphs[i]);
-    memcpy(r->launched + i * nslots, slots, nslots * sizeof *slots);
-    return status != AIR_OK ? status : ended;
-}
-
-static void
-drop_graphs(air_capture *c, capture_record *r)
-{
-    for (size_t i = 0; i < r->spec->nsegments; i++)
-        if (r->graphs[i])
-            c->p->ctx->driver->graph_free(c->p->ctx->device, r->graphs[i]);
-    memset(r->graphs, 0, r->spec->nsegments * sizeof(void *));
-}
-
-static air_status
-capture_segments(air_capture *c, capture_record *r, void **slots)
-{
-    air_status status = AIR_OK;
-
-    for (size_t i = 0; status == AIR_OK && i < r->spec->nsegments; i++)
-        if (r->spec->segments[i].list)
-            status = capture_segment(c, r, i, slots);
-    r->captured = status == AIR_OK;
-    if (r->captured)
-        return AIR_OK;
-    drop_graphs(c, r);
-    if (status != AIR_STATUS_UNSUPPORTED)
-        return base_trace(status, __func__, __LINE__);
-    atomic_store(&r->plain, true);
+        run->slots[r->hosts[i].slot] = r->hosts[i].data
+                                           ? r->hosts[i].data
+                                           : run->arena + r->hosts[i].offset;
     return AIR_OK;
 }
 
@@ -236,10 +194,11 @@ capture_segments(air_capture *c, capture_record *r, void **slots)
 static air_status
 run_filled(air_capture *c, capture_record *r, exec_run *run, air_value *outs)
 {
-    if (r->graphs && !r->captured && !atomic_load(&r->plain))
-        AIR_TRY(capture_segments(c, r, run->slots));
+    if (r->graphs && !atomic_load(&r->plain))
+        AIR_TRY(capture_graphs_make(c, r, run));
     run->graphs = r->captured ? r->graphs : NULL;
     run->launched = r->launched;
+    run->joined = r->joined;
     AIR_TRY(exec_run_segments(run));
     exec_run_hand_out(run, outs);
     return AIR_OK;

@@ -1,5 +1,6 @@
 /* run.c: one run: pointers into slots, then lists and HOST nodes in turn. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "exec/exec.h"
@@ -130,17 +131,12 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
     return AIR_OK;
 }
 
-air_status
-exec_run_host(exec_run *r, const exec_step *step)
+static void
+fill_values(const exec_run *r, const exec_step *step)
 {
     const exec_spec *s = r->s;
     air_value *in = r->values, *out = r->values + step->nin;
-    air_status status;
 
-    AIR_REQUIRE(r->host && r->host->call, AIR_ERROR_ARGUMENT,
-                "graph %s has the HOST node %s (%s): air_program_run needs an "
-                "air_host",
-                r->p->g->name, step->node->host_op, step->node->reason);
     for (size_t i = 0; i < step->nin; i++) {
         const exec_storage *t = &s->storages.data[step->in_storage[i]];
         in[i] = step->in[i];
@@ -153,6 +149,20 @@ exec_run_host(exec_run *r, const exec_step *step)
         out[i].strides = NULL;
         out[i].data = r->arena + t->offset;
     }
+}
+
+air_status
+exec_run_host(exec_run *r, const exec_step *step)
+{
+    const exec_spec *s = r->s;
+    air_value *in = r->values, *out = r->values + step->nin;
+    air_status status;
+
+    AIR_REQUIRE(r->host && r->host->call, AIR_ERROR_ARGUMENT,
+                "graph %s has the HOST node %s (%s): air_program_run needs an "
+                "air_host",
+                r->p->g->name, step->node->host_op, step->node->reason);
+    fill_values(r, step);
     status = r->host->call(r->host->user, step->node->host_id, step->nin, in,
                            step->nout, out);
     AIR_REQUIRE(status == AIR_OK, status, "HOST node %s failed (%s)",
@@ -165,6 +175,30 @@ exec_run_host(exec_run *r, const exec_step *step)
         else if (out[i].block)
             r->tokens[r->ntokens++] = out[i].block;
     return status;
+}
+
+air_status
+exec_record_host(exec_run *r, const exec_step *step, void *stream,
+                 void **memory, char *why)
+{
+    const exec_spec *s = r->s;
+    air_value *in = r->values, *out = r->values + step->nin;
+
+    fill_values(r, step);
+    if (r->host->record(r->host->user, step->node->host_id, stream, memory,
+                        step->nin, in, step->nout, out, why) != AIR_OK)
+        return AIR_STATUS_UNSUPPORTED;
+    for (size_t i = 0; i < step->nout; i++)
+        if (out[i].block)
+            r->tokens[r->ntokens++] = out[i].block;
+    for (size_t i = 0; i < step->nout; i++) {
+        if (!exec_is_dense(out[i].rank, out[i].dims, out[i].strides)) {
+            (void)snprintf(why, AIR_HOST_WHY, "a result is not dense");
+            return AIR_STATUS_UNSUPPORTED;
+        }
+        r->slots[s->storages.data[step->out_storage[i]].slot] = out[i].data;
+    }
+    return AIR_OK;
 }
 
 /* ---- the run ---- */
@@ -189,10 +223,12 @@ run_segment(exec_run *r, size_t i)
     const exec_segment *seg = &r->s->segments[i];
     air_context *ctx = r->p->ctx;
 
+    if (r->graphs && r->joined && r->joined[i])
+        return AIR_OK;
+    if (r->graphs && r->graphs[i])
+        return launch(r, i);
     if (!seg->list)
         return exec_run_host(r, &r->s->steps.data[seg->begin]);
-    if (r->graphs)
-        return launch(r, i);
     return ctx->driver->list_run(ctx->device, seg->list, r->slots);
 }
 

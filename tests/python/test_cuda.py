@@ -31,12 +31,12 @@ def test_a_machine_without_a_gpu_says_so():
 
 
 def test_places():
-    x = torch.zeros(())
+    x = torch.zeros((), device="cpu")
     assert cuda.place(x) == cuda.HOST
     assert cuda.is_at(x, cuda.HOST)
     assert not cuda.is_at(x, cuda.PLACE)
     assert cuda.is_loose_scalar(x, cuda.PLACE)
-    assert not cuda.is_loose_scalar(torch.zeros(1), cuda.PLACE)
+    assert not cuda.is_loose_scalar(x.view(1), cuda.PLACE)
     assert not cuda.is_loose_scalar(x, cuda.HOST)
 
 
@@ -336,7 +336,7 @@ def test_memory_comes_from_torchs_allocator():
 def test_tensors_on_another_device_are_refused_or_recompiled():
     torch._dynamo.reset()
     compiled = compile_with(lambda x: x + 1, "max-autotune")
-    x = torch.zeros(4)
+    x = torch.zeros(4, device="cpu")
     assert compiled(x.cuda()).device.type == "cuda"
     assert compiled(x).device.type == "cpu"
 

@@ -327,9 +327,33 @@ TEST(cuda_calls_attention_left_to_flash)
     refuses(&c, "sdpa");
     begin(&c);
     for (int i = 0; i < 3; i++)
-        arg_tensor(&c, AIR_BF16, DIMS(1, 1, 600, 64));
-    out(&c, AIR_BF16, DIMS(1, 1, 600, 64));
+        arg_tensor(&c, AIR_BF16, DIMS(1, 1, 600, 72)); /* no matrix units */
+    out(&c, AIR_BF16, DIMS(1, 1, 600, 72));
     refuses(&c, "sdpa");
+}
+
+/* Blocks of 64 queries, of fewer where that gives each multiprocessor one. */
+TEST(cuda_calls_attention_on_matrix_units)
+{
+    static const struct {
+        int64_t heads, rows;
+        uint32_t threads, blocks;
+    } cases[] = {{12, 128, 32, 8}, {40, 197, 128, 4}, {12, 197, 32, 13}};
+    print_case c;
+    cuda_source s;
+    for (int i = 0; i < 3; i++) {
+        begin(&c);
+        for (int k = 0; k < 3; k++)
+            arg_tensor(&c, AIR_BF16,
+                       DIMS(1, cases[i].heads, cases[i].rows, 80));
+        out(&c, AIR_BF16, DIMS(1, cases[i].heads, cases[i].rows, 80));
+        CHECK(print(&c, "sdpa", &s));
+        CHECK_INT(s.launches[0].shape.block[0], cases[i].threads);
+        CHECK_INT(s.launches[0].shape.grid[0], cases[i].heads);
+        CHECK_INT(s.launches[0].shape.grid[1], cases[i].blocks);
+        base_text_deinit(&s.text);
+        kcase_end(&c.tensors);
+    }
 }
 
 /* ---- movement ------------------------------------------------------------ */

@@ -465,4 +465,6 @@ const air_driver air_driver_cuda = {
     .graph_launch = cuda_graph_launch,
     .graph_patch = cuda_graph_patch,
     .graph_free = cuda_graph_free,
+    .foreign_begin = cuda_foreign_begin,
+    .foreign_end = cuda_foreign_end,
 };

@@ -156,6 +156,8 @@ air_status cuda_graph_record(air_device *dev, air_list *list,
                              void *const *slots, bool *out);
 air_status cuda_capture_begin(air_device *dev, air_capture_error_mode mode);
 air_status cuda_capture_end(air_device *dev, air_device_graph **out);
+air_status cuda_foreign_begin(air_device *dev, void **out_stream);
+air_status cuda_foreign_end(air_device *dev, bool keep);
 air_status cuda_graph_launch(air_device *dev, air_device_graph *graph);
 air_status cuda_graph_patch(air_device *dev, air_device_graph *graph,
                             void *const *slots);

@@ -7,6 +7,9 @@
  * on a stream of its own and becomes a node that is a graph. When its pointers
  * change it is captured again, and the node takes that over.
  *
+ * What the application does between foreign_begin and foreign_end is captured
+ * in the same way; it cannot be asked for again, so that its graph is kept.
+ *
  * An edge is programmatic where the kernel behind it waits by itself: it begins
  * when all blocks of the one before have, asks for its weights, and then waits
  * for the end of what it follows. */
@@ -15,7 +18,8 @@
 #include "driver/cuda/blas.h"
 
 typedef struct {
-    air_list *list;
+    air_list *list;   /* NULL: of the application */
+    cu_graph foreign; /* what it did */
     size_t bytes;     /* of what follows, one block */
     cu_node *nodes;   /* by command */
     uint64_t *values; /* by parameter: what the nodes have */
@@ -76,19 +80,21 @@ node_of(const part *p, const cuda_command *c)
                             .parameters = p->pointers + c->first};
 }
 
-/* *out: what a product does on a stream, as a graph. */
 static air_status
-capture_product(air_device *dev, air_device_graph *g, const part *p,
-                const cuda_command *c, cu_graph *out)
+begin_side(air_device *dev, air_device_graph *g)
 {
-    *out = NULL;
     if (!g->side)
         CUDA_TRY(dev, "no stream",
                  dev->cu.stream_new(&g->side, CU_STREAM_NON_BLOCKING));
-    CUDA_TRY(dev, "a stream cannot be captured",
-             dev->cu.stream_capture(g->side, CU_CAPTURE_THREAD));
-    air_status status =
-        cuda_product_run(dev, c->product, p->fresh + c->first, g->side);
+    return cuda_check(dev, dev->cu.stream_capture(g->side, CU_CAPTURE_THREAD),
+                      "a stream cannot be captured");
+}
+
+/* *out: what was given to the side stream; NULL unless status is OK. */
+static air_status
+end_side(air_device *dev, air_device_graph *g, air_status status, cu_graph *out)
+{
+    *out = NULL;
     const int code = dev->cu.stream_captured(g->side, out);
     if (status == AIR_OK)
         status = cuda_check(dev, code, "a capture failed");
@@ -97,6 +103,18 @@ capture_product(air_device *dev, air_device_graph *g, const part *p,
         *out = NULL;
     }
     return status;
+}
+
+/* *out: what a product does on a stream, as a graph. */
+static air_status
+capture_product(air_device *dev, air_device_graph *g, const part *p,
+                const cuda_command *c, cu_graph *out)
+{
+    *out = NULL;
+    AIR_TRY(begin_side(dev, g));
+    return end_side(
+        dev, g, cuda_product_run(dev, c->product, p->fresh + c->first, g->side),
+        out);
 }
 
 static air_status
@@ -135,8 +153,21 @@ add_kernel(air_device *dev, air_device_graph *g, const part *p,
 }
 
 static air_status
+add_foreign(air_device *dev, air_device_graph *g, const part *p)
+{
+    cu_node node;
+    CUDA_TRY(dev, "what was captured cannot be added to a graph",
+             dev->cu.graph_child(&node, g->graph, &g->last, g->last ? 1 : 0,
+                                 p->foreign));
+    g->last = node;
+    return AIR_OK;
+}
+
+static air_status
 add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
 {
+    if (!p->list)
+        return add_foreign(dev, g, p);
     for (size_t i = 0; i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
         cuda_fill(p->list, c, slots, p->fresh);
@@ -204,6 +235,59 @@ cuda_capture_begin(air_device *dev, air_capture_error_mode mode)
     recording.dev = dev;
     recording.graph = g;
     return AIR_OK;
+}
+
+/* ---- what the application does meanwhile ---- */
+
+air_status
+cuda_foreign_begin(air_device *dev, void **out_stream)
+{
+    bool pushed;
+    *out_stream = NULL;
+    AIR_REQUIRE(recording.dev == dev, AIR_ERROR_STATE,
+                "this thread is not capturing");
+    AIR_TRY(cuda_enter(dev, &pushed));
+    const air_status status = begin_side(dev, recording.graph);
+    cuda_leave(dev, pushed);
+    if (status == AIR_OK)
+        *out_stream = recording.graph->side;
+    return status;
+}
+
+/* The graph is the part's as soon as there is room for one. */
+static air_status
+take_foreign(air_device *dev, air_device_graph *g, bool keep)
+{
+    cu_graph found;
+    const cu_node last = g->last;
+    AIR_TRY(end_side(dev, g, AIR_OK, &found));
+    air_status status =
+        keep ? BASE_RESERVE(&g->alloc, &g->parts, g->parts.count + 1) : AIR_OK;
+    if (!keep || status != AIR_OK) {
+        (void)dev->cu.graph_free(found);
+        return status;
+    }
+    const part p = {.foreign = found};
+    status = add_foreign(dev, g, &p);
+    if (status == AIR_OK)
+        g->parts.data[g->parts.count++] = p;
+    else {
+        g->last = last;
+        (void)dev->cu.graph_free(found);
+    }
+    return status;
+}
+
+air_status
+cuda_foreign_end(air_device *dev, bool keep)
+{
+    bool pushed;
+    AIR_REQUIRE(recording.dev == dev, AIR_ERROR_STATE,
+                "this thread is not capturing");
+    AIR_TRY(cuda_enter(dev, &pushed));
+    const air_status status = take_foreign(dev, recording.graph, keep);
+    cuda_leave(dev, pushed);
+    return keep ? status : AIR_OK;
 }
 
 air_status
@@ -299,7 +383,7 @@ static air_status
 patch_part(air_device *dev, air_device_graph *g, part *p, void *const *slots,
            bool *out_fits)
 {
-    for (size_t i = 0; *out_fits && i < p->list->ncommands; i++) {
+    for (size_t i = 0; p->list && *out_fits && i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
         cuda_fill(p->list, c, slots, p->fresh);
         if (is_same(p, c))
@@ -379,6 +463,9 @@ cuda_graph_free(air_device *dev, air_device_graph *graph)
         (void)dev->cu.graph_free(graph->graph);
     if (graph->side)
         (void)dev->cu.stream_free(graph->side);
+    for (size_t i = 0; i < graph->parts.count; i++)
+        if (graph->parts.data[i].foreign)
+            (void)dev->cu.graph_free(graph->parts.data[i].foreign);
     cuda_leave(dev, pushed);
     for (size_t i = 0; i < graph->parts.count; i++)
         base_free(&graph->alloc, graph->parts.data[i].nodes,

@@ -13,6 +13,7 @@ extern const char kern_text_split[];
 extern const char kern_text_super[];
 extern const char kern_text_gemm[];
 extern const char kern_text_attend[];
+extern const char kern_text_flash[];
 
 /* The type of an element in the text; NULL: no kernel takes it. */
 const char *kern_type(int dtype);

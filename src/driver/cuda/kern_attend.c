@@ -310,6 +310,80 @@ kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
     return AIR_OK;
 }
 
+/* ---- any number of queries, on the matrix units -------------------------- */
+
+enum { WARP_QUERIES = 16, FLASH_KEYS = 64 };
+
+static uint32_t
+flash_shared(const attention *a)
+{
+    return (uint32_t)(2 * 2 * FLASH_KEYS * (a->width + 8) * 2);
+}
+
+/* Warps of a block: as many as leave a block for each multiprocessor. */
+static int
+flash_warps(const attention *a, const cuda_props *props)
+{
+    const int64_t all = a->heads / a->kv * a->rows, heads = a->batch * a->kv;
+    int warps = 4;
+    while (warps > 1 &&
+           heads * ((all + warps * WARP_QUERIES - 1) / (warps * WARP_QUERIES)) <
+               props->processors)
+        warps /= 2;
+    return warps;
+}
+
+static bool
+is_attention_of(const attention *a, const air_call *call, int dtype)
+{
+    return a->rank >= 3 && a->rank <= 4 && kern_float(call, 4, 0) == 0 &&
+           a->kv >= 1 && a->heads % a->kv == 0 && a->keys >= 1 &&
+           a->v->dims[a->rank - 1] == a->width && is_dense_row(a->q, dtype) &&
+           is_dense_row(a->k, dtype) && is_dense_row(a->v, dtype) &&
+           is_dense_row(a->y, dtype) &&
+           (!a->mask || a->mask->dtype == AIR_BOOL ||
+            kern_is_float(a->mask->dtype));
+}
+
+bool
+kern_flash_on(const air_call *call, const cuda_props *props)
+{
+    const attention a = read_attention(call);
+    const int dtype = a.q->dtype;
+    if ((dtype != AIR_BF16 && dtype != AIR_F16) ||
+        !kern_has_dtype(dtype, props) || !is_attention_of(&a, call, dtype))
+        return false;
+    const int64_t all = a.heads / a.kv * a.rows;
+    return a.width % WARP_QUERIES == 0 && a.width <= WIDE && all >= 1 &&
+           a.batch >= 1 && a.batch * a.kv <= KERN_MOST_X &&
+           (all + WARP_QUERIES - 1) / WARP_QUERIES <= KERN_MOST_Y &&
+           flash_shared(&a) <= props->shared_bytes;
+}
+
+air_status
+kern_flash(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    const attention a = read_attention(call);
+    const int64_t all = a.heads / a.kv * a.rows;
+    const int warps = flash_warps(&a, props), block = warps * WARP_QUERIES;
+    char first[40];
+    (void)snprintf(first, sizeof first, "(int)blockIdx.y * %d", block);
+    const entry e = {.prelude = kern_text_flash,
+                     .attribute = "",
+                     .open = "",
+                     .place = "blockIdx.x",
+                     .first = first};
+    kern k = begin(out, &a, &e);
+    base_text_add(k.text,
+                  "    const int left = %" PRId64 " - s.first;\n"
+                  "    flash<T, %" PRId64
+                  ", %d>::run(s, left < %d ? left : %d);\n}\n",
+                  all, a.width, warps, block, block);
+    k.launch->shape.block[0] = (uint32_t)(32 * warps);
+    kern_grid(&k, a.batch * a.kv, (all + block - 1) / block, flash_shared(&a));
+    return AIR_OK;
+}
+
 /* ---- any number of queries ----------------------------------------------- */
 
 enum { BLOCK = 32, FEW_KEYS = 512 /* beyond: flash attention is faster */ };
@@ -335,17 +409,11 @@ kern_attend_on(const air_call *call, const cuda_props *props)
 {
     const attention a = read_attention(call);
     const int dtype = a.q->dtype;
-    if (a.rank < 3 || a.rank > 4 || kern_float(call, 4, 0) != 0 || a.kv < 1 ||
-        a.heads % a.kv != 0 || a.keys < 1)
-        return false;
-    return (dtype == AIR_F32 ||
+    return is_attention_of(&a, call, dtype) &&
+           (dtype == AIR_F32 ||
             ((dtype == AIR_BF16 || dtype == AIR_F16) && a.keys <= FEW_KEYS)) &&
            kern_has_dtype(dtype, props) && a.width >= 1 && a.width <= 256 &&
-           is_launched(&a, props) && a.v->dims[a.rank - 1] == a.width &&
-           is_dense_row(a.q, dtype) && is_dense_row(a.k, dtype) &&
-           is_dense_row(a.v, dtype) && is_dense_row(a.y, dtype) &&
-           (!a.mask || a.mask->dtype == AIR_BOOL ||
-            kern_is_float(a.mask->dtype));
+           is_launched(&a, props);
 }
 
 air_status

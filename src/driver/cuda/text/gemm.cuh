@@ -110,16 +110,6 @@ struct plain_gemm {
     }
 };
 
-FN void
-load_matrices(u32 (&r)[4], const void *row)
-{
-    const u32 at = (u32)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
 // bfloat16 and half, on the matrix units; 2 x 4 warps share a tile.
 template <class T, int TM, int TN, bool X_ALONG_K, bool W_ALONG_K>
 struct matrix_gemm {

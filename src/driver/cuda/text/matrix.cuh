@@ -1,0 +1,50 @@
+// matrix.cuh: tiles in shared memory as the matrix units want them.
+
+// Four 8 x 8 matrices of 2-byte elements; lane i has the address of row i % 8
+// of matrix i / 8.
+FN void
+load_matrices(u32 (&r)[4], const void *row)
+{
+    const u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+// The same, each matrix transposed.
+FN void
+load_turned(u32 (&r)[4], const void *row)
+{
+    const u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "
+                 "{%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+// 16 bytes to shared memory, which are there after arrived<LATER>() when at
+// most LATER groups were closed behind theirs.
+FN void
+copy_async(void *to, const void *from)
+{
+    const u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"(at), "l"(from)
+                 : "memory");
+}
+
+FN void
+close_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int LATER>
+FN void
+arrived()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}

@@ -1,0 +1,381 @@
+/* replay_graph.c: the device's graphs of a capture. A graph holds the lists
+ * between two HOST nodes that it cannot hold.
+ *
+ * A HOST node gets into a graph by being recorded (air_host.record): the work
+ * that it gives to a stream becomes a part of the graph. It runs by itself
+ * once before that: libraries choose and allocate at the first call. What it
+ * reads has to stay where it is, so that such a capture has its arena for
+ * itself and copies inputs that such a node reads; where an operand lies
+ * elsewhere all is recorded again, and after a few times without that node.
+ * Results live in memory of the recording: while one is needed by what comes
+ * behind, its token is kept. */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/capture.h"
+
+#define MOST_MOVES 3
+
+/* ---- which HOST nodes ---- */
+
+static void
+refuse(capture_host *h, const char *why)
+{
+    (void)snprintf(h->why, sizeof h->why, "%.*s", AIR_HOST_WHY - 1, why);
+}
+
+static const exec_step *
+host_of(const exec_spec *s, size_t segment)
+{
+    return s->segments[segment].list
+               ? NULL
+               : &s->steps.data[s->segments[segment].begin];
+}
+
+static bool
+gives_result(const exec_spec *s, size_t nresults, const exec_step *step)
+{
+    for (size_t i = 0; i < nresults; i++)
+        for (size_t k = 0; k < step->nout; k++)
+            if (s->results[i].storage == step->out_storage[k])
+                return true;
+    return false;
+}
+
+/* Results are memory of their own at each call, unless they are static. */
+static bool
+reads_result(const air_capture *c, const exec_spec *s, const exec_step *step)
+{
+    for (size_t k = 0; k < step->nin; k++)
+        if (s->storages.data[step->in_storage[k]].where == EXEC_BLOCK &&
+            c->options.clone_output != AIR_CHOICE_OFF)
+            return true;
+    return false;
+}
+
+static const char *
+reason_of(const air_capture *c, const capture_record *r, const air_host *host,
+          const exec_step *step)
+{
+    const char *why = NULL;
+    if (host->unrecorded)
+        why = host->unrecorded(host->user, step->node->host_id);
+    if (!why && step->node->host != AIR_HOST_CALL)
+        why = "it begins or ends what runs beside the graph";
+    if (!why && gives_result(r->spec, c->p->g->results.count, step))
+        why = "its result is the program's";
+    if (!why && reads_result(c, r->spec, step))
+        why = "an operand is a result of the program";
+    return why;
+}
+
+static air_status
+sort_hosts(air_capture *c, capture_record *r, const air_host *host)
+{
+    const exec_spec *s = r->spec;
+    size_t count = 0, operands = 0;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, s->nsegments, &r->joins));
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, s->nsegments, &r->joined));
+    for (size_t i = 0; i < s->nsegments; i++) {
+        const exec_step *step = host_of(s, i);
+        const char *why = step ? reason_of(c, r, host, step) : NULL;
+        if (why)
+            refuse(&r->joins[i], why);
+        operands += step ? step->nin : 0;
+        count += step && !why;
+    }
+    r->done = host->done;
+    if (count == 0)
+        r->ran = true; /* nothing to wait for */
+    return BASE_ARENA_ARRAY(&r->arena, operands + 1, &r->pins);
+}
+
+air_status
+capture_graphs_prepare(air_capture *c, capture_record *r, const air_host *host)
+{
+    const air_driver *driver = c->p->ctx->driver;
+    const size_t n = r->spec->nsegments;
+
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->graphs));
+    AIR_TRY(
+        BASE_ARENA_ARRAY(&r->arena, n * (size_t)r->spec->nslots, &r->launched));
+    if (r->spec->nhosts > 0 && driver->foreign_begin && host && host->record)
+        AIR_TRY(sort_hosts(c, r, host));
+    return AIR_OK;
+}
+
+/* ---- making graphs ---- */
+
+static void
+drop_graphs(air_capture *c, capture_record *r)
+{
+    for (size_t i = 0; i < r->spec->nsegments; i++)
+        if (r->graphs[i])
+            c->p->ctx->driver->graph_free(c->p->ctx->device, r->graphs[i]);
+    memset(r->graphs, 0, r->spec->nsegments * sizeof(void *));
+    for (size_t i = 0; r->joins && i < r->spec->nsegments; i++)
+        r->joins[i].in_graph = r->joined[i] = false;
+    for (size_t i = 0; i < r->nhosts; i++)
+        r->hosts[i].data = NULL;
+    if (r->memory && r->done)
+        r->done(NULL, r->memory);
+    r->memory = NULL;
+    r->npins = 0;
+    r->captured = false;
+}
+
+void
+capture_graphs_free(air_capture *c, capture_record *r)
+{
+    if (r->graphs)
+        drop_graphs(c, r);
+}
+
+/* One making of all graphs. tokens: of results that are still needed. */
+typedef struct {
+    air_capture *c;
+    capture_record *r;
+    exec_run *run;
+    size_t open; /* the segment whose graph is being captured */
+    bool is_open;
+    int32_t *last; /* by token of the run: the step that needs it last */
+    size_t ntokens;
+} graph_maker;
+
+static air_status
+open_graph(graph_maker *m, size_t i)
+{
+    const air_context *ctx = m->c->p->ctx;
+    if (m->is_open) {
+        if (m->r->joined)
+            m->r->joined[i] = true;
+        return AIR_OK;
+    }
+    AIR_TRY(ctx->driver->capture_begin(ctx->device, m->c->options.error_mode));
+    m->open = i;
+    m->is_open = true;
+    return AIR_OK;
+}
+
+static air_status
+close_graph(graph_maker *m, air_status status)
+{
+    const air_context *ctx = m->c->p->ctx;
+    const size_t nslots = (size_t)m->r->spec->nslots;
+    if (!m->is_open)
+        return status;
+    m->is_open = false;
+    const air_status ended =
+        ctx->driver->capture_end(ctx->device, &m->r->graphs[m->open]);
+    memcpy(m->r->launched + m->open * nslots, m->run->slots,
+           nslots * sizeof(void *));
+    return status != AIR_OK ? status : ended;
+}
+
+/* Its operands stay where they are; its results are where they will be. */
+static void
+settle(graph_maker *m, size_t i, const exec_step *step)
+{
+    capture_record *r = m->r;
+    const exec_spec *s = r->spec;
+    for (size_t k = 0; k < step->nin; k++) {
+        const int32_t slot = s->storages.data[step->in_storage[k]].slot;
+        r->pins[r->npins++] = (capture_pin){i, slot, m->run->slots[slot]};
+    }
+    for (size_t k = 0; k < step->nout; k++)
+        for (size_t h = 0; h < r->nhosts; h++) {
+            const exec_storage *t = &s->storages.data[step->out_storage[k]];
+            if (r->hosts[h].slot == t->slot)
+                r->hosts[h].data = m->run->slots[t->slot];
+        }
+    r->joins[i].in_graph = true;
+}
+
+/* Tokens of results that no step from `next` on reads. */
+static void
+let_go(graph_maker *m, int32_t next)
+{
+    exec_run *run = m->run;
+    size_t left = 0;
+    for (size_t i = 0; i < run->ntokens; i++)
+        if (m->last[i] >= next) {
+            m->last[left] = m->last[i];
+            run->tokens[left++] = run->tokens[i];
+        } else {
+            run->host->done(run->host->user, run->tokens[i]);
+        }
+    run->ntokens = left;
+}
+
+static int32_t
+last_use(const exec_spec *s, const exec_step *step)
+{
+    int32_t last = 0;
+    for (size_t k = 0; k < step->nout; k++) {
+        const exec_storage *t = &s->storages.data[step->out_storage[k]];
+        last = t->last > last ? t->last : last;
+    }
+    return last;
+}
+
+/* UNSUPPORTED: not recorded, and why is noted. */
+static air_status
+record_host(graph_maker *m, size_t i)
+{
+    const air_context *ctx = m->c->p->ctx;
+    const exec_step *step = host_of(m->r->spec, i);
+    const size_t before = m->run->ntokens;
+    void *stream;
+
+    AIR_TRY(ctx->driver->foreign_begin(ctx->device, &stream));
+    const air_status status = exec_record_host(
+        m->run, step, stream, &m->r->memory, m->r->joins[i].why);
+    const air_status ended =
+        ctx->driver->foreign_end(ctx->device, status == AIR_OK);
+    if (status == AIR_OK && ended != AIR_OK)
+        refuse(&m->r->joins[i], air_last_error()->message);
+    else if (status != AIR_OK && !m->r->joins[i].why[0])
+        refuse(&m->r->joins[i], "it cannot be recorded");
+    const int32_t last = last_use(m->r->spec, step);
+    for (size_t k = before; k < m->run->ntokens; k++)
+        m->last[k] = last;
+    if (status != AIR_OK || ended != AIR_OK)
+        return AIR_STATUS_UNSUPPORTED;
+    settle(m, i, step);
+    return AIR_OK;
+}
+
+/* Slots of a HOST node that runs by itself: room in the arena, until it has. */
+static void
+unrecord(const graph_maker *m, size_t i)
+{
+    const exec_spec *s = m->r->spec;
+    const exec_step *step = host_of(s, i);
+    for (size_t k = 0; k < step->nout; k++) {
+        const exec_storage *t = &s->storages.data[step->out_storage[k]];
+        m->run->slots[t->slot] = m->run->arena + t->offset;
+    }
+}
+
+static air_status
+take_host(graph_maker *m, size_t i)
+{
+    const bool joins = m->r->joins && !m->r->joins[i].why[0];
+    if (joins) {
+        const bool was_open = m->is_open;
+        AIR_TRY(open_graph(m, i));
+        const air_status status = record_host(m, i);
+        if (status != AIR_STATUS_UNSUPPORTED)
+            return status;
+        m->r->joined[i] = false;
+        unrecord(m, i);
+        if (!was_open) { /* nothing is in it */
+            AIR_TRY(close_graph(m, AIR_OK));
+            m->c->p->ctx->driver->graph_free(m->c->p->ctx->device,
+                                             m->r->graphs[i]);
+            m->r->graphs[i] = NULL;
+            return AIR_OK;
+        }
+    }
+    return close_graph(m, AIR_OK);
+}
+
+static air_status
+take_segments(graph_maker *m)
+{
+    const air_context *ctx = m->c->p->ctx;
+    const exec_spec *s = m->r->spec;
+    const bool apart = !m->r->joins;
+
+    for (size_t i = 0; i < s->nsegments; i++) {
+        const exec_segment *seg = &s->segments[i];
+        if (!seg->list) {
+            AIR_TRY(take_host(m, i));
+        } else {
+            AIR_TRY(open_graph(m, i));
+            AIR_TRY(
+                ctx->driver->list_run(ctx->device, seg->list, m->run->slots));
+            if (apart)
+                AIR_TRY(close_graph(m, AIR_OK));
+        }
+        let_go(m, (int32_t)seg->end);
+    }
+    return AIR_OK;
+}
+
+static air_status
+make_graphs(air_capture *c, capture_record *r, exec_run *run)
+{
+    graph_maker m = {.c = c, .r = r, .run = run};
+    size_t outs = 1;
+    for (size_t i = 0; i < r->spec->nsegments; i++)
+        outs += r->spec->segments[i].list ? 0 : host_of(r->spec, i)->nout;
+    const size_t bytes = outs * sizeof *m.last;
+    AIR_TRY(base_new(&c->p->ctx->alloc, bytes, (void **)&m.last));
+    const air_status status = close_graph(&m, take_segments(&m));
+    let_go(&m, INT32_MAX);
+    base_free(&c->p->ctx->alloc, m.last, bytes);
+    r->captured = status == AIR_OK;
+    if (r->captured)
+        return AIR_OK;
+    drop_graphs(c, r);
+    if (status != AIR_STATUS_UNSUPPORTED)
+        return base_trace(status, __func__, __LINE__);
+    atomic_store(&r->plain, true);
+    return AIR_OK;
+}
+
+/* Notes whose operands do. */
+static bool
+has_moved(capture_record *r, void *const *slots)
+{
+    bool moved = false;
+    for (size_t i = 0; i < r->npins; i++) {
+        const capture_pin *pin = &r->pins[i];
+        capture_host *h = &r->joins[pin->segment];
+        if (slots[pin->slot] == pin->data)
+            continue;
+        moved = true;
+        if (++h->moves >= MOST_MOVES)
+            refuse(h, "an operand lies elsewhere at each call");
+    }
+    return moved;
+}
+
+air_status
+capture_graphs_make(air_capture *c, capture_record *r, exec_run *run)
+{
+    if (r->captured && r->npins > 0 && has_moved(r, run->slots)) {
+        drop_graphs(c, r);
+        for (size_t i = 0; i < r->nhosts; i++)
+            run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
+    }
+    if (r->captured)
+        return AIR_OK;
+    if (r->joins && !r->ran) {
+        r->ran = true;
+        return AIR_OK;
+    }
+    return make_graphs(c, r, run);
+}
+
+/* ---- for people ---- */
+
+void
+capture_graphs_print(const air_capture *c, base_text *out)
+{
+    const capture_record *r = c->records;
+    while (r && !(r->spec && r->joins))
+        r = r->next;
+    for (size_t i = 0; r && i < r->spec->nsegments; i++) {
+        const exec_step *step = host_of(r->spec, i);
+        if (!step)
+            continue;
+        const capture_host *h = &r->joins[i];
+        base_text_add(out, "%s: %s\n", step->label,
+                      h->in_graph ? "in the graph"
+                      : h->why[0] ? h->why
+                                  : "it runs by itself once before it is");
+    }
+}

@@ -1,0 +1,135 @@
+"""The Python suites on a GPU, in processes side by side.
+
+    python tools/device_tests.py [-j 12] [--limit 600] [--out FOLDER] [FILE...]
+
+Files are of tests/python; without any, all that are not about another device.
+Tests are shared out among the processes; one whose GPU has failed under a
+test begins again behind it. At the end: what failed, by file, and how many
+passed. FOLDER (default device_tests) gets failures.txt and a line of JSON for
+each test. Exit status 1 where one failed, 2 where the limit came first.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from device_plugin import FAULT
+
+TOOLS = pathlib.Path(__file__).resolve().parent
+TESTS = TOOLS.parent / "tests" / "python"
+# About npu tensors, other processes, documents or names, not about a device.
+APART = (
+    "test_npu_",
+    "test_torch_npu",
+    "test_distributed",
+    "test_documents",
+    "test_examples",
+    "test_fork",
+    "test_gegraph",
+    "test_llm_data",
+    "test_names",
+    "test_option_table",
+    "test_page",
+    "test_public_names",
+)
+AGAIN = 20  # times at most that a process begins again
+
+
+def chosen(asked):
+    if asked:
+        return asked
+    names = sorted(p.name for p in TESTS.glob("test_*.py"))
+    return [n for n in names if not n.startswith(APART)]
+
+
+def run_share(share, of, files, out, end):
+    """One process after the other; the status of the last."""
+    lines = out / f"results_{share}.jsonl"
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "--tb=short"),
+        *("-p", "device_plugin", "--device=cuda", f"--share={share}/{of}"),
+        *(f"--results={lines}", *files),
+    ]
+    paths = [str(TOOLS), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": ":".join(filter(None, paths))}
+    status = FAULT
+    with open(out / f"log_{share}.txt", "w") as log:
+        for _ in range(AGAIN):
+            left = end - time.monotonic()
+            if left <= 0:
+                return 2
+            try:
+                status = subprocess.run(
+                    command,
+                    cwd=TESTS,
+                    env=env,
+                    stdout=log,
+                    stderr=log,
+                    timeout=left,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return 2
+            if status != FAULT and status >= 0:
+                return status
+    return status
+
+
+def found(out):
+    for path in sorted(out.glob("results_*.jsonl")):
+        with open(path) as lines:
+            yield from map(json.loads, lines)
+
+
+def summary(out):
+    counts = collections.Counter()
+    failed = collections.defaultdict(list)
+    for node, outcome, _, text in found(out):
+        counts[outcome] += 1
+        if outcome in ("failed", "fault"):
+            failed[node.partition("::")[0]].append((node, outcome, text))
+    with open(out / "failures.txt", "w") as to:
+        for node, outcome, text in sum(failed.values(), []):
+            to.write(f"==== {outcome} {node}\n{text}\n")
+    for name, nodes in sorted(failed.items()):
+        print(f"{name}: {len(nodes)} failed")
+        for node, _, text in nodes[:3]:
+            first = text.splitlines()[0][:100] if text else ""
+            print(f"    {node.partition('::')[2][:70]}: {first}")
+    print(", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
+    return bool(failed)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("-j", type=int, default=max(1, os.cpu_count() - 2))
+    parser.add_argument("--limit", type=float, default=1200, help="seconds")
+    parser.add_argument("--out", default="device_tests", type=pathlib.Path)
+    asked = parser.parse_args()
+    out = asked.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + asked.limit
+    files = chosen(asked.files)
+    with concurrent.futures.ThreadPoolExecutor(asked.j) as pool:
+        statuses = list(
+            pool.map(
+                lambda i: run_share(i, asked.j, files, out, end),
+                range(asked.j),
+            )
+        )
+    failed = summary(out)
+    late = 2 in statuses
+    if late:
+        print("the limit came before the end")
+    sys.exit(2 if late else int(failed))
+
+
+if __name__ == "__main__":
+    main()
