@@ -33,6 +33,72 @@ TEST(cuda_graph_replays_and_changes_what_moved)
     cuda_case_drop(&f);
 }
 
+/* What the application gives to a stream meanwhile is launched in its turn,
+ * and stays when the rest is patched; what is not kept is not there. */
+TEST(cuda_graph_has_what_the_application_did)
+{
+    cuda_case f;
+    air_device_graph *graph = NULL;
+    void *stream, *slots[] = {(void *)0x1000, (void *)0x2000};
+    bool pushed;
+    REQUIRE(cuda_case_prepare(&f));
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(cuda_case_list(&f));
+    CHECK_FAILS(cuda->foreign_begin(f.dev, &stream), STATE);
+    CHECK_FAILS(cuda->foreign_end(f.dev, true), STATE);
+    CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
+    for (int keep = 0; keep < 3; keep++) {
+        REQUIRE_OK(cuda->foreign_begin(f.dev, &stream));
+        CHECK(stream != NULL);
+        REQUIRE_OK(cuda_enter(f.dev, &pushed));
+        CHECK_INT(f.dev->cu.launch(f.list->commands[0].function, 55, 1, 1, 1, 1,
+                                   1, 0, stream, NULL, NULL),
+                  0);
+        cuda_leave(f.dev, pushed);
+        CHECK_OK(cuda->foreign_end(f.dev, keep > 0));
+        if (keep == 1)
+            CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    }
+    REQUIRE_OK(cuda->capture_end(f.dev, &graph));
+    const long before = f.cuda->launches;
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    CHECK_INT(f.cuda->launches, before + STEPS);
+    slots[1] = (void *)0x3000;
+    CHECK_OK(cuda->graph_patch(f.dev, graph, slots));
+    CHECK_INT(f.cuda->nodes_set, STEPS);
+    CHECK_OK(cuda->graph_launch(f.dev, graph));
+    cuda->graph_free(f.dev, graph);
+    cuda_case_drop(&f);
+}
+
+TEST(cuda_every_call_may_fail_while_the_application_is_recorded)
+{
+    cuda_case f;
+    bool done = false;
+    for (long call = 1; !done && call < 40; call++) {
+        air_device_graph *graph = NULL;
+        void *stream, *slots[] = {(void *)0x1000, (void *)0x2000};
+        REQUIRE(cuda_case_prepare(&f));
+        REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+        REQUIRE_OK(cuda_case_list(&f));
+        REQUIRE_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
+        f.cuda->fail_at = f.cuda->calls + call;
+        air_status status = cuda->list_run(f.dev, f.list, slots);
+        if (status == AIR_OK)
+            status = cuda->foreign_begin(f.dev, &stream);
+        if (status == AIR_OK)
+            status = cuda->foreign_end(f.dev, true);
+        const air_status ended = cuda->capture_end(f.dev, &graph);
+        done = f.cuda->calls < f.cuda->fail_at;
+        CHECK(done == (status == AIR_OK && ended == AIR_OK) ||
+              !done); /* leaving a context may fail unseen */
+        f.cuda->fail_at = 0;
+        cuda->graph_free(f.dev, graph);
+        cuda_case_drop(&f);
+    }
+    CHECK(done);
+}
+
 TEST(cuda_list_that_runs_again_is_a_graph)
 {
     cuda_case f;

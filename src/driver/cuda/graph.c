@@ -34,6 +34,7 @@ struct air_device_graph {
     BASE_VEC(part) parts;
     cu_node last;   /* of what was recorded so far */
     cu_stream side; /* products are captured on; NULL: there was none yet */
+    bool is_siding; /* it is being captured */
     bool stale;     /* exec is to be made again */
 };
 
@@ -86,8 +87,10 @@ begin_side(air_device *dev, air_device_graph *g)
     if (!g->side)
         CUDA_TRY(dev, "no stream",
                  dev->cu.stream_new(&g->side, CU_STREAM_NON_BLOCKING));
-    return cuda_check(dev, dev->cu.stream_capture(g->side, CU_CAPTURE_THREAD),
-                      "a stream cannot be captured");
+    CUDA_TRY(dev, "a stream cannot be captured",
+             dev->cu.stream_capture(g->side, CU_CAPTURE_THREAD));
+    g->is_siding = true;
+    return AIR_OK;
 }
 
 /* *out: what was given to the side stream; NULL unless status is OK. */
@@ -96,6 +99,7 @@ end_side(air_device *dev, air_device_graph *g, air_status status, cu_graph *out)
 {
     *out = NULL;
     const int code = dev->cu.stream_captured(g->side, out);
+    g->is_siding = false;
     if (status == AIR_OK)
         status = cuda_check(dev, code, "a capture failed");
     if (status != AIR_OK && *out) {
@@ -454,6 +458,7 @@ void
 cuda_graph_free(air_device *dev, air_device_graph *graph)
 {
     bool pushed = false;
+    cu_graph left;
     if (!graph)
         return;
     (void)cuda_enter(dev, &pushed);
@@ -461,6 +466,8 @@ cuda_graph_free(air_device *dev, air_device_graph *graph)
         (void)dev->cu.exec_free(graph->exec);
     if (graph->graph)
         (void)dev->cu.graph_free(graph->graph);
+    if (graph->is_siding) /* foreign_end could not */
+        (void)end_side(dev, graph, AIR_ERROR_STATE, &left);
     if (graph->side)
         (void)dev->cu.stream_free(graph->side);
     for (size_t i = 0; i < graph->parts.count; i++)
