@@ -80,11 +80,23 @@ run(const gemm_windows *s, const float *p, const float *w, const float *start,
         flush(s, &v, w, start, y, outs, vecs);
 }
 
+#if VL == 16
+void correlate_avx2(const gemm_windows *s, const float *p, const float *w,
+                    const float *start, int64_t outs, void *y);
+#endif
+
+/* Rows that half a vector holds: these CPUs do twice as many halves. */
 void
 ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
                     const float *start, int64_t outs, void *y)
 {
     int64_t o = 0, size = s->dtype == AIR_F32 ? 4 : 2;
+#if VL == 16
+    if (s->n <= VL / 2) {
+        correlate_avx2(s, p, w, start, outs, y);
+        return;
+    }
+#endif
     for (; o + GROUP <= outs; o += GROUP)
         run(s, p, w + o * s->taps, start + o, (char *)y + o * s->ld * size,
             GROUP, SHARED);
