@@ -198,6 +198,35 @@ def error(t, exact, scale=0.0):
     )
 
 
+def rms(t, exact, scale, own):
+    """Of the errors of all elements, in ulps of their own or of the whole; of
+    an exact one 0.01."""
+    dtype, t, exact = t.dtype, t.double(), exact.double()
+    fine = torch.isfinite(exact.to(dtype)) & torch.isfinite(t)
+    t, exact = t[fine], exact[fine]
+    if exact.numel() == 0:
+        return 0.01
+    size = exact if own else exact.abs().max().clamp(min=scale)
+    size = ulp(size, dtype)
+    return max(((t - exact) / size).square().mean().sqrt().item(), 0.01)
+
+
+def moved(tensors, draw):
+    """The tensors, each number times a random one between 1/2 and 2: zeros,
+    signs and infinities stay where they are."""
+    g = torch.Generator("cpu").manual_seed(draw)
+
+    def move(t):
+        if not t.is_floating_point():
+            return t.clone()
+        power = torch.rand(
+            t.shape, generator=g, dtype=torch.float64, device="cpu"
+        )
+        return t * torch.exp2(2 * power - 1).to(t)
+
+    return [move(t) for t in tensors]
+
+
 def term_scale(fn, tensors, which):
     """How large the terms of result `which` of a sum are: the result of the
     operands' absolute values."""

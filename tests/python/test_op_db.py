@@ -2,15 +2,22 @@
 
 Each sample is traced to ATen operators as AOTAutograd does it, imported and
 run; Dynamo has no part in it. In reduce-overhead a result may be as far from
-float64 as eager's is, times 1.1, and one ulp; in max-autotune it must also
-pass if torch.testing.assert_close takes it. op_db_expect.py lists what does
-neither, with figures.
+float64 as eager's is, times 1.1, and one ulp. What is not gets a second look:
+the error of one sample is partly luck, one rounding of several that are
+equally good. The sample is run again with other numbers of its kind, many
+times; then the root mean square of our errors may be 1.1 times eager's, no
+ulp more, in the geometric mean of all runs (where terms cancel, one run would
+outweigh all others), and the error of the sample itself twice the largest
+that eager makes. In max-autotune a result also passes if
+torch.testing.assert_close takes it. op_db_expect.py lists what does none of
+these, with figures.
 
 TORCHAIR_OP_DB=full runs every dtype and more samples; the default takes one
 dtype of each operator, so that it ends in a minute. With --device=cuda the
 samples are on a GPU.
 """
 
+import math
 import os
 import zlib
 
@@ -24,7 +31,9 @@ from op_samples import (
     gradients,
     in_double,
     is_pointwise,
+    moved,
     program_of,
+    rms,
     rows_of,
     tensors_of,
     term_scale,
@@ -42,6 +51,7 @@ MORE_DTYPES = [torch.float16, torch.float64, torch.int32, torch.uint8]
 SAMPLES = 8 if FULL else 2
 MODES = {"reduce-overhead": True, "max-autotune": False}
 SEED = 42  # the one that random samples set themselves
+DRAWS = 128  # of a sample at the second look
 
 # Whose gradients the default run looks at.
 USUAL_GRADIENTS = {
@@ -192,10 +202,34 @@ class Sample:
             good = mine.own <= 1.1 * theirs.own + room
         else:
             good = mine.whole <= 1.1 * theirs.whole + room
+        again = None
+        if not good:
+            again = ratio, largest = self.again(i, mode, pointwise, scale)
+            own = mine.own if pointwise else mine.whole
+            good = ratio <= 1.1 and own <= 2 * largest
         if not good and mode == "max-autotune":
             _close(got, exact.to(want.dtype))
             good = True
-        assert good, (mine, theirs)
+        assert good, (mine, theirs, again)
+
+    def again(self, i, mode, pointwise, scale):
+        """The second look at result i: how many times eager's error ours is,
+        and eager's largest error."""
+        program = program_of(self.gm, MODES[mode])
+        ratio = largest = 0.0
+        for draw in range(DRAWS):
+            tensors = moved(self.tensors, draw)
+            torch.manual_seed(SEED)
+            got = program([t.clone() for t in tensors])[i]
+            torch.manual_seed(SEED)
+            want = tensors_of(self.fn(*[t.clone() for t in tensors]))[i]
+            torch.manual_seed(SEED)
+            exact = in_double(self.fn, tensors)[i]
+            ours = rms(got, exact, scale, pointwise)
+            ratio += math.log(ours / rms(want, exact, scale, pointwise))
+            theirs = error(want, exact, scale)
+            largest = max(largest, theirs.own if pointwise else theirs.whole)
+        return math.exp(ratio / DRAWS), largest
 
 
 def _bitwise(got, want):
