@@ -235,8 +235,9 @@ def _parse_schema(schema: str) -> Any:
     try:
         return torch._C.parse_schema(schema)
     except RuntimeError as why:
+        said = [line for line in str(why).splitlines() if line.strip()]
         raise ValueError(
-            f"schema {schema!r} cannot be read: {str(why).splitlines()[0]}"
+            f"schema {schema!r} cannot be read: " + "\n".join(said[:3])
         ) from None
 
 

@@ -140,7 +140,7 @@ def check_scopes(graph: Graph) -> None:
         elif op == "scope_exit":
             if not open_scopes:
                 raise RuntimeError(
-                    f"{node} is a scope_exit without its scope_enter; insert "
+                    f"{node} leaves a scope that no scope_enter began; insert "
                     "both, or use the context manager"
                 )
             open_scopes.pop()
@@ -150,7 +150,7 @@ def check_scopes(graph: Graph) -> None:
             _leave_kernel(kernels, node)
     if open_scopes:
         raise RuntimeError(
-            f"{open_scopes[-1]} is a scope_enter without its scope_exit: "
+            f"{open_scopes[-1]} enters a scope that no scope_exit leaves: "
             "restore the stream before the function returns, or use the "
             "`with` form"
         )

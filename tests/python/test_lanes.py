@@ -413,9 +413,9 @@ EXIT = (air.scope_exit.default, ())
 @pytest.mark.parametrize(
     "nodes, text",
     [
-        ((ENTER,), "scope_enter without its scope_exit"),
-        ((EXIT,), "scope_exit without its scope_enter"),
-        ((EXIT, ENTER), "scope_exit without its scope_enter"),
+        ((ENTER,), "a scope that no scope_exit leaves"),
+        ((EXIT,), "a scope that no scope_enter began"),
+        ((EXIT, ENTER), "a scope that no scope_enter began"),
         ((ENTER, ENTER, EXIT), "use the `with` form"),
     ],
 )

@@ -377,7 +377,7 @@ def test_a_scope_that_is_not_left():
         torch.ops.air.scope_enter([scope.SUPER_KERNEL], ["k"])
         return x + 1
 
-    with pytest.raises(RuntimeError, match="without its scope_exit"):
+    with pytest.raises(RuntimeError, match="a scope that no scope_exit leaves"):
         run(fn, torch.ones(2))
 
 
@@ -386,7 +386,7 @@ def test_a_scope_that_was_not_entered():
         torch.ops.air.scope_exit()
         return x + 1
 
-    with pytest.raises(RuntimeError, match="without its scope_enter"):
+    with pytest.raises(RuntimeError, match="a scope that no scope_enter began"):
         run(fn, torch.ones(2))
 
 
