@@ -119,6 +119,20 @@ def test_the_limit_falls_back_to_eager(counters):
     assert counters() == {"captured": 1}
 
 
+@pytest.mark.parametrize("reuse", [True, False])
+def test_memory_that_captures_share(reuse, lines):
+    run = compile_with(
+        lambda x: x + 1, dynamic=True, reuse_graph_pool_in_same_fx=reuse
+    )
+    for size in (3, 5):
+        run(torch.ones(size))
+    said = lines()
+    assert has(said, "memory pool reuse is enable") is reuse
+    assert has(said, "memory pool reuse is disable") is not reuse
+    assert has(said, "Start setting to original memory state") is reuse
+    assert has(said, "After reconstructing fx_graph") is reuse
+
+
 def test_overwritten_results_are_announced_once():
     run = compile_with(lambda x: x + 1, dynamic=True, clone_output=False)
     run(torch.ones(3))

@@ -292,6 +292,16 @@ def test_a_configuration_compiles_anew():
     assert counted(torchair.explain(fn).graphs[0]) == {"captured": 1}
 
 
+def test_what_is_compiled_after_a_call_is_not_the_functions():
+    fn = torch.compile(lambda x: x.sinh(), backend="torchair")
+    fn(torch.ones(2))
+    gm = torch.fx.symbolic_trace(lambda x: torch.ops.aten.exp.default(x))
+    compile_it = torchair.get_compiler()
+    compile_it(gm, [torch.ones(2)])
+    (graph,) = torchair.explain(fn).graphs
+    assert graph.regions[0]["ops"] == "sinh"
+
+
 def test_a_graph_of_compile_fx():
     """A backend of the user: known by its calls."""
     from torch._dynamo.backends.common import aot_autograd
