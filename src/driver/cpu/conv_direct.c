@@ -14,6 +14,7 @@
 #define VECTOR   16      /* of the plan, which no instruction set may change */
 #define SUM_MAX  GEMM_KB /* terms of a sum */
 #define OUTS_MAX 16      /* channels out at once */
+#define DEEP     4       /* channels out of one channel in */
 
 typedef struct {
     const conv_geometry *g;
@@ -73,7 +74,7 @@ bool
 cpu_conv_is_direct(const conv_geometry *g)
 {
     int64_t terms = g->c_in * g->taps, n = g->out[2];
-    bool depthwise = g->c_in == 1 && g->c_out <= 4;
+    bool depthwise = g->c_in == 1 && g->c_out <= DEEP;
     bool narrow = g->taps > 1 && (g->c_in <= 4 || g->c_out <= 16) &&
                   4 * n >= 3 * round_up(n, VECTOR);
     return terms > 0 && terms <= SUM_MAX && g->out_pixels > 0 &&
@@ -188,4 +189,87 @@ cpu_conv_direct(const air_call *call, const conv_geometry *g,
         run_strip(&l, &f, ops, task->scratch, plane % g->out[0],
                   i % l.strips * l.strip);
     }
+}
+
+/* ---- the gradient of weights --------------------------------------------- */
+
+bool
+cpu_conv_weight_is_direct(const conv_geometry *g)
+{
+    return g->c_in == 1 && g->c_out <= DEEP && g->taps <= SUM_MAX &&
+           g->out_pixels > 0 && make_layout(g, 1).strip > 0;
+}
+
+/* sums += what results [y0, y0 + strip) of plane z, of all channels of a group,
+ * saw of the plane. */
+static void
+weigh_strip(const layout *l, const operands *f, const gemm_ops *ops,
+            float *plane, float *rows, int64_t z, int64_t y0, double *sums)
+{
+    const conv_geometry *g = l->g;
+    int64_t size = cpu_gemm_size_of(f->dtype), n = g->out[2];
+    gemm_windows s = {.rows = min64(l->strip, g->out[1] - y0),
+                      .n = n,
+                      .step = g->stride[1] * l->row,
+                      .ld = round_up(n, VECTOR),
+                      .at = l->at,
+                      .taps = g->taps};
+    memset(plane, 0,
+           (size_t)(g->kernel[0] * l->rows * l->row + BEHIND) * sizeof *plane);
+    fill(l, ops, plane, f->x, f->dtype, z, y0);
+    memset(rows, 0, (size_t)(s.rows * s.ld) * sizeof *rows);
+    for (int64_t o = 0; o < g->c_out; o++) {
+        int64_t at = o * g->out_pixels + (z * g->out[1] + y0) * n;
+        ops->copies(rows, s.ld, f->y + at * size, n, 1, f->dtype, n, s.rows);
+        ops->correlate_weights(&s, plane, rows, sums + o * g->taps);
+    }
+}
+
+/* (a, small, ...) of one group of one image; y is read. */
+static operands
+find_gradients(const air_call *call, const conv_geometry *g,
+               const air_task *task, int64_t item)
+{
+    const air_tensor *x = call->args[0].t, *y = call->args[1].t;
+    int64_t size = cpu_gemm_size_of(x->dtype);
+    return (operands){
+        .dtype = x->dtype,
+        .x = (const char *)air_data(x, task) + item * g->in_pixels * size,
+        .y = (char *)air_data(y, task) + item * g->c_out * g->out_pixels * size,
+    };
+}
+
+static void
+weigh_group(const layout *l, const air_call *call, const gemm_ops *ops,
+            const air_task *task, float *rows, int64_t group)
+{
+    const conv_geometry *g = l->g;
+    const air_tensor *out = &call->outs[0];
+    int64_t weights = g->c_out * g->taps;
+    double sums[DEEP * SUM_MAX];
+    float rounded[DEEP * SUM_MAX];
+    memset(sums, 0, (size_t)weights * sizeof *sums);
+    for (int64_t n = 0; n < g->batch; n++) {
+        operands f = find_gradients(call, g, task, n * g->groups + group);
+        for (int64_t i = 0; i < g->out[0] * l->strips; i++)
+            weigh_strip(l, &f, ops, task->scratch, rows, i / l->strips,
+                        i % l->strips * l->strip, sums);
+    }
+    for (int64_t i = 0; i < weights; i++)
+        rounded[i] = (float)sums[i];
+    ops->narrow((char *)air_data(out, task) +
+                    group * weights * cpu_gemm_size_of(out->dtype),
+                1, out->dtype, rounded, 1, weights);
+}
+
+void
+cpu_conv_direct_weight(const air_call *call, const conv_geometry *g,
+                       const gemm_ops *ops, const air_task *task, float *rows)
+{
+    layout l = make_layout(g, 1);
+    int64_t b, e;
+    find_taps(&l);
+    air_split(g->groups, task, &b, &e);
+    for (int64_t i = b; i < e; i++)
+        weigh_group(&l, call, ops, task, rows, i);
 }

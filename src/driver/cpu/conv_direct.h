@@ -10,4 +10,11 @@ bool cpu_conv_is_direct(const conv_geometry *g);
 void cpu_conv_direct(const air_call *call, const conv_geometry *g,
                      const gemm_ops *ops, const air_task *task);
 
+/* The call of cpu_convolution_weight, of one channel a group: sums[co][tap] of
+ * its groups, which threads share. `rows`: AIR_SCRATCH bytes of this thread. */
+bool cpu_conv_weight_is_direct(const conv_geometry *g);
+void cpu_conv_direct_weight(const air_call *call, const conv_geometry *g,
+                            const gemm_ops *ops, const air_task *task,
+                            float *rows);
+
 #endif

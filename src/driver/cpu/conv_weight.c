@@ -6,9 +6,9 @@
  * lie in the lanes: for each tap some channels, or, of few channels, channels
  * and taps as in memory. Depth comes in blocks that stay in the cache, and in
  * spans that threads may share; the sums of the spans are added at the end, so
- * that results depend on sizes alone. */
+ * that results depend on sizes alone. Of one channel a group: conv_direct.c. */
 #include "driver/cpu/conv_backward.h"
-#include "driver/cpu/conv_columns.h"
+#include "driver/cpu/conv_direct.h"
 #include "driver/cpu/gemm.h"
 
 #include <string.h>
@@ -294,6 +294,11 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     weight w = read_call(call);
     int64_t b, e;
+    if (cpu_conv_weight_is_direct(&w.g)) {
+        char *rows = (char *)task->workspace + AIR_SCRATCH * (size_t)task->id;
+        cpu_conv_direct_weight(call, &w.g, ops, task, (float *)rows);
+        return;
+    }
     make_plan(&w, ops->lanes);
     w.ops = ops;
     w.task = task;
@@ -316,6 +321,8 @@ size_t
 cpu_convolution_weight_workspace(const air_call *call, int threads)
 {
     weight w = read_call(call);
+    if (cpu_conv_weight_is_direct(&w.g))
+        return AIR_SCRATCH * (size_t)threads;
     make_plan(&w, GEMM_LANES_MAX);
     return (size_t)(shared_floats(&w) + thread_floats() * threads) *
            sizeof(float);

@@ -142,6 +142,11 @@ typedef struct {
      * be read 32 elements further */
     void (*correlate)(const gemm_windows *s, const float *p, const float *w,
                       const float *start, int64_t outs, void *y);
+    /* its gradient: sums[t] += sum over r < rows, i < n of y[r * ld + i] *
+     * p[at[t] + r * step + i]; p may be read so far behind its rows, and y,
+     * where it is zero behind them */
+    void (*correlate_weights)(const gemm_windows *s, const float *p,
+                              const float *y, double *sums);
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);

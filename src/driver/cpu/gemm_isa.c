@@ -225,6 +225,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .columns = ISA_NAME(columns),
     .add = add,
     .correlate = ISA_NAME(correlate),
+    .correlate_weights = ISA_NAME(correlate_weights),
     .narrow = narrow,
     .unquant = ISA_NAME(unquant),
     .integers = ISA_NAME(integers),

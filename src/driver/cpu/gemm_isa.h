@@ -38,6 +38,8 @@ void ISA_NAME(columns)(float *dst, int64_t ld, const void *p, int64_t step,
 /* correlate_isa.c */
 void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
                          const float *start, int64_t outs, void *y);
+void ISA_NAME(correlate_weights)(const gemm_windows *s, const float *p,
+                                 const float *y, double *sums);
 
 /* attention_isa.c */
 void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
