@@ -309,7 +309,8 @@ static const struct {
 #undef DOT_ROW
 };
 
-/* The scales that row n needs from k0 to k1, as floats. */
+/* The scales that row n needs from k0 to k1, as floats; and the next row's are
+ * asked for: runs this short, one for each stream, no CPU fetches by itself. */
 static void
 open_scales(const dot_rows *d, float *s, const gemm_words *from, int64_t n)
 {
@@ -317,6 +318,8 @@ open_scales(const dot_rows *d, float *s, const gemm_words *from, int64_t n)
     const char *p = (const char *)from->scale + n * from->groups * size;
     int64_t g = d->k0 / d->group;
     int64_t end = min64((d->k1 - 1) / d->group + 1, from->groups);
+    for (int64_t i = g; from->scale != NULL && i < end; i += 64 / size)
+        __builtin_prefetch(p + (i + from->groups) * size);
     for (; from->scale != NULL && g + VL <= end; g += VL)
         store(s + g, vget(p, g, from->scale_dtype));
     for (; g < end; g++)
