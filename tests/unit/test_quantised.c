@@ -182,6 +182,29 @@ TEST(quantised_deep)
                              .threads = 2});
 }
 
+/* Panels of numbers rounded to the dtype of a: groups that end within a word
+ * of memory and within what is made at once, rows that fill no vector. */
+TEST(quantised_rounded_panels)
+{
+    static const int64_t depths[][2] = {{64, 1},    {96, 3},    {1090, 1},
+                                        {2112, 33}, {1980, 55}, {2108, 62}};
+    EACH_ISA(s)
+    for (int i = 0; i < 6; i++)
+        for (int bits = 4; bits <= 8; bits += 4)
+            for (int64_t m = 17; m <= 150; m += 133)
+                check(s, (shape){.m = m,
+                                 .n = 50 + i,
+                                 .k = depths[i][0],
+                                 .groups = depths[i][1],
+                                 .bits = bits,
+                                 .dtype = AIR_BF16,
+                                 .scale = i % 3 != 1,
+                                 .zero = i % 3 != 0,
+                                 .bias = i % 2 == 0,
+                                 .rounded = true,
+                                 .threads = i % 3 + 1});
+}
+
 TEST(quantised_each_group)
 {
     static const int64_t depths[] = {8, 24, 96, 120, 128, 384, 640};

@@ -68,6 +68,15 @@ typedef struct {
                               is a multiple of, or a multiple of 128 */
 } gemm_words;
 
+/* Rows of numbers of 8 or 4 bits that become a panel of pairs of bf16. */
+typedef struct {
+    const uint8_t *q;
+    int64_t row; /* bytes from one to the next */
+    int bits;
+    int64_t group, first; /* numbers of a group, even; the first one here */
+    const float *scale, *zero; /* [group - first][row of the panel]; NULL */
+} pairs_words;
+
 /* Windows of one shape over rows of floats: gemm_ops.correlate. */
 typedef struct {
     int64_t rows, n;   /* of the result: r < rows, i < n */
@@ -168,6 +177,8 @@ typedef struct {
     void (*order_pairs)(uint16_t *dst, const uint16_t *x, int bits, int64_t n);
     void (*dots_pairs)(float *t, int64_t nm, const uint16_t *x, int64_t xs,
                        int64_t nn, int bits, const gemm_words *w);
+    void (*words_pairs)(float *panel, const pairs_words *from, int64_t n,
+                        int64_t k0, int64_t k1);
     const attend_ops *attend; /* attend_isa.h */
 } gemm_ops;
 

@@ -50,4 +50,9 @@ void cpu_pairs_order(uint16_t *dst, const uint16_t *x, int bits, int64_t n);
 void cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
                           int64_t nn, int bits, const gemm_words *from);
 
+/* words_pairs_isa.c: gemm_ops.words_pairs: panel[k - k0][row] = pair k, rounded
+ * to bf16; n rows. */
+void cpu_pairs_words(float *panel, const pairs_words *from, int64_t n,
+                     int64_t k0, int64_t k1);
+
 #endif

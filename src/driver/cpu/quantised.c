@@ -4,8 +4,9 @@
  *     w(n, k) = q(n, k) * scale(n, k / group)  +  zero(n, k / group)
  *
  * where q is an i8, or a nibble of a u8, the lower one first, less 8. Few rows
- * of a read the weights once, as they lie; for more, panels of floats are made
- * of them, a block at a time, and the matrix product does the rest. */
+ * of a read the weights once, as they lie; for more, panels are made of them, a
+ * block at a time, and the matrix product does the rest: of floats, or of pairs
+ * of bf16 where w may be rounded to that (gemm_pairs.c). */
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_pairs.h"
@@ -26,7 +27,7 @@ typedef struct {
     int64_t groups, group; /* of a row, numbers of a group */
     int bits;
     bool rounded; /* w may be rounded to the dtype of a */
-    bool pairs;   /* by the dot kernels of bf16 */
+    bool pairs;   /* by VDPBF16PS */
 } product;
 
 static const air_tensor *
@@ -88,6 +89,21 @@ static int64_t
 packed(const product *p, int64_t n)
 {
     return n * p->bits / 8;
+}
+
+/* f(row, g) of scale or zero. */
+static float
+factor(const product *p, const air_tensor *t, const void *data, int64_t row,
+       int64_t g, float otherwise)
+{
+    const int64_t at = row * p->groups + g;
+    float f = otherwise;
+    if (t == NULL)
+        return f;
+    if (t->dtype == AIR_F32)
+        return ((const float *)data)[at];
+    p->ops->widen(&f, (const uint16_t *)data + at, 1, t->dtype, 1);
+    return f;
 }
 
 /* dst[i] = f(row, first + i) of scale or zero; `otherwise` where absent. */
@@ -327,11 +343,10 @@ unpack(const product *p, float *row, int64_t n, int64_t k, int64_t count)
 {
     const char *q = p->q + packed(p, n * p->job.k);
     for (int64_t i = 0, next; i < count; i = next) {
-        float s, z;
         int64_t g = (k + i) / p->group;
         next = min64(count, (g + 1) * p->group - k);
-        factors(p, p->scale, p->scale_data, &s, n, g, 1, 1);
-        factors(p, p->zero, p->zero_data, &z, n, g, 1, 0);
+        float s = factor(p, p->scale, p->scale_data, n, g, 1);
+        float z = factor(p, p->zero, p->zero_data, n, g, 0);
         p->ops->integers(row + i, q, p->bits, k + i, next - i, s, z);
     }
 }
@@ -351,6 +366,71 @@ pack(const void *arg, float *panel, int64_t l0, int64_t nl, int64_t k0,
     }
 }
 
+#define PAIRS       512 /* made at once */
+#define LEAST_GROUP 32
+#define GROUPS      (2 * PAIRS / LEAST_GROUP + 1)
+
+static bool
+panels_take(const product *p)
+{
+    return p->job.k > 0 && p->job.k % 2 == 0 &&
+           (p->groups == 1 || (p->group >= LEAST_GROUP && p->group % 2 == 0));
+}
+
+/* dst[g - g0][lane] = f(l0 + lane, g); NULL: there is no factor. */
+static const float *
+turn_factors(const product *p, const air_tensor *t, const void *data,
+             float *dst, int64_t l0, int64_t nl, int64_t g0, int64_t g1)
+{
+    float rows[GEMM_LANES_MAX * GROUPS];
+    gemm_view v = {rows, GROUPS, 1, AIR_F32};
+    if (t == NULL)
+        return NULL;
+    for (int64_t l = 0; l < nl; l++)
+        factors(p, t, data, rows + l * GROUPS, l0 + l, g0, g1 - g0, 0);
+    p->ops->pack_x(dst, &v, 0, nl, 0, g1 - g0);
+    return dst;
+}
+
+/* The same of pairs, k0 and k1 too. */
+static void
+pack_pairs(const void *arg, float *panel, int64_t l0, int64_t nl, int64_t k0,
+           int64_t k1)
+{
+    const product *p = arg;
+    float scale[GROUPS * GEMM_LANES_MAX], zero[GROUPS * GEMM_LANES_MAX];
+    pairs_words w = {.q = (const uint8_t *)p->q + packed(p, l0 * p->job.k),
+                     .row = packed(p, p->job.k),
+                     .bits = p->bits,
+                     .group = p->group};
+    for (int64_t k = k0, e; k < k1; k = e) {
+        e = min64(k + PAIRS, k1);
+        w.first = 2 * k / p->group;
+        int64_t last = (2 * e - 1) / p->group + 1;
+        w.scale = turn_factors(p, p->scale, p->scale_data, scale, l0, nl,
+                               w.first, last);
+        w.zero =
+            turn_factors(p, p->zero, p->zero_data, zero, l0, nl, w.first, last);
+        p->ops->words_pairs(panel + (k - k0) * p->ops->lanes, &w, nl, k, e);
+    }
+}
+
+/* What the matrix product does. */
+static gemm_job
+many_job(const product *p)
+{
+    gemm_job job = p->job;
+    job.pack = p->pairs ? pack_pairs : pack;
+    job.pack_arg = p;
+    if (p->pairs) {
+        job.k /= 2;
+        job.w.rs /= 2;
+        job.w.dtype = AIR_F32;
+        job.pairs = true;
+    }
+    return job;
+}
+
 /* ---- by a library -------------------------------------------------------- */
 
 /* The weight in the dtype of a, for a library with instructions that the
@@ -364,12 +444,17 @@ whole_bytes(const product *p)
 }
 
 static bool
-library_fits(const product *p)
+may_be_bf16(const product *p)
 {
     bool exact = p->scale == NULL && p->zero == NULL;
-    int dtype = p->job.w.dtype;
-    return (dtype == AIR_F32 || (dtype == AIR_BF16 && (p->rounded || exact))) &&
-           p->job.nw > FEW && p->job.nx > GEMV_MAX && p->job.k > 0 &&
+    return p->job.w.dtype == AIR_BF16 && (p->rounded || exact);
+}
+
+static bool
+library_fits(const product *p)
+{
+    return (p->job.w.dtype == AIR_F32 || may_be_bf16(p)) && p->job.nw > FEW &&
+           p->job.nx > GEMV_MAX && p->job.k > 0 &&
            whole_bytes(p) <= WHOLE_BYTES;
 }
 
@@ -412,8 +497,8 @@ cpu_quantised_mm_workspace(const air_call *call, int threads)
     (void)threads;
     if (few(&p))
         return (size_t)prepared_floats(&p) * sizeof(float);
-    p.job.pack = pack;
-    size_t panels = cpu_gemm_workspace(&p.job);
+    gemm_job job = many_job(&p);
+    size_t panels = cpu_gemm_workspace(&job);
     size_t whole = library_fits(&p) ? (size_t)whole_bytes(&p) : 0;
     return panels > whole ? panels : whole;
 }
@@ -428,11 +513,10 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         run_few(&p, task);
         return;
     }
-    p.job.pack = pack;
-    p.job.pack_arg = &p;
+    gemm_job job = many_job(&p);
     gemm_team team = {task->id,        task->count,   task,
                       task->workspace, task->scratch, NULL};
-    cpu_gemm_run(&p.job, ops, &team);
+    cpu_gemm_run(&job, ops, &team);
 }
 
 static bool
@@ -457,9 +541,12 @@ bool
 cpu_quantised_mm_on_pairs(const air_call *call, const char *isa)
 {
     product p = make(call, NULL, NULL);
-    return cpu_isa_has_pairs(isa) && accept(call) &&
-           p.job.w.dtype == AIR_BF16 && p.job.nw <= FEW &&
-           cpu_pairs_take(p.bits, p.group, p.groups);
+    if (!cpu_isa_has_pairs(isa) || !accept(call) || p.job.w.dtype != AIR_BF16)
+        return false;
+    if (p.job.nw > FEW) /* or by AMX: the library has that */
+        return strcmp(isa, "avx512_bf16") == 0 && may_be_bf16(&p) &&
+               panels_take(&p);
+    return cpu_pairs_take(p.bits, p.group, p.groups);
 }
 
 size_t
@@ -467,6 +554,10 @@ cpu_quantised_mm_pairs_workspace(const air_call *call, int threads)
 {
     product p = make(call, NULL, NULL);
     p.pairs = true;
+    if (!few(&p)) {
+        gemm_job job = many_job(&p);
+        return cpu_gemm_workspace(&job);
+    }
     return (size_t)(prepared_floats(&p) * (each_alone(&p) ? threads : 1)) *
            sizeof(float);
 }
@@ -474,9 +565,10 @@ cpu_quantised_mm_pairs_workspace(const air_call *call, int threads)
 void
 cpu_quantised_mm_pairs(const air_call *call, const air_task *task)
 {
-    gemm_ops ops = cpu_gemm_avx512;
+    gemm_ops ops = cpu_pairs_ops();
     ops.order_pairs = cpu_pairs_order;
     ops.dots_pairs = cpu_pairs_dots_words;
+    ops.words_pairs = cpu_pairs_words;
     run(call, task, &ops);
 }
 
