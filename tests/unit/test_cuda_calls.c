@@ -195,8 +195,8 @@ TEST(cuda_calls_mm_grid_and_memory)
     CHECK(print(&c, "mm", &s));
     CHECK(s.launches[0].shape.grid[0] == 3 * 132);
     CHECK(s.launches[0].shape.block[0] == 256);
-    /* x, and two sets of sums: 8 warps, 2 parts, 16 rows */
-    CHECK(s.launches[0].shape.shared == 2 * 2048 + 2 * 4 * 8 * 2 * 16);
+    /* x, and two sets of sums: 8 warps, 2 parts, 8 rows */
+    CHECK(s.launches[0].shape.shared == 2 * 2048 + 2 * 4 * 8 * 2 * 8);
     CHECK(s.launches[0].nparams == 3);
     base_text_deinit(&s.text);
     kcase_end(&c.tensors);

@@ -419,11 +419,7 @@ shape(fuse_printer *p, const cuda_props *props)
 static void
 print(fuse_printer *p, const cuda_props *props)
 {
-    int64_t results = 0;
-    for (int w = 0; w < p->g->nweights; w++)
-        results += fuse_product(p->g, w)->outs[0].dims[1];
-    p->tile =
-        kern_tile(results, 1, KERN_ROW_BLOCKS * (int64_t)props->processors);
+    p->tile = KERN_ROW_TILE;
     add_pointers(p);
     base_text_add(
         &p->body,
@@ -459,9 +455,10 @@ cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
     out->nlaunches = 1;
     if (prelude)
         base_text_put(&out->text, prelude, strlen(prelude));
-    base_text_add(&out->text, "using namespace call;\n"
-                              "extern \"C\" __global__ "
-                              "__launch_bounds__(256) void\nENTRY(0)(");
+    base_text_add(&out->text,
+                  "using namespace call;\nextern \"C\" __global__ "
+                  "__launch_bounds__(256, %d) void\nENTRY(0)(",
+                  KERN_ROW_BLOCKS);
     if (p.head.status == AIR_OK && p.body.status == AIR_OK) {
         base_text_put(&out->text, p.head.data, p.head.len);
         base_text_put(&out->text, p.body.data, p.body.len);

@@ -215,6 +215,8 @@ kern_tile(int64_t rows, int64_t m, int64_t blocks)
     static const int tiles[] = {16, 24, 8};
     int best = 8;
     int64_t least = INT64_MAX;
+    if (m == 1)
+        return KERN_ROW_TILE;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         const int tile = tiles[i];
         const int64_t all = (rows + tile - 1) / tile;
