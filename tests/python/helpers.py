@@ -13,6 +13,8 @@ from torchair import backend
 # does not look at the size of a parameter again.
 BEFORE_213 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
+TEXT_PASSES = 8  # Program.text: air_text_kind of air.h
+
 TOLERANCE = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (2e-5, 2e-5),

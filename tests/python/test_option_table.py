@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import assert_same
+from helpers import TEXT_PASSES, assert_same
 
 import torchair
 from torchair import backend, config, decorate, options
@@ -541,7 +541,7 @@ def test_limits_of_passes_and_rewrites():
             assert_same(got, (x + 0).relu() * 1 + x * 2)
             made = [
                 int(line.split()[2])
-                for line in programs[0].text(7).splitlines()
+                for line in programs[0].text(TEXT_PASSES).splitlines()
             ]
             counts.append((len(made), sum(made)))
     assert counts[0][0] > counts[1][0] and counts[2][1] > counts[3][1]

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import assert_same, recorded
+from helpers import TEXT_PASSES, assert_same, recorded
 
 import torchair
 from torchair import _native, backend, pass_names, switches
@@ -162,7 +162,7 @@ def test_a_wrong_switch_comes_out_of_the_first_call():
 
 def ran(program):
     """name: (found, made, nodes before, nodes after)"""
-    rows = [line.split() for line in program.text(7).splitlines()]
+    rows = [line.split() for line in program.text(TEXT_PASSES).splitlines()]
     return {name: tuple(map(int, counts[:4])) for name, *counts in rows}
 
 
