@@ -22,7 +22,7 @@ static void
 read_step(steps_table *t, const air_seen *seen)
 {
     t->reads = t->inner[0] = t->inner[1] = 0;
-    t->window = t->keys = 1;
+    t->window = t->keys = t->places = 1;
     for (size_t i = 0; i < seen->count; i++) {
         const air_value *v = &seen->values[i].value;
         t->reads += bytes_of(v);
@@ -35,6 +35,9 @@ read_step(steps_table *t, const air_seen *seen)
     t->keys = last(second, 2);
     for (int i = 1; i < second->rank; i++)
         t->window *= (double)second->dims[i];
+    t->numbers = (double)value_count(&seen->values[0].value);
+    if (second->rank > 1 && second->dims[1] > 0)
+        t->places = (double)(value_count(second) / second->dims[1]);
 }
 
 static bool
@@ -58,6 +61,10 @@ flops_of(const steps_table *t, const air_seen_value *v, bool first)
         return 2 * count * t->inner[0];
     if (is_named(op, "addmm") || is_named(op, "baddbmm"))
         return 2 * count * t->inner[1];
+    if (is_named(op, "convolution_weight"))
+        return 2 * count * t->places;
+    if (is_named(op, "convolution_transposed"))
+        return 2 * t->numbers * t->window;
     if (strstr(op, "convolution"))
         return 2 * count * t->window;
     if (strstr(op, "attention") && first)

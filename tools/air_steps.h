@@ -17,7 +17,8 @@ typedef struct {
 typedef struct {
     steps_row *rows;
     size_t count, room;
-    double reads, inner[2], window, keys; /* of the step at hand */
+    /* of the step at hand */
+    double reads, inner[2], window, keys, numbers, places;
 } steps_table;
 
 /* air_host.see of the runs; user: the table. */

@@ -98,11 +98,21 @@ def _flops(value: Value, step: Step) -> int:
         inner = shapes[_PRODUCTS[op]]
         return 2 * count * (inner[-1] if inner else 1)
     if "convolution" in op and len(shapes) > 1 and shapes[1]:
-        return 2 * count * math.prod(shapes[1][1:])
-    first = value is step.gives[0]
-    if "attention" in op and first and len(shapes) > 1 and len(shapes[1]) > 1:
-        return 4 * count * shapes[1][-2]
+        return _of_convolution(op, count, shapes)
+    backward = op.endswith("backward")  # five products, keys behind the queries
+    keys = shapes[1 + backward] if len(shapes) > 1 + backward else ()
+    if "attention" in op and value is step.gives[0] and len(keys) > 1:
+        return (10 if backward else 4) * count * keys[-2]
     return count
+
+
+def _of_convolution(op: str, count: int, shapes: list[tuple[int, ...]]) -> int:
+    """(input, weight) -> places; transposed: each number of the input is met by
+    a window; weight: (big, small) -> each weight by all places of small."""
+    if op == "convolution_weight":
+        return 2 * count * math.prod(shapes[1]) // max(shapes[1][1], 1)
+    met = shapes[0] if op == "convolution_transposed" else (count,)
+    return 2 * math.prod(met) * math.prod(shapes[1][1:])
 
 
 class Recorder:

@@ -110,6 +110,40 @@ def test_flops_of_convolutions_and_attention():
     )
 
 
+def test_flops_of_gradients():
+    """Each counts the products that it makes, whatever its result's size."""
+
+    def fn(image, grad, weight, q, k, v, top):
+        made, weights, _ = torch.ops.aten.convolution_backward(
+            *(grad, image, weight, None, [2, 2], [0, 0], [1, 1]),
+            *(False, [0, 0], 1, [True, True, False]),
+        )
+        out, logs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v
+        )
+        gradient = (
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        )
+        return made, weights, *gradient(top, q, k, v, out, logs, 0.0, False)
+
+    sizes = [(1, 3, 13, 15), (1, 5, 6, 7), (5, 3, 3, 3)]
+    sizes += [(1, 2, 40, 16), (1, 2, 24, 16), (1, 2, 24, 16), (1, 2, 40, 16)]
+    args = [torch.randn(size) for size in sizes]
+    programs = []
+    run = compiled(fn)
+    with backend.collect([], programs):
+        run(*args)
+        programs[0].watch = recorder = Recorder()
+        run(*args)
+    found = {s.label.split("::")[-1]: s.flops for s in recorder.steps}
+    products = 2 * 6 * 7 * 5 * 3 * 9
+    assert found["convolution_weight"] == products
+    assert found["convolution_transposed"] == products
+    backward = [v for k, v in found.items() if k.endswith("_backward")]
+    five = 5 * 2 * 2 * 40 * 24 * 16
+    assert len(backward) == 1 and five <= backward[0] < 1.1 * five
+
+
 def test_every_line_of_the_text_form_is_read():
     text = (
         "graph f(%x: f32[s0, 4]) {\n"
