@@ -95,13 +95,13 @@ can_be_alone(const geometry *g, size_t bytes)
 }
 
 size_t
-cpu_conv_workspace(const air_call *call, int threads, bool pairs)
+cpu_conv_workspace(const air_call *call, const geometry *g, int threads,
+                   bool pairs)
 {
     image im;
-    geometry g = cpu_conv_forward(call);
-    gemm_job job = make_job(call, &g, 0, NULL, &im, pairs);
+    gemm_job job = make_job(call, g, 0, NULL, &im, pairs);
     size_t bytes = cpu_gemm_workspace(&job);
-    return can_be_alone(&g, bytes) ? bytes * (size_t)threads : bytes;
+    return can_be_alone(g, bytes) ? bytes * (size_t)threads : bytes;
 }
 
 size_t
@@ -111,22 +111,21 @@ cpu_convolution_workspace(const air_call *call, int threads)
     if (cpu_conv_is_direct(&g))
         return 0;
     return cpu_join_workspace(
-        call->extra, cpu_conv_workspace(call, threads, false), threads);
+        call->extra, cpu_conv_workspace(call, &g, threads, false), threads);
 }
 
 void
-cpu_conv_run(const air_call *call, const air_task *task, const gemm_ops *ops,
-             bool pairs)
+cpu_conv_run(const air_call *call, const geometry *g, const air_task *task,
+             const gemm_ops *ops, bool pairs)
 {
-    geometry g = cpu_conv_forward(call);
-    image im = {.g = &g, .ops = ops};
+    image im = {.g = g, .ops = ops};
     cpu_join_run join;
     const gemm_lines *lines = cpu_join_begin(
-        &join, call, task, cpu_conv_workspace(call, task->count, pairs));
-    gemm_job job = make_job(call, &g, 0, NULL, &im, pairs);
+        &join, call, task, cpu_conv_workspace(call, g, task->count, pairs));
+    gemm_job job = make_job(call, g, 0, NULL, &im, pairs);
     size_t bytes = cpu_gemm_workspace(&job);
-    int64_t items = g.batch * g.groups, b = 0, e = items;
-    bool alone = can_be_alone(&g, bytes) &&
+    int64_t items = g->batch * g->groups, b = 0, e = items;
+    bool alone = can_be_alone(g, bytes) &&
                  (items >= 2 * task->count || items % task->count == 0);
     gemm_team team = {task->id,        task->count,   task,
                       task->workspace, task->scratch, NULL};
@@ -141,9 +140,9 @@ cpu_conv_run(const air_call *call, const air_task *task, const gemm_ops *ops,
         air_split(items, task, &b, &e);
     }
     for (int64_t i = b; i < e; i++) {
-        job = make_job(call, &g, i, task, &im, pairs);
+        job = make_job(call, g, i, task, &im, pairs);
         job.lines = lines;
-        job.at = i * g.c_out * g.out_pixels;
+        job.at = i * g->c_out * g->out_pixels;
         if (i > b && team.count > 1)
             task->barrier(task); /* the panels are free again */
         cpu_gemm_run(&job, ops, &team);
@@ -157,7 +156,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     if (cpu_conv_is_direct(&g))
         cpu_conv_direct(call, &g, ops, task);
     else
-        cpu_conv_run(call, task, ops, false);
+        cpu_conv_run(call, &g, task, ops, false);
 }
 
 /* Operands with gaps or another order of axes, and other dtypes are left to

@@ -6,10 +6,12 @@
 
 /* Can `run` take it: dense operands of floats, not transposed? */
 bool cpu_conv_takes(const air_call *call);
-/* pairs: panels and weights are pairs of bf16 (conv_pairs.c). */
-void cpu_conv_run(const air_call *call, const air_task *task,
-                  const gemm_ops *ops, bool pairs);
+/* g: cpu_conv_forward(call). pairs: panels and weights are pairs of bf16
+ * (conv_pairs.c). */
+void cpu_conv_run(const air_call *call, const conv_geometry *g,
+                  const air_task *task, const gemm_ops *ops, bool pairs);
 /* Bytes, without what a joined region needs. */
-size_t cpu_conv_workspace(const air_call *call, int threads, bool pairs);
+size_t cpu_conv_workspace(const air_call *call, const conv_geometry *g,
+                          int threads, bool pairs);
 
 #endif

@@ -95,13 +95,15 @@ cpu_convolution_on_pairs(const air_call *call, const char *isa)
 size_t
 cpu_convolution_pairs_workspace(const air_call *call, int threads)
 {
-    return cpu_join_workspace(call->extra,
-                              cpu_conv_workspace(call, threads, true), threads);
+    const conv_geometry g = cpu_conv_forward(call);
+    return cpu_join_workspace(
+        call->extra, cpu_conv_workspace(call, &g, threads, true), threads);
 }
 
 void
 cpu_convolution_pairs(const air_call *call, const air_task *task)
 {
+    const conv_geometry g = cpu_conv_forward(call);
     gemm_ops ops = cpu_pairs_ops();
-    cpu_conv_run(call, task, &ops, true);
+    cpu_conv_run(call, &g, task, &ops, true);
 }
