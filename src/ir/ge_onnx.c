@@ -72,17 +72,7 @@ print_attr(const ge_attr *a, base_text *out)
 static void
 print_edges(const ge_view *v, const ge_node *n, base_text *out)
 {
-    for (size_t i = 0; i < n->in.count; i++) {
-        const ge_port *p = &n->in.data[i];
-        if (p->node >= 0)
-            base_text_add(out, "    input: \"%s:%d\"\n",
-                          v->nodes.data[p->node].name, p->out);
-        else if (!p->type)
-            base_text_add(out, "    input: \"\"\n");
-    }
-    if (n->after >= 0)
-        base_text_add(out, "    input: \"%s:-1\"\n",
-                      v->nodes.data[n->after].name);
+    ge_print_inputs(v, n, "    ", out);
     for (size_t i = 0; i < n->out.count; i++)
         base_text_add(out, "    output: \"%s:%zu\"\n", n->name, i);
 }

@@ -61,6 +61,23 @@ source_name(const ge_view *v, const ge_port *p)
     return v->nodes.data[p->node].name;
 }
 
+void
+ge_print_inputs(const ge_view *v, const ge_node *n, const char *indent,
+                base_text *out)
+{
+    for (size_t i = 0; i < n->in.count; i++) {
+        const ge_port *p = &n->in.data[i];
+        if (p->node >= 0)
+            base_text_add(out, "%sinput: \"%s:%d\"\n", indent,
+                          source_name(v, p), p->out);
+        else if (!p->type)
+            base_text_add(out, "%sinput: \"\"\n", indent);
+    }
+    if (n->after >= 0)
+        base_text_add(out, "%sinput: \"%s:-1\"\n", indent,
+                      v->nodes.data[n->after].name);
+}
+
 /* ---- txt ----------------------------------------------------------------- */
 
 static const struct {
@@ -205,17 +222,7 @@ print_txt_node(const ge_view *v, size_t id, base_text *out)
 
     base_text_add(out, "op {\n  name: \"%s\"\n  type: \"%s\"\n", n->name,
                   n->type);
-    for (size_t i = 0; i < n->in.count; i++) {
-        const ge_port *p = &n->in.data[i];
-        if (p->node >= 0)
-            base_text_add(out, "  input: \"%s:%d\"\n", source_name(v, p),
-                          p->out);
-        else if (!p->type)
-            base_text_add(out, "  input: \"\"\n");
-    }
-    if (n->after >= 0)
-        base_text_add(out, "  input: \"%s:-1\"\n",
-                      v->nodes.data[n->after].name);
+    ge_print_inputs(v, n, "  ", out);
     for (size_t i = 0; i < n->attrs.count; i++)
         print_txt_attr(n, &n->attrs.data[i], out);
     print_names(&n->in, "input", out);

@@ -23,6 +23,9 @@ air_status ge_add_dim(ge_view *v, air_dim d, ge_port *out);
 air_status ge_add_dims(ge_view *v, size_t count, const air_dim *dims,
                        ge_port *out);
 
+/* ge_print.c: a line "input: ..." of each input, and of what it comes after. */
+void ge_print_inputs(const ge_view *v, const ge_node *n, const char *indent,
+                     base_text *out);
 /* ge_onnx.c: the nodes as the text of an ONNX model. */
 void ge_print_onnx(const ge_view *v, base_text *out);
 
