@@ -22,7 +22,7 @@ static void
 read_step(steps_table *t, const air_seen *seen)
 {
     t->reads = t->inner[0] = t->inner[1] = 0;
-    t->window = t->keys = t->places = 1;
+    t->window = t->keys[0] = t->keys[1] = t->places = 1;
     for (size_t i = 0; i < seen->count; i++) {
         const air_value *v = &seen->values[i].value;
         t->reads += bytes_of(v);
@@ -32,7 +32,9 @@ read_step(steps_table *t, const air_seen *seen)
     if (seen->count < 2)
         return;
     const air_value *second = &seen->values[1].value;
-    t->keys = last(second, 2);
+    t->keys[0] = last(second, 2);
+    if (seen->count > 2)
+        t->keys[1] = last(&seen->values[2].value, 2);
     for (int i = 1; i < second->rank; i++)
         t->window *= (double)second->dims[i];
     t->numbers = (double)value_count(&seen->values[0].value);
@@ -67,8 +69,9 @@ flops_of(const steps_table *t, const air_seen_value *v, bool first)
         return 2 * t->numbers * t->window;
     if (strstr(op, "convolution"))
         return 2 * count * t->window;
-    if (strstr(op, "attention") && first)
-        return 4 * count * t->keys;
+    if (strstr(op, "attention") && first) /* backward: five products */
+        return strstr(op, "_backward") ? 10 * count * t->keys[1]
+                                       : 4 * count * t->keys[0];
     return count;
 }
 

@@ -18,7 +18,7 @@ typedef struct {
     steps_row *rows;
     size_t count, room;
     /* of the step at hand */
-    double reads, inner[2], window, keys, numbers, places;
+    double reads, inner[2], window, keys[2], numbers, places;
 } steps_table;
 
 /* air_host.see of the runs; user: the table. */
