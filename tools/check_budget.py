@@ -27,7 +27,7 @@ LAYERS = {
     "src/lower": (3750, C),
     "src/codegen": (6500, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
-    "src/exec": (6850, C),
+    "src/exec": (6900, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500

@@ -102,6 +102,7 @@ typedef struct capture_record {
     bool *joined;              /* by segment: in the graph of one before it */
     capture_pin *pins;
     size_t npins;
+    bool *stays;  /* by slot: one of the pins is there */
     void *memory; /* of recorded HOST nodes */
     void (*done)(void *user, void *token);
 } capture_record;

@@ -248,6 +248,8 @@ typedef struct {
     air_device_graph **graphs;
     void **launched;
     const bool *joined; /* in the graph of a segment before it; or NULL */
+    /* By slot: a recorded HOST node reads it where it was; or NULL. */
+    const bool *stays;
 } exec_run;
 /* Slots, results, tokens and values in memory of exec_frame_bytes. */
 size_t exec_frame_bytes(const exec_spec *s);

@@ -199,6 +199,7 @@ run_filled(air_capture *c, capture_record *r, exec_run *run, air_value *outs)
     run->graphs = r->captured ? r->graphs : NULL;
     run->launched = r->launched;
     run->joined = r->joined;
+    run->stays = r->stays;
     AIR_TRY(exec_run_segments(run));
     exec_run_hand_out(run, outs);
     return AIR_OK;

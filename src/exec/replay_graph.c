@@ -5,10 +5,10 @@
  * that it gives to a stream becomes a part of the graph. It runs by itself
  * once before that: libraries choose and allocate at the first call. What it
  * reads has to stay where it is, so that such a capture has its arena for
- * itself and copies inputs that such a node reads; where an operand lies
- * elsewhere all is recorded again, and after a few times without that node.
- * Results live in memory of the recording: while one is needed by what comes
- * behind, its token is kept. */
+ * itself and copies inputs that such a node reads, and results of HOST nodes
+ * that run by themselves; where another operand lies elsewhere all is recorded
+ * again, and after a few times without that node. Results live in memory of the
+ * recording: while one is needed by what comes behind, its token is kept. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +77,7 @@ sort_hosts(air_capture *c, capture_record *r, const air_host *host)
 
     AIR_TRY(BASE_ARENA_ARRAY(&r->arena, s->nsegments, &r->joins));
     AIR_TRY(BASE_ARENA_ARRAY(&r->arena, s->nsegments, &r->joined));
+    AIR_TRY(BASE_ARENA_ARRAY(&r->arena, s->nslots, &r->stays));
     for (size_t i = 0; i < s->nsegments; i++) {
         const exec_step *step = host_of(s, i);
         const char *why = step ? reason_of(c, r, host, step) : NULL;
@@ -121,6 +122,8 @@ drop_graphs(air_capture *c, capture_record *r)
     if (r->memory && r->done)
         r->done(NULL, r->memory);
     r->memory = NULL;
+    for (size_t i = 0; i < r->npins; i++)
+        r->stays[r->pins[i].slot] = false;
     r->npins = 0;
     r->captured = false;
 }
@@ -182,6 +185,7 @@ settle(graph_maker *m, size_t i, const exec_step *step)
     for (size_t k = 0; k < step->nin; k++) {
         const int32_t slot = s->storages.data[step->in_storage[k]].slot;
         r->pins[r->npins++] = (capture_pin){i, slot, m->run->slots[slot]};
+        r->stays[slot] = true;
     }
     for (size_t k = 0; k < step->nout; k++)
         for (size_t h = 0; h < r->nhosts; h++) {
@@ -228,7 +232,10 @@ record_host(graph_maker *m, size_t i)
     const size_t before = m->run->ntokens;
     void *stream;
 
-    AIR_TRY(ctx->driver->foreign_begin(ctx->device, &stream));
+    air_status begun = ctx->driver->foreign_begin(ctx->device, &stream);
+    if (begun == AIR_STATUS_UNSUPPORTED)
+        refuse(&m->r->joins[i], air_last_error()->message);
+    AIR_TRY(begun);
     const air_status status = exec_record_host(
         m->run, step, stream, &m->r->memory, m->r->joins[i].why);
     const air_status ended =

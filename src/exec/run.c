@@ -101,8 +101,9 @@ copy_strided(char *dst, const char *src, const air_value *v, int axis,
 }
 
 /* What a HOST node left: its own memory is used in place when it is dense. A
- * view of one of its inputs is copied: the arena's memory is used again. Where
- * the host cannot touch it, HOST nodes give dense results. */
+ * view of one of its inputs is copied: the arena's memory is used again; and
+ * what a graph of the device reads where it was. Where the host cannot touch
+ * it, HOST nodes give dense results. */
 static air_status
 take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
@@ -116,7 +117,7 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
         r->tokens[r->ntokens++] = v->block;
     if (v->data == room)
         return AIR_OK;
-    if (dense && !ours) {
+    if (dense && !ours && !(r->graphs && r->stays && r->stays[t->slot])) {
         r->slots[t->slot] = v->data;
         return AIR_OK;
     }

@@ -20,7 +20,8 @@ static int
 step(void)
 {
     const long call = __atomic_add_fetch(&state.calls, 1, __ATOMIC_RELAXED);
-    return call == state.fail_at ? state.error : 0;
+    const bool gone = state.gone_at > 0 && call >= state.gone_at;
+    return gone || call == state.fail_at ? state.error : 0;
 }
 
 /* What the driver refuses in a thread that has no context. */

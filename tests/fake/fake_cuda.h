@@ -20,7 +20,8 @@ typedef struct {
 typedef struct {
     /* The call that fails, counted from 1 over all of them; 0: none. */
     long fail_at, calls;
-    int error; /* code it fails with */
+    long gone_at; /* from this call on all do: there is no GPU; 0: it stays */
+    int error;    /* code it fails with */
     long launches, compiled;
     fake_launch launch[FAKE_LAUNCHES]; /* number n is in [n % FAKE_LAUNCHES] */
     long nodes_set;                    /* parameters of nodes changed */

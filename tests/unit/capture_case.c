@@ -9,10 +9,17 @@
 
 capture_double_calls capture_double;
 
+enum { MOST = 16 };
+
+typedef struct {
+    air_list *list;           /* NULL: of the application */
+    capture_double_work work; /* what it did */
+} item;
+
 struct air_device_graph {
-    air_list *lists[8];
+    item items[MOST];
     void **slots;
-    size_t count;
+    size_t count, kept; /* items that the application's are behind */
 };
 
 static const air_driver *ref;
@@ -64,7 +71,9 @@ double_list_run(air_device *dev, air_list *list, void *const *slots)
         capture_double.lists++;
         return ref->list_run(dev, list, slots);
     }
-    recording->lists[recording->count++] = list;
+    AIR_REQUIRE(recording->count < MOST, AIR_ERROR_UNSUPPORTED,
+                "the double has room for %d lists", MOST);
+    recording->items[recording->count++] = (item){.list = list};
     memcpy(&recording->slots, &slots, sizeof slots); /* until patched */
     return AIR_OK;
 }
@@ -74,8 +83,13 @@ double_launch(air_device *dev, air_device_graph *graph)
 {
     AIR_TRY(next_call());
     capture_double.launches++;
-    for (size_t i = 0; i < graph->count; i++)
-        AIR_TRY(ref->list_run(dev, graph->lists[i], graph->slots));
+    for (size_t i = 0; i < graph->count; i++) {
+        const item *it = &graph->items[i];
+        if (it->list)
+            AIR_TRY(ref->list_run(dev, it->list, graph->slots));
+        else
+            it->work.run(it->work.in, it->work.out, it->work.n);
+    }
     return AIR_OK;
 }
 
@@ -97,6 +111,40 @@ double_free(air_device *dev, air_device_graph *graph)
     free(graph);
 }
 
+/* ---- what the application does meanwhile ---- */
+
+void
+capture_double_give(void *stream, capture_double_work work)
+{
+    air_device_graph *graph = stream;
+    if (CHECK(graph->count < MOST))
+        graph->items[graph->count++] = (item){.work = work};
+}
+
+static air_status
+double_foreign_begin(air_device *dev, void **out_stream)
+{
+    (void)dev;
+    *out_stream = NULL;
+    AIR_TRY(next_call());
+    AIR_REQUIRE(recording, AIR_ERROR_STATE, "the double does not capture");
+    recording->kept = recording->count;
+    *out_stream = recording;
+    return AIR_OK;
+}
+
+static air_status
+double_foreign_end(air_device *dev, bool keep)
+{
+    (void)dev;
+    const air_status status = next_call();
+    if (!keep || status != AIR_OK)
+        recording->count = recording->kept;
+    else
+        capture_double.foreign++;
+    return status;
+}
+
 const air_driver *
 capture_double_driver(void)
 {
@@ -110,6 +158,8 @@ capture_double_driver(void)
     table.graph_launch = double_launch;
     table.graph_patch = double_patch;
     table.graph_free = double_free;
+    table.foreign_begin = double_foreign_begin;
+    table.foreign_end = double_foreign_end;
     capture_double = (capture_double_calls){0};
     return &table;
 }

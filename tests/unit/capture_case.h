@@ -27,7 +27,8 @@ bool capture_case_run(capture_case *t, size_t nin, const air_value *inputs,
 /* What the double was asked for since capture_double_reset. */
 typedef struct {
     int begins, ends, launches, patches, lists; /* lists: run plainly */
-    int alive;                                  /* graphs */
+    int foreign;  /* times that the application was recorded, and kept */
+    int alive;    /* graphs */
     int fail_end; /* end number n fails: 1 is the next */
     int fail_at;  /* call number n of any kind fails */
     bool unsupported;
@@ -36,6 +37,15 @@ extern capture_double_calls capture_double;
 /* The context, made with driver "ref", gets the double. */
 void capture_double_install(air_context *ctx);
 const struct air_driver *capture_double_driver(void);
+/* What the application gives to a stream of the double: run(in, out) over n
+ * numbers, at each launch of the graph that has it. */
+typedef struct {
+    void (*run)(const float *in, float *out, int64_t n);
+    const float *in;
+    float *out;
+    int64_t n;
+} capture_double_work;
+void capture_double_give(void *stream, capture_double_work work);
 
 #define TENSOR(data, ...)                                                \
     air_value_tensor((data), AIR_F32,                                    \

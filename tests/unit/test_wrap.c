@@ -327,3 +327,103 @@ TEST(wrap_trace_writes_graphs)
                          "close\n");
     wrap_around(NULL);
 }
+
+/* ---- what the application does meanwhile --------------------------------- */
+
+TEST(wrap_check_finds_broken_lives_of_what_is_lent)
+{
+    log_book book;
+    air_device_graph *graph;
+    air_list *list;
+    void *stream, *slots[1] = {NULL};
+    wrap_around(capture_double_driver());
+    air_device *dev = open_wrapped("check:ref", &book, &base_libc_alloc);
+    REQUIRE(dev != NULL);
+    const air_driver *d = &air_driver_check;
+    CHECK_OK(d->list_make(dev, NULL, 0, &list));
+    CHECK_FAILS(d->foreign_begin(dev, &stream), STATE);
+    CHECK(stream == NULL);
+    CHECK_OK(d->capture_begin(dev, AIR_CAPTURE_GLOBAL));
+    CHECK_FAILS(d->foreign_end(dev, true), STATE);
+    CHECK_OK(d->foreign_begin(dev, &stream));
+    CHECK(stream != NULL);
+    CHECK_FAILS(d->foreign_begin(dev, &stream), STATE);
+    CHECK_FAILS(d->list_run(dev, list, slots), STATE);
+    CHECK_FAILS(d->capture_end(dev, &graph), STATE);
+    CHECK_INT(book.errors, 5);
+    CHECK_OK(d->foreign_end(dev, true));
+    CHECK_OK(d->capture_end(dev, &graph));
+    CHECK_INT(capture_double.foreign, 1);
+    d->graph_free(dev, graph);
+    d->list_free(dev, list);
+    d->close(dev);
+    CHECK_INT(book.errors, 5);
+    wrap_around(NULL);
+}
+
+TEST(wrap_trace_writes_what_is_lent)
+{
+    log_book book;
+    air_device_graph *graph;
+    void *stream;
+    wrap_around(capture_double_driver());
+    air_device *dev = open_wrapped("trace:ref", &book, &base_libc_alloc);
+    REQUIRE(dev != NULL);
+    const air_driver *d = &air_driver_trace;
+    CHECK_OK(d->capture_begin(dev, AIR_CAPTURE_GLOBAL));
+    for (int keep = 0; keep < 2; keep++) {
+        CHECK_OK(d->foreign_begin(dev, &stream));
+        CHECK_OK(d->foreign_end(dev, keep));
+    }
+    CHECK_OK(d->capture_end(dev, &graph));
+    d->graph_free(dev, graph);
+    d->close(dev);
+    book.text[book.len] = '\0';
+    CHECK_STR(book.text, "open ref\n"
+                         "capture_begin -> ok\n"
+                         "foreign_begin -> ok\n"
+                         "foreign_end, not kept -> ok\n"
+                         "foreign_begin -> ok\n"
+                         "foreign_end -> ok\n"
+                         "capture_end -> graph 1\n"
+                         "graph_free graph 1\n"
+                         "close\n");
+    wrap_around(NULL);
+}
+
+/* A failure in the wrapper ends what is lent inside, and keeps none of it. */
+TEST(wrap_fault_ends_what_is_lent)
+{
+    log_book book;
+    air_device_graph *graph;
+    void *stream;
+    wrap_around(capture_double_driver());
+    air_device *dev = open_wrapped("fault:check:ref", &book, &base_libc_alloc);
+    REQUIRE(dev != NULL);
+    const air_driver *d = &air_driver_fault;
+    wrap_fault_set(3);
+    CHECK_OK(d->capture_begin(dev, AIR_CAPTURE_GLOBAL));
+    CHECK_OK(d->foreign_begin(dev, &stream));
+    CHECK_FAILS(d->foreign_end(dev, true), DRIVER);
+    CHECK_OK(d->foreign_begin(dev, &stream));
+    CHECK_OK(d->foreign_end(dev, true));
+    CHECK_OK(d->capture_end(dev, &graph));
+    CHECK_INT(capture_double.foreign, 1);
+    wrap_fault_set(0);
+    d->graph_free(dev, graph);
+    d->close(dev);
+    CHECK_INT(book.errors, 0);
+    wrap_around(NULL);
+}
+
+TEST(wrap_lends_nothing_where_the_driver_inside_does_not)
+{
+    log_book book;
+    void *stream;
+    air_device *dev = open_wrapped("fault:ref", &book, &base_libc_alloc);
+    REQUIRE(dev != NULL);
+    CHECK_FAILS(air_driver_fault.foreign_begin(dev, &stream), UNSUPPORTED);
+    CHECK(stream == NULL);
+    CHECK_FAILS(air_driver_fault.foreign_end(dev, true), STATE);
+    air_driver_fault.close(dev);
+}

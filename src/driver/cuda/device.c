@@ -282,20 +282,21 @@ open_gpu(air_device *dev)
     return status;
 }
 
+/* Where the context cannot be entered CUDA may refuse to free what is its own;
+ * what is the host's goes. */
 static void
 close_context(air_device *dev)
 {
     bool pushed;
-    if (cuda_enter(dev, &pushed) == AIR_OK) {
-        cuda_modules_free(dev);
-        if (dev->blas)
-            (void)dev->cu.blas_free(dev->blas);
-        if (dev->fault)
-            (void)dev->cu.host_free(dev->fault);
-        if (dev->passed)
-            (void)dev->cu.event_free(dev->passed);
-        cuda_leave(dev, pushed);
-    }
+    (void)cuda_enter(dev, &pushed);
+    cuda_modules_free(dev);
+    if (dev->blas)
+        (void)dev->cu.blas_free(dev->blas);
+    if (dev->fault)
+        (void)dev->cu.host_free(dev->fault);
+    if (dev->passed)
+        (void)dev->cu.event_free(dev->passed);
+    cuda_leave(dev, pushed);
     (void)dev->cu.context_release(dev->ordinal);
 }
 
@@ -400,7 +401,8 @@ cuda_free(air_device *dev, void *ptr, size_t size)
     if (dev->gpu.free) {
         finish_runs(dev);
         dev->gpu.free(dev->gpu.user, ptr, size);
-    } else if (cuda_enter(dev, &pushed) == AIR_OK) {
+    } else {
+        (void)cuda_enter(dev, &pushed);
         (void)dev->cu.free((uint64_t)(uintptr_t)ptr);
         cuda_leave(dev, pushed);
     }

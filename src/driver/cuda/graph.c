@@ -282,16 +282,20 @@ take_foreign(air_device *dev, air_device_graph *g, bool keep)
     return status;
 }
 
+/* The side stream is captured no longer, whatever fails. */
 air_status
 cuda_foreign_end(air_device *dev, bool keep)
 {
     bool pushed;
     AIR_REQUIRE(recording.dev == dev, AIR_ERROR_STATE,
                 "this thread is not capturing");
-    AIR_TRY(cuda_enter(dev, &pushed));
-    const air_status status = take_foreign(dev, recording.graph, keep);
+    const air_status entered = cuda_enter(dev, &pushed);
+    const air_status taken =
+        take_foreign(dev, recording.graph, keep && entered == AIR_OK);
     cuda_leave(dev, pushed);
-    return keep ? status : AIR_OK;
+    if (!keep)
+        return AIR_OK;
+    return entered != AIR_OK ? entered : taken;
 }
 
 air_status

@@ -10,6 +10,7 @@
 typedef enum { BLOCK, KERNEL, LIST, GRAPH } kind;
 static const char *const kind_text[] = {"block", "kernel", "list", "graph"};
 static _Thread_local const air_device *capturing; /* by this thread */
+static _Thread_local bool lent; /* the capture, to the application */
 
 /* An object that is alive. Kernels found in a table come out many times. */
 typedef struct {
@@ -355,6 +356,7 @@ check_list_run(air_device *dev, air_list *list, void *const *slots)
     EXPECT(dev, is_alive(dev, list, LIST), AIR_ERROR_STATE,
            "list_run of a list that is not alive");
     EXPECT(dev, slots != NULL, AIR_ERROR_ARGUMENT, "list_run without slots");
+    EXPECT(dev, !lent, AIR_ERROR_STATE, "list_run before foreign_end");
     return dev->in.driver->list_run(dev->in.device, list, slots);
 }
 
@@ -376,11 +378,31 @@ check_capture_begin(air_device *dev, air_capture_error_mode mode)
 }
 
 static air_status
+check_foreign_begin(air_device *dev, void **out_stream)
+{
+    *out_stream = NULL;
+    EXPECT(dev, capturing == dev && !lent, AIR_ERROR_STATE, "foreign_begin %s",
+           lent ? "twice" : "without capture_begin");
+    AIR_TRY(wrap_foreign_begin(&dev->in, out_stream));
+    lent = true;
+    return AIR_OK;
+}
+
+static air_status
+check_foreign_end(air_device *dev, bool keep)
+{
+    EXPECT(dev, lent && capturing == dev, AIR_ERROR_STATE,
+           "foreign_end without foreign_begin");
+    lent = false;
+    return wrap_foreign_end(&dev->in, keep);
+}
+
+static air_status
 check_capture_end(air_device *dev, air_device_graph **out)
 {
     *out = NULL;
-    EXPECT(dev, capturing == dev, AIR_ERROR_STATE,
-           "capture_end without capture_begin");
+    EXPECT(dev, capturing == dev && !lent, AIR_ERROR_STATE,
+           "capture_end without %s", lent ? "foreign_end" : "capture_begin");
     capturing = NULL;
     AIR_TRY(dev->in.driver->capture_end(dev->in.device, out));
     air_status status = born(dev, *out, GRAPH, 0);
@@ -448,4 +470,6 @@ const air_driver air_driver_check = {
     .graph_launch = check_graph_launch,
     .graph_patch = check_graph_patch,
     .graph_free = check_graph_free,
+    .foreign_begin = check_foreign_begin,
+    .foreign_end = check_foreign_end,
 };

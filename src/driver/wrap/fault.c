@@ -203,6 +203,23 @@ fault_graph_free(air_device *dev, air_device_graph *graph)
     dev->in.driver->graph_free(dev->in.device, graph);
 }
 
+static air_status
+fault_foreign_begin(air_device *dev, void **out_stream)
+{
+    *out_stream = NULL;
+    AIR_TRY(trip(AIR_ERROR_DRIVER, "foreign_begin"));
+    return wrap_foreign_begin(&dev->in, out_stream);
+}
+
+/* Inside it ends in any case, and nothing is kept. */
+static air_status
+fault_foreign_end(air_device *dev, bool keep)
+{
+    const air_status failed = trip(AIR_ERROR_DRIVER, "foreign_end");
+    const air_status ended = wrap_foreign_end(&dev->in, keep && !failed);
+    return failed != AIR_OK ? failed : ended;
+}
+
 static const char *
 fault_list_note(const air_device *dev, const air_list *list)
 {
@@ -234,4 +251,6 @@ const air_driver air_driver_fault = {
     .graph_launch = fault_graph_launch,
     .graph_patch = fault_graph_patch,
     .graph_free = fault_graph_free,
+    .foreign_begin = fault_foreign_begin,
+    .foreign_end = fault_foreign_end,
 };

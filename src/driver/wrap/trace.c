@@ -292,6 +292,23 @@ trace_graph_free(air_device *dev, air_device_graph *graph)
     dev->in.driver->graph_free(dev->in.device, graph);
 }
 
+static air_status
+trace_foreign_begin(air_device *dev, void **out_stream)
+{
+    const air_status status = wrap_foreign_begin(&dev->in, out_stream);
+    TRACE(dev, "foreign_begin -> %s", air_status_text(status));
+    return status;
+}
+
+static air_status
+trace_foreign_end(air_device *dev, bool keep)
+{
+    const air_status status = wrap_foreign_end(&dev->in, keep);
+    TRACE(dev, "foreign_end%s -> %s", keep ? "" : ", not kept",
+          air_status_text(status));
+    return status;
+}
+
 static const char *
 trace_list_note(const air_device *dev, const air_list *list)
 {
@@ -323,4 +340,6 @@ const air_driver air_driver_trace = {
     .graph_launch = trace_graph_launch,
     .graph_patch = trace_graph_patch,
     .graph_free = trace_graph_free,
+    .foreign_begin = trace_foreign_begin,
+    .foreign_end = trace_foreign_end,
 };

@@ -37,6 +37,25 @@ wrap_capture_begin(const wrap_inner *in, air_capture_error_mode mode)
     return in->driver->capture_begin(in->device, mode);
 }
 
+air_status
+wrap_foreign_begin(const wrap_inner *in, void **out_stream)
+{
+    *out_stream = NULL;
+    AIR_REQUIRE(in->driver->foreign_begin != NULL, AIR_ERROR_UNSUPPORTED,
+                "driver %s records nothing of the application",
+                in->driver->name);
+    return in->driver->foreign_begin(in->device, out_stream);
+}
+
+air_status
+wrap_foreign_end(const wrap_inner *in, bool keep)
+{
+    AIR_REQUIRE(in->driver->foreign_end != NULL, AIR_ERROR_STATE,
+                "driver %s has nothing of the application to end",
+                in->driver->name);
+    return in->driver->foreign_end(in->device, keep);
+}
+
 const char *
 wrap_list_note(const wrap_inner *in, const air_list *list)
 {

@@ -22,6 +22,10 @@ air_status wrap_open(const air_options *options, const air_alloc *alloc,
  * which a wrapper's table cannot say. */
 air_status wrap_capture_begin(const wrap_inner *in,
                               air_capture_error_mode mode);
+/* What the application does in a capture of the driver inside; UNSUPPORTED
+ * where it cannot take that. */
+air_status wrap_foreign_begin(const wrap_inner *in, void **out_stream);
+air_status wrap_foreign_end(const wrap_inner *in, bool keep);
 /* Wrappers opened from now on are around this driver, opened by the name
  * behind the colon; NULL: the driver of that name. For tests. */
 void wrap_around(const air_driver *driver);
