@@ -25,7 +25,8 @@ LAYERS = {
     # every composite operator with its backward is written out in expand_*
     "src/pass": (7600, C),
     "src/lower": (3750, C),
-    "src/codegen": (6500, C),
+    # lanes of 64 bits: 350
+    "src/codegen": (6900, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
     "src/exec": (6900, C),
     "src/api": (1250, C),

@@ -57,7 +57,7 @@ asm_rewind(x86_asm *s, size_t code)
 }
 
 uint16_t
-asm_constant(x86_asm *s, uint32_t bits)
+asm_constant(x86_asm *s, uint64_t bits)
 {
     for (size_t i = 0; i < s->constants.count; i++)
         if (s->constants.data[i] == bits)
@@ -97,13 +97,14 @@ asm_align(x86_asm *s, size_t alignment)
 void
 asm_finish_constants(x86_asm *s)
 {
-    size_t size = s->evex ? 4 : 32;
+    size_t size = s->wide ? 8 : s->evex ? 4 : 32;
     if (s->constants.count > 0)
-        asm_align(s, s->evex ? 4 : 32);
+        asm_align(s, size);
     size_t pool = asm_here(s);
     for (size_t i = 0; i < s->constants.count; i++)
         for (size_t k = 0; k < size; k += 4)
-            asm_word(s, s->constants.data[i]);
+            asm_word(s,
+                     (uint32_t)(s->constants.data[i] >> (s->wide ? 8 * k : 0)));
     for (size_t i = 0; i < s->fixups.count; i++) {
         const x86_fixup *f = &s->fixups.data[i];
         size_t target = pool + f->constant * size;
@@ -184,9 +185,9 @@ put_vex(x86_asm *s, x86_ins i, int reg, int vvvv, x86_opd rm, int imm,
     put_modrm(s, reg, rm, imm, true);
 }
 
-void
-asm_masked(x86_asm *s, x86_ins i, int reg, int vvvv, x86_opd rm, int imm,
-           int mask, bool zero)
+static void
+put_evex(x86_asm *s, x86_ins i, int reg, int vvvv, x86_opd rm, int imm,
+         unsigned length, int mask, bool zero)
 {
     unsigned r = (unsigned)~reg >> 3 & 1, r2 = (unsigned)~reg >> 4 & 1;
     unsigned x = rm.kind == OPD_REG ? !(rm.reg >> 4 & 1) : !ext_index(rm);
@@ -194,10 +195,24 @@ asm_masked(x86_asm *s, x86_ins i, int reg, int vvvv, x86_opd rm, int imm,
     asm_byte(s, 0x62);
     asm_byte(s, r << 7 | x << 6 | b << 5 | r2 << 4 | i.map);
     asm_byte(s, (unsigned)i.wide << 7 | ((unsigned)~vvvv & 15) << 3 | 4 | i.pp);
-    asm_byte(s, (unsigned)zero << 7 | 2u << 5 | (unsigned)rm.broadcast << 4 |
+    asm_byte(s, (unsigned)zero << 7 | length << 5 |
+                    (unsigned)rm.broadcast << 4 |
                     ((unsigned)~vvvv >> 4 & 1) << 3 | (unsigned)mask);
     asm_byte(s, i.op);
     put_modrm(s, reg, rm, imm, false);
+}
+
+void
+asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
+           int mask, bool zero)
+{
+    put_evex(s, ins, reg, vvvv, rm, imm, 2, mask, zero);
+}
+
+void
+asm_store_half(x86_asm *s, x86_ins ins, int reg, x86_opd mem, int mask)
+{
+    put_evex(s, ins, reg, 0, mem, 0, 1, mask, false);
 }
 
 void
@@ -256,9 +271,10 @@ asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes)
 void
 asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes)
 {
-    put_rex(s, false, reg, mem, false);
-    asm_byte(s, 0x0f);
-    asm_byte(s, bytes == 1 ? 0xbe : 0xbf);
+    put_rex(s, true, reg, mem, false);
+    if (bytes < 4)
+        asm_byte(s, 0x0f);
+    asm_byte(s, bytes == 1 ? 0xbe : bytes == 2 ? 0xbf : 0x63);
     put_modrm(s, reg, mem, 0, true);
 }
 

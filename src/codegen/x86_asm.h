@@ -1,5 +1,5 @@
 /* x86_asm.h: encoding of the few instruction forms that regions need. One
- * buffer of code, one pool of 32-bit constants behind it. */
+ * buffer of code, one pool of constants behind it. */
 #ifndef CODEGEN_X86_ASM_H
 #define CODEGEN_X86_ASM_H
 
@@ -57,7 +57,8 @@ typedef struct {
     air_status status; /* the first failure */
     BASE_VEC(uint8_t) code;
     BASE_VEC(x86_fixup) fixups;
-    BASE_VEC(uint32_t) constants; /* of the current phase */
+    BASE_VEC(uint64_t) constants; /* of the current phase */
+    bool wide;                    /* AVX-512: they are of 64 bits */
 } x86_asm;
 
 void asm_init(x86_asm *s, const air_alloc *alloc, bool evex);
@@ -68,9 +69,9 @@ void asm_word(x86_asm *s, uint32_t word);
 size_t asm_here(const x86_asm *s);
 /* Throws away what was written after `code` bytes. */
 void asm_rewind(x86_asm *s, size_t code);
-uint16_t asm_constant(x86_asm *s, uint32_t bits);
-/* Places the constants (32 bytes each for AVX2, 4 for AVX-512), resolves the
- * references to them and forgets them. */
+uint16_t asm_constant(x86_asm *s, uint64_t bits);
+/* Places the constants (32 bytes each for AVX2, 4 or 8 for AVX-512), resolves
+ * the references to them and forgets them. */
 void asm_finish_constants(x86_asm *s);
 
 static inline x86_opd
@@ -101,12 +102,14 @@ void asm_x(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm);
 /* EVEX with a mask register; zero: masked-out lanes become zero. */
 void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
                 int mask, bool zero);
+/* EVEX: a store of the lower 256 bits. */
+void asm_store_half(x86_asm *s, x86_ins ins, int reg, x86_opd mem, int mask);
 
 /* General registers, 64 bits where nothing else is said. */
 void asm_mov_load(x86_asm *s, int reg, x86_opd mem);
 void asm_add_load(x86_asm *s, int reg, x86_opd mem); /* reg += */
 void asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
-/* 1 or 2 bytes with their sign, to 32 bits */
+/* 1, 2 or 4 bytes with their sign */
 void asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 void asm_mov_store(x86_asm *s, x86_opd mem, int reg, size_t bytes);
 void asm_lea(x86_asm *s, int reg, x86_opd mem);

@@ -5,7 +5,7 @@
 #include "codegen/x86_asm.h"
 #include "codegen/x86_nodes.h"
 
-#define X86_MAX_UNROLL 4
+#define X86_MAX_UNROLL 8
 
 /* rdi ptrs, rsi n, rdx scalars, rcx acc, r8 rows, r9 steps as called; rax
  * counts elements. */
@@ -30,8 +30,8 @@ typedef enum {
 enum {
     FRAME_MASK = 0,                          /* AVX2: of the tail */
     FRAME_BOUNCE = 64,                       /* 32 bytes a buffer */
-    FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 4 bytes a buffer */
-    FRAME_ROWS = FRAME_BCAST + 128,          /* as called */
+    FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 8 bytes a buffer */
+    FRAME_ROWS = FRAME_BCAST + 192,          /* as called */
     FRAME_STEPS = FRAME_ROWS + 8,
     FRAME_LEFT = FRAME_STEPS + 8, /* rows behind the few at hand */
     FRAME_SPILL = FRAME_ROWS + 64 /* 64 bytes each */
@@ -87,12 +87,12 @@ void emit_body(x86_emit *e, emit_mode mode, int unroll);
 int emit_take(x86_emit *e);
 /* Where an invariant lies in memory. */
 x86_opd emit_invariant(x86_emit *e, int node);
-x86_opd emit_constant(x86_emit *e, uint32_t bits);
+x86_opd emit_constant(x86_emit *e, uint64_t bits);
 void emit_broadcast(x86_emit *e, int reg, x86_opd mem);
 /* The address of element `index` (rax where 0 <= scale) of a buffer. */
 x86_opd emit_buffer(x86_emit *e, int buf, bool indexed, int32_t element);
 size_t emit_dtype_bytes(int dtype);
-/* An element, widened to 32 bits, f16 and bf16 as they are. */
+/* An element, widened to the lane's bits; f32, f16 and bf16 as they are. */
 void emit_load_gpr(x86_emit *e, int reg, x86_opd mem, int dtype);
 /* Are stores to the buffer whole vectors that may go past the caches? */
 bool emit_may_stream(const x86_emit *e, int buf);

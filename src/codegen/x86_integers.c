@@ -1,4 +1,4 @@
-/* x86_integers.c: instruction nodes of integers, in lanes of 1, 2 or 4 bytes
+/* x86_integers.c: instruction nodes of integers, in lanes of 1, 2, 4 or 8 bytes
  * (x86_lanes.c). There are no shifts and products of bytes: those go by words,
  * whose other half is masked off. */
 #include "air.h"
@@ -11,6 +11,8 @@ static int
 lanes(x86_list *l, int64_t value)
 {
     uint32_t k = (uint32_t)value;
+    if (l->width == 8)
+        return x86_long(l, (uint64_t)value);
     if (l->width == 2)
         k = (k & 0xffff) * 0x10001;
     if (l->width == 1)
@@ -67,6 +69,12 @@ shift_right_signed(x86_list *l, int a, int64_t count)
         return x86_op1(l, X86_SAR, (int)count, a);
     int sign = lanes(l, 0x80 >> count), v = shift_right_unsigned(l, a, count);
     return x86_op2(l, X86_SUBI, x86_op2(l, X86_XOR, v, sign), sign);
+}
+
+static bool
+is_constant(const x86_list *l, int node)
+{
+    return l->source[node].op == AIR_RG_CONST && l->source[node].i >= 0;
 }
 
 static int
@@ -126,22 +134,64 @@ x86_compare_integers(x86_list *l, const air_rg_node *n)
     }
 }
 
-/* ---- division, of what floats hold ---- */
+/* ---- division ---- */
 
+/* By floats, cut off: what the integers give where a float holds both, as no
+ * quotient is so near below a whole number that it is rounded to it. */
 static int
-divide(x86_list *l, int a, int b)
+divide_floats(x86_list *l, int a, int b)
 {
     int q = x86_op2(l, X86_DIV, x86_op1(l, X86_TOFLOAT, 0, a),
                     x86_op1(l, X86_TOFLOAT, 0, b));
-    return x86_op2(l, X86_AND, x86_op1(l, X86_TOINT, 0, q), x86_is_set(l, b));
+    return x86_op1(l, X86_TOINT, 0, q);
 }
 
-static int
-remainder_of(x86_list *l, int a, int b)
+typedef struct {
+    int quotient, rest;
+} division;
+
+static void
+take_times(x86_list *l, division *d, int times, int b)
 {
-    int whole = x86_op2(l, X86_MULI, divide(l, a, b), b);
-    return x86_op2(l, X86_AND, x86_op2(l, X86_SUBI, a, whole),
-                   x86_is_set(l, b));
+    d->quotient = x86_op2(l, X86_ADDI, d->quotient, times);
+    d->rest = x86_op2(l, X86_SUBI, d->rest, x86_op2(l, X86_MULI, times, b));
+}
+
+/* Of any 64 bits: floats find the first digits of the quotient, then those that
+ * are missing; where that was rounded up, it is one too large. */
+static division
+divide_long(x86_list *l, int a, int b)
+{
+    division d = {lanes(l, 0), a};
+    take_times(l, &d, divide_floats(l, a, b), b);
+    take_times(l, &d, divide_floats(l, d.rest, b), b);
+    int zero = lanes(l, 0), sign = x86_op2(l, X86_XOR, a, b);
+    int unit = x86_op2(l, X86_OR, x86_op1(l, X86_SAR, 63, sign), lanes(l, 1));
+    int other =
+        x86_op3(l, X86_CMPS, BELOW, x86_op2(l, X86_XOR, d.rest, a), zero, -1);
+    int beyond = x86_op2(l, X86_AND, other, x86_is_set(l, d.rest));
+    take_times(l, &d,
+               x86_op2(l, X86_AND, beyond, x86_op2(l, X86_SUBI, zero, unit)),
+               b);
+    return d;
+}
+
+/* The quotient or the rest; 0 where the divisor is. */
+static int
+divide(x86_list *l, const air_rg_node *n)
+{
+    int a = l->value[n->a], b = l->value[n->b];
+    bool rest = n->op == AIR_RG_IMOD;
+    division d;
+    if (x86_range_is_float(l->range[n->a], l->range[n->b], l->width)) {
+        d.quotient = divide_floats(l, a, b);
+        if (rest)
+            d.rest =
+                x86_op2(l, X86_SUBI, a, x86_op2(l, X86_MULI, d.quotient, b));
+    } else {
+        d = divide_long(l, a, b);
+    }
+    return x86_op2(l, X86_AND, rest ? d.rest : d.quotient, x86_is_set(l, b));
 }
 
 /* ---- conversions ---- */
@@ -188,9 +238,9 @@ convert(x86_list *l, const air_rg_node *n)
     int a = l->value[n->a];
     switch (l->source[n->a].lane) {
     case AIR_LANE_B: return x86_op2(l, X86_AND, a, lanes(l, 1));
-    case AIR_LANE_F32: return from_float(l, a);
     case AIR_LANE_I64: return a;
-    default: return x86_refuse(l, "a conversion of f64 to an integer");
+    default:
+        return l->width == 8 ? x86_op1(l, X86_TOINT, 0, a) : from_float(l, a);
     }
 }
 
@@ -216,8 +266,8 @@ x86_integer(x86_list *l, const air_rg_node *n)
     case AIR_RG_ADD: return x86_op2(l, X86_ADDI, a, b);
     case AIR_RG_SUB: return x86_op2(l, X86_SUBI, a, b);
     case AIR_RG_MUL: return multiply(l, a, b);
-    case AIR_RG_IDIV: return divide(l, a, b);
-    case AIR_RG_IMOD: return remainder_of(l, a, b);
+    case AIR_RG_IDIV:
+    case AIR_RG_IMOD: return divide(l, n);
     case AIR_RG_NEG: return x86_op2(l, X86_SUBI, lanes(l, 0), a);
     case AIR_RG_ABS: return x86_op1(l, X86_ABSI, 0, a);
     case AIR_RG_MAX: return x86_op2(l, is_signed ? X86_MAXS : X86_MAXU, a, b);
@@ -225,11 +275,14 @@ x86_integer(x86_list *l, const air_rg_node *n)
     case AIR_RG_IAND: return x86_op2(l, X86_AND, a, b);
     case AIR_RG_IOR: return x86_op2(l, X86_OR, a, b);
     case AIR_RG_IXOR: return x86_op2(l, X86_XOR, a, b);
-    case AIR_RG_ISHL: return shift_left(l, a, l->source[n->b].i);
-    case AIR_RG_ISHR: return shift_right(l, n, l->source[n->b].i);
+    case AIR_RG_ISHL:
+        return is_constant(l, n->b) ? shift_left(l, a, l->source[n->b].i)
+                                    : x86_op2(l, X86_SHLV, a, b);
+    case AIR_RG_ISHR:
+        return is_constant(l, n->b) ? shift_right(l, n, l->source[n->b].i)
+                                    : x86_op2(l, X86_SARV, a, b);
     case AIR_RG_WRAP: return wrap(l, n);
     case AIR_RG_CVT: return convert(l, n);
-    default:
-        return x86_refuse(l, "an index, or a shift by what is no constant");
+    default: return x86_refuse(l, "an index");
     }
 }

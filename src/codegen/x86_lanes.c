@@ -50,7 +50,7 @@ x86_range_is_signed(x86_range a, x86_range b, int width)
 static bool
 is_unsigned(x86_range a, x86_range b, int width)
 {
-    x86_range all = {0, INT64_MAX >> (63 - 8 * width)};
+    x86_range all = {0, width == 8 ? INT64_MAX : INT64_MAX >> (63 - 8 * width)};
     return within(a, all) && within(b, all);
 }
 
@@ -214,17 +214,16 @@ conversion_fits(const x86_list *l, const air_rg_node *n, int width)
     if (l->source[n->a].lane != AIR_LANE_I64)
         return true;
     if (n->lane == AIR_LANE_F32)
-        return x86_range_is_signed(a, a, 4);
+        return width == 8 || x86_range_is_signed(a, a, 4);
     return n->lane == AIR_LANE_I64 || is_exact(a, a, width);
 }
 
-/* Quotients of floats, cut off, are those of the integers where a float holds
- * both: none is so near below a whole number that it is rounded to it. */
-static bool
-division_fits(x86_range a, x86_range b, int width)
+bool
+x86_range_is_float(x86_range a, x86_range b, int width)
 {
-    x86_range exact = {-(1 << 24), 1 << 24};
-    return width == 4 && within(a, exact) && within(b, exact);
+    int64_t most = INT64_C(1) << (width == 8 ? 53 : 24);
+    x86_range exact = {-most, most};
+    return within(a, exact) && within(b, exact);
 }
 
 static bool
@@ -243,11 +242,13 @@ integer_fits(const x86_list *l, const air_rg_node *n, int width)
     case AIR_RG_STORE: return memory_fits(l, n, width);
     case AIR_RG_ABS: return x86_range_is_signed(a, a, width);
     case AIR_RG_IDIV:
-    case AIR_RG_IMOD: return division_fits(a, b, width);
+    case AIR_RG_IMOD:
+        return width == 8 || (width == 4 && x86_range_is_float(a, b, width));
     case AIR_RG_MAX:
     case AIR_RG_MIN: return is_exact(a, b, width);
-    case AIR_RG_ISHL: return shift_count(l, n) >= 0;
-    case AIR_RG_ISHR: return shift_count(l, n) >= 0 && is_exact(a, a, width);
+    case AIR_RG_ISHL: return width == 8 || shift_count(l, n) >= 0;
+    case AIR_RG_ISHR:
+        return width == 8 || (shift_count(l, n) >= 0 && is_exact(a, a, width));
     case AIR_RG_WRAP:
         return l->source[n->b].i != AIR_BOOL || is_exact(a, a, width);
     case AIR_RG_CVT: return conversion_fits(l, n, width);
@@ -260,23 +261,35 @@ integer_fits(const x86_list *l, const air_rg_node *n, int width)
     case AIR_RG_IOR:
     case AIR_RG_IXOR:
     case AIR_RG_SEL: return true;
+    case AIR_RG_REDUCE:
+    case AIR_RG_SCALAR:
+    case AIR_RG_SET: return width == 8;
     default: return false;
     }
 }
 
 static bool
+is_f64(const x86_list *l, const air_rg_node *n)
+{
+    return n->lane == AIR_LANE_F64 ||
+           (n->a >= 0 && l->source[n->a].lane == AIR_LANE_F64);
+}
+
+static bool
 node_fits(const x86_list *l, const air_rg_node *n, int width)
 {
+    if (is_f64(l, n))
+        return width == 8;
     if (n->lane == AIR_LANE_I64)
         return integer_fits(l, n, width);
     if (n->op == AIR_RG_CVT)
-        return (width == 4 || n->lane == AIR_LANE_B) &&
+        return (width >= 4 || n->lane == AIR_LANE_B) &&
                conversion_fits(l, n, width);
     if (n->lane == AIR_LANE_B && n->a >= 0 &&
         l->source[n->a].lane == AIR_LANE_I64)
         return n->op == AIR_RG_STORE ||
                is_exact(l->range[n->a], l->range[n->b], width);
-    if (width == 4)
+    if (width >= 4)
         return true;
     if (n->op == AIR_RG_LOAD || n->op == AIR_RG_STORE)
         return n->lane == AIR_LANE_B && memory_fits(l, n, width);
@@ -291,7 +304,7 @@ x86_lanes_find(x86_list *l)
         l->range[i] = l->source[i].lane == AIR_LANE_I64
                           ? range_of(l, &l->source[i])
                           : anything;
-    for (int width = 1; width <= 4; width *= 2) {
+    for (int width = 1; width <= (l->evex ? 8 : 4); width *= 2) {
         int i = 0;
         while (i < l->nsource && node_fits(l, &l->source[i], width))
             i++;

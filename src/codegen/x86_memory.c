@@ -6,6 +6,20 @@
 static const x86_ins move_load = {MAP_0F, PP_NONE, 0x10, false};
 static const x86_ins move_store = {MAP_0F, PP_NONE, 0x11, false};
 static const x86_ins move_stream = {MAP_0F, PP_NONE, 0x2b, false};
+static const x86_ins move_load_pd = {MAP_0F, PP_66, 0x10, true};
+static const x86_ins move_store_pd = {MAP_0F, PP_66, 0x11, true};
+static const x86_ins move_load_sd = {MAP_0F, PP_F2, 0x10, false};
+static const x86_ins move_store_sd = {MAP_0F, PP_F2, 0x11, false};
+static const x86_ins widen_f32 = {MAP_0F, PP_NONE, 0x5a, false};
+static const x86_ins narrow_f64 = {MAP_0F, PP_66, 0x5a, true};
+static const x86_ins widen_s32_long = {MAP_0F38, PP_66, 0x25, false};
+static const x86_ins widen_s16_long = {MAP_0F38, PP_66, 0x24, false};
+static const x86_ins widen_s8_long = {MAP_0F38, PP_66, 0x22, false};
+static const x86_ins widen_u8_long = {MAP_0F38, PP_66, 0x32, false};
+static const x86_ins narrow_long_32 = {MAP_0F38, PP_F3, 0x35, false};
+static const x86_ins narrow_long_16 = {MAP_0F38, PP_F3, 0x34, false};
+static const x86_ins narrow_long_8 = {MAP_0F38, PP_F3, 0x32, false};
+static const x86_ins shift_right_long = {MAP_0F, PP_66, 0x73, true};
 static const x86_ins move_load_ss = {MAP_0F, PP_F3, 0x10, false};
 static const x86_ins move_store_ss = {MAP_0F, PP_F3, 0x11, false};
 static const x86_ins move_from_gpr = {MAP_0F, PP_66, 0x6e, false};
@@ -36,7 +50,6 @@ static const x86_ins narrow_words = {MAP_0F38, PP_F3, 0x30, false};
 static const x86_ins narrow_8 = {MAP_0F38, PP_F3, 0x31, false};
 static const x86_ins xor_ps = {MAP_0F, PP_NONE, 0x57, false};
 static const x86_ins shift_right = {MAP_0F, PP_66, 0x72, false};
-static const x86_ins compare_ps = {MAP_0F, PP_NONE, 0xc2, false};
 static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
 static const x86_ins move_aligned = {MAP_0F, PP_NONE, 0x28, false};
 
@@ -93,7 +106,8 @@ void
 emit_load_gpr(x86_emit *e, int reg, x86_opd mem, int dtype)
 {
     size_t bytes = emit_dtype_bytes(dtype);
-    if (dtype == AIR_I8 || dtype == AIR_I16)
+    if (dtype == AIR_I8 || dtype == AIR_I16 ||
+        (dtype == AIR_I32 && e->l->width == 8))
         asm_movsx(e->s, reg, mem, bytes);
     else
         asm_movzx(e->s, reg, mem, bytes);
@@ -104,12 +118,17 @@ load_one(x86_emit *e, const x86_node *n, int d)
 {
     size_t bytes = emit_dtype_bytes(n->imm);
     x86_opd at = emit_buffer(e, (int)n->k, false, 0);
-    if (bytes == 4) {
-        asm_x(e->s, move_load_ss, d, 0, at, 0);
+    bool long_lanes = e->l->width == 8;
+    if (bytes == 8 || n->imm == AIR_F32 || (bytes == 4 && !long_lanes)) {
+        asm_x(e->s, bytes == 8 ? move_load_sd : move_load_ss, d, 0, at, 0);
+        if (long_lanes && bytes == 4)
+            asm_x(e->s, widen_f32, d, 0, opd_reg(d), 0);
         return;
     }
+    x86_ins move = move_from_gpr;
+    move.wide = long_lanes;
     emit_load_gpr(e, RAX, at, n->imm);
-    asm_x(e->s, move_from_gpr, d, 0, opd_reg(RAX), 0);
+    asm_x(e->s, move, d, 0, opd_reg(RAX), 0);
     if (n->imm == AIR_F16)
         asm_x(e->s, half_to_single, d, 0, opd_reg(d), 0);
 }
@@ -118,6 +137,8 @@ load_one(x86_emit *e, const x86_node *n, int d)
 static x86_ins
 move_form(const x86_emit *e, bool load)
 {
+    if (e->l->width == 8)
+        return load ? move_load_pd : move_store_pd;
     if (!is_masked(e) || e->l->width == 4)
         return load ? move_load : move_store;
     x86_ins ins = load ? move_load_bytes : move_store_bytes;
@@ -126,11 +147,25 @@ move_form(const x86_emit *e, bool load)
 }
 
 static x86_ins
+load_form_long(int dtype)
+{
+    switch (dtype) {
+    case AIR_F32: return widen_f32;
+    case AIR_I32: return widen_s32_long;
+    case AIR_I16: return widen_s16_long;
+    case AIR_I8: return widen_s8_long;
+    default: return widen_u8_long;
+    }
+}
+
+static x86_ins
 load_form(const x86_emit *e, int dtype)
 {
     bool words = e->l->width == 2;
     if ((int)emit_dtype_bytes(dtype) == e->l->width)
         return move_form(e, true);
+    if (e->l->width == 8)
+        return load_form_long(dtype);
     switch (dtype) {
     case AIR_BF16: return widen_u16;
     case AIR_F16: return half_to_single;
@@ -166,13 +201,21 @@ emit_load(x86_emit *e, const x86_node *n)
     }
 }
 
+/* REG_TEMP: where the parts of a scalar begin. */
+static x86_opd
+part_of(const x86_emit *e, int index)
+{
+    int width = e->l->width;
+    return opd_at(REG_TEMP, index, __builtin_ctz((unsigned)width),
+                  e->lane * e->vector * width);
+}
+
 void
 emit_acc(x86_emit *e, const x86_node *n)
 {
     int d = emit_take(e);
     asm_mov_load(e->s, REG_TEMP, opd_mem(REG_ACCS, 8 * (int32_t)n->k));
-    asm_v(e->s, move_load, d, 0,
-          opd_at(REG_TEMP, REG_INDEX, 2, e->lane * e->vector * 4), 0);
+    asm_v(e->s, move_load, d, 0, part_of(e, REG_INDEX), 0);
     emit_define(e, d);
 }
 
@@ -182,9 +225,15 @@ static void
 store_one(x86_emit *e, const x86_node *n, int a)
 {
     size_t bytes = emit_dtype_bytes(n->imm);
-    if (bytes == 4) {
-        asm_x(e->s, move_store_ss, a, 0, emit_buffer(e, (int)n->k, false, 0),
-              0);
+    bool long_lanes = e->l->width == 8;
+    if (n->imm == AIR_F32 && long_lanes) {
+        int t = emit_temp(e);
+        asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
+        a = t;
+    }
+    if (bytes == 8 || n->imm == AIR_F32 || (bytes == 4 && !long_lanes)) {
+        asm_x(e->s, bytes == 8 ? move_store_sd : move_store_ss, a, 0,
+              emit_buffer(e, (int)n->k, false, 0), 0);
         return;
     }
     if (n->imm == AIR_F16) {
@@ -276,6 +325,27 @@ store_avx2(x86_emit *e, const x86_node *n, int a)
 }
 
 static void
+store_long(x86_emit *e, const x86_node *n, int a, x86_opd at, int mask)
+{
+    size_t bytes = emit_dtype_bytes(n->imm);
+    int t = emit_temp(e);
+    if (n->imm == AIR_F32) {
+        asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
+        asm_store_half(e->s, move_store, t, at, mask);
+        return;
+    }
+    if (n->imm == AIR_BOOL) {
+        asm_v(e->s, shift_right_long, 2, t, opd_reg(a), 1);
+        asm_byte(e->s, 63);
+        a = t;
+    }
+    x86_ins ins = bytes == 4   ? narrow_long_32
+                  : bytes == 2 ? narrow_long_16
+                               : narrow_long_8;
+    asm_masked(e->s, ins, a, 0, at, 0, mask, false);
+}
+
+static void
 store_avx512(x86_emit *e, const x86_node *n, int a)
 {
     size_t bytes = emit_dtype_bytes(n->imm);
@@ -285,6 +355,8 @@ store_avx512(x86_emit *e, const x86_node *n, int a)
         a = ones(e, a);
     if ((int)bytes == e->l->width) {
         store_lanes(e, n, a, at);
+    } else if (e->l->width == 8) {
+        store_long(e, n, a, at, mask);
     } else if (n->imm == AIR_F16) {
         asm_masked(e->s, single_to_half, a, 0, at, 1, mask, false);
         asm_byte(e->s, 0);
@@ -320,8 +392,7 @@ partial_at(x86_emit *e, const x86_node *n)
 {
     bool columns = x86_has_columns(e->l->rg);
     asm_mov_load(e->s, REG_TEMP, opd_mem(REG_ACCS, 8 * (int32_t)n->k));
-    return opd_at(REG_TEMP, columns ? REG_INDEX : REG_PART, 2,
-                  e->lane * e->vector * 4);
+    return part_of(e, columns ? REG_INDEX : REG_PART);
 }
 
 /* The tail of a row. All partial results are stored, those without an element
@@ -333,7 +404,7 @@ store_tail_parts(x86_emit *e, int a, x86_opd to)
     int t = emit_temp(e);
     asm_v(e->s, move_load, t, 0, to, 0);
     if (e->s->evex) {
-        asm_masked(e->s, move_aligned, t, 0, opd_reg(a), 0, 7, false);
+        asm_masked(e->s, move_form(e, true), t, 0, opd_reg(a), 0, 7, false);
     } else {
         int mask = tail_mask(e);
         asm_v(e->s, blend_variable, t, t, opd_reg(a), 1);
@@ -348,7 +419,7 @@ store_partial(x86_emit *e, int a, x86_opd to)
     if (e->mode == EMIT_TAIL && !x86_has_columns(e->l->rg))
         store_tail_parts(e, a, to);
     else if (is_masked(e))
-        asm_masked(e->s, move_store, a, 0, to, 0, 7, false);
+        asm_masked(e->s, move_form(e, false), a, 0, to, 0, 7, false);
     else if (e->mode == EMIT_TAIL)
         asm_v(e->s, mask_store, a, tail_mask(e), to, 0);
     else
@@ -362,22 +433,30 @@ load_partial(x86_emit *e, int to, x86_opd from)
     if (e->mode == EMIT_TAIL && x86_has_columns(e->l->rg) && !e->s->evex)
         asm_v(e->s, mask_load, to, tail_mask(e), from, 0);
     else if (is_masked(e) && x86_has_columns(e->l->rg))
-        asm_masked(e->s, move_load, to, 0, from, 0, 7, true);
+        asm_masked(e->s, move_form(e, true), to, 0, from, 0, 7, true);
     else
         asm_v(e->s, move_load, to, 0, from, 0);
+}
+
+/* An instruction of floats, of the lanes' width. */
+static x86_ins
+float_ins(const x86_emit *e, int op)
+{
+    bool pd = e->l->width == 8;
+    return (x86_ins){MAP_0F, pd ? PP_66 : PP_NONE, (uint8_t)op, pd};
 }
 
 /* t = larger (smaller) of a and acc, a where a is NaN */
 static void
 fold_extreme(x86_emit *e, int op, int t, int a, x86_opd acc)
 {
-    x86_ins ins = {MAP_0F, PP_NONE, (uint8_t)op, false};
+    x86_ins ins = float_ins(e, op);
     int nan = e->s->evex ? 1 : emit_temp(e);
-    asm_v(e->s, compare_ps, nan, a, opd_reg(a), 1);
+    asm_v(e->s, float_ins(e, 0xc2), nan, a, opd_reg(a), 1);
     asm_byte(e->s, X86_UNORD);
     asm_v(e->s, ins, t, a, acc, 0);
     if (e->s->evex) {
-        asm_masked(e->s, move_aligned, t, 0, opd_reg(a), 0, 1, false);
+        asm_masked(e->s, float_ins(e, 0x10), t, 0, opd_reg(a), 0, 1, false);
     } else {
         asm_v(e->s, blend_variable, t, t, opd_reg(a), 1);
         asm_byte(e->s, (unsigned)nan << 4);
@@ -392,10 +471,16 @@ free_temps(x86_emit *e)
 }
 
 static x86_ins
-fold_ps(const x86_node *n)
+fold_ins(const x86_emit *e, const x86_node *n)
 {
-    return (x86_ins){MAP_0F, PP_NONE, n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59,
-                     false};
+    static const x86_ins integers[] = {
+        [AIR_REDUCE_SUM] = {MAP_0F, PP_66, 0xd4, true},
+        [AIR_REDUCE_PROD] = {MAP_0F38, PP_66, 0x40, true},
+        [AIR_REDUCE_MAX] = {MAP_0F38, PP_66, 0x3d, true},
+        [AIR_REDUCE_MIN] = {MAP_0F38, PP_66, 0x39, true}};
+    if (n->imm & X86_OF_INTEGERS)
+        return integers[n->imm & ~X86_OF_INTEGERS];
+    return float_ins(e, n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59);
 }
 
 static void
@@ -440,7 +525,7 @@ static void
 end_few(x86_emit *e, const x86_node *n)
 {
     int r = e->part[n->k][e->lane], total = e->total[n->k][e->lane];
-    asm_v(e->s, fold_ps(n), total, total, opd_reg(r), 0);
+    asm_v(e->s, fold_ins(e, n), total, total, opd_reg(r), 0);
     e->part[n->k][e->lane] = (int8_t)total;
     e->free |= UINT32_C(1) << r;
 }
@@ -471,11 +556,10 @@ emit_reduce(x86_emit *e, const x86_node *n)
     int held = e->holds ? e->part[n->k][e->lane] : -1;
     int a = emit_in_reg(e, n->a), t = held < 0 ? emit_temp(e) : held;
     x86_opd acc = held < 0 ? partial_at(e, n) : opd_reg(held);
-    if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN) {
+    if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN)
         fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
-    } else {
-        asm_v(e->s, fold_ps(n), t, a, acc, 0);
-    }
+    else
+        asm_v(e->s, fold_ins(e, n), t, a, acc, 0);
     if (held < 0)
         store_partial(e, t, acc);
 }
@@ -485,7 +569,7 @@ emit_set(x86_emit *e, const x86_node *n)
 {
     int a = emit_in_reg(e, n->a);
     if (e->mode == EMIT_ONE)
-        asm_x(e->s, move_store_ss, a, 0,
+        asm_x(e->s, e->l->width == 8 ? move_store_sd : move_store_ss, a, 0,
               opd_mem(REG_SCALARS, 8 * (int32_t)n->k), 0);
     else
         store_partial(e, a, partial_at(e, n));

@@ -10,7 +10,8 @@
 static uint32_t
 hash_node(x86_node n)
 {
-    uint32_t h = n.op * 0x9e3779b1u ^ n.imm * 0x85ebca6bu ^ n.k * 0xc2b2ae35u;
+    uint32_t k = (uint32_t)(n.k ^ n.k >> 32);
+    uint32_t h = n.op * 0x9e3779b1u ^ n.imm * 0x85ebca6bu ^ k * 0xc2b2ae35u;
     h ^= (uint32_t)n.a * 0x27d4eb2fu ^ (uint32_t)n.b * 0x165667b1u ^
          (uint32_t)n.c * 0x9e3779b9u;
     return h ^ h >> 15;
@@ -58,7 +59,7 @@ x86_op1(x86_list *l, x86_op op, int imm, int a)
 }
 
 static int
-leaf(x86_list *l, x86_op op, int imm, uint32_t k)
+leaf(x86_list *l, x86_op op, int imm, uint64_t k)
 {
     return put(l, (x86_node){(uint8_t)op, (uint8_t)imm, -1, -1, -1, k});
 }
@@ -70,9 +71,23 @@ effect(x86_list *l, x86_op op, int imm, uint32_t k, int a)
 }
 
 int
-x86_bits(x86_list *l, uint32_t k)
+x86_long(x86_list *l, uint64_t k)
 {
     return leaf(l, X86_CONST, 0, k);
+}
+
+int
+x86_bits(x86_list *l, uint32_t k)
+{
+    return x86_long(l, l->width == 8 ? (uint64_t)(int64_t)(int32_t)k : k);
+}
+
+static int
+number_f64(x86_list *l, double d)
+{
+    uint64_t k;
+    memcpy(&k, &d, 8);
+    return x86_long(l, k);
 }
 
 static int
@@ -80,7 +95,7 @@ number(x86_list *l, float f)
 {
     uint32_t k;
     memcpy(&k, &f, 4);
-    return x86_bits(l, k);
+    return l->width == 8 ? number_f64(l, f) : x86_bits(l, k);
 }
 
 int
@@ -158,11 +173,26 @@ static int not(x86_list * l, int a)
     return x86_op2(l, X86_XOR, a, x86_bits(l, UINT32_MAX));
 }
 
+/* All bits of a float but its sign. */
+static int
+magnitude(x86_list *l)
+{
+    return l->width == 8 ? x86_long(l, (uint64_t)INT64_MAX)
+                         : x86_bits(l, 0x7fffffff);
+}
+
+static int
+sign_bit(x86_list *l)
+{
+    return l->width == 8 ? x86_long(l, UINT64_C(1) << 63)
+                         : x86_bits(l, 0x80000000);
+}
+
 static int
 sign_of(x86_list *l, int a, int b)
 {
     if (l->evex)
-        return x86_op3(l, X86_SEL, 0, x86_bits(l, 0x7fffffff), a, b);
+        return x86_op3(l, X86_SEL, 0, magnitude(l), a, b);
     return x86_op2(l, X86_OR, x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffffff)),
                    x86_op2(l, X86_AND, b, x86_bits(l, 0x80000000)));
 }
@@ -194,10 +224,14 @@ load(x86_list *l, const air_rg_node *n)
     int dtype = l->rg->bufs[n->buf].dtype;
     bool once =
         !x86_is_single(l->rg, l->phase) && x86_is_broadcast(l->rg, n->buf);
-    int v = leaf(l, once ? X86_BCAST : X86_LOAD, dtype, (uint32_t)n->buf);
-    if (n->lane == AIR_LANE_F32 && (dtype == AIR_F32 || dtype == AIR_F16))
+    int v = leaf(l, once ? X86_BCAST : X86_LOAD, dtype, (uint64_t)n->buf);
+    if (n->lane == AIR_LANE_F32 &&
+        (dtype == AIR_F32 || (dtype == AIR_F16 && l->width == 4)))
         return v;
-    if (n->lane == AIR_LANE_F32 && dtype == AIR_BF16)
+    if ((n->lane == AIR_LANE_F64 && dtype == AIR_F64) ||
+        (n->lane == AIR_LANE_I64 && dtype == AIR_I64))
+        return v;
+    if (n->lane == AIR_LANE_F32 && dtype == AIR_BF16 && l->width == 4)
         return once ? v : x86_op1(l, X86_SHL, 16, v);
     if (n->lane == AIR_LANE_B && dtype == AIR_BOOL)
         return truth_of_bool(l, v);
@@ -213,39 +247,40 @@ convert(x86_list *l, const air_rg_node *n)
     int a = l->value[n->a];
     if (from->lane == n->lane)
         return a;
-    if (from->lane == AIR_LANE_B && n->lane == AIR_LANE_F32)
-        return x86_op2(l, X86_AND, a, number(l, 1));
-    if (from->lane == AIR_LANE_F32 && n->lane == AIR_LANE_B)
-        return x86_op3(l, X86_CMP, X86_NE_UQ, a, x86_bits(l, 0), -1);
-    if (from->lane == AIR_LANE_I64 && n->lane == AIR_LANE_F32)
-        return x86_op1(l, X86_TOFLOAT, 0, a);
-    if (from->lane == AIR_LANE_I64 && n->lane == AIR_LANE_B)
-        return x86_is_set(l, a);
-    return x86_refuse(l, "a conversion to f64");
+    bool single = n->lane == AIR_LANE_F32 && l->width == 8;
+    if (n->lane == AIR_LANE_B)
+        return from->lane == AIR_LANE_I64
+                   ? x86_is_set(l, a)
+                   : x86_op3(l, X86_CMP, X86_NE_UQ, a, x86_bits(l, 0), -1);
+    switch (from->lane) {
+    case AIR_LANE_B: return x86_op2(l, X86_AND, a, number(l, 1));
+    case AIR_LANE_I64:
+        return x86_op1(l, single ? X86_INTTOSINGLE : X86_TOFLOAT, 0, a);
+    default: return single ? x86_op1(l, X86_TOSINGLE, 0, a) : a;
+    }
 }
 
 static bool
-is_bf16_already(const x86_list *l, int a)
+stores_as_is(const x86_list *l, unsigned lane, int dtype)
 {
-    const air_rg_node *n = &l->source[a];
-    return n->op == AIR_RG_BF16 ||
-           (n->op == AIR_RG_LOAD && l->rg->bufs[n->buf].dtype == AIR_BF16);
+    return (lane == AIR_LANE_F32 &&
+            (dtype == AIR_F32 || (dtype == AIR_F16 && l->width == 4))) ||
+           (lane == AIR_LANE_F64 && dtype == AIR_F64) ||
+           (lane == AIR_LANE_I64 && dtype == AIR_I64) ||
+           (lane == AIR_LANE_B && dtype == AIR_BOOL);
 }
 
 static void
 store(x86_list *l, const air_rg_node *n)
 {
     int dtype = l->rg->bufs[n->buf].dtype, a = l->value[n->a];
-    if (n->lane == AIR_LANE_B && dtype == AIR_F32)
+    if (n->lane == AIR_LANE_B && (dtype == AIR_F32 || dtype == AIR_F64))
         a = x86_op2(l, X86_AND, a, number(l, 1));
-    else if (n->lane == AIR_LANE_F32 && dtype == AIR_BF16)
-        a = x86_op1(l, X86_SHR, 16,
-                    is_bf16_already(l, n->a) ? a : round_bf16(l, a));
+    else if (n->lane == AIR_LANE_F32 && dtype == AIR_BF16 && l->width == 4)
+        a = x86_op1(l, X86_SHR, 16, l->bf16[n->a] ? a : round_bf16(l, a));
     else if (n->lane == AIR_LANE_I64 && is_small_int(dtype))
         a = x86_narrow_integer(l, a, dtype);
-    else if (!(n->lane == AIR_LANE_F32 &&
-               (dtype == AIR_F32 || dtype == AIR_F16)) &&
-             !(n->lane == AIR_LANE_B && dtype == AIR_BOOL))
+    else if (!stores_as_is(l, n->lane, dtype))
         x86_refuse(l, "a store of this dtype");
     effect(l, X86_STORE, dtype, (uint32_t)n->buf, a);
 }
@@ -257,7 +292,7 @@ constant(x86_list *l, const air_rg_node *n)
         return number(l, (float)n->k);
     if (n->lane == AIR_LANE_B)
         return x86_bits(l, n->i ? UINT32_MAX : 0);
-    return x86_refuse(l, "an f64 constant");
+    return number_f64(l, n->k);
 }
 
 /* ---- one node ---- */
@@ -266,7 +301,7 @@ static int
 compare(x86_list *l, const air_rg_node *n)
 {
     int a = l->value[n->a], b = l->value[n->b], lane = l->source[n->a].lane;
-    if (lane == AIR_LANE_F32)
+    if (lane == AIR_LANE_F32 || lane == AIR_LANE_F64)
         return x86_op3(l, X86_CMP,
                        n->op == AIR_RG_LT   ? X86_LT_OQ
                        : n->op == AIR_RG_LE ? X86_LE_OQ
@@ -275,8 +310,6 @@ compare(x86_list *l, const air_rg_node *n)
                        a, b, -1);
     if (lane == AIR_LANE_I64)
         return x86_compare_integers(l, n);
-    if (lane != AIR_LANE_B)
-        return x86_refuse(l, "a comparison of f64");
     switch (n->op) {
     case AIR_RG_LT: return x86_op2(l, X86_ANDN, a, b);
     case AIR_RG_LE: return x86_op2(l, X86_OR, not(l, a), b);
@@ -285,28 +318,39 @@ compare(x86_list *l, const air_rg_node *n)
     }
 }
 
+/* Scalars and partial results are as wide as their lane. */
+static bool
+may_hold(const x86_list *l, unsigned lane)
+{
+    return l->width == 8 ? lane == AIR_LANE_F64 || lane == AIR_LANE_I64
+                         : lane == AIR_LANE_F32;
+}
+
 static int
 scalar(x86_list *l, const air_rg_node *n)
 {
-    if (n->lane != AIR_LANE_F32)
-        return x86_refuse(l, "a scalar that is not f32");
+    if (!may_hold(l, n->lane))
+        return x86_refuse(l, "a scalar of this lane");
     bool column = x86_has_columns(l->rg);
-    return leaf(l, column ? X86_ACC : X86_SCALAR, 0, (uint32_t)n->buf);
+    return leaf(l, column ? X86_ACC : X86_SCALAR, 0, (uint64_t)n->buf);
 }
 
 static void
 reduce(x86_list *l, const air_rg_node *n)
 {
-    if (n->lane != AIR_LANE_F32)
-        x86_refuse(l, "a reduction that is not f32");
-    effect(l, X86_REDUCE, n->reduce, (uint32_t)n->buf, l->value[n->a]);
+    int how = n->reduce, a = l->value[n->a];
+    if (!may_hold(l, n->lane))
+        x86_refuse(l, "a reduction of this lane");
+    if (n->lane == AIR_LANE_I64)
+        how |= X86_OF_INTEGERS;
+    effect(l, X86_REDUCE, how, (uint32_t)n->buf, a);
 }
 
 static void
 set(x86_list *l, const air_rg_node *n)
 {
-    if (n->lane != AIR_LANE_F32)
-        x86_refuse(l, "a scalar that is not f32");
+    if (!may_hold(l, n->lane))
+        x86_refuse(l, "a scalar of this lane");
     effect(l, X86_SET, 0, (uint32_t)n->buf, l->value[n->a]);
 }
 
@@ -319,6 +363,74 @@ choose(x86_list *l, int a, int b, int c)
         l->nodes[m->b].k == UINT32_MAX)
         return x86_op3(l, X86_SEL, 0, m->a, c, b);
     return x86_op3(l, X86_SEL, 0, a, b, c);
+}
+
+static int
+float_of(x86_list *l, const air_rg_node *n)
+{
+    int a = n->a < 0 ? 0 : l->value[n->a], b = n->b < 0 ? 0 : l->value[n->b];
+    int c = n->c < 0 ? 0 : l->value[n->c];
+    switch (n->op) {
+    case AIR_RG_ADD: return x86_op2(l, X86_ADD, a, b);
+    case AIR_RG_SUB: return x86_op2(l, X86_SUB, a, b);
+    case AIR_RG_MUL: return x86_op2(l, X86_MUL, a, b);
+    case AIR_RG_DIV: return x86_op2(l, X86_DIV, a, b);
+    case AIR_RG_FMA: return x86_op3(l, X86_FMA, 0, a, b, c);
+    case AIR_RG_NEG: return x86_op2(l, X86_XOR, a, sign_bit(l));
+    case AIR_RG_ABS: return x86_op2(l, X86_AND, a, magnitude(l));
+    case AIR_RG_MAX: return x86_op2(l, X86_MAX, a, b);
+    case AIR_RG_MIN: return x86_op2(l, X86_MIN, a, b);
+    case AIR_RG_SQRT: return x86_op1(l, X86_SQRT, 0, a);
+    case AIR_RG_RINT: return x86_op1(l, X86_ROUND, 8, a);
+    case AIR_RG_FLOOR: return x86_op1(l, X86_ROUND, 9, a);
+    case AIR_RG_CEIL: return x86_op1(l, X86_ROUND, 10, a);
+    case AIR_RG_TRUNC: return x86_op1(l, X86_ROUND, 11, a);
+    case AIR_RG_SCALEF: return scalef(l, a, b);
+    case AIR_RG_SCALEN: return scalen(l, a, b);
+    case AIR_RG_LOGB: return logb_of(l, a);
+    case AIR_RG_MANT: return mant_of(l, a);
+    case AIR_RG_SIGN: return sign_of(l, a, b);
+    case AIR_RG_BF16:
+        return l->bf16[n->a] ? a
+                             : x86_op2(l, X86_AND, round_bf16(l, a),
+                                       x86_bits(l, 0xffff0000));
+    case AIR_RG_F16:
+        return x86_op1(l, X86_OFF16, 0, x86_op1(l, X86_TOF16, 0, a));
+    case AIR_RG_INDEX: return x86_refuse(l, "an index");
+    default: return x86_refuse(l, "a function without an expansion");
+    }
+}
+
+/* Lanes of 64 bits. A value of the F32 lane is the f64 of the same value:
+ * what two roundings give, to 53 and to 24 bits, one would have given. */
+static int
+wide_float(x86_list *l, const air_rg_node *n)
+{
+    switch (n->op) {
+    case AIR_RG_NEG:
+    case AIR_RG_ABS:
+    case AIR_RG_MAX:
+    case AIR_RG_MIN:
+    case AIR_RG_RINT:
+    case AIR_RG_FLOOR:
+    case AIR_RG_CEIL:
+    case AIR_RG_TRUNC:
+    case AIR_RG_SIGN: return float_of(l, n);
+    case AIR_RG_ADD:
+    case AIR_RG_SUB:
+    case AIR_RG_MUL:
+    case AIR_RG_DIV:
+    case AIR_RG_SQRT:
+        return n->lane == AIR_LANE_F64
+                   ? float_of(l, n)
+                   : x86_op1(l, X86_TOSINGLE, 0, float_of(l, n));
+    case AIR_RG_FMA:
+        if (n->lane == AIR_LANE_F64)
+            return float_of(l, n);
+        break;
+    default: break;
+    }
+    return x86_refuse(l, "a function in lanes of 64 bits");
 }
 
 static int
@@ -335,9 +447,7 @@ compute(x86_list *l, const air_rg_node *n)
     case AIR_RG_LE:
     case AIR_RG_EQ:
     case AIR_RG_NE: return compare(l, n);
-    case AIR_RG_SEL:
-        return n->lane == AIR_LANE_F64 ? x86_refuse(l, "a selection of f64")
-                                       : choose(l, a, b, c);
+    case AIR_RG_SEL: return choose(l, a, b, c);
     case AIR_RG_CVT:
         if (n->lane != AIR_LANE_I64)
             return convert(l, n);
@@ -346,35 +456,7 @@ compute(x86_list *l, const air_rg_node *n)
     }
     if (n->lane == AIR_LANE_I64)
         return x86_integer(l, n);
-    if (n->lane != AIR_LANE_F32)
-        return x86_refuse(l, "f64 arithmetic");
-    switch (n->op) {
-    case AIR_RG_ADD: return x86_op2(l, X86_ADD, a, b);
-    case AIR_RG_SUB: return x86_op2(l, X86_SUB, a, b);
-    case AIR_RG_MUL: return x86_op2(l, X86_MUL, a, b);
-    case AIR_RG_DIV: return x86_op2(l, X86_DIV, a, b);
-    case AIR_RG_FMA: return x86_op3(l, X86_FMA, 0, a, b, c);
-    case AIR_RG_NEG: return x86_op2(l, X86_XOR, a, x86_bits(l, 0x80000000));
-    case AIR_RG_ABS: return x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffffff));
-    case AIR_RG_MAX: return x86_op2(l, X86_MAX, a, b);
-    case AIR_RG_MIN: return x86_op2(l, X86_MIN, a, b);
-    case AIR_RG_SQRT: return x86_op1(l, X86_SQRT, 0, a);
-    case AIR_RG_RINT: return x86_op1(l, X86_ROUND, 8, a);
-    case AIR_RG_FLOOR: return x86_op1(l, X86_ROUND, 9, a);
-    case AIR_RG_CEIL: return x86_op1(l, X86_ROUND, 10, a);
-    case AIR_RG_TRUNC: return x86_op1(l, X86_ROUND, 11, a);
-    case AIR_RG_SCALEF: return scalef(l, a, b);
-    case AIR_RG_SCALEN: return scalen(l, a, b);
-    case AIR_RG_LOGB: return logb_of(l, a);
-    case AIR_RG_MANT: return mant_of(l, a);
-    case AIR_RG_SIGN: return sign_of(l, a, b);
-    case AIR_RG_BF16:
-        return x86_op2(l, X86_AND, round_bf16(l, a), x86_bits(l, 0xffff0000));
-    case AIR_RG_F16:
-        return x86_op1(l, X86_OFF16, 0, x86_op1(l, X86_TOF16, 0, a));
-    case AIR_RG_INDEX: return x86_refuse(l, "an index");
-    default: return x86_refuse(l, "a function without an expansion");
-    }
+    return l->width == 8 ? wide_float(l, n) : float_of(l, n);
 }
 
 /* Operands first, so that values are made where they are first needed. */
@@ -441,6 +523,51 @@ expand(x86_list *l)
     return rec.full ? x86_refuse(l, "too many nodes") : true;
 }
 
+/* ---- values that need no rounding to bf16 ---- */
+
+/* Up to 256 every whole number is one of bf16's. */
+static bool
+converts_to_bf16(const x86_list *l, const air_rg_node *n)
+{
+    x86_range a = l->range[n->a];
+    unsigned from = l->source[n->a].lane;
+    return from == AIR_LANE_B ||
+           (from == AIR_LANE_I64 && a.low >= -256 && a.high <= 256);
+}
+
+static bool
+is_bf16(const x86_list *l, const air_rg_node *n)
+{
+    bool a = n->a >= 0 && l->bf16[n->a], b = n->b >= 0 && l->bf16[n->b];
+    float k = (float)n->k;
+    uint32_t bits;
+    switch (n->op) {
+    case AIR_RG_CONST: memcpy(&bits, &k, 4); return (bits & 0xffff) == 0;
+    case AIR_RG_LOAD: return l->rg->bufs[n->buf].dtype == AIR_BF16;
+    case AIR_RG_BF16: return true;
+    case AIR_RG_CVT: return converts_to_bf16(l, n);
+    case AIR_RG_NEG:
+    case AIR_RG_ABS:
+    case AIR_RG_SIGN:
+    case AIR_RG_RINT:
+    case AIR_RG_FLOOR:
+    case AIR_RG_CEIL:
+    case AIR_RG_TRUNC: return a;
+    case AIR_RG_MAX:
+    case AIR_RG_MIN: return a && b;
+    case AIR_RG_SEL: return b && l->bf16[n->c];
+    default: return false;
+    }
+}
+
+static void
+find_bf16(x86_list *l)
+{
+    for (int i = 0; i < l->nsource; i++)
+        l->bf16[i] =
+            l->source[i].lane == AIR_LANE_F32 && is_bf16(l, &l->source[i]);
+}
+
 bool
 x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex)
 {
@@ -455,6 +582,7 @@ x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex)
     l->width = x86_lanes_find(l);
     if (l->width == 0)
         return x86_refuse(l, "integers that need 64 bits");
+    find_bf16(l);
     for (int i = 0; i < l->nsource; i++)
         l->value[i] = -1;
     for (int i = 0; i < l->nsource; i++) {

@@ -16,7 +16,7 @@ typedef enum {
     X86_STORE,  /* a -> buffer k, imm: dtype; bf16: the low 16 bits, f16: of
                    the f32 value, bool: of the truth value, integers: the low
                    bits */
-    X86_REDUCE, /* a -> scalar k, imm: air_reduce */
+    X86_REDUCE, /* a -> scalar k, imm: air_reduce, and X86_OF_INTEGERS */
     X86_SET,    /* a -> scalar k */
     /* d = op(a, b), the row names the instruction */
     X86_ADD,
@@ -37,12 +37,15 @@ typedef enum {
     X86_MINU,
     X86_MAXS,
     X86_MAXU,
-    X86_SHLV, /* a << b, 0 where b is not below 32 */
+    X86_SHLV, /* a << b, 0 where b is not below the bits of a lane */
+    X86_SARV, /* a >> b with the sign, lanes of 64 bits */
     /* d = op(a) */
     X86_SQRT,
-    X86_TOINT,   /* towards zero */
-    X86_TOFLOAT, /* of integers */
-    X86_ROUND,   /* imm: mode */
+    X86_TOINT,       /* towards zero */
+    X86_TOFLOAT,     /* of integers */
+    X86_TOSINGLE,    /* lanes of 64 bits: rounded to f32, as f64 */
+    X86_INTTOSINGLE, /* the same of integers */
+    X86_ROUND,       /* imm: mode */
     X86_ABSI,
     X86_SHL, /* imm: bits; bytes: of words */
     X86_SHR,
@@ -68,10 +71,12 @@ enum {
     X86_UNORD = 3
 };
 
+enum { X86_OF_INTEGERS = 8 };
+
 typedef struct {
     uint8_t op, imm;
     int16_t a, b, c; /* -1: none */
-    uint32_t k;
+    uint64_t k;
 } x86_node;
 
 #define X86_MAX_NODES 2048
@@ -84,7 +89,7 @@ typedef struct {
     const air_region *rg;
     int phase;
     bool evex;
-    int width;          /* bytes of a lane: 4; 1, 2 where all is narrow */
+    int width;          /* bytes of a lane: 4; 1, 2 where all is narrow; 8 */
     const char *reason; /* why there is no list */
     int count;
     x86_node nodes[X86_MAX_NODES];
@@ -94,6 +99,7 @@ typedef struct {
     air_rg_node source[AIR_RG_MAX_NODES];
     int16_t value[AIR_RG_MAX_NODES];
     x86_range range[AIR_RG_MAX_NODES]; /* of integers: what they can be */
+    bool bf16[AIR_RG_MAX_NODES];       /* of floats: are all bf16's values? */
 } x86_list;
 
 /* False: reason says what cannot be done. */
@@ -103,14 +109,17 @@ bool x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex);
 int x86_op1(x86_list *l, x86_op op, int imm, int a);
 int x86_op2(x86_list *l, x86_op op, int a, int b);
 int x86_op3(x86_list *l, x86_op op, int imm, int a, int b, int c);
-int x86_bits(x86_list *l, uint32_t k);
+int x86_bits(x86_list *l, uint32_t k); /* 64-bit lanes: with its sign */
+int x86_long(x86_list *l, uint64_t k);
 int x86_refuse(x86_list *l, const char *reason); /* the first one stays */
 
 /* x86_lanes.c: the width of the lanes, which needs the range of each integer;
- * 0: those of 32 bits are too narrow. */
+ * 0: none that this instruction set has is wide enough. */
 int x86_lanes_find(x86_list *l);
 bool x86_range_is_signed(x86_range a, x86_range b, int width);
 bool x86_range_fits(x86_range a, int dtype);
+/* Do floats as wide as the lanes hold both? */
+bool x86_range_is_float(x86_range a, x86_range b, int width);
 
 /* x86_integers.c */
 int x86_integer(x86_list *l, const air_rg_node *n);

@@ -37,6 +37,7 @@ static const struct {
     [X86_MAXU] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3f, false}},
     [X86_SHLV] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x47, false}},
     [X86_ABSI] = {FORM_ONE, false, 0, {MAP_0F38, PP_66, 0x1e, false}},
+    [X86_SARV] = {FORM_TWO, false, 0, {0}},
     [X86_SQRT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x51, false}},
     [X86_TOINT] = {FORM_ONE, false, 0, {MAP_0F, PP_F3, 0x5b, false}},
     [X86_TOFLOAT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x5b, false}},
@@ -66,17 +67,53 @@ static const struct {
     {X86_SAR, {{MAP_0F, PP_66, 0x71, false}, {MAP_0F, PP_66, 0x71, false}}},
 };
 
+/* The same of lanes of 8 bytes, AVX-512. */
+static const x86_ins wide[X86_OP_COUNT] = {
+    [X86_ADD] = {MAP_0F, PP_66, 0x58, true},
+    [X86_SUB] = {MAP_0F, PP_66, 0x5c, true},
+    [X86_MUL] = {MAP_0F, PP_66, 0x59, true},
+    [X86_DIV] = {MAP_0F, PP_66, 0x5e, true},
+    [X86_MIN] = {MAP_0F, PP_66, 0x5d, true},
+    [X86_MAX] = {MAP_0F, PP_66, 0x5f, true},
+    [X86_AND] = {MAP_0F, PP_66, 0x54, true},
+    [X86_ANDN] = {MAP_0F, PP_66, 0x55, true},
+    [X86_OR] = {MAP_0F, PP_66, 0x56, true},
+    [X86_XOR] = {MAP_0F, PP_66, 0x57, true},
+    [X86_ADDI] = {MAP_0F, PP_66, 0xd4, true},
+    [X86_SUBI] = {MAP_0F, PP_66, 0xfb, true},
+    [X86_MULI] = {MAP_0F38, PP_66, 0x40, true},
+    [X86_MINS] = {MAP_0F38, PP_66, 0x39, true},
+    [X86_MINU] = {MAP_0F38, PP_66, 0x3b, true},
+    [X86_MAXS] = {MAP_0F38, PP_66, 0x3d, true},
+    [X86_MAXU] = {MAP_0F38, PP_66, 0x3f, true},
+    [X86_SHLV] = {MAP_0F38, PP_66, 0x47, true},
+    [X86_SARV] = {MAP_0F38, PP_66, 0x46, true},
+    [X86_ABSI] = {MAP_0F38, PP_66, 0x1f, true},
+    [X86_SQRT] = {MAP_0F, PP_66, 0x51, true},
+    [X86_TOINT] = {MAP_0F, PP_66, 0x7a, true},
+    [X86_TOFLOAT] = {MAP_0F, PP_F3, 0xe6, true},
+    [X86_TOSINGLE] = {MAP_0F, PP_66, 0x5a, true},
+    [X86_INTTOSINGLE] = {MAP_0F, PP_NONE, 0x5b, true},
+    [X86_ROUND] = {MAP_0F3A, PP_66, 0x09, true},
+    [X86_SHL] = {MAP_0F, PP_66, 0x73, true},
+    [X86_SHR] = {MAP_0F, PP_66, 0x73, true},
+    [X86_SAR] = {MAP_0F, PP_66, 0x72, true},
+};
+
+static const x86_ins widen_f32 = {MAP_0F, PP_NONE, 0x5a, false};
 static const x86_ins to_f16 = {MAP_0F3A, PP_66, 0x1d, false};
 static const x86_ins ternary_logic = {MAP_0F3A, PP_66, 0x25, false};
 
-/* By the bytes of a lane: 1, 2, 4. */
-enum { WIDTHS = 3 };
+/* By the bytes of a lane: 1, 2, 4, 8. */
+enum { WIDTHS = 4 };
 static const struct {
     uint8_t op;
     bool imm;
     x86_ins ins[WIDTHS];
 } compares[] = {
-    {X86_CMP, true, {[2] = {MAP_0F, PP_NONE, 0xc2, false}}},
+    {X86_CMP,
+     true,
+     {[2] = {MAP_0F, PP_NONE, 0xc2, false}, [3] = {MAP_0F, PP_66, 0xc2, true}}},
     {X86_CMPI_GT,
      false,
      {{MAP_0F, PP_66, 0x64, false},
@@ -91,19 +128,23 @@ static const struct {
      true,
      {{MAP_0F3A, PP_66, 0x3f, false},
       {MAP_0F3A, PP_66, 0x3f, true},
-      {MAP_0F3A, PP_66, 0x1f, false}}},
+      {MAP_0F3A, PP_66, 0x1f, false},
+      {MAP_0F3A, PP_66, 0x1f, true}}},
     {X86_CMPU,
      true,
      {{MAP_0F3A, PP_66, 0x3e, false},
       {MAP_0F3A, PP_66, 0x3e, true},
-      {MAP_0F3A, PP_66, 0x1e, false}}},
+      {MAP_0F3A, PP_66, 0x1e, false},
+      {MAP_0F3A, PP_66, 0x1e, true}}},
 };
 static const x86_ins mask_to_vector[WIDTHS] = {{MAP_0F38, PP_F3, 0x28, false},
                                                {MAP_0F38, PP_F3, 0x28, true},
-                                               {MAP_0F38, PP_F3, 0x38, false}};
+                                               {MAP_0F38, PP_F3, 0x38, false},
+                                               {MAP_0F38, PP_F3, 0x38, true}};
 static const x86_ins blend_mask[WIDTHS] = {{MAP_0F38, PP_66, 0x66, false},
                                            {MAP_0F38, PP_66, 0x66, true},
-                                           {MAP_0F38, PP_66, 0x65, false}};
+                                           {MAP_0F38, PP_66, 0x65, false},
+                                           {MAP_0F38, PP_66, 0x65, true}};
 static const x86_ins blend_variable[WIDTHS] = {{MAP_0F3A, PP_66, 0x4c, false},
                                                {MAP_0F3A, PP_66, 0x4c, false},
                                                {MAP_0F3A, PP_66, 0x4a, false}};
@@ -111,12 +152,14 @@ static const x86_ins blend_variable[WIDTHS] = {{MAP_0F3A, PP_66, 0x4c, false},
 static int
 width_row(const x86_emit *e)
 {
-    return e->l->width / 2;
+    return __builtin_ctz((unsigned)e->l->width);
 }
 
 static x86_ins
 instruction(const x86_emit *e, int op)
 {
+    if (e->l->width == 8)
+        return wide[op];
     for (size_t i = 0; e->l->width < 4 && i < sizeof narrow / sizeof *narrow;
          i++)
         if (narrow[i].op == op)
@@ -161,6 +204,17 @@ emit_one(x86_emit *e, const x86_node *n)
     asm_v(e->s, instruction(e, n->op), d, 0, opd_reg(ra), round);
     if (round)
         asm_byte(e->s, n->imm);
+    emit_define(e, d);
+}
+
+/* To f32 and back. */
+static void
+emit_to_single(x86_emit *e, const x86_node *n)
+{
+    int ra = emit_in_reg(e, n->a);
+    int d = result(e, n);
+    asm_v(e->s, wide[n->op], d, 0, opd_reg(ra), 0);
+    asm_v(e->s, widen_f32, d, 0, opd_reg(d), 0);
     emit_define(e, d);
 }
 
@@ -261,7 +315,9 @@ emit_select(x86_emit *e, const x86_node *n)
         d = emit_take(e);
         emit_move(e, d, mask);
     }
-    asm_v(e->s, ternary_logic, d, rb, rc, 1);
+    x86_ins ins = ternary_logic;
+    ins.wide = e->l->width == 8;
+    asm_v(e->s, ins, d, rb, rc, 1);
     asm_byte(e->s, 0xca);
     emit_define(e, d);
 }
@@ -274,7 +330,7 @@ static void
 put_fma(x86_emit *e, int form, int d, int v, x86_opd rm)
 {
     const x86_node *n = &e->nodes[e->at];
-    x86_ins ins = {MAP_0F38, PP_66, (uint8_t)form, false};
+    x86_ins ins = {MAP_0F38, PP_66, (uint8_t)form, e->l->width == 8};
     asm_v(e->s, ins, d, v, rm, 0);
     emit_drop(e, n->a);
     emit_drop(e, n->b);
@@ -349,6 +405,8 @@ emit_node(x86_emit *e)
     case X86_SEL: emit_select(e, n); return;
     case X86_FMA: emit_fma(e, n); return;
     case X86_TOF16: emit_to_f16(e, n); return;
+    case X86_TOSINGLE:
+    case X86_INTTOSINGLE: emit_to_single(e, n); return;
     default: break;
     }
     switch (rows[n->op].form) {

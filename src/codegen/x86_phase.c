@@ -29,6 +29,8 @@ static const x86_ins move_unaligned = {MAP_0F, PP_NONE, 0x10, false};
 static const x86_ins store_aligned = {MAP_0F, PP_NONE, 0x29, false};
 static const x86_ins move_from_gpr = {MAP_0F, PP_66, 0x6e, false};
 static const x86_ins store_ss = {MAP_0F, PP_F3, 0x11, false};
+static const x86_ins store_sd = {MAP_0F, PP_F2, 0x11, false};
+static const x86_ins widen_f32 = {MAP_0F, PP_NONE, 0x5a, false};
 static const x86_ins half_to_single = {MAP_0F38, PP_66, 0x13, false};
 
 static const uint8_t buffer_regs[] = {R8, R9, R10, R12, R13, R14, RBX, R15};
@@ -191,7 +193,7 @@ leave(x86_emit *e, uint32_t used, size_t frame)
     asm_patch_word(s, frame, (uint32_t)size);
 }
 
-/* Elements of broadcast buffers as 32 bits in the frame: one, or the same
+/* Elements of broadcast buffers as 32 or 64 bits in the frame: one, or the same
  * narrow one several times. */
 static void
 place_broadcasts(x86_emit *e)
@@ -214,9 +216,15 @@ place_broadcasts(x86_emit *e)
             asm_x(s, store_ss, 0, 0, to, 0);
             continue;
         }
+        if (n->imm == AIR_F32 && e->l->width == 8) {
+            asm_x(s, move_from_gpr, 0, 0, opd_reg(REG_TEMP), 0);
+            asm_x(s, widen_f32, 0, 0, opd_reg(0), 0);
+            asm_x(s, store_sd, 0, 0, to, 0);
+            continue;
+        }
         if (n->imm == AIR_BF16)
             asm_shift_imm(s, REG_TEMP, 16);
-        asm_mov_store(s, to, REG_TEMP, 4);
+        asm_mov_store(s, to, REG_TEMP, e->l->width == 8 ? 8 : 4);
     }
 }
 
@@ -508,16 +516,27 @@ fits(x86_emit *e, const x86_node *nodes, size_t start, size_t masks, int unroll)
     return !e->spilled;
 }
 
+/* Partial results stay in registers where a pass has one of each. */
+static int
+first_unroll(const x86_emit *e, bool scalar)
+{
+    int copies = e->l->count <= 24 ? 4 : 2;
+    bool all = e->l->width == 8 && folds_rows(e) && e->l->count <= 8;
+    return scalar ? 1 : all ? 8 : copies;
+}
+
 void
 emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
            size_t masks)
 {
     size_t start = asm_here(e->s);
     bool scalar = x86_is_single(list->rg, list->phase);
-    int unroll = scalar ? 1 : list->count <= 24 ? 4 : 2;
     e->l = list;
+    e->nodes = list->nodes;
     e->mode = scalar ? EMIT_ONE : EMIT_FULL;
     e->vector = (e->s->evex ? 64 : 32) / list->width;
+    e->s->wide = list->width == 8;
+    int unroll = first_unroll(e, scalar);
     while (!fits(e, sorted, start, masks, unroll) &&
            !fits(e, list->nodes, start, masks, unroll) && unroll > 1)
         unroll /= 2;

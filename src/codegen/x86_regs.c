@@ -8,6 +8,7 @@
 static const x86_ins mov_aligned = {MAP_0F, PP_NONE, 0x28, false};
 static const x86_ins mov_store = {MAP_0F, PP_NONE, 0x29, false};
 static const x86_ins broadcast_ss = {MAP_0F38, PP_66, 0x18, false};
+static const x86_ins broadcast_sd = {MAP_0F38, PP_66, 0x19, true};
 
 void
 emit_reset(x86_emit *e)
@@ -40,11 +41,12 @@ emit_broadcast(x86_emit *e, int reg, x86_opd mem)
     if (mem.kind == OPD_CONST && !e->s->evex)
         asm_v(e->s, mov_aligned, reg, 0, mem, 0);
     else
-        asm_v(e->s, broadcast_ss, reg, 0, mem, 0);
+        asm_v(e->s, e->l->width == 8 ? broadcast_sd : broadcast_ss, reg, 0, mem,
+              0);
 }
 
 x86_opd
-emit_constant(x86_emit *e, uint32_t bits)
+emit_constant(x86_emit *e, uint64_t bits)
 {
     return (x86_opd){
         .kind = OPD_CONST, .index = -1, .disp = asm_constant(e->s, bits)};
@@ -59,7 +61,7 @@ emit_invariant(x86_emit *e, int node)
     if (emit_varies(e, node) && n->imm == AIR_F32)
         return emit_buffer(e, (int)n->k, false, 0);
     if (n->op == X86_BCAST)
-        return opd_mem(RSP, FRAME_BCAST + 4 * (int32_t)n->k);
+        return opd_mem(RSP, FRAME_BCAST + 8 * (int32_t)n->k);
     return emit_constant(e, n->k);
 }
 

@@ -468,7 +468,8 @@ TEST(x86_integers)
                        (int64_t[]){3, 1 + seed * 7 % 300}, seed);
 }
 
-/* Integers of 64 bits, and what only 64 bits hold, are left to tile loops. */
+/* AVX2: integers of 64 bits, and what only they hold, are left to tile loops.
+ */
 TEST(x86_wide_integers)
 {
     static const uint16_t ops[] = {AIR_RG_ISHR, AIR_RG_MAX, AIR_RG_IDIV};

@@ -1,0 +1,351 @@
+/* Machine code in lanes of 64 bits against the tile loops: same bits. */
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "region_case.h"
+#include "test.h"
+
+typedef struct {
+    region_case *c;
+    int f[64], nf, d[64], nd, i[64], ni, b[64], nb; /* by lane */
+} gen;
+
+static int
+pick(gen *g, const int *from, int n)
+{
+    return from[case_random(g->c) % (uint32_t)n];
+}
+
+static void
+add(gen *g, air_lane lane, int node)
+{
+    int *const lists[] = {g->f, g->d, g->i, g->b};
+    int *const counts[] = {&g->nf, &g->nd, &g->ni, &g->nb};
+    if (*counts[lane] < 64)
+        lists[lane][(*counts[lane])++] = node;
+}
+
+static void
+gen_loads(gen *g, bool special)
+{
+    static const struct {
+        uint8_t dtype, lane;
+    } kinds[] = {{AIR_F64, AIR_LANE_F64}, {AIR_I64, AIR_LANE_I64},
+                 {AIR_F32, AIR_LANE_F32}, {AIR_BOOL, AIR_LANE_B},
+                 {AIR_I32, AIR_LANE_I64}, {AIR_I16, AIR_LANE_I64},
+                 {AIR_I8, AIR_LANE_I64},  {AIR_U8, AIR_LANE_I64},
+                 {AIR_F64, AIR_LANE_F64}, {AIR_I64, AIR_LANE_I64}};
+    for (int k = 0; k < 5; k++) {
+        uint32_t kind = k < 3 ? (uint32_t)k : case_random(g->c) % 10;
+        unsigned broadcast = case_random(g->c) % 3 ? 0 : case_random(g->c) % 8;
+        broadcast &= (1u << g->c->rg.rank) - 1;
+        int buf = case_dense(g->c, (air_dtype)kinds[kind].dtype,
+                             k == 0 ? 0 : broadcast, special);
+        air_lane lane = (air_lane)kinds[kind].lane;
+        add(g, lane, case_load(g->c, lane, buf));
+    }
+    add(g, AIR_LANE_F64, case_const(g->c, AIR_LANE_F64, 0.7));
+    add(g, AIR_LANE_F32, case_const(g->c, AIR_LANE_F32, 0.7f));
+    add(g, AIR_LANE_I64, case_const(g->c, AIR_LANE_I64, -3));
+}
+
+static void
+gen_double(gen *g)
+{
+    static const uint16_t ops[] = {
+        AIR_RG_ADD,  AIR_RG_SUB,   AIR_RG_MUL,  AIR_RG_DIV,   AIR_RG_FMA,
+        AIR_RG_NEG,  AIR_RG_ABS,   AIR_RG_MAX,  AIR_RG_MIN,   AIR_RG_SQRT,
+        AIR_RG_RINT, AIR_RG_FLOOR, AIR_RG_CEIL, AIR_RG_TRUNC, AIR_RG_SIGN};
+    add(g, AIR_LANE_F64,
+        case_op(g->c, ops[case_random(g->c) % 15], AIR_LANE_F64,
+                pick(g, g->d, g->nd), pick(g, g->d, g->nd),
+                pick(g, g->d, g->nd)));
+}
+
+/* Beside wider lanes: no multiply-add. */
+static void
+gen_single(gen *g)
+{
+    static const uint16_t ops[] = {
+        AIR_RG_ADD,  AIR_RG_SUB, AIR_RG_MUL,  AIR_RG_DIV,   AIR_RG_SQRT,
+        AIR_RG_NEG,  AIR_RG_ABS, AIR_RG_MAX,  AIR_RG_MIN,   AIR_RG_RINT,
+        AIR_RG_CEIL, AIR_RG_ADD, AIR_RG_SIGN, AIR_RG_FLOOR, AIR_RG_TRUNC};
+    add(g, AIR_LANE_F32,
+        case_op(g->c, ops[case_random(g->c) % 15], AIR_LANE_F32,
+                pick(g, g->f, g->nf), pick(g, g->f, g->nf), -1));
+}
+
+static void
+gen_integer(gen *g)
+{
+    static const uint16_t ops[] = {
+        AIR_RG_ADD,  AIR_RG_SUB,  AIR_RG_MUL,  AIR_RG_NEG,
+        AIR_RG_ABS,  AIR_RG_MAX,  AIR_RG_MIN,  AIR_RG_IAND,
+        AIR_RG_IOR,  AIR_RG_IXOR, AIR_RG_ISHL, AIR_RG_ISHR,
+        AIR_RG_IDIV, AIR_RG_IMOD, AIR_RG_IDIV, AIR_RG_WRAP};
+    static const uint8_t dtypes[] = {AIR_U8,  AIR_I8,  AIR_I16,
+                                     AIR_I32, AIR_I64, AIR_BOOL};
+    uint16_t op = ops[case_random(g->c) % 16];
+    int a = pick(g, g->i, g->ni), b = pick(g, g->i, g->ni);
+    if (op == AIR_RG_WRAP)
+        b = case_const(g->c, AIR_LANE_I64, dtypes[case_random(g->c) % 6]);
+    if ((op == AIR_RG_ISHL || op == AIR_RG_ISHR) && case_random(g->c) % 2)
+        b = case_const(g->c, AIR_LANE_I64, case_random(g->c) % 66);
+    add(g, AIR_LANE_I64, case_op(g->c, op, AIR_LANE_I64, a, b, -1));
+}
+
+/* From any lane to any other. */
+static void
+gen_conversion(gen *g)
+{
+    const int *const lists[] = {g->f, g->d, g->i, g->b};
+    const int counts[] = {g->nf, g->nd, g->ni, g->nb};
+    uint32_t from = case_random(g->c) % 4, to = case_random(g->c) % 4;
+    if (counts[from] > 0 && from != to)
+        add(g, (air_lane)to,
+            case_op(g->c, AIR_RG_CVT, (air_lane)to,
+                    pick(g, lists[from], counts[from]), -1, -1));
+}
+
+static void
+gen_truth(gen *g)
+{
+    static const uint16_t ops[] = {AIR_RG_LT, AIR_RG_LE, AIR_RG_EQ, AIR_RG_NE};
+    const int *const lists[] = {g->f, g->d, g->i};
+    const int counts[] = {g->nf, g->nd, g->ni};
+    uint32_t k = case_random(g->c) % 3;
+    add(g, AIR_LANE_B,
+        case_op(g->c, ops[case_random(g->c) % 4], AIR_LANE_B,
+                pick(g, lists[k], counts[k]), pick(g, lists[k], counts[k]),
+                -1));
+}
+
+static void
+gen_choice(gen *g)
+{
+    const int *const lists[] = {g->f, g->d, g->i, g->b};
+    const int counts[] = {g->nf, g->nd, g->ni, g->nb};
+    uint32_t k = case_random(g->c) % 4;
+    add(g, (air_lane)k,
+        case_op(g->c, AIR_RG_SEL, (air_lane)k, pick(g, g->b, g->nb),
+                pick(g, lists[k], counts[k]), pick(g, lists[k], counts[k])));
+}
+
+static void
+gen_nodes(gen *g, int count)
+{
+    void (*const make[])(gen *) = {gen_double,  gen_double, gen_single,
+                                   gen_integer, gen_truth,  gen_conversion,
+                                   gen_integer};
+    for (int k = 0; k < count; k++)
+        if (g->nb > 0 && case_random(g->c) % 6 == 0)
+            gen_choice(g);
+        else
+            make[case_random(g->c) % 7](g);
+}
+
+static void
+gen_stores(gen *g, unsigned broadcast)
+{
+    static const uint8_t narrow[] = {AIR_I64, AIR_I32, AIR_I16, AIR_U8};
+    case_store(g->c, case_dense(g->c, AIR_F64, broadcast, false),
+               g->d[g->nd - 1]);
+    case_store(g->c,
+               case_dense(g->c, (air_dtype)narrow[case_random(g->c) % 4],
+                          broadcast, false),
+               g->i[g->ni - 1]);
+    if (g->nf > 0)
+        case_store(g->c, case_dense(g->c, AIR_F32, broadcast, false),
+                   g->f[g->nf - 1]);
+    if (g->nb > 0)
+        case_store(g->c, case_dense(g->c, AIR_BOOL, broadcast, false),
+                   g->b[g->nb - 1]);
+}
+
+/* One of doubles and one of integers. */
+static int
+gen_reduces(gen *g, int *scalars)
+{
+    for (int k = 0; k < 2; k++)
+        scalars[k] = case_reduce(g->c, (air_reduce)(case_random(g->c) % 4),
+                                 k == 0 ? g->d[g->nd - 1] : g->i[g->ni - 1]);
+    return 2;
+}
+
+static void
+read_scalars(gen *g, const int *scalars)
+{
+    g->nf = g->nd = g->ni = g->nb = 0;
+    add(g, AIR_LANE_F64, case_scalar(g->c, AIR_LANE_F64, scalars[0]));
+    add(g, AIR_LANE_I64, case_scalar(g->c, AIR_LANE_I64, scalars[1]));
+    add(g, AIR_LANE_F32, case_const(g->c, AIR_LANE_F32, 1.5));
+}
+
+static void
+gen_map(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    case_phase(c, AIR_PHASE_ROW);
+    gen_loads(&g, special);
+    gen_nodes(&g, (int)(case_random(c) % 20));
+    gen_stores(&g, 0);
+}
+
+static void
+gen_inner(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    int scalars[3];
+    case_phase(c, AIR_PHASE_ROW);
+    gen_loads(&g, special);
+    gen_nodes(&g, (int)(case_random(c) % 8));
+    gen_reduces(&g, scalars);
+    case_phase(c, AIR_PHASE_SCALAR);
+    read_scalars(&g, scalars);
+    gen_nodes(&g, 4);
+    scalars[2] = case_set(c, g.d[g.nd - 1]);
+    gen_stores(&g, 1u << (c->rg.rank - 1));
+    case_phase(c, AIR_PHASE_ROW);
+    read_scalars(&g, (int[]){scalars[2], scalars[1]});
+    add(&g, AIR_LANE_F64, case_load(c, AIR_LANE_F64, 0));
+    gen_nodes(&g, 4);
+    gen_stores(&g, 0);
+}
+
+static void
+gen_outer(region_case *c, bool special)
+{
+    gen g = {.c = c};
+    int scalars[2];
+    case_phase(c, AIR_PHASE_ROW);
+    gen_loads(&g, special);
+    gen_nodes(&g, (int)(case_random(c) % 8));
+    gen_reduces(&g, scalars);
+    case_phase(c, AIR_PHASE_ROW);
+    read_scalars(&g, scalars);
+    gen_nodes(&g, 4);
+    gen_stores(&g, 1u << (c->rg.rank - 2));
+}
+
+static bool
+can_run(void)
+{
+    if (__builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return true;
+    test_skip("no AVX-512");
+    return false;
+}
+
+static bool
+compare(region_case *c)
+{
+    void *tiles[AIR_RG_MAX_BUFS];
+    air_code code;
+    const char *reason;
+    const uint8_t across = c->rg.across;
+    c->rg.across = 0; /* changes no bit */
+    if (!case_run(c, NULL, "scalar", 1))
+        return false;
+    case_save(c, tiles);
+    c->rg.across = across;
+    bool same = CHECK_OK(
+        codegen_region(&base_libc_alloc, &c->rg, "avx512", &code, &reason));
+    if (same) {
+        same = CHECK(reason == NULL);
+        for (int threads = 1; threads <= 3 && same; threads += 2)
+            same =
+                case_run(c, &code, "avx512", threads) && case_equal(c, tiles);
+        codegen_free(&base_libc_alloc, &code);
+    }
+    case_drop(c, tiles);
+    return same;
+}
+
+static void
+compare_case(air_walk walk, void (*make)(region_case *, bool), int rank,
+             const int64_t *dims, uint32_t seed, bool across)
+{
+    region_case c;
+    case_init(&c, walk, rank, dims, seed);
+    make(&c, seed % 3 == 0);
+    c.rg.stream = seed % 4 == 0;
+    c.rg.across = across;
+    if (!compare(&c))
+        test_fail(__FILE__, __LINE__, "walk %d seed %u, dims %d %d", walk, seed,
+                  (int)dims[0], (int)dims[rank - 1]);
+    case_free(&c);
+}
+
+TEST(x86_wide_map)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 400; seed++)
+        compare_case(AIR_WALK_MAP, gen_map, 2,
+                     (int64_t[]){3, 1 + seed * 7 % 130}, seed, false);
+}
+
+TEST(x86_wide_inner)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 200; seed++)
+        compare_case(AIR_WALK_INNER, gen_inner, 2,
+                     (int64_t[]){3, 1 + seed % 200}, seed, false);
+    for (uint32_t seed = 200; seed < 220; seed++)
+        compare_case(AIR_WALK_INNER, gen_inner, 2,
+                     (int64_t[]){2, 4000 + 37 * (seed - 200)}, seed, false);
+}
+
+TEST(x86_wide_across)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 150; seed++)
+        compare_case(
+            AIR_WALK_INNER, gen_inner, 3,
+            (int64_t[]){1 + seed % 2, 2 + seed * 37 % 300, 1 + seed * 5 % 70},
+            seed, true);
+}
+
+TEST(x86_wide_outer)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 150; seed++)
+        compare_case(AIR_WALK_OUTER, gen_outer, 3,
+                     (int64_t[]){2, 1 + seed * 7 % 300, 1 + seed % 130}, seed,
+                     false);
+}
+
+/* Each of the numbers that are hard to divide by each of them. */
+TEST(x86_wide_division)
+{
+    static const int64_t hard[] = {
+        0,  1,  2,  3,         7,           INT64_MAX,      INT64_MAX - 1,
+        -1, -2, -3, INT64_MIN, 1L << 53,    (1L << 53) + 1, (1L << 62) + 1,
+        10, 99, -7, 1L << 31,  -(1L << 40), 1L << 62,       INT64_MIN + 1};
+    enum { COUNT = sizeof hard / sizeof *hard };
+    if (!can_run())
+        return;
+    for (int op = AIR_RG_IDIV; op <= AIR_RG_IMOD; op++) {
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){COUNT, COUNT}, 5);
+        int x = case_dense(&c, AIR_I64, 2, false);
+        int y = case_dense(&c, AIR_I64, 0, false);
+        int z = case_dense(&c, AIR_I64, 0, false);
+        memcpy(c.data[x], hard, sizeof hard);
+        for (int k = 0; k < COUNT; k++)
+            memcpy((int64_t *)c.data[y] + (ptrdiff_t)k * COUNT, hard,
+                   sizeof hard);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_I64, x);
+        int b = case_load(&c, AIR_LANE_I64, y);
+        case_store(&c, z, case_op(&c, (air_rg_op)op, AIR_LANE_I64, a, b, -1));
+        CHECK(compare(&c));
+        case_free(&c);
+    }
+}
