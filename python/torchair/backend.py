@@ -206,6 +206,7 @@ def _engine_program(
     from ._native import Program
     from .importer import import_graph
 
+    logger.debug("FX graph %s: %s", record.name, gm.graph)
     begin = time.perf_counter()
     static = compat.static_input_indices(record.kind)
     converters.expand(gm, converts=not config.captures)

@@ -118,9 +118,8 @@ def counted(fn: Callable[..., Any], record: Any) -> Callable[..., Any]:
 
 
 def timed(record: Any, program: Callable[..., Any]) -> Callable[..., Any]:
-    """The program; where the logger's level is EVENT, it says the time of each
-    run."""
-    if logger.level != EVENT_LEVEL:
+    """The program; where events are logged, it says the time of each run."""
+    if not logger.isEnabledFor(EVENT_LEVEL):
         return program
 
     def run(*args: Any) -> Any:

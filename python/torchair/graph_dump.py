@@ -4,9 +4,9 @@ TORCH_COMPILE_DEBUG=1 also after each pass, with DUMP_GE_GRAPH for Netron.
     dynamo_original_graph_1_rank_0_pid_17_ts_20261121214000123456.txt
     dynamo_optimized_graph_1_rank_0_pid_17_ts_20261121214000234567.txt
 
-"py" is the sequence of calls that would build the graph, with the line of the
-program and the FX node in front of each; "txt" and "pbtxt" are the engine's
-graph in terms of the Ascend IR.
+"txt", "pbtxt" and "py" are the engine's graph in terms of the Ascend IR; "py"
+as the calls that would build it, with the line of the program and the FX node
+in front of each.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 import itertools
 import linecache
 import os
-from collections import Counter
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from . import dumps, files, ge_files, schema, scope
+from . import dumps, files, ge_files, names
 from .config import CompilerConfig
 from .dumps import Folder
 from .origin import source_of
@@ -86,7 +86,8 @@ def check_capture(kind: str) -> None:
 
 def printed(kind: str, gm: GraphModule, engine: Callable[[int], str]) -> str:
     """The graph as "py", "txt" or "pbtxt"."""
-    return builder_calls(gm) if kind == "py" else engine(_FORMS[kind])
+    text = engine(_FORMS[kind])
+    return with_nodes(text, gm) if kind == "py" else text
 
 
 _FORMS = {"txt": 0, "pbtxt": 1, "py": 2}
@@ -111,123 +112,59 @@ def text_of(program: Any) -> Callable[[int], str]:
 
 # ---- py ----
 
-_HEAD = """\
-# -*- coding: utf-8 -*-
-from torch import tensor
-from torchair._ge_concrete_graph import ge_apis as ge
-from torchair.ge._ge_graph import get_default_ge_graph
-"""
+_CALL = re.compile(
+    r"\w+(, \w+)* = ge\.(?P<type>\w+)\(.*node_name=\"(?P<name>.*)\"\)"
+    r"(  # \S+?\[.*?\]( (?P<origin>\S+)\.OUTPUT\.\d+)?)?$"
+)
 
 
-def builder_calls(gm: GraphModule) -> str:
-    return "\n".join(_Builder(gm).lines()) + "\n"
+def with_nodes(text: str, gm: GraphModule) -> str:
+    """The engine's calls, each under the FX node that it is for and the line
+    of the program; text: of form "py" with the origins of values."""
+    head, _, calls = text.partition("\n\n")
+    return "\n".join((head, *_under_nodes(calls.splitlines(), gm))) + "\n"
 
 
-class _Builder:
-    """Names of nodes and of their results while calls are written."""
+def _under_nodes(lines: list[str], gm: GraphModule) -> Iterator[str]:
+    owners = _Owners(gm)
+    group: list[str] = []  # what the next call needs stands before it
+    last: Node | None = None
+    for line in lines:
+        group.append(line)
+        node = owners.of(line)
+        if node is None:
+            continue
+        if node is not last:
+            yield from _comments(node)
+        # the engine's notes of places say what the comments do
+        yield from (x for x in group if not x.startswith("# "))
+        group, last = [], node
+    yield from ("", *group)
+
+
+class _Owners:
+    """Which FX node a call is for."""
 
     def __init__(self, gm: GraphModule) -> None:
-        self.gm = gm
-        self.types: Counter[str] = Counter()
-        self.names: dict[Node, str] = {}
+        taken: set[str] = set()
+        self.inputs: dict[str, Node] = {}
+        self.nodes: dict[str, Node] = {}
+        for node in gm.graph.nodes:
+            self.nodes[node.name] = node
+            value = node.meta.get("val")
+            number = isinstance(value, torch.SymInt)
+            if node.op == "placeholder" and (
+                number or (isinstance(value, torch.Tensor) and node.users)
+            ):  # as the importer takes them, in its order
+                self.inputs[names.of_input(node, taken)] = node
 
-    def lines(self) -> Iterator[str]:
-        yield _HEAD
-        index = 0
-        for node in self.gm.graph.nodes:
-            if node.op == "placeholder":
-                self.names[node] = f"{node.name}_0"
-                yield from _comments(node)
-                yield (
-                    f"{node.name}_0 = ge.Data(index={index}, "
-                    f"dtype={_dtype(node)}, shape={_shape(node)}, "
-                    f'node_name="{node.name}")'
-                )
-                index += 1
-            elif node.op == "output":
-                values = torch.fx.node.map_arg(node.args[0], self._name)
-                yield f"_ = ge.NetOutput({_text(values)}, dependencies=[])"
-            else:
-                yield from self._call(node)
-
-    def _name(self, node: Node) -> Any:
-        return _Word(self.names.get(node, node.name))
-
-    def _call(self, node: Node) -> Iterator[str]:
-        source, index = _item(node)
-        if source is not None:
-            self.names[node] = self.names[source][:-1] + str(index)
-            return
-        kind = op_type(node)
-        name = kind + (f"_{self.types[kind]}" if self.types[kind] else "")
-        self.types[kind] += 1
-        self.names[node] = f"{name}_0"
-        value = node.meta.get("val")
-        many = len(value) if isinstance(value, (tuple, list)) else 1
-        made = ", ".join(f"{name}_{i}" for i in range(many))
-        words = [*self._arguments(node), f'node_name="{name}"']
-        if node.meta.get("after"):
-            awaited = ", ".join(self._name(n) for n in node.meta["after"])
-            words.append(f"dependencies=[{awaited}]")
-        yield from _comments(node)
-        if inside := scope.of(node):
-            yield f"# Scope: {inside}"
-        yield f"{made} = ge.{kind}({', '.join(words)})"
-
-    def _arguments(self, node: Node) -> Iterator[str]:
-        known = getattr(node.target, "_schema", None)
-        names = [a.name for a in known.arguments] if known else []
-        for i, value in enumerate(node.args):
-            value = torch.fx.node.map_arg(value, self._name)
-            word = _text(value)
-            plain = isinstance(value, _Word) or i >= len(names)
-            yield word if plain else f"{names[i]}={word}"
-        for name, value in node.kwargs.items():
-            yield f"{name}={_text(torch.fx.node.map_arg(value, self._name))}"
-
-
-class _Word(str):
-    """Stands for itself, without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _item(node: Node) -> tuple[Any, Any]:
-    """(tuple, index) where the node takes one result of several."""
-    if getattr(node.target, "__name__", "") == "getitem":
-        return node.args[0], node.args[1]
-    return None, None
-
-
-def op_type(node: Node) -> str:
-    """Of the Ascend IR where the op table knows it, else ATen's name."""
-    from ._native import describe
-
-    found = describe(schema.target_name(node.target))
-    if found is not None and found[2]:
-        return found[2]
-    name = schema.target_name(node.target).split("::")[-1]
-    words = name.split(".")[0].split("_")
-    return "".join(w[:1].upper() + w[1:] for w in words) or "Node"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (torch.dtype, torch.device)):
-        return f'"{value}"'
-    if isinstance(value, (bool, int, float)) and not isinstance(value, _Word):
-        return (
-            f"ge.Const({value!r})"
-            if isinstance(value, float)
-            else (repr(value))
-        )
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_text, value)) + "]"
-    if value is None or isinstance(value, _Word):
-        return repr(value)
-    return repr(str(value))
+    def of(self, line: str) -> Node | None:
+        found = _CALL.match(line)
+        if found is None:
+            return None
+        if found["type"] in ("Data", "RefData"):
+            return self.inputs.get(found["name"])
+        return self.nodes.get((found["origin"] or "").partition("-")[0])
 
 
 def _comments(node: Node) -> Iterator[str]:

@@ -19,6 +19,7 @@ from ._native import AirError, Graph
 from .cuda_attention import draws_nothing
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
+from .node_log import log_node, logs_nodes
 from .origin import location_of
 from .recorded import entry
 from .schema import (
@@ -83,6 +84,7 @@ class _Importer(schema.Importing):
         self.names: set[str] = set()  # of inputs
         self.types = Types(self.sizes, self.place)
         self.inexact: set[torch.fx.Node] = set()
+        self.told = logs_nodes()
 
     def run(self) -> Imported:
         rng_states.expand(self.gm.graph)
@@ -214,6 +216,8 @@ class _Importer(schema.Importing):
                 results = self._node(node, kind, value)
         else:
             results = self._node(node, kind, value)
+        if self.told:
+            log_node(node, self.refs, results)
         if isinstance(value, (tuple, list)):
             self.tuples[node] = results
         elif results and results[0] is not None:

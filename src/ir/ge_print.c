@@ -1,6 +1,7 @@
 /* ge_print.c: a graph as Ascend IR text: `txt`, the text form of the protobuf
  * messages GraphDef and OpDef; `pbtxt`, the node list that TensorBoard and
  * Netron read; `py`, calls that build it. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -322,7 +323,15 @@ print_pbtxt_node(const ge_view *v, const ge_node *n, base_text *out)
 
 /* ---- py ------------------------------------------------------------------ */
 
-/* name_0 of a port; [name0_0, ...] where items of a list follow. */
+/* Result i of the node of that name, as an identifier. */
+static void
+print_py_name(const char *name, int i, base_text *out)
+{
+    for (; *name; name++)
+        base_text_add(out, "%c", isalnum((unsigned char)*name) ? *name : '_');
+    base_text_add(out, "_%d", i);
+}
+
 static void
 print_py_args(const ge_view *v, const ge_node *n, base_text *out)
 {
@@ -330,27 +339,50 @@ print_py_args(const ge_view *v, const ge_node *n, base_text *out)
         const ge_port *p = &n->in.data[i];
         base_text_add(out, "%s", i ? ", " : "");
         if (p->node >= 0)
-            base_text_add(out, "%s_%d", source_name(v, p), p->out);
+            print_py_name(source_name(v, p), p->out, out);
         else
             base_text_add(out, "None");
     }
+}
+
+/* The last words of a call, and as a comment what its first result is. */
+static void
+print_py_end(const ge_view *v, const ge_node *n, base_text *out)
+{
+    if (n->after >= 0) {
+        base_text_add(out, ", dependencies=[");
+        print_py_name(v->nodes.data[n->after].name, 0, out);
+        base_text_add(out, "]");
+    }
+    base_text_add(out, ", node_name=\"%s\")", n->name);
+    if (n->out.count)
+        base_text_add(out, "  # %s", n->out.data[0].type);
+    for (size_t i = 0; i < n->out.count; i++)
+        if (n->out.data[i].origin) {
+            base_text_add(out, " %s", n->out.data[i].origin);
+            break;
+        }
+    base_text_add(out, "\n");
 }
 
 static void
 print_py_node(const ge_view *v, const ge_node *n, base_text *out)
 {
     const bool data = strstr(n->type, "Data") != NULL;
+    const bool last = strcmp(n->type, "NetOutput") == 0;
 
     if (n->loc)
         base_text_add(out, "# %s\n", n->loc);
-    for (size_t i = 0; i < n->out.count; i++)
-        base_text_add(out, "%s%s_%zu", i ? ", " : "", n->name, i);
-    base_text_add(out, "%sge.%s(", n->out.count ? " = " : "_ = ", n->type);
-    if (strcmp(n->type, "NetOutput") == 0)
-        base_text_add(out, "[");
+    /* one without results has a name as well: others may wait for it */
+    for (size_t i = 0; i < n->out.count || (i == 0 && !last); i++) {
+        base_text_add(out, "%s", i ? ", " : "");
+        print_py_name(n->name, (int)i, out);
+    }
+    base_text_add(out, "%s = ge.%s(%s", last ? "_" : "", n->type,
+                  last ? "[" : "");
     if (!data)
         print_py_args(v, n, out);
-    if (strcmp(n->type, "NetOutput") == 0)
+    if (last)
         base_text_add(out, "], dependencies=[]");
     for (size_t i = 0; i < n->attrs.count; i++) {
         const ge_attr *a = &n->attrs.data[i];
@@ -362,10 +394,7 @@ print_py_node(const ge_view *v, const ge_node *n, base_text *out)
             base_text_add(out, ", dtype=%d",
                           air_ge_dtype_of(n->out.data[0].dtype)->number);
     }
-    base_text_add(out, ", node_name=\"%s\")", n->name);
-    if (n->out.count)
-        base_text_add(out, "  # %s", n->out.data[0].type);
-    base_text_add(out, "\n");
+    print_py_end(v, n, out);
 }
 
 static const char py_head[] =

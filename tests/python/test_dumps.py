@@ -103,8 +103,42 @@ def test_graph_dump_as_builder_calls(tmp_path):
     assert text.startswith("# -*- coding")
     assert text.count("## FX Code: ") == 7  # two inputs, five operators
     assert "y = torch.relu(x @ w)" in text
-    assert re.search(r"\w+_0 = ge\.\w+\(arg0_1_0, arg1_1_0, node_name=", text)
+    under = text.split("## FX Code: ")
+    assert [t.partition(":")[0] for t in under[1:3]] == ["arg0_1", "arg1_1"]
+    assert re.search(r"^x_0 = ge\.Data\(index=0, ", under[1], re.M)
+    mm = next(t for t in under if t.startswith("mm:"))
+    assert re.search(r"^MatMul\w*_0 = ge\.MatMul\w*\(x_0, w_0, ", mm, re.M)
+    # arguments are the type's own: their order, their names
+    softmax = next(t for t in under if t.startswith("_softmax:"))
+    assert re.search(r"ge\.SoftmaxV2\(\w+_0, axes=\[-1\], ", softmax)
     assert text.rstrip().splitlines()[-1].startswith("_ = ge.NetOutput([")
+
+
+def test_builder_calls_after_the_passes(tmp_path):
+    """The optimized graph is the one that runs, under the nodes that it is
+    for; constants of a call and what waits for what are in it."""
+
+    def fn(x, b):
+        y = torch.softmax(torch.addmm(b, x, x.t()), -1)
+        torchair.ops.npu_print(y)
+        return torch.special.bessel_j0(y)
+
+    run = compile_with(
+        fn,
+        debug__graph_dump__type="py",
+        debug__graph_dump__path=str(tmp_path),
+    )
+    run(torch.eye(3), torch.ones(3))
+    (path,) = tmp_path.glob("dynamo_optimized*.py")
+    text = path.read_text()
+    compile(text, "dump", "exec")
+    under = {t.partition(":")[0]: t for t in text.split("## FX Code: ")}
+    assert re.search(r"ge\.MatMulV2\(x_0, \w+_0, b_0, ", under["addmm"])
+    types = re.findall(r"ge\.(\w+)\(", under["_softmax"])
+    assert types[0] == "Const" and {"ReduceMax", "Exp"} <= set(types)
+    assert "ge.Const([1], dtype=9, " in under["_softmax"]
+    host = under["special_bessel_j0"]
+    assert re.search(r"dependencies=\[Print\w*_0\], node_name=", host)
 
 
 def test_graph_dump_refuses_links(tmp_path, monkeypatch):
@@ -396,6 +430,38 @@ def test_times_of_key_steps(capsys):
     assert re.search(r"graph inference_\d+: 5 nodes .* in \d+ us", said)
     runs = r"\[EVENT\].* run of 2 inputs started at [\d.]+, took \d+ us"
     assert len(re.findall(runs, said)) == 3
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_lower_levels_have_events_too(capsys, level):
+    torchair.logger.setLevel(level)
+    try:
+        compile_with(fused)(X, W)
+    finally:
+        torchair.logger.setLevel(logging.ERROR)
+    said = capsys.readouterr().out
+    assert re.search(r"\[EVENT\].* run of 2 inputs started at", said)
+
+
+def test_nodes_and_their_values_are_logged(caplog):
+    """At DEBUG: the FX graph, and of each node its target, operands and
+    results, with the values of the engine's graph."""
+    with caplog.at_level("DEBUG", "torchair"):
+        compile_with(fused)(X, W)
+    said = [r.getMessage() for r in caplog.records]
+    assert any(
+        re.match(r"FX graph inference_\d+: graph\(\):\n", t) for t in said
+    )
+    assert any(
+        re.fullmatch(
+            r"mm, target: aten.mm.default, at test_dumps.py:\d+\n"
+            r"  input: arg0_1: float32\[\d+, \d+\], value 0\n"
+            r"  input: arg1_1: float32\[\d+, \d+\], value 1\n"
+            r"  output: mm: float32\[\d+, \d+\], value 2",
+            t,
+        )
+        for t in said
+    ), said
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
