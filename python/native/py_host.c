@@ -112,6 +112,32 @@ same_dims(const air_value *got, const air_value *want)
            (!bytes || !memcmp(got->dims, want->dims, bytes));
 }
 
+/* Sets the exception for a result that is not what the graph says. */
+static void
+refuse_result(const py_host *h, PyObject *item, size_t i, const air_value *want)
+{
+    PyObject *dims = PyList_New(0);
+    for (int k = 0; dims && k < want->rank; k++) {
+        PyObject *dim = PyLong_FromLongLong(want->dims[k]);
+        if (!dim || PyList_Append(dims, dim))
+            Py_CLEAR(dims);
+        Py_XDECREF(dim);
+    }
+    PyObject *dtype = PyObject_GetAttrString(item, "dtype");
+    PyObject *shape = PyObject_GetAttrString(item, "shape");
+    PyObject *got = shape ? PySequence_List(shape) : NULL;
+    if (dims && dtype && got)
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s: result %zu is %S%S, its Meta function says "
+                     "torch.%s%S. The graph was compiled for another dtype "
+                     "or shape: correct the Meta function",
+                     h->name, i, dtype, got, h->dtypes[h->nin + i]->name, dims);
+    Py_XDECREF(dims);
+    Py_XDECREF(dtype);
+    Py_XDECREF(shape);
+    Py_XDECREF(got);
+}
+
 /* Hands one result to the engine. A result that lies in an input's memory
  * would die with it, so it is copied first. */
 static int
@@ -125,10 +151,7 @@ take_result(const py_host *h, PyObject *item, size_t nin,
     if (py_tensor_read(owner, &label, (Py_ssize_t)i, h->place, &got, &dtype))
         goto fail;
     if (dtype != h->dtypes[h->nin + i] || !same_dims(&got, out)) {
-        PyErr_Format(PyExc_RuntimeError,
-                     "%s: result %zu has another dtype or shape than when "
-                     "the graph was compiled",
-                     h->name, i);
+        refuse_result(h, item, i, out);
         goto fail;
     }
     if (overlaps(&got, nin, inputs)) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +59,10 @@ def register_fx_node_ge_converter(aten_op: Any) -> Callable[..., Any]:
 
     def decorate(function: Callable[..., Any]) -> Converter:
         global _registered
+        if not callable(function):
+            raise TypeError(
+                f"a converter is a function, not {type(function).__name__}"
+            )
         made = Converter(aten_op, function)
         try:
             setattr(aten_op, _ATTRIBUTE, made)
@@ -166,25 +171,51 @@ class _Call:
             about = {k: v for k, v in given.items() if k.startswith(prefix)}
             if set(about) != {f"{prefix}base_index"}:
                 return None
-            args.append(bases[about[f"{prefix}base_index"]])
+            base = about[f"{prefix}base_index"]
+            args.append(None if base is None else bases[base])
         return args, {}
 
     def written(self) -> list[str]:
-        return [
+        """Arguments that are written and not absent."""
+        found = [
             a.name
             for a in self.op._schema.arguments
             if a.alias_info is not None and a.alias_info.is_write
         ]
+        return [name for name in found if self._is_given(name)]
+
+    def _is_given(self, name: str) -> bool:
+        given = self.node.kwargs
+        return given.get(name, given.get(f"_{name}_base_index")) is not None
+
+    def results(
+        self, returned: Sequence[Any], versions: dict[str, Any]
+    ) -> list[Any]:
+        """What the node gives: what the operator returns (None stands for
+        nothing), then new versions of what it writes. Two arguments may be
+        one tensor, whose version is what is written last."""
+        if not self.functional:
+            return list(returned)
+        bases: Any = self.node.kwargs.get("_all_bases")
+        order = self.written()
+        if bases is None:
+            made = [versions[name] for name in order]
+        else:
+            made = [None] * len(bases)
+            for name in order:
+                index: Any = self.node.kwargs[f"_{name}_base_index"]
+                made[index] = versions[name]
+        return [*(returned or [None]), *made]
 
 
-def _expected(call: _Call) -> tuple[Any, list[Any]]:
+def _expected(call: _Call) -> list[Any]:
     value = call.node.meta.get("val")
     many = isinstance(value, (tuple, list))
     values = list(value) if many else [value]  # type: ignore[arg-type]
     if call.functional:
         count = len(call.op._schema.returns)
         values = values[:count]
-    return many, values
+    return values
 
 
 def _as_tensors(at: Any, x: Any) -> Any:
@@ -249,6 +280,18 @@ def _type(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}"
 
 
+def _where(found: Converter, why: BaseException) -> str:
+    """The line of the user's converter that has raised."""
+    code = getattr(found.function, "__code__", None)
+    file = getattr(code, "co_filename", None)
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(why.__traceback__)
+        if frame.filename == file
+    ]
+    return f" ({file}, line {lines[-1]})" if lines else ""
+
+
 def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
     """The Tensors that the converter gives; None: not this case."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -260,14 +303,16 @@ def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
         return None
     args, kwargs = (_as_tensors(at, given[0]), given[1])
     kwargs = {k: _as_tensors(at, v) for k, v in kwargs.items()}
-    many, values = _expected(call)
+    values = _expected(call)
     if found.wants_meta:
         specs = [TensorSpec(v) for v in values]
-        kwargs["meta_outputs"] = specs if many and len(specs) > 1 else specs[0]
+        kwargs["meta_outputs"] = specs[0] if len(specs) == 1 else specs
     schema = getattr(call.op, "_schema", None)
     names = [a.name for a in schema.arguments] if schema else []
-    pairs = zip(given[0], names, strict=False)
-    at.arguments = {x: n for x, n in pairs if isinstance(x, torch.fx.Node)}
+    at.arguments = {}
+    for x, name in zip(given[0], names, strict=False):
+        if isinstance(x, torch.fx.Node):
+            at.arguments.setdefault(x, []).append(name)
     token = current.set(at)
     try:
         with unset_fake_temporarily():  # a converter's tensors are real
@@ -279,20 +324,21 @@ def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
         return None
     except Exception as why:
         raise RuntimeError(
-            f"the converter of {call.op} failed: {type(why).__name__}: {why}"
+            f"the converter of {call.op} failed{_where(found, why)}: "
+            f"{type(why).__name__}: {why}"
         ) from why
     finally:
         current.reset(token)
     results = list(made) if isinstance(made, (list, tuple)) else [made]
+    if made is None and not values:
+        results = []
     _check(call.op, results, values)
     return results
 
 
 def _replace(call: _Call, results: list[Any], at: Any) -> None:
-    nodes: list[Any] = [None if r is None else r.fx for r in results]
-    if call.functional:
-        nodes += [at.outputs[name] for name in call.written()]
-    _replace_by(call, nodes)
+    nodes = [None if r is None else r.fx for r in results]
+    _replace_by(call, call.results(nodes, at.outputs))
 
 
 def _replace_by(call: _Call, nodes: list[Any]) -> None:
@@ -330,9 +376,8 @@ def _expand_defined(at: Any, call: _Call) -> None:
         return
     results = made.convert(at, made.complete(*given))
     count = len(made.written)
-    for name, value in zip(call.written(), results, strict=False):
-        at.outputs[name] = value
-    _replace_by(call, [*results[count:], *results[:count]])
+    versions = dict(zip(call.written(), results, strict=False))
+    _replace_by(call, call.results(results[count:], versions))
 
 
 def expand(gm: torch.fx.GraphModule, converts: bool = True) -> None:

@@ -29,6 +29,7 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
 }
 _SCALARS = ("int", "float", "number", "bool")
+_SHOWN = 72  # characters of a line that an error shows
 _PROGRAMS = 32  # sizes for which an operator keeps a program of its own
 
 
@@ -85,12 +86,16 @@ def _all_numbers(args: Sequence[tuple[int, Any]]) -> bool:
 
 
 def _located(what: str, text: str, message: str) -> Exception:
-    """The engine's "line:column: why", with the line and a caret."""
+    """The engine's "line:column: why", with the line and a caret; of a long
+    line what is around it."""
     line, column, why = message.split(":", 2)
-    shown = text.split("\n")[int(line) - 1]
+    whole = text.split("\n")[int(line) - 1]
+    at = int(column) - 1
+    start = max(0, min(at, len(whole)) - _SHOWN // 2) if at > _SHOWN else 0
+    shown = whole[start : start + _SHOWN]
     return _native.AirSyntaxError(
         f"{what}, line {line}, column {column}:{why}\n"
-        f"    {shown}\n    {' ' * (int(column) - 1)}^"
+        f"    {shown}\n    {' ' * (at - start)}^"
     )
 
 
@@ -115,10 +120,23 @@ class Defined:
 
     def evaluate(self, values: Sequence[Any]) -> Any:
         """By ATen's operators, also on fake tensors."""
+        self._refuse_gradients(values)
         results = self.body.run(values)
         for i, made in zip(self.written, results, strict=False):
             values[i].copy_(made)
         return self._returned(results)
+
+    def _refuse_gradients(self, values: Sequence[Any]) -> None:
+        """RuntimeError: it writes, and autograd would lose sight of that."""
+        if not self.written or not torch.is_grad_enabled():
+            return
+        for (name, number), v in zip(self.params, values, strict=True):
+            if not number and v.requires_grad:
+                raise RuntimeError(
+                    f"{self.name} writes an argument, so it has no "
+                    f"derivatives, and {name} requires grad: call it under "
+                    f"torch.no_grad(), or give {name}.detach()"
+                )
 
     def _returned(self, results: list[Any]) -> Any:
         out = results[len(self.written) :]
@@ -145,8 +163,11 @@ class Defined:
         """On CPU tensors: a program of the engine, one per dtypes and sizes;
         ATen where there are many."""
         values = self.complete(args, kwargs)
+        self._refuse_gradients(values)
         key = tuple(
-            (v.dtype, tuple(v.shape)) if isinstance(v, torch.Tensor) else v
+            (v.dtype, tuple(v.shape), v.stride())
+            if isinstance(v, torch.Tensor)
+            else v
             for v in values
         )
         program = self.programs.get(key)
@@ -168,7 +189,7 @@ class Defined:
         from .config import CompilerConfig
 
         graph = torch.fx.Graph()
-        with FakeTensorMode() as mode:
+        with FakeTensorMode():
 
             def call(op: Any, args: Sequence[Any]) -> torch.fx.Node:
                 node = graph.call_function(op, tuple(args))
@@ -182,7 +203,9 @@ class Defined:
             for i, v in enumerate(values):
                 if isinstance(v, torch.Tensor):
                     node = graph.placeholder(self.params[i][0])
-                    node.meta["val"] = mode.from_tensor(v.contiguous())
+                    node.meta["val"] = torch.empty_strided(
+                        v.shape, v.stride(), dtype=v.dtype
+                    )
                     v = node
                 nodes.append(v)
             results = self.body.run(nodes, call)

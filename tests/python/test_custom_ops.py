@@ -223,3 +223,119 @@ def test_manual_functionalisation():
 
     for mode in MODES:
         check(function, mode)
+
+
+# ---- operators that write ----
+
+lib.define("bump(Tensor(a!) x, Tensor y) -> ()")
+lib.define("both(Tensor(a!) x, Tensor(b!) y, Tensor(c!)? z) -> Tensor")
+
+
+def bump_cpu(x, y):
+    x.copy_(x + y)
+
+
+def both_cpu(x, y, z):
+    total = x + y
+    x.copy_(total)
+    y.copy_(total * 2)
+    return total + 1
+
+
+lib.impl("bump", bump_cpu, "CPU")
+lib.impl("both", both_cpu, "CPU")
+meta.impl("bump", lambda x, y: None)
+meta.impl("both", lambda x, y, z: torch.empty_like(x))
+
+
+def convert_bump(x, y, meta_outputs=None):
+    assert meta_outputs == []
+    ge.custom_op("Assign", x, ge.custom_op("Add", x, y), True, False)
+
+
+def convert_both(x, y, z):
+    assert z is None
+    total = ge.custom_op("Add", x, y)
+    ge.custom_op("Assign", x, total, True, False)
+    ge.custom_op("Assign", y, ge.custom_op("Muls", total, 2.0), True, False)
+    return ge.custom_op("Adds", total, 1.0)
+
+
+def use_bump(x, w):
+    ops.bump(x, w)
+    return x * 2
+
+
+def use_both(x, w):
+    w = w + 0
+    return ops.both(x, w, None) + w
+
+
+@pytest.mark.parametrize("function", [use_bump, use_both])
+def test_nothing_returned_and_arguments_absent(converter, function):
+    for mode in MODES:
+        check(function, mode)
+    converter(ops.bump.default, convert_bump)
+    converter(ops.both.default, convert_both)
+    assert "HOST" not in check(function, "max-autotune", True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: ops.bump(x, x) or x + w,
+        lambda x, w: ops.bump(x, x[:1]) or x + w,
+        lambda x, w: ops.both(x, x, None) + x,
+    ],
+)
+def test_arguments_that_are_one_tensor(converter, function):
+    """What is written last counts, as in eager mode."""
+    for mode in MODES:
+        check(function, mode)
+    converter(ops.bump.default, convert_bump)
+    converter(ops.both.default, convert_both)
+    check(function, "max-autotune")
+
+
+# ---- kernels and Meta functions that are wrong ----
+
+
+def wrong(kernel, made=torch.empty_like):
+    name = f"wrong{len(torch.ops.cutest.__dict__)}"
+    lib.define(f"{name}(Tensor x) -> Tensor")
+    lib.impl(name, kernel, "CPU")
+    meta.impl(name, made)
+    return getattr(ops, name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("kernel", "made", "error", "message"),
+    [
+        (
+            lambda x: x * 1,
+            lambda x: torch.empty_like(x, dtype=torch.float64),
+            RuntimeError,
+            r"result 0 is torch.float32\[2, 3\], its Meta function says "
+            r"torch.float64\[2, 3\].*correct the Meta function",
+        ),
+        (
+            lambda x: x * 1,
+            lambda x: x.new_empty(3, 2),
+            RuntimeError,
+            r"cutest::wrong\d+: result 0 is .*\[2, 3\], its .*\[3, 2\]",
+        ),
+        (
+            lambda x: None,
+            torch.empty_like,
+            TypeError,
+            r"cutest.wrong\d+.default: the kernel gives a NoneType where",
+        ),
+    ],
+)
+def test_wrong_kernels_are_told(mode, kernel, made, error, message):
+    op = wrong(kernel, made)
+    torch._dynamo.reset()
+    f = torch.compile(lambda x: op(x) + 1, backend=make_backend(mode))
+    with pytest.raises(error, match=message):
+        f(torch.ones(2, 3))

@@ -135,6 +135,64 @@ def test_an_operator_that_writes(mode):
         assert_same(x, mine)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_arguments_that_are_written_and_one(mode):
+    """Nothing returned; one tensor twice: what is written last counts."""
+    bump = ops.define(f"{name()}(Tensor(a!) x, Tensor y) -> ()", body="x + y")
+    both = ops.define(
+        f"{name()}(Tensor(a!) x, Tensor(b!) y) -> Tensor",
+        body="x + y; x - y; x * y",
+    )
+
+    def same(x):
+        bump(x, x)
+        return both(x, x) + x
+
+    def parts(x):
+        bump(x[0], x[1])
+        bump(x, x[:1])
+        return both(x[0], x[1]), x * 1
+
+    for f in (same, parts):
+        torch._dynamo.reset()
+        x = torch.randn(2, 3)
+        mine = x.clone()
+        want = f(x)
+        assert_same(compiled(f, mode)(mine), want)
+        assert_same(mine, x)
+
+
+def test_what_writes_has_no_derivatives():
+    """Said instead of a gradient that knows nothing of it."""
+    op = ops.define(f"{name()}(Tensor(a!) x, Tensor y) -> ()", body="x + y")
+    x = torch.ones(3, requires_grad=True)
+
+    def f(x, y):
+        z = x * 1
+        op(z, y)
+        return z
+
+    for g in (f, compiled(f)):
+        with pytest.raises(
+            Exception, match="writes an arg.*torch.no_grad"
+        ):
+            g(x, torch.ones(3))
+        with pytest.raises(Exception, match="and y requires grad"):
+            g(torch.ones(3), x)
+        with torch.no_grad():
+            assert_same(g(x, x), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_none_asked_for_is_said_in_the_backward_pass(whole):
+    op = ops.define(f"{name()}(Tensor a) -> Tensor", "a * 2", derivatives={})
+    f = compiled(lambda a: op(a)) if whole else op
+    x = torch.ones(3, requires_grad=True)
+    with pytest.warns(UserWarning, match="an autograd kernel was not regist"):
+        f(x).sum().backward()
+    assert x.grad is None
+
+
 def test_derivatives():
     op = ops.define(
         f"{name()}(Tensor a, Tensor b, float s) -> Tensor",
@@ -233,7 +291,36 @@ def test_many_sizes_and_strides_in_eager():
     assert op(torch.randn(0, 3)).shape == (0, 3)
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.t(),
+        lambda x: x[:, ::2],
+        lambda x: x[0].expand(3, 4),
+        lambda x: x[:, 1:3],
+    ],
+)
+def test_the_first_call_may_have_any_strides(view):
+    """And the result those of the Meta function."""
+    op = ops.define(f"{name()}(Tensor a) -> Tensor", body="a * 2 + 1")
+    x = view(torch.randn(3, 4))
+    for y in (x, x.contiguous(), x):
+        assert_same(op(y), y * 2 + 1)
+        assert op(y).stride() == (y * 2 + 1).stride()
+        assert op(y.to("meta")).stride() == op(y).stride()
+
+
 # ---- errors ----
+
+
+def test_errors_in_long_lines_show_what_is_around():
+    body = "a + " * 300 + "* b" + " + a" * 300
+    with pytest.raises(torchair.AirSyntaxError) as info:
+        ops.define(f"{name()}(Tensor a, Tensor b) -> Tensor", body=body)
+    said, line, caret = str(info.value).split("\n")
+    assert said.endswith("column 1201: a value is due, not '*'")
+    assert len(line) <= 76
+    assert line[caret.index("^")] == "*"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,11 @@ def test_a_case_that_is_not_implemented_is_left_to_torch():
         ),
         (lambda x, y: (x, y), "gives 2 results, the operator has 1"),
         (lambda x, y: 3, "gives a int as result 0"),
-        (lambda x, y: x.nothing, "pair.default failed: AttributeError"),
+        (
+            lambda x, y: x.nothing,
+            rf"pair.default failed \({__file__}, line \d+\): AttributeError",
+        ),
+        (lambda x: x, "pair.default failed: TypeError: .* takes 1 positional"),
     ],
 )
 def test_wrong_converters_name_the_operator(converter, message):
@@ -279,8 +283,47 @@ def test_outputs_are_in_the_order_of_the_prototype():
             AssertionError,
             "no output q",
         ),
+        (
+            lambda x, y: ge.custom_op("Neg", inputs={"x": x}, outputs="y"),
+            AssertionError,
+            'outputs is a list of names: ["y"]',
+        ),
+        (
+            lambda x, y: ge.custom_op("Neg", inputs={"x": x}, outputs=["q"]),
+            AssertionError,
+            "it has y",
+        ),
+        (
+            lambda x, y: ge.custom_op("Neg", inputs=[x], outputs=["y"]),
+            AssertionError,
+            "inputs is a dict",
+        ),
+        (
+            lambda x, y: ge.custom_op("Muls", inputs={"x": x}, attrs=[2.0]),
+            AssertionError,
+            "attrs is a dict",
+        ),
+        (
+            lambda x, y: ge.custom_op(
+                "Muls", inputs={"x": x}, attrs={"scale": ge.attr.Float(2.0)}
+            ),
+            AssertionError,
+            "Muls has no attribute scale; it has value",
+        ),
+        (
+            lambda x, y: ge.custom_op("Add", inputs={"x1": x}, outputs=["y"]),
+            AssertionError,
+            "Add: input x2 must be given",
+        ),
         (lambda x, y: ge.custom_op("Muls", x, None), RuntimeError, "given"),
-        (lambda x, y: ge.custom_op("Muls", x, "s"), AssertionError, "Float"),
+        (
+            lambda x, y: ge.custom_op("Muls", x, "s"),
+            AssertionError,
+            "attribute value: Float",
+        ),
+        (lambda x, y: ge.Const("s"), TypeError, "Const takes a number"),
+        (lambda x, y: ge.Const(None), TypeError, "not None"),
+        (lambda x, y: ge.Cast(x, dst_type="f"), RuntimeError, "a DataType"),
         (
             lambda x, y: ge.custom_op("TransData", x, "ND", "NZ", 0, 0, 1),
             RuntimeError,
@@ -342,6 +385,33 @@ def test_types_of_the_table(name, arguments, want):
 
 
 # ---- kernels ----
+
+
+@pytest.mark.parametrize(
+    ("prototype", "given", "error", "message"),
+    [
+        (3, {}, TypeError, "prototype is a str, not int"),
+        ("Wrong1", {}, ValueError, "write it like"),
+        ("Wrong2(x; a:Intt) -> y", {}, ValueError, "unknown kind 'Intt'; th"),
+        ("Wrong3(x; a:Int=z) -> y", {}, ValueError, "default z is no Int"),
+        ("Wrong4(x, x) -> y", {}, ValueError, "x stands there twice"),
+        ("Wrong5(x) -> y, y", {}, ValueError, "y stands there twice"),
+        ("Wrong6(x y) -> z", {}, ValueError, "'x y' is no name"),
+        ("Wrong7(x; a) -> y", {}, ValueError, "attribute a has the unknown"),
+        ("Wrong8(x) -> y", {"kernel": 3}, TypeError, "kernel is a function"),
+        ("Wrong9(x) -> y", {"infer": 3}, TypeError, "infer is a function"),
+        ("Add(x) -> y", {}, ValueError, "another prototype: take another n"),
+    ],
+)
+def test_wrong_prototypes(prototype, given, error, message):
+    with pytest.raises(error, match=message):
+        ge.register_op(prototype, **given)
+
+
+def test_a_converter_is_a_function():
+    with pytest.raises(TypeError, match="a converter is a function, not int"):
+        torchair.register_fx_node_ge_converter(OP)(3)
+    assert not hasattr(OP, "_ge_converter")
 
 
 def test_a_registered_kernel():

@@ -8,7 +8,7 @@ dtypes and sizes, symbolic ones too, are torch's own inference.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +130,8 @@ class Builder:
     names: set[str] = field(default_factory=set)  # of the graph
     # what the operator's arguments become: FX nodes by name
     outputs: dict[str, Any] = field(default_factory=dict)
-    arguments: dict[Any, str] = field(default_factory=dict)  # FX node -> name
+    # of the operator's arguments, by FX node
+    arguments: dict[Any, list[str]] = field(default_factory=dict)
 
     def emit(
         self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
@@ -217,6 +218,11 @@ def _builder() -> Builder:
 
 def _constant_dtype(v: Any) -> int:
     kinds: Any = DataType
+    if v is None or isinstance(v, (str, bytes)):
+        raise TypeError(
+            "Const takes a number, a list of numbers, an array or a torch "
+            f"tensor, not {v!r}"
+        )
     if isinstance(v, bool):
         return int(kinds.DT_BOOL)
     if isinstance(v, int):
@@ -368,21 +374,30 @@ def _attribute(f: registry.Field, value: Any) -> Any:
         return ge_dtype(value)
     if isinstance(value, Tensor):  # a symbolic integer
         return value
-    return kind(value).value
+    try:
+        return kind(value).value
+    except AssertionError as why:
+        raise AssertionError(f"attribute {f.name}: {why}") from None
 
 
 def _by_keyword(
     found: registry.OpType, inputs: Any, attrs: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
+    for what, given in (("inputs", inputs), ("attrs", attrs)):
+        if given is not None and not isinstance(given, dict):
+            raise AssertionError(
+                f"{what} is a dict of names, not {type(given).__name__}"
+            )
     known = {f.name: f for f in found.inputs}
     kinds = {f.name for f in found.attrs}
     for name, x in (inputs or {}).items():
         if name not in known:
-            raise AssertionError(
-                f"{found.name} has no input {name}; it has {', '.join(known)}"
-            )
+            raise AssertionError(_unknown(found, "input", name, known))
         if x is not None:
             _check_input(known[name], x, AssertionError)
+    for f in found.inputs:
+        if not f.optional and (inputs or {}).get(f.name) is None:
+            raise AssertionError(f"{found.name}: input {f.name} must be given")
     for name, a in (attrs or {}).items():
         if not isinstance(a, attributes.Attr):
             raise AssertionError(
@@ -390,14 +405,24 @@ def _by_keyword(
                 f"{type(a).__name__}"
             )
         if name not in kinds:
-            raise AssertionError(f"{found.name} has no attribute {name}")
+            raise AssertionError(_unknown(found, "attribute", name, kinds))
     return dict(inputs or {}), {n: a.value for n, a in (attrs or {}).items()}
+
+
+def _unknown(
+    found: registry.OpType, what: str, name: str, known: Iterable[str]
+) -> str:
+    return f"{found.name} has no {what} {name}; it has " + (
+        ", ".join(known) or "none"
+    )
 
 
 def _output_names(found: registry.OpType, outputs: Any) -> list[str]:
     names = []
     known = {f.name for f in found.outputs}
     unnamed = [f.name for f in found.outputs if f.name.startswith("#")]
+    if isinstance(outputs, str):
+        raise AssertionError(f'outputs is a list of names: ["{outputs}"]')
     for o in outputs or ():
         name = o[0] if isinstance(o, tuple) else o
         if not isinstance(name, str):
@@ -407,7 +432,7 @@ def _output_names(found: registry.OpType, outputs: Any) -> list[str]:
         if name not in known and unnamed:
             name = unnamed.pop(0)
         if name not in known:
-            raise AssertionError(f"{found.name} has no output {name}")
+            raise AssertionError(_unknown(found, "output", name, known))
         names.append(name)
     return names
 

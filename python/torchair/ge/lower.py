@@ -212,8 +212,8 @@ def _special(at: Any, found: registry.OpType, values: Any) -> Any:
 
 def _assign(at: Any, ref: Any, value: Any) -> Any:
     """The argument `ref` of the operator becomes `value`."""
-    name = at.arguments.get(ref.fx)
-    if name is None:
+    names = at.arguments.get(ref.fx)
+    if names is None:
         raise RuntimeError(
             "Assign writes an argument of the operator that is converted; "
             f"{ref.tensor} is none"
@@ -222,7 +222,7 @@ def _assign(at: Any, ref: Any, value: Any) -> Any:
     shape = list(ref.meta.shape)
     same = len(shape) == value.rank
     made = value.fx if same else at.emit(size, [value.fx, shape], None)
-    at.outputs[name] = made
+    at.outputs |= dict.fromkeys(names, made)
     return made
 
 

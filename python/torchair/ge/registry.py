@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _native
-from . import types
+from . import attr, types
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,14 @@ def _default(text: str, kind: str) -> Any:
         return getattr(types.DataType, text)
     if kind == "Bool":
         return text.lower() in ("true", "1")
-    if kind == "Float":
-        return float(text)
-    text = text.replace("{", "[").replace("}", "]")
-    return ast.literal_eval(text)
+    try:
+        if kind == "Float":
+            return float(text)
+        return ast.literal_eval(text.replace("{", "[").replace("}", "]"))
+    except (ValueError, SyntaxError):
+        raise ValueError(
+            f"prototype: the default {text} is no {kind}"
+        ) from None
 
 
 def _tensor(text: str) -> Field:
@@ -81,6 +85,8 @@ _FORM = re.compile(r"\s*([A-Za-z]\w*)\s*\(([^;)]*)(?:;([^)]*))?\)\s*->\s*(.*)")
 
 def parse(prototype: str) -> OpType:
     """ValueError: it does not read like the ones above."""
+    if not isinstance(prototype, str):
+        raise TypeError(f"prototype is a str, not {type(prototype).__name__}")
     found = _FORM.fullmatch(prototype)
     if found is None:
         raise ValueError(
@@ -94,6 +100,27 @@ def parse(prototype: str) -> OpType:
         [_attr(t) for t in _split(attrs or "")],
         [_tensor(t) for t in _split(outputs.strip().strip("()"))],
     )
+
+
+def _check(made: OpType) -> None:
+    """ValueError: names or kinds of a user's prototype."""
+    for group in (made.inputs + made.attrs, made.outputs):
+        names = [f.name for f in group]
+        for name in names:
+            if not name.isidentifier():
+                raise ValueError(
+                    f"prototype of {made.name}: {name!r} is no name"
+                )
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"prototype of {made.name}: {name} stands there twice"
+                )
+    for f in made.attrs:
+        if f.kind not in attr.KINDS:
+            raise ValueError(
+                f"prototype of {made.name}: attribute {f.name} has the "
+                f"unknown kind {f.kind!r}; there are {', '.join(attr.KINDS)}"
+            )
 
 
 _registered: dict[str, OpType] = {}
@@ -130,8 +157,13 @@ def register_op(
     referenced inputs itself.
     infer: the same arguments, on meta tensors; None: the kernel is traced.
     ValueError: a prototype that cannot be read; a name taken with another one.
+    TypeError: a kernel or infer that is no function.
     """
     made = parse(prototype)
+    _check(made)
+    for what, f in (("kernel", kernel), ("infer", infer)):
+        if f is not None and not callable(f):
+            raise TypeError(f"{what} is a function, not {type(f).__name__}")
     known = find(made.name)
     if known is not None and (known.inputs, known.attrs, known.outputs) != (
         made.inputs,
@@ -139,7 +171,8 @@ def register_op(
         made.outputs,
     ):
         raise ValueError(
-            f"operator type {made.name} is registered with another prototype"
+            f"operator type {made.name} is registered with another "
+            "prototype: take another name"
         )
     made.kernel, made.infer = kernel, infer
     _registered[made.name] = made

@@ -53,5 +53,8 @@ def torch_dtype(number: Any) -> torch.dtype:
     found = _TO_TORCH.get(number)
     if found is None:
         name = NAMES.get(number, repr(number))
-        raise RuntimeError(f"torch has no dtype for {name}")
+        raise RuntimeError(
+            f"torch has no dtype for {name}: take a DataType, such as "
+            "torchair.ge.DataType.DT_FLOAT"
+        )
     return found
