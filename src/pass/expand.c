@@ -24,6 +24,7 @@ pass_expand(pass_context *ctx)
 
     AIR_TRY(
         pass_rules_index(ctx, sizeof rules / sizeof rules[0], rules, &index));
+    AIR_TRY(pass_count_uses(ctx, &ctx->uses));
     AIR_TRY(pass_walk(ctx, expand_node, &index));
     return pass_sweep(ctx);
 }

@@ -33,6 +33,7 @@ typedef struct {
     size_t rewrites;     /* by all rows so far: what rewrite_limit counts */
     size_t matches;      /* the same, with those that it did not allow */
     pass_facts *facts;   /* where the pass made them */
+    uint32_t *uses;      /* by value, before the pass: where it counted them */
     air_ref *forward;    /* forward[value]; the same value: none */
     size_t nforward, forward_cap;
 } pass_context;

@@ -173,12 +173,62 @@ make_mask(const attend *a, const panel_mem *m, int64_t r0, int64_t nr,
         from->mask(a, r0 + r, j, n, m->mask + r, lanes, m->tmp);
 }
 
+/* Keys and values as the products take them; with pairs, row i of the values is
+ * those of keys 2 i and 2 i + 1. */
+typedef struct {
+    const float *k, *v;
+    int64_t krs, vrs;
+} key_block;
+
+static void
+get_block(const attend *a, const panel_mem *m, int64_t j, int64_t n,
+          key_block *b)
+{
+    if (a->pairs == NULL) {
+        b->k = a->from->keys(a, j, n, m->k, &b->krs);
+        b->v = a->from->values(a, j, n, a->width, m->v, &b->vrs);
+        return;
+    }
+    b->k = a->from->key_pairs(a, j, n, m->k, &b->krs);
+    b->v = m->v, b->vrs = a->width;
+    a->from->value_pairs(a, j, n, m->v);
+}
+
+/* Row `at` of the values without those of the second key, which no row sees. */
+static const float *
+lone_values(const attend *a, const panel_mem *m, const key_block *b, int64_t at)
+{
+    uint32_t pair;
+    for (int64_t d = 0; d < a->width; d++) {
+        memcpy(&pair, b->v + at * b->vrs + d, sizeof pair);
+        pair &= 0xffff;
+        memcpy(m->turn + d, &pair, sizeof pair);
+    }
+    return m->turn;
+}
+
+/* panel_block by pairs, of n keys that some lane sees. */
+static void
+pairs_block(const attend *a, const panel_mem *m, int64_t p, int64_t n,
+            int64_t last, const float *mask, bool even, const key_block *b)
+{
+    int64_t lanes = a->ops->lanes, at = n / 2;
+    float *out = m->out + p * lanes * a->width;
+    a->pairs->block(m->s, n, m->q + p * lanes * a->depth, lanes, b->k, b->krs,
+                    1, a->depth / 2, true);
+    a->pairs->softmax(m->s, mask, even, n, last, a->scale, m->top + p * lanes,
+                      m->sum + p * lanes, out, a->width);
+    a->pairs->block(out, a->width, m->s, lanes, b->v, 1, b->vrs, at, false);
+    if (n % 2 != 0)
+        a->pairs->block(out, a->width, m->s + at * lanes, lanes,
+                        lone_values(a, m, b, at), 1, a->width, 1, false);
+}
+
 /* Scores, softmax and values of panel p, rows [r0, r0 + nr), for one block of
  * keys. */
 static void
 panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
-            int64_t nr, int64_t j, int64_t n, const float *k, int64_t krs,
-            const float *v, int64_t vrs)
+            int64_t nr, int64_t j, int64_t n, const key_block *b)
 {
     int64_t lanes = a->ops->lanes, last = INT64_MAX;
     unsigned masked = a->from->is_masked(a, r0, nr, j, n);
@@ -194,12 +244,16 @@ panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
         return;
     if ((masked & ATTEND_EDGE) != 0)
         last = a->from->last(a, r0) - j;
-    a->ops->block(m->s, n, m->q + p * lanes * a->depth, lanes, k, krs, 1,
+    const float *mask = masked & ATTEND_MASK ? m->mask : NULL;
+    if (a->pairs != NULL) {
+        pairs_block(a, m, p, n, last, mask, even, b);
+        return;
+    }
+    a->ops->block(m->s, n, m->q + p * lanes * a->depth, lanes, b->k, b->krs, 1,
                   a->depth, true);
-    a->ops->attend->softmax_panel(m->s, masked & ATTEND_MASK ? m->mask : NULL,
-                                  even, n, last, m->top + p * lanes,
+    a->ops->attend->softmax_panel(m->s, mask, even, n, last, m->top + p * lanes,
                                   m->sum + p * lanes, out, a->width);
-    a->ops->block(out, a->width, m->s, lanes, v, 1, vrs, n, false);
+    a->ops->block(out, a->width, m->s, lanes, b->v, 1, b->vrs, n, false);
 }
 
 static void
@@ -212,6 +266,8 @@ panel_begin(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
     if (a->from->query_panel == NULL || !a->from->query_panel(a, r0, nr, q)) {
         a->from->queries(a, r0, nr, m->turn);
         a->ops->pack_x(q, &rows, 0, nr, 0, a->depth);
+        if (a->pairs != NULL)
+            a->pairs->join(q, a->depth);
     }
     memset(m->out + p * lanes * a->width, 0,
            (size_t)(lanes * a->width) * sizeof *m->out);
@@ -240,22 +296,22 @@ panel_end(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
 static void
 panels_run(const attend *a, int64_t r0, int64_t r1)
 {
-    int64_t lanes = a->ops->lanes, first, end, krs, vrs;
+    int64_t lanes = a->ops->lanes, first, end;
     panel_mem m;
+    key_block block;
     panel_layout(a->depth, a->width, a->mem, &m);
     a->from->range(a, r0, r1 - r0, &first, &end);
     for (int64_t r = r0; r < r1; r += lanes)
         panel_begin(a, &m, (r - r0) / lanes, r, min64(lanes, r1 - r));
     for (int64_t j = first; j < end; j += KEYS) {
         int64_t n = min64(KEYS, end - j);
-        const float *k = a->from->keys(a, j, n, m.k, &krs);
-        const float *v = a->from->values(a, j, n, a->width, m.v, &vrs);
+        get_block(a, &m, j, n, &block);
         for (int64_t r = r0; r < r1; r += lanes) {
             int64_t nr = min64(lanes, r1 - r), b, e;
             a->from->range(a, r, nr, &b, &e);
             if (j < e && j + n > b)
                 panel_block(a, &m, (r - r0) / lanes, r, nr, j, min64(n, e - j),
-                            k, krs, v, vrs);
+                            &block);
         }
     }
     for (int64_t r = r0; r < r1; r += lanes)

@@ -27,22 +27,47 @@ enum {
                         is not set, `mask` has that rule too */
 };
 
+/* Many rows by pairs of bf16 (gemm_pairs.h): panels have a row for two. */
+typedef struct {
+    /* gemm_ops.block; cpu_pairs_pack */
+    void (*block)(float *acc, int64_t nr, const float *panel, int64_t xs,
+                  const float *w, int64_t rs, int64_t ks, int64_t kc,
+                  bool first);
+    void (*pack)(float *dst, int64_t ld, const gemm_view *v, int64_t r,
+                 int64_t n, int64_t k0, int64_t k1);
+    /* Rows 2 i and 2 i + 1 of a panel, of an even number, become row i. */
+    void (*join)(float *panel, int64_t rows);
+    /* attend_ops.softmax_panel of scores that are multiplied first; weights
+     * are joined, the last of an odd number with 0. */
+    void (*softmax)(float *s, const float *mask, bool even, int64_t keys,
+                    int64_t last, float by, float *top, float *sum, float *out,
+                    int64_t width);
+} attend_pairs;
+
 typedef struct {
     const attend_source *from;
     const void *front; /* the source's */
     const gemm_ops *ops;
     int64_t rows, depth, width;
     float *mem; /* of this thread: attend_floats */
+    /* NULL: floats. Else the depth is even, and queries are not scaled. */
+    const attend_pairs *pairs;
+    float scale; /* of scores, with pairs */
 } attend;
 
 struct attend_source {
-    /* dst[r][depth] = rows [r0, r0 + n) of the queries, scaled */
+    /* dst[r][depth] = rows [r0, r0 + n) of the queries, scaled but for pairs */
     void (*queries)(const attend *a, int64_t r0, int64_t n, float *dst);
     /* Keys, values [j, j + n) as floats: in place, or in block, `room` apart */
     const float *(*keys)(const attend *a, int64_t j, int64_t n, float *block,
                          int64_t *out_rs);
     const float *(*values)(const attend *a, int64_t j, int64_t n, int64_t room,
                            float *block, int64_t *out_rs);
+    /* With pairs: keys as pairs of the depth, as `keys`; dst[i][width] = values
+     * j + 2 i and the one behind it, i < (n + 1) / 2, the last maybe with 0 */
+    const float *(*key_pairs)(const attend *a, int64_t j, int64_t n,
+                              float *block, int64_t *out_rs);
+    void (*value_pairs)(const attend *a, int64_t j, int64_t n, float *dst);
     /* s[r * ATTEND_KEYS + i] = row r of q . key j + i, for all of few rows */
     void (*scores)(const attend *a, const float *q, int64_t j, int64_t n,
                    float *s, float *block);
@@ -66,8 +91,9 @@ struct attend_source {
                 float sum);
     /* The same for the n rows of a panel at once, where they lie evenly in
      * memory. false, or NULL: they do not, take them row by row.
-     * panel[depth][lane]; out[width][lane], which it may change; mask:
-     * dst[key][lane] without ATTEND_EDGE's rule, tmp has the room of dst */
+     * panel[depth or pairs of it][lane]; out[width][lane], which it may change;
+     * mask: dst[key][lane] without ATTEND_EDGE's rule, tmp has the room of dst
+     */
     bool (*query_panel)(const attend *a, int64_t r0, int64_t n, float *panel);
     bool (*mask_panel)(const attend *a, int64_t r0, int64_t n, int64_t j,
                        int64_t keys, float *dst, float *tmp);

@@ -100,7 +100,7 @@ queries(const attend *a, int64_t r0, int64_t n, float *dst)
     for (int64_t r = 0; r < n; r++, dst += s->depth) {
         a->ops->widen(dst, sdpa_row(g, s->q, r0 + r), sdpa_stride(s->q, 1),
                       s->q->dtype, s->depth);
-        for (int64_t d = 0; d < s->depth; d++)
+        for (int64_t d = 0; d < s->depth && a->pairs == NULL; d++)
             dst[d] *= s->scale;
     }
 }
@@ -134,6 +134,38 @@ keys(const attend *a, int64_t j, int64_t n, float *block, int64_t *out_rs)
 {
     const sdpa_group *g = a->front;
     return get_rows(a, g->s->k, g->k, j, n, a->depth, a->depth, block, out_rs);
+}
+
+/* As pairs, which move as floats do. Gaps: as in get_rows. */
+static const float *
+key_pairs(const attend *a, int64_t j, int64_t n, float *block, int64_t *out_rs)
+{
+    const sdpa_group *g = a->front;
+    const int64_t step = sdpa_stride(g->s->k, 2), depth = a->depth;
+    const char *p = g->k + j * step * 2;
+    *out_rs = depth / 2;
+    if (step == depth)
+        return (const float *)(const void *)p;
+    for (int64_t i = 0; i < n; i++, p += step * 2) {
+        for (int64_t at = 0; at < depth * 2; at += 64)
+            __builtin_prefetch(p + AHEAD * step * 2 + at);
+        memcpy(block + i * depth / 2, p, (size_t)depth * 2);
+    }
+    return block;
+}
+
+static void
+value_pairs(const attend *a, int64_t j, int64_t n, float *dst)
+{
+    const sdpa_group *g = a->front;
+    const int64_t step = sdpa_stride(g->s->v, 2);
+    gemm_view v = {g->v + j * step * 2, 1, step, AIR_BF16};
+    const uint16_t *last = (const uint16_t *)v.p + (n - 1) * step;
+    a->pairs->pack(dst, a->width, &v, 0, a->width, 0, n / 2);
+    for (int64_t d = 0; n % 2 != 0 && d < a->width; d++) {
+        uint32_t pair = last[d];
+        memcpy(dst + n / 2 * a->width + d, &pair, sizeof pair);
+    }
 }
 
 static const void *
@@ -209,8 +241,14 @@ query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
     const sdpa *s = g->s;
     gemm_view v = {sdpa_row(g, s->q, r0), sdpa_stride(s->q, 2),
                    sdpa_stride(s->q, 1), s->q->dtype};
-    if (!of_one_head(s, r0, n))
+    const bool halves = a->pairs != NULL && v.rs % 2 == 0;
+    if (!of_one_head(s, r0, n) || (a->pairs != NULL && !halves))
         return false;
+    if (halves) {
+        v = (gemm_view){v.p, v.rs / 2, 1, AIR_F32};
+        a->ops->pack_x(panel, &v, 0, n, 0, s->depth / 2);
+        return true;
+    }
     a->ops->pack_x(panel, &v, 0, n, 0, s->depth);
     a->ops->attend->scale(panel, s->scale, s->depth * a->ops->lanes);
     return true;
@@ -360,6 +398,8 @@ static const attend_source source = {
     .keys = keys,
     .values = values,
     .value_rows = value_rows,
+    .key_pairs = key_pairs,
+    .value_pairs = value_pairs,
     .scores = scores,
     .is_masked = is_masked,
     .last = last,
@@ -373,8 +413,19 @@ static const attend_source source = {
 };
 
 /* Items: groups, each cut into runs of rows. */
-static void
-run(const air_call *call, const air_task *task, const gemm_ops *ops)
+bool
+sdpa_is_of_halves(const air_call *call)
+{
+    sdpa s = sdpa_read(call, NULL);
+    return s.q->dtype == AIR_BF16 && s.v->dtype == AIR_BF16 &&
+           s.out->dtype == AIR_BF16 && !attend_is_few(s.share * s.rows) &&
+           sdpa_is_straight(s.q) && sdpa_is_straight(s.k) &&
+           sdpa_is_straight(s.v);
+}
+
+void
+sdpa_run(const air_call *call, const air_task *task, const gemm_ops *ops,
+         const attend_pairs *pairs)
 {
     sdpa s = sdpa_read(call, task);
     int64_t nrows = s.share * s.rows, run_rows = attend_run_rows(ops), b, e;
@@ -385,7 +436,8 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     air_split(s.outer * s.kv_heads * runs, task, &b, &e);
     for (int64_t i = b; i < e; i++) {
         sdpa_group g = sdpa_group_of(&s, i / runs);
-        attend a = {&source, &g, ops, nrows, s.depth, s.width, mem};
+        attend a = {&source, &g,  ops,   nrows,  s.depth,
+                    s.width, mem, pairs, s.scale};
         int64_t r = i % runs * run_rows;
         attend_run(&a, r, min64(nrows, r + run_rows));
     }
@@ -407,6 +459,12 @@ accept(const air_call *call)
         return false;
     return mask->kind != AIR_ARG_TENSOR || mask->t->dtype == AIR_DTYPE_NONE ||
            mask->t->dtype == AIR_BOOL || gemm_is_float(mask->t->dtype);
+}
+
+static void
+run(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    sdpa_run(call, task, ops, NULL);
 }
 
 /* f64 is left to the plain kernel. */

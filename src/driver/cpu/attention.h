@@ -2,7 +2,7 @@
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
 
-#include "air_kernel.h"
+#include "driver/cpu/attend.h"
 
 typedef struct {
     const air_tensor *q, *k, *v, *mask, *out; /* mask may be NULL */
@@ -52,5 +52,13 @@ char *sdpa_row(const sdpa_group *g, const air_tensor *t, int64_t r);
 /* The logarithm of the sum of e^score of row r, for the gradient; 0 for a row
  * without any visible key, as in ATen. */
 void sdpa_put_sum(const sdpa_group *g, int64_t r, float top, float sum);
+/* Of bf16, many rows, their elements side by side? */
+bool sdpa_is_of_halves(const air_call *call);
+/* pairs may be NULL. */
+void sdpa_run(const air_call *call, const air_task *task, const gemm_ops *ops,
+              const attend_pairs *pairs);
+#if defined(__x86_64__)
+extern const attend_pairs cpu_attend_pairs; /* attend_pairs_isa.c */
+#endif
 
 #endif

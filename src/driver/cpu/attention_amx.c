@@ -242,11 +242,6 @@ cpu_sdpa_amx_workspace(const air_call *call, int threads)
 bool
 cpu_sdpa_on_amx(const air_call *call, const char *isa)
 {
-    if (strcmp(isa, "amx") != 0 || !cpu_sdpa_on_avx512(call, "avx512"))
-        return false;
-    sdpa s = sdpa_read(call, NULL);
-    return s.q->dtype == AIR_BF16 && s.v->dtype == AIR_BF16 &&
-           s.out->dtype == AIR_BF16 && s.share * s.rows > GEMV_MAX &&
-           sdpa_is_straight(s.q) && sdpa_is_straight(s.k) &&
-           sdpa_is_straight(s.v);
+    return strcmp(isa, "amx") == 0 && cpu_sdpa_on_avx512(call, "avx512") &&
+           sdpa_is_of_halves(call);
 }

@@ -38,24 +38,6 @@ amx_mask(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
         dst[i] = get(p, i * stride, dtype) * AMX_LOG2_E;
 }
 
-/* 2^x, x <= 0: EXP2 of air_prims.def; NaN stays. 0 below the normal numbers:
- * subnormal results cost these CPUs hundreds of cycles. */
-INLINE vf
-exp2_(vf x)
-{
-    const __m512 least = (__m512)set(-125.0f);
-    __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, least, _CMP_NLT_UQ);
-    x = (vf)_mm512_max_ps(least, (__m512)x);
-    vf n = (vf)_mm512_roundscale_ps((__m512)x, 8), r = x - n;
-    vf p = fma_(set(0.00015353362f), r, set(0.0013398874f));
-    p = fma_(p, r, set(0.009618437f));
-    p = fma_(p, r, set(0.055503324f));
-    p = fma_(p, r, set(0.24022648f));
-    p = fma_(p, r, set(0.6931472f));
-    p = fma_(p, r, set(1.0f));
-    return (vf)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)n);
-}
-
 /* Scores [i, i + 16), -inf behind n. */
 INLINE vf
 score(const float *s, const float *mask, vf scale, int64_t i, int64_t n)

@@ -1,20 +1,9 @@
 /* attention_isa.c: softmax over keys that come block by block, and integer
- * caches as numbers, compiled once per instruction set.
- *
- * A row whose keys were all masked so far has top -inf; its reference is 0
- * then, so that masked scores become weights of 0 and not NaN. */
-#include "driver/cpu/attend_isa.h"
+ * caches as numbers, compiled once per instruction set. */
+#include "driver/cpu/attend_panel.h"
 #include "driver/cpu/gemm_isa.h"
-#include "driver/cpu/gemm_vec.h"
 
 #include <math.h>
-
-INLINE vf
-finite_top(vf top)
-{
-    vi none = top == set(-INFINITY);
-    return (vf)((vi)top & ~none);
-}
 
 void
 ISA_NAME(attend_scale)(float *p, float by, int64_t n)
@@ -34,41 +23,6 @@ ISA_NAME(attend_hidden)(float *dst, const uint8_t *p, int64_t n)
 }
 
 /* ---- panels: lanes are queries ------------------------------------------- */
-
-enum { NONE, EVEN, EACH }; /* masks */
-
-/* Scores of keys [b, e) with what hides them, stored where that is anything.
- * Lane l sees keys up to last + l, which counts where `edge`. */
-INLINE vf
-panel_top(const int M, const bool edge, float *s, const float *mask, int64_t b,
-          int64_t e, int32_t last, vf m)
-{
-    const vi lanes = LANE_NUMBERS;
-    for (int64_t j = b; j < e; j++) {
-        vf v = load(s + j * LANES);
-        if (M == EVEN)
-            v += set(mask[j]);
-        if (M == EACH)
-            v += load(mask + j * LANES);
-        if (edge) {
-            vi seen = lanes + last >= (vi){0} + (int32_t)j;
-            v = (vf)(((vi)v & seen) | ((vi)set(-INFINITY) & ~seen));
-        }
-        if (M != NONE || edge)
-            store(s + j * LANES, v);
-        m = max_(m, v);
-    }
-    return m;
-}
-
-/* Keys before `even` are seen by all lanes. */
-INLINE vf
-panel_tops(const int M, float *s, const float *mask, int64_t keys, int64_t even,
-           int32_t last, vf m)
-{
-    m = panel_top(M, false, s, mask, 0, even, 0, m);
-    return panel_top(M, true, s, mask, even, keys, last, m);
-}
 
 /* s = e^(s - ref); the sum of it */
 INLINE vf
@@ -98,11 +52,7 @@ panel_half(float *s, const float *mask, bool each, int64_t keys, int64_t last,
            float *top, float *sum_, float *out, int64_t width)
 {
     vf old = load(top);
-    int64_t even = last >= keys ? keys : last < -1 ? 0 : last + 1;
-    int32_t at = (int32_t)(last < -LANES ? -LANES : last >= keys ? 0 : last);
-    vf m = mask == NULL ? panel_tops(NONE, s, mask, keys, even, at, old)
-           : each       ? panel_tops(EACH, s, mask, keys, even, at, old)
-                        : panel_tops(EVEN, s, mask, keys, even, at, old);
+    vf m = find_tops(s, mask, each, keys, last, false, 1, old);
     vf ref = finite_top(m);
     vf scale = exp_least(old - ref);
     vf t = panel_weights(s, keys, ref);

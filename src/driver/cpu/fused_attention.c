@@ -420,13 +420,13 @@ run_part(problem *p, int64_t run, const gemm_ops *ops, float *mem)
     const fused *f = p->f;
     int64_t depth = f->depth + f->rope, rows = f->share * p->b.rows;
     int64_t r0 = run * attend_run_rows(ops);
-    attend a = {&source,
-                p,
-                ops,
-                rows,
-                depth,
-                f->width,
-                mem + unit_floats(f->depth, f->width)};
+    attend a = {.from = &source,
+                .front = p,
+                .ops = ops,
+                .rows = rows,
+                .depth = depth,
+                .width = f->width,
+                .mem = mem + unit_floats(f->depth, f->width)};
     if (run == 0)
         clear_rows(p, ops, a.mem);
     if (rows == 0)

@@ -71,5 +71,8 @@ size_t cpu_convolution_amx_workspace(const air_call *call, int threads);
 bool cpu_sdpa_on_amx(const air_call *call, const char *isa);
 void cpu_sdpa_amx(const air_call *call, const air_task *task);
 size_t cpu_sdpa_amx_workspace(const air_call *call, int threads);
+/* attention_pairs.c: the same without AMX, of an even depth */
+bool cpu_sdpa_on_pairs(const air_call *call, const char *isa);
+void cpu_sdpa_pairs(const air_call *call, const air_task *task);
 
 #endif

@@ -4,10 +4,13 @@
 
 #include "driver/cpu/gemm_core.h"
 
-/* gemm_pairs_isa.c: gemm_ops.tile, panels and rows being pairs. */
+/* gemm_pairs_isa.c: gemm_ops.tile, block, panels and rows being pairs. */
 void cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
                     int64_t count, const float *w, int64_t rs, int64_t ks,
                     int64_t kc, bool first, gemm_ahead ahead);
+void cpu_pairs_block(float *acc, int64_t nr, const float *panel, int64_t xs,
+                     const float *w, int64_t rs, int64_t ks, int64_t kc,
+                     bool first);
 /* gemm_ops.finish, finish_rows: the rounding to bf16 is an instruction. */
 void cpu_pairs_finish(const gemm_job *job, const float *acc, int64_t acc_rows,
                       int64_t l0, int64_t nl, int64_t r0, int64_t nr);

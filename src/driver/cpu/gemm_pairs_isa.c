@@ -43,6 +43,13 @@ cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
 }
 
 void
+cpu_pairs_block(float *acc, int64_t nr, const float *panel, int64_t xs,
+                const float *w, int64_t rs, int64_t ks, int64_t kc, bool first)
+{
+    block(acc, nr, panel, xs, w, rs, ks, kc, first);
+}
+
+void
 cpu_pairs_finish(const gemm_job *job, const float *acc, int64_t acc_rows,
                  int64_t l0, int64_t nl, int64_t r0, int64_t nr)
 {

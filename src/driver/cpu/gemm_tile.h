@@ -122,6 +122,19 @@ TILES(NARROW_TILE)
 static tile_fn *const narrows[ROWS_MAX + 1] = {NULL, TILES(NARROW_ROW)};
 #endif
 
+/* gemm_ops.block */
+static void
+block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
+      int64_t rs, int64_t ks, int64_t kc, bool first)
+{
+    int64_t nb = (nr + ROWS_MAX - 1) / ROWS_MAX;
+    for (int64_t i = 0; i < nb; i++) { /* even sizes: no thin last one */
+        int64_t b = nr * i / nb, e = nr * (i + 1) / nb;
+        tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
+                     (gemm_ahead){(const char *)panel, 0});
+    }
+}
+
 /* gemm_ops.tile */
 static void
 tile_rows(float *acc, int64_t nr, const float *panel, int64_t xs, int64_t count,
