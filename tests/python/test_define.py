@@ -173,9 +173,7 @@ def test_what_writes_has_no_derivatives():
         return z
 
     for g in (f, compiled(f)):
-        with pytest.raises(
-            Exception, match="writes an arg.*torch.no_grad"
-        ):
+        with pytest.raises(Exception, match="writes an arg.*torch.no_grad"):
             g(x, torch.ones(3))
         with pytest.raises(Exception, match="and y requires grad"):
             g(torch.ones(3), x)
