@@ -49,11 +49,13 @@ find_pool(PyObject *id, int place)
 static PyObject *
 pool_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"id", NULL};
+    static char *names[] = {"id", "gpu", NULL};
     PyObject *id = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &id))
+    int gpu = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|Oi", names, &id, &gpu))
         return NULL;
-    air_graph_pool *pool = find_pool(id, PLACE_HOST);
+    air_graph_pool *pool =
+        find_pool(id, gpu < 0 ? PLACE_HOST : PLACE_CUDA + gpu);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     py_graph_pool *p = pool ? (py_graph_pool *)alloc(type, 0) : NULL;
     if (p)
@@ -129,7 +131,7 @@ static PyGetSetDef pool_getset[] = {
     {"id", pool_id, NULL, "a pair of integers", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot pool_slots[] = {
-    {Py_tp_doc, "Memory that captures share: GraphPool(id=None)."},
+    {Py_tp_doc, "Memory that captures share: GraphPool(id=None, gpu=-1)."},
     {Py_tp_new, pool_new},
     {Py_tp_dealloc, pool_dealloc},
     {Py_tp_methods, pool_methods},

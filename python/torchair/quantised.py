@@ -70,7 +70,8 @@ def _sizes(a: torch.Tensor, weight: torch.Tensor, *others: Any) -> torch.Tensor:
 _make: Any = torch.library.Library
 _library = _make("air", "FRAGMENT")
 _library.define(SCHEMA)
-_library.impl("quantised_mm", _compute, "CPU")
+for _key in ("CPU", "CUDA"):
+    _library.impl("quantised_mm", _compute, _key)
 torch.library.register_fake("air::quantised_mm", _sizes, lib=_library)
 
 

@@ -4,6 +4,7 @@ import random
 
 import torch
 from fused_reference import Case
+from helpers import seeded
 
 LAYOUTS = [
     "BSH",
@@ -53,7 +54,7 @@ class Sample:
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
-        self.gen = torch.Generator().manual_seed(seed)
+        self.gen = seeded(seed)
         pick = self.rng.choice
         self.kind = KINDS[seed % len(KINDS)]
         self.dtype = pick((torch.float32, torch.float16, torch.bfloat16))

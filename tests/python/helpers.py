@@ -55,6 +55,11 @@ def assert_same(got, want):
         assert got == want
 
 
+def seeded(seed):
+    """A generator of the device on which tests make their tensors."""
+    return torch.Generator(torch.get_default_device()).manual_seed(seed)
+
+
 def copy_of(x):
     if isinstance(x, torch.Tensor):
         return x.detach().clone().requires_grad_(x.requires_grad)
@@ -92,11 +97,15 @@ def fallbacks(records):
 
 
 def in_threads(items, work):
-    """work(item) for all items at once; raises the first failure."""
+    """work(item) for all items at once; raises the first failure. Tensors are
+    made where this thread makes them, which torch keeps for each thread."""
     failures = []
+    device = torch.get_default_device()
 
     def body(item):
         try:
+            if device.type != "cpu":
+                torch.set_default_device(device)
             work(item)
         except BaseException as error:
             failures.append(error)

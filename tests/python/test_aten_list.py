@@ -5,7 +5,7 @@ import aten_list
 import pytest
 import torch
 from aten_list import HOST
-from helpers import assert_same, make_backend
+from helpers import assert_same, make_backend, seeded
 
 import torchair
 
@@ -15,7 +15,7 @@ class Maker:
 
     def __init__(self, dtype):
         self.dtype = getattr(torch, dtype)
-        self.generator = torch.Generator().manual_seed(1)
+        self.generator = seeded(1)
 
     def f(self, *size):
         return torch.randn(*size, generator=self.generator)

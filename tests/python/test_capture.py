@@ -244,7 +244,9 @@ def test_a_failed_capture_leaves_no_key():
         return x.clone()
 
     torch.library.define("capture_test::fails", "(Tensor x) -> Tensor")
-    torch.library.impl("capture_test::fails", "CPU", fails)
+    torch.library.impl(
+        "capture_test::fails", "CompositeExplicitAutograd", fails
+    )
     torch.library.register_fake("capture_test::fails", lambda x: x.clone())
 
     def fn(x):
@@ -462,7 +464,7 @@ def test_calls_of_static_memory_take_turns(options):
 
     with torch.library._scoped_library("turns_test", "FRAGMENT") as library:
         library.define("stop(Tensor x) -> Tensor")
-        library.impl("stop", stop, "CPU")
+        library.impl("stop", stop, "CompositeExplicitAutograd")
         library.impl("stop", torch.empty_like, "Meta")
         case = Case(
             lambda x: torch.ops.turns_test.stop(x.sin()) * 2 + x, **options
@@ -597,6 +599,14 @@ def test_captures_that_are_kept_apart():
 # ---- memory ----
 
 
+def pool_here():
+    """Of the device on which tests make their tensors."""
+    device = torch.get_default_device()
+    return _native.GraphPool(
+        gpu=(device.index or 0) if device.type == "cuda" else -1
+    )
+
+
 def test_pools_by_id():
     engine.start()
     pool = _native.GraphPool()
@@ -611,10 +621,12 @@ def test_pools_by_id():
     ):
         with pytest.raises(error):
             _native.GraphPool(wrong)
+    with pytest.raises(ValueError, match="GPU 99: 0 to 15 are served"):
+        _native.GraphPool(gpu=99)
 
 
 def test_graphs_of_several_models_share_a_pool():
-    pool = _native.GraphPool()
+    pool = pool_here()
 
     def chain(x):
         return (torch.softmax(x @ x, -1) @ x).sum()
@@ -638,7 +650,7 @@ def test_memory_of_twelve_lengths():
     mapped = []
     for lengths in ([768] * 12, range(64, 769, 64)):
         torch._dynamo.reset()
-        pool = _native.GraphPool()
+        pool = pool_here()
         case = Case(net, dynamic=True, pool=pool.id)
         for n in lengths:
             held = case(torch.randn(n, 64))
@@ -650,7 +662,7 @@ def test_memory_of_twelve_lengths():
 
 def test_generations():
     engine.start_once()
-    pool = _native.GraphPool()
+    pool = pool_here()
     case = Case(double, pool=pool.id)
     held = case(torch.randn(4))
     assert pool.stats()["stale_blocks"] == 0
@@ -666,7 +678,7 @@ def test_states_of_a_graph():
     """Captured at the first call, which runs once; replayed from then on, in
     a new generation too."""
     engine.start_once()
-    pool = _native.GraphPool()
+    pool = pool_here()
     case = Case(lambda x: x.add_(1).sum(), pool=pool.id)
     x = torch.zeros(4)
     for n, state in enumerate(["captured", "replayed", "replayed"], 1):
@@ -699,7 +711,7 @@ def test_paths_whose_results_are_alive_keep_their_memory():
     def second(x):
         return torch.softmax(x * 2, -1)
 
-    pool = _native.GraphPool()
+    pool = pool_here()
     cases = []
     for fn in (first, second):
         torch._dynamo.reset()

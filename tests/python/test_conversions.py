@@ -3,6 +3,7 @@ nothing and of truth values, and how far sums over rows are off."""
 
 import pytest
 import torch
+from helpers import seeded
 from op_samples import in_double, program_of, tensors_of, trace
 
 from torchair import backend
@@ -102,7 +103,7 @@ def test_truth_of_a_scalar(value, dtype):
 # what rounding the right sum once costs. In the order of the rows it is 20.
 @pytest.mark.parametrize("rows, limit", [(1000, 3.0), (5000, 3.0)])
 def test_sums_over_rows(rows, limit):
-    rng = torch.Generator().manual_seed(7)
+    rng = seeded(7)
     x = torch.randn(rows, 96, generator=rng) + 10
 
     def fn(x):

@@ -27,10 +27,12 @@ def my_inplace_cpu(x, y):
     return y * 2
 
 
-lib.impl("my_op", my_op_cpu, "CPU")
-lib.impl("my_inplace", my_inplace_cpu, "CPU")
-lib.impl("scalar", lambda x, s: x * s, "CPU")
-lib.impl("two_functional", lambda x: (x + 1, x - 1), "CPU")
+lib.impl("my_op", my_op_cpu, "CompositeExplicitAutograd")
+lib.impl("my_inplace", my_inplace_cpu, "CompositeExplicitAutograd")
+lib.impl("scalar", lambda x, s: x * s, "CompositeExplicitAutograd")
+lib.impl(
+    "two_functional", lambda x: (x + 1, x - 1), "CompositeExplicitAutograd"
+)
 
 meta = torch.library.Library("cutest", "IMPL", "Meta")
 
@@ -172,7 +174,7 @@ def test_automatic_conversion_writes_in_place():
         x.mul_(y)
         return y + 1
 
-    lib.impl("auto_write", kernel, "CPU")
+    lib.impl("auto_write", kernel, "CompositeExplicitAutograd")
     meta.impl("auto_write", lambda x, y: torch.empty_like(y))
     ge.register_op("AutoWrite(x, y) -> x, z", kernel=kernel)
     said = check(lambda x, w: ops.auto_write(x, w) + x, "max-autotune")
@@ -213,7 +215,7 @@ def test_there_is_none_for_other_things():
 def test_manual_functionalisation():
     """An operator that writes, replaced by its functional twin by hand."""
     lib.define("twin(Tensor x, Tensor y) -> (Tensor, Tensor)")
-    lib.impl("twin", lambda x, y: (y * 2, x + y), "CPU")
+    lib.impl("twin", lambda x, y: (y * 2, x + y), "CompositeExplicitAutograd")
     meta.impl("twin", lambda x, y: (torch.empty_like(y), torch.empty_like(x)))
 
     def function(x, w):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import copy
 import gc
-import threading
 import weakref
 
 import pytest
 import torch
+from helpers import in_threads, seeded
 from torch import nn
 
 from torchair import dispatch
@@ -568,18 +568,14 @@ def test_threads():
     failed = []
 
     def work(seed):
-        g = torch.Generator().manual_seed(seed)
+        g = seeded(seed)
         for i in range(200):
             x = torch.randn(3 + (i + seed) % 5, generator=g)
             if not torch.allclose(c(x), fn(x), atol=1e-6):
                 failed.append((seed, i))
 
     c(torch.randn(4))
-    threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(range(4), work)
     assert not failed
     assert hits(c) >= 790
 

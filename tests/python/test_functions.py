@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import check, fallbacks, recorded
+from helpers import check, fallbacks, recorded, seeded
 
 randn = torch.randn
 MODES = ["max-autotune", "reduce-overhead"]
@@ -266,7 +266,7 @@ def test_gelu_tanh_error(scale):
     def gelu(x):
         return F.gelu(x, approximate="tanh")
 
-    x = torch.randn(1 << 14, generator=torch.Generator().manual_seed(0)) * scale
+    x = torch.randn(1 << 14, generator=seeded(0)) * scale
     exact = gelu(x.double())
     ours, eager = (
         (f(x).double() - exact).abs().max()

@@ -11,7 +11,7 @@ from torchair import ge
 
 lib = torch.library.Library("getest", "FRAGMENT")
 lib.define("pair(Tensor x, Tensor y) -> Tensor")
-lib.impl("pair", lambda x, y: (x + y) * 2, "CPU")
+lib.impl("pair", lambda x, y: (x + y) * 2, "CompositeExplicitAutograd")
 lib.impl("pair", lambda x, y: torch.empty_like(x), "Meta")
 OP = torch.ops.getest.pair.default
 X = torch.arange(8.0).reshape(2, 4)

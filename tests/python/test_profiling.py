@@ -46,7 +46,7 @@ def test_a_run_that_fails_ends_its_ranges():
 
     with torch.library._scoped_library("profiled", "FRAGMENT") as lib:
         lib.define("wrong(Tensor x) -> Tensor")
-        lib.impl("wrong", kernel, "CPU")
+        lib.impl("wrong", kernel, "CompositeExplicitAutograd")
         lib.impl("wrong", torch.empty_like, "Meta")
         run = torch.compile(
             lambda x: torch.ops.profiled.wrong(x) + 1, backend=backend.torchair

@@ -4,7 +4,14 @@ import threading
 
 import pytest
 import torch
-from helpers import BEFORE_213, assert_same, compiled, hosts, recorded
+from helpers import (
+    BEFORE_213,
+    assert_same,
+    compiled,
+    hosts,
+    recorded,
+    seeded,
+)
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -276,7 +283,7 @@ def test_a_checkpoint_inside_draws_the_same_again(noise, mode):
 
 
 def test_a_generator_of_the_user_is_drawn_from_by_torch():
-    generator = torch.Generator().manual_seed(4)
+    generator = seeded(4)
     run = compiled(lambda x: x + torch.rand(5, generator=generator))
     x, before = torch.zeros(5), torch.get_rng_state()
     got = run(x)

@@ -3,7 +3,7 @@ the engine, and are as near to float64 as eager is."""
 
 import pytest
 import torch
-from helpers import BEFORE_213, compiled, hosts, recorded
+from helpers import BEFORE_213, compiled, hosts, recorded, seeded
 from torch.nn import functional as F
 
 # function, shape of its operand
@@ -234,7 +234,7 @@ def test_folds_of_narrow_integers(dtype):
             x.amin(),
         )
 
-    seed = torch.Generator().manual_seed(3)
+    seed = seeded(3)
     info = torch.iinfo(dtype)
     for size in ((3, 5), (4, 700), (2, 9001), (300, 40)):
         torch._dynamo.reset()

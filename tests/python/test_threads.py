@@ -3,7 +3,7 @@
 import threading
 
 import torch
-from helpers import assert_same, compiled, in_threads, make_backend
+from helpers import assert_same, compiled, in_threads, make_backend, seeded
 from torch import nn
 
 
@@ -16,7 +16,7 @@ def test_one_model_many_threads():
         run(torch.randn(4, 64))
 
     def work(i):
-        generator = torch.Generator().manual_seed(i)
+        generator = seeded(i)
         with torch.no_grad():
             for n in range(2, 40):
                 x = torch.randn(n * (i + 2), 64, generator=generator)
@@ -35,7 +35,7 @@ def test_calls_while_others_compile():
     calls = [0] * 4
 
     def work(i):
-        generator = torch.Generator().manual_seed(i)
+        generator = seeded(i)
         if i < 2:
             while not busy.is_set() or calls[i] < 20:
                 x = torch.randn(2 + calls[i] % 30, 32, generator=generator)

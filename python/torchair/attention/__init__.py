@@ -84,7 +84,8 @@ def register(namespace: str) -> None:
                 kernels = _workspace, _workspace
             else:
                 kernels = _kernel(version, "compute"), _kernel(version, "meta")
-            library.impl(name, kernels[0], "CPU")
+            for key in ("CPU", "CUDA"):
+                library.impl(name, kernels[0], key)
             torch.library.register_fake(
                 f"{namespace}::{name}", kernels[1], lib=library
             )
