@@ -4,23 +4,18 @@ ran it: `python tests/bench/bench_cuda.py`. Medians of runs taken in turns."""
 import statistics
 import time
 
+import gpu
 import torch
 
 import torchair
 from torchair import backend
 
-CALLS, ROUNDS = 400, 9
+CALLS, ROUNDS = 400, gpu.rounds(9)
 
 
 def cost(fn, *args):
-    """Host seconds of a call; the GPU is waited for outside."""
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(CALLS):
-        fn(*args)
-    spent = time.perf_counter() - begin
-    torch.cuda.synchronize()
-    return spent / CALLS
+    """Host microseconds of a call."""
+    return gpu.host_microseconds(fn, args, CALLS)
 
 
 def compiled(fn, mode):
@@ -35,7 +30,7 @@ def small(x):
 
 
 def main():
-    x = torch.randn(256, device="cuda")
+    x = torch.randn(256, device=gpu.DEVICE)
     ways = {"eager": small}
     for mode in ("max-autotune", "reduce-overhead"):
         ways[mode] = compiled(small, mode)
@@ -49,16 +44,16 @@ def main():
         for _ in range(ROUNDS):
             for name, fn in ways.items():
                 spent[name].append(cost(fn, x))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            small(x)
+        graph = gpu.graph_of(small, x)
         spent["torch.cuda.CUDAGraph.replay"] = [
-            cost(graph.replay) for _ in range(ROUNDS)
+            cost(graph) for _ in range(ROUNDS)
         ]
     for record in backend.records:
         print(record.name, "fallback:", record.fallback or "none")
     for name, values in spent.items():
-        print(f"{name:30s} {statistics.median(values) * 1e6:7.2f} us a call")
+        middle = statistics.median(values)
+        print(f"{name:30s} {middle:7.2f} us a call")
+        gpu.note("host", "three pointwise", name, host_us=middle)
 
 
 if __name__ == "__main__":

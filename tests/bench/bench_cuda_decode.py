@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 
 import examples_path  # noqa: F401
+import gpu
 import tiny_llama as llama
 import torch
 
@@ -25,21 +26,21 @@ SIZES = {
     "8b": llama.Config(128256, 4096, 32, 32, 8, 14336, 2048, base=500000.0),
     "small": llama.Config(1024, 256, 2, 4, 2, 512, 128),
 }
-ROUNDS, CALLS = 5, 40
+ROUNDS, CALLS = gpu.rounds(5), 40
 
 
 def decoder(config, position):
     """Its cache is full before the position."""
     with torch.device("meta"):
         model = llama.Llama(config)
-    model.to(torch.bfloat16).to_empty(device="cuda")
+    model.to(torch.bfloat16).to_empty(device=gpu.DEVICE)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.normal_(std=0.02)
         else:
             parameter.fill_(1)
     for name, table in zip(("cos", "sin"), llama.angles(config), strict=True):
-        setattr(model, name, table.to("cuda", torch.bfloat16))
+        setattr(model, name, table.to(gpu.DEVICE, torch.bfloat16))
     made = llama.Decoder(model.eval())
     for name, cache in made.named_buffers():
         if name.startswith(("key", "value")):
@@ -49,17 +50,7 @@ def decoder(config, position):
 
 def graph_of(model):
     """torch's own CUDA graph of an eager call."""
-
-    def replay(*args):
-        graph.replay()
-        return found
-
-    graph = torch.cuda.CUDAGraph()
-    args = model.example
-    model(*args)
-    with torch.cuda.graph(graph):
-        found = model(*args)
-    return replay
+    return gpu.graph_of(model, *model.example)
 
 
 def engine(mode):
@@ -84,26 +75,6 @@ WAYS = {
     "inductor-reduce-overhead": inductor("reduce-overhead"),
     "inductor-max-autotune": inductor("max-autotune"),
 }
-
-
-def milliseconds(fn, args):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(CALLS):
-        fn(*args)
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / CALLS
-
-
-def host_microseconds(fn, args):
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(CALLS):
-        fn(*args)
-    spent = time.perf_counter() - begin
-    torch.cuda.synchronize()
-    return spent / CALLS * 1e6
 
 
 def kernels(fn, args, calls=10):
@@ -147,7 +118,7 @@ def show_compile(name, first):
 
 @torch.no_grad()
 def start(names, model, args):
-    ways = {}
+    ways, model.first = {}, {}
     for name in names:
         torch._dynamo.reset()
         backend.records.clear()
@@ -156,11 +127,12 @@ def start(names, model, args):
         fn = WAYS[name](model)
         for i in range(4):
             fn(*args)
-            torch.cuda.synchronize()
+            gpu.synchronize()
             if i == 0:
                 first = time.perf_counter() - begin
         show_compile(name, first)
         ways[name] = fn
+        model.first[name] = first
     return ways
 
 
@@ -181,6 +153,7 @@ def read_options():
     options.add_argument("--ways", default=",".join(WAYS))
     options.add_argument("--rate", type=float, default=4.4, help="TB/s")
     options.add_argument("--kernels", help="write times of kernels, of a way")
+    options.add_argument("--note", default="", help="behind the figures' name")
     options.add_argument("--text", help="write the engine's steps")
     return options.parse_args()
 
@@ -192,8 +165,8 @@ def main():
     config = SIZES[options.size]
     position = min(options.position, config.longest - 1)
     model = decoder(config, position)
-    token = torch.randint(0, config.vocabulary, (1, 1), device="cuda")
-    args = (token, torch.tensor([position], device="cuda"))
+    token = torch.randint(0, config.vocabulary, (1, 1), device=gpu.DEVICE)
+    args = (token, torch.tensor([position], device=gpu.DEVICE))
     ways = start(options.ways.split(","), model, args)
     if options.text:
         with open(options.text, "w") as out:
@@ -204,7 +177,7 @@ def main():
     spent = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, fn in ways.items():
-            spent[name].append(milliseconds(fn, args))
+            spent[name].append(gpu.milliseconds(fn, args, CALLS))
     read = sum(
         p.nbytes for n, p in model.named_parameters() if "embedding" not in n
     )
@@ -214,12 +187,22 @@ def main():
     for name, fn in ways.items():
         ms = statistics.median(spent[name])
         host = statistics.median(
-            host_microseconds(fn, args) for _ in range(ROUNDS)
+            gpu.host_microseconds(fn, args, CALLS) for _ in range(ROUNDS)
         )
         print(
             f"{name:26s} {ms:8.4f} ms  {limit / ms * 100:5.1f} %  host"
             f" {host:7.1f} us  error {wrong[name]:.2e}",
             flush=True,
+        )
+        gpu.note(
+            "decode",
+            f"Llama-{options.size.upper()}{options.note}",
+            name,
+            ms=ms,
+            host_us=host,
+            error=wrong[name],
+            first_s=model.first[name],
+            limit_ms=limit,
         )
     if options.kernels:
         rows = kernels(ways[options.ways.split(",")[-1]], args)

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import time
 
+import gpu
 import torch
 from torch import nn
 
 import torchair
 from torchair import backend
 
-ROUNDS, CALLS = 5, 20
+ROUNDS, CALLS = gpu.rounds(5), 20
 
 
 class Encoder(nn.Module):
@@ -86,26 +87,9 @@ def ours(model, mode):
     return torch.compile(model, backend=made)
 
 
-def cuda_graph(model, x):
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            model(x)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = model(x)
-
-    def replay(_):
-        graph.replay()
-        return y
-
-    return replay
-
-
 def ways(model, x, inductor):
     yield "eager", lambda: model
-    yield "CUDA graph", lambda: cuda_graph(model, x)
+    yield "CUDA graph", lambda: gpu.graph_of(model, x)
     for mode in inductor:
         yield (
             f"Inductor {mode}",
@@ -115,23 +99,13 @@ def ways(model, x, inductor):
         yield mode, lambda mode=mode: ours(model, mode)
 
 
-def milliseconds(fn, x):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(CALLS):
-        fn(x)
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / CALLS
-
-
 def prepared(name, make, x):
     """The function, and seconds of its first call."""
     torch._dynamo.reset()
     begin = time.perf_counter()
     fn = make()
     fn(x)
-    torch.cuda.synchronize()
+    gpu.synchronize()
     first = time.perf_counter() - begin
     for _ in range(4):
         found = fn(x)
@@ -150,16 +124,21 @@ def show(name, batch, model, x, inductor):
         fn, first, found = prepared(way, make, x)
         made[way] = fn
         error = ((found - want).norm() / want.norm()).item()
-        notes[way] = f"first {first:.1f} s, error {error:.1e}"
+        notes[way] = {"first_s": first, "error": error}
     hosts = [len(r.hosts) for r in backend.records]
     torchs = [r.fallback for r in backend.records if r.fallback]
     spent = {way: [] for way in made}
     for _ in range(ROUNDS):
         for way, fn in made.items():
-            spent[way].append(milliseconds(fn, x))
+            spent[way].append(gpu.milliseconds(fn, (x,), CALLS))
     print(f"{name}, batch {batch}: HOST {hosts} {torchs}")
     for way, times in spent.items():
-        print(f"  {way:25s} {statistics.median(times):8.3f} ms  {notes[way]}")
+        ms, said = statistics.median(times), notes[way]
+        print(
+            f"  {way:25s} {ms:8.3f} ms  first {said['first_s']:.1f} s,"
+            f" error {said['error']:.1e}"
+        )
+        gpu.note("models", f"{name} x {batch}", way, ms=ms, **said)
     sys.stdout.flush()
 
 
@@ -177,6 +156,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--inductor", default="default,reduce-overhead")
+    parser.add_argument("--batch", type=int, help="this one only")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -189,9 +169,9 @@ def main():
     for name in names:
         make, inputs, batches = MODELS[name]
         torch.manual_seed(0)
-        model = make().eval().cuda()
-        for batch in batches:
-            x = inputs(batch).cuda()
+        model = make().eval().to(gpu.DEVICE)
+        for batch in batches if asked.batch is None else (asked.batch,):
+            x = inputs(batch).to(gpu.DEVICE)
             if not asked.one:
                 show(name, batch, model, x, inductor)
                 continue
