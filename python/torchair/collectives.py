@@ -1,9 +1,11 @@
 """The calls of torch.distributed that Dynamo does not trace by itself.
 
 Dynamo has a table of collectives and what it traces in their place. `extend`
-adds the missing ones (broadcast, all_to_all, send, recv) and the stacked form
-of all_gather_into_tensor; each writes what a functional collective gives into
-the caller's tensors. `patch_for_hcom` is the older way to the same end.
+adds the missing ones (broadcast, all_to_all, reduce_scatter, send, recv), the
+stacked form of all_gather_into_tensor, and irecv and batch_isend_irecv, whose
+tensors torch's own replacements leave as they were. Each writes what a
+functional collective gives into the caller's tensors. `patch_for_hcom` is the
+older way to the same end.
 """
 
 from __future__ import annotations
@@ -77,6 +79,26 @@ def _all_to_all(
         begin += out.numel()
 
 
+def _reduce_scatter(
+    output: torch.Tensor,
+    input_list: list[torch.Tensor],
+    op: Any = dist.ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    if op not in functional.REDUCE_OP_TO_STR:
+        raise ValueError(f"reduce_scatter: unsupported reduction {op}")
+    found = functional.reduce_scatter_tensor(
+        torch.cat([t.reshape(-1) for t in input_list]),
+        functional.REDUCE_OP_TO_STR[op],
+        0,
+        _group(group),
+    )
+    output.copy_(found.view(output.shape))
+
+
 def _send(
     tensor: torch.Tensor,
     dst: int | None = None,
@@ -84,10 +106,47 @@ def _send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
+    torch.ops._c10d_functional.wait_tensor(
+        _isend(tensor, dst, group, tag, group_dst)
+    )
+
+
+def _isend(
+    tensor: torch.Tensor,
+    dst: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> torch.Tensor:
+    """Dynamo reads `wait()` of the result as wait_tensor."""
     name = _group(group).group_name
     peer = _rank_in(group, dst, group_dst)
-    sent = torch.ops._c10d_functional.isend(tensor, peer, tag, name)
-    torch.ops._c10d_functional.wait_tensor(sent)
+    return torch.ops._c10d_functional.isend(tensor, peer, tag, name)  # type: ignore
+
+
+def _begin_recv(
+    tensor: torch.Tensor,
+    src: int | None,
+    group: Any,
+    tag: int,
+    group_src: int | None = None,
+) -> torch.Tensor:
+    name = _group(group).group_name
+    peer = _rank_in(group, src, group_src)
+    return torch.ops._c10d_functional.irecv(tensor, peer, tag, name)  # type: ignore
+
+
+def _irecv(
+    tensor: torch.Tensor,
+    src: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> torch.Tensor:
+    """The graph waits at once; when it is waited for is the engine's choice."""
+    came = _begin_recv(tensor, src, group, tag, group_src)
+    tensor.copy_(torch.ops._c10d_functional.wait_tensor(came))
+    return came
 
 
 def _recv(
@@ -97,11 +156,29 @@ def _recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    name = _group(group).group_name
+    _irecv(tensor, src, group, tag, group_src)
     peer = _rank_in(group, src, group_src)
-    came = torch.ops._c10d_functional.irecv(tensor, peer, tag, name)
-    tensor.copy_(torch.ops._c10d_functional.wait_tensor(came))
     return int(dist.get_global_rank(_group(group), peer))
+
+
+def _batch_isend_irecv(
+    op_list: list[str],
+    peer_list: list[int],
+    tag_list: list[int],
+    tensors: list[torch.Tensor],
+    group_name: Any,
+) -> list[torch.Tensor]:
+    """What Dynamo makes of P2POps; op_list: "isend" or "irecv"."""
+    begin: dict[str, Traced] = {"isend": _isend, "irecv": _begin_recv}
+    rows = list(zip(op_list, tensors, peer_list, tag_list, strict=True))
+    begun = [
+        begin[op](tensor, peer, group_name, tag)
+        for op, tensor, peer, tag in rows
+    ]
+    for (op, tensor, _, _), result in zip(rows, begun, strict=True):
+        if op == "irecv":
+            tensor.copy_(torch.ops._c10d_functional.wait_tensor(result))
+    return begun
 
 
 # By the name in torch.distributed; needs: an operator that torch must have.
@@ -109,8 +186,12 @@ _TRACED: tuple[tuple[str, Traced, str], ...] = (
     ("broadcast", _broadcast, "broadcast"),
     ("all_gather_into_tensor", _all_gather_into_tensor, "wait_tensor"),
     ("all_to_all", _all_to_all, "all_to_all_single"),
+    ("reduce_scatter", _reduce_scatter, "reduce_scatter_tensor"),
     ("send", _send, "isend"),
     ("recv", _recv, "irecv"),
+    ("isend", _isend, "isend"),
+    ("irecv", _irecv, "irecv"),
+    ("batch_isend_irecv", _batch_isend_irecv, "irecv"),
 )
 
 

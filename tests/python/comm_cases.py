@@ -85,6 +85,11 @@ def calls(rank, world):
         dist.reduce_scatter_tensor(out, x * 2)
         return out + 1
 
+    def reduce_scatter(x):
+        out = torch.empty(12 // world, 2)
+        dist.reduce_scatter(out, list((x * 2).chunk(world)), dist.ReduceOp.MIN)
+        return out + 1
+
     def send_recv(x):
         y = x * 2
         out = torch.zeros_like(y)
@@ -163,6 +168,266 @@ def case_calls_reduce_overhead(rank, world):
     for name, (fn, count) in calls(rank, world).items():
         if world == 2:
             check(name, fn, count, MODES[1], rank)
+
+
+REDUCTIONS = {
+    torch.float64: ("SUM", "AVG", "PRODUCT"),
+    torch.float16: ("SUM", "MIN"),
+    torch.bfloat16: ("SUM", "MAX"),
+    torch.int8: ("SUM", "BAND"),
+    torch.uint8: ("PRODUCT", "BOR"),
+    torch.int32: ("MIN", "BXOR"),
+    torch.int64: ("SUM", "MAX"),
+}
+
+
+def case_dtypes_and_reductions(rank, world):
+    if world > 2:
+        return
+
+    def reduced(x, op):
+        y = x + 0
+        dist.all_reduce(y, op=getattr(dist.ReduceOp, op))
+        return y
+
+    def fn(xs):
+        return [
+            reduced(x, op)
+            for x, ops in zip(xs, REDUCTIONS.values(), strict=True)
+            for op in ops
+        ]
+
+    xs = [(torch.arange(6) % 4 + rank + 1).to(t) for t in REDUCTIONS]
+    want = fn(xs)
+    for mode in MODES:
+        torch._dynamo.reset()
+        run = compiled(fn, mode, fullgraph=True)
+        for _ in range(2):
+            for got, right in zip(run(xs), want, strict=True):
+                assert got.dtype is right.dtype and torch.equal(got, right)
+
+
+def check_modes(fn, x, want, **options):
+    """In both modes, several times, for other values too."""
+    for mode in MODES:
+        torch._dynamo.reset()
+        run = compiled(fn, mode, **options)
+        for i in range(3):
+            assert torch.equal(run(x + i), want(x + i)), (fn, mode)
+
+
+def case_work_that_is_waited_for(rank, world):
+    """async_op=True is left to eager code, and right."""
+    if world > 2:
+        return
+
+    def fn(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        z = x + 5
+        work.wait()
+        return y + z
+
+    check_modes(fn, torch.arange(4.0) + rank, fn)
+
+
+def case_peers_in_one_graph(rank, world):
+    """isend, irecv and lists of them, where Dynamo is told to trace them: what
+    came is in the tensor that was given."""
+    from torch._dynamo import config
+
+    if not hasattr(config, "enable_p2p_compilation"):
+        return
+    peer = rank ^ 1
+
+    def pair(x):
+        out = torch.zeros_like(x)
+        works = [dist.irecv(out, peer, tag=3), dist.isend(x * 2, peer, tag=3)]
+        for work in works:
+            work.wait()
+        return out + 1
+
+    def batch(x):
+        out, y = torch.zeros_like(x), x * 2
+        works = [
+            dist.P2POp(dist.isend, y, peer),
+            dist.P2POp(dist.irecv, out, peer),
+        ]
+        for work in dist.batch_isend_irecv(works):
+            work.wait()
+        return out + 1
+
+    x = torch.arange(4.0) + rank
+    for fn in (pair, batch):
+        backend.records.clear()
+        with config.patch(enable_p2p_compilation=True):
+            check_modes(fn, x, fn, fullgraph=True)
+        for record in backend.records:
+            assert len(record.comms) == 2 and not record.hosts
+        check_modes(fn, x, fn)  # breaks the graph
+
+
+def case_sizes_from_data(rank, world):
+    """Experts: how much is exchanged is exchanged first."""
+
+    def fn(x, counts):
+        other = torch.empty_like(counts)
+        dist.all_to_all_single(other, counts)
+        mine, theirs = counts.tolist(), other.tolist()
+        out = torch.empty(sum(theirs), 2)
+        dist.all_to_all_single(out, x * 2, theirs, mine)
+        return out + 1
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        run = compiled(fn, fullgraph=True)
+        for k in (1, 4, 0):
+            counts = torch.tensor([k + rank + 2 * i for i in range(world)])
+            x = torch.arange(2.0 * int(counts.sum())).view(-1, 2) + rank
+            assert torch.equal(run(x, counts), fn(x, counts))
+
+
+def case_placed_tensors(rank, world):
+    """DTensor: torch's own tensor parallel layers, and their gradients."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import parallel
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+
+    whole, x = make(), torch.randn(6, 16)
+    want = whole(x)
+    want.square().sum().backward()
+    part = parallel.parallelize_module(
+        make(),
+        init_device_mesh("cpu", (world,)),
+        {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()},
+    )
+    for mode in MODES:
+        torch._dynamo.reset()
+        part.zero_grad()
+        got = compiled(part, mode, fullgraph=True)(x)
+        torch.testing.assert_close(got, want)
+        got.square().sum().backward()
+        grad = part[0].weight.grad.full_tensor()
+        torch.testing.assert_close(grad, whole[0].weight.grad)
+
+
+def tell(key):
+    dist.distributed_c10d._get_default_store().set(key, "1")
+
+
+def until(key):
+    store = dist.distributed_c10d._get_default_store()
+    store.wait([key], datetime.timedelta(seconds=60))
+
+
+@torch.library.custom_op("comm_cases::told", mutates_args=())
+def told(x: torch.Tensor, key: str) -> torch.Tensor:
+    tell(key)
+    return x.clone()
+
+
+@told.register_fake
+def _(x, key):
+    return torch.empty_like(x)
+
+
+def case_computing_while_a_sum_is_on_its_way(rank, world):
+    """The other ranks join when rank 0 has computed its product: it would
+    wait for them for ever if it did that after the sum."""
+
+    def fn(x, w, key):
+        y = x * 2
+        dist.all_reduce(y)
+        return y, told(w @ w, key)
+
+    x, w = torch.ones(3) + rank, torch.randn(8, 8)
+    for mode in MODES:
+        torch._dynamo.reset()
+        run = compiled(fn, mode, fullgraph=True)
+        for i in range(2):
+            key = f"product {mode} {i}"
+            if rank == 0:
+                got, product = run(x, w, key)
+                torch.testing.assert_close(product, w @ w)
+            else:
+                until(key)
+                got = x * 2
+                dist.all_reduce(got)
+            want = 2.0 * (world + sum(range(world)))
+            assert torch.equal(got, torch.full((3,), want))
+
+
+def case_halves_are_on_their_way_together(rank, world):
+    """cc_parallel: the others join when rank 0 has begun the second half."""
+    from torchair import comm
+
+    config = torchair.CompilerConfig()
+    config.experimental_config.cc_parallel_enable = True
+    config.mode = MODES[0]
+    plain, begun = comm.starting, []
+
+    def starting(*args):
+        call = plain(*args)
+
+        def start(*given):
+            found = call(*given)
+            begun.append(1)
+            tell(f"half {len(begun)}")
+            return found
+
+        return start
+
+    def fn(x, w):
+        return functional.all_reduce(x @ w, "sum", dist.group.WORLD)
+
+    torch.manual_seed(0)
+    x, w = torch.randn(32, 8), torch.randn(8, 8)
+    if rank == 0:
+        comm.starting = starting
+        try:
+            used = torchair.get_npu_backend(compiler_config=config)
+            got = torch.compile(fn, backend=used, fullgraph=True)(x, w)
+        finally:
+            comm.starting = plain
+        assert len(begun) == 2
+    else:
+        until("half 2")
+        got = torch.cat([fn(half, w) for half in x.chunk(2)])
+    torch.testing.assert_close(got, world * (x @ w))
+
+
+def case_an_operator_fails_under_way(rank, world):
+    """The error comes through, the next runs are right."""
+
+    @torch.library.custom_op("comm_cases::picky", mutates_args=())
+    def picky(x: torch.Tensor) -> torch.Tensor:
+        if x[0] == 7:
+            raise ValueError("seven")
+        return x.clone()
+
+    @picky.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    def fn(x, w):
+        y = x * 2
+        dist.all_reduce(y)
+        return y + picky(w)
+
+    for mode in MODES:
+        torch._dynamo.reset()
+        run = compiled(fn, mode, fullgraph=True)
+        for v in (1.0, 7.0, 2.0, 7.0, 3.0):
+            x, w = torch.full((3,), v) + rank, torch.full((3,), v)
+            try:
+                got = run(x, w)
+            except ValueError as error:
+                assert v == 7 and "seven" in str(error)
+            else:
+                want = 2 * (v * world + sum(range(world))) + v
+                assert v != 7 and torch.equal(got, torch.full((3,), want))
 
 
 def case_stacked_gather(rank, world):

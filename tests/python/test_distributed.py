@@ -19,22 +19,23 @@ import torchair
 HERE = Path(__file__).parent
 PACKAGES = Path(torchair.__file__).resolve().parent.parent
 SCRIPT = HERE / "comm_cases.py"
+FAULTS = HERE / "comm_faults.py"
 CASES = re.findall(r"^def (case_\w+)", SCRIPT.read_text(), re.M)
 
 
-@functools.cache
-def results(world, folder):
-    """Of all ranks: case -> "" or what it failed with."""
+def start(world, folder, *command, **more):
+    """What the ranks print."""
     path = [PACKAGES, PACKAGES / "torchair/_packages", HERE]
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, path)),
         "WORLD_SIZE": str(world),
-        "OUT": folder,
+        "OUT": str(folder),
+        **more,
     }
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT)],
+            [sys.executable, *map(str, command)],
             env={**env, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -42,7 +43,13 @@ def results(world, folder):
         )
         for rank in range(world)
     ]
-    printed = [r.communicate()[0] for r in ranks]
+    return [r.communicate()[0] for r in ranks]
+
+
+@functools.cache
+def results(world, folder):
+    """Of all ranks: case -> "" or what it failed with."""
+    printed = start(world, folder, SCRIPT)
     found = []
     for rank, text in enumerate(printed):
         report = Path(folder) / f"{rank}.json"
@@ -64,6 +71,118 @@ def test_ranks(case, world, folder):
     out.mkdir(exist_ok=True)
     for rank, found in enumerate(results(world, str(out))):
         assert found.get(case, "not run") == "", f"rank {rank}"
+
+
+MODES = ("max-autotune", "reduce-overhead")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sizes_that_differ_are_named(mode, tmp_path):
+    """gloo itself ends the process, in eager too; with torch's own check each
+    rank has an error with both sizes."""
+    texts = start(
+        2,
+        tmp_path,
+        FAULTS,
+        "case_other_sizes",
+        MODE=mode,
+        SECONDS_LEFT="60",
+        TORCH_DISTRIBUTED_DEBUG="DETAIL",
+    )
+    for text, size in zip(texts, (3, 43), strict=True):
+        assert "RuntimeError Detected mismatch" in text, text
+        assert f"TensorShape=[{size}]" in text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rank_that_ends_is_an_error(mode, tmp_path):
+    left, _ = start(
+        2, tmp_path, FAULTS, "case_one_leaves", MODE=mode, SECONDS_LEFT="60"
+    )
+    assert "result [5.0, 5.0, 5.0]" in left, left
+    assert left.count("RuntimeError") == 2 and "remote worker" in left, left
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rank_that_never_comes_is_an_error(mode, tmp_path):
+    """When the time of the process group is over."""
+    left, _ = start(
+        2, tmp_path, FAULTS, "case_one_is_late", MODE=mode, SECONDS_LEFT="5"
+    )
+    assert "result [5.0, 5.0, 5.0]" in left, left
+    assert "RuntimeError" in left and "Timed out" in left, left
+
+
+def calls_alone():
+    """name -> a function of a tensor whose result is x * 2 + 1."""
+    import torch_npu.distributed as npu
+
+    def with_result(collective, *args):
+        def fn(x):
+            out = torch.empty_like(x)
+            collective(out, x * 2, *args)
+            return out + 1
+
+        return fn
+
+    def in_place(collective, *args):
+        def fn(x):
+            y = x * 2
+            collective(y, *args)
+            return y + 1
+
+        return fn
+
+    def lists(collective):
+        def fn(x):
+            out = [torch.empty_like(x)]
+            collective(out, [x * 2])
+            return out[0] + 1
+
+        return fn
+
+    return {
+        "all_reduce": in_place(dist.all_reduce),
+        "broadcast": in_place(dist.broadcast, 0),
+        "all_gather": lists(lambda out, xs: dist.all_gather(out, xs[0])),
+        "all_gather_into_tensor": with_result(dist.all_gather_into_tensor),
+        "reduce_scatter_tensor": with_result(dist.reduce_scatter_tensor),
+        "all_to_all": lists(dist.all_to_all),
+        "all_to_all_single": with_result(dist.all_to_all_single),
+        "gather_uneven": with_result(npu.all_gather_into_tensor_uneven, [6]),
+        "scatter_uneven": with_result(npu.reduce_scatter_tensor_uneven, [6]),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_rank_has_them_all(alone, mode):
+    x = torch.arange(6.0)
+    for name, fn in calls_alone().items():
+        torch._dynamo.reset()
+        run = compiled(fn, mode, fullgraph=True)
+        for i in range(2):
+            assert torch.equal(run(x + i), (x + i) * 2 + 1), name
+
+
+def test_no_process_group_is_said():
+    def fn(x):
+        y = x * 2
+        dist.all_reduce(y)
+        return y
+
+    for more in ({}, {"fullgraph": True}):
+        with pytest.raises(Exception, match="init_process_group"):
+            compiled(fn, **more)(torch.ones(3))
+
+
+def test_a_reduction_of_lists_that_does_not_exist(alone):
+    def fn(x):
+        out = torch.empty_like(x)
+        dist.reduce_scatter(out, [x], op=dist.ReduceOp.PREMUL_SUM)
+        return out
+
+    with pytest.raises(Exception, match="unsupported reduction"):
+        compiled(fn, fullgraph=True)(torch.ones(3))
 
 
 @pytest.fixture
