@@ -32,7 +32,7 @@ typedef struct {
     int64_t m, n, k, groups;
     int bits, dtype;
     bool scale, zero, bias, rounded;
-    int threads;
+    int threads, scale_dtype; /* 0: f32 */
 } shape;
 
 typedef struct {
@@ -72,7 +72,8 @@ begin(setup *s, shape p)
     kcase_begin(c, (uint64_t)(p.m + 3 * p.n + 5 * p.k));
     s->a = matrix(c, p.dtype, p.m, p.k);
     s->w = matrix(c, p.bits == 8 ? AIR_I8 : AIR_U8, p.n, p.k * p.bits / 8);
-    s->scale = p.scale ? matrix(c, AIR_F32, p.n, p.groups) : -1;
+    const int of_scale = p.scale_dtype == 0 ? AIR_F32 : p.scale_dtype;
+    s->scale = p.scale ? matrix(c, of_scale, p.n, p.groups) : -1;
     s->zero = p.zero ? matrix(c, p.dtype, p.n, p.groups) : -1;
     s->bias = p.bias ? kcase_tensor(c, AIR_F32, 1, &p.n, NULL, 0, 0) : -1;
     s->y = matrix(c, p.dtype, p.m, p.n);
@@ -203,6 +204,31 @@ TEST(quantised_rounded_panels)
                                  .bias = i % 2 == 0,
                                  .rounded = true,
                                  .threads = i % 3 + 1});
+}
+
+/* Few rows: scales of each dtype, a last group that fills no vector, more rows
+ * than one block, pieces that end within a group. */
+TEST(quantised_scales_of_few_rows)
+{
+    static const int64_t depths[][2] = {{256, 8},    {96, 6},   {96, 3},
+                                        {1568, 49},  {2304, 9}, {2080, 130},
+                                        {4 * 80, 80}};
+    static const int dtypes[] = {AIR_F32, AIR_BF16, AIR_F16};
+    EACH_ISA(s)
+    for (int i = 0; i < 7; i++)
+        for (int64_t m = 1; m <= 16; m += m == 1 ? 7 : 2)
+            for (int bits = 4; bits <= 8; bits += 4)
+                check(s, (shape){.m = m,
+                                 .n = 61,
+                                 .k = depths[i][0],
+                                 .groups = m == 12 ? 1 : depths[i][1],
+                                 .bits = bits,
+                                 .dtype = AIR_BF16,
+                                 .scale = m != 14,
+                                 .zero = i == 1,
+                                 .rounded = true,
+                                 .scale_dtype = dtypes[(i + m) % 3],
+                                 .threads = 2});
 }
 
 TEST(quantised_each_group)

@@ -9,27 +9,36 @@
  * lies in the order of what comes out: of each vector of words the first number
  * of all words, then the second of all (order).
  *
- * Rows are read as streams, as in gemv_isa.c. Sums are floats. */
+ * Rows are read as streams, as in gemv_isa.c. Sums are floats. With many rows
+ * of x integers become pairs once, a block of rows at a time, in the second
+ * cache; those of a group scaled, where they may be rounded. */
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/gemm_vec.h"
 
 #define PREFETCH    512        /* bytes ahead of the loads of w */
 #define STREAMS     8          /* at most */
+#define SCALES      8          /* of a vector, at most: one load */
 #define DOT_MAX     12         /* rows of x at once */
+#define WORDS_MAX   8          /* with integers */
 #define PIECE_BYTES (16 << 10) /* of x in the first cache */
 
 /* How rows of w lie: numbers of a vector, x in their order; GROUPED: one scale
  * for each group, else one for all of a row. */
 enum { PAIRS, BYTES, GROUPED_BYTES, NIBBLES };
 
+typedef short table __attribute__((vector_size(64)));
+
 typedef struct {
     const char *x;
     int64_t xs, k0, k1; /* bytes from row to row; numbers at hand */
+    bool more;          /* to be added to what t has */
     const char *w[STREAMS];
-    float (*s)[GEMM_GROUPS_MAX + VL]; /* scales; a vector may be loaded behind
-                                         the last one */
+    const char *s[STREAMS];              /* scales */
+    float (*room)[GEMM_GROUPS_MAX + VL]; /* for some of them */
+    int scale_dtype;                     /* bf16 or f32 */
     int64_t group;
-    vi lane_group; /* of lane i, in a vector that has several groups */
+    vi lane_group;    /* of lane i, in a vector that has several groups */
+    table lane_scale; /* the same of its upper half */
 } dot_rows;
 
 INLINE int
@@ -71,7 +80,6 @@ product(const int M, vf c, const char *x, __m512i w)
      : (x) >= 2  ? 0x4000 + ((x)-2) * 64 \
                  : 0x3f80)
 
-typedef short table __attribute__((vector_size(64)));
 #define TWICE(...)               \
     {                            \
         __VA_ARGS__, __VA_ARGS__ \
@@ -90,14 +98,25 @@ static const table high_of_byte = {
     B(-128), B(-112), B(-112), B(-96), B(-96), B(-80), B(-80), B(-64),
     B(-64),  B(-48),  B(-48),  B(-32), B(-32), B(-16), B(-16), B(0)};
 
+/* The low byte of each lane of v as a float: at bits 0 to 7 of 2^23, or at bits
+ * 8 to 15 of 2^15, it counts as it is. */
+INLINE __m512i
+low_byte(__m512i v, const unsigned at)
+{
+    const int32_t magic = at == 0 ? 0x4b000000 : 0x47000000;
+    const float middle = (at == 0 ? 8388608.0f : 32768.0f) + 128;
+    __m512i u = _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(0xff << at),
+                                          _mm512_set1_epi32(magic | 0x80 << at),
+                                          0x6a); /* (v & b) ^ c */
+    return (__m512i)((vf)u - set(middle));
+}
+
 /* Bytes `first` and first + 2 of each lane. */
 INLINE __m512i
 two_bytes(__m512i v, const unsigned first)
 {
-    __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(v, 24 - 8 * first), 24);
-    __m512i high = _mm512_srai_epi32(_mm512_slli_epi32(v, 8 - 8 * first), 24);
-    __m512i a = (__m512i)_mm512_cvtepi32_ps(low);
-    __m512i b = (__m512i)_mm512_cvtepi32_ps(high);
+    __m512i a = low_byte(v, 8 * first);
+    __m512i b = low_byte(_mm512_srli_epi32(v, 8 + 8 * first), 8);
     return _mm512_or_si512(_mm512_srli_epi32(a, 16), b); /* exact: 8 bits */
 }
 
@@ -171,13 +190,36 @@ cpu_pairs_order(uint16_t *dst, const uint16_t *x, int bits, int64_t n)
 
 /* ---- dot products ---- */
 
+/* The scales of the lanes of a vector. Of several, SCALES come at once, and
+ * each goes where it belongs; of bf16 to the upper half. */
 INLINE vf
 lane_scales(const dot_rows *d, const int form, int r, int64_t g)
 {
-    const float *s = d->s[r] + g;
+    const __mmask32 upper = 0xaaaaaaaa;
     if (d->group >= 512 / bits_of(form))
-        return set(*s);
-    return __builtin_shuffle(load(s), d->lane_group);
+        return set(get(d->s[r], g, AIR_F32));
+    if (d->scale_dtype == AIR_BF16)
+        return (vf)_mm512_maskz_permutexvar_epi16(
+            upper, (__m512i)d->lane_scale,
+            _mm512_broadcast_i32x4(_mm_loadu_si128(
+                (const __m128i *)(const void *)(d->s[r] + 2 * g))));
+    return (vf)_mm512_permutexvar_ps(
+        (__m512i)d->lane_group, _mm512_broadcast_f32x8(_mm256_loadu_ps(
+                                    (const float *)(const void *)d->s[r] + g)));
+}
+
+/* Behind a row's scales are the next row's, or anything. */
+INLINE vf
+leave_out(vf s, __mmask64 some)
+{
+    return (vf)_mm512_and_si512((__m512i)s, _mm512_movm_epi8(some));
+}
+
+/* Of a row that has one. */
+INLINE float
+row_scale(const dot_rows *d, int r)
+{
+    return get(d->s[r], 0, d->scale_dtype);
 }
 
 /* A vector of row r of w from number k on; those that `some` leaves out are 0.
@@ -232,6 +274,8 @@ words_step(const int M, const int R, const int form, vf total[][STREAMS],
                 product(M, c[m], x + m * d->xs + at, b);
         }
         vf s = form == BYTES ? set(1) : lane_scales(d, form, r, g);
+        if (!all)
+            s = leave_out(s, some);
         UNROLL for (int m = 0; m < M; m++) total[m][r] =
             form == BYTES ? c[m] : fma_(c[m], s, total[m][r]);
     }
@@ -268,8 +312,8 @@ dot_tile(const int M, const int R, const int form, float *t, const dot_rows *d,
     {
         float s = _mm512_reduce_add_ps((__m512)total[m][r]);
         float *to = &t[m * GEMV_NB + at[r]];
-        s = form == BYTES ? s * d->s[r][0] : s;
-        *to = d->k0 == 0 ? s : *to + s;
+        s = form == BYTES ? s * row_scale(d, r) : s;
+        *to = d->more ? *to + s : s;
     }
 }
 
@@ -309,10 +353,13 @@ static const struct {
 #undef DOT_ROW
 };
 
-/* The scales that row n needs from k0 to k1, as floats; and the next row's are
- * asked for: runs this short, one for each stream, no CPU fetches by itself. */
-static void
-open_scales(const dot_rows *d, float *s, const gemm_words *from, int64_t n)
+/* Where the scales of row n are, from k0 to k1: those that may be read where
+ * they lie are not copied, but for a block's last row, behind which nothing may
+ * lie. The next row's are asked for: runs this short, one for each stream, no
+ * CPU fetches by itself. */
+static const char *
+open_scales(const dot_rows *d, float *room, const gemm_words *from, int64_t n,
+            bool last)
 {
     const int64_t size = from->scale_dtype == AIR_F32 ? 4 : 2;
     const char *p = (const char *)from->scale + n * from->groups * size;
@@ -320,31 +367,53 @@ open_scales(const dot_rows *d, float *s, const gemm_words *from, int64_t n)
     int64_t end = min64((d->k1 - 1) / d->group + 1, from->groups);
     for (int64_t i = g; from->scale != NULL && i < end; i += 64 / size)
         __builtin_prefetch(p + (i + from->groups) * size);
+    if (from->scale != NULL && from->scale_dtype == d->scale_dtype) {
+        if (!last)
+            return p;
+        memcpy((char *)room + g * size, p + g * size,
+               (size_t)((end - g) * size));
+        return (const char *)room;
+    }
     for (; from->scale != NULL && g + VL <= end; g += VL)
-        store(s + g, vget(p, g, from->scale_dtype));
+        store(room + g, vget(p, g, from->scale_dtype));
     for (; g < end; g++)
-        s[g] = from->scale == NULL ? 1 : get(p, g, from->scale_dtype);
-    store(s + end, (vf){0});
+        room[g] = from->scale == NULL ? 1 : get(p, g, from->scale_dtype);
+    return (const char *)room;
 }
 
 /* All of a block of nn rows of w with one tile's rows of x: row i of every
- * stream; one that is out of rows does the last one again, for nothing. */
+ * stream; one that is out of rows does the last one again, for nothing. Row 0's
+ * result is t[m * GEMV_NB + to]. */
 static void
 dot_block(float *t, dot_rows *d, const int form, int64_t rows, int64_t nn,
-          const char *w, int64_t row, const gemm_words *from)
+          const char *w, int64_t row, const gemm_words *from, int64_t to)
 {
     int64_t streams = tiles[form][rows].streams, at[STREAMS];
     int64_t each = (nn + streams - 1) / streams;
     for (int64_t i = 0; i < each; i++) {
         for (int64_t r = 0; r < streams; r++) {
             int64_t n = min64(i + r * each, nn - 1);
-            at[r] = i + r * each < nn ? n : GEMV_NB - 1;
+            at[r] = i + r * each < nn ? to + n : GEMV_NB - 1;
             d->w[r] = w + n * row;
             if (form != PAIRS)
-                open_scales(d, d->s[r], from, n);
+                d->s[r] = open_scales(d, d->room[r], from, n, n == nn - 1);
         }
         tiles[form][rows].run(t, d, at);
     }
+}
+
+/* Rows of x that a tile takes at once, and numbers of them that stay in the
+ * first cache. */
+typedef struct {
+    int64_t rows, piece;
+} shape;
+
+static shape
+shape_of(int64_t nm, int64_t most)
+{
+    const int64_t parts = (nm + most - 1) / most;
+    const int64_t rows = (nm + parts - 1) / parts;
+    return (shape){rows, PIECE_BYTES / 2 / rows / 128 * 128};
 }
 
 /* Pieces of x that stay in the first cache meet the block of w, which comes
@@ -354,19 +423,124 @@ dot_pieces(float *t, int64_t nm, dot_rows *d, const int form, int64_t nn,
            const char *w, int64_t row, const gemm_words *from)
 {
     const char *x = d->x;
-    const int64_t most = form == PAIRS ? DOT_MAX : 8, k = d->k1;
-    const int64_t parts = (nm + most - 1) / most;
-    const int64_t rows = (nm + parts - 1) / parts;
-    const int64_t piece = PIECE_BYTES / 2 / rows / 128 * 128;
+    const int64_t k = d->k1;
+    const shape s = shape_of(nm, form == PAIRS ? DOT_MAX : WORDS_MAX);
     do {
-        d->k1 = min64(k, d->k0 + piece);
-        for (int64_t m = 0; m < nm; m += rows) {
+        d->k1 = min64(k, d->k0 + s.piece);
+        for (int64_t m = 0; m < nm; m += s.rows) {
             d->x = x + m * d->xs;
-            dot_block(t + m * GEMV_NB, d, form, min64(rows, nm - m), nn, w, row,
-                      from);
+            dot_block(t + m * GEMV_NB, d, form, min64(s.rows, nm - m), nn, w,
+                      row, from, 0);
         }
         d->k0 = d->k1;
+        d->more = true;
     } while (d->k0 < k);
+}
+
+/* ---- many rows of x ---- */
+
+#define BLOCK      24   /* rows of w at once */
+#define BLOCK_LINE 2368 /* bytes of one: a piece where x has 7 rows or more */
+
+/* Scaled and rounded to bf16. */
+INLINE __m512i
+scaled(__m512i v, vf s)
+{
+    const table turn = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    vf low = (vf)_mm512_slli_epi32(v, 16) * s;
+    vf high = (vf)_mm512_and_si512(v, _mm512_set1_epi32(-65536)) * s;
+    return _mm512_permutexvar_epi16(
+        (__m512i)turn, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+}
+
+/* The numbers k0 to k1 of a row as they are multiplied, zeros behind them. */
+INLINE void
+unpack_row(const int form, char *to, const dot_rows *d, int64_t ahead)
+{
+    const int64_t step = 512 / bits_of(form);
+    const int pieces = form == NIBBLES ? 4 : 2;
+    for (int64_t k = d->k0; k < d->k1; k += step) {
+        const int64_t bytes = (d->k1 - k) * bits_of(form) / 8;
+        const bool all = bytes >= 64;
+        const __mmask64 some =
+            all ? ~(__mmask64)0 : ((__mmask64)1 << bytes) - 1;
+        const char *w = d->w[0] + k * bits_of(form) / 8;
+        __m512i v = _mm512_maskz_loadu_epi8(some, w);
+        __builtin_prefetch(w + ahead, 0, 2);
+        vf s = form == BYTES ? set(1) : lane_scales(d, form, 0, k / d->group);
+        s = leave_out(s, some);
+        UNROLL for (int j = 0; j < pieces; j++, to += 64)
+        {
+            __m512i b = piece(form, DOT_MAX, v, j);
+            _mm512_storeu_si512(to, form == BYTES ? b : scaled(b, s));
+        }
+    }
+}
+
+/* nn rows from row `first` on. */
+static void
+unpack_block(const int form, char *to, dot_rows *d, int64_t nn, int64_t first,
+             const gemm_words *from)
+{
+    const int64_t row = from->row;
+    for (int64_t n = 0; n < nn; n++, to += BLOCK_LINE) {
+        d->w[0] = (const char *)from->q + (first + n) * row;
+        d->s[0] = open_scales(d, d->room[0], from, first + n, n == nn - 1);
+        if (form == NIBBLES)
+            unpack_row(NIBBLES, to, d, BLOCK * row);
+        else if (form == BYTES)
+            unpack_row(BYTES, to, d, BLOCK * row);
+        else
+            unpack_row(GROUPED_BYTES, to, d, BLOCK * row);
+    }
+}
+
+/* t of rows that have one scale each. */
+static void
+scale_rows(float *t, int64_t nm, int64_t nn, const gemm_words *from)
+{
+    float s[GEMV_NB];
+    if (from->scale == NULL)
+        return;
+    for (int64_t n = 0; n < nn; n++)
+        s[n] = get(from->scale, n, from->scale_dtype);
+    for (int64_t m = 0; m < nm; m++)
+        for (int64_t n = 0; n < nn; n++)
+            t[m * GEMV_NB + n] *= s[n];
+}
+
+/* nn <= BLOCK rows of w, from row `to` on. */
+static void
+dot_unpacked(float *t, int64_t nm, dot_rows d, const int form, int64_t nn,
+             const gemm_words *from, int64_t to)
+{
+    _Alignas(64) char block[BLOCK * BLOCK_LINE];
+    const int64_t step = 512 / bits_of(form), k = d.k1;
+    const shape s = shape_of(nm, DOT_MAX);
+    dot_rows p = {.xs = d.xs};
+    for (; d.k0 < k; d.k0 = d.k1) {
+        d.k1 = min64(k, d.k0 + s.piece);
+        unpack_block(form, block, &d, nn, to, from);
+        p.k1 = (d.k1 - d.k0 + step - 1) / step * step;
+        p.more = d.k0 > 0;
+        for (int64_t m = 0; m < nm; m += s.rows) {
+            p.x = d.x + m * d.xs + 2 * d.k0;
+            dot_block(t + m * GEMV_NB, &p, PAIRS, min64(s.rows, nm - m), nn,
+                      block, BLOCK_LINE, NULL, to);
+        }
+    }
+}
+
+static void
+dot_blocks(float *t, int64_t nm, const dot_rows *d, const int form, int64_t nn,
+           const gemm_words *from)
+{
+    for (int64_t n = 0; n < nn; n += BLOCK)
+        dot_unpacked(t, nm, *d, form, min64(BLOCK, nn - n), from, n);
+    if (form == BYTES)
+        scale_rows(t, nm, nn, from);
 }
 
 void
@@ -381,9 +555,10 @@ cpu_pairs_dots(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
 bool
 cpu_pairs_take(int bits, int64_t group, int64_t groups)
 {
-    const int64_t step = 512 / bits, lane = step / VL;
-    return groups == 1 || (groups <= GEMM_GROUPS_MAX && group % lane == 0 &&
-                           (group % step == 0 || step % group == 0));
+    const int64_t step = 512 / bits;
+    return groups == 1 || (groups <= GEMM_GROUPS_MAX && group > 0 &&
+                           (group % step == 0 ||
+                            (step % group == 0 && step / group <= SCALES)));
 }
 
 void
@@ -397,9 +572,19 @@ cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
     dot_rows d = {.x = (const char *)x,
                   .xs = xs * 2,
                   .k1 = from->row * 8 / bits,
-                  .s = s,
+                  .room = s,
+                  .scale_dtype = AIR_F32,
                   .group = from->group > 0 ? from->group : 1};
-    for (int i = 0; i < VL; i++)
-        d.lane_group[i] = (int32_t)min64(i * 32 / bits / d.group, VL - 1);
-    dot_pieces(t, nm, &d, form, nn, (const char *)from->q, from->row, from);
+    if (from->scale != NULL && from->scale_dtype == AIR_BF16 &&
+        d.group < 512 / bits)
+        d.scale_dtype = AIR_BF16;
+    for (int i = 0; i < VL; i++) {
+        d.lane_group[i] = (int32_t)min64(i * 32 / bits / d.group, SCALES - 1);
+        d.lane_scale[2 * i + 1] = (short)d.lane_group[i];
+    }
+    const int64_t few = form == NIBBLES ? DOT_MAX : WORDS_MAX;
+    if (nm > few && (form == BYTES || from->rounded))
+        dot_blocks(t, nm, &d, form, nn, from);
+    else
+        dot_pieces(t, nm, &d, form, nn, (const char *)from->q, from->row, from);
 }

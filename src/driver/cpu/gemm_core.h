@@ -66,6 +66,7 @@ typedef struct {
     int scale_dtype;
     int64_t group, groups; /* numbers of a group: of a multiple of 8 that 128
                               is a multiple of, or a multiple of 128 */
+    bool rounded;          /* scaled numbers may be rounded to bf16 */
 } gemm_words;
 
 /* Rows of numbers of 8 or 4 bits that become a panel of pairs of bf16. */

@@ -287,7 +287,8 @@ dots(const product *p, const prepared *from, float *t, int64_t r0, int64_t n)
                     .row = packed(p, p->job.k),
                     .group = p->group,
                     .groups = p->groups,
-                    .scale_dtype = p->scale == NULL ? 0 : p->scale->dtype};
+                    .scale_dtype = p->scale == NULL ? 0 : p->scale->dtype,
+                    .rounded = p->rounded};
     if (p->scale != NULL)
         w.scale = (const char *)p->scale_data +
                   r0 * p->groups * cpu_gemm_size_of(p->scale->dtype);
