@@ -783,6 +783,16 @@ AIR_API void air_context_get_pool_stats(const air_context *ctx,
 /* Gives kept blocks back to the system. */
 AIR_API void air_context_trim(air_context *ctx);
 
+/* Memory of the context's device, for inputs of runs; where it is a GPU's, the
+ * host cannot touch it, nor results. A copy goes from or to memory of the host
+ * or of the device, comes after the runs so far, and is done on return where
+ * one side is the host's. `size` of a free is that of its alloc. */
+AIR_API AIR_CHECK air_status air_memory_alloc(air_context *ctx, size_t size,
+                                              void **out);
+AIR_API void air_memory_free(air_context *ctx, void *data, size_t size);
+AIR_API AIR_CHECK air_status air_memory_copy(air_context *ctx, void *dst,
+                                             const void *src, size_t size);
+
 /* Bit i of `without`: its name and one line for the manual; NULL: end. */
 AIR_API const char *air_without_name(size_t i, const char **out_help);
 /* Row i of the pass table: name and one line for the manual; NULL: end. */

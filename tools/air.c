@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "air_device.h"
 #include "air_inputs.h"
 #include "air_options.h"
 #include "air_steps.h"
@@ -29,7 +30,9 @@ static const char usage[] =
     "  --seed N       of the made-up inputs and of random operators (default "
     "0)\n"
     "  --output DIR   run: results to DIR/result0.npy, ...\n"
-    "  --driver NAME  cpu (default), ref, null\n"
+    "  --driver NAME  cpu (default), cuda, ref, null\n"
+    "  --gpu N        driver cuda: which one (default 0); NVIDIA's libraries\n"
+    "                 are looked for in TORCHAIR_CUDA_PATH first\n"
     "  --isa NAME     avx512, avx2, scalar (default: the best here)\n"
     "  --threads N    default: one per CPU\n"
     "  --exact        round where PyTorch's eager mode rounds\n"
@@ -56,10 +59,11 @@ typedef struct {
     air_graph *graph;
     air_program *program;
     air_values inputs;
+    air_device_inputs device; /* of their data */
     input_array arrays[MAX_INPUTS];
     input_array *weights; /* of an exported program */
     size_t nweights;
-    air_value *outs;
+    air_value *outs, *shown; /* shown: in memory of the host */
     size_t nouts;
 } session;
 
@@ -201,9 +205,12 @@ compile(const options *o, session *s)
         bad = check(input_apply(&s->arrays[i], &s->inputs), o->arrays[i]);
     s->nouts = air_graph_count_results(s->graph);
     s->outs = calloc(s->nouts + 1, sizeof *s->outs);
-    if (!bad && !s->outs)
+    s->shown = calloc(s->nouts + 1, sizeof *s->shown);
+    if (!bad && (!s->outs || !s->shown))
         bad = complain("out of memory", NULL);
-    return bad;
+    return bad ? bad
+               : check(device_take(s->context, &s->inputs, &s->device),
+                       o->file);
 }
 
 static air_status
@@ -211,6 +218,16 @@ run_once(session *s)
 {
     return air_program_run(s->program, NULL, s->inputs.count, s->inputs.values,
                            s->nouts, s->outs);
+}
+
+/* Once, and the results where they can be read. */
+static int
+run_and_fetch(session *s, const char *what)
+{
+    int bad = check(run_once(s), what);
+    for (size_t i = 0; !bad && i < s->nouts; i++)
+        bad = check(device_fetch(s->context, &s->outs[i], &s->shown[i]), what);
+    return bad;
 }
 
 static void
@@ -224,7 +241,11 @@ static void
 close_session(session *s)
 {
     release_results(s);
+    for (size_t i = 0; s->shown && i < s->nouts; i++)
+        free(s->shown[i].data);
     free(s->outs);
+    free(s->shown);
+    device_drop(s->context, &s->inputs, &s->device);
     values_free(&s->inputs);
     for (int i = 0; i < MAX_INPUTS; i++)
         input_close(&s->arrays[i]);
@@ -260,9 +281,9 @@ compare(const options *o, const session *s)
     if (!bad)
         bad = compile(&plain, &want);
     if (!bad)
-        bad = check(run_once(&want), "driver ref");
+        bad = run_and_fetch(&want, "driver ref");
     for (size_t i = 0; !bad && i < s->nouts; i++) {
-        value_difference d = value_compare(&s->outs[i], &want.outs[i]);
+        value_difference d = value_compare(&s->shown[i], &want.shown[i]);
         printf("result %zu: largest difference from ref %.3g\n", i, d.largest);
         if (d.at < 0)
             continue;
@@ -286,7 +307,7 @@ write_results(const options *o, const session *s)
         if (n < 0 || (size_t)n >= sizeof path)
             return complain(o->output, "too long a path");
         FILE *out = fopen(path, "wb");
-        bool good = out && npy_write(out, &s->outs[i]);
+        bool good = out && npy_write(out, &s->shown[i]);
         int why = errno;
         if (out && fclose(out) != 0 && good) {
             good = false;
@@ -307,9 +328,9 @@ command_run(const options *o)
     if (!bad)
         bad = compile(o, &s);
     if (!bad)
-        bad = check(run_once(&s), o->file);
+        bad = run_and_fetch(&s, o->file);
     for (size_t i = 0; !bad && i < s.nouts; i++)
-        value_print(stdout, result_name(i, name, sizeof name), &s.outs[i]);
+        value_print(stdout, result_name(i, name, sizeof name), &s.shown[i]);
     if (!bad && o->output)
         bad = write_results(o, &s);
     if (!bad && o->compare)
@@ -333,14 +354,16 @@ compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Times runs into times[]; gives their number, 0 after a failure. */
+/* Times runs into times[], of a GPU until it is done; gives their number, 0
+ * after a failure. */
 static size_t
 time_runs(session *s, double seconds, double *times, size_t limit)
 {
     size_t n = 0;
     for (double end = now() + seconds; n < limit && (n == 0 || now() < end);) {
         double start = now();
-        if (run_once(s) != AIR_OK)
+        if (run_once(s) != AIR_OK ||
+            (s->nouts > 0 && device_wait(s->context, s->outs) != AIR_OK))
             return 0;
         times[n++] = now() - start;
         release_results(s);
@@ -372,6 +395,22 @@ bench_steps(session *s, const options *o)
 }
 
 static int
+print_times(session *s, const options *o, const double *times, size_t n)
+{
+    const char *driver = o->engine.driver;
+    air_program_stats stats;
+    air_program_get_stats(s->program, &stats);
+    printf("median %.4f ms, best %.4f ms, %zu runs\n", 1e3 * times[n / 2],
+           1e3 * times[0], n);
+    printf("compile %.3f ms, specialise %.3f ms\n", 1e3 * stats.compile_s,
+           1e3 * stats.specialise_s);
+    printf("%u nodes, %u regions, %u calls, %u copies, %u host\n", stats.nodes,
+           stats.regions, stats.calls, stats.copies, stats.hosts);
+    /* a GPU is not waited for after each step */
+    return driver && strstr(driver, "cuda") ? 0 : bench_steps(s, o);
+}
+
+static int
 command_bench(const options *o)
 {
     enum { LIMIT = 1000000 };
@@ -385,16 +424,10 @@ command_bench(const options *o)
     if (!bad) {
         release_results(&s);
         size_t n = time_runs(&s, o->seconds, times, LIMIT);
-        air_program_stats stats;
-        air_program_get_stats(s.program, &stats);
-        printf("median %.4f ms, best %.4f ms, %zu runs\n", 1e3 * times[n / 2],
-               1e3 * times[0], n);
-        printf("compile %.3f ms, specialise %.3f ms\n", 1e3 * stats.compile_s,
-               1e3 * stats.specialise_s);
-        printf("%u nodes, %u regions, %u calls, %u copies, %u host\n",
-               stats.nodes, stats.regions, stats.calls, stats.copies,
-               stats.hosts);
-        bad = bench_steps(&s, o);
+        if (n == 0)
+            bad = complain(o->file, air_last_error()->message);
+        else
+            bad = print_times(&s, o, times, n);
     }
     free(times);
     close_session(&s);

@@ -172,13 +172,22 @@ add_without(options *o, const char *text)
 }
 
 static int
-set_driver(options *o, const char *value)
+set_gpu(options *o, const char *text)
 {
-    if (strstr(value, "cuda"))
-        return complain_usage("driver cuda takes inputs in memory of the GPU",
-                              "use it from Python (docs/cuda.md)");
-    o->engine.driver = value;
-    return 0;
+    return take_number("--gpu", text, &o->gpu.index);
+}
+
+/* Where the package torchair keeps kernels, if that folder is given. */
+static void
+read_environment(options *o)
+{
+    const char *cache = getenv("TORCHAIR_CACHE_DIR");
+    o->gpu.libraries = getenv("TORCHAIR_CUDA_PATH");
+    if (!cache || !*cache)
+        return;
+    const int n = snprintf(o->kernels, sizeof o->kernels, "%s/cuda", cache);
+    if (n > 0 && (size_t)n < sizeof o->kernels)
+        o->gpu.cache = o->kernels;
 }
 
 typedef struct {
@@ -195,9 +204,10 @@ static const value_row values[] = {
     {"--seed", set_seed, 0},
     {"--seconds", set_seconds, 0},
     {"--ge", set_ge, 0},
-    {"--driver", set_driver, 0},
+    {"--gpu", set_gpu, 0},
     {"--without", add_without, 0},
     {"--order", set_order, 0},
+    {"--driver", NULL, offsetof(options, engine.driver)},
     {"--isa", NULL, offsetof(options, engine.isa)},
     {"--output", NULL, offsetof(options, output)},
     {"--after", NULL, offsetof(options, after)},
@@ -225,6 +235,8 @@ int
 parse_options(int argc, char **argv, options *o)
 {
     *o = (options){.seconds = 1, .ge = -1};
+    o->engine.gpu = &o->gpu;
+    read_environment(o);
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         bool option = arg[0] == '-' && arg[1];

@@ -9,6 +9,8 @@ enum { EXIT_USAGE = 2, MAX_SETS = 32, MAX_INPUTS = 32, DEFAULT_SIZE = 4 };
 typedef struct {
     const char *command, *file;
     air_options engine;
+    air_gpu gpu;
+    char kernels[4096]; /* folder of compiled ones */
     air_compile_options compile;
     double seconds;
     bool compare, steps, cuda, explain, as_read, stat, help, version;

@@ -1,4 +1,6 @@
 /* context.c: contexts and their pool. */
+#include <string.h>
+
 #include "base/memory.h"
 #include "driver/driver.h"
 #include "exec/graph_pool.h"
@@ -102,4 +104,38 @@ air_context_trim(air_context *ctx)
         return;
     exec_graph_pools_trim(ctx->pool);
     exec_pool_trim(ctx->pool);
+}
+
+/* ---- memory of the device ---- */
+
+air_status
+air_memory_alloc(air_context *ctx, size_t size, void **out)
+{
+    AIR_REQUIRE(ctx && out, AIR_ERROR_ARGUMENT, "%s must not be NULL",
+                ctx ? "out" : "context");
+    *out = NULL;
+    AIR_TRY(ctx->driver->alloc(ctx->device, size > 0 ? size : 1, out));
+    return AIR_OK;
+}
+
+void
+air_memory_free(air_context *ctx, void *data, size_t size)
+{
+    if (ctx && data)
+        ctx->driver->free(ctx->device, data, size > 0 ? size : 1);
+}
+
+air_status
+air_memory_copy(air_context *ctx, void *dst, const void *src, size_t size)
+{
+    AIR_REQUIRE(ctx, AIR_ERROR_ARGUMENT, "context must not be NULL");
+    AIR_REQUIRE(size == 0 || (dst && src), AIR_ERROR_ARGUMENT,
+                "a copy of %zu bytes needs dst and src", size);
+    if (size == 0)
+        return AIR_OK;
+    if (ctx->driver->copy)
+        AIR_TRY(ctx->driver->copy(ctx->device, dst, src, size));
+    else
+        memcpy(dst, src, size);
+    return AIR_OK;
 }

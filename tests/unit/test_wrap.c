@@ -427,3 +427,38 @@ TEST(wrap_lends_nothing_where_the_driver_inside_does_not)
     CHECK_FAILS(air_driver_fault.foreign_end(dev, true), STATE);
     air_driver_fault.close(dev);
 }
+
+/* ---- memory of the device, for the application ---- */
+
+TEST(wrap_memory_for_the_application)
+{
+    static const char *const drivers[] = {"ref", "fault:check:cpu"};
+    for (size_t i = 0; i < 2; i++) {
+        const air_options o = {.driver = drivers[i], .threads = 1};
+        const float given[3] = {1, 2, 3};
+        float back[3] = {0};
+        air_context *ctx;
+        void *data;
+        REQUIRE_OK(air_context_create(&o, &ctx));
+        CHECK_FAILS(air_memory_alloc(NULL, 8, &data), ARGUMENT);
+        CHECK_FAILS(air_memory_alloc(ctx, 8, NULL), ARGUMENT);
+        CHECK_FAILS(air_memory_copy(ctx, NULL, given, 8), ARGUMENT);
+        CHECK_OK(air_memory_copy(ctx, NULL, NULL, 0));
+        REQUIRE_OK(air_memory_alloc(ctx, sizeof given, &data));
+        CHECK_OK(air_memory_copy(ctx, data, given, sizeof given));
+        CHECK_OK(air_memory_copy(ctx, back, data, sizeof back));
+        CHECK_NEAR(back[2], 3, 0);
+        air_memory_free(ctx, data, sizeof given);
+        air_memory_free(ctx, NULL, 0);
+        REQUIRE_OK(air_memory_alloc(ctx, 0, &data));
+        CHECK(data);
+        air_memory_free(ctx, data, 0);
+        if (i == 1) {
+            wrap_fault_set(1);
+            CHECK_FAILS(air_memory_alloc(ctx, 8, &data), MEMORY);
+            CHECK(!data);
+            wrap_fault_set(0);
+        }
+        air_context_destroy(ctx);
+    }
+}
