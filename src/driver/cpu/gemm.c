@@ -361,14 +361,29 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
     }
 }
 
+/* Lines of the result that a panel and rows of one tile fill, which lie on as
+ * many pages: they are on the way while the sums are made. */
+static void
+ask_for_lines(const gemm_job *job, int64_t l, int64_t r, int64_t nr)
+{
+    int64_t size = cpu_gemm_size_of(job->y_dtype), step = job->yr * size;
+    char *y = (char *)job->y + l * size + r * step;
+    for (int64_t i = 0; i < nr && job->lines == NULL; i++, y += step) {
+        __builtin_prefetch(y, 1, 2);
+        if (size > 2)
+            __builtin_prefetch(y + 64, 1, 2);
+    }
+}
+
 /* The same of all of k, panel by panel: sums stay in the nearest cache. For w
- * in place, and rows of one tile. */
+ * in place, rows of one tile, and lines along lanes. */
 static void
 multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
                int64_t nr)
 {
     int64_t lanes = w->ops->lanes, k = w->job->k, parts = k_parts(w->job);
-    for (int64_t i = 0; i < nl; i += lanes)
+    for (int64_t i = 0; i < nl; i += lanes) {
+        ask_for_lines(w->job, l + i, r, nr);
         for (int64_t p = 0; p < parts; p++) {
             piece at = {r, nr, k * p / parts, k * (p + 1) / parts};
             tile_rows rows = {.nr = nr};
@@ -377,6 +392,7 @@ multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
                            &at,
                            i == 0 ? find_ahead(w, &at, 0) : nothing_ahead(w));
         }
+    }
 }
 
 static void

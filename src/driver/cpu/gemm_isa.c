@@ -57,24 +57,34 @@ pack_adjacent(float *dst, int64_t ld, const void *p, int64_t ks, int dtype,
  * the rows of the next one: the pieces of rows are too short for the hardware
  * to find out. */
 INLINE void
-pack_turned(float *dst, int64_t ld, const void *p, int64_t rs, int dtype,
-            int64_t n, int64_t kc)
+pack_squares(float *dst, int64_t ld, const void *p, int64_t rs, int dtype,
+             int64_t n, int64_t kc, const bool full)
 {
-    const int64_t size = dtype_size(dtype);
-    const int64_t ahead = n >= VL ? LANES * rs * size : 0;
-    int64_t k = 0;
-    for (; k + VL <= kc; k += VL) {
-        const char *next = (const char *)p + k * size + ahead;
+    const int64_t size = dtype_size(dtype), step = rs * size;
+    const int64_t ahead = full ? LANES * step : 0;
+    for (int64_t k = 0; k + VL <= kc; k += VL) {
+        const char *row = (const char *)p + k * size;
         vf r[VL];
         UNROLL for (int i = 0; i < VL; i++)
         {
-            r[i] = i < n ? vget(p, i * rs + k, dtype) : (vf){0};
-            __builtin_prefetch(next + i * rs * size, 0, 2);
+            r[i] = full || i < n ? vget(row, 0, dtype) : (vf){0};
+            __builtin_prefetch(row + ahead, 0, 2);
+            row += full || i < n ? step : 0;
         }
         transpose(r);
         UNROLL for (int i = 0; i < VL; i++) store(dst + (k + i) * ld, r[i]);
     }
-    for (; k < kc; k++)
+}
+
+INLINE void
+pack_turned(float *dst, int64_t ld, const void *p, int64_t rs, int dtype,
+            int64_t n, int64_t kc)
+{
+    if (n >= VL)
+        pack_squares(dst, ld, p, rs, dtype, VL, kc, true);
+    else
+        pack_squares(dst, ld, p, rs, dtype, n, kc, false);
+    for (int64_t k = kc / VL * VL; k < kc; k++)
         for (int64_t i = 0; i < VL; i++)
             dst[k * ld + i] = i < n ? get(p, i * rs + k, dtype) : 0;
 }
