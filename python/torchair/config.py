@@ -88,11 +88,16 @@ class Alias:
 _warned: set[str] = set()
 
 
+def warn_once(key: str, text: str, stacklevel: int = 2) -> None:
+    """A UserWarning, once in a process for each key."""
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(text, stacklevel=stacklevel + 1)
+
+
 def _warn_inert(row: Row) -> None:
-    if row.path not in _warned:
-        _warned.add(row.path)
-        names = row.path + (f" ({row.key})" if row.alias else "")
-        warnings.warn(f"{names} has no effect: {row.inert}", stacklevel=5)
+    names = row.path + (f" ({row.key})" if row.alias else "")
+    warn_once(row.path, f"{names} has no effect: {row.inert}", 5)
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

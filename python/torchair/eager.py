@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import compat, dumps
-from .config import CompilerConfig
+from .config import CompilerConfig, warn_once
 from .logs import EVENT_LEVEL, engine_log, logger
 
 _graphs = itertools.count()
@@ -60,10 +60,10 @@ def warn_ignored(config: CompilerConfig) -> None:
             stacklevel=2,
         )
     if config.experimental_config.frozen_parameter:
-        warnings.warn(
+        warn_once(
+            "frozen_parameter is set",
             "frozen_parameter is set: a parameter that is moved or replaced "
             "after the first call is not noticed",
-            stacklevel=2,
         )
 
 
@@ -84,10 +84,10 @@ def make(
 def _arrays(
     gm: torch.fx.GraphModule, root: str, chosen: Any
 ) -> Callable[..., Any]:
-    warnings.warn(
+    warn_once(
+        "tensors of every node",
         "tensors of every node are written: the run on the npu is skipped, "
         "torch runs the graph node by node",
-        stacklevel=2,
     )
     return boxed(dumps.save_arrays(gm, root, chosen, next(_graphs)))
 

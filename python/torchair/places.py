@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from . import lanes, scope
+from . import lanes, scope, super_kernels
 from ._native import Graph
 from .logs import logger
 from .origin import location_of
@@ -26,6 +26,7 @@ class Places:
         self.graph = graph
         self.lanes = {lanes.MAIN: 0}
         self.inside = False  # of a scope: the engine was told of one last
+        self.told: set[tuple[str, str]] = set()  # in the log
 
     def enter(self, node: torch.fx.Node) -> None:
         """Nodes added from here on run where this one does. Cores are threads:
@@ -40,6 +41,7 @@ class Places:
             return
         aicore, vector = map(int, meta.get("cores", (0, 0)))
         inside = scope.of(node)
+        self._tell(inside)
         self.graph.scope(
             min(aicore, _MOST),
             min(vector or aicore, _MOST),
@@ -48,6 +50,25 @@ class Places:
             inside.get(scope.NEVER_TIMEOUT) == "True",
             tuple(map(_note, inside.items())),
         )
+
+    def _tell(self, inside: Mapping[str, str]) -> None:
+        """The log, of scopes that it has not been told of."""
+        cores = (inside.get(scope.AICORE, ""), inside.get(scope.VECTORCORE, ""))
+        if cores[0] and cores not in self.told:
+            self.told.add(cores)
+            there = torch.get_num_threads()
+            cube, vector = map(int, cores)  # 0: vectors as the others
+            used = (min(n or there, there) for n in (cube, vector or cube))
+            logger.info(
+                "limit_core_num: %s were asked for, %s are used",
+                "|".join(cores),
+                "|".join(map(str, used)),
+            )
+        name = inside.get(scope.SUPER_KERNEL, "")
+        options = inside.get(scope.SUPER_KERNEL_OPTIONS, "")
+        if options and (name, options) not in self.told:
+            self.told.add((name, options))
+            super_kernels.check(name, options)
 
     def after(
         self, node: torch.fx.Node, refs: dict[torch.fx.Node, int]
@@ -92,7 +113,8 @@ def leave_kernel(node: torch.fx.Node, why: str) -> None:
     name = inside.get(scope.SUPER_KERNEL)
     if name is None:
         return
-    check = _options(inside).get("strict-scope-check", "")
+    options = super_kernels.parse(inside.get(scope.SUPER_KERNEL_OPTIONS, ""))
+    check = options.get(super_kernels.CHECK, "")
     line = f"torch computes {node.target} in super kernel {name!r}: {why}"
     if check == "abort":
         raise RuntimeError(
@@ -100,8 +122,3 @@ def leave_kernel(node: torch.fx.Node, why: str) -> None:
             "strict-scope-check=abort away"
         )
     logger.log(logging.WARNING if check == "bypass" else logging.INFO, line)
-
-
-def _options(inside: Mapping[str, str]) -> dict[str, str]:
-    pairs = inside.get(scope.SUPER_KERNEL_OPTIONS, "").split(":")
-    return {k: v for k, _, v in (pair.partition("=") for pair in pairs)}

@@ -144,7 +144,8 @@ equals_literal(const ir_graph *g, const air_attr *a, const char *text)
     }
 }
 
-/* "parameter=literal", "parameter!literal", "parameter:bool or :number" */
+/* "parameter=literal", "parameter!literal", "parameter:bool or :number",
+ * "inplace" */
 static bool
 holds(const ir_graph *g, const ir_node *n, const char *when)
 {
@@ -155,6 +156,8 @@ holds(const ir_graph *g, const ir_node *n, const char *when)
 
     if (!*when)
         return true;
+    if (strcmp(when, "inplace") == 0)
+        return n->inplace;
     memcpy(name, when, len);
     const air_attr *a = &n->attrs[ir_param_find(info, name)];
     if (when[len] == '=')

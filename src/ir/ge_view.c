@@ -274,13 +274,30 @@ ge_add_dims(ge_view *v, size_t count, const air_dim *dims, ge_port *out)
 
 /* ---- the graph ----------------------------------------------------------- */
 
+/* Whose memory the value lies in: that of what is viewed or written over. */
+static air_ref
+owner_of(const ir_graph *g, air_ref value)
+{
+    uint32_t id;
+
+    while ((id = ir_val(g, value)->node) != IR_NO_NODE) {
+        const ir_node *n = ir_node_at(g, id);
+        if (n->op == AIR_OP_HOST ||
+            (!n->inplace && ir_info(n)->cls != IR_CLASS_VIEW))
+            break;
+        value = n->attrs[0].value;
+    }
+    return value;
+}
+
 static bool
 is_written(const ir_graph *g, air_ref value)
 {
     IR_FOR_EACH(g, id)
     {
         const ir_node *n = ir_node_at(g, id);
-        if (n->op == AIR_OP_COPY_ && n->attrs[0].value.id == value.id)
+        if (n->op != AIR_OP_HOST && (n->op == AIR_OP_COPY_ || n->inplace) &&
+            owner_of(g, n->attrs[0].value).id == value.id)
             return true;
     }
     return false;

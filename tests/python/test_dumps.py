@@ -141,6 +141,26 @@ def test_builder_calls_after_the_passes(tmp_path):
     assert re.search(r"dependencies=\[Print\w*_0\], node_name=", host)
 
 
+def test_inputs_that_are_updated_are_ref_data(tmp_path):
+    """Before and after the passes, which write where copy_ wrote to."""
+
+    def fn(cache, x):
+        cache[1:2] = x
+        return cache.sum()
+
+    run = compile_with(
+        fn,
+        debug__graph_dump__type="pbtxt",
+        debug__graph_dump__path=str(tmp_path),
+    )
+    run(torch.zeros(3, 4), torch.ones(1, 4))
+    for path in tmp_path.glob("dynamo_*.pbtxt"):
+        found = re.findall(
+            r'name: "(cache|x)"\n  op: "(\w+)"', path.read_text()
+        )
+        assert dict(found) == {"cache": "RefData", "x": "Data"}, path.name
+
+
 def test_graph_dump_refuses_links(tmp_path, monkeypatch):
     monkeypatch.setattr(torchair.files, "now", lambda: "0")
     monkeypatch.setattr("torchair.graph_dump._count", iter([77]))

@@ -12,7 +12,7 @@ import torch
 from helpers import assert_same
 
 import torchair
-from torchair import backend, logger, ops, scope
+from torchair import backend, config, logger, ops, scope
 
 SIZE = 96
 
@@ -293,6 +293,49 @@ def test_never_timeout_is_nested():
     marks = ["untimed" in s for s in program.text(0).splitlines()[1:4]]
     assert marks == [True, False, False]
     assert "Set attribute _op_exec_never_timeout: True on op: mm" in lines
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("stream-fuson=1", "there is no option 'stream-fuson'"),
+        ("strict-scope-check=maybe", "bypass|abort"),
+        ("feed-sync-all=2:stream-fusion=1", "feed-sync-all='2' is not"),
+    ],
+)
+def test_options_of_a_super_kernel_that_mean_nothing(
+    options, said, monkeypatch
+):
+    def fn(x):
+        with torchair.scope.super_kernel("k", options):
+            return torch.relu(x) * 2
+
+    monkeypatch.setattr(config, "_warned", set())
+    with pytest.warns(UserWarning) as caught:
+        torch.compile(fn, backend="torchair")(torch.ones(2))
+    texts = [str(w.message) for w in caught if "'k'" in str(w.message)]
+    assert len(texts) == 1 and said in texts[0]
+
+
+def test_limits_and_options_are_logged(caplog):
+    """What was asked for and what is used; options that mean something to
+    kernels of other devices only."""
+
+    def fn(x):
+        with torchair.scope.limit_core_num(1, 4096):
+            y = torch.relu(x) * 2
+        with torchair.scope.super_kernel("k", "debug-aic-num=1"):
+            return y.exp()
+
+    with caplog.at_level("INFO", "torchair"):
+        torch.compile(fn, backend="torchair")(torch.ones(2))
+    said = "\n".join(r.getMessage() for r in caplog.records)
+    most = torch.get_num_threads()
+    assert (
+        said.count(f"limit_core_num: 1|4096 were asked for, 1|{most} are used")
+        == 1
+    )
+    assert "super_kernel 'k': debug-aic-num has no effect" in said
 
 
 @pytest.mark.parametrize("enable", [1, "True", None])
