@@ -218,6 +218,20 @@ TEST(conv_depthwise)
     check(&(conv_case){2, 1, 1, 0, 2, {3, 16}, {2, 2}, ONES, {0}, ONES});
 }
 
+/* A vector of channels at once: more and fewer of them than lanes, rows in
+ * pieces, windows that miss the image, pixels that fill no vector. */
+TEST(conv_by_channels)
+{
+    check(&(conv_case){2, 2, 37, 37, 37, {7, 7}, {7, 7}, ONES, {3, 3}, ONES});
+    check(
+        &(conv_case){2, 1, 19, 19, 19, {14, 13}, {5, 5}, {2, 2}, {2, 1}, ONES});
+    check(&(conv_case){2, 2, 16, 16, 16, {3, 2}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 33, 33, 33, {9, 6}, {3, 2}, ONES, {4, 2}, {2, 3}});
+    check(
+        &(conv_case){2, 1, 18, 18, 18, {5, 30}, {5, 5}, {1, 3}, {4, 0}, ONES});
+    check(&(conv_case){1, 1, 20, 20, 20, {11}, {4}, {2}, {3}, ONES});
+}
+
 /* Few channels: four results at once and one, strips for threads, phases. */
 TEST(conv_narrow)
 {

@@ -15,6 +15,7 @@
 #define SUM_MAX  GEMM_KB /* terms of a sum */
 #define OUTS_MAX 16      /* channels out at once */
 #define DEEP     4       /* channels out of one channel in */
+#define MANY     25      /* taps */
 
 typedef struct {
     const conv_geometry *g;
@@ -175,10 +176,77 @@ run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
     }
 }
 
+/* ---- a window a channel, over planes of short rows ---- */
+
+static int64_t
+max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static gemm_planes
+make_planes(const conv_geometry *g, int dtype)
+{
+    gemm_planes s = {.dtype = dtype};
+    int64_t size[2];
+    for (int k = 0; k < 2; k++) {
+        s.in[k] = g->in[k + 1];
+        s.out[k] = g->out[k + 1];
+        s.kernel[k] = g->kernel[k + 1];
+        s.stride[k] = g->stride[k + 1];
+        s.pad[k] = g->pad[k + 1];
+        s.dilation[k] = g->dilation[k + 1];
+        size[k] = max64((s.out[k] - 1) * s.stride[k] +
+                            (s.kernel[k] - 1) * s.dilation[k] + 1,
+                        s.in[k] + s.pad[k]);
+    }
+    s.rows = size[0];
+    s.row = size[1];
+    return s;
+}
+
+/* Lanes are channels where rows would leave a good part of a vector empty, and
+ * where there are many taps: vectors of channels lie on lines of the cache,
+ * those of a row anywhere. */
+static bool
+is_by_channels(const conv_geometry *g, const gemm_ops *ops)
+{
+    int64_t lanes = ops->lanes / 2, n = g->out[2];
+    gemm_planes s = make_planes(g, AIR_F32);
+    int64_t floats =
+        s.rows * s.row + g->taps + max64(g->in_pixels, g->out_pixels);
+    return g->c_in == 1 && g->c_out == 1 && g->in[0] == 1 &&
+           g->kernel[0] == 1 && g->out[0] == 1 && g->groups >= lanes &&
+           (4 * n < 3 * round_up(n, lanes) || g->taps >= MANY) &&
+           floats * lanes * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
+}
+
+static void
+run_by_channels(const air_call *call, const conv_geometry *g,
+                const gemm_ops *ops, const air_task *task)
+{
+    int64_t lanes = ops->lanes / 2, b, e;
+    int64_t blocks = (g->groups + lanes - 1) / lanes;
+    gemm_planes s = make_planes(g, call->args[0].t->dtype);
+    air_split(g->batch * blocks, task, &b, &e);
+    memset(task->scratch, 0, (size_t)(s.rows * s.row * lanes) * sizeof(float));
+    for (int64_t i = b; i < e; i++) {
+        int64_t channel = i % blocks * lanes;
+        operands f =
+            find_operands(call, g, task, i / blocks * g->groups + channel);
+        ops->depthwise(&s, f.x, f.w, f.bias, f.y,
+                       min64(lanes, g->groups - channel), task->scratch);
+    }
+}
+
 void
 cpu_conv_direct(const air_call *call, const conv_geometry *g,
                 const gemm_ops *ops, const air_task *task)
 {
+    if (is_by_channels(g, ops)) {
+        run_by_channels(call, g, ops, task);
+        return;
+    }
     int64_t items = g->batch * g->groups, planes = items * g->out[0], b, e;
     layout l = make_layout(g, planes >= task->count ? 1 : task->count);
     find_taps(&l);

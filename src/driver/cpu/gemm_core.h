@@ -88,6 +88,13 @@ typedef struct {
     int dtype; /* of y */
 } gemm_windows;
 
+/* Planes under windows: gemm_ops.depthwise. Of height and width. */
+typedef struct {
+    int64_t in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
+    int64_t rows, row; /* of a plane with its padding */
+    int dtype;
+} gemm_planes;
+
 /* Adjacent results of a convolution, in one row, that meet big pixels at one
  * tap: conv_columns.h. */
 typedef struct {
@@ -157,6 +164,13 @@ typedef struct {
      * where it is zero behind them */
     void (*correlate_weights)(const gemm_windows *s, const float *p,
                               const float *y, double *sums);
+    /* depthwise_isa.c: dense planes of x under windows of their own, of as many
+     * channels as a vector has lanes at most; bias NULL: none. `scratch`: for
+     * each lane, rows * row floats, zero around the image, then those of the
+     * weights and of a plane of x or y */
+    void (*depthwise)(const gemm_planes *s, const void *x, const void *w,
+                      const void *bias, void *y, int64_t channels,
+                      float *scratch);
     /* p[i * stride] = src[i] * scale */
     void (*narrow)(void *p, int64_t stride, int dtype, const float *src,
                    float scale, int64_t n);

@@ -224,6 +224,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .add = add,
     .correlate = ISA_NAME(correlate),
     .correlate_weights = ISA_NAME(correlate_weights),
+    .depthwise = ISA_NAME(depthwise),
     .narrow = narrow,
     .unquant = ISA_NAME(unquant),
     .integers = ISA_NAME(integers),

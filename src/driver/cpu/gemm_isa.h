@@ -41,6 +41,11 @@ void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
 void ISA_NAME(correlate_weights)(const gemm_windows *s, const float *p,
                                  const float *y, double *sums);
 
+/* depthwise_isa.c */
+void ISA_NAME(depthwise)(const gemm_planes *s, const void *x, const void *w,
+                         const void *bias, void *y, int64_t channels,
+                         float *scratch);
+
 /* attention_isa.c */
 void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
                        const float *offset, int step, int64_t n);
