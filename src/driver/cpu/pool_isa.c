@@ -42,6 +42,7 @@ typedef struct {
 /* One row of results: its columns begin .. begin + count - 1. */
 typedef struct {
     const float *volume;
+    int64_t left; /* floats that may be read from there on */
     int64_t row[AXES - 1], begin, count;
 } strip;
 
@@ -220,6 +221,7 @@ each_strip(pool *p, int64_t begin, int64_t end,
         int64_t k = r / rows, y = r % rows;
         strip s = {.row = {y / p->results[1], y % p->results[1]}};
         s.volume = widened(p, p->in, size_of(p), k);
+        s.left = size_of(p) * (p->dtype == AIR_F32 ? p->volumes - k : 1);
         for (int64_t x = 0; x < p->results[2]; x += COLUMNS) {
             s.begin = x;
             s.count = min64(COLUMNS, p->results[2] - x);
@@ -239,9 +241,14 @@ forward(pool *p, void (*make)(const pool *p, const strip *s, int64_t at))
 
 /* ---- the largest --------------------------------------------------------- */
 
+enum {
+    BLOCK = 16, /* results whose windows are taken in one go */
+    FEW = 4     /* one by one */
+};
+
 typedef struct {
-    float best[COLUMNS];
-    int32_t at[COLUMNS];
+    float best[COLUMNS + BLOCK];
+    int32_t at[COLUMNS + BLOCK];
 } largest;
 
 static int64_t
@@ -250,7 +257,6 @@ line_of(const pool *p, int64_t z, int64_t y)
     return (z * p->size[1] + y) * p->size[2];
 }
 
-enum { BLOCK = 16 }; /* results whose windows are taken in one go */
 typedef float block __attribute__((vector_size(4 * BLOCK)));
 typedef int32_t block_places __attribute__((vector_size(4 * BLOCK)));
 
@@ -298,8 +304,21 @@ take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
     memcpy(l->at + i, &at, sizeof at);
 }
 
+/* May a block from result i on read what lies behind the windows of its strip?
+ */
+static bool
+may_read_on(const pool *p, const strip *s, const reach *z, const reach *y,
+            int64_t i)
+{
+    int64_t first = (s->begin + i) * p->stride[2] - p->pad[2];
+    return first + line_of(p, z->end - 1, y->end - 1) +
+               (p->kernel[2] - 1) * p->dilation[2] + 2 * BLOCK <=
+           s->left;
+}
+
 /* The results of a strip whose windows lie in the rows, in blocks, the last of
- * which may take some again: *from .. *to - 1, none where they fill no block.
+ * which may take some again, or some that take_windows then corrects: *from ..
+ * *to - 1, none where they are few.
  */
 static void
 take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
@@ -308,16 +327,19 @@ take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
     int64_t last = (p->kernel[2] - 1) * p->dilation[2] - p->pad[2], none;
     inside(p, s, -p->pad[2], from, &none);
     inside(p, s, last, &none, to);
-    if (p->adaptive || p->stride[2] > 2 || *to - *from < BLOCK ||
-        z->begin >= z->end || y->begin >= y->end) {
+    bool filled = *to - *from >= BLOCK;
+    if (p->adaptive || p->stride[2] > 2 || *to - *from < FEW ||
+        z->begin >= z->end || y->begin >= y->end ||
+        (!filled && !may_read_on(p, s, z, y, *from))) {
         *from = *to = 0;
         return;
     }
+    int64_t last_block = filled ? *to - BLOCK : *from;
     for (int64_t i = *from; i < *to; i += BLOCK)
         if (p->stride[2] == 1)
-            take_block(p, s, z, y, min64(i, *to - BLOCK), 1, l);
+            take_block(p, s, z, y, min64(i, last_block), 1, l);
         else
-            take_block(p, s, z, y, min64(i, *to - BLOCK), 2, l);
+            take_block(p, s, z, y, min64(i, last_block), 2, l);
 }
 
 /* Results [begin, end), one by one; of a window without a place, place 0. */
