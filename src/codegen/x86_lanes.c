@@ -293,8 +293,10 @@ node_fits(const x86_list *l, const air_rg_node *n, int width)
         return true;
     if (n->op == AIR_RG_LOAD || n->op == AIR_RG_STORE)
         return n->lane == AIR_LANE_B && memory_fits(l, n, width);
-    return n->lane == AIR_LANE_B && n->op != AIR_RG_REDUCE &&
-           n->op != AIR_RG_SCALAR && n->op != AIR_RG_SET;
+    if (n->op == AIR_RG_REDUCE)
+        return n->lane == AIR_LANE_B && width == 1 && l->evex;
+    return n->lane == AIR_LANE_B && n->op != AIR_RG_SCALAR &&
+           n->op != AIR_RG_SET;
 }
 
 int

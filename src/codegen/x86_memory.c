@@ -478,6 +478,8 @@ fold_ins(const x86_emit *e, const x86_node *n)
         [AIR_REDUCE_PROD] = {MAP_0F38, PP_66, 0x40, true},
         [AIR_REDUCE_MAX] = {MAP_0F38, PP_66, 0x3d, true},
         [AIR_REDUCE_MIN] = {MAP_0F38, PP_66, 0x39, true}};
+    if (n->imm == AIR_REDUCE_ANY || n->imm == AIR_REDUCE_ALL)
+        return float_ins(e, n->imm == AIR_REDUCE_ANY ? 0x56 : 0x54);
     if (n->imm & X86_OF_INTEGERS)
         return integers[n->imm & ~X86_OF_INTEGERS];
     return float_ins(e, n->imm == AIR_REDUCE_SUM ? 0x58 : 0x59);

@@ -335,11 +335,14 @@ scalar(x86_list *l, const air_rg_node *n)
     return leaf(l, column ? X86_ACC : X86_SCALAR, 0, (uint64_t)n->buf);
 }
 
+/* Truth values are folded as bytes, 0 and 1. */
 static void
 reduce(x86_list *l, const air_rg_node *n)
 {
     int how = n->reduce, a = l->value[n->a];
-    if (!may_hold(l, n->lane))
+    if (n->lane == AIR_LANE_B && l->width == 1)
+        a = x86_op2(l, X86_AND, a, x86_bits(l, 0x1010101));
+    else if (!may_hold(l, n->lane))
         x86_refuse(l, "a reduction of this lane");
     if (n->lane == AIR_LANE_I64)
         how |= X86_OF_INTEGERS;

@@ -521,6 +521,8 @@ static int
 first_unroll(const x86_emit *e, bool scalar)
 {
     int copies = e->l->count <= 24 ? 4 : 2;
+    if (e->l->width == 1 && folds_rows(e))
+        return 1;
     bool all = e->l->width == 8 && folds_rows(e) && e->l->count <= 8;
     return scalar ? 1 : all ? 8 : copies;
 }
