@@ -323,10 +323,11 @@ def _run(call: _Call, found: Converter, at: Any) -> list[Any] | None:
         )
         return None
     except Exception as why:
-        raise RuntimeError(
-            f"the converter of {call.op} failed{_where(found, why)}: "
-            f"{type(why).__name__}: {why}"
-        ) from why
+        line = f"the converter of {call.op} failed{_where(found, why)}: "
+        if type(why).__module__ == "builtins" and why.args == (str(why),):
+            why.args = (line + str(why),)
+            raise  # of the type that the interface says
+        raise RuntimeError(f"{line}{type(why).__name__}: {why}") from why
     finally:
         current.reset(token)
     results = list(made) if isinstance(made, (list, tuple)) else [made]
@@ -386,8 +387,8 @@ def expand(gm: torch.fx.GraphModule, converts: bool = True) -> None:
 
     converts: converters are asked; without, only the latter are.
 
-    RuntimeError, naming the operator: a converter failed, or gives other
-    dtypes or sizes than the operator's meta function.
+    An exception of a converter names the operator; RuntimeError where it gives
+    other dtypes or sizes than the operator's meta function.
     """
     from .ge.build import Builder
 
