@@ -212,24 +212,19 @@ wrap(x86_list *l, const air_rg_node *n)
     return x86_op1(l, X86_SAR, spare, x86_op1(l, X86_SHL, spare, a));
 }
 
-/* The low 32 bits of a float that has become an integer of 64. Those of 2^31
- * and more are their 24 bits, shifted left; beyond 2^55, and where there is no
- * integer, the bits that are kept are all zero. */
+/* The low 32 bits of a float that has become an integer of 64: of what is left
+ * of it when multiples of 2^32 are taken away, which is exact, as is what
+ * converting 2^31 gives. Where there is no such integer they are zero. */
 static int
 from_float(x86_list *l, int a)
 {
-    int size = x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffffff));
-    int small = x86_op3(l, X86_CMP, X86_LT_OQ, size, x86_bits(l, 0x4f000000),
-                        -1); /* 2^31 */
-    int digits =
-        x86_op2(l, X86_OR, x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffff)),
-                x86_bits(l, 0x800000));
-    int count =
-        x86_op2(l, X86_SUBI, x86_op1(l, X86_SHR, 23, size), x86_bits(l, 150));
-    int sign = x86_op1(l, X86_SAR, 31, a);
-    int large = x86_op2(l, X86_SHLV, digits, count);
-    large = x86_op2(l, X86_SUBI, x86_op2(l, X86_XOR, large, sign), sign);
-    return x86_op3(l, X86_SEL, 0, small, x86_op1(l, X86_TOINT, 0, a), large);
+    const uint32_t small = 0x2f800000, less = 0xcf800000; /* 2^-32, -2^32 */
+    int times = x86_op1(l, X86_ROUND, 8,
+                        x86_op2(l, X86_MUL, a, x86_bits(l, small)));
+    int rest = x86_op3(l, X86_FMA, 0, times, x86_bits(l, less), a);
+    int known = x86_op3(l, X86_CMP, X86_EQ_OQ, rest, rest, -1);
+    return x86_op3(l, X86_SEL, 0, known, x86_op1(l, X86_TOINT, 0, rest),
+                   x86_bits(l, 0));
 }
 
 static int

@@ -37,8 +37,8 @@ typedef enum {
     X86_MINU,
     X86_MAXS,
     X86_MAXU,
-    X86_SHLV, /* a << b, 0 where b is not below the bits of a lane */
-    X86_SARV, /* a >> b with the sign, lanes of 64 bits */
+    X86_SHLV, /* lanes of 64 bits: a << b, 0 where b is not below 64 */
+    X86_SARV, /* a >> b with the sign */
     /* d = op(a) */
     X86_SQRT,
     X86_TOINT,       /* towards zero */

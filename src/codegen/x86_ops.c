@@ -35,7 +35,7 @@ static const struct {
     [X86_MINU] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3b, false}},
     [X86_MAXS] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3d, false}},
     [X86_MAXU] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x3f, false}},
-    [X86_SHLV] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x47, false}},
+    [X86_SHLV] = {FORM_TWO, false, 0, {0}},
     [X86_ABSI] = {FORM_ONE, false, 0, {MAP_0F38, PP_66, 0x1e, false}},
     [X86_SARV] = {FORM_TWO, false, 0, {0}},
     [X86_SQRT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x51, false}},
