@@ -221,6 +221,8 @@ class CompilerConfig(Section):
                 said = _told(self, option, key, mode)
                 if said is not None:
                     (process if key.process else local)[key.name] = said
+        if process.get("ge.oo.level") == "O1":
+            local["ge.topoSortingMode"] = "3"  # the level keeps the order
         return local, process
 
 

@@ -263,6 +263,14 @@ def test_o1_keeps_the_written_order():
     assert switches.asked(made).order == "StableRDFS"
 
 
+def test_o1_is_told_with_that_order():
+    config = torchair.CompilerConfig()
+    config.experimental_config.topology_sorting_strategy = "BFS"
+    assert config.as_dict()[0]["ge.topoSortingMode"] == "0"
+    config.ge_config.oo_level = "O1"
+    assert config.as_dict()[0]["ge.topoSortingMode"] == "3"
+
+
 def test_sends_keep_the_written_order():
     made = configured(experimental_config__topology_sorting_strategy="BFS")
     assert switches.asked(made, 1).order == "BFS"
