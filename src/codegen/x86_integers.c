@@ -219,8 +219,8 @@ static int
 from_float(x86_list *l, int a)
 {
     const uint32_t small = 0x2f800000, less = 0xcf800000; /* 2^-32, -2^32 */
-    int times = x86_op1(l, X86_ROUND, 8,
-                        x86_op2(l, X86_MUL, a, x86_bits(l, small)));
+    int times =
+        x86_op1(l, X86_ROUND, 8, x86_op2(l, X86_MUL, a, x86_bits(l, small)));
     int rest = x86_op3(l, X86_FMA, 0, times, x86_bits(l, less), a);
     int known = x86_op3(l, X86_CMP, X86_EQ_OQ, rest, rest, -1);
     return x86_op3(l, X86_SEL, 0, known, x86_op1(l, X86_TOINT, 0, rest),
