@@ -151,23 +151,28 @@ mirror(int64_t i, int64_t n, bool reflect)
     return i >= n ? 2 * (n - 1) - i : i;
 }
 
-/* Where row `row` of the result (an index without the last axis) goes, and
- * where its elements come from. */
+/* Where element `at` of an axis of the result lies, and where it comes from. */
 static void
-padded_row(const air_call *call, const ref_tensor *out, const ref_tensor *src,
-           bool reflect, int64_t row, int64_t *to, int64_t *from)
+padded_at(const air_call *call, const ref_tensor *out, const ref_tensor *src,
+          bool reflect, int axis, int64_t at, int64_t *to, int64_t *from)
 {
-    int padded = ref_count(call, 1) / 2;
+    int k = out->rank - 1 - axis;
+    *to += at * out->strides[axis];
+    if (k < ref_count(call, 1) / 2)
+        at = mirror(at - call->args[1].ints[2 * k], src->dims[axis], reflect);
+    *from += at * src->strides[axis];
+}
+
+/* The same of a plane of the two last axes, by an index of the others. */
+static void
+padded_plane(const air_call *call, const ref_tensor *out, const ref_tensor *src,
+             bool reflect, int64_t plane, int64_t *to, int64_t *from)
+{
     *to = *from = 0;
-    for (int axis = out->rank - 2; axis >= 0; axis--) {
-        int64_t at = row % out->dims[axis];
-        int k = out->rank - 1 - axis;
-        row /= out->dims[axis];
-        *to += at * out->strides[axis];
-        if (k < padded)
-            at = mirror(at - call->args[1].ints[2 * k], src->dims[axis],
-                        reflect);
-        *from += at * src->strides[axis];
+    for (int axis = out->rank - 3; axis >= 0; axis--) {
+        int64_t at = plane % out->dims[axis];
+        plane /= out->dims[axis];
+        padded_at(call, out, src, reflect, axis, at, to, from);
     }
 }
 
@@ -177,10 +182,13 @@ pad_edges(const air_call *call, const air_task *task, bool reflect)
     ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
     const int last = out.rank - 1;
     const int64_t cols = out.dims[last], size = src.dims[last];
+    const int64_t height = last > 0 ? out.dims[last - 1] : 1;
     const int64_t before = call->args[1].ints[0];
     const size_t bytes = ref_bytes(out.dtype);
     const int64_t low = clamp(before, 0, cols);
     const int64_t high = clamp(before + size, low, cols);
+    const bool dense = out.strides[last] == (int64_t)bytes &&
+                       src.strides[last] == (int64_t)bytes;
     ref_tensor rows = ref_drop(out, last);
     ref_tensor to = ref_slice(out, last, low, high - low, 1);
     ref_tensor from = ref_slice(src, last, low - before, high - low, 1);
@@ -189,18 +197,21 @@ pad_edges(const air_call *call, const air_task *task, bool reflect)
     to.dims[0] = from.dims[0] = high - low;
     to.rank = from.rank = 1;
     ref_box inside = ref_box_make(&to, &from);
-    int64_t begin, end;
+    int64_t begin, end, plane_to = 0, plane_from = 0;
     air_split(ref_numel(&rows), task, &begin, &end);
     for (int64_t r = begin; r < end && cols > 0; r++) {
-        int64_t d, s;
-        padded_row(call, &out, &src, reflect, r, &d, &s);
-        ref_box_move_alone(&inside, to.data + d, from.data + s);
-        for (int64_t i = 0; i < low; i++)
-            ref_copy(out.data + d + i * out.strides[last],
-                     src.data + s +
-                         mirror(i - before, size, reflect) * src.strides[last],
-                     bytes);
-        for (int64_t i = high; i < cols; i++)
+        if (r == begin || r % height == 0)
+            padded_plane(call, &out, &src, reflect, r / height, &plane_to,
+                         &plane_from);
+        int64_t d = plane_to, s = plane_from;
+        if (last > 0)
+            padded_at(call, &out, &src, reflect, last - 1, r % height, &d, &s);
+        if (dense)
+            memcpy(to.data + d, from.data + s, (size_t)(high - low) * bytes);
+        else
+            ref_box_move_alone(&inside, to.data + d, from.data + s);
+        for (int64_t i = low > 0 ? 0 : high; i < cols;
+             i = i + 1 == low ? high : i + 1)
             ref_copy(out.data + d + i * out.strides[last],
                      src.data + s +
                          mirror(i - before, size, reflect) * src.strides[last],
