@@ -27,6 +27,7 @@ from . import (
     checks,
     collectives,
     compat,
+    compat_training,
     compile_stat,
     compiled,
     converters,
@@ -151,7 +152,7 @@ def compile_graph(
     number = next(_count)
     record = Record(f"{kind}_{number}", kind, capture=capture, number=number)
     record.mode, record.settings = str(config.mode.value), config.said()
-    record.wrapper = "the graph is differentiated"
+    record.wrapper = "the graph is differentiated"  # until trained.py knows
     if kind == "inference":  # until _call_directly knows more
         record.wrapper = "the backend is not torchair's own"
     _keep(record)
@@ -290,6 +291,7 @@ class Compiler:
         self.nargs = 0
         self.meta: Any = None  # AOTAutograd's, of the last graph
         self.plan: direct.Plan | None = None  # of calls that go around it
+        self.gives: tuple[bool, ...] = ()  # by result of a backward: is it one
         self.owner = compiled.current()
 
     # A backward is compiled when it first runs. Where that is in a function
@@ -302,6 +304,9 @@ class Compiler:
         names.mark(gm, self.arguments)
         weights.mark(gm, self.values)
         self.values = ()
+        (results,) = gm.graph.find_nodes(op="output")[0].args
+        if isinstance(results, (tuple, list)):
+            self.gives = tuple(result is not None for result in results)
         found: Compiled = compile_graph(
             gm,
             example_inputs,
@@ -315,6 +320,7 @@ class Compiler:
         if self.owner is not None:
             self.owner.records.append(self.record)
         self.meta = compat.runtime_metadata()
+        compat_training.donate_nothing(self.meta)
         return found
 
 
@@ -352,10 +358,11 @@ def _compile_frame(
     )
     table = dict(decompositions or {})
     inference = made("inference")
+    forward, backward = made("forward"), made("backward")
     keep = config.experimental_config.keep_inference_input_mutations
     backend = aot_autograd(
-        fw_compiler=made("forward"),
-        bw_compiler=made("backward"),
+        fw_compiler=forward,
+        bw_compiler=backward,
         inference_compiler=inference,
         partition_fn=partition.cut,
         decompositions=table,
@@ -370,6 +377,9 @@ def _compile_frame(
     if inference.record is not None:
         why = _call_directly(gm, compiled, inference, len(example_inputs))
         inference.record.wrapper = why
+    elif saver is None and forward.record is not None:
+        asks = direct.asks_for_objects(gm)
+        dispatch.mark_trained(compiled, forward, backward, asks)
     if saver is not None:
         saver.frame(gm, inference.plan, why)
     return compiled

@@ -223,8 +223,8 @@ def _ended(_args: Any) -> None:
 def aot_settings(inputs: Sequence[Any]) -> Iterator[None]:
     """AOTAutograd's settings while we compile.
 
-    donated_buffer would forbid backward(retain_graph=True); the engine gains
-    nothing from overwriting saved tensors.
+    The engine gains nothing from overwriting saved tensors (donated_buffer);
+    see also compat_training.py.
     """
     from . import resizing
 

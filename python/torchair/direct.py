@@ -37,7 +37,7 @@ def _is_subclass(meta: Any) -> bool:
     return type(meta).__name__ == "SubclassCreationMeta"
 
 
-_REASONS: Sequence[tuple[Callable[[Any], Any], str]] = (
+REASONS: Sequence[tuple[Callable[[Any], Any], str]] = (
     (
         lambda meta: meta.num_mutated_inp_runtime_indices,
         "an input gets another shape or other memory, or is written by torch",
@@ -79,7 +79,7 @@ def plan(meta: Any, nargs: int, program_args: int) -> Plan:
         raise Kept("torch does not say what the wrapper does")
     if nargs != program_args:
         raise Kept("arguments are joined: some are the same, or overlap")
-    for found, why in _REASONS:
+    for found, why in REASONS:
         if found(meta):
             raise Kept(why)
     wrote = tuple(meta.mutated_graph_handled_indices_seen_by_autograd)

@@ -8,14 +8,15 @@ that Dynamo made, and calls what Dynamo generated for the first that holds.
 Whenever something is unusual (nothing compiled yet, no guards hold, a stance,
 a trace, module hooks), the call goes Dynamo's way and the reason is counted.
 
-Three short ways, all with the side effects that Dynamo recorded:
+Four short ways, all with the side effects that Dynamo recorded:
 
 bare     the program is called with the function's arguments, where the
          generated code does no more than that (bytecode.py)
 direct   the generated code calls the program; both where C does all that
          AOTAutograd's wrapper does (direct.py)
-wrapped  the generated code calls AOTAutograd's function: training and what
-         `reasons` and `torchair.explain` say
+trained  the generated code calls the autograd.Function of trained.py
+wrapped  the generated code calls AOTAutograd's function, for what `reasons`
+         and `torchair.explain` say
 
 Everything here uses private names of torch (2.11 to 2.13). Where one is
 missing, the dispatcher stays away; `reasons` says why.
@@ -61,6 +62,17 @@ def mark_direct(compiled: Call, program: Any, asks: bool) -> None:
     """`program` does all that AOTAutograd's `compiled` does. asks: for streams
     and other objects that Dynamo's code notes before it calls the graph."""
     _direct[_innermost(compiled)] = program, asks
+
+
+def mark_trained(
+    compiled: Call, forward: Any, backward: Any, asks: bool
+) -> None:
+    """Calls of the differentiated graph `compiled` go to its two programs
+    where trained.py says so."""
+    from .trained import Trained
+
+    inner = _innermost(compiled)
+    _direct[inner] = Trained(inner, forward, backward), asks
 
 
 def _innermost(compiled: Call) -> Call:

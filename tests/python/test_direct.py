@@ -225,7 +225,7 @@ CHANGES = (
 KEPT = [
     (grows, (square,), CHANGES),
     (folds, (square,), CHANGES),
-    (learns, (weight,), "the graph is differentiated"),
+    (learns, (weight,), "no gradient was computed yet"),
 ]
 
 

@@ -1,0 +1,63 @@
+"""As compat.py: torch's private names that training needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def can_train_directly() -> bool:
+    """Are there all names of torch that trained.py uses?"""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    base = torch._C._FunctionBase
+    return (
+        hasattr(base, "apply")
+        and hasattr(base, "maybe_clear_saved_tensors")
+        and hasattr(torch._C, "_are_functorch_transforms_active")
+        and hasattr(runtime_wrappers, "coerce_to_expected_memory_format")
+        and hasattr(runtime_wrappers, "_should_disable_saved_tensors_hooks")
+    )
+
+
+def inlines_saved_tensors_hooks() -> bool:
+    """Does AOTAutograd make hooks of saved tensors a part of its graphs?"""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    return bool(runtime_wrappers._should_disable_saved_tensors_hooks())
+
+
+def lay_out() -> Callable[..., Any]:
+    """(gradient, layout) -> it as the graph of the backward was traced."""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    return runtime_wrappers.coerce_to_expected_memory_format
+
+
+def is_backward_state(argument: Any) -> bool:
+    from torch.fx.experimental._backward_state import BackwardState
+
+    return isinstance(argument, BackwardState)
+
+
+def needs_tangent(info: Any) -> bool:
+    """Does the backward take a gradient of this output? The name is that of
+    2.13."""
+    found = getattr(info, "requires_grad_for_backward", info.requires_grad)
+    return bool(found)
+
+
+def apply_of(function: Any) -> Callable[..., Any]:
+    """apply of an autograd.Function, without the Python around it."""
+    apply: Any = vars(torch._C._FunctionBase)["apply"]
+    bound: Callable[..., Any] = apply.__get__(None, function)
+    return bound
+
+
+def donate_nothing(meta: Any) -> None:
+    """No saved tensor is overwritten; where torch is told nothing of it, it
+    refuses backward(retain_graph=True) once the graph has run without."""
+    if getattr(meta, "bw_donated_idxs", ()) is None:
+        meta.bw_donated_idxs = []
