@@ -3,6 +3,7 @@ has to know of it before."""
 
 from __future__ import annotations
 
+import importlib.util
 import operator
 from typing import Any
 
@@ -16,11 +17,19 @@ Pair = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 
 def cut(joint: torch.fx.GraphModule, inputs: Any, **keywords: Any) -> Pair:
-    """A partition_fn of aot_autograd."""
-    from torch._functorch.partitioners import default_partition
+    """A partition_fn of aot_autograd: what is cheaper computed again by the
+    region that needs it than kept is not kept.
+
+    torch's minimum cut reckons with fusion much as the engine fuses. It keeps
+    what products, attention, random numbers and long chains of sums give.
+    """
+    from torch._functorch import partitioners
 
     describe_statistics(joint.graph)
-    found: Pair = default_partition(joint, inputs, **keywords)
+    make: Any = partitioners.min_cut_rematerialization_partition
+    if importlib.util.find_spec("networkx") is None:  # which it needs
+        make = partitioners.default_partition
+    found: Pair = make(joint, inputs, **keywords)
     return found
 
 

@@ -454,3 +454,17 @@ def test_forward_and_backward_as_one_graph(mode):
     assert {r.kind for r in records} == {"inference"}
     assert not fallbacks(records)
     assert not hosts(records)
+
+
+def test_what_is_cheap_is_computed_again_and_not_kept():
+    def chain(x):
+        return (F.gelu(torch.sin(x * 2 + 1)) * torch.sigmoid(x)).sum()
+
+    x, kept = torch.randn(8, 6), []
+    c = compiled(chain)
+    assert_same(gradients(c, x), gradients(chain, x))
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: kept.append(t.shape) or t, lambda t: t
+    ):
+        c(x.requires_grad_())
+    assert len(kept) <= 2  # of the five that the derivatives name
