@@ -128,6 +128,38 @@ def test_the_operator(rows, bits, group, mode):
     torch.testing.assert_close(got, fn(*args), rtol=1e-4, atol=1e-4)
 
 
+def _kind(y):
+    """0 for finite numbers, 1 and 2 for infinite ones, 3 for NaN."""
+    return y.isposinf() + 2 * y.isneginf() + 3 * y.isnan()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bits, group", [(8, 256), (8, 64), (4, 32)])
+@pytest.mark.parametrize("rows", [1, 3, 8, 13, 20])
+def test_infinite_activations(rows, bits, group, dtype):
+    if bits == 8:
+        q = torch.randint(-127, 128, (N, K), dtype=torch.int8)
+        scale = torch.rand(N, K // group) + 0.1
+    else:
+        stored = quantised.store(WEIGHT, bits, group)
+        q, scale = stored.weight, stored.scale.float()
+    x = torch.randn(rows, K).to(dtype)
+    x[0, 3] = float("-inf")
+    if rows > 2:
+        x[1, 200], x[1, 70] = float("inf"), float("-inf")
+        x[2, 5] = float("nan")
+    mm = torch.ops.air.quantised_mm
+    fns = {
+        8: lambda *a: mm(*a, None, None, 8, True),
+        4: lambda *a: mm(*a, None, None, 4, True),
+    }
+    with torch.no_grad():
+        got = compiled(fns[bits])(x, q, scale)
+    want = x.float() @ quantised.dequantise(q, scale, None, bits).t()
+    assert want[0].isinf().sum() > N // 2  # 0 times infinite is NaN
+    assert torch.equal(_kind(got), _kind(want))
+
+
 def test_sizes_that_change():
     stored = quantised.store(WEIGHT, 4, 64)
 

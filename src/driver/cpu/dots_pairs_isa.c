@@ -20,6 +20,7 @@
 #define SCALES      8          /* of a vector, at most: one load */
 #define DOT_MAX     12         /* rows of x at once */
 #define WORDS_MAX   8          /* with integers */
+#define WHOLE       4          /* from so many on bytes are one piece */
 #define PIECE_BYTES (16 << 10) /* of x in the first cache */
 
 /* How rows of w lie: numbers of a vector, x in their order; GROUPED: one scale
@@ -124,7 +125,7 @@ two_bytes(__m512i v, const unsigned first)
 INLINE bool
 whole_bytes(const int form, const int M)
 {
-    return form != NIBBLES && M >= 4;
+    return form != NIBBLES && M >= WHOLE;
 }
 
 /* Piece j of each word of v, for M rows of x. */
@@ -440,7 +441,7 @@ dot_pieces(float *t, int64_t nm, dot_rows *d, const int form, int64_t nn,
 /* ---- many rows of x ---- */
 
 #define BLOCK      24   /* rows of w at once */
-#define BLOCK_LINE 2368 /* bytes of one: a piece where x has 7 rows or more */
+#define BLOCK_LINE 2368 /* bytes of one: the longest piece, and some */
 
 /* Scaled and rounded to bf16. */
 INLINE __m512i
@@ -519,9 +520,10 @@ dot_unpacked(float *t, int64_t nm, dot_rows d, const int form, int64_t nn,
     _Alignas(64) char block[BLOCK * BLOCK_LINE];
     const int64_t step = 512 / bits_of(form), k = d.k1;
     const shape s = shape_of(nm, DOT_MAX);
+    const int64_t most = min64(s.piece, BLOCK_LINE / 2 / 128 * 128);
     dot_rows p = {.xs = d.xs};
     for (; d.k0 < k; d.k0 = d.k1) {
-        d.k1 = min64(k, d.k0 + s.piece);
+        d.k1 = min64(k, d.k0 + most);
         unpack_block(form, block, &d, nn, to, from);
         p.k1 = (d.k1 - d.k0 + step - 1) / step * step;
         p.more = d.k0 > 0;
@@ -541,6 +543,25 @@ dot_blocks(float *t, int64_t nm, const dot_rows *d, const int form, int64_t nn,
         dot_unpacked(t, nm, *d, form, min64(BLOCK, nn - n), from, n);
     if (form == BYTES)
         scale_rows(t, nm, nn, from);
+}
+
+/* The pieces of a byte may be infinite, and differ in sign, where their sum is
+ * infinite or not at all so: what became NaN is made again of whole bytes. */
+static void
+mend(float *t, int64_t nm, const dot_rows *d, const int form, int64_t nn,
+     const gemm_words *from)
+{
+    float again[WHOLE * GEMV_NB];
+    int nans = 0;
+    for (int64_t m = 0; m < nm; m++)
+        for (int64_t n = 0; n < nn; n++)
+            nans |= t[m * GEMV_NB + n] != t[m * GEMV_NB + n];
+    if (!nans)
+        return;
+    dot_blocks(again, nm, d, form, nn, from);
+    for (int64_t m = 0; m < nm; m++)
+        for (int64_t n = m * GEMV_NB; n < m * GEMV_NB + nn; n++)
+            t[n] = t[n] != t[n] ? again[n] : t[n];
 }
 
 void
@@ -582,9 +603,13 @@ cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
         d.lane_group[i] = (int32_t)min64(i * 32 / bits / d.group, SCALES - 1);
         d.lane_scale[2 * i + 1] = (short)d.lane_group[i];
     }
+    const dot_rows all = d;
     const int64_t few = form == NIBBLES ? DOT_MAX : WORDS_MAX;
-    if (nm > few && (form == BYTES || from->rounded))
+    if (nm > few && (form == BYTES || from->rounded)) {
         dot_blocks(t, nm, &d, form, nn, from);
-    else
-        dot_pieces(t, nm, &d, form, nn, (const char *)from->q, from->row, from);
+        return;
+    }
+    dot_pieces(t, nm, &d, form, nn, (const char *)from->q, from->row, from);
+    if (form != NIBBLES && nm < WHOLE)
+        mend(t, nm, &all, form, nn, from);
 }
