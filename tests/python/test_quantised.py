@@ -128,6 +128,59 @@ def test_the_operator(rows, bits, group, mode):
     torch.testing.assert_close(got, fn(*args), rtol=1e-4, atol=1e-4)
 
 
+def _ao_rows(x, q, scale, point, bias):
+    """torchao's Int8Tensor, a scale for each row."""
+    y = torch.mm(x.reshape(-1, K), q.t().to(x.dtype))
+    y = y * scale.to(y.dtype).flatten()
+    y = y.reshape(*x.shape[:-1], N)
+    y += bias
+    return y.to(x.dtype)
+
+
+def _ao_dequantised(q, scale, point, dtype):
+    q, groups = q.view(N, -1, K // scale.shape[1]), (N, -1, 1)
+    return (q.to(dtype) - point.view(groups).to(dtype)) * scale.view(groups)
+
+
+def _ao_groups(x, q, scale, point, bias):
+    """The same, groups."""
+    w = _ao_dequantised(q, scale, point, x.dtype).view(N, K).to(x.dtype)
+    y = torch.mm(x.reshape(-1, K), w.t()).reshape(*x.shape[:-1], N)
+    y += bias
+    return y.to(x.dtype)
+
+
+def _ao_unpacked(x, q, scale, point, bias):
+    """torchao's IntxUnpackedToInt8Tensor: 4 bits in bytes."""
+    w = _ao_dequantised(q, scale.to(x.dtype), point, x.dtype)
+    return F.linear(x, w.view(N, K), bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 12, 24])
+@pytest.mark.parametrize(
+    "fn, groups", [(_ao_rows, 1), (_ao_groups, 4), (_ao_unpacked, 8)]
+)
+def test_as_torchao_spells_it(fn, groups, rows, dtype):
+    top = 8 if fn is _ao_unpacked else 128
+    q = torch.randint(-top, top, (N, K), dtype=torch.int8)
+    scale = torch.rand(N, groups) * 0.1 / top
+    point = torch.randint(-2, 3, (N, groups), dtype=torch.int8)
+    if fn is _ao_rows:
+        point.zero_()
+    x, bias = torch.randn(rows, 1, K).to(dtype), torch.randn(N).to(dtype)
+    args = (x, q, scale, point, bias)
+    assert "quantised_mm" in _calls(fn, *args)
+    used = scale.to(dtype) if fn is not _ao_groups else scale
+    wide = (a.double().view(N, -1, 1) for a in (point, used))
+    exact = q.double().view(N, groups, -1) - next(wide)
+    exact = (exact * next(wide)).view(N, K)
+    with torch.no_grad():
+        got = _error(compiled(fn)(*args), x, exact, bias)
+        eager = _error(fn(*args), x, exact, bias)
+    assert got <= max(1.1 * eager, 1e-6)
+
+
 def _kind(y):
     """0 for finite numbers, 1 and 2 for infinite ones, 3 for NaN."""
     return y.isposinf() + 2 * y.isneginf() + 3 * y.isnan()
