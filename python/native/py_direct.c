@@ -1,7 +1,8 @@
 /* py_direct.c: torchair._native.Direct: a program with what AOTAutograd's
  * runtime wrapper of an inference graph adds to it, and nothing of its Python.
  *
- *   before  the version counters of inputs that the graph writes
+ *   before  the version counters of inputs that the graph writes; a look at the
+ *           arguments, where one is asked for (weights.py)
  *   after   outputs that are inputs, or views of them made anew; the sizes of
  *           outputs that Dynamo is to take for dynamic
  *
@@ -24,6 +25,7 @@ typedef struct {
     PyObject *count;   /* (tensors) -> None: counts a write of each */
     PyObject *view;    /* (base, views) -> tensor */
     PyObject *mark;    /* (tensor, dims) -> None */
+    PyObject *look;    /* (*args) -> None, or NULL */
     Py_ssize_t *wrote; /* arguments that the graph writes */
     Py_ssize_t nwrote, nouts, most; /* most: the largest argument named */
     direct_out *outs;
@@ -45,6 +47,21 @@ count_writes(const direct *d, PyObject *const *args)
     PyObject *done =
         tensors ? PyObject_CallFunctionObjArgs(d->count, tensors, NULL) : NULL;
     Py_XDECREF(tensors);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static int
+look_at(const direct *d, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *all = d->look ? PyTuple_New(n) : NULL;
+    if (!d->look)
+        return 0;
+    for (Py_ssize_t i = 0; all && i < n; i++)
+        if (PyTuple_SetItem(all, i, Py_NewRef(args[i])))
+            Py_CLEAR(all);
+    PyObject *done = all ? PyObject_CallObject(d->look, all) : NULL;
+    Py_XDECREF(all);
     Py_XDECREF(done);
     return done ? 0 : -1;
 }
@@ -114,7 +131,7 @@ direct_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
         PyErr_SetString(PyExc_TypeError, "arguments are missing or named");
         return NULL;
     }
-    if (count_writes(d, args))
+    if (look_at(d, args, n) || count_writes(d, args))
         return NULL;
     PyObject *made = py_program_call(d->program, args, n, d->skip);
     return d->outs ? finish(d, args, made) : made;
@@ -210,11 +227,11 @@ static PyObject *
 direct_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *words[] = {"program", "wrote", "outs", "count",
-                            "view",    "mark",  NULL};
-    PyObject *program, *wrote, *outs, *count, *view, *mark;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!OOOO", words,
-                                     py_program_type, &program, &PyTuple_Type,
-                                     &wrote, &outs, &count, &view, &mark))
+                            "view",    "mark",  "look", NULL};
+    PyObject *program, *wrote, *outs, *count, *view, *mark, *look = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "O!O!OOOO|O", words, py_program_type, &program,
+            &PyTuple_Type, &wrote, &outs, &count, &view, &mark, &look))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     direct *d = (direct *)alloc(type, 0);
@@ -225,6 +242,7 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     d->count = Py_NewRef(count);
     d->view = Py_NewRef(view);
     d->mark = Py_NewRef(mark);
+    d->look = or_null(look);
     if (read_wrote(d, wrote) || read_outs(d, outs)) {
         Py_DECREF((PyObject *)d);
         return NULL;
@@ -247,6 +265,7 @@ direct_dealloc(PyObject *self)
     Py_XDECREF(d->count);
     Py_XDECREF(d->view);
     Py_XDECREF(d->mark);
+    Py_XDECREF(d->look);
     PyMem_Free(d->wrote);
     PyMem_Free(d->outs);
     PyMem_Free(d->skip);

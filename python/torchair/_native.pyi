@@ -194,6 +194,7 @@ class Direct:
         count: Callable[..., Any],
         view: Callable[..., Any] | None,
         mark: Callable[..., Any] | None,
+        look: Callable[..., None] | None = None,
     ) -> Direct: ...
     def __call__(self, *args: Any) -> Any: ...
 

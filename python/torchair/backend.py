@@ -375,7 +375,11 @@ def _compile_frame(
         compiled: Compiled = backend(gm, example_inputs)
     why = "the graph is differentiated"
     if inference.record is not None:
-        why = _call_directly(gm, compiled, inference, len(example_inputs))
+        program, look = weights.parts(inference.made)
+        why = "a saved program does not watch the parameters of its weights"
+        if look is None or saver is None:
+            job = _Direct(gm, compiled, inference, len(example_inputs))
+            why = _call_directly(job, program, look)
         inference.record.wrapper = why
     elif saver is None and forward.record is not None:
         asks = direct.asks_for_objects(gm)
@@ -385,26 +389,36 @@ def _compile_frame(
     return compiled
 
 
+@dataclasses.dataclass(frozen=True)
+class _Direct:
+    """A graph whose program the dispatcher may call itself."""
+
+    gm: torch.fx.GraphModule  # Dynamo's
+    compiled: Compiled  # what is called otherwise
+    made: Compiler
+    nargs: int
+
+
 def _call_directly(
-    gm: torch.fx.GraphModule, compiled: Compiled, made: Compiler, nargs: int
+    job: _Direct, program: Any, look: Callable[..., None] | None
 ) -> str:
-    """Lets the dispatcher call the program of `made` itself, not `compiled`;
-    why not, where it must not. gm: Dynamo's."""
+    """Lets the dispatcher call the program, behind a look at its arguments;
+    why not, where it must not."""
     from ._native import Program
 
-    if made.record is not None and made.record.weights.watched:
-        return "the parameters of quantised weights are watched"
-    if not isinstance(made.made, Program):
+    made = job.made
+    if not isinstance(program, Program):
         return "torch runs the graph, or its runs are timed"
     try:
-        found = direct.plan(made.meta, nargs, made.nargs)
+        found = direct.plan(made.meta, job.nargs, made.nargs)
     except direct.Kept as why:
         dispatch.reasons[f"through AOTAutograd: {why}"] += 1
         return str(why)
     compat.forget_hooks_guard()
     made.plan = found
-    program = direct.make(made.made, found)
-    dispatch.mark_direct(compiled, program, direct.asks_for_objects(gm))
+    run = direct.make(program, found, look)
+    asks = direct.asks_for_objects(job.gm)
+    dispatch.mark_direct(job.compiled, run, asks)
     return ""
 
 

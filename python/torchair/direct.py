@@ -116,8 +116,10 @@ def _views(info: Any) -> Any:
     return steps
 
 
-def make(program: Any, found: Plan) -> Any:
-    """The program as Dynamo calls it."""
+def make(
+    program: Any, found: Plan, look: Callable[..., None] | None = None
+) -> Any:
+    """The program as Dynamo calls it. look: sees the arguments before it."""
     from ._native import Direct
 
     return Direct(
@@ -127,6 +129,7 @@ def make(program: Any, found: Plan) -> Any:
         torch._C._increment_version,
         compat.apply_views(),
         compat.mark_dynamic(),
+        look,
     )
 
 

@@ -24,6 +24,7 @@ aten = torch.ops.aten
 _BITS = {"int8": 8, "int4": 4}
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _VALUE = "air_weight"  # of a placeholder's meta: the parameter
+_PARTS = "_air_parts"  # of a watched program
 
 
 @dataclass
@@ -47,10 +48,6 @@ class Report:
 
     weights: list[Weight] = field(default_factory=list)
     reason: str = ""
-
-    @property
-    def watched(self) -> bool:
-        return any(not w.kept for w in self.weights)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         return [asdict(w) for w in self.weights]
@@ -210,8 +207,8 @@ class Weights:
         self.report = Report()
         self.held: list[_Held] = []
 
-    def refresh(self, args: Sequence[Any]) -> None:
-        """Of the arguments of a call."""
+    def refresh(self, *args: Any) -> None:
+        """Before a call, of its arguments."""
         for held in self.held:
             value = args[held.index]
             if not held.is_current(value):
@@ -223,10 +220,19 @@ class Weights:
             return program
 
         def run(*args: Any) -> Any:
-            self.refresh(args)
+            self.refresh(*args)
             return program(*args)
 
-        return eager.boxed(run)
+        watched = eager.boxed(run)
+        setattr(watched, _PARTS, (program, self.refresh))
+        return watched
+
+
+def parts(made: Any) -> tuple[Any, Callable[..., None] | None]:
+    """What `Weights.watch` made of which program, and the look before it."""
+    found: tuple[Any, Callable[..., None] | None]
+    found = getattr(made, _PARTS, (made, None))
+    return found
 
 
 def apply(gm: GraphModule, config: CompilerConfig, kind: str) -> Weights:
