@@ -104,8 +104,6 @@ def visible(mode, mask, pre, following, rows, keys, *, one, batch, start):
         seen = seen.clone()
         seen[:, keys - rows :] &= own == 0
         return seen
-    if mask.dim() == 2 and one:
-        mask = mask[:, None, None]
     m = mask.reshape(-1, *mask.shape[-2:])
     m = m[batch if m.shape[0] > 1 else 0]
     return seen & (m[:rows, :keys] == 0)
@@ -222,6 +220,13 @@ def windows(lengths, batches, room, padding, one):
     return found
 
 
+def is_one_row(c):
+    """One query in each batch, whatever the lengths say."""
+    axes = AXES.get(c.layout, c.layout)
+    at = 1 if c.layout == "NSD" else axes.find("S")
+    return at >= 0 and c.q.shape[at] == 1
+
+
 def reference(query, key, value, **kwargs):
     """(result in float64 or int8, lse) with zeros and +inf in rows that are no
     batch's or see nothing."""
@@ -229,6 +234,9 @@ def reference(query, key, value, **kwargs):
     heads = c.num_heads
     kv_heads = c.num_key_value_heads or heads
     packed = "T" in c.layout
+    mask = c.atten_mask
+    if mask is not None and mask.dim() == 2 and is_one_row(c):
+        mask = mask[:, None, None]  # of each batch
     ends = c.actual_seq_lengths if packed else None
     queries = by_batch(query, c.layout, heads, ends)
     ropes = (
@@ -237,7 +245,7 @@ def reference(query, key, value, **kwargs):
         else None
     )
     keys, values, key_ropes = c.caches(kv_heads)
-    one = not packed and queries[0].shape[1] == 1
+    one = is_one_row(c)
     n = len(queries)
     every = [(0, x.shape[1]) for x in queries]
     if not packed:
@@ -287,7 +295,7 @@ def reference(query, key, value, **kwargs):
         rows, total = q.shape[1], k.shape[1]
         seen = visible(
             c.sparse_mode or 0,
-            c.atten_mask,
+            mask,
             2**40 if padded else c.args.get("pre_tokens", 2**40),
             2**40 if padded else c.args.get("next_tokens", 2**40),
             rows,

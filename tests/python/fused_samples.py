@@ -43,10 +43,12 @@ KINDS = [
     "full",
     "tree",
     "sink",
+    "latent8",
 ]
 _V2 = {v1: v2 for v2, v1 in Case.V2.items()}
 ONLY_V1 = {"prefix", "padding", "full", "merged"}
-ONLY_V2 = {"tree", "sink"}
+ONLY_V2 = {"tree", "sink", "latent8"}
+ROPE = {"rope", "rope_paged", "tree", "latent8"}
 
 
 class Sample:
@@ -61,8 +63,10 @@ class Sample:
         self.layout = self._layout()
         self.axes = self.layout.split("_")[0]
         self.packed = "T" in self.axes
-        self.n, self.nk = pick(((1, 1), (4, 1), (4, 2), (6, 6), (16, 2)))
-        self.d = pick((16, 32, 64, 128))
+        self.n, self.nk = pick(
+            ((1, 1), (4, 1), (4, 2), (6, 6), (16, 2), (3, 3), (64, 1))
+        )
+        self.d = pick((16, 32, 48, 64, 96, 128))
         self.b = 1 if self.axes == "NSD" else pick((1, 2, 3))
         self.s = pick((2, 5, 17, 70) if "_" in self.layout else (1, 5, 17, 70))
         self.t = pick((1, 7, 33, 150, 300))
@@ -81,7 +85,8 @@ class Sample:
         self._lengths()
         getattr(self, f"_{self.kind}", lambda: None)()
         self._tensors()
-        if pick((0, 1)) and self.d != 512:
+        self._more()
+        if pick((0, 1)) and self.d != 512:  # not of latent attention
             self.kw["softmax_lse_flag"] = True
 
     # ---- shapes ----
@@ -94,6 +99,8 @@ class Sample:
             return pick(("BSH", "BSND", "BNSD", "BNSD_BSND"))
         if self.kind == "sink":
             return pick(("TND", "NTD_TND"))
+        if self.kind == "latent8":
+            return pick(("BSH", "BSND", "BNSD", "TND"))
         if self.kind == "paged":
             return pick([x for x in LAYOUTS if x != "NSD"])
         if self.kind == "rope_paged":
@@ -154,7 +161,8 @@ class Sample:
         return self.randn(*shape, dtype=dtype)
 
     def _tensors(self):
-        q_dtype = torch.int8 if self.kind == "full" else self.dtype
+        integers = self.kind in ("full", "latent8")
+        q_dtype = torch.int8 if integers else self.dtype
         self.q = self.rows(
             self.n, self.s, self.d, dtype=q_dtype, lens=self.q_rows
         )
@@ -171,16 +179,19 @@ class Sample:
     # ---- kinds ----
 
     def _plain(self):
-        self.dv = max(16, self.d // self.rng.choice((1, 2)))
+        self.dv = max(16, self.d // self.rng.choice((1, 2)) // 16 * 16)
 
     def _mask(self):
-        keys = self.t + self.rng.choice((0, 16))
-        rows = self.s
+        """One of its own, in any of its shapes."""
+        keys = self.room + self.rng.choice((0, 16))
+        rows, one = self.s, self.s == 1 and not self.packed
         mask = self.randint(0, 3, (self.rng.choice((1, self.b)), 1, rows, keys))
         mask = (mask == 0).to(
             self.rng.choice((torch.bool, torch.int8, torch.uint8))
         )
-        if mask.shape[0] == 1 and self.rng.random() < 0.5:
+        if one and mask.shape[0] == self.b and self.rng.random() < 0.5:
+            mask = mask[:, 0, 0]
+        elif mask.shape[0] == 1 and self.rng.random() < 0.5:
             mask = mask[0]
             if rows > 1 and self.rng.random() < 0.5:
                 mask = mask[0]
@@ -189,9 +200,45 @@ class Sample:
         if self.kw["sparse_mode"] == 0 and self.rng.random() < 0.6:
             self._band()
 
+    @property
+    def room(self):
+        """Keys of a batch at most."""
+        if "block_table" in self.kw:
+            return self.per_batch * self.block
+        prefix = self.kw.get("key_shared_prefix")
+        if prefix is None:
+            return self.t
+        return self.t + prefix.shape[2 if self.axes == "BNSD" else 1]
+
+    def _more(self):
+        """Arguments that go with all kinds, or nearly."""
+        pick, chance, kw = self.rng.choice, self.rng.random, self.kw
+        one = self.s == 1 and not self.packed
+        kw["inner_precise"] = pick((0, 1) if one else (0, 1, 2, 3))
+        if chance() < 0.2 and "atten_mask" not in kw:
+            self._mask()
+        if chance() < 0.1 and self.kind not in {*ROPE, "sink", "pse"}:
+            shape = pick((1, self.b)), self.n, self.s, self.room
+            half = torch.float16 if self.kind == "full" else self.dtype
+            kw["pse_shift"] = self.randn(*shape, dtype=half)
+        if chance() < 0.15 and self.kind not in {*ROPE, "sink", "out"}:
+            self._out()
+        if "quant_scale2" in kw and self.version == 2 and chance() < 0.5:
+            kw["out_dtype"] = 1
+        for name in ("actual_seq_lengths", "actual_seq_lengths_kv"):
+            if len(kw.get(name, ())) == self.b > 1 and not self.packed:
+                kw[name] = [*kw[name], 0][: self.b + pick((0, 1))]
+        for name in "qkv":
+            if chance() < 0.2:
+                setattr(self, name, strided(getattr(self, name), pick))
+        for name, t in kw.items():
+            small = isinstance(t, torch.Tensor) and t.numel() < 2**20
+            if small and t.dim() > 1 and chance() < 0.15:
+                kw[name] = strided(t, pick)
+
     def _band(self):
         self.kw["pre_tokens"] = self.rng.randint(-3, 40)
-        self.kw["next_tokens"] = self.rng.randint(0, 40)
+        self.kw["next_tokens"] = self.rng.randint(-3, 40)
 
     def _sparse(self):
         self.kw["sparse_mode"] = self.rng.choice((2, 3, 4))
@@ -203,7 +250,7 @@ class Sample:
 
     def _paged(self, dtype=None):
         """A cache in blocks, in one of its three layouts."""
-        size = self.rng.choice((16, 64, 128))
+        size = self.rng.choice((16, 48, 128, 512))
         self.block = size
         each = -(-self.t // size)
         self.per_batch = each
@@ -234,7 +281,8 @@ class Sample:
 
     def _quantised(self, dtype):
         self.kv_dtype = dtype
-        self.d = max(self.d, 64 if dtype is torch.int32 else 32)
+        unit = 64 if dtype is torch.int32 else 32
+        self.d = -(-self.d // unit) * unit
         self.kw["scale"] = self.d**-0.5 / 4
 
     def _pair(self, *shape, dtype=torch.float32):
@@ -263,8 +311,10 @@ class Sample:
         )
         if self.rng.random() < 0.3:  # merged: the first version only
             self.version = 1
-            self.kw["antiquant_scale"] = self._pair(2, n, 1, d)
-            self.kw["antiquant_offset"] = self.randn(2, n, 1, d)
+            shape = self.rng.choice(((n, 1, d), (n, d), (n * d,), ()))
+            self.kw["antiquant_scale"] = self._pair(2, *shape)
+            if self.rng.random() < 0.6:
+                self.kw["antiquant_offset"] = self.randn(2, *shape)
             return
         self._split([shape] * 2, (0, 0), [self.dtype] * 2)
 
@@ -276,6 +326,8 @@ class Sample:
             self.version = 1
             self.kw["antiquant_scale"] = self._pair(2, b, t)
             self.kw["antiquant_mode"] = 1
+            if self.rng.random() < 0.5:
+                self.kw["antiquant_offset"] = self.randn(2, b, t, dtype=f32)
             return
         shapes, modes, dtypes = self.rng.choice(
             (
@@ -354,7 +406,7 @@ class Sample:
             self._sparse()
 
     def _out(self):
-        n, d = self.n, self.d
+        n, d = self.n, getattr(self, "dv", self.d)
         shape = self.rng.choice(((1,), (n, d), (n * d,), (1, n, 1, d)))
         self.kw["quant_scale2"] = self.randn(*shape, dtype=torch.float32) * 30
         if self.rng.random() < 0.5:
@@ -362,7 +414,7 @@ class Sample:
 
     def _full(self):
         self.kv_dtype = torch.int8
-        self.d = max(self.d, 32)
+        self.d = -(-self.d // 32) * 32
         for name, value in (
             ("dequant_scale1", 4e-4),
             ("quant_scale1", 120.0),
@@ -393,6 +445,32 @@ class Sample:
         self.kw["atten_mask"] = self.randint(
             0, 2, (self.b, self.s, self.s), torch.bool
         )
+
+    def _latent8(self):
+        """The same with int8: a scale for each row of queries and head."""
+        self.dtype, self.kv_dtype = torch.bfloat16, torch.int8
+        self.d, self.nk = 512, 1
+        self.kw["num_key_value_heads"] = 1
+        self.kw["scale"] = 576**-0.5
+        paged = self.rng.random() < 0.5
+        if paged:
+            self._paged(torch.int8)
+        self.kw["query_rope"] = self.rows(self.n, self.s, 64, lens=self.q_rows)
+        self.kw["key_rope"] = (
+            self.cache(64, self.dtype)
+            if paged
+            else self.rows(1, self.t, 64, lens=self.k_rows)
+        )
+        like = {
+            "BSH": (self.b, self.s, self.n),
+            "BSND": (self.b, self.s, self.n),
+            "BNSD": (self.b, self.n, self.s),
+            "TND": (sum(self.q_rows or ()), self.n),
+        }[self.layout]
+        self.kw["dequant_scale_query"] = self._pair(*like)
+        self.kw["query_quant_mode"] = 3
+        for part in ("key", "value"):
+            self.kw[f"{part}_antiquant_scale"] = self._pair(1)
 
     def _sink(self):
         self.kw["learnable_sink"] = self.randn(self.n, dtype=torch.bfloat16)
@@ -428,3 +506,12 @@ def with_tensors(kw):
         n: torch.tensor(x) if n in names and x is not None else x
         for n, x in kw.items()
     }
+
+
+def strided(t, pick):
+    """The same numbers with gaps between the rows, or lying otherwise."""
+    how = pick(("gap", 0, -1))
+    if how == "gap":
+        gap = torch.zeros(*t.shape[:-1], 16, dtype=t.dtype)
+        return torch.cat([t, gap], -1)[..., : t.shape[-1]]
+    return t.transpose(how, -2).contiguous().transpose(how, -2)

@@ -46,24 +46,37 @@ attend_dots(const gemm_ops *ops, float *s, int64_t rows, const float *q,
         ops->dots(s, rows, q, qs, n, k, ks, dtype, depth);
 }
 
-/* out += weights times values [j, j + n) */
+/* out += weights times values [j, j + n), as floats; s: of the first */
+static void
+weigh_floats(const attend *a, const row_mem *m, const float *s, int64_t j,
+             int64_t n)
+{
+    int64_t lanes = a->ops->lanes, width = round_up(a->width, lanes), rs;
+    const float *v = a->from->values(a, j, n, width, m->block, &rs);
+    for (int64_t d = 0; d < width; d += lanes)
+        a->ops->block(m->out + d * a->rows, a->rows, v + d, rs, s, KEYS, 1, n,
+                      false);
+}
+
+/* The same, run by run where they lie. */
 static void
 rows_weigh(const attend *a, const row_mem *m, int64_t j, int64_t n)
 {
-    int64_t lanes = a->ops->lanes, width = round_up(a->width, lanes), rs;
+    bool in_place =
+        a->from->value_rows != NULL && a->width % a->ops->attend->vector == 0;
+    int64_t count = 0, rs;
     int dtype;
-    const void *here = NULL;
-    if (a->from->value_rows != NULL && a->width % a->ops->attend->vector == 0)
-        here = a->from->value_rows(a, j, &rs, &dtype);
-    if (here != NULL) {
-        a->ops->attend->weigh(m->out, a->rows, m->s, KEYS, here, rs, dtype, n,
-                              a->width);
-        return;
+    for (int64_t i = 0; i < n; i += count) {
+        count = n - i;
+        const void *here =
+            in_place ? a->from->value_rows(a, j + i, &count, &rs, &dtype)
+                     : NULL;
+        if (here == NULL)
+            weigh_floats(a, m, m->s + i, j + i, count);
+        else
+            a->ops->attend->weigh(m->out, a->rows, m->s + i, KEYS, here, rs,
+                                  dtype, count, a->width);
     }
-    const float *v = a->from->values(a, j, n, width, m->block, &rs);
-    for (int64_t d = 0; d < width; d += lanes)
-        a->ops->block(m->out + d * a->rows, a->rows, v + d, rs, m->s, KEYS, 1,
-                      n, false);
 }
 
 /* Keys of n up to the last one that is not hidden, of `width` rows each. */

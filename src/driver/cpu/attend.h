@@ -76,9 +76,10 @@ struct attend_source {
                           int64_t n);
     /* ATTEND_EDGE: the last key that row r sees; one more for each behind */
     int64_t (*last)(const attend *a, int64_t r);
-    /* Values [j, j + 1 ..) where their elements lie side by side; NULL */
-    const void *(*value_rows)(const attend *a, int64_t j, int64_t *out_rs,
-                              int *out_dtype);
+    /* Values [j, j + *count), *count of them at least one and at most what it
+     * was, where their elements lie side by side; NULL */
+    const void *(*value_rows)(const attend *a, int64_t j, int64_t *count,
+                              int64_t *out_rs, int *out_dtype);
     /* dst[i * ds] = what is added to the score of row r with key j + i */
     void (*mask)(const attend *a, int64_t r, int64_t j, int64_t n, float *dst,
                  int64_t ds, float *tmp);

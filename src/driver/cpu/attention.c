@@ -169,8 +169,10 @@ value_pairs(const attend *a, int64_t j, int64_t n, float *dst)
 }
 
 static const void *
-value_rows(const attend *a, int64_t j, int64_t *out_rs, int *out_dtype)
+value_rows(const attend *a, int64_t j, int64_t *count, int64_t *out_rs,
+           int *out_dtype)
 {
+    (void)count; /* all of them */
     const sdpa_group *g = a->front;
     const air_tensor *t = g->s->v;
     *out_rs = sdpa_stride(t, 2);

@@ -60,7 +60,7 @@ get_integers(const attend *a, fused_part part, int64_t j, const char *row,
              float *dst)
 {
     const problem *p = a->front;
-    const ref_tensor *t = &p->f->parts[part].rows;
+    const ref_tensor *t = fused_piece(p->f, &p->b, part, j);
     unit u = p->units[part];
     int bits = t->dtype == AIR_I8 ? 8 : 4, step = u.by_key ? 0 : 1;
     int64_t pieces = t->rank == 5 ? t->dims[3] : 1;
@@ -78,7 +78,7 @@ get_row(const attend *a, fused_part part, int64_t j, const char *row,
         float *dst)
 {
     const problem *p = a->front;
-    const ref_tensor *t = &p->f->parts[part].rows;
+    const ref_tensor *t = fused_piece(p->f, &p->b, part, j);
     if (!ref_is_float(t->dtype)) {
         get_integers(a, part, j, row, dst);
         return;
@@ -104,11 +104,10 @@ static const ref_tensor *
 piece_at(const problem *p, fused_part part, int64_t j, int64_t n,
          const char **row, int64_t *count)
 {
-    const fused_cache *c = &p->f->parts[part];
     int64_t run;
     *row = fused_row(p->f, &p->b, part, p->kv, j, &run);
     *count = min64(run, n);
-    return j < p->b.prefix ? &c->prefix : &c->rows;
+    return fused_piece(p->f, &p->b, part, j);
 }
 
 /* A row is a few lines of memory, and the next one is elsewhere: the hardware
@@ -202,6 +201,25 @@ values(const attend *a, int64_t j, int64_t n, int64_t room, float *block,
     return block;
 }
 
+static const void *
+value_rows(const attend *a, int64_t j, int64_t *count, int64_t *out_rs,
+           int *out_dtype)
+{
+    const char *row;
+    const ref_tensor *t =
+        piece_at(a->front, FUSED_VALUE, j, *count, &row, count);
+    *out_rs = spacing(t, 2), *out_dtype = t->dtype;
+    return is_plain(t) ? row : NULL;
+}
+
+/* Do all rows of a part lie as the dot products take them? */
+static bool
+are_plain(const problem *p, fused_part part)
+{
+    const fused_cache *c = &p->f->parts[part];
+    return is_plain(&c->rows) && (p->b.prefix == 0 || is_plain(&c->prefix));
+}
+
 /* Dot products with one part of the keys, run by run where they lie. */
 static void
 dots(const attend *a, fused_part part, const float *q, int64_t j, int64_t n,
@@ -222,10 +240,9 @@ scores(const attend *a, const float *q, int64_t j, int64_t n, float *s,
        float *block)
 {
     const problem *p = a->front;
-    const fused_cache *c = p->f->parts;
     int64_t rs;
-    if (!is_plain(&c[FUSED_KEY].rows) ||
-        (p->f->rope > 0 && !is_plain(&c[FUSED_ROPE].rows))) {
+    if (!are_plain(p, FUSED_KEY) ||
+        (p->f->rope > 0 && !are_plain(p, FUSED_ROPE))) {
         const float *rows = keys(a, j, n, block, &rs);
         attend_dots(a->ops, s, a->rows, q, a->depth, rows, rs, AIR_F32, n,
                     a->depth);
@@ -240,11 +257,17 @@ scores(const attend *a, const float *q, int64_t j, int64_t n, float *s,
             s[r * ATTEND_KEYS + i] += block[r * ATTEND_KEYS + i];
 }
 
+static bool
+of_one_head(const problem *p, int64_t r0, int64_t n)
+{
+    return r0 / p->b.rows == (r0 + n - 1) / p->b.rows;
+}
+
 /* Queries of rows [r0, r0 + n): all where the rows are of several heads. */
 static void
 query_span(const problem *p, int64_t r0, int64_t n, int64_t *low, int64_t *high)
 {
-    bool one = r0 / p->b.rows == (r0 + n - 1) / p->b.rows;
+    bool one = of_one_head(p, r0, n);
     *low = one ? r0 % p->b.rows : 0;
     *high = one ? *low + n - 1 : p->b.rows - 1;
 }
@@ -255,8 +278,19 @@ is_masked(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t nkeys)
     const problem *p = a->front;
     int64_t low, high;
     query_span(p, r0, n, &low, &high);
-    return p->f->mask.data != NULL || p->f->pse.data != NULL ||
-           high - p->b.pre > j || low + p->b.next < j + nkeys - 1;
+    if (p->f->mask.data != NULL || p->f->pse.data != NULL ||
+        high - p->b.pre > j)
+        return ATTEND_MASK;
+    if (low + p->b.next >= j + nkeys - 1)
+        return 0;
+    return of_one_head(p, r0, n) ? ATTEND_EDGE : ATTEND_MASK;
+}
+
+static int64_t
+last(const attend *a, int64_t r)
+{
+    const problem *p = a->front;
+    return r % p->b.rows + p->b.next;
 }
 
 static void
@@ -328,6 +362,13 @@ mask(const attend *a, int64_t r, int64_t j, int64_t n, float *dst, int64_t ds,
         dst[k * ds] = j + k < first || j + k >= end ? -INFINITY : tmp[k];
 }
 
+static void
+put_sum(const fused *f, const fused_batch *b, int64_t head, int64_t i,
+        float log_sum)
+{
+    memcpy(fused_query(&f->sums, b, head, i), &log_sum, sizeof log_sum);
+}
+
 /* Zeros and +inf where nothing is visible. */
 static void
 put_row(const fused *f, const fused_batch *b, const gemm_ops *ops, int64_t head,
@@ -336,7 +377,7 @@ put_row(const fused *f, const fused_batch *b, const gemm_ops *ops, int64_t head,
     const ref_tensor *out = &f->out;
     ops->narrow(fused_query(out, b, head, i), spacing(out, 3), out->dtype, row,
                 inverse, f->width);
-    memcpy(fused_query(&f->sums, b, head, i), &log_sum, sizeof log_sum);
+    put_sum(f, b, head, i, log_sum);
 }
 
 static void
@@ -354,15 +395,53 @@ put(const attend *a, int64_t r, const float *row, float top, float sum)
             sum == 0 ? 0 : 1 / total, sum == 0 ? INFINITY : top + logf(total));
 }
 
+static bool
+query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
+{
+    const problem *p = a->front;
+    const ref_tensor *t = &p->f->query;
+    if (!of_one_head(p, r0, n) || p->f->rope > 0)
+        return false;
+    gemm_view v = {fused_query(t, &p->b, head_of(p, r0), r0 % p->b.rows),
+                   spacing(t, 2), spacing(t, 3), t->dtype};
+    a->ops->pack_x(panel, &v, 0, n, 0, a->depth);
+    a->ops->attend->scale(panel, (float)p->f->scale, a->depth * a->ops->lanes);
+    return true;
+}
+
+static bool
+put_panel(const attend *a, int64_t r0, int64_t n, float *out, const float *top,
+          const float *sum)
+{
+    const problem *p = a->front;
+    const ref_tensor *t = &p->f->out;
+    int64_t head = head_of(p, r0), row = r0 % p->b.rows;
+    float scale[GEMM_LANES_MAX];
+    if (!of_one_head(p, r0, n) || !is_plain(t) || p->f->sink.data != NULL)
+        return false;
+    for (int64_t l = 0; l < a->ops->lanes; l++)
+        scale[l] = sum[l] == 0 ? 0 : 1 / sum[l];
+    a->ops->attend->put_panel(fused_query(t, &p->b, head, row), spacing(t, 2),
+                              t->dtype, out, scale, n, a->width);
+    for (int64_t l = 0; l < n; l++)
+        put_sum(p->f, &p->b, head, row + l,
+                sum[l] == 0 ? INFINITY : top[l] + logf(sum[l]));
+    return true;
+}
+
 static const attend_source source = {
     .queries = queries,
     .keys = keys,
     .values = values,
+    .value_rows = value_rows,
     .scores = scores,
     .is_masked = is_masked,
+    .last = last,
     .mask = mask,
     .range = range,
     .put = put,
+    .query_panel = query_panel,
+    .put_panel = put_panel,
 };
 
 /* ---- the kernel ---------------------------------------------------------- */
@@ -477,9 +556,11 @@ cpu_fused_attention_workspace(const air_call *call, int threads)
 
 /* Integers come in rows, or pieces of rows, without gaps. */
 static bool
-is_taken(const air_tensor *t)
+is_taken(const air_arg *a)
 {
-    return gemm_is_float(t->dtype) ||
+    const air_tensor *t = a->t;
+    return a->kind != AIR_ARG_TENSOR || t->dtype == AIR_DTYPE_NONE ||
+           gemm_is_float(t->dtype) ||
            ((t->dtype == AIR_I8 || t->dtype == AIR_I32) &&
             t->strides[t->rank - 1] == 1);
 }
@@ -487,8 +568,9 @@ is_taken(const air_tensor *t)
 static bool
 accept(const air_call *call)
 {
-    return gemm_is_float(call->args[0].t->dtype) && is_taken(call->args[1].t) &&
-           is_taken(call->args[2].t);
+    const air_arg *a = call->args;
+    return gemm_is_float(a[0].t->dtype) && is_taken(&a[1]) && is_taken(&a[2]) &&
+           is_taken(&a[FUSED_KEY_PREFIX]) && is_taken(&a[FUSED_VALUE_PREFIX]);
 }
 
 GEMM_KERNELS(fused_attention)

@@ -19,8 +19,8 @@ enum {
     VALUE_SCALE,
     VALUE_OFFSET,
     WEIGHT_SCALE,
-    KEY_PREFIX,
-    VALUE_PREFIX,
+    KEY_PREFIX = FUSED_KEY_PREFIX,
+    VALUE_PREFIX = FUSED_VALUE_PREFIX,
     QUERY_PADDING,
     KEY_PADDING,
     SINK,
@@ -308,6 +308,13 @@ fused_query(const ref_tensor *t, const fused_batch *b, int64_t head, int64_t i)
     return cell(t, b->at, head, b->first + i);
 }
 
+const ref_tensor *
+fused_piece(const fused *f, const fused_batch *b, fused_part part, int64_t j)
+{
+    const fused_cache *c = &f->parts[part];
+    return j < b->prefix ? &c->prefix : &c->rows;
+}
+
 /* The block of token t. */
 static int64_t
 block_of(const fused *f, const fused_batch *b, int64_t t)
@@ -350,9 +357,8 @@ nibble(const char *p, int64_t e)
 }
 
 double
-fused_stored(const fused_cache *c, const char *p, int64_t e)
+fused_stored(const ref_tensor *t, const char *p, int64_t e)
 {
-    const ref_tensor *t = &c->rows;
     if (t->rank == 5)
         return ref_get(t->dtype, p + e / t->dims[4] * t->strides[3] +
                                      e % t->dims[4] * t->strides[4]);

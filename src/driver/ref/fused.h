@@ -1,7 +1,7 @@
 /* fused.h: one call of air::fused_attention, resolved: which rows of which
  * batch see which rows of the cache, where these lie, and what they are worth.
  * Kernels of any driver read the call through it; positions of the call's
- * arguments appear in fused.c only.
+ * arguments appear in fused.c and here only.
  *
  * Lengths, block numbers and paddings are data: they are cut to what memory
  * holds, never trusted. */
@@ -13,6 +13,9 @@
 #define FUSED_FAR (INT64_MAX / 4) /* a band that reaches everything */
 
 typedef enum { FUSED_KEY, FUSED_VALUE, FUSED_ROPE } fused_part;
+
+/* Positions in the schema that a kernel looks at before it takes a call. */
+enum { FUSED_KEY_PREFIX = 17, FUSED_VALUE_PREFIX = 18 };
 
 /* Rows of a cache [batch | block, head, token, width] and what turns its
  * integers into numbers, [batch | block or 1, head or 1, token or 1, width or
@@ -63,8 +66,11 @@ fused_batch fused_batch_at(const fused *f, int64_t b);
  * piece, a stride apart. */
 char *fused_row(const fused *f, const fused_batch *b, fused_part part,
                 int64_t head, int64_t j, int64_t *run);
-/* Element e of the row at p, as it is stored. */
-double fused_stored(const fused_cache *c, const char *p, int64_t e);
+/* The tensor that it is in: the prefix lies as it likes. */
+const ref_tensor *fused_piece(const fused *f, const fused_batch *b,
+                              fused_part part, int64_t j);
+/* Element e of the row of t at p, as it is stored. */
+double fused_stored(const ref_tensor *t, const char *p, int64_t e);
 /* Element e of a scale or an offset for key j. */
 double fused_factor(const fused *f, const fused_batch *b, const ref_tensor *t,
                     int64_t head, int64_t j, int64_t e);

@@ -17,7 +17,7 @@ element(const query_row *r, fused_part part, const char *p, int64_t j,
         int64_t e)
 {
     const fused_cache *c = &r->f->parts[part];
-    double x = fused_stored(c, p, e);
+    double x = fused_stored(fused_piece(r->f, r->b, part, j), p, e);
     if (c->offset.data != NULL)
         x += fused_factor(r->f, r->b, &c->offset, r->kv, j, e);
     if (c->scale.data != NULL)
