@@ -1,6 +1,7 @@
 /* scaled_dot_product_attention against a softmax in double. */
 #include "kernel_case.h"
 
+#include "driver/cpu/attention_amx.h"
 #include "driver/cpu/gemm.h"
 
 #include <math.h>
@@ -317,3 +318,46 @@ TEST(sdpa_hidden_keys_are_not_read)
         kcase_end(&t.c);
     }
 }
+
+/* A mask of the least finite number, as models write it, is no -inf: a row that
+ * has nothing else sees all keys alike. */
+TEST(sdpa_least_finite_mask)
+{
+    EACH_SET(s)
+    for (int64_t rows = 2; rows <= 20; rows += 18) {
+        const int64_t keys = 37, width = 16;
+        tensors t;
+        sdpa_case p = {1,        1,          1,     rows,  keys, width, width,
+                       AIR_BF16, FLOAT_MASK, false, false, 0,    2};
+        make_tensors(&t, &p);
+        for (int64_t i = 0; i < keys; i++)
+            kcase_put(&t.c, t.mask, i, -3.38e38);
+        air_arg args[8];
+        make_args(args, &t, &p);
+        air_call call = {8, 1, args, &t.c.t[t.out], NULL};
+        if (takes(s, &call))
+            kcase_run(&t.c, s->sdpa, s->workspace, &call, 2);
+        for (int64_t d = 0; takes(s, &call) && d < width; d++) {
+            double mean = 0;
+            for (int64_t j = 0; j < keys; j++)
+                mean += kcase_get(&t.c, t.v, j * width + d) / (double)keys;
+            CHECK(fabs(kcase_get(&t.c, t.out, d) - mean) < 8e-3);
+        }
+        kcase_end(&t.c);
+    }
+}
+
+#if defined(__x86_64__)
+TEST(sdpa_least_finite_mask_in_units_of_amx)
+{
+    const float mask[18] = {-3.38e38f, 1, -INFINITY, [16] = -3.38e38f,
+                            -INFINITY};
+    float got[18];
+    if (!kcase_has_isa("avx512"))
+        return;
+    amx_mask(got, mask, 1, AIR_F32, 18);
+    CHECK(isfinite(got[0]) && isfinite(got[16]));
+    CHECK(isinf(got[2]) && isinf(got[17]));
+    CHECK(fabsf(got[1] - AMX_LOG2_E) < 1e-6f && got[3] == 0);
+}
+#endif

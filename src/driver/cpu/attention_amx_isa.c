@@ -2,6 +2,7 @@
 #include "driver/cpu/attention_amx.h"
 #include "driver/cpu/gemm_vec.h"
 
+#include <float.h>
 #include <math.h>
 
 void
@@ -14,6 +15,17 @@ amx_copy_row(uint16_t *dst, const uint16_t *p, int64_t k)
         _mm512_storeu_si512(
             dst, _mm512_maskz_loadu_epi16(mask, p == NULL ? dst : p + d));
     }
+}
+
+/* In units of ln 2; the least finite number stays one: a row that only has such
+ * keys sees all of them. */
+INLINE vf
+mask_units(vf v)
+{
+    const __m512 least = _mm512_set1_ps(-FLT_MAX);
+    __mmask16 finite = _mm512_cmp_ps_mask((__m512)v, least, _CMP_GE_OQ);
+    __m512 y = (__m512)(v * AMX_LOG2_E);
+    return (vf)_mm512_mask_max_ps(y, finite, y, least);
 }
 
 void
@@ -33,9 +45,9 @@ amx_mask(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
         return;
     }
     for (; stride == 1 && i + VL <= n; i += VL)
-        store(dst + i, vget(p, i, dtype) * AMX_LOG2_E);
+        store(dst + i, mask_units(vget(p, i, dtype)));
     for (; i < n; i++)
-        dst[i] = get(p, i * stride, dtype) * AMX_LOG2_E;
+        dst[i] = mask_units(set(get(p, i * stride, dtype)))[0];
 }
 
 /* Scores [i, i + 16), -inf behind n. */
