@@ -58,6 +58,9 @@ typedef struct {
     bool apart;          /* the host cannot touch the device's blocks */
     bool source;         /* regions need code, which is source text */
     bool sums;           /* regions may have buffers of SUMS */
+    /* Attention of half precision, with a mask, keeps what keys weigh to 16
+     * bits or more: it is no worse than of operands cast to f32. */
+    bool fine_weights;
     /* Steps for which small memory stays as it is after its last use: steps
      * that the driver makes one of overwrite nothing that one of them reads. */
     int linger;

@@ -23,7 +23,8 @@ LAYERS = {
     # special functions are series; a graph has five forms of text
     "src/ir": (13050, C),
     # every composite operator with its backward is written out in expand_*
-    "src/pass": (7600, C),
+    # attention of operands cast from half precision: 100
+    "src/pass": (7700, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350
     "src/codegen": (6900, C),

@@ -20,8 +20,8 @@ compile(air_program *p, const ir_graph *g)
 
     AIR_TRY(ir_graph_clone(g, &p->g));
     AIR_TRY(BASE_RESERVE(&p->ctx->alloc, &p->passes, pass_row_count()));
-    AIR_TRY(pass_run_all(p->g, &p->ctx->alloc, &p->options, p->ctx->verify,
-                         keep_record, p));
+    AIR_TRY(pass_run_all(p->g, &p->ctx->alloc, &p->options, &p->ctx->target,
+                         p->ctx->verify, keep_record, p));
     p->key_len = exec_key_length(p->g) + 1; /* and the limits of cores */
     base_arena_init(&scratch, &p->ctx->alloc);
     status = exec_order_make(p->g, &p->options, &p->arena, &scratch, &p->order);

@@ -9,6 +9,12 @@
  *
  * with views, casts between half precision and f32, and copies in between.
  * Every value inside has one use: what training keeps for backward stays.
+ *
+ * Models that compute scores in f32 cast q and k, or all three, from half
+ * precision. The kernel takes what they were cast from: its products are summed
+ * in f32 all the same. So it does where the weights are rounded to it anyway;
+ * where all three are f32, on a device that keeps weights finer, if the result
+ * is only read through a cast.
  */
 #include <math.h>
 #include <string.h>
@@ -27,7 +33,8 @@ typedef struct {
     bool safe;         /* a row that sees nothing gives 0, not NaN */
     air_ref scores;    /* operand of softmax: tells [B, H, L, S] */
     double scale;
-    bool grouped; /* k and v have fewer heads than q */
+    bool grouped;   /* k and v have fewer heads than q */
+    air_dtype half; /* q, k and v are taken as, not as f32; NONE: as they are */
 } match;
 
 static const ir_node *
@@ -177,6 +184,166 @@ match_scores(match *m)
     return true;
 }
 
+/* ---- operands of half precision ------------------------------------------ */
+
+static air_dtype
+dtype_of(const match *m, air_ref r)
+{
+    return (air_dtype)ir_val(m->g, r)->dtype;
+}
+
+/* What the value of a view, a copy, or a product with a number comes from. */
+static const ir_node *
+moved_by(const match *m, air_ref r)
+{
+    static const char *const names[] = {
+        "view", "permute", "expand", "clone", "mul.Tensor", "div.Tensor", NULL};
+    const ir_node *n = made_by_one_of(m->g, r, names);
+    double number;
+
+    if (n && ir_info(n)->cls == IR_CLASS_POINTWISE &&
+        strcmp(ir_info(n)->name, "clone") != 0 &&
+        (n->attrs[0].kind != AIR_ATTR_VALUE ||
+         !pass_number(m->g, &n->attrs[1], &number) || number == 0.0))
+        return NULL;
+    return n;
+}
+
+/* The half precision that r, or what it was moved from, is a cast of. */
+static air_dtype
+half_of(const match *m, air_ref r)
+{
+    for (const ir_node *n; (n = moved_by(m, r)) != NULL;)
+        r = n->attrs[0].value;
+    const ir_node *cast = pass_made_by(m->g, r, "_to_copy");
+    if (!cast || pass_is_mutated(m->ctx, cast->attrs[0].value))
+        return AIR_DTYPE_NONE;
+    const air_dtype from = dtype_of(m, cast->attrs[0].value);
+    return from == AIR_BF16 || from == AIR_F16 ? from : AIR_DTYPE_NONE;
+}
+
+/* What n, a view or a copy, makes of x instead of its operand. */
+static air_ref
+moved_again(const match *m, pass_build *b, const ir_node *n, air_ref x)
+{
+    const char *name = ir_info(n)->name;
+    const ir_value *out = ir_val(m->g, n->outs[0]);
+    int order[AIR_MAX_RANK], rank = out->rank;
+    int64_t axis;
+
+    if (strcmp(name, "clone") == 0)
+        return b_1(b, "clone", x);
+    if (strcmp(name, "view") == 0)
+        return b_view(b, x, rank, out->dims);
+    if (strcmp(name, "expand") == 0)
+        return b_expand(b, x, rank, out->dims);
+    for (int i = 0; i < rank; i++)
+        order[i] = ir_dim_is_const(m->g, n->attrs[1].dims[i], &axis)
+                       ? (int)((axis + rank) % rank)
+                       : i;
+    return b_permute(b, x, rank, order);
+}
+
+/* r, made of what it was cast from; numbers on the way go into the scale. */
+static air_ref
+narrow(match *m, pass_build *b, air_ref r)
+{
+    const ir_node *n = moved_by(m, r);
+    double factor;
+
+    if (b->status != AIR_OK || dtype_of(m, r) == m->half)
+        return r;
+    if (!n)
+        return pass_made_by(m->g, r, "_to_copy")->attrs[0].value;
+    const uint32_t at = ir_val(m->g, r)->node; /* nodes move as more are made */
+    const air_ref x = narrow(m, b, n->attrs[0].value);
+    n = ir_node_at(m->g, at);
+    if (b->status != AIR_OK || strcmp(ir_info(n)->name, "clone") == 0)
+        return x;
+    if (ir_info(n)->cls != IR_CLASS_POINTWISE)
+        return moved_again(m, b, n, x);
+    if (pass_number(m->g, &n->attrs[1], &factor))
+        m->scale *= ir_info(n)->name[0] == 'm' ? factor : 1.0 / factor;
+    return x;
+}
+
+/* AIR_NO_REF into the value that is looked for. */
+static void
+note_operand(void *arg, air_ref *operand)
+{
+    air_ref *wanted = arg;
+    if (operand->id == wanted->id)
+        *wanted = AIR_NO_REF;
+}
+
+/* The node that reads r, if there is one only. */
+static const ir_node *
+reader_of(const match *m, air_ref r)
+{
+    const ir_node *found = NULL;
+
+    if (!used_once(m, r))
+        return NULL;
+    IR_FOR_EACH(m->g, id)
+    {
+        air_ref wanted = r;
+        ir_each_operand(m->g, ir_node_at(m->g, id), note_operand, &wanted);
+        if (wanted.id == AIR_NO_REF.id)
+            found = ir_node_at(m->g, id);
+    }
+    return found;
+}
+
+/* The cast to `half` through which alone r is read, and y, which r is to
+ * become, moved as r is; NULL: there is none. b NULL: only asks. */
+static const ir_node *
+rounding_of(const match *m, air_ref r, air_dtype half, pass_build *b,
+            air_ref *y)
+{
+    static const char *const views[] = {"view", "permute", "clone", NULL};
+
+    for (const ir_node *n; (n = reader_of(m, r)) != NULL; r = n->outs[0]) {
+        if (n->op == AIR_OP_HOST)
+            return NULL;
+        if (strcmp(ir_info(n)->name, "_to_copy") == 0)
+            return dtype_of(m, n->outs[0]) == half ? n : NULL;
+        if (!made_by_one_of(m->g, n->outs[0], views))
+            return NULL;
+        if (!b)
+            continue;
+        const uint32_t at = ir_val(m->g, n->outs[0])->node;
+        *y = moved_again(m, b, n, *y);
+        n = ir_node_at(m->g, at);
+        if (b->status != AIR_OK)
+            return NULL;
+    }
+    return NULL;
+}
+
+static bool
+keeps_weights(const match *m)
+{
+    return m->ctx->target && m->ctx->target->fine_weights &&
+           m->mask.id != AIR_NO_REF.id;
+}
+
+/* q and k of f32 are of the precision of v, or all three of another one. */
+static bool
+match_half(match *m, air_ref out)
+{
+    const air_dtype v = dtype_of(m, m->v);
+    const air_dtype half = v == AIR_F32 ? half_of(m, m->v) : v;
+
+    if (dtype_of(m, m->q) != AIR_F32 || half == AIR_DTYPE_NONE ||
+        half_of(m, m->q) != half || half_of(m, m->kt) != half)
+        return false;
+    if (v == AIR_F32 &&
+        !(keeps_weights(m) && rounding_of(m, out, half, NULL, NULL)))
+        return false;
+    m->half = half;
+    return true;
+}
+
 static bool
 match_attention(match *m, uint32_t node)
 {
@@ -184,13 +351,15 @@ match_attention(match *m, uint32_t node)
     air_ref p = n->attrs[0].value;
 
     m->v = n->attrs[1].value;
+    m->half = AIR_DTYPE_NONE;
     m->mask = AIR_NO_REF;
     m->scale = 1.0;
     /* after softmax: a cast, an expand to the same sizes, a view */
     p = strip(m, p);
     return ir_val(m->g, p)->rank >= 3 && match_softmax(m, p) &&
            match_scores(m) &&
-           ir_val(m->g, m->q)->dtype == ir_val(m->g, m->v)->dtype;
+           (match_half(m, n->outs[0]) ||
+            dtype_of(m, m->q) == dtype_of(m, m->v));
 }
 
 /* ---- writing ------------------------------------------------------------- */
@@ -341,7 +510,7 @@ nan_where_nothing(match *m, pass_build *b, air_ref mask)
         return AIR_NO_REF;
     const ir_value *v = ir_val(b->g, mask);
     const int last = v->rank - 1;
-    const air_dtype dtype = (air_dtype)ir_val(b->g, m->q)->dtype;
+    const air_dtype dtype = dtype_of(m, m->q);
     air_ref zero = floats ? mask : b_fullf(b, v->rank, v->dims, 0.0, dtype);
     air_ref added = floats ? mask : b_wheref(b, mask, zero, hidden);
     air_ref none =
@@ -360,7 +529,7 @@ mask_of(match *m, pass_build *b)
     if (m->mask_is_drop)
         mask = b_1(b, "logical_not", mask);
     if (b->status == AIR_OK && !m->mask_is_keep && !m->mask_is_drop)
-        mask = b_cast(b, mask, (air_dtype)ir_val(b->g, m->q)->dtype);
+        mask = b_cast(b, mask, dtype_of(m, m->q)); /* f32 stays */
     if (!m->safe)
         mask = nan_where_nothing(m, b, mask);
     if (b->status != AIR_OK)
@@ -381,12 +550,25 @@ write_attention(match *m, uint32_t node)
         k = operand(m, &b, m->kt, true);
         v = four(m, &b, m->v);
     }
+    if (b.status == AIR_OK && m->half != AIR_DTYPE_NONE) {
+        q = narrow(m, &b, q);
+        k = narrow(m, &b, k);
+        v = narrow(m, &b, v);
+    }
     air_ref o =
         B_OP(&b, "scaled_dot_product_attention", at_value(q), at_value(k),
              at_value(v), at_value(mask_of(m, &b)), at_float(0.0),
              at_bool(false), at_float(m->scale), at_bool(m->grouped));
     AIR_TRY(b.status);
-    return build_forward(&b, node, 0, view_as(&b, o, node_out(b.g, node, 0)));
+    air_ref out = node_out(b.g, node, 0);
+    air_ref y = view_as(&b, o, out);
+    if (dtype_of(m, out) == (air_dtype)ir_val(b.g, o)->dtype)
+        return build_forward(&b, node, 0, y);
+    const ir_node *cast = rounding_of(m, out, m->half, &b, &y);
+    AIR_TRY(b.status);
+    AIR_TRY(build_forward(&b, ir_val(b.g, cast->outs[0])->node, 0, y));
+    /* Dead, but told: the walk comes to this node again. */
+    return build_forward(&b, node, 0, view_as(&b, o, out));
 }
 
 static air_status
@@ -412,6 +594,7 @@ pass_attention(pass_context *ctx)
         return AIR_OK;
     AIR_TRY(pass_count_uses(ctx, &uses));
     m.uses = uses;
+    AIR_TRY(pass_facts_make(ctx));
     AIR_TRY(pass_walk(ctx, visit, &m));
     return pass_sweep(ctx);
 }

@@ -177,13 +177,14 @@ runner_make(ir_graph *g, const air_alloc *alloc,
 
 air_status
 pass_run_all(ir_graph *g, const air_alloc *alloc,
-             const air_compile_options *options, bool verify, pass_dump_fn dump,
-             void *user)
+             const air_compile_options *options, const air_target *target,
+             bool verify, pass_dump_fn dump, void *user)
 {
     base_arena scratch;
     runner r = runner_make(g, alloc, options, &scratch);
 
     AIR_TRY(ir_ops_init());
+    r.ctx.target = target;
     r.verify = verify;
     r.dump = dump;
     r.user = user;
@@ -194,7 +195,8 @@ pass_run_all(ir_graph *g, const air_alloc *alloc,
 
 air_status
 pass_run_one(ir_graph *g, const air_alloc *alloc,
-             const air_compile_options *options, const char *name)
+             const air_compile_options *options, const air_target *target,
+             const char *name)
 {
     base_arena scratch;
     runner r = runner_make(g, alloc, options, &scratch);
@@ -204,6 +206,7 @@ pass_run_one(ir_graph *g, const air_alloc *alloc,
     while (row < ROWS && strcmp(rows[row].name, name) != 0)
         row++;
     AIR_REQUIRE(row < ROWS, AIR_ERROR_ARGUMENT, "there is no pass '%s'", name);
+    r.ctx.target = target;
     r.verify = true;
     air_status status = run_row(&r, row);
     base_arena_deinit(&scratch);

@@ -9,6 +9,7 @@
 #ifndef PASS_PASS_H
 #define PASS_PASS_H
 
+#include "air_driver.h"
 #include "ir/ir.h"
 
 typedef enum {
@@ -27,6 +28,7 @@ typedef struct {
 typedef struct {
     ir_graph *g;
     const air_compile_options *options;
+    const air_target *target; /* NULL: a device that promises nothing */
     const air_alloc *alloc;
     base_arena *scratch; /* reset after each pass */
     pass_level level;    /* of the running row */
@@ -53,18 +55,21 @@ typedef struct {
 typedef void (*pass_dump_fn)(void *user, const pass_record *record,
                              const ir_graph *g);
 
-/* Runs the rows that options ask for (NULL: all of max-autotune's). verify:
- * ir_verify after each row. With options->dump_dir, writes NN-name.txt there.
- * On failure the graph is valid, but partly rewritten. */
+/* Runs the rows that options ask for (NULL: all of max-autotune's), for a
+ * device (NULL: one that promises nothing). verify: ir_verify after each row.
+ * With options->dump_dir, writes NN-name.txt there. On failure the graph is
+ * valid, but partly rewritten. */
 air_status pass_run_all(ir_graph *g, const air_alloc *alloc,
-                        const air_compile_options *options, bool verify,
+                        const air_compile_options *options,
+                        const air_target *target, bool verify,
                         pass_dump_fn dump, void *user);
 /* Rows of passes.def: no more records than these and one are told. */
 size_t pass_row_count(void);
 /* One row by name, as pass_run_all would run it (tests, the command line);
  * ARGUMENT when there is no such row. */
 air_status pass_run_one(ir_graph *g, const air_alloc *alloc,
-                        const air_compile_options *options, const char *name);
+                        const air_compile_options *options,
+                        const air_target *target, const char *name);
 /* options->dump_dir/NN-name.txt (dump.c). */
 air_status pass_dump_graph(const char *dir, const pass_record *record,
                            const ir_graph *g);

@@ -98,7 +98,8 @@ fuzz_one(const uint8_t *data, size_t size)
     }
     FUZZ_REQUIRE(ir_verify(g) == AIR_OK);
     check_again(g);
-    status = pass_run_all(g, &base_libc_alloc, &options, true, NULL, NULL);
+    status =
+        pass_run_all(g, &base_libc_alloc, &options, NULL, true, NULL, NULL);
     FUZZ_REQUIRE(status != AIR_ERROR_STATE);
     ir_graph_free(g);
     return 0;

@@ -141,3 +141,27 @@ def test_rows_that_see_nothing_are_as_in_eager():
         want, got = fn(q, k, v), compiled(fn)(q, k, v)
         assert want[0, 0, 3].isnan().all() == empty
         torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_scores_of_halves_cast_to_f32():
+    """As GPT-J writes it: the kernel takes what q and k were cast from."""
+
+    def written(q, k, v, mask):
+        scores = q.float() @ k.float().mT / 4 + mask
+        return scores.softmax(-1).to(v.dtype) @ v
+
+    (q, k, v), _, _ = make(torch.bfloat16)
+    hidden = torch.ones(40, 40, dtype=torch.bool).triu(1)
+    mask = torch.zeros(40, 40).masked_fill(
+        hidden, torch.finfo(torch.float32).min
+    )
+    with recorded() as records, torch.no_grad():
+        got = compiled(written)(q, k, v, mask)
+    text = records[-1].program().text(0)
+    assert "scaled_dot_product_attention(%q, %k, %v" in text
+    tensors = [t.double() for t in (q, k, v)]
+    scores = tensors[0] @ tensors[1].mT / 4 + mask
+    exact = [scores.softmax(-1) @ tensors[2]]
+    mine = errors([got], exact)[0]
+    theirs = errors([written(q, k, v, mask)], exact)[0]
+    assert mine <= 1.1 * theirs

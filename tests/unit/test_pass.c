@@ -56,7 +56,7 @@ TEST(pass_all_rows_run)
     ir_graph *g = make_graph();
 
     REQUIRE(g);
-    CHECK_OK(pass_run_all(g, &base_libc_alloc, NULL, true, see, &s));
+    CHECK_OK(pass_run_all(g, &base_libc_alloc, NULL, NULL, true, see, &s));
     CHECK(s.sane);
     CHECK(s.count > 5);
     CHECK_INT(count_op(g, "clone") + count_op(g, "_softmax"), 0);
@@ -72,7 +72,7 @@ TEST(pass_limit_keeps_what_the_lowering_needs)
 
     REQUIRE(g);
     /* row 1, canonicalise, runs; of the rest only those of level ALWAYS */
-    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, see, &s));
+    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, NULL, true, see, &s));
     CHECK_INT(count_op(g, "clone"), 0);
     CHECK_INT(count_op(g, "_softmax"), 0);
     ir_graph_free(g);
@@ -88,7 +88,8 @@ TEST(pass_rewrite_limit_counts)
         seen s = {0};
         ir_graph *g = make_graph();
         REQUIRE(g);
-        CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, see, &s));
+        CHECK_OK(
+            pass_run_all(g, &base_libc_alloc, &options, NULL, true, see, &s));
         ir_graph_free(g);
         CHECK(s.rewrites <= (size_t)limit);
         if (s.rewrites == all)
@@ -105,7 +106,7 @@ TEST(pass_without_what_changes_nothing)
     ir_graph *g = make_graph();
 
     REQUIRE(g);
-    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, see, &s));
+    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, NULL, true, see, &s));
     CHECK(count_op(g, "clone") > 0);
     ir_graph_free(g);
 }
@@ -143,7 +144,8 @@ TEST(pass_without_a_pass)
         seen s = {0};
         ir_graph *g = make_graph();
         REQUIRE(g);
-        CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, see, &s));
+        CHECK_OK(
+            pass_run_all(g, &base_libc_alloc, &options, NULL, true, see, &s));
         CHECK_INT(s.count, all); /* one is missing, the input is told too */
         ir_graph_free(g);
     }
@@ -167,7 +169,8 @@ TEST(pass_without_cse)
         ir_graph *g = NULL;
         REQUIRE(
             CHECK_OK(ir_parse(&base_libc_alloc, twice, sizeof twice - 1, &g)));
-        CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, NULL, NULL));
+        CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, NULL, true, NULL,
+                              NULL));
         CHECK_INT(count_op(g, "exp"), off ? 2 : 1);
         ir_graph_free(g);
     }
@@ -192,11 +195,13 @@ TEST(pass_counts_what_it_found)
     ir_graph *g = make_graph();
 
     REQUIRE(g);
-    CHECK_OK(pass_run_all(g, &base_libc_alloc, NULL, true, add_up, whole));
+    CHECK_OK(
+        pass_run_all(g, &base_libc_alloc, NULL, NULL, true, add_up, whole));
     ir_graph_free(g);
     g = make_graph();
     REQUIRE(g);
-    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, add_up, cut));
+    CHECK_OK(
+        pass_run_all(g, &base_libc_alloc, &options, NULL, true, add_up, cut));
     ir_graph_free(g);
     CHECK(whole[0] == whole[1] && whole[0] > 2);
     CHECK(cut[0] > cut[1]);
@@ -219,10 +224,11 @@ TEST(pass_one_by_name)
     ir_graph *g = make_graph();
 
     REQUIRE(g);
-    CHECK_OK(pass_run_one(g, &base_libc_alloc, NULL, "expand"));
+    CHECK_OK(pass_run_one(g, &base_libc_alloc, NULL, NULL, "expand"));
     CHECK_INT(count_op(g, "_softmax"), 0);
     CHECK_INT(count_op(g, "clone"), 1);
-    CHECK_FAILS(pass_run_one(g, &base_libc_alloc, NULL, "nothing"), ARGUMENT);
+    CHECK_FAILS(pass_run_one(g, &base_libc_alloc, NULL, NULL, "nothing"),
+                ARGUMENT);
     ir_graph_free(g);
 }
 
@@ -233,7 +239,8 @@ TEST(pass_dumps_each_row)
 
     REQUIRE(g && mkdtemp(dir));
     air_compile_options options = {.dump_dir = dir};
-    CHECK_OK(pass_run_all(g, &base_libc_alloc, &options, true, NULL, NULL));
+    CHECK_OK(
+        pass_run_all(g, &base_libc_alloc, &options, NULL, true, NULL, NULL));
     for (int i = 0; i == 0 || air_pass_name((size_t)i - 1, NULL); i++) {
         snprintf(path, sizeof path, "%s/%02d-%s.txt", dir, i,
                  i ? air_pass_name((size_t)i - 1, NULL) : "input");
@@ -244,8 +251,9 @@ TEST(pass_dumps_each_row)
         unlink(path);
     }
     rmdir(dir);
-    CHECK_FAILS(pass_run_all(g, &base_libc_alloc, &options, true, NULL, NULL),
-                ARGUMENT);
+    CHECK_FAILS(
+        pass_run_all(g, &base_libc_alloc, &options, NULL, true, NULL, NULL),
+        ARGUMENT);
     ir_graph_free(g);
 }
 

@@ -346,6 +346,7 @@ cuda_target(const air_device *dev, air_target *out)
                         .regions = true,
                         .apart = true,
                         .source = true,
+                        .fine_weights = true,
                         .linger = FUSE_STEPS};
 }
 
