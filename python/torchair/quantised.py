@@ -93,9 +93,24 @@ def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
 
     group: for 4 bits, a divisor of k; of 8 bits a row is one.
     """
-    rows, depth = weight.shape
+    depth = weight.shape[1]
     group = depth if bits == 8 else group
-    split = weight.detach().float().reshape(rows, -1, group)
+    some = max(1, _AT_ONCE // max(1, depth))
+    pieces = [_piece(w, bits, group) for w in weight.detach().split(some)]
+    numbers, scales, lost, size = zip(*pieces, strict=True)
+    error = (sum(lost) / sum(size)) ** 0.5 if sum(size) else 0.0
+    return Stored(torch.cat(numbers), torch.cat(scales), bits, group, error)
+
+
+_AT_ONCE = 1 << 19  # numbers of a weight: what is made of them stays in a cache
+
+
+def _piece(
+    weight: torch.Tensor, bits: int, group: int
+) -> tuple[torch.Tensor, torch.Tensor, float, float]:
+    """Rows as they are stored, their scales; squares of what was lost, and of
+    all."""
+    split = weight.float().reshape(weight.shape[0], -1, group)
     if bits == 8:
         scale = split.abs().amax(-1) / 127
     else:  # -8 has no counterpart: it is for the largest, whatever its sign
@@ -104,11 +119,9 @@ def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
     used = scale.float()  # what was rounded of it is lost once, not twice
     safe = torch.where(used == 0, 1.0, used).unsqueeze(-1)
     q = (split / safe).round().clamp(*((-127, 127) if bits == 8 else (-8, 7)))
-    lost = split - q * safe
-    size = split.square().mean().sqrt().item()
-    error = lost.square().mean().sqrt().item() / size if size else 0.0
-    numbers = q.reshape(rows, depth).to(torch.int8)
-    return Stored(_pack(numbers, bits), scale, bits, group, error)
+    lost = (split - q * safe).square().sum().item()
+    numbers = q.reshape(weight.shape).to(torch.int8)
+    return _pack(numbers, bits), scale, lost, split.square().sum().item()
 
 
 def _pack(numbers: torch.Tensor, bits: int) -> torch.Tensor:
