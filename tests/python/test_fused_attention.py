@@ -244,6 +244,27 @@ def test_a_prefix_lies_as_it_likes(dtype, rows):
     torch.testing.assert_close(out.double(), want, rtol=1e-6, atol=1e-5)
 
 
+def test_a_band_means_nothing_where_keys_are_padded():
+    q, k, v, kw = dense()
+    kw |= {"atten_mask": torch.zeros(1, 1, 3, 20, dtype=torch.bool)}
+    kw |= {"pre_tokens": 1, "next_tokens": 1, "actual_seq_lengths_kv": [9, 20]}
+    kw |= {"kv_padding_size": torch.tensor([0])}
+    out, _ = npu.npu_fused_infer_attention_score(q, k, v, **kw)
+    want, _ = reference(q, k, v, **kw)
+    torch.testing.assert_close(out.double(), want, rtol=0, atol=1e-5)
+
+
+def test_scales_of_one_token_are_those_of_its_batch():
+    q, _, _, kw = dense(t=1, d=32)
+    k, v = (torch.randint(-9, 9, (2, 2, 1, 32)).to(torch.int8) for _ in "kv")
+    for part in ("key", "value"):
+        kw[f"{part}_antiquant_scale"] = torch.tensor([[0.5], [2.0]])
+        kw[f"{part}_antiquant_mode"] = 1
+    out, _ = npu.npu_fused_infer_attention_score(q, k, v, **kw)
+    want, _ = reference(q, k, v, **kw)
+    torch.testing.assert_close(out.double(), want, rtol=0, atol=1e-5)
+
+
 def test_nothing_to_attend_to():
     q, k, v, kw = dense(t=0)
     out, lse = npu.npu_fused_infer_attention_score(
