@@ -252,6 +252,38 @@ def test_names():
 # ---- custom_op ----
 
 
+def test_dumps_have_the_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def convert(x, y):
+        half = ge.Const([0.5] * 4, dtype=0, node_name="half")
+        two = ge.Const(2.0, dtype=0, node_name="two")
+        made = ge.custom_op("Mul", x, two, node_name="double")
+        values, _ = ge.custom_op(
+            "TopKV2", made, ge.Const(4), True, 1, True, node_name="ordered"
+        )
+        made = ge.Cast(values, dst_type=11, node_name="wide")
+        made = ge.Clone(ge.Cast(made, dst_type=0), node_name="own")
+        return ge.custom_op("Mul", made, half, node_name="last")
+
+    config = torchair.CompilerConfig()
+    config.debug.graph_dump.type = "txt"
+    torchair.register_fx_node_ge_converter(OP)(convert)
+    torch._dynamo.reset()
+    f = torch.compile(
+        lambda x, y: OP(x, y),
+        backend=torchair.get_npu_backend(compiler_config=config),
+    )
+    try:
+        assert_same(f(X, Y), X.sort(1, True).values)
+    finally:
+        del OP._ge_converter
+    (text,) = (p.read_text() for p in tmp_path.glob("*original*"))
+    for name in ("two", "double", "ordered", "wide", "own", "last"):
+        assert f's: "{name}-aten.' in text
+    assert 'name: "const_half' in text
+
+
 def test_custom_op_by_keyword():
     def convert(x, y):
         total = ge.custom_op(

@@ -8,6 +8,7 @@ dtypes and sizes, symbolic ones too, are torch's own inference.
 from __future__ import annotations
 
 import contextvars
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from ..sizes import is_symbolic
 from . import attr as attributes
 from . import lower, registry
-from .types import DataType, ge_dtype, torch_dtype
+from .types import DataType, constant_dtype, ge_dtype, torch_dtype
 
 
 class Tensor:
@@ -39,6 +40,7 @@ class Tensor:
         """The FX node; a constant is put into the graph when first asked."""
         if self._fx is None:
             self._fx = self._at.put_constant(self.constant, self._dtype)
+            _name(self._fx, self.node)
         return self._fx
 
     @property
@@ -118,6 +120,17 @@ class Node:
 
     name: str
     type: str
+    given: bool = False  # the name, by the user
+
+
+def _name(made: Any, owner: Node) -> None:
+    """Where the user names a node, the FX node is called so, and with it what
+    graph_dump (_fx_tensor_name) and the files of data_dump say."""
+    if made is None or not owner.given:
+        return
+    while made.target is operator.getitem:
+        made = made.args[0]
+    made._rename(owner.name)
 
 
 @dataclass
@@ -184,6 +197,7 @@ class Builder:
 
     def node(self, op_type: str, name: str | None) -> Node:
         """AssertionError: a name that is empty or taken."""
+        given = name is not None
         if name is None:
             name, n = op_type, 0
             while name in self.names:
@@ -194,7 +208,7 @@ class Builder:
         if name in self.names:
             raise AssertionError(f"two nodes are named {name!r}")
         self.names.add(name)
-        return Node(name, op_type)
+        return Node(name, op_type, given)
 
 
 _current: contextvars.ContextVar[Builder | None] = contextvars.ContextVar(
@@ -216,30 +230,6 @@ def _builder() -> Builder:
 # ---- building elements ----
 
 
-def _constant_dtype(v: Any) -> int:
-    kinds: Any = DataType
-    if v is None or isinstance(v, (str, bytes)):
-        raise TypeError(
-            "Const takes a number, a list of numbers, an array or a torch "
-            f"tensor, not {v!r}"
-        )
-    if isinstance(v, bool):
-        return int(kinds.DT_BOOL)
-    if isinstance(v, int):
-        return int(kinds.DT_INT64)
-    if isinstance(v, float):
-        return int(kinds.DT_FLOAT)
-    if isinstance(v, torch.Tensor):
-        return ge_dtype(v.dtype)
-    if not hasattr(v, "dtype") and len(v) == 0:
-        return int(kinds.DT_INT32)
-    if isinstance(v, (list, tuple)):
-        made = torch.tensor(v)
-        floats = made.dtype == torch.float32
-        return int(kinds.DT_DOUBLE) if floats else ge_dtype(made.dtype)
-    return ge_dtype(torch.as_tensor(v).dtype)
-
-
 def Const(
     v: Any,
     dtype: int | None = None,
@@ -249,13 +239,14 @@ def Const(
     """A constant: a number, a list, an array or a torch tensor.
 
     dtype: a DataType; None: an integer is INT64, a float FLOAT, a list of
-    floats DOUBLE, an empty list INT32. ValueError: v is a Tensor of the graph.
+    floats DOUBLE, an empty list INT32. readable: dumps have the values of
+    constants whether it is set or not. ValueError: v is a Tensor of the graph.
     """
     at = _builder()
     if isinstance(v, Tensor):
         raise ValueError("Const takes a value, not a Tensor of the graph")
     made = Tensor(at, at.node("Const", node_name))
-    made._dtype = _constant_dtype(v) if dtype is None else int(dtype)
+    made._dtype = constant_dtype(v) if dtype is None else int(dtype)
     plain = isinstance(v, (bool, int, float))
     made.constant = v if plain else torch.as_tensor(v).tolist()
     return made
@@ -292,6 +283,7 @@ def Cast(
     kind = torch_dtype(dst_type)
     made = at.emit(torch.ops.aten._to_copy.default, [x.fx], {"dtype": kind})
     _wait(at, made, dependencies)
+    _name(made, owner)
     return Tensor(at, owner, 0, made)
 
 
@@ -309,6 +301,7 @@ def Clone(
     owner = at.node("TensorMove", node_name)
     made = at.emit(torch.ops.aten.clone.default, [x.fx], None)
     _wait(at, made, dependencies)
+    _name(made, owner)
     return Tensor(at, owner, 0, made)
 
 
@@ -469,10 +462,21 @@ def custom_op(
     made = lower.lower(at, found, values, attributes_)
     if op_type != "Assign":
         at.outputs |= {n: made[n] for n in found.references}
+    if op_type != "Assign":  # which makes no node
+        _name(_first(made), owner)
     picked = [_wrap(at, owner, i, made[n]) for i, n in enumerate(wanted)]
     if not picked:
         return None
     return picked[0] if len(picked) == 1 else tuple(picked)
+
+
+def _first(made: dict[str, Any]) -> Any:
+    """A result of the FX node; None: it has none."""
+    for value in made.values():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                return one
+    return None
 
 
 def _wrap(at: Builder, owner: Node, index: int, value: Any) -> Any:

@@ -58,3 +58,28 @@ def torch_dtype(number: Any) -> torch.dtype:
             "torchair.ge.DataType.DT_FLOAT"
         )
     return found
+
+
+def constant_dtype(v: Any) -> int:
+    """Of what Const is given. TypeError: no numbers."""
+    kinds: Any = DataType
+    if v is None or isinstance(v, (str, bytes)):
+        raise TypeError(
+            "Const takes a number, a list of numbers, an array or a torch "
+            f"tensor, not {v!r}"
+        )
+    if isinstance(v, bool):
+        return int(kinds.DT_BOOL)
+    if isinstance(v, int):
+        return int(kinds.DT_INT64)
+    if isinstance(v, float):
+        return int(kinds.DT_FLOAT)
+    if isinstance(v, torch.Tensor):
+        return ge_dtype(v.dtype)
+    if not hasattr(v, "dtype") and len(v) == 0:
+        return int(kinds.DT_INT32)
+    if isinstance(v, (list, tuple)):
+        made = torch.tensor(v)
+        floats = made.dtype == torch.float32
+        return int(kinds.DT_DOUBLE) if floats else ge_dtype(made.dtype)
+    return ge_dtype(torch.as_tensor(v).dtype)
