@@ -44,8 +44,16 @@ ATEN_HEAD = """
 ## The supported list of graph mode
 
 The 151 rows of TorchAir's list of ATen operators, with the dtypes it names.
-Each is compiled and compared with eager over them, by
-`test_aten_list.py::test_row`, from `tests/python/aten_list.py`.
+Each is compiled and compared with eager over them, with its overloads and
+optional arguments, in both modes, with fixed and with changing sizes, by
+`test_aten_list.py::test_row[NAME-DTYPE-MODE-SIZES]`. The last column has the
+rows of the engine that its calls become (`test_who_runs_it[NAME]`), and which
+calls run on PyTorch's kernels; arithmetic on complex dtypes always does.
+
+torch.compile itself refuses, with every backend (2.13): `nll_loss` with a uint8
+target, `_foreach_addcdiv` and `_foreach_addcmul` with a tensor of scalars. CPU
+eager has no `_foreach_frac` of integers. `threshold` of uint8 with a negative
+threshold, which eager wraps, compares as written.
 
 | row | dtypes | computed by |
 |---|---|---|
@@ -57,10 +65,13 @@ def aten_rows():
     spec = util.spec_from_file_location("aten_list", path)
     found = util.module_from_spec(spec)
     spec.loader.exec_module(found)
+    computed_by = found.computed_by()
     for name, dtypes, *_ in found.ROWS:
-        why = found.HOST.get(name)
-        by = "the engine" if why is None else f"PyTorch: {why}"
-        yield f"| `{name}` | {', '.join(dtypes)} | {by} |\n"
+        rows = computed_by[name].split(", ")
+        rows = [f"`{row}`" for row in rows if row != "-"]
+        if name in found.HOST:
+            rows.append(f"PyTorch: {found.HOST[name]}")
+        yield f"| `{name}` | {', '.join(dtypes)} | {', '.join(rows)} |\n"
 
 
 def ops(air):

@@ -3,10 +3,12 @@ its dtypes and a call.
 
 A row is (name, dtypes, function of the maker m). m(2, 3) makes a tensor of the
 dtype, m.i(n, *size) integers below n, m.p(...) one above zero, m.u(...) one
-with parts of 1. `grad=True` rows are run backward too.
+with parts of 1. `grad=True` rows are run backward too. More calls of a row are
+in aten_variants.py, the rows of the engine that they become in aten_rows.txt.
 """
 
 import math
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +19,7 @@ SMALL = ("uint8", "int8", "int16", "int32", "int64")
 COMPLEX = ("complex64", "complex128")
 NO8 = ("uint8", "int8", "int32", "int64")  # no int16
 
-_FOREACH_UNARY = {
+FOREACH_UNARY = {
     "abs": FLOAT, "acos": FLOAT, "asin": FLOAT, "atan": FLOAT, "ceil": FLOAT,
     "cos": FLOAT, "cosh": FLOAT, "erf": FLOAT, "erfc": FLOAT, "exp": FLOAT,
     "expm1": FLOAT, "floor": (*FLOAT, *NO8), "frac": FLOAT,
@@ -53,7 +55,7 @@ def _other(name, call):
 
 
 FOREACH = [
-    (f"torch._foreach_{n}", d, _unary(n)) for n, d in _FOREACH_UNARY.items()
+    (f"torch._foreach_{n}", d, _unary(n)) for n, d in FOREACH_UNARY.items()
 ] + [
     (f"torch._foreach_{n}", d, _other(n, c))
     for n, (d, c) in _FOREACH_OTHER.items()
@@ -124,7 +126,7 @@ def two(f, *size):
 
 ACTIVATIONS = [
     ("torch.nn.functional.gelu", FLOAT, one(F.gelu)),
-    ("torch.nn.functional.hardswish", (H, S), one(F.hardswish), True),
+    ("torch.nn.functional.hardswish", FLOAT, one(F.hardswish), True),
     ("torch.nn.functional.leaky_relu", FLOAT, one(F.leaky_relu)),
     ("torch.nn.Threshold", (S, *SMALL),
      one(lambda x: F.threshold(x, 1, 2))),
@@ -132,7 +134,8 @@ ACTIVATIONS = [
     ("torch.sigmoid", (*FLOAT, D), one(torch.sigmoid)),
     ("torch.nn.functional.hardsigmoid", (H, S), one(F.hardsigmoid)),
     ("torch.nn.functional.sigmoid", (*FLOAT, D), one(torch.sigmoid)),
-    ("torch.nn.functional.hardtanh", (*FLOAT, D), one(F.hardtanh), True),
+    ("torch.nn.functional.hardtanh", (*FLOAT, D, "int32", "int64"),
+     one(F.hardtanh), True),
     ("torch.nn.functional.elu", (H, S), one(F.elu)),
     ("torch.nn.functional.tanh", FLOAT, one(torch.tanh)),
     ("torch.nn.functional.glu", (H, S), one(F.glu), True),
@@ -144,7 +147,7 @@ def _layer(f, *sizes):
 
 
 IMAGES = [
-    ("torch.nn.MaxPool2d", (H, S),
+    ("torch.nn.MaxPool2d", FLOAT,
      _layer(lambda x: F.max_pool2d(x, 2), (1, 2, 6, 6)), True),
     ("torch.nn.functional.avg_pool2d", (H, S),
      _layer(lambda x: F.avg_pool2d(x, 2), (1, 2, 6, 6)), True),
@@ -359,11 +362,22 @@ ROWS = [
     *INDEXING,
 ]
 
-# Rows that run on torch's kernels, and why: no row of the engine yet. All
-# others are the engine's in float32 (or their first dtype).
+# Calls that run on torch's kernels, and why. All others are the engine's in
+# float32 (or their first dtype).
 HOST = {
+    "torch._foreach_norm": "with dtype=",
+    "torch.linspace": "with ends that are tensors",
     "torch.view_as_complex": "complex numbers",
     "torch.view_as_real": "complex numbers",
     "torch.fft.fft": "complex numbers",
     "torch.fft.fft2": "complex numbers",
 }
+
+# Rows with calls that are several graphs.
+BREAKS = {"torch.ops.aten.index.Tensor"}
+
+
+def computed_by():
+    """Rows of the engine that the calls of a row of the list become."""
+    text = (Path(__file__).parent / "aten_rows.txt").read_text()
+    return dict(line.split(" | ") for line in text.splitlines())
