@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchair import _native, compat
+from torchair import _native, compat, engine
 
 from . import _autocast, _kernels, _layers, _storage, npu
 from .npu.devices import device_index
@@ -44,8 +44,9 @@ def register() -> None:
     from torch.utils import backend_registration
 
     _name_is_free()
-    libraries = compat.torch_cpu_library(), compat.gomp_library()
-    _native.start(*libraries, None, None, False, False)
+    if not engine.started():  # without its settings: no compilation has asked
+        libraries = compat.torch_cpu_library(), compat.gomp_library()
+        _native.start(*libraries, None, None, False, False)
     hooks = _Hooks()
     _keep.append(hooks)
     backend_registration._setup_privateuseone_for_python_backend(

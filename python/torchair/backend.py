@@ -35,6 +35,7 @@ from . import (
     data_dump,
     deadlock,
     direct,
+    direct_calls,
     dispatch,
     dumps,
     eager,
@@ -378,8 +379,8 @@ def _compile_frame(
         program, look = weights.parts(inference.made)
         why = "a saved program does not watch the parameters of its weights"
         if look is None or saver is None:
-            job = _Direct(gm, compiled, inference, len(example_inputs))
-            why = _call_directly(job, program, look)
+            job = direct_calls.Job(gm, compiled, inference, len(example_inputs))
+            why = direct_calls.call_directly(job, program, look)
         inference.record.wrapper = why
     elif saver is None and forward.record is not None:
         asks = direct.asks_for_objects(gm)
@@ -387,39 +388,6 @@ def _compile_frame(
     if saver is not None:
         saver.frame(gm, inference.plan, why)
     return compiled
-
-
-@dataclasses.dataclass(frozen=True)
-class _Direct:
-    """A graph whose program the dispatcher may call itself."""
-
-    gm: torch.fx.GraphModule  # Dynamo's
-    compiled: Compiled  # what is called otherwise
-    made: Compiler
-    nargs: int
-
-
-def _call_directly(
-    job: _Direct, program: Any, look: Callable[..., None] | None
-) -> str:
-    """Lets the dispatcher call the program, behind a look at its arguments;
-    why not, where it must not."""
-    from ._native import Program
-
-    made = job.made
-    if not isinstance(program, Program):
-        return "torch runs the graph, or its runs are timed"
-    try:
-        found = direct.plan(made.meta, job.nargs, made.nargs)
-    except direct.Kept as why:
-        dispatch.reasons[f"through AOTAutograd: {why}"] += 1
-        return str(why)
-    compat.forget_hooks_guard()
-    made.plan = found
-    run = direct.make(program, found, look)
-    asks = direct.asks_for_objects(job.gm)
-    dispatch.mark_direct(job.compiled, run, asks)
-    return ""
 
 
 def torchair(

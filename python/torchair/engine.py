@@ -52,6 +52,11 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def started() -> bool:
+    """Somebody has chosen what the engine runs with."""
+    return bool(_started)
+
+
 def start_once() -> None:
     """Starts the engine unless it runs."""
     if not _started:

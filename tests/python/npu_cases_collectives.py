@@ -8,9 +8,11 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+from helpers import compiled
 from torch import nn
 
-import torch_npu  # noqa: F401 the device
+import torch_npu
+import torch_npu.distributed
 import torchair
 
 
@@ -87,6 +89,46 @@ def _rank(rank, path, name):
 @pytest.mark.parametrize("name", ["gloo", "hccl"])
 def test_two_processes(tmp_path, name):
     torch.multiprocessing.spawn(_rank, (str(tmp_path / "store"), name), 2)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize(
+    "collective",
+    ["all_gather_into_tensor_uneven", "reduce_scatter_tensor_uneven"],
+)
+def test_one_rank_of_uneven_sizes(collective, mode):
+    call = getattr(torch_npu.distributed, collective)
+
+    def fn(x):
+        out = torch.empty_like(x)
+        call(out, x * 2, [6])
+        return out + 1
+
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        run = compiled(fn, mode, fullgraph=True)
+        for i in range(2):
+            x = torch.arange(6.0) + i
+            assert torch.equal(run(x), x * 2 + 1)
+    finally:
+        dist.destroy_process_group()
+
+
+AFTER = """
+import torch, torchair
+run = torch.compile(lambda x: x.relu() * 2, backend=torchair.get_npu_backend())
+x = torch.tensor([-1.0, 3.0])
+assert run(x).tolist() == [0, 6]
+import torch_npu
+assert run(x).tolist() == [0, 6]
+assert run(x.npu()).tolist() == [0, 6] and run(x.npu()).device.type == "npu"
+"""
+
+
+def test_the_device_after_a_compilation():
+    env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    subprocess.run([sys.executable, "-c", AFTER], env=env, check=True)
 
 
 OTHER = """

@@ -115,7 +115,6 @@ def test_a_rank_that_never_comes_is_an_error(mode, tmp_path):
 
 def calls_alone():
     """name -> a function of a tensor whose result is x * 2 + 1."""
-    import torch_npu.distributed as npu
 
     def with_result(collective, *args):
         def fn(x):
@@ -149,8 +148,6 @@ def calls_alone():
         "reduce_scatter_tensor": with_result(dist.reduce_scatter_tensor),
         "all_to_all": lists(dist.all_to_all),
         "all_to_all_single": with_result(dist.all_to_all_single),
-        "gather_uneven": with_result(npu.all_gather_into_tensor_uneven, [6]),
-        "scatter_uneven": with_result(npu.reduce_scatter_tensor_uneven, [6]),
     }
 
 
