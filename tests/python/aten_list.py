@@ -374,7 +374,7 @@ HOST = {
 }
 
 # Rows with calls that are several graphs.
-BREAKS = {"torch.ops.aten.index.Tensor"}
+BREAKS = {"torch.ops.aten.index.Tensor", "torch.sym_sum"}
 
 
 def computed_by():
