@@ -394,7 +394,6 @@ def _add_autograd(found: Defined, rule: Callable[..., list[Any]]) -> None:
     """rule(values, grads, needed): the gradients of all parameters."""
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.set_materialize_grads(True)
         ctx.numbers = [
             None if isinstance(x, torch.Tensor) else x for x in inputs
         ]
@@ -428,7 +427,7 @@ def _by_bodies(
     for i, gradient in gradients.items():
         if needed[i]:
             (made,) = gradient.run([*values, *grads])
-            out[i] = _reduced(made, values[i])
+            out[i] = _filled(made, values[i])
     return out
 
 
@@ -472,10 +471,7 @@ def _apart(value: torch.Tensor, again: bool) -> torch.Tensor:
     return value.detach().requires_grad_()
 
 
-def _reduced(gradient: Any, value: torch.Tensor) -> Any:
-    """To the size and dtype of the parameter, which may have been broadcast."""
-    if gradient.shape != value.shape:
-        gradient = gradient.expand(
-            torch.broadcast_shapes(gradient.shape, value.shape)
-        ).sum_to_size(value.shape)
-    return gradient.to(value.dtype)
+def _filled(gradient: Any, value: torch.Tensor) -> Any:
+    """As large as the parameter. Where that has been broadcast or is of another
+    dtype, autograd sums and converts."""
+    return gradient.expand(torch.broadcast_shapes(gradient.shape, value.shape))

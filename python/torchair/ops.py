@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import attention, quantised  # noqa: F401 - the operator of the latter
+from . import attention, checks, quantised  # noqa: F401 - an operator
 from .define import define as define
 from .printing import npu_print as npu_print
 
@@ -109,6 +109,7 @@ def npu_create_tagged_event(tag: str) -> TaggedEvent:
 
     ValueError where another event of this process has the tag.
     """
+    checks.is_a(str, tag, "npu_create_tagged_event: tag", "a str")
     if tag in _events:
         raise ValueError(
             f"tagged event tag {tag!r} is already in use; choose another one"
@@ -119,13 +120,12 @@ def npu_create_tagged_event(tag: str) -> TaggedEvent:
 
 
 def _tag_of(event: Any) -> str:
-    tag = getattr(event, "tag", None)
-    if tag is None:
+    if not isinstance(event, TaggedEvent):
         raise ValueError(
             f"{event!r} is no tagged event; make it with "
             "torchair.ops.npu_create_tagged_event"
         )
-    return str(tag)
+    return event.tag
 
 
 def npu_tagged_event_record(event: TaggedEvent) -> None:

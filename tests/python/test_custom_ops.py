@@ -237,6 +237,10 @@ def bump_cpu(x, y):
     x.copy_(x + y)
 
 
+def become_cpu(x, y):
+    x.copy_(y)
+
+
 def both_cpu(x, y, z):
     total = x + y
     x.copy_(total)
@@ -247,6 +251,9 @@ def both_cpu(x, y, z):
 lib.impl("bump", bump_cpu, "CPU")
 lib.impl("both", both_cpu, "CPU")
 meta.impl("bump", lambda x, y: None)
+lib.define("become(Tensor(a!) x, Tensor y) -> ()")
+lib.impl("become", become_cpu, "CPU")
+meta.impl("become", lambda x, y: None)
 meta.impl("both", lambda x, y, z: torch.empty_like(x))
 
 
@@ -280,6 +287,21 @@ def test_nothing_returned_and_arguments_absent(converter, function):
     converter(ops.bump.default, convert_bump)
     converter(ops.both.default, convert_both)
     assert "HOST" not in check(function, "max-autotune", True)
+
+
+@pytest.mark.parametrize("given", [lambda w: w[0], lambda w: w[:1]])
+def test_what_is_assigned_takes_the_arguments_size(converter, given):
+    op = ops.become.default
+
+    def convert(x, y):
+        ge.custom_op("Assign", x, y, True, False)
+
+    def function(x, w):
+        op(x, given(w))
+        return x.reshape(-1) * 2
+
+    converter(op, convert)
+    assert "HOST" not in check(function, "max-autotune")
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,27 @@ def test_derivatives():
         assert_same(torch.autograd.grad(f(a, b).sum(), (a, b)), want)
 
 
+@pytest.mark.parametrize(
+    "derivatives",
+    [None, {"a": "grad * b", "b": "grad * a"}, {"a": "sum(b, -1)"}],
+)
+def test_gradients_have_the_parameters_size_and_dtype(derivatives):
+    op = ops.define(
+        f"{name()}(Tensor a, Tensor b) -> Tensor", "a * b", derivatives
+    )
+    a = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    b = torch.tensor([0.5, -1.25, 3.0], requires_grad=True)
+    (want_a, want_b) = torch.autograd.grad((a * b).sum(), (a, b))
+    if derivatives is not None and "b" not in derivatives:
+        want_a, want_b = b.sum().detach().double().expand(4, 3), None
+    for f in (op, *(compiled(lambda a, b: op(a, b), mode) for mode in MODES)):
+        torch._dynamo.reset()
+        a.grad = b.grad = None
+        f(a, b).sum().backward()
+        assert_same(a.grad, want_a)
+        assert_same([b.grad], [want_b])
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_derivatives_of_the_body(mode):
     op = ops.define(
@@ -289,6 +310,31 @@ def test_many_sizes_and_strides_in_eager():
     assert op(torch.randn(0, 3)).shape == (0, 3)
 
 
+def test_programs_of_eager_calls_are_limited(monkeypatch):
+    """A size that comes late takes ATen's operators; the first ones stay."""
+    from torchair import define
+
+    made, plain = [], define.Defined._compile
+
+    def counts(self, values):
+        made.append(values[0].shape[0])
+        return plain(self, values)
+
+    monkeypatch.setattr(define.Defined, "_compile", counts)
+    op = ops.define(f"{name()}(Tensor a) -> Tensor", body="a * 2 + 1")
+    for n in [*range(1, 50), *range(1, 50)]:
+        op(torch.ones(n))
+    assert made == list(range(1, 33))
+
+
+def test_every_device_has_a_kernel():
+    op = ops.define(f"{name()}(Tensor a) -> Tensor", body="a * 2 + 1")
+    for key in ("CPU", "CUDA", "Meta", "PrivateUse1"):
+        assert torch._C._dispatch_has_computed_kernel_for_dispatch_key(
+            op.name(), key
+        ), key
+
+
 @pytest.mark.parametrize(
     "view",
     [
@@ -358,6 +404,7 @@ def test_errors_point_into_the_text(body, where, what):
         ("deftest::bad(Tensor? a) -> Tensor", ValueError, "parameter a is"),
         ("deftest::bad(float s) -> Tensor", ValueError, "no parameter is"),
         ("deftest::bad(Tensor a) -> int", ValueError, "it returns int"),
+        ("deftest::bad(Tensor(a) a) -> Tensor(a)", ValueError, "are new Tens"),
         ("deftest::bad(Tensor a) -> ()", ValueError, "no results"),
         ("aten::add(Tensor a) -> Tensor", RuntimeError, "defined already"),
         (3, TypeError, "schema is a str"),

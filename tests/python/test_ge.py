@@ -128,6 +128,14 @@ def test_a_case_that_is_not_implemented_is_left_to_torch():
             lambda x, y: ge.Cast(x, dst_type=1),
             "default gives torch.fl",
         ),
+        (
+            lambda x, y: ge.custom_op("Transpose", x, ge.Const([1, 0])),
+            r"gives torch.float32\[4, 2\] as result 0, .* .float32\[2, 4\]",
+        ),
+        (
+            lambda x, y: ge.custom_op("ReduceSum", x, ge.Const([0]), False),
+            r"gives torch.float32\[4\] as result 0, .* torch.float32\[2, 4\]",
+        ),
         (lambda x, y: (x, y), "gives 2 results, the operator has 1"),
         (lambda x, y: 3, "gives a int as result 0"),
         (
@@ -486,6 +494,18 @@ def test_a_registered_kernel():
         ge.register_op("GeTestKernel")
 
 
+def test_a_kernel_with_a_meta_function():
+    """That reads its inputs, which no trace of it may."""
+    ge.register_op(
+        "GeTestArrays(x, y) -> z",
+        kernel=lambda x, y: torch.from_numpy((x.numpy() + y.numpy()) * 2),
+        infer=lambda x, y: torch.empty_like(x),
+    )
+    assert_same(
+        run(lambda x, y: ge.custom_op("GeTestArrays", x, y)), (X + Y) * 2
+    )
+
+
 def test_a_kernel_that_writes_an_input():
     def kernel(x, y):
         x.add_(y)
@@ -527,7 +547,8 @@ def test_attributes():
     assert attr.Int(3) == attr.Int(3) != attr.Float(3)
     assert attr.ListListInt([[1], [2, 3]]).value == [[1], [2, 3]]
     assert attr.DataType(torch.bfloat16).value == 27
-    for kind, value in ((attr.Int, 1.5), (attr.Bool, 1), (attr.ListInt, 3)):
+    wrong = [(attr.Int, 1.5), (attr.Int, True), (attr.Float, True)]
+    for kind, value in [*wrong, (attr.Bool, 1), (attr.ListInt, 3)]:
         with pytest.raises(AssertionError):
             kind(value)
 

@@ -294,6 +294,12 @@ def test_limits_out_of_range(value):
         npu.set_device_limit(0, vector_num=value)
 
 
+@pytest.mark.parametrize("device", [99, -1, "npu:99"])
+def test_limits_of_a_device_that_is_not_there(device):
+    with pytest.raises(RuntimeError, match=f"invalid device .*{device}"):
+        npu.set_device_limit(device, 1, 1)
+
+
 def test_limits_are_integers():
     with pytest.raises(TypeError, match="cube_num must be an int"):
         npu.set_stream_limit(npu.Stream(), cube_num=2.0)

@@ -2,12 +2,14 @@
 and what it takes, before anything has changed. What options and operators say
 of wrong values is tested beside them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 import torchair
-from torchair import inference, llm_datadist, npu, scope
+from torchair import inference, llm_datadist, npu, ops, scope
 
 aten = torch.ops.aten
 ONE = torch.ones(3)
@@ -123,6 +125,14 @@ CASES = {
     "super_kernel": (
         lambda: scope.super_kernel("a", 3),
         (TypeError, "options must be a str, got int"),
+    ),
+    "npu_create_tagged_event": (
+        lambda: ops.npu_create_tagged_event(3),
+        (TypeError, "tag must be a str, got int"),
+    ),
+    "npu_tagged_event_record, what only has a tag": (
+        lambda: ops.npu_tagged_event_record(SimpleNamespace(tag="one")),
+        (ValueError, "make it with torchair.ops.npu_create_tagged_event"),
     ),
     "limit_core_num": (
         lambda: scope.limit_core_num(2, -1),

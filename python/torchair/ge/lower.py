@@ -211,7 +211,10 @@ def _special(at: Any, found: registry.OpType, values: Any) -> Any:
 
 
 def _assign(at: Any, ref: Any, value: Any) -> Any:
-    """The argument `ref` of the operator becomes `value`."""
+    """The argument `ref` of the operator becomes `value`, as often as it
+    takes to fill it."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
     names = at.arguments.get(ref.fx)
     if names is None:
         raise RuntimeError(
@@ -219,8 +222,10 @@ def _assign(at: Any, ref: Any, value: Any) -> Any:
             f"{ref.tensor} is none"
         )
     size = torch.ops.aten.expand.default
-    shape = list(ref.meta.shape)
-    same = len(shape) == value.rank
+    shape, given = list(ref.meta.shape), value.meta.shape
+    same = len(shape) == len(given) and all(
+        statically_known_true(a == b) for a, b in zip(shape, given, strict=True)
+    )
     made = value.fx if same else at.emit(size, [value.fx, shape], None)
     at.outputs |= dict.fromkeys(names, made)
     return made

@@ -46,10 +46,17 @@ def _changed(
 def set_device_limit(
     device: Any, cube_num: int = -1, vector_num: int = -1
 ) -> None:
-    """Upper bounds of cores; -1: as it was. ValueError out of range."""
+    """Upper bounds of cores; -1: as it was. ValueError out of range.
+    RuntimeError: there is no such device."""
+    index = device_number(device)
+    count = max(1, torch.cuda.device_count())
+    if not 0 <= index < count:
+        raise RuntimeError(
+            f"invalid device {device!r}; give a number below {count}"
+        )
     with _lock:
-        _device_limits[device_number(device)] = _changed(
-            get_device_limit(device), cube_num, vector_num
+        _device_limits[index] = _changed(
+            get_device_limit(index), cube_num, vector_num
         )
     _tell_engine()
 
