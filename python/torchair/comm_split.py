@@ -35,6 +35,8 @@ def split(gm: GraphModule) -> int:
 
 def _split(graph: Graph, node: Node) -> bool:
     wait = _wait_of(node)
+    if wait is not None:
+        _forget_copies(graph, node.args[0], wait)
     chain = _chain(node) if wait is not None else None
     if wait is None or chain is None:
         return False
@@ -81,6 +83,23 @@ def _wait_of(node: Node) -> Node | None:
     if comm.name_of(target) != _REDUCE or comm.kind_of(node) != comm.START:
         return None
     return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _forget_copies(graph: Graph, given: Any, wait: Node) -> None:
+    """`all_reduce(y)` of torch.distributed writes y: the graph copies the sum
+    into what was given, of which nothing is left."""
+    want = wait.meta["val"]
+    for copy in list(given.users):
+        if copy.target is not aten.copy.default or copy.args != (given, wait):
+            continue
+        got = copy.meta["val"]
+        if (got.dtype, got.shape, got.stride()) == (
+            want.dtype,
+            want.shape,
+            want.stride(),
+        ):
+            copy.replace_all_uses_with(wait)
+            graph.erase_node(copy)
 
 
 def _chain(node: Node) -> tuple[Node, list[Node]] | None:

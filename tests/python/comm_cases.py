@@ -521,7 +521,8 @@ def case_all_reduce_in_pieces(rank, world):
 
     def fn(x, small):
         y = functional.all_reduce(row(x), "sum", dist.group.WORLD)
-        z = functional.all_reduce(plain(x), "max", dist.group.WORLD)
+        z = plain(x)
+        dist.all_reduce(z, op=dist.ReduceOp.MAX)
         few = functional.all_reduce(plain(small), "sum", dist.group.WORLD)
         return y.relu(), z + 1, few
 
