@@ -33,16 +33,13 @@ from . import (
     converters,
     cuda,
     data_dump,
-    deadlock,
     direct,
     direct_calls,
     dispatch,
     dumps,
     eager,
     events,
-    export,
     factors,
-    fx_summary,
     gears,
     graph_dump,
     joint,
@@ -160,6 +157,8 @@ def compile_graph(
     switches.log_options(record.name, config)
     dump = None if folder is None else dumps.Folder(folder, kind)
     if config.debug.fx_summary.type and not config.captures:
+        from . import fx_summary
+
         logger.info("fx_summary: %s", fx_summary.write(gm))
     record.fallback = eager.reason(config)
     if kind == "backward":
@@ -172,6 +171,8 @@ def compile_graph(
     if record.fallback:
         return eager.counted(eager.make(gm, config), record)
     if config.debug.deadlock_check:
+        from . import deadlock
+
         where = dumps.root_folder(config) if config.captures else "."
         deadlock.check(gm.graph, dump.path if dump else where, number)
     quantised = weights.apply(gm, config, kind)
@@ -230,6 +231,8 @@ def _engine_program(
     }
     if config.export.export_mode:
         record.wrapper = "the graph is written to files"
+        from . import export
+
         return export.runner(gm, got, config)
     if _savers:
         _savers[-1].graph(gm, got, keywords)

@@ -45,6 +45,20 @@ def gomp_library() -> str:
     return ""
 
 
+def register_fake(library: Any, name: str, fake: Callable[..., Any]) -> None:
+    """torch.library.register_fake for an operator of the library, which looks
+    up the caller's line with `inspect`: that walks all modules of the process
+    (15 ms at the import of this package)."""
+    full = f"{library.ns}::{name}"
+    try:
+        entry = torch._library.simple_registry.singleton.find(full)
+        handle = entry.fake_impl.register(fake, __name__, lib=library)
+        library._registration_handles.append(handle)
+    except (AttributeError, TypeError):  # another torch than those tested
+        register: Any = torch.library.register_fake
+        register(full, fake, lib=library)
+
+
 def symbol_hint(shape_env: Any, symbol: Any) -> int | None:
     """The size a symbol had when it was traced, 0 where there is none; None:
     it is the ragged size of a nested tensor, which is no number."""

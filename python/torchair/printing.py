@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from . import compat
+
 _SCHEMA = (
     "print(Tensor[] tensors, str msg_format, str placeholder, "
     "int summarize_size, bool tensor_detail) -> ()"
@@ -149,9 +151,10 @@ def _print(
     print("".join(found), flush=True)
 
 
-_library = torch.library.Library("air", "FRAGMENT")
+_make: Any = torch.library.Library
+_library = _make("air", "FRAGMENT")
 _library.define(_SCHEMA)
 _library.impl("print", _print, "CPU")
 _library.impl("print", _print, "CUDA")
-torch.library.register_fake("air::print", lambda *_: None)
+compat.register_fake(_library, "print", lambda *_: None)
 torch.fx.node.has_side_effect(torch.ops.air.print.default)

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from . import compat
+
 SCHEMA = (
     "quantised_mm(Tensor a, Tensor weight, Tensor? scale, Tensor? zero, "
     "Tensor? bias, int bits, bool rounded=False) -> Tensor"
@@ -72,7 +74,7 @@ _library = _make("air", "FRAGMENT")
 _library.define(SCHEMA)
 for _key in ("CPU", "CUDA"):
     _library.impl("quantised_mm", _compute, _key)
-torch.library.register_fake("air::quantised_mm", _sizes, lib=_library)
+compat.register_fake(_library, "quantised_mm", _sizes)
 
 
 @dataclass

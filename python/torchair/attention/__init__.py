@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .. import compat
 from . import arguments
 from .arguments import FusedAttentionError as FusedAttentionError
 
@@ -86,9 +87,7 @@ def register(namespace: str) -> None:
                 kernels = _kernel(version, "compute"), _kernel(version, "meta")
             for key in ("CPU", "CUDA"):
                 library.impl(name, kernels[0], key)
-            torch.library.register_fake(
-                f"{namespace}::{name}", kernels[1], lib=library
-            )
+            compat.register_fake(library, name, kernels[1])
 
 
 def version_of(target: Any) -> int | None:
