@@ -1,6 +1,8 @@
 """Custom operators in graphs: the samples of both scenarios, in place and
 not, in three ways: eager, reduce-overhead, max-autotune."""
 
+import os
+
 import pytest
 import torch
 from helpers import assert_same, make_backend
@@ -134,6 +136,30 @@ def test_a_converter_into_rows_fuses(converter):
     said = check(use_op, "max-autotune", True)
     assert "HOST" not in said
     assert said.count("\n  region ") == 1
+
+
+def test_what_a_converter_builds_stands_where_the_operator_stood(converter):
+    def function(x, w):
+        with torchair.scope.limit_core_num(1, 1):
+            return ops.scalar(x, 2.0)
+
+    converter(
+        ops.scalar.default, lambda x, s: ge.custom_op("Muls", x, float(s))
+    )
+    said = check(function, "max-autotune")
+    line = function.__code__.co_firstlineno + 2
+    assert f"at {os.path.basename(__file__)}:{line}" in said
+    assert "at most 1 threads" in said
+
+
+def test_constants_of_a_converter_are_apart(converter):
+    def convert(x, s):
+        more = ge.custom_op("Add", x, ge.Const(list(range(8))))
+        one_more = ge.custom_op("Sub", more, ge.Const(list(range(-1, 7))))
+        return ge.custom_op("Add", x, ge.custom_op("Adds", one_more, -1.0))
+
+    converter(ops.scalar.default, convert)
+    check(lambda x, w: ops.scalar(x, 2.0), "max-autotune")
 
 
 def test_an_operator_that_writes_must_give_what_it_writes(converter):

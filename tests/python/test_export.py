@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchair
-from torchair import export
+from torchair import export, ops
 
 ROOT = Path(__file__).resolve().parents[2]
 AIR = Path(os.environ.get("AIR_CLI", ROOT / "build" / "tools" / "air"))
@@ -66,6 +66,40 @@ def test_air_runs_it(tmp_path, dynamic):
         with torch.no_grad():
             want = model(given)
         found = computed(folder, tmp_path, x=given)
+        for got, w in zip(found, want, strict=True):
+            torch.testing.assert_close(got, w)
+
+
+class OwnOperators(Model):
+    def forward(self, x):
+        x = torch.ops.exporttest.gated(self.layer[0](x), x, s=1.5)
+        y = torch.ops.exporttest.count(self.part, x)
+        return y, self.part + x
+
+
+@needs_air
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_operators_of_formulas(tmp_path, dynamic):
+    """Nothing of them is left: one text, wherever it runs."""
+    if not hasattr(torch.ops.exporttest, "gated"):
+        ops.define(
+            "exporttest::gated(Tensor a, Tensor b, float s=1.0) -> Tensor",
+            body="m = sum(b * b, -1); a * sigmoid(b) * s + rsqrt(m)",
+        )
+        ops.define(
+            "exporttest::count(Tensor(a!) n, Tensor x) -> Tensor",
+            body="n + 1; x * n",
+        )
+    model, folder = OwnOperators(), tmp_path / "exported"
+    x = torch.randn(3, 4)
+    torchair.dynamo_export(
+        x, model=model, export_path=str(folder), dynamic=dynamic
+    )
+    for given in (x, torch.randn(5, 4))[: 1 + dynamic]:
+        found = computed(folder, tmp_path, x=given)
+        model.part.copy_(torch.arange(0, 8, 2.0))
+        with torch.no_grad():
+            want = model(given)
         for got, w in zip(found, want, strict=True):
             torch.testing.assert_close(got, w)
 

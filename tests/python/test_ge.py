@@ -8,7 +8,7 @@ import torch
 from helpers import assert_same, make_backend
 
 import torchair
-from torchair import ge
+from torchair import backend, ge
 
 lib = torch.library.Library("getest", "FRAGMENT")
 lib.define("pair(Tensor x, Tensor y) -> Tensor")
@@ -133,8 +133,8 @@ def test_a_case_that_is_not_implemented_is_left_to_torch():
             r"gives torch.float32\[4, 2\] as result 0, .*float32\[2, 4\]",
         ),
         (
-            lambda x, y: ge.custom_op("ReduceSum", x, ge.Const([0]), False),
-            r"gives torch.float32\[4\] as result 0, .* torch.float32\[2, 4\]",
+            lambda x, y: ge.custom_op("ReduceSum", x, ge.Const([1]), False),
+            r"gives torch.float32\[2\] as result 0, .* torch.float32\[2, 4\]",
         ),
         (lambda x, y: (x, y), "gives 2 results, the operator has 1"),
         (lambda x, y: 3, "gives a int as result 0"),
@@ -241,6 +241,20 @@ def test_cast_and_clone():
     assert "Clone takes" in fails(lambda x, y: ge.Clone(1), AssertionError)
     fails(lambda x, y: ge.Clone(x, dependencies=[1]), AssertionError)
     fails(lambda x, y: ge.Cast(x, dst_type=13), RuntimeError)
+
+
+def test_dependencies_come_first():
+    def convert(x, y):
+        first = ge.custom_op("Muls", y, 3.0)
+        later = ge.Clone(x, dependencies=[first])
+        twice = ge.custom_op("Muls", ge.custom_op("Add", later, y), 2.0)
+        return ge.custom_op("Sub", ge.custom_op("Add", twice, first), first)
+
+    backend.records.clear()
+    assert_same(run(convert), (X + Y) * 2)
+    text = backend.records[0].program().text(0)
+    (line,) = [s for s in text.splitlines() if "air::after" in s]
+    assert "= mul" in text.split(line)[0]
 
 
 def test_names():
