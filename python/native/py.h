@@ -142,6 +142,12 @@ PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype,
 /* The part of `base` (described by base_value) that *value describes. */
 PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
                           const air_value *value);
+/* Does a value lie in the memory of another? Then a tensor of it, no view of
+ * the other's, whose writes count as the other's: autograd notices a write of
+ * what it has saved. */
+bool py_value_within(const air_value *base, const air_value *value);
+PyObject *py_tensor_within(PyObject *base, const air_value *base_value,
+                           const air_value *value);
 
 /* ---- torch's threads and BLAS (py_library.c) ---- */
 

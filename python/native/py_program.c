@@ -31,6 +31,7 @@ typedef struct {
     Py_ssize_t index;
     const py_dtype *dtype;
     int place;
+    Py_ssize_t like; /* an output before it, of which it may be a view; -1 */
     PyObject *object;
 } out_spec;
 
@@ -247,6 +248,19 @@ wrap_result(const call_inputs *c, air_value *v, const out_spec *o)
     return py_tensor_alias(base, &base_value, v);
 }
 
+/* The result; of the memory of an output before it, where it lies in that. */
+static PyObject *
+make_result(call_inputs *c, air_value *results, PyObject *made,
+            const out_spec *o)
+{
+    air_value *v = &results[o->index];
+    const bool alone = o->like < 0 || (c->skip && c->skip[o->like]);
+    const air_value *base = alone ? NULL : &results[c->p->outs[o->like].index];
+    if (!base || !py_value_within(base, v))
+        return wrap_result(c, v, o);
+    return py_tensor_within(PyTuple_GetItem(made, o->like), base, v);
+}
+
 static PyObject *
 make_output(call_inputs *c, air_value *results, PyObject *made, Py_ssize_t i)
 {
@@ -254,7 +268,7 @@ make_output(call_inputs *c, air_value *results, PyObject *made, Py_ssize_t i)
     if (c->skip && c->skip[i])
         return Py_NewRef(Py_None);
     switch (o->kind) {
-    case OUT_RESULT: return wrap_result(c, &results[o->index], o);
+    case OUT_RESULT: return make_result(c, results, made, o);
     case OUT_ARG: return Py_NewRef(c->args[o->index]);
     case OUT_SAME: return Py_NewRef(PyTuple_GetItem(made, o->index));
     case OUT_CONST: return Py_NewRef(o->object);
@@ -563,8 +577,8 @@ read_arg_specs(py_program *p, PyObject *specs)
     return 0;
 }
 
-/* An entry is ("result", index, dtype name, place), ("arg" | "same", index)
- * or ("const" | "call", object). */
+/* An entry is ("result", index, dtype name, place[, like]), ("arg" | "same",
+ * index) or ("const" | "call", object). */
 static int
 read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
 {
@@ -573,7 +587,9 @@ read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
     PyObject *object, *dtype = NULL;
     const char *kind;
     int k = 0;
-    if (!PyArg_ParseTuple(spec, "sO|Oi", &kind, &object, &dtype, &out->place))
+    out->like = -1;
+    if (!PyArg_ParseTuple(spec, "sO|Oin", &kind, &object, &dtype, &out->place,
+                          &out->like))
         return -1;
     while (k < 5 && strcmp(kinds[k], kind))
         k++;
@@ -588,7 +604,10 @@ read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
     Py_ssize_t limit = k == OUT_ARG    ? p->nargs
                        : k == OUT_SAME ? out - p->outs
                                        : (Py_ssize_t)p->nresults;
-    if (k > OUT_CALL || out->index < 0 || out->index >= limit ||
+    const bool earlier =
+        out->like < 0 ||
+        (out->like < out - p->outs && p->outs[out->like].kind == OUT_RESULT);
+    if (k > OUT_CALL || out->index < 0 || out->index >= limit || !earlier ||
         (k == OUT_RESULT && !dtype)) {
         PyErr_SetString(PyExc_ValueError, "bad output description");
         return -1;

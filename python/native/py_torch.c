@@ -242,11 +242,34 @@ refuse_view(const py_label *label, Py_ssize_t index)
     return -1;
 }
 
+/* Does it stand for many tensors, as in autograd.grad(is_grads_batched=True)?
+ * Its elements are in another tensor. */
+static bool
+is_batched(PyObject *o)
+{
+    PyObject *module = PyImport_ImportModule("torch._C._functorch");
+    PyObject *found =
+        module ? PyObject_CallMethod(module, "is_legacy_batchedtensor", "O", o)
+               : NULL;
+    const bool batched = found == Py_True;
+    if (!found)
+        PyErr_Clear(); /* no such tensors in this torch */
+    Py_XDECREF(found);
+    Py_XDECREF(module);
+    return batched;
+}
+
 /* No memory, or less than the sizes say: freed, or of a layout that keeps its
  * elements elsewhere, which torch may run. */
 static int
 refuse_memory(PyObject *o, const py_label *label, Py_ssize_t index)
 {
+    PyErr_Clear();
+    if (is_batched(o)) {
+        py_refuse(py_error_type(AIR_ERROR_UNSUPPORTED), label, index,
+                  "is a batch of tensors, which the engine does not read");
+        return -1;
+    }
     PyObject *layout = PyObject_GetAttrString(o, "layout");
     PyObject *text = layout ? PyObject_Str(layout) : NULL;
     if (text && PyUnicode_CompareWithASCIIString(text, "torch.strided"))
@@ -498,4 +521,39 @@ py_tensor_alias(PyObject *base, const air_value *base_value,
     Py_XDECREF(dims);
     Py_XDECREF(strides);
     return out;
+}
+
+/* Bytes from the first element to the end of the last one; -1: no elements. */
+static int64_t
+span(const air_value *v)
+{
+    int64_t last = 0, dense = 1;
+    for (int i = v->rank - 1; i >= 0; i--) {
+        if (v->dims[i] == 0)
+            return -1;
+        last += (v->dims[i] - 1) * (v->strides ? v->strides[i] : dense);
+        dense *= v->dims[i];
+    }
+    return (last + 1) * (int64_t)air_dtype_bytes(v->dtype);
+}
+
+bool
+py_value_within(const air_value *base, const air_value *v)
+{
+    if (v->is_int || base->is_int || !v->data || !base->data)
+        return false;
+    const uintptr_t at = (uintptr_t)v->data, from = (uintptr_t)base->data;
+    const int64_t bytes = span(v), all = span(base);
+    return base->dtype == v->dtype && bytes >= 0 && at >= from &&
+           at - from + (uint64_t)bytes <= (uint64_t)all;
+}
+
+PyObject *
+py_tensor_within(PyObject *base, const air_value *base_value,
+                 const air_value *value)
+{
+    PyObject *view = py_tensor_alias(base, base_value, value);
+    PyObject *alone = view ? PyObject_CallMethod(view, "detach", NULL) : NULL;
+    Py_XDECREF(view);
+    return alone;
 }

@@ -25,7 +25,9 @@ from .recorded import entry
 from .schema import (
     DTYPE_NAMES,
     Refused,
+    base_of,
     namespace_of,
+    used_items,
 )
 from .sizes import (
     Sizes,
@@ -262,7 +264,7 @@ class _Importer(schema.Importing):
 
     def _check_results(self, node: torch.fx.Node, value: Any) -> None:
         many = isinstance(value, (tuple, list))
-        used = _used_items(node) if many else {0}
+        used = used_items(node) if many else {0}
         for i, v in enumerate(value if many else (value,)):
             if i not in used and self.place >= cuda.PLACE:
                 continue  # numbers, and tensors of the CPU
@@ -315,7 +317,7 @@ class _Importer(schema.Importing):
         if len(value) != len(refs):
             raise Refused(f"{len(value)} results, the engine gives {len(refs)}")
         # What nobody reads may differ: unused statistics of a norm do.
-        used = _used_items(node)
+        used = used_items(node)
         for i, (ref, v) in enumerate(zip(refs, value, strict=True)):
             if v is not None and i in used:
                 self.check_type(ref, v)
@@ -363,7 +365,7 @@ class _Importer(schema.Importing):
         kwargs = arguments.template(dict(node.kwargs))
         many = isinstance(value, (tuple, list))
         values = list(value) if many else [value]
-        used = _used_items(node) if many else set()
+        used = used_items(node) if many else set()
         keep = [
             i
             for i, v in enumerate(values)
@@ -453,6 +455,7 @@ class _Importer(schema.Importing):
         results: list[int] = []
         strides: list[list[int] | None] = []
         first: dict[Any, int] = {}
+        bases: dict[Any, int] = {}
         outputs = node.args[0]
         if not isinstance(outputs, (tuple, list)):
             raise Unexpressible("a graph that does not return a tuple")
@@ -462,7 +465,12 @@ class _Importer(schema.Importing):
                 continue
             if isinstance(x, torch.fx.Node):
                 first[x] = len(self.out.outs)
-            self.out.outs.append(self._result(x, results, strides))
+            made = self._result(x, results, strides)
+            if made[0] == "result":
+                like = bases.setdefault(base_of(x), len(self.out.outs))
+                if like < len(self.out.outs):
+                    made = (*made, like)
+            self.out.outs.append(made)
         self.out.nresults = len(results)
         self.graph.results(results, strides)
 
@@ -486,12 +494,6 @@ class _Importer(schema.Importing):
         if is_symbolic(value):
             return ("call", evaluator(expression(value), self.sources))
         return ("const", value)
-
-
-def _used_items(node: torch.fx.Node) -> set[Any]:
-    """Which results of several are looked at."""
-    items = (u for u in node.users if u.target is operator.getitem)
-    return {u.args[1] for u in items if u.users}
 
 
 def _first(value: Any) -> Any:

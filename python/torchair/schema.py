@@ -300,3 +300,22 @@ def draws(node: Any) -> bool:
     """Does this node draw? Attention is tagged as if it did, and draws only
     where it drops weights."""
     return is_random(node.target) and bound(node).get("dropout_p") != 0
+
+
+def base_of(x: Any) -> Any:
+    """The FX node that x is a view of: x, where it is none."""
+    while isinstance(x.target, torch._ops.OpOverload) and x.args:
+        returns = x.target._schema.returns
+        alias = returns[0].alias_info if len(returns) == 1 else None
+        if alias is None or alias.is_write:
+            break
+        if not isinstance(x.args[0], torch.fx.Node):
+            break
+        x = x.args[0]
+    return x
+
+
+def used_items(node: torch.fx.Node) -> set[Any]:
+    """Which results of several are looked at."""
+    items = (u for u in node.users if u.target is operator.getitem)
+    return {u.args[1] for u in items if u.users}

@@ -200,6 +200,67 @@ def test_a_saved_tensor_that_is_written_is_noticed():
         loss.backward()
 
 
+def saves_its_output(x, w):
+    return (x @ w).exp(), x * w
+
+
+def saves_a_view_of_its_output(x, w):
+    y = (x @ w).exp()
+    return y, y.t() @ w
+
+
+def shows_a_view_of_what_it_saves(x, w):
+    return (x @ w).relu().view(3, 12)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        saves_its_output,
+        saves_a_view_of_its_output,
+        shows_a_view_of_what_it_saves,
+    ],
+)
+def test_an_output_that_is_saved_and_written_is_noticed(fn, mode):
+    x, w = weight(), weight()
+    c, record = warm(fn, x, w, mode=mode)
+    for call in (fn, c):
+        results = call(x, w)
+        first = results[0] if isinstance(results, tuple) else results
+        first.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace"):
+            first.sum().backward()
+    assert record.wrapper == ""
+
+
+def test_an_output_that_is_not_saved_may_be_written():
+    def fn(x, w):
+        return x @ w, (x * w).sin()
+
+    x, w = weight(), weight()
+    c, _ = warm(fn, x, w)
+    grads = []
+    for call in (fn, c):
+        y, z = call(x, w)
+        y.mul_(2), z.add_(1)
+        grads.append(torch.autograd.grad(y.sum() + z.sum(), (x, w)))
+    assert_same(grads[1], grads[0])
+
+
+def test_gradients_may_come_in_a_batch():
+    def fn(x, w):
+        return (x * w).sin()[0]
+
+    x, w = weight(), weight()
+    c, _ = warm(fn, x, w)
+    found = [
+        torch.autograd.grad(f(x, w), x, torch.eye(6), is_grads_batched=True)
+        for f in (fn, c)
+    ]
+    assert_same(found[1], found[0])
+
+
 def test_a_gradient_may_lie_in_any_way():
     def scaled(x, w):
         return (x @ w).sin()
