@@ -423,7 +423,7 @@ def test_errors_of_custom_op(call, error, message):
     [
         ("Relu", lambda x: (x,), torch.relu),
         ("GeluV2", lambda x: (x, "tanh"), None),
-        ("Gelu", lambda x: (x,), None),
+        ("Gelu", lambda x: (ge.custom_op("Adds", x, -3.0),), None),
         ("SoftmaxV2", lambda x: (x, [-1], False), lambda x: x.softmax(-1)),
         ("Transpose", lambda x: (x, ge.Const([1, 0])), lambda x: x.t()),
         ("Reshape", lambda x: (x, ge.Const([4, 2]), 0, -1),
@@ -442,13 +442,15 @@ def test_errors_of_custom_op(call, error, message):
         ("MseLoss", lambda x: (x, x, "sum"), lambda x: (x - x).sum()),
         ("Unsqueeze", lambda x: (x, [0]), lambda x: x[None]),
         ("Log1p", lambda x: (x,), torch.log1p),
+        ("IndexByTensor", lambda x: (x, [ge.Const([1, 0, 3])], [0, 1]),
+         lambda x: x[:, [1, 0, 3]]),
     ],
 )  # fmt: skip
 def test_types_of_the_table(name, arguments, want):
     """What the type gives, summed, so that OP's own size comes out."""
     functions = {
         "GeluV2": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-        "Gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+        "Gelu": lambda x: torch.nn.functional.gelu(x - 3, approximate="tanh"),
     }
 
     def convert(x, y):
