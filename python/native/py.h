@@ -142,6 +142,8 @@ PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype,
 /* The part of `base` (described by base_value) that *value describes. */
 PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
                           const air_value *value);
+/* Bytes from the first element to the end of the last one; 0: no elements. */
+size_t py_value_extent(const air_value *value);
 /* Does a value lie in the memory of another? Then a tensor of it, no view of
  * the other's, whose writes count as the other's: autograd notices a write of
  * what it has saved. */

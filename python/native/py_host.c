@@ -79,26 +79,13 @@ wrap_inputs(const py_host *h, size_t nin, const air_value *inputs)
     return tensors;
 }
 
-static size_t
-extent(const air_value *v)
-{
-    int64_t last = 0, dense = 1;
-    for (int i = v->rank - 1; i >= 0; i--) {
-        if (v->dims[i] == 0)
-            return 0;
-        last += (v->dims[i] - 1) * (v->strides ? v->strides[i] : dense);
-        dense *= v->dims[i];
-    }
-    return ((size_t)last + 1) * air_dtype_bytes(v->dtype);
-}
-
 static bool
 overlaps(const air_value *v, size_t nin, const air_value *inputs)
 {
-    const char *begin = v->data, *end = begin + extent(v);
+    const char *begin = v->data, *end = begin + py_value_extent(v);
     for (size_t i = 0; i < nin; i++) {
         const char *other = inputs[i].data;
-        if (begin < other + extent(&inputs[i]) && other < end)
+        if (begin < other + py_value_extent(&inputs[i]) && other < end)
             return true;
     }
     return false;

@@ -523,18 +523,17 @@ py_tensor_alias(PyObject *base, const air_value *base_value,
     return out;
 }
 
-/* Bytes from the first element to the end of the last one; -1: no elements. */
-static int64_t
-span(const air_value *v)
+size_t
+py_value_extent(const air_value *v)
 {
     int64_t last = 0, dense = 1;
     for (int i = v->rank - 1; i >= 0; i--) {
         if (v->dims[i] == 0)
-            return -1;
+            return 0;
         last += (v->dims[i] - 1) * (v->strides ? v->strides[i] : dense);
         dense *= v->dims[i];
     }
-    return (last + 1) * (int64_t)air_dtype_bytes(v->dtype);
+    return ((size_t)last + 1) * air_dtype_bytes(v->dtype);
 }
 
 bool
@@ -543,9 +542,9 @@ py_value_within(const air_value *base, const air_value *v)
     if (v->is_int || base->is_int || !v->data || !base->data)
         return false;
     const uintptr_t at = (uintptr_t)v->data, from = (uintptr_t)base->data;
-    const int64_t bytes = span(v), all = span(base);
-    return base->dtype == v->dtype && bytes >= 0 && at >= from &&
-           at - from + (uint64_t)bytes <= (uint64_t)all;
+    const size_t bytes = py_value_extent(v);
+    return base->dtype == v->dtype && bytes > 0 && at >= from &&
+           at - from + bytes <= py_value_extent(base);
 }
 
 PyObject *

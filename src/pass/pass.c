@@ -135,6 +135,7 @@ run_row(runner *r, int row)
     ctx->level = rows[row].level;
     ctx->forward = NULL;
     ctx->facts = NULL;
+    ctx->uses = NULL;
     ctx->nforward = ctx->forward_cap = 0;
     air_status status = rows[row].fn(ctx);
     base_arena_reset(ctx->scratch);

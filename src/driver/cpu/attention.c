@@ -243,10 +243,9 @@ query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
     const sdpa *s = g->s;
     gemm_view v = {sdpa_row(g, s->q, r0), sdpa_stride(s->q, 2),
                    sdpa_stride(s->q, 1), s->q->dtype};
-    const bool halves = a->pairs != NULL && v.rs % 2 == 0;
-    if (!of_one_head(s, r0, n) || (a->pairs != NULL && !halves))
+    if (!of_one_head(s, r0, n) || (a->pairs != NULL && v.rs % 2 != 0))
         return false;
-    if (halves) {
+    if (a->pairs != NULL) { /* pairs move as floats do */
         v = (gemm_view){v.p, v.rs / 2, 1, AIR_F32};
         a->ops->pack_x(panel, &v, 0, n, 0, s->depth / 2);
         return true;
@@ -414,7 +413,6 @@ static const attend_source source = {
     .put_panel = put_panel,
 };
 
-/* Items: groups, each cut into runs of rows. */
 bool
 sdpa_is_of_halves(const air_call *call)
 {
@@ -425,6 +423,7 @@ sdpa_is_of_halves(const air_call *call)
            sdpa_is_straight(s.v);
 }
 
+/* Items: groups, each cut into runs of rows. */
 void
 sdpa_run(const air_call *call, const air_task *task, const gemm_ops *ops,
          const attend_pairs *pairs)

@@ -4,12 +4,6 @@
 #define AXES CONV_AXES
 
 static int64_t
-max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t
 entry(const air_arg *list, int i)
 {
     return list->ints[list->count == 1 ? 0 : i];

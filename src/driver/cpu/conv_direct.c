@@ -178,12 +178,6 @@ run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
 
 /* ---- a window a channel, over planes of short rows ---- */
 
-static int64_t
-max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static gemm_planes
 make_planes(const conv_geometry *g, int dtype)
 {

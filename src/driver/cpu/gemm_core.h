@@ -246,6 +246,12 @@ min64(int64_t a, int64_t b)
 }
 
 static inline int64_t
+max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t
 round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
