@@ -263,8 +263,8 @@ is_packed(const ir_layout *l)
     return found;
 }
 
-/* What the caller gets with other strides is made with them: regions write
- * any. */
+/* What the caller gets with other strides is made with them where regions or
+ * kernels that write any do. */
 static void
 take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
 {
@@ -282,10 +282,10 @@ take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
 }
 
 static air_status
-own_place(exec_maker *m, air_ref ref, lower_place *out)
+own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
 {
     AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
-    if (m->unit->fused)
+    if (m->unit->fused || ir_info(n)->flags & IR_PUTS)
         take_strides(m, ref, &out->layout);
     return AIR_OK;
 }
@@ -310,7 +310,7 @@ place_result(exec_maker *m, const ir_node *n, air_ref ref)
             cat_operand(ir_node_at(m->g, m->p->order.cat[ref.id]), ref),
             &place));
     else
-        AIR_TRY(own_place(m, ref, &place));
+        AIR_TRY(own_place(m, n, ref, &place));
     set_place(m, ref, &place);
     return AIR_OK;
 }

@@ -37,6 +37,45 @@ def test_flip(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_triangles(dtype):
+    def fn(x):
+        ends = [x.tril(-40), x.triu(40), x.tril(40)]
+        return ends, x.tril(), x.triu(-2), x.mT.tril(3), x[:, ::2].triu(1)
+
+    for cols in (1, 3, 33):
+        check(fn, numbers(3, 9, cols, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[2:4])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pad_edges(dtype, mode):
+    """On one side, on both, cut off, and of images that lie otherwise."""
+
+    def fn(x):
+        pads = [(2, 3, 1, 0), (0, 4, 0, 2), (-1, 2, 3, -2), (-3, -2, 0, 0)]
+        last = x.to(memory_format=torch.channels_last)
+        lying = last.contiguous(memory_format=torch.channels_last)
+        made = [torch.nn.functional.pad(x, p, mode=mode) for p in pads]
+        return made, torch.nn.functional.pad(lying, pads[0], mode=mode)
+
+    check(fn, numbers(2, 3, 6, 7, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_apart(dtype):
+    """Every second, each twice, two in turn."""
+
+    def fn(x, y):
+        rows = x[:, None].expand(x.shape[0], 5, x.shape[1]).contiguous()
+        pairs = torch.stack([x, y], -1), x.repeat_interleave(2, 1)
+        return rows, pairs, x[:, ::2].clone(), x[:, 1::3].clone()
+
+    for cols in (1, 7, 70):
+        size = (600, cols)
+        check(fn, numbers(*size, dtype=dtype), numbers(*size, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gather(dtype):
     def fn(x, i, j, k):
         last = x.gather(-1, i), x.gather(0, j), x.gather(1, k)

@@ -268,6 +268,35 @@ TEST(exec_result_is_made_with_its_strides)
     teardown(&f);
 }
 
+/* Kernels that only move elements write any strides, too. */
+TEST(exec_move_is_made_with_its_strides)
+{
+    const char *text = "graph f(%x: f32[2, 3]) {\n"
+                       "  %1: f32[3, 2] = permute(%x, [1, 0])\n"
+                       "  %2: f32[3, 2] = flip(%1, [0])\n"
+                       "  return %2 strides [1, 3]\n"
+                       "}\n";
+    float x[6] = {0, 1, 2, 3, 4, 5};
+    const float want[6] = {2, 1, 0, 5, 4, 3};
+    const air_value in = TENSOR(x, 2, 3);
+    air_value out;
+    char *steps = NULL;
+    fixture f;
+
+    if (setup(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        CHECK_INT(out.strides[1], 3);
+        for (int i = 0; i < 6; i++)
+            CHECK_NEAR(((float *)out.data)[i], want[i], 0);
+        air_value_release(&out);
+    }
+    if (f.program &&
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
+        CHECK(strstr(steps, "call flip") && !strstr(steps, "copy"));
+    air_program_text_free(f.program, steps);
+    teardown(&f);
+}
+
 static bool
 runs_across(const char *text, const float *x, int64_t rows, int64_t cols)
 {

@@ -87,6 +87,35 @@ TEST(region_map_reverses_and_transposes)
     case_free(&c);
 }
 
+/* Regions that only move rows of a few elements, in pieces of many rows. */
+TEST(region_copies_short_rows)
+{
+    static const int64_t steps[] = {0, 1, 2, 3, -1};
+    static const air_dtype dtypes[] = {AIR_U8, AIR_BF16, AIR_F32, AIR_I64};
+    const int count = sizeof steps / sizeof *steps;
+    for (int k = 0; k < 4 * count * count; k++) {
+        const int64_t row = steps[k % count], col = 3000 * row + 1;
+        const int64_t size = 1 + k / count % count * 4;
+        const air_dtype dtype = dtypes[k / (count * count)];
+        region_case c;
+        bool equal = true;
+        case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){1100, size}, (uint32_t)k);
+        int x = case_buf(&c, dtype, (int64_t[]){row, col}, false);
+        int y = case_buf(&c, dtype, (int64_t[]){size, 1}, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        air_lane lane =
+            dtype == AIR_BF16 || dtype == AIR_F32 ? AIR_LANE_F32 : AIR_LANE_I64;
+        case_store(&c, y, case_load(&c, lane, x));
+        run_all(&c);
+        for (int64_t i = 0; i < 1100 * size; i++)
+            equal &= case_get(&c, y, i) ==
+                     case_get(&c, x, i / size * row + i % size * col);
+        if (!equal)
+            test_fail(__FILE__, __LINE__, "row %d of %d", (int)row, (int)size);
+        case_free(&c);
+    }
+}
+
 /* Regions that only move: every pair of these layouts, every element size. */
 TEST(region_copies)
 {
@@ -97,6 +126,7 @@ TEST(region_copies)
         {1, 210, 3},    /* the outer axis innermost */
         {4000, 80, 1},  /* with gaps */
         {3600, 2, 50},  /* nowhere dense */
+        {2940, 140, 2}, /* every second */
         {1470, 70, -1}, /* reversed */
         {-1470, -1, 21},
     };

@@ -66,9 +66,9 @@ turn_in(row_block *k, uint32_t bufs)
     const cpu_region *r = k->run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1 && !(k->turned >> b & 1) && is_turned(r, b))
-            region_move(k->at[b], k->rows, 1, k->home[b], column_stride(r, b),
-                        r->strides[b][r->rank - 2], r->bytes[b],
-                        columns_of(r, b), k->rows);
+            region_move(r->set, k->at[b], k->rows, 1, k->home[b],
+                        column_stride(r, b), r->strides[b][r->rank - 2],
+                        r->bytes[b], columns_of(r, b), k->rows);
     k->turned |= bufs;
 }
 
@@ -78,7 +78,7 @@ turn_out(row_block *k, uint32_t bufs)
     const cpu_region *r = k->run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1 && is_turned(r, b))
-            region_move(k->home[b], r->strides[b][r->rank - 2],
+            region_move(r->set, k->home[b], r->strides[b][r->rank - 2],
                         column_stride(r, b), k->at[b], 1, k->rows, r->bytes[b],
                         k->rows, columns_of(r, b));
     k->turned |= bufs;

@@ -8,22 +8,23 @@
 enum {
     TURN = 16,        /* rows of a transposed block: a cache line of f32 */
     TURN_NARROW = 64, /* where all columns of a row are a few lines */
+    TURN_SHORT = 512, /* where it has a few elements */
     NARROW = 1024,    /* bytes of such a row */
     SPAN = 1024,      /* columns of it */
+    SHORT = 16,       /* elements of a row that is moved with its neighbours */
     ROW_SPAN = 65536, /* elements of a row, or of several short ones */
 };
 
 /* Strides are in elements. The inner loop runs along the second axis. */
-#define MOVE_ANY(T)                                                           \
-    static void any_##T(char *to, int64_t to_row, int64_t to_col,             \
-                        const char *from, int64_t from_row, int64_t from_col, \
-                        int64_t rows, int64_t cols)                           \
+#define MOVE_TURNED(T)                                                        \
+    static void rest_##T(char *to, int64_t to_row, const char *from,          \
+                         int64_t from_col, int64_t rows, int64_t cols)        \
     {                                                                         \
         for (int64_t i = 0; i < rows; i++) {                                  \
             T *d = (T *)(void *)to + i * to_row;                              \
-            const T *s = (const T *)(const void *)from + i * from_row;        \
-            for (int64_t j = 0; j < cols; j++, d += to_col, s += from_col)    \
-                *d = *s;                                                      \
+            const T *s = (const T *)(const void *)from + i;                   \
+            for (int64_t j = 0; j < cols; j++)                                \
+                d[j] = s[j * from_col];                                       \
         }                                                                     \
     }                                                                         \
     /* from_row is 1, to_col is 1: four columns at a time */                  \
@@ -41,15 +42,15 @@ enum {
                 d[3] = s[3 * from_col];                                       \
             }                                                                 \
         }                                                                     \
-        any_##T(                                                              \
-            (char *)((T *)(void *)to + whole), to_row, 1,                     \
+        rest_##T(                                                             \
+            (char *)((T *)(void *)to + whole), to_row,                        \
             (const char *)((const T *)(const void *)from + whole * from_col), \
-            1, from_col, rows, cols - whole);                                 \
+            from_col, rows, cols - whole);                                    \
     }
-MOVE_ANY(uint8_t)
-MOVE_ANY(uint16_t)
-MOVE_ANY(uint32_t)
-MOVE_ANY(uint64_t)
+MOVE_TURNED(uint8_t)
+MOVE_TURNED(uint16_t)
+MOVE_TURNED(uint32_t)
+MOVE_TURNED(uint64_t)
 
 typedef uint32_t quad __attribute__((vector_size(16)));
 
@@ -99,9 +100,9 @@ turn_32(char *to, int64_t to_row, const char *from, int64_t from_col,
                       from_col);
     turn_uint32_t((char *)(d + quads * to_row), to_row,
                   (const char *)(s + quads), from_col, rows - quads, whole);
-    any_uint32_t((char *)(d + whole), to_row, 1,
-                 (const char *)(s + whole * from_col), 1, from_col, rows,
-                 cols - whole);
+    rest_uint32_t((char *)(d + whole), to_row,
+                  (const char *)(s + whole * from_col), from_col, rows,
+                  cols - whole);
 }
 
 typedef uint16_t octet __attribute__((vector_size(16)));
@@ -164,41 +165,27 @@ move_turned(char *to, int64_t to_row, const char *from, int64_t from_col,
     }
 }
 
-static void
-move_any(char *to, int64_t to_row, int64_t to_col, const char *from,
-         int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
-         int64_t cols)
-{
-#define MOVE(T) \
-    any_##T(to, to_row, to_col, from, from_row, from_col, rows, cols)
-    switch (bytes) {
-    case 1: MOVE(uint8_t); break;
-    case 2: MOVE(uint16_t); break;
-    case 4: MOVE(uint32_t); break;
-    default: MOVE(uint64_t); break;
-    }
-#undef MOVE
-}
-
 /* Rows of a block: what is read lies along them, so the more the better, as
  * long as the lines that are written stay in the cache. */
 static int64_t
 turn_rows(int64_t cols, int64_t bytes)
 {
-    return cols * bytes <= NARROW ? TURN_NARROW : TURN;
+    return cols < SHORT             ? TURN_SHORT
+           : cols * bytes <= NARROW ? TURN_NARROW
+                                    : TURN;
 }
 
 void
-region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
-            int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
-            int64_t cols)
+region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
+            const char *from, int64_t from_row, int64_t from_col, size_t bytes,
+            int64_t rows, int64_t cols)
 {
     const int64_t size = (int64_t)bytes;
     if (to_col == 1 && from_col == 1) {
         for (int64_t i = 0; i < rows; i++)
             memcpy(to + i * to_row * size, from + i * from_row * size,
                    (size_t)cols * bytes);
-    } else if (to_col == 1 && from_row == 1) {
+    } else if (to_col == 1 && from_row == 1 && from_col != 0) {
         const int64_t high = turn_rows(cols, size);
         for (int64_t i = 0; i < rows; i += high)
             move_turned(to + i * to_row * size, to_row, from + i * size,
@@ -210,9 +197,14 @@ region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
             move_turned(to + j * to_col * size, to_col, from + j * size,
                         from_row, bytes, cols - j < high ? cols - j : high,
                         rows);
+    } else if (cols < SHORT && cols < rows) {
+        for (int64_t j = 0; j < cols; j++)
+            (*set->moves)[bytes](to + j * to_col * size, to_row,
+                                 from + j * from_col * size, from_row, rows);
     } else {
-        move_any(to, to_row, to_col, from, from_row, from_col, bytes, rows,
-                 cols);
+        for (int64_t i = 0; i < rows; i++)
+            (*set->moves)[bytes](to + i * to_row * size, to_col,
+                                 from + i * from_row * size, from_col, cols);
     }
 }
 
@@ -263,9 +255,9 @@ copy_block(region_run *run, const block_plan *b, int64_t outer, int64_t row,
 {
     const int64_t size = (int64_t)b->r->bytes[b->to];
     region_run_seek(run, b->r->rank - 1, outer * b->rows + row);
-    region_move(run->base[b->to] + col * b->to_col * size, b->to_row, b->to_col,
-                run->base[b->from] + col * b->from_col * size, b->from_row,
-                b->from_col, (size_t)size,
+    region_move(b->r->set, run->base[b->to] + col * b->to_col * size, b->to_row,
+                b->to_col, run->base[b->from] + col * b->from_col * size,
+                b->from_row, b->from_col, (size_t)size,
                 b->rows - row < b->high ? b->rows - row : b->high,
                 b->cols - col < b->wide ? b->cols - col : b->wide);
 }

@@ -218,7 +218,7 @@ stage_in(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
     const cpu_region *r = run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
-            region_move(run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
+            region_move(r->set, run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
                         element(run, b, begin), row_stride(r, b), run->inner[b],
                         r->bytes[b], rows, n);
 }
@@ -230,9 +230,9 @@ stage_out(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
     const cpu_region *r = run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
-            region_move(element(run, b, begin), row_stride(r, b), run->inner[b],
-                        run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
-                        r->bytes[b], rows, n);
+            region_move(r->set, element(run, b, begin), row_stride(r, b),
+                        run->inner[b], run->mem + r->stage[b],
+                        REGION_BLOCK_COLS, 1, r->bytes[b], rows, n);
 }
 
 static void

@@ -178,9 +178,9 @@ void region_run_rows(region_run *run, int phase, int64_t begin, int64_t n,
  * block of both. */
 void region_run_block(region_run *run, int64_t begin, int64_t n, int64_t rows);
 /* Elements of `rows` x `cols` to another place; strides in elements. */
-void region_move(char *to, int64_t to_row, int64_t to_col, const char *from,
-                 int64_t from_row, int64_t from_col, size_t bytes, int64_t rows,
-                 int64_t cols);
+void region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
+                 const char *from, int64_t from_row, int64_t from_col,
+                 size_t bytes, int64_t rows, int64_t cols);
 /* One value is loaded and stored as it is. */
 bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);

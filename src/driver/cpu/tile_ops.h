@@ -35,6 +35,11 @@ typedef struct {
  * reduction's identity, for the next row; all of the lane's type. */
 typedef void (*tile_tree_fn)(void *acc, const void *start, void *value);
 
+/* n elements of 1, 2, 4 or 8 bytes; steps are in elements. */
+typedef void (*tile_move_fn)(void *to, int64_t to_step, const void *from,
+                             int64_t from_step, int64_t n);
+typedef tile_move_fn tile_move_table[9];
+
 /* The sum of each of `rows` rows of n F32, `stride` elements apart. */
 typedef void (*tile_rows_fn)(const float *x, int64_t stride, int64_t rows,
                              int64_t n, float *sums);
@@ -61,6 +66,7 @@ typedef struct {
     const tile_narrow_table *narrow; /* NULL functions: as I64 only */
     const tile_tree_table *trees;
     const tile_rows_fn *row_sums;
+    const tile_move_table *moves;
 } tile_set;
 
 /* The best set that is not above `isa` and that this CPU can run. */
@@ -69,7 +75,7 @@ bool tile_is_compare(unsigned op);
 size_t tile_lane_size(unsigned lane);
 
 /* What each compilation of tile_math.c, tile_memory.c, tile_reduce.c,
- * tile_rows.c gives. */
+ * tile_moves.c, tile_rows.c gives. */
 #define TILE_DECLARE(isa)                             \
     extern const tile_op_table tile_ops_##isa;        \
     extern const tile_cvt_table tile_cvts_##isa;      \
@@ -80,7 +86,8 @@ size_t tile_lane_size(unsigned lane);
     extern const tile_reduce_table tile_eachs_##isa;  \
     extern const tile_narrow_table tile_narrow_##isa; \
     extern const tile_tree_table tile_trees_##isa;    \
-    extern const tile_rows_fn tile_row_sums_##isa;
+    extern const tile_rows_fn tile_row_sums_##isa;    \
+    extern const tile_move_table tile_moves_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)
 TILE_DECLARE(avx512)

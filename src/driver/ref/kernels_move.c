@@ -176,6 +176,23 @@ padded_plane(const air_call *call, const ref_tensor *out, const ref_tensor *src,
     }
 }
 
+#define EDGE(T)                     \
+    for (int64_t i = 0; i < n; i++) \
+    memcpy(to + i * to_step, from + i * from_step, sizeof(T))
+/* The few elements beside a row. */
+static void
+edge(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,
+     size_t bytes)
+{
+    switch (bytes) {
+    case 1: EDGE(uint8_t); break;
+    case 2: EDGE(uint16_t); break;
+    case 4: EDGE(uint32_t); break;
+    default: EDGE(uint64_t); break;
+    }
+}
+#undef EDGE
+
 static void
 pad_edges(const air_call *call, const air_task *task, bool reflect)
 {
@@ -187,8 +204,10 @@ pad_edges(const air_call *call, const air_task *task, bool reflect)
     const size_t bytes = ref_bytes(out.dtype);
     const int64_t low = clamp(before, 0, cols);
     const int64_t high = clamp(before + size, low, cols);
-    const bool dense = out.strides[last] == (int64_t)bytes &&
-                       src.strides[last] == (int64_t)bytes;
+    const int64_t step = out.strides[last], from_step = src.strides[last];
+    const bool dense = step == (int64_t)bytes && from_step == (int64_t)bytes;
+    const int64_t left = mirror(-before, size, reflect);
+    const int64_t right = mirror(high - before, size, reflect);
     ref_tensor rows = ref_drop(out, last);
     ref_tensor to = ref_slice(out, last, low, high - low, 1);
     ref_tensor from = ref_slice(src, last, low - before, high - low, 1);
@@ -210,12 +229,10 @@ pad_edges(const air_call *call, const air_task *task, bool reflect)
             memcpy(to.data + d, from.data + s, (size_t)(high - low) * bytes);
         else
             ref_box_move_alone(&inside, to.data + d, from.data + s);
-        for (int64_t i = low > 0 ? 0 : high; i < cols;
-             i = i + 1 == low ? high : i + 1)
-            ref_copy(out.data + d + i * out.strides[last],
-                     src.data + s +
-                         mirror(i - before, size, reflect) * src.strides[last],
-                     bytes);
+        edge(out.data + d, step, src.data + s + left * from_step,
+             reflect ? -from_step : 0, low, bytes);
+        edge(out.data + d + high * step, step, src.data + s + right * from_step,
+             reflect ? -from_step : 0, cols - high, bytes);
     }
 }
 
@@ -233,8 +250,30 @@ ref_replication_pad(const air_call *call, const air_task *task)
     pad_edges(call, task, false);
 }
 
-/* Keeps columns [begin, end) of each row, which depend on the row, and writes
- * zeros next to them. */
+/* One row: its elements from `begin` to `end`, zeros next to them. */
+static void
+keep_part(const ref_tensor *to, const ref_tensor *from, int64_t begin,
+          int64_t end)
+{
+    const int64_t bytes = (int64_t)ref_bytes(to->dtype), n = to->dims[0];
+    const air_task alone = {.count = 1};
+    if (to->strides[0] == bytes && from->strides[0] == bytes) {
+        memset(to->data, 0, (size_t)(begin * bytes));
+        memcpy(to->data + begin * bytes, from->data + begin * bytes,
+               (size_t)((end - begin) * bytes));
+        memset(to->data + end * bytes, 0, (size_t)((n - end) * bytes));
+        return;
+    }
+    ref_tensor low = ref_slice(*to, 0, 0, begin, 1);
+    ref_tensor kept = ref_slice(*to, 0, begin, end - begin, 1);
+    ref_tensor high = ref_slice(*to, 0, end, n - end, 1);
+    ref_tensor src = ref_slice(*from, 0, begin, end - begin, 1);
+    ref_fill(&low, 0, &alone);
+    ref_move(&kept, &src, &alone);
+    ref_fill(&high, 0, &alone);
+}
+
+/* Keeps the columns of each row on one side of the diagonal. */
 static void
 triangle(const air_call *call, const air_task *task, bool upper)
 {
@@ -242,23 +281,16 @@ triangle(const air_call *call, const air_task *task, bool upper)
     int64_t diagonal = ref_int(call, 1, 0), begin, end;
     int last = out.rank - 1;
     int64_t cols = out.dims[last], rows = out.dims[last - 1];
-    ref_tensor dst_rows = ref_drop(out, last), src_rows = ref_drop(src, last);
-    const air_task alone = {.count = 1};
-    air_split(ref_numel(&dst_rows), task, &begin, &end);
+    ref_tensor to_rows = ref_drop(out, last), from_rows = ref_drop(src, last);
+    ref_tensor to = {.dtype = out.dtype, .rank = 1, .dims = {cols}}, from = to;
+    to.strides[0] = out.strides[last];
+    from.strides[0] = src.strides[last];
+    air_split(ref_numel(&to_rows), task, &begin, &end);
     for (int64_t r = begin; r < end; r++) {
         int64_t cut = clamp(r % rows + diagonal + !upper, 0, cols);
-        ref_tensor d = {.dtype = out.dtype, .rank = 1}, s;
-        d.data = out.data + ref_offset(&dst_rows, r);
-        d.dims[0] = cols;
-        d.strides[0] = out.strides[last];
-        s = d;
-        s.data = src.data + ref_offset(&src_rows, r);
-        s.strides[0] = src.strides[last];
-        ref_tensor low = ref_slice(d, 0, 0, cut, 1);
-        ref_tensor high = ref_slice(d, 0, cut, cols - cut, 1);
-        ref_tensor from = ref_slice(s, 0, upper ? cut : 0, 0, 1);
-        ref_move(upper ? &high : &low, &from, &alone);
-        ref_fill(upper ? &low : &high, 0, &alone);
+        to.data = out.data + ref_offset(&to_rows, r);
+        from.data = src.data + ref_offset(&from_rows, r);
+        keep_part(&to, &from, upper ? cut : 0, upper ? cols : cut);
     }
 }
 
