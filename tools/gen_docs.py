@@ -352,7 +352,8 @@ with 32 in place of 16 for int8.
 | 4 | a band, pre_tokens and next_tokens from there | the compressed one |
 | 9 (v2) | all but what the mask hides of the last keys | a tree's |
 
-A tree's mask is (batches, rows, rows), with TND one dimension of all of them.
+A tree's mask is (batches, rows, rows), with TND one dimension of all of them;
+it needs rope or a cache of five dimensions.
 The compressed mask is `triu(ones(2048, 2048), 1)`; its numbers are not read. A
 single query (no T layout, no rope) has no mode: only a mask of its keys counts.
 Row i of a mask is query i of the batch, column j its key j, prefix first.

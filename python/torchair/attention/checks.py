@@ -270,8 +270,11 @@ def _tree_mask(c: Call, z: Sizes, m: torch.Tensor) -> None:
             f"has shape {list(m.shape)}; sparse_mode 9 takes (batches, rows, "
             "rows), or one dimension with layout TND",
         )
-    if c.query_rope is None:
-        c.fail("sparse_mode", "9 needs query_rope and key_rope")
+    if c.query_rope is None and c.key.dim() != 5:
+        c.fail(
+            "sparse_mode",
+            "9 needs query_rope and key_rope, or blocks of five dimensions",
+        )
 
 
 def _key_room(c: Call, z: Sizes) -> Any:

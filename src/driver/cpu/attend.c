@@ -171,6 +171,47 @@ panel_layout(int64_t depth, int64_t width, float *mem, panel_mem *m)
     return at;
 }
 
+bool
+attend_query_panel(const attend *a, const gemm_view *v, int64_t n, float scale,
+                   float *panel)
+{
+    gemm_view pairs = {v->p, v->rs / 2, 1, AIR_F32}; /* move as floats do */
+    if (a->pairs != NULL && v->rs % 2 != 0)
+        return false;
+    if (a->pairs != NULL) {
+        a->ops->pack_x(panel, &pairs, 0, n, 0, a->depth / 2);
+        return true;
+    }
+    a->ops->pack_x(panel, v, 0, n, 0, a->depth);
+    a->ops->attend->scale(panel, scale, a->depth * a->ops->lanes);
+    return true;
+}
+
+/* Lanes without a row see nothing. */
+void
+attend_mask_panel(const attend *a, const gemm_view *v, int64_t n, int64_t keys,
+                  float *dst)
+{
+    int64_t lanes = a->ops->lanes;
+    a->ops->pack_x(dst, v, 0, n, 0, keys);
+    for (int64_t i = 0; i < keys; i++)
+        for (int64_t l = n; l < lanes; l++)
+            dst[i * lanes + l] = -INFINITY;
+}
+
+void
+attend_value_pairs(const attend *a, const void *rows, int64_t step, int64_t n,
+                   float *dst)
+{
+    gemm_view v = {rows, 1, step, AIR_BF16};
+    const uint16_t *last = (const uint16_t *)rows + (n - 1) * step;
+    a->pairs->pack(dst, a->width, &v, 0, a->width, 0, n / 2);
+    for (int64_t d = 0; n % 2 != 0 && d < a->width; d++) {
+        uint32_t pair = last[d];
+        memcpy(dst + n / 2 * a->width + d, &pair, sizeof pair);
+    }
+}
+
 static void
 make_mask(const attend *a, const panel_mem *m, int64_t r0, int64_t nr,
           int64_t j, int64_t n)

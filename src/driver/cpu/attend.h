@@ -64,7 +64,8 @@ struct attend_source {
     const float *(*values)(const attend *a, int64_t j, int64_t n, int64_t room,
                            float *block, int64_t *out_rs);
     /* With pairs: keys as pairs of the depth, as `keys`; dst[i][width] = values
-     * j + 2 i and the one behind it, i < (n + 1) / 2, the last maybe with 0 */
+     * j + 2 i and the one behind it, i < (n + 1) / 2, the last maybe with 0;
+     * dst has room for ATTEND_KEYS rows */
     const float *(*key_pairs)(const attend *a, int64_t j, int64_t n,
                               float *block, int64_t *out_rs);
     void (*value_pairs)(const attend *a, int64_t j, int64_t n, float *dst);
@@ -123,9 +124,22 @@ attend_run_rows(const gemm_ops *ops)
 void attend_dots(const gemm_ops *ops, float *s, int64_t rows, const float *q,
                  int64_t qs, const void *k, int64_t ks, int dtype, int64_t n,
                  int64_t depth);
+/* attend_source.query_panel of queries that v has; false: rows of pairs that
+ * begin at odd numbers */
+bool attend_query_panel(const attend *a, const gemm_view *v, int64_t n,
+                        float scale, float *panel);
+/* attend_source.mask_panel of the lines that v has */
+void attend_mask_panel(const attend *a, const gemm_view *v, int64_t n,
+                       int64_t keys, float *dst);
+/* attend_source.value_pairs of n rows of bf16, `step` elements apart */
+void attend_value_pairs(const attend *a, const void *rows, int64_t step,
+                        int64_t n, float *dst);
 /* Of a thread, for problems of these sizes and any number of rows up to it. */
 int64_t attend_floats(int64_t rows, int64_t depth, int64_t width);
 /* Rows [r0, r1): all where they are few, else attend_run_rows at most. */
 void attend_run(const attend *a, int64_t r0, int64_t r1);
+#if defined(__x86_64__)
+extern const attend_pairs cpu_attend_pairs; /* attend_pairs_isa.c */
+#endif
 
 #endif

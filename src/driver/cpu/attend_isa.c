@@ -184,6 +184,7 @@ const attend_ops ISA_NAME(cpu_attend) = {
     .vector = VL,
     .scale = ISA_NAME(attend_scale),
     .hidden = ISA_NAME(attend_hidden),
+    .hide = ISA_NAME(attend_hide),
     .softmax_panel = ISA_NAME(softmax_panel),
     .softmax_row = ISA_NAME(softmax_row),
     .put_panel = ISA_NAME(attend_put_panel),

@@ -11,6 +11,8 @@ struct attend_ops {
     void (*scale)(float *p, float by, int64_t n);
     /* dst[i] = what hides a key: -inf where p[i] is 0, else 0 */
     void (*hidden)(float *dst, const uint8_t *p, int64_t n);
+    /* dst[i] = -inf where p[i] is not 0 */
+    void (*hide)(float *dst, const uint8_t *p, int64_t n);
     /* One block of keys of a softmax that sees its keys in several. s holds
      * scores, and afterwards weights e^(s - top); rows of `out` so far are
      * scaled to the new top.

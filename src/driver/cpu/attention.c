@@ -159,13 +159,7 @@ value_pairs(const attend *a, int64_t j, int64_t n, float *dst)
 {
     const sdpa_group *g = a->front;
     const int64_t step = sdpa_stride(g->s->v, 2);
-    gemm_view v = {g->v + j * step * 2, 1, step, AIR_BF16};
-    const uint16_t *last = (const uint16_t *)v.p + (n - 1) * step;
-    a->pairs->pack(dst, a->width, &v, 0, a->width, 0, n / 2);
-    for (int64_t d = 0; n % 2 != 0 && d < a->width; d++) {
-        uint32_t pair = last[d];
-        memcpy(dst + n / 2 * a->width + d, &pair, sizeof pair);
-    }
+    attend_value_pairs(a, g->v + j * step * 2, step, n, dst);
 }
 
 static const void *
@@ -243,16 +237,8 @@ query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
     const sdpa *s = g->s;
     gemm_view v = {sdpa_row(g, s->q, r0), sdpa_stride(s->q, 2),
                    sdpa_stride(s->q, 1), s->q->dtype};
-    if (!of_one_head(s, r0, n) || (a->pairs != NULL && v.rs % 2 != 0))
-        return false;
-    if (a->pairs != NULL) { /* pairs move as floats do */
-        v = (gemm_view){v.p, v.rs / 2, 1, AIR_F32};
-        a->ops->pack_x(panel, &v, 0, n, 0, s->depth / 2);
-        return true;
-    }
-    a->ops->pack_x(panel, &v, 0, n, 0, s->depth);
-    a->ops->attend->scale(panel, s->scale, s->depth * a->ops->lanes);
-    return true;
+    return of_one_head(s, r0, n) &&
+           attend_query_panel(a, &v, n, s->scale, panel);
 }
 
 /* One row of what a mask adds to scores. */
@@ -267,16 +253,6 @@ mask_line(const attend *a, const char *p, int64_t stride, int dtype, int64_t n,
     else
         for (int64_t i = 0; i < n; i++)
             dst[i] = p[i * stride] != 0 ? 0 : -INFINITY;
-}
-
-/* Lanes without a row see nothing. */
-static void
-hide_lanes(const attend *a, int64_t n, int64_t keys_, float *dst)
-{
-    int64_t lanes = a->ops->lanes;
-    for (int64_t i = 0; i < keys_; i++)
-        for (int64_t l = n; l < lanes; l++)
-            dst[i * lanes + l] = -INFINITY;
 }
 
 static bool
@@ -297,8 +273,7 @@ mask_panel(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t keys_,
                       tmp + l * ATTEND_KEYS);
         v = (gemm_view){tmp, ATTEND_KEYS, 1, AIR_F32};
     }
-    a->ops->pack_x(dst, &v, 0, n, 0, keys_);
-    hide_lanes(a, n, keys_, dst);
+    attend_mask_panel(a, &v, n, keys_, dst);
     return true;
 }
 

@@ -57,8 +57,5 @@ bool sdpa_is_of_halves(const air_call *call);
 /* pairs may be NULL. */
 void sdpa_run(const air_call *call, const air_task *task, const gemm_ops *ops,
               const attend_pairs *pairs);
-#if defined(__x86_64__)
-extern const attend_pairs cpu_attend_pairs; /* attend_pairs_isa.c */
-#endif
 
 #endif

@@ -22,6 +22,13 @@ ISA_NAME(attend_hidden)(float *dst, const uint8_t *p, int64_t n)
         dst[i] = p[i] != 0 ? 0 : -INFINITY;
 }
 
+void
+ISA_NAME(attend_hide)(float *dst, const uint8_t *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = p[i] != 0 ? -INFINITY : dst[i];
+}
+
 /* ---- panels: lanes are queries ------------------------------------------- */
 
 /* s = e^(s - ref); the sum of it */

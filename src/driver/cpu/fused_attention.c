@@ -2,9 +2,11 @@
  *
  * One problem (attend.h) is a batch and a key head: rows are the batch's
  * queries of all heads that share it, keys are gathered from prefix, blocks or
- * one piece of memory, and read in place where that is one piece of floats.
+ * one piece of memory, and read in place where that is one piece of floats, or
+ * of bf16 in pairs.
  * Integer queries are left to the plain kernel. */
 #include "driver/cpu/attend.h"
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
 #include "driver/ref/fused.h"
 
@@ -152,6 +154,32 @@ rows_in_place(const attend *a, fused_part part, int64_t j, int64_t n,
     return (const float *)(const void *)row;
 }
 
+/* Elements of a row of bf16, in pieces or one. */
+static void
+get_halves(const ref_tensor *t, const char *row, uint16_t *dst)
+{
+    int64_t pieces = t->rank == 5 ? t->dims[3] : 1;
+    size_t bytes = (size_t)t->dims[t->rank - 1] * sizeof *dst;
+    for (int64_t i = 0; i < pieces; i++)
+        memcpy((char *)dst + (size_t)i * bytes, row + i * t->strides[3], bytes);
+}
+
+/* copy_rows of bf16 as they are, `room` elements apart. */
+static void
+copy_halves(const problem *p, fused_part part, int64_t j, int64_t n,
+            int64_t room, uint16_t *dst)
+{
+    const char *row;
+    int64_t done;
+    for (int64_t i = 0; i < n; i += done) {
+        const ref_tensor *t = piece_at(p, part, j + i, n - i, &row, &done);
+        for (int64_t k = 0; k < done; k++, row += t->strides[2]) {
+            fetch(row + AHEAD * t->strides[2], t);
+            get_halves(t, row, dst + (i + k) * room);
+        }
+    }
+}
+
 /* ---- the source ---------------------------------------------------------- */
 
 static void
@@ -168,7 +196,7 @@ queries(const attend *a, int64_t r0, int64_t n, float *dst)
                           spacing(t, 3), t->dtype, t->dims[3]);
             at += t->dims[3];
         }
-        for (int64_t d = 0; d < a->depth; d++)
+        for (int64_t d = 0; d < a->depth && a->pairs == NULL; d++)
             dst[d] *= (float)p->f->scale;
     }
 }
@@ -199,6 +227,41 @@ values(const attend *a, int64_t j, int64_t n, int64_t room, float *block,
     copy_rows(a, FUSED_VALUE, j, n, room, block);
     *out_rs = room;
     return block;
+}
+
+static const float *
+key_pairs(const attend *a, int64_t j, int64_t n, float *block, int64_t *out_rs)
+{
+    const problem *p = a->front;
+    const char *row;
+    int64_t count;
+    const ref_tensor *t = piece_at(p, FUSED_KEY, j, n, &row, &count);
+    uint16_t *dst = (uint16_t *)(void *)block;
+    *out_rs = a->depth / 2;
+    if (is_plain(t) && count == n && spacing(t, 2) == a->depth)
+        return (const float *)(const void *)row;
+    copy_halves(p, FUSED_KEY, j, n, a->depth, dst);
+    if (p->f->rope > 0)
+        copy_halves(p, FUSED_ROPE, j, n, a->depth, dst + p->f->depth);
+    return block;
+}
+
+/* Pairs are made of one piece; several are put together at the end of dst,
+ * which they fill half of, as what becomes of them does. */
+static void
+value_pairs(const attend *a, int64_t j, int64_t n, float *dst)
+{
+    const problem *p = a->front;
+    uint16_t *rows = (uint16_t *)(void *)(dst + ATTEND_KEYS / 2 * a->width);
+    const char *row;
+    int64_t count;
+    const ref_tensor *t = piece_at(p, FUSED_VALUE, j, n, &row, &count);
+    if (is_plain(t) && count == n) {
+        attend_value_pairs(a, row, spacing(t, 2), n, dst);
+        return;
+    }
+    copy_halves(p, FUSED_VALUE, j, n, a->width, rows);
+    attend_value_pairs(a, rows, a->width, n, dst);
 }
 
 static const void *
@@ -344,8 +407,11 @@ hide(const attend *a, int64_t head, int64_t i, int64_t j, int64_t n, float *tmp)
         return;
     }
     const char *row = fused_bias_row(t, &p->b, head, i, &step, &count);
-    for (int64_t k = 0; k < n; k++)
-        if (row == NULL || j + k >= count || row[(j + k) * step] != 0)
+    int64_t there = row == NULL ? 0 : min64(n, max64(count - j, 0));
+    if (there > 0 && step == 1)
+        a->ops->attend->hide(tmp, (const uint8_t *)row + j, there);
+    for (int64_t k = step == 1 ? there : 0; k < n; k++)
+        if (k >= there || row[(j + k) * step] != 0)
             tmp[k] = -INFINITY;
 }
 
@@ -358,8 +424,12 @@ mask(const attend *a, int64_t r, int64_t j, int64_t n, float *dst, int64_t ds,
     get_bias(a, head, i, j, n, tmp);
     hide(a, head, i, j, n, tmp);
     fused_range(&p->b, i, &first, &end);
-    for (int64_t k = 0; k < n; k++)
-        dst[k * ds] = j + k < first || j + k >= end ? -INFINITY : tmp[k];
+    for (int64_t k = 0; k < min64(n, first - j); k++)
+        tmp[k] = -INFINITY;
+    for (int64_t k = max64(end - j, 0); k < n; k++)
+        tmp[k] = -INFINITY;
+    for (int64_t k = 0; k < n && dst != tmp; k++)
+        dst[k * ds] = tmp[k];
 }
 
 static void
@@ -404,8 +474,18 @@ query_panel(const attend *a, int64_t r0, int64_t n, float *panel)
         return false;
     gemm_view v = {fused_query(t, &p->b, head_of(p, r0), r0 % p->b.rows),
                    spacing(t, 2), spacing(t, 3), t->dtype};
-    a->ops->pack_x(panel, &v, 0, n, 0, a->depth);
-    a->ops->attend->scale(panel, (float)p->f->scale, a->depth * a->ops->lanes);
+    return attend_query_panel(a, &v, n, (float)p->f->scale, panel);
+}
+
+static bool
+mask_panel(const attend *a, int64_t r0, int64_t n, int64_t j, int64_t nkeys,
+           float *dst, float *tmp)
+{
+    gemm_view rows = {tmp, ATTEND_KEYS, 1, AIR_F32};
+    for (int64_t r = 0; r < n; r++)
+        mask(a, r0 + r, j, nkeys, tmp + r * ATTEND_KEYS, 1,
+             tmp + r * ATTEND_KEYS);
+    attend_mask_panel(a, &rows, n, nkeys, dst);
     return true;
 }
 
@@ -440,7 +520,10 @@ static const attend_source source = {
     .mask = mask,
     .range = range,
     .put = put,
+    .key_pairs = key_pairs,
+    .value_pairs = value_pairs,
     .query_panel = query_panel,
+    .mask_panel = mask_panel,
     .put_panel = put_panel,
 };
 
@@ -494,7 +577,8 @@ runs_of(const fused *f, const fused_batch *b, const gemm_ops *ops)
 }
 
 static void
-run_part(problem *p, int64_t run, const gemm_ops *ops, float *mem)
+run_part(problem *p, int64_t run, const gemm_ops *ops,
+         const attend_pairs *pairs, float *mem)
 {
     const fused *f = p->f;
     int64_t depth = f->depth + f->rope, rows = f->share * p->b.rows;
@@ -505,7 +589,9 @@ run_part(problem *p, int64_t run, const gemm_ops *ops, float *mem)
                 .rows = rows,
                 .depth = depth,
                 .width = f->width,
-                .mem = mem + unit_floats(f->depth, f->width)};
+                .mem = mem + unit_floats(f->depth, f->width),
+                .pairs = attend_is_few(rows) ? NULL : pairs,
+                .scale = (float)f->scale};
     if (run == 0)
         clear_rows(p, ops, a.mem);
     if (rows == 0)
@@ -526,7 +612,8 @@ thread_floats(const air_call *call)
 
 /* Items: batches, their key heads, and of these runs of rows. */
 static void
-run(const air_call *call, const air_task *task, const gemm_ops *ops)
+run_all(const air_call *call, const air_task *task, const gemm_ops *ops,
+        const attend_pairs *pairs)
 {
     fused f = fused_read(call, task);
     float *mem = (float *)task->workspace + thread_floats(call) * task->id;
@@ -542,7 +629,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         int64_t from = begin > at ? begin - at : 0;
         for (int64_t i = from; i < items && at + i < end; i++) {
             p.kv = i / runs;
-            run_part(&p, i % runs, ops, mem);
+            run_part(&p, i % runs, ops, pairs, mem);
         }
         at += items;
     }
@@ -573,4 +660,46 @@ accept(const air_call *call)
            is_taken(&a[FUSED_KEY_PREFIX]) && is_taken(&a[FUSED_VALUE_PREFIX]);
 }
 
+static void
+run(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    run_all(call, task, ops, NULL);
+}
+
 GEMM_KERNELS(fused_attention)
+
+#if defined(__x86_64__)
+void
+cpu_fused_attention_pairs(const air_call *call, const air_task *task)
+{
+    run_all(call, task, &cpu_gemm_avx512, &cpu_attend_pairs);
+}
+
+/* A tensor of bf16 whose elements lie side by side, or none? */
+static bool
+is_of_halves(const air_arg *a)
+{
+    const air_tensor *t = a->t;
+    return a->kind != AIR_ARG_TENSOR || t->dtype == AIR_DTYPE_NONE ||
+           (t->dtype == AIR_BF16 &&
+            (t->dims[t->rank - 1] <= 1 || t->strides[t->rank - 1] == 1));
+}
+
+/* Many rows of queries, keys, values and results of bf16. */
+bool
+cpu_fused_attention_on_pairs(const air_call *call, const char *isa)
+{
+    int64_t rows, depth, width;
+    static const int parts[] = {
+        FUSED_QUERY,    FUSED_KEYS,       FUSED_VALUES,      FUSED_QUERY_ROPE,
+        FUSED_KEY_ROPE, FUSED_KEY_PREFIX, FUSED_VALUE_PREFIX};
+    if (!cpu_isa_has_pairs(isa) || call->outs[0].dtype != AIR_BF16 ||
+        !cpu_fused_attention_on_avx512(call, "avx512"))
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!is_of_halves(&call->args[parts[i]]))
+            return false;
+    fused_sizes(call, &rows, &depth, &width);
+    return depth % 2 == 0 && !attend_is_few(rows);
+}
+#endif

@@ -74,5 +74,8 @@ size_t cpu_sdpa_amx_workspace(const air_call *call, int threads);
 /* attention_pairs.c: the same without AMX, of an even depth */
 bool cpu_sdpa_on_pairs(const air_call *call, const char *isa);
 void cpu_sdpa_pairs(const air_call *call, const air_task *task);
+/* fused_attention.c: the same of fused attention */
+bool cpu_fused_attention_on_pairs(const air_call *call, const char *isa);
+void cpu_fused_attention_pairs(const air_call *call, const air_task *task);
 
 #endif

@@ -51,6 +51,7 @@ void ISA_NAME(unquant)(float *dst, const void *x, int bits, const float *scale,
                        const float *offset, int step, int64_t n);
 void ISA_NAME(attend_scale)(float *p, float by, int64_t n);
 void ISA_NAME(attend_hidden)(float *dst, const uint8_t *p, int64_t n);
+void ISA_NAME(attend_hide)(float *dst, const uint8_t *p, int64_t n);
 void ISA_NAME(softmax_panel)(float *s, const float *mask, bool even,
                              int64_t keys, int64_t last, float *top, float *sum,
                              float *out, int64_t width);

@@ -2,11 +2,11 @@
 
 /* Positions in the schema of air::fused_attention. */
 enum {
-    QUERY,
-    KEY,
-    VALUE,
-    QUERY_ROPE,
-    KEY_ROPE,
+    QUERY = FUSED_QUERY,
+    KEY = FUSED_KEYS,
+    VALUE = FUSED_VALUES,
+    QUERY_ROPE = FUSED_QUERY_ROPE,
+    KEY_ROPE = FUSED_KEY_ROPE,
     PSE,
     MASK,
     QUERY_LENS,

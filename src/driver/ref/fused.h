@@ -15,7 +15,15 @@
 typedef enum { FUSED_KEY, FUSED_VALUE, FUSED_ROPE } fused_part;
 
 /* Positions in the schema that a kernel looks at before it takes a call. */
-enum { FUSED_KEY_PREFIX = 17, FUSED_VALUE_PREFIX = 18 };
+enum {
+    FUSED_QUERY,
+    FUSED_KEYS,
+    FUSED_VALUES,
+    FUSED_QUERY_ROPE,
+    FUSED_KEY_ROPE,
+    FUSED_KEY_PREFIX = 17,
+    FUSED_VALUE_PREFIX = 18
+};
 
 /* Rows of a cache [batch | block, head, token, width] and what turns its
  * integers into numbers, [batch | block or 1, head or 1, token or 1, width or
