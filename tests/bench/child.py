@@ -122,8 +122,8 @@ def _double(tensor):
 def _training(name, case, compile, seconds):
     """Two models with the same weights train in turns."""
     twin = models.MODELS[name]()
-    eager = case.step(case.target)
-    compiled = twin.step(compile(twin.target))
+    eager = case.step(case.target, BACKENDS["eager"])
+    compiled = twin.step(compile(twin.target), compile)
     with measure.engine_report() as engine:
         loss, first = measure.timed_call(compiled)
     losses = [loss] + [compiled() for _ in range(49)]

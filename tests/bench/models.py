@@ -24,8 +24,9 @@ F32, BF16 = torch.float32, torch.bfloat16
 class Case:
     target: Any  # a module or a function, the thing to compile
     inputs: tuple
-    # Training: step(target) gives a function of nothing, which runs forward,
-    # backward and optimizer and returns the loss.
+    # Training: step(target, compile) gives a function of nothing, which runs
+    # forward, backward and optimizer and returns the loss. compile is for what
+    # is compiled besides the target.
     step: Callable | None = None
     # A whole run of the target instead of one call: drive(target) does it and
     # gives what is compared.
@@ -231,18 +232,20 @@ class Gpt(nn.Module):
         return self.model.loss(tokens)
 
 
-def training_case(model, batches, optimizer):
-    """Another batch each step: on one, a loss falls to its rounding error."""
+def training_case(model, batches, optimizer, whole):
+    """Another batch each step: on one, a loss falls to its rounding error.
+    whole: the optimizer's step is compiled, too."""
 
-    def step(target):
+    def step(target, compile=None):
         rule = optimizer(model.parameters())
+        update = compile(rule.step) if whole else rule.step
         source = itertools.cycle(batches)
 
         def run():
             rule.zero_grad(set_to_none=True)
             loss = target(*next(source))
             loss.backward()
-            rule.step()
+            update()
             return loss.detach()
 
         return run
@@ -250,20 +253,20 @@ def training_case(model, batches, optimizer):
     return Case(model, batches[0], step)
 
 
-def mlp_training():
+def mlp_training(whole=False):
     torch.manual_seed(0)
     adam = partial(torch.optim.Adam, lr=1e-3)
     teacher = torch.randn(784, 10)
     images = torch.randn(50, 64, 784)
     batches = [(x, (x @ teacher).argmax(-1)) for x in images]
-    return training_case(SimpleMLP(), batches, adam)
+    return training_case(SimpleMLP(), batches, adam, whole)
 
 
-def gpt_training():
+def gpt_training(whole=False):
     torch.manual_seed(0)
     adamw = partial(torch.optim.AdamW, lr=1e-3)
     batches = [(tokens,) for tokens in torch.randint(0, 256, (50, 8, 65))]
-    return training_case(Gpt(), batches, adamw)
+    return training_case(Gpt(), batches, adamw, whole)
 
 
 # ---- what a call costs ------------------------------------------------------
@@ -337,6 +340,8 @@ MODELS = {
     "softmax-4096x1024": partial(function_case, softmax, (4096, 1024)),
     "mlp-train": mlp_training,
     "gpt-train": gpt_training,
+    "mlp-train-update": partial(mlp_training, whole=True),
+    "gpt-train-update": partial(gpt_training, whole=True),
     "llama-15m-decode": partial(decode_case, LLAMA_15M, F32, 100),
     "llama-15m-200-tokens": partial(loop_case, 200),
     "llama-1b-decode": partial(decode_case, LLAMA_1B, BF16, 200),
