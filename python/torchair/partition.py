@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import operator
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -23,14 +24,85 @@ def cut(joint: torch.fx.GraphModule, inputs: Any, **keywords: Any) -> Pair:
     torch's minimum cut reckons with fusion much as the engine fuses. It keeps
     what products, attention, random numbers and long chains of sums give.
     """
-    from torch._functorch import partitioners
+    from torch._functorch import config, partitioners
 
     describe_statistics(joint.graph)
+    if config.cse:
+        merge_equal(joint.graph)
     make: Any = partitioners.min_cut_rematerialization_partition
     if importlib.util.find_spec("networkx") is None:  # which it needs
         make = partitioners.default_partition
-    found: Pair = make(joint, inputs, **keywords)
+    # For its own merging torch imports Inductor's lowerings: half a second.
+    with config.patch(cse=False):
+        found: Pair = make(joint, inputs, **keywords)
     return found
+
+
+def merge_equal(graph: torch.fx.Graph) -> None:
+    """Of nodes that compute the same from the same the first is kept.
+
+    Results of the graph stay apart, and so do views of them: who calls may
+    write one, and not the other.
+    """
+    (output,) = graph.find_nodes(op="output")
+    shown = {s for n in output.all_input_nodes for s in _storages(n)}
+    first: dict[Hashable, torch.fx.Node] = {}
+    writes = 0
+    for node in list(graph.nodes):
+        writes += _writes(node)
+        if not _is_pure(node) or not shown.isdisjoint(_storages(node)):
+            continue
+        try:
+            key = (node.target, _key(node.args), _key(node.kwargs), writes)
+            kept = first.setdefault(key, node)
+        except TypeError:  # an argument without a hash
+            continue
+        if kept is not node:
+            node.replace_all_uses_with(kept)
+            graph.erase_node(node)
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return bool(target._schema.is_mutable)
+
+
+def _is_pure(node: torch.fx.Node) -> bool:
+    """Is a second node like this one known to give the same?"""
+    if node.op != "call_function" or node.meta.get("unbacked_bindings"):
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return getattr(node.target, "__module__", "") == "_operator"
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    values = _tensors(node)
+    dense = bool(values) and all(x.layout == torch.strided for x in values)
+    return dense and not random and not _writes(node)
+
+
+def _tensors(node: torch.fx.Node) -> list[torch.Tensor]:
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return [x for x in values if isinstance(x, torch.Tensor)]
+
+
+def _storages(node: torch.fx.Node) -> set[int]:
+    """Of what it gives; sparse tensors have none."""
+    return {
+        x.untyped_storage()._cdata
+        for x in _tensors(node)
+        if x.layout == torch.strided
+    }
+
+
+def _key(x: Any) -> Hashable:
+    """Equal where arguments are the same: 1, 1.0 and True are not."""
+    if isinstance(x, (list, tuple)):
+        return (type(x), *map(_key, x))
+    if isinstance(x, dict):
+        return tuple((name, _key(value)) for name, value in x.items())
+    return (type(x), str(x) if isinstance(x, float) else x)
 
 
 def describe_statistics(graph: torch.fx.Graph) -> None:
