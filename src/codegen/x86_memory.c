@@ -503,11 +503,13 @@ put_part(x86_emit *e, const x86_node *n)
     free_temps(e);
 }
 
-/* Of extremes any order gives the same: they go on with what they are. */
+/* Sums and products of f32, of which each few rows are folded apart. Others
+ * go on with what they are. */
 static bool
-begins_anew(const x86_node *n)
+begins_anew(const x86_emit *e, const x86_node *n)
 {
-    return n->imm != AIR_REDUCE_MAX && n->imm != AIR_REDUCE_MIN;
+    return e->l->width == 4 && n->imm != AIR_REDUCE_MAX &&
+           n->imm != AIR_REDUCE_MIN;
 }
 
 static void
@@ -537,7 +539,7 @@ emit_few(x86_emit *e, int unroll, bool begin)
 {
     for (int i = 0; i < e->l->count; i++)
         for (e->lane = 0; e->lane < unroll; e->lane++)
-            if (e->nodes[i].op == X86_REDUCE && begins_anew(&e->nodes[i]))
+            if (e->nodes[i].op == X86_REDUCE && begins_anew(e, &e->nodes[i]))
                 (begin ? begin_few : end_few)(e, &e->nodes[i]);
 }
 

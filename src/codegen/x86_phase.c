@@ -100,12 +100,14 @@ static bool
 takes_rows(const x86_emit *e)
 {
     for (int i = 0; i < e->l->count; i++)
-        if (e->nodes[i].op == X86_BCAST && e->nodes[i].imm == AIR_F16)
+        if (e->nodes[i].op == X86_BCAST &&
+            (e->nodes[i].imm == AIR_F16 ||
+             (e->nodes[i].imm == AIR_F32 && e->l->width == 8)))
             return false; /* its conversion needs a register */
     uint32_t all = e->loaded | e->stored | e->broadcast;
     int parts = count_parts(e);
     return e->l->rg->walk == AIR_WALK_OUTER && e->mode != EMIT_ONE &&
-           e->l->width == 4 && parts > 0 && parts <= MOST_PARTS &&
+           e->l->width >= 4 && parts > 0 && parts <= MOST_PARTS &&
            (size_t)__builtin_popcount(all) <= sizeof buffer_regs &&
            !copies_tail(e);
 }
