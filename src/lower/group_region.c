@@ -426,8 +426,22 @@ has_sums(const lower_build *b)
     return false;
 }
 
-/* Many rows of which a sum is all that is wanted: what is done with it is done
- * for many at a time. */
+/* As wide in memory as the lane, and folded by what keeps it there. */
+static bool
+is_plain(const air_rg_buf *buf, const air_rg_node *fold)
+{
+    static const uint8_t lane_of[AIR_DTYPE_COUNT] = {
+        [AIR_F32] = AIR_LANE_F32 + 1,
+        [AIR_F64] = AIR_LANE_F64 + 1,
+        [AIR_I64] = AIR_LANE_I64 + 1};
+    bool sum = fold->reduce == AIR_REDUCE_SUM;
+    bool product =
+        fold->reduce == AIR_REDUCE_PROD && fold->lane != AIR_LANE_I64;
+    return (sum || product) && lane_of[buf->dtype] == fold->lane + 1;
+}
+
+/* Many rows of which a sum or product is all that is wanted: what is done with
+ * it is done for many at a time. */
 static bool
 has_plain_sums(const lower_build *b, const air_rg_node *nodes, int rank,
                const int64_t *dims)
@@ -437,10 +451,9 @@ has_plain_sums(const lower_build *b, const air_rg_node *nodes, int rank,
     return rank > 1 && dims[rank - 1] <= PLAIN_ROW &&
            dims[rank - 2] >= PLAIN_ROWS && b->nphases == 2 &&
            b->phases[0].end == 2 && b->phases[1].kind == AIR_PHASE_SCALAR &&
-           load->op == AIR_RG_LOAD && load->lane == AIR_LANE_F32 &&
-           b->bufs[load->buf].dtype == AIR_F32 &&
-           b->bufs[load->buf].strides[rank - 1] == 1 &&
-           fold->op == AIR_RG_REDUCE && fold->reduce == AIR_REDUCE_SUM;
+           load->op == AIR_RG_LOAD && fold->op == AIR_RG_REDUCE &&
+           is_plain(&b->bufs[load->buf], fold) &&
+           b->bufs[load->buf].strides[rank - 1] == 1;
 }
 
 /* The buffer of the first store. A region without one would do nothing. */

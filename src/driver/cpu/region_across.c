@@ -142,13 +142,13 @@ fold_parts(const row_block *k, int s)
 
 /* Where rows are dense they need not be turned. */
 static void
-sum_rows(const row_block *k, int p)
+fold_rows(const row_block *k, int p)
 {
     const cpu_region *r = k->run->r;
     const air_rg_node *load = &r->rg->nodes[r->rg->phases[p].begin];
-    (*r->set->row_sums)((const float *)(const void *)k->home[load->buf],
-                        r->strides[load->buf][r->rank - 2], k->rows, r->cols,
-                        (float *)(void *)part(k, load[1].buf, 0));
+    r->phases[p].fold_rows(k->home[load->buf],
+                           r->strides[load->buf][r->rank - 2], k->rows, r->cols,
+                           part(k, load[1].buf, 0));
 }
 
 static void
@@ -157,8 +157,8 @@ run_phase(row_block *k, int p)
     const cpu_region *r = k->run->r;
     const region_phase *ph = &r->phases[p];
     bool once = r->rg->phases[p].kind == AIR_PHASE_SCALAR;
-    if (ph->sums_rows) {
-        sum_rows(k, p);
+    if (ph->fold_rows != NULL) {
+        fold_rows(k, p);
         return;
     }
     turn_in(k, ph->loads);

@@ -267,16 +267,18 @@ plan_reduction(cpu_region *r, const air_rg_node *n)
     r->nreduce++;
 }
 
-static bool
-sums_rows(const cpu_region *r, const air_rg_phase *phase)
+static bool is_tile(const cpu_region *r, const air_rg_node *n);
+
+/* Of a phase that only folds a buffer whose rows lie dense. */
+static tile_rows_fn
+find_fold(const cpu_region *r, const air_rg_phase *phase)
 {
     const air_rg_node *load = &r->rg->nodes[phase->begin], *fold = load + 1;
-    return phase->kind == AIR_PHASE_ROW && phase->end - phase->begin == 2 &&
-           load->op == AIR_RG_LOAD && load->lane == AIR_LANE_F32 &&
-           fold->op == AIR_RG_REDUCE && fold->reduce == AIR_REDUCE_SUM &&
-           fold->lane == AIR_LANE_F32 && !r->rg->bufs[load->buf].scratch &&
-           r->rg->bufs[load->buf].dtype == AIR_F32 &&
-           r->strides[load->buf][r->rank - 1] == 1;
+    if (!r->across || phase->kind != AIR_PHASE_ROW ||
+        phase->end - phase->begin != 2 || load->op != AIR_RG_LOAD ||
+        fold->op != AIR_RG_REDUCE || !is_tile(r, load))
+        return NULL;
+    return (*r->set->rows)[fold->reduce][fold->lane];
 }
 
 static void
@@ -284,7 +286,7 @@ plan_phase(cpu_region *r, int p)
 {
     const air_rg_phase *phase = &r->rg->phases[p];
     region_phase *out = &r->phases[p];
-    out->sums_rows = r->across && sums_rows(r, phase);
+    out->fold_rows = find_fold(r, phase);
     for (int i = phase->begin; i < phase->end; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
         uint32_t bit = n->buf >= 0 ? UINT32_C(1) << n->buf : 0;

@@ -28,9 +28,9 @@ typedef struct {
     uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
     uint16_t reduces;               /* set of scalars */
     bool reads_scalars;
-    bool rows;      /* fn takes several rows */
-    bool folds;     /* tile loops: nothing but folds of direct loads */
-    bool sums_rows; /* nothing but the sum of an F32 buffer with dense rows */
+    bool rows;              /* fn takes several rows */
+    bool folds;             /* tile loops: nothing but folds of direct loads */
+    tile_rows_fn fold_rows; /* for all that the phase does, or NULL */
 } region_phase;
 
 struct cpu_region {

@@ -40,9 +40,11 @@ typedef void (*tile_move_fn)(void *to, int64_t to_step, const void *from,
                              int64_t from_step, int64_t n);
 typedef tile_move_fn tile_move_table[9];
 
-/* The sum of each of `rows` rows of n F32, `stride` elements apart. */
-typedef void (*tile_rows_fn)(const float *x, int64_t stride, int64_t rows,
-                             int64_t n, float *sums);
+/* What each of `rows` rows of n elements of the lane's type, `stride` elements
+ * apart, folds to. NULL: there is no such loop. */
+typedef void (*tile_rows_fn)(const void *x, int64_t stride, int64_t rows,
+                             int64_t n, void *folded);
+typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
 
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */
@@ -65,7 +67,7 @@ typedef struct {
     const tile_reduce_table *folds, *eachs;
     const tile_narrow_table *narrow; /* NULL functions: as I64 only */
     const tile_tree_table *trees;
-    const tile_rows_fn *row_sums;
+    const tile_rows_table *rows;
     const tile_move_table *moves;
 } tile_set;
 
@@ -86,7 +88,7 @@ size_t tile_lane_size(unsigned lane);
     extern const tile_reduce_table tile_eachs_##isa;  \
     extern const tile_narrow_table tile_narrow_##isa; \
     extern const tile_tree_table tile_trees_##isa;    \
-    extern const tile_rows_fn tile_row_sums_##isa;    \
+    extern const tile_rows_table tile_rows_##isa;     \
     extern const tile_move_table tile_moves_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)

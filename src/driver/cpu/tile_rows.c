@@ -1,66 +1,100 @@
-/* tile_rows.c: sums of whole rows, in the order of the kernel ABI: the partial
+/* tile_rows.c: folds of whole rows, in the order of the kernel ABI: the partial
  * results and the tree stay in registers. Compiled once per ISA. */
 #include <string.h>
 
 #include "tile_ops.h"
 
-#define LANES 16
+#define BYTES 64 /* of a vector */
 
-typedef float lanes __attribute__((vector_size(4 * LANES)));
-typedef int32_t places __attribute__((vector_size(4 * LANES)));
+typedef float vector_F32 __attribute__((vector_size(BYTES)));
+typedef double vector_F64 __attribute__((vector_size(BYTES)));
+typedef int64_t vector_I64 __attribute__((vector_size(BYTES)));
+typedef int32_t places_F32 __attribute__((vector_size(BYTES)));
+typedef int64_t places_F64 __attribute__((vector_size(BYTES)));
+typedef int64_t places_I64 __attribute__((vector_size(BYTES)));
 
-static const places count = {0, 1, 2,  3,  4,  5,  6,  7,
-                             8, 9, 10, 11, 12, 13, 14, 15};
+static const places_F32 count_F32 = {0, 1, 2,  3,  4,  5,  6,  7,
+                                     8, 9, 10, 11, 12, 13, 14, 15};
+static const places_F64 count_F64 = {0, 1, 2, 3, 4, 5, 6, 7};
+static const places_I64 count_I64 = {0, 1, 2, 3, 4, 5, 6, 7};
 
-/* Elements x[n - left .. n) of a row of n, then zeros. What a longer row has
- * before them comes along in the load. */
-#define LAST(to, x, n, left)                                          \
-    do {                                                              \
-        if ((n) >= LANES) {                                           \
-            memcpy(&(to), (x) + (n)-LANES, sizeof(to));               \
-            (to) = __builtin_shuffle((to), count + (LANES - (left))); \
-            (to) = (lanes)((places)(to) & (count < (left)));          \
-        } else {                                                      \
-            float few[LANES] = {0};                                   \
-            for (int e = 0; e < (left); e++)                          \
-                few[e] = (x)[e];                                      \
-            memcpy(&(to), few, sizeof(to));                           \
-        }                                                             \
-    } while (0)
+#define OP_SUM(a, x)  ((a) + (x))
+#define OP_PROD(a, x) ((a) * (x))
 
-static void
-rows_sum(const float *x, int64_t stride, int64_t rows, int64_t n, float *sums)
-{
-    const int32_t left = (int32_t)(n % LANES);
-    const int whole = (int)(n % TILE_PARTS) / LANES;
-    for (int64_t r = 0; r < rows; r++, x += stride) {
-        lanes a[4] = {{0}}, v;
-        int64_t i = 0;
-        for (; n - i >= TILE_PARTS; i += TILE_PARTS)
-            for (int k = 0; k < 4; k++) {
-                memcpy(&v, x + i + LANES * k, sizeof v);
-                a[k] += v;
-            }
-        lanes last = {0};
-        if (left > 0)
-            LAST(last, x, n, left);
-        for (int k = 0; k < 4; k++) {
-            if (k < whole) {
-                memcpy(&v, x + i + LANES * k, sizeof v);
-                a[k] += v;
-            } else if (k == whole) {
-                a[k] += last;
-            }
-        }
-        a[0] += a[2];
-        a[1] += a[3];
-        a[0] += a[1];
-        a[0] += __builtin_shuffle(a[0], count ^ 8);
-        a[0] += __builtin_shuffle(a[0], count ^ 4);
-        a[0] += __builtin_shuffle(a[0], count ^ 2);
-        a[0] += __builtin_shuffle(a[0], count ^ 1);
-        sums[r] = a[0][0];
+/* The last `left` elements of a row of n, fewer than a vector has, then the
+ * identity, which is what `to` has so far. What a longer row has before them
+ * comes along in the load. */
+#define LAST(lane, T, LANES)                                         \
+    static inline void last_##lane(const T *x, int64_t n, int left,  \
+                                   vector_##lane *to)                \
+    {                                                                \
+        const places_##lane kept = count_##lane < left;              \
+        vector_##lane v = {0};                                       \
+        if (n >= LANES) {                                            \
+            memcpy(&v, x + n - LANES, sizeof v);                     \
+            v = __builtin_shuffle(v, count_##lane + (LANES - left)); \
+        } else {                                                     \
+            T few[LANES] = {0};                                      \
+            for (int e = 0; e < left; e++)                           \
+                few[e] = x[e];                                       \
+            memcpy(&v, few, sizeof v);                               \
+        }                                                            \
+        *to = (vector_##lane)(((places_##lane)v & kept) |            \
+                              ((places_##lane) * to & ~kept));       \
     }
-}
+LAST(F32, float, 16)
+LAST(F64, double, 8)
+LAST(I64, int64_t, 8)
 
-const tile_rows_fn TILE_NAME(tile_row_sums) = rows_sum;
+#define EACH(k, n) _Pragma("GCC unroll 16") for (int k = 0; k < (n); k++)
+#define HALVES(w, n) \
+    _Pragma("GCC unroll 4") for (int w = (n) / 2; w > 0; w /= 2)
+
+#define ROWS(red, lane, T, LANES, START)                                      \
+    static void rows_##red##_##lane(const void *from, int64_t stride,         \
+                                    int64_t rows, int64_t n, void *to)        \
+    {                                                                         \
+        enum { VECTORS = TILE_PARTS / (LANES) };                              \
+        const T *x = from;                                                    \
+        T *folded = to;                                                       \
+        const int left = (int)(n % (LANES));                                  \
+        const int whole = (int)(n % TILE_PARTS) / (LANES);                    \
+        const vector_##lane identity = (vector_##lane){0} + (T)(START);       \
+        for (int64_t r = 0; r < rows; r++, x += stride) {                     \
+            vector_##lane a[VECTORS], v, last = identity;                     \
+            int64_t i = 0;                                                    \
+            EACH(k, VECTORS) a[k] = identity;                                 \
+            for (; n - i >= TILE_PARTS; i += TILE_PARTS) {                    \
+                EACH(k, VECTORS)                                              \
+                {                                                             \
+                    memcpy(&v, x + i + (LANES)*k, sizeof v);                  \
+                    a[k] = OP_##red(a[k], v);                                 \
+                }                                                             \
+            }                                                                 \
+            if (left > 0)                                                     \
+                last_##lane(x, n, left, &last);                               \
+            EACH(k, VECTORS)                                                  \
+            {                                                                 \
+                if (k < whole) {                                              \
+                    memcpy(&v, x + i + (LANES)*k, sizeof v);                  \
+                    a[k] = OP_##red(a[k], v);                                 \
+                } else if (k == whole) {                                      \
+                    a[k] = OP_##red(a[k], last);                              \
+                }                                                             \
+            }                                                                 \
+            HALVES(w, VECTORS)                                                \
+            EACH(k, w) a[k] = OP_##red(a[k], a[k + w]);                       \
+            HALVES(w, LANES)                                                  \
+            a[0] = OP_##red(a[0], __builtin_shuffle(a[0], count_##lane ^ w)); \
+            folded[r] = a[0][0];                                              \
+        }                                                                     \
+    }
+ROWS(SUM, F32, float, 16, 0)
+ROWS(SUM, F64, double, 8, 0)
+ROWS(SUM, I64, int64_t, 8, 0)
+ROWS(PROD, F32, float, 16, 1)
+ROWS(PROD, F64, double, 8, 1)
+
+const tile_rows_table TILE_NAME(tile_rows) = {
+    [AIR_REDUCE_SUM] = {rows_SUM_F32, rows_SUM_F64, rows_SUM_I64},
+    [AIR_REDUCE_PROD] = {rows_PROD_F32, rows_PROD_F64}};
