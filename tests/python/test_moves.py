@@ -124,7 +124,18 @@ def test_scatter(dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float64])
+SCATTERED = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+]
+
+
+@pytest.mark.parametrize("dtype", SCATTERED)
 def test_scatter_add(dtype):
     """Whole numbers: sums are exact in any order."""
 
@@ -134,6 +145,62 @@ def test_scatter_add(dtype):
     i, j = torch.randint(0, 40, (30, 25)), torch.randint(0, 30, (30, 25))
     x, y = numbers(30, 40, dtype=dtype), numbers(30, 25, dtype=dtype)
     check(fn, x, i, j, y)
+
+
+@pytest.mark.parametrize("dtype", SCATTERED)
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_scatter_best(dtype, reduce, include_self):
+    """Places that are met often, or never; what is not a number wins."""
+
+    def fn(x, i, y):
+        given = {"reduce": reduce, "include_self": include_self}
+        return [x.scatter_reduce(dim, i, y, **given) for dim in (0, 1)]
+
+    x, y = numbers(9, 40, dtype=dtype), numbers(9, 40, dtype=dtype)
+    if dtype.is_floating_point:
+        y[0, :3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    check(fn, x, torch.randint(0, 9, (9, 40)), y)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32]
+)
+def test_index_put_accumulate(dtype):
+    """Slices whose elements lie side by side, or apart, or in two rows."""
+
+    def fn(x, i, y):
+        given = {"accumulate": True}
+        return (
+            x.index_put((i,), y, **given),
+            x.transpose(1, 2).index_put((i,), y.transpose(1, 2), **given),
+            x[:, :, ::2].index_put((i,), y[:, :, ::2], **given),
+        )
+
+    x, y = numbers(7, 5, 7, dtype=dtype), numbers(19, 5, 7, dtype=dtype)
+    check(fn, x, torch.randint(-7, 7, (19,)), y)
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.int32, torch.int64]
+)
+def test_searchsorted(dtype, right):
+    """Ties, ends, a sequence of one and of none, more values than a block."""
+
+    def fn(x, y):
+        return [
+            torch.searchsorted(x[:n], y, right=right) for n in (50, 33, 1, 0)
+        ] + [
+            torch.searchsorted(x.expand(3, 50), y, right=right, out_int32=True),
+            torch.bucketize(y.t(), x, right=right),
+        ]
+
+    x, y = numbers(50, dtype=dtype).sort()[0], numbers(3, 37, dtype=dtype)
+    y[0, 0], y[1, 0] = x[0], x[-1]
+    if dtype.is_floating_point:
+        y[2, :3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    check(fn, x, y)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])

@@ -291,17 +291,6 @@ ref_index(const air_call *call, const air_task *task)
     }
 }
 
-static void
-add_slice(const ref_tensor *dst, const ref_tensor *src)
-{
-    const ref_tensor *both[] = {dst, src};
-    ref_walk w = ref_walk_begin(2, both, 0);
-    for (int64_t n = ref_numel(dst); n > 0; n--) {
-        ref_add(dst->dtype, w.p[0], w.p[1]);
-        ref_walk_next(&w);
-    }
-}
-
 /* The shape of index(self, indices). */
 static ref_tensor
 outside_shape(const air_call *call, const ref_tensor *self)
@@ -340,14 +329,13 @@ ref_index_put(const air_call *call, const air_task *task)
     }
     ref_box box = ref_box_make(&p.inside, &p.outside);
     for (int64_t i = 0, n = ref_numel(&p.places), offset; i < n; i++) {
-        ref_tensor src = p.outside, dst = p.inside;
         if (!index_offset(&p, i, task, &offset) || !ref_owns(offset, task))
             continue;
-        src.data += ref_offset(&p.places, i);
-        dst.data += offset;
+        const char *src = p.outside.data + ref_offset(&p.places, i);
+        char *dst = p.inside.data + offset;
         if (accumulate)
-            add_slice(&dst, &src);
+            ref_box_add(&box, dst, src);
         else
-            ref_box_move_alone(&box, dst.data, src.data);
+            ref_box_move_alone(&box, dst, src);
     }
 }

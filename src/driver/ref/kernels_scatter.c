@@ -200,11 +200,9 @@ typedef enum {
     AMIN
 } scatter_how;
 
-/* count: how many values went into the place so far, NULL: do not count. A
- * first value replaces what is there when that does not count. */
+/* count: how many values went into the place so far, NULL: do not count. */
 typedef struct {
     scatter_how how;
-    bool include_self;
     int32_t *count; /* per element of out, row-major */
 } scatter_rule;
 
@@ -265,15 +263,13 @@ static void
 scatter_one(const scatter_rule *rule, int dtype, char *dst, const char *src,
             char *count)
 {
-    bool first = false;
     if (rule->count != NULL) {
         int32_t n;
         memcpy(&n, count, sizeof n);
-        first = n == 0 && !rule->include_self;
         n++;
         memcpy(count, &n, sizeof n);
     }
-    fold(first ? PUT : rule->how, dtype, dst, src);
+    fold(rule->how, dtype, dst, src);
 }
 
 typedef struct {
@@ -284,13 +280,53 @@ typedef struct {
     int64_t count_stride, count_step; /* there, and along a row */
 } scatter_args;
 
-/* Values that only replace, or are added to f32: as gather_each. */
+/* One value into its place; as `fold`, of one dtype. */
+typedef void fold_fn(char *dst, const char *src);
+
+#define KEEP(x)          (x)
+#define REAL(op, a, b)   ((a)op(b))
+#define WHOLE(op, a, b)  (int64_t)((uint64_t)(a)op(uint64_t)(b)) /* wraps */
+#define BETTER(op, a, b) ((b)op(a) || (b) != (b) ? (b) : (a))
+#define FOLD(name, S, T, of, to, value)                 \
+    static inline void name(char *dst, const char *src) \
+    {                                                   \
+        S x, y;                                         \
+        memcpy(&x, dst, sizeof x);                      \
+        memcpy(&y, src, sizeof y);                      \
+        const T a = of(x), b = of(y);                   \
+        x = (S)to(value);                               \
+        memcpy(dst, &x, sizeof x);                      \
+    }
+#define FOLDS(name, S, T, of, to, kind)                 \
+    FOLD(add_##name, S, T, of, to, kind(+, a, b))       \
+    FOLD(multiply_##name, S, T, of, to, kind(*, a, b))  \
+    FOLD(greater_##name, S, T, of, to, BETTER(>, a, b)) \
+    FOLD(smaller_##name, S, T, of, to, BETTER(<, a, b))
+#define FOLD_DTYPES(X)                                       \
+    X(F32, float, float, KEEP, KEEP, REAL)                   \
+    X(F64, double, double, KEEP, KEEP, REAL)                 \
+    X(BF16, uint16_t, float, ref_of_bf16, ref_to_bf16, REAL) \
+    X(F16, uint16_t, float, ref_of_f16, ref_to_f16, REAL)    \
+    X(U8, uint8_t, int64_t, KEEP, KEEP, WHOLE)               \
+    X(I32, int32_t, int64_t, KEEP, KEEP, WHOLE)              \
+    X(I64, int64_t, int64_t, KEEP, KEEP, WHOLE)
+FOLD_DTYPES(FOLDS)
+
+#define PUT_DTYPES(X) X(1) X(2) X(4) X(8)
+#define PUTS(n)                                            \
+    static inline void put_##n(char *dst, const char *src) \
+    {                                                      \
+        memcpy(dst, src, n);                               \
+    }
+PUT_DTYPES(PUTS)
+
+/* As gather_each; fn, size and dense are constants of each call. */
 static inline int64_t
-scatter_each(const row_plan *plan, char *const *at, bool add, size_t bytes,
+scatter_each(const row_plan *plan, char *const *at, fold_fn *fn, int64_t size,
              bool dense)
 {
     const row_plan p = *plan;
-    const int64_t size = (int64_t)bytes, index_step = dense ? 8 : p.index_step;
+    const int64_t index_step = dense ? 8 : p.index_step;
     const int64_t dst_step = dense ? 0 : p.dst_step;
     const int64_t src_step = dense ? size : p.src_step;
     const char *index = at[0], *src = at[2];
@@ -299,10 +335,7 @@ scatter_each(const row_plan *plan, char *const *at, bool add, size_t bytes,
         int64_t offset = row_offset(index, p.size, dense ? size : p.stride);
         if (offset == OUT_OF_RANGE)
             return i;
-        if (add)
-            ref_add(AIR_F32, dst + offset, src);
-        else
-            memcpy(dst + offset, src, bytes);
+        fn(dst + offset, src);
         index += index_step;
         dst += dst_step;
         src += src_step;
@@ -310,27 +343,49 @@ scatter_each(const row_plan *plan, char *const *at, bool add, size_t bytes,
     return p.n;
 }
 
+typedef int64_t scatter_row_fn(const row_plan *p, char *const *at, bool dense);
+
+#define ROW(name, size)                                                       \
+    static int64_t row_##name(const row_plan *p, char *const *at, bool dense) \
+    {                                                                         \
+        return dense ? scatter_each(p, at, name, size, true)                  \
+                     : scatter_each(p, at, name, size, false);                \
+    }
+#define ROWS(name, S, ...)          \
+    ROW(add_##name, sizeof(S))      \
+    ROW(multiply_##name, sizeof(S)) \
+    ROW(greater_##name, sizeof(S))  \
+    ROW(smaller_##name, sizeof(S))
+#define PUT_ROWS(n) ROW(put_##n, n)
+FOLD_DTYPES(ROWS)
+PUT_DTYPES(PUT_ROWS)
+
+/* NULL: there is none for the dtype */
+static scatter_row_fn *
+scatter_row_of(scatter_how how, int dtype)
+{
+#define FOLD_ROW(name, ...)                       \
+    [AIR_##name] = {[ADD] = row_add_##name,       \
+                    [MEAN] = row_add_##name,      \
+                    [PROD] = row_multiply_##name, \
+                    [AMAX] = row_greater_##name,  \
+                    [AMIN] = row_smaller_##name},
+    static scatter_row_fn *const folds[AIR_DTYPE_COUNT][AMIN + 1] = {
+        FOLD_DTYPES(FOLD_ROW)};
+#define PUT_ROW(n) [n] = row_put_##n,
+    static scatter_row_fn *const puts[] = {PUT_DTYPES(PUT_ROW)};
+    return how == PUT ? puts[ref_bytes(dtype)] : folds[dtype][how];
+}
+
+/* How many of the row are done. */
 static int64_t
 scatter_fast(const scatter_args *s, char *const *at)
 {
     const row_plan *p = &s->plan;
-    const bool dense = row_is_dense(p, p->src_step, p->dst_step);
-    if (p->index_dtype != AIR_I64 || s->rule.count != NULL)
+    scatter_row_fn *row = scatter_row_of(s->rule.how, p->dtype);
+    if (p->index_dtype != AIR_I64 || s->rule.count != NULL || row == NULL)
         return 0;
-#define EACH(add, n)                          \
-    dense ? scatter_each(p, at, add, n, true) \
-          : scatter_each(p, at, add, n, false)
-    if (s->rule.how == ADD && p->dtype == AIR_F32)
-        return EACH(true, 4);
-    if (s->rule.how != PUT)
-        return 0;
-    switch (ref_bytes(p->dtype)) {
-    case 1: return EACH(false, 1);
-    case 2: return EACH(false, 2);
-    case 4: return EACH(false, 4);
-    default: return EACH(false, 8);
-    }
-#undef EACH
+    return row(p, at, row_is_dense(p, p->src_step, p->dst_step));
 }
 
 /* All elements of the row have one index, and are added: true, done. */
@@ -408,15 +463,15 @@ scatter_rows(scatter_args *s, const ref_tensor *t, const int64_t *steps,
 }
 
 /* Threads share the lines along `axis`, so that every place has one writer,
- * which goes along the axis in order. Lines that lie side by side are done
- * together. src NULL: the number. */
+ * the same in each call, which goes along the axis in order. Lines that lie
+ * side by side are done together. src NULL: the number. */
 static void
-scatter(const air_call *call, const air_task *task, const ref_tensor *src,
-        double number, scatter_rule rule)
+scatter_onto(const air_call *call, const air_task *task, const ref_tensor *src,
+             double number, scatter_rule rule)
 {
-    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor out = ref_out(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task), value = out;
-    int axis = ref_axis(ref_int(call, 1, 0), self.rank);
+    int axis = ref_axis(ref_int(call, 1, 0), out.rank);
     int across = row_axis(&index);
     int64_t bits = 0;
     if (src != NULL)
@@ -426,7 +481,6 @@ scatter(const air_call *call, const air_task *task, const ref_tensor *src,
         value.data = (char *)&bits;
         memset(value.strides, 0, sizeof value.strides);
     }
-    ref_start(&out, &self, task);
     if (ref_numel(&index) == 0)
         return;
     ref_tensor counts = count_tensor(&out, rule.count);
@@ -453,20 +507,28 @@ scatter(const air_call *call, const air_task *task, const ref_tensor *src,
     scatter_rows(&s, all, steps, axis, across);
 }
 
+static void
+scatter(const air_call *call, const air_task *task, const ref_tensor *src,
+        double number, scatter_rule rule)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_start(&out, &self, task);
+    scatter_onto(call, task, src, number, rule);
+}
+
 /* scatter.src(self, dim, index, src) */
 void
 ref_scatter_src(const air_call *call, const air_task *task)
 {
     ref_tensor src = ref_arg(call, 3, task);
-    scatter(call, task, &src, 0, (scatter_rule){PUT, true, NULL});
+    scatter(call, task, &src, 0, (scatter_rule){PUT, NULL});
 }
 
 /* scatter.value(self, dim, index, value) */
 void
 ref_scatter_value(const air_call *call, const air_task *task)
 {
-    scatter(call, task, NULL, ref_float(call, 3, 0),
-            (scatter_rule){PUT, true, NULL});
+    scatter(call, task, NULL, ref_float(call, 3, 0), (scatter_rule){PUT, NULL});
 }
 
 /* scatter_add(self, dim, index, src) */
@@ -474,7 +536,7 @@ void
 ref_scatter_add(const air_call *call, const air_task *task)
 {
     ref_tensor src = ref_arg(call, 3, task);
-    scatter(call, task, &src, 0, (scatter_rule){ADD, true, NULL});
+    scatter(call, task, &src, 0, (scatter_rule){ADD, NULL});
 }
 
 static scatter_how
@@ -489,10 +551,11 @@ find_how(const char *name)
                                            : AMIN;
 }
 
+/* Only a mean counts. */
 size_t
 ref_scatter_reduce_size(const air_call *call, int threads)
 {
-    size_t n = 1;
+    size_t n = find_how(ref_str(call, 4, "sum")) == MEAN;
     (void)threads;
     for (int i = 0; i < call->outs[0].rank; i++)
         n *= (size_t)call->outs[0].dims[i];
@@ -510,21 +573,48 @@ divide(int dtype, char *p, int64_t n)
     ref_put_int(dtype, p, a / n - (a % n < 0)); /* rounds down */
 }
 
+/* What was in the places of the index does not count: they start at what
+ * changes nothing, which of a largest and a smallest value is any of them. */
+static void
+scatter_forget(const air_call *call, const air_task *task,
+               const ref_tensor *src, scatter_how how)
+{
+    const bool any = how == AMAX || how == AMIN;
+    scatter_onto(call, task, any ? src : NULL, how == PROD,
+                 (scatter_rule){PUT, NULL});
+}
+
+static void
+scatter_mean(const air_call *call, const air_task *task, const ref_tensor *src,
+             bool include_self)
+{
+    ref_tensor out = ref_out(call, 0, task);
+    int32_t *count = task->workspace;
+    int64_t begin, end;
+    air_split(ref_numel(&out), task, &begin, &end);
+    memset(count + begin, 0, (size_t)(end - begin) * sizeof *count);
+    task->barrier(task);
+    scatter_onto(call, task, src, 0, (scatter_rule){MEAN, count});
+    task->barrier(task);
+    for (int64_t i = begin; i < end; i++)
+        if (count[i] > 0)
+            divide(out.dtype, out.data + ref_offset(&out, i),
+                   count[i] + include_self);
+}
+
 /* scatter_reduce.two(self, dim, index, src, reduce, include_self) */
 void
 ref_scatter_reduce(const air_call *call, const air_task *task)
 {
-    ref_tensor src = ref_arg(call, 3, task), out = ref_out(call, 0, task);
-    int64_t begin, end, n = ref_numel(&out);
-    scatter_rule rule = {find_how(ref_str(call, 4, "sum")),
-                         ref_int(call, 5, 1) != 0, task->workspace};
-    air_split(n, task, &begin, &end);
-    memset(rule.count + begin, 0, (size_t)(end - begin) * sizeof *rule.count);
-    task->barrier(task);
-    scatter(call, task, &src, 0, rule);
-    task->barrier(task);
-    for (int64_t i = begin; rule.how == MEAN && i < end; i++)
-        if (rule.count[i] > 0)
-            divide(out.dtype, out.data + ref_offset(&out, i),
-                   rule.count[i] + rule.include_self);
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor src = ref_arg(call, 3, task);
+    const scatter_how how = find_how(ref_str(call, 4, "sum"));
+    const bool include_self = ref_int(call, 5, 1) != 0;
+    ref_start(&out, &self, task);
+    if (!include_self)
+        scatter_forget(call, task, &src, how);
+    if (how == MEAN)
+        scatter_mean(call, task, &src, include_self);
+    else
+        scatter_onto(call, task, &src, 0, (scatter_rule){how, NULL});
 }

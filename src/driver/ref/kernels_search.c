@@ -54,38 +54,66 @@ search(const sequence *s, const char *row, const char *order, number value)
     return low;
 }
 
-/* f32 side by side, the common case. */
-static int64_t
-search_floats(const sequence *s, const char *row, float value)
-{
-    int64_t low = 0, left = s->n;
-    while (left > 0) {
-        int64_t half = left / 2;
-        float x;
-        memcpy(&x, row + (low + half) * (int64_t)sizeof x, sizeof x);
-        bool go = s->right ? !(x > value) : !(x >= value);
-        low = go ? low + half + 1 : low;
-        left = go ? left - half - 1 : half;
+enum { BLOCK = 16 }; /* values looked for at once: they wait for no other */
+
+/* Where values stand in numbers side by side. */
+typedef void search_fn(const sequence *s, const char *row, const char *values,
+                       int64_t step, int n, int64_t *at);
+
+#define SEARCH(name, T, compare)                                              \
+    static inline void search_##name(const sequence *s, const char *row,      \
+                                     const char *values, int64_t step, int n, \
+                                     int64_t *at)                             \
+    {                                                                         \
+        T value[BLOCK], x;                                                    \
+        for (int k = 0; k < n; k++) {                                         \
+            memcpy(&value[k], values + k * step, sizeof x);                   \
+            at[k] = 0;                                                        \
+        }                                                                     \
+        for (int64_t left = s->n, half; left > 0; left -= half) {             \
+            half = left > 1 ? left / 2 : 1;                                   \
+            for (int k = 0; k < n; k++) {                                     \
+                memcpy(&x, row + (at[k] + half - 1) * (int64_t)sizeof x,      \
+                       sizeof x);                                             \
+                at[k] += !(x compare value[k]) ? half : 0;                    \
+            }                                                                 \
+        }                                                                     \
     }
-    return low;
+#define SEARCH_DTYPES(X) \
+    X(F32, float) X(F64, double) X(I32, int32_t) X(I64, int64_t)
+#define SEARCHES(name, T)      \
+    SEARCH(left_##name, T, >=) \
+    SEARCH(right_##name, T, >)
+SEARCH_DTYPES(SEARCHES)
+
+/* NULL: none for the sequence */
+static search_fn *
+search_of(const sequence *s, const char *order)
+{
+#define BOTH(name, T) [AIR_##name] = {search_left_##name, search_right_##name},
+    static search_fn *const all[AIR_DTYPE_COUNT][2] = {SEARCH_DTYPES(BOTH)};
+    const bool dense = s->stride == (int64_t)ref_bytes(s->dtype);
+    return dense && order == NULL ? all[s->dtype][s->right] : NULL;
 }
 
-static int64_t
-search_element(const sequence *s, const char *row, const char *order,
-               const char *value)
+/* Up to BLOCK values of one row. */
+static void
+search_block(const sequence *s, const char *row, const char *order,
+             const char *values, int64_t step, int n, int64_t *at)
 {
-    number x;
-    if (s->dtype == AIR_F32 && s->stride == (int64_t)sizeof(float) &&
-        order == NULL) {
-        float f;
-        memcpy(&f, value, sizeof f);
-        return search_floats(s, row, f);
+    search_fn *fast = search_of(s, order);
+    if (fast != NULL) {
+        fast(s, row, values, step, n, at);
+        return;
     }
-    if (s->floats)
-        x.f = ref_get(s->dtype, value);
-    else
-        x.i = ref_get_int(s->dtype, value);
-    return search(s, row, order, x);
+    for (int k = 0; k < n; k++) {
+        number x;
+        if (s->floats)
+            x.f = ref_get(s->dtype, values + k * step);
+        else
+            x.i = ref_get_int(s->dtype, values + k * step);
+        at[k] = search(s, row, order, x);
+    }
 }
 
 /* t without its last axis, over the sizes of `rows`; one row serves all. */
@@ -128,13 +156,20 @@ search_all(const ref_tensor *seq, const ref_tensor *order,
     if (begin >= end)
         return;
     ref_walk w = ref_walk_begin(order->data ? 4 : 3, all, begin / cols);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t col = i % cols;
-        int64_t at = search_element(&s, w.p[2], order->data ? w.p[3] : NULL,
-                                    w.p[1] + col * ref_stride(values, axis));
-        ref_put_int(out->dtype, w.p[0] + col * ref_stride(out, axis), at);
-        if (col == cols - 1)
+    const int64_t step = ref_stride(values, axis), put = ref_stride(out, axis);
+    for (int64_t i = begin, col = begin % cols; i < end;) {
+        int64_t at[BLOCK], left = end - i < cols - col ? end - i : cols - col;
+        const int n = left < BLOCK ? (int)left : BLOCK;
+        search_block(&s, w.p[2], order->data ? w.p[3] : NULL,
+                     w.p[1] + col * step, step, n, at);
+        for (int k = 0; k < n; k++)
+            ref_put_int(out->dtype, w.p[0] + (col + k) * put, at[k]);
+        i += n;
+        col += n;
+        if (col == cols) {
             ref_walk_next(&w);
+            col = 0;
+        }
     }
 }
 

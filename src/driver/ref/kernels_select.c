@@ -115,7 +115,6 @@ ref_index_add(const air_call *call, const air_task *task)
     double alpha = ref_float(call, 4, 1);
     ref_tensor to = slice_at(&out, axis, 0), from = slice_at(&src, axis, 0);
     ref_box box = ref_box_make(&to, &from);
-    const bool row = box.rank == 1 && alpha == 1.0;
     const int64_t size = ref_dim(&out, axis), step = ref_stride(&out, axis);
     const int64_t src_step = ref_stride(&src, axis);
     ref_start(&out, &self, task);
@@ -125,9 +124,8 @@ ref_index_add(const air_call *call, const air_task *task)
             continue;
         to.data = out.data + at * step;
         from.data = src.data + i * src_step;
-        if (row)
-            ref_add_row(out.dtype, to.data, box.ds[0], from.data, box.ss[0],
-                        box.dims[0]);
+        if (alpha == 1.0)
+            ref_box_add(&box, to.data, from.data);
         else
             add_slice(&to, &from, alpha);
     }

@@ -1,4 +1,5 @@
 #include "driver/ref/move.h"
+#include "driver/ref/walk.h"
 
 #define CHUNK 4096 /* elements that a thread moves at a time */
 #define TILE  16   /* of a transposition: a cache line of each side */
@@ -258,6 +259,26 @@ ref_box_move_alone(const ref_box *b, char *dst, const char *src)
 }
 
 /* ---- whole tensors ------------------------------------------------------- */
+
+void
+ref_box_add(const ref_box *b, char *dst, const char *src)
+{
+    const int last = b->rank - 1;
+    ref_tensor to = {.rank = last}, from = {.rank = last};
+    if (last == 0)
+        ref_add_row(b->dst_dtype, dst, b->ds[0], src, b->ss[0], b->dims[0]);
+    if (last <= 0)
+        return;
+    to.data = dst;
+    memcpy(to.dims, b->dims, sizeof to.dims);
+    memcpy(to.strides, b->ds, sizeof to.strides);
+    memcpy(from.strides, b->ss, sizeof from.strides);
+    from.data = (char *)(uintptr_t)src; /* only read */
+    ref_walk w = ref_walk_begin(2, (const ref_tensor *[]){&to, &from}, 0);
+    for (int64_t n = ref_numel(&to); n > 0; n--, ref_walk_next(&w))
+        ref_add_row(b->dst_dtype, w.p[0], b->ds[last], w.p[1], b->ss[last],
+                    b->dims[last]);
+}
 
 void
 ref_move(const ref_tensor *dst, const ref_tensor *src, const air_task *task)

@@ -21,6 +21,8 @@ void ref_box_move(const ref_box *b, char *dst, const char *src,
                   const air_task *task);
 /* The same by this thread alone. */
 void ref_box_move_alone(const ref_box *b, char *dst, const char *src);
+/* dst += src, of one dtype, by this thread alone. */
+void ref_box_add(const ref_box *b, char *dst, const char *src);
 
 /* dst[i] = src[i] for every index of dst's sizes. src has the same sizes (its
  * own dims are not looked at); strides may be zero or negative. dtypes differ:

@@ -67,71 +67,75 @@ ref_add(int dtype, char *dst, const char *src)
     }
 }
 
-#define REF_ADD_DENSE(name, T, sum)                                \
+/* dst[i] += src[i] side by side, 16 bytes at a time. */
+#define REF_ADD_DENSE(name, T)                                        \
+    typedef T name##_lanes __attribute__((vector_size(16)));          \
+    static inline void name(char *dst, const char *src, int64_t n)    \
+    {                                                                 \
+        const int64_t bytes = (int64_t)sizeof(T), lanes = 16 / bytes; \
+        for (; n >= lanes; n -= lanes, dst += 16, src += 16) {        \
+            name##_lanes a, b;                                        \
+            memcpy(&a, dst, sizeof a);                                \
+            memcpy(&b, src, sizeof b);                                \
+            a += b;                                                   \
+            memcpy(dst, &a, sizeof a);                                \
+        }                                                             \
+        for (; n > 0; n--, dst += bytes, src += bytes) {              \
+            T a, b;                                                   \
+            memcpy(&a, dst, sizeof a);                                \
+            memcpy(&b, src, sizeof b);                                \
+            a += b;                                                   \
+            memcpy(dst, &a, sizeof a);                                \
+        }                                                             \
+    }
+REF_ADD_DENSE(ref_add_dense_f32, float)
+REF_ADD_DENSE(ref_add_dense_f64, double)
+REF_ADD_DENSE(ref_add_dense_i32, uint32_t)
+REF_ADD_DENSE(ref_add_dense_i64, uint64_t)
+#undef REF_ADD_DENSE
+
+#define REF_ADD_HALVES(name, of, to)                               \
     static inline void name(char *dst, const char *src, int64_t n) \
     {                                                              \
         for (int64_t i = 0; i < n; i++) {                          \
-            T a, b;                                                \
-            memcpy(&a, dst + i * (int64_t)sizeof a, sizeof a);     \
-            memcpy(&b, src + i * (int64_t)sizeof b, sizeof b);     \
-            a = (sum);                                             \
-            memcpy(dst + i * (int64_t)sizeof a, &a, sizeof a);     \
+            uint16_t a, b;                                         \
+            memcpy(&a, dst + i * 2, sizeof a);                     \
+            memcpy(&b, src + i * 2, sizeof b);                     \
+            a = to(of(a) + of(b));                                 \
+            memcpy(dst + i * 2, &a, sizeof a);                     \
         }                                                          \
     }
-REF_ADD_DENSE(ref_add_dense_f64, double, a + b)
-REF_ADD_DENSE(ref_add_dense_i64, uint64_t, a + b)
-REF_ADD_DENSE(ref_add_tail_f32, float, a + b)
-REF_ADD_DENSE(ref_add_tail_bf16, uint16_t,
-              ref_to_bf16(ref_of_bf16(a) + ref_of_bf16(b)))
-REF_ADD_DENSE(ref_add_dense_f16, uint16_t,
-              ref_to_f16(ref_of_f16(a) + ref_of_f16(b)))
-#undef REF_ADD_DENSE
+REF_ADD_HALVES(ref_add_tail_bf16, ref_of_bf16, ref_to_bf16)
+REF_ADD_HALVES(ref_add_dense_f16, ref_of_f16, ref_to_f16)
+#undef REF_ADD_HALVES
 
-typedef float ref_floats __attribute__((vector_size(16)));
 typedef uint32_t ref_words __attribute__((vector_size(16)));
-typedef uint16_t ref_halves __attribute__((vector_size(8)));
-enum { REF_LANES = 4 };
+typedef float ref_floats __attribute__((vector_size(16)));
+enum { REF_LANES = 8 };
 
-static inline void
-ref_add_dense_f32(char *dst, const char *src, int64_t n)
+/* Sums of the bf16 in the upper halves of words, left there; as ref_to_bf16. */
+static inline ref_words
+ref_add_bf16s(ref_words a, ref_words b)
 {
-    ref_floats a, b;
-    int64_t i = 0;
-    for (; i + REF_LANES <= n; i += REF_LANES) {
-        memcpy(&a, dst + i * 4, sizeof a);
-        memcpy(&b, src + i * 4, sizeof b);
-        a += b;
-        memcpy(dst + i * 4, &a, sizeof a);
-    }
-    ref_add_tail_f32(dst + i * 4, src + i * 4, n - i);
-}
-
-static inline ref_floats
-ref_of_bf16s(const char *p)
-{
-    ref_halves h;
-    memcpy(&h, p, sizeof h);
-    return (ref_floats)(__builtin_convertvector(h, ref_words) << 16);
-}
-
-/* As ref_to_bf16. */
-static inline void
-ref_put_bf16s(char *p, ref_floats f)
-{
+    ref_floats f = (ref_floats)a + (ref_floats)b;
     ref_words u = (ref_words)f, nan = (ref_words)(f != f);
-    u = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-    u = (u & ~nan) | (nan & 0x7fc0);
-    ref_halves h = __builtin_convertvector(u, ref_halves);
-    memcpy(p, &h, sizeof h);
+    u = u + 0x7fff + (u >> 16 & 1);
+    return (u & ~nan & 0xffff0000) | (nan & 0x7fc00000);
 }
 
+/* Every second bf16 is the upper half of a word as it lies. */
 static inline void
 ref_add_dense_bf16(char *dst, const char *src, int64_t n)
 {
     int64_t i = 0;
-    for (; i + REF_LANES <= n; i += REF_LANES)
-        ref_put_bf16s(dst + i * 2,
-                      ref_of_bf16s(dst + i * 2) + ref_of_bf16s(src + i * 2));
+    for (; i + REF_LANES <= n; i += REF_LANES) {
+        ref_words a, b;
+        memcpy(&a, dst + i * 2, sizeof a);
+        memcpy(&b, src + i * 2, sizeof b);
+        ref_words low = ref_add_bf16s(a << 16, b << 16) >> 16;
+        a = low | ref_add_bf16s(a & 0xffff0000, b & 0xffff0000);
+        memcpy(dst + i * 2, &a, sizeof a);
+    }
     ref_add_tail_bf16(dst + i * 2, src + i * 2, n - i);
 }
 
@@ -152,6 +156,8 @@ ref_add_row(int dtype, char *dst, int64_t ds, const char *src, int64_t ss,
         ref_add_dense_f64(dst, src, n);
     else if (dense && dtype == AIR_I64)
         ref_add_dense_i64(dst, src, n);
+    else if (dense && dtype == AIR_I32)
+        ref_add_dense_i32(dst, src, n);
     else
         for (int64_t i = 0; i < n; i++)
             ref_add(dtype, dst + i * ds, src + i * ss);
