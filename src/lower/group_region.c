@@ -426,7 +426,8 @@ has_sums(const lower_build *b)
     return false;
 }
 
-/* As wide in memory as the lane, and folded by what keeps it there. */
+/* Folded by what keeps partial results in registers: as wide in memory as the
+ * lane, or integers, whose order is free. */
 static bool
 is_plain(const air_rg_buf *buf, const air_rg_node *fold)
 {
@@ -437,10 +438,15 @@ is_plain(const air_rg_buf *buf, const air_rg_node *fold)
     bool sum = fold->reduce == AIR_REDUCE_SUM;
     bool product =
         fold->reduce == AIR_REDUCE_PROD && fold->lane != AIR_LANE_I64;
+    bool narrow = buf->dtype == AIR_I8 || buf->dtype == AIR_U8 ||
+                  buf->dtype == AIR_I16 || buf->dtype == AIR_I32;
+    if (narrow && fold->lane == AIR_LANE_I64)
+        return sum || fold->reduce == AIR_REDUCE_MAX ||
+               fold->reduce == AIR_REDUCE_MIN;
     return (sum || product) && lane_of[buf->dtype] == fold->lane + 1;
 }
 
-/* Many rows of which a sum or product is all that is wanted: what is done with
+/* Many rows of which such a fold is all that is wanted: what is done with
  * it is done for many at a time. */
 static bool
 has_plain_sums(const lower_build *b, const air_rg_node *nodes, int rank,

@@ -183,21 +183,23 @@ TEST(region_map_index)
 /* Rows that are only folded: each reduction, lane and rest of a row. */
 TEST(region_rows_only_folded)
 {
-    static const air_dtype dtypes[] = {AIR_F32, AIR_F64, AIR_I64};
-    static const air_lane lanes[] = {AIR_LANE_F32, AIR_LANE_F64, AIR_LANE_I64};
+    static const air_dtype dtypes[] = {AIR_F32, AIR_F64, AIR_I64, AIR_U8,
+                                       AIR_I32};
+    static const air_lane lanes[] = {AIR_LANE_F32, AIR_LANE_F64, AIR_LANE_I64,
+                                     AIR_LANE_I64, AIR_LANE_I64};
     static const air_reduce folds[] = {AIR_REDUCE_SUM, AIR_REDUCE_PROD,
                                        AIR_REDUCE_MAX, AIR_REDUCE_MIN};
     static const int64_t sizes[] = {1, 3, 7, 8, 9, 31, 63, 64, 65, 130, 500};
     const int nsizes = sizeof sizes / sizeof *sizes;
-    for (int k = 0; k < 3 * 4 * nsizes; k++) {
+    for (int k = 0; k < 5 * 4 * nsizes; k++) {
         const int64_t cols = sizes[k % nsizes];
-        const int lane = k / nsizes % 3;
+        const int lane = k / nsizes % 5;
         region_case c;
         case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){19, cols}, (uint32_t)k);
         int x = case_buf(&c, dtypes[lane], (int64_t[]){cols + k % 2, 1}, false);
         int y = case_dense(&c, dtypes[lane], 2, false);
         case_phase(&c, AIR_PHASE_ROW);
-        int s = case_reduce(&c, folds[k / nsizes / 3],
+        int s = case_reduce(&c, folds[k / nsizes / 5],
                             case_load(&c, lanes[lane], x));
         case_phase(&c, AIR_PHASE_SCALAR);
         case_store(&c, y, case_scalar(&c, lanes[lane], s));

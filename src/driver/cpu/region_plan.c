@@ -268,6 +268,7 @@ plan_reduction(cpu_region *r, const air_rg_node *n)
 }
 
 static bool is_tile(const cpu_region *r, const air_rg_node *n);
+static bool is_narrow(const cpu_region *r, const air_rg_phase *phase, int node);
 
 /* Of a phase that only folds a buffer whose rows lie dense. */
 static tile_rows_fn
@@ -276,7 +277,12 @@ find_fold(const cpu_region *r, const air_rg_phase *phase)
     const air_rg_node *load = &r->rg->nodes[phase->begin], *fold = load + 1;
     if (!r->across || phase->kind != AIR_PHASE_ROW ||
         phase->end - phase->begin != 2 || load->op != AIR_RG_LOAD ||
-        fold->op != AIR_RG_REDUCE || !is_tile(r, load))
+        fold->op != AIR_RG_REDUCE)
+        return NULL;
+    if (is_narrow(r, phase, phase->begin))
+        return (*r->set->narrow)[fold->reduce][r->rg->bufs[load->buf].dtype]
+            .rows;
+    if (!is_tile(r, load))
         return NULL;
     return (*r->set->rows)[fold->reduce][fold->lane];
 }

@@ -26,10 +26,15 @@ typedef void (*tile_store_fn)(void *dst, int64_t stride, const void *a,
 typedef void (*tile_fill_fn)(void *d, const air_scalar *value, int64_t n);
 /* acc[i % 64] op= a[i] (fold), acc[i] op= a[i] (each). */
 typedef void (*tile_reduce_fn)(void *acc, const void *a, int64_t n);
+/* What each of `rows` rows of n elements of the lane's type, `stride` elements
+ * apart, folds to. NULL: there is no such loop. */
+typedef void (*tile_rows_fn)(const void *x, int64_t stride, int64_t rows,
+                             int64_t n, void *folded);
 /* The same from memory of an integer dtype into I64, TILE_CHUNK elements at
  * most; a fold puts all into acc[0]. */
 typedef struct {
     tile_reduce_fn fold, each;
+    tile_rows_fn rows;
 } tile_narrow;
 /* Folds TILE_PARTS partial results into `value` and sets them to `start`, the
  * reduction's identity, for the next row; all of the lane's type. */
@@ -40,10 +45,6 @@ typedef void (*tile_move_fn)(void *to, int64_t to_step, const void *from,
                              int64_t from_step, int64_t n);
 typedef tile_move_fn tile_move_table[9];
 
-/* What each of `rows` rows of n elements of the lane's type, `stride` elements
- * apart, folds to. NULL: there is no such loop. */
-typedef void (*tile_rows_fn)(const void *x, int64_t stride, int64_t rows,
-                             int64_t n, void *folded);
 typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
 
 /* Compares are found by the lane of their operands, all others by their own

@@ -88,7 +88,20 @@ REDUCE(ALL, B, uint8_t)
         if (n == 0)                                                       \
             return;                                                       \
         FROM_##red(T, ACC)                                                \
+    }                                                                     \
+    static void rows_##red##_##dtype(const void *vx, int64_t stride,      \
+                                     int64_t rows, int64_t n, void *va)   \
+    {                                                                     \
+        const T *x = vx;                                                  \
+        int64_t *a = va;                                                  \
+        for (int64_t r = 0; r < rows; r++, a++, x += stride) {            \
+            *a = START_##red;                                             \
+            fold_##red##_##dtype(a, x, n);                                \
+        }                                                                 \
     }
+#define START_SUM 0
+#define START_MAX INT64_MIN
+#define START_MIN INT64_MAX
 #define EACH_NARROW(_, red)       \
     _(red, I8, int8_t, int32_t)   \
     _(red, U8, uint8_t, int32_t)  \
@@ -97,9 +110,9 @@ REDUCE(ALL, B, uint8_t)
 EACH_NARROW(NARROW, SUM)
 EACH_NARROW(NARROW, MAX)
 EACH_NARROW(NARROW, MIN)
-#define NARROW_ROW(red, dtype, ...) \
-    [AIR_REDUCE_##                  \
-        red][AIR_##dtype] = {fold_##red##_##dtype, each_##red##_##dtype},
+#define NARROW_ROW(red, dtype, ...)     \
+    [AIR_REDUCE_##red][AIR_##dtype] = { \
+        fold_##red##_##dtype, each_##red##_##dtype, rows_##red##_##dtype},
 const tile_narrow_table TILE_NAME(tile_narrow) = {
     EACH_NARROW(NARROW_ROW, SUM) EACH_NARROW(NARROW_ROW, MAX)
         EACH_NARROW(NARROW_ROW, MIN)};
