@@ -11,13 +11,15 @@
  *     dv += p^T do, dk += ds^T q         lanes are the width
  * all of which are the matrix kernel. Problems are shared among threads. */
 #include "driver/cpu/attention_backward.h"
+#include "driver/cpu/attend_isa.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_core.h"
 
 #include <math.h>
 #include <string.h>
 
-#define KEYS 128 /* of a block */
+#define KEYS  128 /* of a block */
+#define AHEAD 8   /* rows that are fetched before they are copied */
 
 /* A stack of matrices [outer, heads, rows, width] as memory. */
 typedef struct {
@@ -42,7 +44,7 @@ typedef struct {
     float *q, *grad, *dq;      /* panels: depth, width, depth */
     float *q_rows, *grad_rows; /* [row][depth], [row][width] */
     float *sums, *dots;        /* [panel][lane] */
-    float *k, *v, *s, *dp, *mask, *dk, *dv, *line;
+    float *k, *v, *s, *dp, *mask, *lines, *dk, *dv, *line;
 } memory;
 
 /* The axes of t are those before the last `behind` of the four; what it has not
@@ -105,9 +107,10 @@ layout(const sdpa *s, int64_t lanes, float *mem, memory *m)
     int64_t rows = s->share * round_up(s->rows, lanes), total = 0;
     int64_t depth = round_up(s->depth, lanes),
             width = round_up(s->width, lanes);
-    float **parts[] = {&m->q,    &m->grad, &m->dq, &m->q_rows, &m->grad_rows,
-                       &m->sums, &m->dots, &m->k,  &m->v,      &m->s,
-                       &m->dp,   &m->mask, &m->dk, &m->dv,     &m->line};
+    float **parts[] = {&m->q,         &m->grad, &m->dq,   &m->q_rows,
+                       &m->grad_rows, &m->sums, &m->dots, &m->k,
+                       &m->v,         &m->s,    &m->dp,   &m->mask,
+                       &m->lines,     &m->dk,   &m->dv,   &m->line};
     int64_t sizes[] = {rows * s->depth,
                        rows * s->width,
                        rows * s->depth,
@@ -120,9 +123,10 @@ layout(const sdpa *s, int64_t lanes, float *mem, memory *m)
                        KEYS * lanes,
                        KEYS * lanes,
                        KEYS * lanes,
+                       KEYS * lanes,
                        KEYS * depth,
                        KEYS * width,
-                       KEYS + depth + width};
+                       depth + width};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         *parts[i] = mem == NULL ? NULL : mem + total;
         total += round_up(sizes[i], 16);
@@ -147,6 +151,16 @@ widen_row(const sdpa *s, const stack *t, const char *p, float *dst, int64_t n)
     memset(dst + n, 0, (size_t)(room - n) * sizeof *dst);
 }
 
+/* A row is a few lines of memory, and the next one is elsewhere: the hardware
+ * does not find it by itself. */
+static void
+fetch(const stack *t, const char *row, int64_t n)
+{
+    row += AHEAD * t->step[2] * t->size;
+    for (int64_t i = 0; i < n * t->size; i += 64)
+        __builtin_prefetch(row + i);
+}
+
 /* Row i of a head: its floats, the sum and the dot product of do and o. */
 static void
 begin_row(const problem *p, int64_t head, int64_t i, int64_t r)
@@ -155,15 +169,17 @@ begin_row(const problem *p, int64_t head, int64_t i, int64_t r)
     const memory *m = p->m;
     float *q = m->q_rows + r * round_up(s->depth, s->ops->lanes);
     float *grad = m->grad_rows + r * round_up(s->width, s->ops->lanes);
-    float dot = 0;
-    widen_row(s, &s->q, at(&s->q, p->b, head, i), q, s->depth);
-    for (int64_t d = 0; d < s->depth; d++)
-        q[d] *= s->scale;
-    widen_row(s, &s->grad, at(&s->grad, p->b, head, i), grad, s->width);
-    widen_row(s, &s->out, at(&s->out, p->b, head, i), m->line, s->width);
-    for (int64_t d = 0; d < s->width; d++)
-        dot += grad[d] * m->line[d];
-    m->dots[r] = dot;
+    const char *rows[] = {at(&s->q, p->b, head, i), at(&s->grad, p->b, head, i),
+                          at(&s->out, p->b, head, i)};
+    fetch(&s->q, rows[0], s->depth);
+    fetch(&s->grad, rows[1], s->width);
+    fetch(&s->out, rows[2], s->width);
+    widen_row(s, &s->q, rows[0], q, s->depth);
+    s->ops->attend->scale(q, s->scale, s->depth);
+    widen_row(s, &s->grad, rows[1], grad, s->width);
+    widen_row(s, &s->out, rows[2], m->line, s->width);
+    s->ops->dots(&m->dots[r], 1, grad, s->width, 1, m->line, s->width, AIR_F32,
+                 s->width);
     memcpy(&m->sums[r], at(&s->sums, p->b, head, i), sizeof *m->sums);
 }
 
@@ -208,20 +224,38 @@ begin_problem(const problem *p)
     }
 }
 
+/* Rows [i, i + n) of a head from a panel of dq. */
+static void
+end_panel(const problem *p, int64_t head, int64_t i, int64_t n, const float *dq)
+{
+    const sdpa *s = p->s;
+    int64_t lanes = s->ops->lanes;
+    float scale[GEMM_LANES_MAX];
+    char *to = at(&s->dq, p->b, head, i);
+    for (int64_t l = 0; l < lanes; l++)
+        scale[l] = s->scale;
+    if (s->dq.step[3] == 1) {
+        s->ops->attend->put_panel(to, s->dq.step[2], s->dq.dtype, dq, scale, n,
+                                  s->depth);
+        return;
+    }
+    for (int64_t l = 0; l < n; l++, to += s->dq.step[2] * s->dq.size) {
+        for (int64_t d = 0; d < s->depth; d++)
+            p->m->line[d] = dq[d * lanes + l];
+        s->ops->narrow(to, s->dq.step[3], s->dq.dtype, p->m->line, s->scale,
+                       s->depth);
+    }
+}
+
 static void
 end_problem(const problem *p)
 {
     const sdpa *s = p->s;
     int64_t lanes = s->ops->lanes, padded = round_up(s->rows, lanes);
-    for (int64_t i = 0; i < s->share * s->rows; i++) {
-        int64_t h = i / s->rows, r = h * padded + i % s->rows;
-        const float *dq = p->m->dq + r / lanes * lanes * s->depth + r % lanes;
-        for (int64_t d = 0; d < s->depth; d++)
-            p->m->line[d] = dq[d * lanes];
-        s->ops->narrow(at(&s->dq, p->b, p->kv * s->share + h, i % s->rows),
-                       s->dq.step[3], s->dq.dtype, p->m->line, s->scale,
-                       s->depth);
-    }
+    for (int64_t h = 0; h < s->share; h++)
+        for (int64_t i = 0; i < s->rows; i += lanes)
+            end_panel(p, p->kv * s->share + h, i, min64(lanes, s->rows - i),
+                      p->m->dq + (h * padded + i) * s->depth);
 }
 
 /* ---- a block of keys ----------------------------------------------------- */
@@ -232,46 +266,44 @@ typedef struct {
     int64_t krs, vrs;
 } key_block;
 
-/* Rows of keys or values as floats, in place or copied. */
+/* Rows of keys or values as floats, in place or copied: panels read them again
+ * and again, and without gaps they share no sets of the cache. */
 static const float *
 get_rows(const problem *p, const stack *t, int64_t j, int64_t n, int64_t width,
          float *block, int64_t *out_rs)
 {
     const char *first = at(t, p->b, p->kv, j);
     *out_rs = t->step[2];
-    if (t->dtype == AIR_F32 && (t->step[3] == 1 || width == 1))
+    if (t->dtype == AIR_F32 && (t->step[3] == 1 || width == 1) &&
+        t->step[2] == width)
         return (const float *)(const void *)first;
     *out_rs = width;
-    p->s->ops->copies(block, width, first, t->step[2], t->step[3], t->dtype,
-                      width, n);
+    for (int64_t i = 0; i < n; i++, first += t->step[2] * t->size) {
+        fetch(t, first, width);
+        p->s->ops->widen(block + i * width, first, t->step[3], t->dtype, width);
+    }
     return block;
 }
 
-/* mask[key][lane]: what is added to the scores of rows [i, i + nr). */
+/* mask[key][lane]: what the mask adds to the scores of rows [i, i + nr). */
 static void
-get_mask(const problem *p, int64_t head, int64_t i, int64_t nr,
-         const key_block *k)
+get_mask(const problem *p, int64_t head, int64_t i, int64_t nr, int64_t j,
+         int64_t n)
 {
     const sdpa *s = p->s;
-    int64_t lanes = s->ops->lanes;
-    float *mask = p->m->mask, *line = p->m->line;
-    memset(mask, 0, (size_t)(k->n * lanes) * sizeof *mask);
-    for (int64_t r = 0; r < nr; r++) {
-        int64_t last = s->causal ? i + r : s->keys - 1;
-        if (s->mask.dtype != AIR_DTYPE_NONE) {
-            const char *from = at(&s->mask, p->b, head, i + r) +
-                               k->j * s->mask.step[3] * s->mask.size;
-            if (s->mask.dtype == AIR_BOOL)
-                for (int64_t e = 0; e < k->n; e++)
-                    line[e] = from[e * s->mask.step[3]] != 0 ? 0 : -INFINITY;
-            else
-                s->ops->widen(line, from, s->mask.step[3], s->mask.dtype, k->n);
-            for (int64_t e = 0; e < k->n; e++)
-                mask[e * lanes + r] = line[e];
+    const stack *t = &s->mask;
+    gemm_view rows = {at(t, p->b, head, i) + j * t->step[3] * t->size,
+                      t->step[2], t->step[3], t->dtype};
+    float *lines = p->m->lines;
+    if (t->dtype == AIR_BOOL) {
+        for (int64_t r = 0; r < nr; r++) {
+            const char *from = (const char *)rows.p + r * t->step[2];
+            for (int64_t e = 0; e < n; e++)
+                lines[r * KEYS + e] = from[e * t->step[3]] != 0 ? 0 : -INFINITY;
         }
-        for (int64_t e = last < k->j ? 0 : last - k->j + 1; e < k->n; e++)
-            mask[e * lanes + r] = -INFINITY;
+        rows = (gemm_view){lines, KEYS, 1, AIR_F32};
     }
+    s->ops->pack_x(p->m->mask, &rows, 0, nr, 0, n);
 }
 
 /* sum[chunk][key][lane] += w^T rows, w: [key][lane of a panel] */
@@ -293,24 +325,25 @@ panel(const problem *p, const key_block *k, int64_t head, int64_t i, int64_t r)
     const memory *m = p->m;
     const gemm_ops *ops = s->ops;
     int64_t lanes = ops->lanes, nr = min64(lanes, s->rows - i);
-    bool masked =
-        s->mask.dtype != AIR_DTYPE_NONE || (s->causal && k->j + k->n - 1 > i);
-    if (s->causal && k->j > i + nr - 1)
+    int64_t last = s->causal ? i - k->j : KEYS;
+    int64_t n = min64(k->n, last + nr); /* keys that some row sees */
+    bool masked = s->mask.dtype != AIR_DTYPE_NONE;
+    if (n <= 0)
         return;
     if (masked)
-        get_mask(p, head, i, nr, k);
-    ops->block(m->s, k->n, m->q + r * s->depth, lanes, k->k, k->krs, 1,
-               s->depth, true);
-    ops->block(m->dp, k->n, m->grad + r * s->width, lanes, k->v, k->vrs, 1,
+        get_mask(p, head, i, nr, k->j, n);
+    ops->block(m->s, n, m->q + r * s->depth, lanes, k->k, k->krs, 1, s->depth,
+               true);
+    ops->block(m->dp, n, m->grad + r * s->width, lanes, k->v, k->vrs, 1,
                s->width, true);
-    s->weights(m->s, m->dp, masked ? m->mask : NULL, k->n, m->sums + r,
+    s->weights(m->s, m->dp, masked ? m->mask : NULL, n, last, m->sums + r,
                m->dots + r);
-    ops->block(m->dq + r * s->depth, s->depth, m->dp, lanes, k->k, 1, k->krs,
-               k->n, false);
+    ops->block(m->dq + r * s->depth, s->depth, m->dp, lanes, k->k, 1, k->krs, n,
+               false);
     add_rows(s, m->dv, m->s, m->grad_rows + r * round_up(s->width, lanes),
-             s->width, k->n);
+             s->width, n);
     add_rows(s, m->dk, m->dp, m->q_rows + r * round_up(s->depth, lanes),
-             s->depth, k->n);
+             s->depth, n);
 }
 
 /* Keys [j, j + n) of the result from sum[chunk][key][lane]. */
@@ -328,6 +361,14 @@ put_rows(const problem *p, const stack *t, int64_t j, int64_t n,
     }
 }
 
+/* sum[chunk][key][lane] = 0 */
+static void
+clear(float *sum, int64_t n, int64_t width, int64_t lanes)
+{
+    for (int64_t d = 0; d < width; d += lanes)
+        memset(sum + d * KEYS, 0, (size_t)(n * lanes) * sizeof *sum);
+}
+
 static void
 block_of_keys(const problem *p, int64_t j)
 {
@@ -337,10 +378,8 @@ block_of_keys(const problem *p, int64_t j)
     key_block k = {.j = j, .n = min64(KEYS, s->keys - j)};
     k.k = get_rows(p, &s->k, j, k.n, s->depth, m->k, &k.krs);
     k.v = get_rows(p, &s->v, j, k.n, s->width, m->v, &k.vrs);
-    memset(m->dk, 0,
-           (size_t)(KEYS * round_up(s->depth, lanes)) * sizeof(float));
-    memset(m->dv, 0,
-           (size_t)(KEYS * round_up(s->width, lanes)) * sizeof(float));
+    clear(m->dk, k.n, s->depth, lanes);
+    clear(m->dv, k.n, s->width, lanes);
     for (int64_t h = 0; h < s->share; h++)
         for (int64_t i = 0; i < s->rows; i += lanes)
             panel(p, &k, p->kv * s->share + h, i, h * padded + i);

@@ -8,10 +8,10 @@
 /* One panel of queries and a block of keys, both [key][lane]:
  *     s:  scores, becomes the weights p = e^(s + mask - sums)
  *     dp: gradient of p, becomes that of s: p * (dp - dots)
- * mask may be NULL; sums and dots: one for each lane. A weight of 0 has
- * gradient 0 whatever dp is. */
+ * mask may be NULL; lane l sees keys up to last + l; sums and dots: one for
+ * each lane. A weight of 0 has gradient 0 whatever dp is. */
 typedef void weights_backward_fn(float *s, float *dp, const float *mask,
-                                 int64_t keys, const float *sums,
+                                 int64_t keys, int64_t last, const float *sums,
                                  const float *dots);
 weights_backward_fn cpu_weights_backward_scalar;
 weights_backward_fn cpu_weights_backward_avx2;
