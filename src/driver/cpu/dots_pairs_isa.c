@@ -27,6 +27,10 @@
  * for each group, else one for all of a row. */
 enum { PAIRS, BYTES, GROUPED_BYTES, NIBBLES };
 
+/* Scales of a vector: found out each time, or known for one row of x, where
+ * that is most of what is not the product. */
+enum { ANY_SCALES, ONE_SCALE, BF16_SCALES };
+
 typedef short table __attribute__((vector_size(64)));
 
 typedef struct {
@@ -37,6 +41,7 @@ typedef struct {
     const char *s[STREAMS];              /* scales */
     float (*room)[GEMM_GROUPS_MAX + VL]; /* for some of them */
     int scale_dtype;                     /* bf16 or f32 */
+    int scales;                          /* what is known of them */
     int64_t group;
     vi lane_group;    /* of lane i, in a vector that has several groups */
     table lane_scale; /* the same of its upper half */
@@ -194,12 +199,14 @@ cpu_pairs_order(uint16_t *dst, const uint16_t *x, int bits, int64_t n)
 /* The scales of the lanes of a vector. Of several, SCALES come at once, and
  * each goes where it belongs; of bf16 to the upper half. */
 INLINE vf
-lane_scales(const dot_rows *d, const int form, int r, int64_t g)
+lane_scales(const dot_rows *d, const int form, const int scales, int r,
+            int64_t g)
 {
     const __mmask32 upper = 0xaaaaaaaa;
-    if (d->group >= 512 / bits_of(form))
+    const bool any = scales == ANY_SCALES;
+    if (any ? d->group >= 512 / bits_of(form) : scales == ONE_SCALE)
         return set(get(d->s[r], g, AIR_F32));
-    if (d->scale_dtype == AIR_BF16)
+    if (any ? d->scale_dtype == AIR_BF16 : scales == BF16_SCALES)
         return (vf)_mm512_maskz_permutexvar_epi16(
             upper, (__m512i)d->lane_scale,
             _mm512_broadcast_i32x4(_mm_loadu_si128(
@@ -255,8 +262,9 @@ pairs_step(const int M, const int R, vf total[][STREAMS], const dot_rows *d,
 
 /* The same of integers. */
 INLINE void
-words_step(const int M, const int R, const int form, vf total[][STREAMS],
-           const dot_rows *d, int64_t k, const bool all, __mmask64 some)
+words_step(const int M, const int R, const int form, const int scales,
+           vf total[][STREAMS], const dot_rows *d, int64_t k, const bool all,
+           __mmask64 some)
 {
     const char *x = d->x + 2 * k;
     const int64_t g = form == BYTES ? 0 : k / d->group;
@@ -274,7 +282,7 @@ words_step(const int M, const int R, const int form, vf total[][STREAMS],
             UNROLL for (int m = 0; m < M; m++) c[m] =
                 product(M, c[m], x + m * d->xs + at, b);
         }
-        vf s = form == BYTES ? set(1) : lane_scales(d, form, r, g);
+        vf s = form == BYTES ? set(1) : lane_scales(d, form, scales, r, g);
         if (!all)
             s = leave_out(s, some);
         UNROLL for (int m = 0; m < M; m++) total[m][r] =
@@ -283,19 +291,20 @@ words_step(const int M, const int R, const int form, vf total[][STREAMS],
 }
 
 INLINE void
-dot_step(const int M, const int R, const int form, vf total[][STREAMS],
-         const dot_rows *d, int64_t k, const bool all, __mmask64 some)
+dot_step(const int M, const int R, const int form, const int scales,
+         vf total[][STREAMS], const dot_rows *d, int64_t k, const bool all,
+         __mmask64 some)
 {
     if (form == PAIRS)
         pairs_step(M, R, total, d, k, all, some);
     else
-        words_step(M, R, form, total, d, k, all, some);
+        words_step(M, R, form, scales, total, d, k, all, some);
 }
 
 /* t[m * GEMV_NB + at[r]] (+)= over k in [k0, k1): M rows of x, R rows of w. */
 INLINE void
-dot_tile(const int M, const int R, const int form, float *t, const dot_rows *d,
-         const int64_t *at)
+dot_tile(const int M, const int R, const int form, const int scales, float *t,
+         const dot_rows *d, const int64_t *at)
 {
     const int64_t step = 512 / bits_of(form);
     const int64_t even = d->k0 + (d->k1 - d->k0) / step * step;
@@ -303,10 +312,10 @@ dot_tile(const int M, const int R, const int form, float *t, const dot_rows *d,
     UNROLL for (int m = 0; m < M; m++) UNROLL for (int r = 0; r < R; r++)
         total[m][r] = (vf){0};
     for (int64_t k = d->k0; k < even; k += step)
-        dot_step(M, R, form, total, d, k, true, 0);
+        dot_step(M, R, form, scales, total, d, k, true, 0);
     if (even < d->k1) {
         int64_t bytes = (d->k1 - even) * bits_of(form) / 8;
-        dot_step(M, R, form, total, d, even, false,
+        dot_step(M, R, form, scales, total, d, even, false,
                  ((__mmask64)1 << bytes) - 1);
     }
     UNROLL for (int m = 0; m < M; m++) UNROLL for (int r = 0; r < R; r++)
@@ -338,11 +347,24 @@ dot_tile(const int M, const int R, const int form, float *t, const dot_rows *d,
 #define ALL_TILES(X) \
     PAIR_TILES(X) TILES(X, BYTES) TILES(X, GROUPED_BYTES) TILES(X, NIBBLES)
 
+INLINE void
+dot_scaled(const int M, const int R, const int form, float *t,
+           const dot_rows *d, const int64_t *at)
+{
+    const bool known = M == 1 && (form == NIBBLES || form == GROUPED_BYTES);
+    if (known && d->scales == BF16_SCALES)
+        dot_tile(M, R, form, BF16_SCALES, t, d, at);
+    else if (known && d->scales == ONE_SCALE)
+        dot_tile(M, R, form, ONE_SCALE, t, d, at);
+    else
+        dot_tile(M, R, form, ANY_SCALES, t, d, at);
+}
+
 #define DOT(M, R, form)                                       \
     static void dot_##form##_##M(float *t, const dot_rows *d, \
                                  const int64_t *at)           \
     {                                                         \
-        dot_tile(M, R, form, t, d, at);                       \
+        dot_scaled(M, R, form, t, d, at);                     \
     }
 ALL_TILES(DOT)
 static const struct {
@@ -470,7 +492,9 @@ unpack_row(const int form, char *to, const dot_rows *d, int64_t ahead)
         const char *w = d->w[0] + k * bits_of(form) / 8;
         __m512i v = _mm512_maskz_loadu_epi8(some, w);
         __builtin_prefetch(w + ahead, 0, 2);
-        vf s = form == BYTES ? set(1) : lane_scales(d, form, 0, k / d->group);
+        vf s = form == BYTES
+                   ? set(1)
+                   : lane_scales(d, form, ANY_SCALES, 0, k / d->group);
         s = leave_out(s, some);
         UNROLL for (int j = 0; j < pieces; j++, to += 64)
         {
@@ -599,6 +623,9 @@ cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
     if (from->scale != NULL && from->scale_dtype == AIR_BF16 &&
         d.group < 512 / bits)
         d.scale_dtype = AIR_BF16;
+    d.scales = d.scale_dtype == AIR_BF16 ? BF16_SCALES
+               : d.group >= 512 / bits   ? ONE_SCALE
+                                         : ANY_SCALES;
     for (int i = 0; i < VL; i++) {
         d.lane_group[i] = (int32_t)min64(i * 32 / bits / d.group, SCALES - 1);
         d.lane_scale[2 * i + 1] = (short)d.lane_group[i];
