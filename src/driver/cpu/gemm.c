@@ -407,17 +407,21 @@ multiply_parts(const work *w, float *acc, int64_t acc_rows, int64_t l,
 }
 
 /* Few long rows meet all lanes before the next ones do: so w comes from memory
- * as one stream, and the panels from the cache. Columns are read side by side.
- * Lines along lanes leave as soon as their sums are done. */
+ * as one stream, and the panels from the cache. Columns are read side by side,
+ * but for short ones, which stay in the cache. Lines along lanes leave as soon
+ * as their sums are done. */
 static void
 block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
 {
     int64_t k = w->job->k, most = w->ops->rows;
     int64_t lanes = round_up(nl, w->ops->lanes);
     bool in_place = w_in_place(&w->job->w);
+    bool straight = w->job->yl == 1;
+    bool brief = w->job->w.ks != 1 && in_place && k_parts(w->job) == 1;
     bool stream =
         w->job->w.ks == 1 && (lanes * k * 4 <= CACHE_BYTES || !in_place);
-    bool soon = stream && w->job->yl == 1;
+    stream = stream || (brief && straight);
+    bool soon = stream && straight;
     int64_t pieces = stream ? (nr + most - 1) / most : 1;
     if (k == 0)
         memset(w->acc, 0, (size_t)(lanes * nr) * sizeof *w->acc);
