@@ -91,30 +91,11 @@ const char cuda_prelude[] =
         unsigned u = __float_as_uint(a);
         return (air_BF16)(a != a ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
     })
-    "#endif\n#if defined(__CUDA_ARCH__)\n" TEXT(
+    "#endif\n" TEXT(
     AIR_FN float air_of_F16(air_F16 h)
     { float a; asm("cvt.f32.f16 %0, %1;" : "=f"(a) : "h"(h)); return a; }) TEXT(
     AIR_FN air_F16 air_to_F16(float a)
     { air_F16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(a)); return h; })
-    "#else\n" TEXT(
-    AIR_FN float air_of_F16(air_F16 h)
-    {
-        unsigned x = (unsigned)(h & 0x7fff) << 13;
-        unsigned r = __float_as_uint(__uint_as_float(x) * 0x1p112f);
-        r = x >= 0x0f800000 ? r | 0x7f800000 : r;
-        return __uint_as_float(r | (unsigned)(h & 0x8000) << 16);
-    }) TEXT(
-    AIR_FN air_F16 air_to_F16(float a)
-    {
-        unsigned u = __float_as_uint(a), x = u & 0x7fffffff;
-        unsigned small = __float_as_uint(__uint_as_float(x) + 0.5f) - 0x3f000000;
-        unsigned normal = (x - 0x38000000 + 0xfff + (x >> 13 & 1)) >> 13;
-        unsigned r = x < 0x38800000 ? small : normal;
-        r = x >= 0x477ff000 ? 0x7c00 : r;
-        r = x > 0x7f800000 ? 0x7e00 : r;
-        return (air_F16)(r | (u >> 16 & 0x8000));
-    })
-    "#endif\n"
 
 /* ---- f32 ---- */
     "namespace f32 {\n" LANE("float") TEXT(
@@ -337,20 +318,6 @@ const char cuda_prelude[] =
         for (int i = 1; i < C; i++) v = O::op(v, all[i]);
         air_meet();
         return v;
-    })
-    "#elif !defined(__CUDA_ARCH__)\n" TEXT(
-    AIR_FN void air_meet() {}
-    AIR_FN void air_met() { emu_meet(); }
-    template <class O, int T, int C, class V> AIR_FN V air_fold_cluster(V v)
-    {
-        static V all[T * C];
-        emu_meet();
-        all[blockIdx.x % C * T + threadIdx.x] = v;
-        emu_meet();
-        V r = all[0];
-        for (int i = 1; i < T * C; i++) r = O::op(r, all[i]);
-        emu_meet();
-        return r;
     })
     "#endif\n"
     /* Over Y rows of G threads with V values each; row 0 gets the result. */

@@ -1,8 +1,9 @@
 /* conform.c: every op of the table, over dtypes, shapes and layouts, on driver
- * cpu against driver ref. `conform [substring]` runs the ops whose name has it;
- * `conform -v` prints each case that differs; `--driver=cuda` takes another
- * driver, `--cuda=FOLDER` regions as printed for a GPU, on this machine;
- * `--part=2/16` every 16th op from the third on. */
+ * cpu against driver ref. `conform [substring]...` runs the ops whose name has
+ * one of them; `conform -v` prints each case that differs; `--driver=cuda`
+ * takes another driver, `--cuda=FOLDER` driver cuda with its kernels on this
+ * machine (tests/cuda); `--part=2/16` every 16th op from the third on,
+ * `--dtype=f32` one dtype. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static struct {
 static air_context *cpu, *ref;
 static long ran, refused, failed, expected, missing;
 static bool verbose;
+static const char *only; /* dtype; NULL: all */
 
 /* ---- comparing ----------------------------------------------------------- */
 
@@ -303,25 +305,37 @@ run_op(const ir_op_info *info)
 {
     op_ran = op_failed = 0;
     for (int dtype = AIR_DTYPE_NONE + 1; dtype < AIR_DTYPE_COUNT; dtype++)
-        if (!run_samples(info, (air_dtype)dtype) &&
-            !run_guesses(info, (air_dtype)dtype)) {
+        if (only && strcmp(only, air_dtype_text((air_dtype)dtype)) != 0)
+            continue;
+        else if (!run_samples(info, (air_dtype)dtype) &&
+                 !run_guesses(info, (air_dtype)dtype)) {
             printf("FAIL %s: its schema needs a row in samples.def\n",
                    info->name);
             failed++;
             return;
         }
-    if (op_ran > 0 || missing > 0)
+    if (op_ran > 0 || missing > 0 || only)
         return;
     printf("FAIL %s: refused for every dtype\n", info->name);
     failed++;
 }
 
+/* No filters: any name will do. */
+static bool
+is_asked(const char *name, int count, char **filters)
+{
+    for (int i = 0; i < count; i++)
+        if (strstr(name, filters[i]) != NULL)
+            return true;
+    return count == 0;
+}
+
 static void
-check_expects(const char *filter)
+check_expects(int count, char **filters)
 {
     for (size_t i = 0; i < COUNT(expects); i++) {
         if (expects[i].skip || expects[i].met ||
-            (filter != NULL && strstr(expects[i].op, filter) == NULL))
+            !is_asked(expects[i].op, count, filters))
             continue;
         printf("FAIL %s %s passes: take it out of expect.def (%s)\n",
                expects[i].op, expects[i].dtype, expects[i].why);
@@ -333,7 +347,8 @@ int
 main(int argc, char **argv)
 {
     air_options options = {.driver = "check:cpu", .threads = 2};
-    const char *filter = NULL, *cuda = NULL;
+    const char *cuda = NULL;
+    int count = 0; /* filters: at the start of argv */
     size_t part = 0, parts = 1;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "-v") == 0)
@@ -344,31 +359,39 @@ main(int argc, char **argv)
             options.driver = argv[i] + 9;
         else if (sscanf(argv[i], "--part=%zu/%zu", &part, &parts) == 2)
             continue;
+        else if (strncmp(argv[i], "--dtype=", 8) == 0)
+            only = argv[i] + 8;
         else
-            filter = argv[i];
+            argv[count++] = argv[i];
     if (cuda != NULL && !emulate_possible()) {
         printf("kernels do not run here: there is no g++\n");
         return 77; /* skipped */
     }
-    if (cuda != NULL)
-        options.driver = "ref";
+    air_gpu gpu = {.index = 0};
+    if (cuda != NULL && emulate_start(cuda) == NULL) {
+        printf("%s: kernels cannot be kept there\n", cuda);
+        return 1;
+    }
+    if (cuda != NULL) {
+        gpu.libraries = emulate_libraries(false);
+        options.driver = "cuda";
+        options.gpu = &gpu;
+    }
     if (ir_ops_init() != AIR_OK ||
         air_context_create(&options, &cpu) != AIR_OK ||
         air_context_create(&(air_options){.driver = "ref"}, &ref) != AIR_OK) {
         printf("%s\n", air_last_error()->message);
         return 1;
     }
-    if (cuda != NULL)
-        emulate_install(cpu, cuda);
     for (size_t i = 0; air_op_name(i) != NULL; i++) {
         const char *name = air_op_name(i);
         const ir_op_info *info = ir_op_get(ir_op_find(name, strlen(name)));
         if (!is_skipped(info) && i % parts == part &&
-            (filter == NULL || strstr(name, filter) != NULL))
+            is_asked(name, count, argv))
             run_op(info);
     }
-    if (parts == 1)
-        check_expects(filter);
+    if (parts == 1 && !only)
+        check_expects(count, argv);
     air_context_destroy(cpu);
     air_context_destroy(ref);
     printf("conform: %ld cases, %ld refused by type rules, %ld differ as "

@@ -11,13 +11,15 @@
 #include "../../tools/air_values.h"
 #include "codegen/codegen.h"
 #include "emulate.h"
+#include "exec/exec.h"
 #include "nvrtc.h"
 
 #define RESULTS 8
 static const char mark[] = "# kernels:\n";
 
 static long passed, failed;
-static bool updates, emulates, compiles;
+static bool updates, compiles;
+static fake_state *gpu; /* on which they run; NULL: they do not */
 
 typedef struct {
     air_context *ctx;
@@ -53,12 +55,12 @@ read_file(const char *path)
 /* ---- running ---- */
 
 static air_status
-open_side(side *s, const char *text, size_t len, const char *folder)
+open_side(side *s, const char *text, size_t len, bool cuda)
 {
     air_values inputs = {0};
-    AIR_TRY(air_context_create(&(air_options){.driver = "ref"}, &s->ctx));
-    if (folder != NULL)
-        emulate_install(s->ctx, folder);
+    const air_gpu lent = {.libraries = emulate_libraries(false)};
+    const air_options options = {.driver = cuda ? "cuda" : "ref", .gpu = &lent};
+    AIR_TRY(air_context_create(&options, &s->ctx));
     AIR_TRY(air_graph_parse(s->ctx, text, len, &s->graph));
     s->nouts = s->graph->results.count;
     AIR_TRY(air_program_create(s->ctx, s->graph, NULL, &s->program));
@@ -95,15 +97,14 @@ compare(const char *file, const side *got, const side *want)
 }
 
 static bool
-emulate(const char *file, const char *text, size_t len, const side *want,
-        const char *folder)
+emulate(const char *file, const char *text, size_t len, const side *want)
 {
     side s = {0};
-    long before = emulate_count();
-    bool good = open_side(&s, text, len, folder) == AIR_OK;
+    const long before = gpu->launches;
+    bool good = open_side(&s, text, len, true) == AIR_OK;
     if (!good)
         fail(file, "on this machine", air_last_error()->message);
-    else if (emulate_count() == before)
+    else if (gpu->launches == before)
         good = fail(file, "on this machine", "no kernel ran");
     else
         good = compare(file, &s, want);
@@ -161,7 +162,7 @@ golden(const char *path, const char *text, size_t len, const side *s)
 }
 
 static void
-run_file(const char *path, const char *folder)
+run_file(const char *path)
 {
     side want = {0};
     char *text = read_file(path);
@@ -171,13 +172,13 @@ run_file(const char *path, const char *folder)
     }
     const char *end = strstr(text, mark);
     size_t len = end != NULL ? (size_t)(end - text) : strlen(text);
-    bool good = open_side(&want, text, len, NULL) == AIR_OK ||
+    bool good = open_side(&want, text, len, false) == AIR_OK ||
                 fail(path, "driver ref", air_last_error()->message);
     good = good && golden(path, text, len, &want);
     if (good && compiles)
         good = compile_regions(path, &want);
-    if (good && emulates)
-        good = emulate(path, text, len, &want, folder);
+    if (good && gpu)
+        good = emulate(path, text, len, &want);
     passed += good;
     close_side(&want);
     free(text);
@@ -191,16 +192,17 @@ main(int argc, char **argv)
     at += updates;
     if (at >= argc)
         return 2;
-    emulates = emulate_possible();
+    if (emulate_possible())
+        gpu = emulate_start(argv[at]);
     compiles = nvrtc_possible();
-    if (!emulates)
+    if (!gpu)
         printf("kernels do not run: there is no g++\n");
     if (!compiles && getenv("AIR_NVRTC"))
         fail(getenv("AIR_NVRTC"), "loading", "it is no NVRTC");
     else if (!compiles)
         printf("kernels are not compiled: there is no NVRTC (AIR_NVRTC)\n");
     for (int i = at + 1; i < argc; i++)
-        run_file(argv[i], argv[at]);
+        run_file(argv[i]);
     printf("%ld passed, %ld failed\n", passed, failed);
     return failed > 0;
 }

@@ -7,299 +7,255 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/text.h"
-#include "driver/driver.h"
+#include "codegen/cuda.h"
 
-#define COMPILE "g++ -std=c++17 -O0 -w -ffp-contract=off -fPIC "
+/* Shared memory of templates is each unit's own: hidden, and not unique. */
+#define COMPILE                                                      \
+    "g++ -std=c++17 -O0 -w -ffp-contract=off -fPIC -fno-gnu-unique " \
+    "-fvisibility=hidden -fno-extern-tls-init "
+#define SHOWN "extern \"C\" __attribute__((visibility(\"default\"))) "
 
-typedef void run_fn(unsigned grid, unsigned block, void **args);
+enum { PATH = 300 };
 
-struct air_kernel {
-    const air_kernel *ref; /* of a CALL; then the rest is unused */
-    const air_region *region;
-    int count;
-    run_fn *run[AIR_CODE_LAUNCHES];
-    air_launch launches[AIR_CODE_LAUNCHES];
-    size_t workspace;
-    void *values;
-};
+/* emulate.hpp's */
+typedef struct {
+    unsigned grid[3], block[3], shared, there;
+} emu_shape;
+typedef struct {
+    void (*run)(const emu_shape *shape, void **params);
+    int (*sizes)(size_t *out);
+} entry;
+typedef struct {
+    void *code;
+    entry entries[FAKE_ENTRIES];
+} library;
 
-struct air_list {
-    const air_step *steps;
-    size_t count;
-    air_step *inner;  /* with ref's kernels */
-    air_list **lists; /* of one step each; NULL: a region */
-};
+unsigned emulate_late;
+static char folder[PATH / 2], plain[PATH / 2];
+static uint64_t version; /* of emulate*.hpp */
 
-static const air_driver *ref;
-static char folder[128];
-static long runs;
+/* ---- text -> C++ ---- */
 
-/* ---- text -> code ---- */
-
-/* What all units begin with, compiled once. */
-static bool
-make_header(const char *prelude)
+static uint64_t
+hash_file(const char *path, uint64_t hash)
 {
-    static bool made;
-    char path[160], command[500];
-    if (made)
+    char data[4096];
+    size_t n;
+    FILE *f = fopen(path, "r");
+    while (f && (n = fread(data, 1, sizeof data, f)) > 0)
+        hash = base_hash(data, n, hash);
+    if (f)
+        (void)fclose(f);
+    return hash;
+}
+
+static bool
+write_text(const char *path, const base_text *t)
+{
+    FILE *f = t->status == AIR_OK ? fopen(path, "w") : NULL;
+    return f && fwrite(t->data, 1, t->len, f) == t->len && fclose(f) == 0;
+}
+
+/* What many units begin with, compiled once: emulate.hpp, with the prelude of
+ * regions or without. */
+static bool
+make_header(bool regions, char *path)
+{
+    char command[4 * PATH];
+    base_text t;
+    (void)snprintf(path, PATH, "%s/%s_%016llx.hpp", folder,
+                   regions ? "regions" : "calls",
+                   (unsigned long long)(base_hash(
+                       cuda_prelude, strlen(cuda_prelude), version)));
+    if (access(path, R_OK) == 0)
         return true;
-    (void)snprintf(path, sizeof path, "%s/unit.hpp", folder);
-    FILE *f = fopen(path, "w");
-    if (f == NULL)
-        return false;
-    (void)fprintf(f, "#include \"%s/emulate.hpp\"\n%s\n", CUDA_TESTS, prelude);
-    (void)fclose(f);
+    base_text_init(&t, &base_libc_alloc);
+    base_text_add(&t, "#include \"%s/emulate.hpp\"\n", CUDA_TESTS);
+    if (regions)
+        emulate_translate(cuda_prelude, &t);
     (void)snprintf(command, sizeof command,
                    COMPILE "-x c++-header -o %s.gch %s", path, path);
-    return made = system(command) == 0;
+    const bool good = write_text(path, &t) && system(command) == 0;
+    base_text_deinit(&t);
+    if (!good)
+        (void)unlink(path);
+    return good;
 }
 
+/* __cluster_dims__ of the entry whose name stands at `at`. */
 static unsigned
-blocks_at_once(const char *text)
+cluster_of(const char *text, const char *at)
 {
-    const char *at = strstr(text, "__cluster_dims__(");
-    return at != NULL ? (unsigned)atoi(at + strlen("__cluster_dims__(")) : 1;
+    static const char attribute[] = "__cluster_dims__(";
+    unsigned found = 1;
+    for (const char *c = text; (c = strstr(c, attribute)) && c < at; c++) {
+        const char *end = strstr(c, "ENTRY(");
+        if (end == at)
+            found = (unsigned)strtol(c + sizeof attribute - 1, NULL, 10);
+    }
+    return found;
 }
 
 static void
-put_unit(FILE *f, const air_code *code, const char *text)
+put_entries(base_text *t, const char *text)
 {
-    (void)fprintf(f, "#include \"unit.hpp\"\nnamespace k {\n");
-    (void)fprintf(f,
-                  "air_piece<16> air_shared_rows[16384];\n"
-                  "#define ENTRY(i) entry_##i\n%s\n}\n",
-                  text);
-    for (int i = 0; i < code->nlaunches; i++)
-        (void)fprintf(f,
-                      "extern \"C\" void run_%d(unsigned grid, unsigned block, "
-                      "void **args)\n{ emu_launch(k::entry_%d, grid, block, "
-                      "%d, %u, args); }\n",
-                      i, i,
-                      strstr(text, "air_fold") != NULL ||
-                          strstr(text, "air_sync") != NULL,
-                      blocks_at_once(text));
-}
-
-/* "extern __shared__" is a pointer elsewhere. */
-static void
-erase(char *text, const char *word)
-{
-    for (char *at = text; (at = strstr(at, word)) != NULL; at++)
-        memset(at, ' ', strlen(word));
+    for (int i = 0; i < FAKE_ENTRIES; i++) {
+        char name[20];
+        (void)snprintf(name, sizeof name, "ENTRY(%d)", i);
+        const char *at = strstr(text, name);
+        if (at)
+            base_text_add(t,
+                          SHOWN "void run_%d(const emu_shape *s, void **args)\n"
+                                "{ emu_launch(air_%d, %u, s, args); }\n" SHOWN
+                                "int sizes_%d(size_t *out)\n"
+                                "{ return emu_sizes(air_%d, out); }\n",
+                          i, i, cluster_of(text, at), i, i);
+    }
 }
 
 static bool
-compile(const air_code *code, const char *path)
+write_unit(const char *path, const char *text)
 {
-    char source[300], command[2000];
-    if (!make_header(code->prelude))
+    char header[PATH];
+    const char *prelude = strstr(text, cuda_prelude);
+    /* A persistent kernel has it between others, with other names. */
+    const bool regions = prelude && !strstr(text, "namespace call");
+    base_text t;
+    if (!make_header(regions, header))
         return false;
-    char *text = strdup((const char *)code->bytes);
-    erase(text, "__shared__");
+    base_text_init(&t, &base_libc_alloc);
+    base_text_add(&t, "#include \"%s\"\n#define ENTRY(i) air_##i\n",
+                  strrchr(header, '/') + 1);
+    emulate_translate(regions ? prelude + strlen(cuda_prelude) : text, &t);
+    put_entries(&t, text);
+    const bool good = write_text(path, &t);
+    base_text_deinit(&t);
+    return good;
+}
+
+static bool
+compile(const char *path, const char *text)
+{
+    char source[PATH + 8], command[5 * PATH];
     (void)snprintf(source, sizeof source, "%s.cpp", path);
-    FILE *f = fopen(source, "w");
-    if (f == NULL)
-        return false;
-    put_unit(f, code, text);
-    free(text);
-    (void)fclose(f);
     (void)snprintf(command, sizeof command,
-                   COMPILE "-shared -o %s.tmp %s && mv %s.tmp %s", path, source,
-                   path, path);
-    return system(command) == 0;
+                   COMPILE "-shared -o %s.%d %s -lpthread && mv %s.%d %s", path,
+                   (int)getpid(), source, path, (int)getpid(), path);
+    return write_unit(source, text) && system(command) == 0;
+}
+
+/* ---- what the GPU that is none asks for ---- */
+
+static void *
+symbol(const library *l, const char *what, int i)
+{
+    char name[20];
+    (void)snprintf(name, sizeof name, "%s_%d", what, i);
+    return dlsym(l->code, name);
 }
 
 static void *
-load(const air_code *code)
+load(const char *text)
 {
-    char path[160];
-    struct stat st;
-    uint64_t hash =
-        base_hash(code->bytes, strlen((const char *)code->bytes), 1);
-    hash = base_hash(code->prelude, strlen(code->prelude), hash);
+    char path[PATH];
     (void)snprintf(path, sizeof path, "%s/%016llx.so", folder,
-                   (unsigned long long)hash);
-    if (stat(path, &st) != 0 && !compile(code, path))
+                   (unsigned long long)base_hash(text, strlen(text), version));
+    if (access(path, R_OK) != 0 && !compile(path, text))
         return NULL;
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
-static air_status
-load_launches(const air_code *code, air_kernel *k)
-{
-    void *library = code->nlaunches > 0 ? load(code) : NULL;
-    AIR_REQUIRE(library != NULL || code->nlaunches == 0, AIR_ERROR_DRIVER,
-                "printed text does not compile: %s", (const char *)code->bytes);
-    for (int i = 0; i < code->nlaunches; i++) {
-        char name[20];
-        (void)snprintf(name, sizeof name, "run_%d", i);
-        void *at = dlsym(library, name);
-        memcpy(&k->run[i], &at, sizeof at);
+    library *l = calloc(1, sizeof *l);
+    l->code = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; l->code && i < FAKE_ENTRIES; i++) {
+        void *run = symbol(l, "run", i), *sizes = symbol(l, "sizes", i);
+        memcpy(&l->entries[i].run, &run, sizeof run);
+        memcpy(&l->entries[i].sizes, &sizes, sizeof sizes);
     }
-    k->count = code->nlaunches;
-    memcpy(k->launches, code->launches, sizeof k->launches);
-    k->workspace = code->workspace;
-    k->values = malloc(code->value_bytes + 1);
-    memcpy(k->values, code->values, code->value_bytes);
-    return AIR_OK;
-}
-
-/* ---- the driver ---- */
-
-static air_status
-emu_kernel_make(air_device *dev, const air_region *region, const air_code *code,
-                const air_kernel **out)
-{
-    (void)dev;
-    *out = NULL;
-    AIR_REQUIRE(code != NULL, AIR_ERROR_UNSUPPORTED, "a region without text");
-    air_kernel *k = calloc(1, sizeof *k);
-    k->region = region;
-    air_status status = load_launches(code, k);
-    if (status == AIR_OK)
-        *out = k;
-    else
-        free(k);
-    return status;
-}
-
-static air_status
-emu_kernel_find(air_device *dev, const char *name, const air_call *call,
-                const air_kernel **out)
-{
-    const air_kernel *inner;
-    *out = NULL;
-    AIR_TRY(ref->kernel_find(dev, name, call, &inner));
-    if (inner == NULL)
-        return AIR_OK;
-    air_kernel *k = calloc(1, sizeof *k);
-    k->ref = inner;
-    *out = k;
-    return AIR_OK;
+    if (l->code)
+        return l;
+    fprintf(stderr, "%s: %s\n", path, dlerror());
+    free(l);
+    return NULL;
 }
 
 static void
-emu_kernel_free(air_device *dev, const air_kernel *kernel)
+unload(void *at)
 {
-    union {
-        const air_kernel *from;
-        air_kernel *to;
-    } cast = {kernel};
-    if (kernel == NULL)
-        return;
-    if (kernel->ref != NULL)
-        ref->kernel_free(dev, kernel->ref);
-    free(kernel->values);
-    free(cast.to);
-}
-
-static size_t
-emu_workspace(air_device *dev, const air_kernel *kernel, const air_call *call)
-{
-    return kernel->ref != NULL ? ref->workspace(dev, kernel->ref, call)
-                               : kernel->workspace;
-}
-
-static air_status
-emu_list_make(air_device *dev, const air_step *steps, size_t count,
-              air_list **out)
-{
-    air_list *l = calloc(1, sizeof *l);
-    *out = l;
-    l->steps = steps;
-    l->count = count;
-    l->inner = calloc(count + 1, sizeof *l->inner);
-    l->lists = calloc(count + 1, sizeof(air_list *));
-    for (size_t i = 0; i < count; i++) {
-        l->inner[i] = steps[i];
-        l->inner[i].kernel = steps[i].kernel->ref;
-        if (steps[i].kernel->ref != NULL)
-            AIR_TRY(ref->list_make(dev, &l->inner[i], 1, &l->lists[i]));
-    }
-    return AIR_OK;
-}
-
-static void
-run_region(const air_step *step, void *const *slots)
-{
-    const air_kernel *k = step->kernel;
-    void *pointers[AIR_RG_MAX_BUFS + 1];
-    void *args[AIR_RG_MAX_BUFS + 2];
-    int n = 0;
-    for (int b = 0; b < k->region->nbufs; b++)
-        if (!k->region->bufs[b].scratch) {
-            pointers[n] = (char *)slots[k->region->bufs[b].slot] +
-                          k->region->bufs[b].offset;
-            args[n] = &pointers[n];
-            n++;
-        }
-    if (k->workspace > 0) {
-        pointers[n] =
-            (char *)slots[step->workspace_slot] + step->workspace_offset;
-        memset(pointers[n], 0xff, k->workspace); /* contents are undefined */
-        args[n] = &pointers[n];
-        n++;
-    }
-    args[n] = k->values;
-    for (int i = 0; i < k->count; i++)
-        k->run[i](k->launches[i].grid[0], k->launches[i].block[0], args);
-    runs++;
-}
-
-static air_status
-emu_list_run(air_device *dev, air_list *l, void *const *slots)
-{
-    for (size_t i = 0; i < l->count; i++)
-        if (l->lists[i] != NULL)
-            AIR_TRY(ref->list_run(dev, l->lists[i], slots));
-        else
-            run_region(&l->steps[i], slots);
-    return AIR_OK;
-}
-
-static void
-emu_list_free(air_device *dev, air_list *l)
-{
-    for (size_t i = 0; l != NULL && i < l->count; i++)
-        if (l->lists[i] != NULL)
-            ref->list_free(dev, l->lists[i]);
-    if (l != NULL) {
-        free(l->inner);
-        free(l->lists);
-    }
+    library *l = at;
+    (void)dlclose(l->code);
     free(l);
 }
 
-void
-emulate_install(air_context *ctx, const char *where)
+static void *
+find_entry(void *at, int i)
 {
-    static air_driver table;
-    (void)snprintf(folder, sizeof folder, "%s", where);
-    (void)mkdir(folder, 0777);
-    ref = driver_find("ref");
-    table = *ref;
-    table.kernel_find = emu_kernel_find;
-    table.kernel_make = emu_kernel_make;
-    table.kernel_free = emu_kernel_free;
-    table.workspace = emu_workspace;
-    table.list_make = emu_list_make;
-    table.list_run = emu_list_run;
-    table.list_free = emu_list_free;
-    ctx->driver = &table;
-    ctx->target.isa = "sm_90a:4";
-    ctx->target.source = true;
+    library *l = at;
+    return l->entries[i].run ? &l->entries[i] : NULL;
 }
+
+static int
+sizes(void *at, size_t *out)
+{
+    const entry *e = at;
+    return e->sizes(out);
+}
+
+static void
+run(void *at, const fake_shape *shape, void **params)
+{
+    const entry *e = at;
+    emu_shape s = {.shared = shape->shared};
+    memcpy(s.grid, shape->grid, sizeof s.grid);
+    memcpy(s.block, shape->block, sizeof s.block);
+    if (shape->together)
+        s.there = s.grid[0] - emulate_late;
+    e->run(&s, params);
+}
+
+/* ---- starting ---- */
 
 bool
 emulate_possible(void)
 {
+#if defined(__x86_64__)
     return system("g++ --version > /dev/null 2>&1") == 0;
+#else
+    return false; /* fibers of emulate.hpp */
+#endif
 }
 
-long
-emulate_count(void)
+static bool
+link_library(const char *name)
 {
-    return runs;
+    char to[PATH], from[PATH];
+    (void)snprintf(from, sizeof from, "%s/%s", FAKE_CUDA, name);
+    (void)snprintf(to, sizeof to, "%s/%s", plain, name);
+    (void)unlink(to);
+    return symlink(from, to) == 0;
+}
+
+fake_state *
+emulate_start(const char *where)
+{
+    static const fake_machine machine = {load, find_entry, unload, sizes, run};
+    void *lib = dlopen(FAKE_CUDA "/libcuda.so.1", RTLD_NOW);
+    void *found = lib ? dlsym(lib, "fake_cuda_state") : NULL;
+    fake_cuda_state_fn fn;
+    memcpy(&fn, &found, sizeof fn);
+    (void)snprintf(folder, sizeof folder, "%s", where);
+    (void)snprintf(plain, sizeof plain, "%s/without_blas", where);
+    (void)mkdir(folder, 0777);
+    (void)mkdir(plain, 0777);
+    if (!fn || !link_library("libcuda.so.1") || !link_library("libnvrtc.so.13"))
+        return NULL;
+    version = hash_file(CUDA_TESTS "/emulate.hpp", 0);
+    version = hash_file(CUDA_TESTS "/emulate_ptx.hpp", version);
+    fake_state *state = fn();
+    state->processors = EMULATE_PROCESSORS;
+    state->machine = &machine;
+    return state;
+}
+
+const char *
+emulate_libraries(bool blas)
+{
+    return blas ? FAKE_CUDA : plain;
 }

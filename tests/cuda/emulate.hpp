@@ -1,155 +1,369 @@
-// emulate.hpp: enough of CUDA for printed kernels to run on the host, as plain
-// C++. The threads of a block, or of a cluster, are fibers, which change places
-// at barriers only.
+// emulate.hpp: enough of CUDA for the texts of driver cuda to run on the host, as
+// plain C++, and what their PTX does (emulate_ptx.hpp).
+//
+// The threads of a block are fibers. A warp goes as far as it can before the next
+// one does, and so do its threads, every time in another order: what a missing
+// barrier leaves to luck comes out wrong. Blocks of a cluster, or that are there at once,
+// are threads of the host; other blocks run one after another. Shared memory is
+// thread_local, and begins as bytes of 0xff.
+#include <link.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
-#include <tuple>
 #include <utility>
 
+#define __CUDACC__
+#define __CUDA_ARCH__ 900
 #define __device__
 #define __global__
+#define __constant__ static const
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
-// Of a block; where blocks run at once, each is a thread of the host.
-#ifndef EMU_LOCAL
-#define EMU_LOCAL static
-#define __shared__ static
-#endif
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ thread_local
 
-enum { EMU_THREADS = 4096, EMU_STACK = 64 * 1024 };
-struct emu_index { unsigned x; };
-EMU_LOCAL emu_index threadIdx, blockIdx, gridDim, blockDim;
+enum { EMU_THREADS = 1024, EMU_WARPS = EMU_THREADS / 32, EMU_STACK = 128 * 1024, EMU_COPIES = 64 };
+enum { EMU_PATIENCE = 20 }; // seconds without any thread that may go on
 
-struct emu_barrier { int arrived, generation; };
-EMU_LOCAL emu_barrier emu_block, emu_warps[EMU_THREADS / 32], emu_cluster;
-EMU_LOCAL unsigned emu_self, emu_count; // this fiber, fibers
-EMU_LOCAL ucontext_t emu_main, emu_fibers[EMU_THREADS];
-EMU_LOCAL bool emu_done[EMU_THREADS];
-EMU_LOCAL char *emu_stacks;
-EMU_LOCAL void (*emu_body)(void *);
-EMU_LOCAL void *emu_user;
+struct emu_index { unsigned x, y, z; };
+struct emu_shape { unsigned grid[3], block[3], shared, there; };
 
-static void emu_yield() { swapcontext(&emu_fibers[emu_self], &emu_main); }
+// Counted round by round: who waits goes on when `round` is another one.
+struct emu_barrier { int arrived, round; };
+
+struct emu_copy { void *to; const void *from; int group; };
+struct emu_fiber {
+    void *stack;      // where it goes on
+    const int *round; // it waits for another one than `seen`; NULL: it runs
+    int seen, cluster_round, groups, ncopies;
+    emu_copy copies[EMU_COPIES];
+    bool done;
+};
+
+// What blocks that are there at once share.
+struct emu_group {
+    emu_barrier all;
+    int members;    // threads
+    void **memory;  // thread_local memory of each block
+    char **dynamic; // and what else it has of shared memory
+    unsigned first;
+};
+
+struct emu_block {
+    emu_group *group;
+    emu_barrier all, some, warps[EMU_WARPS], lanes[EMU_WARPS];
+    unsigned self, count, rank;
+    uint32_t luck;
+    char *stacks, *dynamic;
+    size_t dynamic_size;
+    void *main; // stack of who runs the fibers
+    emu_fiber fibers[EMU_THREADS];
+    void *user;
+    // Of a warp: words that its lanes show each other.
+    uint64_t words[EMU_THREADS][8];
+};
+
+static thread_local emu_block *emu;
+static thread_local emu_index threadIdx, blockIdx, gridDim, blockDim;
+
+static void emu_stop(const char *why)
+{
+    fprintf(stderr, "emulated kernel: block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, why);
+    abort();
+}
+
+static unsigned emu_luck(unsigned n)
+{
+    emu->luck = emu->luck * 1664525u + 1013904223u;
+    return (emu->luck >> 8) % n;
+}
+
+// ---- fibers
+
+// x86-64: what a call keeps goes to the stack, whose end is left in *from.
+__attribute__((naked, noinline)) static void emu_switch(void **from, void *to)
+{
+    asm("push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+        "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+        "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
+}
+
+static void emu_wait_round(const int *round, int seen)
+{
+    emu_fiber *f = &emu->fibers[emu->self];
+    const char *low = emu->stacks + (size_t)emu->self * EMU_STACK;
+    f->round = round;
+    f->seen = seen;
+    if ((const char *)&low < low + EMU_STACK / 4)
+        emu_stop("its stack is too small: EMU_STACK");
+    emu_switch(&f->stack, emu->main);
+}
+
+static int emu_arrive(emu_barrier *b, int members)
+{
+    const int now = __atomic_load_n(&b->round, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&b->arrived, 1, __ATOMIC_ACQ_REL) == members) {
+        __atomic_store_n(&b->arrived, 0, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&b->round, 1, __ATOMIC_ACQ_REL);
+    }
+    return now;
+}
 
 static void emu_wait(emu_barrier *b, int members)
 {
-    int now = b->generation;
-    if (++b->arrived == members) {
-        b->arrived = 0;
-        b->generation++;
+    const int now = emu_arrive(b, members);
+    if (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) == now)
+        emu_wait_round(&b->round, now);
+}
+
+static bool emu_may_go(const emu_fiber *f)
+{
+    return !f->done && (!f->round || __atomic_load_n(f->round, __ATOMIC_ACQUIRE) != f->seen);
+}
+
+static void emu_enter(unsigned i)
+{
+    emu->self = i;
+    threadIdx = {i, 0, 0};
+    emu->fibers[i].round = NULL;
+    emu_switch(&emu->main, emu->fibers[i].stack);
+}
+
+static void emu_shuffle(unsigned *order, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        order[i] = i;
+    for (unsigned i = n; i > 1; i--)
+        std::swap(order[i - 1], order[emu_luck(i)]);
+}
+
+static void emu_check_stuck(int &since, bool any)
+{
+    timespec t;
+    if (any)
+        since = 0;
+    if (any)
         return;
-    }
-    while (b->generation == now)
-        emu_yield();
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    since = since ? since : (int)t.tv_sec + 1;
+    if (emu->group->members == (int)emu->count || t.tv_sec - since > EMU_PATIENCE)
+        emu_stop("no thread can go on: a barrier that some do not come to");
+    sched_yield();
 }
 
-static inline void __syncthreads() { emu_wait(&emu_block, (int)blockDim.x); }
-static inline void __syncwarp() { emu_wait(&emu_warps[emu_self / 32], 32); }
-static inline void emu_meet() { emu_wait(&emu_cluster, (int)emu_count); }
-
-// Lanes of a warp: those of the mask only.
-static inline void emu_sync_lanes(unsigned mask)
+// Every thread of a warp that may go on, once. False: there is none.
+static bool emu_run_warp(unsigned first)
 {
-    EMU_LOCAL emu_barrier some[EMU_THREADS / 32];
-    emu_wait(&some[emu_self / 32], __builtin_popcount(mask));
-}
-
-template <class T> static T __shfl_sync(unsigned mask, T v, int lane)
-{
-    EMU_LOCAL T values[EMU_THREADS];
-    values[emu_self] = v;
-    emu_sync_lanes(mask);
-    T other = values[emu_self / 32 * 32 + (unsigned)lane];
-    emu_sync_lanes(mask);
-    return other;
-}
-template <class T> static T __shfl_xor_sync(unsigned mask, T v, int w)
-{ return __shfl_sync(mask, v, (int)(emu_self % 32) ^ w); }
-
-template <class To, class From> static To emu_bits(From from)
-{
-    To to;
-    memcpy(&to, &from, sizeof to);
-    return to;
-}
-static inline float __uint_as_float(unsigned u) { return emu_bits<float>(u); }
-static inline unsigned __float_as_uint(float f) { return emu_bits<unsigned>(f); }
-static inline double __longlong_as_double(long long i) { return emu_bits<double>(i); }
-static inline unsigned __umulhi(unsigned a, unsigned b)
-{ return (unsigned)((unsigned long long)a * b >> 32); }
-
-static void emu_start()
-{
-    emu_body(emu_user);
-    emu_done[emu_self] = true;
-}
-
-static void emu_make_fiber(unsigned i)
-{
-    emu_done[i] = false;
-    getcontext(&emu_fibers[i]);
-    emu_fibers[i].uc_stack.ss_sp = emu_stacks + (size_t)i * EMU_STACK;
-    emu_fibers[i].uc_stack.ss_size = EMU_STACK;
-    emu_fibers[i].uc_link = &emu_main;
-    makecontext(&emu_fibers[i], emu_start, 0);
-}
-
-// Blocks [first, first + cluster).
-static void emu_run_fibers(unsigned first, unsigned cluster)
-{
-    unsigned left = emu_count = blockDim.x * cluster;
-    if (emu_stacks == NULL)
-        emu_stacks = (char *)malloc((size_t)EMU_THREADS * EMU_STACK);
-    for (unsigned i = 0; i < emu_count; i++)
-        emu_make_fiber(i);
-    while (left > 0) {
-        left = 0;
-        for (unsigned i = 0; i < emu_count; i++) {
-            emu_self = i;
-            threadIdx.x = i % blockDim.x;
-            blockIdx.x = first + i / blockDim.x;
-            if (!emu_done[i])
-                swapcontext(&emu_main, &emu_fibers[i]);
-            left += !emu_done[i];
+    const unsigned left = emu->count - first, n = left < 32 ? left : 32;
+    unsigned order[32];
+    bool any = false;
+    emu_shuffle(order, n);
+    for (unsigned i = 0; i < n; i++)
+        if (emu_may_go(&emu->fibers[first + order[i]])) {
+            any = true;
+            emu_enter(first + order[i]);
         }
+    return any;
+}
+
+static bool emu_is_done()
+{
+    for (unsigned i = 0; i < emu->count; i++)
+        if (!emu->fibers[i].done)
+            return false;
+    return true;
+}
+
+// One warp goes as far as it can before the next one does.
+static void emu_run_fibers()
+{
+    const unsigned warps = (emu->count + 31) / 32;
+    unsigned order[EMU_WARPS];
+    for (int since = 0; !emu_is_done();) {
+        bool any = false;
+        emu_shuffle(order, warps);
+        for (unsigned i = 0; i < warps; i++)
+            while (emu_run_warp(order[i] * 32))
+                any = true;
+        emu_check_stuck(since, any || emu_is_done());
     }
 }
+
+// ---- blocks
+
+// This module's thread_local memory, of this thread.
+static int emu_find_memory(dl_phdr_info *info, size_t, void *out)
+{
+    void **found = (void **)out;
+    char *at = (char *)info->dlpi_tls_data;
+    for (int i = 0; at && i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_TLS && (char *)&emu >= at &&
+            (char *)&emu < at + info->dlpi_phdr[i].p_memsz) {
+            found[0] = at;
+            found[1] = (void *)info->dlpi_phdr[i].p_memsz;
+            return 1;
+        }
+    return 0;
+}
+
+// Shared memory that the launch asks for, at the end of a page: behind it is none.
+static char *emu_make_dynamic(size_t bytes, size_t *out_size)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t size = (bytes + page - 1) / page * page;
+    char *at = (char *)mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(at + size, page, PROT_NONE);
+    memset(at, 0xff, size);
+    *out_size = size + page;
+    return at;
+}
+
+template <class F> struct emu_job {
+    F f;
+    const emu_shape *shape;
+    emu_group *group;
+    unsigned index;
+    void **args;
+};
 
 template <class... P, size_t... I>
 static void emu_call(void (*f)(P...), void **args, std::index_sequence<I...>)
 {
     f(*(P *)args[I]...);
 }
-
-// All blocks, one after another or `cluster` at once; fibers: for kernels with
-// barriers.
-template <class... P>
-static void emu_launch(void (*f)(P...), unsigned grid, unsigned block,
-                       bool fibers, unsigned cluster, void **args)
+template <class... P> static void emu_call(void (*f)(P...), void **args)
 {
-    std::pair<void (*)(P...), void **> call(f, args);
-    emu_user = &call;
-    emu_body = [](void *user) {
-        auto *c = (decltype(call) *)user;
-        emu_call(c->first, c->second, std::index_sequence_for<P...>());
-    };
-    gridDim.x = grid;
-    blockDim.x = block;
-    for (unsigned b = 0; b < grid; b += cluster) {
-        blockIdx.x = b;
-        if (fibers) {
-            emu_run_fibers(b, cluster);
-            continue;
-        }
-        for (unsigned i = 0; i < block; i++) {
-            threadIdx.x = i;
-            emu_body(emu_user);
-        }
+    emu_call(f, args, std::index_sequence_for<P...>());
+}
+
+template <class F> static void emu_start()
+{
+    auto *job = (emu_job<F> *)emu->user;
+    emu_call(job->f, job->args);
+    emu->fibers[emu->self].done = true;
+    emu_switch(&emu->fibers[emu->self].stack, emu->main);
+}
+
+template <class F> static void emu_make_fibers()
+{
+    for (unsigned i = 0; i < emu->count; i++) {
+        emu_fiber *f = &emu->fibers[i];
+        f->stack = emu->stacks + (size_t)(i + 1) * EMU_STACK - 8 * sizeof(void *);
+        ((void (**)())f->stack)[6] = emu_start<F>;
     }
 }
+
+// Of the block before in this thread, where there was one.
+static emu_block *emu_new_block()
+{
+    emu_block *b = emu;
+    char *stacks = b ? b->stacks : (char *)mmap(NULL, (size_t)EMU_THREADS * EMU_STACK, PROT_READ | PROT_WRITE,
+                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory[2] = {NULL, NULL};
+    b = b ? b : (emu_block *)malloc(sizeof *b);
+    dl_iterate_phdr(emu_find_memory, memory);
+    memset(memory[0], 0xff, (size_t)memory[1]);
+    memset((void *)b, 0, offsetof(emu_block, fibers));
+    b->stacks = stacks;
+    emu = b;
+    return b;
+}
+
+static void emu_drop_block()
+{
+    if (emu)
+        munmap(emu->stacks, (size_t)EMU_THREADS * EMU_STACK);
+    free(emu);
+    emu = NULL;
+}
+
+template <class F> static void emu_run_block(emu_job<F> *job)
+{
+    const emu_shape *s = job->shape;
+    const unsigned n = job->group->first + job->index;
+    size_t mapped;
+    char *dynamic = emu_make_dynamic(s->shared, &mapped);
+    emu_block *b = emu_new_block();
+    gridDim = {s->grid[0], s->grid[1], s->grid[2]};
+    blockDim = {s->block[0], s->block[1], s->block[2]};
+    blockIdx = {n % s->grid[0], n / s->grid[0] % s->grid[1], n / s->grid[0] / s->grid[1]};
+    b->count = s->block[0];
+    b->rank = job->index;
+    b->luck = n * 2654435761u + 1;
+    b->group = job->group;
+    b->dynamic = dynamic + (mapped - (size_t)sysconf(_SC_PAGESIZE) - (s->shared + 15) / 16 * 16);
+    b->dynamic_size = s->shared;
+    b->user = job;
+    for (unsigned i = 0; i < b->count; i++)
+        memset((void *)&b->fibers[i], 0, sizeof b->fibers[i]);
+    job->group->memory[job->index] = (void *)&emu;
+    job->group->dynamic[job->index] = b->dynamic;
+    emu_make_fibers<F>();
+    emu_run_fibers();
+    munmap(dynamic, mapped);
+}
+
+// In a thread of its own.
+template <class F> static void *emu_run_thread(void *user)
+{
+    emu_run_block((emu_job<F> *)user);
+    emu_drop_block();
+    return NULL;
+}
+
+// Blocks [first, first + count) at once.
+template <class F> static void emu_run_group(F f, const emu_shape *s, unsigned first, unsigned count, void **args)
+{
+    emu_group group = {{0, 0}, (int)(count * s->block[0]), new void *[count], new char *[count], first};
+    auto *jobs = new emu_job<F>[count];
+    auto *threads = new pthread_t[count];
+    for (unsigned i = 0; i < count; i++)
+        jobs[i] = {f, s, &group, i, args};
+    if (count == 1)
+        emu_run_block(&jobs[0]);
+    for (unsigned i = 0; count > 1 && i < count; i++)
+        pthread_create(&threads[i], NULL, emu_run_thread<F>, &jobs[i]);
+    for (unsigned i = 0; count > 1 && i < count; i++)
+        pthread_join(threads[i], NULL);
+    delete[] group.memory;
+    delete[] group.dynamic;
+    delete[] jobs;
+    delete[] threads;
+}
+
+// shape.there: how many blocks are there at once, the others come when they have
+// gone; 0: as many as a cluster has. Then the last ones come first, as they may.
+template <class F> static void emu_launch(F f, unsigned cluster, const emu_shape *s, void **args)
+{
+    const unsigned all = s->grid[0] * s->grid[1] * s->grid[2];
+    if (s->block[0] > EMU_THREADS || s->block[1] * s->block[2] != 1)
+        abort();
+    if (s->there > 0)
+        emu_run_group(f, s, 0, s->there, args);
+    if (s->there > 0 && s->there < all)
+        emu_run_group(f, s, s->there, all - s->there, args);
+    for (unsigned b = all; s->there == 0 && b > 0; b -= cluster)
+        emu_run_group(f, s, b - cluster, cluster, args);
+    emu_drop_block();
+}
+
+// Bytes of each parameter; how many there are.
+template <class... P> static int emu_sizes(void (*)(P...), size_t *out)
+{
+    const size_t sizes[] = {sizeof(P)...};
+    memcpy(out, sizes, sizeof sizes);
+    return (int)sizeof...(P);
+}
+
+#include "emulate_ptx.hpp"

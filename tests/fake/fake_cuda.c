@@ -217,8 +217,12 @@ typedef struct {
     void **params, **extra;
     void *kernel, *context;
 } node_params;
+enum { ROOM = 4096, MOST_PARAMS = 1024 };
 typedef struct {
     fake_launch launch;
+    const struct code *function;
+    bool together;
+    char room[ROOM];    /* its parameters, where a machine runs it */
     bool inner;         /* a graph of its own: nothing is noted */
     bool linked, early; /* an edge leads to it; a programmatic one */
 } node;
@@ -235,34 +239,97 @@ note_captured(fake_launch launch)
     *n = (node){.launch = launch};
 }
 
-/* ---- code and launches: a function is its module; its text says how many
- * parameters it has: "params N" ---- */
+/* ---- code and launches: a text says how many parameters its functions have:
+ * "params N" ---- */
 
 typedef struct code {
     long params;
     unsigned most_shared;
+    void *entry; /* of the machine; NULL: it computes nothing */
 } code;
+typedef struct {
+    code functions[FAKE_ENTRIES];
+    void *library;
+} module;
+enum { NOT_FOUND = 500, BAD_IMAGE = 200 };
+
+static int
+load_library(module *m, const char *text)
+{
+    const fake_machine *machine = state.machine;
+    m->library = machine ? machine->load(text) : NULL;
+    for (int i = 0; m->library && i < FAKE_ENTRIES; i++)
+        m->functions[i].entry = machine->entry(m->library, i);
+    return machine && !m->library ? BAD_IMAGE : 0;
+}
 
 FAKE(cuModuleLoadData, void **out, const void *image)
 {
     const char *found = strstr(image, "params ");
-    const code made = {found ? strtol(found + 7, NULL, 10) : 0, PLAIN_SHARED};
-    const int failed = new_object(out, sizeof made);
-    if (failed == 0)
-        memcpy(*out, &made, sizeof made);
-    return failed;
+    const int failed = new_object(out, sizeof(module));
+    if (failed != 0)
+        return failed;
+    module *m = *out;
+    for (int i = 0; i < FAKE_ENTRIES; i++)
+        m->functions[i] =
+            (code){found ? strtol(found + 7, NULL, 10) : 0, PLAIN_SHARED, NULL};
+    return load_library(m, image);
 }
-FAKE(cuModuleUnload, void *module)
+FAKE(cuModuleUnload, module *m)
 {
-    return drop_object(module);
+    if (m->library)
+        state.machine->unload(m->library);
+    return drop_object(m);
 }
-FAKE(cuModuleGetFunction, void **out, void *module, const char *name)
+FAKE(cuModuleGetFunction, void **out, module *m, const char *name)
 {
+    const long i = strncmp(name, "air_", 4) == 0 ? strtol(name + 4, NULL, 10)
+                                                 : FAKE_ENTRIES;
     TRY;
-    if (strncmp(name, "air_", 4) != 0)
-        return 500; /* not found */
-    *out = module;
+    if (i >= FAKE_ENTRIES || (m->library && !m->functions[i].entry))
+        return NOT_FOUND;
+    *out = &m->functions[i];
     return 0;
+}
+
+static void
+compute(const code *function, const fake_launch *launch, bool together,
+        void **params)
+{
+    fake_shape shape = {.shared = launch->shared, .together = together};
+    memcpy(shape.grid, launch->grid, sizeof shape.grid);
+    memcpy(shape.block, launch->block, sizeof shape.block);
+    if (function->entry)
+        state.machine->run(function->entry, &shape, params);
+}
+
+/* Of a node: its parameters one after another, each from a multiple of 16. */
+static int
+keep_params(node *n, void **params)
+{
+    size_t sizes[MOST_PARAMS], at = 0;
+    if (!n->function->entry)
+        return 0;
+    const int count = state.machine->sizes(n->function->entry, sizes);
+    for (int i = 0; i < count; at += (sizes[i++] + 15) / 16 * 16) {
+        if (at + sizes[i] > ROOM)
+            return INVALID_VALUE;
+        memcpy(n->room + at, params[i], sizes[i]);
+    }
+    return 0;
+}
+
+static void
+compute_node(node *n)
+{
+    size_t sizes[MOST_PARAMS], at = 0;
+    void *params[MOST_PARAMS];
+    if (!n->function || !n->function->entry)
+        return;
+    const int count = state.machine->sizes(n->function->entry, sizes);
+    for (int i = 0; i < count; at += (sizes[i++] + 15) / 16 * 16)
+        params[i] = n->room + at;
+    compute(n->function, &n->launch, n->together, params);
 }
 FAKE(cuFuncSetAttribute, code *function, int which, int value)
 {
@@ -280,36 +347,46 @@ note(fake_launch launch, const code *function, void **params)
     state.launch[state.launches++ % FAKE_LAUNCHES] = launch;
 }
 
+static int
+launch(const code *function, fake_launch l, bool together, void **params)
+{
+    TRY_IN_CONTEXT;
+    if (l.shared > function->most_shared || l.grid[1] > 65535 ||
+        l.grid[2] > 65535)
+        return INVALID_VALUE;
+    if (captured) {
+        note_captured((fake_launch){.grid = {l.grid[0], l.grid[1], l.grid[2]}});
+        return 0;
+    }
+    state.together += together;
+    note(l, function, params);
+    compute(function, &l, together, params);
+    return 0;
+}
+
 FAKE(cuLaunchKernel, const code *function, unsigned gx, unsigned gy,
      unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
      void *stream, void **params, void **extra)
 {
     (void)extra;
-    TRY_IN_CONTEXT;
-    if (shared > function->most_shared || gy > 65535 || gz > 65535)
-        return INVALID_VALUE;
-    if (captured) {
-        note_captured((fake_launch){.grid = {gx, gy, gz}});
-        return 0;
-    }
-    note((fake_launch){.grid = {gx, gy, gz},
-                       .block = {bx, by, bz},
-                       .shared = shared,
-                       .stream = stream},
-         function, params);
-    return 0;
+    return launch(function,
+                  (fake_launch){.grid = {gx, gy, gz},
+                                .block = {bx, by, bz},
+                                .shared = shared,
+                                .stream = stream},
+                  false, params);
 }
 
 FAKE(cuLaunchCooperativeKernel, const code *function, unsigned gx, unsigned gy,
      unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
      void *stream, void **params)
 {
-    const int failed = cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared,
-                                      stream, params, NULL);
-    state.together += failed == 0;
-    if (failed == 0 && state.run)
-        state.run(gx, bx, params);
-    return failed;
+    return launch(function,
+                  (fake_launch){.grid = {gx, gy, gz},
+                                .block = {bx, by, bz},
+                                .shared = shared,
+                                .stream = stream},
+                  true, params);
 }
 FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *out,
      const code *function, int threads, size_t shared)
@@ -328,24 +405,29 @@ FAKE(cuMemsetD8_v2, uint64_t ptr, unsigned char value, size_t size)
 
 /* ---- graphs ---- */
 
+static graph *built; /* the last one that got a node of a kernel */
 FAKE(cuGraphKernelNodeSetAttribute, void *at, int attribute, const void *value)
 {
     int together;
-    (void)at;
     TRY_IN_CONTEXT;
     memcpy(&together, value, sizeof together);
-    state.together += attribute == 2 && together == 1;
+    if (attribute != 2 || together != 1)
+        return 0;
+    state.together++;
+    built->nodes[(uintptr_t)at - 1].together = true;
     return 0;
 }
 
-static void
+static int
 fill(node *n, const node_params *p)
 {
+    n->function = p->function;
     n->launch = (fake_launch){.shared = p->shared};
     memcpy(n->launch.grid, p->grid, sizeof p->grid);
     memcpy(n->launch.block, p->block, sizeof p->block);
     for (long i = 0; i < p->function->params && i < FAKE_PARAMS; i++)
         memcpy(&n->launch.params[i], p->params[i], 8);
+    return keep_params(n, p->params);
 }
 
 static bool
@@ -368,12 +450,13 @@ FAKE(cuGraphAddKernelNode_v2, void **out, graph *g, void *const *after,
      size_t nafter, const node_params *p)
 {
     TRY_IN_CONTEXT;
-    if (!is_behind_last(g, after, nafter))
+    if (!is_behind_last(g, after, nafter) || g->count == FAKE_LAUNCHES)
         return INVALID_VALUE;
-    fill(&g->nodes[g->count], p);
+    const int failed = fill(&g->nodes[g->count], p);
     g->nodes[g->count].linked = nafter > 0;
     *out = (void *)(uintptr_t)++g->count;
-    return 0;
+    built = g;
+    return failed;
 }
 FAKE(cuGraphAddChildGraphNode, void **out, graph *g, void *const *after,
      size_t nafter, const graph *child)
@@ -433,11 +516,10 @@ FAKE(cuGraphExecKernelNodeSetParams_v2, graph *exec, void *at,
     TRY_IN_CONTEXT;
     if (exec->nodes[(uintptr_t)at - 1].inner)
         return INVALID_VALUE;
-    fill(&exec->nodes[(uintptr_t)at - 1], p);
     state.nodes_set++;
-    return 0;
+    return fill(&exec->nodes[(uintptr_t)at - 1], p);
 }
-FAKE(cuGraphLaunch, const graph *exec, void *stream)
+FAKE(cuGraphLaunch, graph *exec, void *stream)
 {
     TRY_IN_CONTEXT;
     for (long i = 0; i < exec->count; i++) {
@@ -445,6 +527,7 @@ FAKE(cuGraphLaunch, const graph *exec, void *stream)
             continue;
         state.launch[state.launches % FAKE_LAUNCHES] = exec->nodes[i].launch;
         state.launch[state.launches++ % FAKE_LAUNCHES].stream = stream;
+        compute_node(&exec->nodes[i]);
     }
     return 0;
 }

@@ -1,7 +1,8 @@
 /* fake_cuda.h: a GPU that is none: NVIDIA's functions that driver cuda uses
  * (symbols.def), over memory of the host. Kernels compute nothing: a launch is
- * noted with its parameters. One library stands for libcuda and for NVRTC; a
- * test loads it by itself to see what was asked of it. */
+ * noted with its parameters, unless `machine` runs it. One library stands for
+ * libcuda, for NVRTC and for cuBLASLt; a test loads it by itself to see what
+ * was asked of it. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
@@ -9,13 +10,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FAKE_LAUNCHES = 64, FAKE_PARAMS = 8 };
+enum { FAKE_LAUNCHES = 64, FAKE_PARAMS = 8, FAKE_ENTRIES = 16 };
 
 typedef struct {
     unsigned grid[3], block[3], shared;
     uint64_t params[FAKE_PARAMS];
     void *stream;
 } fake_launch;
+
+/* What computes in place of a GPU. */
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    bool together; /* all blocks are there at once */
+} fake_shape;
+typedef struct {
+    /* The code of a module's text, and entry air_<i> of it; NULL: none. */
+    void *(*load)(const char *text);
+    void *(*entry)(void *library, int i);
+    void (*unload)(void *library);
+    /* Bytes of its parameters, FAKE_WORDS at most; returns how many. */
+    int (*sizes)(void *entry, size_t *out);
+    void (*run)(void *entry, const fake_shape *shape, void **params);
+} fake_machine;
 
 typedef struct {
     /* The call that fails, counted from 1 over all of them; 0: none. */
@@ -40,8 +56,8 @@ typedef struct {
     float alpha, beta;
     int64_t sizes[2][3]; /* rows, columns, leading dimension of A and B */
     int gpus, major, processors; /* 0 processors: 132 */
-    /* Does what a launch of blocks that are there at once is to do. */
-    void (*run)(unsigned grid, unsigned block, void **params);
+    const fake_machine *machine; /* NULL: nothing computes */
+    bool multiplies;             /* products are computed, by cuBLASLt's */
     long together; /* launches and nodes of blocks that are there at once */
     bool crowded;  /* there is no room for a block */
     void (*compiling)(void *user); /* called while a text is compiled */

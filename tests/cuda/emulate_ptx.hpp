@@ -1,0 +1,278 @@
+// emulate_ptx.hpp: the functions of CUDA that the texts call, and their PTX: the
+// statement asm("a.b.c ..." : outputs : inputs) calls ptx_a_b_c(outputs, inputs).
+// What has no function here does not compile.
+
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+// ---- barriers, and what lanes of a warp tell each other
+
+static inline void __syncthreads() { emu_wait(&emu->all, (int)emu->count); }
+static inline void emu_warp() { emu_wait(&emu->warps[emu->self / 32], 32); }
+static inline void __syncwarp() { emu_warp(); }
+static inline void ptx_bar_sync(int threads) { emu_wait(&emu->some, threads); }
+
+// Those of the mask only.
+static inline void emu_lanes(unsigned mask)
+{
+    emu_wait(&emu->lanes[emu->self / 32], __builtin_popcount(mask));
+}
+
+template <class T> static T __shfl_sync(unsigned mask, T v, int lane)
+{
+    static_assert(sizeof v <= 8, "as CUDA's");
+    T other;
+    memcpy(emu->words[emu->self], &v, sizeof v);
+    emu_lanes(mask);
+    memcpy(&other, emu->words[emu->self / 32 * 32 + (unsigned)lane % 32], sizeof other);
+    emu_lanes(mask);
+    return other;
+}
+template <class T> static T __shfl_xor_sync(unsigned mask, T v, int w)
+{
+    return __shfl_sync(mask, v, (int)(emu->self % 32) ^ w);
+}
+static inline unsigned __ballot_sync(unsigned mask, int v)
+{
+    unsigned seen = v ? 1u << emu->self % 32 : 0;
+    for (int w = 16; w > 0; w /= 2)
+        seen |= __shfl_xor_sync(mask, seen, w);
+    return seen;
+}
+static inline int __any_sync(unsigned mask, int v) { return __ballot_sync(mask, v) != 0; }
+
+// ---- memory
+
+template <class T> static T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+static inline int atomicCAS(int *p, int from, int to)
+{
+    __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return from;
+}
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __threadfence(); }
+static inline void ptx_griddepcontrol_wait() {}
+static inline void ptx_griddepcontrol_launch_dependents() {}
+static inline void ptx_prefetch_global_L2(const void *) {}
+static inline void ptx_ld_global_L1__no_allocate_v4_u32(unsigned &x, unsigned &y, unsigned &z, unsigned &w,
+                                                        const void *p)
+{
+    if ((uintptr_t)p % 16)
+        emu_stop("16 bytes are read at an odd address");
+    const uint4 v = *(const uint4 *)p;
+    x = v.x, y = v.y, z = v.z, w = v.w;
+}
+static inline void ptx_red_release_gpu_global_add_u32(unsigned *p) { __atomic_fetch_add(p, 1, __ATOMIC_RELEASE); }
+static inline void ptx_ld_acquire_gpu_global_u32(unsigned &v, const unsigned *p)
+{
+    sched_yield();
+    v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+static inline void ptx_mov_u64_globaltimer(unsigned long long &out)
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    out = (unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec;
+}
+
+// ---- shared memory: places of 32 bits, in two windows
+
+enum : unsigned { EMU_DYNAMIC = 1u << 30 };
+static inline void *emu_dynamic() { return emu->dynamic; }
+static inline bool emu_is_dynamic(const void *p)
+{
+    return (const char *)p >= emu->dynamic && (const char *)p < emu->dynamic + emu->dynamic_size;
+}
+static inline unsigned __cvta_generic_to_shared(const void *p)
+{
+    return emu_is_dynamic(p) ? (unsigned)((const char *)p - emu->dynamic) + EMU_DYNAMIC
+                             : (unsigned)((const char *)p - (const char *)&emu);
+}
+static inline char *emu_place(unsigned at, unsigned rank)
+{
+    const unsigned offset = at - EMU_DYNAMIC;
+    return offset < EMU_DYNAMIC ? emu->group->dynamic[rank] + offset : (char *)emu->group->memory[rank] + (int)at;
+}
+
+// ---- clusters
+
+static inline void ptx_mov_u32_cluster_ctarank(unsigned &rank) { rank = emu->rank; }
+static inline void ptx_barrier_cluster_arrive_aligned()
+{
+    emu->fibers[emu->self].cluster_round = emu_arrive(&emu->group->all, emu->group->members);
+}
+static inline void ptx_barrier_cluster_wait_aligned()
+{
+    const int seen = emu->fibers[emu->self].cluster_round;
+    if (__atomic_load_n(&emu->group->all.round, __ATOMIC_ACQUIRE) == seen)
+        emu_wait_round(&emu->group->all.round, seen);
+}
+static inline void ptx_mapa_shared__cluster_u32(unsigned at, unsigned rank, float v)
+{
+    *(float *)emu_place(at, rank) = v;
+}
+template <class T> static void ptx_mapa_u64(T *&out, T *p, int rank)
+{
+    out = (T *)emu_place(__cvta_generic_to_shared(p), (unsigned)rank);
+}
+
+// ---- numbers
+
+#define __expf expf
+#define __logf logf
+#define __fmaf_rn fmaf
+#define __fma_rn fma
+template <class To, class From> static To emu_bits(From from)
+{
+    To to;
+    static_assert(sizeof to == sizeof from, "the same bits");
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+static inline float __uint_as_float(unsigned u) { return emu_bits<float>(u); }
+static inline unsigned __float_as_uint(float f) { return emu_bits<unsigned>(f); }
+static inline double __longlong_as_double(long long i) { return emu_bits<double>(i); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
+{
+    const unsigned long long both = (unsigned long long)b << 32 | a;
+    unsigned r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return r;
+}
+static inline void ptx_max_NaN_f32(float &r, float a, float b) { r = a != a || b != b ? NAN : fmaxf(a, b); }
+static inline void ptx_min_NaN_f32(float &r, float a, float b) { r = a != a || b != b ? NAN : fminf(a, b); }
+
+typedef unsigned short emu_half;
+static inline void ptx_cvt_f32_f16(float &out, emu_half in) { out = (float)emu_bits<_Float16>(in); }
+static inline void ptx_cvt_rn_f16_f32(emu_half &out, float in)
+{
+    out = in != in ? (emu_half)0x7fff : emu_bits<emu_half>((_Float16)in);
+}
+static inline void ptx_cvt_rn_bf16_f32(emu_half &out, float in)
+{
+    const unsigned u = __float_as_uint(in);
+    out = (emu_half)(in != in ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+// The first operand is the upper half.
+static inline void ptx_cvt_rn_f16x2_f32(unsigned &out, float high, float low)
+{
+    emu_half h, l;
+    ptx_cvt_rn_f16_f32(h, high);
+    ptx_cvt_rn_f16_f32(l, low);
+    out = (unsigned)h << 16 | l;
+}
+static inline void ptx_cvt_rn_bf16x2_f32(unsigned &out, float high, float low)
+{
+    emu_half h, l;
+    ptx_cvt_rn_bf16_f32(h, high);
+    ptx_cvt_rn_bf16_f32(l, low);
+    out = (unsigned)h << 16 | l;
+}
+// mov.b32 {x, y}, w and a conversion of both.
+static inline void ptx_mov_b32(float &a, float &b, unsigned w)
+{
+    ptx_cvt_f32_f16(a, (emu_half)w);
+    ptx_cvt_f32_f16(b, (emu_half)(w >> 16));
+}
+
+// ---- matrix units: lane 4 g + t holds rows g and g + 8, columns 2 t and 2 t + 1
+
+static inline float emu_get_bf16(unsigned half) { return __uint_as_float(half << 16); }
+static inline float emu_get_f16(unsigned half)
+{
+    float x;
+    ptx_cvt_f32_f16(x, (emu_half)half);
+    return x;
+}
+
+template <float (*GET)(unsigned)>
+static void emu_multiply(float (&c)[4], const unsigned (&mine)[6])
+{
+    const unsigned lane = emu->self % 32, g = lane / 4, t = lane % 4, warp = emu->self / 32 * 32;
+    memcpy(emu->words[emu->self], mine, sizeof mine);
+    emu_warp();
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = g + i / 2 * 8, col = t * 2 + i % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned a[6], b[6];
+            memcpy(a, emu->words[warp + row % 8 * 4 + k % 8 / 2], sizeof a);
+            memcpy(b, emu->words[warp + col * 4 + k % 8 / 2], sizeof b);
+            c[i] += GET(a[row / 8 + k / 8 * 2] >> k % 2 * 16 & 0xffff) * GET(b[4 + k / 8] >> k % 2 * 16 & 0xffff);
+        }
+    }
+    emu_warp();
+}
+#define EMU_MULTIPLY(name, get)                                                                              \
+    static inline void name(float &c0, float &c1, float &c2, float &c3, unsigned a0, unsigned a1,            \
+                            unsigned a2, unsigned a3, unsigned b0, unsigned b1)                              \
+    {                                                                                                        \
+        float c[4] = {c0, c1, c2, c3};                                                                       \
+        emu_multiply<get>(c, {a0, a1, a2, a3, b0, b1});                                                      \
+        c0 = c[0], c1 = c[1], c2 = c[2], c3 = c[3];                                                          \
+    }
+EMU_MULTIPLY(ptx_mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, emu_get_bf16)
+EMU_MULTIPLY(ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, emu_get_f16)
+
+// Four matrices of 8 x 8 halves: lane i shows row i % 8 of matrix i / 8.
+static void emu_load_matrices(unsigned *(&r)[4], unsigned at, bool turned)
+{
+    const unsigned lane = emu->self % 32, g = lane / 4, t = lane % 4, warp = emu->self / 32 * 32;
+    const char *mine = emu_place(at, emu->rank);
+    if ((uintptr_t)mine % 16)
+        emu_stop("a row of a matrix lies at an odd address");
+    memcpy(emu->words[emu->self], &mine, sizeof mine);
+    emu_warp();
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned word = 0;
+        for (unsigned h = 0; h < 2; h++) {
+            const unsigned row = turned ? 2 * t + h : g, col = turned ? g : 2 * t + h;
+            const emu_half *from;
+            memcpy(&from, emu->words[warp + i * 8 + row], sizeof from);
+            word |= (unsigned)from[col] << 16 * h;
+        }
+        *r[i] = word;
+    }
+    emu_warp();
+}
+static inline void ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned &a, unsigned &b, unsigned &c,
+                                                                unsigned &d, unsigned at)
+{
+    unsigned *r[4] = {&a, &b, &c, &d};
+    emu_load_matrices(r, at, false);
+}
+static inline void ptx_ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(unsigned &a, unsigned &b, unsigned &c,
+                                                                      unsigned &d, unsigned at)
+{
+    unsigned *r[4] = {&a, &b, &c, &d};
+    emu_load_matrices(r, at, true);
+}
+
+// ---- copies that arrive by and by: some at once, some when they are waited for
+
+static inline void ptx_cp_async_cg_shared_global(unsigned at, const void *from)
+{
+    emu_fiber *f = &emu->fibers[emu->self];
+    char *to = emu_place(at, emu->rank);
+    if (((uintptr_t)to | (uintptr_t)from) % 16)
+        emu_stop("16 bytes are copied at an odd address");
+    if (emu_luck(2) == 0)
+        memcpy(to, from, 16);
+    else if (f->ncopies < EMU_COPIES)
+        f->copies[f->ncopies++] = {to, from, f->groups};
+    else
+        emu_stop("more copies than the emulator keeps");
+}
+static inline void ptx_cp_async_commit_group() { emu->fibers[emu->self].groups++; }
+static inline void ptx_cp_async_wait_group(int later)
+{
+    emu_fiber *f = &emu->fibers[emu->self];
+    int left = 0;
+    for (int i = 0; i < f->ncopies; i++)
+        if (f->copies[i].group < f->groups - later)
+            memcpy(f->copies[i].to, f->copies[i].from, 16);
+        else
+            f->copies[left++] = f->copies[i];
+    f->ncopies = left;
+}

@@ -1,0 +1,191 @@
+/* Programs of driver cuda over a GPU that is none (tests/fake), whose launches
+ * run as plain C++ (emulate.hpp), beside driver ref. Their runs after the first
+ * are graphs of the driver. With --persistent a program is one kernel, which
+ * also has to give up where a block comes too late.
+ *
+ *   programs [--persistent] FOLDER GRAPH...
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "../../tools/air_values.h"
+#include "emulate.h"
+#include "exec/exec.h"
+
+enum { PATIENCE = 3000 /* ms */, RESULTS = 8, RUNS = 3 };
+
+static long passed, failed;
+static fake_state *gpu;
+static bool persistent;
+
+static bool
+fail(const char *file, const char *what, const char *message)
+{
+    fprintf(stderr, "%s: %s: %s\n", file, what, message);
+    failed++;
+    return false;
+}
+
+/* ---- a program of one driver --------------------------------------------- */
+
+typedef struct {
+    air_context *ctx;
+    air_graph *graph;
+    air_program *program;
+    air_values inputs;
+    air_value outs[RESULTS];
+    size_t nouts;
+} side;
+
+static air_status
+open_side(side *s, const char *text, bool cuda)
+{
+    const air_gpu lent = {.libraries = emulate_libraries(false),
+                          .persistent = persistent,
+                          .persistent_ms = PATIENCE};
+    const air_options options = {
+        .driver = cuda ? "cuda" : "ref", .gpu = &lent, .threads = 1};
+    *s = (side){.ctx = NULL};
+    AIR_TRY(air_context_create(&options, &s->ctx));
+    AIR_TRY(air_graph_parse(s->ctx, text, strlen(text), &s->graph));
+    AIR_TRY(values_make(s->graph, 1, &s->inputs));
+    s->nouts = s->graph->results.count;
+    return air_program_create(s->ctx, s->graph, NULL, &s->program);
+}
+
+static void
+drop_results(side *s)
+{
+    for (size_t i = 0; i < s->nouts; i++) {
+        air_value_release(&s->outs[i]);
+        s->outs[i] = (air_value){.data = NULL};
+    }
+}
+
+static air_status
+run_side(side *s)
+{
+    drop_results(s);
+    return air_program_run(s->program, NULL, s->inputs.count, s->inputs.values,
+                           s->nouts, s->outs);
+}
+
+static void
+close_side(side *s)
+{
+    drop_results(s);
+    air_program_destroy(s->program);
+    values_free(&s->inputs);
+    air_graph_destroy(s->graph);
+    air_context_destroy(s->ctx);
+}
+
+/* ---- what is tried ------------------------------------------------------- */
+
+static bool
+compare(const char *file, const side *got, const side *want)
+{
+    for (size_t i = 0; i < want->nouts; i++) {
+        const value_difference d = value_compare(&got->outs[i], &want->outs[i]);
+        if (d.at < 0)
+            continue;
+        fprintf(stderr, "%s: result %zu, element %lld is %g, not %g\n", file, i,
+                (long long)d.at, d.got, d.want);
+        failed++;
+        return false;
+    }
+    return true;
+}
+
+/* Other inputs: what was left over from runs before is wrong for them. */
+static air_status
+renew(side *s)
+{
+    values_free(&s->inputs);
+    return values_make(s->graph, 2, &s->inputs);
+}
+
+/* A block that comes too late: the others leave, the next run says so, and the
+ * one after it is right again. */
+static bool
+give_up(const char *file, side *s, side *want)
+{
+    emulate_late = 1;
+    air_status status = run_side(s);
+    emulate_late = 0;
+    if (status != AIR_OK)
+        return fail(file, "a run that gives up", air_last_error()->message);
+    if (run_side(s) != AIR_ERROR_DRIVER ||
+        !strstr(air_last_error()->message, "persistent kernel"))
+        return fail(file, "the run after it", "no error");
+    if (renew(s) != AIR_OK || renew(want) != AIR_OK || run_side(want) != AIR_OK)
+        return fail(file, "other inputs", air_last_error()->message);
+    for (int i = 0; i < 2; i++)
+        if (run_side(s) != AIR_OK)
+            return fail(file, "the one after", air_last_error()->message);
+        else if (!compare(file, s, want))
+            return false;
+    return true;
+}
+
+static bool
+run_once(const char *file, side *s)
+{
+    const long together = gpu->together, launches = gpu->launches;
+    if (run_side(s) != AIR_OK)
+        return fail(file, "running", air_last_error()->message);
+    if (gpu->launches == launches)
+        return fail(file, "running", "nothing was launched");
+    return !persistent ||
+           (gpu->together == together + 1 && gpu->launches == launches + 1) ||
+           fail(file, "running", "it is no single persistent kernel");
+}
+
+static void
+run_text(const char *file, const char *text)
+{
+    side want, got;
+    bool good = open_side(&want, text, false) == AIR_OK &&
+                run_side(&want) == AIR_OK && open_side(&got, text, true) == 0;
+    if (!good) {
+        fail(file, "opening", air_last_error()->message);
+        return;
+    }
+    for (int i = 0; good && i < RUNS; i++)
+        good = run_once(file, &got) && compare(file, &got, &want);
+    good = good && (!persistent || give_up(file, &got, &want));
+    passed += good;
+    close_side(&got);
+    close_side(&want);
+}
+
+static void
+run_file(const char *file)
+{
+    static char text[1 << 16];
+    FILE *f = fopen(file, "r");
+    if (!f) {
+        fail(file, "reading", "no such file");
+        return;
+    }
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    (void)fclose(f);
+    run_text(file, text);
+}
+
+int
+main(int argc, char **argv)
+{
+    persistent = argc > 1 && strcmp(argv[1], "--persistent") == 0;
+    const int at = 1 + persistent;
+    if (argc < at + 2)
+        return 2;
+    if (!emulate_possible())
+        printf("kernels do not run: there is no g++\n");
+    else
+        gpu = emulate_start(argv[at]);
+    for (int i = at + 1; gpu && i < argc; i++)
+        run_file(argv[i]);
+    printf("%ld passed, %ld failed\n", passed, failed);
+    return failed > 0;
+}
