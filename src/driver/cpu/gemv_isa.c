@@ -11,9 +11,10 @@
 #include "driver/cpu/gemm_isa.h"
 #include "driver/cpu/gemm_vec.h"
 
-#define PREFETCH 512  /* bytes ahead of the loads of w */
-#define DOT_MAX  6    /* rows of x at once */
-#define DEPTH    1024 /* of k summed in floats; the rest in doubles */
+#define NEAR    256  /* bytes ahead of the loads of w: to the first cache */
+#define FAR     1024 /* and to the second, which has more on the way */
+#define DOT_MAX 6    /* rows of x at once */
+#define DEPTH   1024 /* of k summed in floats; the rest in doubles */
 
 typedef double vd __attribute__((vector_size(4 * VL)));
 typedef float vf_half __attribute__((vector_size(2 * VL)));
@@ -77,8 +78,10 @@ dot_depth(const int M, const int R, const int U, const int D, vd total[][8],
         {
             const char *p = w[r] + (k + u * VL) * size;
             vf b = wide(p, D);
-            if (u * VL * size % 64 == 0)
-                __builtin_prefetch(p + PREFETCH);
+            if (u * VL * size % 64 == 0) {
+                __builtin_prefetch(p + NEAR);
+                __builtin_prefetch(p + FAR, 0, 2);
+            }
             UNROLL for (int m = 0; m < M; m++) c[u][m][r] =
                 fma_(load(x + m * xs + k + u * VL), b, c[u][m][r]);
         }
