@@ -132,9 +132,12 @@ batch_train(batch *r)
     air_ref mean = expand_mean_over(b, x, r->n, r->axes, false);
     air_ref d = b_sub(b, x, b_along(b, mean, r->rank, 1));
     air_ref var = expand_mean_over(b, b_mul(b, d, d), r->n, r->axes, false);
-    air_ref invstd = inverse_std(r, var);
+    /* What is made of a channel's sums is rounded once: its scale is in each
+     * element's error. */
+    air_ref invstd = inverse_std(r, expand_in_double(b, var));
+    air_ref y = batch_apply(r, expand_in_double(b, mean), invstd);
 
-    AIR_TRY(build_forward(b, r->node, 0, batch_apply(r, mean, invstd)));
+    AIR_TRY(build_forward(b, r->node, 0, y));
     AIR_TRY(build_forward(b, r->node, 1, mean));
     AIR_TRY(build_forward(b, r->node, 2, invstd));
     if (r->mean.id == AIR_NO_REF.id)
