@@ -56,7 +56,7 @@ TEST(tile_functions_f64)
         {AIR_RG_ATAN, atanl, 1.0},   {AIR_RG_SINH, sinhl, 1.1},
         {AIR_RG_COSH, coshl, 1.0},   {AIR_RG_TANH, tanhl, 0.8},
         {AIR_RG_ASINH, asinhl, 1.5}, {AIR_RG_ACOSH, acoshl, 1.7},
-        {AIR_RG_ATANH, atanhl, 1.5},
+        {AIR_RG_ATANH, atanhl, 1.5}, {AIR_RG_ERF, erfl, 1.1},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         double most = 0, at = 0;
@@ -129,6 +129,7 @@ TEST(tile_functions_special_values)
         {AIR_RG_ATAN, atan},   {AIR_RG_SINH, sinh},   {AIR_RG_COSH, cosh},
         {AIR_RG_TANH, tanh},   {AIR_RG_ASINH, asinh}, {AIR_RG_ACOSH, acosh},
         {AIR_RG_ATANH, atanh}, {AIR_RG_ERFC, erfc},   {AIR_RG_LGAMMA, lgamma},
+        {AIR_RG_ERF, erf},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         for (int i = 0; i < SPECIAL; i++) {
@@ -154,7 +155,7 @@ TEST(tile_functions_same_bits)
         AIR_RG_SIN,   AIR_RG_COS,   AIR_RG_TAN,  AIR_RG_ASIN,   AIR_RG_ACOS,
         AIR_RG_ATAN,  AIR_RG_SINH,  AIR_RG_COSH, AIR_RG_TANH,   AIR_RG_ASINH,
         AIR_RG_ACOSH, AIR_RG_ATANH, AIR_RG_ERFC, AIR_RG_LGAMMA, AIR_RG_POW,
-        AIR_RG_ATAN2, AIR_RG_HYPOT, AIR_RG_FMOD,
+        AIR_RG_ATAN2, AIR_RG_HYPOT, AIR_RG_FMOD, AIR_RG_ERF,
     };
     double a[POINTS], b[POINTS], want[POINTS], got[POINTS];
     float a32[POINTS], b32[POINTS], want32[POINTS], got32[POINTS];

@@ -18,5 +18,6 @@
 #define asinh  tile_asinh
 #define acosh  tile_acosh
 #define atanh  tile_atanh
+#define erf    tile_erf
 #define hypot  tile_hypot
 #define lgamma tile_lgamma

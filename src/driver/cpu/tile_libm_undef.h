@@ -18,6 +18,7 @@
 #undef asinh
 #undef acosh
 #undef atanh
+#undef erf
 #undef erfc
 #undef lgamma
 #undef pow
