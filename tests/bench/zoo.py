@@ -1,9 +1,10 @@
-"""Small models of the package transformers beside eager, random weights.
+"""Models of the packages transformers and timm beside eager, random weights.
 
-    pip install transformers
+    pip install transformers timm
     python tests/bench/zoo.py                        all, f32 and bf16
     python tests/bench/zoo.py bert t5 --dtypes f32 --backends inductor
     python tests/bench/zoo.py --train                a step's gradients
+    python tests/bench/zoo.py --images               those of timm, one image
 
 The bench's models are few and were tuned for; these were not. One thread; eager
 and a backend take turns in this process; the time is the least of the CPU's of
@@ -22,7 +23,11 @@ from backends import BACKENDS, OURS
 try:
     import transformers
 except ImportError:
-    raise SystemExit("zoo.py needs: pip install transformers") from None
+    transformers = None
+try:
+    import timm
+except ImportError:
+    timm = None
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BODY = {
@@ -118,6 +123,78 @@ MODELS = {
     "wav2vec2": ("Wav2Vec2Model", BODY, "sound"),
 }
 
+# of timm, of their own sizes; one of each family
+IMAGES = [
+    "resnet18",
+    "resnext50_32x4d",
+    "seresnet50",
+    "regnety_008",
+    "densenet121",
+    "inception_v3",
+    "vgg11_bn",
+    "mobilenetv3_small_100",
+    "mobilenetv4_conv_small",
+    "mobileone_s0",
+    "efficientnet_b0",
+    "efficientnetv2_rw_t",
+    "convnext_atto",
+    "convnextv2_atto",
+    "vit_tiny_patch16_224",
+    "deit_tiny_patch16_224",
+    "swin_tiny_patch4_window7_224",
+    "swinv2_tiny_window8_256",
+    "beit_base_patch16_224",
+    "cait_xxs24_224",
+    "coat_tiny",
+    "coatnet_0_rw_224",
+    "maxvit_nano_rw_256",
+    "mixer_s32_224",
+    "resmlp_12_224",
+    "gmlp_ti16_224",
+    "poolformer_s12",
+    "edgenext_xx_small",
+    "mobilevit_xxs",
+    "levit_128s",
+    "crossvit_tiny_240",
+    "tnt_s_patch16_224",
+    "xcit_nano_12_p16_224",
+    "hrnet_w18_small",
+    "dla34",
+    "dpn68",
+    "cspresnet50",
+    "vovnet39a",
+    "ghostnet_100",
+    "mnasnet_100",
+    "hardcorenas_a",
+    "tinynet_e",
+    "lcnet_050",
+    "fastvit_t8",
+    "repvit_m0_9",
+    "efficientformer_l1",
+    "efficientvit_b0",
+    "davit_tiny",
+    "focalnet_tiny_srf",
+    "nest_tiny",
+    "pvt_v2_b0",
+    "twins_pcpvt_small",
+    "visformer_tiny",
+    "volo_d1_224",
+    "sequencer2d_s",
+    "res2net50_26w_4s",
+    "ese_vovnet19b_dw",
+    "nfnet_l0",
+    "resnetv2_50",
+    "botnet26t_256",
+    "eva02_tiny_patch14_224",
+    "hiera_tiny_224",
+    "inception_next_atto",
+    "starnet_s1",
+    "rdnet_tiny",
+    "mambaout_femto",
+    "tiny_vit_5m_224",
+    "xception41",
+]
+
 
 def make_inputs(kind, dtype):
     generator = torch.Generator().manual_seed(1)
@@ -139,10 +216,12 @@ def make_inputs(kind, dtype):
         }
     if kind == "sound":
         return {"input_values": numbers(2, 16000)}
+    if isinstance(kind, tuple):
+        return {"x": numbers(1, *kind)}
     return {"pixel_values": numbers(2, 3, kind, kind)}
 
 
-def make_model(name, training):
+def make_text_model(name):
     """Without dropout and caches, whose numbers would differ."""
     class_name, settings, kind = MODELS[name]
     config = transformers.AutoConfig.for_model(name, **settings)
@@ -151,12 +230,29 @@ def make_model(name, training):
     for field, value in vars(config).items():
         if "drop" in field and isinstance(value, float):
             setattr(config, field, 0.0)
+    return getattr(transformers, class_name)(config), kind
+
+
+def make_image_model(name):
+    """Some heads begin at zero, and so would all results be."""
+    model = timm.create_model(name, pretrained=False)
+    for weight in model.parameters():
+        if weight.ndim > 1 and not weight.any():
+            torch.nn.init.normal_(weight, std=0.02)
+    size = model.default_cfg["input_size"]
+    return model, size if size[1] <= 256 else (3, 224, 224)
+
+
+def make_model(name, training):
     torch.manual_seed(0)
-    model = getattr(transformers, class_name)(config)
+    make = make_text_model if name in MODELS else make_image_model
+    model, kind = make(name)
     return model.train() if training else model.eval(), kind
 
 
 def first_tensor(result):
+    if isinstance(result, torch.Tensor):
+        return result
     return next(t for t in result.to_tuple() if isinstance(t, torch.Tensor))
 
 
@@ -247,12 +343,18 @@ def main():
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--images", action="store_true")
     options = parser.parse_args()
+    known = IMAGES if options.images else list(MODELS)
     for name in options.models:
-        if name not in MODELS:
-            parser.error(f"no model {name!r}: there are {', '.join(MODELS)}")
+        if name not in known:
+            parser.error(f"no model {name!r}: there are {', '.join(known)}")
+    if (timm if options.images else transformers) is None:
+        package = "timm" if options.images else "transformers"
+        raise SystemExit(f"this needs: pip install {package}")
     torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
+    if transformers:
+        transformers.logging.set_verbosity_error()
     backends = options.backends.split(",")
     dtypes = ["f32"] if options.train else options.dtypes.split(",")
     head = ["model", "eager ms"]
@@ -261,7 +363,7 @@ def main():
     print_row(head)
     print("|---" + "|--:" * (len(head) - 1) + "|")
     columns = [[] for _ in backends]
-    for name in options.models or MODELS:
+    for name in options.models or known:
         for dtype in dtypes:
             cells = [f"{name} {dtype}", ""]
             for backend, column in zip(backends, columns, strict=True):
