@@ -5,7 +5,8 @@
  * padding, into a plane a channel that stays in the cache; windows then slide
  * over them without asking where the image ends. With a stride along the rows,
  * each row is stored by phases (columns 0, s, 2 s ..., then 1, s + 1 ...), so
- * that what adjacent results see is adjacent. */
+ * that what adjacent results see is adjacent. Of bf16, where the CPU multiplies
+ * pairs, a plane holds two channels, and a number of it a pixel of both. */
 #include "driver/cpu/conv_direct.h"
 
 #include <string.h>
@@ -19,6 +20,7 @@
 
 typedef struct {
     const conv_geometry *g;
+    int64_t planes;  /* of channels or pairs of them */
     int64_t columns; /* of a phase */
     int64_t row;     /* floats: all phases */
     int64_t strip;   /* rows of results at most */
@@ -36,13 +38,15 @@ rows_seen(const conv_geometry *g, int64_t strip)
 /* In `parts` strips at least, where there are rows for them; strip 0: one row
  * of results sees too much. */
 static layout
-make_layout(const conv_geometry *g, int64_t parts)
+make_layout(const conv_geometry *g, int64_t planes, int64_t parts)
 {
     int64_t s = g->stride[2], span = (g->kernel[2] - 1) * g->dilation[2];
     int64_t room = (int64_t)(AIR_SCRATCH / sizeof(float)) - BEHIND;
-    layout l = {.g = g, .columns = round_up(g->out[2], VECTOR) + span / s};
+    layout l = {.g = g,
+                .planes = planes,
+                .columns = round_up(g->out[2], VECTOR) + span / s};
     l.row = l.columns * s;
-    int64_t fit = room / (l.row * g->kernel[0] * g->c_in);
+    int64_t fit = room / (l.row * g->kernel[0] * planes);
     int64_t window = rows_seen(g, 1);
     if (fit < window)
         return l;
@@ -59,7 +63,7 @@ find_taps(layout *l)
 {
     const conv_geometry *g = l->g;
     int64_t plane = g->kernel[0] * l->rows * l->row;
-    for (int64_t i = 0; i < g->c_in * g->taps; i++) {
+    for (int64_t i = 0; i < l->planes * g->taps; i++) {
         int64_t t = i % g->taps;
         int64_t x = t % g->kernel[2] * g->dilation[2];
         int64_t y = t / g->kernel[2] % g->kernel[1] * g->dilation[1];
@@ -79,13 +83,42 @@ cpu_conv_is_direct(const conv_geometry *g)
     bool narrow = g->taps > 1 && (g->c_in <= 4 || g->c_out <= 16) &&
                   4 * n >= 3 * round_up(n, VECTOR);
     return terms > 0 && terms <= SUM_MAX && g->out_pixels > 0 &&
-           (depthwise || narrow) && make_layout(g, 1).strip > 0;
+           (depthwise || narrow) && make_layout(g, g->c_in, 1).strip > 0;
 }
 
-/* `count` rows of the image, from x on, into the plane. */
+/* A channel, or two whose pixels are pairs: second NULL: with zeros. */
+typedef struct {
+    const char *p, *second;
+    int dtype;
+    bool pairs;
+} source;
+
+/* Channels that plane i is made of. */
+static source
+find_source(const layout *l, const char *x, int dtype, int64_t i)
+{
+    int64_t step = l->g->in_pixels * cpu_gemm_size_of(dtype);
+    bool pairs = l->planes != l->g->c_in;
+    source s = {x + i * step, NULL, dtype, pairs};
+    if (!pairs)
+        return s;
+    s.p = x + 2 * i * step;
+    if (2 * i + 1 < l->g->c_in)
+        s.second = s.p + step;
+    return s;
+}
+
+/* Of bf16. */
+static const uint16_t *
+number(const char *p, int64_t i)
+{
+    return p != NULL ? (const uint16_t *)(const void *)p + i : NULL;
+}
+
+/* `count` rows of the image, from number `from` on, into the plane. */
 static void
-copy_rows(const layout *l, const gemm_ops *ops, float *to, const char *x,
-          int dtype, int64_t count)
+copy_rows(const layout *l, const gemm_ops *ops, float *to, const source *x,
+          int64_t from, int64_t count)
 {
     const conv_geometry *g = l->g;
     int64_t s = g->stride[2], pad = g->pad[2], width = g->in[2];
@@ -93,17 +126,24 @@ copy_rows(const layout *l, const gemm_ops *ops, float *to, const char *x,
         int64_t first = ((f - pad) % s + s) % s; /* pixel of this phase */
         int64_t i = (first + pad) / s;
         int64_t n = min64((width - first + s - 1) / s, l->columns - i);
-        if (first < width && n > 0)
-            ops->copies(to + f * l->columns + i, l->row,
-                        x + first * cpu_gemm_size_of(dtype), width, s, dtype, n,
-                        count);
+        float *row = to + f * l->columns + i;
+        if (first >= width || n <= 0)
+            continue;
+        if (x->pairs)
+            ops->copy_pairs(row, l->row, number(x->p, from + first),
+                            number(x->second, from + first), width, s, n,
+                            count);
+        else
+            ops->copies(row, l->row,
+                        x->p + (from + first) * cpu_gemm_size_of(x->dtype),
+                        width, s, x->dtype, n, count);
     }
 }
 
 /* What results [y0, y0 + strip) of plane z see of one channel. */
 static void
-fill(const layout *l, const gemm_ops *ops, float *plane, const char *x,
-     int dtype, int64_t z, int64_t y0)
+fill(const layout *l, const gemm_ops *ops, float *plane, const source *x,
+     int64_t z, int64_t y0)
 {
     const conv_geometry *g = l->g;
     int64_t top = y0 * g->stride[1] - g->pad[1];
@@ -111,10 +151,8 @@ fill(const layout *l, const gemm_ops *ops, float *plane, const char *x,
     for (int64_t k = 0; k < g->kernel[0] && b < e; k++) {
         int64_t iz = z * g->stride[0] - g->pad[0] + k * g->dilation[0];
         if (iz >= 0 && iz < g->in[0])
-            copy_rows(l, ops, plane + (k * l->rows + b) * l->row,
-                      x + (iz * g->in[1] + top + b) * g->in[2] *
-                              cpu_gemm_size_of(dtype),
-                      dtype, e - b);
+            copy_rows(l, ops, plane + (k * l->rows + b) * l->row, x,
+                      (iz * g->in[1] + top + b) * g->in[2], e - b);
     }
 }
 
@@ -144,13 +182,33 @@ find_operands(const air_call *call, const conv_geometry *g,
     return f;
 }
 
+/* w[out][plane][tap] */
+static void
+place_weights(const layout *l, const operands *f, const gemm_ops *ops, float *w,
+              int64_t o, int64_t outs)
+{
+    const conv_geometry *g = l->g;
+    const char *from =
+        f->w + o * g->c_in * g->taps * cpu_gemm_size_of(f->dtype);
+    if (l->planes == g->c_in) {
+        ops->widen(w, from, 1, f->dtype, outs * g->c_in * g->taps);
+        return;
+    }
+    for (int64_t i = 0; i < outs * l->planes; i++) {
+        int64_t c = i % l->planes * 2, row = i / l->planes * g->c_in + c;
+        const uint16_t *a = number(from, row * g->taps);
+        ops->copy_pairs(w + i * g->taps, 0, a,
+                        c + 1 < g->c_in ? a + g->taps : NULL, 0, 1, g->taps, 1);
+    }
+}
+
 /* Results [y0, y0 + rows) of plane z, all channels out of the group. */
 static void
 run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
           int64_t z, int64_t y0)
 {
     const conv_geometry *g = l->g;
-    int64_t size = cpu_gemm_size_of(f->dtype), terms = g->c_in * g->taps;
+    int64_t size = cpu_gemm_size_of(f->dtype), terms = l->planes * g->taps;
     int64_t channel = g->kernel[0] * l->rows * l->row;
     float w[OUTS_MAX * SUM_MAX], start[OUTS_MAX] = {0};
     gemm_windows s = {.rows = min64(l->strip, g->out[1] - y0),
@@ -160,13 +218,14 @@ run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
                       .at = l->at,
                       .taps = terms,
                       .dtype = f->dtype};
-    memset(plane, 0, (size_t)(g->c_in * channel + BEHIND) * sizeof *plane);
-    for (int64_t c = 0; c < g->c_in; c++)
-        fill(l, ops, plane + c * channel, f->x + c * g->in_pixels * size,
-             f->dtype, z, y0);
+    memset(plane, 0, (size_t)(l->planes * channel + BEHIND) * sizeof *plane);
+    for (int64_t c = 0; c < l->planes; c++) {
+        source x = find_source(l, f->x, f->dtype, c);
+        fill(l, ops, plane + c * channel, &x, z, y0);
+    }
     for (int64_t o = 0; o < g->c_out; o += OUTS_MAX) {
         int64_t outs = min64(OUTS_MAX, g->c_out - o);
-        ops->widen(w, f->w + o * terms * size, 1, f->dtype, outs * terms);
+        place_weights(l, f, ops, w, o, outs);
         if (f->bias != NULL)
             ops->widen(start, f->bias + o * size, 1, f->dtype, outs);
         ops->correlate(
@@ -242,7 +301,9 @@ cpu_conv_direct(const air_call *call, const conv_geometry *g,
         return;
     }
     int64_t items = g->batch * g->groups, planes = items * g->out[0], b, e;
-    layout l = make_layout(g, planes >= task->count ? 1 : task->count);
+    bool pairs = ops->copy_pairs != NULL;
+    layout l = make_layout(g, pairs ? (g->c_in + 1) / 2 : g->c_in,
+                           planes >= task->count ? 1 : task->count);
     find_taps(&l);
     air_split(planes * l.strips, task, &b, &e);
     for (int64_t i = b; i < e; i++) {
@@ -259,7 +320,7 @@ bool
 cpu_conv_weight_is_direct(const conv_geometry *g)
 {
     return g->c_in == 1 && g->c_out <= DEEP && g->taps <= SUM_MAX &&
-           g->out_pixels > 0 && make_layout(g, 1).strip > 0;
+           g->out_pixels > 0 && make_layout(g, 1, 1).strip > 0;
 }
 
 /* sums += what results [y0, y0 + strip) of plane z, of all channels of a group,
@@ -278,7 +339,7 @@ weigh_strip(const layout *l, const operands *f, const gemm_ops *ops,
                       .taps = g->taps};
     memset(plane, 0,
            (size_t)(g->kernel[0] * l->rows * l->row + BEHIND) * sizeof *plane);
-    fill(l, ops, plane, f->x, f->dtype, z, y0);
+    fill(l, ops, plane, &(source){f->x, NULL, f->dtype, false}, z, y0);
     memset(rows, 0, (size_t)(s.rows * s.ld) * sizeof *rows);
     for (int64_t o = 0; o < g->c_out; o++) {
         int64_t at = o * g->out_pixels + (z * g->out[1] + y0) * n;
@@ -328,7 +389,7 @@ void
 cpu_conv_direct_weight(const air_call *call, const conv_geometry *g,
                        const gemm_ops *ops, const air_task *task, float *rows)
 {
-    layout l = make_layout(g, 1);
+    layout l = make_layout(g, 1, 1);
     int64_t b, e;
     find_taps(&l);
     air_split(g->groups, task, &b, &e);

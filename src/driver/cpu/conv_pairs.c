@@ -80,22 +80,28 @@ cpu_conv_pack_pairs(const void *arg, float *panel, int64_t l0, int64_t nl,
     }
 }
 
-/* Few rows or places go to dot products, which the other kernel has. */
+/* Few rows or places go to dot products, which the other kernel has; so do
+ * windows of one channel. */
 bool
 cpu_convolution_on_pairs(const air_call *call, const char *isa)
 {
     conv_geometry g = cpu_conv_forward(call);
-    return strcmp(isa, "avx512_bf16") == 0 && cpu_conv_takes(call) &&
-           call->args[0].t->dtype == AIR_BF16 &&
-           call->outs[0].dtype == AIR_BF16 && !cpu_conv_is_direct(&g) &&
-           g.c_in * g.taps > 0 && g.c_in * g.taps % 2 == 0 &&
-           g.stride[2] <= 2 && g.c_out > GEMV_MAX && g.out_pixels > GEMV_MAX;
+    if (!cpu_conv_takes(call) || call->args[0].t->dtype != AIR_BF16 ||
+        call->outs[0].dtype != AIR_BF16)
+        return false;
+    if (cpu_conv_is_direct(&g))
+        return g.c_in > 1 && cpu_isa_has_pairs(isa);
+    return strcmp(isa, "avx512_bf16") == 0 && g.c_in * g.taps > 0 &&
+           g.c_in * g.taps % 2 == 0 && g.stride[2] <= 2 && g.c_out > GEMV_MAX &&
+           g.out_pixels > GEMV_MAX;
 }
 
 size_t
 cpu_convolution_pairs_workspace(const air_call *call, int threads)
 {
     const conv_geometry g = cpu_conv_forward(call);
+    if (cpu_conv_is_direct(&g))
+        return 0;
     return cpu_join_workspace(
         call->extra, cpu_conv_workspace(call, &g, threads, true), threads);
 }
@@ -105,5 +111,8 @@ cpu_convolution_pairs(const air_call *call, const air_task *task)
 {
     const conv_geometry g = cpu_conv_forward(call);
     gemm_ops ops = cpu_pairs_ops();
-    cpu_conv_run(call, &g, task, &ops, true);
+    if (cpu_conv_is_direct(&g))
+        cpu_conv_direct(call, &g, &ops, task);
+    else
+        cpu_conv_run(call, &g, task, &ops, true);
 }

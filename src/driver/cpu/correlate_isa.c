@@ -1,84 +1,21 @@
-/* correlate_isa.c: windows that slide over planes, compiled once per
- * instruction set. */
+/* correlate_isa.c: windows that slide over planes, and their gradient,
+ * compiled once per instruction set. */
 #include "driver/cpu/gemm_isa.h"
 #include "driver/cpu/gemm_vec.h"
 
-/* Sums at once, which hide each other's latency: of one result, or of four
- * that read the same. */
-#define ALONE  8
-#define GROUP  4
-#define SHARED (VL == 16 ? 4 : 2)
-
-/* Vectors of a result lie anywhere: of rows that are short, or of one. */
-typedef struct {
-    const float *p[ALONE];
-    int64_t y[ALONE]; /* index of the first element */
-    int64_t n[ALONE]; /* elements left of its row */
-    int count;
-} vectors;
-
-static void
-put_some(void *y, int64_t i, int dtype, vf v, int64_t n)
+INLINE vf
+broadcast(const float *w)
 {
-    float t[VL];
-    store(t, v);
-    for (int64_t k = 0; k < n; k++)
-        put(y, i + k, dtype, t[k]);
+    return set(*w);
 }
 
-/* What a whole vector writes behind its row, the next row writes again. */
-INLINE void
-put_one(const gemm_windows *s, const vectors *v, int i, int64_t o, vf acc,
-        void *y)
+INLINE vf
+product(vf c, vf x, vf w)
 {
-    int64_t size = s->rows * s->n, at = o * s->ld + v->y[i];
-    if (i < v->count && v->y[i] + VL <= size)
-        vput(y, at, s->dtype, acc);
-    else if (i < v->count)
-        put_some(y, at, s->dtype, acc, v->n[i]);
+    return fma_(x, w, c);
 }
 
-INLINE void
-flush(const gemm_windows *s, vectors *v, const float *w, const float *start,
-      void *y, int outs, int vecs)
-{
-    vf acc[GROUP][ALONE];
-    for (int i = v->count; i < vecs; i++)
-        v->p[i] = v->p[0];
-    UNROLL for (int o = 0; o < outs; o++) UNROLL for (int i = 0; i < vecs; i++)
-        acc[o][i] = set(start[o]);
-    for (int64_t t = 0; t < s->taps; t++) {
-        int64_t from = s->at[t];
-        vf x[ALONE];
-        UNROLL for (int i = 0; i < vecs; i++) x[i] = load(v->p[i] + from);
-        UNROLL for (int o = 0; o < outs; o++)
-        {
-            vf f = set(w[o * s->taps + t]);
-            UNROLL for (int i = 0; i < vecs; i++) acc[o][i] =
-                fma_(x[i], f, acc[o][i]);
-        }
-    }
-    UNROLL for (int o = 0; o < outs; o++) UNROLL for (int i = 0; i < vecs; i++)
-        put_one(s, v, i, o, acc[o][i], y);
-    v->count = 0;
-}
-
-INLINE void
-run(const gemm_windows *s, const float *p, const float *w, const float *start,
-    void *y, int outs, int vecs)
-{
-    vectors v = {.count = 0};
-    for (int64_t r = 0; r < s->rows; r++)
-        for (int64_t i = 0; i < s->n; i += VL) {
-            v.p[v.count] = p + r * s->step + i;
-            v.y[v.count] = r * s->n + i;
-            v.n[v.count++] = s->n - i < VL ? s->n - i : VL;
-            if (v.count == vecs)
-                flush(s, &v, w, start, y, outs, vecs);
-        }
-    if (v.count > 0)
-        flush(s, &v, w, start, y, outs, vecs);
-}
+#include "driver/cpu/correlate_run.h"
 
 #if VL == 16
 void correlate_avx2(const gemm_windows *s, const float *p, const float *w,
@@ -90,19 +27,13 @@ void
 ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
                     const float *start, int64_t outs, void *y)
 {
-    int64_t o = 0, size = s->dtype == AIR_F32 ? 4 : 2;
 #if VL == 16
     if (s->n <= VL / 2) {
         correlate_avx2(s, p, w, start, outs, y);
         return;
     }
 #endif
-    for (; o + GROUP <= outs; o += GROUP)
-        run(s, p, w + o * s->taps, start + o, (char *)y + o * s->ld * size,
-            GROUP, SHARED);
-    for (; o < outs; o++)
-        run(s, p, w + o * s->taps, start + o, (char *)y + o * s->ld * size, 1,
-            ALONE);
+    slide_all(s, p, w, start, outs, y);
 }
 
 /* ---- the gradient of the windows' weights -------------------------------- */

@@ -147,6 +147,11 @@ typedef struct {
     /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n */
     void (*copies)(float *dst, int64_t ld, const void *p, int64_t step,
                    int64_t stride, int dtype, int64_t n, int64_t count);
+    /* the same of pairs, a[i] with b[i], b NULL: with zeros. NULL: without
+     * VDPBF16PS */
+    void (*copy_pairs)(float *dst, int64_t ld, const uint16_t *a,
+                       const uint16_t *b, int64_t step, int64_t stride,
+                       int64_t n, int64_t count);
     /* columns_isa.c: row c < count of a panel, dst[c * ld + lane], 0 where no
      * segment is; place i of segment s is p[c * step + s.at + i * stride] */
     void (*columns)(float *dst, int64_t ld, const void *p, int64_t step,

@@ -167,6 +167,21 @@ widen(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
             dst[i] = get(p, i * stride, dtype);
 }
 
+/* As many of dst[i] = p[2 * i], bf16, as are vectors; the number behind the
+ * last one is not there to be read. */
+static int64_t
+even_halves(float *dst, const uint16_t *p, int64_t n)
+{
+    int64_t i = 0, last = n - 1 - VL; /* the last vector: again a few */
+    for (; i < n - 1 && last >= 0; i += VL) {
+        vu v;
+        i = min64(i, last);
+        memcpy(&v, p + 2 * i, sizeof v);
+        store(dst + i, (vf)(v << 16));
+    }
+    return i;
+}
+
 static void
 copies(float *dst, int64_t ld, const void *p, int64_t step, int64_t stride,
        int dtype, int64_t n, int64_t count)
@@ -181,6 +196,8 @@ copies(float *dst, int64_t ld, const void *p, int64_t step, int64_t stride,
             for (; i + VL <= n; i += VL)
                 store(dst + c * ld + i,
                       load_even((const float *)p + c * step + i * 2));
+        if (stride == 2 && dtype == AIR_BF16)
+            i = even_halves(dst + c * ld, (const uint16_t *)p + c * step, n);
         for (; i < n; i++)
             dst[c * ld + i] = get(p, c * step + i * stride, dtype);
     }

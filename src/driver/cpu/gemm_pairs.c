@@ -103,6 +103,8 @@ cpu_pairs_ops(void)
     ops.pack_w = pack_w;
     ops.tile = cpu_pairs_tile;
     ops.dots = cpu_pairs_dots;
+    ops.correlate = cpu_pairs_correlate;
+    ops.copy_pairs = cpu_pairs_copies;
     ops.finish = cpu_pairs_finish;
     ops.finish_rows = cpu_pairs_finish_rows;
     return ops;

@@ -40,6 +40,14 @@ void cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from,
 void cpu_conv_pack_pairs(const void *arg, float *panel, int64_t l0, int64_t nl,
                          int64_t k0, int64_t k1);
 
+/* correlate_pairs_isa.c: gemm_ops.correlate, planes and weights being pairs */
+void cpu_pairs_correlate(const gemm_windows *s, const float *p, const float *w,
+                         const float *start, int64_t outs, void *y);
+/* gemm_ops.copy_pairs */
+void cpu_pairs_copies(float *dst, int64_t ld, const uint16_t *a,
+                      const uint16_t *b, int64_t step, int64_t stride,
+                      int64_t n, int64_t count);
+
 /* dots_pairs_isa.c: gemm_ops.dots, x and w being rows of pairs; nn < GEMV_NB */
 void cpu_pairs_dots(float *t, int64_t nm, const float *x, int64_t xs,
                     int64_t nn, const void *w, int64_t rs, int dtype,
