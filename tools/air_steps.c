@@ -23,6 +23,8 @@ read_step(steps_table *t, const air_seen *seen)
 {
     t->reads = t->inner[0] = t->inner[1] = 0;
     t->window = t->keys[0] = t->keys[1] = t->places = 1;
+    t->pairs = seen->count > 0 && strcmp(seen->kind, "call") == 0 &&
+               seen->values[0].value.dtype == AIR_BF16;
     for (size_t i = 0; i < seen->count; i++) {
         const air_value *v = &seen->values[i].value;
         t->reads += bytes_of(v);
@@ -105,6 +107,7 @@ steps_see(void *user, const air_seen *seen)
     if (row->seconds == 0 || seen->seconds < row->seconds)
         row->seconds = seen->seconds;
     snprintf(row->label, sizeof row->label, "%s %s", seen->kind, seen->label);
+    row->pairs = t->pairs;
     row->bytes = t->reads;
     row->flops = 0;
     for (size_t i = 0; i < seen->count; i++) {
@@ -127,7 +130,9 @@ static void
 print_share(FILE *out, const steps_row *row, const air_limits *limits)
 {
     double memory = row->bytes / row->seconds / limits->read;
-    double compute = row->flops / row->seconds / limits->flops;
+    bool pairs = row->pairs && limits->pair_flops > 0;
+    double peak = pairs ? limits->pair_flops : limits->flops;
+    double compute = row->flops / row->seconds / peak;
     bool flops = compute > memory;
     fprintf(out, " %4.0f%% of %s", 100 * (flops ? compute : memory),
             flops ? "flops " : "memory");
@@ -155,12 +160,16 @@ steps_print(FILE *out, steps_table *t, size_t most, const air_limits *limits)
             print_share(out, row, limits);
         fprintf(out, "  %s\n", row->label);
     }
-    if (limits)
-        fprintf(out,
-                "limits of %d threads: %.1f GB/s read, the best 16 MB of four "
-                "passes over 128;\n%.1f GFLOP/s of f32, of multiply-adds in "
-                "registers. More than 100%%: from a cache, or bf16\n",
-                limits->threads, 1e-9 * limits->read, 1e-9 * limits->flops);
+    if (!limits)
+        return;
+    fprintf(out,
+            "limits of %d threads: %.1f GB/s read, the best 16 MB of four "
+            "passes over 128;\n%.1f GFLOP/s of f32",
+            limits->threads, 1e-9 * limits->read, 1e-9 * limits->flops);
+    if (limits->pair_flops > 0)
+        fprintf(out, ", %.1f of bf16", 1e-9 * limits->pair_flops);
+    fputs(", of multiply-adds in registers. More than 100%: from a cache\n",
+          out);
 }
 
 void

@@ -11,6 +11,7 @@ typedef struct {
     char label[96];
     double seconds; /* the best run's */
     double bytes, flops;
+    bool pairs; /* a call of operands of bf16 */
 } steps_row;
 
 /* What runs showed. Zeroed before the first; freed by steps_free. */
@@ -19,6 +20,7 @@ typedef struct {
     size_t count, room;
     /* of the step at hand */
     double reads, inner[2], window, keys[2], numbers, places;
+    bool pairs;
 } steps_table;
 
 /* air_host.see of the runs; user: the table. */

@@ -377,8 +377,9 @@ native_limits(PyObject *self, PyObject *unused)
     air_limits limits;
     if (!state.ctx || air_context_get_limits(state.ctx, &limits) != AIR_OK)
         Py_RETURN_NONE;
-    return Py_BuildValue("{sd,sd,si}", "read", limits.read, "flops",
-                         limits.flops, "threads", limits.threads);
+    return Py_BuildValue("{sd,sd,sd,si}", "read", limits.read, "flops",
+                         limits.flops, "pair_flops", limits.pair_flops,
+                         "threads", limits.threads);
 }
 
 static PyObject *

@@ -169,9 +169,15 @@ def _step_lines(
         yield (
             f"    limits of {limits['threads']} threads: "
             f"{limits['read'] / 1e9:.1f} GB/s read, the best 16 MB of four "
-            f"passes over 128; {limits['flops'] / 1e9:.1f} GFLOP/s of f32, of "
-            "multiply-adds in registers. More than 100%: from a cache, or bf16"
+            f"passes over 128; {limits['flops'] / 1e9:.1f} GFLOP/s of f32"
+            + _pair_limit(limits)
+            + ", of multiply-adds in registers. More than 100%: from a cache"
         )
+
+
+def _pair_limit(limits: dict[str, float]) -> str:
+    pairs = limits["pair_flops"]
+    return f", {pairs / 1e9:.1f} of bf16" if pairs else ""
 
 
 _USUAL = ("warmup", "captured", "replayed")

@@ -53,6 +53,13 @@ class Step:
             return 0
         return sum(_flops(v, self) for v in self.gives)
 
+    def _peak(self, limits: dict[str, float]) -> float:
+        """Flops a second that the step could have."""
+        pairs = self.kind == "call" and self.reads
+        if pairs and self.reads[0].dtype == "bf16" and limits["pair_flops"]:
+            return limits["pair_flops"]
+        return limits["flops"]
+
     def as_dict(self, limits: dict[str, float] | None = None) -> dict[str, Any]:
         """limits: of `_native.limits`. share: the larger of the step's shares
         of the two, that of `bound`."""
@@ -61,7 +68,7 @@ class Step:
         if limits is not None:
             share, bound = max(
                 (self.bytes * rate * 1e9 / limits["read"], "memory"),
-                (self.flops * rate * 1e9 / limits["flops"], "flops"),
+                (self.flops * rate * 1e9 / self._peak(limits), "flops"),
             )
         return {
             "share": round(share, 4),

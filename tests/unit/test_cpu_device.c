@@ -4,6 +4,7 @@
 
 #include "driver/cpu/cpu.h"
 #include "driver/driver.h"
+#include "kernel_case.h"
 #include "test.h"
 
 enum { WORDS = 64, SMALL = 1, LARGE = 1000000 };
@@ -261,6 +262,23 @@ TEST(cpu_limits_are_measured_once)
     REQUIRE_OK(air_context_create(&options, &ctx));
     CHECK_FAILS(air_context_get_limits(ctx, &a), UNSUPPORTED);
     air_context_destroy(ctx);
+}
+
+TEST(cpu_limits_of_pairs_are_those_of_the_instruction_set)
+{
+    static const char *const isas[] = {"avx2", "avx512", "avx512_bf16"};
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+        const bool pairs = strcmp(isas[i], "avx512_bf16") == 0;
+        air_options options = {.driver = "cpu", .isa = isas[i]};
+        air_context *ctx;
+        air_limits limits = {0};
+        if (!kcase_has_isa(isas[i]))
+            continue;
+        REQUIRE_OK(air_context_create(&options, &ctx));
+        CHECK_OK(air_context_get_limits(ctx, &limits));
+        CHECK((limits.pair_flops > 0) == pairs);
+        air_context_destroy(ctx);
+    }
 }
 
 /* ---- the application's library ------------------------------------------- */

@@ -66,4 +66,7 @@ void cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
 void cpu_pairs_words(float *panel, const pairs_words *from, int64_t n,
                      int64_t k0, int64_t k1);
 
+/* limits_pairs_isa.c */
+float cpu_pairs_limits(int64_t rounds, float x, double *flops);
+
 #endif

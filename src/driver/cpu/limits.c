@@ -3,6 +3,7 @@
  * that has to wait for a core spoils a few of them only. Passes walk through
  * the data, so that none finds what the one before it read. */
 #include "driver/cpu/cpu.h"
+#include "driver/cpu/gemm_pairs.h"
 
 #include <string.h>
 
@@ -36,6 +37,7 @@ static const limits_isa isas[] = {
 
 typedef struct {
     const limits_isa *isa;
+    float (*compute)(int64_t rounds, float x, double *flops);
     float *data;
     int piece;
     double flops; /* of a thread */
@@ -75,7 +77,7 @@ compute(void *arg, int id, int count)
 {
     measurement *m = arg;
     double flops;
-    float result = m->isa->compute(ROUNDS, 0.5f, &flops);
+    float result = m->compute(ROUNDS, 0.5f, &flops);
     if (id == 0)
         m->flops = flops;
     keep(m, id, count, result);
@@ -100,6 +102,16 @@ best_of(air_device *dev, int threads, measurement *m,
     return best > 0 ? best : 1e-9;
 }
 
+/* A second, of all threads. */
+static double
+flops_of(air_device *dev, int threads, measurement *m,
+         float (*compute_rounds)(int64_t rounds, float x, double *flops))
+{
+    m->compute = compute_rounds;
+    double seconds = best_of(dev, threads, m, compute);
+    return m->flops * m->threads / seconds;
+}
+
 static const limits_isa *
 isa_of(const air_device *dev)
 {
@@ -119,8 +131,12 @@ cpu_limits(air_device *dev, air_limits *out)
     memset(m.data, 1, READ_BYTES);
     out->read =
         (double)READ_BYTES / PIECES / best_of(dev, threads, &m, read_part);
-    double seconds = best_of(dev, threads, &m, compute);
-    out->flops = m.flops * m.threads / seconds;
+    out->flops = flops_of(dev, threads, &m, m.isa->compute);
+    out->pair_flops = 0;
+#if defined(__x86_64__)
+    if (strcmp(dev->isa, "avx512_bf16") == 0)
+        out->pair_flops = flops_of(dev, threads, &m, cpu_pairs_limits);
+#endif
     out->threads = m.threads;
     base_free(&dev->alloc, m.data, READ_BYTES);
     return AIR_OK;
