@@ -2,7 +2,8 @@
  * cpu against driver ref. `conform [substring]...` runs the ops whose name has
  * one of them; `conform -v` prints each case that differs; `--driver=cuda`
  * takes another driver, `--cuda=FOLDER` driver cuda with its kernels on this
- * machine (tests/cuda); `--part=2/16` every 16th op from the third on,
+ * machine (tests/cuda), after `--blas` with cuBLASLt's products; `--part=2/16`
+ * every 16th op from the third on,
  * `--dtype=f32` one dtype. */
 #include <math.h>
 #include <stdio.h>
@@ -348,11 +349,14 @@ main(int argc, char **argv)
 {
     air_options options = {.driver = "check:cpu", .threads = 2};
     const char *cuda = NULL;
+    bool blas = false;
     int count = 0; /* filters: at the start of argv */
     size_t part = 0, parts = 1;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "-v") == 0)
             verbose = true;
+        else if (strcmp(argv[i], "--blas") == 0)
+            blas = true;
         else if (strncmp(argv[i], "--cuda=", 7) == 0)
             cuda = argv[i] + 7;
         else if (strncmp(argv[i], "--driver=", 9) == 0)
@@ -373,7 +377,7 @@ main(int argc, char **argv)
         return 1;
     }
     if (cuda != NULL) {
-        gpu.libraries = emulate_libraries(false);
+        gpu.libraries = emulate_libraries(blas);
         options.driver = "cuda";
         options.gpu = &gpu;
     }
@@ -392,6 +396,10 @@ main(int argc, char **argv)
     }
     if (parts == 1 && !only)
         check_expects(count, argv);
+    if (blas && emulate_products() == 0) {
+        printf("FAIL cuBLASLt was asked for no product\n");
+        failed++;
+    }
     air_context_destroy(cpu);
     air_context_destroy(ref);
     printf("conform: %ld cases, %ld refused by type rules, %ld differ as "

@@ -33,6 +33,7 @@ typedef struct {
 unsigned emulate_late;
 static char folder[PATH / 2], plain[PATH / 2];
 static uint64_t version; /* of emulate*.hpp */
+static fake_state *blas;
 
 /* ---- text -> C++ ---- */
 
@@ -232,30 +233,49 @@ link_library(const char *name)
     return symlink(from, to) == 0;
 }
 
+/* *out: the function of a library's stand-in; NULL where there is none. */
+static void
+find_function(const char *path, const char *name, void *out)
+{
+    void *lib = dlopen(path, RTLD_NOW);
+    void *found = lib ? dlsym(lib, name) : NULL;
+    memcpy(out, &found, sizeof found);
+}
+
 fake_state *
 emulate_start(const char *where)
 {
     static const fake_machine machine = {load, find_entry, unload, sizes, run};
-    void *lib = dlopen(FAKE_CUDA "/libcuda.so.1", RTLD_NOW);
-    void *found = lib ? dlsym(lib, "fake_cuda_state") : NULL;
-    fake_cuda_state_fn fn;
-    memcpy(&fn, &found, sizeof fn);
+    fake_cuda_state_fn fn, of_blas;
+    fake_enqueue_fn enqueue;
+    find_function(FAKE_CUDA "/libcuda.so.1", "fake_cuda_state", &fn);
+    find_function(FAKE_CUDA "/libcuda.so.1", "fake_cuda_enqueue", &enqueue);
+    find_function(FAKE_CUDA "/libcublasLt.so.13", "fake_cuda_state", &of_blas);
     (void)snprintf(folder, sizeof folder, "%s", where);
     (void)snprintf(plain, sizeof plain, "%s/without_blas", where);
     (void)mkdir(folder, 0777);
     (void)mkdir(plain, 0777);
-    if (!fn || !link_library("libcuda.so.1") || !link_library("libnvrtc.so.13"))
+    if (!fn || !of_blas || !link_library("libcuda.so.1") ||
+        !link_library("libnvrtc.so.13"))
         return NULL;
     version = hash_file(CUDA_TESTS "/emulate.hpp", 0);
     version = hash_file(CUDA_TESTS "/emulate_ptx.hpp", version);
     fake_state *state = fn();
     state->processors = EMULATE_PROCESSORS;
     state->machine = &machine;
+    blas = of_blas();
+    blas->enqueue = enqueue;
     return state;
 }
 
 const char *
-emulate_libraries(bool blas)
+emulate_libraries(bool with_blas)
 {
-    return blas ? FAKE_CUDA : plain;
+    return with_blas ? FAKE_CUDA : plain;
+}
+
+long
+emulate_products(void)
+{
+    return blas ? blas->launches : 0;
 }

@@ -15,7 +15,9 @@ bool emulate_possible(void);
  * compute. `folder` keeps compiled texts by content. NULL: it cannot be. */
 fake_state *emulate_start(const char *folder);
 /* For air_gpu.libraries; without cuBLASLt the driver's own kernels multiply. */
-const char *emulate_libraries(bool blas);
+const char *emulate_libraries(bool with_blas);
+/* Products that cuBLASLt was asked for, launched at once or captured. */
+long emulate_products(void);
 /* So many blocks of a cooperative launch come when the others have gone. */
 extern unsigned emulate_late;
 

@@ -1,9 +1,10 @@
 /* Programs of driver cuda over a GPU that is none (tests/fake), whose launches
  * run as plain C++ (emulate.hpp), beside driver ref. Their runs after the first
  * are graphs of the driver. With --persistent a program is one kernel, which
- * also has to give up where a block comes too late.
+ * also has to give up where a block comes too late; with --blas products are
+ * cuBLASLt's.
  *
- *   programs [--persistent] FOLDER GRAPH...
+ *   programs [--persistent | --blas] FOLDER GRAPH...
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@ enum { PATIENCE = 3000 /* ms */, RESULTS = 8, RUNS = 3 };
 
 static long passed, failed;
 static fake_state *gpu;
-static bool persistent;
+static bool persistent, blas;
 
 static bool
 fail(const char *file, const char *what, const char *message)
@@ -33,6 +34,7 @@ typedef struct {
     air_graph *graph;
     air_program *program;
     air_values inputs;
+    uint64_t seed; /* of inputs */
     air_value outs[RESULTS];
     size_t nouts;
 } side;
@@ -40,15 +42,15 @@ typedef struct {
 static air_status
 open_side(side *s, const char *text, bool cuda)
 {
-    const air_gpu lent = {.libraries = emulate_libraries(false),
+    const air_gpu lent = {.libraries = emulate_libraries(blas),
                           .persistent = persistent,
                           .persistent_ms = PATIENCE};
     const air_options options = {
         .driver = cuda ? "cuda" : "ref", .gpu = &lent, .threads = 1};
-    *s = (side){.ctx = NULL};
+    *s = (side){.seed = 1};
     AIR_TRY(air_context_create(&options, &s->ctx));
     AIR_TRY(air_graph_parse(s->ctx, text, strlen(text), &s->graph));
-    AIR_TRY(values_make(s->graph, 1, &s->inputs));
+    AIR_TRY(values_make(s->graph, s->seed, &s->inputs));
     s->nouts = s->graph->results.count;
     return air_program_create(s->ctx, s->graph, NULL, &s->program);
 }
@@ -102,7 +104,15 @@ static air_status
 renew(side *s)
 {
     values_free(&s->inputs);
-    return values_make(s->graph, 2, &s->inputs);
+    return values_make(s->graph, ++s->seed, &s->inputs);
+}
+
+static bool
+renew_both(const char *file, side *got, side *want)
+{
+    return (renew(got) == AIR_OK && renew(want) == AIR_OK &&
+            run_side(want) == AIR_OK) ||
+           fail(file, "other inputs", air_last_error()->message);
 }
 
 /* A block that comes too late: the others leave, the next run says so, and the
@@ -118,8 +128,8 @@ give_up(const char *file, side *s, side *want)
     if (run_side(s) != AIR_ERROR_DRIVER ||
         !strstr(air_last_error()->message, "persistent kernel"))
         return fail(file, "the run after it", "no error");
-    if (renew(s) != AIR_OK || renew(want) != AIR_OK || run_side(want) != AIR_OK)
-        return fail(file, "other inputs", air_last_error()->message);
+    if (!renew_both(file, s, want))
+        return false;
     for (int i = 0; i < 2; i++)
         if (run_side(s) != AIR_OK)
             return fail(file, "the one after", air_last_error()->message);
@@ -145,6 +155,7 @@ static void
 run_text(const char *file, const char *text)
 {
     side want, got;
+    const long products = emulate_products();
     bool good = open_side(&want, text, false) == AIR_OK &&
                 run_side(&want) == AIR_OK && open_side(&got, text, true) == 0;
     if (!good) {
@@ -152,8 +163,11 @@ run_text(const char *file, const char *text)
         return;
     }
     for (int i = 0; good && i < RUNS; i++)
-        good = run_once(file, &got) && compare(file, &got, &want);
+        good = (i != RUNS - 1 || renew_both(file, &got, &want)) &&
+               run_once(file, &got) && compare(file, &got, &want);
     good = good && (!persistent || give_up(file, &got, &want));
+    if (good && blas && emulate_products() == products)
+        good = fail(file, "running", "cuBLASLt was asked for no product");
     passed += good;
     close_side(&got);
     close_side(&want);
@@ -177,7 +191,8 @@ int
 main(int argc, char **argv)
 {
     persistent = argc > 1 && strcmp(argv[1], "--persistent") == 0;
-    const int at = 1 + persistent;
+    blas = argc > 1 && strcmp(argv[1], "--blas") == 0;
+    const int at = 1 + persistent + blas;
     if (argc < at + 2)
         return 2;
     if (!emulate_possible())

@@ -1,85 +1,71 @@
-#include "fake_cuda.h"
+#include "fake_step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
 static fake_state state = {.gpus = 1, .major = 9, .error = 999};
 
-EXPORT fake_state *fake_cuda_state(void);
 fake_state *
 fake_cuda_state(void)
 {
     return &state;
 }
 
-/* Every function comes through here. */
-static int
-step(void)
+int
+fake_step(void)
 {
     const long call = __atomic_add_fetch(&state.calls, 1, __ATOMIC_RELAXED);
     const bool gone = state.gone_at > 0 && call >= state.gone_at;
     return gone || call == state.fail_at ? state.error : 0;
 }
 
-/* What the driver refuses in a thread that has no context. */
-enum { INVALID_CONTEXT = 201, INVALID_VALUE = 1, PLAIN_SHARED = 48 << 10 };
-static _Thread_local void *current;
-
-#define TRY                         \
-    do {                            \
-        const int failed_ = step(); \
-        if (failed_ != 0)           \
-            return failed_;         \
-    } while (0)
-#define TRY_IN_CONTEXT              \
-    do {                            \
-        TRY;                        \
-        if (!current)               \
-            return INVALID_CONTEXT; \
-    } while (0)
-/* name(parameters) that may fail, then what it does. */
-#define FAKE(name, ...)           \
-    EXPORT int name(__VA_ARGS__); \
-    int name(__VA_ARGS__)
-
-static int
-new_object(void **out, size_t size)
+int
+fake_new(void **out, size_t size)
 {
-    TRY;
+    FAKE_TRY;
     *out = calloc(1, size);
     __atomic_add_fetch(&state.live, 1, __ATOMIC_RELAXED);
     return 0;
 }
 
-static int
-drop_object(void *object)
+int
+fake_drop(void *object)
 {
-    (void)step();
+    (void)fake_step();
     __atomic_sub_fetch(&state.live, 1, __ATOMIC_RELAXED);
     free(object);
     return 0;
 }
+
+/* What the driver refuses in a thread that has no context. */
+enum { INVALID_CONTEXT = 201, INVALID_VALUE = 1, PLAIN_SHARED = 48 << 10 };
+static _Thread_local void *current;
+
+#define TRY_IN_CONTEXT              \
+    do {                            \
+        FAKE_TRY;                   \
+        if (!current)               \
+            return INVALID_CONTEXT; \
+    } while (0)
 
 /* ---- the device ---- */
 
 FAKE(cuInit, unsigned flags)
 {
     (void)flags;
-    TRY;
+    FAKE_TRY;
     return 0;
 }
 FAKE(cuDeviceGetCount, int *out)
 {
-    TRY;
+    FAKE_TRY;
     *out = state.gpus;
     return 0;
 }
 FAKE(cuDeviceGet, int *out, int i)
 {
-    TRY;
+    FAKE_TRY;
     *out = i;
     return 0;
 }
@@ -96,7 +82,7 @@ FAKE(cuGetErrorString, int e, const char **out)
 FAKE(cuDeviceGetAttribute, int *out, int which, int device)
 {
     (void)device;
-    TRY;
+    FAKE_TRY;
     *out = which == 75   ? state.major
            : which == 76 ? 0
            : which == 16 ? (state.processors > 0 ? state.processors : 132)
@@ -109,30 +95,30 @@ static void *primary;
 FAKE(cuDevicePrimaryCtxRetain, void **out, int device)
 {
     (void)device;
-    const int failed = new_object(&primary, 1);
+    const int failed = fake_new(&primary, 1);
     *out = primary;
     return failed;
 }
 FAKE(cuDevicePrimaryCtxRelease_v2, int device)
 {
     (void)device;
-    return drop_object(primary);
+    return fake_drop(primary);
 }
 FAKE(cuCtxGetCurrent, void **out)
 {
-    TRY;
+    FAKE_TRY;
     *out = current;
     return 0;
 }
 FAKE(cuCtxPushCurrent_v2, void *c)
 {
-    TRY;
+    FAKE_TRY;
     current = c;
     return 0;
 }
 FAKE(cuCtxPopCurrent_v2, void **out)
 {
-    (void)step();
+    (void)fake_step();
     *out = current;
     current = NULL;
     return 0;
@@ -143,27 +129,27 @@ FAKE(cuCtxPopCurrent_v2, void **out)
 FAKE(cuMemAlloc_v2, uint64_t *out, size_t size)
 {
     void *ptr = NULL;
-    const int failed = new_object(&ptr, size);
+    const int failed = fake_new(&ptr, size);
     *out = (uint64_t)(uintptr_t)ptr;
     return failed;
 }
 FAKE(cuMemFree_v2, uint64_t ptr)
 {
-    return drop_object((void *)(uintptr_t)ptr);
+    return fake_drop((void *)(uintptr_t)ptr);
 }
 FAKE(cuMemHostAlloc, void **out, size_t size, unsigned flags)
 {
     (void)flags;
-    return new_object(out, size);
+    return fake_new(out, size);
 }
 FAKE(cuMemFreeHost, void *ptr)
 {
-    return drop_object(ptr);
+    return fake_drop(ptr);
 }
 FAKE(cuMemcpyAsync, uint64_t dst, uint64_t src, size_t size, void *stream)
 {
     (void)stream;
-    TRY;
+    FAKE_TRY;
     memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, size);
     return 0;
 }
@@ -175,37 +161,37 @@ FAKE(cuPointerGetAttribute, void *out, int which, uint64_t ptr)
 FAKE(cuStreamSynchronize, void *stream)
 {
     (void)stream;
-    TRY;
+    FAKE_TRY;
     state.waited++;
     return 0;
 }
 FAKE(cuStreamIsCapturing, void *stream, int *out)
 {
     (void)stream;
-    TRY;
+    FAKE_TRY;
     *out = state.captured;
     return 0;
 }
 FAKE(cuStreamWaitEvent, void *stream, void *event, unsigned flags)
 {
     (void)stream, (void)event, (void)flags;
-    TRY;
+    FAKE_TRY;
     state.waits++;
     return 0;
 }
 FAKE(cuEventCreate, void **out, unsigned flags)
 {
     (void)flags;
-    return new_object(out, 1);
+    return fake_new(out, 1);
 }
 FAKE(cuEventDestroy_v2, void *event)
 {
-    return drop_object(event);
+    return fake_drop(event);
 }
 FAKE(cuEventRecord, void *event, void *stream)
 {
     (void)event, (void)stream;
-    TRY;
+    FAKE_TRY;
     return 0;
 }
 
@@ -222,7 +208,8 @@ typedef struct {
     fake_launch launch;
     const struct code *function;
     bool together;
-    char room[ROOM];    /* its parameters, where a machine runs it */
+    fake_work_fn work;  /* of another library, in place of a function */
+    char room[ROOM];    /* parameters, where a machine runs it; of `work` */
     bool inner;         /* a graph of its own: nothing is noted */
     bool linked, early; /* an edge leads to it; a programmatic one */
 } node;
@@ -232,11 +219,13 @@ typedef struct {
 } graph;
 
 static graph *captured;
-static void
+static void *captured_on; /* its stream */
+static node *
 note_captured(fake_launch launch)
 {
     node *n = &captured->nodes[captured->count++];
     *n = (node){.launch = launch};
+    return n;
 }
 
 /* ---- code and launches: a text says how many parameters its functions have:
@@ -266,7 +255,7 @@ load_library(module *m, const char *text)
 FAKE(cuModuleLoadData, void **out, const void *image)
 {
     const char *found = strstr(image, "params ");
-    const int failed = new_object(out, sizeof(module));
+    const int failed = fake_new(out, sizeof(module));
     if (failed != 0)
         return failed;
     module *m = *out;
@@ -279,13 +268,13 @@ FAKE(cuModuleUnload, module *m)
 {
     if (m->library)
         state.machine->unload(m->library);
-    return drop_object(m);
+    return fake_drop(m);
 }
 FAKE(cuModuleGetFunction, void **out, module *m, const char *name)
 {
     const long i = strncmp(name, "air_", 4) == 0 ? strtol(name + 4, NULL, 10)
                                                  : FAKE_ENTRIES;
-    TRY;
+    FAKE_TRY;
     if (i >= FAKE_ENTRIES || (m->library && !m->functions[i].entry))
         return NOT_FOUND;
     *out = &m->functions[i];
@@ -324,6 +313,8 @@ compute_node(node *n)
 {
     size_t sizes[MOST_PARAMS], at = 0;
     void *params[MOST_PARAMS];
+    if (n->work)
+        n->work(n->room);
     if (!n->function || !n->function->entry)
         return;
     const int count = state.machine->sizes(n->function->entry, sizes);
@@ -355,12 +346,32 @@ launch(const code *function, fake_launch l, bool together, void **params)
         l.grid[2] > 65535)
         return INVALID_VALUE;
     if (captured) {
-        note_captured((fake_launch){.grid = {l.grid[0], l.grid[1], l.grid[2]}});
+        (void)note_captured(
+            (fake_launch){.grid = {l.grid[0], l.grid[1], l.grid[2]}});
         return 0;
     }
     state.together += together;
     note(l, function, params);
     compute(function, &l, together, params);
+    return 0;
+}
+
+/* What a library does on a stream. */
+FAKE(fake_cuda_enqueue, void *stream, fake_work_fn work, const void *data,
+     size_t size)
+{
+    TRY_IN_CONTEXT;
+    if (size > ROOM)
+        return INVALID_VALUE;
+    if (captured && stream == captured_on) {
+        node *n = note_captured((fake_launch){.stream = stream});
+        n->work = work;
+        memcpy(n->room, data, size);
+        return 0;
+    }
+    state.launch[state.launches++ % FAKE_LAUNCHES] =
+        (fake_launch){.stream = stream};
+    work(data);
     return 0;
 }
 
@@ -440,11 +451,11 @@ is_behind_last(const graph *g, void *const *after, size_t nafter)
 FAKE(cuGraphCreate, void **out, unsigned flags)
 {
     (void)flags;
-    return new_object(out, sizeof(graph));
+    return fake_new(out, sizeof(graph));
 }
 FAKE(cuGraphDestroy, void *g)
 {
-    return drop_object(g);
+    return fake_drop(g);
 }
 FAKE(cuGraphAddKernelNode_v2, void **out, graph *g, void *const *after,
      size_t nafter, const node_params *p)
@@ -458,24 +469,37 @@ FAKE(cuGraphAddKernelNode_v2, void **out, graph *g, void *const *after,
     built = g;
     return failed;
 }
+/* A library puts one thing on a stream that is captured, or is not there. */
+static int
+fill_inner(node *n, const graph *child)
+{
+    if (!child || child->count > 1)
+        return INVALID_VALUE;
+    n->work = child->nodes[0].work;
+    memcpy(n->room, child->nodes[0].room, ROOM);
+    return 0;
+}
+
 FAKE(cuGraphAddChildGraphNode, void **out, graph *g, void *const *after,
      size_t nafter, const graph *child)
 {
     TRY_IN_CONTEXT;
-    if (!child || !is_behind_last(g, after, nafter))
+    if (!is_behind_last(g, after, nafter) || g->count == FAKE_LAUNCHES)
         return INVALID_VALUE;
-    g->nodes[g->count] = (node){.inner = true, .linked = nafter > 0};
+    node *n = &g->nodes[g->count];
+    *n = (node){.inner = true, .linked = nafter > 0};
     *out = (void *)(uintptr_t)++g->count;
-    return 0;
+    return fill_inner(n, child);
 }
-FAKE(cuGraphExecChildGraphNodeSetParams, const graph *exec, void *at,
+FAKE(cuGraphExecChildGraphNodeSetParams, graph *exec, void *at,
      const graph *child)
 {
     TRY_IN_CONTEXT;
-    if (state.others || !child || !exec->nodes[(uintptr_t)at - 1].inner)
+    node *n = &exec->nodes[(uintptr_t)at - 1];
+    if (state.others || !n->inner)
         return INVALID_VALUE;
     state.updates++;
-    return 0;
+    return fill_inner(n, child);
 }
 /* from_port, to_port, type */
 FAKE(cuGraphAddDependencies_v2, graph *g, void *const *from, void *const *to,
@@ -501,14 +525,14 @@ FAKE(cuGraphInstantiateWithFlags, void **out, const graph *g,
             return INVALID_VALUE; /* a chain is what is expected */
         state.early += g->nodes[i].early;
     }
-    const int failed = new_object(out, sizeof *g);
+    const int failed = fake_new(out, sizeof *g);
     if (failed == 0)
         memcpy(*out, g, sizeof *g);
     return failed;
 }
 FAKE(cuGraphExecDestroy, void *exec)
 {
-    return drop_object(exec);
+    return fake_drop(exec);
 }
 FAKE(cuGraphExecKernelNodeSetParams_v2, graph *exec, void *at,
      const node_params *p)
@@ -523,7 +547,7 @@ FAKE(cuGraphLaunch, graph *exec, void *stream)
 {
     TRY_IN_CONTEXT;
     for (long i = 0; i < exec->count; i++) {
-        if (exec->nodes[i].inner)
+        if (exec->nodes[i].inner && !exec->nodes[i].work)
             continue;
         state.launch[state.launches % FAKE_LAUNCHES] = exec->nodes[i].launch;
         state.launch[state.launches++ % FAKE_LAUNCHES].stream = stream;
@@ -536,7 +560,7 @@ FAKE(cuGraphLaunch, graph *exec, void *stream)
 
 FAKE(nvrtcVersion, int *major, int *minor)
 {
-    TRY;
+    FAKE_TRY;
     *major = 13;
     *minor = 0;
     return 0;
@@ -545,7 +569,7 @@ FAKE(nvrtcCreateProgram, void **out, const char *text, const char *name,
      int nheaders, const char *const *headers, const char *const *names)
 {
     (void)name, (void)nheaders, (void)headers, (void)names;
-    const int failed = new_object(out, strlen(text) + 1);
+    const int failed = fake_new(out, strlen(text) + 1);
     if (failed == 0)
         memcpy(*out, text, strlen(text) + 1);
     return failed;
@@ -553,7 +577,7 @@ FAKE(nvrtcCreateProgram, void **out, const char *text, const char *name,
 FAKE(nvrtcCompileProgram, const char *text, int n, const char *const *options)
 {
     size_t used = 0;
-    TRY;
+    FAKE_TRY;
     if (state.compiling)
         state.compiling(state.user);
     for (int i = 0; i < n && used < sizeof state.options; i++)
@@ -567,32 +591,32 @@ FAKE(nvrtcCompileProgram, const char *text, int n, const char *const *options)
 FAKE(nvrtcGetProgramLogSize, void *program, size_t *out)
 {
     (void)program;
-    TRY;
+    FAKE_TRY;
     *out = 32;
     return 0;
 }
 FAKE(nvrtcGetProgramLog, void *program, char *out)
 {
     (void)program;
-    TRY;
+    FAKE_TRY;
     strcpy(out, "air.cu(3): error: so it is\nmore");
     return 0;
 }
 FAKE(nvrtcGetCUBINSize, const char *program, size_t *out)
 {
-    TRY;
+    FAKE_TRY;
     *out = strlen(program) + 1;
     return 0;
 }
 FAKE(nvrtcGetCUBIN, const char *program, char *out)
 {
-    TRY;
+    FAKE_TRY;
     strcpy(out, program);
     return 0;
 }
 FAKE(nvrtcDestroyProgram, void **program)
 {
-    return drop_object(*program);
+    return fake_drop(*program);
 }
 
 /* ---- streams that are captured: one at a time ---- */
@@ -600,125 +624,28 @@ FAKE(nvrtcDestroyProgram, void **program)
 FAKE(cuStreamCreate, void **out, unsigned flags)
 {
     (void)flags;
-    return new_object(out, 1);
+    return fake_new(out, 1);
 }
 FAKE(cuStreamDestroy_v2, void *stream)
 {
-    return drop_object(stream);
+    return fake_drop(stream);
 }
 FAKE(cuStreamBeginCapture_v2, void *stream, int mode)
 {
     void *made = NULL;
-    (void)stream, (void)mode;
-    const int failed = new_object(&made, sizeof(graph));
+    (void)mode;
+    const int failed = fake_new(&made, sizeof(graph));
     captured = made;
+    captured_on = stream;
     return failed;
 }
 FAKE(cuStreamEndCapture, void *stream, void **out)
 {
     (void)stream;
-    const int failed = step();
+    const int failed = fake_step();
     *out = failed == 0 ? captured : NULL;
     if (failed != 0 && captured)
-        (void)drop_object(captured);
+        (void)fake_drop(captured);
     captured = NULL;
     return failed;
-}
-/* ---- products: noted by the library that does them ---- */
-
-FAKE(cublasLtCreate, void **out)
-{
-    return new_object(out, 1);
-}
-FAKE(cublasLtDestroy, void *object)
-{
-    return drop_object(object);
-}
-FAKE(cublasLtMatmulDescCreate, void **out, int compute, int scale)
-{
-    (void)compute, (void)scale;
-    return new_object(out, 1);
-}
-FAKE(cublasLtMatmulDescDestroy, void *object)
-{
-    return drop_object(object);
-}
-FAKE(cublasLtMatmulDescSetAttribute, void *desc, int which, const void *value,
-     size_t size)
-{
-    (void)desc;
-    TRY;
-    if (which == 3 || which == 4)
-        memcpy(&state.transposed[which - 3], value, sizeof(int));
-    if (which == 8)
-        memcpy(&state.bias, value, size);
-    return 0;
-}
-FAKE(cublasLtMatrixLayoutCreate, void **out, int type, uint64_t rows,
-     uint64_t columns, int64_t ld)
-{
-    const int64_t made[4] = {type, (int64_t)rows, (int64_t)columns, ld};
-    const int failed = new_object(out, sizeof made);
-    if (failed == 0)
-        memcpy(*out, made, sizeof made);
-    return failed;
-}
-FAKE(cublasLtMatrixLayoutDestroy, void *object)
-{
-    return drop_object(object);
-}
-FAKE(cublasLtMatrixLayoutSetAttribute, void *layout, int which,
-     const void *value, size_t size)
-{
-    (void)layout, (void)which, (void)value, (void)size;
-    TRY;
-    return 0;
-}
-FAKE(cublasLtMatmulPreferenceCreate, void **out)
-{
-    return new_object(out, 1);
-}
-FAKE(cublasLtMatmulPreferenceDestroy, void *object)
-{
-    return drop_object(object);
-}
-FAKE(cublasLtMatmulPreferenceSetAttribute, void *object, int which,
-     const void *value, size_t size)
-{
-    (void)object, (void)which, (void)size;
-    TRY;
-    if (which == 5)
-        memcpy(&state.alignment, value, sizeof state.alignment);
-    return 0;
-}
-FAKE(cublasLtMatmulAlgoGetHeuristic, void *blas, void *desc, void *a, void *b,
-     void *c, void *d, void *preference, int most, void *out, int *found)
-{
-    (void)blas, (void)desc, (void)a, (void)b, (void)c, (void)d;
-    (void)preference, (void)most;
-    TRY;
-    memset(out, 0, 96);
-    memcpy(out, &state.alignment, sizeof state.alignment);
-    *found = 1;
-    return 0;
-}
-FAKE(cublasLtMatmul, void *blas, void *desc, const void *alpha, const void *a,
-     const int64_t *la, const void *b, const int64_t *lb, const void *beta,
-     const void *c, const int64_t *lc, void *d, const int64_t *ld,
-     const void *algorithm, void *workspace, size_t bytes, void *stream)
-{
-    fake_launch made = {.stream = stream,
-                        .params = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c,
-                                   (uintptr_t)d, (uintptr_t)workspace, bytes}};
-    (void)blas, (void)desc, (void)lc, (void)ld;
-    TRY;
-    memcpy(&made.shared, algorithm, sizeof made.shared);
-    memcpy(&state.alpha, alpha, sizeof state.alpha);
-    memcpy(&state.beta, beta, sizeof state.beta);
-    for (int i = 0; i < 3; i++) {
-        state.sizes[0][i] = la[i + 1];
-        state.sizes[1][i] = lb[i + 1];
-    }
-    state.launch[state.launches++ % FAKE_LAUNCHES] = made;
-    return 0;
 }

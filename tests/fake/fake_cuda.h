@@ -1,8 +1,8 @@
 /* fake_cuda.h: a GPU that is none: NVIDIA's functions that driver cuda uses
  * (symbols.def), over memory of the host. Kernels compute nothing: a launch is
- * noted with its parameters, unless `machine` runs it. One library stands for
- * libcuda, for NVRTC and for cuBLASLt; a test loads it by itself to see what
- * was asked of it. */
+ * noted with its parameters, unless `machine` runs it (products of cuBLASLt:
+ * `enqueue`). One library stands for libcuda, for NVRTC and for cuBLASLt; a
+ * test loads it by itself to see what was asked of it. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
@@ -33,6 +33,12 @@ typedef struct {
     void (*run)(void *entry, const fake_shape *shape, void **params);
 } fake_machine;
 
+/* Work of another library over a copy of `data`: done at once, or by the graph
+ * that is captured on the stream. */
+typedef void (*fake_work_fn)(const void *data);
+typedef int (*fake_enqueue_fn)(void *stream, fake_work_fn work,
+                               const void *data, size_t size);
+
 typedef struct {
     /* The call that fails, counted from 1 over all of them; 0: none. */
     long fail_at, calls;
@@ -57,7 +63,9 @@ typedef struct {
     int64_t sizes[2][3]; /* rows, columns, leading dimension of A and B */
     int gpus, major, processors; /* 0 processors: 132 */
     const fake_machine *machine; /* NULL: nothing computes */
-    bool multiplies;             /* products are computed, by cuBLASLt's */
+    /* cuBLASLt's: fake_cuda_enqueue of libcuda, which runs products; NULL:
+     * they are noted only. */
+    fake_enqueue_fn enqueue;
     long together; /* launches and nodes of blocks that are there at once */
     bool crowded;  /* there is no room for a block */
     void (*compiling)(void *user); /* called while a text is compiled */
