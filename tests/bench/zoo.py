@@ -234,8 +234,14 @@ def make_text_model(name):
 
 
 def make_image_model(name):
-    """Some heads begin at zero, and so would all results be."""
+    """Some heads begin at zero, and so would all results be. Batch norms that
+    begin at 1 - 5e-6 put sums of bf16 just beside ties: their correct rounding
+    has a bias that no trained model has, so they get numbers of their own."""
     model = timm.create_model(name, pretrained=False)
+    for module in model.modules():
+        if isinstance(getattr(module, "running_var", None), torch.Tensor):
+            module.running_var.uniform_(0.7, 1.5)
+            module.running_mean.normal_(std=0.1)
     for weight in model.parameters():
         if weight.ndim > 1 and not weight.any():
             torch.nn.init.normal_(weight, std=0.02)
