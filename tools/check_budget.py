@@ -54,7 +54,7 @@ LAYERS = {
     # 300 ranges, graphs for other viewers and what passes log
     # 230 calls of training graphs without torch's wrappers, and saved
     # outputs that are written; 70 equal nodes of a joint graph
-    "python/torchair": (26000, (".py",)),
+    "python/torchair": (26050, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

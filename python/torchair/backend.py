@@ -348,8 +348,7 @@ def _compile_frame(
     compat.lighten_calls()
     eager.warn_ignored(config)
     syncs.write_operators(gm)
-    if not config.captures:
-        factors.free(gm)
+    factors.free(gm, exact=config.captures)
     gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)
     made = functools.partial(

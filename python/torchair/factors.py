@@ -5,8 +5,10 @@ AOTAutograd computes with the tensor where it can: in products, not in the
 `alpha` of an addition. Every other float becomes a constant, and each change a
 new compilation (until Dynamo gives up). So `x.add_(y, alpha=lr)` is written as
 `x.add_(y * lr)` before AOTAutograd sees it, which may round once more: only
-where all are floats of one dtype, in which eager computes too. The weight of
-`lerp` and the base of `pow`, which a cycled momentum changes, become tensors.
+where all are floats of one dtype, in which eager computes too, and not in
+reduce-overhead. The weight of `lerp`, the base of `pow`, which a cycled
+momentum changes, and the number of a list's arithmetic become tensors, in every
+mode.
 """
 
 from __future__ import annotations
@@ -52,9 +54,11 @@ _OPERANDS: dict[Any, int] = {
 _FMA = torch.ops.prims.fma.default if hasattr(torch.ops.prims, "fma") else None
 
 
-def free(gm: GraphModule) -> None:
-    """gm: Dynamo's; made anew where a factor changes."""
-    changed = [node for node in gm.graph.nodes if _free(node)]
+def free(gm: GraphModule, exact: bool) -> None:
+    """gm: Dynamo's; made anew where a factor changes. exact: only where no
+    rounding is added."""
+    ways = (_free_number,) if exact else (_free_number, _free_factor)
+    changed = [n for n in gm.graph.nodes if any(way(n) for way in ways)]
     if changed:
         gm.recompile()
 
@@ -76,16 +80,20 @@ def _of_one_dtype(*values: Any) -> bool:
     return len(found) == 1 and found.pop().is_floating_point
 
 
-def _free(node: Node) -> bool:
-    """Of one node; False: it has no such factor."""
-    if node.op == "call_function" and node.target is _FMA:
-        return _free_fma(node)
+def _free_number(node: Node) -> bool:
+    """Of one node: a tensor of the same number. False: it has no such one."""
     if node.op == "call_function" and node.target is torch.full_like:
         return _free_filled(node)
-    if node.op in ("call_function", "call_method"):
-        place = _OPERANDS.get(node.target)
-        if place is not None and _free_operand(node, place):
-            return True
+    if node.op not in ("call_function", "call_method"):
+        return False
+    place = _OPERANDS.get(node.target)
+    return place is not None and _free_operand(node, place)
+
+
+def _free_factor(node: Node) -> bool:
+    """Of one node: a product. False: it has no such factor."""
+    if node.op == "call_function" and node.target is _FMA:
+        return _free_fma(node)
     name = _name(node)
     if name is None or not _changes(node.kwargs.get(_FACTORS[name])):
         return False

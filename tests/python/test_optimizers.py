@@ -73,9 +73,22 @@ CYCLED = {
     "adamw": lambda p: torch.optim.AdamW(p, 1e-2, weight_decay=0.1),
     "adamw_foreach": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True),
 }
+# Those whose numbers are no `alpha` and no `value`, which eager rounds with
+# the sum: free in reduce-overhead, too.
+EXACT = {
+    "adam": SCHEDULED["adam"],
+    "adam_foreach": lambda p: torch.optim.Adam(
+        p, 1e-2, foreach=True, maximize=True
+    ),
+    "adamw_foreach": lambda p: torch.optim.AdamW(
+        p, 1e-2, foreach=True, amsgrad=True
+    ),
+    "radam_foreach": lambda p: torch.optim.RAdam(p, 1e-2, foreach=True),
+    "adamax_foreach": lambda p: torch.optim.Adamax(p, 1e-2, foreach=True),
+}
 
 
-def follow_schedule(make, schedule):
+def follow_schedule(make, schedule, mode="max-autotune"):
     """A float that changes with each step compiles once more, not each time."""
     mine = nn.Linear(13, 7)
     theirs = copy.deepcopy(mine)
@@ -83,7 +96,7 @@ def follow_schedule(make, schedule):
     rates = [schedule(o) for o in (optimizer, expected)]
     programs = []
     with backend.collect([], programs):
-        step = compiled(lambda: optimizer.step())
+        step = compiled(lambda: optimizer.step(), mode)
         for _ in range(6):
             for p, q in zip(
                 mine.parameters(), theirs.parameters(), strict=True
@@ -110,6 +123,25 @@ def test_momentum_changes(name):
     schedules = torch.optim.lr_scheduler
     follow_schedule(
         CYCLED[name], lambda o: schedules.OneCycleLR(o, 0.01, total_steps=9)
+    )
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("name", EXACT)
+def test_learning_rate_changes_in_both_modes(name, mode):
+    schedules = torch.optim.lr_scheduler
+    follow_schedule(
+        EXACT[name], lambda o: schedules.ExponentialLR(o, 0.8), mode
+    )
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adamw_foreach"])
+def test_momentum_changes_in_reduce_overhead(name):
+    schedules = torch.optim.lr_scheduler
+    follow_schedule(
+        CYCLED[name],
+        lambda o: schedules.OneCycleLR(o, 0.01, total_steps=9),
+        "reduce-overhead",
     )
 
 
@@ -144,6 +176,31 @@ def test_factor_changes(name):
     x, y, z = (torch.rand(4, 5) + 0.5 for _ in range(3))
     for s in (0.5, 0.1, 1.7, -3.3):
         assert_same(run(x, y, z, s), fn(x, y, z, s))
+
+
+# A number as a tensor: nothing is rounded that eager does not round.
+NUMBERS = {
+    "add": lambda x, y, s: torch._foreach_add([x, y], s),
+    "sub": lambda x, y, s: torch._foreach_sub([x, y.double()], s),
+    "mul": lambda x, y, s: torch._foreach_mul([x, y], s),
+    "div": lambda x, y, s: torch._foreach_div([x, y.double()], s),
+    "div of bf16": lambda x, y, s: torch._foreach_div([x.bfloat16()], s),
+    "full_like": lambda x, y, s: torch.full_like(x, s) * y,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_number_changes_in_reduce_overhead(name):
+    fn = NUMBERS[name]
+    run = compiled(fn, "reduce-overhead")
+    x, y = (torch.rand(40, 51) + 0.5 for _ in range(2))
+    x[0, 0] = torch.inf
+    programs = []
+    with backend.collect([], programs):
+        for s in (0.5, 0.1, 1.7, -3.3, 1e-9):
+            got, want = run(x, y, s), fn(x, y, s)
+            torch.testing.assert_close(got, want, rtol=0, atol=0)
+    assert len(programs) <= (2 if name != "div of bf16" else 5)
 
 
 SEVERAL = {
