@@ -24,7 +24,8 @@ LAYERS = {
     "src/ir": (13050, C),
     # every composite operator with its backward is written out in expand_*
     # attention of operands cast from half precision: 100
-    "src/pass": (7700, C),
+    # nested writes of parts of one memory, and which parts lie apart: 200
+    "src/pass": (7900, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350
     "src/codegen": (6900, C),

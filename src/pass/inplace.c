@@ -7,12 +7,21 @@
  * version i what the i-th write of a chain made of it. Writing in place is
  * right when nobody reads a version after the write that ends it, and no
  * version but 0 is a result of the graph. A KV cache is never copied this way.
+ * The write itself may read another part of the version that it ends. Memory of
+ * the graph's own is written alike, from the outermost of nested writes inward.
  */
+#include <math.h>
 #include <string.h>
 
 #include "pass/build.h"
 
 #define MAX_WRITES 64
+
+/* Operand 0 of `node`, which was `before`, became a new part of the target. */
+typedef struct {
+    uint32_t node, part;
+    air_ref before;
+} swap;
 
 typedef struct {
     pass_context *ctx;
@@ -23,6 +32,10 @@ typedef struct {
     uint32_t skip;      /* the copy_ that goes away */
     uint32_t writes[MAX_WRITES]; /* nodes, the first one to run first */
     int count;
+    swap swaps[MAX_WRITES];
+    int nswaps;
+    size_t room;       /* parts are made up to so many nodes of the graph */
+    air_status status; /* of making parts */
 } chain;
 
 static bool
@@ -40,6 +53,12 @@ may_write(const ir_graph *g, const ir_node *n)
            ir_val(g, n->outs[0])->dtype ==
                ir_val(g, n->attrs[0].value)->dtype &&
            pass_same_dims(g, n->outs[0], n->attrs[0].value);
+}
+
+static bool
+has_source(const ir_node *n)
+{
+    return n->nattrs > 1 && n->attrs[1].kind == AIR_ATTR_VALUE;
 }
 
 /* ---- finding the chain --------------------------------------------------- */
@@ -70,25 +89,94 @@ is_part_of(const ir_node *view, const ir_node *scatter)
     return true;
 }
 
+/* The number that memory of the graph's own, which v is or lies in, was filled
+ * with, by a node before `node`. */
+static bool
+filled_with(const chain *c, air_ref v, uint32_t node, double *out)
+{
+    const ir_node *n = pass_producer(c->g, v);
+
+    for (; n && n->op != AIR_OP_HOST && ir_info(n)->cls == IR_CLASS_VIEW;
+         n = pass_producer(c->g, v))
+        v = n->attrs[0].value;
+    return n && is_named(n, "full") &&
+           c->position[ir_val(c->g, v)->node] < c->position[node] &&
+           pass_number(c->g, &n->attrs[1], out);
+}
+
+/* What `write` starts from is a full like the memory `target`, of which the
+ * scatter fills a part: it may as well start from that part. Passes before this
+ * one made a full of it. *s: the part. */
+static bool
+start_from_part(chain *c, const ir_node *scatter, air_ref target,
+                uint32_t write, air_ref *s)
+{
+    ir_graph *g = c->g;
+    const ir_node *n = pass_producer(g, *s);
+    const int args = is_named(scatter, "slice_scatter")    ? 4
+                     : is_named(scatter, "select_scatter") ? 2
+                                                           : 0;
+    air_attr attrs[5] = {at_value(target)};
+    double x, y;
+
+    if (!c->own || args == 0 || c->nswaps == MAX_WRITES ||
+        g->nodes.count >= c->room || !n || n->op == AIR_OP_HOST ||
+        !is_named(n, "full") || !filled_with(c, *s, write, &x) ||
+        !filled_with(c, target, write, &y) || memcmp(&x, &y, sizeof x) != 0 ||
+        (!ir_is_float((air_dtype)ir_val(g, *s)->dtype) && fabs(x) >= 0x1p53) ||
+        ir_val(g, target)->dtype != ir_val(g, *s)->dtype)
+        return false;
+    for (int i = 0; i < args; i++)
+        attrs[1 + i] = scatter->attrs[2 + i];
+    pass_build b = build_at(c->ctx, write);
+    air_ref part;
+    b_node(&b, args == 4 ? "slice.Tensor" : "select.int", (size_t)args + 1,
+           attrs, 1, &part);
+    if (b.status != AIR_OK) {
+        c->status = b.status;
+        return false;
+    }
+    c->swaps[c->nswaps++] =
+        (swap){.node = write, .part = ir_val(g, part)->node, .before = *s};
+    ir_node_at(g, write)->attrs[0].value = part;
+    *s = part;
+    return true;
+}
+
+/* What was to be written is not: those starts are what they were. */
+static void
+undo_swaps(chain *c, int from)
+{
+    while (c->nswaps > from) {
+        const swap *last = &c->swaps[--c->nswaps];
+        ir_node_at(c->g, last->node)->attrs[0].value = last->before;
+        ir_remove_node(c->g, last->part);
+    }
+}
+
 static bool find_writes(chain *c, air_ref v, air_ref target);
 
 /* The source of a scatter was itself made by writing into the part that the
  * scatter would fill: those writes are taken too. */
 static void
-find_inner_writes(chain *c, const ir_node *n, air_ref target)
+find_inner_writes(chain *c, uint32_t node, air_ref target)
 {
-    const int count = c->count;
+    const int count = c->count, nswaps = c->nswaps;
 
-    for (air_ref s = n->attrs[1].value;;) {
-        const ir_node *inner = pass_producer(c->g, s);
-        if (!may_write(c->g, inner))
+    for (air_ref s = node_in(c->g, node, 1);;) {
+        const uint32_t write = ir_val(c->g, s)->node;
+        if (!may_write(c->g, pass_producer(c->g, s)))
             return;
-        s = inner->attrs[0].value;
+        s = node_in(c->g, write, 0);
+        const ir_node *n = ir_node_at(c->g, node);
         const ir_node *view = pass_producer(c->g, s);
-        if (view && is_part_of(view, n) &&
-            view->attrs[0].value.id == target.id) {
-            if (!find_writes(c, n->attrs[1].value, s))
+        if ((view && is_part_of(view, n) &&
+             view->attrs[0].value.id == target.id) ||
+            start_from_part(c, n, target, write, &s)) {
+            if (!find_writes(c, node_in(c->g, node, 1), s)) {
                 c->count = count;
+                undo_swaps(c, nswaps);
+            }
             return;
         }
     }
@@ -98,15 +186,15 @@ find_inner_writes(chain *c, const ir_node *n, air_ref target)
 static bool
 find_writes(chain *c, air_ref v, air_ref target)
 {
-    const ir_node *n = pass_producer(c->g, v);
+    const uint32_t node = ir_val(c->g, v)->node;
 
-    if (!may_write(c->g, n))
+    if (!may_write(c->g, pass_producer(c->g, v)))
         return false;
-    air_ref under = n->attrs[0].value;
+    air_ref under = node_in(c->g, node, 0);
     if (under.id != target.id && !find_writes(c, under, target))
         return false;
-    if (n->nattrs > 1 && n->attrs[1].kind == AIR_ATTR_VALUE)
-        find_inner_writes(c, n, under);
+    if (has_source(ir_node_at(c->g, node)))
+        find_inner_writes(c, node, under);
     if (c->count == MAX_WRITES)
         return false;
     c->writes[c->count++] = ir_val(c->g, v)->node;
@@ -159,9 +247,89 @@ is_own_source(const chain *c, uint32_t node, air_ref r)
     const ir_node *n = ir_node_at(c->g, node);
     int i = write_index(c, node);
 
-    return i > 0 && n->nattrs > 1 && n->attrs[1].kind == AIR_ATTR_VALUE &&
-           n->attrs[1].value.id == r.id &&
+    return i > 0 && has_source(n) && n->attrs[1].value.id == r.id &&
            write_index(c, ir_val(c->g, r)->node) == i - 1;
+}
+
+/* Places [begin, end) of one axis. */
+typedef struct {
+    int64_t axis, begin, end;
+} range;
+
+static int64_t
+clamp(int64_t at, int64_t size)
+{
+    at += at < 0 ? size : 0;
+    return at < 0 ? 0 : at > size ? size : at;
+}
+
+/* *out: what an argument says, a number or nothing. */
+static bool
+bound(const ir_graph *g, const air_attr *attr, int64_t none, int64_t *out)
+{
+    *out = none;
+    return attr->kind == AIR_ATTR_NONE || pass_int(g, attr, out);
+}
+
+/* What a view takes of `whole`, or a scatter writes there; false: not known. */
+static bool
+range_of(const ir_graph *g, const ir_node *n, air_ref whole, range *out)
+{
+    static const struct {
+        const char *name;
+        int first; /* argument: dim */
+        bool one;
+    } rows[] = {
+        {"slice.Tensor", 1, false},
+        {"slice_scatter", 2, false},
+        {"select.int", 1, true},
+        {"select_scatter", 2, true},
+    };
+    const ir_value *v = ir_val(g, whole);
+    int64_t size;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const air_attr *args = n->attrs + rows[i].first;
+        if (!is_named(n, rows[i].name))
+            continue;
+        if (!pass_int(g, &args[0], &out->axis) ||
+            !bound(g, &args[1], 0, &out->begin))
+            return false;
+        out->axis += out->axis < 0 ? v->rank : 0;
+        if (!ir_dim_is_const(g, v->dims[out->axis], &size))
+            return false;
+        out->begin = clamp(out->begin, size);
+        out->end = out->begin + 1;
+        if (!rows[i].one && !bound(g, &args[2], size, &out->end))
+            return false;
+        out->end = clamp(out->end, size);
+        return true;
+    }
+    return false;
+}
+
+/* Does a scatter read, as its source, another part of the memory that it
+ * writes: views of a part that ends before its own begins, or the reverse? */
+static bool
+is_apart(const ir_graph *g, uint32_t node, air_ref r)
+{
+    const ir_node *n = ir_node_at(g, node);
+    range to, from;
+
+    if (n->op == AIR_OP_HOST || !has_source(n) || n->attrs[1].value.id != r.id)
+        return false;
+    const air_ref whole = n->attrs[0].value;
+    for (;;) {
+        const ir_node *view = pass_producer(g, r);
+        if (!view || view->op == AIR_OP_HOST ||
+            ir_info(view)->cls != IR_CLASS_VIEW)
+            return false;
+        r = view->attrs[0].value;
+        if (r.id == whole.id)
+            return range_of(g, view, whole, &from) &&
+                   range_of(g, n, whole, &to) && from.axis == to.axis &&
+                   (from.end <= to.begin || to.end <= from.begin);
+    }
 }
 
 static void
@@ -178,7 +346,8 @@ check_operand(void *arg, air_ref *ref)
     if (version < 0 || version >= c->count)
         return;
     if ((first && write_index(c, r->node) >= 0) ||
-        is_own_source(c, r->node, *ref))
+        is_own_source(c, r->node, *ref) ||
+        (write_index(c, r->node) == version && is_apart(c->g, r->node, *ref)))
         return;
     r->bad |= c->position[r->node] >= c->position[c->writes[version]];
 }
@@ -231,7 +400,7 @@ mark(chain *c)
     bool own[MAX_WRITES];
 
     for (int i = 0; i < c->count; i++) {
-        air_ref src = ir_node_at(c->g, c->writes[i])->nattrs > 1
+        air_ref src = has_source(ir_node_at(c->g, c->writes[i]))
                           ? node_in(c->g, c->writes[i], 1)
                           : AIR_NO_REF;
         own[i] = src.id != AIR_NO_REF.id && is_own_source(c, c->writes[i], src);
@@ -331,36 +500,62 @@ visit_copy(pass_context *ctx, uint32_t copy, uint32_t *position)
 
 /* ---- intermediates ------------------------------------------------------- */
 
-/* Operand 0 is memory of the graph's own that dies here. */
-static air_status
-visit_scatter(pass_context *ctx, uint32_t node, uint32_t *position)
+/* Is v memory of the graph's own that no view, input or effect made? */
+static bool
+is_own(const ir_graph *g, air_ref v)
 {
-    ir_graph *g = ctx->g;
-    const ir_node *n = ir_node_at(g, node), *from;
-    chain c = {.ctx = ctx,
-               .g = g,
-               .skip = IR_NO_NODE,
-               .position = position,
-               .own = true,
-               .count = 1,
-               .writes = {node}};
+    const ir_node *from = pass_producer(g, v);
 
-    if (!may_write(g, n))
-        return AIR_OK;
-    c.target = n->attrs[0].value;
-    from = pass_producer(g, c.target);
+    while (from && is_named(from, "air::after")) { /* all of it, written */
+        v = from->attrs[0].value;
+        from = pass_producer(g, v);
+    }
     if (!from || from->op == AIR_OP_HOST ||
         ir_info(from)->cls == IR_CLASS_VIEW ||
         ir_info(from)->cls == IR_CLASS_EFFECT)
-        return AIR_OK;
+        return false;
     /* memory of an input, by way of earlier writes, stays what it is */
-    if (from->inplace && ir_val(g, pass_root(g, c.target))->node == IR_NO_NODE)
+    return !from->inplace || ir_val(g, pass_root(g, v))->node != IR_NO_NODE;
+}
+
+/* Does the caller get what a later write of the chain makes of it? */
+static bool
+is_result(const chain *c)
+{
+    const ir_graph *g = c->g;
+
+    for (size_t i = 0; i < g->results.count; i++) {
+        int version = version_of(c, g->results.data[i].value);
+        if (version >= 0 && version < c->count)
+            return true;
+    }
+    return false;
+}
+
+/* Operand 0 is memory of the graph's own that dies here. nested: so are, in it,
+ * the writes that made the source, of which there are some. */
+static air_status
+visit_scatter(const chain *blank, uint32_t node, bool nested)
+{
+    chain c = *blank;
+    const ir_graph *g = c.g;
+
+    if (!may_write(g, ir_node_at(g, node)) ||
+        (nested && !has_source(ir_node_at(g, node))))
         return AIR_OK;
-    for (size_t i = 0; i < g->results.count; i++)
-        if (version_of(&c, g->results.data[i].value) == 0)
-            return AIR_OK;
-    if (!is_safe(&c) || !pass_allow(ctx))
+    c.target = node_in(g, node, 0);
+    if (!is_own(g, c.target))
         return AIR_OK;
+    if (nested)
+        find_inner_writes(&c, node, c.target);
+    const bool some = c.count > 0 || !nested;
+    if (c.count < MAX_WRITES)
+        c.writes[c.count++] = node;
+    if (c.status != AIR_OK || !some || c.writes[c.count - 1] != node ||
+        is_result(&c) || !is_safe(&c) || !pass_allow(c.ctx)) {
+        undo_swaps(&c, 0);
+        return c.status;
+    }
     return mark(&c);
 }
 
@@ -371,8 +566,10 @@ pass_inplace(pass_context *ctx)
     uint32_t *position, *nodes, count = 0;
 
     AIR_TRY(pass_sweep(ctx)); /* dead reads would count as reads */
-    /* each copy_ and each scatter may become a new node */
-    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, 2 * g->nodes.count + 1, &position));
+    /* each copy_ and each scatter may become a new node; then there are parts
+     */
+    const size_t all = g->nodes.count;
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, 3 * all + 1, &position));
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, g->nodes.count + 1, &nodes));
     IR_FOR_EACH(g, id)
     {
@@ -383,9 +580,19 @@ pass_inplace(pass_context *ctx)
         if (is_named(ir_node_at(g, nodes[i]), "copy_") &&
             !pass_without(ctx, AIR_WITHOUT_INPUT_INPLACE))
             AIR_TRY(visit_copy(ctx, nodes[i], position));
+    if (pass_without(ctx, AIR_WITHOUT_INPLACE))
+        return AIR_OK;
+    const chain blank = {.ctx = ctx,
+                         .g = g,
+                         .position = position,
+                         .own = true,
+                         .skip = IR_NO_NODE,
+                         .room = 2 * all};
+    for (uint32_t i = count; i-- > 0;) /* outer ones first: they take most */
+        if (ir_node_at(g, nodes[i])->op != AIR_OP_NONE)
+            AIR_TRY(visit_scatter(&blank, nodes[i], true));
     for (uint32_t i = 0; i < count; i++)
-        if (ir_node_at(g, nodes[i])->op != AIR_OP_NONE &&
-            !pass_without(ctx, AIR_WITHOUT_INPLACE))
-            AIR_TRY(visit_scatter(ctx, nodes[i], position));
+        if (ir_node_at(g, nodes[i])->op != AIR_OP_NONE)
+            AIR_TRY(visit_scatter(&blank, nodes[i], false));
     return AIR_OK;
 }
