@@ -25,7 +25,8 @@ LAYERS = {
     # every composite operator with its backward is written out in expand_*
     # attention of operands cast from half precision: 100
     # nested writes of parts of one memory, and which parts lie apart: 200
-    "src/pass": (7900, C),
+    # attention with several masks: 100
+    "src/pass": (8000, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350
     "src/codegen": (6900, C),

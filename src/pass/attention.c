@@ -3,12 +3,14 @@
  *
  *   %s = bmm(q, kt)          kt: k with its last two axes exchanged
  *   [mul, div by a number]   on q, kt or %s
- *   [add a mask | where(mask, %s, -inf) | masked_fill(%s, mask, -inf)]
+ *   [add a mask | where(mask, %s, -inf) | masked_fill(%s, mask, -inf)] ..
  *   %p = _softmax(%s, -1)
  *   %o = bmm(%p, v)
  *
  * with views, casts between half precision and f32, and copies in between.
  * Every value inside has one use: what training keeps for backward stays.
+ * Several masks, as a bias by position and what is hidden, become one, which
+ * layers that share them share (pass cse); see sum_pays.
  *
  * Models that compute scores in f32 cast q and k, or all three, from half
  * precision. The kernel takes what they were cast from: its products are summed
@@ -21,17 +23,29 @@
 
 #include "pass/build.h"
 
+enum { MOST_MASKS = 4 };
+
+typedef enum {
+    MASK_ADDED,
+    MASK_KEEP, /* bool mask: true stays */
+    MASK_DROP  /* bool mask: true goes */
+} mask_how;
+
+typedef struct {
+    air_ref by;
+    mask_how how;
+} mask_step;
+
 typedef struct {
     pass_context *ctx;
     ir_graph *g;
     const uint32_t *uses; /* by value, of the first nuses */
     size_t nuses;
-    air_ref q, kt, v;  /* what the two bmm read */
-    air_ref mask;      /* AIR_NO_REF: none */
-    bool mask_is_keep; /* bool mask: true stays */
-    bool mask_is_drop; /* bool mask: true goes */
-    bool safe;         /* a row that sees nothing gives 0, not NaN */
-    air_ref scores;    /* operand of softmax: tells [B, H, L, S] */
+    air_ref q, kt, v;            /* what the two bmm read */
+    mask_step masks[MOST_MASKS]; /* the last one applied comes first */
+    int nmasks;
+    bool safe;      /* a row that sees nothing gives 0, not NaN */
+    air_ref scores; /* operand of softmax: tells [B, H, L, S] */
     double scale;
     bool grouped;   /* k and v have fewer heads than q */
     air_dtype half; /* q, k and v are taken as, not as f32; NONE: as they are */
@@ -101,10 +115,18 @@ strip_scale(match *m, air_ref r)
     return n->attrs[0].value;
 }
 
+/* As a number or as a tensor of it, which torch.where makes. */
 static bool
 is_minus_inf(const ir_graph *g, const air_attr *attr)
 {
     double v;
+
+    if (attr->kind == AIR_ATTR_VALUE) {
+        const ir_node *full = pass_made_by(g, attr->value, "full");
+        if (!full)
+            return false;
+        attr = &full->attrs[1];
+    }
     return pass_number(g, attr, &v) && isinf(v) && v < 0;
 }
 
@@ -115,20 +137,17 @@ is_one(const ir_graph *g, const air_attr *attr)
     return pass_number(g, attr, &v) && v == 1.0;
 }
 
-/* Takes the mask off: the scores without it. */
+/* Takes a mask off: the scores without it; AIR_NO_REF: there is none. */
 static air_ref
-strip_mask(match *m, air_ref r)
+strip_mask(const match *m, air_ref r, mask_step *out)
 {
-    const ir_node *n;
+    const ir_node *n = pass_made_by(m->g, r, "add.Tensor");
 
-    if (!used_once(m, r))
-        return r;
-    n = pass_made_by(m->g, r, "add.Tensor");
     if (n && n->attrs[0].kind == AIR_ATTR_VALUE &&
         n->attrs[1].kind == AIR_ATTR_VALUE && is_one(m->g, &n->attrs[2]) &&
         pass_same_dims(m->g, n->attrs[0].value, r) &&
         ir_val(m->g, n->attrs[1].value)->rank > 0) {
-        m->mask = n->attrs[1].value;
+        *out = (mask_step){n->attrs[1].value, MASK_ADDED};
         return n->attrs[0].value;
     }
     n = pass_made_by(m->g, r, "where.self");
@@ -136,17 +155,59 @@ strip_mask(match *m, air_ref r)
         n->attrs[1].kind == AIR_ATTR_VALUE &&
         is_minus_inf(m->g, &n->attrs[2]) &&
         pass_same_dims(m->g, n->attrs[1].value, r)) {
-        m->mask = n->attrs[0].value;
-        m->mask_is_keep = true;
+        *out = (mask_step){n->attrs[0].value, MASK_KEEP};
         return n->attrs[1].value;
     }
     n = pass_made_by(m->g, r, "masked_fill.Tensor");
     if (n && is_minus_inf(m->g, &n->attrs[2])) {
-        m->mask = n->attrs[1].value;
-        m->mask_is_drop = true;
+        *out = (mask_step){n->attrs[1].value, MASK_DROP};
         return n->attrs[0].value;
     }
+    return AIR_NO_REF;
+}
+
+static air_ref
+strip_masks(match *m, air_ref r)
+{
+    while (m->nmasks < MOST_MASKS && used_once(m, r)) {
+        const air_ref x = strip_mask(m, r, &m->masks[m->nmasks]);
+        if (x.id == AIR_NO_REF.id)
+            break;
+        m->nmasks++;
+        r = x;
+    }
     return r;
+}
+
+static bool
+is_single(const ir_graph *g, const ir_value *v, int from_end)
+{
+    int64_t n;
+    return from_end > v->rank ||
+           (ir_dim_is_const(g, v->dims[v->rank - from_end], &n) && n == 1);
+}
+
+/* Does one mask of several pay? Its sum costs about what softmax does over as
+ * many numbers: not where it is as large as the scores and of use once. A row
+ * of queries gains by the kernel more than that. */
+static bool
+sum_pays(const match *m)
+{
+    const ir_value *scores = ir_val(m->g, m->scores);
+    bool shared = true, smaller = false;
+
+    for (int i = 0; i < m->nmasks; i++) {
+        const air_ref by = m->masks[i].by;
+        shared = shared && by.id < m->nuses && m->uses[by.id] > 1;
+    }
+    for (int axis = 1; axis <= scores->rank; axis++) {
+        bool single = true;
+        for (int i = 0; i < m->nmasks; i++)
+            single =
+                single && is_single(m->g, ir_val(m->g, m->masks[i].by), axis);
+        smaller = smaller || (single && !is_single(m->g, scores, axis));
+    }
+    return m->nmasks < 2 || shared || smaller || is_single(m->g, scores, 2);
 }
 
 /* ---- matching ------------------------------------------------------------ */
@@ -169,7 +230,7 @@ match_softmax(match *m, air_ref p)
 static bool
 match_scores(match *m)
 {
-    air_ref s = strip_mask(m, strip_casts(m, m->scores));
+    air_ref s = strip_masks(m, strip_casts(m, m->scores));
     const ir_node *n;
 
     for (air_ref before = AIR_NO_REF; before.id != s.id;) {
@@ -323,8 +384,7 @@ rounding_of(const match *m, air_ref r, air_dtype half, pass_build *b,
 static bool
 keeps_weights(const match *m)
 {
-    return m->ctx->target && m->ctx->target->fine_weights &&
-           m->mask.id != AIR_NO_REF.id;
+    return m->ctx->target && m->ctx->target->fine_weights && m->nmasks > 0;
 }
 
 /* q and k of f32 are of the precision of v, or all three of another one. */
@@ -352,12 +412,12 @@ match_attention(match *m, uint32_t node)
 
     m->v = n->attrs[1].value;
     m->half = AIR_DTYPE_NONE;
-    m->mask = AIR_NO_REF;
+    m->nmasks = 0;
     m->scale = 1.0;
     /* after softmax: a cast, an expand to the same sizes, a view */
     p = strip(m, p);
     return ir_val(m->g, p)->rank >= 3 && match_softmax(m, p) &&
-           match_scores(m) &&
+           match_scores(m) && sum_pays(m) &&
            (match_half(m, n->outs[0]) ||
             dtype_of(m, m->q) == dtype_of(m, m->v));
 }
@@ -497,41 +557,69 @@ find_groups(match *m, pass_build *b, air_ref *out_k, air_ref *out_v)
     return false;
 }
 
+/* A mask, in numbers that are added, onto the sum of those before it. */
+static air_ref
+mask_onto(pass_build *b, air_ref sum, mask_step step, air_dtype dtype)
+{
+    if (b->status != AIR_OK)
+        return AIR_NO_REF;
+    if (step.how == MASK_ADDED) {
+        const air_ref x = b_cast(b, step.by, dtype);
+        return sum.id == AIR_NO_REF.id ? x : b_add(b, sum, x);
+    }
+    const air_ref keep =
+        step.how == MASK_KEEP ? step.by : b_1(b, "logical_not", step.by);
+    if (sum.id == AIR_NO_REF.id) {
+        const ir_value *v = ir_val(b->g, step.by);
+        sum = b_fullf(b, v->rank, v->dims, 0.0, dtype);
+    }
+    return b_wheref(b, keep, sum, -(double)INFINITY);
+}
+
+/* All masks as one that is added. A sum is in f32 at least: in f16 the least
+ * number and a bias would be -inf. */
+static air_ref
+sum_of_masks(const match *m, pass_build *b)
+{
+    const air_dtype q = dtype_of(m, m->q);
+    const bool widen = m->nmasks > 1 && (q == AIR_BF16 || q == AIR_F16);
+    air_ref sum = AIR_NO_REF;
+
+    for (int i = m->nmasks; i-- > 0;)
+        sum = mask_onto(b, sum, m->masks[i], widen ? AIR_F32 : q);
+    return sum;
+}
+
 /* _softmax gives NaN for a row that sees nothing and the kernel 0: adding NaN
  * to the row makes them equal. Of one mask for all layers, one is left by cse.
  */
 static air_ref
-nan_where_nothing(match *m, pass_build *b, air_ref mask)
+nan_where_nothing(pass_build *b, air_ref mask)
 {
-    const bool floats = !m->mask_is_keep && !m->mask_is_drop;
-    const double hidden = -(double)INFINITY;
-
     if (b->status != AIR_OK)
         return AIR_NO_REF;
-    const ir_value *v = ir_val(b->g, mask);
-    const int last = v->rank - 1;
-    const air_dtype dtype = dtype_of(m, m->q);
-    air_ref zero = floats ? mask : b_fullf(b, v->rank, v->dims, 0.0, dtype);
-    air_ref added = floats ? mask : b_wheref(b, mask, zero, hidden);
-    air_ref none =
-        b_2f(b, "eq.Tensor", b_amax(b, added, 1, &last, true), hidden);
+    const int last = ir_val(b->g, mask)->rank - 1;
+    air_ref none = b_2f(b, "eq.Tensor", b_amax(b, mask, 1, &last, true),
+                        -(double)INFINITY);
     return B_OP(b, "where.self", at_value(none), at_float((double)NAN),
-                at_value(added));
+                at_value(mask));
 }
 
 static air_ref
-mask_of(match *m, pass_build *b)
+mask_of(const match *m, pass_build *b)
 {
-    air_ref mask = m->mask;
+    const mask_step first = m->masks[0];
+    air_ref mask;
 
-    if (mask.id == AIR_NO_REF.id)
-        return mask;
-    if (m->mask_is_drop)
-        mask = b_1(b, "logical_not", mask);
-    if (b->status == AIR_OK && !m->mask_is_keep && !m->mask_is_drop)
-        mask = b_cast(b, mask, dtype_of(m, m->q)); /* f32 stays */
+    if (m->nmasks == 0)
+        return AIR_NO_REF;
+    if (m->nmasks == 1 && m->safe && first.how != MASK_ADDED)
+        mask =
+            first.how == MASK_KEEP ? first.by : b_1(b, "logical_not", first.by);
+    else
+        mask = sum_of_masks(m, b);
     if (!m->safe)
-        mask = nan_where_nothing(m, b, mask);
+        mask = nan_where_nothing(b, mask);
     if (b->status != AIR_OK)
         return AIR_NO_REF;
     int rank = ir_val(b->g, mask)->rank;

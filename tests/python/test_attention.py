@@ -165,3 +165,40 @@ def test_scores_of_halves_cast_to_f32():
     mine = errors([got], exact)[0]
     theirs = errors([written(q, k, v, mask)], exact)[0]
     assert mine <= 1.1 * theirs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("how", ["added", "filled", "filled first"])
+def test_a_bias_and_a_mask_become_one(how, dtype):
+    """As T5 writes it: two layers share a bias by position and a mask."""
+    hidden = torch.ones(40, 40, dtype=torch.bool).triu(1)
+    lengths = torch.tensor([40, 33]).view(2, 1, 1, 1)
+    hidden = hidden | (torch.arange(40) >= lengths)
+    least = torch.finfo(dtype).min
+
+    def layer(q, k, v, bias, keep, mask):
+        scores = q @ k.mT / 4
+        if how == "filled":
+            scores = (scores + bias).masked_fill(hidden, -math.inf)
+        elif how == "filled first":
+            scores = torch.where(keep, scores, -math.inf) + bias
+        else:
+            scores = scores + bias + mask
+        return scores.softmax(-1) @ v
+
+    def written(q, k, v, bias):
+        mask = torch.zeros(hidden.shape, dtype=q.dtype)
+        masks = bias, ~hidden, mask.masked_fill(hidden, least)
+        return layer(layer(q, k, v, *masks), k, v, *masks)
+
+    tensors, _, _ = make(dtype)
+    tensors = (*tensors, torch.randn(1, 4, 40, 40).to(dtype))
+    with recorded() as records, torch.no_grad():
+        got = compiled(written)(*tensors)
+    text = records[-1].program().text(0)
+    assert text.count("scaled_dot_product_attention(") == 2
+    assert text.count("amax(") == 1  # of the mask, which is made once
+    exact = [written(*(t.double() for t in tensors))]
+    mine = errors([got], exact)[0]
+    theirs = errors([written(*tensors)], exact)[0]
+    assert mine <= 1.1 * theirs
