@@ -2,18 +2,7 @@
  * compiled once per instruction set. */
 #include "driver/cpu/gemm_isa.h"
 #include "driver/cpu/gemm_vec.h"
-
-INLINE vf
-broadcast(const float *w)
-{
-    return set(*w);
-}
-
-INLINE vf
-product(vf c, vf x, vf w)
-{
-    return fma_(x, w, c);
-}
+#include "driver/cpu/step_floats.h"
 
 #include "driver/cpu/correlate_run.h"
 

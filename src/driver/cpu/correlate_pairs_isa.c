@@ -2,20 +2,7 @@
  * same pixel of two channels, with VDPBF16PS. */
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/gemm_vec.h"
-
-INLINE vf
-broadcast(const float *w)
-{
-    int32_t pair;
-    memcpy(&pair, w, sizeof pair);
-    return (vf)_mm512_set1_epi32(pair);
-}
-
-INLINE vf
-product(vf c, vf x, vf w)
-{
-    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)x, (__m512bh)w);
-}
+#include "driver/cpu/step_pairs.h"
 
 #include "driver/cpu/correlate_run.h"
 

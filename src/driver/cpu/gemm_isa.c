@@ -3,18 +3,7 @@
 #include "driver/cpu/gemm_isa.h"
 #include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_vec.h"
-
-INLINE vf
-broadcast(const float *w)
-{
-    return set(*w);
-}
-
-INLINE vf
-product(vf c, vf x, vf w)
-{
-    return fma_(x, w, c);
-}
+#include "driver/cpu/step_floats.h"
 
 #ifdef NARROW
 INLINE vn
