@@ -34,6 +34,16 @@ dtype_of(int64_t type)
 
 /* ---- what is described ---- */
 
+/* An object that begins as `made`. */
+static int
+new_like(void **out, const void *made, size_t size)
+{
+    const int failed = fake_new(out, size);
+    if (failed == 0)
+        memcpy(*out, made, size);
+    return failed;
+}
+
 FAKE(cublasLtCreate, void **out)
 {
     return fake_new(out, 1);
@@ -46,10 +56,7 @@ FAKE(cublasLtMatmulDescCreate, void **out, int compute, int scale)
 {
     const description made = {
         .compute = compute, .scale = scale, .epilogue = EPILOGUE_NONE};
-    const int failed = fake_new(out, sizeof made);
-    if (failed == 0)
-        memcpy(*out, &made, sizeof made);
-    return failed;
+    return new_like(out, &made, sizeof made);
 }
 FAKE(cublasLtMatmulDescDestroy, void *object)
 {
@@ -85,10 +92,7 @@ FAKE(cublasLtMatrixLayoutCreate, void **out, int type, uint64_t rows,
                          .columns = (int64_t)columns,
                          .ld = ld,
                          .batch = 1};
-    const int failed = fake_new(out, sizeof made);
-    if (failed == 0)
-        memcpy(*out, &made, sizeof made);
-    return failed;
+    return new_like(out, &made, sizeof made);
 }
 FAKE(cublasLtMatrixLayoutDestroy, void *object)
 {
