@@ -26,7 +26,7 @@ LAYERS = {
     # attention of operands cast from half precision: 100
     # nested writes of parts of one memory, and which parts lie apart: 200
     # attention with several masks: 100
-    "src/pass": (8000, C),
+    "src/pass": (8350, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350
     "src/codegen": (6900, C),
@@ -56,7 +56,7 @@ LAYERS = {
     # 300 ranges, graphs for other viewers and what passes log
     # 230 calls of training graphs without torch's wrappers, and saved
     # outputs that are written; 70 equal nodes of a joint graph
-    "python/torchair": (26050, (".py",)),
+    "python/torchair": (26300, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -42,6 +42,7 @@ from . import (
     factors,
     gears,
     graph_dump,
+    images,
     joint,
     names,
     origin,
@@ -214,6 +215,7 @@ def _engine_program(
     static = compat.static_input_indices(record.kind)
     converters.expand(gm, converts=not config.captures)
     origin.note_modules(gm, config)
+    images.prepare(gm, config.captures, record.kind)
     dump = graph_dump.of(config, folder)
     got = import_graph(gm, record.name, static, without, dump.wanted)
     record.nodes, record.hosts = got.nodes, got.host_nodes

@@ -14,7 +14,17 @@ from typing import Any
 
 import torch
 
-from . import comm, cuda, draws, kinds, names, places, rng_states, schema
+from . import (
+    comm,
+    cuda,
+    draws,
+    images,
+    kinds,
+    names,
+    places,
+    rng_states,
+    schema,
+)
 from ._native import AirError, Graph
 from .cuda_attention import draws_nothing
 from .hosts import Arguments, Call, make_call
@@ -41,7 +51,6 @@ from .tensor_types import Types, dtype_of
 
 PARAM = 1  # AIR_INPUT_PARAM
 aten = torch.ops.aten
-with_effects = torch.ops.higher_order.with_effects
 # Results share memory with their operand and have a lazy negation.
 _LAZY = {aten._neg_view.default, aten._conj.default}
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -124,7 +133,7 @@ class _Importer(schema.Importing):
         if isinstance(value, torch.SymInt):
             self._int_input(node, index, value)
             self.out.args.append("int")
-        elif self._is_token(node):
+        elif schema.is_token(node):
             self.constants[node] = None
             self.out.args.append(None)
         elif isinstance(value, torch.Tensor) and node.users:
@@ -137,13 +146,6 @@ class _Importer(schema.Importing):
             if computing and not isinstance(value, (int, float, bool)):
                 raise Unexpressible(f"input {node} is no tensor or integer")
             self.out.args.append(None)
-
-    def _is_token(self, node: torch.fx.Node) -> bool:
-        """Tokens order effects; the engine keeps HOST nodes in order anyway,
-        and torch passes None for them."""
-        return any(
-            u.target is with_effects and u.args[0] is node for u in node.users
-        )
 
     def _int_input(self, node: torch.fx.Node, index: int, value: Any) -> None:
         expr = expression(value)
@@ -209,7 +211,7 @@ class _Importer(schema.Importing):
         if kind.dropped or isinstance(value, _NUMBERS):
             return  # numbers are taken from their expressions
         self.out.nodes += 1
-        if target is with_effects:
+        if target is schema.with_effects:
             value = (None, *value[1:])
         self._check_results(node, value)
         self.places.enter(node)
@@ -295,7 +297,7 @@ class _Importer(schema.Importing):
             raise Refused(rng_states.REASON)
         if kind.random and not draws_nothing(node):
             cuda.refuse_draws(self.place)
-            draws.check(node.target, _first(value))
+            draws.check(node.target, schema.first(value))
         if kind.rewrite is not None:
             return kind.rewrite(self, node, value)
         return self.row_node(node, value)
@@ -376,9 +378,8 @@ class _Importer(schema.Importing):
         resolve = node.target in _LAZY or any(
             v.dtype.is_complex for v in tensors + kept
         )
-        target = node.target
         call = make_call(
-            comm.target_of(node) if collective is not None else target,
+            (images if collective is None else comm).target_of(node),
             args,
             kwargs,
             keep if many or not keep else None,
@@ -391,9 +392,11 @@ class _Importer(schema.Importing):
             call = draws.in_memory_order(call, tensors)
         if collective is not None:
             call = comm.starting(comm.name_of(node.target), call, collective)
+        left = images.stored(node, kept)
         refs = self.host(
-            node, name, reason, call, arguments.tensors, kept, collective
+            node, name, reason, call, arguments.tensors, left, collective
         )
+        refs = images.shown(self, node, refs, kept)
         results: list[int | None] = [None] * len(values)
         for i, ref in zip(keep, refs, strict=True):
             results[i] = ref
@@ -494,7 +497,3 @@ class _Importer(schema.Importing):
         if is_symbolic(value):
             return ("call", evaluator(expression(value), self.sources))
         return ("const", value)
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, (tuple, list)) else value

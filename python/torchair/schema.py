@@ -25,6 +25,7 @@ NONE, VALUE, VALUES, INT, INTS, FLOAT, FLOATS, BOOL, BOOLS, DTYPE, STR = range(
 )
 
 Attr = tuple[int, Any]
+with_effects = torch.ops.higher_order.with_effects
 NO_ROW = "no row in the op table"  # why a node goes to HOST, if nothing else
 
 DTYPES: dict[torch.dtype, tuple[int, bool]] = {
@@ -313,6 +314,18 @@ def base_of(x: Any) -> Any:
             break
         x = x.args[0]
     return x
+
+
+def is_token(node: torch.fx.Node) -> bool:
+    """Tokens order effects; the engine keeps HOST nodes in order anyway, and
+    torch passes None for them."""
+    return any(
+        u.target is with_effects and u.args[0] is node for u in node.users
+    )
+
+
+def first(value: Any) -> Any:
+    return value[0] if isinstance(value, (tuple, list)) else value
 
 
 def used_items(node: torch.fx.Node) -> set[Any]:

@@ -1,0 +1,133 @@
+"""Images on a GPU: HOST nodes that read and leave channels-last order.
+
+cuDNN's tensor-core kernels want it, and turn each operand there and each result
+back where it is not so. In max-autotune convolutions and pooling get operands
+in that order and give results of [N, H, W, C], permuted; pass permute of the
+engine has what is pointwise between them compute in it too. A bias is added
+behind, where it is fused: for cuDNN it is a kernel of its own anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import cuda
+from .schema import INTS, VALUE
+
+aten = torch.ops.aten
+_CONVOLUTION = aten.convolution.default
+_OPERATORS = {
+    _CONVOLUTION,
+    aten._adaptive_avg_pool2d.default,
+    aten.avg_pool2d.default,
+    aten.max_pool2d_with_indices.default,
+}
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
+_MARK = "torchair_channels_last"
+
+
+def prepare(gm: torch.fx.GraphModule, captures: bool, kind: str) -> None:
+    """Marks what reads and leaves channels-last order. Not with groups:
+    cuDNN's kernels for these are slower in it."""
+    if captures or kind != "inference":
+        return
+    found = gm.graph.find_nodes(op="call_function", target=_CONVOLUTION)
+    if not found or not all(map(_suits, found)):
+        return
+    if not is_on_gpu(gm):
+        return
+    for node in list(gm.graph.nodes):
+        if node.target in _OPERATORS and _is_image(node.args[0]):
+            node.meta[_MARK] = True
+            if node.target is _CONVOLUTION:
+                _split_bias(node)
+    gm.recompile()
+
+
+def is_on_gpu(gm: torch.fx.GraphModule) -> bool:
+    return cuda.place_of(gm) >= cuda.PLACE
+
+
+def _is_image(node: Any) -> bool:
+    value = node.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dim() == 4
+        and value.dtype in _DTYPES
+    )
+
+
+def _suits(node: torch.fx.Node) -> bool:
+    groups = node.args[8]
+    return _is_image(node.args[0]) and bool(groups == 1)
+
+
+def _split_bias(node: torch.fx.Node) -> None:
+    bias: Any = node.args[2]
+    if bias is None or not isinstance(bias.meta["val"].shape[0], int):
+        return
+    graph = node.graph
+    with graph.inserting_before(node):
+        arguments = (*node.args[:2], None, *node.args[3:])
+        plain = graph.call_function(_CONVOLUTION, arguments, {})
+        sizes = [bias.meta["val"].shape[0], 1, 1]
+        wide = graph.call_function(aten.view.default, (bias, sizes))
+        total = graph.call_function(aten.add.Tensor, (plain, wide))
+    plain.meta, total.meta = dict(node.meta), dict(node.meta)
+    total.meta.pop(_MARK)
+    wide.meta["val"] = bias.meta["val"].view(sizes)
+    node.replace_all_uses_with(total)
+    graph.erase_node(node)
+
+
+# ---- HOST nodes ----
+
+
+def _last(x: Any) -> Any:
+    if isinstance(x, torch.Tensor) and x.dim() == 4:
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
+
+
+def target_of(node: torch.fx.Node) -> Any:
+    """What the HOST node of an operator calls."""
+    operator: Any = node.target
+    if _MARK not in node.meta:
+        return operator
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = operator(*map(_last, args), **kwargs)
+        if isinstance(found, torch.Tensor):
+            return found.permute(_TO_LAST)
+        return tuple(r.permute(_TO_LAST) for r in found)
+
+    return call
+
+
+def stored(
+    node: torch.fx.Node, results: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """Results as the HOST node leaves them, for their sizes."""
+    if _MARK not in node.meta:
+        return results
+    return [r.permute(_TO_LAST) for r in results]
+
+
+def shown(
+    importing: Any,
+    node: torch.fx.Node,
+    refs: Sequence[int],
+    results: Sequence[torch.Tensor],
+) -> Sequence[int]:
+    """Results of the HOST node as the graph's, of [N, C, H, W]."""
+    if _MARK not in node.meta:
+        return refs
+    order = [importing.sizes.dim(i) for i in _FROM_LAST]
+    return [
+        importing.add(node, "permute", [VALUE, ref, INTS, order], result)
+        for ref, result in zip(refs, results, strict=True)
+    ]

@@ -1,0 +1,131 @@
+"""Channels-last order of HOST nodes (torchair.images), tried on the CPU: graphs
+are marked here as those of a GPU are, and have no kernels of such operators."""
+
+import pytest
+import torch
+from helpers import assert_same, compiled
+from torch import nn
+from torch.nn import functional
+
+from torchair import backend, cuda, images
+
+HOSTS = frozenset({"convolution", "max_pool2d_with_indices", "avg_pool2d"})
+TEXT_GRAPH = 0
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(images, "is_on_gpu", lambda gm: True)
+    monkeypatch.setattr(cuda, "until_made", lambda make: make(HOSTS))
+    torch._dynamo.reset()
+    backend.records.clear()
+
+
+class Seen:
+    """Of every convolution that runs: are its image and result in order?"""
+
+    def __init__(self, monkeypatch):
+        self.orders = []
+        real = images._last
+
+        def last(x):
+            if isinstance(x, torch.Tensor) and x.dim() == 4:
+                form = torch.channels_last
+                self.orders.append(x.is_contiguous(memory_format=form))
+            return real(x)
+
+        monkeypatch.setattr(images, "_last", last)
+
+
+class Block(nn.Module):
+    def __init__(self, channels=8, bias=True, groups=1):
+        super().__init__()
+        self.one = nn.Conv2d(channels, 12, 3, padding=1, bias=bias)
+        self.norm = nn.BatchNorm2d(12)
+        self.two = nn.Conv2d(12, channels, 1, groups=groups)
+        self.gate = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        y = functional.relu(self.norm(self.one(x)))
+        y = self.two(functional.max_pool2d(y, 3, 1, 1))
+        y = y * torch.sigmoid(self.gate(y.mean((2, 3), keepdim=True)))
+        y = torch.cat([y, functional.avg_pool2d(x, 3, 1, 1)], 1)
+        return y[:, :8] + x, y.flatten(1)
+
+
+def graph():
+    (record,) = [r for r in backend.records if not r.fallback]
+    return record.program().text(TEXT_GRAPH)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_block(dtype, bias):
+    model = Block(bias=bias).eval().to(dtype)
+    x = torch.randn(2, 8, 10, 6).to(dtype)
+    assert_same(compiled(model)(x), model(x))
+    assert "[2, 10, 6, 12] = host" in graph()  # [N, H, W, C]
+
+
+@torch.no_grad()
+def test_what_lies_between_is_not_turned(monkeypatch):
+    seen = Seen(monkeypatch)
+    model = Block().eval()
+    x = torch.randn(2, 8, 10, 6)
+    fn = compiled(model)
+    fn(x)
+    seen.orders.clear()
+    fn(x)
+    images_of_x = 2  # the model's input comes as it is
+    weights_of_3x3 = 1
+    assert seen.orders.count(False) == images_of_x + weights_of_3x3
+    assert len(seen.orders) == 3 * 2 + 2
+
+
+@torch.no_grad()
+def test_changing_sizes():
+    model = Block().eval()
+    fn = compiled(model, dynamic=True)
+    for n, h in ((2, 10), (3, 7), (1, 9)):
+        x = torch.randn(n, 8, h, 6)
+        assert_same(fn(x), model(x))
+
+
+@torch.no_grad()
+def test_images_in_that_order_and_indices():
+    conv = nn.Conv2d(4, 8, 3)
+
+    def fn(x):
+        y, at = functional.max_pool2d_with_indices(conv(x), 2)
+        return y.neg(), at
+
+    x = torch.randn(2, 4, 9, 8).to(memory_format=torch.channels_last)
+    got, want = compiled(fn)(x), fn(x)
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g, w)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    [
+        (Block(groups=4), "max-autotune"),  # slower in that order
+        (Block(), "reduce-overhead"),  # eager's own kernels
+        (Block().double(), "max-autotune"),
+    ],
+)
+def test_what_is_left_alone(model, mode):
+    x = torch.randn(2, 8, 10, 6).to(model.one.weight.dtype)
+    model.eval()
+    assert_same(compiled(model, mode)(x), model(x))
+    assert "[2, 10, 6, 12] = host" not in graph()
+
+
+def test_training_is_left_alone():
+    model = Block().eval()
+    x = torch.randn(2, 8, 10, 6)
+    got, want = compiled(model)(x), model(x)
+    assert_same(got, want)
+    sum(g.sum() for g in got).backward()
+    assert all(p.grad is not None for p in model.parameters())
