@@ -243,7 +243,9 @@ AIR_API AIR_CHECK air_status air_dim_hint(const air_graph *g, air_dim d,
 
 enum {
     AIR_INPUT_PARAM = 1, /* same tensor at every call, most likely */
-    AIR_INPUT_FROZEN = 2 /* contents never change: may be repacked */
+    /* Contents do not change, or air_host.frozen says so: what is made of such
+     * inputs alone is computed at the first run and kept. */
+    AIR_INPUT_FROZEN = 2
 };
 /* A tensor input. Strides are read at run time. */
 AIR_API AIR_CHECK air_status air_graph_add_input(air_graph *g, const char *name,
@@ -577,6 +579,10 @@ typedef struct {
      * that has a limit (air_scope) keeps to its own. A program is specialised
      * for them. */
     int32_t cube_cores, vector_cores;
+    /* Tells contents of the frozen inputs apart: where it is another than the
+     * run before had, what was made of them is computed again. Runs in several
+     * threads may have different ones. No air_host: 0. */
+    uint64_t frozen;
 } air_host;
 
 /* Makes what a run with such inputs needs (their data are not looked at), so
@@ -620,6 +626,7 @@ typedef struct {
     uint64_t runs, specialisations;
     uint32_t nodes, regions, calls, copies, hosts; /* of the latest one */
     uint64_t arena_bytes, code_bytes;
+    uint64_t kept_bytes; /* what the first run computed */
 } air_program_stats;
 AIR_API void air_program_get_stats(const air_program *program,
                                    air_program_stats *out);

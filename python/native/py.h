@@ -248,6 +248,16 @@ bool py_known_read(const py_known *k, PyObject *o, air_value *out);
 /* What reading it has found. */
 void py_known_keep(py_known *k, PyObject *o, const air_value *v, size_t bytes);
 
+/* ---- contents of frozen arguments (py_frozen.c) ---- */
+
+typedef struct py_frozen py_frozen;
+/* *out is NULL where the graph has none; -1 with a Python error. */
+int py_frozen_make(const air_graph *g, size_t nin, const Py_ssize_t *sources,
+                   py_frozen **out);
+void py_frozen_free(py_frozen *f);
+/* air_host.frozen of a call: another one where contents have changed. */
+uint64_t py_frozen_look(py_frozen *f, PyObject *const *args);
+
 /* ---- captures (py_capture.c) ---- */
 
 /* A static argument as the last call had it; `seen` is only compared. */

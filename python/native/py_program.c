@@ -49,6 +49,7 @@ typedef struct {
     size_t nin, nresults, nhosts;
     Py_ssize_t *sources; /* by input: its argument; constant i: -1 - i */
     py_known *known;     /* by input: as the last call had it */
+    py_frozen *frozen;   /* NULL: contents of all inputs may change */
     py_capture *capture; /* NULL: every call is a plain run */
     PyObject *fallback;  /* (list, reason): what the engine cannot run, or
                             (reason None) must not */
@@ -323,7 +324,8 @@ run_program(call_inputs *c, air_value *results, py_host_run *run)
                          .args = c->list,
                          .place = p->place,
                          .watch = p->watch};
-    const air_host host = py_host_make(run);
+    air_host host = py_host_make(run);
+    host.frozen = py_frozen_look(p->frozen, c->args);
     py_context_sync();
     if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
         return run_engine(c, &host, results);
@@ -739,6 +741,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         compile(p, graph, &options) ||
         !(p->known =
               py_known_make(py_graph_get(graph), p->nin, p->sources, frozen)) ||
+        py_frozen_make(py_graph_get(graph), p->nin, p->sources, &p->frozen) ||
         (capture != Py_None &&
          py_capture_open(capture, p->program, py_graph_get(graph), p->place,
                          p->nin, p->sources, &p->capture))) {
@@ -767,6 +770,7 @@ program_dealloc(PyObject *self)
     Py_XDECREF(p->fallback);
     Py_XDECREF(p->watch);
     py_known_free(p->known, p->nin);
+    py_frozen_free(p->frozen);
     PyMem_Free(p->sources);
     PyMem_Free(p->hosts);
     PyMem_Free(p->outs);
@@ -812,12 +816,13 @@ program_stats(PyObject *self, PyObject *unused)
     air_program_stats s;
     air_program_get_stats(p->program, &s);
     PyObject *out = Py_BuildValue(
-        "{sd,sd,sK,sK,sI,sI,sI,sI,sI,sK,sK}", "compile_s", s.compile_s,
+        "{sd,sd,sK,sK,sI,sI,sI,sI,sI,sK,sK,sK}", "compile_s", s.compile_s,
         "specialise_s", s.specialise_s, "runs", (unsigned long long)s.runs,
         "specialisations", (unsigned long long)s.specialisations, "nodes",
         s.nodes, "regions", s.regions, "calls", s.calls, "copies", s.copies,
         "hosts", s.hosts, "arena_bytes", (unsigned long long)s.arena_bytes,
-        "code_bytes", (unsigned long long)s.code_bytes);
+        "code_bytes", (unsigned long long)s.code_bytes, "kept_bytes",
+        (unsigned long long)s.kept_bytes);
     PyObject *capture =
         p->capture ? py_capture_stats(p->capture) : Py_NewRef(Py_None);
     if (!out || !capture || PyDict_SetItemString(out, "capture", capture))

@@ -180,6 +180,7 @@ def compile_graph(
     record.weights = quantised.report
     record.asked = switches.of_graph(gm.graph, config)
     record.asked.frozen &= kind == "inference"  # training replaces them
+    record.asked.contents &= kind == "inference"  # and writes them
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     try:
         made = cuda.until_made(
@@ -208,11 +209,14 @@ def _engine_program(
 ) -> Any:
     """The program; or `without` and what the device has no kernel for."""
     from ._native import Program
-    from .importer import import_graph
+    from .importer import FROZEN, PARAM, import_graph
 
     logger.debug("FX graph %s: %s", record.name, gm.graph)
     begin = time.perf_counter()
-    static = compat.static_input_indices(record.kind)
+    static = dict.fromkeys(
+        compat.static_input_indices(record.kind),
+        PARAM | FROZEN if record.asked.contents else PARAM,
+    )
     converters.expand(gm, converts=not config.captures)
     origin.note_modules(gm, config)
     images.prepare(gm, config.captures, record.kind)

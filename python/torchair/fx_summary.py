@@ -66,7 +66,7 @@ def _hosted(gm: GraphModule) -> Counter[str] | None:
     from .sizes import Unexpressible
 
     try:
-        found = import_graph(gm, "summary", set())
+        found = import_graph(gm, "summary", {})
     except Unexpressible:
         return None
     return Counter(h.op for h in found.host_nodes)

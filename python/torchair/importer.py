@@ -49,7 +49,7 @@ from .sizes import (
 )
 from .tensor_types import Types, dtype_of
 
-PARAM = 1  # AIR_INPUT_PARAM
+PARAM, FROZEN = 1, 2  # AIR_INPUT_PARAM, AIR_INPUT_FROZEN
 aten = torch.ops.aten
 # Results share memory with their operand and have a lazy negation.
 _LAZY = {aten._neg_view.default, aten._conj.default}
@@ -59,11 +59,11 @@ _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 def import_graph(
     gm: torch.fx.GraphModule,
     name: str,
-    static: set[int],
+    static: dict[int, int],
     without: frozenset[str] = frozenset(),
     origins: bool = False,
 ) -> Imported:
-    """static: arguments that are the same tensor at every call; without: names
+    """static: flags of arguments that are parameters or buffers; without: names
     of nodes and of operators that the device has no kernel for; origins:
     values are named as the files of debug.data_dump."""
     return _Importer(gm, name, static, without, origins).run()
@@ -74,7 +74,7 @@ class _Importer(schema.Importing):
         self,
         gm: torch.fx.GraphModule,
         name: str,
-        static: set[int],
+        static: dict[int, int],
         without: frozenset[str],
         origins: bool,
     ) -> None:
@@ -169,7 +169,7 @@ class _Importer(schema.Importing):
         if value.is_conj() or value.is_neg():
             raise Unexpressible(f"input {node} is lazily conjugated")
         name = names.of_input(node, self.names)
-        flags = PARAM if index in self.static and not moved else 0
+        flags = 0 if moved else self.static.get(index, 0)
         self._input(node, name, value, flags)
         for axis, size in enumerate(value.shape):
             if is_symbolic(size):

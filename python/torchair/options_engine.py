@@ -100,6 +100,19 @@ WEIGHTS = (
         Int(0, INT64_MAX),
         "a weight of fewer numbers stays as it is",
     ),
+    Row(
+        _WEIGHTS + "frozen",
+        False,
+        BOOL,
+        "contents of parameters and buffers are taken for constant: what an "
+        "inference graph makes of them alone is computed at its first call "
+        "and kept, and factors of channels go into the weights of "
+        "convolutions. A tensor that is replaced, moved or written by an "
+        "operator is seen at the next call, which computes it again; writes "
+        "through `.data`, NumPy or a fused optimizer are not (docs/speed.md). "
+        "It takes memory, which `torchair.explain` says",
+        cuda="nothing is kept",
+    ),
 )
 
 CAPTURED = (

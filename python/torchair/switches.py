@@ -51,6 +51,7 @@ class Asked:
     list_min: int = 0
     give_back: bool = False
     frozen: bool = False  # addresses of parameters
+    contents: bool = False  # and what is in them: flags of the graph's inputs
 
     def keywords(self) -> dict[str, Any]:
         """For `_native.Program`."""
@@ -74,6 +75,8 @@ class Asked:
             said.append("memory of intermediate results is given back")
         if self.frozen:
             said.append("parameters are bound to the memory of the first call")
+        if self.contents:
+            said.append("what is made of weights alone is computed once, kept")
         return said
 
 
@@ -93,6 +96,7 @@ def asked(config: CompilerConfig, sends: int = 0) -> Asked:
     out = Asked(_off_by_key(config))
     if torch.are_deterministic_algorithms_enabled():
         out.off.add("measure")
+    out.contents = bool(config.weights.frozen)
     if config.captures:
         return out
     ge, expert = config.ge_config, config.experimental_config

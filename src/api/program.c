@@ -118,6 +118,7 @@ air_program_get_stats(const air_program *program, air_program_stats *out)
     out->hosts = s->nhosts;
     out->arena_bytes = s->arena_bytes;
     out->code_bytes = s->code_bytes;
+    out->kept_bytes = s->kept_bytes;
     IR_FOR_EACH(program->g, id)
     out->nodes++;
 }

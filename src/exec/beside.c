@@ -75,6 +75,7 @@ count_beside(const use_list *l, const size_t *start, size_t step, size_t end)
     uint32_t count = 0;
 
     while (count < WINDOW && count < end &&
+           (step < l->s->once || end - count > l->s->once) &&
            steps[end - count - 1].kind != EXEC_STEP_HOST &&
            !disturb(l, start, step, end - count - 1, -1))
         count++;

@@ -223,7 +223,8 @@ place_storage(air_capture *c, capture_record *r, const exec_storage *t,
               const air_value *inputs)
 {
     switch (t->where) {
-    case EXEC_ARENA: break;
+    case EXEC_ARENA:
+    case EXEC_KEPT: break; /* exec_run_segments */
     case EXEC_INPUT:
         r->slots[t->slot] = inputs[t->input].data;
         if (!c->is_static[t->input])

@@ -89,6 +89,7 @@ typedef struct {
 typedef struct {
     exec_unit *units;
     size_t count;
+    size_t once;      /* the first ones, which run at the first run only */
     exec_edge *edges; /* sorted by `to`; lanes only */
     size_t nedges;
     bool lanes;     /* some node is not in the main one */
@@ -122,6 +123,7 @@ typedef enum {
     EXEC_ARENA, /* planned offset in the arena of a run */
     EXEC_INPUT, /* the caller's tensor */
     EXEC_BLOCK, /* a pool block that becomes (part of) a result */
+    EXEC_KEPT,  /* planned offset in what the first run computed and is kept */
     EXEC_HOST   /* what a HOST node left; room in the arena otherwise */
 } exec_where;
 
@@ -129,7 +131,7 @@ typedef struct {
     exec_where where;
     int32_t slot;   /* final slot, after planning */
     int32_t input;  /* EXEC_INPUT */
-    int64_t offset; /* bytes in the arena, after planning */
+    int64_t offset; /* bytes in the arena or what is kept, after planning */
     int64_t bytes;
     int32_t first, last; /* steps that use it */
     bool parts;          /* of a cat: its writers write different elements */
@@ -189,8 +191,14 @@ typedef struct exec_spec {
     const lower_place *places; /* by value; slot: a storage */
     const bool *placed;
     struct exec_watch *watch; /* once a run was watched: watch.c */
-    int32_t nslots, arena_slot;
+    int32_t nslots, arena_slot, kept_slot;
     size_t arena_bytes, code_bytes;
+    /* Steps and segments of the first run, which come first; what they leave
+     * for those behind them; of which contents (air_host.frozen). Under the
+     * program's mutex. */
+    size_t once, once_segments, kept_bytes;
+    exec_block *kept;
+    uint64_t kept_stamp;
     uint32_t nhosts, ncopies, nregions, ncalls;
 } exec_spec;
 
@@ -241,6 +249,7 @@ typedef struct {
     char *arena;
     void **slots;
     exec_block **results; /* by slot: its block */
+    exec_block *kept;     /* as this run reads it; NULL: nothing is kept */
     void **tokens;        /* of HOST results */
     size_t ntokens;
     air_value *values; /* of one HOST call */
@@ -331,6 +340,12 @@ size_t exec_place_beside(exec_spec *s);
 void exec_find_joins(exec_maker *m);
 air_status exec_join(exec_maker *m, size_t i, const air_code *code);
 air_step exec_list_step(const exec_spec *s, size_t i);
+/* Where a storage begins behind the pointer in its slot. */
+static inline int64_t
+exec_slot_offset(const exec_storage *t)
+{
+    return t->where == EXEC_ARENA || t->where == EXEC_KEPT ? t->offset : 0;
+}
 /* kernels.c: code, kernels, workspaces and lists of a planned spec. */
 air_status exec_make_kernels(exec_maker *m);
 

@@ -43,10 +43,12 @@ print_call(const exec_step *step, base_text *out)
 }
 
 static void
-print_scope(const exec_step *step, base_text *out)
+print_scope(const ir_graph *g, const exec_step *step, base_text *out)
 {
     const air_step *s = &step->step;
 
+    if (step->unit && ir_node_at(g, step->unit->nodes[0])->once)
+        base_text_add(out, "  at the first run\n");
     if (step->kind == EXEC_STEP_HOST)
         return;
     if (s->threads > 0)
@@ -67,7 +69,7 @@ print_scope(const exec_step *step, base_text *out)
 }
 
 static void
-print_steps(const exec_spec *s, base_text *out)
+print_steps(const ir_graph *g, const exec_spec *s, base_text *out)
 {
     for (size_t i = 0; i < s->steps.count; i++) {
         const exec_step *step = &s->steps.data[i];
@@ -87,7 +89,7 @@ print_steps(const exec_spec *s, base_text *out)
                           step->label, step->reason);
             break;
         }
-        print_scope(step, out);
+        print_scope(g, step, out);
     }
 }
 
@@ -146,7 +148,7 @@ explain_step(const air_program *p, const exec_step *step, base_text *out)
                       step->label, step->reason);
         break;
     }
-    print_scope(step, out);
+    print_scope(p->g, step, out);
 }
 
 /* How many steps each list of the device has. */
@@ -187,6 +189,8 @@ explain(const air_program *p, const exec_spec *s, base_text *out)
         return;
     base_text_add(out, "steps: %zu\narena_bytes: %zu\ncode_bytes: %zu\n",
                   s->steps.count, s->arena_bytes, s->code_bytes);
+    if (s->kept_bytes > 0)
+        base_text_add(out, "kept_bytes: %zu\n", s->kept_bytes);
     print_lists(s, out);
     print_notes(p, s, out);
     for (size_t i = 0; i < s->steps.count; i++)
@@ -214,7 +218,7 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
     case AIR_TEXT_STEPS:
         AIR_REQUIRE(s, AIR_ERROR_STATE,
                     "graph %s has not run yet: it has no steps", p->g->name);
-        print_steps(s, out);
+        print_steps(p->g, s, out);
         break;
     case AIR_TEXT_EXPLAIN: explain(p, s, out); break;
     case AIR_TEXT_MEMORY:

@@ -106,8 +106,8 @@ make_kernels(exec_maker *m, region_codes *codes)
 }
 
 /* Where the segment that begins at `at` ends: a HOST step alone, or all steps
- * up to the next one; but one of them where there are fewer than a list of a
- * graph with symbols is to have. */
+ * up to the next one, or to those that every run has; but one of them where
+ * there are fewer than a list of a graph with symbols is to have. */
 static size_t
 segment_end(const exec_maker *m, size_t at)
 {
@@ -115,7 +115,8 @@ segment_end(const exec_maker *m, size_t at)
     const int64_t least = m->p->options.list_min;
     size_t end = at;
 
-    while (end < s->steps.count && s->steps.data[end].kind != EXEC_STEP_HOST)
+    while (end < s->steps.count && s->steps.data[end].kind != EXEC_STEP_HOST &&
+           (end == at || end != s->once))
         end++;
     if (end == at)
         return at + 1;
@@ -219,6 +220,8 @@ make_lists(exec_maker *m)
                 &seg->list));
         s->nsegments++;
         at = seg->end;
+        if (at == s->once)
+            s->once_segments = s->nsegments;
     }
     return AIR_OK;
 }

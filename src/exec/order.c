@@ -285,6 +285,7 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
             if (from == IR_NO_NODE || uses[v.id] != 1 ||
                 !order->units[m->unit_of[from]].fused ||
                 ir_node_at(g, from)->inplace ||
+                ir_node_at(g, from)->once != n->once ||
                 ir_val(g, v)->dtype != ir_val(g, n->outs[0])->dtype)
                 continue;
             order->cat[v.id] = id;
@@ -334,6 +335,25 @@ keep_edges(const order_maker *m, const exec_edges *e, const uint32_t *sorted,
     return AIR_OK;
 }
 
+/* What runs at the first run only waits for nothing else: it comes first. */
+static air_status
+once_first(const order_maker *m, const exec_unit *units, uint32_t *sorted,
+           size_t *out_once)
+{
+    uint32_t *others;
+    size_t once = 0, count = 0;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits + 1, &others));
+    for (size_t i = 0; i < m->nunits; i++)
+        if (ir_node_at(m->g, units[sorted[i]].nodes[0])->once)
+            sorted[once++] = sorted[i];
+        else
+            others[count++] = sorted[i];
+    memcpy(sorted + once, others, count * sizeof *others);
+    *out_once = once;
+    return AIR_OK;
+}
+
 static air_status
 make_order(order_maker *m, base_arena *arena, exec_order *out)
 {
@@ -358,6 +378,7 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     mark_stored(m, out);
     AIR_TRY(find_memory(m->g, arena, out));
     AIR_TRY(find_cats(m, arena, out));
+    AIR_TRY(once_first(m, units, sorted, &out->once));
     for (size_t i = 0; i < m->nunits; i++)
         out->units[i] = units[sorted[i]];
     out->count = m->nunits;

@@ -177,7 +177,26 @@ plan_arena(exec_maker *m)
     return AIR_OK;
 }
 
-/* Slots: the arena, then inputs, then blocks and HOST results. */
+/* What the steps of the first run leave for others lies one behind the other.
+ */
+static void
+plan_kept(exec_spec *s)
+{
+    const int32_t once = (int32_t)s->once;
+    int64_t end = 0;
+
+    for (size_t i = 0; i < s->storages.count; i++) {
+        exec_storage *t = &s->storages.data[i];
+        if (t->where != EXEC_ARENA || t->first >= once || t->last < once)
+            continue;
+        t->where = EXEC_KEPT;
+        t->offset = end;
+        end = round_up(end + t->bytes);
+    }
+    s->kept_bytes = (size_t)end;
+}
+
+/* Slots: the arena, then inputs, then blocks, HOST results, what is kept. */
 static void
 assign_slots(exec_spec *s, size_t ninputs)
 {
@@ -190,9 +209,13 @@ assign_slots(exec_spec *s, size_t ninputs)
             t->slot = 1 + t->input;
         else if (t->where == EXEC_ARENA)
             t->slot = s->arena_slot;
-        else
+        else if (t->where != EXEC_KEPT)
             t->slot = next++;
     }
+    s->kept_slot = next++;
+    for (size_t i = 0; i < s->storages.count; i++)
+        if (s->storages.data[i].where == EXEC_KEPT)
+            s->storages.data[i].slot = s->kept_slot;
     s->nslots = next;
 }
 
@@ -204,8 +227,7 @@ patch_place(void *arg, int32_t *slot, int64_t *offset, bool written)
 
     (void)written;
     *slot = t->slot;
-    if (t->where == EXEC_ARENA)
-        *offset += t->offset;
+    *offset += exec_slot_offset(t);
 }
 
 air_status
@@ -213,6 +235,7 @@ exec_plan(exec_maker *m)
 {
     exec_spec *s = m->s;
 
+    plan_kept(s);
     exec_find_joins(m);
     AIR_TRY(plan_arena(m));
     AIR_TRY(exec_find_beside(m));

@@ -68,7 +68,8 @@ fill_slots(exec_run *r, const air_value *inputs)
     for (size_t i = 0; i < s->storages.count; i++) {
         const exec_storage *t = &s->storages.data[i];
         switch (t->where) {
-        case EXEC_ARENA: break;
+        case EXEC_ARENA:
+        case EXEC_KEPT: break; /* exec_run_segments */
         case EXEC_INPUT: r->slots[t->slot] = inputs[t->input].data; break;
         case EXEC_HOST: r->slots[t->slot] = r->arena + t->offset; break;
         case EXEC_BLOCK:
@@ -142,7 +143,7 @@ fill_values(const exec_run *r, const exec_step *step)
         const exec_storage *t = &s->storages.data[step->in_storage[i]];
         in[i] = step->in[i];
         in[i].data = (char *)r->slots[t->slot] + step->in_offset[i] +
-                     (t->where == EXEC_ARENA ? t->offset : 0);
+                     exec_slot_offset(t);
     }
     for (size_t i = 0; i < step->nout; i++) {
         const exec_storage *t = &s->storages.data[step->out_storage[i]];
@@ -233,12 +234,59 @@ run_segment(exec_run *r, size_t i)
     return ctx->driver->list_run(ctx->device, seg->list, r->slots);
 }
 
+/* ---- what the first run computes ---- */
+
+static air_status
+new_kept(exec_run *r)
+{
+    AIR_TRY(exec_pool_get(r->p->ctx->pool, r->s->kept_bytes, false, &r->kept));
+    r->slots[r->s->kept_slot] = r->kept->data;
+    return AIR_OK;
+}
+
+/* The block of the spec, or a new one where the contents of the frozen inputs
+ * are others: runs that read the old one go on doing so. */
+static air_status
+find_kept(exec_run *r, uint64_t stamp)
+{
+    exec_spec *s = r->s;
+
+    if (s->kept && s->kept_stamp == stamp) {
+        r->kept = s->kept;
+        r->slots[s->kept_slot] = r->kept->data;
+    } else {
+        AIR_TRY(new_kept(r));
+        for (size_t i = 0; i < s->once_segments; i++)
+            AIR_TRY(run_segment(r, i));
+        exec_block_release(s->kept);
+        s->kept = r->kept;
+        s->kept_stamp = stamp;
+    }
+    exec_block_retain(r->kept);
+    return AIR_OK;
+}
+
+static air_status
+take_kept(exec_run *r)
+{
+    air_status status;
+
+    pthread_mutex_lock(&r->p->mutex);
+    status = find_kept(r, r->host ? r->host->frozen : 0);
+    pthread_mutex_unlock(&r->p->mutex);
+    return status;
+}
+
 air_status
 exec_run_segments(exec_run *r)
 {
-    if (r->host && r->host->see)
+    const bool watched = r->host && r->host->see;
+
+    if (r->s->kept_bytes > 0) /* who watches sees the first run's steps too */
+        AIR_TRY(watched ? new_kept(r) : take_kept(r));
+    if (watched)
         return exec_watch_segments(r);
-    for (size_t i = 0; i < r->s->nsegments; i++)
+    for (size_t i = r->s->once_segments; i < r->s->nsegments; i++)
         AIR_TRY(run_segment(r, i));
     return AIR_OK;
 }
@@ -272,6 +320,8 @@ exec_run_end(exec_run *r)
         if (r->host && r->host->done)
             r->host->done(r->host->user, r->tokens[i]);
     r->ntokens = 0;
+    exec_block_release(r->kept);
+    r->kept = NULL;
     /* blocks have slots behind those of the inputs */
     for (int32_t i = 1 + (int32_t)r->p->g->inputs.count; i < r->s->nslots;
          i++) {

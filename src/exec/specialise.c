@@ -287,8 +287,11 @@ make_steps(exec_maker *m, const air_value *inputs)
     m->s->places = m->places;
     m->s->placed = m->placed;
     AIR_TRY(place_inputs(m, inputs));
-    for (size_t i = 0; i < order->count; i++)
+    for (size_t i = 0; i < order->count; i++) {
         AIR_TRY(exec_make_unit(m, &order->units[i]));
+        if (i + 1 == order->once)
+            m->s->once = m->s->steps.count;
+    }
     return make_results(m);
 }
 
@@ -404,6 +407,7 @@ exec_spec_free(air_program *p, exec_spec *s)
     air_device *device = p->ctx->device;
 
     exec_watch_free(p, s);
+    exec_block_release(s->kept);
     for (size_t i = 0; i < s->nsegments; i++)
         if (s->segments[i].list)
             driver->list_free(device, s->segments[i].list);

@@ -132,8 +132,7 @@ data_of(const exec_run *r, air_ref ref)
     const size_t size = air_dtype_bytes((air_dtype)ir_val(r->p->g, ref)->dtype);
 
     return (char *)r->slots[t->slot] + p->offset +
-           p->layout.offset * (int64_t)size +
-           (t->where == EXEC_ARENA ? t->offset : 0);
+           p->layout.offset * (int64_t)size + exec_slot_offset(t);
 }
 
 static void
@@ -326,7 +325,8 @@ print_values(const air_program *p, const exec_spec *s, size_t storage,
 void
 exec_print_memory(const air_program *p, const exec_spec *s, base_text *out)
 {
-    static const char *const where[] = {"arena", "input", "result", "host"};
+    static const char *const where[] = {"arena", "input", "result", "kept",
+                                        "host"};
 
     for (size_t i = 0; i < s->storages.count; i++) {
         const exec_storage *t = &s->storages.data[i];

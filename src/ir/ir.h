@@ -185,6 +185,7 @@ typedef struct ir_node {
     uint16_t op; /* ir_op; AIR_OP_NONE: removed */
     uint8_t nouts;
     bool inplace; /* writes into the memory of operand 0 */
+    bool once;    /* made of frozen inputs alone: computed at the first run */
     ir_scope scope;
     uint16_t nattrs;     /* = nparams of the row; HOST: one VALUES attr */
     int32_t group;       /* fused region it belongs to, -1: none */

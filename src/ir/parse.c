@@ -365,6 +365,7 @@ parse_suffix(scanner *s)
     n->inplace = scan_keyword(s, "inplace");
     if (n->inplace && (n->nattrs == 0 || n->attrs[0].kind != AIR_ATTR_VALUE))
         return scan_fail(s, at, "inplace without an operand to write into");
+    n->once = scan_keyword(s, "once");
     if (scan_take(s, "@")) {
         AIR_TRY(scan_int(s, &group));
         if (group < 0 || group >= INT32_MAX)

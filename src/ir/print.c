@@ -212,7 +212,8 @@ print_node(const ir_graph *g, const ir_node *n, base_text *out)
         base_text_add(out, "%s(", ir_info(n)->name);
         print_args(g, n, out);
     }
-    base_text_add(out, ")%s", n->inplace ? " inplace" : "");
+    base_text_add(out, ")%s%s", n->inplace ? " inplace" : "",
+                  n->once ? " once" : "");
     if (n->group >= 0)
         base_text_add(out, " @%" PRId32, n->group);
     print_scope(&n->scope, out);

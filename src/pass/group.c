@@ -367,12 +367,15 @@ count_stored(const candidate *c, const uint32_t *uses)
 
 /* ---- forming groups ---- */
 
-/* Of one kind of vector lanes, and of one lane of the program. */
+/* Of one kind of vector lanes, of one lane of the program, and both run at each
+ * run or both at the first. */
 static bool
 same_lanes(const grouper *p, uint32_t a, uint32_t b)
 {
-    return p->wide[a] == p->wide[b] &&
-           ir_node_at(p->g, a)->scope.lane == ir_node_at(p->g, b)->scope.lane;
+    const ir_node *x = ir_node_at(p->g, a), *y = ir_node_at(p->g, b);
+
+    return p->wide[a] == p->wide[b] && x->once == y->once &&
+           x->scope.lane == y->scope.lane;
 }
 
 static air_status

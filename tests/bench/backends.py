@@ -25,6 +25,16 @@ def torchair(target, mode, **options):
     return torch.compile(target, backend="torchair", mode=mode, **options)
 
 
+def frozen(target, **options):
+    """max-autotune, with the promise that weights stay (weights.frozen)."""
+    import torchair
+
+    config = torchair.CompilerConfig()
+    config.weights.frozen = True
+    made = torchair.get_npu_backend(compiler_config=config)
+    return torch.compile(target, backend=made, **options)
+
+
 def nothing(target, decompositions=None, **options):
     """The tracing floor: Dynamo and AOTAutograd, the graph run as it is."""
     from torch._dynamo.backends.common import aot_autograd
@@ -56,5 +66,6 @@ BACKENDS = {
     "onnxruntime": outside.onnxruntime,
     "torchair-reduce-overhead": partial(torchair, mode="reduce-overhead"),
     "torchair-max-autotune": partial(torchair, mode="max-autotune"),
+    "torchair-frozen": frozen,
 }
 OURS = ("torchair-reduce-overhead", "torchair-max-autotune")

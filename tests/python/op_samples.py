@@ -129,7 +129,7 @@ def program_of(gm, exact):
 
 
 def _program(gm, exact, without):
-    got = import_graph(gm, "sample", set(), without)
+    got = import_graph(gm, "sample", {}, without)
     program = _native.Program(
         got.graph,
         tuple(got.args),

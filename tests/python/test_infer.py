@@ -78,7 +78,7 @@ def test_infer(op) -> None:
             graph = make_fx(
                 lambda *t, s=sample: run(s, op, t), tracing_mode="fake"
             )(*tensors)
-            got = importer.import_graph(graph, "t", set())
+            got = importer.import_graph(graph, "t", {})
             wrong = [
                 h for h in got.host_nodes if "the engine infers" in h.reason
             ]

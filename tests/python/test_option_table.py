@@ -171,6 +171,7 @@ OURS = {
     "weights.quantise",
     "weights.group",
     "weights.smallest",
+    "weights.frozen",
     _G + "capture_error_mode",
     _G + "force_recapture",
     _K + "disable_static_kernel_compile_cache",
