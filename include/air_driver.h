@@ -64,6 +64,9 @@ typedef struct {
     /* Steps for which small memory stays as it is after its last use: steps
      * that the driver makes one of overwrite nothing that one of them reads. */
     int linger;
+    /* Small steps that need nothing of each other are one launch where they
+     * stand side by side. */
+    bool bundles;
 } air_target;
 
 /* One step of a program. */

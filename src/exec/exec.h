@@ -100,9 +100,10 @@ typedef struct {
     bool *written;  /* by value: a node writes into its memory */
 } exec_order;
 
-/* options: `without` and `order` are looked at. */
+/* options: `without` and `order` are looked at. bundles: small units that wait
+ * for nothing come first, side by side (air_target). */
 air_status exec_order_make(const ir_graph *g,
-                           const air_compile_options *options,
+                           const air_compile_options *options, bool bundles,
                            base_arena *arena, base_arena *scratch,
                            exec_order *out);
 

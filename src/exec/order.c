@@ -15,6 +15,7 @@ typedef struct {
     uint32_t *unit_of;  /* by node id */
     uint32_t *position; /* by node id: place in the graph's order */
     uint8_t *kinds;     /* by unit: 1 + air_host_kind, 0: no HOST node */
+    bool bundles;
     size_t nunits;
 } order_maker;
 
@@ -125,13 +126,54 @@ next_unit(const order_maker *m, const bool *ready, size_t low, int in_flight)
     return u;
 }
 
+/* ---- small units that wait for nothing ---- */
+
+#define SMALL 4096 /* elements */
+
+static bool
+is_small_node(const order_maker *m, const ir_node *n)
+{
+    int64_t count = 1, size;
+
+    if (n->op == AIR_OP_HOST || n->inplace || n->nouts != 1 ||
+        ir_info(n)->cls != IR_CLASS_POINTWISE)
+        return false;
+    const ir_value *v = ir_val(m->g, n->outs[0]);
+    for (int i = 0; i < v->rank; i++)
+        if (!ir_dim_is_const(m->g, v->dims[i], &size) ||
+            __builtin_mul_overflow(count, size, &count))
+            return false;
+    return count <= SMALL;
+}
+
+static bool
+is_small(const order_maker *m, const exec_unit *u)
+{
+    for (size_t i = 0; i < u->count; i++)
+        if (!is_small_node(m, ir_node_at(m->g, u->nodes[i])))
+            return false;
+    return u->count > 0;
+}
+
+/* What only inputs are needed for (scales of norms) runs first: such units
+ * then stand side by side. They keep their memory for longer, and are small. */
+static size_t
+next_early(const order_maker *m, const exec_unit *units, const bool *ready,
+           size_t from)
+{
+    while (from < m->nunits && !(ready[from] && is_small(m, &units[from])))
+        from++;
+    return from;
+}
+
 /* AIR_ORDER_WRITTEN, by Kahn's algorithm; sort.c has the other orders. */
 static air_status
-sort_units(const order_maker *m, const exec_edges *e, uint32_t *out)
+sort_units(const order_maker *m, const exec_unit *units, const exec_edges *e,
+           uint32_t *out)
 {
     uint32_t *waits, *start, *next;
     bool *ready;
-    size_t done = 0, low = 0;
+    size_t done = 0, low = 0, early = m->bundles ? 0 : m->nunits;
     int in_flight = 0;
 
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &waits));
@@ -147,7 +189,9 @@ sort_units(const order_maker *m, const exec_edges *e, uint32_t *out)
     for (size_t u = 0; u < m->nunits; u++)
         ready[u] = waits[u] == 0;
     while (done < m->nunits) {
-        const size_t u = next_unit(m, ready, low, in_flight);
+        early = early < m->nunits ? next_early(m, units, ready, early) : early;
+        const size_t u =
+            early < m->nunits ? early++ : next_unit(m, ready, low, in_flight);
         AIR_REQUIRE(u < m->nunits, AIR_ERROR_STATE,
                     "the fusion groups of graph %s wait for each other",
                     m->g->name);
@@ -370,7 +414,7 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     AIR_TRY(fill_units(m, arena, units));
     AIR_TRY(unit_edges(m, &edges));
     if (m->options->order == AIR_ORDER_WRITTEN)
-        AIR_TRY(sort_units(m, &edges, sorted));
+        AIR_TRY(sort_units(m, units, &edges, sorted));
     else
         AIR_TRY(exec_sort(m->options->order, m->g->name, m->nunits, &edges,
                           m->scratch, sorted));
@@ -389,9 +433,11 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
 
 air_status
 exec_order_make(const ir_graph *g, const air_compile_options *options,
-                base_arena *arena, base_arena *scratch, exec_order *out)
+                bool bundles, base_arena *arena, base_arena *scratch,
+                exec_order *out)
 {
-    order_maker m = {.g = g, .options = options, .scratch = scratch};
+    order_maker m = {
+        .g = g, .options = options, .bundles = bundles, .scratch = scratch};
 
     return make_order(&m, arena, out);
 }

@@ -24,7 +24,8 @@ compile(air_program *p, const ir_graph *g)
                          p->ctx->verify, keep_record, p));
     p->key_len = exec_key_length(p->g) + 1; /* and the limits of cores */
     base_arena_init(&scratch, &p->ctx->alloc);
-    status = exec_order_make(p->g, &p->options, &p->arena, &scratch, &p->order);
+    status = exec_order_make(p->g, &p->options, p->ctx->target.bundles,
+                             &p->arena, &scratch, &p->order);
     base_arena_deinit(&scratch);
     return status;
 }

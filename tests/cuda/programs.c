@@ -4,9 +4,12 @@
  * also has to give up where a block comes too late; with --blas products are
  * cuBLASLt's.
  *
+ * A graph may say in a comment how many launches its first run takes.
+ *
  *   programs [--persistent | --blas] FOLDER GRAPH...
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../tools/air_values.h"
@@ -151,6 +154,18 @@ run_once(const char *file, side *s)
            fail(file, "running", "it is no single persistent kernel");
 }
 
+/* "# launches: N" in the text. */
+static bool
+counts_launches(const char *file, const char *text, long launches)
+{
+    static const char key[] = "# launches: ";
+    const char *at = strstr(text, key);
+    if (!at || persistent || strtol(at + strlen(key), NULL, 10) == launches)
+        return true;
+    fprintf(stderr, "%s: %ld launches\n", file, launches);
+    return fail(file, "the first run", "another number of launches");
+}
+
 static void
 run_text(const char *file, const char *text)
 {
@@ -162,9 +177,11 @@ run_text(const char *file, const char *text)
         fail(file, "opening", air_last_error()->message);
         return;
     }
+    const long before = gpu->launches;
     for (int i = 0; good && i < RUNS; i++)
         good = (i != RUNS - 1 || renew_both(file, &got, &want)) &&
-               run_once(file, &got) && compare(file, &got, &want);
+               run_once(file, &got) && compare(file, &got, &want) &&
+               (i > 0 || counts_launches(file, text, gpu->launches - before));
     good = good && (!persistent || give_up(file, &got, &want));
     if (good && blas && emulate_products() == products)
         good = fail(file, "running", "cuBLASLt was asked for no product");

@@ -84,6 +84,29 @@ def test_what_lies_between_is_not_turned(monkeypatch):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"kernel_size": 3, "stride": 2, "padding": 1},
+        {"kernel_size": (2, 3)},
+        {"kernel_size": 3, "stride": (1, 2), "padding": (1, 0)},
+        {"kernel_size": 2, "dilation": 2, "ceil_mode": True, "stride": 3},
+    ],
+)
+def test_largest_of_windows(how):
+    conv = nn.Conv2d(4, 8, 3)
+
+    def fn(x):
+        y = functional.max_pool2d(conv(x), **how)
+        return torch.relu(y - 1)
+
+    x = torch.randn(2, 4, 11, 13)
+    x[0, :, 4, 4] = float("nan")
+    assert_same(compiled(fn)(x), fn(x))
+    assert "max_pool2d_with_indices" in graph()
+
+
+@torch.no_grad()
 def test_changing_sizes():
     model = Block().eval()
     fn = compiled(model, dynamic=True)

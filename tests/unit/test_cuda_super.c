@@ -220,6 +220,7 @@ print(fixture *f, printed *p)
     }
     CHECK_OK(cuda_super_join(f->ctx->device, p->steps, p->count, p->sources,
                              &p->report));
+    CHECK_OK(cuda_bundle_join(f->ctx->device, p->steps, p->count, p->sources));
 }
 
 static void
@@ -337,6 +338,28 @@ TEST(cuda_super_ends_where_a_weight_is_computed)
     REQUIRE(prepare(&f, text));
     print(&f, &p);
     CHECK_INT(launches(&p), 2);
+    drop_printed(&p);
+    drop(&f);
+}
+
+TEST(cuda_super_of_small_steps_is_a_bundle)
+{
+    static const char text[] =
+        "graph g(%x: f32[1, 70], %y: bf16[1, 90], %z: f32[1, 70]) {\n"
+        "  %a: f32[1, 70] = exp(%x)\n"
+        "  %b: f32[1, 90] = _to_copy(%y, dtype=f32)\n"
+        "  %c: f32[1, 160] = cat([%a, %b], 1)\n"
+        "  return %c\n"
+        "}\n";
+    fixture f;
+    printed p;
+    REQUIRE(prepare(&f, text));
+    print(&f, &p);
+    CHECK_INT(launches(&p), 1);
+    const cuda_source *s = &p.sources[0];
+    CHECK(!s->together && s->many && s->scratch == 0);
+    CHECK_INT(s->launches[0].shape.grid[0], 2);
+    compile(s);
     drop_printed(&p);
     drop(&f);
 }

@@ -347,7 +347,8 @@ cuda_target(const air_device *dev, air_target *out)
                         .apart = true,
                         .source = true,
                         .fine_weights = true,
-                        .linger = FUSE_STEPS};
+                        .linger = FUSE_STEPS,
+                        .bundles = true};
 }
 
 /* ---- memory ---- */

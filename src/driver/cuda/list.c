@@ -122,6 +122,7 @@ print_all(maker *m, bool persistent)
         AIR_TRY(print_some(m, i, &next));
     if (persistent)
         AIR_TRY(join_all(m));
+    AIR_TRY(cuda_bundle_join(m->dev, m->steps, m->count, m->sources));
     for (size_t i = 0; i < m->count; i++)
         want(m, i);
     return AIR_OK;

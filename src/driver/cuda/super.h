@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
     super_phase *phases;
     size_t count;
-    bool patient; /* waits without end */
+    bool apart; /* phases need nothing of each other: a bundle, a block each */
 } super_run;
 
 /* Why the source cannot be a phase; NULL: it can. */
@@ -50,6 +50,10 @@ typedef struct {
 air_status cuda_super_join(const air_device *dev, const air_step *steps,
                            size_t count, cuda_source *sources,
                            super_report *out);
+
+/* bundle.c: small steps side by side become the source of the first of them. */
+air_status cuda_bundle_join(const air_device *dev, const air_step *steps,
+                            size_t count, cuda_source *sources);
 
 /* Text, parameters and launch of a run; *out: a source that has its text
  * initialised and is otherwise 0. */

@@ -152,6 +152,8 @@ static void
 put_phases(printer *p)
 {
     put(p, "#define gridDim call::super_block.grid\n");
+    if (p->run->apart)
+        put(p, "#define blockIdx call::super_only()\n");
     for (size_t i = 0; i < p->run->count; i++) {
         if (!is_first(p, i))
             continue;
@@ -159,7 +161,7 @@ put_phases(printer *p)
         put_phase_text(p, &p->run->phases[i]);
         put(p, "}\n");
     }
-    put(p, "#undef gridDim\n");
+    put(p, "#undef gridDim\n#undef blockIdx\n");
 }
 
 /* ---- tables -------------------------------------------------------------- */
@@ -192,7 +194,7 @@ put_case(printer *p, size_t i)
     const super_phase *phase = &p->run->phases[i];
     const cuda_launch *l = launch_of(phase);
     base_text_add(p->text, "        case %u:\n", p->kinds[i]);
-    if (phase->source->prelude == p->prelude)
+    if (phase->source->prelude == p->prelude && !p->run->apart)
         put(p, "            await();\n");
     if (shape_of(phase)->block[0] < SUPER_THREADS)
         base_text_add(p->text, "            if (threadIdx.x < %u)\n    ",
@@ -212,10 +214,33 @@ put_case(printer *p, size_t i)
 }
 
 static void
-put_kernel(printer *p)
+put_cases(printer *p)
+{
+    for (size_t i = 0; i < p->run->count; i++)
+        if (is_first(p, i))
+            put_case(p, i);
+}
+
+static void
+put_bundle(printer *p)
 {
     base_text_add(p->text,
-                  "struct super_arguments {\n    call::u64 v[%zu];\n};\n"
+                  "extern \"C\" __global__ __launch_bounds__(%d) void\n"
+                  "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
+                  "    using namespace call;\n"
+                  "    const super_phase e = super_program[blockIdx.x];\n"
+                  "    super_apart(a.v[e.first + threadIdx.x %% 32]);\n"
+                  "    alone_begin();\n"
+                  "    switch (e.kind) {\n",
+                  SUPER_THREADS);
+    put_cases(p);
+    put(p, "    }\n}\n");
+}
+
+static void
+put_persistent(printer *p)
+{
+    base_text_add(p->text,
                   "extern \"C\" __global__ __launch_bounds__(%d) void\n"
                   "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
                   "    using namespace call;\n    u32 goal = 0;\n"
@@ -231,15 +256,25 @@ put_kernel(printer *p)
                   "        mine = a.v[next.first + threadIdx.x %% 32];\n"
                   "        if (!e.alone || blockIdx.x == 0)\n"
                   "        switch (e.kind) {\n",
-                  p->out->nmany, SUPER_THREADS, p->run->count);
-    for (size_t i = 0; i < p->run->count; i++)
-        if (is_first(p, i))
-            put_case(p, i);
+                  SUPER_THREADS, p->run->count);
+    put_cases(p);
     base_text_add(p->text,
                   "        }\n        else\n            await();\n"
                   "        e = next;\n        next = later;\n    }\n"
                   "    super_end(%zu);\n}\n",
                   (p->out->scratch + 3) / 4);
+}
+
+static void
+put_kernel(printer *p)
+{
+    base_text_add(p->text,
+                  "struct super_arguments {\n    call::u64 v[%zu];\n};\n",
+                  p->out->nmany);
+    if (p->run->apart)
+        put_bundle(p);
+    else
+        put_persistent(p);
 }
 
 /* ---- parameters ---------------------------------------------------------- */
@@ -295,14 +330,17 @@ add_launch(const super_run *run, const cuda_props *props, cuda_source *out)
                                  {SUPER_THREADS, 1, 1},
                                  0}};
     out->nlaunches = 1;
-    out->together = true;
-    out->scratch = SUPER_STATE;
+    out->together = !run->apart;
+    out->scratch = run->apart ? 0 : SUPER_STATE;
+    if (run->apart)
+        l->shape.grid[0] = (uint32_t)run->count;
     for (size_t i = 0; i < run->count; i++) {
         const super_phase *phase = &run->phases[i];
         const uint32_t shared = shape_of(phase)->shared;
         const size_t scratch = SUPER_STATE + phase->source->scratch;
         l->shape.shared = shared > l->shape.shared ? shared : l->shape.shared;
-        out->scratch = scratch > out->scratch ? scratch : out->scratch;
+        if (!run->apart && scratch > out->scratch)
+            out->scratch = scratch;
     }
 }
 

@@ -149,6 +149,28 @@ super_end(u32 words)
         ((u32 *)s)[i] = 0;
 }
 
+// A bundle: phases that need nothing of each other, a block each. What a phase
+// takes for its grid is that one block.
+struct super_first {
+    u32 x, y, z;
+};
+
+FN super_first
+super_only()
+{
+    return super_first{0, 0, 0};
+}
+
+FN void
+super_apart(u64 parameter)
+{
+    if (threadIdx.x < SUPER_PARAMETERS)
+        super_block.parameters[threadIdx.x] = parameter;
+    if (threadIdx.x == 0)
+        super_block.grid.x = 1;
+    __syncthreads();
+}
+
 // Folds of regions: of a block of 256 threads a phase may use the first ones.
 template <int THREADS>
 FN void
