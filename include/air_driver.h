@@ -64,8 +64,8 @@ typedef struct {
     /* Steps for which small memory stays as it is after its last use: steps
      * that the driver makes one of overwrite nothing that one of them reads. */
     int linger;
-    /* Small steps that need nothing of each other are one launch where they
-     * stand side by side. */
+    /* A step is a launch, which costs more than little work: small steps that
+     * need nothing of each other are one where they stand side by side. */
     bool bundles;
 } air_target;
 

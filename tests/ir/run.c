@@ -4,7 +4,7 @@
  *     # pass: canonicalise, cse      rows of passes.def; `all`: the pipeline
  *     # mode: exact                  (default: fast)
  *     # without: inplace             bits of air_without.def
- *     # device: fine weights         air_target.fine_weights
+ *     # device: fine weights         air_target.fine_weights; bundles: .bundles
  *     graph f(...) { ... }
  *     # expect:                      the graph it becomes; value names are free
  *     graph f(...) { ... }
@@ -48,7 +48,7 @@ counting_resize(void *user, void *ptr, size_t old_size, size_t new_size)
 typedef struct {
     const char *file, *title;
     char title_text[128], passes[128], fails[32], without[64];
-    bool exact, fine_weights;
+    bool exact, fine_weights, bundles;
     const char *graph, *expect; /* in the file's text */
     size_t graph_len, expect_len;
 } test_case;
@@ -99,6 +99,7 @@ read_case(const char *p, test_case *c)
             c->exact = strcmp(word, "exact") == 0;
         } else if (line_key(p, "device", word, sizeof word)) {
             c->fine_weights = strcmp(word, "fine weights") == 0;
+            c->bundles = strcmp(word, "bundles") == 0;
         } else if (line_key(p, "expect", word, sizeof word)) {
             after = true;
             c->expect = next_line(p);
@@ -150,7 +151,8 @@ run_passes(ir_graph *g, const air_alloc *alloc, const test_case *c)
 {
     air_compile_options options = {.exact = c->exact,
                                    .without = without_bits(c->without)};
-    const air_target target = {.fine_weights = c->fine_weights};
+    const air_target target = {.fine_weights = c->fine_weights,
+                               .bundles = c->bundles};
     char list[128];
 
     strcpy(list, c->passes);
