@@ -107,6 +107,37 @@ def test_largest_of_windows(how):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("bias", [True, False])
+def test_patches_are_a_product(bias):
+    conv = nn.Conv2d(3, 20, (4, 2), (4, 2), bias=bias).bfloat16()
+
+    def fn(x):
+        return conv(x).flatten(2).transpose(1, 2) * 2
+
+    x = torch.randn(2, 3, 12, 10).bfloat16()
+    assert_same(compiled(fn)(x), fn(x))
+    assert "host" not in graph()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [
+        ({"kernel_size": 5, "stride": 5}, torch.bfloat16),  # a remainder
+        ({"kernel_size": 4, "stride": 2}, torch.bfloat16),
+        ({"kernel_size": 4, "stride": 4, "padding": 2}, torch.bfloat16),
+        ({"kernel_size": 4, "stride": 4, "groups": 3}, torch.bfloat16),
+        ({"kernel_size": 4, "stride": 4}, torch.float32),
+    ],
+)
+def test_what_are_no_patches(how, dtype):
+    conv = nn.Conv2d(3, 6, **how).to(dtype)
+    x = torch.randn(2, 3, 12, 12).to(dtype)
+    assert_same(compiled(conv)(x), conv(x))
+    assert "host" in graph()
+
+
+@torch.no_grad()
 def test_changing_sizes():
     model = Block().eval()
     fn = compiled(model, dynamic=True)

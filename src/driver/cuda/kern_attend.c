@@ -312,8 +312,9 @@ kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
 
 /* ---- any number of queries, on the matrix units -------------------------- */
 
-enum { WARP_QUERIES = 16, FLASH_KEYS = 64 };
+enum { WARP_QUERIES = 16, FLASH_KEYS = 64, MOST_WARPS = 4 };
 
+/* Of a group: two stages of keys and values. */
 static uint32_t
 flash_shared(const attention *a)
 {
@@ -325,12 +326,25 @@ static int
 flash_warps(const attention *a, const cuda_props *props)
 {
     const int64_t all = a->heads / a->kv * a->rows, heads = a->batch * a->kv;
-    int warps = 4;
+    int warps = MOST_WARPS;
     while (warps > 1 &&
            heads * ((all + warps * WARP_QUERIES - 1) / (warps * WARP_QUERIES)) <
                props->processors)
         warps /= 2;
     return warps;
+}
+
+/* Groups that share a block's queries: where these are few, so that a block has
+ * warps to hide what it waits for. */
+static int
+flash_splits(const attention *a, int warps, const cuda_props *props)
+{
+    const int64_t tiles = (a->keys + FLASH_KEYS - 1) / FLASH_KEYS;
+    int splits = 1;
+    while (2 * splits * warps <= MOST_WARPS && 2 * splits <= tiles &&
+           2 * (size_t)splits * flash_shared(a) <= props->shared_bytes)
+        splits *= 2;
+    return splits;
 }
 
 static bool
@@ -366,6 +380,7 @@ kern_flash(const air_call *call, const cuda_props *props, cuda_source *out)
     const attention a = read_attention(call);
     const int64_t all = a.heads / a.kv * a.rows;
     const int warps = flash_warps(&a, props), block = warps * WARP_QUERIES;
+    const int splits = flash_splits(&a, warps, props);
     char first[40];
     (void)snprintf(first, sizeof first, "(int)blockIdx.y * %d", block);
     const entry e = {.prelude = kern_text_flash,
@@ -377,10 +392,11 @@ kern_flash(const air_call *call, const cuda_props *props, cuda_source *out)
     base_text_add(k.text,
                   "    const int left = %" PRId64 " - s.first;\n"
                   "    flash<T, %" PRId64
-                  ", %d>::run(s, left < %d ? left : %d);\n}\n",
-                  all, a.width, warps, block, block);
-    k.launch->shape.block[0] = (uint32_t)(32 * warps);
-    kern_grid(&k, a.batch * a.kv, (all + block - 1) / block, flash_shared(&a));
+                  ", %d, %d>::run(s, left < %d ? left : %d);\n}\n",
+                  all, a.width, warps, splits, block, block);
+    k.launch->shape.block[0] = (uint32_t)(32 * warps * splits);
+    kern_grid(&k, a.batch * a.kv, (all + block - 1) / block,
+              (uint32_t)splits * flash_shared(&a));
     return AIR_OK;
 }
 

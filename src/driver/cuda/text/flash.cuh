@@ -3,13 +3,16 @@
 // 64 at a time, the next ones on their way while these are used. Scores stay
 // in registers: as mma.m16n8k16 leaves two tiles of them, it takes them as one
 // operand. What a score weighs is two numbers of T, which have 16 bits of it.
+// Where there are few queries, SPLITS groups of warps have the same ones and
+// take a tile of keys each in turn; their sums are put together at the end.
 // The accessors of P are those of decode.cuh.
-template <class T, int WIDTH, int WARPS>
+template <class T, int WIDTH, int WARPS, int SPLITS>
 struct flash {
-    static const int KEYS = 64, THREADS = 32 * WARPS;
+    static const int KEYS = 64, THREADS = 32 * WARPS; // of a group
     static const int PITCH = WIDTH + 8; // no two rows share a bank
     static const int STEPS = WIDTH / 16, PIECES = WIDTH / 8;
-    static const int STAGE = 2 * KEYS * PITCH, BYTES = 2 * STAGE * 2;
+    static const int STAGE = 2 * KEYS * PITCH; // elements
+    static const int LEFT = 4 * PIECES + 4;    // numbers of a lane
 
     // Keys j0 .. j0 + KEYS, then their values; rows that there are not are 0.
     template <class P>
@@ -17,7 +20,7 @@ struct flash {
     fetch(const P &p, s64 j0, bool fast, T *to)
     {
 #pragma unroll 4
-        for (int i = threadIdx.x; i < KEYS * PIECES; i += THREADS) {
+        for (int i = threadIdx.x % THREADS; i < KEYS * PIECES; i += THREADS) {
             const int row = i / PIECES, e = i % PIECES * 8;
             const s64 j = j0 + row;
             T *k = to + row * PITCH + e, *v = k + KEYS * PITCH;
@@ -129,9 +132,11 @@ struct flash {
     run(const P &p, int queries)
     {
         extern __shared__ __align__(16) u16 room[];
-        T *stage[2] = {(T *)room, (T *)room + STAGE};
+        const int group = threadIdx.x / THREADS;
+        T *const own = (T *)room + group * 2 * STAGE;
+        T *stage[2] = {own, own + STAGE};
         const float LOG2E = 1.44269504f;
-        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS;
         const int first = warp * 16 + lane / 4;
         const int mine[2] = {first, first + 8};
         float acc[PIECES][4] = {}, top[2] = {-infinity(), -infinity()};
@@ -142,7 +147,7 @@ struct flash {
         await();
         const bool fast = p.key_fast();
         const s64 end = seen(p, queries);
-        fetch(p, 0, fast, stage[0]);
+        fetch(p, group * KEYS, fast, stage[0]);
 #pragma unroll
         for (int i = 0; i < STEPS; i++)
 #pragma unroll
@@ -150,10 +155,11 @@ struct flash {
                 q[i][h] = pair(p.query(mine[h % 2]) + i * 16 + h / 2 * 8 +
                                lane % 4 * 2);
         int at = 0;
-        for (s64 j0 = 0; j0 < end; j0 += KEYS, at ^= 1) {
+        for (s64 r0 = 0; r0 < end; r0 += SPLITS * KEYS, at ^= 1) {
+            const s64 j0 = r0 + group * KEYS, next = j0 + SPLITS * KEYS;
             float s[KEYS / 8][4], high[2] = {top[0], top[1]};
-            if (j0 + KEYS < end)
-                fetch(p, j0 + KEYS, fast, stage[at ^ 1]);
+            if (next < end)
+                fetch(p, next, fast, stage[at ^ 1]);
             else
                 close_group();
             arrived<1>();
@@ -183,12 +189,59 @@ struct flash {
             weigh(stage[at] + KEYS * PITCH, s, acc);
             __syncthreads(); // the stage is filled again
         }
+        if (SPLITS > 1 && !gather((float *)room, acc, top, all))
+            return;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             all[r] += __shfl_xor_sync(~0u, all[r], 1);
             all[r] += __shfl_xor_sync(~0u, all[r], 2);
             leave(p, queries, mine[r], r, acc, top[r], all[r]);
         }
+    }
+
+    // What all groups have, in the first one; the others: false.
+    static FN bool
+    gather(float *room, float (&acc)[PIECES][4], float (&top)[2],
+           float (&all)[2])
+    {
+        const float LOG2E = 1.44269504f;
+        const int group = threadIdx.x / THREADS, lane = threadIdx.x % THREADS;
+        float *mine = room + (group - 1) * LEFT * THREADS + lane;
+        if (group > 0) {
+#pragma unroll
+            for (int i = 0; i < 4 * PIECES; i++)
+                mine[i * THREADS] = acc[i / 4][i % 4];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                mine[(4 * PIECES + r) * THREADS] = top[r];
+                mine[(4 * PIECES + 2 + r) * THREADS] = all[r];
+            }
+        }
+        __syncthreads();
+        if (group > 0)
+            return false;
+#pragma unroll
+        for (int g = 1; g < SPLITS; g++) {
+            const float *theirs = room + (g - 1) * LEFT * THREADS + lane;
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const float other = theirs[(4 * PIECES + r) * THREADS];
+                const float high = fmaxf(top[r], other);
+                const float base = high == -infinity() ? 0.f : high;
+                const float f = exp2f((top[r] - base) * LOG2E);
+                const float h = exp2f((other - base) * LOG2E);
+                top[r] = high;
+                all[r] = all[r] * f +
+                         theirs[(4 * PIECES + 2 + r) * THREADS] * h;
+#pragma unroll
+                for (int i = 0; i < 2 * PIECES; i++) {
+                    const int k = i / 2 * 4 + 2 * r + i % 2;
+                    float &mine = acc[i / 2][2 * r + i % 2];
+                    mine = mine * f + theirs[k * THREADS] * h;
+                }
+            }
+        }
+        return true;
     }
 
     // Row r of what the lane has.
