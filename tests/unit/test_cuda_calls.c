@@ -332,13 +332,14 @@ TEST(cuda_calls_attention_left_to_flash)
     refuses(&c, "sdpa");
 }
 
-/* Blocks of 64 queries, of fewer where that gives each multiprocessor one. */
+/* Blocks of 64 queries, of fewer where that gives each multiprocessor one; then
+ * up to four groups of warps share them. */
 TEST(cuda_calls_attention_on_matrix_units)
 {
     static const struct {
         int64_t heads, rows;
         uint32_t threads, blocks;
-    } cases[] = {{12, 128, 32, 8}, {40, 197, 128, 4}, {12, 197, 32, 13}};
+    } cases[] = {{12, 128, 64, 8}, {40, 197, 128, 4}, {12, 197, 128, 13}};
     print_case c;
     cuda_source s;
     for (int i = 0; i < 3; i++) {
