@@ -203,6 +203,18 @@ TEST(conv_pairs)
         &(conv_case){3, 1, 1, 18, 20, {4, 5, 6}, {2, 3, 3}, ONES, ONES, ONES});
 }
 
+/* 32 channels and more, whose pairs come from the image at once: rest of depth
+ * 0, 2 and 16, strides, groups, one and three axes. */
+TEST(conv_pairs_of_many_channels)
+{
+    check(&(conv_case){2, 2, 1, 32, 34, {9, 11}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 1, 34, 18, {15, 9}, {3, 3}, {2, 2}, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 2, 68, 36, {7, 7}, {1, 3}, ONES, {0, 1}, {1, 2}});
+    check(&(conv_case){2, 1, 1, 40, 20, {14, 14}, ONES, {2, 2}, {0}, ONES});
+    check(&(conv_case){1, 2, 1, 36, 17, {50}, {4}, {2}, {3}, ONES});
+    check(&(conv_case){3, 1, 1, 32, 9, {3, 4, 5}, {2, 3, 3}, ONES, ONES, ONES});
+}
+
 /* One channel in: short rows, strips of long ones, phases, planes. */
 TEST(conv_depthwise)
 {

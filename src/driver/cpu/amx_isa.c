@@ -43,8 +43,8 @@ some(const uint16_t *p, int64_t n)
 static void
 pack_rows(uint16_t *panel, const uint16_t *p, int64_t rs, int64_t n, int64_t k)
 {
-    for (int64_t d = 0; d < k; d += AMX_DEPTH)
-        for (int64_t t = 0; t < AMX_COLS; t += 16, panel += 16 * AMX_DEPTH) {
+    for (int64_t d = 0; d < k; d += AMX_DEPTH, panel += AMX_DEPTH * AMX_COLS)
+        for (int64_t t = 0; t < AMX_COLS; t += 16) {
             vf r[VL];
             UNROLL for (int i = 0; i < VL; i++)
             {
@@ -54,7 +54,7 @@ pack_rows(uint16_t *panel, const uint16_t *p, int64_t rs, int64_t n, int64_t k)
             }
             transpose(r);
             UNROLL for (int i = 0; i < VL; i++)
-                store((float *)(void *)panel + i * VL, r[i]);
+                store((float *)(void *)panel + i * AMX_COLS + t, r[i]);
         }
 }
 
@@ -77,9 +77,7 @@ pack_columns(uint16_t *panel, const uint16_t *p, int64_t ks, int64_t n,
             int64_t left = d >= k || t >= n ? 0 : n - t;
             __mmask16 mask = first_lanes(left);
             const uint16_t *even = mask == 0 ? p : p + d * ks + t;
-            uint16_t *to = panel + d / AMX_DEPTH * AMX_DEPTH * AMX_COLS +
-                           t * AMX_DEPTH + d % AMX_DEPTH / 2 * 32;
-            _mm512_storeu_si512(to,
+            _mm512_storeu_si512(panel + d * AMX_COLS + 2 * t,
                                 pair(even, d + 1 < k ? even + ks : NULL, mask));
         }
 }
@@ -141,7 +139,7 @@ void
 amx_block(float *acc, int64_t n, const amx_rows *rows, const uint16_t *panel,
           int64_t k)
 {
-    enum { STEP = AMX_DEPTH * AMX_COLS, HALF = STEP / 2 };
+    enum { STEP = AMX_DEPTH * AMX_COLS, ROW = 4 * AMX_COLS };
     const uint16_t *a = rows->p, *low = a + 16 * rows->stride;
     int64_t bytes = rows->stride * 2, step = rows->step;
     _tile_zero(0);
@@ -150,8 +148,8 @@ amx_block(float *acc, int64_t n, const amx_rows *rows, const uint16_t *panel,
     _tile_zero(3);
     for (int64_t d = 0; d < k; d += AMX_DEPTH, panel += STEP) {
         _tile_loadd(4, a, bytes);
-        _tile_loadd(6, panel, 64);
-        _tile_loadd(7, panel + HALF, 64);
+        _tile_loadd(6, panel, ROW);
+        _tile_loadd(7, panel + AMX_COLS, ROW);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         if (n > 16) {

@@ -23,8 +23,9 @@ amx_panel_size(int64_t k) /* elements */
 /* The tile registers are this thread's from begin to end. */
 void amx_begin(void);
 void amx_end(void);
-/* panel[k / 32][2][16 pairs][16 columns][2] = rows [r0, r0 + n) of v, n <= 32,
- * as columns; zeros behind them and behind k. One of v's strides is 1. */
+/* panel[k / 2][32 columns][2] = rows [r0, r0 + n) of v, n <= 32, as columns;
+ * zeros behind them, and behind k up to a multiple of 32. One of v's strides is
+ * 1. */
 void amx_pack(uint16_t *panel, const gemm_view *v, int64_t r0, int64_t n,
               int64_t k);
 /* dst[k / 32][32 rows][32] = rows of v, whose ks is 1, with zeros behind: as

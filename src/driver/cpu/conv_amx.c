@@ -1,8 +1,10 @@
 /* conv_amx.c: convolution of bf16 with AMX: weights [channels out, K] are read
  * in place, the image is packed as columns, 32 places at a time. */
+#include "driver/cpu/conv.h"
 #include "driver/cpu/conv_direct.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_amx.h"
+#include "driver/cpu/gemm_pairs.h"
 
 #include <string.h>
 
@@ -10,7 +12,8 @@
 typedef struct {
     const conv_geometry *g;
     const uint16_t *x; /* one group of one image */
-    uint16_t *rows;    /* [K][AMX_COLS] */
+    gemm_ops ops;
+    uint16_t *rows; /* [K][AMX_COLS] */
 } columns;
 
 /* The elements at tap `tap` of every channel: rows tap, taps + tap ... */
@@ -38,6 +41,24 @@ pack_columns(const void *arg, uint16_t *panel, int64_t p0, int64_t n)
     amx_pack(panel, &rows, 0, AMX_COLS, k);
 }
 
+/* Pairs come from the image at once: which pixels meet which places is looked
+ * up for two taps a pair, which many channels have to share. */
+static bool
+has_pairs(const conv_geometry *g)
+{
+    return g->c_in >= 32 && g->c_in * g->taps % 2 == 0 && g->stride[2] <= 2;
+}
+
+static void
+pack_pairs(const void *arg, uint16_t *panel, int64_t p0, int64_t n)
+{
+    const columns *c = arg;
+    int64_t k = c->g->c_in * c->g->taps, rest = round_up(k, AMX_DEPTH) - k;
+    conv_image im = {.g = c->g, .ops = &c->ops, .x = c->x, .dtype = AIR_BF16};
+    cpu_conv_pack_pairs(&im, (float *)(void *)panel, p0, n, 0, k / 2);
+    memset(panel + k * AMX_COLS, 0, (size_t)(rest * AMX_COLS) * sizeof *panel);
+}
+
 static gemm_job
 sizes(const conv_geometry *g)
 {
@@ -61,7 +82,8 @@ static int64_t
 thread_size(const conv_geometry *g)
 {
     gemm_job job = sizes(g);
-    int64_t rows = cpu_conv_is_pointwise(g) ? 0 : job.k * AMX_COLS;
+    bool packs = cpu_conv_is_pointwise(g) || has_pairs(g);
+    int64_t rows = packs ? 0 : job.k * AMX_COLS;
     return round_up(cpu_amx_size(&job) + rows, AMX_DEPTH);
 }
 
@@ -90,10 +112,13 @@ cpu_convolution_amx(const air_call *call, const air_task *task)
     int64_t items = g.batch * g.groups, b = 0, e = items;
     bool alone = items % task->count == 0 || items >= 4 * task->count;
     uint16_t *memory = (uint16_t *)task->workspace + thread_size(&g) * task->id;
-    columns c = {.g = &g, .rows = memory + cpu_amx_size(&job)};
+    columns c = {
+        .g = &g, .rows = memory + cpu_amx_size(&job), .ops = cpu_pairs_ops()};
     amx_product product = {.job = &job, .memory = memory, .acc = task->scratch};
-    if (!cpu_conv_is_pointwise(&g))
-        product.pack = pack_columns, product.pack_arg = &c;
+    if (!cpu_conv_is_pointwise(&g)) {
+        product.pack = has_pairs(&g) ? pack_pairs : pack_columns;
+        product.pack_arg = &c;
+    }
     if (alone)
         air_split(items, task, &b, &e);
     amx_begin();
