@@ -311,8 +311,8 @@ add_rest(const work *w, float *acc, int64_t lane, int64_t count,
          const tile_rows *rows, const piece *at)
 {
     float t[REST_MAX * GEMV_NB];
-    w->ops->dots(t, count, w->rest + at->k0, w->job->k, rows->nr, rows->p,
-                 rows->rs, AIR_F32, at->k1 - at->k0);
+    w->ops->dots_near(t, count, w->rest + at->k0, w->job->k, rows->nr, rows->p,
+                      rows->rs, at->k1 - at->k0);
     for (int64_t r = 0; r < rows->nr; r++)
         for (int64_t i = 0; i < count; i++) {
             float *a = acc + r * w->ops->lanes + lane + i;

@@ -144,6 +144,10 @@ typedef struct {
      * for m < nm, n < nn <= GEMV_NB */
     void (*dots)(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
                  const void *w, int64_t rs, int dtype, int64_t k);
+    /* The same of few rows, f32, that lie in the nearest cache, and of so short
+     * ones that floats have the sum across lanes. */
+    void (*dots_near)(float *t, int64_t nm, const float *x, int64_t xs,
+                      int64_t nn, const float *w, int64_t rs, int64_t k);
     /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n */
     void (*copies)(float *dst, int64_t ld, const void *p, int64_t step,
                    int64_t stride, int dtype, int64_t n, int64_t count);

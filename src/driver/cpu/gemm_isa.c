@@ -213,6 +213,56 @@ narrow(void *p, int64_t stride, int dtype, const float *src, float scale,
         put(p, i * stride, dtype, src[i] * scale);
 }
 
+/* gemm_ops.dots_near */
+INLINE float
+sum_lanes(vf v)
+{
+#if VL == 16
+    return _mm512_reduce_add_ps((__m512)v);
+#else
+    return sum(v);
+#endif
+}
+
+INLINE void
+near_rows(const int rows, float *t, const float *x, const float *w, int64_t rs,
+          int64_t k)
+{
+    vf c[4] = {{0}};
+    int64_t i = 0;
+    for (; i + VL <= k; i += VL) {
+        vf b = load(x + i);
+        UNROLL for (int r = 0; r < rows; r++) c[r] =
+            fma_(load(w + r * rs + i), b, c[r]);
+    }
+#if VL == 16
+    const __mmask16 mask = first_lanes(k - i);
+    vf b = (vf)_mm512_maskz_loadu_ps(mask, x + i);
+    UNROLL for (int r = 0; r < rows; r++) c[r] =
+        fma_((vf)_mm512_maskz_loadu_ps(mask, w + r * rs + i), b, c[r]);
+    i = k;
+#endif
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        t[r] = sum_lanes(c[r]);
+        for (int64_t j = i; j < k; j++)
+            t[r] += x[j] * w[r * rs + j];
+    }
+}
+
+static void
+dots_near(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
+          const float *w, int64_t rs, int64_t k)
+{
+    for (int64_t m = 0; m < nm; m++, t += GEMV_NB, x += xs) {
+        int64_t n = 0;
+        for (; n + 4 <= nn; n += 4)
+            near_rows(4, t + n, x, w + n * rs, rs, k);
+        for (; n < nn; n++)
+            near_rows(1, t + n, x, w + n * rs, rs, k);
+    }
+}
+
 const gemm_ops ISA_NAME(cpu_gemm) = {
     .isa = ISA_TEXT,
     .lanes = LANES,
@@ -225,6 +275,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .finish_rows = finish_rows,
     .widen = widen,
     .dots = ISA_NAME(gemv_dots),
+    .dots_near = dots_near,
     .copies = copies,
     .columns = ISA_NAME(columns),
     .add = add,
