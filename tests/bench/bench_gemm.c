@@ -16,6 +16,7 @@
 #include "kernel_case.h"
 
 #define TURNS        150
+#define ALIGN        64
 #define COPIES_BYTES ((int64_t)128 << 20) /* few rows: weights from memory */
 
 /* Fortran: column-major, every argument by reference. */
@@ -25,9 +26,18 @@ typedef void sgemm_fn(const char *trans_a, const char *trans_b, const int *m,
                       const int *ldb, const float *beta, float *c,
                       const int *ldc);
 
+typedef size_t size_fn(const air_call *call, int threads);
+
+/* How an instruction set computes products. */
 typedef struct {
+    const char *isa;
     air_kernel_fn kernel, bf16; /* of f32, of bf16 */
-    sgemm_fn *sgemm;            /* NULL: none */
+    size_fn *bf16_size;         /* of the workspace */
+} provider;
+
+typedef struct {
+    provider own;
+    sgemm_fn *sgemm; /* NULL: none */
     bool nn;
     void *scratch;
 } bench;
@@ -54,18 +64,33 @@ no_barrier(const air_task *task)
     (void)task;
 }
 
+/* As applications and the engine allocate: tiles that straddle lines of the
+ * cache take twice as long. */
+static void *
+aligned(void *p)
+{
+    return (char *)p + (-(uintptr_t)p & (ALIGN - 1));
+}
+
+static void
+align(kernel_case *c, int tensor)
+{
+    uintptr_t p = (uintptr_t)c->slots[tensor] + (uintptr_t)c->t[tensor].offset;
+    c->t[tensor].offset -= (int64_t)(p & (ALIGN - 1));
+}
+
 static double
 own_turn(const bench *b, kernel_case *c, const air_call *call)
 {
     air_fault fault = {0, 0, false};
     air_task task = {.count = 1,
                      .slots = c->slots,
-                     .scratch = b->scratch,
-                     .workspace = c->slots[CASE_TENSORS],
+                     .scratch = aligned(b->scratch),
+                     .workspace = aligned(c->slots[CASE_TENSORS]),
                      .barrier = no_barrier,
                      .fault = &fault};
     double start = cpu_seconds();
-    (c->t[0].dtype == AIR_F32 ? b->kernel : b->bf16)(call, &task);
+    (c->t[0].dtype == AIR_F32 ? b->own.kernel : b->own.bf16)(call, &task);
     return cpu_seconds() - start;
 }
 
@@ -95,10 +120,13 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
     int64_t bytes = (int64_t)n * k * (dtype == AIR_F32 ? 4 : 2);
     int64_t copies = 1 + COPIES_BYTES / bytes;
     kcase_begin(&c, 1);
-    int x = kcase_tensor(&c, dtype, 2, (int64_t[]){m, k}, NULL, 0, 0);
+    int x = kcase_tensor(&c, dtype, 2, (int64_t[]){m, k}, NULL, 0, ALIGN);
     int w = kcase_tensor(&c, dtype, 3, (int64_t[]){copies, k, n},
-                         b->nn ? NULL : (int[]){0, 2, 1}, 0, 0);
-    int y = kcase_tensor(&c, dtype, 2, (int64_t[]){m, n}, NULL, 0, 0);
+                         b->nn ? NULL : (int[]){0, 2, 1}, 0, ALIGN);
+    int y = kcase_tensor(&c, dtype, 2, (int64_t[]){m, n}, NULL, 0, ALIGN);
+    align(&c, x);
+    align(&c, w);
+    align(&c, y);
     air_tensor one = {.slot = w,
                       .dtype = dtype,
                       .rank = 2,
@@ -107,7 +135,9 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
     air_call call = {2, 1, args, &c.t[y], NULL, false};
-    c.sizes[CASE_TENSORS] = 2 * cpu_mm_workspace(&call, 1) + 64;
+    c.sizes[CASE_TENSORS] =
+        (dtype == AIR_F32 ? cpu_mm_workspace : b->own.bf16_size)(&call, 1) +
+        ALIGN;
     c.slots[CASE_TENSORS] = kcase_new(c.sizes[CASE_TENSORS]);
     for (int i = 0; i < TURNS; i++) {
         one.offset = c.t[w].offset + i % copies * bytes;
@@ -155,23 +185,32 @@ measure_all(const bench *b, uint8_t dtype)
         measure(b, dtype, sizes[i][0], sizes[i][1], sizes[i][2]);
 }
 
+static provider
+find_provider(const char *isa)
+{
+    static const provider all[] = {
+        {"scalar", cpu_mm_scalar, cpu_mm_scalar, cpu_mm_workspace},
+#if defined(__x86_64__)
+        {"avx2", cpu_mm_avx2, cpu_mm_avx2, cpu_mm_workspace},
+        {"avx512", cpu_mm_avx512, cpu_mm_avx512, cpu_mm_workspace},
+        {"avx512_bf16", cpu_mm_avx512, cpu_gemm_pairs,
+         cpu_gemm_pairs_workspace},
+        {"amx", cpu_mm_avx512, cpu_gemm_amx, cpu_gemm_amx_workspace},
+#endif
+    };
+    for (size_t i = 1; i < sizeof all / sizeof *all; i++)
+        if (strcmp(isa, all[i].isa) == 0)
+            return all[i];
+    return all[0];
+}
+
 int
 main(int argc, char **argv)
 {
     const char *isa = argc > 1 ? argv[1] : "scalar";
-    bench b = {.kernel = cpu_mm_scalar,
-               .bf16 = cpu_mm_scalar,
+    bench b = {.own = find_provider(isa),
                .nn = argc > 3 && strcmp(argv[3], "nn") == 0,
-               .scratch = kcase_new(AIR_SCRATCH)};
-#if defined(__x86_64__)
-    if (strcmp(isa, "avx2") == 0)
-        b.kernel = cpu_mm_avx2;
-    if (strncmp(isa, "avx512", 6) == 0)
-        b.kernel = cpu_mm_avx512;
-    b.bf16 = b.kernel;
-    if (strcmp(isa, "avx512_bf16") == 0)
-        b.bf16 = cpu_gemm_pairs;
-#endif
+               .scratch = kcase_new(AIR_SCRATCH + ALIGN)};
     if (!kcase_has_isa(isa)) {
         printf("this CPU has no %s\n", isa);
         return 1;
@@ -183,6 +222,6 @@ main(int argc, char **argv)
             measure(&b, dtypes[i], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
         else
             measure_all(&b, dtypes[i]);
-    kcase_free(b.scratch, AIR_SCRATCH);
+    kcase_free(b.scratch, AIR_SCRATCH + ALIGN);
     return 0;
 }

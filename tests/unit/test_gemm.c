@@ -463,6 +463,20 @@ TEST(mm_bf16_sizes)
                                    .dtype = AIR_BF16});
 }
 
+/* Sums in parts of the depth, over more panels than meet one part, the last of
+ * both no whole one; rows in place and packed. */
+TEST(mm_bf16_parts)
+{
+    static const int64_t sizes[][3] = {
+        {70, 300, 651}, {200, 330, 400}, {40, 1100, 803}, {330, 40, 512}};
+    EACH_SET(s)
+    for (int i = 0; i < 4; i++)
+        check_layouts(s, (mm_case){.m = sizes[i][0],
+                                   .n = sizes[i][1],
+                                   .k = sizes[i][2],
+                                   .dtype = AIR_BF16});
+}
+
 /* addmm: integers are exact; bias, matrix or single column added, into a block
  * of a wider matrix. */
 static void

@@ -135,17 +135,31 @@ amx_copies(uint16_t *dst, int64_t ld, const uint16_t *p, int64_t step,
 
 /* ---- products ------------------------------------------------------------ */
 
-void
-amx_block(float *acc, int64_t n, const amx_rows *rows, const uint16_t *panel,
-          int64_t k)
+INLINE void
+sums_begin(const float *acc, bool add, int64_t n)
 {
-    enum { STEP = AMX_DEPTH * AMX_COLS, ROW = 4 * AMX_COLS };
-    const uint16_t *a = rows->p, *low = a + 16 * rows->stride;
-    int64_t bytes = rows->stride * 2, step = rows->step;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
+    if (!add)
+        return;
+    _tile_loadd(0, acc, 4 * AMX_COLS);
+    _tile_loadd(1, acc + 16, 4 * AMX_COLS);
+    if (n > 16) {
+        _tile_loadd(2, acc + 16 * AMX_COLS, 4 * AMX_COLS);
+        _tile_loadd(3, acc + 16 * AMX_COLS + 16, 4 * AMX_COLS);
+    }
+}
+
+void
+amx_block(float *acc, bool add, int64_t n, const amx_rows *rows,
+          const uint16_t *panel, int64_t k)
+{
+    enum { STEP = AMX_DEPTH * AMX_COLS, ROW = 4 * AMX_COLS };
+    const uint16_t *a = rows->p, *low = a + 16 * rows->stride;
+    int64_t bytes = rows->stride * 2, step = rows->step;
+    sums_begin(acc, add, n);
     for (int64_t d = 0; d < k; d += AMX_DEPTH, panel += STEP) {
         _tile_loadd(4, a, bytes);
         _tile_loadd(6, panel, ROW);

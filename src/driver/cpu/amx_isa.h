@@ -41,8 +41,8 @@ typedef struct {
     const uint16_t *p;
     int64_t stride, step;
 } amx_rows;
-/* acc[n][32] = rows times panel; n 16 or 32 */
-void amx_block(float *acc, int64_t n, const amx_rows *rows,
+/* acc[n][32] = rows times panel, or += where `add`; n 16 or 32 */
+void amx_block(float *acc, bool add, int64_t n, const amx_rows *rows,
                const uint16_t *panel, int64_t k);
 /* Lanes [l0, l0 + nl), rows [r0, r0 + nr) of y from acc[lane][row]: y and s are
  * bf16; yr is 1, or yl is, and the same of s, whose other stride may be any. */

@@ -141,7 +141,7 @@ block_run(const work *w, int64_t r0, int64_t i, int64_t nr, int64_t j,
     int64_t rows = nr > 16 ? 32 : 16;
     bool each = s->mask != NULL && !is_even(s);
     for (int64_t x = 0; x < n; x += AMX_COLS)
-        amx_block(w->s + x / AMX_COLS * tile, rows, &q,
+        amx_block(w->s + x / AMX_COLS * tile, false, rows, &q,
                   w->k + x / AMX_COLS * size, s->depth);
     for (int64_t r = 0; r < nr; r++) {
         int64_t seen = visible(s, r0 + i + r, j, n);
@@ -155,8 +155,8 @@ block_run(const work *w, int64_t r0, int64_t i, int64_t nr, int64_t j,
             w->factor[r] = 0; /* there is no result yet */
     }
     for (int64_t d = 0; d < s->width; d += AMX_COLS) {
-        amx_block(w->acc, rows, &p, w->v + d / AMX_COLS * amx_panel_size(KEYS),
-                  n);
+        amx_block(w->acc, false, rows, &p,
+                  w->v + d / AMX_COLS * amx_panel_size(KEYS), n);
         amx_add_rows(w->out + i * w->width + d, w->width, w->acc, w->factor,
                      nr);
     }

@@ -11,6 +11,11 @@
 #include <string.h>
 
 #define GROUP_BYTES ((int64_t)512 << 10) /* of panels, in 2 MB of cache */
+/* A block of rows meets several panels before the next depth: so both stay in
+ * the nearest cache, which holds 32 rows of WHOLE_DEPTH twice. */
+#define WHOLE_DEPTH 384
+#define PART_DEPTH  256
+#define STRIP       8 /* panels */
 
 /* ---- the plan ------------------------------------------------------------ */
 
@@ -58,11 +63,19 @@ typedef struct {
     int64_t l, nl, r, nr; /* nl 0: none */
 } block;
 
+typedef struct {
+    const amx_product *p;
+    int64_t r0; /* of the first panel in memory */
+    block done;
+} group;
+
 static void
-block_end(const gemm_job *job, const block *b)
+block_end(group *g, const block *next)
 {
+    const block *b = &g->done;
     if (b->nl > 0)
-        amx_finish(job, b->acc, b->l, b->nl, b->r, b->nr);
+        amx_finish(g->p->job, b->acc, b->l, b->nl, b->r, b->nr);
+    g->done = *next;
 }
 
 static void
@@ -74,28 +87,65 @@ pack(const amx_product *p, uint16_t *panel, int64_t r0, int64_t n)
         amx_pack(panel, &p->job->w, r0, n, p->job->k);
 }
 
+static int64_t
+depth_parts(const gemm_job *job)
+{
+    bool whole = job->k <= WHOLE_DEPTH || job->nw <= AMX_COLS;
+    return whole ? 1 : (job->k + PART_DEPTH - 1) / PART_DEPTH;
+}
+
+/* Blocks of one line of x from `at` to row r1 of w, depth [k0, k1). */
+static void
+blocks_run(group *g, const amx_rows *rows, block at, int64_t r1, int64_t k0,
+           int64_t k1)
+{
+    const int64_t k = g->p->job->k, size = amx_panel_size(k);
+    const uint16_t *panel = g->p->memory + (at.r - g->r0) / AMX_COLS * size;
+    amx_rows from = *rows;
+    from.p += k0 / AMX_DEPTH * rows->step;
+    for (; at.r < r1; at.r += AMX_COLS, panel += size) {
+        at.nr = min64(AMX_COLS, r1 - at.r);
+        amx_block(at.acc, k0 > 0, at.nl > 16 ? 32 : 16, &from,
+                  panel + k0 * AMX_COLS, k1 - k0);
+        if (k1 == k)
+            block_end(g, &at);
+        at.acc += AMX_ROWS * AMX_COLS;
+    }
+}
+
+/* The same of all of the depth. */
+static void
+strip_run(group *g, const amx_rows *rows, block at, int64_t r1)
+{
+    const int64_t k = g->p->job->k, parts = depth_parts(g->p->job);
+    const int64_t tiles = (k + AMX_DEPTH - 1) / AMX_DEPTH;
+    for (int64_t i = 0; i < parts; i++)
+        blocks_run(g, rows, at, r1, tiles * i / parts * AMX_DEPTH,
+                   min64(k, tiles * (i + 1) / parts * AMX_DEPTH));
+}
+
 static void
 group_run(const amx_product *p, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 {
-    int64_t k = p->job->k, size = amx_panel_size(k);
-    float *spare = p->acc + AMX_ROWS * AMX_COLS;
-    block done = {.acc = p->acc};
+    const int64_t k = p->job->k, size = amx_panel_size(k);
+    const int64_t step = (depth_parts(p->job) > 1 ? STRIP : 1) * AMX_COLS;
+    float *acc = p->acc, *spare = acc + AMX_ROWS * step;
+    group g = {.p = p, .r0 = r0};
     for (int64_t r = r0; r < r1; r += AMX_COLS)
         pack(p, p->memory + (r - r0) / AMX_COLS * size, r,
              min64(AMX_COLS, r1 - r));
     for (int64_t l = l0; l < l1; l += AMX_ROWS) {
         int64_t nl = min64(AMX_ROWS, l1 - l);
         amx_rows rows = rows_at(p, l, nl);
-        for (int64_t r = r0; r < r1; r += AMX_COLS) {
-            amx_block(spare, nl > 16 ? 32 : 16, &rows,
-                      p->memory + (r - r0) / AMX_COLS * size, k);
-            block_end(p->job, &done);
-            float *acc = done.acc;
-            done = (block){spare, l, nl, r, min64(AMX_COLS, r1 - r)};
-            spare = acc;
+        for (int64_t r = r0; r < r1; r += step) {
+            float *mine = acc;
+            strip_run(&g, &rows, (block){mine, l, nl, r, 0},
+                      min64(r1, r + step));
+            acc = spare;
+            spare = mine;
         }
     }
-    block_end(p->job, &done);
+    block_end(&g, &(block){0});
 }
 
 /* Threads split the rows of w, or those of x where that is more even. */
