@@ -101,15 +101,43 @@ static inline void ptx_barrier_cluster_arrive_aligned()
 {
     emu->fibers[emu->self].cluster_round = emu_arrive(&emu->group->all, emu->group->members);
 }
+static inline void ptx_barrier_cluster_arrive_relaxed_aligned() { ptx_barrier_cluster_arrive_aligned(); }
 static inline void ptx_barrier_cluster_wait_aligned()
 {
     const int seen = emu->fibers[emu->self].cluster_round;
     if (__atomic_load_n(&emu->group->all.round, __ATOMIC_ACQUIRE) == seen)
         emu_wait_round(&emu->group->all.round, seen);
 }
-static inline void ptx_mapa_shared__cluster_u32(unsigned at, unsigned rank, float v)
+// A barrier of shared memory with one phase: its round, and what is missing; the arrival counts as EMU_ARRIVAL bytes.
+struct emu_box { int round, missing; };
+enum { EMU_ARRIVAL = 1 << 30 };
+static inline void emu_take(emu_box *b, int bytes)
 {
-    *(float *)emu_place(at, rank) = v;
+    if (__atomic_sub_fetch(&b->missing, bytes, __ATOMIC_ACQ_REL) == 0)
+        __atomic_add_fetch(&b->round, 1, __ATOMIC_ACQ_REL);
+}
+static inline void ptx_mbarrier_init_shared__cta_b64(unsigned at, int count)
+{
+    if (count != 1)
+        emu_stop("a barrier of more than one arrival");
+    *(emu_box *)emu_place(at, emu->rank) = {0, EMU_ARRIVAL};
+}
+static inline void ptx_fence_mbarrier_init_release_cluster() {}
+static inline void ptx_mbarrier_arrive_expect_tx_shared__cta_b64(unsigned at, unsigned bytes)
+{
+    emu_take((emu_box *)emu_place(at, emu->rank), EMU_ARRIVAL - (int)bytes);
+}
+static inline void ptx_mbarrier_try_wait_parity_shared__cta_b64(unsigned &done, unsigned at, int parity)
+{
+    const emu_box *b = (emu_box *)emu_place(at, emu->rank);
+    if (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) == parity)
+        emu_wait_round(&b->round, parity);
+    done = 1;
+}
+static inline void ptx_mapa_shared__cluster_u32(unsigned at, unsigned box, unsigned rank, unsigned v)
+{
+    *(unsigned *)emu_place(at, rank) = v;
+    emu_take((emu_box *)emu_place(box, rank), 4);
 }
 template <class T> static void ptx_mapa_u64(T *&out, T *p, int rank)
 {

@@ -160,21 +160,22 @@ print_site(kern *k, const attention *a, const char *type)
                   "    const T *q, *k, *v;\n    T *y;\n    const M *m;\n"
                   "    float *l;\n    s64 batch, kv;\n    int first;\n",
                   type, a->mask ? kern_type(a->mask->dtype) : "u8");
-    base_text_add(k->text,
-                  "    FN int at(int n) const { return first + n < %" PRId64
-                  " ? first + n : %" PRId64 "; }\n"
-                  "    FN s64 head(int n) const { return kv * %" PRId64
-                  " + at(n) / %" PRId64 "; }\n"
-                  "    FN s64 row(int n) const { return at(n) %% %" PRId64
-                  "; }\n"
-                  "    FN float scale() const { return %.9ef; }\n"
-                  "    FN bool causal() const { return %s; }\n"
-                  "    FN s64 keys() const { return %" PRId64 "; }\n"
-                  "    FN bool key_fast() const { return %s && aligned(k) && "
-                  "aligned(v); }\n",
-                  all, all - 1, group, a->rows, a->rows, a->scale,
-                  a->causal ? "true" : "false", a->keys,
-                  is_wide(a->k) && is_wide(a->v) ? "true" : "false");
+    base_text_add(
+        k->text,
+        "    FN int at(int n) const { return first + n < %" PRId64
+        " ? first + n : %" PRId64 "; }\n"
+        "    FN s64 head(int n) const { return kv * %" PRId64
+        " + at(n) / %" PRId64 "; }\n"
+        "    FN s64 row(int n) const { return at(n) %% %" PRId64 "; }\n"
+        "    FN float scale() const { return %.9ef; }\n"
+        "    FN bool causal() const { return %s; }\n"
+        "    FN s64 keys() const { return %" PRId64 "; }\n"
+        "    FN bool query_fast() const { return %s && aligned(q); }\n"
+        "    FN bool key_fast() const { return %s && aligned(k) && "
+        "aligned(v); }\n",
+        all, all - 1, group, a->rows, a->rows, a->scale,
+        a->causal ? "true" : "false", a->keys, is_wide(a->q) ? "true" : "false",
+        is_wide(a->k) && is_wide(a->v) ? "true" : "false");
     print_of_query(k, a, "const T", "query", "q", a->q);
     print_of_query(k, a, "T", "out", "y", a->y);
     if (a->sums)

@@ -24,7 +24,8 @@
 //     s64 row(int n): of the query, for causal;  float *sum(int n) or null
 //     float mask(int n, s64 j): what is added to a score
 //     bool hint(s64 j): false: key j was hidden when last seen
-//     bool key_fast(): rows of keys and values are 16-byte aligned
+//     bool query_fast(), key_fast(): rows are 16-byte aligned, of queries; of
+//     keys and values
 static const int CLUSTER = 8;
 
 FN u32
@@ -35,10 +36,12 @@ cluster_rank()
     return r;
 }
 
+// What was written before it is not for the others: barriers that are cost a
+// fence of all memory.
 FN void
 cluster_arrive()
 {
-    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 FN void
@@ -47,15 +50,51 @@ cluster_wait()
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// Writes a float into the shared memory of block `rank`, at the place of p in
-// ours.
-FN void
-cluster_write(float *p, u32 rank, float v)
+FN u32
+shared_place(const void *p)
 {
-    u32 at = (u32)__cvta_generic_to_shared(p);
-    asm volatile("{.reg .u32 a; mapa.shared::cluster.u32 a, %0, %1;\n"
-                 "st.shared::cluster.f32 [a], %2;}" ::"r"(at),
-                 "r"(rank), "f"(v)
+    return (u32)__cvta_generic_to_shared(p);
+}
+
+// A barrier that `bytes` of the cluster's writes complete.
+FN void
+mail_expect(u64 *box, u32 bytes)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(
+                     shared_place(box)),
+                 "r"(1)
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_place(box)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+FN void
+mail_wait(u64 *box)
+{
+    u32 done;
+    do
+        asm volatile("{.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;}"
+                     : "=r"(done)
+                     : "r"(shared_place(box)), "r"(0)
+                     : "memory");
+    while (!done);
+}
+
+// Writes a float into the shared memory of block `rank`, at the place of p in
+// ours, for its box.
+FN void
+mail(float *p, u32 rank, float v, u64 *box)
+{
+    asm volatile("{.reg .u32 a, b; mapa.shared::cluster.u32 a, %0, %2;\n"
+                 "mapa.shared::cluster.u32 b, %1, %2;\n"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes"
+                 ".b32 [a], %3, [b];}" ::"r"(shared_place(p)),
+                 "r"(shared_place(box)), "r"(rank), "r"(__float_as_uint(v))
                  : "memory");
 }
 
@@ -80,12 +119,20 @@ struct decode {
     static const int SLOTS = (WIDTH + 63) / 64;  // of a value, 8 lanes each
     static const int CELL = WIDTH + 2; // accumulator, maximum, sum
     static const int ROWS = (QUERIES + CLUSTER - 1) / CLUSTER; // of a block
+    static const int PIECES = (WIDTH + 31) / 32;               // of a row
 
     // exp of differences of maxima where both may be -inf.
     static FN float
     decay(float from, float to)
     {
         return from == to ? 1.f : __expf(from - to);
+    }
+
+    // What weighs of maxima are: decay(x, base) = exp(x - base); 0 of -inf.
+    static FN float
+    base_of(float high)
+    {
+        return high == -infinity() ? 0.f : high;
     }
 
     // Is the highest score so far above hidden keys that those weigh nothing?
@@ -95,10 +142,54 @@ struct decode {
         return high > FAR / 2;
     }
 
+    template <bool FAST>
     static FN uint4
-    load(const T *p, bool fast)
+    load(const T *p)
     {
-        return fast ? stream(p) : stream_halves(p);
+        return FAST ? stream(p) : stream_halves(p);
+    }
+
+    // What a lane reads of a block of keys.
+    struct places {
+        const T *k[TILES], *v[TILES][2];
+    };
+
+    template <class P>
+    static FN void
+    aim(places &to, const P &p, s64 j, int g, int t)
+    {
+        const s64 last = p.keys() - 1;
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const s64 at = j + i * 8 + g;
+            to.k[i] = p.key(at < last ? at : last) + t * 8;
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * TILES; i++) {
+            const s64 at = j + i / 2 * 8 + t * 2 + i % 2;
+            to.v[i / 2][i % 2] = p.value(at < last ? at : last) + g * 8 % WIDTH;
+        }
+    }
+
+    struct pieces {
+        uint4 k[TILES][CHUNKS], v[TILES][2][SLOTS];
+    };
+
+    template <bool FAST>
+    static FN void
+    fetch(pieces &to, const places &from)
+    {
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++)
+                to.k[i][c] = load<FAST>(from.k[i] + c * 32);
+#pragma unroll
+        for (int i = 0; i < 2 * TILES; i++)
+#pragma unroll
+            for (int c = 0; c < SLOTS; c++)
+                to.v[i / 2][i % 2][c] =
+                    load<FAST>(from.v[i / 2][i % 2] + c * 64);
     }
 
     // Scores of query g with keys j + 2 t and j + 2 t + 1 of each tile: what is
@@ -133,65 +224,93 @@ struct decode {
         return __any_sync(~0u, seen);
     }
 
+    // Rows that are not aligned have a text of their own, as has what is rare:
+    // what runs should stay in the cache of instructions.
     template <class P>
     static FN void
     run(const P &p)
     {
+        if (p.query_fast() && p.key_fast())
+            go<true>(p);
+        else
+            go<false>(p);
+    }
+
+    template <bool FAST, class P>
+    static FN void
+    go(const P &p)
+    {
         __shared__ float cells[WARPS * QUERIES * CELL];
         __shared__ float theirs[CLUSTER * ROWS * CELL];
+        __shared__ u64 box;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, t = lane & 3;
         const u32 rank = cluster_rank();
         const s64 start = (s64)(rank + CLUSTER * warp) * KEYS;
         const s64 step = (s64)CLUSTER * WARPS * KEYS;
-        uint4 q[CHUNKS];
+        const int rows = (QUERIES + CLUSTER - 1 - (int)rank) / CLUSTER;
         float acc[SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        places at;
 
+        if (threadIdx.x == 0)
+            mail_expect(&box, rows * CLUSTER * CELL * 4);
         cluster_arrive(); // that all blocks of it have begun
         release();
+        aim(at, p, start, g, t);
         const bool likely = ahead(p, start, lane);
         await();
-        take(p, g, t, q);
-        walk(p, start, step, g, t, likely, q, acc, top, all);
+        walk<FAST>(p, start, step, g, t, likely, at, acc, top, all);
         leave(cells + warp * QUERIES * CELL, g, t, acc, top, all);
-        meet(cells, theirs, rank);
+        __syncthreads();
+        cluster_wait();
+        meet(cells, theirs, rank, &box);
+        if (rows > 0)
+            mail_wait(&box);
         for (int n = rank; n < QUERIES; n += CLUSTER) {
             const float *cell = theirs + n / CLUSTER * CELL;
             const bool some = is_settled(highest(cell, CLUSTER, ROWS));
             if (!some)
-                again(p, g, t, q, cells);
+                again(p, cells);
             const float *from = some ? cell : cells + n * CELL;
             for (int e = threadIdx.x; e < WIDTH; e += 32 * WARPS)
                 finish(p, from, some ? ROWS : QUERIES, n, e);
         }
     }
 
-    template <class P>
+    template <bool FAST, class P>
     static FN void
     take(const P &p, int g, int t, uint4 (&q)[CHUNKS])
     {
         const T *from = p.query(g < QUERIES ? g : 0) + t * 8;
-        const bool fast = aligned(from);
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
             q[c] = g >= QUERIES ? make_uint4(0, 0, 0, 0)
-                   : fast ? *(const uint4 *)(from + c * 32)
-                          : stream_halves(from + c * 32);
+                   : FAST       ? *(const uint4 *)(from + c * 32)
+                                : stream_halves(from + c * 32);
     }
 
-    // Blocks of keys that this warp takes; likely: the first is wanted.
-    template <class P>
+    // Blocks of keys that this warp takes, the first one at `at`; likely: it is
+    // wanted.
+    template <bool FAST, class P>
     static FN void
-    walk(const P &p, s64 start, s64 step, int g, int t, bool likely,
-         const uint4 (&q)[CHUNKS], float (&acc)[SLOTS][8][4], float &top,
-         float &all)
+    walk(const P &p, s64 start, s64 step, int g, int t, bool likely, places &at,
+         float (&acc)[SLOTS][8][4], float &top, float &all)
     {
+        pieces x;
+        uint4 q[CHUNKS];
+        if (likely)
+            fetch<FAST>(x, at);
+        take<FAST>(p, g, t, q);
         added m = look<false>(p, start, g, t);
 #pragma unroll 1
         for (s64 j = start; j < p.keys(); j += step) {
+            const bool some = likely || is_any(m);
+            if (some && !likely)
+                fetch<FAST>(x, at);
             const added next = look<false>(p, j + step, g, t);
-            if (likely || is_any(m))
-                block(p, j, g, t, q, m, acc, top, all);
+            if (some)
+                fold(p, x, q, m, acc, top, all);
+            aim(at, p, j + step, g, t);
             likely = false;
             m = next;
         }
@@ -199,14 +318,22 @@ struct decode {
 
     // All keys by the warps of this block.
     template <class P>
-    static FN void
-    again(const P &p, int g, int t, const uint4 (&q)[CHUNKS], float *cells)
+    static __device__ __noinline__ void
+    again(P p, float *cells)
     {
-        const int warp = threadIdx.x >> 5;
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int g = lane >> 2, t = lane & 3;
+        uint4 q[CHUNKS];
         float acc[SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        take<false>(p, g, t, q);
 #pragma unroll 1
-        for (s64 j = warp * KEYS; j < p.keys(); j += WARPS * KEYS)
-            block(p, j, g, t, q, look<true>(p, j, g, t), acc, top, all);
+        for (s64 j = warp * KEYS; j < p.keys(); j += WARPS * KEYS) {
+            places at;
+            pieces x;
+            aim(at, p, j, g, t);
+            fetch<false>(x, at);
+            fold(p, x, q, look<true>(p, j, g, t), acc, top, all);
+        }
         __syncthreads();
         leave(cells + warp * QUERIES * CELL, g, t, acc, top, all);
         __syncthreads();
@@ -235,29 +362,13 @@ struct decode {
 
     template <class P>
     static FN void
-    block(const P &p, s64 j, int g, int t, const uint4 (&q)[CHUNKS],
-          const added &m, float (&acc)[SLOTS][8][4], float &top, float &all)
+    fold(const P &p, pieces &x, const uint4 (&q)[CHUNKS], const added &m,
+         float (&acc)[SLOTS][8][4], float &top, float &all)
     {
-        uint4 k[TILES][CHUNKS], v[TILES][2][SLOTS];
+        const int t = threadIdx.x & 3;
+        uint4(&k)[TILES][CHUNKS] = x.k;
+        uint4(&v)[TILES][2][SLOTS] = x.v;
         float s[TILES][4] = {};
-        const bool fast = p.key_fast();
-        const s64 last = p.keys() - 1;
-#pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const s64 at = j + i * 8 + g;
-            const T *from = p.key(at < last ? at : last) + t * 8;
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-                k[i][c] = load(from + c * 32, fast);
-        }
-#pragma unroll
-        for (int i = 0; i < 2 * TILES; i++) {
-            const s64 at = j + i / 2 * 8 + t * 2 + i % 2;
-            const T *from = p.value(at < last ? at : last) + g * 8 % WIDTH;
-#pragma unroll
-            for (int c = 0; c < SLOTS; c++)
-                v[i / 2][i % 2][c] = load(from + c * 64, fast);
-        }
 #pragma unroll
         for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -346,38 +457,34 @@ struct decode {
         }
     }
 
-    // What this block has of each row goes to the block that finishes it.
+    // What this block has of each row goes to the block that finishes it, row n
+    // to block n % CLUSTER.
     static FN void
-    meet(const float *cells, float *theirs, u32 rank)
+    meet(const float *cells, float *theirs, u32 rank, u64 *box)
     {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        __syncthreads();
-        cluster_wait();
-        for (int n = warp; n < QUERIES; n += WARPS) {
-            float high = -infinity(), total = 0, x[(WIDTH + 31) / 32] = {};
+        for (int i = warp; i < QUERIES * PIECES; i += WARPS) {
+            const int n = i % QUERIES, e = i / QUERIES * 32 + lane;
+            const float *from = cells + n * CELL;
+            float high = -infinity(), total = 0, x = 0;
+#pragma unroll
             for (int w = 0; w < WARPS; w++)
-                high = fmaxf(high, cells[(w * QUERIES + n) * CELL + WIDTH]);
+                high = fmaxf(high, from[w * QUERIES * CELL + WIDTH]);
+#pragma unroll
             for (int w = 0; w < WARPS; w++) {
-                const float *c = cells + (w * QUERIES + n) * CELL;
-                const float f = decay(c[WIDTH], high);
+                const float *c = from + w * QUERIES * CELL;
+                const float f = __expf(c[WIDTH] - base_of(high));
                 total += f * c[WIDTH + 1];
-#pragma unroll
-                for (int i = 0; i < (WIDTH + 31) / 32; i++)
-                    x[i] += f * c[(i * 32 + lane) % WIDTH];
+                x += f * c[e % WIDTH];
             }
-            // Row n is finished by block n % CLUSTER.
-            float *c = theirs + (rank * ROWS + n / CLUSTER) * CELL;
-#pragma unroll
-            for (int i = 0; i < (WIDTH + 31) / 32; i++)
-                if (i * 32 + lane < WIDTH)
-                    cluster_write(c + i * 32 + lane, n % CLUSTER, x[i]);
-            if (lane == 0) {
-                cluster_write(c + WIDTH, n % CLUSTER, high);
-                cluster_write(c + WIDTH + 1, n % CLUSTER, total);
+            float *to = theirs + (rank * ROWS + n / CLUSTER) * CELL;
+            if (e < WIDTH)
+                mail(to + e, n % CLUSTER, x, box);
+            if (e == 0) {
+                mail(to + WIDTH, n % CLUSTER, high, box);
+                mail(to + WIDTH + 1, n % CLUSTER, total, box);
             }
         }
-        cluster_arrive();
-        cluster_wait();
     }
 
     // Of `count` cells that lie `pitch` of them apart.
@@ -402,7 +509,7 @@ struct decode {
 #pragma unroll
         for (int r = 0; r < CLUSTER; r++) {
             const float *c = cell + r * pitch * CELL;
-            const float f = decay(c[WIDTH], high);
+            const float f = __expf(c[WIDTH] - base_of(high));
             total += f * c[WIDTH + 1];
             x += f * c[e];
         }

@@ -14,26 +14,38 @@ struct split {
         extern __shared__ __align__(16) char shared[];
         float *mine = (float *)shared;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        const int g = lane >> 2, t = lane & 3;
-        uint4 q[D::CHUNKS];
-        float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
-        D::take(p, g, t, q);
-        D::walk(p, (s64)(rank + SPLITS * warp) * D::KEYS,
-                (s64)SPLITS * WARPS * D::KEYS, g, t, false, q, acc, top, all);
-        D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
+        if (p.query_fast() && p.key_fast())
+            look<true>(p, rank, mine);
+        else
+            look<false>(p, rank, mine);
         __syncthreads();
         for (int n = warp; n < QUERIES; n += WARPS)
             leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
         if (is_last(ticket, (u32 *)shared))
             for (int n = 0; n < QUERIES; n++)
-                finish_row(p, g, t, q, cells + n * CELL, mine, n);
+                finish_row(p, cells + n * CELL, mine, n);
         __syncthreads();
+    }
+
+    // What each warp finds in its keys.
+    template <bool FAST, class P>
+    static FN void
+    look(const P &p, int rank, float *mine)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int g = lane >> 2, t = lane & 3;
+        float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        const s64 start = (s64)(rank + SPLITS * warp) * D::KEYS;
+        typename D::places at;
+        D::aim(at, p, start, g, t);
+        D::template walk<FAST>(p, start, (s64)SPLITS * WARPS * D::KEYS, g, t,
+                               false, at, acc, top, all);
+        D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
     }
 
     template <class P>
     static FN void
-    finish_row(const P &p, int g, int t, const uint4 (&q)[D::CHUNKS],
-               const float *cell, float *mine, int n)
+    finish_row(const P &p, const float *cell, float *mine, int n)
     {
         float high = -infinity();
 #pragma unroll
@@ -41,7 +53,7 @@ struct split {
             high = fmaxf(high, peek(cell + r * QUERIES * CELL + WIDTH));
         const bool some = D::is_settled(high);
         if (!some)
-            D::again(p, g, t, q, mine);
+            D::again(p, mine);
         for (int e = threadIdx.x; e < WIDTH; e += 32 * WARPS)
             if (some)
                 finish(p, cell, n, e);
