@@ -398,6 +398,7 @@ put_run(fuse_printer *p)
                           ? "true"
                           : "false",
                       p->first[g->before + w]);
+    fuse_put_aligned(p);
     base_text_add(&p->body,
                   ";\n    G::run(%" PRId64
                   ", fast, row, ahead, stage, out);\n}\n",

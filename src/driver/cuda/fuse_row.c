@@ -60,7 +60,7 @@ put_kept(fuse_printer *p, const air_region *rg, bool early)
 {
     for (int i = 0; i < rg->nbufs; i++)
         if (is_kept(p->g, rg, i) && is_early(p, rg, i) == early)
-            base_text_add(&p->body, "    air_%s r%d[%" PRId64 "][8];\n",
+            base_text_add(&p->body, "    eight<air_%s> r%d[%" PRId64 "];\n",
                           fuse_dtype(rg->bufs[i].dtype), i, pieces(p->g));
 }
 
@@ -70,8 +70,9 @@ put_takes(fuse_printer *p, const air_region *rg, bool early)
     for (int i = 0; i < rg->nbufs; i++)
         if (is_kept(p->g, rg, i) && is_early(p, rg, i) == early)
             base_text_add(&p->body,
-                          "        take_row<%" PRId64 ">(r%d, p%d);\n", p->g->k,
-                          i, p->first[0] + i);
+                          "        take_row<%" PRId64
+                          ", decltype(fast)::value>(r%d, p%d);\n",
+                          p->g->k, i, p->first[0] + i);
 }
 
 static void
@@ -245,9 +246,10 @@ put_region(fuse_printer *p, const air_region *rg)
     p->step = 0;
     note_early(p, rg);
     put_kept(p, rg, true);
-    base_text_add(&p->body, "    auto ahead = [&]() {\n");
+    base_text_add(&p->body, "    auto ahead = [&](auto fast) {\n");
     put_takes(p, rg, true);
-    base_text_add(&p->body, "    };\n    auto stage = [&](%s *to) {\n",
+    base_text_add(&p->body,
+                  "    };\n    auto stage = [&](auto fast, %s *to) {\n",
                   kern_type(g->dtype));
     put_kept(p, rg, false);
     put_takes(p, rg, false);
@@ -261,6 +263,17 @@ put_region(fuse_printer *p, const air_region *rg)
 }
 
 void
+fuse_put_aligned(fuse_printer *p)
+{
+    const air_region *rg = p->g->before > 0 ? fuse_region(p->g, 0) : NULL;
+    if (!rg)
+        base_text_add(&p->body, " && aligned(p2)");
+    for (int i = 0; rg && i < rg->nbufs; i++)
+        if (is_kept(p->g, rg, i))
+            base_text_add(&p->body, " && aligned(p%d)", p->first[0] + i);
+}
+
+void
 fuse_put_stage(fuse_printer *p)
 {
     const fuse_group *g = p->g;
@@ -270,9 +283,9 @@ fuse_put_stage(fuse_printer *p)
         return;
     }
     base_text_add(&p->body,
-                  "    auto ahead = [] {};\n"
-                  "    auto stage = [&](%s *to) {\n"
-                  "        stage_rows<G, %s, 1, %" PRId64
+                  "    auto ahead = [](auto) {};\n"
+                  "    auto stage = [&](auto fast, %s *to) {\n"
+                  "        stage_rows<G, decltype(fast)::value, %s, 1, %" PRId64
                   ", 0>(to, p2);\n    };\n",
                   type, type, g->k);
 }

@@ -39,5 +39,7 @@ void fuse_put_value(fuse_printer *p, const air_region *rg,
 
 /* `ahead` and `stage` of text/skinny.cuh. */
 void fuse_put_stage(fuse_printer *p);
+/* ` && ...`: is what they read aligned? */
+void fuse_put_aligned(fuse_printer *p);
 
 #endif

@@ -160,21 +160,21 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
     base_text_add(
         k.text,
         "    typedef skinny<%s, %" PRId64 ", %" PRId64 ", %d, %d, %d> G;\n"
-        "    G::run(%" PRId64 ", %s && aligned(w),\n"
+        "    G::run(%" PRId64 ", %s && aligned(w) && aligned(x),\n"
         "        [&](int tile, int i) {\n"
         "            const s64 n = tile * %d + i;\n"
         "            return w + (n < %" PRId64 " ? n : %" PRId64 ") * %" PRId64
         ";\n        },\n"
-        "        [] {},\n"
-        "        [&](%s *to) { stage_rows<G, %s, %" PRId64 ", %" PRId64
-        ", %" PRId64 ">(to, x); },\n"
+        "        [](auto) {},\n"
+        "        [&](auto fast, %s *to) { stage_rows<G, decltype(fast)::value, "
+        "%s, %" PRId64 ", %" PRId64 ", %" PRId64 ">(to, x); },\n"
         "        [&](int tile, int i, int m, float v) {\n"
         "            const s64 n = tile * %d + i;\n"
         "            if (n >= %" PRId64 ")\n                return;\n",
         type, p.m, p.k, p.tile, PART, p.m == 1 ? KERN_ROW_DEPTH : DEPTH,
-        (p.n + p.tile - 1) / p.tile, p.w_row % 8 == 0 ? "true" : "false",
-        p.tile, p.n, p.n - 1, p.w_row, type, type, p.m, p.k, p.x_row, p.tile,
-        p.n);
+        (p.n + p.tile - 1) / p.tile,
+        p.w_row % 8 == 0 && p.x_row % 8 == 0 ? "true" : "false", p.tile, p.n,
+        p.n - 1, p.w_row, type, type, p.m, p.k, p.x_row, p.tile, p.n);
     print_sum(&k, &p);
     cuda_add_early(k.launch, p.w);
     kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));

@@ -12,10 +12,16 @@
 // Loads of the next piece are issued as soon as a register is free, the first
 // ones before the kernel waits for the one that makes x.
 //
-// ROWS  const T *row(tile, i): row i < R of a tile of w, K elements
-// AHEAD void ahead(): loads that need not wait either
-// STAGE void stage(T *x): fills x[M][PITCH] with zeros behind K, by all threads
+// ROWS  const T *row(tile, i): row i < R of a tile of w, K elements; null: none
+// FAST  flag<true> where all rows are 16-byte aligned
+// AHEAD void ahead(FAST): loads that need not wait either
+// STAGE void stage(FAST, T *x): fills x[M][PITCH] with zeros behind K, by all threads
 // OUT   void out(tile, i, m, sum): takes y of row i of the tile
+template <bool B>
+struct flag {
+    static const bool value = B;
+};
+
 template <class T, int M, int K, int R, int S, int D>
 struct skinny {
     static const int WARPS = 8, THREADS = 32 * WARPS;
@@ -34,12 +40,13 @@ struct skinny {
     static const int SUMS = WARPS * S * R * M; // floats, twice
     static const int BYTES = X_BYTES + 2 * SUMS * 4;
 
+    template <bool FAST>
     static FN uint4
-    load(const T *row, int k, bool fast)
+    load(const T *p, int k)
     {
         if (K % UNIT != 0 && k >= K)
             return make_uint4(0, 0, 0, 0);
-        return fast ? stream(row + k) : stream_halves(row + k);
+        return FAST ? stream(p) : stream_halves(p);
     }
 
     // Row of the tile of pair j, half h, for this lane.
@@ -49,9 +56,49 @@ struct skinny {
         return j % PARTS * (16 / S) + h * (8 / S) + g / S;
     }
 
+    // What a lane reads of a tile: rows of both halves of each pair.
+    struct rows {
+        const T *a[PARTS], *b[PARTS];
+    };
+
+    template <class ROWS>
+    static FN void
+    aim(rows &to, const ROWS &row, int tile, int g, int k0)
+    {
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+            to.a[i] = row(tile, row_of(i, 0, g)) + k0;
+            to.b[i] = row(tile, row_of(i, 1, g)) + k0;
+        }
+    }
+
+    // To the next piece.
+    static FN void
+    advance(rows &to)
+    {
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+            to.a[i] += DEPTH / PARTS * UNIT;
+            to.b[i] += DEPTH / PARTS * UNIT;
+        }
+    }
+
+    // The text for rows that are not aligned is another one: what runs should
+    // stay in the cache of instructions.
     template <class ROWS, class AHEAD, class STAGE, class OUT>
     static FN void
     run(int tiles, bool fast, ROWS row, AHEAD ahead, STAGE stage, OUT out)
+    {
+        if (fast)
+            walk<true>(tiles, row, ahead, stage, out);
+        else
+            walk<false>(tiles, row, ahead, stage, out);
+    }
+
+    template <bool FAST, class ROWS, class AHEAD, class STAGE, class OUT>
+    static FN void
+    walk(int tiles, const ROWS &row, const AHEAD &ahead, const STAGE &stage,
+         const OUT &out)
     {
         extern __shared__ __align__(16) char shared[];
         T *x = (T *)shared;
@@ -59,21 +106,26 @@ struct skinny {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, t = lane & 3;
         const int first = UNITS * warp / WARPS;
-        const int count = (UNITS * (warp + 1) / WARPS - first) * PARTS;
+        const int count = UNITS % WARPS == 0
+                              ? LOADS
+                              : (UNITS * (warp + 1) / WARPS - first) * PARTS;
         const int k0 = first * UNIT + lane % (4 * S) * 8;
         uint4 a[DEPTH], b[DEPTH];
         int tile = blockIdx.x;
+        rows from;
 
         release();
-        ahead();
+        ahead(flag<FAST>());
+        aim(from, row, tile, g, k0);
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
             if (j < count) {
-                a[j] = load(row(tile, row_of(j, 0, g)), k0 + j / PARTS * UNIT, fast);
-                b[j] = load(row(tile, row_of(j, 1, g)), k0 + j / PARTS * UNIT, fast);
+                const int on = j / PARTS * UNIT;
+                a[j] = load<FAST>(from.a[j % PARTS] + on, k0 + on);
+                b[j] = load<FAST>(from.b[j % PARTS] + on, k0 + on);
             }
         await();
-        stage(x);
+        stage(flag<FAST>(), x);
         __syncthreads();
 
         for (int turn = 0; tile < tiles; turn ^= 1) {
@@ -84,8 +136,11 @@ struct skinny {
                 const int at = piece * DEPTH;
                 const bool last = piece == PIECES - 1;
                 const bool more = !last || next < tiles;
-                const int from = last ? next : tile;
                 const int then = last ? 0 : at + DEPTH;
+                if (!last)
+                    advance(from);
+                else if (more)
+                    aim(from, row, next, g, k0);
 #pragma unroll
                 for (int j = 0; j < DEPTH; j++) {
                     if (at + j < count) {
@@ -102,9 +157,10 @@ struct skinny {
                         }
                     }
                     if (more && then + j < count) {
-                        const int k = k0 + (then + j) / PARTS * UNIT;
-                        a[j] = load(row(from, row_of(j, 0, g)), k, fast);
-                        b[j] = load(row(from, row_of(j, 1, g)), k, fast);
+                        const int on = j / PARTS * UNIT;
+                        const int k = k0 + then / PARTS * UNIT + on;
+                        a[j] = load<FAST>(from.a[j % PARTS] + on, k);
+                        b[j] = load<FAST>(from.b[j % PARTS] + on, k);
                     }
                 }
             }
@@ -132,37 +188,40 @@ struct skinny {
     }
 };
 
-// 8 neighbours of any type.
+// 8 neighbours of any type; those of 2 bytes stay words in registers.
+template <class T, bool = sizeof(T) == 2>
+struct eight {
+    T v[8];
+    FN T operator[](int i) const { return v[i]; }
+};
+
 template <class T>
-FN void
-take8(T (&to)[8], const T *from, bool fast)
-{
-    if constexpr (sizeof(T) == 2) {
-        const uint4 v = fast ? *(const uint4 *)from : stream_halves(from);
-        const u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            to[2 * i] = (T)(w[i] & 0xffff);
-            to[2 * i + 1] = (T)(w[i] >> 16);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            to[i] = from[i];
+struct eight<T, true> {
+    uint4 v;
+    FN T
+    operator[](int i) const
+    {
+        const u32 w = i < 2 ? v.x : i < 4 ? v.y : i < 6 ? v.z : v.w;
+        return (T)(i % 2 == 0 ? w & 0xffff : w >> 16);
     }
-}
+};
 
 // Of a row of K numbers what is this thread's: 8 neighbours, J times.
-template <int K, int J, class T>
+template <int K, bool FAST, int J, class T>
 FN void
-take_row(T (&to)[J][8], const T *from)
+take_row(eight<T> (&to)[J], const T *from)
 {
-    const bool fast = aligned(from);
 #pragma unroll
     for (int j = 0; j < J; j++) {
         const int k = (j * 256 + threadIdx.x) * 8;
-        if (k < K)
-            take8(to[j], from + k, fast);
+        if (k >= K)
+            continue;
+        if constexpr (sizeof(T) == 2)
+            to[j].v = FAST ? *(const uint4 *)(from + k) : stream_halves(from + k);
+        else
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                to[j].v[i] = from[k + i];
     }
 }
 
@@ -175,17 +234,16 @@ give8(T *to, const u16 (&x)[8])
 }
 
 // stage: rows of x, STRIDE elements apart.
-template <class G, class T, int M, int K, int STRIDE>
+template <class G, bool FAST, class T, int M, int K, int STRIDE>
 FN void
 stage_rows(T *to, const T *from)
 {
-    const bool fast = STRIDE % 8 == 0 && aligned(from);
     for (int i = threadIdx.x * 8; i < M * G::ROW; i += G::THREADS * 8) {
         const int m = i / G::ROW, k = i % G::ROW;
         const T *p = from + m * (s64)STRIDE + k;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (k < K)
-            v = fast ? *(const uint4 *)p : stream_halves(p);
+            v = FAST ? *(const uint4 *)p : stream_halves(p);
         *(uint4 *)(to + m * G::PITCH + k) = v;
     }
 }
