@@ -27,7 +27,7 @@ LAYERS = {
     # nested writes of parts of one memory, and which parts lie apart: 200
     # attention with several masks: 100
     # what is made of frozen inputs: 350
-    "src/pass": (8700, C),
+    "src/pass": (8950, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350
     "src/codegen": (6900, C),

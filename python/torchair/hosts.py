@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -103,6 +103,7 @@ def make_call(
     dtypes: list[torch.dtype],
     resolve: bool,
     dense: torch.device | None = None,
+    orders: Sequence[list[int] | None] = (),
 ) -> Call:
     """The function of a HOST node.
 
@@ -111,7 +112,8 @@ def make_call(
     do not keep to (statistics of a bfloat16 layer_norm); resolve: results may
     have lazy conj or neg bits, which the engine's memory cannot carry; dense:
     the GPU that they must be on, and dense, as the engine cannot copy its
-    memory itself (seeds of attention are on the CPU).
+    memory itself (seeds of attention are on the CPU); orders: of the axes in
+    which results are left, by result (images.py).
 
     `parts` of the call is what it is made of, for who writes it to a file.
     """
@@ -128,6 +130,11 @@ def make_call(
             r if getattr(r, "dtype", None) is d else _as_said(target, r, d)
             for r, d in zip(results, dtypes, strict=True)
         )
+        if any(orders):
+            results = tuple(
+                r if o is None else r.permute(o)
+                for r, o in zip(results, orders, strict=True)
+            )
         if dense is not None:
             results = tuple(r.to(dense).contiguous() for r in results)
         return results

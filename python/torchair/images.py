@@ -184,7 +184,7 @@ def _largest(
         [*_pair(dilation), 1],
         ceil_mode,
     )
-    return (found.squeeze(1),)
+    return (found.squeeze(1).permute(_FROM_LAST),)
 
 
 def target_of(node: torch.fx.Node) -> Any:
@@ -194,23 +194,42 @@ def target_of(node: torch.fx.Node) -> Any:
         return operator
     if operator is _MAX_POOL and used_items(node) == {0}:
         return _largest
+    return lambda *args, **kwargs: operator(*map(_last, args), **kwargs)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = operator(*map(_last, args), **kwargs)
-        if isinstance(found, torch.Tensor):
-            return found.permute(_TO_LAST)
-        return tuple(r.permute(_TO_LAST) for r in found)
 
-    return call
+def _order(
+    node: torch.fx.Node, result: torch.Tensor, place: int
+) -> list[int] | None:
+    """Axes in the order in which the HOST node leaves them; None: the usual
+    one, or not known. Kernels of attention leave rows of all heads."""
+    strides = result.stride()
+    if _MARK in node.meta:
+        return _TO_LAST
+    if place < cuda.PLACE or not all(isinstance(s, int) for s in strides):
+        return None
+    order = sorted(range(result.dim()), key=lambda i: -strides[i])
+    usual = order == list(range(result.dim()))
+    return order if not usual and _is_dense(result.permute(order)) else None
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    return x.numel() > 1 and x.is_contiguous()
+
+
+def orders(
+    node: torch.fx.Node, results: Sequence[torch.Tensor], place: int
+) -> list[list[int] | None]:
+    return [_order(node, r, place) for r in results]
 
 
 def stored(
-    node: torch.fx.Node, results: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor]:
+    results: Sequence[torch.Tensor], orders: Sequence[list[int] | None]
+) -> list[torch.Tensor]:
     """Results as the HOST node leaves them, for their sizes."""
-    if _MARK not in node.meta:
-        return results
-    return [r.permute(_TO_LAST) for r in results]
+    return [
+        r if order is None else r.permute(order)
+        for r, order in zip(results, orders, strict=True)
+    ]
 
 
 def shown(
@@ -218,12 +237,16 @@ def shown(
     node: torch.fx.Node,
     refs: Sequence[int],
     results: Sequence[torch.Tensor],
-) -> Sequence[int]:
-    """Results of the HOST node as the graph's, of [N, C, H, W]."""
-    if _MARK not in node.meta:
-        return refs
-    order = [importing.sizes.dim(i) for i in _FROM_LAST]
-    return [
-        importing.add(node, "permute", [VALUE, ref, INTS, order], result)
-        for ref, result in zip(refs, results, strict=True)
-    ]
+    orders: Sequence[list[int] | None],
+) -> list[int]:
+    """Results of the HOST node as the graph's."""
+    found = []
+    for ref, result, order in zip(refs, results, orders, strict=True):
+        if order is not None:
+            back = [
+                importing.sizes.dim(order.index(i)) for i in range(len(order))
+            ]
+            attrs = [VALUE, ref, INTS, back]
+            ref = importing.add(node, "permute", attrs, result)
+        found.append(ref)
+    return found

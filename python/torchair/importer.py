@@ -378,6 +378,7 @@ class _Importer(schema.Importing):
         resolve = node.target in _LAZY or any(
             v.dtype.is_complex for v in tensors + kept
         )
+        orders = images.orders(node, kept, self.place)
         call = make_call(
             (images if collective is None else comm).target_of(node),
             args,
@@ -386,17 +387,16 @@ class _Importer(schema.Importing):
             [v.dtype for v in kept],
             resolve,
             cuda.device_of(self.place),
+            orders,
         )
         name = schema.target_name(node.target)
         if schema.is_random(node.target):
             call = draws.in_memory_order(call, tensors)
         if collective is not None:
             call = comm.starting(comm.name_of(node.target), call, collective)
-        left = images.stored(node, kept)
-        refs = self.host(
-            node, name, reason, call, arguments.tensors, left, collective
-        )
-        refs = images.shown(self, node, refs, kept)
+        left = images.stored(kept, orders)
+        told = (node, name, reason, call, arguments.tensors, left, collective)
+        refs = images.shown(self, node, self.host(*told), kept, orders)
         results: list[int | None] = [None] * len(values)
         for i, ref in zip(keep, refs, strict=True):
             results[i] = ref

@@ -47,11 +47,16 @@ canon_view(pass_context *ctx, uint32_t node)
     air_ref x = node_in(g, node, 0), out = node_out(g, node, 0);
     const bool merge = !pass_without(ctx, AIR_WITHOUT_VIEW);
     const ir_node *inner = merge ? pass_made_by(g, x, "view") : NULL;
+    bool done = false;
 
     if (merge && pass_same_dims(g, x, out))
         return canon_drop(ctx, node, x);
     if (inner && pass_same_dims(g, inner->attrs[0].value, out))
         return canon_drop(ctx, node, inner->attrs[0].value);
+    if (merge)
+        AIR_TRY(canon_split(ctx, node, &done));
+    if (done)
+        return AIR_OK;
     bool plain = strcmp(ir_info(ir_node_at(g, node))->name, "view") == 0;
     if ((plain && !inner) || !pass_allow(ctx))
         return AIR_OK;

@@ -1,10 +1,13 @@
-/* permute.c: pointwise nodes and concatenations of what HOST nodes left in
- * another order of axes (images in channels-last order) compute in that order
- * and are permuted behind. So values lie in memory as the HOST nodes around
- * them want them, and no copy turns them there and back. */
+/* permute.c: permutations are moved behind what does not depend on the order of
+ * axes, so that no copy turns values there and back.
+ *
+ * Pointwise nodes and concatenations of what HOST nodes left in another order
+ * (images in channels-last order) compute in that order. Products whose rows
+ * are permuted (of a sequence that comes first, or second) take them as they
+ * lie; what is pointwise behind them follows. */
 #include <string.h>
 
-#include "pass/build.h"
+#include "pass/canon.h"
 
 typedef struct {
     bool *is; /* by value: of a HOST node, or moved here */
@@ -171,6 +174,91 @@ move_cat(pass_context *ctx, uint32_t node, apart *a)
     return finish(&b, a, node, attrs, order);
 }
 
+/* ---- products ------------------------------------------------------------ */
+
+/* view(permute(x)) as the rows of a product: x, and how many axes of it make
+ * rows. Those of a row are in order and last. */
+typedef struct {
+    air_ref x;
+    int nrows;
+    int order[AIR_MAX_RANK];
+} moved_rows;
+
+static int
+count_row_axes(const ir_graph *g, const ir_value *p, air_dim depth)
+{
+    int64_t left, size;
+    int axis = p->rank;
+
+    if (!ir_dim_is_const(g, depth, &left) || left < 1)
+        return 0;
+    while (left > 1 && axis > 0) {
+        axis--;
+        if (!ir_dim_is_const(g, p->dims[axis], &size) || size < 1 ||
+            left % size)
+            return 0;
+        left /= size;
+    }
+    return left == 1 ? axis : 0;
+}
+
+static bool
+find_rows(const ir_graph *g, air_ref operand, moved_rows *out)
+{
+    const ir_node *view = pass_made_by(g, operand, "view");
+    const ir_node *p =
+        view ? pass_made_by(g, view->attrs[0].value, "permute") : NULL;
+    bool moved = false;
+
+    if (!p || ir_val(g, operand)->rank != 2)
+        return false;
+    const ir_value *v = ir_val(g, p->outs[0]);
+    const ir_node *source = pass_producer(g, p->attrs[0].value);
+    if (!source || ir_info(source)->cls == IR_CLASS_VIEW)
+        return false;
+    out->x = p->attrs[0].value;
+    out->nrows = count_row_axes(g, v, ir_val(g, operand)->dims[1]);
+    for (int i = 0; i < v->rank; i++) {
+        const air_attr axis = at_dim(p->attrs[1].dims[i]);
+        if (ir_axis(g, &axis, v->rank, "dims", &out->order[i]) != AIR_OK ||
+            (i >= out->nrows && out->order[i] != i))
+            return false;
+        moved = moved || out->order[i] != i;
+    }
+    return moved && out->nrows > 0;
+}
+
+/* mm(a, w), addmm(bias, a, w) with a bias of a row */
+static air_status
+move_product(pass_context *ctx, uint32_t node, int at, apart *a)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    moved_rows r;
+    air_attr *attrs;
+
+    if (!find_rows(ctx->g, n.attrs[at].value, &r) ||
+        (at == 1 && ir_val(ctx->g, n.attrs[0].value)->rank != 1) ||
+        !pass_allow(ctx))
+        return AIR_OK;
+    const ir_value x = *ir_val(ctx->g, r.x);
+    const ir_value rows = *ir_val(ctx->g, n.attrs[at].value);
+    const ir_value out = *ir_val(ctx->g, n.outs[0]);
+    pass_build b = build_at(ctx, node);
+    air_dim dims[AIR_MAX_RANK];
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, (size_t)n.nattrs, &attrs));
+    memcpy(attrs, n.attrs, n.nattrs * sizeof *attrs);
+    attrs[at] = at_value(b_view(&b, r.x, 2, rows.dims));
+    air_ref y = b_op(&b, ir_info(&n)->name, n.nattrs, attrs);
+    memcpy(dims, x.dims, (size_t)r.nrows * sizeof *dims);
+    dims[r.nrows] = out.dims[1];
+    r.order[r.nrows] = r.nrows;
+    y = b_view(&b, y, r.nrows + 1, dims);
+    AIR_TRY(b.status);
+    AIR_TRY(mark(ctx, a, y));
+    y = b_permute(&b, y, r.nrows + 1, r.order);
+    return build_forward(&b, node, 0, b_view(&b, y, 2, out.dims));
+}
+
 static air_status
 visit(pass_context *ctx, uint32_t node, void *arg)
 {
@@ -180,8 +268,17 @@ visit(pass_context *ctx, uint32_t node, void *arg)
         return AIR_OK;
     if (ir_info(n)->cls == IR_CLASS_POINTWISE)
         return move_pointwise(ctx, node, arg);
-    if (strcmp(ir_info(n)->name, "cat") == 0)
+    const char *name = ir_info(n)->name;
+    if (strcmp(name, "cat") == 0)
         return move_cat(ctx, node, arg);
+    if (strcmp(name, "mm") == 0)
+        return move_product(ctx, node, 0, arg);
+    if (strcmp(name, "addmm") == 0)
+        return move_product(ctx, node, 1, arg);
+    if (strcmp(name, "view") == 0)
+        return canon_view(ctx, node);
+    if (strcmp(name, "permute") == 0)
+        return canon_permute(ctx, node);
     return AIR_OK;
 }
 
@@ -190,6 +287,7 @@ pass_permute(pass_context *ctx)
 {
     apart a = {0};
 
+    AIR_TRY(pass_facts_make(ctx));
     AIR_TRY(pass_walk(ctx, visit, &a));
     return pass_sweep(ctx);
 }

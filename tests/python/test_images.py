@@ -138,6 +138,26 @@ def test_what_are_no_patches(how, dtype):
 
 
 @torch.no_grad()
+def test_other_results_keep_their_order(monkeypatch):
+    """Attention leaves the heads of a row side by side."""
+    real = images._order
+    monkeypatch.setattr(
+        images, "_order", lambda node, r, place: real(node, r, cuda.PLACE)
+    )
+    monkeypatch.setattr(
+        cuda, "until_made", lambda make: make(frozenset({"composite"}))
+    )
+
+    def fn(q, k):
+        y = functional.scaled_dot_product_attention(q, k, k)
+        return torch.sin(y).transpose(1, 2).flatten(2) * 2
+
+    q, k = (torch.randn(2, n, 3, 8).transpose(1, 2) for n in (5, 7))
+    assert_same(compiled(fn)(q, k), fn(q, k))
+    assert "[2, 5, 3, 8] = host" in graph()
+
+
+@torch.no_grad()
 def test_changing_sizes():
     model = Block().eval()
     fn = compiled(model, dynamic=True)
