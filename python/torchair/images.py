@@ -151,6 +151,26 @@ def _becomes_product(node: torch.fx.Node) -> bool:
     return True
 
 
+def operands(
+    importing: Any, node: torch.fx.Node, tensors: Sequence[torch.fx.Node]
+) -> list[int]:
+    """What the HOST node reads; weights of windows are turned by the engine:
+    torch's copy of them reads one number of many."""
+    refs = [importing.ref(n) for n in tensors]
+    if _MARK not in node.meta or node.target is not _CONVOLUTION:
+        return refs
+    shape = tensors[1].meta["val"].shape
+    if not all(isinstance(n, int) for n in shape):
+        return refs
+    _, c, h, w = shape
+    if min(c, h * w) > 1:
+        strides = [importing.sizes.dim(n) for n in (c * h * w, 1, c * w, c)]
+        attrs = [VALUE, refs[1], INTS, strides]
+        value = tensors[1].meta["val"]
+        refs[1] = importing.add(node, "air::restride", attrs, value)
+    return refs
+
+
 # ---- HOST nodes ----
 
 

@@ -420,7 +420,7 @@ class _Importer(schema.Importing):
             name,
             len(self.out.hosts),
             reason,
-            [self.ref(n) for n in operands],
+            images.operands(self, node, operands),
             location,
             types,
             collective or comm.CALL,
