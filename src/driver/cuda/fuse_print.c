@@ -7,6 +7,13 @@
 
 enum { WARPS = 8, LANES_OF_ROW = 2 /* S of the text */ };
 
+/* Of the first weight. */
+static int64_t
+rows_of(const fuse_group *g)
+{
+    return fuse_product(g, 0)->outs[0].dims[1];
+}
+
 /* ---- parameters ---------------------------------------------------------- */
 
 static int
@@ -422,10 +429,11 @@ print(fuse_printer *p, const cuda_props *props)
 {
     p->tile = KERN_ROW_TILE;
     add_pointers(p);
-    base_text_add(
-        &p->body,
-        ")\n{\n    typedef skinny<%s, 1, %" PRId64 ", %d, %d, %d> G;\n",
-        kern_type(p->g->dtype), p->g->k, p->tile, LANES_OF_ROW, KERN_ROW_DEPTH);
+    base_text_add(&p->body,
+                  ")\n{\n    typedef skinny<%s, 1, %" PRId64
+                  ", %d, %d, %d> G;\n",
+                  kern_type(p->g->dtype), p->g->k, p->tile, LANES_OF_ROW,
+                  kern_row_depth(p->g->k, rows_of(p->g)));
     put_rows(p);
     fuse_put_stage(p);
     put_results(p);
@@ -459,7 +467,7 @@ cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
     base_text_add(&out->text,
                   "using namespace call;\nextern \"C\" __global__ "
                   "__launch_bounds__(256, %d) void\nENTRY(0)(",
-                  KERN_ROW_BLOCKS);
+                  kern_row_bound(g->k, rows_of(g)));
     if (p.head.status == AIR_OK && p.body.status == AIR_OK) {
         base_text_put(&out->text, p.head.data, p.head.len);
         base_text_put(&out->text, p.body.data, p.body.len);

@@ -228,3 +228,22 @@ kern_tile(int64_t rows, int64_t m, int64_t blocks)
     }
     return best;
 }
+
+/* Deeper than wide, and of a length whose part of x fits the registers. */
+static bool
+is_deep(int64_t k, int64_t n)
+{
+    return k > n && k >= 4096 && k <= 8192;
+}
+
+int
+kern_row_depth(int64_t k, int64_t n)
+{
+    return is_deep(k, n) ? 8 : k >= 4096 ? 4 : 6;
+}
+
+int
+kern_row_bound(int64_t k, int64_t n)
+{
+    return is_deep(k, n) ? 2 : KERN_ROW_BLOCKS;
+}

@@ -71,11 +71,17 @@ void kern_at(kern *k, const air_tensor *t, const int *axes);
 void kern_at_broadcast(kern *k, const air_tensor *t, int rank);
 /* Closes loop and body, the launch covers `total` elements. */
 void kern_end(kern *k, int64_t total, const cuda_props *props);
-/* Of text/skinny.cuh for one row of x: blocks of an SM, whose registers they
- * share, rows of a tile, and pairs of loads in flight. A token of Llama-1B on
- * an H200 took 0.733 ms; with 4 pairs 0.738, 4 pairs and tiles of up to 24 rows
- * 0.749 (6 pairs: 0.778), 4 blocks 0.768. */
-enum { KERN_ROW_BLOCKS = 3, KERN_ROW_TILE = 8, KERN_ROW_DEPTH = 6 };
+/* Of text/skinny.cuh for one row of x: blocks of an SM, and rows of a tile. A
+ * token of Llama-1B on an H200 took 0.733 ms; with tiles of up to 24 rows 0.749
+ * to 0.778, 4 blocks 0.768. */
+enum { KERN_ROW_BLOCKS = 3, KERN_ROW_TILE = 8 };
+/* Pairs of loads in flight, and blocks that share the registers of an SM, for a
+ * weight of n rows of k: what a row of x has spills where k is large. The same
+ * token, later: 0.697 with 6 and 3 throughout, 0.682 with 8 and 2 where k is
+ * the larger one (8192), 0.714 with 4; of Llama-8B (k of 4096 and 14336) 4.07,
+ * with 4 pairs 3.74, with 2 blocks 3.86. */
+int kern_row_depth(int64_t k, int64_t n);
+int kern_row_bound(int64_t k, int64_t n);
 /* Rows of a tile of it; of several rows of x so many that the busiest block, of
  * a grid of `blocks`, has the fewest. `m`: rows of x. */
 int kern_tile(int64_t rows, int64_t m, int64_t blocks);

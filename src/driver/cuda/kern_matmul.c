@@ -171,7 +171,8 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
         "        [&](int tile, int i, int m, float v) {\n"
         "            const s64 n = tile * %d + i;\n"
         "            if (n >= %" PRId64 ")\n                return;\n",
-        type, p.m, p.k, p.tile, PART, p.m == 1 ? KERN_ROW_DEPTH : DEPTH,
+        type, p.m, p.k, p.tile, PART,
+        p.m == 1 ? kern_row_depth(p.k, p.n) : DEPTH,
         (p.n + p.tile - 1) / p.tile,
         p.w_row % 8 == 0 && p.x_row % 8 == 0 ? "true" : "false", p.tile, p.n,
         p.n - 1, p.w_row, type, type, p.m, p.k, p.x_row, p.tile, p.n);
