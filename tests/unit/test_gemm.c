@@ -2,6 +2,7 @@
 #include "kernel_case.h"
 
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_core.h"
 
 #include <math.h>
 
@@ -125,6 +126,8 @@ check_mm(const kernel_set *set, const mm_case *p)
     int y = kcase_tensor(&c, p->dtype, 2, (int64_t[]){p->m, p->n}, NULL, 0, 0);
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
+    bool large = p->m > GEMV_MAX && p->n > GEMV_MAX && p->k >= 32;
+    CHECK(cpu_gemm_on_amx(&call, "amx") == (large && p->dtype == AIR_BF16));
     if (!takes(set, &call)) {
         kcase_end(&c);
         return;

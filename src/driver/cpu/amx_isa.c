@@ -92,8 +92,31 @@ amx_pack(uint16_t *panel, const gemm_view *v, int64_t r0, int64_t n, int64_t k)
         pack_columns(panel, p + r0, v->ks, n, k);
 }
 
-void
-amx_copy(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n, int64_t k)
+/* Rows that lie across memory: pairs of their columns, turned around. */
+static void
+copy_columns(uint16_t *dst, const uint16_t *p, int64_t ks, int64_t n, int64_t k)
+{
+    for (int64_t d = 0; d < k; d += AMX_DEPTH)
+        for (int64_t t = 0; t < AMX_ROWS; t += 16, dst += 16 * AMX_DEPTH) {
+            __mmask16 mask = first_lanes(n > t ? n - t : 0);
+            vf r[VL];
+            UNROLL for (int i = 0; i < VL; i++)
+            {
+                const uint16_t *even = p + (d + 2 * i) * ks + t;
+                int64_t left = k - d - 2 * i;
+                __m512i v = _mm512_setzero_si512();
+                if (left > 0 && mask != 0)
+                    v = pair(even, left > 1 ? even + ks : NULL, mask);
+                r[i] = (vf)_mm512_castsi512_ps(v);
+            }
+            transpose(r);
+            UNROLL for (int i = 0; i < VL; i++)
+                store((float *)(void *)(dst + i * AMX_DEPTH), r[i]);
+        }
+}
+
+static void
+copy_rows(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n, int64_t k)
 {
     const uint16_t *p = (const uint16_t *)v->p + r0 * v->rs;
     for (int64_t d = 0; d < k; d += AMX_DEPTH)
@@ -102,6 +125,15 @@ amx_copy(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n, int64_t k)
             store((float *)(void *)dst, r < n ? some(q, k - d) : (vf){0});
             __builtin_prefetch(q + PREFETCH);
         }
+}
+
+void
+amx_copy(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n, int64_t k)
+{
+    if (v->ks == 1)
+        copy_rows(dst, v, r0, n, k);
+    else
+        copy_columns(dst, (const uint16_t *)v->p + r0, v->ks, n, k);
 }
 
 /* The even ones of 2 n - 1 elements. */

@@ -28,8 +28,8 @@ void amx_end(void);
  * 1. */
 void amx_pack(uint16_t *panel, const gemm_view *v, int64_t r0, int64_t n,
               int64_t k);
-/* dst[k / 32][32 rows][32] = rows of v, whose ks is 1, with zeros behind: as
- * large as a panel. */
+/* dst[k / 32][32 rows][32] = rows of v, with zeros behind: as large as a panel.
+ * One of v's strides is 1. */
 void amx_copy(uint16_t *dst, const gemm_view *v, int64_t r0, int64_t n,
               int64_t k);
 /* dst[c * ld + i] = p[c * step + i * stride], c < count, i < n, n <= 32 */

@@ -1,6 +1,7 @@
 /* gemm_amx.c: products of bf16 matrices with AMX.
  *
- * Rows of x are read in place, w is packed into panels. Every thread packs
+ * Rows of x are read in place (copied where x is transposed, as in gradients of
+ * weights), w is packed into panels. Every thread packs
  * what it needs, so there is no barrier; what a thread packs at once stays in
  * its second-level cache while x passes by. Few rows of x: the sides change
  * places, x is packed and the weight read in place, once. */
@@ -51,7 +52,7 @@ rows_at(const amx_product *p, int64_t l, int64_t nl)
     const gemm_view *x = &p->job->x;
     int64_t k = p->job->k;
     uint16_t *rows = p->memory + group_panels(p->job) * amx_panel_size(k);
-    if (k % AMX_DEPTH == 0 && nl % 16 == 0)
+    if (x->ks == 1 && k % AMX_DEPTH == 0 && nl % 16 == 0)
         return (amx_rows){(const uint16_t *)x->p + l * x->rs, x->rs, AMX_DEPTH};
     amx_copy(rows, x, l, nl, k);
     return (amx_rows){rows, AMX_DEPTH, AMX_ROWS * AMX_DEPTH};
@@ -200,6 +201,12 @@ cpu_gemm_best_on_amx(const air_call *call, const char *isa)
     return p.job.nx <= MANY_ROWS && cpu_gemm_on_amx(call, isa);
 }
 
+static bool
+is_dense(const gemm_view *v)
+{
+    return v->ks == 1 || v->rs == 1;
+}
+
 bool
 cpu_gemm_on_amx(const air_call *call, const char *isa)
 {
@@ -211,7 +218,7 @@ cpu_gemm_on_amx(const air_call *call, const char *isa)
     if (job->s != NULL && (job->s_dtype != AIR_BF16 || job->sr > 1))
         return false;
     return job->nx > GEMV_MAX && job->nw > GEMV_MAX && job->k >= AMX_DEPTH &&
-           job->x.ks == 1 && (job->w.ks == 1 || job->w.rs == 1) && job->yr == 1;
+           is_dense(&job->x) && is_dense(&job->w) && job->yr == 1;
 }
 
 size_t

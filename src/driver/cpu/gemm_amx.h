@@ -6,7 +6,7 @@
 #include "driver/cpu/amx_isa.h"
 
 typedef struct {
-    const gemm_job *job; /* x.ks is 1, k at least 1 */
+    const gemm_job *job; /* k at least 1; a stride of x is 1 */
     /* NULL: panels come from w; else this makes them, as amx_pack */
     void (*pack)(const void *arg, uint16_t *panel, int64_t r0, int64_t n);
     const void *pack_arg;
