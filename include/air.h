@@ -779,8 +779,8 @@ typedef struct {
 typedef struct {
     double read;       /* bytes a second from memory */
     double flops;      /* multiplications and additions of f32 a second */
-    double pair_flops; /* those of pairs of bf16 into f32; 0: bf16 is computed
-                          as f32, or (AMX) not measured */
+    double pair_flops; /* those of pairs of bf16 into f32, of vectors or (AMX)
+                          of tiles; 0: bf16 is computed as f32 */
     int threads;
 } air_limits;
 /* Measured when it is first asked for, in about a tenth of a second: the best

@@ -19,5 +19,7 @@ int64_t cpu_amx_size(const gemm_job *job);
 /* Part `id` of `count`, between amx_begin and amx_end; parts need no barrier.
  */
 void cpu_amx_run(const amx_product *p, int id, int count);
+/* limits_amx_isa.c */
+float cpu_amx_limits(int64_t rounds, float x, double *flops);
 
 #endif

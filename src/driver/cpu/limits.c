@@ -3,6 +3,7 @@
  * that has to wait for a core spoils a few of them only. Passes walk through
  * the data, so that none finds what the one before it read. */
 #include "driver/cpu/cpu.h"
+#include "driver/cpu/gemm_amx.h"
 #include "driver/cpu/gemm_pairs.h"
 
 #include <string.h>
@@ -136,6 +137,8 @@ cpu_limits(air_device *dev, air_limits *out)
 #if defined(__x86_64__)
     if (strcmp(dev->isa, "avx512_bf16") == 0)
         out->pair_flops = flops_of(dev, threads, &m, cpu_pairs_limits);
+    if (strcmp(dev->isa, "amx") == 0)
+        out->pair_flops = flops_of(dev, threads, &m, cpu_amx_limits);
 #endif
     out->threads = m.threads;
     base_free(&dev->alloc, m.data, READ_BYTES);
