@@ -9,6 +9,7 @@ from torch import nn
 import torchair
 
 INF = float("inf")
+REALS = [torch.float32, torch.float64]
 MAX = [
     {"kernel_size": 2},
     {"kernel_size": 3, "stride": 2, "padding": 1},
@@ -39,13 +40,14 @@ def equal(got, want):
     assert torch.equal(got.nan_to_num(), want.nan_to_num())
 
 
+@pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("options", MAX)
-def test_largest(options, size):
+def test_largest(options, size, dtype):
     def fn(x):
         return F.max_pool2d(x, return_indices=True, **options)
 
-    x = special(torch.randn(size))
+    x = special(torch.randn(size, dtype=dtype))
     for got, want in zip(compiled(fn)(x), fn(x), strict=True):
         equal(got, want)
 
@@ -59,13 +61,14 @@ def test_windows_of_minus_infinity():
         equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("options", MEAN)
-def test_mean(options, size):
+def test_mean(options, size, dtype):
     def fn(x):
         return F.avg_pool2d(x, **options)
 
-    x = torch.randn(size)
+    x = torch.randn(size, dtype=dtype)
     equal(compiled(fn)(x), fn(x))
 
 

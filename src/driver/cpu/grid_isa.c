@@ -1,27 +1,22 @@
-/* grid_isa.c: grid_sampler of f32 and its gradients, compiled once per
- * instruction set. What makes an element (ref/grid.h) is found for a block of
- * places at once, then used for all channels. */
+/* grid_isa.c: grid_sampler of f32 or f64 and its gradients, compiled once
+ * per instruction set and lane (real.h). What makes an element (ref/grid.h) is
+ * found for a block of places at once, then used for all channels. */
 #include "driver/cpu/grid_isa.h"
 
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/real.h"
 #include "driver/ref/grid.h"
 
-#include <math.h>
-
-#define JOIN_(a, b)      cpu_##a##_##b
-#define JOIN(a, b)       JOIN_(a, b)
-#define ISA_KERNEL(name) JOIN(name, TILE_ISA)
-
-#define SHARP (-0.75F) /* cubic */
+#define SHARP ((real)-0.75) /* cubic */
 
 enum { AXES = REF_GRID_AXES, EACH = REF_GRID_TAPS, TAPS = EACH * EACH };
-enum { BLOCK = 240 }; /* places */
+enum { BLOCK = sizeof(real) == 4 ? 240 : 160 }; /* places */
 
 /* Of a block of places, along one axis. Offsets are in elements and always
  * those of an element; inside: 0 or all bits, whether the tap is one. */
 typedef struct {
     int32_t offset[EACH][BLOCK], inside[EACH][BLOCK];
-    float weight[EACH][BLOCK], slope[EACH][BLOCK];
+    real weight[EACH][BLOCK], slope[EACH][BLOCK];
 } axis_taps;
 
 /* Of all axes. pairs: taps 2 i and 2 i + 1 are neighbours in memory. */
@@ -30,7 +25,7 @@ typedef struct {
     int count;
     bool pairs, all_inside;
     int32_t offset[TAPS][BLOCK], inside[TAPS][BLOCK];
-    float weight[TAPS][BLOCK];
+    real weight[TAPS][BLOCK];
 } block_taps;
 
 typedef struct {
@@ -45,7 +40,7 @@ typedef struct {
 static bool
 place_step(const air_tensor *t, int first, int end, int64_t *out)
 {
-    *out = t->strides[end - 1] * (int64_t)sizeof(float);
+    *out = t->strides[end - 1] * (int64_t)sizeof(real);
     for (int i = first; i + 1 < end; i++)
         if (t->strides[i] != t->strides[i + 1] * t->dims[i + 1])
             return false;
@@ -72,10 +67,10 @@ begin_sampling(const air_call *call, const air_task *task, bool backward)
 /* ---- along an axis ------------------------------------------------------- */
 
 /* What is no number becomes 0; in a volume, the last element. */
-static inline float
-clip(float x, float last, bool volume, float *turn)
+static inline real
+clip(real x, real last, bool volume, real *turn)
 {
-    float low = x > 0 ? x : 0;
+    real low = x > 0 ? x : 0;
 
     *turn = x > 0 && x < last ? *turn : 0;
     if (volume)
@@ -83,14 +78,14 @@ clip(float x, float last, bool volume, float *turn)
     return low < last ? low : last;
 }
 
-static inline float
-reflect(float x, float low, float round, float *turn)
+static inline real
+reflect(real x, real low, real round, real *turn)
 {
-    float way = x - low, rest, back;
+    real way = x - low, rest, back;
     bool below = way < 0;
 
     way = below ? -way : way;
-    rest = way - floorf(way / round) * round;
+    rest = way - real_floor(way / round) * round;
     back = round - rest;
     *turn = below != (back < rest) ? -*turn : *turn;
     return (back < rest ? back : rest) + low;
@@ -98,11 +93,11 @@ reflect(float x, float low, float round, float *turn)
 
 /* x[i] inside the image, as padding says; turn[i]: the sign of its slope. */
 static void
-pad_block(const ref_grid *g, int64_t size, int n, float *restrict x,
-          float *restrict turn)
+pad_block(const ref_grid *g, int64_t size, int n, real *restrict x,
+          real *restrict turn)
 {
-    const float last = (float)(size - 1), low = g->align ? 0.0F : -0.5F;
-    const float round = 2.0F * (float)(g->align ? size - 1 : size);
+    const real last = (real)(size - 1), low = g->align ? 0 : (real)-0.5;
+    const real round = 2 * (real)(g->align ? size - 1 : size);
 
     if (g->padding == REF_GRID_ZEROS)
         return;
@@ -119,13 +114,13 @@ pad_block(const ref_grid *g, int64_t size, int n, float *restrict x,
  * not even a weight that is NaN. */
 static void
 put_taps(const ref_grid *g, int64_t size, int32_t stride, int n,
-         const float *restrict at, int k, axis_taps *restrict t)
+         const real *restrict at, int k, axis_taps *restrict t)
 {
-    const float end = (float)size;
+    const real end = (real)size;
 
     for (int i = 0; i < n; i++) {
-        int32_t inside = -(at[i] > -1.0F && at[i] < end);
-        float safe = inside ? at[i] : 0.0F;
+        int32_t inside = -(at[i] > -1 && at[i] < end);
+        real safe = inside ? at[i] : 0;
         t->offset[k][i] = (int32_t)safe * stride;
         t->inside[k][i] = inside;
     }
@@ -145,8 +140,8 @@ join_taps(int64_t size, int n, axis_taps *restrict t)
     for (int i = 0; i < n; i++) {
         const int32_t low = t->inside[0][i], high = t->inside[1][i];
         const int32_t at0 = t->offset[0][i], at1 = t->offset[1][i];
-        const float w0 = t->weight[0][i], w1 = t->weight[1][i];
-        const float s0 = t->slope[0][i], s1 = t->slope[1][i];
+        const real w0 = t->weight[0][i], w1 = t->weight[1][i];
+        const real s0 = t->slope[0][i], s1 = t->slope[1][i];
         int32_t at = (at0 & low) | (at1 & high & ~low);
         /* One inside: it is the first element, or the last. */
         const bool move = low != high && (low ? at > last : at == 0);
@@ -162,38 +157,38 @@ join_taps(int64_t size, int n, axis_taps *restrict t)
     }
 }
 
-static inline float
-cubic_near(float x)
+static inline real
+cubic_near(real x)
 {
     return ((SHARP + 2) * x - (SHARP + 3)) * x * x + 1;
 }
 
-static inline float
-cubic_far(float x)
+static inline real
+cubic_far(real x)
 {
     return ((SHARP * x - 5 * SHARP) * x + 8 * SHARP) * x - 4 * SHARP;
 }
 
-static inline float
-slope_near(float x)
+static inline real
+slope_near(real x)
 {
     return (3 * (SHARP + 2) * x - 2 * (SHARP + 3)) * x;
 }
 
-static inline float
-slope_far(float x)
+static inline real
+slope_far(real x)
 {
     return (3 * SHARP * x - 10 * SHARP) * x + 8 * SHARP;
 }
 
 static void
 cubic_block(const ref_grid *g, int64_t size, int32_t stride, int n,
-            const float *restrict x, float scale, axis_taps *restrict t)
+            const real *restrict x, real scale, axis_taps *restrict t)
 {
-    float at[BLOCK], turn[BLOCK];
+    real at[BLOCK], turn[BLOCK];
 
     for (int i = 0; i < n; i++) {
-        const float f = x[i] - floorf(x[i]);
+        const real f = x[i] - real_floor(x[i]);
         t->weight[0][i] = cubic_far(f + 1);
         t->weight[1][i] = cubic_near(f);
         t->weight[2][i] = cubic_near(1 - f);
@@ -205,7 +200,7 @@ cubic_block(const ref_grid *g, int64_t size, int32_t stride, int n,
     }
     for (int k = 0; k < EACH; k++) {
         for (int i = 0; i < n; i++)
-            at[i] = floorf(x[i]) - 1 + (float)k;
+            at[i] = real_floor(x[i]) - 1 + (real)k;
         pad_block(g, size, n, at, turn);
         put_taps(g, size, stride, n, at, k, t);
     }
@@ -213,13 +208,13 @@ cubic_block(const ref_grid *g, int64_t size, int32_t stride, int n,
 
 static void
 linear_block(const ref_grid *g, int64_t size, int32_t stride, int n,
-             const float *restrict x, const float *restrict slope,
+             const real *restrict x, const real *restrict slope,
              axis_taps *restrict t)
 {
-    float low[BLOCK], high[BLOCK];
+    real low[BLOCK], high[BLOCK];
 
     for (int i = 0; i < n; i++) {
-        low[i] = floorf(x[i]);
+        low[i] = real_floor(x[i]);
         high[i] = low[i] + 1;
         t->weight[0][i] = high[i] - x[i];
         t->weight[1][i] = x[i] - low[i];
@@ -231,7 +226,7 @@ linear_block(const ref_grid *g, int64_t size, int32_t stride, int n,
 }
 
 static inline void
-read_each(const char *from, int64_t step, int n, float *restrict dst)
+read_each(const char *from, int64_t step, int n, real *restrict dst)
 {
     for (int i = 0; i < n; i++)
         memcpy(&dst[i], from + i * step, sizeof dst[i]);
@@ -239,12 +234,12 @@ read_each(const char *from, int64_t step, int n, float *restrict dst)
 
 /* n floats, `step` bytes apart: most often neighbours, or grids of 2 or 3. */
 static void
-read_row(const char *from, int64_t step, int n, float *restrict dst)
+read_row(const char *from, int64_t step, int n, real *restrict dst)
 {
-    switch (step / (int64_t)sizeof(float)) {
-    case 1: read_each(from, sizeof(float), n, dst); break;
-    case 2: read_each(from, 2 * sizeof(float), n, dst); break;
-    case 3: read_each(from, 3 * sizeof(float), n, dst); break;
+    switch (step / (int64_t)sizeof(real)) {
+    case 1: read_each(from, sizeof(real), n, dst); break;
+    case 2: read_each(from, 2 * sizeof(real), n, dst); break;
+    case 3: read_each(from, 3 * sizeof(real), n, dst); break;
     default: read_each(from, step, n, dst); break;
     }
 }
@@ -254,9 +249,9 @@ static void
 find_axis(const ref_grid *g, int64_t size, int32_t stride, const char *from,
           int64_t step, int n, axis_taps *t)
 {
-    const float scale = (float)(g->align ? size - 1 : size) / 2;
-    const float half = g->align ? 0.0F : 0.5F;
-    float x[BLOCK], slope[BLOCK];
+    const real scale = (real)(g->align ? size - 1 : size) / 2;
+    const real half = g->align ? 0 : (real)0.5;
+    real x[BLOCK], slope[BLOCK];
 
     read_row(from, step, n, x);
     for (int i = 0; i < n; i++) {
@@ -273,7 +268,7 @@ find_axis(const ref_grid *g, int64_t size, int32_t stride, const char *from,
         return;
     }
     for (int i = 0; i < n; i++) {
-        x[i] = rintf(x[i]);
+        x[i] = real_rint(x[i]);
         t->weight[0][i] = 1;
         t->slope[0][i] = 0;
     }
@@ -296,7 +291,7 @@ cross_axis(int n, const axis_taps *axis, int part, bool first, int tap,
            block_taps *t)
 {
     const int32_t *offset = axis->offset[part], *inside = axis->inside[part];
-    const float *weight = axis->weight[part];
+    const real *weight = axis->weight[part];
 
     for (int i = 0; first && i < n; i++) {
         t->offset[tap][i] = offset[i];
@@ -338,7 +333,7 @@ find_block(const sampling *s, int64_t image, int64_t first, int n,
 
     t->count = 1;
     for (int a = 0; a < axes; a++) {
-        int32_t stride = (int32_t)(strides[a + 2] / (int64_t)sizeof(float));
+        int32_t stride = (int32_t)(strides[a + 2] / (int64_t)sizeof(real));
         t->count *= s->each;
         find_axis(&s->g, s->a.dims[a + 2], stride,
                   from + (axes - 1 - a) * grid->strides[last], s->step, n,
@@ -351,17 +346,17 @@ find_block(const sampling *s, int64_t image, int64_t first, int n,
     cross_taps(s, n, t);
 }
 
-static const float *
+static const real *
 plane_of(const ref_tensor *t, int64_t n, int64_t c)
 {
-    return (const float *)(const void *)(t->data + n * t->strides[0] +
-                                         c * t->strides[1]);
+    return (const real *)(const void *)(t->data + n * t->strides[0] +
+                                        c * t->strides[1]);
 }
 
 /* What taps read, unmasked. Indices are read as volatile: compilers else take
  * vectors of them apart, which costs more than all the rest. */
 static void
-read_taps(const float *src, const int32_t *offset, int n, float *restrict dst)
+read_taps(const real *src, const int32_t *offset, int n, real *restrict dst)
 {
     const volatile int32_t *at = offset;
 
@@ -370,11 +365,11 @@ read_taps(const float *src, const int32_t *offset, int n, float *restrict dst)
 }
 
 static void
-read_pairs(const float *src, const int32_t *offset, int n, float *restrict low,
-           float *restrict high)
+read_pairs(const real *src, const int32_t *offset, int n, real *restrict low,
+           real *restrict high)
 {
     const volatile int32_t *at = offset;
-    float both[BLOCK][2];
+    real both[BLOCK][2];
 
     for (int i = 0; i < n; i++)
         memcpy(both[i], src + at[i], sizeof both[i]);
@@ -386,8 +381,8 @@ read_pairs(const float *src, const int32_t *offset, int n, float *restrict low,
 
 /* values[0 ..]: of tap k, and of the next one where they are pairs. */
 static void
-read_some(const block_taps *t, int k, int n, const float *src,
-          float (*restrict values)[BLOCK])
+read_some(const block_taps *t, int k, int n, const real *src,
+          real (*restrict values)[BLOCK])
 {
     if (t->pairs)
         read_pairs(src, t->offset[k], n, values[0], values[1]);
@@ -399,14 +394,14 @@ read_some(const block_taps *t, int k, int n, const float *src,
 }
 
 static void
-gather_block(const block_taps *t, int n, const float *src, float *restrict dst)
+gather_block(const block_taps *t, int n, const real *src, real *restrict dst)
 {
-    float values[2][BLOCK];
+    real values[2][BLOCK];
 
     for (int k = 0; k < t->count; k += 1 + t->pairs) {
         read_some(t, k, n, src, values);
         for (int p = 0; p <= t->pairs; p++) {
-            const float *restrict w = t->weight[k + p];
+            const real *restrict w = t->weight[k + p];
             if (k + p == 0)
                 for (int i = 0; i < n; i++)
                     dst[i] = w[i] * values[p][i];
@@ -442,14 +437,14 @@ static void
 sample_block(const sampling *s, const block_taps *t, int64_t image,
              int64_t first, int n, void *arg)
 {
-    float *dst = (float *)arg + image * s->channels * s->places + first;
+    real *dst = (real *)arg + image * s->channels * s->places + first;
 
     for (int64_t c = 0; c < s->channels; c++)
         gather_block(t, n, plane_of(&s->a, image, c), dst + c * s->places);
 }
 
 void
-ISA_KERNEL(grid_sampler)(const air_call *call, const air_task *task)
+REAL_KERNEL(grid_sampler)(const air_call *call, const air_task *task)
 {
     const sampling s = begin_sampling(call, task, false);
 
@@ -460,9 +455,9 @@ ISA_KERNEL(grid_sampler)(const air_call *call, const air_task *task)
 
 /* Taps of one place go to different elements, but for borders. */
 static void
-spread_block(const block_taps *t, int n, const float *restrict grad, float *dst)
+spread_block(const block_taps *t, int n, const real *restrict grad, real *dst)
 {
-    float part[BLOCK];
+    real part[BLOCK];
 
     for (int k = 0; k < t->count; k++) {
         const volatile int32_t *at = t->offset[k];
@@ -478,14 +473,14 @@ spread_block(const block_taps *t, int n, const float *restrict grad, float *dst)
     }
 }
 
-static const float *
+static const real *
 read_gradient(const ref_tensor *grad, int64_t step, int64_t image, int64_t c,
-              int64_t first, int n, float *restrict dst)
+              int64_t first, int n, real *restrict dst)
 {
     const char *from = (const char *)plane_of(grad, image, c) + first * step;
 
     if (step == sizeof *dst)
-        return (const float *)(const void *)from;
+        return (const real *)(const void *)from;
     read_row(from, step, n, dst);
     return dst;
 }
@@ -498,8 +493,8 @@ spread_planes(const sampling *s, const ref_tensor *grad, int64_t step,
 {
     const int64_t image = from / s->channels, base = image * s->channels;
     const int64_t bytes =
-        ref_numel(out) / out->dims[0] / s->channels * (int64_t)sizeof(float);
-    float copy[BLOCK];
+        ref_numel(out) / out->dims[0] / s->channels * (int64_t)sizeof(real);
+    real copy[BLOCK];
 
     memset(out->data + from * bytes, 0, (size_t)((to - from) * bytes));
     for (int64_t first = 0; first < s->places; first += BLOCK) {
@@ -510,27 +505,27 @@ spread_planes(const sampling *s, const ref_tensor *grad, int64_t step,
             spread_block(
                 t, n,
                 read_gradient(grad, step, image, c - base, first, n, copy),
-                (float *)(void *)(out->data + c * bytes));
+                (real *)(void *)(out->data + c * bytes));
     }
 }
 
 typedef struct {
     const ref_tensor *grad;
     int64_t step; /* bytes between places of it */
-    float *out;
+    real *out;
 } grid_gradient;
 
 /* sums[k][i]: over channels, of gradients times what tap k reads. */
 static void
 sum_taps(const sampling *s, const block_taps *t, const grid_gradient *g,
-         int64_t image, int64_t first, int n, float (*restrict sums)[BLOCK])
+         int64_t image, int64_t first, int n, real (*restrict sums)[BLOCK])
 {
-    float values[2][BLOCK], copy[BLOCK];
+    real values[2][BLOCK], copy[BLOCK];
 
     memset(sums, 0, (size_t)t->count * sizeof *sums);
     for (int64_t c = 0; c < s->channels; c++) {
-        const float *src = plane_of(&s->a, image, c);
-        const float *grad =
+        const real *src = plane_of(&s->a, image, c);
+        const real *grad =
             read_gradient(g->grad, g->step, image, c, first, n, copy);
         for (int k = 0; k < t->count; k += 1 + t->pairs) {
             read_some(t, k, n, src, values);
@@ -544,15 +539,15 @@ sum_taps(const sampling *s, const block_taps *t, const grid_gradient *g,
 /* total[i] += what tap k gives of the derivative by the coordinate of axis a */
 static void
 add_slopes(const sampling *s, const block_taps *t, int a, int k, int n,
-           const float *restrict sums, float *restrict total)
+           const real *restrict sums, real *restrict total)
 {
-    float slope[BLOCK];
+    real slope[BLOCK];
 
     memcpy(slope, sums, (size_t)n * sizeof *sums);
     for (int b = 0; b < s->g.axes; b++) {
         const axis_taps *of = &t->axis[b];
         const int part = part_of(s->each, s->g.axes, b, k);
-        const float *by = a == b ? of->slope[part] : of->weight[part];
+        const real *by = a == b ? of->slope[part] : of->weight[part];
         for (int i = 0; i < n; i++)
             slope[i] *= by[i];
     }
@@ -566,8 +561,8 @@ slope_block(const sampling *s, const block_taps *t, int64_t image,
 {
     const grid_gradient *g = arg;
     const int axes = s->g.axes;
-    float *out = g->out + (image * s->places + first) * axes;
-    float sums[TAPS][BLOCK], total[BLOCK];
+    real *out = g->out + (image * s->places + first) * axes;
+    real sums[TAPS][BLOCK], total[BLOCK];
 
     sum_taps(s, t, g, image, first, n, sums);
     for (int a = 0; a < axes; a++) {
@@ -580,7 +575,7 @@ slope_block(const sampling *s, const block_taps *t, int64_t image,
 }
 
 void
-ISA_KERNEL(grid_sampler_backward)(const air_call *call, const air_task *task)
+REAL_KERNEL(grid_sampler_backward)(const air_call *call, const air_task *task)
 {
     const sampling s = begin_sampling(call, task, true);
     const ref_tensor grad = ref_arg(call, 0, task);
@@ -625,19 +620,19 @@ takes(const air_call *call, bool backward, const char *isa)
     for (int i = 0; i < call->nouts; i++)
         if (!cpu_is_dense(&call->outs[i]) || !is_small(&call->outs[i]))
             return false;
-    return a->dtype == AIR_F32 && is_small(a) &&
+    return a->dtype == REAL_DTYPE && is_small(a) &&
            place_step(grid, 1, grid->rank - 1, &step) &&
-           JOIN(on, TILE_ISA)(call, isa);
+           REAL_ISA(on)(call, isa);
 }
 
 bool
-ISA_KERNEL(grid_sampler_on)(const air_call *call, const char *isa)
+REAL_KERNEL(grid_sampler_on)(const air_call *call, const char *isa)
 {
     return takes(call, false, isa);
 }
 
 bool
-ISA_KERNEL(grid_sampler_backward_on)(const air_call *call, const char *isa)
+REAL_KERNEL(grid_sampler_backward_on)(const air_call *call, const char *isa)
 {
     const air_tensor *grad = call->args[0].t;
     int64_t step;

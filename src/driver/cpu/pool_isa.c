@@ -1,5 +1,5 @@
 /* pool_isa.c: pooling of volumes of floats over two or three axes, compiled
- * once per instruction set.
+ * once per instruction set and lane (real.h).
  *
  * Sums of a row of results are made tap by tap: one tap of all windows of the
  * row is a run through one input row, which the compiler makes vectors of. For
@@ -9,16 +9,10 @@
  * volumes. Volumes of 16-bit floats are widened one by one. */
 #include "driver/cpu/pool_isa.h"
 
-#include <math.h>
-
-#include "driver/cpu/float_rows.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_core.h"
+#include "driver/cpu/real.h"
 #include "driver/ref/args.h"
-
-#define JOIN_(a, b)       cpu_##a##_##b
-#define JOIN(a, b)        JOIN_(a, b)
-#define POOL_KERNEL(name) JOIN(name, TILE_ISA)
 
 enum {
     COLUMNS = 512, /* results of a row that are made together */
@@ -35,14 +29,14 @@ typedef struct {
     int64_t kernel[AXES], stride[AXES], pad[AXES], dilation[AXES];
     bool adaptive, count_pad; /* means: the padding counts */
     int64_t divisor;          /* means: not 0: instead of the count */
-    float *wide;              /* 16-bit: a volume of this thread */
+    real *wide;               /* 16-bit: a volume of this thread */
     int64_t held;             /* which one */
 } pool;
 
 /* One row of results: its columns begin .. begin + count - 1. */
 typedef struct {
-    const float *volume;
-    int64_t left; /* floats that may be read from there on */
+    const real *volume;
+    int64_t left; /* elements that may be read from there on */
     int64_t row[AXES - 1], begin, count;
 } strip;
 
@@ -65,9 +59,9 @@ takes(const air_call *call, const char *isa, int axes, int places)
     if (places >= 0 && (call->args[places].kind != AIR_ARG_TENSOR ||
                         !cpu_is_dense(call->args[places].t)))
         return false;
-    return rows_take(a->dtype) && out->dtype == a->dtype && cpu_is_dense(a) &&
+    return reals_take(a->dtype) && out->dtype == a->dtype && cpu_is_dense(a) &&
            cpu_is_dense(out) && volume_of(a, axes) < INT32_MAX &&
-           volume_of(out, axes) < INT32_MAX && JOIN(on, TILE_ISA)(call, isa) &&
+           volume_of(out, axes) < INT32_MAX && REAL_ISA(on)(call, isa) &&
            (call->nouts < 2 || cpu_is_dense(&call->outs[1]));
 }
 
@@ -77,9 +71,9 @@ workspace(const air_call *call, int threads, int axes)
 {
     const air_tensor *a = call->args[0].t;
     int64_t in = volume_of(a, axes), out = volume_of(&call->outs[0], axes);
-    return a->dtype == AIR_F32 ? 0
-                               : (size_t)(in > out ? in : out) * sizeof(float) *
-                                     (size_t)threads;
+    return a->dtype == REAL_DTYPE
+               ? 0
+               : (size_t)(in > out ? in : out) * sizeof(real) * (size_t)threads;
 }
 
 /* Windows of `small` in `large`; their parameters from argument `at` on. */
@@ -96,8 +90,8 @@ open_pool(const air_call *call, const air_task *task, int axes,
               .volumes = 1,
               .adaptive = at < 0,
               .held = -1};
-    p.wide = (float *)task->workspace + (int64_t)workspace(call, 1, axes) /
-                                            (int64_t)sizeof(float) * task->id;
+    p.wide = (real *)task->workspace + (int64_t)workspace(call, 1, axes) /
+                                           (int64_t)sizeof(real) * task->id;
     for (int i = 0; i < in.rank - axes; i++)
         p.volumes *= in.dims[i];
     for (int k = 0; k < AXES; k++) {
@@ -126,22 +120,22 @@ results_of(const pool *p)
 }
 
 /* Volume k of n elements at `src`, as floats. */
-static const float *
+static const real *
 widened(pool *p, const char *src, int64_t n, int64_t k)
 {
-    const char *from = src + k * n * rows_bytes(p->dtype);
-    if (p->dtype == AIR_F32)
-        return (const float *)(const void *)from;
+    const char *from = src + k * n * reals_bytes(p->dtype);
+    if (p->dtype == REAL_DTYPE)
+        return (const real *)(const void *)from;
     if (p->held != k)
-        rows_widen(p->wide, from, p->dtype, n);
+        reals_widen(p->wide, from, p->dtype, n);
     p->held = k;
     return p->wide;
 }
 
 static void
-emit(const pool *p, int64_t at, const float *row, int64_t n)
+emit(const pool *p, int64_t at, const real *row, int64_t n)
 {
-    rows_narrow(p->out + at * rows_bytes(p->dtype), row, p->dtype, n);
+    reals_narrow(p->out + at * reals_bytes(p->dtype), row, p->dtype, n);
 }
 
 /* ---- windows ------------------------------------------------------------- */
@@ -198,12 +192,12 @@ places(const pool *p, int axis, int64_t result)
 
 /* Sums or gradients of a strip over what they are divided by. */
 static void
-divide(const pool *p, const strip *s, float *row)
+divide(const pool *p, const strip *s, real *row)
 {
     int64_t rows = places(p, 0, s->row[0]) * places(p, 1, s->row[1]);
     for (int64_t i = 0; i < s->count; i++) {
         int64_t n = rows * places(p, 2, s->begin + i);
-        float by = (float)(p->divisor != 0 ? p->divisor : n);
+        real by = (real)(p->divisor != 0 ? p->divisor : n);
         row[i] = n != 0 ? row[i] / by : 0;
     }
 }
@@ -221,7 +215,7 @@ each_strip(pool *p, int64_t begin, int64_t end,
         int64_t k = r / rows, y = r % rows;
         strip s = {.row = {y / p->results[1], y % p->results[1]}};
         s.volume = widened(p, p->in, size_of(p), k);
-        s.left = size_of(p) * (p->dtype == AIR_F32 ? p->volumes - k : 1);
+        s.left = size_of(p) * (p->dtype == REAL_DTYPE ? p->volumes - k : 1);
         for (int64_t x = 0; x < p->results[2]; x += COLUMNS) {
             s.begin = x;
             s.count = min64(COLUMNS, p->results[2] - x);
@@ -242,13 +236,14 @@ forward(pool *p, void (*make)(const pool *p, const strip *s, int64_t at))
 /* ---- the largest --------------------------------------------------------- */
 
 enum {
-    BLOCK = 16, /* results whose windows are taken in one go */
-    FEW = 4     /* one by one */
+    LINE = 64,                        /* bytes */
+    BLOCK = LINE / (int)sizeof(real), /* results taken in one go */
+    FEW = 4                           /* one by one */
 };
 
 typedef struct {
-    float best[COLUMNS + BLOCK];
-    int32_t at[COLUMNS + BLOCK];
+    real best[COLUMNS + BLOCK];
+    real_place at[COLUMNS + BLOCK];
 } largest;
 
 static int64_t
@@ -257,15 +252,23 @@ line_of(const pool *p, int64_t z, int64_t y)
     return (z * p->size[1] + y) * p->size[2];
 }
 
-typedef float block __attribute__((vector_size(4 * BLOCK)));
-typedef int32_t block_places __attribute__((vector_size(4 * BLOCK)));
+typedef real block __attribute__((vector_size(LINE)));
+typedef real_place block_places __attribute__((vector_size(LINE)));
+
+/* Every second element of two blocks that overlap by one. */
+#ifdef TILE_DOUBLE
+#define LANES 0, 1, 2, 3, 4, 5, 6, 7
+#define EVEN  0, 2, 4, 6, 9, 11, 13, 15
+#else
+#define LANES 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#define EVEN  0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
+#endif
 
 /* p[i * step] of steps 1 and 2, and nothing behind the last of them. */
 static inline __attribute__((always_inline)) void
-load_block(block *out, const float *p, const int64_t step)
+load_block(block *out, const real *p, const int64_t step)
 {
-    const block_places even = {0,  2,  4,  6,  8,  10, 12, 14,
-                               17, 19, 21, 23, 25, 27, 29, 31};
+    const block_places even = {EVEN};
     block a, b;
     memcpy(&a, p, sizeof a);
     if (step == 2) {
@@ -280,12 +283,11 @@ static inline __attribute__((always_inline)) void
 take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
            int64_t i, const int64_t step, largest *l)
 {
-    const block_places lane = {0, 1, 2,  3,  4,  5,  6,  7,
-                               8, 9, 10, 11, 12, 13, 14, 15};
+    const block_places lane = {LANES};
     block best = (block){0} - INFINITY, v;
     int64_t first = line_of(p, zs->begin, ys->begin) - p->pad[2];
     block_places at =
-        lane * (int32_t)step + (int32_t)(first + (s->begin + i) * step);
+        lane * (real_place)step + (real_place)(first + (s->begin + i) * step);
     for (int64_t z = zs->begin; z < zs->end; z += zs->step)
         for (int64_t y = ys->begin; y < ys->end; y += ys->step) {
             int64_t start =
@@ -293,7 +295,7 @@ take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
             for (int64_t k = 0; k < p->kernel[2]; k++) {
                 load_block(&v, s->volume + start, step);
                 block_places take = (v > best) | (v != v);
-                block_places here = lane * (int32_t)step + (int32_t)start;
+                block_places here = lane * (real_place)step + (real_place)start;
                 best = (block)(((block_places)v & take) |
                                ((block_places)best & ~take));
                 at = (here & take) | (at & ~take);
@@ -351,17 +353,17 @@ take_windows(const pool *p, const strip *s, const reach *z, const reach *y,
         reach x = reach_of(p, 2, s->begin + c);
         bool some = z->begin < z->end && y->begin < y->end && x.begin < x.end;
         int64_t at = some ? line_of(p, z->begin, y->begin) + x.begin : 0;
-        float best = s->volume[at];
+        real best = s->volume[at];
         for (int64_t i = z->begin; i < z->end; i += z->step)
             for (int64_t j = y->begin; j < y->end; j += y->step)
                 for (int64_t k = x.begin; k < x.end; k += x.step) {
                     int64_t place = line_of(p, i, j) + k;
-                    float v = s->volume[place];
+                    real v = s->volume[place];
                     if (v > best || v != v)
                         best = v, at = place;
                 }
         l->best[c] = best;
-        l->at[c] = (int32_t)at;
+        l->at[c] = (real_place)at;
     }
 }
 
@@ -404,29 +406,29 @@ max_pool_backward(const air_call *call, const air_task *task, int axes, int at)
     int64_t n = results_of(&p), size = size_of(&p), begin, end;
     air_split(p.volumes, task, &begin, &end);
     for (int64_t k = begin; k < end; k++) {
-        const char *src = p.in + k * n * rows_bytes(p.dtype);
-        char *out = p.out + k * size * rows_bytes(p.dtype);
-        float *dst = p.dtype == AIR_F32 ? (float *)(void *)out : p.wide, g;
+        const char *src = p.in + k * n * reals_bytes(p.dtype);
+        char *out = p.out + k * size * reals_bytes(p.dtype);
+        real *dst = p.dtype == REAL_DTYPE ? (real *)(void *)out : p.wide, g;
         memset(dst, 0, (size_t)size * sizeof *dst);
         for (int64_t i = 0; i < n; i++) {
             int64_t place = index[k * n + i];
-            rows_widen(&g, src + i * rows_bytes(p.dtype), p.dtype, 1);
+            reals_widen(&g, src + i * reals_bytes(p.dtype), p.dtype, 1);
             if (ref_wrap(&place, size, task))
                 dst[place] += g;
         }
-        if (p.dtype != AIR_F32)
-            rows_narrow(out, dst, p.dtype, size);
+        if (p.dtype != REAL_DTYPE)
+            reals_narrow(out, dst, p.dtype, size);
     }
 }
 
 /* ---- means --------------------------------------------------------------- */
 
 static void
-add_tap(const pool *p, const strip *s, int64_t line, int64_t shift, float *sum)
+add_tap(const pool *p, const strip *s, int64_t line, int64_t shift, real *sum)
 {
     int64_t from, to, step = p->stride[2];
     inside(p, s, shift, &from, &to);
-    const float *src = s->volume + line + s->begin * step + shift;
+    const real *src = s->volume + line + s->begin * step + shift;
     for (int64_t i = from; i < to; i++)
         sum[i] += src[i * step];
 }
@@ -434,7 +436,7 @@ add_tap(const pool *p, const strip *s, int64_t line, int64_t shift, float *sum)
 static void
 mean_strip(const pool *p, const strip *s, int64_t at)
 {
-    float sum[COLUMNS] = {0};
+    real sum[COLUMNS] = {0};
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
     for (int64_t i = z.begin; i < z.end; i++)
         for (int64_t j = y.begin; j < y.end; j++)
@@ -447,14 +449,14 @@ mean_strip(const pool *p, const strip *s, int64_t at)
 static void
 mean_share_strip(const pool *p, const strip *s, int64_t at)
 {
-    float sums[COLUMNS];
+    real sums[COLUMNS];
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
     for (int64_t c = 0; c < s->count; c++) {
         reach x = reach_of(p, 2, s->begin + c);
-        float sum = 0;
+        real sum = 0;
         for (int64_t i = z.begin; i < z.end; i++)
             for (int64_t j = y.begin; j < y.end; j++) {
-                const float *src = s->volume + line_of(p, i, j);
+                const real *src = s->volume + line_of(p, i, j);
                 for (int64_t k = x.begin; k < x.end; k++)
                     sum += src[k];
             }
@@ -479,7 +481,7 @@ mean_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
 /* One row of gradients spread over the volume `dst`: what each result gave to
  * each place of its window. */
 static void
-spread_windows(const pool *p, const strip *s, const float *share, float *dst)
+spread_windows(const pool *p, const strip *s, const real *share, real *dst)
 {
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
     int64_t from, to, step = p->stride[2];
@@ -488,22 +490,21 @@ spread_windows(const pool *p, const strip *s, const float *share, float *dst)
             for (int64_t k = p->kernel[2] - 1; k >= 0; k--) {
                 int64_t shift = k - p->pad[2];
                 inside(p, s, shift, &from, &to);
-                float *to_row =
-                    dst + line_of(p, i, j) + s->begin * step + shift;
+                real *to_row = dst + line_of(p, i, j) + s->begin * step + shift;
                 for (int64_t x = from; x < to; x++)
                     to_row[x * step] += share[x];
             }
 }
 
 static void
-spread_shares(const pool *p, const strip *s, const float *share, float *dst)
+spread_shares(const pool *p, const strip *s, const real *share, real *dst)
 {
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
     for (int64_t c = 0; c < s->count; c++) {
         reach x = reach_of(p, 2, s->begin + c);
         for (int64_t i = z.begin; i < z.end; i++)
             for (int64_t j = y.begin; j < y.end; j++) {
-                float *to = dst + line_of(p, i, j);
+                real *to = dst + line_of(p, i, j);
                 for (int64_t k = x.begin; k < x.end; k++)
                     to[k] += share[c];
             }
@@ -511,13 +512,13 @@ spread_shares(const pool *p, const strip *s, const float *share, float *dst)
 }
 
 static void
-spread_row(const pool *p, strip *s, const char *src, float *dst)
+spread_row(const pool *p, strip *s, const char *src, real *dst)
 {
-    float share[COLUMNS];
+    real share[COLUMNS];
     for (s->begin = 0; s->begin < p->results[2]; s->begin += COLUMNS) {
         s->count = min64(COLUMNS, p->results[2] - s->begin);
-        rows_widen(share, src + s->begin * rows_bytes(p->dtype), p->dtype,
-                   s->count);
+        reals_widen(share, src + s->begin * reals_bytes(p->dtype), p->dtype,
+                    s->count);
         divide(p, s, share);
         (p->adaptive ? spread_shares : spread_windows)(p, s, share, dst);
     }
@@ -535,32 +536,32 @@ mean_pool_backward(const air_call *call, const air_task *task, int axes,
     p.divisor = adaptive ? 0 : ref_int(call, 7, 0);
     air_split(p.volumes, task, &begin, &end);
     for (int64_t k = begin; k < end; k++) {
-        char *out = p.out + k * size * rows_bytes(p.dtype);
-        float *dst = p.dtype == AIR_F32 ? (float *)(void *)out : p.wide;
+        char *out = p.out + k * size * reals_bytes(p.dtype);
+        real *dst = p.dtype == REAL_DTYPE ? (real *)(void *)out : p.wide;
         memset(dst, 0, (size_t)size * sizeof *dst);
         for (int64_t r = 0; n > 0 && r < p.results[0] * p.results[1]; r++) {
             strip s = {.row = {r / p.results[1], r % p.results[1]}};
             spread_row(&p, &s,
-                       p.in + (k * n + r * p.results[2]) * rows_bytes(p.dtype),
+                       p.in + (k * n + r * p.results[2]) * reals_bytes(p.dtype),
                        dst);
         }
-        if (p.dtype != AIR_F32)
-            rows_narrow(out, dst, p.dtype, size);
+        if (p.dtype != REAL_DTYPE)
+            reals_narrow(out, dst, p.dtype, size);
     }
 }
 
 /* ---- kernels ------------------------------------------------------------- */
 
 #define POOL(name, run, axes, places, ...)                             \
-    bool POOL_KERNEL(name##_on)(const air_call *call, const char *isa) \
+    bool REAL_KERNEL(name##_on)(const air_call *call, const char *isa) \
     {                                                                  \
         return takes(call, isa, axes, places);                         \
     }                                                                  \
-    size_t POOL_KERNEL(name##_size)(const air_call *call, int threads) \
+    size_t REAL_KERNEL(name##_size)(const air_call *call, int threads) \
     {                                                                  \
         return workspace(call, threads, axes);                         \
     }                                                                  \
-    void POOL_KERNEL(name)(const air_call *call, const air_task *task) \
+    void REAL_KERNEL(name)(const air_call *call, const air_task *task) \
     {                                                                  \
         run(call, task, axes, __VA_ARGS__);                            \
     }

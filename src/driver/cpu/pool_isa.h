@@ -6,10 +6,12 @@
 
 #include "air_kernel.h"
 
-#define POOL_ON(isa, name)                                               \
+#define POOL_OF(isa, name)                                               \
     void cpu_##name##_##isa(const air_call *call, const air_task *task); \
     size_t cpu_##name##_size_##isa(const air_call *call, int threads);   \
     bool cpu_##name##_on_##isa(const air_call *call, const char *isa_name);
+/* f64 has kernels of its own. */
+#define POOL_ON(isa, name) POOL_OF(isa, name) POOL_OF(isa, f64_##name)
 #if defined(__x86_64__)
 #define POOL(name, ...)   \
     POOL_ON(scalar, name) \
@@ -21,5 +23,6 @@
 #include "driver/cpu/pool.def"
 #undef POOL
 #undef POOL_ON
+#undef POOL_OF
 
 #endif

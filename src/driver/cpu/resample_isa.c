@@ -1,18 +1,14 @@
 /* resample_isa.c: upsampling of planes of floats and its gradients, compiled
- * once per instruction set.
+ * once per instruction set and lane (real.h).
  *
  * A plane goes axis by axis, the last one first, through a table of what makes
  * each element: of the elements before, their weights. The gradient is the same
  * with the table turned round. Threads share the planes. */
 #include "driver/cpu/resample_isa.h"
 
-#include "driver/cpu/float_rows.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/real.h"
 #include "driver/ref/resample.h"
-
-#define JOIN_(a, b)      cpu_##a##_##b
-#define JOIN(a, b)       JOIN_(a, b)
-#define ISA_KERNEL(name) JOIN(name, TILE_ISA)
 
 enum { AXES = REF_RESAMPLE_AXES, ALIGN = 64 };
 
@@ -22,17 +18,23 @@ typedef struct {
     int64_t from, to, taps; /* taps 0: not all alike */
     bool same;              /* nothing changes along this axis */
     int32_t *begin, *index;
-    float *weight;
+    real *weight;
 } table;
 
 typedef struct {
     table axis[AXES];
     int dtype;
     int64_t planes, from, to; /* elements of a plane */
-    float *in, *work[2];
+    real *in, *work[2];
     const char *src;
     char *dst;
 } resampling;
+
+/* One entry: element `to` has `from`, times `weight`. */
+typedef struct {
+    int32_t to, from;
+    real weight;
+} entry;
 
 /* ---- tables -------------------------------------------------------------- */
 
@@ -60,8 +62,10 @@ static size_t
 table_bytes(const ref_resample *r)
 {
     int64_t n = entries_of(r), ends = larger(r->in, r->out) + 2;
-    return rounded_up(ends * 4) + 2 * rounded_up(n * 4) +
-           rounded_up(ref_resample_most(r) * 16) + rounded_up(n * 16);
+    return rounded_up(ends * 4) + rounded_up(n * 4) +
+           rounded_up(n * (int64_t)sizeof(real)) +
+           rounded_up(ref_resample_most(r) * 16) +
+           rounded_up(n * (int64_t)sizeof(entry));
 }
 
 static size_t
@@ -70,7 +74,7 @@ plane_bytes(const ref_resample *axis)
     int64_t n = 1;
     for (int k = 0; k < AXES; k++)
         n *= larger(axis[k].in, axis[k].out);
-    return rounded_up(n * (int64_t)sizeof(float));
+    return rounded_up(n * (int64_t)sizeof(real));
 }
 
 static size_t
@@ -94,13 +98,6 @@ take(char **memory, int64_t bytes)
     return at;
 }
 
-/* One entry: element `to` has `from`, times `weight`. */
-typedef struct {
-    int32_t to, from;
-    float weight;
-    int32_t unused;
-} entry;
-
 static int64_t
 list_entries(const ref_resample *r, bool backward, entry *list, int64_t *index,
              double *weight)
@@ -112,7 +109,7 @@ list_entries(const ref_resample *r, bool backward, entry *list, int64_t *index,
         for (int64_t k = 0; k < count; k++) {
             int32_t in = (int32_t)index[k], out = (int32_t)i;
             list[n++] = (entry){backward ? in : out, backward ? out : in,
-                                (float)weight[k], 0};
+                                (real)weight[k]};
         }
     }
     return n;
@@ -165,9 +162,9 @@ make_table(const ref_resample *r, bool backward, char **memory)
 
     t.begin = take(memory, (larger(r->in, r->out) + 2) * 4);
     t.index = take(memory, n * 4);
-    t.weight = take(memory, n * 4);
+    t.weight = take(memory, n * (int64_t)sizeof *t.weight);
     int64_t *index = take(memory, most * 16);
-    entry *list = take(memory, n * 16);
+    entry *list = take(memory, n * (int64_t)sizeof *list);
     n = list_entries(r, backward, list, index,
                      (double *)(void *)(index + most));
     count_taps(&t, list, n);
@@ -179,14 +176,14 @@ make_table(const ref_resample *r, bool backward, char **memory)
 /* ---- one axis ------------------------------------------------------------ */
 
 static void
-resize_row(const table *t, const float *restrict src, float *restrict dst)
+resize_row(const table *t, const real *restrict src, real *restrict dst)
 {
     const int32_t *restrict index = t->index;
-    const float *restrict w = t->weight;
+    const real *restrict w = t->weight;
 
     if (t->taps == 0) {
         for (int64_t i = 0; i < t->to; i++) {
-            float sum = 0;
+            real sum = 0;
             for (int32_t k = t->begin[i]; k < t->begin[i + 1]; k++)
                 sum += w[k] * src[index[k]];
             dst[i] = sum;
@@ -205,7 +202,7 @@ resize_row(const table *t, const float *restrict src, float *restrict dst)
 
 /* dst[0 .. n - 1] = the weighted rows that make element i, n apart. */
 static void
-mix_rows(const table *t, int64_t i, const float *src, float *restrict dst,
+mix_rows(const table *t, int64_t i, const real *src, real *restrict dst,
          int64_t n)
 {
     int64_t at = t->taps > 0 ? i : t->begin[i];
@@ -215,8 +212,8 @@ mix_rows(const table *t, int64_t i, const float *src, float *restrict dst,
     if (count == 0)
         memset(dst, 0, (size_t)n * sizeof *dst);
     for (int64_t k = 0; k < count; k++, at += step) {
-        const float *restrict row = src + t->index[at] * n;
-        const float w = t->weight[at];
+        const real *restrict row = src + t->index[at] * n;
+        const real w = t->weight[at];
         if (k == 0)
             for (int64_t c = 0; c < n; c++)
                 dst[c] = w * row[c];
@@ -227,8 +224,8 @@ mix_rows(const table *t, int64_t i, const float *src, float *restrict dst,
 }
 
 static void
-resize_axis(const resampling *s, int axis, const int64_t *dims,
-            const float *src, float *dst)
+resize_axis(const resampling *s, int axis, const int64_t *dims, const real *src,
+            real *dst)
 {
     const table *t = &s->axis[axis];
     int64_t before = 1, after = 1;
@@ -238,8 +235,8 @@ resize_axis(const resampling *s, int axis, const int64_t *dims,
     for (int k = axis + 1; k < AXES; k++)
         after *= dims[k];
     for (int64_t b = 0; b < before; b++) {
-        const float *from = src + b * t->from * after;
-        float *to = dst + b * t->to * after;
+        const real *from = src + b * t->from * after;
+        real *to = dst + b * t->to * after;
         if (after == 1)
             resize_row(t, from, to);
         else
@@ -253,16 +250,16 @@ resize_axis(const resampling *s, int axis, const int64_t *dims,
 static void
 resize_plane(const resampling *s, int64_t p)
 {
-    const char *src = s->src + p * s->from * rows_bytes(s->dtype);
-    char *dst = s->dst + p * s->to * rows_bytes(s->dtype);
+    const char *src = s->src + p * s->from * reals_bytes(s->dtype);
+    char *dst = s->dst + p * s->to * reals_bytes(s->dtype);
     int64_t dims[AXES];
-    const float *now = s->in;
+    const real *now = s->in;
     int work = 0;
 
-    if (s->dtype == AIR_F32)
-        now = (const float *)(const void *)src;
+    if (s->dtype == REAL_DTYPE)
+        now = (const real *)(const void *)src;
     else
-        rows_widen(s->in, src, s->dtype, s->from);
+        reals_widen(s->in, src, s->dtype, s->from);
     for (int k = 0; k < AXES; k++)
         dims[k] = s->axis[k].from;
     for (int k = AXES - 1; k >= 0; k--) {
@@ -273,7 +270,7 @@ resize_plane(const resampling *s, int64_t p)
         now = s->work[work];
         work = !work;
     }
-    rows_narrow(dst, now, s->dtype, s->to);
+    reals_narrow(dst, now, s->dtype, s->to);
 }
 
 static void
@@ -308,25 +305,25 @@ resample(const air_call *call, const air_task *task, ref_filter filter,
 
 /* Dense floats, planes and tables that 32 bits count. */
 bool
-ISA_KERNEL(resample_on)(const air_call *call, const char *isa)
+REAL_KERNEL(resample_on)(const air_call *call, const char *isa)
 {
     const air_tensor *a = call->args[0].t, *out = &call->outs[0];
     int64_t n = 1;
 
     for (int i = 2; i < a->rank; i++)
         n *= larger(a->dims[i], out->dims[i]);
-    return rows_take(a->dtype) && cpu_is_dense(a) && cpu_is_dense(out) &&
-           n < INT32_MAX / 16 && JOIN(on, TILE_ISA)(call, isa);
+    return reals_take(a->dtype) && cpu_is_dense(a) && cpu_is_dense(out) &&
+           n < INT32_MAX / 16 && REAL_ISA(on)(call, isa);
 }
 
-#define ONE(name, filter, backward)                                   \
-    void ISA_KERNEL(name)(const air_call *call, const air_task *task) \
-    {                                                                 \
-        resample(call, task, filter, backward);                       \
-    }                                                                 \
-    size_t ISA_KERNEL(name##_size)(const air_call *call, int threads) \
-    {                                                                 \
-        return workspace(call, threads, filter, backward);            \
+#define ONE(name, filter, backward)                                    \
+    void REAL_KERNEL(name)(const air_call *call, const air_task *task) \
+    {                                                                  \
+        resample(call, task, filter, backward);                        \
+    }                                                                  \
+    size_t REAL_KERNEL(name##_size)(const air_call *call, int threads) \
+    {                                                                  \
+        return workspace(call, threads, filter, backward);             \
     }
 #define RESAMPLE(name, filter) \
     ONE(name, filter, false)   \

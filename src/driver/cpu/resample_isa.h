@@ -8,13 +8,18 @@
 #define RESAMPLE_ONE(isa, name)                                          \
     void cpu_##name##_##isa(const air_call *call, const air_task *task); \
     size_t cpu_##name##_size_##isa(const air_call *call, int threads);
-#define RESAMPLE_ON(isa, name) \
-    RESAMPLE_ONE(isa, name)    \
-    RESAMPLE_ONE(isa, name##_backward)
+#define RESAMPLE_ON(isa, name)         \
+    RESAMPLE_ONE(isa, name)            \
+    RESAMPLE_ONE(isa, f64_##name)      \
+    RESAMPLE_ONE(isa, name##_backward) \
+    RESAMPLE_ONE(isa, f64_##name##_backward)
 bool cpu_resample_on_scalar(const air_call *call, const char *isa);
+bool cpu_f64_resample_on_scalar(const air_call *call, const char *isa);
 #if defined(__x86_64__)
 bool cpu_resample_on_avx2(const air_call *call, const char *isa);
+bool cpu_f64_resample_on_avx2(const air_call *call, const char *isa);
 bool cpu_resample_on_avx512(const air_call *call, const char *isa);
+bool cpu_f64_resample_on_avx512(const air_call *call, const char *isa);
 #define RESAMPLE(name, ...)   \
     RESAMPLE_ON(scalar, name) \
     RESAMPLE_ON(avx2, name)   \
