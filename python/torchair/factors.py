@@ -4,15 +4,17 @@ Dynamo gives a Python float that changed a tensor as its place in the graph, and
 AOTAutograd computes with the tensor where it can: in products, not in the
 `alpha` of an addition. Every other float becomes a constant, and each change a
 new compilation (until Dynamo gives up). So `x.add_(y, alpha=lr)` is written as
-`x.add_(y * lr)` before AOTAutograd sees it, which may round once more: only
-where all are floats of one dtype, in which eager computes too, and not in
-reduce-overhead. The weight of `lerp`, the base of `pow`, which a cycled
-momentum changes, and the number of a list's arithmetic become tensors, in every
-mode.
+`x.copy_(fma(y, lr, x))` before AOTAutograd sees it, which is how eager rounds
+it. Where that cannot be, in bf16 or without prims.fma, it is `x.add_(y * lr)`,
+which rounds once more: not in reduce-overhead. The weight of `lerp`, the base
+of `pow`, which a cycled momentum changes, and the number of a list's arithmetic
+become tensors, in every mode.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import operator
 from typing import Any
 
@@ -51,13 +53,12 @@ _OPERANDS: dict[Any, int] = {
         for end in ("", "_")
     },
 }
-_FMA = torch.ops.prims.fma.default if hasattr(torch.ops.prims, "fma") else None
 
 
 def free(gm: GraphModule, exact: bool) -> None:
     """gm: Dynamo's; made anew where a factor changes. exact: only where no
     rounding is added."""
-    ways = (_free_number,) if exact else (_free_number, _free_factor)
+    ways = [_free_number, _free_fused] + ([] if exact else [_free_factor])
     changed = [n for n in gm.graph.nodes if any(way(n) for way in ways)]
     if changed:
         gm.recompile()
@@ -90,20 +91,90 @@ def _free_number(node: Node) -> bool:
     return place is not None and _free_operand(node, place)
 
 
-def _free_factor(node: Node) -> bool:
-    """Of one node: a product. False: it has no such factor."""
-    if node.op == "call_function" and node.target is _FMA:
-        return _free_fma(node)
+def _is_fma(node: Node) -> bool:
+    known = getattr(torch.ops.prims, "fma", None)
+    return known is not None and node.target is known.default
+
+
+@functools.cache
+def _fma() -> Any:
+    """prims.fma, which Inductor registers; None: torch has none. Dynamo imports
+    Inductor when it traces an optimizer."""
+    try:
+        importlib.import_module("torch._inductor.inductor_prims")
+        return torch.ops.prims.fma.default
+    except (ImportError, AttributeError):
+        return None
+
+
+def _factor(node: Node) -> str | None:
+    """Its operator, where a factor changes and operands have one dtype."""
     name = _name(node)
     if name is None or not _changes(node.kwargs.get(_FACTORS[name])):
-        return False
-    factor: Any = node.kwargs[_FACTORS[name]]
+        return None
     wanted = 3 if name in _SECOND else 2
     if len(node.args) != wanted or len(node.kwargs) != 1:
+        return None
+    return name if all(_of_one_dtype(*r) for r in _rows(node)) else None
+
+
+def _free_fused(node: Node) -> bool:
+    """Of one node: what rounds as its kernel does. False: there is no such."""
+    if _is_fma(node):
+        return _free_operand(node, 1)
+    name = _factor(node)
+    if name is None or (name != "addcdiv" and _fma() is None):
         return False
+    rows, inplace = _rows(node), _is_inplace(node)
+    if node.target in _LISTS and not inplace:
+        return False
+    if not all(_is_exact(r[0]) and _of_one_shape(*r) for r in rows):
+        return False
+    factor: Any = node.kwargs[_FACTORS[name]]
+    sums: Any = [_fused(node, name, factor, *row) for row in rows]
+    if not inplace:
+        node.replace_all_uses_with(sums[0])
+        sums[0].meta = dict(node.meta)
+        node.graph.erase_node(node)
+        return True
+    node.kwargs = {}
+    if node.target in _LISTS:
+        node.target, node.args = torch._foreach_copy_, (node.args[0], sums)
+    else:
+        node.op, node.target = "call_method", "copy_"
+        node.args = (node.args[0], sums[0])
+    return True
+
+
+def _fused(at: Node, name: str, factor: Node, x: Node, *of: Any) -> Node:
+    """x and its addend, as src/ir/ops.def has them."""
+    if name == "addcdiv":
+        return _call(at, torch.add, x, _product(at, name, factor, *of))
+    if name == "addcmul":
+        return _call(at, _fma(), _call(at, torch.mul, of[0], factor), of[1], x)
+    filled = _filled(at, of[0], factor)
+    if name == "sub":
+        filled = _call(at, torch.neg, filled)
+    return _call(at, _fma(), of[0], filled, x)
+
+
+def _of_one_shape(*values: Any) -> bool:
+    return len({_known(v).shape for v in values}) == 1
+
+
+def _is_inplace(node: Node) -> bool:
+    return getattr(node.target, "__name__", str(node.target)).endswith("_")
+
+
+def _free_factor(node: Node) -> bool:
+    """Of one node: a product. False: it has no such factor."""
+    if _is_fma(node):
+        return _free_fma(node)
+    name = _factor(node)
+    if name is None:
+        return False
+    factor: Any = node.kwargs[_FACTORS[name]]
     rows = _rows(node)
-    if not all(_of_one_dtype(*row) for row in rows):
-        return False
     added: Any = [_product(node, name, factor, *row[1:]) for row in rows]
     if node.target not in _LISTS:
         (added,) = added
@@ -147,11 +218,10 @@ def _product(at: Node, name: str, factor: Node, *of: Any) -> Node:
 def _plain(node: Node) -> Any:
     """The addition for a node of addcmul or addcdiv."""
     if node.op == "call_method":
-        return "add_" if str(node.target).endswith("_") else "add"
+        return "add_" if _is_inplace(node) else "add"
     if node.target in _FUNCTIONS:
         return torch.add
-    inplace = node.target.__name__.endswith("_")  # type: ignore[union-attr]
-    return torch._foreach_add_ if inplace else torch._foreach_add
+    return torch._foreach_add_ if _is_inplace(node) else torch._foreach_add
 
 
 def _free_fma(node: Node) -> bool:

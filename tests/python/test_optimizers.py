@@ -73,10 +73,13 @@ CYCLED = {
     "adamw": lambda p: torch.optim.AdamW(p, 1e-2, weight_decay=0.1),
     "adamw_foreach": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True),
 }
-# Those whose numbers are no `alpha` and no `value`, which eager rounds with
-# the sum: free in reduce-overhead, too.
+# In reduce-overhead, too: nothing is rounded that eager does not round.
 EXACT = {
-    "adam": SCHEDULED["adam"],
+    **SCHEDULED,
+    "sgd_decayed": lambda p: torch.optim.SGD(
+        p, 0.1, weight_decay=0.1, maximize=True, foreach=True
+    ),
+    "adadelta_foreach": lambda p: torch.optim.Adadelta(p, 0.5, foreach=True),
     "adam_foreach": lambda p: torch.optim.Adam(
         p, 1e-2, foreach=True, maximize=True
     ),
@@ -176,6 +179,46 @@ def test_factor_changes(name):
     x, y, z = (torch.rand(4, 5) + 0.5 for _ in range(3))
     for s in (0.5, 0.1, 1.7, -3.3):
         assert_same(run(x, y, z, s), fn(x, y, z, s))
+
+
+# Rounded as eager does, in one compilation more.
+FUSED = {
+    "add": lambda x, y, z, s: x.add(y, alpha=s),
+    "add_": lambda x, y, z, s: x.clone().add_(y, alpha=s) * 2,
+    "sub": lambda x, y, z, s: torch.sub(x, y, alpha=s),
+    "addcmul": lambda x, y, z, s: torch.addcmul(x, y, z, value=s),
+    "doubles": lambda x, y, z, s: x.double().add(y.double(), alpha=s),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_factor_changes_in_reduce_overhead(name):
+    fn = FUSED[name]
+    run = compiled(fn, "reduce-overhead")
+    x, y, z = (torch.rand(40, 51) + 0.5 for _ in range(3))
+    programs = []
+    with backend.collect([], programs):
+        for s in (0.5, 0.1, 1.7, -3.3, 1e-9):
+            got, want = run(x, y, z, s), fn(x, y, z, s)
+            torch.testing.assert_close(got, want, rtol=0, atol=0)
+    assert len(programs) <= 2
+
+
+def test_list_factor_changes_in_reduce_overhead():
+    def step(xs, ys, s):
+        torch._foreach_add_(xs, ys, alpha=-s)
+        torch._foreach_addcdiv_(xs, ys, ys, value=s)
+
+    run = compiled(step, "reduce-overhead")
+    mine, ys = [[torch.rand(9, n) + 0.5 for n in (3, 70)] for _ in range(2)]
+    theirs = copy.deepcopy(mine)
+    programs = []
+    with backend.collect([], programs):
+        for s in (0.5, 0.1, 1.7, -3.3):
+            run(mine, ys, s)
+            step(theirs, ys, s)
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert len(programs) <= 2
 
 
 # A number as a tensor: nothing is rounded that eager does not round.
