@@ -3,7 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import compiled
+from helpers import assert_same, compiled
+
+from torchair import backend
 
 SIZES = [(40, 130), (3, 70, 90), (2, 5, 66, 33), (128, 20)]
 ROWS = {
@@ -53,3 +55,47 @@ def test_a_row_that_meets_both_layouts():
 
     args = torch.randn(200, 100), torch.randn(100, 200)
     close(compiled(fn)(*args), fn(*args))
+
+
+class Turned(torch.nn.Module):
+    """The sequence comes second, attention wants it first."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(24)
+        self.attention = torch.nn.MultiheadAttention(24, 3, batch_first=True)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return x + self.attention(y, y, y, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_sequence_that_is_turned(mode, dynamic):
+    model = Turned().eval()
+    fn = compiled(model, mode, dynamic=dynamic)
+    with torch.no_grad():
+        for n, length in ((2, 7), (3, 5)):
+            x = torch.randn(n, length, 24)
+            assert_same(fn(x), model(x))
+
+
+def test_a_sequence_that_is_turned_is_copied_once():
+    """Attention's result, whose rows are of other heads."""
+    model = Turned().eval()
+    backend.records.clear()
+    with torch.no_grad():
+        compiled(model)(torch.randn(2, 7, 24))
+    text = backend.records[-1].program().text(2)
+    assert text.count("\ncopy: ") == 1, text
+
+
+def test_gradients_of_a_sequence_that_is_turned():
+    model, x = Turned(), torch.randn(2, 7, 24)
+    found = []
+    for fn in (compiled(model), model):
+        model.zero_grad()
+        fn(x).square().sum().backward()
+        found.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(*found)
