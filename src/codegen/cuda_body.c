@@ -181,12 +181,30 @@ is_compare(unsigned op)
            op == AIR_RG_NE;
 }
 
+/* Is all that the region leaves rounded to 16 bits? Then NDTR may be shorter.
+ */
+static bool
+is_rounded(const air_region *rg)
+{
+    for (int i = 0; i < rg->nnodes; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        const int dtype = n->op == AIR_RG_STORE ? rg->bufs[n->buf].dtype : 0;
+        if (n->op == AIR_RG_REDUCE ||
+            (dtype != 0 && dtype != AIR_BF16 && dtype != AIR_F16))
+            return false;
+    }
+    return true;
+}
+
 static void
 put_call(cuda_writer *w, const air_rg_node *n)
 {
     const int16_t operands[3] = {n->a, n->b, n->c};
     int lane = is_compare(n->op) ? w->rg->nodes[n->a].lane : n->lane;
-    base_text_add(&w->text, "%s::%s(", cuda_lane(lane),
+    bool shorter =
+        n->op == AIR_RG_NDTR && lane == AIR_LANE_F32 && is_rounded(w->rg);
+    base_text_add(&w->text, "%s::%s%s(", cuda_lane(lane),
+                  shorter ? "halves::" : "",
                   n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op));
     for (int i = 0; i < base_prim_arity(n->op); i++) {
         base_text_add(&w->text, i > 0 ? ", " : "");

@@ -164,6 +164,21 @@ const char cuda_prelude[] =
 #include "air_prims.def"
 #undef ROW_V
 #undef COMP
+    /* What is stored in 16 bits: 2^x of the special unit, which errs by 2^-22 of
+     * it (PTX ISA, ex2.approx); the polynomial is NDTR's in air_prims.def. */
+    "namespace halves {\n" TEXT(
+    AIR_FN T power(T a) { T r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
+    AIR_FN T NDTR(T a)
+    {
+        T t = fabsf(a);
+        T q = fmaf(-2.8349129e-06f, t, 3.9377686e-05f);
+        q = fmaf(fmaf(q, t, -0.0001861802f), t, -0.00013693652f);
+        q = fmaf(fmaf(q, t, 0.0070634205f), t, -0.05249618f);
+        q = fmaf(fmaf(q, t, -0.4592082f), t, -1.1511052f);
+        T h = power(fmaf(q, t, -1.0f));
+        return a < 0.0f ? h : 1.0f - h;
+    })
+    "}\n"
 
 /* ---- f64 ---- */
     "}\nnamespace f64 {\n" LANE("double") TEXT(

@@ -183,6 +183,12 @@ static inline void ptx_cvt_rn_bf16_f32(emu_half &out, float in)
     const unsigned u = __float_as_uint(in);
     out = (emu_half)(in != in ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
+// It errs by as much as it may, 2^-22 of the result; ftz: denormal results are 0.
+static inline void ptx_ex2_approx_ftz_f32(float &out, float in)
+{
+    const float y = (float)(exp2((double)in) * (1 + 0x1p-22));
+    out = y < 0x1p-126f ? 0 : y;
+}
 // The first operand is the upper half.
 static inline void ptx_cvt_rn_f16x2_f32(unsigned &out, float high, float low)
 {
