@@ -23,8 +23,8 @@ typedef struct {
 /* Fills in own and library. false: it could not be measured. */
 typedef bool (*cpu_measure_fn)(void *arg, cpu_choice *out);
 
-/* machine: what a measurement holds for (CPU, instruction set, library); tabs
- * and line ends in it become spaces. */
+/* machine: what a measurement holds for (CPU, instruction set, library, state
+ * of our kernels); tabs and line ends in it become spaces. */
 air_status cpu_choices_create(const air_alloc *alloc, const char *path,
                               const char *machine, cpu_choices **out);
 void cpu_choices_destroy(cpu_choices *choices); /* may be NULL */
@@ -46,7 +46,8 @@ void cpu_choice_sample(const gemm_product *p, int64_t *batch, int64_t *m,
 void cpu_choice_key(const gemm_product *p, int threads, char *key);
 /* What `kernel_find` of the device takes. */
 cpu_use cpu_choose(air_device *dev, const char *name, const air_call *call);
-/* CPU, instruction set and library, for cpu_choices_create. */
+/* CPU, instruction set, library and state of our kernels, for
+ * cpu_choices_create. */
 void cpu_choice_machine(const air_device *dev, char *out, size_t size);
 /* What was measured for products among the steps, in one line; NULL: nothing.
  * base_text of the device's allocator. */

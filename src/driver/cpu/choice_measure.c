@@ -291,13 +291,17 @@ cpu_choose(air_device *dev, const char *name, const air_call *call)
     return cpu_choice_takes_library(&found, by_rule) ? CPU_LIBRARY : CPU_OWN;
 }
 
+/* Counts changes of own kernels that make measurements of before wrong. */
+enum { KERNELS = 2 };
+
 void
 cpu_choice_machine(const air_device *dev, char *out, size_t size)
 {
     char brand[49];
     cpu_isa_brand(brand);
-    (void)snprintf(out, size, "%s, %s, %s", brand, dev->isa,
-                   dev->library.name != NULL ? dev->library.name : "library");
+    (void)snprintf(out, size, "%s, %s, %s, kernels %d", brand, dev->isa,
+                   dev->library.name != NULL ? dev->library.name : "library",
+                   KERNELS);
 }
 
 /* ---- for people ---- */
