@@ -4,7 +4,11 @@ cuDNN's tensor-core kernels want it, and turn each operand there and each result
 back where it is not so. In max-autotune convolutions and pooling get operands
 in that order and give results of [N, H, W, C], permuted; pass permute of the
 engine has what is pointwise between them compute in it too. A bias is added
-behind, where it is fused: for cuDNN it is a kernel of its own anyway.
+behind, where it is fused: for cuDNN it is a kernel of its own anyway. In half
+precision a convolution of patches becomes a product.
+
+Results of other HOST nodes of a GPU are left as torch's kernels leave them, too
+(attention: rows of all heads), in both modes.
 """
 
 from __future__ import annotations
