@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from helpers import assert_same
+from helpers import assert_same, seeded
 from torch import nn
 
 import torchair
@@ -43,7 +43,7 @@ def compiled(request):
         yield lambda net: torch.compile(net, backend=made)
 
 
-X = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+X = torch.randn(2, 3, 6, 6, generator=seeded(1))
 
 
 def agree(run, net):
