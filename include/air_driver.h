@@ -38,6 +38,7 @@ typedef struct {
     size_t size;
     int32_t offset[AIR_RG_MAX_PHASES];
     uint32_t rows; /* set of phases that take several rows a call */
+    int32_t all;   /* INNER: where code of all row phases starts, 0: none */
     /* text */
     const char *prelude; /* what it needs before it, static */
     int32_t nlaunches;

@@ -45,6 +45,32 @@ emit_phases(codegen_work *w, const air_region *rg, air_code *out,
     return any;
 }
 
+/* Rows of INNER, all phases at once, where each has code. */
+static void
+emit_rows(codegen_work *w, const air_region *rg, air_code *out)
+{
+    int count = rg->nphases;
+    if (rg->phases[count - 1].kind == AIR_PHASE_COLUMN)
+        count--;
+    bool good = rg->walk == AIR_WALK_INNER && !rg->across;
+    for (int p = 0; p < count; p++)
+        good = good && out->offset[p] >= 0;
+    if (!good)
+        return;
+    size_t start = asm_here(&w->s);
+    asm_align(&w->s, 64);
+    size_t at = asm_here(&w->s), top = emit_rows_begin(&w->emit, rg);
+    for (int p = 0; p < count && good; p++)
+        good = x86_list_make(&w->list, rg, p, w->s.evex) &&
+               emit_rows_phase(&w->emit, &w->list,
+                               x86_schedule_nodes(&w->list, &w->schedule), 0);
+    emit_rows_end(&w->emit, rg, top);
+    if (good)
+        out->all = (int32_t)at;
+    else
+        asm_rewind(&w->s, start);
+}
+
 /* The caller's block is exactly as large as the code. */
 static air_status
 take_code(const air_alloc *alloc, const x86_asm *s, air_code *out)
@@ -74,6 +100,7 @@ codegen_region(const air_alloc *alloc, const air_region *region,
     AIR_TRY(base_new(alloc, sizeof *w, (void **)&w));
     asm_init(&w->s, alloc, avx512);
     bool any = emit_phases(w, region, out, out_reason);
+    emit_rows(w, region, out);
     air_status status = w->s.status;
     if (status == AIR_OK)
         status = any ? take_code(alloc, &w->s, out) : AIR_ERROR_UNSUPPORTED;

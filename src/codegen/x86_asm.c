@@ -52,8 +52,13 @@ asm_rewind(x86_asm *s, size_t code)
 {
     if (s->code.count > code)
         s->code.count = code;
-    s->fixups.count = 0;
+    while (s->fixups.count > 0 &&
+           s->fixups.data[s->fixups.count - 1].at >= code)
+        s->fixups.count--;
     s->constants.count = 0;
+    for (size_t i = 0; i < s->fixups.count; i++)
+        if (s->fixups.data[i].constant >= s->constants.count)
+            s->constants.count = s->fixups.data[i].constant + (size_t)1;
 }
 
 uint16_t

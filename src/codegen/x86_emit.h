@@ -33,8 +33,11 @@ enum {
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 8 bytes a buffer */
     FRAME_ROWS = FRAME_BCAST + 192,          /* as called */
     FRAME_STEPS = FRAME_ROWS + 8,
-    FRAME_LEFT = FRAME_STEPS + 8, /* rows behind the few at hand */
-    FRAME_SPILL = FRAME_ROWS + 64 /* 64 bytes each */
+    FRAME_LEFT = FRAME_STEPS + 8,    /* rows behind the few at hand */
+    FRAME_COUNT = FRAME_LEFT + 8,    /* x86_rows.c: as called */
+    FRAME_SCALARS = FRAME_COUNT + 8, /* the same */
+    FRAME_PTRS = FRAME_ROWS + 64,    /* the same: of the row at hand */
+    FRAME_SPILL = FRAME_PTRS + 8 * AIR_RG_MAX_BUFS /* 64 bytes each */
 };
 
 typedef struct {
@@ -54,7 +57,10 @@ typedef struct {
     int8_t mask[X86_MAX_NODES][X86_MAX_UNROLL]; /* AVX-512: k1 .., 0: none */
     int8_t buf_reg[AIR_RG_MAX_BUFS];            /* -1: loaded into REG_TEMP */
     uint32_t loaded, stored, broadcast;         /* sets of buffers */
-    bool rows;  /* OUTER: several rows a call, for one vector after another */
+    bool rows;   /* OUTER: several rows a call, for one vector after another */
+    bool inside; /* INNER: the phases of a row follow each other (x86_rows.c) */
+    int inside_count, inside_spills; /* phases so far, the most of one */
+    size_t frame;                    /* where its size goes */
     bool holds; /* partial results are in registers now: part[s][copy] */
     int8_t part[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
     int8_t total[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
@@ -112,6 +118,8 @@ void emit_move(x86_emit *e, int dst, int src);
 void emit_load(x86_emit *e, const x86_node *n);
 void emit_store(x86_emit *e, const x86_node *n);
 void emit_reduce(x86_emit *e, const x86_node *n);
+/* t = acc op a, as `n` reduces; acc may be t. */
+void emit_fold(x86_emit *e, const x86_node *n, int t, int a, x86_opd acc);
 void emit_set(x86_emit *e, const x86_node *n);
 /* Partial results of all reductions: to registers, or from there to memory. */
 void emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold);
@@ -130,5 +138,14 @@ emit_varies(const x86_emit *e, int node)
  * that overlaps more and needs more registers: taken where they suffice. */
 void emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
                 size_t masks);
+void emit_enter_rows(x86_emit *e, const air_region *rg);
+void emit_leave_rows(x86_emit *e);
+
+/* x86_rows.c: the phases of a row one after another, in a loop over rows that
+ * begins at `top`. False: not this phase. */
+size_t emit_rows_begin(x86_emit *e, const air_region *rg);
+bool emit_rows_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
+                     size_t masks);
+void emit_rows_end(x86_emit *e, const air_region *rg, size_t top);
 
 #endif

@@ -555,15 +555,21 @@ emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold)
 }
 
 void
+emit_fold(x86_emit *e, const x86_node *n, int t, int a, x86_opd acc)
+{
+    if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN)
+        fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
+    else
+        asm_v(e->s, fold_ins(e, n), t, a, acc, 0);
+}
+
+void
 emit_reduce(x86_emit *e, const x86_node *n)
 {
     int held = e->holds ? e->part[n->k][e->lane] : -1;
     int a = emit_in_reg(e, n->a), t = held < 0 ? emit_temp(e) : held;
     x86_opd acc = held < 0 ? partial_at(e, n) : opd_reg(held);
-    if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN)
-        fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
-    else
-        asm_v(e->s, fold_ins(e, n), t, a, acc, 0);
+    emit_fold(e, n, t, a, acc);
     if (held < 0)
         store_partial(e, t, acc);
 }

@@ -156,8 +156,7 @@ load_pointers(x86_emit *e)
             asm_mov_load(e->s, e->buf_reg[b], opd_mem(REG_PTRS, 8 * b));
 }
 
-/* Gives the place of the frame size. */
-static size_t
+static void
 enter(x86_emit *e, uint32_t used)
 {
     x86_asm *s = e->s;
@@ -168,18 +167,13 @@ enter(x86_emit *e, uint32_t used)
             asm_push(s, saved_regs[i]);
     asm_and_imm(s, RSP, -64);
     asm_add_imm(s, RSP, 0);
-    size_t frame = asm_here(s) - 4;
-    if (e->rows) {
-        asm_mov_store(s, opd_mem(RSP, FRAME_ROWS), R8, 8);
-        asm_mov_store(s, opd_mem(RSP, FRAME_STEPS), R9, 8);
-    }
-    load_pointers(e);
-    asm_alu(s, ALU_XOR, REG_INDEX, REG_INDEX);
-    return frame;
+    e->frame = asm_here(s) - 4;
+    asm_mov_store(s, opd_mem(RSP, FRAME_ROWS), R8, 8);
+    asm_mov_store(s, opd_mem(RSP, FRAME_STEPS), R9, 8);
 }
 
 static void
-leave(x86_emit *e, uint32_t used, size_t frame)
+leave(x86_emit *e, uint32_t used, int spills)
 {
     x86_asm *s = e->s;
     int pushed = 0;
@@ -191,8 +185,36 @@ leave(x86_emit *e, uint32_t used, size_t frame)
             asm_pop(s, saved_regs[i]);
     asm_pop(s, RBP);
     asm_bytes(s, "\xc5\xf8\x77\xc3", 4); /* vzeroupper, ret */
-    int32_t size = -(FRAME_SPILL + 64 * e->peak_spills);
-    asm_patch_word(s, frame, (uint32_t)size);
+    int32_t size = -(FRAME_SPILL + 64 * spills);
+    asm_patch_word(s, e->frame, (uint32_t)size);
+}
+
+void
+emit_enter_rows(x86_emit *e, const air_region *rg)
+{
+    x86_asm *s = e->s;
+    enter(e, UINT32_MAX);
+    asm_mov_store(s, opd_mem(RSP, FRAME_COUNT), REG_COUNT, 8);
+    asm_mov_store(s, opd_mem(RSP, FRAME_SCALARS), REG_SCALARS, 8);
+    for (int b = 0; b < rg->nbufs; b++) {
+        asm_mov_load(s, RAX, opd_mem(REG_PTRS, 8 * b));
+        asm_mov_store(s, opd_mem(RSP, FRAME_PTRS + 8 * b), RAX, 8);
+    }
+    asm_lea(s, REG_PTRS, opd_mem(RSP, FRAME_PTRS));
+}
+
+void
+emit_leave_rows(x86_emit *e)
+{
+    leave(e, UINT32_MAX, e->inside_spills);
+}
+
+/* What a phase of a row finds: what the row was called with. */
+static void
+enter_inside(x86_emit *e)
+{
+    asm_mov_load(e->s, REG_COUNT, opd_mem(RSP, FRAME_COUNT));
+    asm_mov_load(e->s, REG_SCALARS, opd_mem(RSP, FRAME_SCALARS));
 }
 
 /* Elements of broadcast buffers as 32 or 64 bits in the frame: one, or the same
@@ -475,7 +497,12 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
     asm_rewind(e->s, start);
     emit_reset(e);
     uint32_t used = assign_buffers(e);
-    size_t frame = enter(e, used);
+    if (e->inside)
+        enter_inside(e);
+    else
+        enter(e, used);
+    load_pointers(e);
+    asm_alu(e->s, ALU_XOR, REG_INDEX, REG_INDEX);
     if (!e->rows)
         place_broadcasts(e);
     place_invariants(e, hoists);
@@ -494,7 +521,8 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
         e->low_free = low_free;
         e->mode = EMIT_FULL;
     }
-    leave(e, used, frame);
+    if (!e->inside)
+        leave(e, used, e->peak_spills);
 }
 
 /* Half of the registers, with the totals of rows. */
@@ -549,5 +577,6 @@ emit_phase(x86_emit *e, const x86_list *list, const x86_node *sorted,
         attempt(e, start, masks, unroll, hoists);
     while (e->spilled && hoists > 0)
         attempt(e, start, masks, unroll, --hoists);
-    asm_finish_constants(e->s);
+    if (!e->inside)
+        asm_finish_constants(e->s);
 }

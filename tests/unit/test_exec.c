@@ -336,7 +336,8 @@ TEST(exec_short_rows_run_across)
     for (size_t i = 0; i < sizeof x / sizeof *x; i++)
         x[i] = 1;
     CHECK(runs_across(squares, x, 40, 7));
-    CHECK(runs_across(squares, x, 16, 64));
+    CHECK(runs_across(squares, x, 16, 31));
+    CHECK(!runs_across(squares, x, 16, 32));
     CHECK(!runs_across(squares, x, 40, 100));
     CHECK(!runs_across(squares, x, 3, 7));
     CHECK(runs_across(plain, x, 40, 100));

@@ -603,20 +603,32 @@ plan_memory(cpu_region *r)
 
 /* ---- make, free ---- */
 
+static air_phase_fn
+code_at(const cpu_region *r, int32_t offset)
+{
+    void *at = (char *)r->code.base + offset;
+    air_phase_fn fn;
+    memcpy(&fn, &at, sizeof fn);
+    return fn;
+}
+
 static void
 load_code(cpu_region *r, const air_code *code)
 {
     if (code == NULL || r->across != r->rg->across ||
         !exec_memory_make(code->bytes, code->size, &r->code))
         return;
+    uint32_t staged = 0;
     for (int p = 0; p < r->rg->nphases; p++) {
+        uint32_t here = r->phases[p].staged_in | r->phases[p].staged_out;
         if (code->offset[p] < 0)
             continue;
-        void *at = (char *)r->code.base + code->offset[p];
-        memcpy(&r->phases[p].fn, &at, sizeof at);
-        r->phases[p].rows = (code->rows >> p & 1) &&
-                            !(r->phases[p].staged_in | r->phases[p].staged_out);
+        r->phases[p].fn = code_at(r, code->offset[p]);
+        r->phases[p].rows = (code->rows >> p & 1) && !here;
+        staged |= here;
     }
+    if (code->all > 0 && !staged && r->cols <= TILE_CHUNK)
+        r->all = code_at(r, code->all);
 }
 
 static size_t

@@ -46,6 +46,7 @@ struct cpu_region {
     int64_t folded;     /* OUTER: length of the reduced axis */
     size_t bytes[AIR_RG_MAX_BUFS]; /* of an element */
     region_phase phases[AIR_RG_MAX_PHASES];
+    air_phase_fn all; /* INNER: row phases of several rows, or NULL */
     uint8_t reduce[AIR_RG_MAX_SCALARS], lane[AIR_RG_MAX_SCALARS];
     air_scalar start[AIR_RG_MAX_SCALARS]; /* identities of the reductions */
     int nreduce;

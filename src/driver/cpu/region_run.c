@@ -170,6 +170,20 @@ run_row_phase(region_run *run, int phase)
     }
 }
 
+/* One call for the rows that lie along the last axis of them. */
+static void
+call_rows(region_run *run, int64_t begin, int64_t end)
+{
+    const cpu_region *r = run->r;
+    const int64_t line = r->rank < 2 ? 1 : r->dims[r->rank - 2];
+    for (int64_t n; begin < end; begin += n) {
+        n = at_most(end - begin, line - begin % line);
+        region_run_seek(run, r->rank - 1, begin);
+        r->all((void *const *)run->base, r->cols, run->scalars, run->acc, n,
+               run->steps);
+    }
+}
+
 void
 region_rows(region_run *run, int64_t begin, int64_t end)
 {
@@ -177,6 +191,10 @@ region_rows(region_run *run, int64_t begin, int64_t end)
     if (begin >= end)
         return;
     open_parts(run);
+    if (r->all != NULL) {
+        call_rows(run, begin, end);
+        return;
+    }
     region_run_seek(run, r->rank - 1, begin);
     for (int64_t row = begin; row < end; row++) {
         for (int p = 0; p < r->row_phases; p++)
