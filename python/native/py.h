@@ -184,8 +184,6 @@ const air_options *py_options(void);
 void py_context_sync(void);
 /* This thread's eager operators are being recorded. */
 extern _Thread_local int py_recording;
-/* Raises the exception of a status with the text of air_last_error. */
-void py_raise(air_status code);
 void py_raise_text(air_status code, const char *text);
 /* -1 with an exception raised unless the status is AIR_OK. */
 int py_check(air_status code);

@@ -63,8 +63,9 @@ errors_init(PyObject *module)
     return 0;
 }
 
-void
-py_raise(air_status code)
+/* Raises the exception of a status with the text of air_last_error. */
+static void
+raise_last(air_status code)
 {
     const air_error *e = air_last_error();
     bool known = code > AIR_OK && code < AIR_STATUS_COUNT;
@@ -85,7 +86,7 @@ py_check(air_status code)
 {
     if (code == AIR_OK)
         return 0;
-    py_raise(code);
+    raise_last(code);
     return -1;
 }
 

@@ -20,8 +20,8 @@ cuda_dtype(int dtype)
     return names[dtype];
 }
 
-const char *
-cuda_lane(int lane)
+static const char *
+lane_name(int lane)
 {
     static const char *const names[] = {"f32", "f64", "i64", "b"};
     return names[lane];
@@ -203,7 +203,7 @@ put_call(cuda_writer *w, const air_rg_node *n)
     int lane = is_compare(n->op) ? w->rg->nodes[n->a].lane : n->lane;
     bool shorter =
         n->op == AIR_RG_NDTR && lane == AIR_LANE_F32 && is_rounded(w->rg);
-    base_text_add(&w->text, "%s::%s%s(", cuda_lane(lane),
+    base_text_add(&w->text, "%s::%s%s(", lane_name(lane),
                   shorter ? "halves::" : "",
                   n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op));
     for (int i = 0; i < base_prim_arity(n->op); i++) {
@@ -218,7 +218,7 @@ put_expression(cuda_writer *w, const air_rg_node *n, const cuda_access *at)
 {
     switch (n->op) {
     case AIR_RG_LOAD:
-        base_text_add(&w->text, "%s::of(air_of_%s(", cuda_lane(n->lane),
+        base_text_add(&w->text, "%s::of(air_of_%s(", lane_name(n->lane),
                       cuda_dtype(w->rg->bufs[n->buf].dtype));
         put_element(w, n->buf, at);
         base_text_add(&w->text, "))");

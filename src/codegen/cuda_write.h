@@ -82,7 +82,6 @@ int cuda_value(cuda_writer *w, int64_t value);
 /* "(I)a.v[3]" of a size; I is the kernel's index type. */
 void cuda_put_value(cuda_writer *w, int64_t value);
 const char *cuda_dtype(int dtype);
-const char *cuda_lane(int lane);
 /* "SUM" .. of the REDUCE into this scalar; NULL: the phase has none. */
 const char *cuda_reduction(const cuda_writer *w, int phase, int scalar);
 

@@ -10,7 +10,5 @@
 
 /* By name ("cpu", "fault:cpu"); NULL: none of that name. */
 const air_driver *driver_find(const char *name);
-/* Row i of drivers.def, NULL at the end. *out_doc: its line of text. */
-const air_driver *driver_at(size_t i, const char **out_doc);
 
 #endif

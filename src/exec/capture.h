@@ -158,7 +158,6 @@ air_status capture_record_bind(air_capture *c, capture_record *r,
                                const air_capture_call *call,
                                const air_host *host, const air_value *inputs);
 void capture_record_free(air_capture *c, capture_record *r);
-air_status capture_area_make(air_capture *c, size_t bytes, capture_area **out);
 void capture_area_drop(air_capture *c, capture_area *area);
 /* A frame; its area is the one that somebody still holds, or the shared one. */
 air_status capture_frame_take(air_capture *c, capture_record *r,

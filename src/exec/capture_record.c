@@ -68,8 +68,8 @@ capture_record_free(air_capture *c, capture_record *r)
 
 /* ---- areas of static results ---- */
 
-air_status
-capture_area_make(air_capture *c, size_t bytes, capture_area **out)
+static air_status
+make_area(air_capture *c, size_t bytes, capture_area **out)
 {
     capture_area *area;
     void *memory;
@@ -132,9 +132,9 @@ take_area(air_capture *c, capture_record *r)
     if (c->options.clone_output != AIR_CHOICE_OFF || r->area_bytes == 0)
         return AIR_OK;
     if (c->options.keep_apart)
-        return capture_area_make(c, r->area_bytes, &r->area);
+        return make_area(c, r->area_bytes, &r->area);
     if (!c->area || c->area->block->size < r->area_bytes) {
-        AIR_TRY(capture_area_make(c, r->area_bytes, &area));
+        AIR_TRY(make_area(c, r->area_bytes, &area));
         capture_area_drop(c, c->area);
         c->area = area;
     }

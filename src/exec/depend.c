@@ -46,14 +46,6 @@ add_step(const finder *f, uint64_t *to)
     to[f->step / 64] |= (uint64_t)1 << f->step % 64;
 }
 
-bool
-exec_before(const exec_maker *m, size_t a, size_t b)
-{
-    if (!m->before)
-        return a < b;
-    return m->before[b * m->words + a / 64] >> a % 64 & 1;
-}
-
 /* ---- places of a step ---- */
 
 static void

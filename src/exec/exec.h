@@ -323,8 +323,6 @@ int64_t exec_numel(int rank, const int64_t *dims);
 air_status exec_make_call(exec_maker *m, const ir_node *n, exec_step *step);
 /* depend.c: which step waits for which. */
 air_status exec_depend(exec_maker *m);
-/* Has step a run when step b begins? a != b. */
-bool exec_before(const exec_maker *m, size_t a, size_t b);
 /* Calls fn for each place that a step uses: its slot (the index of a storage
  * until planned), its offset, and whether it is written. */
 typedef void (*exec_place_fn)(void *arg, int32_t *slot, int64_t *offset,

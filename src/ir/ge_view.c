@@ -157,8 +157,8 @@ ge_add_const(ge_view *v, air_dtype dtype, bool list, ge_attr value,
     return add_number_out(v, node, dtype, list, value.count, out);
 }
 
-air_status
-ge_add_int(ge_view *v, int64_t value, ge_port *out)
+static air_status
+add_int(ge_view *v, int64_t value, ge_port *out)
 {
     ge_attr a = {.kind = GE_TENSOR, .item = GE_INT, .i = value};
 
@@ -189,7 +189,7 @@ add_size_of(ge_view *v, ge_port value, int axis, ge_port *out)
     AIR_TRY(ge_add_node(v, NULL, "Shape", &node));
     AIR_TRY(add_in(v, node, "x", -1, value));
     AIR_TRY(add_number_out(v, node, AIR_I64, true, (size_t)value.rank, &in[0]));
-    AIR_TRY(ge_add_int(v, axis, &in[1]));
+    AIR_TRY(add_int(v, axis, &in[1]));
     return add_scalar_node(v, "Gather", names, in, 2, out);
 }
 
@@ -232,7 +232,7 @@ ge_add_dim(ge_view *v, air_dim d, ge_port *out)
         return AIR_OK;
     }
     if (n->op == IR_DIM_CONST) {
-        AIR_TRY(ge_add_int(v, n->value, out));
+        AIR_TRY(add_int(v, n->value, out));
     } else if (n->op == IR_DIM_SYMBOL) {
         AIR_TRY(add_symbol(v, d, out));
     } else {

@@ -18,7 +18,6 @@ air_status ge_add_str(ge_view *v, int32_t node, const char *name,
                       const char *value);
 air_status ge_add_const(ge_view *v, air_dtype dtype, bool list, ge_attr value,
                         ge_port *out);
-air_status ge_add_int(ge_view *v, int64_t value, ge_port *out);
 air_status ge_add_dim(ge_view *v, air_dim d, ge_port *out);
 air_status ge_add_dims(ge_view *v, size_t count, const air_dim *dims,
                        ge_port *out);

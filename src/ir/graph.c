@@ -477,15 +477,6 @@ ir_remove_node(ir_graph *g, uint32_t id)
     n->nattrs = 0;
 }
 
-void
-ir_move_before(ir_graph *g, uint32_t id, uint32_t before)
-{
-    if (id == before || ir_node_at(g, id)->next == before)
-        return;
-    unlink_node(g, id);
-    link_node(g, id, before);
-}
-
 /* ---- clone --------------------------------------------------------------- */
 
 static air_status

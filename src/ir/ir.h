@@ -337,7 +337,6 @@ air_status ir_find_notes(ir_graph *g, size_t count, const air_note *notes,
 void ir_replace_uses(ir_graph *g, air_ref from, air_ref to);
 /* Its results must be unused. */
 void ir_remove_node(ir_graph *g, uint32_t id);
-void ir_move_before(ir_graph *g, uint32_t id, uint32_t before);
 /* Calls fn for each operand reference, which it may change. */
 void ir_each_operand(ir_graph *g, ir_node *n,
                      void (*fn)(void *arg, air_ref *ref), void *arg);

@@ -14,6 +14,7 @@ ir_lane_of(air_dtype dtype)
     return ir_is_float(dtype) ? AIR_LANE_F32 : AIR_LANE_I64;
 }
 
+/* Of air_prims.def: "F", "I", "FI", "B", "C", "S", "V". */
 static const char *const lanes[AIR_RG_OP_COUNT] = {
 #define PRIM(id, arity, lanes_, ...) [AIR_RG_##id] = #lanes_,
 #define COMP(id, ...)                [AIR_RG_##id] = "F",
@@ -23,12 +24,6 @@ static const char *const lanes[AIR_RG_OP_COUNT] = {
 #undef COMP
 #undef FUNC
 };
-
-const char *
-record_lanes(air_rg_op op)
-{
-    return lanes[op];
-}
 
 /* ---- nodes --------------------------------------------------------------- */
 

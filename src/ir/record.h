@@ -12,7 +12,5 @@ int record_prim(ir_record *r, air_rg_op op, int a, int b, int c);
 int simplify_prim(ir_record *r, air_rg_op op, air_lane lane, int a, int b,
                   int c);
 bool record_is_const(const ir_record *r, int a, double v);
-/* "F", "I", "FI", "B", "C", "S", "V" of air_prims.def. */
-const char *record_lanes(air_rg_op op);
 
 #endif

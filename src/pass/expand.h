@@ -18,7 +18,5 @@ air_ref expand_mean_over(pass_build *b, air_ref x, int n, const int *axes,
 /* x in what its variance is computed in: double for f32, as ATen does, f32 for
  * half precision. Norms other than the first and second are, too. */
 air_ref expand_in_double(pass_build *b, air_ref x);
-/* ATen's Reduction: 0 none, 1 mean, 2 sum. */
-air_ref expand_loss_reduce(pass_build *b, air_ref loss, int64_t reduction);
 
 #endif

@@ -1,10 +1,11 @@
 /* expand_loss.c: losses with gradients, glu. */
 #include "pass/expand.h"
 
+/* ATen's Reduction. */
 enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };
 
-air_ref
-expand_loss_reduce(pass_build *b, air_ref loss, int64_t reduction)
+static air_ref
+reduce_loss(pass_build *b, air_ref loss, int64_t reduction)
 {
     int axes[AIR_MAX_RANK], n = 0;
 
@@ -47,7 +48,7 @@ static air_status
 loss_forward(loss *l, air_ref y)
 {
     return build_forward(&l->b, l->node, 0,
-                         expand_loss_reduce(&l->b, y, l->reduction));
+                         reduce_loss(&l->b, y, l->reduction));
 }
 
 /* The gradient y of one element, divided by their number for a mean. */
@@ -292,11 +293,11 @@ expand_nll_loss(pass_context *ctx, uint32_t node)
         count = b_wheref(b, l.kept, l.weight, 0.0);
     }
     y = b_wheref(b, l.kept, y, 0.0);
-    air_ref total = expand_loss_reduce(b, count, REDUCTION_SUM);
+    air_ref total = reduce_loss(b, count, REDUCTION_SUM);
     if (l.reduction == REDUCTION_NONE)
         total = b_mulf(b, total, 0.0);
     else
-        y = expand_loss_reduce(b, y, REDUCTION_SUM);
+        y = reduce_loss(b, y, REDUCTION_SUM);
     if (l.reduction == REDUCTION_MEAN)
         y = b_div(b, y, total);
     AIR_TRY(build_forward(b, node, 0, y));

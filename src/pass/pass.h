@@ -101,7 +101,6 @@ typedef air_status (*pass_visit)(pass_context *ctx, uint32_t node, void *arg);
 air_status pass_walk(pass_context *ctx, pass_visit visit, void *arg);
 /* Within pass_walk: later uses of `from` become uses of `to`. */
 air_status pass_forward(pass_context *ctx, air_ref from, air_ref to);
-bool pass_is_forwarded(const pass_context *ctx, air_ref from);
 
 /* Removes nodes without uses: all but EFFECT, HOST and RANDOM ones. */
 air_status pass_sweep(pass_context *ctx);

@@ -59,12 +59,6 @@ pass_forward(pass_context *ctx, air_ref from, air_ref to)
     return AIR_OK;
 }
 
-bool
-pass_is_forwarded(const pass_context *ctx, air_ref from)
-{
-    return forward_find(ctx, from).id != from.id;
-}
-
 static void
 forward_operand(void *arg, air_ref *ref)
 {
@@ -76,7 +70,7 @@ static bool
 was_replaced(const pass_context *ctx, const ir_node *n)
 {
     for (int i = 0; i < n->nouts; i++)
-        if (pass_is_forwarded(ctx, n->outs[i]))
+        if (forward_find(ctx, n->outs[i]).id != n->outs[i].id)
             return true;
     return false;
 }

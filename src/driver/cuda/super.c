@@ -46,9 +46,9 @@ has_template(const cuda_source *s, const air_step *step)
            s->prelude == kern_text_split || step->kernel->region != NULL;
 }
 
-const char *
-cuda_super_refusal(const cuda_source *s, const air_step *step,
-                   const cuda_props *props)
+/* Why the source cannot be a phase; NULL: it can. */
+static const char *
+refusal_of(const cuda_source *s, const air_step *step, const cuda_props *props)
 {
     const air_region *rg = step->kernel->region;
     const bool alone = rg != NULL && s->shapes != NULL;
@@ -261,7 +261,7 @@ add_step(joiner *j, size_t step, size_t end)
 {
     const cuda_source *s;
     AIR_TRY(other_text(j, step, &s));
-    const char *why = cuda_super_refusal(s, &j->steps[step], &j->dev->props);
+    const char *why = refusal_of(s, &j->steps[step], &j->dev->props);
     if (why) {
         note_refusal(j, step, why);
         return close_run(j);

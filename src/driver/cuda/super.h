@@ -34,10 +34,6 @@ typedef struct {
     bool apart; /* phases need nothing of each other: a bundle, a block each */
 } super_run;
 
-/* Why the source cannot be a phase; NULL: it can. */
-const char *cuda_super_refusal(const cuda_source *s, const air_step *step,
-                               const cuda_props *props);
-
 /* What became of a list. */
 typedef struct {
     size_t kernels, phases; /* persistent ones; of them all */
