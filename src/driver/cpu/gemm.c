@@ -274,28 +274,35 @@ place_w(const work *w, const piece *at, int64_t *rs, int64_t *ks)
     return w->wblock;
 }
 
-/* What comes after tile t of the piece. Long rows: the tile behind it; one run
- * of memory follows the other, and each step of k asks for its share. Columns:
- * the next steps of k, a line of each. */
 static gemm_ahead
-find_ahead(const work *w, const piece *at, int64_t t)
+nothing_ahead(const work *w)
+{
+    return (gemm_ahead){(const char *)w->panels, 0};
+}
+
+/* What comes after tile t of the piece, for panel i of n: each asks for its
+ * share, since the CPU waits for no more than a few lines at a time. Long rows:
+ * the tile behind it; one run of memory follows the other, and each step of k
+ * asks for its share. Columns: the next steps of k, a line of each. */
+static gemm_ahead
+find_ahead(const work *w, const piece *at, int64_t t, int64_t i, int64_t n)
 {
     const gemm_view *v = &w->job->w;
     const int64_t size = v->dtype == AIR_F32 ? 4 : 2, k = w->job->k;
     const bool wraps = at->k1 + (at->k1 - at->k0) > k;
     int64_t r = at->r, step = v->ks * size, next = at->k1 * step + t * 64;
-    if (v->ks == 1 && at->nr > w->ops->rows) {
-        step = 0, next = 0, r = w->job->nw; /* no run of memory */
-    } else if (v->ks == 1) {
+    if (v->ks == 1 && at->nr <= w->ops->rows && v->rs == k) {
         r += at->nr;
-        step = v->rs == k ? at->nr * size : 0;
-        next = at->k0 * at->nr * size;
+        step = (at->nr * size + n - 1) / n;
+        next = at->k0 * at->nr * size + i * step * (at->k1 - at->k0);
+    } else if (v->ks == 1 || i > 0) {
+        return nothing_ahead(w); /* no run of memory; all asked for */
     } else if (wraps) {
         r += at->nr;
         next = t * 64;
     }
     if (r + at->nr > w->job->nw)
-        return (gemm_ahead){(const char *)w->panels, 0};
+        return nothing_ahead(w);
     return (gemm_ahead){(const char *)v->p + r * v->rs * size + next, step};
 }
 
@@ -334,12 +341,6 @@ multiply_panel(const work *w, float *acc, int64_t l, int64_t count,
         add_rest(w, acc, count - rest, rest, rows, at);
 }
 
-static gemm_ahead
-nothing_ahead(const work *w)
-{
-    return (gemm_ahead){(const char *)w->panels, 0};
-}
-
 /* acc (+)= panels of lanes [l, l + nl) times the piece; acc holds panels of
  * acc_rows rows. */
 static void
@@ -348,16 +349,15 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
 {
     int64_t lanes = w->ops->lanes, most = w->ops->rows, rs, ks;
     int64_t tiles = (at->nr + most - 1) / most;
+    int64_t panels = (nl + lanes - 1) / lanes;
     const float *src = place_w(w, at, &rs, &ks);
     for (int64_t t = 0; t < tiles; t++) { /* even sizes: no thin last one */
         int64_t b = at->nr * t / tiles, e = at->nr * (t + 1) / tiles;
         tile_rows rows = {src + b * rs, rs, ks, e - b};
-        gemm_ahead ahead = find_ahead(w, at, t);
-        for (int64_t i = 0; i < nl; i += lanes) {
+        for (int64_t i = 0; i < nl; i += lanes)
             multiply_panel(w, acc + i * acc_rows + b * lanes, l + i,
-                           min64(lanes, nl - i), &rows, at, ahead);
-            ahead = nothing_ahead(w);
-        }
+                           min64(lanes, nl - i), &rows, at,
+                           find_ahead(w, at, t, i / lanes, panels));
     }
 }
 
@@ -382,6 +382,7 @@ multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
                int64_t nr)
 {
     int64_t lanes = w->ops->lanes, k = w->job->k, parts = k_parts(w->job);
+    int64_t panels = (nl + lanes - 1) / lanes;
     for (int64_t i = 0; i < nl; i += lanes) {
         ask_for_lines(w->job, l + i, r, nr);
         for (int64_t p = 0; p < parts; p++) {
@@ -389,8 +390,7 @@ multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
             tile_rows rows = {.nr = nr};
             rows.p = place_w(w, &at, &rows.rs, &rows.ks);
             multiply_panel(w, acc + i * nr, l + i, min64(lanes, nl - i), &rows,
-                           &at,
-                           i == 0 ? find_ahead(w, &at, 0) : nothing_ahead(w));
+                           &at, find_ahead(w, &at, 0, i / lanes, panels));
         }
     }
 }
@@ -472,20 +472,28 @@ turn_rest(const work *w, int64_t l0, int64_t l1)
             w->rest[l * k + i] = panel[i * lanes + l];
 }
 
+/* Of a block: whole tiles and whole vectors. */
+static int64_t
+block_rows(const gemm_ops *ops)
+{
+    int64_t whole = ops->rows;
+    while (whole % PLAN_LANES != 0)
+        whole += ops->rows;
+    return GEMM_MB / whole * whole;
+}
+
 /* Lanes [l0, l1) of the panels, rows [r0, r1). */
 static void
 blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 {
     turn_rest(w, l0, l1);
-    int64_t mb = GEMM_MB - PLAN_LANES, parts = (r1 - r0 + mb - 1) / mb;
-    int64_t nb = block_lanes(w->job), outer = w->job->pack != NULL ? nb : l1;
+    int64_t mb = block_rows(w->ops), nb = block_lanes(w->job);
+    int64_t outer = w->job->pack != NULL ? nb : l1;
     for (int64_t from = l0; from < l1; from += outer)
-        for (int64_t i = 0; i < parts; i++) {
-            int64_t b = r0 + part_begin(r1 - r0, i, parts);
-            int64_t e = r0 + part_begin(r1 - r0, i + 1, parts);
+        for (int64_t r = r0; r < r1; r += mb) {
             int64_t to = min64(l1, from + outer);
             for (int64_t l = from; l < to; l += nb)
-                block_run(w, l, min64(to - l, nb), b, e - b);
+                block_run(w, l, min64(to - l, nb), r, min64(r1 - r, mb));
         }
 }
 

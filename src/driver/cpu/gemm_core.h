@@ -49,7 +49,7 @@ typedef struct {
 } gemm_job;
 
 #define GEMM_LANES_MAX  32
-#define GEMM_MB         96  /* rows of w of a block at most */
+#define GEMM_MB         112 /* rows of w of a block at most */
 #define GEMM_NB         256 /* lanes of a block */
 #define GEMM_KB         192 /* depth of a block at most: also the longest sum */
 #define GEMM_WB         (GEMM_KB + 16) /* row of a packed w block: no power of two */
