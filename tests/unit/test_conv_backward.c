@@ -142,6 +142,33 @@ check_weight(const kernel_set *set, const shape *p, int dtype, int threads)
     kcase_end(&c);
 }
 
+#if defined(__x86_64__)
+/* Planes of bf16 on AMX; the same limits. */
+static void
+check_amx(const shape *p, int threads)
+{
+    const kernel_set set = {"amx", NULL, cpu_convolution_weight_amx};
+    kernel_case c;
+    make_case(&c, p, AIR_BF16, WEIGHT);
+    air_arg args[] = {kcase_arg(&c, BIG),
+                      kcase_arg(&c, SMALL),
+                      ints(c.t[MINE].dims, p->axes + 2),
+                      ints(p->stride, p->axes),
+                      ints(p->pad, p->axes),
+                      ints(p->dilation, p->axes),
+                      kcase_int(p->groups)};
+    air_call mine = {7, 1, args, &c.t[MINE], NULL};
+    air_call plain = {7, 1, args, &c.t[PLAIN], NULL};
+    CHECK(cpu_convolution_weight_on_amx(&mine, "amx"));
+    CHECK(!cpu_convolution_weight_on_amx(&mine, "avx512"));
+    kcase_run(&c, set.weight, cpu_convolution_weight_amx_workspace, &mine,
+              threads);
+    kcase_run(&c, ref_convolution_weight, NULL, &plain, threads);
+    check_results(&c, &set, "weight");
+    kcase_end(&c);
+}
+#endif
+
 static void
 check(const shape *p)
 {
@@ -165,6 +192,35 @@ TEST(conv_backward_windows)
     check(&(shape){2, 3, 1, 20, 7, {9, 8}, {3, 2}, {2, 3}, {1, 0}, ONES});
     check(&(shape){2, 1, 1, 8, 5, {9, 9}, {3, 3}, {2, 1}, {3, 2}, {1, 2}});
     check(&(shape){2, 1, 1, 33, 140, {6, 6}, {1, 1}, ONES, {0}, ONES});
+}
+
+/* Of enough channels for planes: conv_planes.c. */
+static void
+check_planes(const shape *p)
+{
+    check(p);
+#if defined(__x86_64__)
+    if (kcase_has_isa("amx"))
+        for (int threads = 1; threads <= 3; threads++)
+            check_amx(p, threads);
+#endif
+}
+
+TEST(conv_backward_planes)
+{
+    check_planes(&(shape){2, 3, 1, 40, 70, {9, 9}, {3, 3}, ONES, {1, 1}, ONES});
+    check_planes(
+        &(shape){2, 4, 1, 17, 13, {15, 12}, {3, 3}, {2, 2}, {1, 1}, ONES});
+    check_planes(
+        &(shape){2, 3, 2, 24, 33, {10, 13}, {1, 1}, {2, 2}, {0}, ONES});
+    check_planes(
+        &(shape){2, 1, 1, 8, 12, {40, 41}, {5, 4}, {1, 3}, {2, 1}, {2, 1}});
+    check_planes(&(shape){2, 2, 1, 48, 40, {8, 8}, {1, 1}, ONES, {0}, ONES});
+    check_planes(&(shape){2, 2, 2, 10, 12, {7, 9}, {1, 1}, ONES, {0}, ONES});
+    check_planes(
+        &(shape){3, 2, 1, 16, 16, {7, 8, 9}, {3, 2, 3}, {1, 1, 2}, {1}, ONES});
+    check_planes(
+        &(shape){2, 2, 1, 16, 40, {64, 64}, {3, 3}, ONES, {1, 1}, ONES});
 }
 
 TEST(conv_backward_few_channels)

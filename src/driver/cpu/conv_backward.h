@@ -17,4 +17,9 @@ CONV_KERNEL(convolution_transposed)
 CONV_KERNEL(convolution_weight)
 #undef CONV_KERNEL
 
+/* conv_weight_amx.c: of bf16 */
+bool cpu_convolution_weight_on_amx(const air_call *call, const char *isa);
+void cpu_convolution_weight_amx(const air_call *call, const air_task *task);
+size_t cpu_convolution_weight_amx_workspace(const air_call *call, int threads);
+
 #endif

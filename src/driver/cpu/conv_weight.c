@@ -6,9 +6,11 @@
  * lie in the lanes: for each tap some channels, or, of few channels, channels
  * and taps as in memory. Depth comes in blocks that stay in the cache, and in
  * spans that threads may share; the sums of the spans are added at the end, so
- * that results depend on sizes alone. Of one channel a group: conv_direct.c. */
+ * that results depend on sizes alone. Of one channel a group: conv_direct.c; of
+ * many channels and little padding, which is most: conv_planes.c. */
 #include "driver/cpu/conv_backward.h"
 #include "driver/cpu/conv_direct.h"
+#include "driver/cpu/conv_planes.h"
 #include "driver/cpu/gemm.h"
 
 #include <string.h>
@@ -299,6 +301,10 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         cpu_conv_direct_weight(call, &w.g, ops, task, (float *)rows);
         return;
     }
+    if (cpu_planes_take(&w.g)) {
+        cpu_planes_run(call, &w.g, task, ops, &cpu_planes_floats);
+        return;
+    }
     make_plan(&w, ops->lanes);
     w.ops = ops;
     w.task = task;
@@ -323,6 +329,9 @@ cpu_convolution_weight_workspace(const air_call *call, int threads)
     weight w = read_call(call);
     if (cpu_conv_weight_is_direct(&w.g))
         return AIR_SCRATCH * (size_t)threads;
+    if (cpu_planes_take(&w.g))
+        return cpu_planes_workspace(&w.g, w.big->dtype, threads,
+                                    &cpu_planes_floats);
     make_plan(&w, GEMM_LANES_MAX);
     return (size_t)(shared_floats(&w) + thread_floats() * threads) *
            sizeof(float);
