@@ -88,16 +88,13 @@ static void
 check_join(const use_list *l, const size_t *start, size_t i)
 {
     exec_step *step = &l->s->steps.data[i];
-    uint32_t beside;
 
     step->from = step->region.bufs[step->join - 1].slot;
     if (disturb(l, start, i, i - 1, step->from)) {
         step->join = 0;
         return;
     }
-    beside = count_beside(l, start, i, i - 1);
-    step->join_beside =
-        step[-1].step.beside < beside ? step[-1].step.beside : beside;
+    step->join_beside = count_beside(l, start, i, i - 1);
 }
 
 /* Slots are still storages, which have their offsets. */

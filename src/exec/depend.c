@@ -64,15 +64,13 @@ static void
 each_of_call(const exec_step *step, exec_place_fn fn, void *arg)
 {
     const air_call *call = &step->step.call;
-    const bool effect =
-        step->node && ir_info(step->node)->cls == IR_CLASS_EFFECT;
 
     for (int i = 0; i < call->nargs; i++) {
         const air_arg *a = &call->args[i];
         if (a->kind == AIR_ARG_TENSOR)
-            each_tensor(a->t, 1, effect, fn, arg);
+            each_tensor(a->t, 1, false, fn, arg);
         else if (a->kind == AIR_ARG_TENSORS)
-            each_tensor(a->t, a->count, effect, fn, arg);
+            each_tensor(a->t, a->count, false, fn, arg);
     }
     each_tensor(call->outs, call->nouts, true, fn, arg);
 }

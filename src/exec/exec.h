@@ -312,6 +312,9 @@ air_status exec_add_storage(exec_maker *m, exec_where where, int64_t bytes,
                             int32_t *out);
 /* Dense row-major place of a type in a new storage. */
 air_status exec_new_place(exec_maker *m, const ir_value *v, lower_place *out);
+/* The same with strides, rank of them, whose gaps are part of the storage. */
+air_status exec_strided_place(exec_maker *m, const ir_value *v,
+                              const air_dim *strides, lower_place *out);
 air_status exec_add_copy(exec_maker *m, const lower_place *src,
                          air_dtype src_dtype, const lower_place *dst,
                          air_dtype dst_dtype, const char *reason);

@@ -307,7 +307,6 @@ static air_status
 find_cats(const order_maker *m, base_arena *arena, exec_order *order)
 {
     const ir_graph *g = m->g;
-    const ir_op cat = ir_op_find("cat", 3);
     uint32_t *uses;
 
     AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count, &order->cat));
@@ -320,15 +319,13 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     IR_FOR_EACH(g, id)
     {
         const ir_node *n = ir_node_at(g, id);
-        if (n->op != cat || cat == AIR_OP_NONE ||
-            (m->options->without & AIR_WITHOUT_CAT))
+        if (n->op != AIR_OP_CAT || (m->options->without & AIR_WITHOUT_CAT))
             continue;
         for (size_t i = 0; i < n->attrs[0].count; i++) {
             air_ref v = n->attrs[0].values[i];
             uint32_t from = ir_val(g, v)->node;
             if (from == IR_NO_NODE || uses[v.id] != 1 ||
                 !order->units[m->unit_of[from]].fused ||
-                ir_node_at(g, from)->inplace ||
                 ir_node_at(g, from)->once != n->once ||
                 ir_val(g, v)->dtype != ir_val(g, n->outs[0])->dtype)
                 continue;

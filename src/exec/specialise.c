@@ -232,16 +232,11 @@ copy_result(exec_maker *m, const ir_result *r, lower_place *place)
 {
     const ir_value *v = ir_val(m->g, r->value);
     const lower_place src = *place;
-    int64_t last = 0;
 
-    AIR_TRY(exec_new_place(m, v, place));
-    for (int i = 0; i < v->rank && r->strides; i++) {
-        place->layout.strides[i] = m->s->dims[r->strides[i].id];
-        last += (place->layout.dims[i] - 1) * place->layout.strides[i];
-    }
-    if (r->strides && exec_numel(v->rank, place->layout.dims) > 0)
-        m->s->storages.data[place->slot].bytes =
-            (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    if (r->strides)
+        AIR_TRY(exec_strided_place(m, v, r->strides, place));
+    else
+        AIR_TRY(exec_new_place(m, v, place));
     return exec_add_copy(m, &src, (air_dtype)v->dtype, place,
                          (air_dtype)v->dtype,
                          "a result lies elsewhere or wants other strides");

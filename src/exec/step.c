@@ -79,6 +79,24 @@ exec_new_place(exec_maker *m, const ir_value *v, lower_place *out)
     return exec_add_storage(m, EXEC_ARENA, bytes, &out->slot);
 }
 
+air_status
+exec_strided_place(exec_maker *m, const ir_value *v, const air_dim *strides,
+                   lower_place *out)
+{
+    ir_layout *l = &out->layout;
+    int64_t last = 0;
+
+    AIR_TRY(exec_new_place(m, v, out));
+    for (int i = 0; i < v->rank; i++) {
+        l->strides[i] = m->s->dims[strides[i].id];
+        last += (l->dims[i] - 1) * l->strides[i];
+    }
+    if (exec_numel(v->rank, l->dims) > 0)
+        m->s->storages.data[out->slot].bytes =
+            (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    return AIR_OK;
+}
+
 static void
 set_place(exec_maker *m, air_ref ref, const lower_place *place)
 {
@@ -230,6 +248,16 @@ cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
     return AIR_OK;
 }
 
+/* Does the value lie in the result of this cat, which may be none? An empty
+ * operand of one axis does not. */
+static bool
+is_part(const exec_maker *m, uint32_t cat, air_ref ref)
+{
+    return cat != IR_NO_NODE &&
+           ir_val(m->g, ref)->rank ==
+               ir_val(m->g, ir_node_at(m->g, cat)->outs[0])->rank;
+}
+
 static size_t
 cat_operand(const ir_node *cat, air_ref ref)
 {
@@ -293,22 +321,16 @@ own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
 static air_status
 place_result(exec_maker *m, const ir_node *n, air_ref ref)
 {
+    const uint32_t cat = m->p->order.cat[ref.id];
     lower_place place;
 
     if (m->placed[ref.id])
         return AIR_OK;
     if (n->inplace)
         place = m->places[n->attrs[0].value.id];
-    else if (m->p->order.cat[ref.id] != IR_NO_NODE &&
-             ir_val(m->g, ref)->rank > 0 &&
-             ir_val(m->g, ref)->rank ==
-                 ir_val(m->g,
-                        ir_node_at(m->g, m->p->order.cat[ref.id])->outs[0])
-                     ->rank)
-        AIR_TRY(cat_place(
-            m, m->p->order.cat[ref.id],
-            cat_operand(ir_node_at(m->g, m->p->order.cat[ref.id]), ref),
-            &place));
+    else if (is_part(m, cat, ref))
+        AIR_TRY(
+            cat_place(m, cat, cat_operand(ir_node_at(m->g, cat), ref), &place));
     else
         AIR_TRY(own_place(m, n, ref, &place));
     set_place(m, ref, &place);
@@ -479,28 +501,22 @@ make_call(exec_maker *m, uint32_t id)
     return BASE_PUSH(m->g->alloc, &m->s->steps, step);
 }
 
-/* copy_ into an input, or an effect that the driver computes. */
+/* copy_ into an input */
 static air_status
-make_effect(exec_maker *m, uint32_t id)
+make_copy(exec_maker *m, const ir_node *n)
 {
-    const ir_node *n = ir_node_at(m->g, id);
-    const ir_op_info *info = ir_info(n);
-    const air_ref dst = n->attrs[0].value;
+    const air_ref dst = n->attrs[0].value, src = n->attrs[1].value;
 
-    if (strcmp(info->kernel, "copy") == 0) {
-        const air_ref src = n->attrs[1].value;
-        if (m->places[src.id].slot != m->places[dst.id].slot ||
-            memcmp(&m->places[src.id].layout, &m->places[dst.id].layout,
-                   sizeof(ir_layout)) != 0)
-            AIR_TRY(exec_add_copy(
-                m, &m->places[src.id], (air_dtype)ir_val(m->g, src)->dtype,
-                &m->places[dst.id], (air_dtype)ir_val(m->g, dst)->dtype,
-                "the graph writes into an input"));
-        if (n->nouts > 0)
-            set_place(m, n->outs[0], &m->places[dst.id]);
-        return AIR_OK;
-    }
-    return make_call(m, id);
+    if (m->places[src.id].slot != m->places[dst.id].slot ||
+        memcmp(&m->places[src.id].layout, &m->places[dst.id].layout,
+               sizeof(ir_layout)) != 0)
+        AIR_TRY(exec_add_copy(
+            m, &m->places[src.id], (air_dtype)ir_val(m->g, src)->dtype,
+            &m->places[dst.id], (air_dtype)ir_val(m->g, dst)->dtype,
+            "the graph writes into an input"));
+    if (n->nouts > 0)
+        set_place(m, n->outs[0], &m->places[dst.id]);
+    return AIR_OK;
 }
 
 /* A dense copy with the strides that the node names. */
@@ -510,17 +526,8 @@ make_restride(exec_maker *m, const ir_node *n)
     const air_ref in = n->attrs[0].value;
     const ir_value *v = ir_val(m->g, n->outs[0]);
     lower_place place;
-    int64_t last = 0;
 
-    AIR_TRY(exec_new_place(m, v, &place));
-    for (int i = 0; i < v->rank; i++) {
-        place.layout.strides[i] = m->s->dims[n->attrs[1].dims[i].id];
-        last += (place.layout.dims[i] - 1) * place.layout.strides[i];
-    }
-    m->s->storages.data[place.slot].bytes =
-        exec_numel(v->rank, place.layout.dims) == 0
-            ? 0
-            : (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    AIR_TRY(exec_strided_place(m, v, n->attrs[1].dims, &place));
     set_place(m, n->outs[0], &place);
     return exec_add_copy(m, &m->places[in.id],
                          (air_dtype)ir_val(m->g, in)->dtype, &place,
@@ -604,14 +611,14 @@ make_unit(exec_maker *m, const exec_unit *unit)
         return make_host(m, id);
     if (info->cls == IR_CLASS_VIEW)
         return make_view(m, n);
-    if (info->cls == IR_CLASS_EFFECT)
-        return make_effect(m, id);
+    if (n->op == AIR_OP_COPY_)
+        return make_copy(m, n);
     AIR_REQUIRE(info->cls == IR_CLASS_CALL, AIR_ERROR_STATE,
                 "%s reached the lowering: pass expand has no rule for it",
                 info->name);
-    if (strcmp(info->kernel, "cat") == 0)
+    if (n->op == AIR_OP_CAT)
         return make_cat(m, n);
-    if (strcmp(info->name, "air::restride") == 0)
+    if (n->op == AIR_OP_RESTRIDE)
         return make_restride(m, n);
     return make_call(m, id);
 }

@@ -48,13 +48,9 @@ static ir_op_info infos[AIR_OP_COUNT] = {
                      .shape = shape_##SHAPE,             \
                      .kernel = #KERNEL,                  \
                      .view = -1},
-#define EFFECT(ID, KERNEL, SHAPE, FLAGS, GE, SCHEMA) \
-    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, EFFECT), \
-                     .flags = FLAGS,                 \
-                     .dtype = IR_DT_SAME,            \
-                     .shape = shape_##SHAPE,         \
-                     .kernel = #KERNEL,              \
-                     .view = -1},
+#define EFFECT(ID, SHAPE, FLAGS, GE, SCHEMA)                         \
+    [AIR_OP_##ID] = {COMMON(ID, GE, SCHEMA, EFFECT), .flags = FLAGS, \
+                     .dtype = IR_DT_SAME, .shape = shape_##SHAPE, .view = -1},
 #include "ir/ops.def"
 #include "ir/ops_undef.h"
 };

@@ -12,10 +12,10 @@ air_status shape_reduce(ir_infer *in);
 #define REDUCE(...)
 #define CREATE(ID, RULE, FLAGS, SHAPE, ...) \
     air_status shape_##SHAPE(ir_infer *in);
-#define VIEW(ID, KIND, ...)            air_status shape_##KIND(ir_infer *in);
-#define COMPOSITE(ID, SHAPE, ...)      air_status shape_##SHAPE(ir_infer *in);
-#define CALL(ID, KERNEL, SHAPE, ...)   air_status shape_##SHAPE(ir_infer *in);
-#define EFFECT(ID, KERNEL, SHAPE, ...) air_status shape_##SHAPE(ir_infer *in);
+#define VIEW(ID, KIND, ...)          air_status shape_##KIND(ir_infer *in);
+#define COMPOSITE(ID, SHAPE, ...)    air_status shape_##SHAPE(ir_infer *in);
+#define CALL(ID, KERNEL, SHAPE, ...) air_status shape_##SHAPE(ir_infer *in);
+#define EFFECT(ID, SHAPE, ...)       air_status shape_##SHAPE(ir_infer *in);
 #include "ir/ops.def"
 #include "ir/ops_undef.h"
 

@@ -7,6 +7,7 @@
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/lanes.h"
 #include "driver/driver.h"
+#include "exec/exec.h"
 #include "test.h"
 
 enum { LARGE = 1000000, MOST = 40, LISTS = 40, RUNS = 8, THREADS = 3 };
@@ -149,8 +150,8 @@ beside_of(const char *lines, const char *returns, char *out)
     for (const char *at = returns; *at != '\0'; at++)
         nouts += *at == ',';
     snprintf(text, sizeof text,
-             "graph f(%%x: f32[32, 32], %%v: f32[32, 32], %%w: f32[32, 32]) "
-             "{\n%s  return %s\n}\n",
+             "graph f(%%x: f32[32, 32], %%v: f32[32, 32], "
+             "%%w: f32[32, 32] frozen) {\n%s  return %s\n}\n",
              lines, returns);
     out[0] = '\0';
     if (CHECK_OK(air_context_create(NULL, &ctx)) &&
@@ -188,4 +189,41 @@ TEST(beside_is_found)
     /* what is written into an input may be what another one is */
     beside_of("  %a = mm(%x, %v)\n  %b = copy_(%w, %x)\n", "%a, %b", found);
     CHECK_STR(found, "");
+    /* what the first run computes alone is in no list of the others */
+    beside_of("  %a = mm(%w, %w)\n  %b = mm(%x, %v)\n  %c = mm(%a, %b)\n", "%c",
+              found);
+    CHECK_STR(found, "");
+}
+
+static void
+check_workspaces(size_t count, const size_t *bytes, const uint32_t *beside,
+                 const int64_t *offsets, const uint32_t *left)
+{
+    exec_step steps[4] = {{.node = NULL}};
+    exec_spec spec = {.steps = {.data = steps, .count = count}};
+
+    for (size_t i = 0; i < count; i++) {
+        steps[i].step.workspace = bytes[i];
+        steps[i].step.beside = beside[i];
+    }
+    exec_place_beside(&spec);
+    for (size_t i = 0; i < count; i++) {
+        CHECK_INT(steps[i].step.workspace_offset, offsets[i]);
+        CHECK_INT(steps[i].step.beside, left[i]);
+    }
+}
+
+/* Steps side by side work in memory of their own, a line of cache at least;
+ * where that is more than 1 MB they run one after another. */
+TEST(beside_workspaces_lie_apart)
+{
+    check_workspaces(
+        4, (const size_t[]){100, 50, 0, 200}, (const uint32_t[]){0, 1, 2, 1},
+        (const int64_t[]){0, 128, 0, 0}, (const uint32_t[]){0, 1, 2, 1});
+    check_workspaces(2, (const size_t[]){1 << 19, 1 << 19},
+                     (const uint32_t[]){0, 1}, (const int64_t[]){0, 1 << 19},
+                     (const uint32_t[]){0, 1});
+    check_workspaces(2, (const size_t[]){1 << 19, (1 << 19) + 1},
+                     (const uint32_t[]){0, 1}, (const int64_t[]){0, 0},
+                     (const uint32_t[]){0, 0});
 }

@@ -363,10 +363,6 @@ TEST(cuda_calls_move)
 {
     print_case c;
     begin(&c);
-    arg_transposed(&c, AIR_F32, DIMS(5, 7));
-    out(&c, AIR_F32, DIMS(7, 5));
-    takes(&c, "copy", 1);
-    begin(&c);
     arg_tensor(&c, AIR_I64, DIMS(5, 7));
     arg(&c,
         (air_arg){.kind = AIR_ARG_INTS, .count = 1, .ints = (int64_t[]){-1}});
@@ -386,19 +382,6 @@ TEST(cuda_calls_move)
     arg(&c, kcase_int(2));
     out(&c, AIR_BF16, DIMS(3, 9));
     takes(&c, "slice_scatter", 2);
-}
-
-TEST(cuda_calls_cat)
-{
-    print_case c;
-    air_tensor list[2];
-    begin(&c);
-    list[0] = c.tensors.t[tensor(&c, AIR_U8, DIMS(3, 5))];
-    list[1] = c.tensors.t[tensor(&c, AIR_U8, DIMS(3, 1))];
-    arg(&c, (air_arg){.kind = AIR_ARG_TENSORS, .count = 2, .t = list});
-    arg(&c, kcase_int(-1));
-    out(&c, AIR_U8, DIMS(3, 6));
-    takes(&c, "cat", 1);
 }
 
 TEST(cuda_calls_index)

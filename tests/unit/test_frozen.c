@@ -98,6 +98,23 @@ TEST(frozen_before_a_list_of_others)
     teardown(&f);
 }
 
+/* A part of a result that is made at each run is made at each run. */
+TEST(frozen_beside_others_in_a_cat)
+{
+    const char *text = "graph f(%x: f32[2, 2], %w: f32[2, 2] frozen) {\n"
+                       "  %a: f32[2, 2] = add.Tensor(%w, 4.0)\n"
+                       "  %b: f32[2, 2] = neg(%x)\n"
+                       "  %c: f32[4, 2] = cat([%a, %b])\n"
+                       "  return %c\n"
+                       "}\n";
+    fixture f;
+
+    if (CHECK_OK(setup(&f, NULL, text)))
+        for (int i = 0; i < 3; i++)
+            CHECK_NEAR(run(&f, NULL), 5, 0);
+    teardown(&f);
+}
+
 /* A watched run shows the steps of the first run too. */
 static air_status
 count_steps(void *user, const air_seen *seen)

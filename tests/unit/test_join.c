@@ -132,6 +132,13 @@ TEST(join_region_behind_a_product)
          "  %c = mm(%g, %t)\n  %h = tanh(%c)\n  %d = mm(%h, %w)\n"
          "  %i = add.Tensor(%d, %r)\n",
          "%i", 2}, /* %c is small */
+        /* what it reads ends with it, and is not where the region writes */
+        {"  %v = mul.Tensor(%w, 2.0)\n  %a = mm(%x, %v)\n  %g = gelu(%a)\n"
+         "  %t = permute(%w, [1, 0])\n  %c = mm(%g, %t)\n",
+         "%c", 1},
+        /* scopes of their own */
+        {"  %a = mm(%x, %w) joined\n  %g = gelu(%a)\n", "%g", 0},
+        {"  %a = mm(%x, %w)\n  %g = gelu(%a) untimed\n", "%g", 0},
         /* rows, and another order of elements */
         {"  %a = mm(%x, %w)\n  %g = _softmax(%a, -1, false)\n", "%g", 0},
         {"  %a = mm(%x, %w)\n  %t = permute(%a, [1, 0])\n  %g = gelu(%t)\n"

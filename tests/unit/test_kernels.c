@@ -327,7 +327,7 @@ TEST(index_put_accumulates_repeated_indices)
 
 /* ---- threads give what one gives ----------------------------------------- */
 
-TEST(copy_of_a_transposed_matrix_on_threads)
+TEST(move_of_a_transposed_matrix_on_threads)
 {
     enum { ROWS = 77, COLS = 131 };
     static float x[ROWS * COLS], y[ROWS * COLS];
@@ -340,7 +340,7 @@ TEST(copy_of_a_transposed_matrix_on_threads)
         b.tensors[0].strides[1] = COLS;
         push_out(&b, y, AIR_F32, DIMS(COLS, ROWS));
         memset(y, 0, sizeof y);
-        CHECK(!run(&b, ref_copy_, NULL, threads));
+        CHECK(!run(&b, ref_flip, NULL, threads));
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < COLS; c++)
                 if (y[c * ROWS + r] != x[r * COLS + c]) {

@@ -401,16 +401,30 @@ TEST(lanes_of_random_programs)
     }
 }
 
+/* Where the last value of the arena ends. */
+static int
+planned_bytes(const char *plan)
+{
+    int offset, bytes, end = 0;
+
+    for (const char *at = plan; (at = strstr(at, "arena ")) != NULL; at++)
+        if (sscanf(at, "arena %d %d", &offset, &bytes) == 2 &&
+            offset + bytes > end)
+            end = offset + bytes;
+    return end;
+}
+
 /* What two lanes use at once has memory of its own; one lane uses what is over
  * again. */
 TEST(lanes_have_memory_of_their_own)
 {
     const char *text = "graph g(%x: f32[64, 64], %y: f32[64, 64]) {\n"
                        "  %a = mm(%x, %y)\n  %b = mm(%a, %a)\n"
-                       "  %c = mm(%b, %b)\n"
+                       "  %c = mm(%b, %b)\n  %g = mm(%c, %c)\n"
                        "  %d = mm(%y, %x) lane 1\n  %e = mm(%d, %d) lane 1\n"
                        "  %f = mm(%e, %e) lane 1\n"
-                       "  return %c, %f\n}\n";
+                       "  %h = mm(%f, %f) lane 1\n"
+                       "  return %g, %h\n}\n";
     static float x[64 * 64];
     const int64_t dims[2] = {64, 64};
     const air_value in[2] = {air_value_tensor(x, AIR_F32, 2, dims),
@@ -430,6 +444,10 @@ TEST(lanes_have_memory_of_their_own)
     int bytes = atoi(strstr(said, "arena_bytes: ") + 13);
     CHECK(bytes >= 4 * block);
     CHECK(strstr(said, "lane: 1, after nothing"));
+    CHECK(strstr(said, "lane: 0, after 1\n")); /* which waited for 0 */
+    air_program_text_free(program, said);
+    REQUIRE(CHECK_OK(air_program_print(program, AIR_TEXT_MEMORY, &said)));
+    CHECK_INT(planned_bytes(said), 4 * block); /* two a lane hold all three */
     air_program_text_free(program, said);
     for (int i = 0; i < 2; i++)
         air_value_release(&out[i]);

@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MOST_CAT = CUDA_MAX_PARAMS - 1 }; /* what fits the parameters */
-
 bool
 kern_any(const air_call *call, const cuda_props *props)
 {
@@ -39,86 +37,6 @@ kern_print_start(cuda_source *out, const cuda_props *props,
 {
     if (!kern_same_place(&call->outs[0], call->args[0].t))
         print_copy(out, props, &call->outs[0], call->args[0].t);
-}
-
-/* ---- copy ---------------------------------------------------------------- */
-
-static const air_tensor *
-copied(const air_call *call)
-{
-    const air_tensor *src = kern_arg(call, 1);
-    return src ? src : kern_arg(call, 0);
-}
-
-bool
-kern_copy_on(const air_call *call, const cuda_props *props)
-{
-    (void)props;
-    return copied(call)->dtype == call->outs[0].dtype;
-}
-
-air_status
-kern_copy(const air_call *call, const cuda_props *props, cuda_source *out)
-{
-    print_copy(out, props, &call->outs[0], copied(call));
-    return AIR_OK;
-}
-
-/* ---- cat ----------------------------------------------------------------- */
-
-bool
-kern_cat_on(const air_call *call, const cuda_props *props)
-{
-    (void)props;
-    bool same = call->args[0].count <= MOST_CAT;
-    for (int i = 0; i < call->args[0].count; i++)
-        same = same && call->args[0].t[i].dtype == call->outs[0].dtype;
-    return same;
-}
-
-/* 1-d tensors without elements do not count, as in ATen. */
-static bool
-counts(const air_tensor *t, const air_tensor *out)
-{
-    return t->rank == out->rank && kern_numel(t) > 0;
-}
-
-air_status
-kern_cat(const air_call *call, const cuda_props *props, cuda_source *out)
-{
-    const air_tensor *y = &call->outs[0], *t = call->args[0].t;
-    const int axis = kern_axis(kern_int(call, 1, 0), y->rank);
-    const int count = call->args[0].count;
-    const char *word = kern_word(y->dtype);
-    int64_t end = 0;
-    char name[16];
-    kern k = kern_begin(out, kern_text_common, "");
-    kern_tensor(&k, word, "y", y);
-    for (int i = 0; i < count; i++) {
-        (void)snprintf(name, sizeof name, "x%d", i);
-        if (counts(&t[i], y))
-            kern_tensor(&k, word, name, &t[i]);
-    }
-    kern_body(&k);
-    kern_loop(&k, y->dims, y->rank);
-    base_text_add(k.text, "        %s *p = y", word);
-    kern_at(&k, y, NULL);
-    base_text_add(k.text, ";\n");
-    for (int i = 0; i < count; i++) {
-        if (!counts(&t[i], y))
-            continue;
-        const int64_t begin = end;
-        end += t[i].dims[axis];
-        base_text_add(k.text,
-                      "        if (c%d >= %" PRId64 " && c%d < %" PRId64
-                      ")\n            *p = x%d[%" PRId64,
-                      axis, begin, axis, end, i,
-                      t[i].dims[axis] > 1 ? -begin * t[i].strides[axis] : 0);
-        kern_at(&k, &t[i], NULL);
-        base_text_add(k.text, "];\n");
-    }
-    kern_end(&k, kern_numel(y), props);
-    return AIR_OK;
 }
 
 /* ---- a part of a tensor -------------------------------------------------- */

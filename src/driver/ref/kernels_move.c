@@ -2,36 +2,6 @@
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
 
-/* copy_(a!, src, ...) and copies of one tensor (restride): out = the last
- * tensor argument. */
-void
-ref_copy_(const air_call *call, const air_task *task)
-{
-    ref_tensor out = ref_out(call, 0, task);
-    ref_tensor src = ref_arg(call, 1, task);
-    if (src.data == NULL)
-        src = ref_arg(call, 0, task);
-    ref_tensor wide = ref_expand(&src, &out);
-    ref_move(&out, &wide, task);
-}
-
-/* cat(tensors, dim): 1-d tensors without elements do not count, as in ATen. */
-void
-ref_cat(const air_call *call, const air_task *task)
-{
-    ref_tensor out = ref_out(call, 0, task);
-    int axis = ref_axis(ref_int(call, 1, 0), out.rank);
-    int64_t at = 0;
-    for (int i = 0; i < call->args[0].count; i++) {
-        ref_tensor src = ref_open(&call->args[0].t[i], task);
-        if (src.rank == 1 && src.dims[0] == 0 && out.rank != 1)
-            continue;
-        ref_tensor dst = ref_slice(out, axis, at, src.dims[axis], 1);
-        ref_move(&dst, &src, task);
-        at += src.dims[axis];
-    }
-}
-
 static int64_t
 clamp(int64_t x, int64_t low, int64_t high)
 {

@@ -1,0 +1,222 @@
+/* test_exec_places.c: where values of a program lie: parts of a cat, results
+ * with strides, copies that stand for what a step cannot read. Both devices
+ * share this code, so what is right stands here as numbers. */
+#include "air.h"
+#include "test.h"
+
+typedef struct {
+    air_context *ctx;
+    air_graph *graph;
+    air_program *program;
+} fixture;
+
+/* Inputs are f32; none for rank -1. */
+typedef struct {
+    int rank;
+    int64_t dims[4], strides[4];
+} layout;
+
+typedef struct {
+    const char *name, *text;
+    layout in[2];
+    /* what the steps say, and do not, and the memory plan says; or NULL */
+    const char *steps, *no_steps, *plan;
+    int count; /* of the result, as it lies in memory */
+    float want[24];
+    float after[2][24]; /* the inputs after the run; 0 first: not checked */
+} example;
+
+static float memory[2][24];
+
+static int
+make_inputs(const example *e, air_value *in)
+{
+    int count = 0;
+
+    for (; count < 2 && e->in[count].rank >= 0; count++) {
+        const layout *l = &e->in[count];
+        in[count] = air_value_tensor(memory[count], AIR_F32, l->rank, l->dims);
+        if (l->strides[0])
+            in[count].strides = l->strides;
+        for (int i = 0; i < 24; i++)
+            memory[count][i] = (float)(i + 1 + 100 * count);
+    }
+    return count;
+}
+
+static void
+check_text(const fixture *f, const example *e, air_text_kind kind,
+           const char *with, const char *without)
+{
+    char *text = NULL;
+
+    if (!CHECK_OK(air_program_print(f->program, kind, &text)))
+        return;
+    if ((with && !strstr(text, with)) || (without && strstr(text, without)))
+        test_fail(__FILE__, __LINE__, "%s: the text is\n%s", e->name, text);
+    air_program_text_free(f->program, text);
+}
+
+static void
+check_numbers(const char *name, const float *got, const float *want, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (got[i] != want[i])
+            test_fail(__FILE__, __LINE__, "%s: number %d is %g, not %g", name,
+                      i, (double)got[i], (double)want[i]);
+}
+
+static void
+run_example(const fixture *f, const example *e)
+{
+    air_value in[2], out;
+    const int nin = make_inputs(e, in);
+
+    if (!CHECK_OK(air_program_run(f->program, NULL, (size_t)nin, in, 1, &out)))
+        return;
+    check_numbers(e->name, out.data, e->want, e->count);
+    for (int i = 0; i < nin; i++)
+        if (e->after[i][0] != 0)
+            check_numbers(e->name, memory[i], e->after[i], 24);
+    air_value_release(&out);
+    check_text(f, e, AIR_TEXT_STEPS, e->steps, e->no_steps);
+    check_text(f, e, AIR_TEXT_MEMORY, e->plan, NULL);
+}
+
+static void
+check_example(const example *e)
+{
+    fixture f = {0};
+
+    if (CHECK_OK(air_context_create(NULL, &f.ctx)) &&
+        CHECK_OK(air_graph_parse(f.ctx, e->text, strlen(e->text), &f.graph)) &&
+        CHECK_OK(air_program_create(f.ctx, f.graph, NULL, &f.program)))
+        run_example(&f, e);
+    air_program_destroy(f.program);
+    air_graph_destroy(f.graph);
+    air_context_destroy(f.ctx);
+}
+
+#define NONE     \
+    {            \
+        -1, {0}, \
+        {        \
+            0    \
+        }        \
+    }
+
+static const example examples[] = {
+    {.name = "a producer writes its part of a cat along the last axis",
+     .text = "graph f(%x: f32[2, 2]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 4] = cat([%x, %1], -1)\n"
+             "  return %2\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, NONE},
+     .count = 8,
+     .want = {1, 2, -1, -2, 3, 4, -3, -4}},
+    {.name = "an empty operand of one axis is no part of a cat",
+     .text = "graph f(%x: f32[2, 2], %e: f32[0]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 4] = cat([%x, %e, %1], 1)\n"
+             "  return %2\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, {1, {0}, {0}}},
+     .count = 8,
+     .want = {1, 2, -1, -2, 3, 4, -3, -4}},
+    {.name = "axes of two elements out of order are not dense",
+     .text = "graph f(%x: f32[1, 1, 2, 2]) {\n"
+             "  %1: f32[1, 1, 2, 2] = permute(%x, [0, 1, 3, 2])\n"
+             "  %2: f32[1, 1, 2, 1] = avg_pool2d(%1, [1, 2])\n"
+             "  return %2\n"
+             "}\n",
+     .in = {{4, {1, 1, 2, 2}, {0}}, NONE},
+     .steps = "copy",
+     .count = 2,
+     .want = {2, 3}},
+    {.name = "a result with gaps is a copy, whatever axes of one element say",
+     .text = "graph f(%x: f32[1, 2, 3]) {\n"
+             "  %1: f32[1, 2, 3] = neg(%x)\n"
+             "  return %1 strides [3, 4, 1]\n"
+             "}\n",
+     .in = {{3, {1, 2, 3}, {0}}, NONE},
+     .steps = "copy",
+     .plan = "result 0 28 ",
+     .count = 3,
+     .want = {-1, -2, -3}},
+    {.name = "a result in another order of axes is made so",
+     .text = "graph f(%x: f32[2, 1, 3]) {\n"
+             "  %1: f32[2, 1, 3] = neg(%x)\n"
+             "  return %1 strides [1, 9, 2]\n"
+             "}\n",
+     .in = {{3, {2, 1, 3}, {0}}, NONE},
+     .no_steps = "copy",
+     .count = 6,
+     .want = {-1, -4, -2, -5, -3, -6}},
+    {.name = "a region is run by the fewest threads that its nodes ask for",
+     .text = "graph f(%x: f32[4]) {\n"
+             "  %1: f32[4] = neg(%x) threads 3 untimed\n"
+             "  %2: f32[4] = exp(%1) threads 2 joined\n"
+             "  %3: f32[4] = mul.Tensor(%2, 0.0) threads 5 untimed\n"
+             "  return %3\n"
+             "}\n",
+     .in = {{1, {4}, {0}}, NONE},
+     .steps = "  threads: at most 2\n  scope: joined\n",
+     .count = 4,
+     .want = {0, 0, 0, 0}},
+    {.name = "inputs that a region reads as copies are written themselves",
+     .text = "graph f(%x: f32[2, 3, 2], %y: f32[2, 3, 2]) {\n"
+             "  %1: f32[2] = sum.dim_IntList(%x, [1, 2])\n"
+             "  %2: f32[2] = sum.dim_IntList(%y, [1, 2])\n"
+             "  %3: f32[2] = sub.Tensor(%2, %1)\n"
+             "  %4: f32[2, 3, 2] = neg(%x)\n"
+             "  %5: f32[2, 3, 2] = neg(%y)\n"
+             "  %6: f32[2, 3, 2] = copy_(%x, %4)\n"
+             "  %7: f32[2, 3, 2] = copy_(%y, %5)\n"
+             "  return %3\n"
+             "}\n",
+     .in = {{3, {2, 3, 2}, {2, 4, 1}}, {3, {2, 3, 2}, {2, 4, 1}}},
+     .count = 2,
+     .want = {600, 600},
+     .after = {{-1, -2, -3, -4, -5, -6, -7, -8, -9, -10, -11, -12,
+                13, 14, 15, 16, 17, 18, 19, 20, 21, 22,  23,  24},
+               {-101, -102, -103, -104, -105, -106, -107, -108,
+                -109, -110, -111, -112, 113,  114,  115,  116,
+                117,  118,  119,  120,  121,  122,  123,  124}}},
+};
+
+/* Each result is memory of its own, also where one is a part of the other. */
+TEST(exec_parts_that_are_results_lie_apart)
+{
+    const char *text = "graph f(%x: f32[2, 2]) {\n"
+                       "  %1: f32[2, 2] = neg(%x)\n"
+                       "  %2: f32[4, 2] = cat([%1, %x])\n"
+                       "  return %1, %2\n"
+                       "}\n";
+    float x[4] = {1, 2, 3, 4};
+    const int64_t dims[2] = {2, 2};
+    const air_value in = air_value_tensor(x, AIR_F32, 2, dims);
+    air_value out[2];
+    air_context *ctx;
+    air_graph *graph;
+    air_program *program;
+
+    REQUIRE_OK(air_context_create(NULL, &ctx));
+    REQUIRE_OK(air_graph_parse(ctx, text, strlen(text), &graph));
+    REQUIRE_OK(air_program_create(ctx, graph, NULL, &program));
+    REQUIRE_OK(air_program_run(program, NULL, 1, &in, 2, out));
+    CHECK(out[0].data != out[1].data);
+    CHECK_NEAR(((float *)out[0].data)[3], -4, 0);
+    CHECK_NEAR(((float *)out[1].data)[3], -4, 0);
+    for (int i = 0; i < 2; i++)
+        air_value_release(&out[i]);
+    air_program_destroy(program);
+    air_graph_destroy(graph);
+    air_context_destroy(ctx);
+}
+
+TEST(exec_places)
+{
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
+        check_example(&examples[i]);
+}
