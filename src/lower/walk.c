@@ -112,15 +112,14 @@ count_rows(const lower_build *b, int64_t *row, int64_t *rows)
         *(b->domain.reduced[i] ? row : rows) *= b->sizes[i];
 }
 
-/* One level of folds, whose results no element reads (the elements are gone
- * by then), and no sums over rows, which want rows. */
+/* No element reads a fold's result (the elements are gone by then), so that
+ * there is one level of folds; and no sums over rows, which want rows. */
 static bool
 can_turn(const lower_build *b)
 {
     for (size_t i = 0; i < b->nmembers; i++) {
         const lower_member *m = &b->members[i];
-        if (m->level > 1 || m->kind == GROUP_COLUMN ||
-            (m->level > 0 && m->kind == GROUP_FULL))
+        if (m->kind == GROUP_COLUMN || (m->level > 0 && m->kind == GROUP_FULL))
             return false;
     }
     return true;

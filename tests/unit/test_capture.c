@@ -427,6 +427,22 @@ TEST(capture_that_fails_leaves_no_key)
     capture_case_close(&t);
 }
 
+TEST(capture_is_kept_when_a_replay_fails)
+{
+    air_value in[3] = {TENSOR(x, 2, 4), TENSOR(w, 4), TENSOR(b, 4)}, out;
+    capture_case t;
+
+    fill();
+    if (capture_case_open(&t, "double", affine, NULL)) {
+        run_affine(&t, 2, w, AIR_CALL_CAPTURED);
+        capture_double.fail_at = 1;
+        CHECK_FAILS(air_capture_run(t.capture, &t.call, NULL, 3, in, 1, &out),
+                    DRIVER);
+        run_affine(&t, 2, w, AIR_CALL_REPLAYED);
+    }
+    capture_case_close(&t);
+}
+
 /* Each call of the device fails once; the next try works. */
 TEST(capture_device_calls_fail_one_by_one)
 {

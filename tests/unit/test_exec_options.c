@@ -46,7 +46,7 @@ teardown(fixture *f)
 
 /* Runs it on 64 x 64 numbers; the sum of the result. */
 static double
-run(fixture *f)
+run_with(fixture *f, const air_host *host)
 {
     static const int64_t dims[] = {64, 64};
     static float x[4096], y[4096];
@@ -59,12 +59,18 @@ run(fixture *f)
     }
     const air_value in[] = {air_value_tensor(x, AIR_F32, 2, dims),
                             air_value_tensor(y, AIR_F32, 2, dims)};
-    if (!CHECK_OK(air_program_run(f->program, NULL, 2, in, 1, &out)))
+    if (!CHECK_OK(air_program_run(f->program, host, 2, in, 1, &out)))
         return 0;
     for (int i = 0; i < 4096; i++)
         sum += (double)((float *)out.data)[i] * (i % 11);
     air_value_release(&out);
     return sum;
+}
+
+static double
+run(fixture *f)
+{
+    return run_with(f, NULL);
 }
 
 /* The text of a program, to be freed. */
@@ -193,5 +199,25 @@ TEST(options_wrong_ones_are_refused)
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
             CHECK_FAILS(air_program_create(f.ctx, f.graph, &wrong[i], &program),
                         ARGUMENT);
+    teardown(&f);
+}
+
+/* Limits of one run: products and what else there is, each with its own. */
+TEST(options_cores_of_a_run)
+{
+    air_program_stats stats;
+    fixture f;
+
+    if (setup(&f, fixed, NULL)) {
+        run_with(&f, &(air_host){.cube_cores = 2, .vector_cores = 1});
+        check_text(&f, AIR_TEXT_STEPS, "threads: at most 1", true);
+        check_text(&f, AIR_TEXT_STEPS, "threads: at most 2", true);
+        run_with(&f, &(air_host){.cube_cores = 2, .vector_cores = 3});
+        check_text(&f, AIR_TEXT_STEPS, "threads: at most 1", false);
+        run_with(&f, &(air_host){.cube_cores = 4, .vector_cores = 3});
+        check_text(&f, AIR_TEXT_STEPS, "threads: at most 2", false);
+        air_program_get_stats(f.program, &stats);
+        CHECK_INT(stats.specialisations, 3);
+    }
     teardown(&f);
 }

@@ -26,7 +26,7 @@ typedef struct {
     float after[2][24]; /* the inputs after the run; 0 first: not checked */
 } example;
 
-static float memory[2][24];
+static float memory[2][256];
 
 static int
 make_inputs(const example *e, air_value *in)
@@ -38,7 +38,7 @@ make_inputs(const example *e, air_value *in)
         in[count] = air_value_tensor(memory[count], AIR_F32, l->rank, l->dims);
         if (l->strides[0])
             in[count].strides = l->strides;
-        for (int i = 0; i < 24; i++)
+        for (int i = 0; i < 256; i++)
             memory[count][i] = (float)(i + 1 + 100 * count);
     }
     return count;
@@ -164,6 +164,33 @@ static const example examples[] = {
      .steps = "  threads: at most 2\n  scope: joined\n",
      .count = 4,
      .want = {0, 0, 0, 0}},
+    {.name = "long rows that lie dense are walked along",
+     .text = "graph f(%x: f32[65, 3]) {\n"
+             "  %1: f32[3] = sum.dim_IntList(%x, [0])\n"
+             "  return %1\n"
+             "}\n",
+     .in = {{2, {65, 3}, {1, 65}}, NONE},
+     .steps = "inner [",
+     .count = 3,
+     .want = {65 * 33, 65 * 98, 65 * 163}},
+    {.name = "short ones across, side by side",
+     .text = "graph f(%x: f32[64, 3]) {\n"
+             "  %1: f32[3] = sum.dim_IntList(%x, [0])\n"
+             "  return %1\n"
+             "}\n",
+     .in = {{2, {64, 3}, {1, 64}}, NONE},
+     .steps = "outer [",
+     .count = 3,
+     .want = {2080, 6176, 10272}},
+    {.name = "an axis of one element does not say how to walk",
+     .text = "graph f(%x: f32[24, 1]) {\n"
+             "  %1: f32[1, 1] = sum.dim_IntList(%x, [0], true)\n"
+             "  return %1\n"
+             "}\n",
+     .in = {{2, {24, 1}, {0}}, NONE},
+     .steps = "inner [",
+     .count = 1,
+     .want = {300}},
     {.name = "inputs that a region reads as copies are written themselves",
      .text = "graph f(%x: f32[2, 3, 2], %y: f32[2, 3, 2]) {\n"
              "  %1: f32[2] = sum.dim_IntList(%x, [1, 2])\n"
