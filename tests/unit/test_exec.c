@@ -342,6 +342,8 @@ TEST(exec_short_rows_run_across)
     CHECK(!runs_across(squares, x, 40, 100));
     CHECK(!runs_across(squares, x, 3, 7));
     CHECK(runs_across(plain, x, 40, 100));
+    CHECK(runs_across(plain, x, 16, 1024));
+    CHECK(!runs_across(plain, x, 15, 1024));
     CHECK(!runs_across(plain, x, 16, 1100));
     CHECK(!runs_across(plain, x, 3, 7));
 }
