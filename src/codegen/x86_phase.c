@@ -514,8 +514,8 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
         loop(e, unroll);
         bool spilled = e->spilled;
         int low_free = e->low_free;
-        if (unroll > 1)
-            loop(e, 1);
+        for (int u = e->rows ? unroll / 2 : 1; u > 0 && unroll > 1; u /= 2)
+            loop(e, u);
         tail(e, masks);
         e->spilled = spilled; /* what the main loop does is what matters */
         e->low_free = low_free;

@@ -55,6 +55,25 @@ blocks_merge(const axis_list *list, int i, int nbufs, const air_rg_buf *bufs)
     return -1;
 }
 
+/* An outer axis of which each index goes on where the vector axis ends belongs
+ * to it: rows of a fold are as long as they can be. */
+static void
+widen_vector(int rank, lower_role *roles, const int64_t *sizes, int nbufs,
+             const air_rg_buf *bufs)
+{
+    int last = -1;
+
+    for (int i = rank - 1; i >= 0; i--) {
+        bool goes_on = roles[i] == LOWER_OUTER && last >= 0 && sizes[i] > 1;
+        for (int b = 0; b < nbufs && goes_on; b++)
+            goes_on = bufs[b].strides[i] == bufs[b].strides[last] * sizes[last];
+        if (goes_on)
+            roles[i] = LOWER_VECTOR;
+        if (roles[i] == LOWER_VECTOR)
+            last = i;
+    }
+}
+
 static void
 merge_axis(axis_list *list, int i)
 {
@@ -116,6 +135,7 @@ lower_axes(int rank, const lower_role *roles, const int64_t *sizes, bool keep,
            int *out_bad)
 {
     axis_list list;
+    lower_role own[AIR_MAX_RANK];
     bool has_reduced = false, has_vector = false;
     int unit = -1;
 
@@ -123,7 +143,10 @@ lower_axes(int rank, const lower_role *roles, const int64_t *sizes, bool keep,
         has_reduced |= roles[i] == LOWER_REDUCED;
         has_vector |= roles[i] == LOWER_VECTOR;
     }
-    order_axes(&list, rank, roles, sizes, keep);
+    memcpy(own, roles, (size_t)rank * sizeof *own);
+    if (has_reduced && !keep)
+        widen_vector(rank, own, sizes, nbufs, bufs);
+    order_axes(&list, rank, own, sizes, keep);
     if (has_reduced)
         ensure_role(&list, LOWER_REDUCED, &unit);
     if (has_vector)

@@ -319,6 +319,28 @@ runs_across(const char *text, const float *x, int64_t rows, int64_t cols)
     return across;
 }
 
+/* Kept axes are one where memory goes on from one to the next. */
+TEST(exec_folds_long_rows)
+{
+    float x[160] = {0};
+    const air_value in = TENSOR(x, 5, 4, 8);
+    char *steps = NULL;
+    air_value out;
+    fixture f;
+    if (setup(&f,
+              "graph f(%x: f32[s0, 4, 8]) {\n"
+              "  %1: f32[4, 8] = sum.dim_IntList(%x, [0], false)\n"
+              "  return %1\n}\n",
+              NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        air_value_release(&out);
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
+        CHECK(strstr(steps, "outer [5, 32]"));
+        air_program_text_free(f.program, steps);
+    }
+    teardown(&f);
+}
+
 /* The shape decides, not the threads or the machine; rows that are only summed
  * may be longer. */
 TEST(exec_short_rows_run_across)
