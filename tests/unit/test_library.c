@@ -99,7 +99,7 @@ TEST(library_refuses)
 }
 
 static bool
-wants(int dtype, int64_t m, int64_t stride, const char *isa)
+wants_of(int dtype, int64_t m, int64_t stride, bool columns, const char *isa)
 {
     air_tensor a = {.dtype = (uint8_t)dtype,
                     .rank = 2,
@@ -108,7 +108,7 @@ wants(int dtype, int64_t m, int64_t stride, const char *isa)
     air_tensor b = {.dtype = (uint8_t)dtype,
                     .rank = 2,
                     .dims = {512, 512},
-                    .strides = {1, 512}};
+                    .strides = {columns ? 512 : 1, columns ? 1 : 512}};
     air_tensor y = {.dtype = (uint8_t)dtype,
                     .rank = 2,
                     .dims = {m, 512},
@@ -119,13 +119,21 @@ wants(int dtype, int64_t m, int64_t stride, const char *isa)
     return cpu_library_wants(&call, isa);
 }
 
+static bool
+wants(int dtype, int64_t m, int64_t stride, const char *isa)
+{
+    return wants_of(dtype, m, stride, false, isa);
+}
+
 TEST(library_is_wanted_where_it_pays)
 {
     CHECK(wants(AIR_F64, 512, 1, "avx2"));
     CHECK(!wants(AIR_F64, 512, 2, "avx2")); /* BLAS has no such stride */
     CHECK(!wants(AIR_F64, 0, 1, "avx2"));
     CHECK(!wants(AIR_F32, 512, 1, "avx2"));
-    CHECK(wants(AIR_F32, 512, 1, "avx512") == cpu_isa_is_intel());
+    CHECK(!wants(AIR_F32, 512, 1, "avx512"));
+    CHECK(wants_of(AIR_F32, 512, 1, true, "avx512") == cpu_isa_is_intel());
+    CHECK(!wants_of(AIR_F32, 512, 1, true, "avx2"));
     CHECK(!wants(AIR_F32, 4, 1, "avx512"));
     CHECK(wants(AIR_BF16, 512, 1, "avx512"));
     CHECK(!wants(AIR_BF16, 512, 1, "avx2"));
