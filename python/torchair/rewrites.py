@@ -1,16 +1,18 @@
 """Operators that the importer spells in other rows: those with a list of
-results, each of which is a view, random ones of a tensor's sizes, and cat of
-several dtypes."""
+results, each of which is a view, random ones of a tensor's sizes, cat of
+several dtypes, and as_strided."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from . import attention, cuda_attention, draws, foreach, mutations
-from .schema import DTYPE, DTYPES, INT, VALUE, VALUES, Refused
+from .schema import DTYPE, DTYPES, INT, INTS, VALUE, VALUES, Refused
+from .sizes import is_symbolic
 
 aten = torch.ops.aten
 Rewrite = Callable[[Any, torch.fx.Node, Any], Sequence[int | None]]
@@ -95,7 +97,56 @@ def _cat_of_several(
     return write(at, node, value)
 
 
+def _root(node: torch.fx.Node) -> torch.fx.Node:
+    """The value whose memory a chain of views shows."""
+    while node.op == "call_function" and node.args:
+        of: Any = node.args[0]
+        maker: Any = of if node.target is operator.getitem else node
+        if not getattr(maker.target, "is_view", False):
+            break
+        node = maker.args[0]
+    return node
+
+
+def _turned(value: torch.Tensor) -> list[int] | None:
+    """The axes in the order of memory, if that is dense and not theirs."""
+    strides = value.stride()
+    if any(is_symbolic(n) for n in (*value.shape, *strides)):
+        return None
+    order = sorted(range(value.dim()), key=lambda i: (-strides[i], i))
+    turned = value.permute(order)
+    dense = turned.is_contiguous() and value.storage_offset() == 0
+    return order if dense and not value.is_contiguous() else None
+
+
+def _as_strided(at: Any, node: torch.fx.Node, value: Any) -> list[int | None]:
+    """The engine's values lie in the order of their axes, eager's may not:
+    what strides count in is made as eager has it."""
+    source: Any = node.args[0]
+    root = _root(source)
+    found = root.op == "call_function" and isinstance(
+        root.meta.get("val"), torch.Tensor
+    )
+    order = _turned(root.meta["val"]) if found else None
+    if order is None:
+        return list(at.row_node(node, value))
+    size = _argument(node, 1, "size", None)
+    strides = _argument(node, 2, "stride", None)
+    offset = _argument(node, 3, "storage_offset", None)
+    if offset is None:
+        offset = source.meta["val"].storage_offset()
+    x = root.meta["val"].permute(order)
+    ref = at.add(
+        node, "permute", [VALUE, at.ref(root), INTS, at.sizes.dims(order)], x
+    )
+    ref = at.add(node, "clone", [VALUE, ref], x)
+    attrs = [VALUE, ref, INTS, at.sizes.dims(size)]
+    attrs += [INTS, at.sizes.dims(strides), INT, at.sizes.dim(offset)]
+    return [at.add(node, "as_strided", attrs, value)]
+
+
 REWRITES: dict[Any, Rewrite] = {
+    aten.as_strided.default: _as_strided,
     aten.cat.default: _cat_of_several,
     torch.ops.higher_order.auto_functionalized_v2: mutations.rewrite,
     aten.split.Tensor: _slices,

@@ -22,6 +22,7 @@ typedef enum {
 typedef struct {
     bool *escapes; /* by value: a result of the graph, or viewed by one */
     bool *mutated; /* by value: memory that an EFFECT writes */
+    bool *shown;   /* by value: as_strided reads how its memory lies */
     size_t count;  /* values known; later ones neither escape nor change */
 } pass_facts;
 
@@ -126,6 +127,7 @@ bool pass_count_of(const ir_graph *g, air_ref r, int64_t *out);
 /* Facts about the graph as it is now into ctx->facts, in scratch. */
 air_status pass_facts_make(pass_context *ctx);
 bool pass_is_mutated(const pass_context *ctx, air_ref r);
+bool pass_is_shown(const pass_context *ctx, air_ref r);
 /* May `copy`, a fresh copy of `src`, be replaced by `src` itself? */
 bool pass_may_share(pass_context *ctx, air_ref copy, air_ref src);
 

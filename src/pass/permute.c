@@ -4,7 +4,8 @@
  * Pointwise nodes and concatenations of what HOST nodes left in another order
  * (images in channels-last order) compute in that order. Products whose rows
  * are permuted (of a sequence that comes first, or second) take them as they
- * lie; what is pointwise behind them follows. */
+ * lie; what is pointwise behind them follows. What as_strided reads stays as it
+ * lies. */
 #include <string.h>
 
 #include "pass/canon.h"
@@ -264,7 +265,8 @@ visit(pass_context *ctx, uint32_t node, void *arg)
 {
     const ir_node *n = ir_node_at(ctx->g, node);
 
-    if (n->op == AIR_OP_HOST || n->inplace || n->nouts != 1)
+    if (n->op == AIR_OP_HOST || n->inplace || n->nouts != 1 ||
+        pass_is_shown(ctx, n->outs[0]))
         return AIR_OK;
     if (ir_info(n)->cls == IR_CLASS_POINTWISE)
         return move_pointwise(ctx, node, arg);

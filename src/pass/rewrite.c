@@ -269,7 +269,7 @@ shows_memory(const ir_node *n)
 }
 
 static void
-mark_views(const ir_graph *g, bool *escapes)
+mark_views(const ir_graph *g, bool *escapes, bool *shown)
 {
     for (uint32_t id = g->last; id != IR_NO_NODE;
          id = ir_node_at(g, id)->prev) {
@@ -277,9 +277,11 @@ mark_views(const ir_graph *g, bool *escapes)
         if (n->op == AIR_OP_HOST ||
             (ir_info(n)->cls != IR_CLASS_VIEW && !n->inplace))
             continue;
-        for (int i = 0; i < n->nouts; i++)
-            if (escapes[n->outs[i].id] || shows_memory(n))
-                escapes[n->attrs[0].value.id] = true;
+        const uint32_t of = n->attrs[0].value.id;
+        for (int i = 0; i < n->nouts; i++) {
+            shown[of] = shown[of] || shown[n->outs[i].id] || shows_memory(n);
+            escapes[of] = escapes[of] || escapes[n->outs[i].id] || shown[of];
+        }
     }
 }
 
@@ -308,9 +310,10 @@ pass_facts_make(pass_context *ctx)
     f->count = g->values.count;
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, f->count + 1, &f->escapes));
     AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, f->count + 1, &f->mutated));
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, f->count + 1, &f->shown));
     for (size_t i = 0; i < g->results.count; i++)
         f->escapes[g->results.data[i].value.id] = true;
-    mark_views(g, f->escapes);
+    mark_views(g, f->escapes, f->shown);
     mark_mutated(g, f->mutated);
     ctx->facts = f;
     return AIR_OK;
@@ -326,6 +329,12 @@ bool
 pass_is_mutated(const pass_context *ctx, air_ref r)
 {
     return fact(ctx->facts, ctx->facts->mutated, pass_root(ctx->g, r));
+}
+
+bool
+pass_is_shown(const pass_context *ctx, air_ref r)
+{
+    return fact(ctx->facts, ctx->facts->shown, r);
 }
 
 bool

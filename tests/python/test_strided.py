@@ -1,0 +1,50 @@
+"""as_strided counts in memory as eager lays it out."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import compiled
+
+LAST = torch.channels_last
+WEIGHT = torch.linspace(-1, 1, 70 * 70).view(70, 70)
+
+
+def chunks(x):
+    """Windows that overlap by half, as Longformer cuts a turned sequence."""
+    y = F.linear(x.relu().transpose(0, 1), WEIGHT, WEIGHT[0])
+    y = y.view(8, 2, 5, 14).transpose(0, 1).transpose(1, 2).view(10, 8, 14)
+    size, (a, b, c) = (10, 3, 4, 14), y.stride()
+    return y.as_strided(size, (a, b * 2, b, c)) + 1
+
+
+CASES = {
+    "of a turned value": lambda x: (x[0].t().exp() + 1).as_strided(
+        (3, 4), (4, 1)
+    ),
+    "of a view of it": lambda x: (
+        x[0].t().exp()[1:, None].as_strided((3, 4), (4, 1))
+    ),
+    "of a part": lambda x: x[0].t().exp().split(2)[1].as_strided((9,), (3,), 5),
+    "of a clone": lambda x: x[0].t().clone().as_strided((4, 3), (3, 1)),
+    "of an image": lambda x: (
+        x.view(2, 2, 4, 70).to(memory_format=LAST).exp().as_strided((9,), (1,))
+    ),
+    "of a contiguous value": lambda x: x.exp().as_strided((3, 4), (1, 3), 1),
+    "of a product of a turned sequence": chunks,
+    "of an input": lambda x: x.transpose(1, 2).as_strided((3, 4), (4, 1)) + 1,
+}
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_strided(name, mode):
+    x = torch.linspace(-2, 1, 2 * 8 * 70).view(2, 8, 70)
+    with torch.no_grad():
+        got = compiled(CASES[name], mode)(x)
+    torch.testing.assert_close(got, CASES[name](x))
+    x.requires_grad_()
+    got, want = (
+        torch.autograd.grad(f(x).square().sum(), x)[0]
+        for f in (compiled(CASES[name], mode), CASES[name])
+    )
+    torch.testing.assert_close(got, want)
