@@ -256,11 +256,12 @@ typedef struct {
     int64_t axis, begin, end;
 } range;
 
+/* From the front; behind the end stays there, where nothing else is. */
 static int64_t
-clamp(int64_t at, int64_t size)
+from_front(int64_t at, int64_t size)
 {
     at += at < 0 ? size : 0;
-    return at < 0 ? 0 : at > size ? size : at;
+    return at < 0 ? 0 : at;
 }
 
 /* *out: what an argument says, a number or nothing. */
@@ -298,11 +299,11 @@ range_of(const ir_graph *g, const ir_node *n, air_ref whole, range *out)
         out->axis += out->axis < 0 ? v->rank : 0;
         if (!ir_dim_is_const(g, v->dims[out->axis], &size))
             return false;
-        out->begin = clamp(out->begin, size);
+        out->begin = from_front(out->begin, size);
         out->end = out->begin + 1;
         if (!rows[i].one && !bound(g, &args[2], size, &out->end))
             return false;
-        out->end = clamp(out->end, size);
+        out->end = from_front(out->end, size);
         return true;
     }
     return false;

@@ -143,6 +143,27 @@ static const example examples[] = {
      .no_steps = "1: region",
      .count = 4,
      .want = {-1, -2, -3, -4}},
+    {.name = "who reads an input right after it was written sees that",
+     .text = "graph f(%x: f32[4]) {\n"
+             "  %1: f32[4] = neg(%x)\n"
+             "  %2: f32[4] = copy_(%x, %1)\n"
+             "  %3: f32[4] = mul.Tensor(%x, 2.0)\n"
+             "  return %3\n"
+             "}\n",
+     .in = {{1, {4}, {0}}, NONE},
+     .count = 4,
+     .want = {-2, -4, -6, -8}},
+    {.name = "who reads it before, behind a fold, sees what was there",
+     .text = "graph f(%x: f32[1, 4]) {\n"
+             "  %1: f32[1, 4] = neg(%x)\n"
+             "  %2: f32[1, 1] = sum.dim_IntList(%1, [1], true)\n"
+             "  %3: f32[1, 4] = mul.Tensor(%x, %2)\n"
+             "  %4: f32[1, 4] = copy_(%x, %1)\n"
+             "  return %3\n"
+             "}\n",
+     .in = {{2, {1, 4}, {0}}, NONE},
+     .count = 4,
+     .want = {-10, -20, -30, -40}},
     {.name = "a region that goes on with a half reads what it was before",
      .text = "graph f(%x: f32[1, 4]) {\n"
              "  %1: bf16[1, 4] = _to_copy(%x, dtype=bf16)\n"

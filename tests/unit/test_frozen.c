@@ -98,6 +98,26 @@ TEST(frozen_before_a_list_of_others)
     teardown(&f);
 }
 
+/* What is computed once is no part of a region that runs each time. */
+TEST(frozen_beside_others_in_a_sum)
+{
+    const char *text = "graph f(%x: f32[2, 2], %w: f32[2, 2] frozen) {\n"
+                       "  %a: f32[2, 2] = add.Tensor(%w, 4.0)\n"
+                       "  %b: f32[2, 2] = add.Tensor(%x, %a)\n"
+                       "  return %b\n"
+                       "}\n";
+    fixture f;
+
+    if (CHECK_OK(setup(&f, NULL, text))) {
+        CHECK_NEAR(run(&f, NULL), 6, 0);
+        f.x[0] = 3;
+        CHECK_NEAR(run(&f, NULL), 8, 0);
+        f.w[0] = 9;
+        CHECK_NEAR(run(&f, NULL), 8, 0);
+    }
+    teardown(&f);
+}
+
 /* A part of a result that is made at each run is made at each run. */
 TEST(frozen_beside_others_in_a_cat)
 {
