@@ -303,11 +303,11 @@ typedef struct {
     int32_t joining; /* the step that join.c is at */
 } exec_maker;
 
-/* step.c: the steps of one unit. */
-air_status exec_make_unit(exec_maker *m, const exec_unit *unit);
-/* Adds the unit's node and its line to a failure's message. */
-air_status exec_blame(const ir_graph *g, const exec_unit *unit,
-                      air_status status);
+/* place.c: where values lie. */
+void exec_dense_strides(int rank, const int64_t *dims, int64_t *strides);
+/* strides NULL: dense row-major. Axes of size 1 may have any. */
+bool exec_is_dense(int rank, const int64_t *dims, const int64_t *strides);
+int64_t exec_numel(int rank, const int64_t *dims);
 air_status exec_add_storage(exec_maker *m, exec_where where, int64_t bytes,
                             int32_t *out);
 /* Dense row-major place of a type in a new storage. */
@@ -315,13 +315,22 @@ air_status exec_new_place(exec_maker *m, const ir_value *v, lower_place *out);
 /* The same with strides, rank of them, whose gaps are part of the storage. */
 air_status exec_strided_place(exec_maker *m, const ir_value *v,
                               const air_dim *strides, lower_place *out);
+void exec_set_place(exec_maker *m, air_ref ref, const lower_place *place);
+/* The place of a result of n, unless it has one: an operand's that n writes in
+ * place, a part of a cat, or its own. */
+air_status exec_place_result(exec_maker *m, const ir_node *n, air_ref ref);
+/* Where operand number `which` of a cat lies in its result. */
+air_status exec_cat_place(exec_maker *m, uint32_t cat, size_t which,
+                          lower_place *out);
+/* step.c: the steps of one unit. */
+air_status exec_make_unit(exec_maker *m, const exec_unit *unit);
+/* Adds the unit's node and its line to a failure's message. */
+air_status exec_blame(const ir_graph *g, const exec_unit *unit,
+                      air_status status);
+/* A step that copies src to dst and converts; reason: why, in `explain`. */
 air_status exec_add_copy(exec_maker *m, const lower_place *src,
                          air_dtype src_dtype, const lower_place *dst,
                          air_dtype dst_dtype, const char *reason);
-void exec_dense_strides(int rank, const int64_t *dims, int64_t *strides);
-/* strides NULL: dense row-major. Axes of size 1 may have any. */
-bool exec_is_dense(int rank, const int64_t *dims, const int64_t *strides);
-int64_t exec_numel(int rank, const int64_t *dims);
 /* call.c: a CALL node's arguments. */
 air_status exec_make_call(exec_maker *m, const ir_node *n, exec_step *step);
 /* depend.c: which step waits for which. */

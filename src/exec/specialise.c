@@ -202,8 +202,7 @@ place_inputs(exec_maker *m, const air_value *inputs)
                    (size_t)a->rank * sizeof *a->strides);
         else
             exec_dense_strides(a->rank, a->dims, place.layout.strides);
-        m->places[in->value.id] = place;
-        m->placed[in->value.id] = true;
+        exec_set_place(m, in->value, &place);
     }
     return AIR_OK;
 }

@@ -1,108 +1,8 @@
-/* step.c: the steps of one unit, and where its values lie. While steps are
- * made, a slot is the index of a storage; plan.c makes it the real one. */
+/* step.c: the steps of one unit. While steps are made, a slot is the index of a
+ * storage; plan.c makes it the real one. */
 #include <string.h>
 
 #include "exec/exec.h"
-
-/* Sizes that are too large come here before they are refused: they wrap. */
-void
-exec_dense_strides(int rank, const int64_t *dims, int64_t *strides)
-{
-    uint64_t run = 1;
-
-    for (int i = rank - 1; i >= 0; i--) {
-        strides[i] = (int64_t)run;
-        run *= dims[i] > 0 ? (uint64_t)dims[i] : 1;
-    }
-}
-
-bool
-exec_is_dense(int rank, const int64_t *dims, const int64_t *strides)
-{
-    int64_t dense[AIR_MAX_RANK];
-
-    exec_dense_strides(rank, dims, dense);
-    for (int i = 0; strides && i < rank; i++)
-        if (dims[i] > 1 && strides[i] != dense[i])
-            return false;
-    return true;
-}
-
-int64_t
-exec_numel(int rank, const int64_t *dims)
-{
-    int64_t n = 1;
-
-    for (int i = 0; i < rank; i++)
-        n *= dims[i];
-    return n;
-}
-
-/* ---- storages and places ---- */
-
-air_status
-exec_add_storage(exec_maker *m, exec_where where, int64_t bytes, int32_t *out)
-{
-    exec_storage s = {
-        .where = where, .bytes = bytes, .first = INT32_MAX, .last = -1};
-
-    *out = (int32_t)m->s->storages.count;
-    return BASE_PUSH(m->g->alloc, &m->s->storages, s);
-}
-
-static void
-dense_layout(const exec_maker *m, const ir_value *v, ir_layout *out)
-{
-    *out = (ir_layout){.rank = v->rank};
-    for (int i = 0; i < v->rank; i++)
-        out->dims[i] = m->s->dims[v->dims[i].id];
-    exec_dense_strides(v->rank, out->dims, out->strides);
-}
-
-air_status
-exec_new_place(exec_maker *m, const ir_value *v, lower_place *out)
-{
-    int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)v->dtype);
-
-    *out = (lower_place){0};
-    dense_layout(m, v, &out->layout);
-    for (int i = 0; i < v->rank; i++) {
-        const int64_t size = out->layout.dims[i];
-        AIR_REQUIRE(size >= 0, AIR_ERROR_SHAPE,
-                    "graph %s: a result would have size %lld in dim %d; its "
-                    "inputs are too small",
-                    m->g->name, (long long)size, i);
-        AIR_REQUIRE(base_mul_i64(bytes, size, &bytes), AIR_ERROR_SHAPE,
-                    "graph %s: a result would have too many elements",
-                    m->g->name);
-    }
-    return exec_add_storage(m, EXEC_ARENA, bytes, &out->slot);
-}
-
-air_status
-exec_strided_place(exec_maker *m, const ir_value *v, const air_dim *strides,
-                   lower_place *out)
-{
-    ir_layout *l = &out->layout;
-    int64_t last = 0;
-
-    AIR_TRY(exec_new_place(m, v, out));
-    for (int i = 0; i < v->rank; i++) {
-        l->strides[i] = m->s->dims[strides[i].id];
-        last += (l->dims[i] - 1) * l->strides[i];
-    }
-    if (exec_numel(v->rank, l->dims) > 0)
-        m->s->storages.data[out->slot].bytes =
-            (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
-    return AIR_OK;
-}
-
-static void
-set_place(exec_maker *m, air_ref ref, const lower_place *place)
-{
-    m->places[ref.id] = *place;
-    m->placed[ref.id] = true;
-}
 
 /* The step being added reads or writes this storage. */
 static void
@@ -217,126 +117,6 @@ is_dense_value(const exec_maker *m, air_ref ref)
     return exec_is_dense(l->rank, l->dims, l->strides);
 }
 
-/* ---- results of units ---- */
-
-/* Where operand number `which` of a cat lies in its result. */
-static air_status
-cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
-{
-    const ir_node *cat = ir_node_at(m->g, cat_node);
-    const air_ref result = cat->outs[0];
-    const ir_value *v = ir_val(m->g, result);
-    int64_t at = 0, axis = m->s->dims[cat->attrs[1].dim.id];
-
-    if (!m->placed[result.id]) {
-        lower_place place;
-        AIR_TRY(exec_new_place(m, v, &place));
-        m->s->storages.data[place.slot].parts = true;
-        set_place(m, result, &place);
-    }
-    if (axis < 0)
-        axis += v->rank;
-    for (size_t i = 0; i < which; i++) {
-        const ir_value *o = ir_val(m->g, cat->attrs[0].values[i]);
-        if (o->rank == v->rank) /* legacy: empty 1-d operands are skipped */
-            at += m->s->dims[o->dims[axis].id];
-    }
-    *out = m->places[result.id];
-    out->layout.offset += at * out->layout.strides[axis];
-    const ir_value *operand = ir_val(m->g, cat->attrs[0].values[which]);
-    out->layout.dims[axis] = m->s->dims[operand->dims[axis].id];
-    return AIR_OK;
-}
-
-/* Does the value lie in the result of this cat, which may be none? An empty
- * operand of one axis does not. */
-static bool
-is_part(const exec_maker *m, uint32_t cat, air_ref ref)
-{
-    return cat != IR_NO_NODE &&
-           ir_val(m->g, ref)->rank ==
-               ir_val(m->g, ir_node_at(m->g, cat)->outs[0])->rank;
-}
-
-static size_t
-cat_operand(const ir_node *cat, air_ref ref)
-{
-    size_t i = 0;
-    while (cat->attrs[0].values[i].id != ref.id)
-        i++;
-    return i;
-}
-
-/* Do the strides walk all of a block, each element once, in some order of the
- * axes? */
-static bool
-is_packed(const ir_layout *l)
-{
-    int64_t run = 1;
-    int left = l->rank;
-    bool found = true;
-
-    for (int i = 0; i < l->rank; i++)
-        left -= l->dims[i] == 1;
-    while (left > 0 && found) {
-        found = false;
-        for (int i = 0; i < l->rank && !found; i++) {
-            if (l->dims[i] == 1 || l->strides[i] != run)
-                continue;
-            run *= l->dims[i];
-            found = true;
-        }
-        left--;
-    }
-    return found;
-}
-
-/* What the caller gets with other strides is made with them where regions or
- * kernels that write any do. */
-static void
-take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
-{
-    for (size_t i = 0; i < m->g->results.count; i++) {
-        const ir_result *r = &m->g->results.data[i];
-        ir_layout wanted = *layout;
-        if (r->value.id != ref.id || !r->strides)
-            continue;
-        for (int k = 0; k < layout->rank; k++)
-            wanted.strides[k] = m->s->dims[r->strides[k].id];
-        if (is_packed(&wanted))
-            *layout = wanted;
-        return;
-    }
-}
-
-static air_status
-own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
-{
-    AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
-    if (m->unit->fused || ir_info(n)->flags & IR_PUTS)
-        take_strides(m, ref, &out->layout);
-    return AIR_OK;
-}
-
-static air_status
-place_result(exec_maker *m, const ir_node *n, air_ref ref)
-{
-    const uint32_t cat = m->p->order.cat[ref.id];
-    lower_place place;
-
-    if (m->placed[ref.id])
-        return AIR_OK;
-    if (n->inplace)
-        place = m->places[n->attrs[0].value.id];
-    else if (is_part(m, cat, ref))
-        AIR_TRY(
-            cat_place(m, cat, cat_operand(ir_node_at(m->g, cat), ref), &place));
-    else
-        AIR_TRY(own_place(m, n, ref, &place));
-    set_place(m, ref, &place);
-    return AIR_OK;
-}
-
 static const char *
 fused_label(exec_maker *m, const exec_unit *unit)
 {
@@ -387,7 +167,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
         const ir_node *n = ir_node_at(m->g, unit->nodes[i]);
         if (!m->p->order.stored[n->outs[0].id])
             continue;
-        AIR_TRY(place_result(m, n, n->outs[0]));
+        AIR_TRY(exec_place_result(m, n, n->outs[0]));
         any = true;
     }
     if (!any)
@@ -435,7 +215,7 @@ make_view(exec_maker *m, const ir_node *n)
         AIR_REQUIRE(!copy, AIR_ERROR_STATE, "%s of dense memory needs a copy",
                     ir_info(n)->name);
     }
-    set_place(m, n->outs[0], &place);
+    exec_set_place(m, n->outs[0], &place);
     return AIR_OK;
 }
 
@@ -461,7 +241,7 @@ make_cat(exec_maker *m, const ir_node *n)
     const air_ref result = n->outs[0];
     const air_dtype dtype = (air_dtype)ir_val(m->g, result)->dtype;
 
-    AIR_TRY(place_result(m, n, result));
+    AIR_TRY(exec_place_result(m, n, result));
     for (size_t i = 0; i < n->attrs[0].count; i++) {
         const air_ref v = n->attrs[0].values[i];
         lower_place slice;
@@ -471,7 +251,7 @@ make_cat(exec_maker *m, const ir_node *n)
         if (ir_val(m->g, v)->rank != ir_val(m->g, result)->rank)
             continue;
         uint32_t self = ir_val(m->g, result)->node;
-        AIR_TRY(cat_place(m, self, i, &slice));
+        AIR_TRY(exec_cat_place(m, self, i, &slice));
         AIR_TRY(exec_add_copy(m, &m->places[v.id],
                               (air_dtype)ir_val(m->g, v)->dtype, &slice, dtype,
                               "cat of a value that lies elsewhere"));
@@ -488,7 +268,7 @@ make_call(exec_maker *m, uint32_t id)
 
     for (int i = 0; i < n->nouts; i++)
         if (i == 0 || !n->inplace)
-            AIR_TRY(place_result(m, n, n->outs[i]));
+            AIR_TRY(exec_place_result(m, n, n->outs[i]));
     for (int i = 0; i < n->nattrs && !(ir_info(n)->flags & IR_STRIDED); i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUE &&
             !is_dense_value(m, n->attrs[i].value))
@@ -515,7 +295,7 @@ make_copy(exec_maker *m, const ir_node *n)
             &m->places[dst.id], (air_dtype)ir_val(m->g, dst)->dtype,
             "the graph writes into an input"));
     if (n->nouts > 0)
-        set_place(m, n->outs[0], &m->places[dst.id]);
+        exec_set_place(m, n->outs[0], &m->places[dst.id]);
     return AIR_OK;
 }
 
@@ -528,7 +308,7 @@ make_restride(exec_maker *m, const ir_node *n)
     lower_place place;
 
     AIR_TRY(exec_strided_place(m, v, n->attrs[1].dims, &place));
-    set_place(m, n->outs[0], &place);
+    exec_set_place(m, n->outs[0], &place);
     return exec_add_copy(m, &m->places[in.id],
                          (air_dtype)ir_val(m->g, in)->dtype, &place,
                          (air_dtype)v->dtype, "a result wants these strides");
@@ -553,7 +333,7 @@ make_host_result(exec_maker *m, const ir_node *n, size_t i, exec_step *step)
 
     AIR_TRY(exec_new_place(m, ir_val(m->g, n->outs[i]), &place));
     m->s->storages.data[place.slot].where = EXEC_HOST;
-    set_place(m, n->outs[i], &place);
+    exec_set_place(m, n->outs[i], &place);
     step->out_storage[i] = place.slot;
     describe(m, n->outs[i], &step->out[i]);
     return AIR_OK;
@@ -581,7 +361,7 @@ make_host(exec_maker *m, uint32_t id)
     for (size_t i = 0; i < step.nout; i++)
         AIR_TRY(make_host_result(m, n, i, &step));
     if (n->host == AIR_HOST_WAIT)
-        set_place(m, n->outs[0], &m->places[n->attrs[0].values[0].id]);
+        exec_set_place(m, n->outs[0], &m->places[n->attrs[0].values[0].id]);
     for (size_t i = 0; i < step.nin; i++) {
         const air_ref v = n->attrs[0].values[i];
         const lower_place *p = &m->places[v.id];

@@ -1,4 +1,4 @@
-/* test_exec_places.c: where values of a program lie: parts of a cat, results
+/* test_place.c: where values of a program lie: parts of a cat, results
  * with strides, copies that stand for what a step cannot read. Both devices
  * share this code, so what is right stands here as numbers. */
 #include <math.h>
@@ -300,7 +300,7 @@ static const example examples[] = {
 };
 
 /* Each result is memory of its own, also where one is a part of the other. */
-TEST(exec_parts_that_are_results_lie_apart)
+TEST(place_of_parts_that_are_results)
 {
     const char *text = "graph f(%x: f32[2, 2]) {\n"
                        "  %1: f32[2, 2] = neg(%x)\n"
@@ -329,7 +329,7 @@ TEST(exec_parts_that_are_results_lie_apart)
     air_context_destroy(ctx);
 }
 
-TEST(exec_places)
+TEST(place_of_values)
 {
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
         check_example(&examples[i]);

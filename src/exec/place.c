@@ -1,0 +1,225 @@
+/* place.c: where the values of a specialisation lie: storages, places in them,
+ * and which place a result gets: an operand's, a part of a cat, or its own,
+ * with the strides that the caller asked for. */
+#include "exec/exec.h"
+
+/* ---- layouts ---- */
+
+/* Sizes that are too large come here before they are refused: they wrap. */
+void
+exec_dense_strides(int rank, const int64_t *dims, int64_t *strides)
+{
+    uint64_t run = 1;
+
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = (int64_t)run;
+        run *= dims[i] > 0 ? (uint64_t)dims[i] : 1;
+    }
+}
+
+bool
+exec_is_dense(int rank, const int64_t *dims, const int64_t *strides)
+{
+    int64_t dense[AIR_MAX_RANK];
+
+    exec_dense_strides(rank, dims, dense);
+    for (int i = 0; strides && i < rank; i++)
+        if (dims[i] > 1 && strides[i] != dense[i])
+            return false;
+    return true;
+}
+
+int64_t
+exec_numel(int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    return n;
+}
+
+/* ---- storages and places ---- */
+
+air_status
+exec_add_storage(exec_maker *m, exec_where where, int64_t bytes, int32_t *out)
+{
+    exec_storage s = {
+        .where = where, .bytes = bytes, .first = INT32_MAX, .last = -1};
+
+    *out = (int32_t)m->s->storages.count;
+    return BASE_PUSH(m->g->alloc, &m->s->storages, s);
+}
+
+static void
+dense_layout(const exec_maker *m, const ir_value *v, ir_layout *out)
+{
+    *out = (ir_layout){.rank = v->rank};
+    for (int i = 0; i < v->rank; i++)
+        out->dims[i] = m->s->dims[v->dims[i].id];
+    exec_dense_strides(v->rank, out->dims, out->strides);
+}
+
+air_status
+exec_new_place(exec_maker *m, const ir_value *v, lower_place *out)
+{
+    int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+
+    *out = (lower_place){0};
+    dense_layout(m, v, &out->layout);
+    for (int i = 0; i < v->rank; i++) {
+        const int64_t size = out->layout.dims[i];
+        AIR_REQUIRE(size >= 0, AIR_ERROR_SHAPE,
+                    "graph %s: a result would have size %lld in dim %d; its "
+                    "inputs are too small",
+                    m->g->name, (long long)size, i);
+        AIR_REQUIRE(base_mul_i64(bytes, size, &bytes), AIR_ERROR_SHAPE,
+                    "graph %s: a result would have too many elements",
+                    m->g->name);
+    }
+    return exec_add_storage(m, EXEC_ARENA, bytes, &out->slot);
+}
+
+air_status
+exec_strided_place(exec_maker *m, const ir_value *v, const air_dim *strides,
+                   lower_place *out)
+{
+    ir_layout *l = &out->layout;
+    int64_t last = 0;
+
+    AIR_TRY(exec_new_place(m, v, out));
+    for (int i = 0; i < v->rank; i++) {
+        l->strides[i] = m->s->dims[strides[i].id];
+        last += (l->dims[i] - 1) * l->strides[i];
+    }
+    if (exec_numel(v->rank, l->dims) > 0)
+        m->s->storages.data[out->slot].bytes =
+            (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    return AIR_OK;
+}
+
+void
+exec_set_place(exec_maker *m, air_ref ref, const lower_place *place)
+{
+    m->places[ref.id] = *place;
+    m->placed[ref.id] = true;
+}
+
+/* ---- results of units ---- */
+
+air_status
+exec_cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
+{
+    const ir_node *cat = ir_node_at(m->g, cat_node);
+    const air_ref result = cat->outs[0];
+    const ir_value *v = ir_val(m->g, result);
+    int64_t at = 0, axis = m->s->dims[cat->attrs[1].dim.id];
+
+    if (!m->placed[result.id]) {
+        lower_place place;
+        AIR_TRY(exec_new_place(m, v, &place));
+        m->s->storages.data[place.slot].parts = true;
+        exec_set_place(m, result, &place);
+    }
+    if (axis < 0)
+        axis += v->rank;
+    for (size_t i = 0; i < which; i++) {
+        const ir_value *o = ir_val(m->g, cat->attrs[0].values[i]);
+        if (o->rank == v->rank) /* legacy: empty 1-d operands are skipped */
+            at += m->s->dims[o->dims[axis].id];
+    }
+    *out = m->places[result.id];
+    out->layout.offset += at * out->layout.strides[axis];
+    const ir_value *operand = ir_val(m->g, cat->attrs[0].values[which]);
+    out->layout.dims[axis] = m->s->dims[operand->dims[axis].id];
+    return AIR_OK;
+}
+
+/* Does the value lie in the result of this cat, which may be none? An empty
+ * operand of one axis does not. */
+static bool
+is_part(const exec_maker *m, uint32_t cat, air_ref ref)
+{
+    return cat != IR_NO_NODE &&
+           ir_val(m->g, ref)->rank ==
+               ir_val(m->g, ir_node_at(m->g, cat)->outs[0])->rank;
+}
+
+static size_t
+cat_operand(const ir_node *cat, air_ref ref)
+{
+    size_t i = 0;
+    while (cat->attrs[0].values[i].id != ref.id)
+        i++;
+    return i;
+}
+
+/* Do the strides walk all of a block, each element once, in some order of the
+ * axes? */
+static bool
+is_packed(const ir_layout *l)
+{
+    int64_t run = 1;
+    int left = l->rank;
+    bool found = true;
+
+    for (int i = 0; i < l->rank; i++)
+        left -= l->dims[i] == 1;
+    while (left > 0 && found) {
+        found = false;
+        for (int i = 0; i < l->rank && !found; i++) {
+            if (l->dims[i] == 1 || l->strides[i] != run)
+                continue;
+            run *= l->dims[i];
+            found = true;
+        }
+        left--;
+    }
+    return found;
+}
+
+/* What the caller gets with other strides is made with them where regions or
+ * kernels that write any do. */
+static void
+take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
+{
+    for (size_t i = 0; i < m->g->results.count; i++) {
+        const ir_result *r = &m->g->results.data[i];
+        ir_layout wanted = *layout;
+        if (r->value.id != ref.id || !r->strides)
+            continue;
+        for (int k = 0; k < layout->rank; k++)
+            wanted.strides[k] = m->s->dims[r->strides[k].id];
+        if (is_packed(&wanted))
+            *layout = wanted;
+        return;
+    }
+}
+
+static air_status
+own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
+{
+    AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
+    if (m->unit->fused || ir_info(n)->flags & IR_PUTS)
+        take_strides(m, ref, &out->layout);
+    return AIR_OK;
+}
+
+air_status
+exec_place_result(exec_maker *m, const ir_node *n, air_ref ref)
+{
+    const uint32_t cat = m->p->order.cat[ref.id];
+    lower_place place;
+
+    if (m->placed[ref.id])
+        return AIR_OK;
+    if (n->inplace)
+        place = m->places[n->attrs[0].value.id];
+    else if (is_part(m, cat, ref))
+        AIR_TRY(exec_cat_place(m, cat, cat_operand(ir_node_at(m->g, cat), ref),
+                               &place));
+    else
+        AIR_TRY(own_place(m, n, ref, &place));
+    exec_set_place(m, ref, &place);
+    return AIR_OK;
+}
