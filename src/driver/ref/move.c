@@ -3,6 +3,7 @@
 
 #define CHUNK 4096 /* elements that a thread moves at a time */
 #define TILE  16   /* of a transposition: a cache line of each side */
+#define PIECE 16   /* elements that stay together, at most */
 
 /* ---- boxes --------------------------------------------------------------- */
 
@@ -49,37 +50,56 @@ axes_merge(ref_box *b)
     b->rank = n + 1;
 }
 
-/* Reading goes along another axis than writing: that one comes next to the
- * innermost, and the two are walked in tiles. */
+/* An axis before `inner` along which what is read lies `bytes` apart comes next
+ * to it: reading goes along another axis than writing. */
 static bool
-axes_turn(ref_box *b)
+axis_to(ref_box *b, int inner, int64_t bytes)
 {
-    int last = b->rank - 1, at = last - 1;
-    if (magnitude(b->ss[last]) <= b->bytes)
+    int at = inner - 1;
+    if (inner < 1 || magnitude(b->ss[inner]) <= bytes)
         return false;
-    while (at >= 0 && magnitude(b->ss[at]) != b->bytes)
+    while (at >= 0 && magnitude(b->ss[at]) != bytes)
         at--;
     if (at < 0)
         return false;
     int64_t dim = b->dims[at], ds = b->ds[at], ss = b->ss[at];
-    for (; at < last - 1; at++)
+    for (; at < inner - 1; at++)
         axis_shift(b, at, at + 1);
     axis_set(b, at, dim, ds, ss);
     return true;
 }
 
-static void
-units_make(ref_box *b, bool turned)
+/* A few elements that stay together are turned around as one would be: windows
+ * of weights whose channels change places. */
+static bool
+pieces_turn(ref_box *b)
 {
     int last = b->rank - 1;
+    int64_t size = b->dims[last] * b->bytes;
+    return b->dims[last] <= PIECE && b->ds[last] == b->bytes &&
+           magnitude(b->ss[last]) == b->bytes && b->dst_dtype == b->src_dtype &&
+           axis_to(b, last - 1, size);
+}
+
+/* Two axes are walked in tiles where reading and writing go along different
+ * ones. */
+static void
+units_make(ref_box *b)
+{
+    int last = b->rank - 1;
+    bool turned = axis_to(b, last, b->bytes);
+    bool pieces = !turned && pieces_turn(b);
     b->total = 1;
     for (int i = 0; i < b->rank; i++) {
         int64_t rows = CHUNK / b->dims[last];
-        b->unit[i] = i < last - 1 ? 1
-                     : turned     ? TILE
-                     : i == last  ? CHUNK
-                     : rows > 1   ? rows
-                                  : 1;
+        b->unit[i] = pieces         ? (i == last       ? PIECE
+                                       : i >= last - 2 ? TILE
+                                                       : 1)
+                     : i < last - 1 ? 1
+                     : turned       ? TILE
+                     : i == last    ? CHUNK
+                     : rows > 1     ? rows
+                                    : 1;
         b->count[i] = (b->dims[i] + b->unit[i] - 1) / b->unit[i];
         b->total *= b->count[i];
     }
@@ -102,7 +122,7 @@ ref_box_make(const ref_tensor *dst, const ref_tensor *src)
     if (b.rank == 0)
         axis_add(&b, 1, b.bytes, b.bytes);
     axes_merge(&b);
-    units_make(&b, axes_turn(&b));
+    units_make(&b);
     return b;
 }
 
@@ -195,6 +215,35 @@ row_move(const ref_box *b, char *dst, const char *src, int64_t n)
         row_uint64_t(dst, ds, src, ss, n);
 }
 
+/* Rows of few elements that lie side by side. */
+#define ROWS(T)                                                                \
+    static void rows_##T(char *dst, int64_t dr, const char *src, int64_t sr,   \
+                         int64_t rows, int64_t ss, int64_t n)                  \
+    {                                                                          \
+        for (int64_t r = 0; r < rows; r++, dst += dr, src += sr)               \
+            for (int64_t i = 0; i < n; i++)                                    \
+                memcpy(dst + i * (int64_t)sizeof(T), src + i * ss, sizeof(T)); \
+    }
+ROWS(uint16_t)
+ROWS(uint32_t)
+
+static void
+rows_move(const ref_box *b, char *dst, const char *src, int64_t rows, int64_t n)
+{
+    int last = b->rank - 1;
+    int64_t ds = last > 0 ? b->ds[last - 1] : 0;
+    int64_t ss = last > 0 ? b->ss[last - 1] : 0, step = b->ss[last];
+    bool few =
+        n <= PIECE && b->ds[last] == b->bytes && b->dst_dtype == b->src_dtype;
+    if (few && b->bytes == 2)
+        rows_uint16_t(dst, ds, src, ss, rows, step, n);
+    else if (few && b->bytes == 4)
+        rows_uint32_t(dst, ds, src, ss, rows, step, n);
+    else
+        for (int64_t r = 0; r < rows; r++)
+            row_move(b, dst + r * ds, src + r * ss, n);
+}
+
 /* ---- all rows ------------------------------------------------------------ */
 
 static int64_t
@@ -215,10 +264,10 @@ unit_move(const ref_box *b, char *dst, const char *src, const int64_t *at)
     }
     int64_t n = unit_size(b, at, last);
     int64_t rows = last > 0 ? unit_size(b, at, last - 1) : 1;
-    int64_t ds = last > 0 ? b->ds[last - 1] : 0;
-    int64_t ss = last > 0 ? b->ss[last - 1] : 0;
-    for (int64_t r = 0; r < rows; r++)
-        row_move(b, dst + r * ds, src + r * ss, n);
+    int64_t planes = last > 1 ? unit_size(b, at, last - 2) : 1;
+    for (int64_t i = 0; i < planes; i++)
+        rows_move(b, dst + i * (last > 1 ? b->ds[last - 2] : 0),
+                  src + i * (last > 1 ? b->ss[last - 2] : 0), rows, n);
 }
 
 static void
