@@ -11,17 +11,28 @@
 typedef struct {
     const char *isa;
     air_kernel_fn transposed, weight;
+    air_workspace_fn transposed_workspace, weight_workspace;
 } kernel_set;
 
+#define SET(isa)                                                              \
+    {                                                                         \
+#isa, cpu_convolution_transposed_##isa, cpu_convolution_weight_##isa, \
+            cpu_convolution_transposed_workspace,                             \
+            cpu_convolution_weight_workspace                                  \
+    }
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
-    {"avx512", cpu_convolution_transposed_avx512,
-     cpu_convolution_weight_avx512},
-    {"avx2", cpu_convolution_transposed_avx2, cpu_convolution_weight_avx2},
+    SET(avx512),
+    SET(avx2),
 #endif
-    {"scalar", cpu_convolution_transposed_scalar,
-     cpu_convolution_weight_scalar},
+    SET(scalar),
 };
+#if defined(__x86_64__)
+static const kernel_set amx = {"amx", cpu_convolution_transposed_amx,
+                               cpu_convolution_weight_amx,
+                               cpu_convolution_transposed_amx_workspace,
+                               cpu_convolution_weight_amx_workspace};
+#endif
 #define EACH_SET(s)                                                         \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
          s++)                                                               \
@@ -113,8 +124,7 @@ check_transposed(const kernel_set *set, const shape *p, int dtype, int threads)
     air_call mine = {8, 1, args, &c.t[MINE], NULL};
     air_call plain = {8, 1, args, &c.t[PLAIN], NULL};
     CHECK(cpu_convolution_transposed_on_scalar(&mine, "scalar"));
-    kcase_run(&c, set->transposed, cpu_convolution_transposed_workspace, &mine,
-              threads);
+    kcase_run(&c, set->transposed, set->transposed_workspace, &mine, threads);
     kcase_run(&c, ref_convolution_transposed, NULL, &plain, threads);
     check_results(&c, set, "transposed");
     kcase_end(&c);
@@ -135,39 +145,11 @@ check_weight(const kernel_set *set, const shape *p, int dtype, int threads)
     air_call mine = {7, 1, args, &c.t[MINE], NULL};
     air_call plain = {7, 1, args, &c.t[PLAIN], NULL};
     CHECK(cpu_convolution_weight_on_scalar(&mine, "scalar"));
-    kcase_run(&c, set->weight, cpu_convolution_weight_workspace, &mine,
-              threads);
+    kcase_run(&c, set->weight, set->weight_workspace, &mine, threads);
     kcase_run(&c, ref_convolution_weight, NULL, &plain, threads);
     check_results(&c, set, "weight");
     kcase_end(&c);
 }
-
-#if defined(__x86_64__)
-/* Planes of bf16 on AMX; the same limits. */
-static void
-check_amx(const shape *p, int threads)
-{
-    const kernel_set set = {"amx", NULL, cpu_convolution_weight_amx};
-    kernel_case c;
-    make_case(&c, p, AIR_BF16, WEIGHT);
-    air_arg args[] = {kcase_arg(&c, BIG),
-                      kcase_arg(&c, SMALL),
-                      ints(c.t[MINE].dims, p->axes + 2),
-                      ints(p->stride, p->axes),
-                      ints(p->pad, p->axes),
-                      ints(p->dilation, p->axes),
-                      kcase_int(p->groups)};
-    air_call mine = {7, 1, args, &c.t[MINE], NULL};
-    air_call plain = {7, 1, args, &c.t[PLAIN], NULL};
-    CHECK(cpu_convolution_weight_on_amx(&mine, "amx"));
-    CHECK(!cpu_convolution_weight_on_amx(&mine, "avx512"));
-    kcase_run(&c, set.weight, cpu_convolution_weight_amx_workspace, &mine,
-              threads);
-    kcase_run(&c, ref_convolution_weight, NULL, &plain, threads);
-    check_results(&c, &set, "weight");
-    kcase_end(&c);
-}
-#endif
 
 static void
 check(const shape *p)
@@ -194,15 +176,16 @@ TEST(conv_backward_windows)
     check(&(shape){2, 1, 1, 33, 140, {6, 6}, {1, 1}, ONES, {0}, ONES});
 }
 
-/* Of enough channels for planes: conv_planes.c. */
+/* Of enough channels for planes: conv_planes.c, conv_spread.c. */
 static void
 check_planes(const shape *p)
 {
     check(p);
 #if defined(__x86_64__)
-    if (kcase_has_isa("amx"))
-        for (int threads = 1; threads <= 3; threads++)
-            check_amx(p, threads);
+    for (int threads = 1; threads <= 3 && kcase_has_isa("amx"); threads++) {
+        check_weight(&amx, p, AIR_BF16, threads);
+        check_transposed(&amx, p, AIR_BF16, threads);
+    }
 #endif
 }
 
@@ -221,6 +204,17 @@ TEST(conv_backward_planes)
         &(shape){3, 2, 1, 16, 16, {7, 8, 9}, {3, 2, 3}, {1, 1, 2}, {1}, ONES});
     check_planes(
         &(shape){2, 2, 1, 16, 40, {64, 64}, {3, 3}, ONES, {1, 1}, ONES});
+}
+
+TEST(conv_backward_spread)
+{
+    check_planes(&(shape){2, 2, 1, 9, 16, {11, 10}, {2, 1}, {3, 2}, {1}, ONES});
+    check_planes(
+        &(shape){2, 1, 2, 33, 50, {16, 14}, {4, 4}, {2, 2}, {1, 1}, ONES});
+    check_planes(
+        &(shape){2, 1, 1, 8, 17, {13, 40}, {5, 7}, {2, 3}, {4, 3}, {3, 2}});
+    check_planes(&(shape){
+        3, 2, 1, 8, 20, {6, 7, 9}, {3, 3, 2}, {2, 1, 2}, {1, 1}, ONES});
 }
 
 TEST(conv_backward_few_channels)

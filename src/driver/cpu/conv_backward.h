@@ -17,6 +17,11 @@ CONV_KERNEL(convolution_transposed)
 CONV_KERNEL(convolution_weight)
 #undef CONV_KERNEL
 
+/* conv_transposed.c, of bf16 */
+bool cpu_convolution_transposed_on_amx(const air_call *call, const char *isa);
+void cpu_convolution_transposed_amx(const air_call *call, const air_task *task);
+size_t cpu_convolution_transposed_amx_workspace(const air_call *call,
+                                                int threads);
 /* conv_weight_amx.c: of bf16 */
 bool cpu_convolution_weight_on_amx(const air_call *call, const char *isa);
 void cpu_convolution_weight_amx(const air_call *call, const air_task *task);

@@ -1,12 +1,14 @@
 /* conv_transposed.c: transposed convolution, which is also the gradient of a
  * plain one's input. Those of stride 1 are plain convolutions with turned
- * weights (pass/expand_conv.c); here are the others.
+ * weights (pass/expand_conv.c); of the others most are conv_spread.c's, here
+ * are those of few channels.
  *
  * For some channels of the result at a time, weights^T times the image give
  * what each place sends to each pixel, [channel][tap][place]; that is then
  * added up, channel by channel. */
 #include "driver/cpu/conv_backward.h"
 #include "driver/cpu/conv_columns.h"
+#include "driver/cpu/conv_spread.h"
 #include "driver/cpu/gemm.h"
 
 #include <string.h>
@@ -190,6 +192,10 @@ static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     transposed t = read_call(call);
+    if (cpu_spread_takes(&t.g)) {
+        cpu_spread_run(call, &t.g, task, ops, &cpu_spread_floats);
+        return;
+    }
     size_t bytes = team_bytes(&t);
     bool alone = works_alone(&t, bytes, task->count);
     char *mem = (char *)task->workspace +
@@ -217,6 +223,8 @@ size_t
 cpu_convolution_transposed_workspace(const air_call *call, int threads)
 {
     transposed t = read_call(call);
+    if (cpu_spread_takes(&t.g))
+        return cpu_spread_workspace(&t.g, threads, &cpu_spread_floats);
     size_t bytes = team_bytes(&t);
     return bytes <= ALONE_BYTES ? bytes * (size_t)threads : bytes;
 }
@@ -237,3 +245,31 @@ accept(const air_call *call)
 }
 
 GEMM_KERNELS(convolution_transposed)
+
+#if defined(__x86_64__)
+/* ---- bf16 by AMX --------------------------------------------------------- */
+
+bool
+cpu_convolution_transposed_on_amx(const air_call *call, const char *isa)
+{
+    if (strcmp(isa, "amx") != 0 || call->args[0].t->dtype != AIR_BF16 ||
+        !accept(call))
+        return false;
+    transposed t = read_call(call);
+    return cpu_spread_takes(&t.g);
+}
+
+void
+cpu_convolution_transposed_amx(const air_call *call, const air_task *task)
+{
+    transposed t = read_call(call);
+    cpu_spread_run(call, &t.g, task, &cpu_gemm_avx512, &cpu_spread_amx);
+}
+
+size_t
+cpu_convolution_transposed_amx_workspace(const air_call *call, int threads)
+{
+    transposed t = read_call(call);
+    return cpu_spread_workspace(&t.g, threads, &cpu_spread_amx);
+}
+#endif
