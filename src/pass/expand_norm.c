@@ -223,6 +223,14 @@ group_in(groups *r, int i)
     return in.id == AIR_NO_REF.id ? in : b_wide(&r->b, in);
 }
 
+/* An input as a view of three axes; widened behind that, since what uses the
+ * one view takes its conversion along. */
+static air_ref
+viewed_in(groups *r, int i, const air_dim *dims)
+{
+    return b_wide(&r->b, b_view(&r->b, node_in(r->b.g, r->node, i), 3, dims));
+}
+
 /* [C] or [N, group] as [1 or N, group, C / group or 1]. */
 static air_ref
 of_channels(groups *r, air_ref x, bool weight)
@@ -245,6 +253,7 @@ forward_viewed(groups *r, int index, air_ref y)
 {
     air_ref out = node_out(r->b.g, r->node, index);
 
+    y = b_cast(&r->b, y, ir_val(r->b.g, out)->dtype);
     if (r->b.status == AIR_OK && !pass_same_dims(r->b.g, y, out))
         y = b_view(&r->b, y, ir_val(r->b.g, out)->rank,
                    ir_val(r->b.g, out)->dims);
@@ -262,7 +271,7 @@ expand_group_norm(pass_context *ctx, uint32_t node)
     AIR_TRY(node_number(ctx->g, node, 7, &eps));
     AIR_TRY(groups_make(ctx, node, 3, &r));
     pass_build *b = &r.b;
-    air_ref x = b_view(b, group_in(&r, 0), 3, r.grouped);
+    air_ref x = viewed_in(&r, 0, r.grouped);
     air_ref mean = expand_mean_over(b, x, 1, &last, true);
     air_ref d = b_sub(b, x, mean);
     air_ref var = expand_mean_over(b, b_mul(b, d, d), 1, &last, true);
@@ -270,7 +279,7 @@ expand_group_norm(pass_context *ctx, uint32_t node)
     air_ref w = of_channels(&r, group_in(&r, 1), true);
     air_ref bias = of_channels(&r, group_in(&r, 2), true);
     air_ref scale = of_pixels(&r, mul_some(b, rstd, w));
-    air_ref y = b_view(b, group_in(&r, 0), 3, r.image);
+    air_ref y = viewed_in(&r, 0, r.image);
     y = b_sub(b, y, of_pixels(&r, mean));
     y = bias.id == AIR_NO_REF.id ? b_mul(b, y, scale)
                                  : b_fma(b, y, scale, of_pixels(&r, bias));
@@ -287,7 +296,7 @@ group_sums(groups *r, air_ref grad, air_ref *out_sum, air_ref *out_dot)
     pass_build *b = &r->b;
     air_ref mean = of_channels(r, group_in(r, 2), false);
     air_ref rstd = of_channels(r, group_in(r, 3), false);
-    air_ref x = b_view(b, group_in(r, 1), 3, r->image);
+    air_ref x = viewed_in(r, 1, r->image);
     air_ref d = b_sub(b, x, of_pixels(r, mean));
     air_ref xhat = b_mul(b, d, of_pixels(r, rstd));
 
@@ -309,7 +318,7 @@ expand_group_norm_backward(pass_context *ctx, uint32_t node)
     AIR_TRY(groups_make(ctx, node, 5, &r));
     pass_build *b = &r.b;
     const air_attr mask = *node_attr(ctx->g, node, 9);
-    air_ref grad = b_view(b, group_in(&r, 0), 3, r.image);
+    air_ref grad = viewed_in(&r, 0, r.image);
     air_ref xhat = group_sums(&r, grad, &sum, &dot);
     if (mask.bools[0]) {
         air_ref w = of_channels(&r, group_in(&r, 4), true);
