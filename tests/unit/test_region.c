@@ -208,6 +208,31 @@ TEST(region_rows_only_folded)
     }
 }
 
+/* Columns of integers that are only folded: a tile of them and more, more rows
+ * than are folded at once. */
+TEST(region_columns_only_folded)
+{
+    static const air_dtype dtypes[] = {AIR_I8, AIR_U8, AIR_I16, AIR_I32};
+    static const air_reduce folds[] = {AIR_REDUCE_MAX, AIR_REDUCE_MIN,
+                                       AIR_REDUCE_SUM};
+    static const int64_t sizes[] = {1, 7, 64, 130, 515};
+    for (int k = 0; k < 4 * 3 * 5; k++) {
+        const int64_t dims[] = {k % 7 == 0 ? 1 : 2 + k * 13 % 300,
+                                sizes[k % 5]};
+        const air_dtype dtype = dtypes[k / 5 % 4];
+        region_case c;
+        case_init(&c, AIR_WALK_OUTER, 2, dims, (uint32_t)k);
+        int x = case_buf(&c, dtype, (int64_t[]){dims[1] + k % 2, 1}, false);
+        int y = case_dense(&c, dtype, 1, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int s = case_reduce(&c, folds[k / 20], case_load(&c, AIR_LANE_I64, x));
+        case_phase(&c, AIR_PHASE_ROW);
+        case_store(&c, y, case_scalar(&c, AIR_LANE_I64, s));
+        run_all(&c);
+        case_free(&c);
+    }
+}
+
 /* max, sum of exp(x - max) kept in scratch, divide. */
 static void
 softmax_case(region_case *c, int64_t rows, int64_t cols, air_dtype dtype)

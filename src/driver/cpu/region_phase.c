@@ -115,7 +115,7 @@ tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
     const cpu_region *r = run->r;
     const air_rg_node *from = &r->rg->nodes[n->a];
     tile_narrow fn = {(*r->set->folds)[n->reduce][n->lane],
-                      (*r->set->eachs)[n->reduce][n->lane], NULL};
+                      (*r->set->eachs)[n->reduce][n->lane], NULL, NULL};
     char *acc = run->acc[n->buf];
     if (from->op == AIR_RG_LOAD && r->tiles[n->a] & REGION_DIRECT &&
         r->rg->bufs[from->buf].dtype != AIR_I64 && n->lane == AIR_LANE_I64)

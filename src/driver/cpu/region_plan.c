@@ -271,20 +271,22 @@ static bool is_tile(const cpu_region *r, const air_rg_node *n);
 static bool is_narrow(const cpu_region *r, const air_rg_phase *phase, int node);
 
 /* Of a phase that only folds a buffer whose rows lie dense. */
-static tile_rows_fn
-find_fold(const cpu_region *r, const air_rg_phase *phase)
+static void
+find_fold(const cpu_region *r, const air_rg_phase *phase, region_phase *out)
 {
     const air_rg_node *load = &r->rg->nodes[phase->begin], *fold = load + 1;
-    if (!r->across || phase->kind != AIR_PHASE_ROW ||
-        phase->end - phase->begin != 2 || load->op != AIR_RG_LOAD ||
-        fold->op != AIR_RG_REDUCE)
-        return NULL;
+    if (phase->kind != AIR_PHASE_ROW || phase->end - phase->begin != 2 ||
+        load->op != AIR_RG_LOAD || fold->op != AIR_RG_REDUCE)
+        return;
+    const tile_narrow *narrow = NULL;
     if (is_narrow(r, phase, phase->begin))
-        return (*r->set->narrow)[fold->reduce][r->rg->bufs[load->buf].dtype]
-            .rows;
-    if (!is_tile(r, load))
-        return NULL;
-    return (*r->set->rows)[fold->reduce][fold->lane];
+        narrow = &(*r->set->narrow)[fold->reduce][r->rg->bufs[load->buf].dtype];
+    if (r->rg->walk == AIR_WALK_OUTER && narrow != NULL)
+        out->fold_columns = narrow->columns;
+    if (r->across && narrow != NULL)
+        out->fold_rows = narrow->rows;
+    else if (r->across && is_tile(r, load))
+        out->fold_rows = (*r->set->rows)[fold->reduce][fold->lane];
 }
 
 static void
@@ -292,7 +294,7 @@ plan_phase(cpu_region *r, int p)
 {
     const air_rg_phase *phase = &r->rg->phases[p];
     region_phase *out = &r->phases[p];
-    out->fold_rows = find_fold(r, phase);
+    find_fold(r, phase, out);
     for (int i = phase->begin; i < phase->end; i++) {
         const air_rg_node *n = &r->rg->nodes[i];
         uint32_t bit = n->buf >= 0 ? UINT32_C(1) << n->buf : 0;

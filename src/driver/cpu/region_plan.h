@@ -31,6 +31,7 @@ typedef struct {
     bool rows;              /* fn takes several rows */
     bool folds;             /* tile loops: nothing but folds of direct loads */
     tile_rows_fn fold_rows; /* for all that the phase does, or NULL */
+    tile_rows_fn fold_columns; /* OUTER: the same for rows that follow */
 } region_phase;
 
 struct cpu_region {

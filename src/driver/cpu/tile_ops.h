@@ -35,6 +35,7 @@ typedef void (*tile_rows_fn)(const void *x, int64_t stride, int64_t rows,
 typedef struct {
     tile_reduce_fn fold, each;
     tile_rows_fn rows;
+    tile_rows_fn columns; /* element i of all rows into folded[i] */
 } tile_narrow;
 /* Folds TILE_PARTS partial results into `value` and sets them to `start`, the
  * reduction's identity, for the next row; all of the lane's type. */

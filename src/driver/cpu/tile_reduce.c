@@ -1,5 +1,7 @@
 /* tile_reduce.c: folding tiles. The order is part of the kernel ABI
  * (docs/kernel-abi.md). Compiled once per ISA. */
+#include <string.h>
+
 #include "tile_ops.h"
 
 #define OP_SUM(a, x)  ((a) + (x))
@@ -66,9 +68,10 @@ REDUCE(ALL, B, uint8_t)
     for (int64_t i = 0; i < n; i++)     \
         all = (ACC)(all + (ACC)(x[i])); \
     a[0] += all;
+/* From the first element on again: n is often a multiple of a vector. */
 #define FROM_BEST(red, T)            \
     T best = x[0];                   \
-    for (int64_t i = 1; i < n; i++)  \
+    for (int64_t i = 0; i < n; i++)  \
         best = OP_##red(best, x[i]); \
     a[0] = OP_##red(a[0], (int64_t)best);
 #define FROM_MAX(T, ACC) FROM_BEST(MAX, T)
@@ -99,9 +102,28 @@ REDUCE(ALL, B, uint8_t)
             fold_##red##_##dtype(a, x, n);                                \
         }                                                                 \
     }
-#define START_SUM 0
-#define START_MAX INT64_MIN
-#define START_MIN INT64_MAX
+/* As narrow as memory until the end. */
+#define COLUMNS(red, dtype, T)                                             \
+    static void columns_##red##_##dtype(const void *vx, int64_t stride,    \
+                                        int64_t rows, int64_t n, void *va) \
+    {                                                                      \
+        T best[TILE_MAX];                                                  \
+        memcpy(best, vx, (size_t)n * sizeof *best);                        \
+        for (int64_t r = 1; r < rows; r++) {                               \
+            const T *restrict x = (const T *)vx + r * stride;              \
+            for (int64_t i = 0; i < n; i++)                                \
+                best[i] = OP_##red(best[i], x[i]);                         \
+        }                                                                  \
+        int64_t *restrict a = va;                                          \
+        for (int64_t i = 0; i < n; i++)                                    \
+            a[i] = OP_##red(a[i], (int64_t)best[i]);                       \
+    }
+#define columns_SUM(dtype) NULL
+#define columns_MAX(dtype) columns_MAX_##dtype
+#define columns_MIN(dtype) columns_MIN_##dtype
+#define START_SUM          0
+#define START_MAX          INT64_MIN
+#define START_MIN          INT64_MAX
 #define EACH_NARROW(_, red)       \
     _(red, I8, int8_t, int32_t)   \
     _(red, U8, uint8_t, int32_t)  \
@@ -110,9 +132,13 @@ REDUCE(ALL, B, uint8_t)
 EACH_NARROW(NARROW, SUM)
 EACH_NARROW(NARROW, MAX)
 EACH_NARROW(NARROW, MIN)
-#define NARROW_ROW(red, dtype, ...)     \
-    [AIR_REDUCE_##red][AIR_##dtype] = { \
-        fold_##red##_##dtype, each_##red##_##dtype, rows_##red##_##dtype},
+#define EXTREME(red, dtype, T, ACC) COLUMNS(red, dtype, T)
+EACH_NARROW(EXTREME, MAX)
+EACH_NARROW(EXTREME, MIN)
+#define NARROW_ROW(red, dtype, ...)                                      \
+    [AIR_REDUCE_##                                                       \
+        red][AIR_##dtype] = {fold_##red##_##dtype, each_##red##_##dtype, \
+                             rows_##red##_##dtype, columns_##red(dtype)},
 const tile_narrow_table TILE_NAME(tile_narrow) = {
     EACH_NARROW(NARROW_ROW, SUM) EACH_NARROW(NARROW_ROW, MAX)
         EACH_NARROW(NARROW_ROW, MIN)};
