@@ -541,6 +541,7 @@ typedef struct {
     const char *kind;  /* "region", "call", "host" or "view" */
     const char *label; /* "region": the operators in it; others: the operator */
     bool done;
+    bool once;      /* runs that are not watched do it at the first run only */
     double seconds; /* it took, once done */
     size_t count;
     const air_seen_value *values;

@@ -97,6 +97,8 @@ air_status
 steps_see(void *user, const air_seen *seen)
 {
     steps_table *t = user;
+    if (seen->once) /* no part of a run */
+        return AIR_OK;
     if (!seen->done) {
         read_step(t, seen);
         return AIR_OK;

@@ -65,8 +65,9 @@ tell(const py_host_run *run, const air_seen *seen)
     if (!values)
         return -1;
     PyObject *got = PyObject_CallFunction(
-        run->watch, "nssOdN", (Py_ssize_t)seen->index, seen->kind, seen->label,
-        seen->done ? Py_True : Py_False, seen->seconds, values);
+        run->watch, "nssOOdN", (Py_ssize_t)seen->index, seen->kind, seen->label,
+        seen->done ? Py_True : Py_False, seen->once ? Py_True : Py_False,
+        seen->seconds, values);
     Py_XDECREF(got);
     return got ? 0 : -1;
 }

@@ -197,10 +197,11 @@ class _Graph:
         kind: str,
         label: str,
         done: bool,
+        once: bool,
         seconds: float,
         values: tuple[Any, ...],
     ) -> None:
-        self.recorder(index, kind, label, done, seconds, values)
+        self.recorder(index, kind, label, done, once, seconds, values)
         if done:
             for value in values:
                 for tag in value[3]:

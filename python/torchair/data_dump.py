@@ -221,6 +221,7 @@ class Dumper:
         _kind: str,
         label: str,
         done: bool,
+        _once: bool,
         _seconds: float,
         values: tuple[Any, ...],
     ) -> None:

@@ -153,9 +153,14 @@ _SHOWN = 8  # steps
 def _step_lines(
     steps: list[dict[str, Any]], limits: dict[str, float]
 ) -> Iterator[str]:
-    """The slowest ones."""
+    """The slowest ones of each run; the others as one line."""
+    first = [s for s in steps if s["once"]]
+    steps = [s for s in steps if not s["once"]]
     total = sum(s["us"] for s in steps) or 1.0
     slowest = sorted(steps, key=lambda s: -s["us"])[:_SHOWN]
+    if first:
+        us = sum(s["us"] for s in first)
+        yield f"  at the first run only: {len(first)} steps, {us:.0f} us"
     if slowest:
         yield f"  one run, step by step: {total:.0f} us; the slowest steps:"
     for s in slowest:

@@ -32,6 +32,7 @@ class Step:
     us: float
     reads: list[Value] = field(default_factory=list)
     gives: list[Value] = field(default_factory=list)
+    once: bool = False  # a run that is not watched has it from the first one
 
     @property
     def at(self) -> str:
@@ -78,6 +79,7 @@ class Step:
             "label": self.label,
             "at": self.at,
             "us": round(self.us, 2),
+            "once": self.once,
             "bytes": self.bytes,
             "flops": self.flops,
             "gb_s": round(self.bytes * rate, 2),
@@ -135,6 +137,7 @@ class Recorder:
         kind: str,
         label: str,
         done: bool,
+        once: bool,
         seconds: float,
         values: tuple[Any, ...],
     ) -> None:
@@ -147,7 +150,7 @@ class Recorder:
         if not seconds:  # a view, or computed in its place by others
             kind = "view"
         self.steps.append(
-            Step(index, kind, label, seconds * 1e6, self._reads, found)
+            Step(index, kind, label, seconds * 1e6, self._reads, found, once)
         )
 
 

@@ -236,6 +236,7 @@ describe(watcher *w, const exec_step *step)
     const ir_op_info *info = ir_info(n);
 
     w->seen.seconds = 0;
+    w->seen.once = n->once;
     w->seen.kind = w->unit->fused               ? "region"
                    : n->op == AIR_OP_HOST       ? "host"
                    : info->cls == IR_CLASS_VIEW ? "view"

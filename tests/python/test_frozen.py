@@ -184,6 +184,11 @@ def test_a_convolution_takes_its_norm():
     (graph,) = told.graphs
     assert graph.stats["kept_bytes"] >= 4 * (8 * 27 + 8 * 8)
     assert any("weights alone" in word for word in graph.options)
+    once = [s["label"] for s in graph.steps if s["once"]]
+    assert once and "convolution" not in once
+    assert f"at the first run only: {len(once)} steps" in str(told)
+    us = sum(s["us"] for s in graph.steps if not s["once"])
+    assert f"one run, step by step: {us:.0f} us" in str(told)
     with torch.no_grad():
         plain = torchair.explain(Net().eval(), X).graphs[0]
     assert plain.stats["kept_bytes"] == 0

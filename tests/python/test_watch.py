@@ -16,8 +16,9 @@ def steps_of(fn, *args, mode="max-autotune"):
     (program,) = programs
     shown = []
 
-    def watch(index, kind, label, done, seconds, values):
+    def watch(index, kind, label, done, once, seconds, values):
         kept = tuple((*v[:4], v[4].clone()) for v in values)
+        assert not once
         shown.append((index, kind, label, done, seconds, kept))
 
     program.watch = watch
