@@ -151,8 +151,10 @@ HostSpec = tuple[
 
 # (name, op or None, location or None, tags, tensor over the engine's memory)
 SeenValue = tuple[str, str | None, str | None, tuple[str, ...], Any]
-# watch(index, kind, label, done, seconds, values)
-Watch = Callable[[int, str, str, bool, float, tuple[SeenValue, ...]], None]
+# watch(index, kind, label, done, once, seconds, values)
+Watch = Callable[
+    [int, str, str, bool, bool, float, tuple[SeenValue, ...]], None
+]
 
 class Program:
     _boxed_call: bool
