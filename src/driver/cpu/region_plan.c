@@ -283,6 +283,7 @@ find_fold(const cpu_region *r, const air_rg_phase *phase, region_phase *out)
         narrow = &(*r->set->narrow)[fold->reduce][r->rg->bufs[load->buf].dtype];
     if (r->rg->walk == AIR_WALK_OUTER && narrow != NULL)
         out->fold_columns = narrow->columns;
+    out->narrow = narrow != NULL && narrow->columns != NULL;
     if (r->across && narrow != NULL)
         out->fold_rows = narrow->rows;
     else if (r->across && is_tile(r, load))
@@ -621,16 +622,19 @@ load_code(cpu_region *r, const air_code *code)
         !exec_memory_make(code->bytes, code->size, &r->code))
         return;
     uint32_t staged = 0;
+    int32_t all = code->all;
     for (int p = 0; p < r->rg->nphases; p++) {
         uint32_t here = r->phases[p].staged_in | r->phases[p].staged_out;
-        if (code->offset[p] < 0)
+        if (code->offset[p] < 0 || r->phases[p].narrow) {
+            all = 0;
             continue;
+        }
         r->phases[p].fn = code_at(r, code->offset[p]);
         r->phases[p].rows = (code->rows >> p & 1) && !here;
         staged |= here;
     }
-    if (code->all > 0 && !staged && r->cols <= TILE_CHUNK)
-        r->all = code_at(r, code->all);
+    if (all > 0 && !staged && r->cols <= TILE_CHUNK)
+        r->all = code_at(r, all);
 }
 
 static size_t

@@ -32,6 +32,7 @@ typedef struct {
     bool folds;             /* tile loops: nothing but folds of direct loads */
     tile_rows_fn fold_rows; /* for all that the phase does, or NULL */
     tile_rows_fn fold_columns; /* OUTER: the same for rows that follow */
+    bool narrow; /* only an extreme of integers as they lie in memory */
 } region_phase;
 
 struct cpu_region {
