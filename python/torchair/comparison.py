@@ -191,17 +191,9 @@ class _Graph:
         shown["compare"] = [vars(r) for r in rows]
         return shown
 
-    def _see(
-        self,
-        index: int,
-        kind: str,
-        label: str,
-        done: bool,
-        once: bool,
-        seconds: float,
-        values: tuple[Any, ...],
-    ) -> None:
-        self.recorder(index, kind, label, done, once, seconds, values)
+    def _see(self, *step: Any) -> None:
+        self.recorder(*step)
+        _index, kind, label, done, _once, _seconds, values = step
         if done:
             for value in values:
                 for tag in value[3]:
