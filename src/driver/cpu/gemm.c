@@ -23,8 +23,7 @@
 static bool
 w_in_place(const gemm_view *w)
 {
-    return w->dtype == AIR_F32 && ((w->ks == 1 && w->rs % 1024 != 0) ||
-                                   (w->rs == 1 && w->ks % 1024 != 0));
+    return w->dtype == AIR_F32 && w->ks == 1 && w->rs % 1024 != 0;
 }
 
 /* The last lanes that dot products with the rows of w take: too few for a
@@ -218,6 +217,14 @@ rest_of(const gemm_job *job, int64_t l, int64_t count)
     return l + count == job->nx ? rest_lanes(job) : 0;
 }
 
+/* Columns of w: copied for a tile, which then reads them as one run. */
+static bool
+by_tiles(const gemm_job *job)
+{
+    return job->w.dtype == AIR_F32 && job->w.rs == 1 && job->w.ks != 1 &&
+           !job->pairs;
+}
+
 static int64_t
 k_parts(const gemm_job *job)
 {
@@ -245,6 +252,20 @@ pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
 
 #define TOGETHER 16 /* steps of k that panels are packed side by side */
 
+/* Adjacent lanes of x that are packed next: each step of k is on a page of its
+ * own, which the hardware's prefetcher does not look at. */
+static void
+ask_for_lanes(const work *w, int64_t panel, int64_t k0, int64_t k1)
+{
+    const gemm_view *v = &w->job->x;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2, lanes = w->ops->lanes;
+    int64_t l = w->l0 + panel * lanes, n = min64(lanes, w->job->nx - l);
+    const char *p = (const char *)v->p + l * size;
+    for (int64_t k = k0; k < min64(k1, w->job->k); k++)
+        for (int64_t i = 0; i < n * size; i += 64)
+            __builtin_prefetch(p + k * v->ks * size + i);
+}
+
 /* Panels [b, e). Where lanes are adjacent in memory, a row of x is read across
  * panels before the next one: panel by panel every line is on another page. */
 static void
@@ -253,8 +274,11 @@ pack_panels(const work *w, int64_t b, int64_t e, int64_t k0, int64_t k1)
     bool across = w->job->pack == NULL && w->job->x.rs == 1;
     int64_t step = across ? TOGETHER : k1 - k0;
     for (int64_t k = k0; k < k1; k += step)
-        for (int64_t i = b; i < e; i++)
+        for (int64_t i = b; i < e; i++) {
+            if (across)
+                ask_for_lanes(w, i, k + step, k + 2 * step);
             pack_panel(w, i, k, min64(k + step, k1));
+        }
 }
 
 /* A few rows of w, [r, r + nr), and where k is. */
@@ -350,10 +374,15 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
     int64_t lanes = w->ops->lanes, most = w->ops->rows, rs, ks;
     int64_t tiles = (at->nr + most - 1) / most;
     int64_t panels = (nl + lanes - 1) / lanes;
-    const float *src = place_w(w, at, &rs, &ks);
+    bool alone = by_tiles(w->job);
+    const float *src = alone ? NULL : place_w(w, at, &rs, &ks);
     for (int64_t t = 0; t < tiles; t++) { /* even sizes: no thin last one */
         int64_t b = at->nr * t / tiles, e = at->nr * (t + 1) / tiles;
-        tile_rows rows = {src + b * rs, rs, ks, e - b};
+        piece one = {at->r + b, e - b, at->k0, at->k1};
+        tile_rows rows = {.nr = e - b};
+        rows.p = alone ? place_w(w, &one, &rows.rs, &rows.ks) : src + b * rs;
+        if (!alone)
+            rows.rs = rs, rows.ks = ks;
         for (int64_t i = 0; i < nl; i += lanes)
             multiply_panel(w, acc + i * acc_rows + b * lanes, l + i,
                            min64(lanes, nl - i), &rows, at,
@@ -417,7 +446,7 @@ block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
     int64_t lanes = round_up(nl, w->ops->lanes);
     bool in_place = w_in_place(&w->job->w);
     bool straight = w->job->yl == 1;
-    bool brief = w->job->w.ks != 1 && in_place && k_parts(w->job) == 1;
+    bool brief = by_tiles(w->job) && k_parts(w->job) == 1;
     bool stream =
         w->job->w.ks == 1 && (lanes * k * 4 <= CACHE_BYTES || !in_place);
     stream = stream || (brief && straight);
@@ -537,6 +566,24 @@ chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
     }
 }
 
+/* The lines of adjacent lanes that are packed next, one for a tile. */
+static gemm_ahead
+next_panel(const work *w, int64_t l, const piece *at, int64_t t)
+{
+    const gemm_job *job = w->job;
+    const gemm_view *v = &job->x;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2, lanes = w->ops->lanes;
+    int64_t k = at->k1;
+    if (v->rs != 1 || job->pack != NULL || t * 64 >= lanes * size)
+        return nothing_ahead(w);
+    if (k == job->k)
+        k = 0, l += lanes;
+    if (l + lanes > job->nx || k + at->k1 - at->k0 > job->k)
+        return nothing_ahead(w);
+    return (gemm_ahead){(const char *)v->p + (k * v->ks + l) * size + t * 64,
+                        v->ks * size};
+}
+
 /* Few rows use a panel up while a block of its depth is in the nearest cache:
  * it is made there, again and again in the same place. */
 static void
@@ -553,7 +600,7 @@ panel_run(const work *w, int64_t l, int64_t nl)
             int64_t b = job->nw * t / tiles, e = job->nw * (t + 1) / tiles;
             w->ops->tile(w->acc + b * w->ops->lanes, e - b, w->panels,
                          w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
-                         p == 0, nothing_ahead(w));
+                         p == 0, next_panel(w, l, &at, t));
         }
     }
     w->ops->finish(job, w->acc, job->nw, l, nl, 0, job->nw);
