@@ -206,6 +206,17 @@ TEST(conv_backward_planes)
         &(shape){2, 2, 1, 16, 40, {64, 64}, {3, 3}, ONES, {1, 1}, ONES});
 }
 
+/* Rows that are taps. */
+TEST(conv_backward_few_planes)
+{
+    check_planes(
+        &(shape){2, 2, 1, 3, 40, {30, 34}, {7, 7}, {2, 2}, {3, 3}, ONES});
+    check_planes(
+        &(shape){2, 1, 2, 2, 13, {21, 20}, {2, 3}, ONES, {1, 1}, {3, 1}});
+    check_planes(
+        &(shape){2, 1, 1, 1, 16, {12, 70}, {1, 40}, {1, 3}, {0, 9}, ONES});
+}
+
 TEST(conv_backward_spread)
 {
     check_planes(&(shape){2, 2, 1, 9, 16, {11, 10}, {2, 1}, {3, 2}, {1}, ONES});

@@ -5,7 +5,10 @@
  * phase of a stride), each of small into rows as long as the plane's, with
  * zeros behind the last place of a row. A tap is then a shift: place q of small
  * meets element q + shift of the plane, rows of which are read where they lie,
- * and panels of small serve all taps. Sums depend on sizes alone. */
+ * and panels of small serve all taps. Sums depend on sizes alone.
+ *
+ * Rows of a product, a set, are channels of big at one tap; of few channels the
+ * taps along a row that meet one phase of one channel. */
 #include "driver/cpu/conv_planes.h"
 
 #include <string.h>
@@ -26,7 +29,9 @@ typedef struct {
     int64_t depth, room;   /* of an image's rows of small; of panels */
     int64_t images;        /* at a time */
     int64_t lanes, panels; /* channels of small, of a group */
-    int64_t rows, blocks;  /* channels of big, of a group */
+    bool few;              /* channels of big */
+    int64_t rows, blocks;  /* of a set; of channels of big, of a group */
+    int64_t sets;          /* of a block */
     int64_t spans, chunks; /* of depth; of an image */
     bool plain, in_place;  /* small has such rows; big such planes */
 } plan;
@@ -39,7 +44,7 @@ typedef struct {
     const planes_unit *unit;
     const air_task *task;
     char *planes, *panels, *mine; /* mine: of this thread */
-    float *sums;           /* [group][panel][block][span][tap][row][lane] */
+    float *sums;           /* [group][panel][block][span][set][row][lane] */
     int64_t image, images; /* the ones that are packed */
 } weight;
 
@@ -77,7 +82,7 @@ plan_planes(plan *p)
 static int64_t
 sums_of(const plan *p) /* floats of a span of a block */
 {
-    return p->g.taps * p->rows * p->lanes;
+    return p->sets * p->rows * p->lanes;
 }
 
 static int64_t
@@ -92,6 +97,26 @@ plan_spans(plan *p)
     int64_t most =
         min64(p->images * p->chunks, SUM_MAX / (sums_of(p) * items_of(p) + 1));
     p->spans = max64(1, min64(ITEMS / items_of(p), most));
+}
+
+static bool
+has_few(const conv_geometry *g)
+{
+    return g->c_in < 8;
+}
+
+static void
+plan_sets(plan *p, const planes_unit *unit)
+{
+    const conv_geometry *g = &p->g;
+    p->few = has_few(g);
+    p->sets = g->taps;
+    p->rows = min64(ROWS, round_up(g->c_in, 16));
+    p->blocks = blocks_of(g->c_in, ROWS);
+    if (p->few) {
+        p->sets = g->c_in * g->taps / g->kernel[2] * p->phases[2];
+        p->rows = round_up(blocks_of(g->kernel[2], g->stride[2]), unit->rows);
+    }
 }
 
 static int64_t
@@ -127,8 +152,7 @@ make_plan(const conv_geometry *g, int dtype, const planes_unit *unit,
     if (!p.in_place && p.pieces * p.plane % 256 == 0)
         p.plane += 16;
     p.panels = blocks_of(g->c_out, lanes);
-    p.rows = min64(ROWS, round_up(g->c_in, 16));
-    p.blocks = blocks_of(g->c_in, ROWS);
+    plan_sets(&p, unit);
     p.chunks = blocks_of(p.room, CHUNK);
     p.images = max64(1, min64(g->batch, GROUP_BYTES / image_bytes(&p, unit)));
     plan_spans(&p);
@@ -142,7 +166,10 @@ cpu_planes_take(const conv_geometry *g)
     if (g->out_pixels <= 0 || g->batch <= 0 || g->taps <= 0)
         return false;
     plan_planes(&p);
-    return g->c_in >= 8 && g->c_out >= 12 && 3 * p.depth <= 5 * g->out_pixels;
+    int64_t along = blocks_of(g->kernel[2], g->stride[2]);
+    if (has_few(g) && (g->dilation[2] != 1 || along < 3 || along > 16))
+        return false;
+    return g->c_out >= 12 && 3 * p.depth <= 5 * g->out_pixels;
 }
 
 /* ---- planes and panels --------------------------------------------------- */
@@ -289,6 +316,37 @@ tap_at(const plan *p, int64_t tap)
     return phase * p->plane + shift;
 }
 
+/* The rows of set `i` of a group's planes. */
+typedef struct {
+    int64_t at, ld, n;
+} row_set;
+
+static row_set
+set_at(const plan *p, int64_t block, int64_t i)
+{
+    const conv_geometry *g = &p->g;
+    const int64_t ld = p->pieces * p->plane, first = block * ROWS;
+    if (!p->few)
+        return (row_set){first * ld + tap_at(p, i), ld,
+                         min64(ROWS, g->c_in - first)};
+    int64_t x = i % p->phases[2], line = i / p->phases[2];
+    int64_t lines = g->taps / g->kernel[2];
+    return (row_set){line / lines * ld +
+                         tap_at(p, line % lines * g->kernel[2] + x),
+                     1, blocks_of(g->kernel[2] - x, g->stride[2])};
+}
+
+/* Which row of a block's sums is tap `tap` of channel r. */
+static int64_t
+row_of(const plan *p, int64_t r, int64_t tap)
+{
+    const int64_t width = p->g.kernel[2], s = p->g.stride[2];
+    if (!p->few)
+        return tap * p->rows + r;
+    int64_t line = (r * p->g.taps + tap) / width, x = tap % width;
+    return (line * p->phases[2] + x % s) * p->rows + x / s;
+}
+
 /* Chunk `k` of all packed images: panel `panel` and block `b` of a group. */
 static void
 run_chunk(const weight *w, float *acc, int64_t item, int64_t k)
@@ -298,16 +356,17 @@ run_chunk(const weight *w, float *acc, int64_t item, int64_t k)
     const int64_t size = w->unit->size, ld = p->pieces * p->plane;
     int64_t b = item % p->blocks, panel = item / p->blocks; /* and group */
     int64_t group = panel / p->panels, image = k / p->chunks;
-    int64_t q0 = k % p->chunks * CHUNK, n = min64(ROWS, g->c_in - b * ROWS);
+    int64_t q0 = k % p->chunks * CHUNK;
     const char *x =
         w->panels + ((image * g->groups * p->panels + panel) * p->room + q0) *
                         p->lanes * size;
     const char *rows =
-        w->planes +
-        (((image * g->groups + group) * g->c_in + b * ROWS) * ld + q0) * size;
-    for (int64_t tap = 0; tap < g->taps; tap++, acc += p->rows * p->lanes)
-        w->unit->multiply(w->ops, acc, n, rows + tap_at(p, tap) * size, ld, x,
+        w->planes + ((image * g->groups + group) * g->c_in * ld + q0) * size;
+    for (int64_t i = 0; i < p->sets; i++, acc += p->rows * p->lanes) {
+        row_set set = set_at(p, b, i);
+        w->unit->multiply(w->ops, acc, set.n, rows + set.at * size, set.ld, x,
                           min64(CHUNK, p->depth - q0));
+    }
 }
 
 static void
@@ -342,7 +401,7 @@ in_order(const weight *w, const float *acc, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t tap = 0; tap < p->g.taps; tap++)
             memcpy(to + (r * p->g.taps + tap) * p->lanes,
-                   acc + (tap * p->rows + r) * p->lanes,
+                   acc + row_of(p, r, tap) * p->lanes,
                    (size_t)p->lanes * sizeof *to);
     return to;
 }
@@ -394,7 +453,8 @@ parts_of(const plan *p, const planes_unit *unit, int64_t bytes[PARTS])
                                  p->room * unit->size,
                              64);
     bytes[SUMS] = items_of(p) * p->spans * sums_of(p) * 4;
-    bytes[THREAD] = round_up(max64(line, sums_of(p) * 4), 64);
+    int64_t turned = min64(ROWS, g->c_in) * g->taps * p->lanes * 4;
+    bytes[THREAD] = round_up(max64(line, turned), 64);
 }
 
 /* A window of one pixel: either side may be packed, best the smaller one. */
