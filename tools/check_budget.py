@@ -61,7 +61,7 @@ LAYERS = {
     # 300 ranges, graphs for other viewers and what passes log
     # 230 calls of training graphs without torch's wrappers, and saved
     # outputs that are written; 70 equal nodes of a joint graph
-    "python/torchair": (26450, (".py",)),
+    "python/torchair": (26550, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import attention, cuda_attention, draws, foreach, mutations
-from .schema import DTYPE, DTYPES, INT, INTS, VALUE, VALUES, Refused
+from . import attention, cuda_attention, draws, foreach, mutations, schema
+from .schema import DTYPE, DTYPES, INT, INTS, NONE, VALUE, VALUES, Refused
 from .sizes import is_symbolic
 
 aten = torch.ops.aten
@@ -110,13 +111,37 @@ def _root(node: torch.fx.Node) -> torch.fx.Node:
 
 def _turned(value: torch.Tensor) -> list[int] | None:
     """The axes in the order of memory, if that is dense and not theirs."""
-    strides = value.stride()
-    if any(is_symbolic(n) for n in (*value.shape, *strides)):
+    strides: Any = value.stride()
+    hints = [n.node.hint if is_symbolic(n) else n for n in strides]
+    if None in hints or not statically_known_true(value.storage_offset() == 0):
         return None
-    order = sorted(range(value.dim()), key=lambda i: (-strides[i], i))
-    turned = value.permute(order)
-    dense = turned.is_contiguous() and value.storage_offset() == 0
-    return order if dense and not value.is_contiguous() else None
+    order = sorted(range(value.dim()), key=lambda i: (-(hints[i] or 0), i))
+    dense: Any = 1
+    for axis in reversed(order):
+        if not statically_known_true(strides[axis] == dense):
+            return None
+        dense *= value.shape[axis]
+    return None if order == sorted(order) else order
+
+
+def _in_memory_order(at: Any, node: torch.fx.Node, of: Any, order: Any) -> int:
+    x = of.meta["val"].permute(order)
+    attrs = [VALUE, at.ref(of), INTS, at.sizes.dims(order)]
+    attrs = [VALUE, at.add(node, "permute", attrs, x)]
+    return int(at.add(node, "clone", attrs, x))
+
+
+def _reading(at: Any, node: torch.fx.Node, x: int) -> list[Any]:
+    """The node's attributes, of x in place of its operand."""
+    row: Any = schema.find_row(node.target)
+    source: Any = node.args[0]
+    attrs = schema.attributes(at, row, node.args, node.kwargs)
+    attrs[:2] = [VALUE, x]
+    last = 2 * len(row.params) - 2
+    if attrs[last : last + 1] in ([], [NONE]):
+        offset = source.meta["val"].storage_offset()
+        attrs[last:] = [INT, at.sizes.dim(offset)]
+    return attrs
 
 
 def _as_strided(at: Any, node: torch.fx.Node, value: Any) -> list[int | None]:
@@ -124,29 +149,32 @@ def _as_strided(at: Any, node: torch.fx.Node, value: Any) -> list[int | None]:
     what strides count in is made as eager has it."""
     source: Any = node.args[0]
     root = _root(source)
-    found = root.op == "call_function" and isinstance(
-        root.meta.get("val"), torch.Tensor
-    )
-    order = _turned(root.meta["val"]) if found else None
+    made = root.meta.get("val") if root.op == "call_function" else None
+    order = _turned(made) if isinstance(made, torch.Tensor) else None
     if order is None:
         return list(at.row_node(node, value))
-    size = _argument(node, 1, "size", None)
-    strides = _argument(node, 2, "stride", None)
-    offset = _argument(node, 3, "storage_offset", None)
-    if offset is None:
-        offset = source.meta["val"].storage_offset()
-    x = root.meta["val"].permute(order)
-    ref = at.add(
-        node, "permute", [VALUE, at.ref(root), INTS, at.sizes.dims(order)], x
-    )
-    ref = at.add(node, "clone", [VALUE, ref], x)
-    attrs = [VALUE, ref, INTS, at.sizes.dims(size)]
-    attrs += [INTS, at.sizes.dims(strides), INT, at.sizes.dim(offset)]
+    attrs = _reading(at, node, _in_memory_order(at, node, root, order))
     return [at.add(node, "as_strided", attrs, value)]
+
+
+def _as_strided_scatter(
+    at: Any, node: torch.fx.Node, value: Any
+) -> list[int | None]:
+    """The same, and back."""
+    source: Any = node.args[0]
+    order = _turned(source.meta["val"])
+    if order is None:
+        return list(at.row_node(node, value))
+    attrs = _reading(at, node, _in_memory_order(at, node, source, order))
+    x = at.add(node, "as_strided_scatter", attrs, value.permute(order))
+    back = [order.index(i) for i in range(len(order))]
+    attrs = [VALUE, x, INTS, at.sizes.dims(back)]
+    return [at.add(node, "permute", attrs, value)]
 
 
 REWRITES: dict[Any, Rewrite] = {
     aten.as_strided.default: _as_strided,
+    aten.as_strided_scatter.default: _as_strided_scatter,
     aten.cat.default: _cat_of_several,
     torch.ops.higher_order.auto_functionalized_v2: mutations.rewrite,
     aten.split.Tensor: _slices,

@@ -5,6 +5,13 @@ import torch
 import torch.nn.functional as F
 from helpers import compiled
 
+
+def write(x):
+    y = x[0].t() * 2
+    y.as_strided((3, 4), (4, 1)).add_(1)
+    return y
+
+
 LAST = torch.channels_last
 WEIGHT = torch.linspace(-1, 1, 70 * 70).view(70, 70)
 
@@ -30,17 +37,22 @@ CASES = {
         x.view(2, 2, 4, 70).to(memory_format=LAST).exp().as_strided((9,), (1,))
     ),
     "of a contiguous value": lambda x: x.exp().as_strided((3, 4), (1, 3), 1),
+    "of a view of a contiguous value": lambda x: (
+        x[0].exp()[1:].as_strided((3, 4), (4, 1))
+    ),
     "of a product of a turned sequence": chunks,
+    "of a value that is written through it": write,
     "of an input": lambda x: x.transpose(1, 2).as_strided((3, 4), (4, 1)) + 1,
 }
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("name", CASES)
-def test_as_strided(name, mode):
+def test_as_strided(name, dynamic, mode):
     x = torch.linspace(-2, 1, 2 * 8 * 70).view(2, 8, 70)
     with torch.no_grad():
-        got = compiled(CASES[name], mode)(x)
+        got = compiled(CASES[name], mode, dynamic=dynamic)(x)
     torch.testing.assert_close(got, CASES[name](x))
     x.requires_grad_()
     got, want = (
