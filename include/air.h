@@ -86,7 +86,7 @@ AIR_API size_t air_dtype_bytes(air_dtype dtype);
 
 /* All memory of the engine but device memory. resize(user, ptr, old, new):
  * ptr NULL allocates, new 0 frees, otherwise resizes; NULL: out of memory.
- * Blocks are aligned to 16 bytes. */
+ * Blocks are aligned to 16 bytes. Any thread, several at once. */
 typedef struct {
     void *(*resize)(void *user, void *ptr, size_t old_size, size_t new_size);
     void *user;
@@ -94,7 +94,7 @@ typedef struct {
 
 /* Runs fn(arg, id, count) for id 0 .. count-1 concurrently, all of them at the
  * same time, the caller being id 0; count <= threads is what it could get.
- * NULL: the engine's own pool. */
+ * Several threads may ask at once. NULL: the engine's own pool. */
 typedef void (*air_parallel)(void *user, int threads,
                              void (*fn)(void *arg, int id, int count),
                              void *arg);
@@ -189,6 +189,7 @@ AIR_API AIR_CHECK air_status air_context_create(const air_options *options,
                                                 air_context **out);
 /* Objects made from the context must be gone; blocks may still be out. */
 AIR_API void air_context_destroy(air_context *ctx);
+/* Of runs that begin later; threads < 1 change nothing. */
 AIR_API void air_context_set_threads(air_context *ctx, int threads);
 
 /* ---- graphs -------------------------------------------------------------- */
@@ -498,8 +499,9 @@ air_program_create(air_context *ctx, const air_graph *graph,
                    const air_compile_options *options, air_program **out);
 AIR_API void air_program_destroy(air_program *program);
 
-/* A tensor or an integer that goes in or comes out. For results `block` is the
- * engine's memory, given back by air_value_release (any thread), or NULL where
+/* A tensor or an integer that goes in or comes out. Inputs are borrowed for the
+ * call. For results `block` is the engine's memory, given back by
+ * air_value_release (any thread, also when the program is gone), or NULL where
  * the result is input number `alias` itself (data, dims and strides say which
  * part). */
 typedef struct {
@@ -508,8 +510,8 @@ typedef struct {
     void *data;
     air_dtype dtype;
     int rank;
-    const int64_t *dims;    /* inputs: the caller's; results: the block's or
-                               the program's */
+    const int64_t *dims;    /* inputs: the caller's; results: the program's,
+                               as long as that is */
     const int64_t *strides; /* NULL: dense row-major */
     void *block;
     int alias; /* results: input that owns the memory, -1: the block */
@@ -617,6 +619,8 @@ typedef enum {
     AIR_TEXT_CUDA,   /* regions of the latest specialisation as CUDA C */
     AIR_TEXT_COUNT
 } air_text_kind;
+/* *out_text is NUL-terminated; free it with air_program_text_free. STATE: no
+ * run has made what the text is about. */
 AIR_API AIR_CHECK air_status air_program_print(const air_program *program,
                                                air_text_kind kind,
                                                char **out_text);

@@ -54,7 +54,9 @@ typedef struct {
     int threads;
     int64_t cache_bytes; /* last level, for `stream` of regions */
     size_t alignment;    /* of device blocks, bytes */
-    const char *isa;     /* for the emitter: "avx512", "avx2", "scalar" */
+    const char *isa;     /* for the emitter: "avx512", "avx2", "scalar", or a
+                            GPU's "sm_90a:132:232448": processors, bytes of
+                            shared memory of a block */
     bool regions;        /* kernel_make takes regions */
     bool apart;          /* the host cannot touch the device's blocks */
     bool source;         /* regions need code, which is source text */

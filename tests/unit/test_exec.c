@@ -216,28 +216,6 @@ done:
     teardown(&f);
 }
 
-TEST(exec_input_as_result_is_an_alias)
-{
-    const char *text = "graph f(%x: f32[2, 3]) {\n"
-                       "  %1: f32[3, 2] = permute(%x, [1, 0])\n"
-                       "  return %1 strides [1, 3], %1\n"
-                       "}\n";
-    float x[6] = {0};
-    const air_value in = TENSOR(x, 2, 3);
-    air_value out[2];
-    fixture f;
-
-    if (setup(&f, text, NULL) &&
-        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out)))
-        for (int i = 0; i < 2; i++) { /* whatever strides it has */
-            CHECK_INT(out[i].alias, 0);
-            CHECK(out[i].data == x);
-            CHECK_INT(out[i].strides[0], 1);
-            air_value_release(&out[i]);
-        }
-    teardown(&f);
-}
-
 /* One region along memory: no copy, and no blocks of transposed elements. */
 TEST(exec_result_is_made_with_its_strides)
 {

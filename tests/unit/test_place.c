@@ -12,6 +12,22 @@ typedef struct {
     air_program *program;
 } fixture;
 
+static bool
+setup(fixture *f, const char *text)
+{
+    return CHECK_OK(air_context_create(NULL, &f->ctx)) &&
+           CHECK_OK(air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
+           CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
+}
+
+static void
+teardown(fixture *f)
+{
+    air_program_destroy(f->program);
+    air_graph_destroy(f->graph);
+    air_context_destroy(f->ctx);
+}
+
 /* Inputs are f32; none for rank -1. */
 typedef struct {
     int rank;
@@ -94,13 +110,9 @@ check_example(const example *e)
 {
     fixture f = {0};
 
-    if (CHECK_OK(air_context_create(NULL, &f.ctx)) &&
-        CHECK_OK(air_graph_parse(f.ctx, e->text, strlen(e->text), &f.graph)) &&
-        CHECK_OK(air_program_create(f.ctx, f.graph, NULL, &f.program)))
+    if (setup(&f, e->text))
         run_example(&f, e);
-    air_program_destroy(f.program);
-    air_graph_destroy(f.graph);
-    air_context_destroy(f.ctx);
+    teardown(&f);
 }
 
 #define NONE     \
@@ -311,22 +323,41 @@ TEST(place_of_parts_that_are_results)
     const int64_t dims[2] = {2, 2};
     const air_value in = air_value_tensor(x, AIR_F32, 2, dims);
     air_value out[2];
-    air_context *ctx;
-    air_graph *graph;
-    air_program *program;
+    fixture f = {0};
 
-    REQUIRE_OK(air_context_create(NULL, &ctx));
-    REQUIRE_OK(air_graph_parse(ctx, text, strlen(text), &graph));
-    REQUIRE_OK(air_program_create(ctx, graph, NULL, &program));
-    REQUIRE_OK(air_program_run(program, NULL, 1, &in, 2, out));
-    CHECK(out[0].data != out[1].data);
-    CHECK_NEAR(((float *)out[0].data)[3], -4, 0);
-    CHECK_NEAR(((float *)out[1].data)[3], -4, 0);
-    for (int i = 0; i < 2; i++)
-        air_value_release(&out[i]);
-    air_program_destroy(program);
-    air_graph_destroy(graph);
-    air_context_destroy(ctx);
+    if (setup(&f, text) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out))) {
+        CHECK(out[0].data != out[1].data);
+        CHECK_NEAR(((float *)out[0].data)[3], -4, 0);
+        CHECK_NEAR(((float *)out[1].data)[3], -4, 0);
+        for (int i = 0; i < 2; i++)
+            air_value_release(&out[i]);
+    }
+    teardown(&f);
+}
+
+/* Whatever strides it has, and whatever were asked for. */
+TEST(place_of_inputs_that_are_results)
+{
+    const char *text = "graph f(%x: f32[2, 3]) {\n"
+                       "  %1: f32[3, 2] = permute(%x, [1, 0])\n"
+                       "  return %1 strides [1, 3], %1\n"
+                       "}\n";
+    float x[6] = {0};
+    const int64_t dims[2] = {2, 3};
+    const air_value in = air_value_tensor(x, AIR_F32, 2, dims);
+    air_value out[2];
+    fixture f = {0};
+
+    if (setup(&f, text) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out)))
+        for (int i = 0; i < 2; i++) {
+            CHECK_INT(out[i].alias, 0);
+            CHECK(out[i].data == x);
+            CHECK_INT(out[i].strides[0], 1);
+            air_value_release(&out[i]);
+        }
+    teardown(&f);
 }
 
 TEST(place_of_values)
