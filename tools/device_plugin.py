@@ -49,6 +49,17 @@ def pytest_runtest_makereport(item):
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """A file that cannot be imported is a failure, in one share."""
+    report = yield
+    first = collector.config.getoption("--share").startswith("0/")
+    if report.outcome == "failed" and first and report.nodeid not in _done:
+        text = str(report.longrepr)[-SHOWN:]
+        _note(collector.config, report.nodeid, "failed", 0, text)
+    return report
+
+
 def _report(config, report):
     if report.outcome == "passed" and report.when != "call":
         return
