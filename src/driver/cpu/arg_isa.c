@@ -8,13 +8,14 @@
 
 #include "driver/cpu/float_rows.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/tile_ops.h"
 #include "driver/ref/args.h"
 
 #define JOIN_(a, b)      cpu_##a##_##b
 #define JOIN(a, b)       JOIN_(a, b)
 #define ARG_KERNEL(name) JOIN(name, TILE_ISA)
 
-enum { BLOCK = 256, LANES = 16 };
+enum { BLOCK = 256, LANES = TILE_VECTOR / sizeof(float) };
 
 typedef float floats __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t masks __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -96,9 +97,9 @@ best_of_row(const char *row, int dtype, int64_t n, float sign)
 #define BLOCK_OF(name, T, I, op)                                            \
     static T name(const T *x, int64_t n, bool *odd)                         \
     {                                                                       \
-        enum { COUNT = 64 / sizeof(T) };                                    \
-        typedef T values __attribute__((vector_size(64)));                  \
-        typedef I flags __attribute__((vector_size(64)));                   \
+        enum { COUNT = TILE_VECTOR / sizeof(T) };                           \
+        typedef T values __attribute__((vector_size(TILE_VECTOR)));         \
+        typedef I flags __attribute__((vector_size(TILE_VECTOR)));          \
         T out = x[0];                                                       \
         if (n >= COUNT) {                                                   \
             values best, v;                                                 \

@@ -4,6 +4,7 @@
 
 #include "driver/cpu/float_rows.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/tile_ops.h"
 #include "driver/ref/bag.h"
 
 #define JOIN_(a, b)      cpu_##a##_##b
@@ -68,10 +69,10 @@ find_rows(const ref_bags *b, int64_t begin, int64_t end, const air_task *task,
 
 /* ---- sums of rows -------------------------------------------------------- */
 
-typedef float lanes __attribute__((vector_size(64)));
-typedef uint32_t words __attribute__((vector_size(64)));
-typedef uint16_t halves __attribute__((vector_size(32)));
-enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(TILE_VECTOR)));
+typedef uint32_t words __attribute__((vector_size(TILE_VECTOR)));
+typedef uint16_t halves __attribute__((vector_size(TILE_VECTOR / 2)));
+enum { LANES = TILE_VECTOR / sizeof(float), WIDE = 4 * LANES };
 
 static inline void
 read_lanes(lanes *out, const char *row, int dtype, int64_t at)
@@ -86,8 +87,8 @@ read_lanes(lanes *out, const char *row, int dtype, int64_t at)
     *out = (lanes)(__builtin_convertvector(h, words) << 16);
 }
 
-/* sums[0 .. 63] += all rows' elements from `col`; dtype is a constant of each
- * call: f32 or bf16. */
+/* sums[0 .. WIDE - 1] += all rows' elements from `col`; dtype is a constant of
+ * each call: f32 or bf16. */
 static inline void
 add_wide(const chunk *c, int64_t col, int dtype, float *sums)
 {
@@ -110,7 +111,7 @@ add_wide(const chunk *c, int64_t col, int dtype, float *sums)
     memcpy(sums, sum, sizeof sum);
 }
 
-/* The same for 16 columns. */
+/* The same for LANES columns. */
 static inline void
 add_lanes(const chunk *c, int64_t col, int dtype, float *sums)
 {
@@ -142,7 +143,7 @@ add_whole(const chunk *c, int64_t cols, int dtype, float *sums)
 {
     int64_t col = 0;
 
-    for (; col + COLUMNS <= cols; col += COLUMNS)
+    for (; col + WIDE <= cols; col += WIDE)
         add_wide(c, col, dtype, sums + col);
     for (; col + LANES <= cols; col += LANES)
         add_lanes(c, col, dtype, sums + col);

@@ -12,6 +12,7 @@
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_core.h"
 #include "driver/cpu/real.h"
+#include "driver/cpu/tile_ops.h"
 #include "driver/ref/args.h"
 
 enum {
@@ -236,9 +237,8 @@ forward(pool *p, void (*make)(const pool *p, const strip *s, int64_t at))
 /* ---- the largest --------------------------------------------------------- */
 
 enum {
-    LINE = 64,                        /* bytes */
-    BLOCK = LINE / (int)sizeof(real), /* results taken in one go */
-    FEW = 4                           /* one by one */
+    BLOCK = TILE_VECTOR / (int)sizeof(real), /* results taken in one go */
+    FEW = 4                                  /* one by one */
 };
 
 typedef struct {
@@ -252,26 +252,29 @@ line_of(const pool *p, int64_t z, int64_t y)
     return (z * p->size[1] + y) * p->size[2];
 }
 
-typedef real block __attribute__((vector_size(LINE)));
-typedef real_place block_places __attribute__((vector_size(LINE)));
+typedef real block __attribute__((vector_size(TILE_VECTOR)));
+typedef real_place block_places __attribute__((vector_size(TILE_VECTOR)));
 
-/* Every second element of two blocks that overlap by one. */
-#ifdef TILE_DOUBLE
-#define LANES 0, 1, 2, 3, 4, 5, 6, 7
-#define EVEN  0, 2, 4, 6, 9, 11, 13, 15
-#else
-#define LANES 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-#define EVEN  0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
-#endif
+static inline __attribute__((always_inline)) block_places
+block_lanes(void)
+{
+    static const real_place numbers[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                           8, 9, 10, 11, 12, 13, 14, 15};
+    block_places lane;
+    memcpy(&lane, numbers, sizeof lane);
+    return lane;
+}
 
 /* p[i * step] of steps 1 and 2, and nothing behind the last of them. */
 static inline __attribute__((always_inline)) void
 load_block(block *out, const real *p, const int64_t step)
 {
-    const block_places even = {EVEN};
     block a, b;
     memcpy(&a, p, sizeof a);
     if (step == 2) {
+        /* every second element of two blocks that overlap by one */
+        const block_places twice = block_lanes() + block_lanes();
+        const block_places even = twice - (block_places)(twice >= BLOCK);
         memcpy(&b, p + BLOCK - 1, sizeof b);
         a = __builtin_shuffle(a, b, even);
     }
@@ -283,7 +286,7 @@ static inline __attribute__((always_inline)) void
 take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
            int64_t i, const int64_t step, largest *l)
 {
-    const block_places lane = {LANES};
+    const block_places lane = block_lanes();
     block best = (block){0} - INFINITY, v;
     int64_t first = line_of(p, zs->begin, ys->begin) - p->pad[2];
     block_places at =

@@ -96,6 +96,16 @@ TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)
 TILE_DECLARE(avx512)
 
+/* Bytes of a vector register: what is longer the compiler takes apart by way of
+ * memory. */
+#if defined __AVX512F__
+#define TILE_VECTOR 64
+#elif defined __AVX2__
+#define TILE_VECTOR 32
+#else
+#define TILE_VECTOR 16
+#endif
+
 #define TILE_PASTE_(name, isa) name##_##isa
 #define TILE_PASTE(name, isa)  TILE_PASTE_(name, isa)
 /* TILE_ISA is given on the command line. */
