@@ -12,7 +12,7 @@ typedef struct {
 #if VL == 16
     __mmask16 lanes, low, high; /* low, high: of pairs of pixels */
 #elif VL == 8
-    __m256i lanes;
+    __m256i lanes, low, high; /* low, high: of pairs of floats */
 #endif
     int64_t b, e; /* lanes [b, e) */
 } part;
@@ -73,24 +73,64 @@ take(const char *p, const part *t, const int64_t stride, const int D)
 }
 #define HAS_TAKE(stride, D) ((stride) <= 2)
 #elif VL == 8
+/* All bits where b <= at < e. */
+static __m256i
+between(__m256i at, const part *t)
+{
+    const __m256i b = _mm256_set1_epi32((int)t->b - 1);
+    const __m256i e = _mm256_set1_epi32((int)t->e);
+    return _mm256_and_si256(_mm256_cmpgt_epi32(at, b),
+                            _mm256_cmpgt_epi32(e, at));
+}
+
 static void
 set_lanes(part *t)
 {
-    const __m256i at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i b = _mm256_set1_epi32((int)t->b - 1);
-    const __m256i e = _mm256_set1_epi32((int)t->e);
-    t->lanes =
-        _mm256_and_si256(_mm256_cmpgt_epi32(at, b), _mm256_cmpgt_epi32(e, at));
+    const int none = VL;
+    t->lanes = between((__m256i)LANE_NUMBERS, t);
+    t->low = between(_mm256_setr_epi32(0, none, 1, none, 2, none, 3, none), t);
+    t->high = between(_mm256_setr_epi32(4, none, 5, none, 6, none, 7, none), t);
 }
 
+/* Eight numbers of 16 bits; where not all are the part's, one by one: nothing
+ * is read but those. */
+INLINE __m128i
+words(const char *p, const part *t, const int64_t stride)
+{
+    if (t->b == 0 && t->e == VL) {
+        const __m128i *at = (const __m128i *)(const void *)p;
+        __m128i a = _mm_loadu_si128(at);
+        if (stride == 1)
+            return a;
+        at = (const __m128i *)(const void *)(p + 2 * (VL - 1));
+        a = _mm_and_si128(a, _mm_set1_epi32(0xffff));
+        return _mm_packus_epi32(a, _mm_srli_epi32(_mm_loadu_si128(at), 16));
+    }
+    uint16_t v[VL] = {0};
+    for (int64_t i = t->b; i < t->e; i++)
+        memcpy(&v[i], p + 2 * i * stride, sizeof *v);
+    return _mm_loadu_si128((const __m128i *)(const void *)v);
+}
+
+/* The lanes of a part, 0 in others. */
 INLINE vf
 take(const char *p, const part *t, const int64_t stride, const int D)
 {
-    (void)stride, (void)D;
-    return (vf)_mm256_maskload_ps((const float *)(const void *)p + t->first,
-                                  t->lanes);
+    p += t->first * (D == AIR_F32 ? 4 : 2);
+    const float *f = (const float *)(const void *)p;
+    if (D == AIR_F32 && stride == 1)
+        return (vf)_mm256_maskload_ps(f, t->lanes);
+    if (D == AIR_F32) {
+        __m256 low = _mm256_maskload_ps(f, t->low);
+        __m256 high = _mm256_maskload_ps(f + VL, t->high);
+        __m256d even = (__m256d)_mm256_shuffle_ps(low, high, 0x88);
+        return (vf)_mm256_permute4x64_pd(even, 0xd8);
+    }
+    __m128i h = words(p, t, stride);
+    return D == AIR_F16 ? (vf)_mm256_cvtph_ps(h)
+                        : (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
 }
-#define HAS_TAKE(stride, D) ((stride) == 1 && (D) == AIR_F32)
+#define HAS_TAKE(stride, D) ((stride) <= 2)
 #else
 static void
 set_lanes(part *t)
