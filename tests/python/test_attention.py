@@ -202,3 +202,44 @@ def test_a_bias_and_a_mask_become_one(how, dtype):
     mine = errors([got], exact)[0]
     theirs = errors([written(*tensors)], exact)[0]
     assert mine <= 1.1 * theirs
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16]
+)
+@pytest.mark.parametrize("how", ["least", "where", "1e9", "1e4", "added"])
+def test_a_finite_fill_leaves_the_mean(how, dtype):
+    """Of rows that see nothing; what others hide is as hidden as by -inf."""
+    hidden = torch.ones(40, 40, dtype=torch.bool).triu(1)
+    hidden = hidden.repeat(2, 1, 1, 1)
+    hidden[1, :, :, :7] = True
+    least = torch.finfo(dtype).min
+
+    def written(q, k, v):
+        scores = q @ k.mT / 4
+        if how == "added":
+            mask = torch.zeros(hidden.shape, dtype=q.dtype)
+            scores = scores + mask.masked_fill(hidden, least)
+        elif how == "where":
+            fill = torch.full([], least, dtype=q.dtype)
+            scores = torch.where(~hidden, scores, fill)
+        else:
+            fill = {"least": least, "1e9": -1e9, "1e4": -1e4}[how]
+            if dtype == torch.float16:
+                fill = max(fill, least)
+            scores = scores.masked_fill(hidden, fill)
+        return scores.softmax(-1) @ v
+
+    tensors, _, _ = make(dtype)
+    with recorded() as records, torch.no_grad():
+        got = compiled(written)(*tensors)
+    text = records[-1].program().text(0)
+    assert "scaled_dot_product_attention(" in text
+    exact = [written(*(t.double() for t in tensors))]
+    mine = errors([got], exact)[0]
+    theirs = errors([written(*tensors)], exact)[0]
+    assert mine <= 1.1 * theirs
+    if how == "added" and dtype == torch.float16:
+        return  # the least number of f16 does not swallow a score in f32
+    nothing = got[1, :, 0].double() - tensors[2][1].double().mean(-2)
+    assert nothing.abs().max() < 4 * torch.finfo(dtype).eps
