@@ -239,7 +239,9 @@ static bool
 takes(const air_call *call, const char *isa)
 {
     const air_tensor *a = call->args[0].t;
-    if (!cpu_is_dense(a) || a->rank == 0 || !JOIN(on, TILE_ISA)(call, isa))
+    if (!JOIN(on, TILE_ISA)(call, isa)) /* first: the rest may not run here */
+        return false;
+    if (!cpu_is_dense(a) || a->rank == 0)
         return false;
     for (int i = 0; i < call->nouts; i++)
         if (!cpu_is_dense(&call->outs[i]))

@@ -208,8 +208,8 @@ ISA_KERNEL(embedding_bag_on)(const air_call *call, const char *isa)
 {
     const air_tensor *table = call->args[0].t;
 
-    return rows_take(table->dtype) && table->strides[1] == 1 &&
+    return JOIN(on, TILE_ISA)(call, isa) && /* first: others may not run here */
+           rows_take(table->dtype) && table->strides[1] == 1 &&
            table->dims[1] <= (int64_t)(AIR_SCRATCH / sizeof(float)) &&
-           cpu_is_dense(&call->outs[0]) && ref_int(call, 4, 0) != REF_BAG_MAX &&
-           JOIN(on, TILE_ISA)(call, isa);
+           cpu_is_dense(&call->outs[0]) && ref_int(call, 4, 0) != REF_BAG_MAX;
 }

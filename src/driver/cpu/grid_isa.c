@@ -617,12 +617,13 @@ takes(const air_call *call, bool backward, const char *isa)
     const air_tensor *grid = call->args[backward + 1].t;
     int64_t step;
 
+    if (!REAL_ISA(on)(call, isa)) /* first: the rest may not run here */
+        return false;
     for (int i = 0; i < call->nouts; i++)
         if (!cpu_is_dense(&call->outs[i]) || !is_small(&call->outs[i]))
             return false;
     return a->dtype == REAL_DTYPE && is_small(a) &&
-           place_step(grid, 1, grid->rank - 1, &step) &&
-           REAL_ISA(on)(call, isa);
+           place_step(grid, 1, grid->rank - 1, &step);
 }
 
 bool

@@ -103,8 +103,8 @@ static bool
 takes(const air_call *call, const char *isa, int axis_arg)
 {
     const air_tensor *a = call->args[0].t;
-    if (a->rank == 0 || !JOIN(on, TILE_ISA)(call, isa))
-        return false;
+    if (!JOIN(on, TILE_ISA)(call, isa) || a->rank == 0)
+        return false; /* the first before all: the rest may not run here */
     int64_t n = a->dims[ref_axis(ref_int(call, axis_arg, -1), a->rank)];
     switch (a->dtype) {
 #define CASE(id, ...) case AIR_##id:

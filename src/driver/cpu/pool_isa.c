@@ -57,12 +57,14 @@ static bool
 takes(const air_call *call, const char *isa, int axes, int places)
 {
     const air_tensor *a = call->args[0].t, *out = &call->outs[0];
+    if (!REAL_ISA(on)(call, isa)) /* first: the rest may not run here */
+        return false;
     if (places >= 0 && (call->args[places].kind != AIR_ARG_TENSOR ||
                         !cpu_is_dense(call->args[places].t)))
         return false;
     return reals_take(a->dtype) && out->dtype == a->dtype && cpu_is_dense(a) &&
            cpu_is_dense(out) && volume_of(a, axes) < INT32_MAX &&
-           volume_of(out, axes) < INT32_MAX && REAL_ISA(on)(call, isa) &&
+           volume_of(out, axes) < INT32_MAX &&
            (call->nouts < 2 || cpu_is_dense(&call->outs[1]));
 }
 

@@ -310,10 +310,12 @@ REAL_KERNEL(resample_on)(const air_call *call, const char *isa)
     const air_tensor *a = call->args[0].t, *out = &call->outs[0];
     int64_t n = 1;
 
+    if (!REAL_ISA(on)(call, isa)) /* first: the rest may not run here */
+        return false;
     for (int i = 2; i < a->rank; i++)
         n *= larger(a->dims[i], out->dims[i]);
     return reals_take(a->dtype) && cpu_is_dense(a) && cpu_is_dense(out) &&
-           n < INT32_MAX / 16 && REAL_ISA(on)(call, isa);
+           n < INT32_MAX / 16;
 }
 
 #define ONE(name, filter, backward)                                    \

@@ -97,9 +97,9 @@ bool
 SCAN_KERNEL(scan_on)(const air_call *call, const char *isa)
 {
     const air_tensor *a = call->args[0].t;
-    return a->rank > 0 && is_pair(a->dtype, call->outs[0].dtype) &&
-           cpu_is_dense(a) && cpu_is_dense(&call->outs[0]) &&
-           JOIN(on, TILE_ISA)(call, isa);
+    return JOIN(on, TILE_ISA)(call, isa) && /* first: others may not run here */
+           a->rank > 0 && is_pair(a->dtype, call->outs[0].dtype) &&
+           cpu_is_dense(a) && cpu_is_dense(&call->outs[0]);
 }
 
 static void
