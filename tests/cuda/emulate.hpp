@@ -63,7 +63,7 @@ struct emu_group {
 
 struct emu_block {
     emu_group *group;
-    emu_barrier all, some, warps[EMU_WARPS], lanes[EMU_WARPS];
+    emu_barrier all, some, numbered[16], turn, warps[EMU_WARPS], lanes[EMU_WARPS][32];
     unsigned self, count, rank;
     uint32_t luck;
     char *stacks, *dynamic;
@@ -126,6 +126,13 @@ static void emu_wait(emu_barrier *b, int members)
     const int now = emu_arrive(b, members);
     if (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) == now)
         emu_wait_round(&b->round, now);
+}
+
+// Who waits for other memory lets all the others go on first.
+static void emu_yield()
+{
+    sched_yield();
+    emu_wait_round(&emu->turn.round, __atomic_load_n(&emu->turn.round, __ATOMIC_ACQUIRE));
 }
 
 static bool emu_may_go(const emu_fiber *f)
@@ -197,6 +204,7 @@ static void emu_run_fibers()
         for (unsigned i = 0; i < warps; i++)
             while (emu_run_warp(order[i] * 32))
                 any = true;
+        emu->turn.round++;
         emu_check_stuck(since, any || emu_is_done());
     }
 }

@@ -11,11 +11,12 @@ static inline void __syncthreads() { emu_wait(&emu->all, (int)emu->count); }
 static inline void emu_warp() { emu_wait(&emu->warps[emu->self / 32], 32); }
 static inline void __syncwarp() { emu_warp(); }
 static inline void ptx_bar_sync(int threads) { emu_wait(&emu->some, threads); }
+static inline void ptx_bar_sync(int id, int threads) { emu_wait(&emu->numbered[id], threads); }
 
 // Those of the mask only.
 static inline void emu_lanes(unsigned mask)
 {
-    emu_wait(&emu->lanes[emu->self / 32], __builtin_popcount(mask));
+    emu_wait(&emu->lanes[emu->self / 32][__builtin_ctz(mask)], __builtin_popcount(mask));
 }
 
 template <class T> static T __shfl_sync(unsigned mask, T v, int lane)
@@ -39,6 +40,7 @@ static inline unsigned __ballot_sync(unsigned mask, int v)
         seen |= __shfl_xor_sync(mask, seen, w);
     return seen;
 }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
 static inline int __any_sync(unsigned mask, int v) { return __ballot_sync(mask, v) != 0; }
 
 // ---- memory
@@ -63,9 +65,13 @@ static inline void ptx_ld_global_L1__no_allocate_v4_u32(unsigned &x, unsigned &y
     x = v.x, y = v.y, z = v.z, w = v.w;
 }
 static inline void ptx_red_release_gpu_global_add_u32(unsigned *p) { __atomic_fetch_add(p, 1, __ATOMIC_RELEASE); }
+static inline void ptx_atom_acq_rel_gpu_global_add_u32(unsigned &n, unsigned *p)
+{
+    n = __atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL);
+}
 static inline void ptx_ld_acquire_gpu_global_u32(unsigned &v, const unsigned *p)
 {
-    sched_yield();
+    emu_yield();
     v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 static inline void ptx_mov_u64_globaltimer(unsigned long long &out)
@@ -74,6 +80,9 @@ static inline void ptx_mov_u64_globaltimer(unsigned long long &out)
     clock_gettime(CLOCK_MONOTONIC, &t);
     out = (unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec;
 }
+
+static inline bool __isGlobal(const void *) { return true; }
+#define __builtin_assume(x) (void)(x)
 
 // ---- shared memory: places of 32 bits, in two windows
 
@@ -108,32 +117,49 @@ static inline void ptx_barrier_cluster_wait_aligned()
     if (__atomic_load_n(&emu->group->all.round, __ATOMIC_ACQUIRE) == seen)
         emu_wait_round(&emu->group->all.round, seen);
 }
-// A barrier of shared memory with one phase: its round, and what is missing; the arrival counts as EMU_ARRIVAL bytes.
-struct emu_box { int round, missing; };
-enum { EMU_ARRIVAL = 1 << 30 };
+// A barrier of shared memory: phases that are over, with the arrivals that each needs above them, and what is
+// missing of this one, where an arrival counts as EMU_ARRIVAL bytes.
+struct emu_box { unsigned round; int missing; };
+enum { EMU_ARRIVAL = 1 << 22, EMU_COUNT = 1 << 24 };
 static inline void emu_take(emu_box *b, int bytes)
 {
-    if (__atomic_sub_fetch(&b->missing, bytes, __ATOMIC_ACQ_REL) == 0)
-        __atomic_add_fetch(&b->round, 1, __ATOMIC_ACQ_REL);
+    if (__atomic_sub_fetch(&b->missing, bytes, __ATOMIC_ACQ_REL) != 0)
+        return;
+    __atomic_add_fetch(&b->missing, (int)(b->round / EMU_COUNT) * EMU_ARRIVAL, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&b->round, 1, __ATOMIC_ACQ_REL);
 }
 static inline void ptx_mbarrier_init_shared__cta_b64(unsigned at, int count)
 {
-    if (count != 1)
-        emu_stop("a barrier of more than one arrival");
-    *(emu_box *)emu_place(at, emu->rank) = {0, EMU_ARRIVAL};
+    *(emu_box *)emu_place(at, emu->rank) = {(unsigned)count * EMU_COUNT, count * EMU_ARRIVAL};
 }
 static inline void ptx_fence_mbarrier_init_release_cluster() {}
+static inline void ptx_fence_proxy_async_shared__cta() {}
 static inline void ptx_mbarrier_arrive_expect_tx_shared__cta_b64(unsigned at, unsigned bytes)
 {
     emu_take((emu_box *)emu_place(at, emu->rank), EMU_ARRIVAL - (int)bytes);
 }
-static inline void ptx_mbarrier_try_wait_parity_shared__cta_b64(unsigned &done, unsigned at, int parity)
+static inline void ptx_mbarrier_arrive_shared__cta_b64(unsigned at)
+{
+    emu_take((emu_box *)emu_place(at, emu->rank), EMU_ARRIVAL);
+}
+static inline void ptx_mbarrier_try_wait_parity_shared__cta_b64(unsigned &done, unsigned at, unsigned parity)
 {
     const emu_box *b = (emu_box *)emu_place(at, emu->rank);
-    if (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) == parity)
-        emu_wait_round(&b->round, parity);
-    done = 1;
+    done = (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) & 1) != parity;
+    if (!done)
+        emu_yield();
 }
+static inline void
+ptx_cp_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes_L2__cache_hint(
+    unsigned at, const void *from, int bytes, unsigned box, unsigned long long)
+{
+    char *to = emu_place(at, emu->rank);
+    if (((uintptr_t)to | (uintptr_t)from | (uintptr_t)bytes) % 16)
+        emu_stop("a bulk copy of no whole 16 bytes");
+    memcpy(to, from, (size_t)bytes);
+    emu_take((emu_box *)emu_place(box, emu->rank), bytes);
+}
+static inline void ptx_createpolicy_fractional_L2__evict_first_b64(unsigned long long &policy) { policy = 0; }
 static inline void ptx_mapa_shared__cluster_u32(unsigned at, unsigned box, unsigned rank, unsigned v)
 {
     *(unsigned *)emu_place(at, rank) = v;

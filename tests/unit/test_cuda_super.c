@@ -120,7 +120,7 @@ TEST(cuda_super_is_one_launch_of_all_processors)
     CHECK_INT(f.cuda->together, 1);
     CHECK_INT(f.nvrtc->compiled, 1);
     CHECK_INT(f.cuda->launch[0].grid[0], 132);
-    CHECK_INT(f.cuda->launch[0].block[0], SUPER_THREADS);
+    CHECK_INT(f.cuda->launch[0].block[0], SUPER_THREADS + SUPER_ASKING);
     drop(&f);
 }
 
@@ -274,15 +274,15 @@ TEST(cuda_super_has_one_function_for_equal_phases)
     drop(&f);
 }
 
-/* Rows of the table `{kind, first, waits, alone}`. */
+/* Rows of the table `{kind, first, waits, alone, asks}`. */
 static int
 waits_of(const char *text)
 {
-    int kind, first, waits, alone, n = 0, used = 0;
+    int kind, first, waits, alone, asks, n = 0, used = 0;
     const char *at = strstr(text, "super_program[] = {");
     at += strlen("super_program[] = {");
-    while (sscanf(at, "{%d,%d,%d,%d},%n", &kind, &first, &waits, &alone,
-                  &used) == 4) {
+    while (sscanf(at, "{%d,%d,%d,%d,%d},%n", &kind, &first, &waits, &alone,
+                  &asks, &used) == 5) {
         n += waits;
         at += used;
     }

@@ -218,14 +218,18 @@ put_copy(fuse_printer *p, const fuse_copy *copy, const char *value)
     const air_tensor *src = fuse_copied(p->g, copy);
     const int axis = kern_axis(kern_int(c, 1, 0), to->rank);
     const int first = p->first[copy->step];
+    if (index->dims[0] > 1)
+        base_text_add(&p->body,
+                      "                s64 j = p%d[e / %" PRId64 " %% %" PRId64
+                      " * %" PRId64 "];\n",
+                      first + 1, elements_behind(src, axis), src->dims[axis],
+                      index->strides[0]);
+    else
+        base_text_add(&p->body, "                s64 j = h.j%d;\n", copy->step);
     base_text_add(&p->body,
-                  "                s64 j = p%d[e / %" PRId64 " %% %" PRId64
-                  " * %" PRId64 "];\n"
                   "                if (wrap(j, %" PRId64 ", bad))\n"
                   "                    p%d[0",
-                  first + 1, elements_behind(src, axis), src->dims[axis],
-                  index->dims[0] > 1 ? index->strides[0] : 0, to->dims[axis],
-                  first);
+                  to->dims[axis], first);
     put_place(p, src, to, axis);
     base_text_add(&p->body, "] = %s;\n", value);
 }
@@ -281,6 +285,14 @@ put_result(fuse_printer *p, const fuse_part *part, int k)
     base_text_add(&p->body, "] = r;\n");
 }
 
+/* What the region reads beside results. */
+static bool
+is_wanted(const fuse_part *part, const air_rg_node *n)
+{
+    return n->op == AIR_RG_LOAD && n->buf != part->buf[0] &&
+           (part->loads == 1 || n->buf != part->buf[1]);
+}
+
 /* The value of a store goes where the region's results are copied to. */
 static void
 put_store_copies(fuse_printer *p, const air_region *rg, const fuse_part *part,
@@ -332,18 +344,13 @@ put_result_node(fuse_printer *p, const air_region *rg, const fuse_part *part,
         return;
     }
     base_text_add(&p->body, "            const %s n%d = ", fuse_type(n), i);
-    if (n->op != AIR_RG_LOAD) {
+    if (n->op != AIR_RG_LOAD)
         fuse_put_call(p, rg, n);
-    } else if (n->buf == part->buf[0]) {
-        base_text_add(&p->body, "mine");
-    } else if (part->loads == 2 && n->buf == part->buf[1]) {
-        base_text_add(&p->body, "other");
-    } else {
-        base_text_add(&p->body, "%s::of(air_of_%s(", fuse_lane(n),
-                      fuse_dtype(rg->bufs[n->buf].dtype));
-        fuse_put_element(p, rg, n->buf, false);
-        base_text_add(&p->body, "))");
-    }
+    else if (is_wanted(part, n))
+        base_text_add(&p->body, "%s::of(air_of_%s(h.n%d_%d))", fuse_lane(n),
+                      fuse_dtype(rg->bufs[n->buf].dtype), part->region, i);
+    else
+        base_text_add(&p->body, n->buf == part->buf[0] ? "mine" : "other");
     base_text_add(&p->body, ";\n");
 }
 
@@ -361,10 +368,9 @@ put_part(fuse_printer *p, const fuse_part *part)
     base_text_add(&p->body, "            const float mine = get(r);\n");
     if (part->loads == 2)
         base_text_add(&p->body,
-                      "            const float other = "
-                      "__shfl_sync(0x%xu, mine, i < %d ? i + %d : i - %d);\n",
-                      (1U << p->tile) - 1, share(p, part), share(p, part),
-                      share(p, part));
+                      "            const float other = __shfl_xor_sync("
+                      "0x%xu << (threadIdx.x & %d), mine, %d);\n",
+                      (1U << p->tile) - 1, 32 - p->tile, share(p, part));
     base_text_add(&p->body,
                   "            if (at != it || i >= %d)\n"
                   "                return;\n",
@@ -377,7 +383,8 @@ static void
 put_results(fuse_printer *p)
 {
     base_text_add(&p->body,
-                  "    auto out = [&](int t, int i, int, float v) {\n"
+                  "    auto out = [&](int t, int i, int, float v, "
+                  "const held &h) {\n"
                   "        %s r;\n        put(&r, v);\n",
                   kern_type(p->g->dtype));
     for (int n = 0; n < p->g->nparts; n++) {
@@ -390,6 +397,71 @@ put_results(fuse_printer *p)
                       tiles_of(p, &p->g->parts[n]));
     }
     base_text_add(&p->body, "    };\n");
+}
+
+/* ---- what results need, asked for before they are there -------------------
+ */
+
+static void
+put_wanted_nodes(fuse_printer *p, const fuse_part *part, bool declare)
+{
+    const air_region *rg =
+        part->region < 0 ? NULL : fuse_region(p->g, part->region);
+    for (int i = 0; rg && i < rg->nnodes; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        if (!is_wanted(part, n))
+            continue;
+        if (declare) {
+            base_text_add(&p->body, "        air_%s n%d_%d;\n",
+                          fuse_dtype(rg->bufs[n->buf].dtype), part->region, i);
+            continue;
+        }
+        base_text_add(&p->body, "            h.n%d_%d = ", part->region, i);
+        fuse_put_element(p, rg, n->buf, false);
+        base_text_add(&p->body, ";\n");
+    }
+}
+
+static void
+put_wanted_indices(fuse_printer *p, bool declare)
+{
+    for (int i = 0; i < p->g->ncopies; i++) {
+        const fuse_copy *c = &p->g->copies[i];
+        const air_tensor *index = fuse_call(p->g, c->step)->args[2].t;
+        if (index->dims[0] > 1)
+            continue;
+        if (declare)
+            base_text_add(&p->body, "        s64 j%d;\n", c->step);
+        else
+            base_text_add(&p->body, "        h.j%d = p%d[0];\n", c->step,
+                          p->first[c->step] + 1);
+    }
+}
+
+static void
+put_wants(fuse_printer *p)
+{
+    base_text_add(&p->body, "    struct held {\n");
+    put_wanted_indices(p, true);
+    for (int n = 0; n < p->g->nparts; n++)
+        put_wanted_nodes(p, &p->g->parts[n], true);
+    base_text_add(&p->body, "    };\n"
+                            "    auto want = [&](int t, int i, int) {\n"
+                            "        held h;\n");
+    put_wanted_indices(p, false);
+    for (int n = 0; n < p->g->nparts; n++) {
+        const fuse_part *part = &p->g->parts[n];
+        base_text_add(&p->body, "        if (t < %" PRId64 ") {\n",
+                      tiles_of(p, part));
+        put_iteration(p, part);
+        p->step = part->region;
+        put_wanted_nodes(p, part, false);
+        base_text_add(&p->body,
+                      "            return h;\n        }\n        t -= %" PRId64
+                      ";\n",
+                      tiles_of(p, part));
+    }
+    base_text_add(&p->body, "        return h;\n    };\n");
 }
 
 /* ---- the launch ---------------------------------------------------------- */
@@ -408,7 +480,7 @@ put_run(fuse_printer *p)
     fuse_put_aligned(p);
     base_text_add(&p->body,
                   ";\n    G::run(%" PRId64
-                  ", fast, row, ahead, stage, out);\n}\n",
+                  ", fast, row, ahead, stage, want, out);\n}\n",
                   all_tiles(p));
 }
 
@@ -436,6 +508,7 @@ print(fuse_printer *p, const cuda_props *props)
                   kern_row_depth(p->g->k, rows_of(p->g)));
     put_rows(p);
     fuse_put_stage(p);
+    put_wants(p);
     put_results(p);
     put_run(p);
     shape(p, props);

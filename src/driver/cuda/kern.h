@@ -11,6 +11,7 @@ extern const char kern_text_skinny[];
 extern const char kern_text_decode[];
 extern const char kern_text_split[];
 extern const char kern_text_super[];
+extern const char kern_text_ring[];
 extern const char kern_text_gemm[];
 extern const char kern_text_attend[];
 extern const char kern_text_flash[];

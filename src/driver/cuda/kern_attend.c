@@ -286,11 +286,11 @@ kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
     const int64_t cell = a.queries * (a.width + 2);
     char open[200], place[40], first[60];
     (void)snprintf(open, sizeof open,
-                   "    await();\n"
+                   "    if (blockIdx.x >= %" PRId64 ")\n        await();\n"
                    "    for (int n = blockIdx.x; n < %" PRId64
                    "; n += gridDim.x) {\n    const int head = n / %" PRId64
                    ";\n",
-                   heads * n, n);
+                   heads * n, heads * n, n);
     (void)snprintf(place, sizeof place, "head / %" PRId64, groups);
     (void)snprintf(first, sizeof first, "(int)(head %% %" PRId64 ") * %d",
                    groups, a.queries);

@@ -168,7 +168,8 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
         "        [](auto) {},\n"
         "        [&](auto fast, %s *to) { stage_rows<G, decltype(fast)::value, "
         "%s, %" PRId64 ", %" PRId64 ", %" PRId64 ">(to, x); },\n"
-        "        [&](int tile, int i, int m, float v) {\n"
+        "        [](int, int, int) { return 0; },\n"
+        "        [&](int tile, int i, int m, float v, int) {\n"
         "            const s64 n = tile * %d + i;\n"
         "            if (n >= %" PRId64 ")\n                return;\n",
         type, p.m, p.k, p.tile, PART,

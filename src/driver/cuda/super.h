@@ -5,7 +5,8 @@
  * shares its work among any number of blocks can be one. Equal texts are one
  * function; which runs with what parameters is a table. A phase waits for all
  * blocks where it depends on a phase since the last wait. Phases of little work
- * are one block's: between them nothing has to wait. */
+ * are one block's: between them nothing has to wait. Weights of products come
+ * through a ring (text/ring.cuh), where shared memory has room for one. */
 #ifndef CUDA_SUPER_H
 #define CUDA_SUPER_H
 
@@ -13,9 +14,17 @@
 
 enum {
     SUPER_THREADS = 256,
-    SUPER_HEAD = 3,     /* parameters before those of phases */
-    SUPER_STATE = 256,  /* bytes of scratch before that of phases */
-    SUPER_PARAMS = 3900 /* of 8 bytes: 32 764 bytes are CUDA's limit */
+    SUPER_ASKING = 128,  /* beside them: one warp asks, three lend registers */
+    SUPER_HEAD = 3,      /* parameters before those of phases */
+    SUPER_STATE = 256,   /* bytes of scratch before that of phases */
+    SUPER_PARAMS = 3900, /* of 8 bytes: 32 764 bytes are CUDA's limit */
+    SUPER_STATIC = 3072, /* bytes of shared memory that texts declare */
+    /* text/ring.cuh: bytes of a stage, sums of a product beyond those of a
+     * launch, stages */
+    SUPER_RING_BYTES = 32768,
+    SUPER_RING_SUMS = 8192,
+    SUPER_RING_LEAST = 2,
+    SUPER_RING_MOST = 6
 };
 
 /* A launch of a step, or of several. */

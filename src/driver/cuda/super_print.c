@@ -15,6 +15,8 @@ typedef struct {
     uint32_t *kinds;     /* by phase */
     uint32_t *first;     /* of its parameters */
     uint32_t nkinds;
+    uint32_t stages; /* of the ring; 0: none */
+    uint32_t shared; /* bytes of phases, before those of the ring */
 } printer;
 
 /* ---- phases of one kind -------------------------------------------------- */
@@ -122,7 +124,15 @@ put_preludes(printer *p)
         put(p, "#undef air_begin\n#undef __syncthreads\n"
                "static __device__ __forceinline__ void air_begin() {}\n");
     }
+    put(p, "#define __syncthreads() call::super_sync_all()\n");
     put_families(p);
+    if (p->stages == 0)
+        return;
+    base_text_add(p->text,
+                  "#define RING_STAGES %uu\n#define RING_AT %u\n"
+                  "#define SUPER_BLOCKS %u\n",
+                  p->stages, p->shared, p->out->launches[0].shape.grid[0]);
+    put(p, kern_text_ring);
 }
 
 /* The text without a prelude of its own, its entries as functions: the line of
@@ -148,20 +158,49 @@ put_phase_text(printer *p, const super_phase *phase)
     put(p, at);
 }
 
+/* Does the ring have its weights? */
+static bool
+is_asked(const printer *p, const super_phase *phase)
+{
+    return p->stages > 0 && phase->source->prelude == kern_text_skinny;
+}
+
+/* The name of a phase: as it computes, and as it asks for weights. */
+static const char *
+name_of(bool asks)
+{
+    return asks ? "ask" : "phase";
+}
+
+static void
+put_texts(printer *p, bool asks)
+{
+    for (size_t i = 0; i < p->run->count; i++) {
+        const super_phase *phase = &p->run->phases[i];
+        if (!is_first(p, i) || (asks && !is_asked(p, phase)))
+            continue;
+        base_text_add(p->text, "namespace %s_%u {\n", name_of(asks),
+                      p->kinds[i]);
+        put_phase_text(p, phase);
+        put(p, "}\n");
+    }
+}
+
 static void
 put_phases(printer *p)
 {
     put(p, "#define gridDim call::super_block.grid\n");
     if (p->run->apart)
         put(p, "#define blockIdx call::super_only()\n");
-    for (size_t i = 0; i < p->run->count; i++) {
-        if (!is_first(p, i))
-            continue;
-        base_text_add(p->text, "namespace phase_%u {\n", p->kinds[i]);
-        put_phase_text(p, &p->run->phases[i]);
-        put(p, "}\n");
+    if (p->stages > 0)
+        put(p, "#define skinny ringed\n");
+    put_texts(p, false);
+    if (p->stages > 0) {
+        put(p, "#undef skinny\n#define skinny asked\n");
+        put_texts(p, true);
+        put(p, "#undef skinny\n");
     }
-    put(p, "#undef gridDim\n#undef blockIdx\n");
+    put(p, "#undef gridDim\n#undef blockIdx\n#undef __syncthreads\n");
 }
 
 /* ---- tables -------------------------------------------------------------- */
@@ -171,8 +210,9 @@ put_program(printer *p)
 {
     put(p, "__constant__ call::super_phase super_program[] = {");
     for (size_t i = 0; i < p->run->count; i++)
-        base_text_add(p->text, "{%u,%u,%d,%d},", p->kinds[i], p->first[i],
-                      p->run->phases[i].waits, p->run->phases[i].alone);
+        base_text_add(p->text, "{%u,%u,%d,%d,%d},", p->kinds[i], p->first[i],
+                      p->run->phases[i].waits, p->run->phases[i].alone,
+                      is_asked(p, &p->run->phases[i]));
     put(p, "{},{}};\n");
 }
 
@@ -189,7 +229,7 @@ put_values(printer *p, const super_phase *phase)
 }
 
 static void
-put_case(printer *p, size_t i)
+put_case(printer *p, size_t i, bool asks)
 {
     const super_phase *phase = &p->run->phases[i];
     const cuda_launch *l = launch_of(phase);
@@ -199,8 +239,8 @@ put_case(printer *p, size_t i)
     if (shape_of(phase)->block[0] < SUPER_THREADS)
         base_text_add(p->text, "            if (threadIdx.x < %u)\n    ",
                       shape_of(phase)->block[0]);
-    base_text_add(p->text, "            phase_%u::run_%d(", p->kinds[i],
-                  entry_of(phase));
+    base_text_add(p->text, "            %s_%u::run_%d(", name_of(asks),
+                  p->kinds[i], entry_of(phase));
     for (int32_t k = 0, n = 0; k < l->nparams; k++) {
         put(p, k > 0 ? ", " : "");
         if (l->params[k].kind != CUDA_PARAM_VALUES) {
@@ -214,11 +254,11 @@ put_case(printer *p, size_t i)
 }
 
 static void
-put_cases(printer *p)
+put_cases(printer *p, bool asks)
 {
     for (size_t i = 0; i < p->run->count; i++)
-        if (is_first(p, i))
-            put_case(p, i);
+        if (is_first(p, i) && (!asks || is_asked(p, &p->run->phases[i])))
+            put_case(p, i, asks);
 }
 
 static void
@@ -229,38 +269,68 @@ put_bundle(printer *p)
                   "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
                   "    using namespace call;\n"
                   "    const super_phase e = super_program[blockIdx.x];\n"
-                  "    super_apart(a.v[e.first + threadIdx.x %% 32]);\n"
+                  "    super_apart(a.v[SUPER_HEAD + e.first + threadIdx.x %% "
+                  "32]);\n"
                   "    alone_begin();\n"
                   "    switch (e.kind) {\n",
                   SUPER_THREADS);
-    put_cases(p);
+    put_cases(p, false);
     put(p, "    }\n}\n");
+}
+
+/* The warp that asks for weights goes through the products by itself; those
+ * beside it have given their registers away. */
+static void
+put_asking(printer *p)
+{
+    base_text_add(p->text,
+                  "    if (super_asks()) {\n"
+                  "        super_give_registers();\n"
+                  "        for (u32 i = 0; threadIdx.x < %d && i < %zu; i++) "
+                  "{\n"
+                  "            const super_phase e = super_program[i];\n"
+                  "            if (!e.asks)\n"
+                  "                continue;\n"
+                  "            super_ask(a.v[SUPER_HEAD + e.first + "
+                  "threadIdx.x %% 32]);\n"
+                  "            switch (e.kind) {\n",
+                  SUPER_THREADS + 32, p->run->count);
+    put_cases(p, true);
+    put(p, "            }\n        }\n        return;\n    }\n"
+           "    super_take_registers();\n");
+}
+
+static void
+put_begin(printer *p)
+{
+    base_text_add(p->text,
+                  "extern \"C\" __global__ __launch_bounds__(%u, 1) void\n"
+                  "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
+                  "    using namespace call;\n"
+                  "    super_begin(super_program[0], a.v);\n",
+                  p->out->launches[0].shape.block[0]);
+    if (p->stages > 0)
+        put(p, "    extern __shared__ __align__(16) char shared[];\n"
+               "    ring_begin(shared + RING_AT);\n");
+    put(p, "    __syncthreads();\n");
+    if (p->stages > 0)
+        put_asking(p);
 }
 
 static void
 put_persistent(printer *p)
 {
+    put_begin(p);
     base_text_add(p->text,
-                  "extern \"C\" __global__ __launch_bounds__(%d) void\n"
-                  "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
-                  "    using namespace call;\n    u32 goal = 0;\n"
-                  "    super_begin((super_state *)a.v[0], (fault *)a.v[1], "
-                  "a.v[2]);\n"
-                  "    super_phase e = super_program[0], next = "
-                  "super_program[1];\n"
-                  "    u64 mine = a.v[e.first + threadIdx.x %% 32];\n"
                   "    for (u32 i = 0; i < %zu; i++) {\n"
-                  "        if (!super_next(i, e, mine, goal))\n"
+                  "        if (!super_next(i, super_program[i + 1], a.v))\n"
                   "            break;\n"
-                  "        const super_phase later = super_program[i + 2];\n"
-                  "        mine = a.v[next.first + threadIdx.x %% 32];\n"
-                  "        if (!e.alone || blockIdx.x == 0)\n"
-                  "        switch (e.kind) {\n",
-                  SUPER_THREADS, p->run->count);
-    put_cases(p);
+                  "        if (super_is_mine())\n"
+                  "        switch (super_block.now.kind) {\n",
+                  p->run->count);
+    put_cases(p, false);
     base_text_add(p->text,
-                  "        }\n        else\n            await();\n"
-                  "        e = next;\n        next = later;\n    }\n"
+                  "        }\n        else\n            await();\n    }\n"
                   "    super_end(%zu);\n}\n",
                   (p->out->scratch + 3) / 4);
 }
@@ -311,7 +381,7 @@ add_params(printer *p, int64_t patience, const air_step *steps)
     for (size_t i = 0; i < p->run->count; i++) {
         const super_phase *phase = &p->run->phases[i];
         const cuda_launch *l = launch_of(phase);
-        p->first[i] = (uint32_t)out->nmany;
+        p->first[i] = (uint32_t)out->nmany - SUPER_HEAD;
         for (int32_t k = 0; k < l->nparams; k++)
             if (l->params[k].kind != CUDA_PARAM_VALUES)
                 out->many[out->nmany++] =
@@ -322,9 +392,18 @@ add_params(printer *p, int64_t patience, const air_step *steps)
         out->many[out->nmany++] = (cuda_param){.kind = CUDA_PARAM_INT};
 }
 
-static void
-add_launch(const super_run *run, const cuda_props *props, cuda_source *out)
+static uint32_t
+shared_of(const super_phase *p)
 {
+    return shape_of(p)->shared +
+           (p->source->prelude == kern_text_skinny ? SUPER_RING_SUMS : 0);
+}
+
+static void
+add_launch(printer *p, const cuda_props *props)
+{
+    const super_run *run = p->run;
+    cuda_source *out = p->out;
     cuda_launch *l = &out->launches[0];
     *l = (cuda_launch){.shape = {{(uint32_t)props->processors, 1, 1},
                                  {SUPER_THREADS, 1, 1},
@@ -336,12 +415,31 @@ add_launch(const super_run *run, const cuda_props *props, cuda_source *out)
         l->shape.grid[0] = (uint32_t)run->count;
     for (size_t i = 0; i < run->count; i++) {
         const super_phase *phase = &run->phases[i];
-        const uint32_t shared = shape_of(phase)->shared;
+        const uint32_t shared = shared_of(phase);
         const size_t scratch = SUPER_STATE + phase->source->scratch;
-        l->shape.shared = shared > l->shape.shared ? shared : l->shape.shared;
+        p->shared = shared > p->shared ? shared : p->shared;
         if (!run->apart && scratch > out->scratch)
             out->scratch = scratch;
     }
+    p->shared = (p->shared + 127) / 128 * 128;
+    l->shape.shared = p->shared;
+}
+
+/* As many stages as there is room for. */
+static void
+add_ring(printer *p, const cuda_props *props)
+{
+    air_launch *shape = &p->out->launches[0].shape;
+    const size_t used = p->shared + SUPER_STATIC;
+    size_t stages = props->shared_bytes > used
+                        ? (props->shared_bytes - used) / SUPER_RING_BYTES
+                        : 0;
+    stages = stages < SUPER_RING_MOST ? stages : SUPER_RING_MOST;
+    if (p->run->apart || stages < SUPER_RING_LEAST)
+        return;
+    p->stages = (uint32_t)stages;
+    shape->block[0] = SUPER_THREADS + SUPER_ASKING;
+    shape->shared += p->stages * SUPER_RING_BYTES;
 }
 
 air_status
@@ -359,7 +457,8 @@ cuda_super_print(const air_device *dev, const super_run *run,
     p.first = p.kinds + run->count;
     number_kinds(&p);
     add_params(&p, dev->patience, steps);
-    add_launch(run, &dev->props, out);
+    add_launch(&p, &dev->props);
+    add_ring(&p, &dev->props);
     put_preludes(&p);
     put_phases(&p);
     put_program(&p);

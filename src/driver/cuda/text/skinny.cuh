@@ -16,7 +16,8 @@
 // FAST  flag<true> where all rows are 16-byte aligned
 // AHEAD void ahead(FAST): loads that need not wait either
 // STAGE void stage(FAST, T *x): fills x[M][PITCH] with zeros behind K, by all threads
-// OUT   void out(tile, i, m, sum): takes y of row i of the tile
+// WANT  H want(tile, i, m): what `out` reads
+// OUT   void out(tile, i, m, sum, H): takes y of row i of the tile
 template <bool B>
 struct flag {
     static const bool value = B;
@@ -85,20 +86,21 @@ struct skinny {
 
     // The text for rows that are not aligned is another one: what runs should
     // stay in the cache of instructions.
-    template <class ROWS, class AHEAD, class STAGE, class OUT>
+    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
     static FN void
-    run(int tiles, bool fast, ROWS row, AHEAD ahead, STAGE stage, OUT out)
+    run(int tiles, bool fast, ROWS row, AHEAD ahead, STAGE stage, WANT want,
+        OUT out)
     {
         if (fast)
-            walk<true>(tiles, row, ahead, stage, out);
+            walk<true>(tiles, row, ahead, stage, want, out);
         else
-            walk<false>(tiles, row, ahead, stage, out);
+            walk<false>(tiles, row, ahead, stage, want, out);
     }
 
-    template <bool FAST, class ROWS, class AHEAD, class STAGE, class OUT>
+    template <bool FAST, class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
     static FN void
     walk(int tiles, const ROWS &row, const AHEAD &ahead, const STAGE &stage,
-         const OUT &out)
+         const WANT &want, const OUT &out)
     {
         extern __shared__ __align__(16) char shared[];
         T *x = (T *)shared;
@@ -177,11 +179,13 @@ struct skinny {
                     }
             __syncthreads();
             if (threadIdx.x < R * M) {
+                const int i = threadIdx.x / M, m = threadIdx.x % M;
+                const auto held = want(tile, i, m);
                 float y = 0;
 #pragma unroll
                 for (int w = 0; w < WARPS * S; w++)
                     y += sums[turn * SUMS + w * R * M + threadIdx.x];
-                out(tile, threadIdx.x / M, threadIdx.x % M, y);
+                out(tile, i, m, y, held);
             }
             tile = next;
         }

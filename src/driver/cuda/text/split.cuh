@@ -14,23 +14,25 @@ struct split {
         extern __shared__ __align__(16) char shared[];
         float *mine = (float *)shared;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const bool likely =
+            D::ahead(p, (s64)(rank + SPLITS * warp) * D::KEYS, lane);
+        await();
         if (p.query_fast() && p.key_fast())
-            look<true>(p, rank, mine);
+            look<true>(p, rank, likely, mine);
         else
-            look<false>(p, rank, mine);
+            look<false>(p, rank, likely, mine);
         __syncthreads();
         for (int n = warp; n < QUERIES; n += WARPS)
             leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
         if (is_last(ticket, (u32 *)shared))
-            for (int n = 0; n < QUERIES; n++)
-                finish_row(p, cells + n * CELL, mine, n);
+            finish(p, cells, mine, (u32 *)shared);
         __syncthreads();
     }
 
     // What each warp finds in its keys.
     template <bool FAST, class P>
     static FN void
-    look(const P &p, int rank, float *mine)
+    look(const P &p, int rank, bool likely, float *mine)
     {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, t = lane & 3;
@@ -39,26 +41,41 @@ struct split {
         typename D::places at;
         D::aim(at, p, start, g, t);
         D::template walk<FAST>(p, start, (s64)SPLITS * WARPS * D::KEYS, g, t,
-                               false, at, acc, top, all);
+                               likely, at, acc, top, all);
         D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
     }
 
+    // All rows at once; those that have seen nothing once more, one by one.
+    template <class P>
+    static FN void
+    finish(const P &p, const float *cells, float *mine, u32 *told)
+    {
+        for (int i = threadIdx.x; i < QUERIES * WIDTH; i += 32 * WARPS) {
+            const int n = i / WIDTH;
+            if (!element(p, cells + n * CELL, n, i % WIDTH))
+                told[1] = 1;
+        }
+        __syncthreads();
+        const bool some = told[1] != 0;
+        __syncthreads();
+        if (some)
+            for (int n = 0; n < QUERIES; n++)
+                finish_row(p, cells + n * CELL, mine, n);
+    }
+
+    // That has seen nothing.
     template <class P>
     static FN void
     finish_row(const P &p, const float *cell, float *mine, int n)
     {
         float high = -infinity();
-#pragma unroll
         for (int r = 0; r < SPLITS; r++)
             high = fmaxf(high, peek(cell + r * QUERIES * CELL + WIDTH));
-        const bool some = D::is_settled(high);
-        if (!some)
-            D::again(p, mine);
+        if (D::is_settled(high))
+            return;
+        D::again(p, mine);
         for (int e = threadIdx.x; e < WIDTH; e += 32 * WARPS)
-            if (some)
-                finish(p, cell, n, e);
-            else
-                D::finish(p, mine + n * CELL, QUERIES, n, e);
+            D::finish(p, mine + n * CELL, QUERIES, n, e);
     }
 
     // A row of the block, from its warps.
@@ -90,37 +107,58 @@ struct split {
     static FN bool
     is_last(u32 *ticket, u32 *told)
     {
-        __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            const u32 before = atomicAdd(ticket, 1u);
+            const u32 before = take_number(ticket);
             if (before == SPLITS - 1)
                 *ticket = 0;
-            *told = before == SPLITS - 1;
-            __threadfence();
+            told[0] = before == SPLITS - 1;
+            told[1] = 0;
         }
         __syncthreads();
-        return *told != 0;
+        return told[0] != 0;
     }
 
-    template <class P>
-    static FN void
-    finish(const P &p, const float *cell, int n, int e)
+    // What was written before it is visible to whom has a later one.
+    static FN u32
+    take_number(u32 *p)
     {
-        float m[SPLITS], high = -infinity(), total = 0, x = 0;
+        u32 n;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                     : "=r"(n)
+                     : "l"(p)
+                     : "memory");
+        return n;
+    }
+
+    // Element e of row n. False: the row has seen nothing.
+    template <class P>
+    static FN bool
+    element(const P &p, const float *cell, int n, int e)
+    {
+        float m[SPLITS], s[SPLITS], v[SPLITS], high = -infinity();
+        float total = 0, x = 0;
 #pragma unroll
         for (int r = 0; r < SPLITS; r++) {
-            m[r] = peek(cell + r * QUERIES * CELL + WIDTH);
-            high = fmaxf(high, m[r]);
+            const float *c = cell + r * QUERIES * CELL;
+            m[r] = peek(c + WIDTH);
+            s[r] = peek(c + WIDTH + 1);
+            v[r] = peek(c + e);
         }
+#pragma unroll
+        for (int r = 0; r < SPLITS; r++)
+            high = fmaxf(high, m[r]);
 #pragma unroll
         for (int r = 0; r < SPLITS; r++) {
             const float f = D::decay(m[r], high);
-            total += f * peek(cell + r * QUERIES * CELL + WIDTH + 1);
-            x += f * peek(cell + r * QUERIES * CELL + e);
+            total += f * s[r];
+            x += f * v[r];
         }
+        if (!D::is_settled(high))
+            return false;
         put(p.out(n) + e, total == 0 ? 0.f : x / total);
         if (e == 0 && p.sum(n))
             *p.sum(n) = total == 0 ? 0.f : high + __logf(total);
+        return true;
     }
 };

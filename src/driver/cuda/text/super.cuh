@@ -21,14 +21,24 @@ struct super_phase {
     u32 kind, first; // case, parameters
     u32 waits;       // 0: with the phase before it
     u32 alone;       // 1: of block 0
+    u32 asks;        // 1: its weights come through the ring
 };
 
 static const int SUPER_PARAMETERS = 32; // of a phase, at most: a warp
+static const int SUPER_HEAD = 3; // before those of phases
+static const int SUPER_THREADS = 256;
 
 // A parameter becomes what the phase declares.
 struct super_value {
     u64 bits;
-    template <class T> FN operator T *() const { return (T *)bits; }
+    template <class T>
+    FN
+    operator T *() const
+    {
+        T *p = (T *)bits;
+        __builtin_assume(__isGlobal(p));
+        return p;
+    }
     FN operator s64() const { return (s64)bits; }
 };
 
@@ -36,14 +46,49 @@ static __shared__ struct {
     super_state *state;
     fault *bad;
     u64 patience; // ns, 0: endless
-    u64 parameters[SUPER_PARAMETERS];
-    u32 goal;     // arrivals; 0: nothing to wait for
+    // Of the phase that is computed, and of the one whose weights are asked for.
+    u64 parameters[2][SUPER_PARAMETERS];
+    u64 after[SUPER_PARAMETERS]; // of the next phase
+    super_phase next, now;
+    u32 counted; // arrivals of all phases so far
+    u32 goal;    // arrivals; 0: nothing to wait for
     u32 phase;
     bool stuck;
     struct {
         u32 x; // blocks of the phase: its `gridDim`
     } grid;
 } super_block;
+
+// The threads that compute. A warp behind them asks for weights.
+FN void
+super_sync_all()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(2), "n"(SUPER_THREADS) : "memory");
+}
+
+FN bool
+super_asks()
+{
+    return threadIdx.x >= SUPER_THREADS;
+}
+
+// Registers that warps which ask do not need go to those that compute. All of
+// the four warps that share them have to say so.
+FN void
+super_give_registers()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;" ::: "memory");
+#endif
+}
+
+FN void
+super_take_registers()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;" ::: "memory");
+#endif
+}
 
 FN void
 super_give_up(u32 arrived)
@@ -84,7 +129,7 @@ await()
         return;
     if (threadIdx.x == 0)
         super_poll(goal);
-    __syncthreads();
+    super_sync_all();
 }
 
 FN void
@@ -92,43 +137,79 @@ release()
 {
 }
 
+// By a warp: parameters of the next phase. They come from memory that is seldom
+// read, while others wait.
 FN void
-super_begin(super_state *state, fault *bad, u64 patience)
+super_look(const super_phase &next, const u64 *v)
 {
+    const int lane = threadIdx.x % SUPER_PARAMETERS;
+    super_block.after[lane] = v[next.first + lane];
+    if (lane == 0)
+        super_block.next = next;
+}
+
+// Before a barrier of the block.
+FN void
+super_begin(const super_phase &first, const u64 *v)
+{
+    if (threadIdx.x < SUPER_PARAMETERS)
+        super_look(first, v + SUPER_HEAD);
     if (threadIdx.x == 0) {
-        super_block.state = state;
-        super_block.bad = bad;
-        super_block.patience = patience;
+        super_block.state = (super_state *)v[0];
+        super_block.bad = (fault *)v[1];
+        super_block.patience = v[2];
+        super_block.counted = 0;
         super_block.stuck = false;
     }
 }
 
-// Between phases: shared memory is free again, and this lane's parameter is the
-// phase's. False: the kernel gives up.
+// Between phases: shared memory is free again, and parameters are those of
+// phase i. Little of it is in registers, which phases need. False: the kernel
+// gives up. next: phase i + 1.
 FN bool
-super_next(u32 i, const super_phase &e, u64 parameter, u32 &goal)
+super_next(u32 i, const super_phase &next, const u64 *v)
 {
-    __syncthreads();
-    goal += e.waits ? gridDim.x : 0;
+    super_sync_all();
     if (super_block.stuck)
         return false;
     if (threadIdx.x < SUPER_PARAMETERS)
-        super_block.parameters[threadIdx.x] = parameter;
+        super_block.parameters[0][threadIdx.x] = super_block.after[threadIdx.x];
     if (threadIdx.x == 0) {
-        if (e.waits)
-            count_up(&super_block.state->arrived);
-        super_block.goal = e.waits ? goal : 0;
+        const super_phase e = super_block.next;
+        super_block.now = e;
+        super_block.counted += e.waits ? gridDim.x : 0;
+        super_block.goal = e.waits ? super_block.counted : 0;
         super_block.phase = i;
         super_block.grid.x = e.alone ? 1 : gridDim.x;
     }
-    __syncthreads();
+    super_sync_all();
+    // Not by the warp that polls: it takes its time.
+    if (super_block.now.waits && threadIdx.x == 32)
+        count_up(&super_block.state->arrived);
+    if (threadIdx.x / 32 == 2)
+        super_look(next, v + SUPER_HEAD);
     return true;
+}
+
+FN bool
+super_is_mine()
+{
+    return !super_block.now.alone || blockIdx.x == 0;
 }
 
 FN super_value
 super_get(int i)
 {
-    return super_value{super_block.parameters[i]};
+    return super_value{super_block.parameters[super_asks()][i]};
+}
+
+// For the warp that asks: this lane's parameter of the next phase is there.
+FN void
+super_ask(u64 parameter)
+{
+    __syncwarp();
+    super_block.parameters[1][threadIdx.x % SUPER_PARAMETERS] = parameter;
+    __syncwarp();
 }
 
 // words: of all scratch, the state's too.
@@ -136,7 +217,7 @@ FN void
 super_end(u32 words)
 {
     super_state *s = super_block.state;
-    __syncthreads();
+    super_sync_all();
     if (threadIdx.x != 0)
         return;
     __threadfence();
@@ -165,10 +246,10 @@ FN void
 super_apart(u64 parameter)
 {
     if (threadIdx.x < SUPER_PARAMETERS)
-        super_block.parameters[threadIdx.x] = parameter;
+        super_block.parameters[0][threadIdx.x] = parameter;
     if (threadIdx.x == 0)
         super_block.grid.x = 1;
-    __syncthreads();
+    super_sync_all();
 }
 
 // Folds of regions: of a block of 256 threads a phase may use the first ones.

@@ -1,0 +1,374 @@
+// ring.cuh: weights of products in a persistent kernel come through a ring of
+// stages in shared memory. A warp of its own asks for them by bulk copies, in the
+// order of the program and past the waits of phases: they depend on nothing that
+// the kernel writes. So they come in while blocks wait for each other.
+//
+// A stage is a piece along k of all rows of a tile. At most RING_FLIGHT halves of
+// stages are on their way: what waits for other memory would wait behind them.
+// Stage n of the block is place n % RING_STAGES; `full` completes when its bytes
+// are there, `empty` when all warps have used it.
+static const int RING_WARPS = 8; // that take what comes
+static const u32 RING_BYTES = 32768; // of a stage
+static const u32 RING_FLIGHT = 3;
+
+static __shared__ struct {
+    u64 full[2 * RING_STAGES], empty[RING_STAGES];
+    u32 base;   // of the stages, a place in shared memory
+    u32 filled; // stages that were asked for
+    u32 taken;  // stages that were used, before this phase
+} ring;
+
+FN u32
+ring_place(const void *p)
+{
+    return (u32)__cvta_generic_to_shared(p);
+}
+
+FN bool
+ring_try(const u64 *box, u32 round)
+{
+    u32 done;
+    asm volatile("{.reg .pred p;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(ring_place(box)), "r"(round & 1)
+                 : "memory");
+    return done != 0;
+}
+
+// By all threads of the block, before a barrier. stages: in shared memory.
+FN void
+ring_begin(const void *stages)
+{
+    if (threadIdx.x != 0)
+        return;
+    ring.base = ring_place(stages);
+    ring.filled = ring.taken = 0;
+    for (u32 i = 0; i < 2 * RING_STAGES; i++)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(
+                         ring_place(&ring.full[i])),
+                     "r"(1)
+                     : "memory");
+    for (u32 i = 0; i < RING_STAGES; i++)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(
+                         ring_place(&ring.empty[i])),
+                     "r"(RING_WARPS)
+                     : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+FN void
+ring_arrive(const u64 *box)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(
+                     ring_place(box))
+                 : "memory");
+}
+
+// Half q of all that were asked for is there.
+FN void
+ring_wait(u32 q)
+{
+    while (!ring_try(&ring.full[q % (2 * RING_STAGES)],
+                     q / (2 * RING_STAGES)))
+        ;
+}
+
+// The place of stage n is free. False: the kernel gives up.
+FN bool
+ring_free(u32 n)
+{
+    if (n < RING_STAGES)
+        return true;
+    while (!ring_try(&ring.empty[n % RING_STAGES], n / RING_STAGES - 1))
+        if (peek(&super_block.stuck))
+            return false;
+    return true;
+}
+
+template <class T, int K, int R>
+struct ring_tile {
+    static constexpr int UNIT = 64;
+    static constexpr int MOST = RING_BYTES / 2 / R / UNIT * UNIT;
+    static constexpr int CHUNKS = (K + MOST - 1) / MOST;
+    // Elements of a row in a stage, but for the last stage of a tile.
+    static constexpr int CHUNK = ((K + UNIT - 1) / UNIT + CHUNKS - 1) / CHUNKS * UNIT;
+    static constexpr int PITCH = (CHUNKS == 1 ? K : CHUNK) * 2; // bytes
+
+    static FN int
+    bytes(int chunk)
+    {
+        const int left = K - chunk * CHUNK;
+        return (left < CHUNK ? left : CHUNK) * 2;
+    }
+
+    // Rows that lie behind each other are one copy: of those that this lane's
+    // begins, how many; 0: another one's has it. By R lanes, a row each.
+    static FN int
+    length(const T *row, int lane)
+    {
+        const u64 before = __shfl_sync(~0u, (u64)row, lane - 1);
+        const bool goes_on = CHUNKS == 1 && lane != R / 2 && lane > 0 &&
+                             before + K * 2 == (u64)row;
+        const u32 heads = __ballot_sync(~0u, lane >= R || !goes_on);
+        return goes_on || lane >= R ? 0 : __ffs((int)(heads >> 1 >> lane));
+    }
+
+    // row: of this lane. count: rows of its copy; 0: another lane has it.
+    static FN void
+    fill(u32 n, const T *row, int chunk, int count, int lane, u64 policy)
+    {
+        const int size = bytes(chunk);
+        const u32 to = ring.base + n % RING_STAGES * RING_BYTES + lane * PITCH;
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) {
+            const u32 q = 2 * n + half;
+            const u32 box = ring_place(&ring.full[q % (2 * RING_STAGES)]);
+            if (q >= RING_FLIGHT)
+                ring_wait(q - RING_FLIGHT);
+            if (lane == 0)
+                asm volatile(
+                    "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::
+                        "r"(box),
+                    "r"(R / 2 * size)
+                    : "memory");
+            __syncwarp();
+            if (count > 0 && lane / (R / 2) == half)
+                asm volatile(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx"
+                    "::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                    "l"(row + chunk * CHUNK), "r"(count * size), "r"(box),
+                    "l"(policy)
+                    : "memory");
+        }
+    }
+
+    // Rows that are not 16-byte aligned, at a tenth of the speed.
+    static FN void
+    copy(u32 n, const T *row, int chunk, int lane)
+    {
+        extern __shared__ __align__(16) char shared[];
+        char *to = shared + RING_AT + n % RING_STAGES * RING_BYTES;
+#pragma unroll 1
+        for (int r = 0; r < R; r++) {
+            const u16 *from =
+                (const u16 *)__shfl_sync(~0u, (u64)row, r) + chunk * CHUNK;
+#pragma unroll 1
+            for (int i = lane; i < bytes(chunk) / 2; i += 32)
+                ((u16 *)(to + r * PITCH))[i] = from[i];
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        if (lane < 2)
+            ring_arrive(&ring.full[(2 * n + lane) % (2 * RING_STAGES)]);
+    }
+};
+
+// What a product is for the warp that asks.
+template <class T, int M, int K, int R, int S, int D>
+struct asked : skinny<T, M, K, R, S, D> {
+    typedef ring_tile<T, K, R> H;
+
+    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
+    static FN void
+    run(int tiles, bool fast, ROWS row, AHEAD, STAGE, WANT, OUT)
+    {
+        const int lane = threadIdx.x & 31;
+        u32 n = ring.filled;
+        u64 policy;
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
+            : "=l"(policy));
+        for (int tile = blockIdx.x; tile < tiles; tile += SUPER_BLOCKS) {
+            const T *from = row(tile, lane < R ? lane : R - 1);
+            const int count = H::length(from, lane);
+#pragma unroll 1
+            for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
+                if (!ring_free(n))
+                    return leave(n);
+                if (fast)
+                    H::fill(n, from, chunk, count, lane, policy);
+                else
+                    H::copy(n, from, chunk, lane);
+            }
+        }
+        __syncwarp();
+        ring.filled = n;
+        __syncwarp();
+    }
+
+    // What is on its way has to come before the block ends.
+    static FN void
+    leave(u32 n)
+    {
+        for (u32 q = 2 * n < RING_FLIGHT ? 0 : 2 * n - RING_FLIGHT; q < 2 * n;
+             q++)
+            ring_wait(q);
+        __syncwarp();
+        ring.filled = n;
+        __syncwarp();
+    }
+};
+
+// And for those that compute: skinny of rows that lie in the ring. Results of
+// BATCH tiles are taken at once: what they read, they wait for at once.
+template <class T, int M, int K, int R, int S, int D>
+struct ringed : skinny<T, M, K, R, S, D> {
+    typedef skinny<T, M, K, R, S, D> G;
+    typedef ring_tile<T, K, R> H;
+    static constexpr int SUMS = RING_WARPS * R * M; // floats
+    static constexpr int ROWS_OF = R * M; // of a tile
+    static constexpr int BATCH = ROWS_OF > 32 ? 1 : ROWS_OF > 8 ? 32 / ROWS_OF * 2 : 16;
+    static constexpr int UNITS = H::CHUNK / H::UNIT; // of a stage
+    static constexpr int CHAINS = M == 1 ? 2 : 1;
+    static_assert(S == 2, "two parts of a row are side by side");
+
+    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
+    static FN void
+    run(int tiles, bool fast, ROWS, AHEAD ahead, STAGE stage, WANT want,
+        OUT out)
+    {
+        extern __shared__ __align__(16) char shared[];
+        T *x = (T *)shared;
+        float *sums = (float *)(shared + G::X_BYTES);
+        const int tile = blockIdx.x;
+        const int mine = tile < tiles ? (tiles - tile - 1) / SUPER_BLOCKS + 1 : 0;
+
+        if (fast)
+            ahead(flag<true>());
+        else
+            ahead(flag<false>());
+        await();
+        const int own = row_of_thread();
+        auto held = want(tile + own / ROWS_OF * SUPER_BLOCKS, own % ROWS_OF / M,
+                         own % M);
+        if (fast)
+            stage(flag<true>(), x);
+        else
+            stage(flag<false>(), x);
+        __syncthreads();
+        u32 n = ring.taken;
+        for (int first = 0; first < mine; first += BATCH) {
+            const int left = mine - first, i = first + own / ROWS_OF;
+            const int count = left < BATCH ? left : BATCH;
+            const int r = own % ROWS_OF, at = tile + i * SUPER_BLOCKS;
+#pragma unroll 1
+            for (int k = 0; k < count; k++, n += H::CHUNKS)
+                one(n, x, sums + k * SUMS);
+            __syncthreads();
+            if (own < count * ROWS_OF) {
+                const float *s = sums + own / ROWS_OF * SUMS + r;
+                float y = 0;
+#pragma unroll
+                for (int w = 0; w < RING_WARPS; w++)
+                    y += s[w * ROWS_OF];
+                out(at, r / M, r % M, y, held);
+                if (i + BATCH < mine)
+                    held = want(at + BATCH * SUPER_BLOCKS, r / M, r % M);
+            }
+            sums = (float *)(shared + G::X_BYTES) +
+                   (first / BATCH % 2 == 0 ? BATCH * SUMS : 0);
+        }
+        if (threadIdx.x == 0)
+            ring.taken = n;
+    }
+
+    // The row that this thread finishes, of all in a batch: rows of a tile are
+    // neighbours in a warp, tiles other warps', as they may have other things to
+    // do.
+    static FN int
+    row_of_thread()
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        if (ROWS_OF > 32)
+            return threadIdx.x;
+        const int tile = lane / ROWS_OF * RING_WARPS + warp;
+        return lane / ROWS_OF < 32 / ROWS_OF && tile < BATCH
+                   ? tile * ROWS_OF + lane % ROWS_OF
+                   : BATCH * ROWS_OF;
+    }
+
+    // A tile: this warp's part of its sums.
+    static FN void
+    one(u32 n, const T *x, float *sums)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int g = lane >> 2, t = lane & 3;
+        float c[CHAINS][G::PARTS][G::COLS][4] = {};
+#pragma unroll 1
+        for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
+            ring_wait(2 * n);
+            ring_wait(2 * n + 1);
+            piece(c, chunk, n % RING_STAGES, x, warp, lane);
+            __syncwarp();
+            if (lane == 0)
+                ring_arrive(&ring.empty[n % RING_STAGES]);
+        }
+#pragma unroll
+        for (int j = 0; j < G::PARTS; j++)
+#pragma unroll
+            for (int col = 0; col < G::COLS; col++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    float v = of(c, j, col, 2 * h + (g & 1));
+                    const int m = col * 4 + t;
+                    v += __shfl_xor_sync(~0u, v, 4);
+                    if (g % 2 == 0 && m < M)
+                        sums[(warp * R + G::row_of(j, h, g)) * M + m] = v;
+                }
+    }
+
+    // Without an index that is not known: registers have none.
+    static FN float
+    of(const float (&c)[CHAINS][G::PARTS][G::COLS][4], int j, int col, int i)
+    {
+        float v[2] = {};
+#pragma unroll
+        for (int k = 0; k < CHAINS; k++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                v[e] += c[k][j][col][i / 2 * 2 + e];
+        return i % 2 == 0 ? v[0] : v[1];
+    }
+
+    static FN void
+    piece(float (&c)[CHAINS][G::PARTS][G::COLS][4], int chunk, u32 place,
+          const T *x, int warp, int lane)
+    {
+        extern __shared__ __align__(16) char shared[];
+        const char *at = shared + RING_AT + place * RING_BYTES;
+        const int first = UNITS * warp / RING_WARPS;
+        const int count = UNITS * (warp + 1) / RING_WARPS - first;
+        const int g = lane >> 2, e0 = first * H::UNIT + lane % 8 * 8;
+#pragma unroll
+        for (int i = 0; i < (UNITS + RING_WARPS - 1) / RING_WARPS; i++) {
+            const int e = e0 + i * H::UNIT, k = chunk * H::CHUNK + e;
+            if ((UNITS % RING_WARPS != 0 && i >= count) ||
+                (K % H::CHUNK != 0 && k - lane % 8 * 8 >= K))
+                break;
+            uint4 v[G::COLS];
+#pragma unroll
+            for (int col = 0; col < G::COLS; col++) {
+                const int m = (col * 8 + g) / 2;
+                v[col] = *(const uint4 *)(x + (m < M ? m : M - 1) * G::PITCH + k);
+            }
+#pragma unroll
+            for (int j = 0; j < G::PARTS; j++) {
+                uint4 a = *(const uint4 *)(at + G::row_of(j, 0, g) * H::PITCH +
+                                           e * 2);
+                uint4 b = *(const uint4 *)(at + G::row_of(j, 1, g) * H::PITCH +
+                                           e * 2);
+                if (K % H::UNIT != 0 && k >= K)
+                    a = b = make_uint4(0, 0, 0, 0);
+#pragma unroll
+                for (int col = 0; col < G::COLS; col++) {
+                    multiply(c[0][j][col], a.x, b.x, a.y, b.y, v[col].x,
+                             v[col].y, T());
+                    multiply(c[CHAINS - 1][j][col], a.z, b.z, a.w, b.w,
+                             v[col].z, v[col].w, T());
+                }
+            }
+        }
+    }
+};
