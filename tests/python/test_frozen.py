@@ -203,18 +203,26 @@ def test_training_keeps_nothing():
         assert not graph.stats or graph.stats["kept_bytes"] == 0
 
 
-def test_errors_are_eagers(compiled):
-    """Of a deep chain with its norms, beside float64."""
-    torch.manual_seed(3)
+def chain(seed):
+    """Six convolutions with their norms, in float32, and an input."""
+    torch.manual_seed(seed)
     layers = []
     for _ in range(6):
         norm = nn.BatchNorm2d(32)
         norm.running_var.uniform_(0.2, 2)
         norm.running_mean.normal_()
         layers += [nn.Conv2d(32, 32, 3, padding=1), norm, nn.ReLU()]
-    net = nn.Sequential(*layers).eval()
-    x = torch.randn(1, 32, 24, 24)
-    eager, got = net(x), compiled(net)(x)
-    exact = net.double()(x.double())
-    ours = (got - exact).square().mean().sqrt()
-    assert ours <= 1.05 * (eager - exact).square().mean().sqrt()
+    return nn.Sequential(*layers).eval(), torch.randn(1, 32, 24, 24)
+
+
+def test_errors_are_eagers(compiled):
+    """Of deep chains, beside float64. In one chain the ratio is chance, 0.87 to
+    1.13 beside MKL's products of AVX2; over eight it is 0.94 there."""
+    ours = eagers = 0
+    for seed in range(8):
+        net, x = chain(seed)
+        eager, got = net(x), compiled(net)(x)
+        exact = net.double()(x.double())
+        ours += (got - exact).square().mean()
+        eagers += (eager - exact).square().mean()
+    assert ours.sqrt() <= 1.05 * eagers.sqrt()
