@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import (
+    carried,
     comm,
     cuda,
     draws,
@@ -280,11 +281,9 @@ class _Importer(schema.Importing):
         """Refused where a result or operand is of a dtype without it."""
         if self.inexact.isdisjoint((node, *node.all_input_nodes)):
             return
-        values = list(value) if isinstance(value, (tuple, list)) else [value]
-        values += [n.meta.get("val") for n in node.all_input_nodes]
-        for v in values:
-            if isinstance(v, torch.Tensor) and not dtype_of(v)[1]:
-                raise Refused(f"{v.dtype} has no arithmetic in the engine")
+        dtype = carried.unable(node, value)
+        if dtype is not None:
+            raise Refused(f"{dtype} has no arithmetic in the engine")
 
     def _engine_node(
         self, node: torch.fx.Node, kind: kinds.Kind, value: Any

@@ -11,7 +11,15 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import attention, cuda_attention, draws, foreach, mutations, schema
+from . import (
+    attention,
+    carried,
+    cuda_attention,
+    draws,
+    foreach,
+    mutations,
+    schema,
+)
 from .schema import DTYPE, DTYPES, INT, INTS, NONE, VALUE, VALUES, Refused
 from .sizes import is_symbolic
 
@@ -183,6 +191,8 @@ REWRITES: dict[Any, Rewrite] = {
     aten.unsafe_split_with_sizes.default: _slices,
     aten.unbind.int: _unbind,
     **cuda_attention.REWRITES,
+    **dict.fromkeys(carried.CONVERSIONS, carried.convert),
+    aten.view.dtype: carried.view_dtype,
     aten.native_dropout.default: draws.dropout,
     aten.rand_like.default: draws.rand_like,
     aten.randn_like.default: draws.randn_like,

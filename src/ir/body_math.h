@@ -37,6 +37,8 @@
 #define DIGAMMA(a)                  body_digamma(rec, a)
 #define LOG_NDTR(a)                 body_log_ndtr(rec, a)
 #define ENTR(a)                     body_entr(rec, a)
+#define FLOAT8_VALUE(a, as)         body_float8_value(rec, a, BODY_##as)
+#define FLOAT8_CODE(a, as)          body_float8_code(rec, a, BODY_##as)
 
 T body_index(ir_record *rec, int axis);
 T body_sub_scaled(ir_record *rec, T a, T b, T alpha);
@@ -59,5 +61,20 @@ T body_i0(ir_record *rec, T a, bool scaled);
 T body_digamma(ir_record *rec, T a);
 T body_log_ndtr(ir_record *rec, T a);
 T body_entr(ir_record *rec, T a);
+
+/* Numbers of 8 bits: torch's dtypes float8_e4m3fn and so on. What is too large
+ * for the first is its largest number, or (NAN) a NaN as torch before 2.13 had
+ * it. */
+typedef enum {
+    BODY_E4M3FN,
+    BODY_E4M3FN_NAN,
+    BODY_E5M2,
+    BODY_E4M3FNUZ,
+    BODY_E5M2FNUZ
+} body_float8;
+
+/* What a byte, 0 to 255, stands for; the byte of a number. */
+T body_float8_value(ir_record *rec, T a, body_float8 as);
+T body_float8_code(ir_record *rec, T a, body_float8 as);
 
 #endif
