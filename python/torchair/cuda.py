@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from . import compat, files
+from . import compat, files, schema
 from .schema import Refused
 from .sizes import Unexpressible
 
@@ -58,6 +58,57 @@ def is_at(value: torch.Tensor, number: int) -> bool:
 def is_loose_scalar(value: torch.Tensor, number: int) -> bool:
     """A number on the CPU among tensors of a GPU."""
     return number >= PLACE and value.dim() == 0 and value.device.type == "cpu"
+
+
+# Operators whose indices may be on the CPU.
+_INDEXING = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten._unsafe_index.Tensor,
+    torch.ops.aten._unsafe_index_put.default,
+)
+
+
+def _may_move(node: torch.fx.Node) -> bool:
+    """Is a tensor of the CPU, are copies of it, used as an index or moved to
+    the GPU only?"""
+    return bool(node.users) and all(_moves(u, node) for u in node.users)
+
+
+def _moves(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+    if user.target is torch.ops.aten.lift_fresh_copy.default:
+        return _may_move(user)
+    if user.target is torch.ops.aten._to_copy.default:
+        return getattr(user.kwargs.get("device"), "type", "") == "cuda"
+    operands = (user.args[0], *user.args[2:])
+    return user.target in _INDEXING and node not in operands
+
+
+def is_loose_constant(
+    node: torch.fx.Node, value: torch.Tensor, number: int
+) -> bool:
+    """Of the graph, on the CPU, that is as good on the GPU: a number, or the
+    [0, 2] of x[[0, 2]], which torch copies there at each call."""
+    if number < PLACE or value.device.type != "cpu":
+        return False
+    return value.dim() == 0 or _may_move(node)
+
+
+def is_loose_result(
+    node: torch.fx.Node, value: torch.Tensor, number: int
+) -> bool:
+    """Computed on the CPU in torch's graph, and as good on the GPU: numbers
+    made of numbers, and copies of constants. Not what is written to an input,
+    nor what the generator of the CPU gives."""
+    if number < PLACE or value.device.type != "cpu":
+        return False
+    target = node.target
+    if target is torch.ops.aten.lift_fresh_copy.default:
+        return is_loose_constant(node, value, number)
+    if schema.namespace_of(target) not in ("aten", "prims"):
+        return False
+    plain = not schema.mutates(node) and not schema.is_random(target)
+    return plain and value.dim() == 0
 
 
 def refuse_draws(number: int) -> None:

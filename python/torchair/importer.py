@@ -179,8 +179,10 @@ class _Importer(schema.Importing):
     def _input(
         self, node: torch.fx.Node, name: str, value: torch.Tensor, flags: int
     ) -> None:
-        what = "constant" if node.op == "get_attr" else "input"
-        moved = cuda.is_loose_scalar(value, self.place)
+        if node.op == "get_attr":
+            what, moved = "constant", False
+        else:
+            what, moved = "input", cuda.is_loose_scalar(value, self.place)
         found = self.types.of(value, what, node, moved)
         if not found.exact:
             self.inexact.add(node)
@@ -193,7 +195,7 @@ class _Importer(schema.Importing):
             value = getattr(value, part)
         self.constants[node] = value
         if isinstance(value, torch.Tensor):
-            if cuda.is_loose_scalar(value, self.place):
+            if cuda.is_loose_constant(node, value, self.place):
                 value = value.to(cuda.device_of(self.place))
             name = names.unique(f"const_{node.name}", self.names)
             self._input(node, name, value, PARAM)
@@ -272,7 +274,8 @@ class _Importer(schema.Importing):
             if i not in used and self.place >= cuda.PLACE:
                 continue  # numbers, and tensors of the CPU
             if isinstance(v, torch.Tensor):
-                if not self.types.of(v, "the result of", node).exact:
+                moved = cuda.is_loose_result(node, v, self.place)
+                if not self.types.of(v, "the result of", node, moved).exact:
                     self.inexact.add(node)
             elif v is not None and not (many and isinstance(v, int)):
                 raise Unexpressible(f"{node.target} gives a {type(v).__name__}")
@@ -337,7 +340,8 @@ class _Importer(schema.Importing):
         return ref
 
     def check_type(self, ref: int, value: torch.Tensor) -> None:
-        wanted = self.types.of(value, "the result of", "a node").type
+        # _check_results has seen where it is.
+        wanted = self.types.of(value, "the result of", "a node", True).type
         found = self.graph.type(ref)
         if found == wanted:
             return
@@ -489,6 +493,8 @@ class _Importer(schema.Importing):
         if x in self.constants:
             return ("const", self.constants[x])
         if isinstance(value, torch.Tensor):
+            if not cuda.is_at(value, self.place):
+                raise Unexpressible(f"the result {x} is on {value.device}")
             results.append(self.ref(x))
             strides.append(self.sizes.result_strides(value))
             dtype = DTYPE_NAMES[value.dtype]

@@ -1,0 +1,114 @@
+"""Tensors of the CPU in graphs of a GPU: numbers, and constants that torch
+moves there. Graphs of descriptions are imported, which needs no GPU."""
+
+import pytest
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses import FakeTensorMode
+
+from torchair import cuda, engine, importer
+from torchair.sizes import Unexpressible
+
+GPU = "cuda:0"
+
+
+@pytest.fixture
+def imported(monkeypatch):
+    """fn, sizes -> the names of HOST nodes, or why torch runs the graph."""
+    engine.start_once()
+    plain = importer.Graph
+    monkeypatch.setattr(cuda, "place_of", lambda gm: cuda.PLACE)
+    monkeypatch.setattr(importer, "Graph", lambda name, _: plain(name, 0))
+    found = []
+
+    def compiler(gm, inputs):
+        try:
+            got = importer.import_graph(gm, "t", {})
+            found.append([h.op for h in got.host_nodes])
+        except Unexpressible as why:
+            found.append(str(why))
+        raise NotImplementedError("nothing is compiled")
+
+    def run(fn, *sizes, **options):
+        backend = aot_autograd(fw_compiler=compiler)
+        with FakeTensorMode():
+            tensors = [torch.empty(size, device=GPU) for size in sizes]
+        with pytest.raises(Exception, match="nothing is compiled"):
+            torch.compile(fn, backend=backend, **options)(*tensors)
+        return found.pop()
+
+    return run
+
+
+SERVED = {
+    "a root of a size": lambda x: x * torch.tensor(x.shape[0]).sqrt(),
+    "a filled number": lambda x: x * torch.full((), 2.0).exp().neg(),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_as_good_on_the_gpu(imported, name):
+    assert imported(SERVED[name], (8, 4), dynamic=True) == []
+
+
+LEFT = {
+    "a number as the result": (
+        lambda x: (x, torch.tensor(x.shape[0]).sqrt()),
+        "is on cpu",
+    ),
+    "drawn numbers": (
+        lambda x: x * torch.rand_like(torch.full((), 1.0)),
+        "on device cpu",
+    ),
+    "tensors": (
+        lambda x: (x, torch.ones(2).sin()),
+        "on device cpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left_to_torch(imported, name):
+    fn, why = LEFT[name]
+    assert why in imported(fn, (8, 4), dynamic=True)
+
+
+aten = torch.ops.aten
+INDEX = torch.tensor([0, 2], device="cpu")
+USES = {
+    "an index": (
+        lambda g, x, i: g.call_function(aten.index.Tensor, (x, [i])),
+        True,
+    ),
+    "moved": (
+        lambda g, x, i: g.call_function(
+            aten._to_copy.default, (i,), {"device": torch.device(GPU)}
+        ),
+        True,
+    ),
+    "copied": (
+        lambda g, x, i: g.call_function(aten.clone.default, (i,)),
+        False,
+    ),
+    "indexed": (
+        lambda g, x, i: g.call_function(aten.index.Tensor, (i, [x])),
+        False,
+    ),
+    "written": (
+        lambda g, x, i: g.call_function(aten.index_put.default, (x, [x], i)),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_constants_that_torch_moves(name):
+    """x[[0, 2]] has its list on the CPU."""
+    use, moves = USES[name]
+    graph = torch.fx.Graph()
+    x, constant = graph.placeholder("x"), graph.get_attr("index")
+    fresh = graph.call_function(aten.lift_fresh_copy.default, (constant,))
+    use(graph, x, fresh)
+    assert cuda.is_loose_constant(constant, INDEX, cuda.PLACE) == moves
+    assert cuda.is_loose_result(fresh, INDEX, cuda.PLACE) == moves
+    assert not cuda.is_loose_constant(constant, INDEX, cuda.HOST)
