@@ -23,6 +23,7 @@ from . import (
     kinds,
     names,
     places,
+    rewrites,
     rng_states,
     schema,
 )
@@ -382,8 +383,9 @@ class _Importer(schema.Importing):
             v.dtype.is_complex for v in tensors + kept
         )
         orders = images.orders(node, kept, self.place)
+        target = (images if collective is None else comm).target_of(node)
         call = make_call(
-            (images if collective is None else comm).target_of(node),
+            rewrites.host_target(node, target),
             args,
             kwargs,
             keep if many or not keep else None,

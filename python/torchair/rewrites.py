@@ -180,6 +180,30 @@ def _as_strided_scatter(
     return [at.add(node, "permute", attrs, value)]
 
 
+class InOrder:
+    """An operator of torch whose first operand lies in memory in an order of
+    axes that is not theirs, which its strides count in."""
+
+    def __init__(self, target: Any, order: list[int]) -> None:
+        self.target, self.order = target, order
+        self.back = [order.index(i) for i in range(len(order))]
+
+    def __call__(self, x: torch.Tensor, *args: Any, **named: Any) -> Any:
+        x = x.permute(self.order).contiguous().permute(self.back)
+        return self.target(x, *args, **named)
+
+
+def host_target(node: torch.fx.Node, target: Any) -> Any:
+    """What a HOST node of an operator that counts in memory calls: its operand
+    comes in the order of its axes."""
+    if node.target not in _IN_MEMORY:
+        return target
+    source: Any = node.args[0]
+    order = _turned(source.meta["val"])
+    return target if order is None else InOrder(target, order)
+
+
+_IN_MEMORY = (aten.as_strided.default, aten.as_strided_scatter.default)
 REWRITES: dict[Any, Rewrite] = {
     aten.as_strided.default: _as_strided,
     aten.as_strided_scatter.default: _as_strided_scatter,

@@ -2,6 +2,7 @@
 
 import os
 
+import helpers
 import pytest
 import torch
 
@@ -18,6 +19,28 @@ def pytest_addoption(parser):
         default="",
         help="where tests that name no device make their tensors, as cuda",
     )
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "host(why): about the CPU, not run with --device=cuda"
+    )
+    device = config.getoption("--device")
+    helpers.DEVICE = torch.device(device or "cpu")
+    if device.startswith("cuda"):
+        # Convolutions in 11 bits differ by more than what tests allow.
+        torch.backends.cudnn.allow_tf32 = False
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is about the CPU says so, and is skipped with its reason."""
+    if not config.getoption("--device").startswith("cuda"):
+        return
+    for item in items:
+        mark = item.get_closest_marker("host")
+        if mark is not None:
+            why = f"of the CPU: {mark.args[0]}"
+            item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture(autouse=True)

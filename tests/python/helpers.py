@@ -13,6 +13,10 @@ from torchair import backend
 # does not look at the size of a parameter again.
 BEFORE_213 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
+# Of --device, see conftest.py: for tensors made when a file is imported, and
+# inside of compiled functions, where torch 2.11 looks at no default device.
+DEVICE = torch.device("cpu")
+
 TEXT_PASSES = 8  # Program.text: air_text_kind of air.h
 
 TOLERANCE = {

@@ -3,7 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import compiled
+from helpers import DEVICE, compiled, hosts, recorded
+
+from torchair import cuda
 
 
 def write(x):
@@ -13,7 +15,7 @@ def write(x):
 
 
 LAST = torch.channels_last
-WEIGHT = torch.linspace(-1, 1, 70 * 70).view(70, 70)
+WEIGHT = torch.linspace(-1, 1, 70 * 70, device=DEVICE).view(70, 70)
 
 
 def chunks(x):
@@ -60,3 +62,14 @@ def test_as_strided(name, dynamic, mode):
         for f in (compiled(CASES[name], mode), CASES[name])
     )
     torch.testing.assert_close(got, want)
+
+
+def test_where_torch_writes_through_it(monkeypatch):
+    """It counts in memory, too: as a device without a kernel for it has it."""
+    without = frozenset({"as_strided_scatter"})
+    monkeypatch.setattr(cuda, "until_made", lambda make: make(without))
+    x = torch.linspace(-2, 1, 2 * 8 * 70).view(2, 8, 70)
+    with torch.no_grad(), recorded() as records:
+        got = compiled(write)(x)
+    assert hosts(records) == ["as_strided_scatter"]
+    torch.testing.assert_close(got, write(x))
