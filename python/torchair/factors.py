@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 # Operator -> name of its factor; the operands that it is a factor of come
 # first after the one that is added to.
@@ -58,10 +59,19 @@ _OPERANDS: dict[Any, int] = {
 def free(gm: GraphModule, exact: bool) -> None:
     """gm: Dynamo's; made anew where a factor changes. exact: only where no
     rounding is added."""
-    ways = [_free_number, _free_fused] + ([] if exact else [_free_factor])
+    ways = [_free_number, _free_negated, _free_fused]
+    ways += [] if exact else [_free_factor]
     changed = [n for n in gm.graph.nodes if any(way(n) for way in ways)]
     if changed:
+        _drop_negated(gm)
         gm.recompile()
+
+
+def _drop_negated(gm: GraphModule) -> None:
+    """What _times left behind: a float that is computed is one that is used."""
+    for node in reversed(gm.graph.nodes):
+        if node.target is operator.neg and _changes(node) and not node.users:
+            gm.graph.erase_node(node)
 
 
 def _changes(value: Any) -> bool:
@@ -89,6 +99,20 @@ def _free_number(node: Node) -> bool:
         return False
     place = _OPERANDS.get(node.target)
     return place is not None and _free_operand(node, place)
+
+
+def _free_negated(node: Node) -> bool:
+    """x * -factor, as Dynamo writes an addition with a factor up to 2.11."""
+    if node.target is not torch.mul or len(node.args) != 2 or node.kwargs:
+        return False
+    x, factor = node.args
+    negated = isinstance(factor, Node) and factor.target is operator.neg
+    if not negated or not _changes(factor) or not isinstance(x, Node):
+        return False
+    product = _times(node, x, factor)
+    node.target, node.args = torch.neg, product.args
+    node.graph.erase_node(product)
+    return True
 
 
 def _is_fma(node: Node) -> bool:
@@ -151,7 +175,7 @@ def _fused(at: Node, name: str, factor: Node, x: Node, *of: Any) -> Node:
     if name == "addcdiv":
         return _call(at, torch.add, x, _product(at, name, factor, *of))
     if name == "addcmul":
-        return _call(at, _fma(), _call(at, torch.mul, of[0], factor), of[1], x)
+        return _call(at, _fma(), _times(at, of[0], factor), of[1], x)
     filled = _filled(at, of[0], factor)
     if name == "sub":
         filled = _call(at, torch.neg, filled)
@@ -159,7 +183,16 @@ def _fused(at: Node, name: str, factor: Node, x: Node, *of: Any) -> Node:
 
 
 def _of_one_shape(*values: Any) -> bool:
-    return len({_known(v).shape for v in values}) == 1
+    first, *others = (_known(v).shape for v in values)
+    return all(_are_equal(first, shape) for shape in others)
+
+
+def _are_equal(a: torch.Size, b: torch.Size) -> bool:
+    """Whatever the symbols in them, which have no hash."""
+    pairs = zip(a, b, strict=False)
+    return len(a) == len(b) and all(
+        statically_known_true(x == y) for x, y in pairs
+    )
 
 
 def _is_inplace(node: Node) -> bool:
@@ -211,7 +244,7 @@ def _call(at: Node, function: Any, *args: Any) -> Node:
 
 
 def _product(at: Node, name: str, factor: Node, *of: Any) -> Node:
-    value = _call(at, torch.mul, of[0], factor)
+    value = _times(at, of[0], factor)
     return _call(at, _SECOND[name], value, of[1]) if name in _SECOND else value
 
 
@@ -231,7 +264,7 @@ def _free_fma(node: Node) -> bool:
     x, factor, y = node.args
     if not _of_one_dtype(x, y):
         return False
-    node.target, node.args = torch.add, (y, _call(node, torch.mul, x, factor))
+    node.target, node.args = torch.add, (y, _times(node, x, factor))
     return True
 
 
@@ -269,4 +302,12 @@ def _is_exact(node: Node) -> bool:
 
 
 def _filled(at: Node, like: Node, factor: Node) -> Node:
-    return _call(at, torch.mul, _call(at, torch.ones_like, like), factor)
+    return _times(at, _call(at, torch.ones_like, like), factor)
+
+
+def _times(at: Node, x: Any, factor: Any) -> Node:
+    """x * factor. Torch 2.11 makes a constant of a float with a sign before
+    it, so that is the product's, which is rounded as it is."""
+    if isinstance(factor, Node) and factor.target is operator.neg:
+        return _call(at, torch.neg, _times(at, x, factor.args[0]))
+    return _call(at, torch.mul, x, factor)

@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_same, compiled, fallbacks, hosts
+from helpers import BEFORE_213, assert_same, compiled, fallbacks, hosts
 from torch import nn
 
 from torchair import backend
@@ -193,6 +193,8 @@ FUSED = {
 
 @pytest.mark.parametrize("name", FUSED)
 def test_factor_changes_in_reduce_overhead(name):
+    if name == "add_" and BEFORE_213:
+        pytest.skip("Dynamo of this torch rounds the product by itself")
     fn = FUSED[name]
     run = compiled(fn, "reduce-overhead")
     x, y, z = (torch.rand(40, 51) + 0.5 for _ in range(3))
@@ -204,12 +206,13 @@ def test_factor_changes_in_reduce_overhead(name):
     assert len(programs) <= 2
 
 
-def test_list_factor_changes_in_reduce_overhead():
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_list_factor_changes_in_reduce_overhead(dynamic):
     def step(xs, ys, s):
         torch._foreach_add_(xs, ys, alpha=-s)
         torch._foreach_addcdiv_(xs, ys, ys, value=s)
 
-    run = compiled(step, "reduce-overhead")
+    run = compiled(step, "reduce-overhead", dynamic=dynamic)
     mine, ys = [[torch.rand(9, n) + 0.5 for n in (3, 70)] for _ in range(2)]
     theirs = copy.deepcopy(mine)
     programs = []
