@@ -22,6 +22,20 @@ def can_train_directly() -> bool:
     )
 
 
+# Wrappers of AOTAutograd around a forward graph that do nothing where
+# trained.py takes it: 2.11 puts them there all the same.
+_IDLE = ("EffectTokensWrapper.", "FunctionalizedRngRuntimeWrapper.")
+
+
+def without_idle(compiled: Any) -> Any:
+    """What is called in the end, where the wrappers around it do nothing."""
+    while True:
+        code = getattr(compiled, "__code__", None)
+        if not getattr(code, "co_qualname", "").startswith(_IDLE):
+            return compiled
+        compiled = compiled.__wrapped__
+
+
 def inlines_saved_tensors_hooks() -> bool:
     """Does AOTAutograd make hooks of saved tensors a part of its graphs?"""
     from torch._functorch._aot_autograd import runtime_wrappers

@@ -130,21 +130,19 @@ def _check(trained: Trained, found: Any, args: Sequence[Any]) -> None:
             raise direct.Kept(why)
     if found.maybe_subclass_metadata is not None:
         raise direct.Kept("a tensor is of a subclass of Tensor")
-    if (
-        found.compiled_fw is not forward.made
-        or found.compiled_bw is not backward.made
-    ):
+    run = compat_training.without_idle(found.compiled_fw)
+    if run is not forward.made or found.compiled_bw is not backward.made:
         raise direct.Kept("torch wraps the program")
     if len(args) != forward.nargs or len(backward.gives) != len(args):
         raise direct.Kept("arguments are joined: some are the same, or overlap")
     if any(map(compat_training.is_backward_state, args)):
         raise direct.Kept("torch traces hooks of gradients")
     if not all(map(_is_at_home, args)):
-        raise direct.Kept("a tensor is not in host memory")
+        raise direct.Kept("a tensor is on a device that is not the engine's")
 
 
 def _is_at_home(x: Any) -> bool:
-    here = compat.HOST_DEVICES
+    here = (*compat.HOST_DEVICES, "cuda")
     return not isinstance(x, torch.Tensor) or x.device.type in here
 
 
@@ -181,7 +179,8 @@ def _subclass(found: Any) -> Any:
     """Of torch's Function: one that calls the programs."""
     meta = found.metadata
     infos = meta.output_info
-    run, run_back = found.compiled_fw, found.compiled_bw
+    run = compat_training.without_idle(found.compiled_fw)
+    run_back = found.compiled_bw
     boxed = getattr(found, "boxed_grads_call", False)
     returns, symbols = meta.num_forward_returns, found.num_symints_saved_for_bw
     saved = slice(returns, -symbols if symbols else None)
