@@ -12,10 +12,16 @@ import torch
 _DIGITS = re.compile(r"\d+")
 
 
+# torch.set_default_device puts a frame of torch around each operator.
+_DEVICE = os.path.join("torch", "utils", "_device.py")
+
+
 @functools.lru_cache(maxsize=1024)  # nodes of a line have equal traces
 def _source(trace: str) -> tuple[str, int] | None:
-    _, _, last = trace.rpartition('File "')
+    before, _, last = trace.rpartition('File "')
     file, _, rest = last.partition('", line ')
+    if file.endswith(_DEVICE) and before:
+        return _source(before)
     line = _DIGITS.match(rest)
     return (file, int(line[0])) if line else None
 

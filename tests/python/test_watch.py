@@ -54,6 +54,13 @@ def test_steps_and_their_values(mode):
     )
 
 
+def test_lines_are_the_users_where_a_default_device_is_set():
+    torch.set_default_device("cpu")  # conftest.py takes it back
+    shown = steps_of(chain, torch.randn(4, 8), torch.randn(8, 16))
+    found = {v[2] for s in shown if s[3] for v in s[5]}
+    assert found and all(at.startswith("test_watch.py:") for at in found)
+
+
 def test_operands_are_shown_before():
     x, w = torch.randn(4, 8), torch.randn(8, 16)
     shown = steps_of(chain, x, w)
