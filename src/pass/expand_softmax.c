@@ -162,7 +162,8 @@ find_one_hot(const ir_graph *g, air_ref grad, int axis, air_ref *out_index,
 
 /* (grad, output, dim): grad - exp(output) * sum(grad). Where grad has one value
  * in a row, that is the sum, and one element of the row is written twice
- * instead of comparing all of them with its index. */
+ * instead of comparing all of them with its index: but for a device where the
+ * second write is a launch of its own, or a HOST node. */
 air_status
 expand_log_softmax_backward(pass_context *ctx, uint32_t node)
 {
@@ -174,8 +175,10 @@ expand_log_softmax_backward(pass_context *ctx, uint32_t node)
     AIR_TRY(b.status);
     AIR_TRY(node_axes(ctx->g, node, 2, ir_val(ctx->g, y)->rank, &n, axes));
     air_ref index, value;
+    bool twice = !ctx->target || !ctx->target->bundles;
 
-    if (n == 1 && find_one_hot(ctx->g, grad, axes[0], &index, &value)) {
+    if (twice && n == 1 &&
+        find_one_hot(ctx->g, grad, axes[0], &index, &value)) {
         air_ref rest = b_mul(&b, b_1(&b, "neg", b_exp(&b, y)), value);
         return build_forward(&b, node, 0,
                              B_OP(&b, "scatter_add", at_value(rest),
