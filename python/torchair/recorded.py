@@ -91,6 +91,8 @@ def unrecorded(
         return "a custom operator may work on the CPU, too"
     if str(target.overloadpacket) in WAITING:
         return "it waits for the GPU"
+    if schema.mutates(node):
+        return "it writes an operand"  # what is recorded may be a copy of it
     if _depends_on_data(target, operands):
         return "its result depends on data"
     if _draws(node):

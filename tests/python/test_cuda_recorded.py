@@ -41,6 +41,7 @@ ATTENTION = aten._scaled_dot_product_flash_attention.default
     ("target", "args", "why"),
     [
         (aten.convolution.default, (), ""),
+        (aten.copy_.default, (), "writes"),
         (aten.sort.default, (), ""),
         (operator.add, (), "no operator of torch"),
         (aten.nonzero.default, (), "depends on data"),
@@ -237,3 +238,15 @@ def test_memory_goes_back(mode):
             gc.collect()
             torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= before + (1 << 20)
+
+
+@gpu
+@modes
+def test_an_input_that_torch_writes_is_written(mode):
+    """Of complex numbers, with which the engine does not compute."""
+    run = compile_with(lambda x: x.exp_(), mode)
+    for _ in range(4):
+        mine = torch.randn(3, 4, dtype=torch.complex64, device="cuda")
+        want = mine.exp()
+        torch.testing.assert_close(run(mine), want)
+        torch.testing.assert_close(mine, want)
