@@ -180,6 +180,41 @@ def _as_strided_scatter(
     return [at.add(node, "permute", attrs, value)]
 
 
+def _of_one_shape(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dim() == b.dim() and all(
+        statically_known_true(m == n)
+        for m, n in zip(a.shape, b.shape, strict=True)
+    )
+
+
+def _log_sigmoid_forward(
+    at: Any, node: torch.fx.Node, values: Sequence[Any]
+) -> Sequence[int | None]:
+    """On a GPU the buffer is empty: nobody reads it."""
+    source: Any = node.args[0]
+    if _of_one_shape(*values):
+        return list(type(at).row_node(at, node, values))
+    attrs = [VALUE, at.ref(source)]
+    result = at.add(node, "log_sigmoid", attrs, values[0])
+    if 1 not in schema.used_items(node):
+        return [result, None]
+    attrs = [INTS, at.sizes.dims(values[1].shape)]
+    attrs += [DTYPE, DTYPES[values[1].dtype][0]]
+    return [result, at.add(node, "empty.memory_format", attrs, values[1])]
+
+
+def _log_sigmoid_backward(
+    at: Any, node: torch.fx.Node, value: Any
+) -> Sequence[int | None]:
+    grad, source, buffer = node.args[:3]
+    if not _of_one_shape(value, buffer.meta["val"]):  # type: ignore[union-attr]
+        buffer = source
+    attrs: list[Any] = []
+    for operand in (grad, source, buffer):
+        attrs += [VALUE, at.ref(operand)]
+    return [at.add(node, "log_sigmoid_backward", attrs, value)]
+
+
 class InOrder:
     """An operator of torch whose first operand lies in memory in an order of
     axes that is not theirs, which its strides count in."""
@@ -208,6 +243,8 @@ REWRITES: dict[Any, Rewrite] = {
     aten.as_strided.default: _as_strided,
     aten.as_strided_scatter.default: _as_strided_scatter,
     aten.cat.default: _cat_of_several,
+    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+    aten.log_sigmoid_forward.default: _log_sigmoid_forward,
     torch.ops.higher_order.auto_functionalized_v2: mutations.rewrite,
     aten.split.Tensor: _slices,
     aten.split_with_sizes.default: _slices,

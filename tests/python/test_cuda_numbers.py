@@ -10,6 +10,7 @@ from torchair import cuda, engine, importer
 from torchair.sizes import Unexpressible
 
 GPU = "cuda:0"
+aten = torch.ops.aten
 
 
 @pytest.fixture
@@ -51,6 +52,15 @@ def test_as_good_on_the_gpu(imported, name):
     assert imported(SERVED[name], (8, 4), dynamic=True) == []
 
 
+def test_log_sigmoid_has_an_empty_buffer_there(imported):
+    def both(x, y):
+        out, buffer = aten.log_sigmoid_forward(x)
+        return out, aten.log_sigmoid_backward(y, x, buffer), buffer
+
+    assert imported(both, (8, 4), (8, 4)) == []
+    assert imported(both, (8,), (8,), dynamic=True) == []
+
+
 LEFT = {
     "a number as the result": (
         lambda x: (x, torch.tensor(x.shape[0]).sqrt()),
@@ -73,7 +83,6 @@ def test_left_to_torch(imported, name):
     assert why in imported(fn, (8, 4), dynamic=True)
 
 
-aten = torch.ops.aten
 INDEX = torch.tensor([0, 2], device="cpu")
 USES = {
     "an index": (
