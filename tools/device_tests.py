@@ -4,9 +4,10 @@
 
 Files are of tests/python; without any, all that are not about another device.
 Tests are shared out among the processes; one whose GPU has failed under a
-test begins again behind it. At the end: what failed, by file, and how many
-passed. FOLDER (default device_tests) gets failures.txt and a line of JSON for
-each test. Exit status 1 where one failed, 2 where the limit came first.
+test begins again behind it. At the end: what failed, by file and message,
+what was skipped, by reason, and how many passed. FOLDER (default
+device_tests) gets failures.txt and a line of JSON for each test. Exit status
+1 where one failed, 2 where the limit came first.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -40,6 +42,9 @@ APART = (
 )
 AGAIN = 20  # times at most that a process begins again
 NO_TESTS = 5  # pytest's exit status
+SHOWN = 4  # tests that fail alike, by name
+SKIPPED = re.compile(r"Skipped: (.*?)['\"]\)?$", re.S)
+NUMBER = re.compile(r"\d+")
 LATE = 2  # exit status; pytest's own 2 (interrupted) is a failure here
 
 
@@ -90,21 +95,41 @@ def found(out):
             yield from map(json.loads, lines)
 
 
+def reason(text):
+    """Of a test that was skipped."""
+    found = SKIPPED.search(text)
+    return found[1] if found else text
+
+
+def print_failed(failed):
+    """By file, with the tests that fail alike on one line."""
+    for name, nodes in sorted(failed.items()):
+        print(f"{name}: {len(nodes)} failed")
+        alike = collections.defaultdict(list)
+        for node, _, text in nodes:
+            first = text.splitlines()[0] if text else ""
+            alike[NUMBER.sub("#", first)[:140]].append(node)
+        for first, same in alike.items():
+            tests = [n.partition("::")[2] for n in same[:SHOWN]]
+            more = f" and {len(same) - SHOWN} more" if same[SHOWN:] else ""
+            print(f"    {first}\n        {', '.join(tests)}{more}")
+
+
 def summary(out):
-    counts = collections.Counter()
+    counts, skipped = collections.Counter(), collections.Counter()
     failed = collections.defaultdict(list)
     for node, outcome, _, text in found(out):
         counts[outcome] += 1
         if outcome in ("failed", "fault"):
             failed[node.partition("::")[0]].append((node, outcome, text))
+        elif outcome == "skipped":
+            skipped[reason(text)] += 1
     with open(out / "failures.txt", "w") as to:
         for node, outcome, text in sum(failed.values(), []):
             to.write(f"==== {outcome} {node}\n{text}\n")
-    for name, nodes in sorted(failed.items()):
-        print(f"{name}: {len(nodes)} failed")
-        for node, _, text in nodes[:3]:
-            first = text.splitlines()[0][:100] if text else ""
-            print(f"    {node.partition('::')[2][:70]}: {first}")
+    print_failed(failed)
+    for why, n in skipped.most_common():
+        print(f"{n} skipped: {why[:100]}")
     print(", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
     return bool(failed)
 

@@ -10,6 +10,12 @@ FILES = {
     "conftest.py": 'def pytest_addoption(parser): parser.addoption("--device")',
     "test_broken.py": "import no_such_module",
     "test_fine.py": "def test_a(): pass\ndef test_b(): assert 0\n",
+    "test_host.py": """
+import pytest
+@pytest.mark.skip(reason="of the CPU: why it's so")
+@pytest.mark.parametrize("i", range(3))
+def test_c(i): pass
+""",
 }
 
 
@@ -36,7 +42,9 @@ def test_failures(device_tests, monkeypatch, tmp_path, capsys):
     assert run(device_tests, monkeypatch, tmp_path) == 1
     said = capsys.readouterr().out
     assert "test_broken.py: 1 failed" in said
-    assert "2 failed, 1 passed" in said
+    assert "2 failed, 1 passed, 3 skipped" in said
+    assert "3 skipped: of the CPU: why it's so\n" in said
+    assert "\n    assert 0\n        test_b\n".replace("0", "#") in said
     assert "limit" not in said
 
 
