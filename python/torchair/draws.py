@@ -179,31 +179,56 @@ def check(target: Any, value: torch.Tensor) -> None:
 # ---- the order of memory ----
 
 
+def _hint(size: Any) -> int:
+    return (size.node.hint or 0) if is_symbolic(size) else size
+
+
 def _memory_order(value: Any) -> list[int] | None:
     """Axes from the outermost in memory; None: row-major. Draws are made in
-    the order of memory, and eager's may not be the engine's."""
-    given: tuple[Any, ...] = value.stride()
-    strides = [(s.node.hint or 0) if is_symbolic(s) else s for s in given]
-    sizes = [(s.node.hint or 0) if is_symbolic(s) else s for s in value.shape]
+    the order of memory, and eager's may not be the engine's. An axis along
+    which a tensor is repeated lies around the one after it."""
+    strides = [_hint(s) for s in value.stride()]
+    sizes = [_hint(s) for s in value.shape]
     axes = list(range(len(strides)))
+    for i in reversed(axes[:-1]):
+        if strides[i] == 0:
+            strides[i] = strides[i + 1] * sizes[i + 1]
     order = sorted(axes, key=lambda i: -strides[i])
     long = [i for i in order if sizes[i] != 1]
     return None if long == sorted(long) else order
 
 
-def _lay_out(t: torch.Tensor, order: list[int] | None) -> torch.Tensor:
-    if order is None:
+def _pitch(value: Any) -> int:
+    """Elements from row to row where rows are apart, as those of a mask of
+    attention that torch has made longer; 0: they are not."""
+    strides: tuple[Any, ...] = value.stride()
+    if len(strides) < 2 or any(map(is_symbolic, (*strides, *value.shape))):
+        return 0
+    apart = strides[-1] == 1 and strides[-2] > value.shape[-1]
+    return strides[-2] if apart else 0
+
+
+def _lay_out(
+    t: torch.Tensor, order: list[int] | None, pitch: int
+) -> torch.Tensor:
+    if order is not None:
+        like = torch.empty_permuted(
+            t.shape, order, dtype=t.dtype, device=t.device
+        )
+    elif pitch:
+        like = t.new_empty(*t.shape[:-1], pitch)[..., : t.shape[-1]]
+    else:
         return t.contiguous()
-    like = torch.empty_permuted(t.shape, order, dtype=t.dtype, device=t.device)
     return like.copy_(t)
 
 
 def in_memory_order(call: Call, values: Sequence[torch.Tensor]) -> Call:
     """The call on tensors laid out as eager's, which `values` stand for."""
     orders = [_memory_order(v) for v in values]
+    pitches = [_pitch(v) for v in values]
 
     def draw(args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        return call(args, tuple(map(_lay_out, tensors, orders)))
+        return call(args, tuple(map(_lay_out, tensors, orders, pitches)))
 
     return draw
 

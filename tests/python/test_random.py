@@ -82,6 +82,7 @@ def compare(fn, *args, mode="max-autotune", **kwargs):
     return got
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 @pytest.mark.parametrize("shape", [(16, 33), (5, 3)])
 @pytest.mark.parametrize("name", CASES)
@@ -94,6 +95,7 @@ def test_equals_eager(name, shape, mode):
         assert not all(map(torch.equal, flat(first), flat(second)))
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize("name", BY_TORCH)
 def test_what_torch_draws_keeps_its_place(name):
     with recorded() as records:
@@ -103,6 +105,7 @@ def test_what_torch_draws_keeps_its_place(name):
     assert reasons
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize("count", COUNTS)
 def test_bits_of_every_dtype_and_size(count):
     def of(dtype):
@@ -130,11 +133,13 @@ def test_bits_of_every_dtype_and_size(count):
     assert bool(hosts(records)) == BEFORE_213
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize("range_", [2, 2**28 - 1, 2**28, 2**31 + 5, 2**63 - 1])
 def test_integers_of_every_range(range_):
     compare(lambda: torch.randint(range_, (300,)))
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize(
     "dtype", [torch.uint8, torch.int16, torch.int32, torch.bool, *FLOATS]
 )
@@ -149,6 +154,7 @@ def test_draws_in_the_order_of_eagers_memory(draw):
     compare(lambda x: draw(x.permute(2, 0, 1).sigmoid()), torch.randn(6, 5, 7))
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 def test_dropout_needs_no_host_node_and_fuses():
     net = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.ReLU())
     x = torch.randn(4, 8)
@@ -210,6 +216,7 @@ def test_training_with_dropout_has_eagers_losses(mode):
     assert len(set(got)) == 20
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 def test_eager_and_compiled_draws_interleave(mode):
     def fn():
@@ -224,6 +231,7 @@ def test_eager_and_compiled_draws_interleave(mode):
     assert all(map(torch.equal, got, want))
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 def test_a_forked_generator_is_left_alone():
     run = compiled(lambda: torch.rand(5))
     run()
@@ -249,6 +257,7 @@ def test_a_checkpoint_draws_the_same_again():
     assert_same(grad(run), grad(layer))
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 @pytest.mark.parametrize(
     "noise",
@@ -291,6 +300,7 @@ def test_a_generator_of_the_user_is_drawn_from_by_torch():
     assert torch.equal(got, torch.rand(5, generator=generator.manual_seed(4)))
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 def test_an_error_draws_nothing():
     def fn(x, i):
         return x[i] + torch.rand(3)
@@ -308,6 +318,7 @@ def test_an_error_draws_nothing():
     assert not torch.equal(before, state)
 
 
+@pytest.mark.host("torch's assertion ends CUDA in that process")
 @pytest.mark.parametrize(
     "fn",
     [
@@ -346,6 +357,7 @@ def test_threads_that_draw_at_once_spoil_nothing():
     assert torch.rand(10).max() < 1
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 def test_another_way_to_draw_is_noticed(monkeypatch):
     """A build of torch that draws otherwise keeps its operators."""
     odd = draws.Probe(
@@ -364,6 +376,7 @@ def test_another_way_to_draw_is_noticed(monkeypatch):
     assert {h.reason for r in records for h in r.hosts} == {draws.OTHER}
 
 
+@pytest.mark.host("torch draws the random numbers of a GPU")
 def test_explain_says_who_draws():
     def fn(x):
         return F.dropout(x) + x.clone().exponential_()
@@ -372,3 +385,20 @@ def test_explain_says_who_draws():
     assert "exponential" in text
     assert draws.REASON in text
     assert "bernoulli" not in text.split(draws.REASON)[0].split("HOST")[-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "strides"),
+    [
+        (torch.empty(40, 40).expand(2, 4, 40, 40), (6400, 1600, 40, 1)),
+        (torch.empty(2, 1, 3, 48)[..., :41], (144, 144, 48, 1)),
+        (torch.empty(2, 3, 4).transpose(1, 2), (12, 1, 4)),
+        (torch.empty(3, 1).expand(3, 5), (5, 1)),
+    ],
+)
+def test_operands_of_what_draws_lie_as_eagers(value, strides):
+    """A mask of attention too: its last axis is the innermost, its rows are
+    where torch's kernel wants them."""
+    call = draws.in_memory_order(lambda args, tensors: tensors, [value])
+    (got,) = call((), (value.contiguous(),))
+    assert got.stride() == strides
