@@ -7,7 +7,9 @@ from fused_samples import Sample, with_tensors
 from helpers import compiled
 
 from torchair import attention, importer, ops
-from torchair.attention import arguments
+from torchair.attention import arguments, run
+
+pytestmark = pytest.mark.host("the operators have kernels of the CPU only")
 
 attention.register("npu")
 npu = torch.ops.npu
@@ -384,6 +386,13 @@ def test_refusals_name_the_argument(change, text):
     for kind in (ValueError, RuntimeError):
         with pytest.raises(kind, match=text):
             npu.npu_fused_infer_attention_score(q, k, v, **{**kw, **change})
+
+
+def test_another_device_is_refused_by_name():
+    """As a GPU's tensors are: compute() is what eager calls come to."""
+    q, k, v, kw = dense()
+    with pytest.raises(ValueError, match="key is on meta; this operator has k"):
+        run.compute(1, (q, k.to("meta"), v), kw)
 
 
 def test_refusals_of_rows_that_follow_each_other():

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..compat import HOST_DEVICES
 from . import checks, forms
 from .arguments import LENGTH_NAMES, Call
 from .forms import OPERANDS, Sizes
@@ -57,6 +58,21 @@ def _checked(c: Call) -> Sizes:
     return z
 
 
+def _check_places(c: Call) -> None:
+    """Its kernels are the CPU's, whatever device the others have."""
+    for name, value in c.values.items():
+        if (
+            isinstance(value, torch.Tensor)
+            and value.device.type not in HOST_DEVICES
+        ):
+            c.fail(
+                name,
+                f"is on {value.device}; this operator has kernels of the CPU "
+                "only: move its tensors there, or use scaled_dot_product_"
+                "attention",
+            )
+
+
 def _sign(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype
@@ -89,6 +105,7 @@ def compute(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Both results; FusedAttentionError for what the operator refuses."""
     c = Call.of(version, args, kwargs)
+    _check_places(c)
     z = _checked(c)
     if c.query.numel() == 0 or z.value_width == 0:
         return results_of(c, z)
