@@ -179,12 +179,17 @@ class Builder:
                 made.meta[key] = self.place.meta[key]
         made.meta["val"] = value
 
+    def _gpu(self) -> torch.device | None:
+        """Where constants are that are added to tensors of a GPU."""
+        found = (getattr(v, "device", None) for v in self._values())
+        return next((d for d in found if d and d.type == "cuda"), None)
+
     def put_constant(self, value: Any, dtype: int) -> torch.fx.Node:
         kind = torch_dtype(dtype)
         if isinstance(value, (bool, int, float)):
             scalar = torch.ops.aten.scalar_tensor.default
             return self.emit(scalar, [value], {"dtype": kind})
-        tensor = torch.tensor(value, dtype=kind)
+        tensor = torch.tensor(value, dtype=kind, device=self._gpu())
         name = "_ge_const"
         while hasattr(self.gm, name):
             name += "_"
