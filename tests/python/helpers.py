@@ -4,6 +4,7 @@ import contextlib
 import threading
 
 import torch
+from device_expect import LACKING
 
 import torchair
 from torchair import backend
@@ -59,9 +60,11 @@ def assert_same(got, want):
         assert got == want
 
 
-def seeded(seed):
-    """A generator of the device on which tests make their tensors."""
-    return torch.Generator(torch.get_default_device()).manual_seed(seed)
+def seeded(seed, device=None):
+    """A generator of the device on which tests make their tensors; DEVICE:
+    while a file is imported."""
+    made = torch.Generator(device or torch.get_default_device())
+    return made.manual_seed(seed)
 
 
 def copy_of(x):
@@ -93,7 +96,13 @@ def recorded():
 
 
 def hosts(records):
-    return [h.op for r in records for h in r.hosts]
+    """Operators of HOST nodes, but for those of which a GPU has no kernel."""
+    return without_lacking(h.op for r in records for h in r.hosts)
+
+
+def without_lacking(operators):
+    lacking = LACKING.get(DEVICE.type, {})
+    return [op for op in operators if op not in lacking]
 
 
 def fallbacks(records):

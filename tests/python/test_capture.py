@@ -156,7 +156,8 @@ def test_capture_limit_leaves_the_graph_to_torch():
 
 def test_a_moved_cache_is_captured_again():
     def step(cache, x):
-        cache.index_copy_(0, torch.tensor([1]), x)
+        at = torch.tensor([1], device=cache.device)
+        cache.index_copy_(0, at, x)
         return cache.sum(0)
 
     def plain(cache, x):
@@ -567,6 +568,7 @@ def test_static_results_of_several_sizes():
     assert_same(again, double(small))
 
 
+@pytest.mark.host("memory of a GPU is torch's allocator's")
 def test_captures_that_are_kept_apart():
     """Neither results nor intermediate values share memory."""
     small, large = torch.randn(300, 40), torch.randn(900, 40)
@@ -757,7 +759,10 @@ class Decoder(nn.Module):
         )
         self.k.index_copy_(2, position, k)
         self.v.index_copy_(2, position, v)
-        mask = torch.arange(self.k.shape[2])[None, :] <= position[:, None]
+        mask = (
+            torch.arange(self.k.shape[2], device=position.device)[None, :]
+            <= position[:, None]
+        )
         y = nn.functional.scaled_dot_product_attention(
             q, self.k, self.v, attn_mask=mask
         )

@@ -116,6 +116,7 @@ def test_decisions_and_random_numbers_are_eagers():
     )
 
 
+@pytest.mark.host("torch's attention of a GPU has no float64")
 def test_attention_that_drops_nothing_has_an_exact_value():
     """It is tagged as random; its error would be called worse than none."""
 

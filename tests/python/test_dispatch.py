@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 import torch
-from helpers import in_threads, seeded
+from helpers import DEVICE, in_threads, seeded
 from torch import nn
 
 from torchair import dispatch
@@ -19,7 +19,7 @@ from torchair.backend import torchair as backend
 
 HIT = "dispatched"
 BARE = "of these, without the function that Dynamo generated"
-WEIGHT = nn.Parameter(torch.ones(3))
+WEIGHT = nn.Parameter(torch.ones(3, device=DEVICE))
 SLOW = {
     "new": "nothing compiled that can be called directly",
     "guards": "no guards hold: sizes, types or globals are others",
@@ -503,6 +503,7 @@ def test_a_side_effect_of_python_happens_each_time():
     assert len(seen) == 4
 
 
+@pytest.mark.host("of a wrong index the call after it tells")
 def test_errors_of_a_call_reach_the_caller():
     def fn(x, y):
         return torch.index_select(x, 0, y)

@@ -37,6 +37,7 @@ def program(text=ADD, args=("float32", "float32"), results=1, **kwargs):
     )
 
 
+@pytest.mark.host("a program of a text is of host memory")
 def test_direct_call():
     x, b = torch.randn(3, 4), torch.randn(4)
     p = program()
@@ -47,6 +48,7 @@ def test_direct_call():
     assert_same(p(x.t().contiguous().t(), b)[0], x + b)
 
 
+@pytest.mark.host("a program of a text is of host memory")
 @pytest.mark.parametrize(
     "args, error, text",
     [
@@ -105,6 +107,7 @@ def test_wrong_input(args, error, text, captured):
     assert_same(p(torch.ones(2, 4), torch.ones(4))[0], torch.full((2, 4), 2.0))
 
 
+@pytest.mark.host("a program of a text is of host memory")
 def test_wrong_input_changes_nothing():
     p = program()
     args = [torch.zeros(3, 4), torch.zeros(5)]
@@ -245,6 +248,7 @@ INTS = """graph f(%x: f32[s0], n: int) {
 """
 
 
+@pytest.mark.host("a program of a text is of host memory")
 @pytest.mark.parametrize(
     "value, error, text",
     [
@@ -305,6 +309,7 @@ def test_freed_gradient_has_a_name():
         y.backward(lost)
 
 
+@pytest.mark.host("it is a layout of the CPU")
 def test_layout_that_the_engine_does_not_read_runs_with_torch():
     run = compiled(lambda x: x * 2)
     got = run(torch.ones(3).to_mkldnn())
@@ -326,6 +331,7 @@ def test_parameter_with_other_memory():
         assert_same(run(x), net(x))
 
 
+@pytest.mark.host("a program of a text is of host memory")
 def test_constant_without_its_memory():
     p = program()
     x, b = torch.ones(3, 4), torch.ones(4)
@@ -365,6 +371,7 @@ def test_result_of_another_device_runs_with_torch():
     assert run(torch.ones(2)).device.type == "meta"
 
 
+@pytest.mark.host("torch's assertion ends CUDA in that process")
 @pytest.mark.parametrize(
     "read",
     [

@@ -35,7 +35,7 @@ def test_training_does_not_touch_gradients():
 def test_host_nodes_and_lines():
     def fn(x):
         y = F.gelu(x) * 2
-        return torch.linalg.inv(y @ y.t() + torch.eye(4))
+        return torch.linalg.inv(y @ y.t() + torch.eye(4, device=x.device))
 
     got = torchair.explain(fn, torch.randn(4, 4))
     hosts = got.graphs[0].hosts

@@ -154,6 +154,7 @@ def test_large_weights_lie_beside_it(tmp_path, monkeypatch, dtype):
     assert "weight self.part: its file is too short" in done.stderr
 
 
+@pytest.mark.host("programs of files are of host memory")
 def test_the_options_do_it_too(tmp_path):
     model, x = Model(), torch.randn(3, 4)
     config = torchair.CompilerConfig()
@@ -172,6 +173,7 @@ def test_the_options_do_it_too(tmp_path):
     assert len(head) == 3 and "const" in head[2]
 
 
+@pytest.mark.host("programs of files are of host memory")
 def test_the_users_configuration_is_left_alone(tmp_path):
     config = torchair.CompilerConfig()
     torchair.dynamo_export(
@@ -183,6 +185,7 @@ def test_the_users_configuration_is_left_alone(tmp_path):
     assert config == torchair.CompilerConfig()
 
 
+@pytest.mark.host("programs of files are of host memory")
 def test_modules_of_nodes(tmp_path):
     config = torchair.CompilerConfig()
     config.export.experimental.enable_record_nn_module_stack = True
@@ -209,6 +212,7 @@ class Broken(torch.nn.Module):
         return x + 1
 
 
+@pytest.mark.host("programs of files are of host memory")
 def test_refusals(tmp_path):
     x, folder = torch.ones(2, 4), str(tmp_path / "e")
 

@@ -93,6 +93,7 @@ def test_weights_without_torch_npu(without_npu, caplog):
     assert model.weight.data_ptr() == before
 
 
+@pytest.mark.host("it is about weights left on the CPU")
 def test_weights_on_the_cpu_are_refused(monkeypatch):
     monkeypatch.setitem(
         formats.sys.modules, "torch_npu", types.ModuleType("torch_npu")

@@ -168,14 +168,14 @@ def test_scatter():
 def test_creation():
     def fn(x):
         return (
-            torch.zeros(3, 4),
-            torch.full((2,), 7),
-            torch.arange(5),
+            torch.zeros(3, 4, device=x.device),
+            torch.full((2,), 7, device=x.device),
+            torch.arange(5, device=x.device),
             torch.ones_like(x),
-            torch.eye(3),
+            torch.eye(3, device=x.device),
             x.new_zeros(2, 2),
-            torch.linspace(0, 1, 5),
-            torch.tensor([1.0, 2.0, 3.0]) + x,
+            torch.linspace(0, 1, 5, device=x.device),
+            torch.tensor([1.0, 2.0, 3.0], device=x.device) + x,
         )
 
     check(fn, randn(3))

@@ -438,7 +438,7 @@ def test_errors_of_custom_op(call, error, message):
         ("GatherV2", lambda x: (x, ge.Const([1, 0]), ge.Const(0), 0, False,
                                 False), lambda x: x[[1, 0]]),
         ("Fill", lambda x: (ge.Const([2, 2]), ge.Const(3.0)),
-         lambda x: torch.full((2, 2), 3.0)),
+         lambda x: torch.full((2, 2), 3.0, device=x.device)),
         ("MseLoss", lambda x: (x, x, "sum"), lambda x: (x - x).sum()),
         ("Unsqueeze", lambda x: (x, [0]), lambda x: x[None]),
         ("Log1p", lambda x: (x,), torch.log1p),

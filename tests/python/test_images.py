@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from torchair import backend, cuda, images
 
+pytestmark = pytest.mark.host("it plays a GPU on the CPU")
 HOSTS = frozenset({"convolution", "max_pool2d_with_indices", "avg_pool2d"})
 TEXT_GRAPH = 0
 

@@ -202,6 +202,7 @@ def _torch_kinds():
     return torch.Stream(device="cpu"), lambda s: s, torch.Event
 
 
+@pytest.mark.host("streams of the CPU")
 @pytest.mark.parametrize("kinds", [_npu_kinds, _torch_kinds])
 def test_events_that_name_no_stream(graphs, kinds):
     """They mean the current one; outside of `with`, the main one."""
@@ -502,6 +503,7 @@ def test_a_record_that_is_returned():
     assert got[1].shape == (0,)
 
 
+@pytest.mark.host("streams of the CPU")
 def test_ordinary_streams_of_torch(graphs):
     side = torch.Stream(device="cpu")
 

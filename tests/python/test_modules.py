@@ -138,7 +138,7 @@ def test_autocast(train):
     x = torch.randn(8, 16)
     with (
         torch.set_grad_enabled(train),
-        torch.autocast("cpu", dtype=torch.bfloat16),
+        torch.autocast(x.device.type, dtype=torch.bfloat16),
     ):
         got, want = run(x), net(x)
         assert got.dtype == want.dtype == torch.bfloat16

@@ -245,7 +245,9 @@ def test_number_changes_in_reduce_overhead(name):
     with backend.collect([], programs):
         for s in (0.5, 0.1, 1.7, -3.3, 1e-9):
             got, want = run(x, y, s), fn(x, y, s)
-            torch.testing.assert_close(got, want, rtol=0, atol=0)
+            # A GPU's eager multiplies by 1 / s.
+            some = 2e-7 if x.is_cuda and name == "div" else 0
+            torch.testing.assert_close(got, want, rtol=some, atol=0)
     assert len(programs) <= (2 if name != "div of bf16" else 5)
 
 

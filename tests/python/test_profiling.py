@@ -22,6 +22,7 @@ def traced(call):
     return list(found.events())
 
 
+@pytest.mark.host("a HOST node of a GPU is part of a CUDA graph")
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 def test_the_engines_part_lies_in_the_call(mode):
     x = torch.randn(4, 4)

@@ -9,6 +9,8 @@ from helpers import compiled
 import torchair
 from torchair import quantised
 
+pytestmark = pytest.mark.host("products of quantised weights are the CPU's")
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 N, K = 72, 256
 torch.manual_seed(7)

@@ -3,7 +3,7 @@ grid."""
 
 import pytest
 import torch
-from helpers import compiled
+from helpers import compiled, without_lacking
 
 import torchair
 
@@ -23,6 +23,8 @@ def test_bags_of_embeddings(mode, dtype):
     """One bag is empty, one index counts nowhere. Float32 sums come without
     the list of bags, whose sizes torch's own graphs get wrong for bf16."""
     w = torch.randn(50, 70).to(dtype)
+    if w.is_cuda and dtype == torch.bfloat16 and mode != "mean":
+        pytest.skip("torch has no such kernel of a GPU")
     i, offsets = torch.randint(0, 50, (30,)), torch.tensor([0, 4, 4, 17])
     bag = torch.nn.functional.embedding_bag
     factors = [torch.randn(30).to(dtype)] if mode == "sum" else []
@@ -48,9 +50,11 @@ def test_bags_of_embeddings(mode, dtype):
         check(exact, both(model, *args), both(fn, *args))
         with torch.no_grad():
             check(exact[:1], [model(*args)], [fn(*args)])
-    assert not torchair.explain(fn, *args).graphs[0].hosts
+    found = torchair.explain(fn, *args).graphs[0].hosts
+    assert not without_lacking(h["op"] for h in found)
 
 
+@pytest.mark.host("torch's assertion ends CUDA in that process")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_bags_refuse_indices_and_offsets_out_of_range(dtype):
     """-1 among them, which as padding_idx means that there is none."""

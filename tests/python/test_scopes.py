@@ -231,6 +231,7 @@ def test_wait_tensor_outside_of_max_autotune():
 # ---- super_kernel ----
 
 
+@pytest.mark.host("a super kernel is a parallel region of threads")
 def test_a_super_kernel_is_in_the_graph():
     def fn(x):
         with scope.super_kernel("all", "stream-fusion=1"):
@@ -248,7 +249,7 @@ def test_a_super_kernel_is_in_the_graph():
 
 def unfusable(x, options):
     with scope.super_kernel("k", options):
-        return torch.linalg.inv(x + 4 * torch.eye(4))
+        return torch.linalg.inv(x + 4 * torch.eye(4, device=x.device))
 
 
 def test_a_super_kernel_may_refuse_what_torch_computes():

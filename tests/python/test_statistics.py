@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import DEVICE
 from torch.nn import functional as F
 
 import torchair
@@ -36,11 +37,19 @@ def rounding(fn, mode, mean):
     return ours**0.5, eager**0.5
 
 
+def _norm_keeps_a_dimension():
+    return CASES["norm_of_one"](torch.empty(2, device="meta")).dim() == 2
+
+
 @pytest.mark.parametrize("mean", [0.0, 100.0])
 @pytest.mark.parametrize("name", CASES)
 def test_error_is_not_beyond_eagers(name, mean):
+    if name == "norm_of_one" and _norm_keeps_a_dimension():
+        pytest.skip("the Meta function of this torch keeps a dimension")
     ours, eager = rounding(CASES[name], "reduce-overhead", mean)
-    bound = 1.3 if name == "group_norm" else 1.1  # that sums in f32, as eager
+    bound = 1.1
+    if name == "group_norm":  # that sums in f32, as eager; a GPU's adds others
+        bound = 1.3 if DEVICE.type == "cpu" else 1.5
     assert ours <= bound * eager
 
 

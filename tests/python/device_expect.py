@@ -1,0 +1,52 @@
+"""What is torch's on a GPU and the engine's on the CPU: HOST nodes that tests
+allow there. What they compute is compared all the same."""
+
+_NO_KERNEL = "src/driver/cuda/kernels.def has no row for it"
+_GRADIENT = "its gradient is torch's kernel, which takes what this one gives"
+_DRAWS = "torch draws the random numbers of a GPU"
+_SUMS = "torch's kernel adds in an order that does not change"
+
+_BACKWARD = ("", "_backward")
+_PADS = [
+    f"{kind}_pad{n}d{end}"
+    for kind in ("reflection", "replication")
+    for n in (1, 2, 3)
+    for end in _BACKWARD
+]
+_POOLS = [
+    f"{name}{end}"
+    for name in (
+        "avg_pool2d",
+        "avg_pool3d",
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+    )
+    for end in _BACKWARD
+]
+_ATTENTION = [
+    f"_scaled_dot_product_{kind}_attention{end}"
+    for kind in ("flash", "efficient", "cudnn")
+    for end in _BACKWARD
+]
+
+# Type of the device -> operator -> why.
+LACKING = {
+    "cuda": {
+        **dict.fromkeys(["convolution", "convolution_backward"], _NO_KERNEL),
+        **dict.fromkeys(["im2col", "col2im", "constant_pad_nd"], _NO_KERNEL),
+        **dict.fromkeys([*_PADS, *_POOLS], _NO_KERNEL),
+        **dict.fromkeys(["diag_embed", "diagonal_backward"], _NO_KERNEL),
+        **dict.fromkeys(["index_fill.int_Tensor"], _NO_KERNEL),
+        **dict.fromkeys(["_embedding_bag_forward_only"], _NO_KERNEL),
+        **dict.fromkeys(["as_strided_scatter"], _NO_KERNEL),
+        **dict.fromkeys(["_unsafe_index_put", "scatter_add"], _SUMS),
+        **dict.fromkeys(_ATTENTION, _GRADIENT),
+        **dict.fromkeys(["native_dropout", "bernoulli"], _DRAWS),
+    }
+}
