@@ -12,6 +12,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import torchair
 from torchair import artifacts
 
+pytestmark = pytest.mark.host("artifacts hold no graph of a GPU")
+
 X = torch.randn(4, 8)
 W = torch.randn(8, 3)
 
@@ -106,8 +108,6 @@ SCRIPT = """
 import sys
 import torch
 from torchair.artifacts import Compiled
-
-pytestmark = pytest.mark.host("artifacts hold no graph of a GPU")
 
 run = Compiled.load_artifacts(open(sys.argv[1], "rb").read())
 x = torch.arange(6.0).reshape(2, 3)
