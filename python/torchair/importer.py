@@ -23,7 +23,6 @@ from . import (
     kinds,
     names,
     places,
-    rewrites,
     rng_states,
     schema,
 )
@@ -180,10 +179,8 @@ class _Importer(schema.Importing):
     def _input(
         self, node: torch.fx.Node, name: str, value: torch.Tensor, flags: int
     ) -> None:
-        if node.op == "get_attr":
-            what, moved = "constant", False
-        else:
-            what, moved = "input", cuda.is_loose_scalar(value, self.place)
+        what = "constant" if node.op == "get_attr" else "input"
+        moved = cuda.is_loose_scalar(value, self.place)
         found = self.types.of(value, what, node, moved)
         if not found.exact:
             self.inexact.add(node)
@@ -341,7 +338,6 @@ class _Importer(schema.Importing):
         return ref
 
     def check_type(self, ref: int, value: torch.Tensor) -> None:
-        # _check_results has seen where it is.
         wanted = self.types.of(value, "the result of", "a node", True).type
         found = self.graph.type(ref)
         if found == wanted:
@@ -383,9 +379,8 @@ class _Importer(schema.Importing):
             v.dtype.is_complex for v in tensors + kept
         )
         orders = images.orders(node, kept, self.place)
-        target = (images if collective is None else comm).target_of(node)
         call = make_call(
-            rewrites.host_target(node, target),
+            (images if collective is None else comm).target_of(node),
             args,
             kwargs,
             keep if many or not keep else None,
@@ -495,8 +490,7 @@ class _Importer(schema.Importing):
         if x in self.constants:
             return ("const", self.constants[x])
         if isinstance(value, torch.Tensor):
-            if not cuda.is_at(value, self.place):
-                raise Unexpressible(f"the result {x} is on {value.device}")
+            self.types.of(value, "the result", x)  # not where it was moved to
             results.append(self.ref(x))
             strides.append(self.sizes.result_strides(value))
             dtype = DTYPE_NAMES[value.dtype]

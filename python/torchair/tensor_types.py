@@ -38,6 +38,7 @@ class Types:
         self.place = place
         self._known: dict[Any, Type] = {}
         self._last: Any = None  # each is asked for twice in a row
+        self._last_moved = False
         self._last_type: Any = None
 
     def of(
@@ -46,9 +47,9 @@ class Types:
         """Of a value of the node. Unexpressible, which says what it is of it:
         the engine has no such tensors, or a size depends on data. moved: it
         may be somewhere else."""
-        if value is not self._last:
+        if value is not self._last or moved != self._last_moved:
             self._last_type = self._find(value, what, node, moved)
-            self._last = value
+            self._last, self._last_moved = value, moved
         found: Type = self._last_type
         return found
 

@@ -64,7 +64,7 @@ def test_log_sigmoid_has_an_empty_buffer_there(imported):
 LEFT = {
     "a number as the result": (
         lambda x: (x, torch.tensor(x.shape[0]).sqrt()),
-        "is on cpu",
+        "is on device cpu",
     ),
     "drawn numbers": (
         lambda x: x * torch.rand_like(torch.full((), 1.0)),
