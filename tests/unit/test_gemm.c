@@ -249,6 +249,49 @@ TEST(mm_shared_sets)
     }
 }
 
+/* Panels that are more than the cache's: parts of the depth meet all rows, of
+ * which there are more than sums are kept of. Threads that split lanes or rows
+ * must not change a bit. */
+static void
+check_deep(const kernel_set *set, mm_case p)
+{
+    float *first = kcase_new((size_t)(p.m * p.n) * sizeof *first);
+    for (p.threads = 1; p.threads <= 3; p.threads++) {
+        kernel_case c;
+        kcase_begin(&c, 7);
+        int a = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.m, p.k}, NULL, 0, 0);
+        int b = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.k, p.n},
+                             (int[]){1, 0}, 0, 0);
+        int y = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.m, p.n}, NULL, 0, 0);
+        air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
+        air_call call = {2, 1, args, &c.t[y], NULL};
+        if (takes(set, &call)) {
+            kcase_run(&c, set->mm, workspace, &call, p.threads);
+            if (p.threads == 1)
+                CHECK(worst_error(&c, &p, a, b, y) <= tolerance(p.dtype, p.k));
+            for (int64_t i = 0; i < p.m * p.n; i++) {
+                float v = (float)kcase_get(&c, y, i);
+                first[i] = p.threads == 1 ? v : first[i];
+                CHECK(v == first[i]);
+            }
+        }
+        kcase_end(&c);
+    }
+    kcase_free(first, (size_t)(p.m * p.n) * sizeof *first);
+}
+
+TEST(mm_deep)
+{
+    static const mm_case cases[] = {
+        {.m = 257, .n = 470, .k = 801, .dtype = AIR_F32},
+        {.m = 131, .n = 470, .k = 2048, .dtype = AIR_F32},
+        {.m = 230, .n = 131, .k = 2050, .dtype = AIR_BF16},
+    };
+    EACH_SET(s)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_deep(s, cases[i]);
+}
+
 TEST(mm_dtypes)
 {
     static const int dtypes[] = {AIR_F64, AIR_BF16, AIR_F16, AIR_I8,

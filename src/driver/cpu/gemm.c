@@ -1,7 +1,7 @@
 /* gemm.c: how a matrix product is cut up: which side lies in the lanes, which
  * thread does what, and the blocks that keep panels in the caches. */
 #include "driver/cpu/gemm_core.h"
-#include "driver/cpu/share.h"
+#include "driver/cpu/gemm_few.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,6 +16,7 @@
 #define ACC_FLOATS  (GEMM_MB * GEMM_NB)
 #define W_FLOATS    (GEMM_MB * GEMM_WB)
 #define ALL_FLOATS  ((int64_t)(AIR_SCRATCH / sizeof(float)))
+#define W_TILE      (16 * GEMM_WB) /* rows of one tile */
 #define REST_FLOATS (ALL_FLOATS - ACC_FLOATS - W_FLOATS)
 
 /* ---- the plan ------------------------------------------------------------ */
@@ -86,117 +87,6 @@ team_barrier(const gemm_team *team)
 {
     if (team->count > 1)
         team->task->barrier(team->task);
-}
-
-/* ---- few rows: dot kernels ----------------------------------------------- */
-
-#define DOT_ROWS 120 /* of w at once: a multiple of every tile's streams */
-
-static bool
-dots_fit(const gemm_job *job)
-{
-    return job->pack == NULL && job->nx <= GEMV_MAX && job->w.ks == 1;
-}
-
-static bool
-dots_in_place(const gemm_job *job)
-{
-    return job->x.dtype == AIR_F32 && job->x.ks == 1;
-}
-
-/* x as floats, row l at l * k: every thread makes a piece of k. */
-static void
-dots_pack(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
-{
-    int64_t size = job->x.dtype == AIR_F32 ? 4 : 2;
-    int64_t b = job->k * team->id / team->count;
-    int64_t e = job->k * (team->id + 1) / team->count;
-    for (int64_t l = 0; l < job->nx; l++)
-        ops->widen(team->panels + l * job->k + b,
-                   (const char *)job->x.p +
-                       (l * job->x.rs + b * job->x.ks) * size,
-                   job->x.ks, job->x.dtype, e - b);
-    team_barrier(team);
-}
-
-static void
-dots_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
-{
-    const float *x = job->x.p;
-    int64_t xs = job->x.rs, size = job->w.dtype == AIR_F32 ? 4 : 2;
-    int64_t b, e;
-    cpu_share share = cpu_share_make(job->nw, job->k * size, team->id,
-                                     team->count, team->taken);
-    if (!dots_in_place(job)) {
-        dots_pack(job, ops, team);
-        x = team->panels, xs = job->k;
-    }
-    while (cpu_share_next(&share, &b, &e))
-        for (int64_t r = b; r < e; r += DOT_ROWS) {
-            int64_t n = min64(e - r, DOT_ROWS);
-            ops->dots(team->scratch, job->nx, x, xs, n,
-                      (const char *)job->w.p + r * job->w.rs * size, job->w.rs,
-                      job->w.dtype, job->k);
-            ops->finish_rows(job, team->scratch, GEMV_NB, r, n);
-        }
-}
-
-/* ---- few rows of w, adjacent lanes: x streams through once ----------------
- */
-
-#define STREAMS 32 /* rows of x read side by side */
-
-static bool
-streams_fit(const gemm_job *job)
-{
-    return job->pack == NULL && job->nw <= GEMV_MAX && job->x.rs == 1 &&
-           job->nx > 1;
-}
-
-/* acc[panel][nw][lanes] += over k in [k0, k1), lanes [l, l + nl). */
-static void
-stream(const gemm_job *job, const gemm_ops *ops, float *acc, float *panel,
-       const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1)
-{
-    for (int64_t i = 0; i < nl; i += ops->lanes) {
-        const float *x = (const float *)job->x.p + l + i + k0 * job->x.ks;
-        int64_t xs = job->x.ks;
-        if (job->x.dtype != AIR_F32 || nl - i < ops->lanes) {
-            ops->pack_x(panel, &job->x, l + i, min64(nl - i, ops->lanes), k0,
-                        k1);
-            x = panel, xs = ops->lanes;
-        }
-        ops->block(acc + i * job->nw, job->nw, x, xs, w, GEMM_WB, 1, k1 - k0,
-                   k0 == 0);
-    }
-}
-
-/* Threads split the lanes; the few rows of w are copied by each. */
-static void
-streams_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
-{
-    float *acc = team->scratch, *w = acc + GEMM_MB * GEMM_NB;
-    float *panel = w + GEMV_MAX * GEMM_WB;
-    int64_t unit = GEMM_LANES_MAX, units = (job->nx + unit - 1) / unit;
-    int64_t b = units * team->id / team->count * unit;
-    int64_t e = min64(job->nx, units * (team->id + 1) / team->count * unit);
-    int64_t most = GEMM_MB * GEMM_NB / job->nw / unit * unit;
-    int64_t size = job->w.dtype == AIR_F32 ? 4 : 2;
-    for (int64_t l = b; l < e; l += most) {
-        int64_t nl = min64(most, e - l);
-        if (job->k == 0)
-            memset(acc, 0, (size_t)(GEMM_MB * GEMM_NB) * sizeof *acc);
-        for (int64_t k = 0; k < job->k; k += STREAMS) {
-            int64_t kc = min64(STREAMS, job->k - k);
-            for (int64_t r = 0; r < job->nw; r++)
-                ops->widen(w + r * GEMM_WB,
-                           (const char *)job->w.p +
-                               (r * job->w.rs + k * job->w.ks) * size,
-                           job->w.ks, job->w.dtype, kc);
-            stream(job, ops, acc, panel, w, l, nl, k, k + kc);
-        }
-        ops->finish(job, acc, job->nw, l, nl, 0, job->nw);
-    }
 }
 
 /* ---- blocks -------------------------------------------------------------- */
@@ -447,9 +337,7 @@ block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
     bool in_place = w_in_place(&w->job->w);
     bool straight = w->job->yl == 1;
     bool brief = by_tiles(w->job) && k_parts(w->job) == 1;
-    bool stream =
-        w->job->w.ks == 1 && (lanes * k * 4 <= CACHE_BYTES || !in_place);
-    stream = stream || (brief && straight);
+    bool stream = w->job->w.ks == 1 || (brief && straight);
     bool soon = stream && straight;
     int64_t pieces = stream ? (nr + most - 1) / most : 1;
     if (k == 0)
@@ -511,6 +399,115 @@ block_rows(const gemm_ops *ops)
     return GEMM_MB / whole * whole;
 }
 
+/* ---- deep products: panels that are more than the cache ------------------ */
+
+/* Rows [r, r + nr) and parts [p0, p1) of the depth. */
+typedef struct {
+    int64_t r, nr, p0, p1;
+} deep_piece;
+
+static int64_t
+part_of_depth(const gemm_job *job, int64_t part)
+{
+    return job->k * part / k_parts(job);
+}
+
+/* Of the rows that come next, what one of `calls` tiles asks for in `steps` of
+ * k: each row is as many runs of memory as there are calls for it. */
+static gemm_ahead
+share_of(const work *w, const deep_piece *next, int64_t call, int64_t calls,
+         int64_t steps)
+{
+    const gemm_view *v = &w->job->w;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2;
+    const int64_t runs = next->nr > 0 ? calls / next->nr : 0;
+    if (call >= runs * next->nr)
+        return nothing_ahead(w);
+    const int64_t begin = part_of_depth(w->job, next->p0);
+    const int64_t end = part_of_depth(w->job, next->p1);
+    const int64_t bytes = (end - begin) * size / runs;
+    const int64_t at = (next->r + call / runs) * v->rs + begin;
+    return (gemm_ahead){(const char *)v->p + at * size + call % runs * bytes,
+                        (bytes + steps - 1) / steps};
+}
+
+/* acc (+)= panels of lanes [l, l + nl) times rows of one tile. */
+static void
+multiply_deep(const work *w, float *acc, int64_t acc_rows, int64_t l,
+              int64_t nl, const deep_piece *of, const deep_piece *next)
+{
+    const int64_t lanes = w->ops->lanes, panels = (nl + lanes - 1) / lanes;
+    const int64_t calls = panels * (of->p1 - of->p0);
+    int64_t call = 0;
+    for (int64_t p = of->p0; p < of->p1; p++) {
+        const piece at = {of->r, of->nr, part_of_depth(w->job, p),
+                          part_of_depth(w->job, p + 1)};
+        tile_rows rows = {.nr = at.nr};
+        rows.p = place_w(w, &at, &rows.rs, &rows.ks);
+        for (int64_t i = 0; i < nl; i += lanes, call++)
+            multiply_panel(w, acc + i * acc_rows, l + i, min64(lanes, nl - i),
+                           &rows, &at,
+                           share_of(w, next, call, calls, at.k1 - at.k0));
+    }
+}
+
+/* Turn i of a block: tile after tile, then the next parts of the depth. */
+static deep_piece
+deep_turn(const work *w, int64_t i, int64_t chunks, int64_t r, int64_t nr)
+{
+    const int64_t tiles = (nr + w->ops->rows - 1) / w->ops->rows;
+    const int64_t t = i % tiles, c = i / tiles, parts = k_parts(w->job);
+    const int64_t b = nr * t / tiles, e = nr * (t + 1) / tiles;
+    return (deep_piece){r + b, c < chunks ? e - b : 0, parts * c / chunks,
+                        parts * (c + 1) / chunks};
+}
+
+/* What of the panels stays in the cache meets all rows before more does. */
+static void
+block_deep(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
+{
+    const int64_t lanes = round_up(nl, w->ops->lanes);
+    const int64_t bytes = lanes * w->job->k * 4;
+    const int64_t chunks =
+        min64(k_parts(w->job), (bytes + CACHE_BYTES - 1) / CACHE_BYTES);
+    deep_piece now = deep_turn(w, 0, chunks, r, nr);
+    for (int64_t i = 1; now.nr > 0; i++) {
+        const deep_piece next = deep_turn(w, i, chunks, r, nr);
+        multiply_deep(w, w->acc + (now.r - r) * w->ops->lanes, nr, l, nl, &now,
+                      &next);
+        now = next;
+    }
+    for (int64_t b = 0; b < nr; b += GEMM_MB)
+        w->ops->finish(w->job, w->acc + b * w->ops->lanes, nr, l, nl, r + b,
+                       min64(GEMM_MB, nr - b));
+}
+
+static bool
+is_deep(const gemm_job *job, int64_t lanes)
+{
+    return job->w.ks == 1 && lanes * job->k * 4 > CACHE_BYTES;
+}
+
+/* Lanes [l0, l1) of the panels, as many of the rows [r0, r1) at once as there
+ * is room for their sums. */
+static void
+deep_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
+{
+    const int64_t nb = block_lanes(w->job), whole = block_rows(w->ops);
+    const int64_t floats =
+        ALL_FLOATS - W_TILE - (rest_lanes(w->job) > 0 ? REST_FLOATS : 0);
+    work mine = *w;
+    mine.wblock = w->acc + floats;
+    for (int64_t l = l0; l < l1; l += nb) {
+        const int64_t nl = min64(l1 - l, nb);
+        const int64_t mb = floats / round_up(nl, w->ops->lanes) / whole * whole;
+        for (int64_t r = r0; r < r1; r += mb)
+            block_deep(&mine, l, nl, r, min64(r1 - r, mb));
+    }
+}
+
+/* ---- blocks and threads -------------------------------------------------- */
+
 /* Lanes [l0, l1) of the panels, rows [r0, r1). */
 static void
 blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
@@ -518,6 +515,10 @@ blocks_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
     turn_rest(w, l0, l1);
     int64_t mb = block_rows(w->ops), nb = block_lanes(w->job);
     int64_t outer = w->job->pack != NULL ? nb : l1;
+    if (is_deep(w->job, min64(l1 - l0, nb))) {
+        deep_run(w, l0, l1, r0, r1);
+        return;
+    }
     for (int64_t from = l0; from < l1; from += outer)
         for (int64_t r = r0; r < r1; r += mb) {
             int64_t to = min64(l1, from + outer);
@@ -626,11 +627,14 @@ panels_run(const work *w, const gemm_team *team)
         panel_run(&mine, i * unit, min64(unit, w->job->nx - i * unit));
 }
 
-/* Long sides of lanes: own panels, no barrier. */
+/* Long sides of lanes: own panels, no barrier. From a whole block on they stay
+ * in the cache of their thread, where the next ones are then made. */
 static bool
 splits_rows(const gemm_job *job, int threads)
 {
     if (job->pack != NULL && (threads == 1 || job->nx >= 2 * GEMM_NB))
+        return false;
+    if (job->nx >= threads * GEMM_NB)
         return false;
     return 2 * job->nw >= job->nx || job->nx < 4 * GEMM_LANES_MAX * threads;
 }
@@ -669,14 +673,14 @@ cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     gemm_job t = cpu_gemm_turned(job);
     if (job->nx == 0 || job->nw == 0)
         return;
-    if (dots_fit(job)) {
-        dots_run(job, ops, team);
-    } else if (dots_fit(&t)) {
-        dots_run(&t, ops, team);
-    } else if (streams_fit(job)) {
-        streams_run(job, ops, team);
-    } else if (streams_fit(&t)) {
-        streams_run(&t, ops, team);
+    if (cpu_gemm_is_dots(job)) {
+        cpu_gemm_dots(job, ops, team);
+    } else if (cpu_gemm_is_dots(&t)) {
+        cpu_gemm_dots(&t, ops, team);
+    } else if (cpu_gemm_is_stream(job)) {
+        cpu_gemm_streams(job, ops, team);
+    } else if (cpu_gemm_is_stream(&t)) {
+        cpu_gemm_streams(&t, ops, team);
     } else {
         t = plan(job);
         blocked_run(&t, ops, team);
@@ -690,11 +694,11 @@ cpu_gemm_workspace(const gemm_job *job)
     int64_t floats;
     if (job->nx == 0 || job->nw == 0)
         return 0;
-    if (dots_fit(job)) {
-        floats = dots_in_place(job) ? 0 : job->nx * job->k;
-    } else if (dots_fit(&t)) {
-        floats = dots_in_place(&t) ? 0 : t.nx * t.k;
-    } else if (streams_fit(job) || streams_fit(&t)) {
+    if (cpu_gemm_is_dots(job)) {
+        floats = cpu_gemm_dots_in_place(job) ? 0 : job->nx * job->k;
+    } else if (cpu_gemm_is_dots(&t)) {
+        floats = cpu_gemm_dots_in_place(&t) ? 0 : t.nx * t.k;
+    } else if (cpu_gemm_is_stream(job) || cpu_gemm_is_stream(&t)) {
         floats = 0;
     } else {
         t = plan(job);
