@@ -36,6 +36,7 @@ void base_barrier_wait_busy(base_barrier *b, bool (*idle)(void *arg),
  * written before the atomic additions that made it so is seen. */
 void base_wait_count(const int *count, int want);
 
-double base_now(void); /* seconds, monotonic */
+double base_now(void);      /* seconds, monotonic */
+double base_work_now(void); /* seconds that this thread has run */
 
 #endif

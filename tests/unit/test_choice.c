@@ -314,7 +314,7 @@ device_open(device_case *d, double takes)
     air_device *dev;
     device_init(d, takes);
     CHECK_OK(air_driver_cpu.open(&d->options, &base_libc_alloc, &dev));
-    dev->now = fake_now;
+    dev->now = dev->work_now = fake_now;
     return dev;
 }
 
@@ -396,6 +396,37 @@ TEST(choice_is_told)
     place_remove(&d.p);
 }
 
+static double lost; /* to neighbours; s */
+
+static double
+fake_wall(void)
+{
+    return seconds + (lost += 0.02);
+}
+
+/* What neighbours take is in the time of the clock on the wall alone. */
+TEST(choice_by_what_one_thread_works)
+{
+    for (int threads = 1; threads <= 2; threads++) {
+        device_case d;
+        mm_call m;
+        cpu_choice found;
+        char key[CPU_CHOICE_KEY];
+        REQUIRE(place_make(&d.p));
+        air_device *dev = device_open(&d, 0.005);
+        dev->now = fake_wall;
+        dev->threads = threads;
+        mm_init(&m);
+        cpu_choose(dev, "mm", &m.call);
+        gemm_product p = cpu_gemm_product(&m.call, NULL);
+        cpu_choice_key(&p, threads, key);
+        REQUIRE(cpu_choices_find(dev->choices, key, NULL, NULL, &found));
+        CHECK((found.own < 15000000) == (threads == 1));
+        air_driver_cpu.close(dev);
+        place_remove(&d.p);
+    }
+}
+
 /* On a machine that is busy with something else nothing is known. */
 TEST(choice_of_a_busy_machine_is_the_rule_s)
 {
@@ -430,7 +461,7 @@ choose_once(const air_alloc *alloc, void *user)
     (void)unlink(d->p.path);
     mm_init(&m);
     AIR_TRY(air_driver_cpu.open(&d->options, alloc, &dev));
-    dev->now = fake_now;
+    dev->now = dev->work_now = fake_now;
     air_step step = {.call = m.call, .cost = 1 << 20};
     air_status status =
         air_driver_cpu.kernel_find(dev, "mm", &m.call, &step.kernel);

@@ -55,6 +55,7 @@ struct air_device {
     air_library library;
     cpu_choices *choices;           /* NULL: by rule */
     double (*now)(void);            /* of measurements; seconds */
+    double (*work_now)(void);       /* what the calling thread has run */
     const air_generator *generator; /* the application's; NULL: philox */
     air_philox philox;
     const char *isa;

@@ -79,6 +79,7 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     dev->alloc = *alloc;
     dev->isa = isa;
     dev->now = base_now;
+    dev->work_now = base_work_now;
     dev->cache_bytes = cache_size();
     dev->generator = options->generator;
     dev->philox = (air_philox){.seed = options->seed};
