@@ -31,6 +31,7 @@ from . import (
     compile_stat,
     compiled,
     converters,
+    corrections,
     cuda,
     data_dump,
     direct,
@@ -354,6 +355,7 @@ def _compile_frame(
     compat.lighten_calls()
     eager.warn_ignored(config)
     syncs.write_operators(gm)
+    corrections.widen(gm)
     factors.free(gm, exact=config.captures)
     gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)

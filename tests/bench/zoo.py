@@ -270,13 +270,18 @@ def infer(call, model, inputs):
 def train(call, model, inputs):
     """All gradients of a step, in one row; of what is not used: zeros, which
     AOTAutograd makes of an unused result and eager does not."""
-    model.zero_grad(set_to_none=True)
-    first_tensor(call(**inputs)).square().mean().backward()
+    differentiate(call, model, inputs)
     grads = [
         torch.zeros_like(p) if p.grad is None else p.grad
         for p in model.parameters()
     ]
     return torch.cat([g.double().flatten() for g in grads])
+
+
+def differentiate(call, model, inputs):
+    """What of it is timed: a row of gradients takes longer than many steps."""
+    model.zero_grad(set_to_none=True)
+    first_tensor(call(**inputs)).square().mean().backward()
 
 
 def in_float64(run, name, model, inputs, training):
@@ -318,7 +323,8 @@ def measure(name, dtype, backend, options):
 
     compiled = BACKENDS[backend](model)
     ratio = error(compiled) / error(model)
-    calls = [lambda c=c: run(c, model, inputs) for c in (model, compiled)]
+    timed = differentiate if options.train else infer
+    calls = [lambda c=c: timed(c, model, inputs) for c in (model, compiled)]
     for call in calls:
         call()
     eager, ours = take_turns(calls, options.turns)

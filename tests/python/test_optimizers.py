@@ -11,15 +11,16 @@ from torch import nn
 from torchair import backend
 
 STEPS = {
-    # how, regions of a parameter: its step count, then all of the rest
+    # how, regions of a parameter: its step count, Adam's corrections in double,
+    # then all of the rest
     "sgd": (lambda p: torch.optim.SGD(p, 0.1), 1),
     "sgd_momentum": (
         lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
         1,
     ),
-    "adam": (lambda p: torch.optim.Adam(p, 1e-3), 2),
-    "adam_one_by_one": (lambda p: torch.optim.Adam(p, 1e-3, foreach=False), 2),
-    "adamw": (lambda p: torch.optim.AdamW(p, 1e-3, amsgrad=True), 2),
+    "adam": (lambda p: torch.optim.Adam(p, 1e-3), 3),
+    "adam_one_by_one": (lambda p: torch.optim.Adam(p, 1e-3, foreach=False), 3),
+    "adamw": (lambda p: torch.optim.AdamW(p, 1e-3, amsgrad=True), 3),
     "rmsprop": (lambda p: torch.optim.RMSprop(p, 1e-3, momentum=0.5), 2),
     "adagrad": (lambda p: torch.optim.Adagrad(p, 1e-2), 2),
 }
