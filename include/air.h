@@ -69,6 +69,7 @@ typedef enum {
 #define AIR_ERROR_DRIVER      AIR_STATUS_DRIVER
 #define AIR_ERROR_HOST        AIR_STATUS_HOST
 #define AIR_ERROR_STATE       AIR_STATUS_STATE
+#define AIR_ERROR_INDEX       AIR_STATUS_INDEX
 
 typedef struct {
     air_status code;

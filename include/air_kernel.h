@@ -79,10 +79,13 @@ typedef struct {
                      nothing that was measured counts */
 } air_call;
 
-/* What a kernel found wrong in the data, first come: an index out of range.
- * The element is skipped (reads give 0) and the run fails when it is over. */
+/* What a kernel found wrong in the data, first come: an index out of range, or
+ * a value that `wrong` describes. An element with a wrong index is skipped
+ * (reads give 0), and the run fails when it is over. */
 typedef struct {
     int64_t index, size; /* allowed: -size <= index < size */
+    const char *wrong;   /* "a probability outside [0, 1]"; NULL: the index */
+    double value;        /* of `wrong` */
     bool raised;
 } air_fault;
 
@@ -149,7 +152,15 @@ static inline void
 air_raise(const air_task *task, int64_t index, int64_t size)
 {
     if (task->fault != NULL && !task->fault->raised)
-        *task->fault = (air_fault){index, size, true};
+        *task->fault = (air_fault){index, size, NULL, 0, true};
+}
+
+/* wrong: text that stays. */
+static inline void
+air_raise_value(const air_task *task, const char *wrong, double value)
+{
+    if (task->fault != NULL && !task->fault->raised)
+        *task->fault = (air_fault){0, 0, wrong, value, true};
 }
 
 /* The half-open range of n items that this thread does. */

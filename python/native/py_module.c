@@ -16,6 +16,7 @@ builtin_of(air_status code)
     case AIR_ERROR_SHAPE:
     case AIR_ERROR_SYNTAX: return PyExc_ValueError;
     case AIR_ERROR_DTYPE: return PyExc_TypeError;
+    case AIR_ERROR_INDEX: return PyExc_IndexError;
     case AIR_ERROR_UNSUPPORTED: return PyExc_NotImplementedError;
     case AIR_ERROR_MEMORY: return PyExc_MemoryError;
     default: return NULL;

@@ -207,7 +207,7 @@ run_case(const case_call *c, case_layout layout, const char *what)
         return; /* it reads what lies between the elements */
     side_run(&a, cpu, c, layout);
     if (a.status == AIR_ERROR_DTYPE || a.status == AIR_ERROR_SHAPE ||
-        a.status == AIR_ERROR_ARGUMENT) {
+        a.status == AIR_ERROR_ARGUMENT || a.status == AIR_ERROR_INDEX) {
         refused++;
         if (verbose)
             printf("refused %s %s %s: %s\n", c->info->name, dtype, what,

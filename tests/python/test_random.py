@@ -336,6 +336,18 @@ def test_parameters_that_eager_refuses(fn):
         compiled(fn)(torch.zeros(3))
 
 
+def test_a_wrong_probability_is_named_and_is_no_index():
+    run = compiled(lambda x: torch.bernoulli(x))
+    with pytest.raises(RuntimeError, match=r"probability outside .*, 2.5, in"):
+        run(torch.full((3,), 2.5))
+    try:
+        run(torch.full((3,), -0.5))
+    except IndexError:
+        pytest.fail("an IndexError")
+    except RuntimeError:
+        pass
+
+
 def test_threads_that_draw_at_once_spoil_nothing():
     """Numbers of several threads come in any order, but are numbers."""
     run = compiled(lambda: torch.rand(3000))

@@ -46,9 +46,17 @@ raise_one(const air_call *call, const air_task *task)
         air_raise(task, 12, 5);
 }
 
+static void
+raise_value(const air_call *call, const air_task *task)
+{
+    (void)call;
+    air_raise_value(task, "a probability outside [0, 1]", 1.5);
+}
+
 static const air_kernel counter = {.run = count_up},
                         checker = {.run = check_all},
-                        raiser = {.run = raise_one};
+                        raiser = {.run = raise_one},
+                        refuser = {.run = raise_value};
 
 typedef struct {
     air_device *dev;
@@ -156,7 +164,7 @@ TEST(cpu_limited_steps_see_each_other)
     add(&f, &raiser, LARGE);
     REQUIRE(make(&f));
     for (int i = 0; i < 200; i++)
-        CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), ARGUMENT);
+        CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), INDEX);
     CHECK_INT(words[0], 200 * 2);
     CHECK_INT(words[1], 2);
     CHECK_INT(words[3], 0);
@@ -172,10 +180,24 @@ TEST(cpu_fault_names_index_and_step)
     add(&f, &raiser, LARGE);
     REQUIRE(make(&f));
     for (int i = 0; i < 2; i++) {
-        CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), ARGUMENT);
+        CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), INDEX);
         CHECK_STR(air_last_error()->message, "index 12 is out of range for a "
                                              "dimension of size 5 in step");
     }
+    close_device(&f);
+}
+
+TEST(cpu_fault_names_a_value_and_the_step)
+{
+    fixture f = {0};
+    int64_t words[WORDS] = {0};
+    void *slots[] = {words};
+    REQUIRE(open_device(&f, 1));
+    add(&f, &refuser, SMALL);
+    REQUIRE(make(&f));
+    CHECK_FAILS(air_driver_cpu.list_run(f.dev, f.list, slots), ARGUMENT);
+    CHECK_STR(air_last_error()->message,
+              "a probability outside [0, 1], 1.5, in step");
     close_device(&f);
 }
 

@@ -17,6 +17,7 @@
 #include "driver/cpu/choice.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/lanes.h"
+#include "driver/fault.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -685,7 +686,7 @@ static air_status
 run_status(air_device *dev, cpu_run *run)
 {
     const air_step *culprit = NULL;
-    air_fault fault = {0, 0, false};
+    air_fault fault = {.raised = false};
     for (int i = 0; i < run->threads; i++) {
         worker *w = &run->workers[i];
         if (w->culprit != NULL && culprit == NULL) {
@@ -698,10 +699,7 @@ run_status(air_device *dev, cpu_run *run)
     }
     if (culprit == NULL)
         return AIR_OK;
-    AIR_FAIL(AIR_ERROR_ARGUMENT,
-             "index %lld is out of range for a dimension of size %lld in %s",
-             (long long)fault.index, (long long)fault.size,
-             culprit->label != NULL ? culprit->label : "a kernel");
+    return driver_fail(&fault, culprit->label);
 }
 
 air_status

@@ -57,7 +57,7 @@ cuda_fault_check(air_device *dev)
                 "TORCHAIR_CUDA_PATIENCE, persistent_ms, lets them wait longer",
                 (long long)seen.index, (long long)(dev->patience / 1000000),
                 (long long)seen.size);
-    AIR_FAIL(AIR_ERROR_ARGUMENT,
+    AIR_FAIL(AIR_ERROR_INDEX,
              "an earlier run met index %lld, which is out of range for a "
              "dimension of size %lld",
              (long long)seen.index, (long long)seen.size);

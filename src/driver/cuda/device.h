@@ -68,7 +68,7 @@ void cuda_leave(const air_device *dev, bool pushed);
 air_status cuda_stream(air_device *dev, cu_stream *out);
 /* Does the application capture the stream? */
 bool cuda_is_captured(const air_device *dev, cu_stream stream);
-/* ARGUMENT: a kernel of an earlier run met an index out of range. */
+/* INDEX: a kernel of an earlier run met an index out of range. */
 air_status cuda_fault_check(air_device *dev);
 
 /* ---- module.c ---- */

@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "driver/block.h"
 #include "driver/driver.h"
+#include "driver/fault.h"
 #include "driver/ref/kernels.h"
 #include "driver/ref/region.h"
 
@@ -171,11 +172,7 @@ step_run(air_device *dev, const air_step *step, void *const *slots)
         ref_region_run(step->kernel->region, slots);
     else
         step->kernel->run(&step->call, &task);
-    AIR_REQUIRE(!fault.raised, AIR_ERROR_ARGUMENT,
-                "index %lld is out of range for a dimension of size %lld in %s",
-                (long long)fault.index, (long long)fault.size,
-                step->label != NULL ? step->label : "a kernel");
-    return AIR_OK;
+    return fault.raised ? driver_fail(&fault, step->label) : AIR_OK;
 }
 
 /* The first step with a fault ends the run. */

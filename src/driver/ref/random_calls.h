@@ -59,7 +59,7 @@ RANDOM_KERNEL(bernoulli)(const air_call *call, const air_task *task)
         random_words(&s, w, p.dtype == AIR_F64 ? 2 : 1);
         u = p.dtype == AIR_F64 ? random_double(w) : (double)random_float(w[0]);
         if (!(limit >= 0 && limit <= 1))
-            air_raise(task, ref_to_int(limit), 1);
+            air_raise_value(task, "a probability outside [0, 1]", limit);
         ref_put_int(out.dtype, out.data + ref_offset(&out, i), u < limit);
     }
 }
