@@ -55,6 +55,27 @@ def test_sort_and_topk(dtype):
                 assert torch.equal(*signs)
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "bfloat16", "float16", "float64", "int64", "int32", "uint8"],
+)
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_takes_the_first_of_equals(dtype, largest):
+    """Rows and columns, blocks with ends, as many as are kept and one more."""
+    dtype = getattr(torch, dtype)
+    for n, k in ((33, 1), (64, 8), (100, 33), (300, 64), (1000, 65)):
+        x = values(dtype, 5, n)
+        for y, dim in ((x, 1), (x.t().contiguous(), 0)):
+            torch._dynamo.reset()  # of one code, few are compiled
+            run = compiled(lambda y, k=k, d=dim: y.topk(k, d, largest))
+            order = y.sort(dim=dim, descending=largest, stable=True)
+            for got, want in zip(run(y), order, strict=True):
+                want = want.narrow(dim, 0, k)
+                torch.testing.assert_close(
+                    got, want, rtol=0, atol=0, equal_nan=True
+                )
+
+
 def scans(x):
     return x.cumsum(0), x.cumsum(1), x.cumprod(-1), (x + x).cumsum(-1)
 
