@@ -196,7 +196,7 @@ TEST(cuda_says_that_an_index_was_out_of_range)
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
     REQUIRE_OK(cuda_case_list(&f));
     *f.dev->fault = (cuda_fault){12, 5, 1}; /* as a kernel writes it */
-    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), ARGUMENT);
+    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), INDEX);
     CHECK(strstr(air_last_error()->message, "index 12"));
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     cuda_case_drop(&f);
@@ -213,7 +213,7 @@ TEST(cuda_waits_for_all_of_what_was_out_of_range)
     *f.dev->fault = (cuda_fault){0, 0, 2};
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     *f.dev->fault = (cuda_fault){12, 5, 1};
-    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), ARGUMENT);
+    CHECK_FAILS(cuda->list_run(f.dev, f.list, slots), INDEX);
     cuda_case_drop(&f);
 }
 
