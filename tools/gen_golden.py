@@ -170,7 +170,7 @@ def text_of(op, arguments, want):
     node = graph.call_function(op, *split(op, filled))
     node.meta["val"] = want
     graph.output((node,))
-    got = import_graph(torch.fx.GraphModule({}, graph), "g", set())
+    got = import_graph(torch.fx.GraphModule({}, graph), "g", {})
     return None if got.hosts else " ".join(got.graph.text().split())
 
 

@@ -157,8 +157,10 @@ range_of_shift(const x86_list *l, const air_rg_node *n, x86_range a)
                    ? anything
                    : range_of_product(a, (x86_range){INT64_C(1) << count,
                                                      INT64_C(1) << count});
+    if (count < 0) /* towards 0 or -1, no further */
+        return (x86_range){smaller(a.low, 0), larger(a.high, -1)};
     count = count > 63 ? 63 : count;
-    return count < 0 ? anything : (x86_range){a.low >> count, a.high >> count};
+    return (x86_range){a.low >> count, a.high >> count};
 }
 
 static x86_range
@@ -246,9 +248,14 @@ integer_fits(const x86_list *l, const air_rg_node *n, int width)
         return width == 8 || (width == 4 && x86_range_is_float(a, b, width));
     case AIR_RG_MAX:
     case AIR_RG_MIN: return is_exact(a, b, width);
-    case AIR_RG_ISHL: return width == 8 || shift_count(l, n) >= 0;
+    case AIR_RG_ISHL:
+        return width == 8 || shift_count(l, n) >= 0 ||
+               (width == 4 && is_exact(b, b, width));
     case AIR_RG_ISHR:
-        return width == 8 || (shift_count(l, n) >= 0 && is_exact(a, a, width));
+        return width == 8 ||
+               (shift_count(l, n) >= 0 && is_exact(a, a, width)) ||
+               (width == 4 && is_exact(b, b, width) &&
+                x86_range_is_signed(a, a, width));
     case AIR_RG_WRAP:
         return l->source[n->b].i != AIR_BOOL || is_exact(a, a, width);
     case AIR_RG_CVT: return conversion_fits(l, n, width);

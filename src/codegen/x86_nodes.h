@@ -37,7 +37,7 @@ typedef enum {
     X86_MINU,
     X86_MAXS,
     X86_MAXU,
-    X86_SHLV, /* lanes of 64 bits: a << b, 0 where b is not below 64 */
+    X86_SHLV, /* lanes of 32 or 64 bits: a << b, 0 where b is not below that */
     X86_SARV, /* a >> b with the sign */
     /* d = op(a) */
     X86_SQRT,

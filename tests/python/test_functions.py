@@ -283,3 +283,21 @@ def test_gelu_tanh_of_what_has_no_neighbours():
         lambda x: F.gelu(x, approximate="tanh"), backend="torchair"
     )(x[:2])
     assert zeros.signbit().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "int16", "int32", "int64"]
+)
+def test_shifts_by_tensors(dtype):
+    """By as many bits as there are, and more: as the dtype's own shifts."""
+    dtype = getattr(torch, dtype)
+    bits = 8 * dtype.itemsize
+    x = torch.arange(-600, 600, 7).to(dtype)[:, None]
+    by = torch.tensor([0, 1, 3, bits - 1, bits, bits + 1, 64, 70]).to(dtype)
+
+    def fn(x, by):
+        return x << by, x >> by, (x >> by) & 15, (x >> by).float()
+
+    with recorded() as records:
+        check(fn, x, by)
+    assert not [h.op for r in records for h in r.hosts]

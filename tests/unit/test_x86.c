@@ -212,7 +212,7 @@ gen_integer(gen *g, int level)
     size_t count = sizeof ops / sizeof *ops - (level == 4 ? 2 : 0);
     uint16_t op = ops[case_random(g->c) % count];
     int a = pick(g, g->i, g->ni), b = pick(g, g->i, g->ni);
-    if (op == AIR_RG_ISHL || op == AIR_RG_ISHR)
+    if ((op == AIR_RG_ISHL || op == AIR_RG_ISHR) && case_random(g->c) % 4 < 3)
         b = case_const(g->c, AIR_LANE_I64, case_random(g->c) % 12 * 6);
     if (op == AIR_RG_NEG || op == AIR_RG_ABS)
         b = -1;
