@@ -285,9 +285,7 @@ def test_gelu_tanh_of_what_has_no_neighbours():
     assert zeros.signbit().tolist() == [False, True]
 
 
-@pytest.mark.parametrize(
-    "dtype", ["uint8", "int8", "int16", "int32", "int64"]
-)
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
 def test_shifts_by_tensors(dtype):
     """By as many bits as there are, and more: as the dtype's own shifts."""
     dtype = getattr(torch, dtype)
