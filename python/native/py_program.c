@@ -5,57 +5,11 @@
  * program is described by Python once, in terms of the callable's arguments
  * and results, of which the engine sees only tensors and integers.
  */
-#include "py.h"
+#include "py_program.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <structmember.h>
-
-/* An argument the graph does not use is not even looked at. */
-typedef enum {
-    ARG_SKIP,
-    ARG_TENSOR,
-    ARG_INT,
-    ARG_SCALAR /* of a program on a GPU: a CPU tensor without dims */
-} arg_kind;
-
-typedef enum {
-    OUT_RESULT, /* result `index` of the program */
-    OUT_ARG,    /* argument `index` itself */
-    OUT_SAME,   /* the object that output `index` is */
-    OUT_CONST,  /* `object` */
-    OUT_CALL    /* object(args): sizes */
-} out_kind;
-typedef struct {
-    out_kind kind;
-    Py_ssize_t index;
-    const py_dtype *dtype;
-    int place;
-    Py_ssize_t like; /* an output before it, of which it may be a view; -1 */
-    PyObject *object;
-} out_spec;
-
-typedef struct {
-    PyObject_HEAD py_vectorcall call;
-    air_program *program;
-    int place;               /* of its tensors */
-    py_label label;          /* of arguments */
-    PyObject *consts;        /* tuple of tensors: the last inputs */
-    uint8_t *args;           /* arg_kind */
-    const py_dtype **dtypes; /* of tensor arguments */
-    out_spec *outs;
-    py_host *hosts;
-    Py_ssize_t nargs, nouts;
-    size_t nin, nresults, nhosts;
-    Py_ssize_t *sources; /* by input: its argument; constant i: -1 - i */
-    py_known *known;     /* by input: as the last call had it */
-    py_frozen *frozen;   /* NULL: contents of all inputs may change */
-    py_capture *capture; /* NULL: every call is a plain run */
-    PyObject *fallback;  /* (list, reason): what the engine cannot run, or
-                            (reason None) must not */
-    PyObject *watch;     /* see py_watch.c; NULL: runs are not watched */
-    PyObject *weakrefs;
-} py_program;
 
 PyTypeObject *py_program_type;
 
@@ -249,7 +203,7 @@ wrap_result(const call_inputs *c, air_value *v, const out_spec *o)
     return py_tensor_alias(base, &base_value, v);
 }
 
-/* The result; of the memory of an output before it, where it lies in that. */
+/* The result; of the memory of another output, where it lies in that. */
 static PyObject *
 make_result(call_inputs *c, air_value *results, PyObject *made,
             const out_spec *o)
@@ -279,16 +233,30 @@ make_output(call_inputs *c, air_value *results, PyObject *made, Py_ssize_t i)
     return list ? PyObject_CallFunctionObjArgs(o->object, list, NULL) : NULL;
 }
 
+/* Of the outputs those that need no other one, or (late) the rest. */
+static int
+fill_outputs(call_inputs *c, air_value *results, PyObject *made, bool late)
+{
+    const py_program *p = c->p;
+    for (Py_ssize_t i = 0; i < p->nouts; i++) {
+        const out_spec *spec = &p->outs[i];
+        if ((spec->like >= 0 || spec->kind == OUT_SAME) != late)
+            continue;
+        PyObject *o = make_output(c, results, made, i);
+        if (!o || PyTuple_SetItem(made, i, o))
+            return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 make_outputs(call_inputs *c, air_value *results)
 {
     const py_program *p = c->p;
     PyObject *made = PyTuple_New(p->nouts);
-    for (Py_ssize_t i = 0; made && i < p->nouts; i++) {
-        PyObject *o = make_output(c, results, made, i);
-        if (!o || PyTuple_SetItem(made, i, o))
-            Py_CLEAR(made);
-    }
+    if (made && (fill_outputs(c, results, made, false) ||
+                 fill_outputs(c, results, made, true)))
+        Py_CLEAR(made);
     for (size_t i = 0; i < p->nresults; i++)
         if (results[i].block)
             air_value_release(&results[i]);
@@ -547,143 +515,6 @@ program_call(PyObject *self, PyObject *args, PyObject *keywords)
 
 /* ---- construction ---- */
 
-/* An entry is None (skipped), "int", a dtype's name, or that in a tuple: of a
- * scalar that has to be moved. */
-static int
-read_arg_specs(py_program *p, PyObject *specs)
-{
-    p->nargs = PyTuple_Size(specs);
-    p->args = PyMem_Calloc((size_t)p->nargs + 1, 1);
-    p->dtypes = PyMem_Calloc((size_t)p->nargs + 1, sizeof *p->dtypes);
-    if (!p->args || !p->dtypes) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < p->nargs; i++) {
-        PyObject *s = PyTuple_GetItem(specs, i);
-        if (s == Py_None)
-            continue;
-        p->nin++;
-        p->args[i] = ARG_INT;
-        const bool scalar = PyTuple_Check(s);
-        if (scalar && !(s = PyTuple_GetItem(s, 0)))
-            return -1;
-        if (PyUnicode_Check(s) &&
-            PyUnicode_CompareWithASCIIString(s, "int") == 0)
-            continue;
-        p->args[i] = scalar ? ARG_SCALAR : ARG_TENSOR;
-        if (py_dtype_read(s, &p->dtypes[i]))
-            return -1;
-    }
-    p->nin += (size_t)PyTuple_Size(p->consts);
-    return 0;
-}
-
-/* An entry is ("result", index, dtype name, place[, like]), ("arg" | "same",
- * index) or ("const" | "call", object). */
-static int
-read_out_spec(const py_program *p, PyObject *spec, out_spec *out)
-{
-    static const char *const kinds[] = {"result", "arg", "same", "const",
-                                        "call"};
-    PyObject *object, *dtype = NULL;
-    const char *kind;
-    int k = 0;
-    out->like = -1;
-    if (!PyArg_ParseTuple(spec, "sO|Oin", &kind, &object, &dtype, &out->place,
-                          &out->like))
-        return -1;
-    while (k < 5 && strcmp(kinds[k], kind))
-        k++;
-    out->kind = (out_kind)k;
-    if (k == OUT_CONST || k == OUT_CALL) {
-        out->object = Py_NewRef(object);
-        return 0;
-    }
-    out->index = PyLong_AsSsize_t(object);
-    if (PyErr_Occurred())
-        return -1;
-    Py_ssize_t limit = k == OUT_ARG    ? p->nargs
-                       : k == OUT_SAME ? out - p->outs
-                                       : (Py_ssize_t)p->nresults;
-    const bool earlier =
-        out->like < 0 ||
-        (out->like < out - p->outs && p->outs[out->like].kind == OUT_RESULT);
-    if (k > OUT_CALL || out->index < 0 || out->index >= limit || !earlier ||
-        (k == OUT_RESULT && !dtype)) {
-        PyErr_SetString(PyExc_ValueError, "bad output description");
-        return -1;
-    }
-    return k == OUT_RESULT ? py_dtype_read(dtype, &out->dtype) : 0;
-}
-
-static int
-read_out_specs(py_program *p, PyObject *specs)
-{
-    p->outs = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1, sizeof *p->outs);
-    if (!p->outs) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0, n = PyTuple_Size(specs); i < n; i++) {
-        p->nouts = i + 1;
-        if (read_out_spec(p, PyTuple_GetItem(specs, i), &p->outs[i]))
-            return -1;
-    }
-    return 0;
-}
-
-static int
-find_sources(py_program *p)
-{
-    size_t k = 0;
-    p->sources = PyMem_Calloc(p->nin + 1, sizeof *p->sources);
-    if (!p->sources) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < p->nargs; i++)
-        if (p->args[i] != ARG_SKIP)
-            p->sources[k++] = i;
-    for (Py_ssize_t i = 0; k < p->nin; i++)
-        p->sources[k++] = -1 - i;
-    return 0;
-}
-
-/* Arguments are called as the inputs of the graph that they are. */
-static int
-name_args(py_program *p, PyObject *graph)
-{
-    const air_graph *g = py_graph_get(graph);
-    p->label = (py_label){.what = "input", .names = PyTuple_New(p->nargs)};
-    for (Py_ssize_t i = 0, k = 0; p->label.names && i < p->nargs; i++) {
-        air_input input;
-        bool named = g && p->args[i] != ARG_SKIP &&
-                     air_graph_get_input(g, (size_t)k++, &input);
-        PyObject *name =
-            named ? PyUnicode_FromString(input.name) : Py_NewRef(Py_None);
-        if (!name || PyTuple_SetItem(p->label.names, i, name))
-            Py_CLEAR(p->label.names);
-    }
-    return p->label.names && g ? 0 : -1;
-}
-
-static int
-read_hosts(py_program *p, PyObject *specs)
-{
-    p->hosts = PyMem_Calloc((size_t)PyTuple_Size(specs) + 1, sizeof *p->hosts);
-    if (!p->hosts) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0, n = PyTuple_Size(specs); i < n; i++) {
-        if (py_host_read(PyTuple_GetItem(specs, i), &p->hosts[i]))
-            return -1;
-        p->nhosts++;
-    }
-    return 0;
-}
-
 static int
 compile(py_program *p, PyObject *graph, const air_compile_options *options)
 {
@@ -736,8 +567,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     p->nresults = (size_t)nresults;
     p->place =
         Py_TYPE(graph) == py_graph_type ? py_graph_place(graph) : PLACE_HOST;
-    if (read_arg_specs(p, arg_specs) || name_args(p, graph) ||
-        find_sources(p) || read_out_specs(p, outs) || read_hosts(p, hosts) ||
+    if (py_program_read(p, graph, arg_specs, outs, hosts) ||
         compile(p, graph, &options) ||
         !(p->known =
               py_known_make(py_graph_get(graph), p->nin, p->sources, frozen)) ||
@@ -833,71 +663,18 @@ program_stats(PyObject *self, PyObject *unused)
 
 /* ---- made ahead ---- */
 
-enum { MAX_RANK = AIR_MAX_RANK };
-
-/* (dims, strides) of a tensor, or an integer. room: dims, then strides. */
-static int
-read_shape(PyObject *shape, air_dtype dtype, int64_t *room, air_value *out)
-{
-    *out = (air_value){.is_int = true, .alias = -1};
-    if (!PyTuple_Check(shape)) {
-        out->i = PyLong_AsLongLong(shape);
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    PyObject *dims, *strides;
-    if (!PyArg_ParseTuple(shape, "O!O!", &PyTuple_Type, &dims, &PyTuple_Type,
-                          &strides))
-        return -1;
-    const Py_ssize_t rank = PyTuple_Size(dims);
-    if (rank > MAX_RANK || PyTuple_Size(strides) != rank) {
-        PyErr_SetString(PyExc_ValueError, "a shape has other strides");
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < rank; i++) {
-        room[i] = PyLong_AsLongLong(PyTuple_GetItem(dims, i));
-        room[MAX_RANK + i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
-    }
-    *out = (air_value){.dtype = dtype,
-                       .rank = (int)rank,
-                       .dims = room,
-                       .strides = room + MAX_RANK,
-                       .alias = -1};
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static int
-read_shapes(const py_program *p, PyObject *shapes, air_value *in, int64_t *room)
-{
-    for (size_t k = 0; k < p->nin; k++) {
-        const Py_ssize_t source = p->sources[k];
-        const py_dtype *dtype;
-        int64_t *own = room + k * 2 * MAX_RANK;
-        PyObject *shape = source >= 0 ? PyList_GetItem(shapes, source) : NULL;
-        if (source >= 0
-                ? !shape ||
-                      read_shape(shape,
-                                 p->dtypes[source] ? p->dtypes[source]->dtype
-                                                   : AIR_DTYPE_NONE,
-                                 own, &in[k])
-                : py_tensor_read(PyTuple_GetItem(p->consts, -1 - source),
-                                 &p->label, 0, p->place, &in[k], &dtype))
-            return -1;
-    }
-    return 0;
-}
-
 static PyObject *
 program_prepare(PyObject *self, PyObject *shapes)
 {
     const py_program *p = (const py_program *)self;
     air_value *in = PyMem_Calloc(p->nin + 1, sizeof *in);
-    int64_t *room = PyMem_Calloc(p->nin + 1, 2 * MAX_RANK * sizeof *room);
+    int64_t *room = PyMem_Calloc(p->nin + 1, 2 * AIR_MAX_RANK * sizeof *room);
     int failed = -1;
     if (!in || !room)
         PyErr_NoMemory();
     else if (!PyList_Check(shapes) || PyList_Size(shapes) != p->nargs)
         PyErr_SetString(PyExc_ValueError, "a shape for each argument");
-    else if (!read_shapes(p, shapes, in, room)) {
+    else if (!py_program_shapes(p, shapes, in, room)) {
         PyThreadState *state = PyEval_SaveThread();
         air_status status = air_program_prepare(p->program, p->nin, in);
         PyEval_RestoreThread(state);

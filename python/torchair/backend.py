@@ -54,6 +54,7 @@ from . import (
     recorded,
     switches,
     syncs,
+    views,
     weights,
 )
 from .capture import CaptureOptions, with_warning
@@ -315,6 +316,9 @@ class Compiler:
         names.mark(gm, self.arguments)
         weights.mark(gm, self.values)
         self.values = ()
+        if self.kind != "backward":
+            meta = compat.runtime_metadata()
+            views.take_views_of_inputs(gm.graph, meta)
         (results,) = gm.graph.find_nodes(op="output")[0].args
         if isinstance(results, (tuple, list)):
             self.gives = tuple(result is not None for result in results)

@@ -33,7 +33,7 @@ class Kept(Exception):
     """Why the calls of a graph keep the wrapper."""
 
 
-def _is_subclass(meta: Any) -> bool:
+def is_subclass(meta: Any) -> bool:
     return type(meta).__name__ == "SubclassCreationMeta"
 
 
@@ -58,7 +58,7 @@ REASONS: Sequence[tuple[Callable[[Any], Any], str]] = (
         "the function changes the grad mode",
     ),
     (
-        lambda meta: any(map(_is_subclass, meta.subclass_inp_meta)),
+        lambda meta: any(map(is_subclass, meta.subclass_inp_meta)),
         "an input is a subclass of Tensor",
     ),
     (

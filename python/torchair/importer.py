@@ -25,6 +25,7 @@ from . import (
     places,
     rng_states,
     schema,
+    views,
 )
 from ._native import AirError, Graph
 from .cuda_attention import draws_nothing
@@ -36,7 +37,6 @@ from .recorded import entry
 from .schema import (
     DTYPE_NAMES,
     Refused,
-    base_of,
     namespace_of,
     used_items,
 )
@@ -458,7 +458,6 @@ class _Importer(schema.Importing):
         results: list[int] = []
         strides: list[list[int] | None] = []
         first: dict[Any, int] = {}
-        bases: dict[Any, int] = {}
         outputs = node.args[0]
         if not isinstance(outputs, (tuple, list)):
             raise Unexpressible("a graph that does not return a tuple")
@@ -468,12 +467,8 @@ class _Importer(schema.Importing):
                 continue
             if isinstance(x, torch.fx.Node):
                 first[x] = len(self.out.outs)
-            made = self._result(x, results, strides)
-            if made[0] == "result":
-                like = bases.setdefault(base_of(x), len(self.out.outs))
-                if like < len(self.out.outs):
-                    made = (*made, like)
-            self.out.outs.append(made)
+            self.out.outs.append(self._result(x, results, strides))
+        views.share_memory(outputs, self.out.outs)
         self.out.nresults = len(results)
         self.graph.results(results, strides)
 

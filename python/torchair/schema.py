@@ -305,15 +305,21 @@ def draws(node: Any) -> bool:
 
 def base_of(x: Any) -> Any:
     """The FX node that x is a view of: x, where it is none."""
-    while isinstance(x.target, torch._ops.OpOverload) and x.args:
-        returns = x.target._schema.returns
-        alias = returns[0].alias_info if len(returns) == 1 else None
-        if alias is None or alias.is_write:
-            break
-        if not isinstance(x.args[0], torch.fx.Node):
-            break
-        x = x.args[0]
+    while (source := viewed(x)) is not None:
+        x = source
     return x
+
+
+def viewed(x: torch.fx.Node) -> torch.fx.Node | None:
+    """The argument that x, or the list that x is of, is a view of."""
+    many: Any = x.args[0] if x.target is operator.getitem else x
+    if not isinstance(getattr(many, "target", None), torch._ops.OpOverload):
+        return None
+    returns = many.target._schema.returns
+    alias = returns[0].alias_info if len(returns) == 1 else None
+    if alias is None or alias.is_write or not many.args:
+        return None
+    return many.args[0] if isinstance(many.args[0], torch.fx.Node) else None
 
 
 def is_token(node: torch.fx.Node) -> bool:

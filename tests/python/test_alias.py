@@ -141,3 +141,53 @@ def test_nothing_stays_behind():
         for _ in range(200):
             run(x)
     assert _native.pool_stats()["live_blocks"] == before["live_blocks"]
+
+
+# Where sizes vary AOTAutograd asks an output of the graph where it begins in
+# the memory that it is a view of.
+def views_of_what_is_made(x):
+    y = x * 2
+    n = x.shape[1]
+    return y[1:], y.view(-1)[n:], y.split([n - 1, 1], 1)[1]
+
+
+def views_of_what_is_written(x):
+    x.copy_(x.flip(0))
+    n = x.shape[0]
+    return x[n - 2 :], x.t()[1:], x.split([n - 1, 1])[1], x.narrow(1, n - 1, 1)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_of_sizes_that_change(mode, grad):
+    fn = views_of_what_is_made
+    run = compiled(fn, mode, dynamic=True)
+    for rows, columns in ((6, 4), (9, 8), (6, 4)):
+        x = torch.randn(rows, columns, requires_grad=grad)
+        assert_same(run(x), fn(x))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_views_of_inputs_that_are_written(mode):
+    fn = views_of_what_is_written
+    run = compiled(fn, mode, dynamic=True)
+    for make in (lambda n: torch.randn(n, n), lambda n: torch.randn(n, n).t()):
+        for n in (6, 9, 6):
+            x = make(n)
+            y = x.clone(memory_format=torch.preserve_format)
+            got, want = run(x), fn(y)
+            assert_same(got, want)
+            x.add_(1)
+            assert_same(got, tuple(part + 1 for part in want))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_parts_of_one_memory_are_written_and_given(mode):
+    def fn(a, b):
+        return a.add_(b), b.mul_(2), a * b
+
+    run = compiled(fn, mode)
+    for _ in range(3):
+        x, y = torch.arange(10.0), torch.arange(10.0)
+        assert_same(run(x[::2], x[1::2]), fn(y[::2], y[1::2]))
+        assert_same(x, y)
