@@ -25,6 +25,7 @@ class Kind(NamedTuple):
     collective: bool
     random: bool
     state: bool  # saves or restores that of torch's generator
+    moves: bool  # gives a tensor other memory, or another amount of it
     rewrite: rewrites.Rewrite | None
 
 
@@ -36,5 +37,14 @@ def of(target: Any) -> Kind:
         namespace_of(target) == comm.NAMESPACE,
         is_random(target),
         target in rng_states.CALLS,
+        _moves(target),
         rewrites.find(target),
+    )
+
+
+def _moves(target: Any) -> bool:
+    tags = getattr(target, "tags", ())
+    return (
+        torch.Tag.inplace_view in tags
+        or target is torch.ops.inductor.resize_storage_bytes_.default
     )

@@ -136,6 +136,24 @@ def test_copies_files_and_shared_memory(mode):
         assert_same(same, net(x))
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_inputs_that_get_other_memory(mode, grad):
+    """Inside of the function, where AOTAutograd writes set_."""
+    weight = nn.Parameter(torch.ones(4))
+
+    def fn(x):
+        x.data = x.data * 2
+        weight.data = weight.data + x
+        return x + weight
+
+    def calls(run):
+        weight.data = torch.ones(4)
+        x = torch.arange(4.0, requires_grad=grad)
+        return [run(x) for _ in range(3)], x, weight.clone()
+
+    assert_same(calls(compiled(fn, mode)), calls(fn))
+
+
 # ---- what changes between two calls -----------------------------------------
 
 
