@@ -87,24 +87,6 @@ turn_quad(uint32_t *to, int64_t to_row, const uint32_t *from, int64_t from_col)
                __builtin_shuffle(ab1, cd1, (quad){2, 3, 6, 7}));
 }
 
-static void
-turn_32(char *to, int64_t to_row, const char *from, int64_t from_col,
-        int64_t rows, int64_t cols)
-{
-    const int64_t quads = rows & ~INT64_C(3), whole = cols & ~INT64_C(3);
-    uint32_t *d = (void *)to;
-    const uint32_t *s = (const void *)from;
-    for (int64_t j = 0; j < whole; j += 4)
-        for (int64_t i = 0; i < quads; i += 4)
-            turn_quad(d + i * to_row + j, to_row, s + i + j * from_col,
-                      from_col);
-    turn_uint32_t((char *)(d + quads * to_row), to_row,
-                  (const char *)(s + quads), from_col, rows - quads, whole);
-    rest_uint32_t((char *)(d + whole), to_row,
-                  (const char *)(s + whole * from_col), from_col, rows,
-                  cols - whole);
-}
-
 typedef uint16_t octet __attribute__((vector_size(16)));
 
 /* Eight rows of eight columns, of 16 bits. Interleaving a vector with that
@@ -135,23 +117,27 @@ turn_octet(uint16_t *to, int64_t to_row, const uint16_t *from, int64_t from_col)
         memcpy(to + k * to_row, &v[k], sizeof v[k]);
 }
 
-static void
-turn_16(char *to, int64_t to_row, const char *from, int64_t from_col,
-        int64_t rows, int64_t cols)
-{
-    const int64_t high = rows & ~INT64_C(7), whole = cols & ~INT64_C(7);
-    uint16_t *d = (void *)to;
-    const uint16_t *s = (const void *)from;
-    for (int64_t j = 0; j < whole; j += 8)
-        for (int64_t i = 0; i < high; i += 8)
-            turn_octet(d + i * to_row + j, to_row, s + i + j * from_col,
-                       from_col);
-    turn_uint16_t((char *)(d + high * to_row), to_row, (const char *)(s + high),
-                  from_col, rows - high, whole);
-    turn_uint16_t((char *)(d + whole), to_row,
-                  (const char *)(s + whole * from_col), from_col, rows,
-                  cols - whole);
-}
+/* Blocks of N x N elements, then the rows and the columns that are left. */
+#define MOVE_BLOCKS(T, N, block)                                          \
+    static void blocks_##T(char *to, int64_t to_row, const char *from,    \
+                           int64_t from_col, int64_t rows, int64_t cols)  \
+    {                                                                     \
+        const int64_t high = rows & ~(int64_t)(N - 1);                    \
+        const int64_t whole = cols & ~(int64_t)(N - 1);                   \
+        T *d = (void *)to;                                                \
+        const T *s = (const void *)from;                                  \
+        for (int64_t j = 0; j < whole; j += N)                            \
+            for (int64_t i = 0; i < high; i += N)                         \
+                block(d + i * to_row + j, to_row, s + i + j * from_col,   \
+                      from_col);                                          \
+        turn_##T((char *)(d + high * to_row), to_row,                     \
+                 (const char *)(s + high), from_col, rows - high, whole); \
+        turn_##T((char *)(d + whole), to_row,                             \
+                 (const char *)(s + whole * from_col), from_col, rows,    \
+                 cols - whole);                                           \
+    }
+MOVE_BLOCKS(uint16_t, 8, turn_octet)
+MOVE_BLOCKS(uint32_t, 4, turn_quad)
 
 static void
 move_turned(char *to, int64_t to_row, const char *from, int64_t from_col,
@@ -159,8 +145,8 @@ move_turned(char *to, int64_t to_row, const char *from, int64_t from_col,
 {
     switch (bytes) {
     case 1: turn_uint8_t(to, to_row, from, from_col, rows, cols); break;
-    case 2: turn_16(to, to_row, from, from_col, rows, cols); break;
-    case 4: turn_32(to, to_row, from, from_col, rows, cols); break;
+    case 2: blocks_uint16_t(to, to_row, from, from_col, rows, cols); break;
+    case 4: blocks_uint32_t(to, to_row, from, from_col, rows, cols); break;
     default: turn_uint64_t(to, to_row, from, from_col, rows, cols); break;
     }
 }
