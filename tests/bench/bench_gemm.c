@@ -82,7 +82,7 @@ align(kernel_case *c, int tensor)
 static double
 own_turn(const bench *b, kernel_case *c, const air_call *call)
 {
-    air_fault fault = {0, 0, false};
+    air_fault fault = {.raised = false};
     air_task task = {.count = 1,
                      .slots = c->slots,
                      .scratch = aligned(b->scratch),

@@ -207,7 +207,7 @@ static void
 worker(void *arg, int id, int count)
 {
     job *j = arg;
-    air_fault fault = {0, 0, false};
+    air_fault fault = {.raised = false};
     void *scratch = kcase_new(AIR_SCRATCH);
     air_task task = {
         .id = id,

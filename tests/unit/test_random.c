@@ -19,7 +19,7 @@ draw(ref_kernel *kernel, int dtype, int64_t n, int nargs, const air_arg *args,
         .dtype = (uint8_t)dtype, .rank = 1, .dims = {n}, .strides = {1}};
     air_call call = {.nargs = nargs, .nouts = 1, .args = args, .outs = &out};
     void *slots[] = {drawn};
-    air_fault fault = {0, 0, false};
+    air_fault fault = {.raised = false};
     kernel(&call, &(air_task){.count = 1,
                               .slots = slots,
                               .fault = &fault,
