@@ -87,44 +87,66 @@ takes(const kernel_set *set, const air_call *call)
     return strcmp(set->isa, "amx") != 0 || cpu_convolution_on_amx(call, "amx");
 }
 
+/* A call on random tensors. */
+typedef struct {
+    kernel_case c;
+    int x, w, y, bias; /* bias -1: none */
+    int64_t n;         /* results */
+    air_arg args[9];
+    air_call call;
+} conv_call;
+
+static void
+begin(conv_call *v, const conv_case *p, int dtype, bool has_bias)
+{
+    static const int64_t zeros[3];
+    int64_t xd[5] = {p->batch, p->c_in}, yd[5] = {p->batch, p->c_out};
+    int64_t wd[5] = {p->c_out, p->c_in / p->groups};
+    kernel_case *c = &v->c;
+    v->n = p->batch * p->c_out;
+    for (int i = 0; i < p->axes; i++) {
+        xd[i + 2] = p->in[i], wd[i + 2] = p->kernel[i];
+        yd[i + 2] = out_size(p, i);
+        v->n *= yd[i + 2];
+    }
+    kcase_begin(c, (uint64_t)v->n);
+    v->x = kcase_tensor(c, dtype, p->axes + 2, xd, NULL, 0, 0);
+    v->w = kcase_tensor(c, dtype, p->axes + 2, wd, NULL, 0, 1);
+    v->y = kcase_tensor(c, dtype, p->axes + 2, yd, NULL, 0, 0);
+    v->bias = has_bias ? kcase_tensor(c, dtype, 1, &p->c_out, NULL, 0, 0) : -1;
+    memset(v->args, 0, sizeof v->args);
+    v->args[0] = kcase_arg(c, v->x);
+    v->args[1] = kcase_arg(c, v->w);
+    if (has_bias)
+        v->args[2] = kcase_arg(c, v->bias);
+    const int64_t *lists[] = {p->stride, p->pad, p->dilation};
+    for (int i = 0; i < 3; i++)
+        v->args[3 + i] =
+            (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = lists[i]};
+    v->args[6] = kcase_int(0);
+    v->args[7] =
+        (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = zeros};
+    v->args[8] = kcase_int(p->groups);
+    v->call = (air_call){9, 1, v->args, &c->t[v->y], NULL};
+}
+
 static void
 check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
           int threads)
 {
-    int64_t xd[5] = {p->batch, p->c_in}, yd[5] = {p->batch, p->c_out};
-    int64_t wd[5] = {p->c_out, p->c_in / p->groups}, n = p->batch * p->c_out;
-    int64_t at[5], zeros[3] = {0};
+    conv_call v;
+    int64_t at[5];
     double worst = 0;
-    for (int i = 0; i < p->axes; i++) {
-        xd[i + 2] = p->in[i], wd[i + 2] = p->kernel[i];
-        yd[i + 2] = out_size(p, i);
-        n *= yd[i + 2];
-    }
-    kernel_case c;
-    kcase_begin(&c, (uint64_t)n);
-    int x = kcase_tensor(&c, dtype, p->axes + 2, xd, NULL, 0, 0);
-    int w = kcase_tensor(&c, dtype, p->axes + 2, wd, NULL, 0, 1);
-    int y = kcase_tensor(&c, dtype, p->axes + 2, yd, NULL, 0, 0);
-    int b = has_bias ? kcase_tensor(&c, dtype, 1, &p->c_out, NULL, 0, 0) : -1;
-    air_arg args[9] = {kcase_arg(&c, x), kcase_arg(&c, w)};
-    if (has_bias)
-        args[2] = kcase_arg(&c, b);
-    const int64_t *lists[] = {p->stride, p->pad, p->dilation};
-    for (int i = 0; i < 3; i++)
-        args[3 + i] =
-            (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = lists[i]};
-    args[6] = kcase_int(0);
-    args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = p->axes, .ints = zeros};
-    args[8] = kcase_int(p->groups);
-    air_call call = {9, 1, args, &c.t[y], NULL};
-    if (!takes(set, &call)) {
-        kcase_end(&c);
+    begin(&v, p, dtype, has_bias);
+    if (!takes(set, &v.call)) {
+        kcase_end(&v.c);
         return;
     }
-    kcase_run(&c, set->convolution, set->workspace, &call, threads);
-    for (int64_t i = 0; i < n; i++) {
-        unravel(&c.t[y], i, at);
-        double err = fabs(kcase_get(&c, y, i) - want_at(&c, p, x, w, b, at));
+    kcase_run(&v.c, set->convolution, set->workspace, &v.call, threads);
+    for (int64_t i = 0; i < v.n; i++) {
+        unravel(&v.c.t[v.y], i, at);
+        double err = fabs(kcase_get(&v.c, v.y, i) -
+                          want_at(&v.c, p, v.x, v.w, v.bias, at));
         if (!(err <= worst))
             worst = err;
     }
@@ -132,7 +154,7 @@ check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
         printf("  %s axes %d dtype %s groups %d threads %d: %g\n", set->isa,
                p->axes, air_dtype_text((air_dtype)dtype), (int)p->groups,
                threads, worst);
-    kcase_end(&c);
+    kcase_end(&v.c);
 }
 
 static void
@@ -145,6 +167,43 @@ check(const conv_case *p)
         check_one(s, p, AIR_BF16, true, 2);
         check_one(s, p, AIR_F16, false, 2);
     }
+}
+
+/* Results are the same bits with any number of threads. */
+static void
+check_threads(const conv_case *p)
+{
+    EACH_SET(s)
+    {
+        conv_call v;
+        int64_t different = 0;
+        begin(&v, p, AIR_F32, true);
+        if (takes(s, &v.call)) {
+            double *alone = kcase_new((size_t)v.n * sizeof *alone);
+            for (int threads = 1; threads <= 4; threads++) {
+                kcase_run(&v.c, s->convolution, s->workspace, &v.call, threads);
+                for (int64_t i = 0; i < v.n; i++) {
+                    double y = kcase_get(&v.c, v.y, i);
+                    alone[i] = threads == 1 ? y : alone[i];
+                    different += y != alone[i];
+                }
+            }
+            kcase_free(alone, (size_t)v.n * sizeof *alone);
+        }
+        CHECK_INT(different, 0);
+        kcase_end(&v.c);
+    }
+}
+
+static void
+check_floats(const conv_case *p)
+{
+    EACH_SET(s)
+    {
+        check_one(s, p, AIR_F32, false, 1);
+        check_one(s, p, AIR_F32, true, 3);
+    }
+    check_threads(p);
 }
 
 #define ONES    \
@@ -271,4 +330,38 @@ TEST(conv_groups)
     check(&(conv_case){2, 1, 8, 8, 8, {12, 12}, {3, 3}, ONES, {1, 1}, ONES});
     check(&(conv_case){2, 2, 5, 5, 10, {9, 30}, {3, 5}, {2, 1}, {1, 2}, ONES});
     check(&(conv_case){1, 1, 3, 3, 3, {33}, {4}, {2}, {3}, {2}});
+}
+
+/* Planes: zeros that two rows share, more of them than one, none; windows that
+ * miss the image on either side; rows of three slices; strips. */
+TEST(conv_planes)
+{
+    check_floats(
+        &(conv_case){2, 2, 1, 6, 19, {9, 8}, {3, 5}, ONES, {1, 2}, ONES});
+    check_floats(
+        &(conv_case){2, 1, 2, 10, 36, {9, 11}, {3, 3}, ONES, {0}, {2, 3}});
+    check_floats(
+        &(conv_case){2, 1, 1, 5, 18, {3, 2}, {2, 3}, ONES, {4, 5}, {1, 2}});
+    check_floats(
+        &(conv_case){2, 1, 1, 5, 18, {5, 20}, {3, 5}, ONES, {0, 1}, ONES});
+    check_floats(&(conv_case){
+        3, 2, 1, 5, 17, {4, 5, 6}, {3, 2, 3}, {2, 1, 1}, ONES, {1, 1, 2}});
+    check_floats(
+        &(conv_case){2, 1, 1, 64, 17, {30, 60}, {2, 1}, ONES, {0}, ONES});
+}
+
+/* Depth in chunks, of planes and pixels: rows of w copied, one lane left over,
+ * blocks that threads share and blocks of their own. */
+TEST(conv_deep)
+{
+    check_floats(
+        &(conv_case){2, 1, 1, 230, 96, {7, 7}, {3, 3}, ONES, {1, 1}, ONES});
+    check_floats(
+        &(conv_case){2, 1, 1, 1024, 97, {13, 10}, ONES, ONES, {0}, ONES});
+    check_threads(
+        &(conv_case){2, 3, 1, 100, 96, {15, 18}, {3, 3}, ONES, {1, 1}, ONES});
+    check_threads(
+        &(conv_case){2, 1, 1, 600, 200, {23, 24}, ONES, ONES, {0}, ONES});
+    check_threads(
+        &(conv_case){2, 1, 1, 64, 100, {33, 33}, {3, 3}, {2, 2}, {1, 1}, ONES});
 }

@@ -243,11 +243,60 @@ ISA_NAME(columns)(float *dst, int64_t ld, const void *p, int64_t step,
     }
 }
 
-#if VL == 16
+/* ---- planes with their padding: every row of a panel has the same parts ---
+ */
+
 typedef struct {
     part parts[VL];
     int n;
 } row_parts;
+
+/* One vector of lanes at x: of n parts, or of as many as there are (3). */
+INLINE vf
+take_parts(const char *x, const row_parts *r, const part *first,
+           const part *second, const int n)
+{
+    vf v = take(x, first, 1, AIR_F32);
+    if (n > 1)
+        v = (vf)((vu)v | (vu)take(x, second, 1, AIR_F32));
+    for (int i = 2; n > 2 && i < r->n; i++)
+        v = (vf)((vu)v | (vu)take(x, &r->parts[i], 1, AIR_F32));
+    return v;
+}
+
+INLINE void
+shifted_rows(float *dst, const float *p, const int32_t *at, int64_t kc,
+             const row_parts r[2], const int n)
+{
+    const part a = r[0].parts[0], b = r[0].parts[1];
+    const part c = r[1].parts[0], d = r[1].parts[1];
+    for (int64_t k = 0; k < kc; k++, dst += LANES) {
+        const char *x = (const char *)(p + at[k]);
+        store(dst, take_parts(x, &r[0], &a, &b, n));
+        store(dst + VL, take_parts(x, &r[1], &c, &d, n));
+    }
+}
+
+void
+ISA_NAME(shifted)(float *dst, const float *p, const int32_t *at, int64_t kc,
+                  const conv_segment *segments, int n)
+{
+    static const part none = {0};
+    row_parts r[2];
+    for (int i = 0; i < 2; i++) {
+        r[i].n = find_parts(r[i].parts, segments, n, i * VL, 1);
+        for (int k = r[i].n; k < 2; k++)
+            r[i].parts[k] = none;
+    }
+    if (r[0].n > 2 || r[1].n > 2)
+        shifted_rows(dst, p, at, kc, r, 3);
+    else if (r[0].n == 2 || r[1].n == 2)
+        shifted_rows(dst, p, at, kc, r, 2);
+    else
+        shifted_rows(dst, p, at, kc, r, 1);
+}
+
+#if VL == 16
 
 /* Bits of lanes, of bf16 the upper half of a float's, from one or two parts,
  * and from those behind them. */

@@ -6,6 +6,7 @@
  * result needs no turning; a kernel of one tap reads the image as it lies. */
 #include "driver/cpu/conv.h"
 #include "driver/cpu/conv_direct.h"
+#include "driver/cpu/conv_windows.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/region_join.h"
@@ -44,10 +45,9 @@ make_pairs(gemm_job *job)
         job->pack = cpu_conv_pack_pairs;
 }
 
-/* Group `i % groups` of image `i / groups`; task NULL: sizes only. */
-static gemm_job
-make_job(const air_call *call, const geometry *g, int64_t i,
-         const air_task *task, image *im, bool pairs)
+gemm_job
+cpu_conv_job(const air_call *call, const geometry *g, int64_t i,
+             const air_task *task)
 {
     const air_tensor *x = call->args[0].t, *w = call->args[1].t;
     const air_tensor *y = &call->outs[0];
@@ -65,15 +65,10 @@ make_job(const air_call *call, const geometry *g, int64_t i,
                     .sr = 1};
     job.w = (gemm_view){NULL, k, 1, w->dtype};
     job.x = (gemm_view){NULL, 1, g->in_pixels, x->dtype};
-    if (!cpu_conv_is_pointwise(g))
-        job.pack = cpu_conv_pack_columns, job.pack_arg = im;
-    if (pairs)
-        make_pairs(&job);
     if (task == NULL)
         return job;
-    im->x = at_element(air_data(x, task), i * g->c_in * g->in_pixels, x->dtype);
-    im->dtype = x->dtype;
-    job.x.p = im->x;
+    job.x.p =
+        at_element(air_data(x, task), i * g->c_in * g->in_pixels, x->dtype);
     job.w.p = at_element(air_data(w, task), group * g->c_out * k, w->dtype);
     job.y = (char *)air_data(y, task) +
             i * g->c_out * g->out_pixels * (y->dtype == AIR_F32 ? 4 : 2);
@@ -82,6 +77,21 @@ make_job(const air_call *call, const geometry *g, int64_t i,
                            bias->t->dtype);
         job.s_dtype = bias->t->dtype;
     }
+    return job;
+}
+
+/* The same with columns that are made of the image. */
+static gemm_job
+make_job(const air_call *call, const geometry *g, int64_t i,
+         const air_task *task, image *im, bool pairs)
+{
+    gemm_job job = cpu_conv_job(call, g, i, task);
+    im->x = job.x.p;
+    im->dtype = job.x.dtype;
+    if (!cpu_conv_is_pointwise(g))
+        job.pack = cpu_conv_pack_columns, job.pack_arg = im;
+    if (pairs)
+        make_pairs(&job);
     return job;
 }
 
@@ -111,7 +121,11 @@ cpu_convolution_workspace(const air_call *call, int threads)
     if (cpu_conv_is_direct(&g))
         return 0;
     return cpu_join_workspace(
-        call->extra, cpu_conv_workspace(call, &g, threads, false), threads);
+        call->extra,
+        cpu_conv_is_windows(call, &g)
+            ? cpu_conv_windows_workspace(call, &g, threads)
+            : cpu_conv_workspace(call, &g, threads, false),
+        threads);
 }
 
 void
@@ -155,6 +169,8 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     geometry g = cpu_conv_forward(call);
     if (cpu_conv_is_direct(&g))
         cpu_conv_direct(call, &g, ops, task);
+    else if (cpu_conv_is_windows(call, &g))
+        cpu_conv_windows(call, &g, ops, task);
     else
         cpu_conv_run(call, &g, task, ops, false);
 }

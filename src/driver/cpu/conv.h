@@ -6,6 +6,10 @@
 
 /* Can `run` take it: dense operands of floats, not transposed? */
 bool cpu_conv_takes(const air_call *call);
+/* Group `i % groups` of image `i / groups` as a product of the image as it
+ * lies; task NULL: sizes only. */
+gemm_job cpu_conv_job(const air_call *call, const conv_geometry *g, int64_t i,
+                      const air_task *task);
 /* g: cpu_conv_forward(call). pairs: panels and weights are pairs of bf16
  * (conv_pairs.c). */
 void cpu_conv_run(const air_call *call, const conv_geometry *g,

@@ -599,6 +599,8 @@ panel_run(const work *w, int64_t l, int64_t nl)
         pack_at(w, w->panels, l, nl, at.k0, at.k1);
         for (int64_t t = 0; t < tiles; t++) {
             int64_t b = job->nw * t / tiles, e = job->nw * (t + 1) / tiles;
+            if (p + 1 == parts)
+                ask_for_lines(job, l, b, e - b);
             w->ops->tile(w->acc + b * w->ops->lanes, e - b, w->panels,
                          w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
                          p == 0, next_panel(w, l, &at, t));

@@ -173,6 +173,10 @@ typedef struct {
      * where it is zero behind them */
     void (*correlate_weights)(const gemm_windows *s, const float *p,
                               const float *y, double *sums);
+    /* row k < kc of a panel, dst[k * lanes + lane], 0 where no segment is;
+     * place i of segment s is p[at[k] + s.at + i] */
+    void (*shifted)(float *dst, const float *p, const int32_t *at, int64_t kc,
+                    const conv_segment *s, int n);
     /* depthwise_isa.c: dense planes of x under windows of their own, of as many
      * channels as a vector has lanes at most; bias NULL: none. `scratch`: for
      * each lane, rows * row floats, zero around the image, then those of the

@@ -288,6 +288,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .dots_near = dots_near,
     .copies = copies,
     .columns = ISA_NAME(columns),
+    .shifted = ISA_NAME(shifted),
     .add = add,
     .correlate = ISA_NAME(correlate),
     .correlate_weights = ISA_NAME(correlate_weights),

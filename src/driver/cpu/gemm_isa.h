@@ -34,6 +34,8 @@ void ISA_NAME(dots_words)(float *t, int64_t nm, const float *x, int64_t xs,
 void ISA_NAME(columns)(float *dst, int64_t ld, const void *p, int64_t step,
                        int64_t stride, int dtype, const conv_segment *s, int n,
                        int64_t count);
+void ISA_NAME(shifted)(float *dst, const float *p, const int32_t *at,
+                       int64_t kc, const conv_segment *s, int n);
 
 /* correlate_isa.c */
 void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
