@@ -137,6 +137,13 @@ typedef struct {
      * before it. */
     bool persistent, persistent_checks;
     int64_t persistent_ms;
+    /* Random operators draw from the application's generator of this GPU, a
+     * Philox4x32-10 as torch's: *seed, and *offset, how many numbers each
+     * thread of a launch has had so far, a multiple of 4; from now on it is
+     * `count` more. Called for each run that draws, before it is given to the
+     * stream. false: the run fails. NULL: the device has no random operators.
+     */
+    bool (*draw)(void *user, uint64_t count, uint64_t *seed, uint64_t *offset);
 } air_gpu;
 
 typedef enum {

@@ -174,6 +174,13 @@ template <class T> static void ptx_mapa_u64(T *&out, T *p, int rank)
 
 #define __expf expf
 #define __logf logf
+#define __sinf sinf
+#define __cosf cosf
+static inline void sincospi(double x, double *s, double *c)
+{
+    *s = sin(x * M_PI);
+    *c = cos(x * M_PI);
+}
 #define __fmaf_rn fmaf
 #define __fma_rn fma
 template <class To, class From> static To emu_bits(From from)

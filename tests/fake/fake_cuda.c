@@ -86,6 +86,7 @@ FAKE(cuDeviceGetAttribute, int *out, int which, int device)
     *out = which == 75   ? state.major
            : which == 76 ? 0
            : which == 16 ? (state.processors > 0 ? state.processors : 132)
+           : which == 39 ? 2048
            : which == 97 ? 227 << 10
                          : 65536;
     return 0;
@@ -229,7 +230,7 @@ note_captured(fake_launch launch)
 }
 
 /* ---- code and launches: a text says how many parameters its functions have:
- * "params N" ---- */
+ * "params N", or the head of its first entry ---- */
 
 typedef struct code {
     long params;
@@ -252,16 +253,28 @@ load_library(module *m, const char *text)
     return machine && !m->library ? BAD_IMAGE : 0;
 }
 
+static long
+count_params(const char *text)
+{
+    const char *said = strstr(text, "params ");
+    const char *at = strstr(text, "\nENTRY(0)(");
+    long n = at ? 1 : 0;
+    if (said)
+        return strtol(said + 7, NULL, 10);
+    for (at = at ? at + 10 : ")"; *at && *at != ')'; at++)
+        n += *at == ',';
+    return n;
+}
+
 FAKE(cuModuleLoadData, void **out, const void *image)
 {
-    const char *found = strstr(image, "params ");
+    const long params = count_params(image);
     const int failed = fake_new(out, sizeof(module));
     if (failed != 0)
         return failed;
     module *m = *out;
     for (int i = 0; i < FAKE_ENTRIES; i++)
-        m->functions[i] =
-            (code){found ? strtol(found + 7, NULL, 10) : 0, PLAIN_SHARED, NULL};
+        m->functions[i] = (code){params, PLAIN_SHARED, NULL};
     return load_library(m, image);
 }
 FAKE(cuModuleUnload, module *m)

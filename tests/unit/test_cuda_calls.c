@@ -11,6 +11,8 @@
 
 static const cuda_props h200 = {.capability = 90,
                                 .processors = 132,
+                                .threads = 2048,
+                                .draws = true,
                                 .shared_bytes = 227 * 1024,
                                 .registers = 65536,
                                 .isa = "sm_90a"};
@@ -452,4 +454,110 @@ TEST(cuda_calls_embedding)
     arg_tensor(&c, AIR_I64, DIMS(2, 3));
     out(&c, AIR_BF16, DIMS(2, 3, 64));
     takes(&c, "embedding", 1);
+}
+
+/* ---- random numbers ------------------------------------------------------ */
+
+/* (size, a, b, dtype), of the dtype and so many elements. */
+static void
+random_call(print_case *c, int dtype, int64_t n, air_arg a, air_arg b)
+{
+    begin(c);
+    arg(c, kcase_int(n)); /* the size is not looked at */
+    arg(c, a);
+    arg(c, b);
+    arg(c, kcase_int(dtype));
+    out(c, dtype, DIMS(n));
+}
+
+/* (size, p, dtype, seed, width) */
+static void
+dropout(print_case *c, int dtype, int64_t n, int64_t width)
+{
+    begin(c);
+    arg(c, kcase_int(n));
+    arg(c, kcase_float(0.7));
+    arg(c, kcase_int(dtype));
+    arg(c, (air_arg){.kind = AIR_ARG_NONE});
+    arg(c, kcase_int(width));
+    out(c, dtype, DIMS(n));
+}
+
+TEST(cuda_calls_random_numbers)
+{
+    static const int dtypes[] = {AIR_F32, AIR_F64, AIR_F16, AIR_BF16};
+    print_case c;
+    for (int i = 0; i < 4; i++) {
+        random_call(&c, dtypes[i], 1000, kcase_float(-2), kcase_float(5.3));
+        takes(&c, "uniform", 1);
+        random_call(&c, dtypes[i], 1000, kcase_float(1.5), kcase_float(3));
+        takes(&c, "normal", 1);
+        random_call(&c, dtypes[i], 100, kcase_int(-9), kcase_int(90));
+        takes(&c, "random_integers", 1);
+        dropout(&c, dtypes[i], 100, 0);
+        takes(&c, "bernoulli_p", 1);
+    }
+    random_call(&c, AIR_I64, 9, kcase_int(INT64_MIN), kcase_int(INT64_MAX));
+    takes(&c, "random_integers", 1);
+    random_call(&c, AIR_BOOL, 9, kcase_int(0), kcase_int(2));
+    takes(&c, "random_integers", 1);
+}
+
+TEST(cuda_calls_dropout)
+{
+    static const char *const texts[] = {"draw(", "draw_wide<2>(",
+                                        "draw_wide<4>(", "draw_wide<8>("};
+    print_case c;
+    cuda_source s;
+    for (int i = 0; i < 4; i++) {
+        dropout(&c, AIR_BOOL, 999 << i, 8);
+        CHECK(print(&c, "bernoulli_p", &s));
+        CHECK(strstr(s.text.data, texts[i]));
+        compile(&s);
+        base_text_deinit(&s.text);
+        kcase_end(&c.tensors);
+    }
+    dropout(&c, AIR_BOOL, 1 << 20, 2);
+    CHECK(print(&c, "bernoulli_p", &s));
+    CHECK(strstr(s.text.data, "double>")); /* compared as what it drops */
+    base_text_deinit(&s.text);
+    kcase_end(&c.tensors);
+}
+
+/* What torch's own launch takes of the generator. */
+TEST(cuda_calls_random_grid_and_draws)
+{
+    static const struct {
+        int64_t n;
+        unsigned blocks;
+        int64_t draws;
+    } rows[] = {{1, 1, 4},
+                {257, 2, 4},
+                {132 * 2048 * 4, 132 * 8, 4},
+                {132 * 2048 * 4 + 1, 132 * 8, 8},
+                {0, 0, 0}};
+    print_case c;
+    cuda_source s;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        random_call(&c, AIR_F32, rows[i].n, kcase_float(0), kcase_float(1));
+        CHECK(print(&c, "uniform", &s));
+        CHECK_INT(s.launches[0].shape.grid[0], rows[i].blocks);
+        CHECK_INT(s.launches[0].draws, rows[i].draws);
+        base_text_deinit(&s.text);
+        kcase_end(&c.tensors);
+    }
+}
+
+TEST(cuda_calls_random_that_are_torchs)
+{
+    cuda_props without = h200;
+    print_case c;
+    without.draws = false;
+    random_call(&c, AIR_F32, 8, kcase_float(0), kcase_float(1));
+    CHECK(!cuda_provider_find("uniform", &c.call, &without));
+    arg(&c, kcase_int(7)); /* a seed of its own */
+    refuses(&c, "uniform");
+    random_call(&c, AIR_F32, 8, kcase_float(0), kcase_float(1));
+    c.outs[0].dims[0] = (int64_t)1 << 30; /* torch draws it in parts */
+    refuses(&c, "uniform");
 }

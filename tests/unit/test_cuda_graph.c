@@ -381,3 +381,121 @@ TEST(cuda_nothing_is_read_early_that_is_being_written)
     const int waited[PRODUCTS][3] = {{0, 4, 1}, {0, 1, 2}, {2, 1, 3}};
     CHECK_INT(early_of_products(waited), 1);
 }
+
+/* ---- random numbers ------------------------------------------------------ */
+
+static struct {
+    uint64_t offset;
+    long calls;
+} drawn;
+
+static bool
+lend(void *user, uint64_t count, uint64_t *seed, uint64_t *offset)
+{
+    (void)user;
+    *seed = 70;
+    *offset = drawn.offset;
+    drawn.offset += count;
+    drawn.calls++;
+    return drawn.offset < 1000;
+}
+
+enum { EACH = 12 }; /* numbers that a thread takes for 3 lots of 2 */
+
+/* A list of two steps that draw. */
+typedef struct {
+    cuda_case f;
+    air_tensor out;
+    air_arg args[2];
+} draw_case;
+
+static air_status
+draw_list(draw_case *d, const char *op)
+{
+    cuda_case *f = &d->f;
+    const int64_t threads = 132 * 2048;
+    d->out = (air_tensor){.dtype = AIR_F64,
+                          .rank = 1,
+                          .dims = {threads * 2 * (EACH / 4)},
+                          .strides = {1},
+                          .slot = 1};
+    d->args[0] = (air_arg){.kind = AIR_ARG_NONE};
+    const air_call call = {
+        .args = d->args, .nargs = 1, .outs = &d->out, .nouts = 1};
+    for (int i = 0; i < 2; i++) {
+        AIR_TRY(cuda->kernel_find(f->dev, op, &call, &f->kernels[i]));
+        AIR_REQUIRE(f->kernels[i], AIR_ERROR_STATE, "no kernel");
+        f->steps[i] =
+            (air_step){.kernel = f->kernels[i], .call = call, .label = "draw"};
+    }
+    return cuda->list_make(f->dev, f->steps, 2, &f->list);
+}
+
+static bool
+begin_draws(draw_case *d)
+{
+    memset(&drawn, 0, sizeof drawn);
+    if (!CHECK(cuda_case_prepare(&d->f)))
+        return false;
+    d->f.gpu.draw = lend;
+    CHECK_OK(cuda_case_open(&d->f, &base_libc_alloc));
+    return CHECK_INT(draw_list(d, "rand"), AIR_OK);
+}
+
+/* y, seed, offset of the launch before the last n. */
+static void
+check_draw(const draw_case *d, long n, uint64_t y, uint64_t offset)
+{
+    const fake_launch *l =
+        &d->f.cuda->launch[(d->f.cuda->launches - n) % FAKE_LAUNCHES];
+    CHECK_INT(l->params[0], y);
+    CHECK_INT(l->params[1], 70);
+    CHECK_INT(l->params[2], offset);
+}
+
+/* Launch by launch, then as a graph: each run begins where the generator is. */
+TEST(cuda_list_draws_where_the_generator_is)
+{
+    draw_case d;
+    void *slots[] = {NULL, (void *)0x2000};
+    REQUIRE(begin_draws(&d));
+    for (uint64_t run = 0; run < 4; run++) {
+        CHECK_OK(cuda->list_run(d.f.dev, d.f.list, slots));
+        check_draw(&d, 2, 0x2000, 100 * run);
+        check_draw(&d, 1, 0x2000, 100 * run + EACH);
+        CHECK_INT(drawn.offset, 100 * run + 2 * EACH);
+        drawn.offset = 100 * (run + 1); /* others drew */
+    }
+    CHECK_INT(drawn.calls, 4);
+    drawn.offset = 1000; /* the application fails */
+    const long before = d.f.cuda->launches;
+    CHECK_FAILS(cuda->list_run(d.f.dev, d.f.list, slots), HOST);
+    CHECK_INT(d.f.cuda->launches, before);
+    cuda_case_drop(&d.f);
+}
+
+/* A graph of two lists, whose slots do not change from launch to launch. */
+TEST(cuda_graph_draws_where_the_generator_is)
+{
+    draw_case d;
+    air_device_graph *graph = NULL;
+    void *slots[] = {NULL, (void *)0x2000};
+    REQUIRE(begin_draws(&d));
+    CHECK_OK(cuda->capture_begin(d.f.dev, AIR_CAPTURE_GLOBAL));
+    CHECK_OK(cuda->list_run(d.f.dev, d.f.list, slots));
+    CHECK_OK(cuda->list_run(d.f.dev, d.f.list, slots));
+    REQUIRE_OK(cuda->capture_end(d.f.dev, &graph));
+    CHECK_INT(drawn.calls, 0);
+    for (uint64_t run = 0; run < 3; run++) {
+        drawn.offset = 100 * run;
+        CHECK_OK(cuda->graph_launch(d.f.dev, graph));
+        for (int i = 0; i < 4; i++)
+            check_draw(&d, 4 - i, (uint64_t)(uintptr_t)slots[1],
+                       100 * run + (uint64_t)i * EACH);
+        slots[1] = (void *)0x3000;
+        CHECK_OK(cuda->graph_patch(d.f.dev, graph, slots));
+    }
+    CHECK_INT(drawn.calls, 3);
+    cuda->graph_free(d.f.dev, graph);
+    cuda_case_drop(&d.f);
+}

@@ -31,10 +31,12 @@ enum { CUDA_OVERLAP_CAPABILITY = 90 };
 typedef struct {
     int capability; /* 90: compute capability 9.0 */
     int processors; /* SMs */
+    int threads;    /* that an SM has at once */
     int64_t l2_bytes;
     size_t shared_bytes; /* most dynamic shared memory of a block */
     size_t registers;    /* of an SM */
     bool blas;           /* cuBLASLt is there */
+    bool draws;          /* the application lends a generator */
     char isa[16];        /* NVRTC's: "sm_90a" */
 } cuda_props;
 
@@ -45,6 +47,8 @@ typedef enum {
     CUDA_PARAM_WORKSPACE, /* the step's workspace + value */
     CUDA_PARAM_FAULT,     /* cuda_fault *, see below */
     CUDA_PARAM_SCRATCH,   /* the list's scratch + value */
+    CUDA_PARAM_SEED,      /* of the generator, at each run */
+    CUDA_PARAM_OFFSET,    /* its offset before the launch */
     CUDA_PARAM_VALUES     /* the struct of a region's sizes and strides */
 } cuda_param_kind;
 typedef struct {
@@ -66,6 +70,7 @@ typedef struct {
     air_launch shape;
     int32_t entry; /* i of ENTRY(i) */
     int32_t nparams, nearly;
+    int64_t draws; /* numbers that each thread takes from the generator */
     cuda_param params[CUDA_MAX_PARAMS];
     /* What it reads before it waits for the launches before it (`await` of the
      * texts; each text has one). */

@@ -152,6 +152,18 @@ cuda_stream(air_device *dev, cu_stream *out)
     return status;
 }
 
+air_status
+cuda_draw(const air_device *dev, int64_t count, cuda_drawn *out)
+{
+    *out = (cuda_drawn){0, 0};
+    AIR_REQUIRE(count == 0 || dev->gpu.draw(dev->gpu.user, (uint64_t)count,
+                                            &out->seed, &out->offset),
+                AIR_ERROR_HOST,
+                "the application has no random numbers for GPU %d",
+                dev->gpu.index);
+    return AIR_OK;
+}
+
 /* ---- opening ---- */
 
 static air_status
@@ -220,22 +232,25 @@ attribute(const air_device *dev, int which, int *out)
 static air_status
 read_props(air_device *dev)
 {
-    int major, minor, processors, l2, shared, registers;
+    int major, minor, processors, l2, shared, registers, threads;
     AIR_TRY(attribute(dev, CU_ATTRIBUTE_MAJOR, &major));
     AIR_TRY(attribute(dev, CU_ATTRIBUTE_MINOR, &minor));
     AIR_TRY(attribute(dev, CU_ATTRIBUTE_PROCESSORS, &processors));
     AIR_TRY(attribute(dev, CU_ATTRIBUTE_L2_BYTES, &l2));
     AIR_TRY(attribute(dev, CU_ATTRIBUTE_SHARED_BYTES, &shared));
     AIR_TRY(attribute(dev, CU_ATTRIBUTE_REGISTERS, &registers));
+    AIR_TRY(attribute(dev, CU_ATTRIBUTE_THREADS, &threads));
     AIR_REQUIRE(major >= 7, AIR_ERROR_UNSUPPORTED,
                 "GPU %d has compute capability %d.%d: driver cuda needs 7.0",
                 dev->gpu.index, major, minor);
     dev->props = (cuda_props){.capability = 10 * major + minor,
                               .processors = processors,
+                              .threads = threads,
                               .l2_bytes = l2,
                               .shared_bytes = (size_t)shared,
                               .registers = (size_t)registers,
-                              .blas = dev->cu.multiply != NULL};
+                              .blas = dev->cu.multiply != NULL,
+                              .draws = dev->gpu.draw != NULL};
     (void)snprintf(dev->props.isa, sizeof dev->props.isa, "sm_%d%s",
                    dev->props.capability, major >= 9 ? "a" : "");
     (void)snprintf(dev->target, sizeof dev->target, "%s:%d:%d", dev->props.isa,

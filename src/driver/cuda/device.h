@@ -95,6 +95,13 @@ void cuda_cache_write(const char *folder, const uint64_t hash[2],
 
 /* ---- list.c ---- */
 
+/* Where the generator is before a launch. */
+typedef struct {
+    uint64_t seed, offset;
+} cuda_drawn;
+/* Takes so many numbers of each thread. */
+air_status cuda_draw(const air_device *dev, int64_t count, cuda_drawn *out);
+
 /* What one launch of a list needs, with places not yet known. */
 typedef struct {
     cu_function function;
@@ -104,6 +111,7 @@ typedef struct {
     bool early; /* may begin while the command before it runs: it waits for it
                  * where it must, by itself */
     bool together; /* all its blocks are on the GPU at once */
+    bool draws;
 } cuda_command;
 enum { CUDA_NOTE = 320 };
 struct air_list {
@@ -115,14 +123,16 @@ struct air_list {
     void **pointers;    /* &values[i], or the values of a region */
     pthread_mutex_t mutex;
     size_t bytes;
+    int64_t draws;           /* numbers that each thread takes in a run */
     uint64_t scratch;        /* memory of the GPU; 0: none */
     char note[CUDA_NOTE];    /* list_note; "": nothing to say */
     bool ran;                /* once, command by command */
     air_device_graph *graph; /* of the runs after that */
 };
-/* Fills values[first .. first + nparams) of a command. */
+/* Fills values[first .. first + nparams) of a command; drawn: before the list.
+ * Without slots pointers stay as they are. */
 void cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
-               uint64_t *values);
+               cuda_drawn drawn, uint64_t *values);
 air_status cuda_list_make(air_device *dev, const air_step *steps, size_t count,
                           air_list **out);
 air_status cuda_list_run(air_device *dev, air_list *list, void *const *slots);
@@ -162,11 +172,12 @@ air_status cuda_graph_launch(air_device *dev, air_device_graph *graph);
 air_status cuda_graph_patch(air_device *dev, air_device_graph *graph,
                             void *const *slots);
 void cuda_graph_free(air_device *dev, air_device_graph *graph);
-/* A graph of one list, and a run of it: patched and launched. In the device's
- * context. */
+/* A graph of one list, and a run of it that draws from there on: patched and
+ * launched. In the device's context. */
 air_status cuda_graph_of(air_device *dev, air_list *list, void *const *slots,
                          air_device_graph **out);
 air_status cuda_graph_run(air_device *dev, air_device_graph *graph,
-                          void *const *slots, cu_stream stream);
+                          void *const *slots, cuda_drawn drawn,
+                          cu_stream stream);
 
 #endif

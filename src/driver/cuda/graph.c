@@ -7,6 +7,9 @@
  * on a stream of its own and becomes a node that is a graph. When its pointers
  * change it is captured again, and the node takes that over.
  *
+ * What is drawn depends on where the generator is at each launch: nodes that
+ * draw are given its seed and offset then.
+ *
  * What the application does between foreign_begin and foreign_end is captured
  * in the same way; it cannot be asked for again, so that its graph is kept.
  *
@@ -20,6 +23,7 @@
 typedef struct {
     air_list *list;   /* NULL: of the application */
     cu_graph foreign; /* what it did */
+    int64_t offset;   /* numbers that the parts before draw */
     size_t bytes;     /* of what follows, one block */
     cu_node *nodes;   /* by command */
     uint64_t *values; /* by parameter: what the nodes have */
@@ -32,10 +36,12 @@ struct air_device_graph {
     cu_graph graph;
     cu_exec exec;
     BASE_VEC(part) parts;
-    cu_node last;   /* of what was recorded so far */
-    cu_stream side; /* products are captured on; NULL: there was none yet */
-    bool is_siding; /* it is being captured */
-    bool stale;     /* exec is to be made again */
+    int64_t draws;    /* numbers that a launch takes of each thread */
+    cuda_drawn drawn; /* what its nodes have */
+    cu_node last;     /* of what was recorded so far */
+    cu_stream side;   /* products are captured on; NULL: there was none yet */
+    bool is_siding;   /* it is being captured */
+    bool stale;       /* exec is to be made again */
 };
 
 static _Thread_local struct {
@@ -167,6 +173,12 @@ add_foreign(air_device *dev, air_device_graph *g, const part *p)
     return AIR_OK;
 }
 
+static cuda_drawn
+drawn_before(const air_device_graph *g, const part *p)
+{
+    return (cuda_drawn){g->drawn.seed, g->drawn.offset + (uint64_t)p->offset};
+}
+
 static air_status
 add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
 {
@@ -174,7 +186,7 @@ add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
         return add_foreign(dev, g, p);
     for (size_t i = 0; i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
-        cuda_fill(p->list, c, slots, p->fresh);
+        cuda_fill(p->list, c, slots, drawn_before(g, p), p->fresh);
         AIR_TRY(c->product ? add_product(dev, g, p, c, &p->nodes[i])
                            : add_kernel(dev, g, p, c, &p->nodes[i]));
         g->last = p->nodes[i];
@@ -191,6 +203,8 @@ add_list(air_device *dev, air_device_graph *g, air_list *list,
     part p;
     AIR_TRY(BASE_RESERVE(&g->alloc, &g->parts, g->parts.count + 1));
     AIR_TRY(part_new(&g->alloc, list, &p));
+    p.offset = g->draws;
+    g->draws += list->draws;
     g->parts.data[g->parts.count++] = p;
     return add_nodes(dev, g, &g->parts.data[g->parts.count - 1], slots);
 }
@@ -347,11 +361,44 @@ launch(const air_device *dev, const air_device_graph *graph, cu_stream stream)
                       "a graph cannot be launched");
 }
 
+/* Node i has fresh parameters from now on. */
 static air_status
-launch_entered(air_device *dev, const air_device_graph *graph)
+set_node(air_device *dev, const air_device_graph *g, part *p, size_t i)
+{
+    const cuda_command *c = &p->list->commands[i];
+    const cu_kernel_node node = node_of(p, c);
+    CUDA_TRY(dev, "a node cannot be changed",
+             dev->cu.exec_set(g->exec, p->nodes[i], &node));
+    memcpy(p->values + c->first, p->fresh + c->first,
+           c->nparams * sizeof *p->values);
+    return AIR_OK;
+}
+
+/* The nodes of a part that draw, where the generator is now; all else of them
+ * stays as it is. */
+static air_status
+renew_draws(air_device *dev, const air_device_graph *g, part *p)
+{
+    for (size_t i = 0; p->list && i < p->list->ncommands; i++) {
+        const cuda_command *c = &p->list->commands[i];
+        if (!c->draws)
+            continue;
+        memcpy(p->fresh + c->first, p->values + c->first,
+               c->nparams * sizeof *p->values);
+        cuda_fill(p->list, c, NULL, drawn_before(g, p), p->fresh);
+        AIR_TRY(set_node(dev, g, p, i));
+    }
+    return AIR_OK;
+}
+
+static air_status
+launch_entered(air_device *dev, air_device_graph *graph)
 {
     cu_stream stream;
     AIR_TRY(cuda_stream(dev, &stream));
+    AIR_TRY(cuda_draw(dev, graph->draws, &graph->drawn));
+    for (size_t i = 0; graph->draws > 0 && i < graph->parts.count; i++)
+        AIR_TRY(renew_draws(dev, graph, &graph->parts.data[i]));
     return launch(dev, graph, stream);
 }
 
@@ -393,16 +440,14 @@ patch_part(air_device *dev, air_device_graph *g, part *p, void *const *slots,
 {
     for (size_t i = 0; p->list && *out_fits && i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
-        cuda_fill(p->list, c, slots, p->fresh);
+        cuda_fill(p->list, c, slots, drawn_before(g, p), p->fresh);
         if (is_same(p, c))
             continue;
-        if (c->product) {
-            AIR_TRY(patch_product(dev, g, p, i, out_fits));
-        } else {
-            const cu_kernel_node node = node_of(p, c);
-            CUDA_TRY(dev, "a node cannot be changed",
-                     dev->cu.exec_set(g->exec, p->nodes[i], &node));
+        if (!c->product) {
+            AIR_TRY(set_node(dev, g, p, i));
+            continue;
         }
+        AIR_TRY(patch_product(dev, g, p, i, out_fits));
         memcpy(p->values + c->first, p->fresh + c->first,
                c->nparams * sizeof *p->values);
     }
@@ -452,8 +497,9 @@ cuda_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
 
 air_status
 cuda_graph_run(air_device *dev, air_device_graph *graph, void *const *slots,
-               cu_stream stream)
+               cuda_drawn drawn, cu_stream stream)
 {
+    graph->drawn = drawn;
     AIR_TRY(patch(dev, graph, slots));
     return launch(dev, graph, stream);
 }

@@ -149,6 +149,19 @@ kern_fault(kern *k)
 }
 
 void
+kern_draws(kern *k, int64_t count)
+{
+    base_text_add(k->text, "%su64 seed, u64 offset", k->some ? ", " : "");
+    k->some = true;
+    assert(k->launch->nparams + 2 <= CUDA_MAX_PARAMS);
+    k->launch->params[k->launch->nparams++] =
+        (cuda_param){.kind = CUDA_PARAM_SEED};
+    k->launch->params[k->launch->nparams++] =
+        (cuda_param){.kind = CUDA_PARAM_OFFSET};
+    k->launch->draws = count;
+}
+
+void
 kern_body(kern *k)
 {
     base_text_add(k->text, ")\n{\n");

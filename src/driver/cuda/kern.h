@@ -9,6 +9,7 @@
 extern const char kern_text_common[];
 extern const char kern_text_skinny[];
 extern const char kern_text_decode[];
+extern const char kern_text_draw[];
 extern const char kern_text_split[];
 extern const char kern_text_super[];
 extern const char kern_text_ring[];
@@ -61,6 +62,9 @@ void kern_tensor(kern *k, const char *type, const char *name,
 /* Memory of the persistent kernel: cuda_source.scratch. */
 void kern_scratch(kern *k, const char *type, const char *name, int64_t offset);
 void kern_fault(kern *k); /* cuda_fault *fault, for kern_wrap */
+/* `u64 seed, u64 offset` of the generator, from which each thread takes so many
+ * numbers. */
+void kern_draws(kern *k, int64_t count);
 /* Opens the body. */
 void kern_body(kern *k);
 /* Other kernels may begin, those before are waited for; then a loop over the

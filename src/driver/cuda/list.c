@@ -142,8 +142,11 @@ resolve(const air_device *dev, const air_list *list, const air_step *step,
     case CUDA_PARAM_SCRATCH:
         return (cuda_param){CUDA_PARAM_INT, 0,
                             (int64_t)list->scratch + p.value};
+    case CUDA_PARAM_OFFSET:
+        return (cuda_param){CUDA_PARAM_OFFSET, 0, list->draws + p.value};
     case CUDA_PARAM_POINTER:
     case CUDA_PARAM_INT:
+    case CUDA_PARAM_SEED:
     case CUDA_PARAM_VALUES: break;
     }
     return p;
@@ -186,10 +189,12 @@ add_command(maker *m, air_list *list, size_t step, view v)
                         .first = (uint32_t)list->nparams,
                         .nparams = (uint32_t)v.nparams,
                         .early = early,
-                        .together = m->sources[step].together};
+                        .together = m->sources[step].together,
+                        .draws = v.launch->draws > 0};
     m->ordered = early ? m->ordered : step;
     for (size_t i = 0; i < v.nparams; i++)
         add_param(m, list, step, v.params[i]);
+    list->draws += v.launch->draws;
     if (!m->sources[step].product) {
         c->function = m->wants[step].module->functions[v.entry];
         return AIR_OK;
@@ -363,13 +368,19 @@ cuda_list_free(air_device *dev, air_list *list)
 
 void
 cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
-          uint64_t *values)
+          cuda_drawn drawn, uint64_t *values)
 {
     for (uint32_t i = c->first; i < c->first + c->nparams; i++) {
         const cuda_param *p = &list->params[i];
+        if (p->kind == CUDA_PARAM_POINTER && !slots)
+            continue;
         values[i] = (uint64_t)p->value;
         if (p->kind == CUDA_PARAM_POINTER)
             values[i] += (uint64_t)(uintptr_t)slots[p->slot];
+        else if (p->kind == CUDA_PARAM_SEED)
+            values[i] = drawn.seed;
+        else if (p->kind == CUDA_PARAM_OFFSET)
+            values[i] += drawn.offset;
     }
 }
 
@@ -395,11 +406,11 @@ launch(air_device *dev, const air_list *list, const cuda_command *c,
 
 static air_status
 launch_each(air_device *dev, air_list *list, void *const *slots,
-            cu_stream stream)
+            cuda_drawn drawn, cu_stream stream)
 {
     for (size_t i = 0; i < list->ncommands; i++) {
         const cuda_command *c = &list->commands[i];
-        cuda_fill(list, c, slots, list->values);
+        cuda_fill(list, c, slots, drawn, list->values);
         if (c->product)
             AIR_TRY(cuda_product_run(dev, c->product, list->values + c->first,
                                      stream));
@@ -413,24 +424,28 @@ launch_each(air_device *dev, air_list *list, void *const *slots,
 /* A list that runs again is a graph of its own, which is launched at once. */
 static air_status
 launch_graph(air_device *dev, air_list *list, void *const *slots,
-             cu_stream stream)
+             cuda_drawn drawn, cu_stream stream)
 {
     if (!list->graph)
         AIR_TRY(cuda_graph_of(dev, list, slots, &list->graph));
-    return cuda_graph_run(dev, list->graph, slots, stream);
+    return cuda_graph_run(dev, list->graph, slots, drawn, stream);
 }
 
+/* The application is asked for its generator before the list is locked: it may
+ * wait for a thread that waits for the list. */
 static air_status
 launch_all(air_device *dev, air_list *list, void *const *slots)
 {
     cu_stream stream;
+    cuda_drawn drawn;
     AIR_TRY(cuda_fault_check(dev));
+    AIR_TRY(cuda_draw(dev, list->draws, &drawn));
     AIR_TRY(cuda_stream(dev, &stream));
     pthread_mutex_lock(&list->mutex);
     const air_status status =
         list->ran && list->ncommands > 1 && !cuda_is_captured(dev, stream)
-            ? launch_graph(dev, list, slots, stream)
-            : launch_each(dev, list, slots, stream);
+            ? launch_graph(dev, list, slots, drawn, stream)
+            : launch_each(dev, list, slots, drawn, stream);
     pthread_mutex_unlock(&list->mutex);
     return status;
 }
