@@ -168,6 +168,8 @@ int py_random_init(PyObject *module);
 int py_random_start(PyObject *torch);
 /* What the engine draws from. */
 const air_generator *py_random_generator(void);
+/* As air_gpu.draw. */
+bool py_random_draw(int gpu, uint64_t count, uint64_t *seed, uint64_t *offset);
 /* This thread's run is over, or calls torch: torch gets back what the run has
  * drawn from. -1 with a Python error. */
 int py_random_end(void);
@@ -316,6 +318,8 @@ air_graph_pool *py_default_pool(int place);
 air_context *py_cuda_context(int index);
 PyObject *py_cuda_start(PyObject *self, PyObject *args);
 PyObject *py_cuda_check(PyObject *self, PyObject *index);
+/* Does the application capture this thread's stream? -1 with a Python error. */
+int py_cuda_is_captured(void);
 
 /* ---- tables of the Ascend IR (py_ge.c) ---- */
 

@@ -97,6 +97,12 @@ torch_free(void *user, void *ptr, size_t size)
     free(h);
 }
 
+static bool
+torch_draw(void *user, uint64_t count, uint64_t *seed, uint64_t *offset)
+{
+    return py_random_draw(index_of(user), count, seed, offset);
+}
+
 /* ---- start ---- */
 
 static bool
@@ -173,6 +179,7 @@ open_once(int index, air_options options)
                          .stream = torch_stream,
                          .alloc = torch_alloc,
                          .free = torch_free,
+                         .draw = torch_draw,
                          .no_overlap = gpu.no_overlap,
                          .persistent = gpu.persistent,
                          .persistent_checks = gpu.checks,
@@ -215,6 +222,19 @@ py_cuda_context(int index)
         return NULL;
     }
     return open_context(index);
+}
+
+int
+py_cuda_is_captured(void)
+{
+    PyObject *cuda = PyImport_ImportModule("torch.cuda");
+    PyObject *got =
+        cuda ? PyObject_CallMethod(cuda, "is_current_stream_capturing", NULL)
+             : NULL;
+    const int captured = got ? PyObject_IsTrue(got) : -1;
+    Py_XDECREF(got);
+    Py_XDECREF(cuda);
+    return captured;
 }
 
 PyObject *

@@ -336,10 +336,12 @@ call_arrays(call_inputs *c, air_value *results)
         PyErr_Restore(run.type, run.value, run.trace);
         return NULL;
     }
-    if (status != AIR_OK) {
+    if (status != AIR_OK && drawn) {
         PyErr_Clear();
         return py_check(status), NULL;
     }
+    if (status != AIR_OK)
+        return NULL;
     if (!drawn || (captured && settle(c))) {
         for (size_t i = 0; i < c->p->nresults; i++)
             air_value_release(&results[i]);
@@ -412,12 +414,25 @@ call_fallback(call_inputs *c)
     return made;
 }
 
+/* A capture of eager code (torchair.npu) wants the operators themselves; so
+ * does one of the application's that they draw in: its replays have to draw
+ * anew. */
+static int
+wants_operators(const py_program *p)
+{
+    if (p->fallback == Py_None)
+        return 0;
+    return py_recording ? 1 : p->draws ? py_cuda_is_captured() : 0;
+}
+
 static PyObject *
 call_inputs_run(call_inputs *c)
 {
     const py_program *p = c->p;
-    /* A capture of eager code (torchair.npu) wants the operators themselves. */
-    if (py_recording && p->fallback != Py_None)
+    const int wanted = wants_operators(p);
+    if (wanted < 0)
+        return NULL;
+    if (wanted)
         return args_list(c) ? PyObject_CallFunctionObjArgs(p->fallback, c->list,
                                                            Py_None, NULL)
                             : NULL;
@@ -720,6 +735,8 @@ static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
                                 {"__weaklistoffset__", T_PYSSIZET,
                                  offsetof(py_program, weakrefs), READONLY,
                                  NULL},
+                                {"draws", T_BOOL, offsetof(py_program, draws),
+                                 0, "from the generator of a GPU"},
                                 {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"_boxed_call", get_boxed, NULL, "AOTAutograd may pass one list", NULL},

@@ -3,7 +3,10 @@
  * torch shows the state of a generator as a tensor of bytes, and takes one.
  * Both are atomic, so other threads that draw meanwhile see a whole state,
  * this one's or an earlier one. A run fetches the state when it first draws
- * and gives it back when it is over or calls torch. */
+ * and gives it back when it is over or calls torch.
+ *
+ * The state of a GPU's generator is a seed and an offset, and how much a run
+ * adds to that is known before it is given to the stream. */
 #include "py.h"
 
 #include <string.h>
@@ -91,6 +94,62 @@ take(void *user)
     }
     PyGILState_Release(gil);
     return failed ? NULL : &session.drawn;
+}
+
+/* ---- of a GPU ---- */
+
+/* The number that a method of a generator gives. */
+static int
+ask(PyObject *of, const char *method, uint64_t *out)
+{
+    PyObject *got = PyObject_CallMethod(of, method, NULL);
+    *out = got ? PyLong_AsUnsignedLongLong(got) : 0;
+    Py_XDECREF(got);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Of torch.cuda.default_generators[gpu], which torch makes when it starts CUDA:
+ * another generator of the same state. To set the offset of the default one
+ * would make cuDNN's dropout of recurrent layers begin anew. */
+static PyObject *
+generator_of(int gpu)
+{
+    PyObject *cuda = PyImport_ImportModule("torch.cuda");
+    PyObject *all =
+        cuda ? PyObject_GetAttrString(cuda, "default_generators") : NULL;
+    PyObject *found = all ? PySequence_GetItem(all, gpu) : NULL;
+    PyObject *same =
+        found ? PyObject_CallMethod(found, "graphsafe_get_state", NULL) : NULL;
+    Py_XDECREF(found);
+    Py_XDECREF(all);
+    Py_XDECREF(cuda);
+    return same;
+}
+
+static int
+advance(int gpu, uint64_t count, uint64_t *seed, uint64_t *offset)
+{
+    PyObject *of = generator_of(gpu), *done = NULL;
+    if (of && !ask(of, "initial_seed", seed) && !ask(of, "get_offset", offset))
+        done = PyObject_CallMethod(of, "set_offset", "K",
+                                   (unsigned long long)(*offset + count));
+    Py_XDECREF(of);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* The error waits for the end of the run. */
+bool
+py_random_draw(int gpu, uint64_t count, uint64_t *seed, uint64_t *offset)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    const int failed = advance(gpu, count, seed, offset);
+    if (failed && session.type)
+        PyErr_Clear();
+    else if (failed)
+        PyErr_Fetch(&session.type, &session.value, &session.trace);
+    PyGILState_Release(gil);
+    return !failed;
 }
 
 static air_generator generator = {.take = take};

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 
 from . import compat, files, schema
-from .schema import Refused
 from .sizes import Unexpressible
 
 # What a message of a missing kernel that names nothing new leaves out.
@@ -109,11 +108,6 @@ def is_loose_result(
         return False
     plain = not schema.mutates(node) and not schema.is_random(target)
     return plain and value.dim() == 0
-
-
-def refuse_draws(number: int) -> None:
-    if number >= PLACE:
-        raise Refused("torch draws the random numbers of a GPU")
 
 
 def place_of_host(number: int, tensors: Iterable[torch.Tensor]) -> int:

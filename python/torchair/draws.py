@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _native
+from . import _native, cuda, cuda_draws
 from .hosts import Call
 from .origin import location_of
 from .schema import (
@@ -162,12 +162,15 @@ def draws_alike(probe: Probe, dtype: torch.dtype) -> bool:
         return all(_equal(probe, n, dtype) for n in probe.counts)
 
 
-def check(target: Any, value: torch.Tensor) -> None:
+def check(target: Any, value: torch.Tensor, place: int) -> None:
     """Raises Refused where torch has to draw this result.
 
     Rows that no probe belongs to draw nothing: those of attention, which torch
     counts as random for a dropout that the rows refuse.
     """
+    if place >= cuda.PLACE:
+        cuda_draws.check(target, value, place)
+        return
     if target not in PROBES and find_row(target) is None:
         raise Refused(REASON)
     for probe in PROBES.get(target, ()):
@@ -243,14 +246,18 @@ def _drawn(
 ) -> int:
     """A row that draws `value` in the order that `like` has in memory.
 
-    attrs: what stands between the size and the dtype.
+    attrs: what stands between the size and the dtype; with the dtype, where
+    more stands behind it.
     """
     order = _memory_order(like)
-    if order is not None and op == "air::normal":
+    on_host = at.place < cuda.PLACE
+    if order is not None and op == "air::normal" and on_host:
         raise Refused(ORDER)
     axes = order or range(value.dim())
     size = [at.sizes.dim(value.shape[i]) for i in axes]
-    row = [INTS, size, *attrs, DTYPE, DTYPES[value.dtype][0]]
+    row = [INTS, size, *attrs]
+    if DTYPE not in attrs[::2]:
+        row += [DTYPE, DTYPES[value.dtype][0]]
     where = location_of(node)
     (ref,) = at.graph.node(op, row, where, 1)
     if order is not None:
@@ -333,8 +340,22 @@ def dropout(at: Any, node: Any, values: Any) -> list[int]:
     p = _argument(node, 1, "p", 0.5)
     if _argument(node, 2, "train", None) is False or not isinstance(p, float):
         raise Refused("dropout that is not training")
+    if at.place >= cuda.PLACE:
+        return _dropout_of_gpu(at, node, values, p)
     kept = _drawn(at, node, "air::bernoulli", [FLOAT, 1 - p], mask, mask)
     scale = 0.0 if p == 1.0 else 1.0 / (1.0 - p)
     attrs = [VALUE, at.ref(x), VALUE, kept, FLOAT, scale]
     # (x * mask) * scale, which its gradient is too
+    return [at.add(node, "native_dropout_backward", attrs, values[0]), kept]
+
+
+def _dropout_of_gpu(at: Any, node: Any, values: Any, p: float) -> list[int]:
+    x, mask, dtype = node.args[0], values[1], values[0].dtype
+    if p == 1.0:
+        raise Refused("dropout of everything, for which torch draws nothing")
+    cuda_draws.check_dropped(x)
+    row = cuda_draws.mask_attrs(p, dtype, at.sizes.dim)
+    kept = _drawn(at, node, "air::bernoulli", row, mask, mask)
+    scale = cuda_draws.scale(p, dtype)
+    attrs = [VALUE, at.ref(x), VALUE, kept, FLOAT, scale]
     return [at.add(node, "native_dropout_backward", attrs, values[0]), kept]

@@ -298,8 +298,8 @@ class _Importer(schema.Importing):
         if kind.state:
             raise Refused(rng_states.REASON)
         if kind.random and not draws_nothing(node):
-            cuda.refuse_draws(self.place)
-            draws.check(node.target, schema.first(value))
+            draws.check(node.target, schema.first(value), self.place)
+            self.out.draws |= self.place >= cuda.PLACE
         if kind.rewrite is not None:
             return kind.rewrite(self, node, value)
         return self.row_node(node, value)

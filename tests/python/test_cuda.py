@@ -487,6 +487,94 @@ def test_dropout_draws_what_torch_draws(mode):
         assert torch.equal(compiled(x), want)
 
 
+DRAWN = {
+    "dropout": lambda x: torch.nn.functional.dropout(x * 2, 0.1),
+    "rand_like": lambda x: torch.rand_like(x),
+    "rand": lambda x: torch.rand(3, 50, device="cuda", dtype=x.dtype) + x[0, 0],
+    "uniform": lambda x: (x + 1).uniform_(-2, 5),
+    "randn_like": lambda x: torch.randn_like(x),
+    "normal": lambda x: (x + 1).normal_(1, 3),
+    "bernoulli": lambda x: torch.bernoulli(x, 0.2),
+    "randint": lambda x: torch.randint(-5, 90, (7, 9), device="cuda"),
+    "wide": lambda x: torch.randint(2**40, (99,), device="cuda"),
+    "in order": lambda x: (
+        torch.rand_like(x),
+        torch.nn.functional.dropout(x * 2, 0.7),
+        torch.bernoulli(x * 0 + 0.5),  # torch's
+        torch.nn.functional.dropout(x + 2),
+    ),
+}
+
+
+@gpu
+@modes
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_engine_draws_what_torch_draws(name, dtype, mode):
+    draw, of = DRAWN[name], getattr(torch, dtype)
+    torch._dynamo.reset()
+    with recorded() as records:
+        compiled = compile_with(draw, mode)
+        for n in (64, 1030, 64):
+            x = torch.randn(n, 33 * 64, device="cuda", dtype=of)
+            compiled(x)
+            torch.manual_seed(5)
+            want = [draw(x), torch.rand(5, device="cuda"), draw(x)]
+            torch.manual_seed(5)
+            got = [compiled(x), torch.rand(5, device="cuda"), compiled(x)]
+            torch.testing.assert_close(got, want, rtol=0, atol=0)
+    by_torch = {h.op for r in records for h in r.hosts}
+    assert len(by_torch) == (name == "in order"), by_torch
+
+
+@gpu
+@modes
+def test_training_with_dropout_draws_as_eager(mode):
+    eager = torch.nn.Sequential(
+        torch.nn.Linear(16, 64),
+        torch.nn.GELU(),
+        torch.nn.Dropout(0.3),
+        torch.nn.Linear(64, 64),
+        torch.nn.Dropout(0.1),
+    ).cuda()
+    ours = copy.deepcopy(eager)
+    torch._dynamo.reset()
+    with recorded() as records:
+        compiled = compile_with(ours, mode)
+        for i in range(4):
+            x = torch.randn(8, 16, device="cuda")
+            torch.manual_seed(i)
+            eager(x).square().mean().backward()
+            torch.manual_seed(i)
+            compiled(x).square().mean().backward()
+            for a, b in zip(eager.parameters(), ours.parameters(), strict=True):
+                torch.testing.assert_close(a.grad, b.grad)
+    assert [h.op for r in records for h in r.hosts] == []
+
+
+@gpu
+def test_a_capture_of_the_application_draws_anew():
+    def drop(x):
+        return torch.nn.functional.dropout(x * 2, 0.5)
+
+    x = torch.ones(64, 64, device="cuda")
+    torch._dynamo.reset()
+    compiled = compile_with(drop)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        compiled(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = compiled(x)
+    for seed in (5, 6):
+        torch.manual_seed(seed)
+        want = drop(x)
+        torch.manual_seed(seed)
+        graph.replay()
+        assert torch.equal(y, want)
+
+
 @gpu
 @modes
 def test_large_products_are_of_the_library(mode):
