@@ -43,6 +43,14 @@ def draws_nothing(node: torch.fx.Node) -> bool:
     return True
 
 
+def counts_in_memory(target: Any) -> bool:
+    """Gradients of attention: cuDNN's kernel is kept by the strides of query,
+    key and value alone (torch 2.11 and 2.13), and reads the others as they lay
+    when it was made. So all lie as eager has them."""
+    name = schema.target_name(target)
+    return "_scaled_dot_product_" in name and name.endswith("_backward")
+
+
 def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
     """Has torch a much faster kernel? By the sizes that were traced."""
     if node.target not in _FLASH or given.get("attn_bias") is not None:

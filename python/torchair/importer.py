@@ -17,6 +17,7 @@ import torch
 from . import (
     carried,
     comm,
+    compat,
     cuda,
     draws,
     images,
@@ -28,7 +29,7 @@ from . import (
     views,
 )
 from ._native import AirError, Graph
-from .cuda_attention import draws_nothing
+from .cuda_attention import counts_in_memory, draws_nothing
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .node_log import log_node, logs_nodes
@@ -194,7 +195,8 @@ class _Importer(schema.Importing):
         self.constants[node] = value
         if isinstance(value, torch.Tensor):
             if cuda.is_loose_constant(node, value, self.place):
-                value = value.to(cuda.device_of(self.place))
+                with compat.real_tensors():
+                    value = value.to(cuda.device_of(self.place))
             name = names.unique(f"const_{node.name}", self.names)
             self._input(node, name, value, PARAM)
             self.out.consts.append(value)
@@ -363,6 +365,9 @@ class _Importer(schema.Importing):
         collective: int | None = None,
     ) -> Sequence[int | None]:
         """collective: its kind, where it is one."""
+        if self.place >= cuda.PLACE and schema.mutates(node):
+            # Its operand may be a copy of what the caller has.
+            raise Unexpressible(f"{node.target} writes an operand, on a GPU")
         on_cpu = self._is_same_on_cpu(node)
         arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]
@@ -392,7 +397,7 @@ class _Importer(schema.Importing):
             orders,
         )
         name = schema.target_name(node.target)
-        if schema.is_random(node.target):
+        if schema.is_random(node.target) or counts_in_memory(node.target):
             call = draws.in_memory_order(call, tensors)
         if collective is not None:
             call = comm.starting(comm.name_of(node.target), call, collective)

@@ -110,7 +110,16 @@ class Sizes:
             return self._power(*expr.args)
         if name == "Identity":
             return self.of(expr.args[0])
+        if name == "CeilToInt" and type(expr.args[0]).__name__ == "IntTrueDiv":
+            return self._parts(*expr.args[0].args)
         raise Unexpressible(f"a size is {expr}: no {name} of sizes")
+
+    def _parts(self, whole: Any, part: Any) -> int:
+        """Parts that it takes to hold the whole, as blocks of a kernel do."""
+        if not part.is_Integer or not part.is_positive:
+            raise Unexpressible(f"a size is parts of {part}")
+        up = self._op("+", self.of(whole), self.dim(int(part) - 1))
+        return self._op("//", up, self.of(part))
 
     def _op(self, op: str, a: int, b: int) -> int:
         return self.graph.dim_op(op, a, b)

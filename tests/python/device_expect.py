@@ -45,6 +45,7 @@ LACKING = {
         **dict.fromkeys(["index_fill.int_Tensor"], _NO_KERNEL),
         **dict.fromkeys(["_embedding_bag_forward_only"], _NO_KERNEL),
         **dict.fromkeys(["as_strided_scatter"], _NO_KERNEL),
+        **dict.fromkeys(["embedding_dense_backward"], _NO_KERNEL),
         **dict.fromkeys(["_unsafe_index_put", "scatter_add"], _SUMS),
         **dict.fromkeys(_ATTENTION, _GRADIENT),
         **dict.fromkeys(["native_dropout", "bernoulli"], _DRAWS),

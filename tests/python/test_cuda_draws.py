@@ -6,6 +6,7 @@ import operator
 
 import pytest
 import torch
+from helpers import BEFORE_213
 from torch.fx import Graph
 
 from torchair import cuda, cuda_draws, draws, engine
@@ -45,7 +46,10 @@ def test_a_probe_finds_the_same(on_the_host, name):
     probe = getattr(cuda_draws, name)
     draws._find_rounding()
     before = torch.get_rng_state()
+    halves = (torch.bfloat16, torch.float16)
     for dtype in probe.dtypes:
+        if BEFORE_213 and dtype in halves:
+            continue  # drawn of its own bits
         assert cuda_draws.draws_alike(probe, dtype, cuda.HOST)
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -77,6 +77,7 @@ LEFT = {
 }
 
 
+@pytest.mark.host("its tensors are on the CPU")
 @pytest.mark.parametrize("name", LEFT)
 def test_left_to_torch(imported, name):
     fn, why = LEFT[name]

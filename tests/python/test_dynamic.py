@@ -1,5 +1,7 @@
 """Sizes that change: one program for all of them."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -147,6 +149,20 @@ def test_upsampling_to_sizes_that_are_symbols(mode, grad):
         for n in (3, 5, 8):
             x = torch.randn(n, 4, requires_grad=grad)
             assert_same(run(x), fn(x))
+
+
+def test_sizes_that_are_parts_of_a_size():
+    """As the sums of torch's attention are padded, on a GPU."""
+
+    def fn(x):
+        return x.new_ones(math.ceil(x.shape[0] / 32)) * x.sum(0)
+
+    with recorded() as records:
+        run = compiled(fn, dynamic=True)
+        for size in (31, 32, 33, 65):
+            x = torch.ones(size)
+            assert_same(run(x), fn(x))
+    assert not fallbacks(records)
 
 
 def test_sizes_that_depend_on_data():

@@ -5,7 +5,7 @@ from pathlib import Path
 from torchair import _native
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
-WITHOUT = {"prims::fma"}  # tools/gen_golden.py says why
+WITHOUT = ("prims::fma", "air::float8_")  # tools/gen_golden.py says why
 
 
 def test_every_row_has_a_case():
@@ -13,4 +13,5 @@ def test_every_row_has_a_case():
         text = (FOLDER / f"{kind}.txt").read_text()
         cases = {block.split()[0] for block in text.split("\n\n")}
         rows = {op for op in _native.ops() if _native.describe(op)[1] == kind}
-        assert cases == rows - WITHOUT, "run tools/gen_golden.py"
+        made = {op for op in rows if not op.startswith(WITHOUT)}
+        assert cases == made, "run tools/gen_golden.py"

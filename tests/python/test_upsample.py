@@ -86,6 +86,8 @@ def test_other_layouts_and_types(mode):
     if not x.is_cuda:  # where torch's graph says another order than eager has
         assert got.stride() == fn(x).stride()
     torch.testing.assert_close(compiled(fn)(x[:, ::2, 1:]), fn(x[:, ::2, 1:]))
+    if x.is_cuda and mode == "bilinear":
+        return  # torch has no such kernel of bytes
     u8 = torch.randint(0, 255, (2, 3, 6, 5), dtype=torch.uint8)
     torch.testing.assert_close(compiled(fn)(u8), fn(u8))
 
