@@ -200,7 +200,7 @@ def test_random_equals_eager():
     def fn(x):
         return (
             x + torch.rand_like(x),
-            torch.randn(3),
+            torch.randn(3, device=x.device),
             F.dropout(x, 0.5, training=True),
         )
 
