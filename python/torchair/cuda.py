@@ -93,6 +93,12 @@ def is_loose_constant(
     return value.dim() == 0 or _may_move(node)
 
 
+def refuse_writes(node: torch.fx.Node, number: int) -> None:
+    """Of a HOST node: its operand may be a copy of what the caller has."""
+    if number >= PLACE and schema.mutates(node):
+        raise Unexpressible(f"{node.target} writes an operand, on a GPU")
+
+
 def is_loose_result(
     node: torch.fx.Node, value: torch.Tensor, number: int
 ) -> bool:

@@ -365,9 +365,7 @@ class _Importer(schema.Importing):
         collective: int | None = None,
     ) -> Sequence[int | None]:
         """collective: its kind, where it is one."""
-        if self.place >= cuda.PLACE and schema.mutates(node):
-            # Its operand may be a copy of what the caller has.
-            raise Unexpressible(f"{node.target} writes an operand, on a GPU")
+        cuda.refuse_writes(node, self.place)
         on_cpu = self._is_same_on_cpu(node)
         arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]

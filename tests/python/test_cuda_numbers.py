@@ -6,7 +6,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensorMode
 
-from torchair import cuda, engine, importer
+from torchair import cuda, cuda_attention, engine, importer
 from torchair.sizes import Unexpressible
 
 GPU = "cuda:0"
@@ -122,3 +122,23 @@ def test_constants_that_torch_moves(name):
     assert cuda.is_loose_constant(constant, INDEX, cuda.PLACE) == moves
     assert cuda.is_loose_result(fresh, INDEX, cuda.PLACE) == moves
     assert not cuda.is_loose_constant(constant, INDEX, cuda.HOST)
+
+
+def call_of(target, *args):
+    return torch.fx.Graph().call_function(target, args)
+
+
+def test_writes_by_torch_are_refused_on_a_gpu_only():
+    node = call_of(aten.copy_.default, None, None)
+    cuda.refuse_writes(node, cuda.HOST)
+    with pytest.raises(Unexpressible, match="copy_"):
+        cuda.refuse_writes(node, cuda.PLACE)
+    cuda.refuse_writes(call_of(aten.copy.default, None, None), cuda.PLACE)
+
+
+@pytest.mark.parametrize("kind", ["flash", "efficient", "cudnn"])
+def test_gradients_of_attention_count_in_memory(kind):
+    name = f"_scaled_dot_product_{kind}_attention"
+    backward = getattr(aten, name + "_backward").default
+    assert cuda_attention.counts_in_memory(backward)
+    assert not cuda_attention.counts_in_memory(getattr(aten, name).default)
