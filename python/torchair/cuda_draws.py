@@ -174,7 +174,8 @@ def counts(dtype: torch.dtype, place: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def _generator_kept(generator: torch.Generator) -> Iterator[None]:
+def generator_kept(generator: torch.Generator) -> Iterator[None]:
+    """Draws inside count for nothing."""
     state = generator.get_state()
     try:
         with _disable_current_modes():
@@ -214,7 +215,7 @@ def _equal(probe: Probe, n: int, dtype: torch.dtype, place: int) -> bool:
 
 @functools.cache
 def draws_alike(probe: Probe, dtype: torch.dtype, place: int) -> bool:
-    with _generator_kept(generator_of(place)):
+    with generator_kept(generator_of(place)):
         try:
             return all(
                 _equal(probe, n, dtype, place) for n in counts(dtype, place)

@@ -9,13 +9,11 @@ one state; where the results differ the operator stays with torch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _native, cuda, cuda_draws
 from .hosts import Call
@@ -105,16 +103,6 @@ PROBES: dict[Any, tuple[Probe, ...]] = {
 }
 
 
-@contextmanager
-def _generator_kept() -> Iterator[None]:
-    state = torch.default_generator.get_state()
-    try:
-        with _disable_current_modes():
-            yield
-    finally:
-        torch.default_generator.set_state(state)
-
-
 def _draw(probe: Probe, n: int, dtype: torch.dtype) -> torch.Tensor:
     graph = _native.Graph("draw")
     attrs = [INTS, [graph.dim(n)]]
@@ -157,7 +145,7 @@ def _find_rounding() -> None:
 
 @functools.cache
 def draws_alike(probe: Probe, dtype: torch.dtype) -> bool:
-    with _generator_kept():
+    with cuda_draws.generator_kept(torch.default_generator):
         _find_rounding()
         return all(_equal(probe, n, dtype) for n in probe.counts)
 
