@@ -31,6 +31,7 @@ _OPERATORS = (
 # HOST node costs the host.
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY = 5e8
+_PAD = 8  # numbers of 16 bits in 16 bytes
 
 
 def draws_nothing(node: torch.fx.Node) -> bool:
@@ -43,12 +44,40 @@ def draws_nothing(node: torch.fx.Node) -> bool:
     return True
 
 
-def counts_in_memory(target: Any) -> bool:
-    """Gradients of attention: cuDNN's kernel is kept by the strides of query,
-    key and value alone (torch 2.11 and 2.13), and reads the others as they lay
-    when it was made. So all lie as eager has them."""
-    name = schema.target_name(target)
-    return "_scaled_dot_product_" in name and name.endswith("_backward")
+def _beside(x: torch.Tensor) -> torch.Tensor:
+    """[batch, heads, rows, width] whose heads lie side by side in a row."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    """The same with 16 bytes of nothing behind each batch."""
+    _, heads, rows, width = x.shape
+    strides = (heads * rows * width + _PAD, width, heads * width, 1)
+    return x.new_empty_strided(x.shape, strides).copy_(x)
+
+
+def own_plan(operator: Any) -> Any:
+    """cuDNN's gradient of attention, its operands laid out so that it is right.
+
+    torch (2.11 and 2.13) keeps the kernel by sizes and the strides of query,
+    key and value; the result and the gradient that comes in are read as they
+    lay when it was made. Eager may have made it for another layout. So the
+    query gets strides that no model gives it, and both lie in one way.
+    """
+
+    def call(
+        grad: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        grad, out = _beside(grad), _beside(out)
+        return operator(grad, _apart(query), key, value, out, *args, **kwargs)
+
+    return call
 
 
 def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
@@ -84,4 +113,7 @@ def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
     return [refs[0], *[None] * (len(value) - 1)]
 
 
+HOST_TARGETS = {
+    aten._scaled_dot_product_cudnn_attention_backward.default: own_plan
+}
 REWRITES = dict.fromkeys(_OPERATORS, rewrite)

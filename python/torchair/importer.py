@@ -29,7 +29,7 @@ from . import (
     views,
 )
 from ._native import AirError, Graph
-from .cuda_attention import counts_in_memory, draws_nothing
+from .cuda_attention import draws_nothing
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .node_log import log_node, logs_nodes
@@ -395,7 +395,7 @@ class _Importer(schema.Importing):
             orders,
         )
         name = schema.target_name(node.target)
-        if schema.is_random(node.target) or counts_in_memory(node.target):
+        if schema.is_random(node.target):
             call = draws.in_memory_order(call, tensors)
         if collective is not None:
             call = comm.starting(comm.name_of(node.target), call, collective)

@@ -229,8 +229,10 @@ class InOrder:
 
 
 def host_target(node: torch.fx.Node, target: Any) -> Any:
-    """What a HOST node of an operator that counts in memory calls: its operand
-    comes in the order of its axes."""
+    """What a HOST node of an operator calls. One that counts in memory gets its
+    operand in the order of its axes."""
+    if node.target in cuda_attention.HOST_TARGETS:
+        return cuda_attention.HOST_TARGETS[node.target](target)
     if node.target not in _IN_MEMORY:
         return target
     source: Any = node.args[0]

@@ -6,7 +6,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensorMode
 
-from torchair import cuda, cuda_attention, engine, importer
+from torchair import cuda, engine, importer, rewrites
 from torchair.sizes import Unexpressible
 
 GPU = "cuda:0"
@@ -136,9 +136,27 @@ def test_writes_by_torch_are_refused_on_a_gpu_only():
     cuda.refuse_writes(call_of(aten.copy.default, None, None), cuda.PLACE)
 
 
-@pytest.mark.parametrize("kind", ["flash", "efficient", "cudnn"])
-def test_gradients_of_attention_count_in_memory(kind):
-    name = f"_scaled_dot_product_{kind}_attention"
-    backward = getattr(aten, name + "_backward").default
-    assert cuda_attention.counts_in_memory(backward)
-    assert not cuda_attention.counts_in_memory(getattr(aten, name).default)
+def rows_of_heads(batch, heads, rows, width):
+    return torch.randn(batch, rows, heads, width).transpose(1, 2)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("make", [torch.randn, rows_of_heads])
+def test_gradients_of_attention_have_a_plan_of_their_own(make, batch):
+    """Told apart by strides that no model has; what the plan is not told of
+    lies in one way."""
+    seen = []
+    backward = aten._scaled_dot_product_cudnn_attention_backward.default
+    call = rewrites.host_target(
+        call_of(backward), lambda *args, **named: seen.append((args, named))
+    )
+    grad, q, k, v, out = (make(batch, 4, 5, 8) for _ in range(5))
+    for layout in (grad, grad.clone(memory_format=torch.contiguous_format)):
+        call(layout, q, k, v, out, "rest", scale=0.5)
+    for args, named in seen:
+        for mine, theirs in zip(args, (grad, q, k, v, out), strict=False):
+            assert torch.equal(mine, theirs)
+        assert args[0].stride() == args[4].stride() == (160, 8, 32, 1)
+        assert args[1].stride() == (168, 8, 32, 1)
+        assert args[2:4] == (k, v) and args[5:] == ("rest",)
+        assert named == {"scale": 0.5}
