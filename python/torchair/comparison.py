@@ -168,20 +168,20 @@ class _Graph:
 
     def __call__(self, *args: Any) -> Any:
         inputs = [_copy(a) for a in args]
-        state = torch.get_rng_state()
+        state = _random_states()
         self.seen.clear()
         self.program.watch = self._see
         try:
             result = self.program(*args)
         finally:
             self.program.watch = None
-        after = torch.get_rng_state()
-        torch.set_rng_state(state)
+        after = _random_states()
+        _set_random_states(state)
         with torch.no_grad():
             rows = list(self._rows(inputs))
         self.out.rows += rows
         self.out.pages.append(self._page(rows))
-        torch.set_rng_state(after)
+        _set_random_states(after)
         return result
 
     def _page(self, rows: list[Row]) -> dict[str, Any]:
@@ -254,6 +254,19 @@ def _error(value: torch.Tensor, exact: torch.Tensor) -> tuple[float, float]:
     if math.isnan(error):
         return math.inf, math.inf
     return (error / norm if norm > 0 else error), away.max().item()
+
+
+def _random_states() -> list[torch.Tensor]:
+    """Of the default generators: the CPU's, then each GPU's in use."""
+    gpus = torch.cuda.is_available() and torch.cuda.is_initialized()
+    states = torch.cuda.get_rng_state_all() if gpus else []
+    return [torch.get_rng_state(), *states]
+
+
+def _set_random_states(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if states[1:]:
+        torch.cuda.set_rng_state_all(states[1:])
 
 
 def _copy(value: Any) -> Any:
@@ -410,7 +423,7 @@ def _run(
     """Results and gradients; out: where what a watched run shows goes."""
     compile_model: Any = torch.compile
     torch._dynamo.reset()
-    state = torch.get_rng_state()
+    state = _random_states()
     args, kwargs = copy.deepcopy((_detached(args), _detached(kwargs)))
     run = compile_model(
         model, backend=backend.get_npu_backend(compiler_config=config)
@@ -419,7 +432,7 @@ def _run(
     with _kept_buffers(model), backend.wrapping(wrap):
         result = run(*args, **kwargs)
         grads = differentiate(result)
-    torch.set_rng_state(state)
+    _set_random_states(state)
     torch._dynamo.reset()
     found = [*tree_leaves(result), *grads]
     return [x.detach() for x in found if isinstance(x, torch.Tensor)]

@@ -279,6 +279,8 @@ run_units(exec_run *r, air_seen_value *values)
                      .seen = {.index = u}};
         AIR_TRY(run_unit(&w, &at));
     }
+    for (; at < r->s->steps.count; at++) /* copies of results: of no unit */
+        AIR_TRY(run_step(r, at));
     return AIR_OK;
 }
 

@@ -100,6 +100,14 @@ def test_written_inputs_are_compared():
     assert not cache.any()
 
 
+def test_results_of_host_nodes_are_given():
+    def fn(x):
+        return torch.linalg.inv(x.sin()), x * 2
+
+    found = torchair.compare(fn, torch.randn(8, 8))
+    assert found.same_bits and found.first_worse is None
+
+
 def test_decisions_and_random_numbers_are_eagers():
     def fn(x):
         y = torch.dropout(x, 0.5, True)

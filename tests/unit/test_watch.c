@@ -171,6 +171,32 @@ TEST(watch_without_registers_shows_all_tags)
     teardown(&f);
 }
 
+/* A result that a HOST node left is copied when all units have run. */
+TEST(watch_gives_results_of_host_nodes)
+{
+    static const char *const of_host =
+        "graph f(%x: f32[4, 8], %b: f32[8]) {\n"
+        "  %1: f32[4, 8] = host \"my::add1\" 5 \"no row\" (%x)\n"
+        "  return %1\n"
+        "}\n";
+    watched w = {0};
+    air_value out;
+    fixture f = {0};
+
+    if (CHECK_OK(air_context_create(NULL, &f.ctx)) &&
+        CHECK_OK(air_graph_parse(f.ctx, of_host, strlen(of_host), &f.graph)) &&
+        CHECK_OK(air_program_create(f.ctx, f.graph, NULL, &f.program)))
+        for (int i = 0; i < 32; i++)
+            x[i] = (float)i;
+    if (f.program && CHECK_OK(run(&f, &w, &out))) {
+        for (int i = 0; i < 32; i++)
+            CHECK_NEAR(((float *)out.data)[i], i + 1, 0);
+        CHECK_STR(w.kinds, "h");
+        air_value_release(&out);
+    }
+    teardown(&f);
+}
+
 /* Runs that nobody watches before and after one. */
 TEST(watch_is_of_one_run)
 {
