@@ -16,6 +16,8 @@ typedef struct {
 
 static const kernel_isa isas[] = {
 #if defined(__x86_64__)
+    {"amx", cpu_quantised_mm_digits, cpu_quantised_mm_digits_workspace,
+     cpu_quantised_mm_on_digits},
     {"avx512_bf16", cpu_quantised_mm_pairs, cpu_quantised_mm_pairs_workspace,
      cpu_quantised_mm_on_pairs},
     {"avx512", cpu_quantised_mm_avx512, cpu_quantised_mm_workspace, NULL},
@@ -185,6 +187,42 @@ TEST(quantised_deep)
 
 /* Panels of numbers rounded to the dtype of a: groups that end within a word
  * of memory and within what is made at once, rows that fill no vector. */
+/* Numbers beside one that is 2^10 times as large, which counts for nothing. */
+static void
+put_large(setup *s)
+{
+    const shape *p = &s->p;
+    const int64_t each = 32 / p->bits;
+    for (int64_t i = 0; i < p->m * p->k; i += each)
+        kcase_put(&s->c, s->a, i, 1024);
+    for (int64_t i = 0; i < p->n * p->k; i += each)
+        kcase_put(&s->c, s->w, i * p->bits / 8, p->bits == 8 ? 0 : 8 + 16 * 5);
+}
+
+TEST(quantised_small_beside_large)
+{
+    EACH_ISA(isa)
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int64_t m = 1; m < 4; m++) {
+            setup s;
+            begin(&s, (shape){.m = m,
+                              .n = 19,
+                              .k = 384,
+                              .groups = 3,
+                              .bits = bits,
+                              .dtype = AIR_BF16,
+                              .scale = true,
+                              .threads = 2});
+            put_large(&s);
+            air_call call = call_of(&s);
+            if (isa->accept == NULL || isa->accept(&call, isa->isa)) {
+                kcase_run(&s.c, isa->run, isa->workspace, &call, 2);
+                check_rows(&s, isa->isa);
+            }
+            kcase_end(&s.c);
+        }
+}
+
 TEST(quantised_rounded_panels)
 {
     static const int64_t depths[][2] = {{64, 1},    {96, 3},    {1090, 1},

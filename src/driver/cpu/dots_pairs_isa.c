@@ -12,46 +12,13 @@
  * Rows are read as streams, as in gemv_isa.c. Sums are floats. With many rows
  * of x integers become pairs once, a block of rows at a time, in the second
  * cache; those of a group scaled, where they may be rounded. */
+#include "driver/cpu/dots_rows.h"
 #include "driver/cpu/gemm_pairs.h"
-#include "driver/cpu/gemm_vec.h"
 
-#define PREFETCH    512        /* bytes ahead of the loads of w */
-#define STREAMS     8          /* at most */
-#define SCALES      8          /* of a vector, at most: one load */
 #define DOT_MAX     12         /* rows of x at once */
 #define WORDS_MAX   8          /* with integers */
 #define WHOLE       4          /* from so many on bytes are one piece */
 #define PIECE_BYTES (16 << 10) /* of x in the first cache */
-
-/* How rows of w lie: numbers of a vector, x in their order; GROUPED: one scale
- * for each group, else one for all of a row. */
-enum { PAIRS, BYTES, GROUPED_BYTES, NIBBLES };
-
-/* Scales of a vector: found out each time, or known for one row of x, where
- * that is most of what is not the product. */
-enum { ANY_SCALES, ONE_SCALE, BF16_SCALES };
-
-typedef short table __attribute__((vector_size(64)));
-
-typedef struct {
-    const char *x;
-    int64_t xs, k0, k1; /* bytes from row to row; numbers at hand */
-    bool more;          /* to be added to what t has */
-    const char *w[STREAMS];
-    const char *s[STREAMS];              /* scales */
-    float (*room)[GEMM_GROUPS_MAX + VL]; /* for some of them */
-    int scale_dtype;                     /* bf16 or f32 */
-    int scales;                          /* what is known of them */
-    int64_t group;
-    vi lane_group;    /* of lane i, in a vector that has several groups */
-    table lane_scale; /* the same of its upper half */
-} dot_rows;
-
-INLINE int
-bits_of(const int form)
-{
-    return form == PAIRS ? 16 : form == NIBBLES ? 4 : 8;
-}
 
 /* c + a vector of x times w, for each of M rows of x. A vector of few rows is
  * in a register for all rows of w; of more it is read by the instruction: kept,
@@ -196,49 +163,11 @@ cpu_pairs_order(uint16_t *dst, const uint16_t *x, int bits, int64_t n)
 
 /* ---- dot products ---- */
 
-/* The scales of the lanes of a vector. Of several, SCALES come at once, and
- * each goes where it belongs; of bf16 to the upper half. */
-INLINE vf
-lane_scales(const dot_rows *d, const int form, const int scales, int r,
-            int64_t g)
-{
-    const __mmask32 upper = 0xaaaaaaaa;
-    const bool any = scales == ANY_SCALES;
-    if (any ? d->group >= 512 / bits_of(form) : scales == ONE_SCALE)
-        return set(get(d->s[r], g, AIR_F32));
-    if (any ? d->scale_dtype == AIR_BF16 : scales == BF16_SCALES)
-        return (vf)_mm512_maskz_permutexvar_epi16(
-            upper, (__m512i)d->lane_scale,
-            _mm512_broadcast_i32x4(_mm_loadu_si128(
-                (const __m128i *)(const void *)(d->s[r] + 2 * g))));
-    return (vf)_mm512_permutexvar_ps(
-        (__m512i)d->lane_group, _mm512_broadcast_f32x8(_mm256_loadu_ps(
-                                    (const float *)(const void *)d->s[r] + g)));
-}
-
-/* Behind a row's scales are the next row's, or anything. */
-INLINE vf
-leave_out(vf s, __mmask64 some)
-{
-    return (vf)_mm512_and_si512((__m512i)s, _mm512_movm_epi8(some));
-}
-
 /* Of a row that has one. */
 INLINE float
 row_scale(const dot_rows *d, int r)
 {
     return get(d->s[r], 0, d->scale_dtype);
-}
-
-/* A vector of row r of w from number k on; those that `some` leaves out are 0.
- */
-INLINE __m512i
-get_row(const dot_rows *d, const int form, int r, int64_t k, const bool all,
-        __mmask64 some)
-{
-    const char *w = d->w[r] + k * bits_of(form) / 8;
-    __builtin_prefetch(w + PREFETCH);
-    return all ? _mm512_loadu_si512(w) : _mm512_maskz_loadu_epi8(some, w);
 }
 
 /* total[m][r] += over a vector of w, which are pairs themselves. */
@@ -376,34 +305,6 @@ static const struct {
 #undef DOT_ROW
 };
 
-/* Where the scales of row n are, from k0 to k1: those that may be read where
- * they lie are not copied, but for a block's last row, behind which nothing may
- * lie. The next row's are asked for: runs this short, one for each stream, no
- * CPU fetches by itself. */
-static const char *
-open_scales(const dot_rows *d, float *room, const gemm_words *from, int64_t n,
-            bool last)
-{
-    const int64_t size = from->scale_dtype == AIR_F32 ? 4 : 2;
-    const char *p = (const char *)from->scale + n * from->groups * size;
-    int64_t g = d->k0 / d->group;
-    int64_t end = min64((d->k1 - 1) / d->group + 1, from->groups);
-    for (int64_t i = g; from->scale != NULL && i < end; i += 64 / size)
-        __builtin_prefetch(p + (i + from->groups) * size);
-    if (from->scale != NULL && from->scale_dtype == d->scale_dtype) {
-        if (!last)
-            return p;
-        memcpy((char *)room + g * size, p + g * size,
-               (size_t)((end - g) * size));
-        return (const char *)room;
-    }
-    for (; from->scale != NULL && g + VL <= end; g += VL)
-        store(room + g, vget(p, g, from->scale_dtype));
-    for (; g < end; g++)
-        room[g] = from->scale == NULL ? 1 : get(p, g, from->scale_dtype);
-    return (const char *)room;
-}
-
 /* All of a block of nn rows of w with one tile's rows of x: row i of every
  * stream; one that is out of rows does the last one again, for nothing. Row 0's
  * result is t[m * GEMV_NB + to]. */
@@ -419,7 +320,7 @@ dot_block(float *t, dot_rows *d, const int form, int64_t rows, int64_t nn,
             at[r] = i + r * each < nn ? to + n : GEMV_NB - 1;
             d->w[r] = w + n * row;
             if (form != PAIRS)
-                d->s[r] = open_scales(d, d->room[r], from, n, n == nn - 1);
+                d->s[r] = open_scales(d, d->room[r], from, n, nn - 1 - n);
         }
         tiles[form][rows].run(t, d, at);
     }
@@ -512,7 +413,7 @@ unpack_block(const int form, char *to, dot_rows *d, int64_t nn, int64_t first,
     const int64_t row = from->row;
     for (int64_t n = 0; n < nn; n++, to += BLOCK_LINE) {
         d->w[0] = (const char *)from->q + (first + n) * row;
-        d->s[0] = open_scales(d, d->room[0], from, first + n, n == nn - 1);
+        d->s[0] = open_scales(d, d->room[0], from, first + n, nn - 1 - n);
         if (form == NIBBLES)
             unpack_row(NIBBLES, to, d, BLOCK * row);
         else if (form == BYTES)
@@ -611,25 +512,9 @@ cpu_pairs_dots_words(float *t, int64_t nm, const uint16_t *x, int64_t xs,
                      int64_t nn, int bits, const gemm_words *from)
 {
     float s[STREAMS][GEMM_GROUPS_MAX + VL];
-    const int form = bits == 4           ? NIBBLES
-                     : from->groups == 1 ? BYTES
-                                         : GROUPED_BYTES;
-    dot_rows d = {.x = (const char *)x,
-                  .xs = xs * 2,
-                  .k1 = from->row * 8 / bits,
-                  .room = s,
-                  .scale_dtype = AIR_F32,
-                  .group = from->group > 0 ? from->group : 1};
-    if (from->scale != NULL && from->scale_dtype == AIR_BF16 &&
-        d.group < 512 / bits)
-        d.scale_dtype = AIR_BF16;
-    d.scales = d.scale_dtype == AIR_BF16 ? BF16_SCALES
-               : d.group >= 512 / bits   ? ONE_SCALE
-                                         : ANY_SCALES;
-    for (int i = 0; i < VL; i++) {
-        d.lane_group[i] = (int32_t)min64(i * 32 / bits / d.group, SCALES - 1);
-        d.lane_scale[2 * i + 1] = (short)d.lane_group[i];
-    }
+    const int form = form_of(bits, from);
+    dot_rows d = rows_of(bits, from, s);
+    d.x = (const char *)x, d.xs = xs * 2;
     const dot_rows all = d;
     const int64_t few = form == NIBBLES ? DOT_MAX : WORDS_MAX;
     if (nm > few && (form == BYTES || from->rounded)) {

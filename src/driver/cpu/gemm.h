@@ -49,6 +49,9 @@ void cpu_gemm_pairs(const air_call *call, const air_task *task);
 size_t cpu_gemm_pairs_workspace(const air_call *call, int threads);
 
 /* quantised.c: few rows of bf16 */
+bool cpu_quantised_mm_on_digits(const air_call *call, const char *isa);
+void cpu_quantised_mm_digits(const air_call *call, const air_task *task);
+size_t cpu_quantised_mm_digits_workspace(const air_call *call, int threads);
 bool cpu_quantised_mm_on_pairs(const air_call *call, const char *isa);
 void cpu_quantised_mm_pairs(const air_call *call, const air_task *task);
 size_t cpu_quantised_mm_pairs_workspace(const air_call *call, int threads);

@@ -207,6 +207,10 @@ typedef struct {
                        int64_t nn, int bits, const gemm_words *w);
     void (*words_pairs)(float *panel, const pairs_words *from, int64_t n,
                         int64_t k0, int64_t k1);
+    /* gemm_digits.h; NULL: without VPDPBUSD */
+    void (*digits)(void *dst, const float *x, int bits, int64_t n);
+    void (*dots_digits)(float *t, int64_t nm, const void *x, int64_t xs,
+                        int64_t nn, int bits, const gemm_words *w);
     const attend_ops *attend; /* attend_isa.h */
 } gemm_ops;
 

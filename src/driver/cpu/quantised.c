@@ -9,6 +9,7 @@
  * of bf16 where w may be rounded to that (gemm_pairs.c). */
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/gemm.h"
+#include "driver/cpu/gemm_digits.h"
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/library.h"
 #include "driver/cpu/share.h"
@@ -28,6 +29,7 @@ typedef struct {
     int bits;
     bool rounded; /* w may be rounded to the dtype of a */
     bool pairs;   /* by VDPBF16PS */
+    bool digits;  /* by VPDPBUSD, of few rows */
 } product;
 
 static const air_tensor *
@@ -63,6 +65,7 @@ make(const air_call *call, const air_task *task, const gemm_ops *ops)
     const air_tensor *y = &call->outs[0];
     product p = {.ops = ops, .bits = (int)call->args[5].i};
     p.pairs = ops != NULL && ops->dots_pairs != NULL;
+    p.digits = ops != NULL && ops->dots_digits != NULL;
     p.rounded = call->args[6].i != 0;
     p.scale = optional(call, 2), p.zero = optional(call, 3);
     p.scale_data = data_of(p.scale, task);
@@ -128,14 +131,14 @@ few(const product *p)
 {
     if (p->job.nw > FEW)
         return false;
-    if (p->pairs)
+    if (p->pairs || p->digits)
         return true;
     return p->bits == 8 || (p->groups <= GEMM_GROUPS_MAX && p->group % 8 == 0 &&
                             (p->group % 128 == 0 || 128 % p->group == 0));
 }
 
-/* Rows of a in the order of the dot kernel, as floats or as pairs, and where
- * there are zeros its sums by group. */
+/* Rows of a in the order of the dot kernel, as floats, pairs or digits, and
+ * where there are zeros its sums by group. */
 typedef struct {
     float *x, *sums;
 } prepared;
@@ -144,6 +147,8 @@ typedef struct {
 static int64_t
 row_floats(const product *p)
 {
+    if (p->digits)
+        return cpu_digits_bytes(p->bits, p->job.k) / (int64_t)sizeof(float);
     return p->pairs ? (round_up(p->job.k, 128) + 64) / 2 : p->job.k;
 }
 
@@ -158,7 +163,7 @@ prepared_floats(const product *p)
 static bool
 each_alone(const product *p)
 {
-    return p->pairs && p->job.nw == 1;
+    return (p->pairs || p->digits) && p->job.nw == 1;
 }
 
 static prepared
@@ -191,10 +196,26 @@ sum_groups(const product *p, const prepared *to, const char *a, int64_t m)
 }
 
 static void
+make_digits(const product *p, char *dst, const char *src, float *scratch,
+            int64_t part)
+{
+    for (int64_t k = 0; k < p->job.k; k += part) {
+        int64_t n = min64(part, p->job.k - k);
+        p->ops->widen(scratch, src + k * cpu_gemm_size_of(p->job.w.dtype), 1,
+                      p->job.w.dtype, n);
+        p->ops->digits(dst + cpu_digits_bytes(p->bits, k), scratch, p->bits, n);
+    }
+}
+
+static void
 prepare_row(const product *p, float *dst, const char *src, float *scratch)
 {
     const int dtype = p->job.w.dtype;
     int64_t part = (int64_t)(AIR_SCRATCH / sizeof *scratch) / 128 * 128;
+    if (p->digits) {
+        make_digits(p, (char *)dst, src, scratch, part);
+        return;
+    }
     if (p->pairs) {
         p->ops->order_pairs((uint16_t *)(void *)dst,
                             (const uint16_t *)(const void *)src, p->bits,
@@ -280,6 +301,36 @@ add_zeros(const product *p, const prepared *from, float *t, int64_t r0,
         }
 }
 
+static void unpack(const product *p, float *row, int64_t n, int64_t k,
+                   int64_t count);
+
+/* Digits have no infinity: what is NaN is summed again as the formula says. */
+static void
+mend(const product *p, float *t, int64_t r0, int64_t n)
+{
+    const gemm_view *a = &p->job.w;
+    const int64_t size = cpu_gemm_size_of(a->dtype);
+    product plain = *p;
+    float x[SOME], w[SOME];
+    plain.zero = NULL;
+    for (int64_t i = 0; i < p->job.nw * n; i++) {
+        const int64_t m = i / n, r = i % n;
+        float *to = &t[m * GEMV_NB + r];
+        double sum = 0;
+        if (*to == *to)
+            continue;
+        for (int64_t k = 0, count; k < p->job.k; k += count) {
+            count = min64(SOME, p->job.k - k);
+            unpack(&plain, w, r0 + r, k, count);
+            p->ops->widen(x, (const char *)a->p + (m * a->rs + k) * size, 1,
+                          a->dtype, count);
+            for (int64_t c = 0; c < count; c++)
+                sum += (double)x[c] * (double)w[c];
+        }
+        *to = (float)sum;
+    }
+}
+
 static void
 dots(const product *p, const prepared *from, float *t, int64_t r0, int64_t n)
 {
@@ -292,7 +343,12 @@ dots(const product *p, const prepared *from, float *t, int64_t r0, int64_t n)
     if (p->scale != NULL)
         w.scale = (const char *)p->scale_data +
                   r0 * p->groups * cpu_gemm_size_of(p->scale->dtype);
-    if (p->pairs)
+    if (p->digits) {
+        p->ops->dots_digits(t, p->job.nw, from->x,
+                            row_floats(p) * (int64_t)sizeof(float), n, p->bits,
+                            &w);
+        mend(p, t, r0, n);
+    } else if (p->pairs)
         p->ops->dots_pairs(t, p->job.nw, (const uint16_t *)(void *)from->x,
                            row_floats(p) * 2, n, p->bits, &w);
     else if (p->bits == 8 && p->groups == 1)
@@ -542,12 +598,41 @@ bool
 cpu_quantised_mm_on_pairs(const air_call *call, const char *isa)
 {
     product p = make(call, NULL, NULL);
-    if (!cpu_isa_has_pairs(isa) || !accept(call) || p.job.w.dtype != AIR_BF16)
+    /* VDPBF16PS takes two cycles where there is AMX: few rows are digits', many
+     * the library's */
+    if (strcmp(isa, "avx512_bf16") != 0 || !accept(call) ||
+        p.job.w.dtype != AIR_BF16)
         return false;
-    if (p.job.nw > FEW) /* or by AMX: the library has that */
-        return strcmp(isa, "avx512_bf16") == 0 && may_be_bf16(&p) &&
-               panels_take(&p);
+    if (p.job.nw > FEW)
+        return may_be_bf16(&p) && panels_take(&p);
     return cpu_pairs_take(p.bits, p.group, p.groups);
+}
+
+bool
+cpu_quantised_mm_on_digits(const air_call *call, const char *isa)
+{
+    product p = make(call, NULL, NULL);
+    return strcmp(isa, "amx") == 0 && accept(call) && p.job.nw <= FEW &&
+           p.job.w.dtype != AIR_F32 &&
+           cpu_pairs_take(p.bits, p.group, p.groups);
+}
+
+size_t
+cpu_quantised_mm_digits_workspace(const air_call *call, int threads)
+{
+    product p = make(call, NULL, NULL);
+    p.digits = true;
+    return (size_t)(prepared_floats(&p) * (each_alone(&p) ? threads : 1)) *
+           sizeof(float);
+}
+
+void
+cpu_quantised_mm_digits(const air_call *call, const air_task *task)
+{
+    gemm_ops ops = cpu_gemm_avx512;
+    ops.digits = cpu_digits_make;
+    ops.dots_digits = cpu_digits_dots;
+    run(call, task, &ops);
 }
 
 size_t
