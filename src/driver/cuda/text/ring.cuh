@@ -105,37 +105,39 @@ struct ring_tile {
     }
 
     // Rows that lie behind each other are one copy: of those that this lane's
-    // begins, how many; 0: another one's has it. By R lanes, a row each.
+    // begins, how many; 0: another one's has it. A lane has row r of a tile.
     static FN int
-    length(const T *row, int lane)
+    length(const T *row, int r)
     {
+        const int lane = threadIdx.x & 31;
         const u64 before = __shfl_sync(~0u, (u64)row, lane - 1);
-        const bool goes_on = CHUNKS == 1 && lane != R / 2 && lane > 0 &&
+        const bool goes_on = CHUNKS == 1 && r != R / 2 && r > 0 &&
                              before + K * 2 == (u64)row;
-        const u32 heads = __ballot_sync(~0u, lane >= R || !goes_on);
-        return goes_on || lane >= R ? 0 : __ffs((int)(heads >> 1 >> lane));
+        const u32 heads = __ballot_sync(~0u, !goes_on);
+        const u32 behind = heads >> 1 >> lane;
+        return goes_on ? 0 : behind == 0 ? 32 - lane : __ffs((int)behind);
     }
 
-    // row: of this lane. count: rows of its copy; 0: another lane has it.
+    // row: of this lane, number r. count: rows of its copy; 0: another lane has it.
     static FN void
-    fill(u32 n, const T *row, int chunk, int count, int lane, u64 policy)
+    fill(u32 n, const T *row, int chunk, int count, int r, u64 policy)
     {
         const int size = bytes(chunk);
-        const u32 to = ring.base + n % RING_STAGES * RING_BYTES + lane * PITCH;
+        const u32 to = ring.base + n % RING_STAGES * RING_BYTES + r * PITCH;
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
             const u32 q = 2 * n + half;
             const u32 box = ring_place(&ring.full[q % (2 * RING_STAGES)]);
             if (q >= RING_FLIGHT)
                 ring_wait(q - RING_FLIGHT);
-            if (lane == 0)
+            if ((threadIdx.x & 31) == 0)
                 asm volatile(
                     "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::
                         "r"(box),
                     "r"(R / 2 * size)
                     : "memory");
             __syncwarp();
-            if (count > 0 && lane / (R / 2) == half)
+            if (count > 0 && r / (R / 2) == half)
                 asm volatile(
                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx"
                     "::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
@@ -145,16 +147,19 @@ struct ring_tile {
         }
     }
 
-    // Rows that are not 16-byte aligned, at a tenth of the speed.
+    // Rows that are not 16-byte aligned, at a tenth of the speed; those that
+    // lane `first` and its next ones have.
     static FN void
-    copy(u32 n, const T *row, int chunk, int lane)
+    copy(u32 n, const T *row, int chunk, int first)
     {
         extern __shared__ __align__(16) char shared[];
         char *to = shared + RING_AT + n % RING_STAGES * RING_BYTES;
+        const int lane = threadIdx.x & 31;
 #pragma unroll 1
         for (int r = 0; r < R; r++) {
             const u16 *from =
-                (const u16 *)__shfl_sync(~0u, (u64)row, r) + chunk * CHUNK;
+                (const u16 *)__shfl_sync(~0u, (u64)row, first + r) +
+                chunk * CHUNK;
 #pragma unroll 1
             for (int i = lane; i < bytes(chunk) / 2; i += 32)
                 ((u16 *)(to + r * PITCH))[i] = from[i];
@@ -166,31 +171,38 @@ struct ring_tile {
     }
 };
 
-// What a product is for the warp that asks.
+// What a product is for the warp that asks. Its lanes look for the rows of
+// several tiles at once.
 template <class T, int M, int K, int R, int S, int D>
 struct asked : skinny<T, M, K, R, S, D> {
     typedef ring_tile<T, K, R> H;
+    static constexpr int AT_ONCE = 32 / R;
 
     template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
     static FN void
     run(int tiles, bool fast, ROWS row, AHEAD, STAGE, WANT, OUT)
     {
-        const int lane = threadIdx.x & 31;
+        const int lane = threadIdx.x & 31, own = lane / R, r = lane % R;
+        const tile_share mine = tiles_of(tiles, SUPER_BLOCKS);
         u32 n = ring.filled;
         u64 policy;
         asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
             : "=l"(policy));
-        for (int tile = blockIdx.x; tile < tiles; tile += SUPER_BLOCKS) {
-            const T *from = row(tile, lane < R ? lane : R - 1);
-            const int count = H::length(from, lane);
+        for (int first = 0; first < mine.count; first += AT_ONCE) {
+            const int left = mine.count - first;
+            const int at_once = left < AT_ONCE ? left : AT_ONCE;
+            const T *from =
+                row(mine.first + first + (own < at_once ? own : 0), r);
+            const int count = H::length(from, r);
 #pragma unroll 1
-            for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
+            for (int i = 0; i < at_once * H::CHUNKS; i++, n++) {
+                const int tile = i / H::CHUNKS, chunk = i % H::CHUNKS;
                 if (!ring_free(n))
                     return leave(n);
                 if (fast)
-                    H::fill(n, from, chunk, count, lane, policy);
+                    H::fill(n, from, chunk, own == tile ? count : 0, r, policy);
                 else
-                    H::copy(n, from, chunk, lane);
+                    H::copy(n, from, chunk, tile * R);
             }
         }
         __syncwarp();
@@ -232,8 +244,8 @@ struct ringed : skinny<T, M, K, R, S, D> {
         extern __shared__ __align__(16) char shared[];
         T *x = (T *)shared;
         float *sums = (float *)(shared + G::X_BYTES);
-        const int tile = blockIdx.x;
-        const int mine = tile < tiles ? (tiles - tile - 1) / SUPER_BLOCKS + 1 : 0;
+        const tile_share share = tiles_of(tiles, SUPER_BLOCKS);
+        const int tile = share.first, mine = share.count;
 
         if (fast)
             ahead(flag<true>());
@@ -241,7 +253,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
             ahead(flag<false>());
         await();
         const int own = row_of_thread();
-        auto held = want(tile + own / ROWS_OF * SUPER_BLOCKS, own % ROWS_OF / M,
+        auto held = want(tile + own / ROWS_OF, own % ROWS_OF / M,
                          own % M);
         if (fast)
             stage(flag<true>(), x);
@@ -252,7 +264,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
         for (int first = 0; first < mine; first += BATCH) {
             const int left = mine - first, i = first + own / ROWS_OF;
             const int count = left < BATCH ? left : BATCH;
-            const int r = own % ROWS_OF, at = tile + i * SUPER_BLOCKS;
+            const int r = own % ROWS_OF, at = tile + i;
 #pragma unroll 1
             for (int k = 0; k < count; k++, n += H::CHUNKS)
                 one(n, x, sums + k * SUMS);
@@ -265,7 +277,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
                     y += s[w * ROWS_OF];
                 out(at, r / M, r % M, y, held);
                 if (i + BATCH < mine)
-                    held = want(at + BATCH * SUPER_BLOCKS, r / M, r % M);
+                    held = want(at + BATCH, r / M, r % M);
             }
             sums = (float *)(shared + G::X_BYTES) +
                    (first / BATCH % 2 == 0 ? BATCH * SUMS : 0);

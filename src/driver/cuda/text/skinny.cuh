@@ -18,6 +18,21 @@
 // STAGE void stage(FAST, T *x): fills x[M][PITCH] with zeros behind K, by all threads
 // WANT  H want(tile, i, m): what `out` reads
 // OUT   void out(tile, i, m, sum, H): takes y of row i of the tile
+//
+// Tiles of a block are neighbours: it reads memory of its own, page by page, where
+// otherwise all blocks would come to a new page at the same time.
+struct tile_share {
+    int first, count;
+};
+
+FN tile_share
+tiles_of(int tiles, u32 blocks)
+{
+    const u32 first = (u32)tiles * blockIdx.x / blocks;
+    const u32 end = (u32)tiles * (blockIdx.x + 1) / blocks;
+    return tile_share{(int)first, (int)(end - first)};
+}
+
 template <bool B>
 struct flag {
     static const bool value = B;
@@ -113,7 +128,9 @@ struct skinny {
                               : (UNITS * (warp + 1) / WARPS - first) * PARTS;
         const int k0 = first * UNIT + lane % (4 * S) * 8;
         uint4 a[DEPTH], b[DEPTH];
-        int tile = blockIdx.x;
+        const tile_share mine = tiles_of(tiles, gridDim.x);
+        const int end = mine.first + mine.count;
+        int tile = mine.first;
         rows from;
 
         release();
@@ -130,14 +147,14 @@ struct skinny {
         stage(flag<FAST>(), x);
         __syncthreads();
 
-        for (int turn = 0; tile < tiles; turn ^= 1) {
+        for (int turn = 0; tile < end; turn ^= 1) {
             float c[PARTS][COLS][4] = {};
-            const int next = tile + gridDim.x;
+            const int next = tile + 1;
 #pragma unroll 1
             for (int piece = 0; piece < PIECES; piece++) {
                 const int at = piece * DEPTH;
                 const bool last = piece == PIECES - 1;
-                const bool more = !last || next < tiles;
+                const bool more = !last || next < end;
                 const int then = last ? 0 : at + DEPTH;
                 if (!last)
                     advance(from);
