@@ -189,14 +189,14 @@ exec_record_host(exec_run *r, const exec_step *step, void *stream,
     fill_values(r, step);
     if (r->host->record(r->host->user, step->node->host_id, stream, memory,
                         step->nin, in, step->nout, out, why) != AIR_OK)
-        return AIR_STATUS_UNSUPPORTED;
+        return AIR_ERROR_UNSUPPORTED;
     for (size_t i = 0; i < step->nout; i++)
         if (out[i].block)
             r->tokens[r->ntokens++] = out[i].block;
     for (size_t i = 0; i < step->nout; i++) {
         if (!exec_is_dense(out[i].rank, out[i].dims, out[i].strides)) {
             (void)snprintf(why, AIR_HOST_WHY, "a result is not dense");
-            return AIR_STATUS_UNSUPPORTED;
+            return AIR_ERROR_UNSUPPORTED;
         }
         r->slots[s->storages.data[step->out_storage[i]].slot] = out[i].data;
     }
