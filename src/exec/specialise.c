@@ -66,7 +66,7 @@ air_status
 exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
                  int64_t *out_count)
 {
-    int64_t count = 1;
+    int64_t count = 1, bytes;
 
     AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
                 EXEC_INPUT_FMT " has %d dims, at most %d are supported",
@@ -77,9 +77,11 @@ exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
         AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
                     EXEC_INPUT_FMT ": dim %d is negative",
                     EXEC_INPUT_ARGS(g, i), k);
-        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count), AIR_ERROR_SHAPE,
-                    EXEC_INPUT_FMT " has too many elements",
-                    EXEC_INPUT_ARGS(g, i));
+        AIR_REQUIRE(
+            base_mul_i64(count, v->dims[k], &count) &&
+                base_mul_i64(count, (int64_t)air_dtype_bytes(v->dtype), &bytes),
+            AIR_ERROR_SHAPE, EXEC_INPUT_FMT " has too many elements",
+            EXEC_INPUT_ARGS(g, i));
     }
     *out_count = count;
     return AIR_OK;
