@@ -73,6 +73,18 @@ struct air_context {
     void *log_user;
 };
 
+/* ---- memory ---- */
+
+/* Offsets of whatever shares a block are multiples of it: a line of a cache,
+ * the longest vector. */
+#define EXEC_ALIGN 64
+
+static inline size_t
+exec_round_up(size_t bytes)
+{
+    return (bytes + EXEC_ALIGN - 1) / EXEC_ALIGN * EXEC_ALIGN;
+}
+
 /* ---- order of units ---- */
 
 /* What runs as one: a fused group, or one node. */
@@ -201,6 +213,7 @@ typedef struct exec_spec {
     exec_block *kept;
     uint64_t kept_stamp;
     uint32_t nhosts, ncopies, nregions, ncalls;
+    double seconds; /* that it took to make */
 } exec_spec;
 
 /* Limits of a run: air_host. */
@@ -216,16 +229,18 @@ struct air_program {
     BASE_VEC(pass_record) passes; /* that ran */
     exec_order order;
     size_t key_len;
-    pthread_mutex_t mutex;      /* specs, stats */
-    _Atomic(exec_spec *) specs; /* newest first */
+    double compile_s;
+    pthread_mutex_t mutex;      /* what is added to specs, or kept by one */
+    _Atomic(exec_spec *) specs; /* newest first; never changed once there */
     _Atomic uint64_t runs;
-    air_program_stats stats;
 };
 
 air_status exec_program_create(air_context *ctx, const ir_graph *g,
                                const air_compile_options *options,
                                air_program **out);
 void exec_program_destroy(air_program *p);
+/* Any thread, while others run the program. */
+void exec_program_stats(const air_program *p, air_program_stats *out);
 /* Counts are checked, outs are cleared. */
 air_status exec_program_run(air_program *p, const air_host *host,
                             const air_value *inputs, air_value *outs);
@@ -340,6 +355,8 @@ air_status exec_depend(exec_maker *m);
 typedef void (*exec_place_fn)(void *arg, int32_t *slot, int64_t *offset,
                               bool written);
 void exec_each_place(const exec_step *step, exec_place_fn fn, void *arg);
+/* Does the region write the buffer? */
+bool exec_stores(const air_region *r, int buf);
 /* plan.c: offsets of the arena; slots and offsets written into the steps. */
 air_status exec_plan(exec_maker *m);
 /* beside.c: air_step.beside of all steps, by plan.c; workspaces of a program
@@ -351,6 +368,12 @@ size_t exec_place_beside(exec_spec *s);
 void exec_find_joins(exec_maker *m);
 air_status exec_join(exec_maker *m, size_t i, const air_code *code);
 air_step exec_list_step(const exec_spec *s, size_t i);
+/* Has it an offset in the arena of a run? */
+static inline bool
+exec_in_arena(const exec_storage *t)
+{
+    return t->where == EXEC_ARENA || t->where == EXEC_HOST;
+}
 /* Where a storage begins behind the pointer in its slot. */
 static inline int64_t
 exec_slot_offset(const exec_storage *t)

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#define ALIGN 64
 /* Small chunks have segments of their own: they would cut large ones up. */
 #define SMALL_CHUNK   ((size_t)8 << 10)
 #define SMALL_SEGMENT ((size_t)64 << 10)
@@ -443,9 +442,9 @@ exec_graph_pool_get(air_graph_pool *pool, size_t size, bool scratch,
     chunk *c;
 
     *out = NULL;
-    AIR_REQUIRE(size <= SIZE_MAX - ALIGN, AIR_ERROR_MEMORY,
+    AIR_REQUIRE(size <= SIZE_MAX - EXEC_ALIGN, AIR_ERROR_MEMORY,
                 "%zu bytes are more than there can be", size);
-    size = size ? (size + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
+    size = size ? exec_round_up(size) : EXEC_ALIGN;
     pthread_mutex_lock(&pool->mutex);
     c = best_fit(pool, size, small);
     if (c)

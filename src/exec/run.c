@@ -31,25 +31,19 @@ host_results(const exec_spec *s)
     return count;
 }
 
-static size_t
-round_up(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
-
 size_t
 exec_frame_bytes(const exec_spec *s)
 {
-    return 2 * round_up((size_t)s->nslots * sizeof(void *)) +
-           round_up(host_results(s) * sizeof(void *)) +
+    return 2 * exec_round_up((size_t)s->nslots * sizeof(void *)) +
+           exec_round_up(host_results(s) * sizeof(void *)) +
            host_values(s) * sizeof(air_value);
 }
 
 void
 exec_frame_place(exec_run *r, void *memory)
 {
-    const size_t slots = round_up((size_t)r->s->nslots * sizeof(void *));
-    const size_t tokens = round_up(host_results(r->s) * sizeof(void *));
+    const size_t slots = exec_round_up((size_t)r->s->nslots * sizeof(void *));
+    const size_t tokens = exec_round_up(host_results(r->s) * sizeof(void *));
     char *base = memory;
 
     r->slots = (void **)(void *)base;
@@ -351,7 +345,7 @@ static air_status
 place_frame(exec_run *r, exec_block **out_block, void **out_own)
 {
     const air_context *ctx = r->p->ctx;
-    const size_t arena = round_up(r->s->arena_bytes);
+    const size_t arena = exec_round_up(r->s->arena_bytes);
     const size_t frame = exec_frame_bytes(r->s);
     const bool apart = ctx->target.apart;
 

@@ -363,10 +363,9 @@ add_spec(air_program *p, exec_cores cores, const air_value *inputs,
         exec_spec_free(p, s);
         return base_trace(status, __func__, __LINE__);
     }
+    s->seconds = base_now() - start;
     s->next = atomic_load(&p->specs);
     atomic_store_explicit(&p->specs, s, memory_order_release);
-    p->stats.specialisations++;
-    p->stats.specialise_s += base_now() - start;
     *out = s;
     return AIR_OK;
 }

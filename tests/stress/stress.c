@@ -322,6 +322,7 @@ disturb(worker *w)
     subject *s = &w->s->subjects[draw(w, MODELS)];
     air_graph_pool_stats pool;
     air_capture_stats stats;
+    air_program_stats program;
 
     switch (draw(w, 5)) {
     case 0: air_context_trim(w->s->ctx); break;
@@ -333,6 +334,8 @@ disturb(worker *w)
     air_capture_get_stats(s->captures[0], &stats);
     air_graph_pool_get_stats(w->s->pool, &pool);
     w->wrong += pool.live_bytes > pool.mapped_bytes;
+    air_program_get_stats(s->program, &program);
+    w->wrong += (program.specialisations > 0) != (program.specialise_s > 0);
 }
 
 static void *
