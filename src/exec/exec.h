@@ -300,6 +300,16 @@ void exec_spec_free(air_program *p, exec_spec *s);
 /* Numbers in the key of a specialisation. */
 size_t exec_key_length(const ir_graph *g);
 
+/* copy.c: elements of a tensor into other memory, which they do not overlap:
+ * by the device where it copies, one call for each run of dense axes. */
+typedef struct {
+    const air_context *ctx;
+    int rank;
+    const int64_t *dims, *to, *from; /* to, from: strides in elements */
+    int64_t size;                    /* bytes of an element */
+} exec_copy;
+air_status exec_copy_strided(const exec_copy *c, void *dst, const void *src);
+
 /* ---- making one (specialise.c and friends) ---- */
 
 typedef struct {

@@ -78,23 +78,6 @@ fill_slots(exec_run *r, const air_value *inputs)
 
 /* ---- HOST nodes ---- */
 
-static void
-copy_strided(char *dst, const char *src, const air_value *v, int axis,
-             size_t size)
-{
-    int64_t inner[AIR_MAX_RANK];
-
-    if (axis == v->rank) {
-        memcpy(dst, src, size);
-        return;
-    }
-    exec_dense_strides(v->rank, v->dims, inner);
-    for (int64_t i = 0; i < v->dims[axis]; i++)
-        copy_strided(dst + i * inner[axis] * (int64_t)size,
-                     src + i * v->strides[axis] * (int64_t)size, v, axis + 1,
-                     size);
-}
-
 /* What a HOST node left: its own memory is used in place when it is dense. A
  * view of one of its inputs is copied: the arena's memory is used again; and
  * what a graph of the device reads where it was. Where the host cannot touch
@@ -104,6 +87,7 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
     char *arena = r->arena, *room = arena + t->offset;
     const air_context *ctx = r->p->ctx;
+    int64_t strides[AIR_MAX_RANK];
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
@@ -118,13 +102,11 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
     }
     AIR_REQUIRE(dense || !ctx->target.apart, AIR_ERROR_HOST,
                 "a HOST node left a result that is not dense");
-    if (ctx->target.apart)
-        return ctx->driver->copy(ctx->device, room, v->data, (size_t)t->bytes);
-    if (dense)
-        memcpy(room, v->data, (size_t)t->bytes);
-    else
-        copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));
-    return AIR_OK;
+    exec_dense_strides(v->rank, v->dims, strides);
+    return exec_copy_strided(&(exec_copy){ctx, v->rank, v->dims, strides,
+                                          v->strides ? v->strides : strides,
+                                          (int64_t)air_dtype_bytes(v->dtype)},
+                             room, v->data);
 }
 
 static void
