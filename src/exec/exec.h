@@ -121,9 +121,25 @@ air_status exec_order_make(const ir_graph *g,
 
 /* What waits for what: pairs of units, one and one that runs after it. */
 typedef struct {
-    uint32_t *edges;
+    uint32_t *edges; /* [2 * i], [2 * i + 1]: the earlier and the later one */
     size_t count;
 } exec_edges;
+#define EXEC_CYCLE_FMT "the fusion groups of graph %s wait for each other"
+/* Edges of each unit as chains, lowest edge first. end 0: by the unit that runs
+ * first; 1: by the one that waits. */
+#define EXEC_NO_EDGE UINT32_MAX
+typedef struct {
+    const exec_edges *edges;
+    uint32_t *start; /* by unit: its first edge, or EXEC_NO_EDGE */
+    uint32_t *next;  /* by edge */
+} exec_chains;
+air_status exec_chains_make(base_arena *scratch, size_t nunits,
+                            const exec_edges *edges, int end, exec_chains *out);
+/* written.c: out[0..nunits) in the order of the graph. bundles: as
+ * exec_order_make. STATE, naming the graph, where units wait for each other. */
+air_status exec_sort_written(const ir_graph *g, const exec_unit *units,
+                             size_t nunits, const exec_edges *edges,
+                             bool bundles, base_arena *scratch, uint32_t *out);
 /* sort.c: out[0..nunits) in order BFS, DFS or RDFS; STATE, naming the graph,
  * where units wait for each other. */
 air_status exec_sort(air_order order, const char *name, size_t nunits,
