@@ -62,11 +62,14 @@ write_key(const ir_graph *g, const air_value *inputs, int64_t *key)
 
 /* ---- sizes ---- */
 
+/* Of an input, so that 64 bits hold its bytes. */
+#define MOST_ELEMENTS (INT64_MAX / 16)
+
 air_status
 exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
                  int64_t *out_count)
 {
-    int64_t count = 1, bytes;
+    int64_t count = 1;
 
     AIR_REQUIRE(v->rank >= 0 && v->rank <= AIR_MAX_RANK, AIR_ERROR_SHAPE,
                 EXEC_INPUT_FMT " has %d dims, at most %d are supported",
@@ -77,11 +80,10 @@ exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
         AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
                     EXEC_INPUT_FMT ": dim %d is negative",
                     EXEC_INPUT_ARGS(g, i), k);
-        AIR_REQUIRE(
-            base_mul_i64(count, v->dims[k], &count) &&
-                base_mul_i64(count, (int64_t)air_dtype_bytes(v->dtype), &bytes),
-            AIR_ERROR_SHAPE, EXEC_INPUT_FMT " has too many elements",
-            EXEC_INPUT_ARGS(g, i));
+        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count) &&
+                        count <= MOST_ELEMENTS,
+                    AIR_ERROR_SHAPE, EXEC_INPUT_FMT " has too many elements",
+                    EXEC_INPUT_ARGS(g, i));
     }
     *out_count = count;
     return AIR_OK;
