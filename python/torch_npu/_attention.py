@@ -271,15 +271,12 @@ def npu_fusion_attention(
             for r in zip(*found, strict=True)
         )
     else:
-        width = query.shape[-1]
-        if input_layout in ("BSH", "SBH"):
-            width //= head_num
+        joined = input_layout in ("BSH", "SBH")
+        width = query.shape[-1] // (head_num if joined else 1)
         apart = [_heads_apart(t, input_layout, width) for t in tensors]
         out, top, total = attend(*apart)
         out = out.permute(_BACK[input_layout])
-        if input_layout in ("BSH", "SBH"):
-            out = out.flatten(2)
-        out = out.contiguous()
+        out = (out.flatten(2) if joined else out).contiguous()
     return out, top, total, query.new_empty(0), 0, 0, 0
 
 

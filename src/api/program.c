@@ -102,23 +102,7 @@ air_value_release(air_value *value)
 void
 air_program_get_stats(const air_program *program, air_program_stats *out)
 {
-    const exec_spec *s;
-
     *out = (air_program_stats){0};
-    if (!program)
-        return;
-    *out = program->stats;
-    out->runs = atomic_load(&program->runs);
-    s = atomic_load(&program->specs);
-    if (!s)
-        return;
-    out->regions = s->nregions - s->ncopies;
-    out->calls = s->ncalls;
-    out->copies = s->ncopies;
-    out->hosts = s->nhosts;
-    out->arena_bytes = s->arena_bytes;
-    out->code_bytes = s->code_bytes;
-    out->kept_bytes = s->kept_bytes;
-    IR_FOR_EACH(program->g, id)
-    out->nodes++;
+    if (program)
+        exec_program_stats(program, out);
 }

@@ -28,6 +28,13 @@ lane_name(int lane)
 }
 
 const char *
+cuda_lane_type(int lane)
+{
+    static const char *const names[] = {"float", "double", "air_i64", "bool"};
+    return names[lane];
+}
+
+const char *
 cuda_reduction(const cuda_writer *w, int phase, int scalar)
 {
     const air_rg_phase *p = &w->rg->phases[phase];
@@ -414,7 +421,6 @@ put_effect(cuda_writer *w, int phase, const air_rg_node *n,
 static void
 put_node(cuda_writer *w, int phase, int i, const cuda_access *at)
 {
-    static const char *const types[] = {"float", "double", "air_i64", "bool"};
     const air_rg_node *n = &w->rg->nodes[i];
     if (n->op == AIR_RG_CONST)
         return;
@@ -422,7 +428,8 @@ put_node(cuda_writer *w, int phase, int i, const cuda_access *at)
         put_effect(w, phase, n, at);
         return;
     }
-    base_text_add(&w->text, "            const %s n%d = ", types[n->lane], i);
+    base_text_add(&w->text,
+                  "            const %s n%d = ", cuda_lane_type(n->lane), i);
     put_expression(w, n, at);
     base_text_add(&w->text, ";\n");
 }
@@ -495,7 +502,6 @@ put_sync(cuda_writer *w)
 void
 cuda_put_scalar_phase(cuda_writer *w, int phase)
 {
-    static const char *const types[] = {"float", "double", "air_i64", "bool"};
     const air_rg_phase *p = &w->rg->phases[phase];
     const air_region *rg = w->rg;
     base_text_add(&w->text, "        {\n");
@@ -507,7 +513,8 @@ cuda_put_scalar_phase(cuda_writer *w, int phase)
             base_text_add(&w->text, "        s%d = ", n->buf);
             put_operand(w, n->a);
         } else {
-            base_text_add(&w->text, "        const %s n%d = ", types[n->lane],
+            base_text_add(&w->text,
+                          "        const %s n%d = ", cuda_lane_type(n->lane),
                           i);
             put_expression(w, n, NULL);
         }

@@ -15,13 +15,6 @@
 #define WAVES       4096
 #define SHORT_WAVES 16
 
-static const uint8_t dtype_bytes[AIR_DTYPE_COUNT] = {
-    0,
-#define DTYPE(id, text, bytes, ...) bytes,
-#include "air_dtypes.def"
-#undef DTYPE
-};
-
 int64_t
 cuda_round_up(int64_t n, int64_t to)
 {
@@ -168,7 +161,7 @@ plan_buffers(cuda_writer *w)
     for (int b = 0; b < rg->nbufs; b++) {
         const air_rg_buf *from = &rg->bufs[b];
         cuda_buf *buf = &w->bufs[b];
-        buf->bytes = dtype_bytes[from->dtype];
+        buf->bytes = (uint8_t)air_dtype_bytes((air_dtype)from->dtype);
         buf->inner = from->scratch ? 1 : from->strides[w->vector];
         buf->moved = buf->inner == 1;
         for (int i = 0; i < rg->rank && !from->scratch; i++)

@@ -77,11 +77,13 @@ int64_t cuda_round_up(int64_t n, int64_t to);
 
 /* cuda_body.c: expressions, phases. */
 
-/* An argument: gives its number; equal ones are one. */
+/* A new argument: gives its number. Equal ones are not one: the text must not
+ * depend on which sizes are equal. */
 int cuda_value(cuda_writer *w, int64_t value);
 /* "(I)a.v[3]" of a size; I is the kernel's index type. */
 void cuda_put_value(cuda_writer *w, int64_t value);
-const char *cuda_dtype(int dtype);
+const char *cuda_dtype(int dtype);    /* "f32" */
+const char *cuda_lane_type(int lane); /* "float" */
 /* "SUM" .. of the REDUCE into this scalar; NULL: the phase has none. */
 const char *cuda_reduction(const cuda_writer *w, int phase, int scalar);
 
@@ -104,7 +106,8 @@ void cuda_put_scalar_phase(cuda_writer *w, int phase);
 /* Does a phase have nodes of this kind (on buffer or scalar `buf`, -1: any)? */
 bool cuda_has(const cuda_writer *w, int phase, unsigned op, int buf);
 
-/* cuda_walk.c, cuda_tile.c: kernels, and what all of them begin with. */
+/* cuda_walk.c: what kernels begin with. Text is in the kernel that was begun
+ * last; names are those of the comment in cuda_body.c. */
 void cuda_begin_kernel(cuda_writer *w, int block);
 void cuda_put_size(cuda_writer *w, const char *name, int64_t value);
 void cuda_put_quotient(cuda_writer *w, const char *name, int64_t d);
@@ -112,10 +115,19 @@ void cuda_put_indices(cuda_writer *w, const char *suffix);
 void cuda_put_offsets(cuda_writer *w, const char *suffix);
 void cuda_put_shared(cuda_writer *w);
 void cuda_launch(cuda_writer *w, int64_t grid, int block, size_t shared);
+/* What a thread folds in a phase begins: t2[k]. */
+void cuda_put_sums(cuda_writer *w, int phase);
+/* Are there loads into registers, before the others? */
+bool cuda_loads_early(const cuda_writer *w, int phase);
+/* Arrays of what a phase loads early, when they live for one pass. */
+void cuda_put_pass_arrays(cuda_writer *w, int phase);
+
+/* All kernels of a walk: cuda_walk.c, cuda_tile.c, cuda_rows.c,
+ * cuda_columns.c. */
 void cuda_put_map(cuda_writer *w);
 void cuda_put_tiles(cuda_writer *w);
 void cuda_put_inner(cuda_writer *w);
-void cuda_put_inner_parts(cuda_writer *w);
+void cuda_put_inner_parts(cuda_writer *w); /* several blocks a row */
 void cuda_put_outer(cuda_writer *w);
 
 #endif

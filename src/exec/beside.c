@@ -30,12 +30,6 @@ add_use(void *arg, int32_t *slot, int64_t *offset, bool written)
     l->count++;
 }
 
-static bool
-in_arena(const exec_storage *s)
-{
-    return s->where == EXEC_ARENA || s->where == EXEC_HOST;
-}
-
 /* May be memory of the caller, of which nothing is known. */
 static bool
 is_foreign(const exec_storage *s)
@@ -50,8 +44,8 @@ overlap(const exec_spec *s, int32_t a, int32_t b)
 
     if (a == b || (is_foreign(x) && is_foreign(y)))
         return true;
-    return in_arena(x) && in_arena(y) && x->offset < y->offset + y->bytes &&
-           y->offset < x->offset + x->bytes;
+    return exec_in_arena(x) && exec_in_arena(y) &&
+           x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
 /* but: a storage that does not count */
@@ -136,7 +130,7 @@ first_end(const exec_step *step, size_t at, size_t bytes)
         const air_step *other = &step[-(int)k].step;
         const size_t begin = (size_t)other->workspace_offset;
         if (at < begin + other->workspace && begin < at + bytes)
-            return (begin + other->workspace + 63) / 64 * 64;
+            return exec_round_up(begin + other->workspace);
     }
     return 0;
 }

@@ -329,7 +329,7 @@ end(capture_lookup *l, air_status status)
 /* ---- the call ---- */
 
 static air_status
-warm_up(capture_lookup *l, const air_host *host, air_value *outs)
+warm_up(capture_lookup *l, air_value *outs)
 {
     base_arena scratch;
     air_value *all;
@@ -338,15 +338,16 @@ warm_up(capture_lookup *l, const air_host *host, air_value *outs)
     base_arena_init(&scratch, &l->c->p->ctx->alloc);
     status = capture_all_inputs(l->c, l->binding, l->inputs, &scratch, &all);
     if (status == AIR_OK)
-        status = exec_program_run(l->c->p, host, all, outs);
+        status = exec_program_run(l->c->p, l->host, all, outs);
     base_arena_deinit(&scratch);
     return status;
 }
 
 static air_status
-replay(capture_lookup *l, const air_host *host, air_value *outs)
+replay(capture_lookup *l, air_value *outs)
 {
-    AIR_TRY(capture_replay(l->c, l->record, l->frame, host, l->inputs, outs));
+    AIR_TRY(
+        capture_replay(l->c, l->record, l->frame, l->host, l->inputs, outs));
     if (l->call->how == AIR_CALL_CAPTURED && atomic_load(&l->record->plain))
         l->call->how = AIR_CALL_SKIPPED;
     atomic_fetch_add_explicit(&l->c->p->runs, 1, memory_order_relaxed);
@@ -354,14 +355,14 @@ replay(capture_lookup *l, const air_host *host, air_value *outs)
 }
 
 static air_status
-run_keyed(capture_lookup *l, const air_host *host, air_value *outs)
+run_keyed(capture_lookup *l, air_value *outs)
 {
     air_status status = begin(l);
 
     if (status == AIR_OK && l->frame)
-        status = replay(l, host, outs);
+        status = replay(l, outs);
     else if (status == AIR_OK && l->call->how != AIR_CALL_FELL_BACK)
-        status = warm_up(l, host, outs);
+        status = warm_up(l, outs);
     end(l, status);
     return status;
 }
@@ -386,7 +387,7 @@ exec_capture_run(air_capture *c, air_capture_call *call, const air_host *host,
     status = capture_write_key(c, inputs, key, &l.hash);
     l.key = key;
     if (status == AIR_OK)
-        status = run_keyed(&l, host, outs);
+        status = run_keyed(&l, outs);
     if (key != small)
         base_free(&c->p->ctx->alloc, key, bytes);
     return status;

@@ -4,14 +4,8 @@
 
 #include "exec/capture.h"
 
-#define ALIGN       64
-#define MOST_COPIED (64 << 20) /* bytes */
-
-static size_t
-round_up(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
+/* Bytes of an input that is copied because a HOST node in a graph reads it. */
+#define MOST_COPIED (64 << 20)
 
 air_status
 capture_record_make(air_capture *c, const air_binding *binding,
@@ -215,7 +209,7 @@ place_input(air_capture *c, capture_record *r, const exec_storage *t,
                           .data = v->data,
                           .offset = r->arena_bytes};
     if (in->how == INPUT_COPIED)
-        r->arena_bytes += round_up((size_t)t->bytes);
+        r->arena_bytes += exec_round_up((size_t)t->bytes);
 }
 
 static void
@@ -238,7 +232,7 @@ place_storage(air_capture *c, capture_record *r, const exec_storage *t,
         r->blocks[r->nblocks++] = (capture_block){.slot = t->slot,
                                                   .bytes = (size_t)t->bytes,
                                                   .offset = r->area_bytes};
-        r->area_bytes += round_up((size_t)t->bytes);
+        r->area_bytes += exec_round_up((size_t)t->bytes);
         break;
     }
 }
@@ -252,7 +246,7 @@ place_all(air_capture *c, capture_record *r, const air_value *inputs)
     AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->inputs));
     AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->blocks));
     AIR_TRY(BASE_ARENA_ARRAY(&r->arena, n, &r->hosts));
-    r->arena_bytes = round_up(r->spec->arena_bytes);
+    r->arena_bytes = exec_round_up(r->spec->arena_bytes);
     for (size_t i = 0; i < r->spec->storages.count; i++)
         place_storage(c, r, &r->spec->storages.data[i], inputs);
     r->need_bytes = r->arena_bytes + r->area_bytes;

@@ -75,8 +75,8 @@ each_of_call(const exec_step *step, exec_place_fn fn, void *arg)
     each_tensor(call->outs, call->nouts, true, fn, arg);
 }
 
-static bool
-stores(const air_region *r, int buf)
+bool
+exec_stores(const air_region *r, int buf)
 {
     for (int i = 0; i < r->nnodes; i++)
         if (r->nodes[i].op == AIR_RG_STORE && r->nodes[i].buf == buf)
@@ -93,7 +93,7 @@ exec_each_place(const exec_step *step, exec_place_fn fn, void *arg)
             if (step->region.bufs[b].slot >= 0)
                 fn(arg, &step->region.bufs[b].slot,
                    &step->region.bufs[b].offset,
-                   stores(step->region.region, b));
+                   exec_stores(step->region.region, b));
         break;
     case EXEC_STEP_CALL: each_of_call(step, fn, arg); break;
     case EXEC_STEP_HOST:

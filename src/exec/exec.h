@@ -73,6 +73,18 @@ struct air_context {
     void *log_user;
 };
 
+/* ---- memory ---- */
+
+/* Offsets of whatever shares a block are multiples of it: a line of a cache,
+ * the longest vector. */
+#define EXEC_ALIGN 64
+
+static inline size_t
+exec_round_up(size_t bytes)
+{
+    return (bytes + EXEC_ALIGN - 1) / EXEC_ALIGN * EXEC_ALIGN;
+}
+
 /* ---- order of units ---- */
 
 /* What runs as one: a fused group, or one node. */
@@ -109,9 +121,25 @@ air_status exec_order_make(const ir_graph *g,
 
 /* What waits for what: pairs of units, one and one that runs after it. */
 typedef struct {
-    uint32_t *edges;
+    uint32_t *edges; /* [2 * i], [2 * i + 1]: the earlier and the later one */
     size_t count;
 } exec_edges;
+#define EXEC_CYCLE_FMT "the fusion groups of graph %s wait for each other"
+/* Edges of each unit as chains, lowest edge first. end 0: by the unit that runs
+ * first; 1: by the one that waits. */
+#define EXEC_NO_EDGE UINT32_MAX
+typedef struct {
+    const exec_edges *edges;
+    uint32_t *start; /* by unit: its first edge, or EXEC_NO_EDGE */
+    uint32_t *next;  /* by edge */
+} exec_chains;
+air_status exec_chains_make(base_arena *scratch, size_t nunits,
+                            const exec_edges *edges, int end, exec_chains *out);
+/* written.c: out[0..nunits) in the order of the graph. bundles: as
+ * exec_order_make. STATE, naming the graph, where units wait for each other. */
+air_status exec_sort_written(const ir_graph *g, const exec_unit *units,
+                             size_t nunits, const exec_edges *edges,
+                             bool bundles, base_arena *scratch, uint32_t *out);
 /* sort.c: out[0..nunits) in order BFS, DFS or RDFS; STATE, naming the graph,
  * where units wait for each other. */
 air_status exec_sort(air_order order, const char *name, size_t nunits,
@@ -201,6 +229,7 @@ typedef struct exec_spec {
     exec_block *kept;
     uint64_t kept_stamp;
     uint32_t nhosts, ncopies, nregions, ncalls;
+    double seconds; /* that it took to make */
 } exec_spec;
 
 /* Limits of a run: air_host. */
@@ -216,16 +245,18 @@ struct air_program {
     BASE_VEC(pass_record) passes; /* that ran */
     exec_order order;
     size_t key_len;
-    pthread_mutex_t mutex;      /* specs, stats */
-    _Atomic(exec_spec *) specs; /* newest first */
+    double compile_s;
+    pthread_mutex_t mutex;      /* what is added to specs, or kept by one */
+    _Atomic(exec_spec *) specs; /* newest first; never changed once there */
     _Atomic uint64_t runs;
-    air_program_stats stats;
 };
 
 air_status exec_program_create(air_context *ctx, const ir_graph *g,
                                const air_compile_options *options,
                                air_program **out);
 void exec_program_destroy(air_program *p);
+/* Any thread, while others run the program. */
+void exec_program_stats(const air_program *p, air_program_stats *out);
 /* Counts are checked, outs are cleared. */
 air_status exec_program_run(air_program *p, const air_host *host,
                             const air_value *inputs, air_value *outs);
@@ -285,6 +316,16 @@ void exec_spec_free(air_program *p, exec_spec *s);
 /* Numbers in the key of a specialisation. */
 size_t exec_key_length(const ir_graph *g);
 
+/* copy.c: elements of a tensor into other memory, which they do not overlap:
+ * by the device where it copies, one call for each run of dense axes. */
+typedef struct {
+    const air_context *ctx;
+    int rank;
+    const int64_t *dims, *to, *from; /* to, from: strides in elements */
+    int64_t size;                    /* bytes of an element */
+} exec_copy;
+air_status exec_copy_strided(const exec_copy *c, void *dst, const void *src);
+
 /* ---- making one (specialise.c and friends) ---- */
 
 typedef struct {
@@ -340,6 +381,8 @@ air_status exec_depend(exec_maker *m);
 typedef void (*exec_place_fn)(void *arg, int32_t *slot, int64_t *offset,
                               bool written);
 void exec_each_place(const exec_step *step, exec_place_fn fn, void *arg);
+/* Does the region write the buffer? */
+bool exec_stores(const air_region *r, int buf);
 /* plan.c: offsets of the arena; slots and offsets written into the steps. */
 air_status exec_plan(exec_maker *m);
 /* beside.c: air_step.beside of all steps, by plan.c; workspaces of a program
@@ -351,6 +394,12 @@ size_t exec_place_beside(exec_spec *s);
 void exec_find_joins(exec_maker *m);
 air_status exec_join(exec_maker *m, size_t i, const air_code *code);
 air_step exec_list_step(const exec_spec *s, size_t i);
+/* Has it an offset in the arena of a run? */
+static inline bool
+exec_in_arena(const exec_storage *t)
+{
+    return t->where == EXEC_ARENA || t->where == EXEC_HOST;
+}
 /* Where a storage begins behind the pointer in its slot. */
 static inline int64_t
 exec_slot_offset(const exec_storage *t)

@@ -180,11 +180,14 @@ print_notes(const air_program *p, const exec_spec *s, base_text *out)
 static void
 explain(const air_program *p, const exec_spec *s, base_text *out)
 {
+    air_program_stats stats;
+
+    exec_program_stats(p, &stats);
     base_text_add(out, "graph: %s\n", p->g->name);
-    base_text_add(out, "compile_ms: %.3f\n", p->stats.compile_s * 1e3);
-    base_text_add(out, "specialise_ms: %.3f\n", p->stats.specialise_s * 1e3);
+    base_text_add(out, "compile_ms: %.3f\n", stats.compile_s * 1e3);
+    base_text_add(out, "specialise_ms: %.3f\n", stats.specialise_s * 1e3);
     base_text_add(out, "specialisations: %llu\n",
-                  (unsigned long long)p->stats.specialisations);
+                  (unsigned long long)stats.specialisations);
     if (!s)
         return;
     base_text_add(out, "steps: %zu\narena_bytes: %zu\ncode_bytes: %zu\n",

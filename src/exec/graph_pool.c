@@ -1,282 +1,11 @@
 /* graph_pool.c: see graph_pool.h. */
 #include "exec/graph_pool.h"
 
-#include <assert.h>
+#include "exec/graph_segment.h"
 
-#define ALIGN 64
-/* Small chunks have segments of their own: they would cut large ones up. */
-#define SMALL_CHUNK   ((size_t)8 << 10)
-#define SMALL_SEGMENT ((size_t)64 << 10)
 /* What is more than needed goes back after this many blocks came back: a step
  * that repeats finds its segments again. */
 #define KEEP_TICKS 4096
-/* Free lists: a power of two each. */
-#define BINS 64
-
-typedef struct segment {
-    struct segment *next;
-    struct chunk *first;
-    char *data;
-    size_t size;
-    uint64_t tick; /* when it was last used */
-    bool small;
-} segment;
-
-typedef struct chunk {
-    exec_block block; /* first: a block is its chunk */
-    segment *segment;
-    struct chunk *left, *right; /* neighbours in the segment */
-    struct chunk *next, *prev;  /* in the free list; next: spare headers */
-    uint64_t generation;
-    bool free, scratch;
-} chunk;
-
-struct air_graph_pool {
-    exec_pool *base;
-    air_graph_pool *next; /* of the base's list */
-    int64_t id[2];
-    long refs; /* the list's mutex */
-    pthread_mutex_t mutex;
-    bool closed; /* refs is 0; goes with the last live block */
-    segment *segments;
-    struct {
-        chunk *bins[BINS];
-        uint64_t used; /* bit: the bin has one */
-    } free[2];         /* large, small */
-    chunk *spare;
-    uint64_t live_blocks, live_bytes, scratch_bytes, mapped_bytes;
-    uint64_t largest_bytes, captures, generation, tick;
-};
-
-/* ---- chunks ---- */
-
-static air_status
-new_chunk(air_graph_pool *pool, chunk **out)
-{
-    chunk *c = pool->spare;
-    void *memory;
-
-    if (!c) {
-        AIR_TRY(base_new(exec_pool_alloc(pool->base), sizeof *c, &memory));
-        c = memory;
-    } else {
-        pool->spare = c->next;
-    }
-    *out = c;
-    return AIR_OK;
-}
-
-static void
-spare_chunk(air_graph_pool *pool, chunk *c)
-{
-    c->next = pool->spare;
-    pool->spare = c;
-}
-
-static int
-bin_of(size_t size)
-{
-    return 63 - __builtin_clzll(size);
-}
-
-static void
-link_free(air_graph_pool *pool, chunk *c)
-{
-    const int bin = bin_of(c->block.size);
-    chunk **head = &pool->free[c->segment->small].bins[bin];
-
-    c->free = true;
-    c->prev = NULL;
-    c->next = *head;
-    if (*head)
-        (*head)->prev = c;
-    *head = c;
-    pool->free[c->segment->small].used |= (uint64_t)1 << bin;
-}
-
-static void
-unlink_free(air_graph_pool *pool, chunk *c)
-{
-    const int bin = bin_of(c->block.size);
-    chunk **head = &pool->free[c->segment->small].bins[bin];
-
-    c->free = false;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        *head = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    if (!*head)
-        pool->free[c->segment->small].used &= ~((uint64_t)1 << bin);
-}
-
-/* b, the right neighbour of a, becomes part of it; neither is in a list. */
-static void
-absorb(air_graph_pool *pool, chunk *a, chunk *b)
-{
-    a->block.size += b->block.size;
-    a->right = b->right;
-    if (a->right)
-        a->right->left = a;
-    spare_chunk(pool, b);
-}
-
-/* The chunk and its free neighbours become one free chunk. */
-static void
-release_chunk(air_graph_pool *pool, chunk *c)
-{
-    chunk *right = c->right, *left = c->left;
-
-    if (right && right->free) {
-        unlink_free(pool, right);
-        absorb(pool, c, right);
-    }
-    if (left && left->free) {
-        unlink_free(pool, left);
-        absorb(pool, left, c);
-        c = left;
-    }
-    link_free(pool, c);
-}
-
-/* Cuts a chunk that is not in a list; what is left over becomes free. Without
- * memory for its header the chunk stays whole. */
-static void
-cut_chunk(air_graph_pool *pool, chunk *c, size_t size)
-{
-    chunk *rest = NULL;
-
-    if (c->block.size == size || new_chunk(pool, &rest) != AIR_OK)
-        return;
-    rest->segment = c->segment;
-    rest->left = c;
-    rest->right = c->right;
-    if (rest->right)
-        rest->right->left = rest;
-    c->right = rest;
-    rest->block = (exec_block){.data = (char *)c->block.data + size,
-                               .size = c->block.size - size};
-    c->block.size = size;
-    link_free(pool, rest);
-}
-
-static chunk *
-best_of(chunk *list, size_t size)
-{
-    chunk *best = NULL;
-
-    for (chunk *c = list; c; c = c->next)
-        if (c->block.size >= size &&
-            (!best || c->block.size < best->block.size))
-            best = c;
-    return best;
-}
-
-static chunk *
-best_fit(const air_graph_pool *pool, size_t size, bool small)
-{
-    uint64_t bins = pool->free[small].used >> bin_of(size) << bin_of(size);
-    chunk *best = NULL;
-
-    for (; bins && !best; bins &= bins - 1)
-        best = best_of(pool->free[small].bins[__builtin_ctzll(bins)], size);
-    return best;
-}
-
-/* ---- segments ---- */
-
-static bool
-is_unused(const segment *s)
-{
-    return s->first->free && !s->first->right;
-}
-
-static void
-free_segment(air_graph_pool *pool, segment *s)
-{
-    segment **at = &pool->segments;
-
-    while (*at != s)
-        at = &(*at)->next;
-    *at = s->next;
-    unlink_free(pool, s->first);
-    spare_chunk(pool, s->first);
-    pool->mapped_bytes -= s->size;
-    exec_pool_unmap(pool->base, s->data, s->size);
-    base_free(exec_pool_alloc(pool->base), s, sizeof *s);
-}
-
-/* Frees unused segments, the oldest first, while more than `most` is mapped;
- * only those not used since `before`. */
-static void
-free_unused(air_graph_pool *pool, uint64_t most, uint64_t before)
-{
-    while (pool->mapped_bytes > most) {
-        segment *oldest = NULL;
-        for (segment *s = pool->segments; s; s = s->next)
-            if (is_unused(s) && s->tick < before &&
-                (!oldest || s->tick < oldest->tick))
-                oldest = s;
-        if (!oldest)
-            return;
-        free_segment(pool, oldest);
-    }
-}
-
-/* Bytes that may be mapped: the largest capture beside what is held. */
-static uint64_t
-bound(const air_graph_pool *pool)
-{
-    return pool->largest_bytes + pool->live_bytes - pool->scratch_bytes;
-}
-
-static air_status
-map_segment(air_graph_pool *pool, segment *s, chunk **out)
-{
-    chunk *c = NULL;
-    void *data;
-    air_status status;
-
-    AIR_TRY(new_chunk(pool, &c));
-    status = exec_pool_map(pool->base, s->size, &data);
-    if (status != AIR_OK) {
-        spare_chunk(pool, c);
-        return base_trace(status, __func__, __LINE__);
-    }
-    s->data = data;
-    s->first = c;
-    s->next = pool->segments;
-    pool->segments = s;
-    pool->mapped_bytes += s->size;
-    *c = (chunk){.segment = s, .block = {.data = data, .size = s->size}};
-    *out = c;
-    return AIR_OK;
-}
-
-/* No free chunk is large enough. Unused segments make room for one that is;
- * without a capture to go by, all of them. */
-static air_status
-add_segment(air_graph_pool *pool, size_t size, bool small, chunk **out)
-{
-    const air_alloc *alloc = exec_pool_alloc(pool->base);
-    const uint64_t limit = bound(pool);
-    segment *s;
-    void *memory;
-    air_status status;
-
-    if (small)
-        size = SMALL_SEGMENT;
-    free_unused(pool, limit > size ? limit - size : 0, UINT64_MAX);
-    AIR_TRY(base_new(alloc, sizeof *s, &memory));
-    s = memory;
-    s->small = small;
-    s->size = size;
-    status = map_segment(pool, s, out);
-    if (status != AIR_OK)
-        base_free(alloc, s, sizeof *s);
-    return status;
-}
 
 /* ---- the pool ---- */
 
@@ -298,27 +27,13 @@ destroy(air_graph_pool *pool)
 {
     exec_pool *base = pool->base;
     const air_alloc alloc = *exec_pool_alloc(base);
-    segment *segments = pool->segments, *s;
+    graph_segment *segments;
 
     unlink_pool(pool);
-    for (s = segments; s; s = s->next) {
-        assert(is_unused(s));
-        spare_chunk(pool, s->first);
-    }
-    while (pool->spare) {
-        chunk *c = pool->spare;
-        pool->spare = c->next;
-        base_free(&alloc, c, sizeof *c);
-    }
+    segments = graph_segments_forget(pool);
     pthread_mutex_destroy(&pool->mutex);
     base_free(&alloc, pool, sizeof *pool);
-    while ((s = segments)) { /* the last one may close the device */
-        void *data = s->data;
-        size_t size = s->size;
-        segments = s->next;
-        base_free(&alloc, s, sizeof *s);
-        exec_pool_unmap(base, data, size);
-    }
+    graph_segments_unmap(base, segments);
 }
 
 void
@@ -414,9 +129,9 @@ exec_graph_pool_find(exec_pool *base, const int64_t *id, air_graph_pool **out)
 static void
 put_block(exec_block *block)
 {
-    chunk *c = (chunk *)(void *)block;
+    graph_chunk *c = (graph_chunk *)(void *)block;
     air_graph_pool *pool = block->pool;
-    segment *s = c->segment;
+    graph_segment *s = c->segment;
     bool last;
 
     pthread_mutex_lock(&pool->mutex);
@@ -425,9 +140,10 @@ put_block(exec_block *block)
     if (c->scratch)
         pool->scratch_bytes -= block->size;
     s->tick = ++pool->tick;
-    release_chunk(pool, c);
+    graph_chunk_put(pool, c);
     if (!pool->closed && pool->tick % 64 == 0 && pool->tick > KEEP_TICKS)
-        free_unused(pool, bound(pool), pool->tick - KEEP_TICKS);
+        graph_segments_trim(pool, graph_segments_bound(pool),
+                            pool->tick - KEEP_TICKS);
     last = pool->closed && pool->live_blocks == 0;
     pthread_mutex_unlock(&pool->mutex);
     if (last)
@@ -438,22 +154,16 @@ air_status
 exec_graph_pool_get(air_graph_pool *pool, size_t size, bool scratch,
                     exec_block **out)
 {
-    const bool small = size <= SMALL_CHUNK;
-    air_status status = AIR_OK;
-    chunk *c;
+    graph_chunk *c;
+    air_status status;
 
     *out = NULL;
-    AIR_REQUIRE(size <= SIZE_MAX - ALIGN, AIR_ERROR_MEMORY,
+    AIR_REQUIRE(size <= SIZE_MAX - EXEC_ALIGN, AIR_ERROR_MEMORY,
                 "%zu bytes are more than there can be", size);
-    size = size ? (size + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
+    size = size ? exec_round_up(size) : EXEC_ALIGN;
     pthread_mutex_lock(&pool->mutex);
-    c = best_fit(pool, size, small);
-    if (c)
-        unlink_free(pool, c);
-    else
-        status = add_segment(pool, size, small, &c);
+    status = graph_chunk_take(pool, size, &c);
     if (status == AIR_OK) {
-        cut_chunk(pool, c, size);
         c->generation = pool->generation;
         c->scratch = scratch;
         if (scratch)
@@ -478,7 +188,7 @@ exec_graph_pool_expect(air_graph_pool *pool, size_t bytes, int captures)
     pool->captures += (uint64_t)(int64_t)captures;
     if (pool->captures == 0) {
         pool->largest_bytes = 0;
-        free_unused(pool, 0, UINT64_MAX);
+        graph_segments_trim(pool, 0, UINT64_MAX);
     }
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -495,7 +205,7 @@ void
 exec_graph_pool_trim(air_graph_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
-    free_unused(pool, 0, UINT64_MAX);
+    graph_segments_trim(pool, 0, UINT64_MAX);
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -506,8 +216,8 @@ count_stale(const air_graph_pool *pool)
 {
     uint64_t count = 0;
 
-    for (const segment *s = pool->segments; s; s = s->next)
-        for (const chunk *c = s->first; c; c = c->right)
+    for (const graph_segment *s = pool->segments; s; s = s->next)
+        for (const graph_chunk *c = s->first; c; c = c->right)
             count += !c->free && c->generation != pool->generation;
     return count;
 }

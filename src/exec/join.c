@@ -24,15 +24,6 @@ is_product(const exec_step *step)
                LARGE / (int64_t)air_dtype_bytes((air_dtype)t->dtype);
 }
 
-static bool
-is_stored(const air_region *r, int buf)
-{
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->nodes[i].op == AIR_RG_STORE && r->nodes[i].buf == buf)
-            return true;
-    return false;
-}
-
 /* Is element e of the buffer element e of the tensor, for all of it? */
 static bool
 is_whole(const lower_region *l, int buf, const air_tensor *t)
@@ -42,7 +33,7 @@ is_whole(const lower_region *l, int buf, const air_tensor *t)
 
     return b->dtype == t->dtype && b->offset == t->offset &&
            exec_numel(r->rank, r->dims) == exec_numel(t->rank, t->dims) &&
-           exec_is_dense(r->rank, r->dims, b->strides) && !is_stored(r, buf);
+           exec_is_dense(r->rank, r->dims, b->strides) && !exec_stores(r, buf);
 }
 
 /* 1 + the buffer that is the product; 0: there is none, or several. */

@@ -164,7 +164,7 @@ move_workspaces(exec_spec *s, bool lanes, int32_t lane, size_t bytes)
         step->workspace_slot = s->arena_slot;
         step->workspace_offset += (int64_t)s->arena_bytes;
     }
-    s->arena_bytes += (bytes + 63) / 64 * 64;
+    s->arena_bytes += exec_round_up(bytes);
 }
 
 static void

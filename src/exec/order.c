@@ -14,8 +14,6 @@ typedef struct {
     base_arena *scratch;
     uint32_t *unit_of;  /* by node id */
     uint32_t *position; /* by node id: place in the graph's order */
-    uint8_t *kinds;     /* by unit: 1 + air_host_kind, 0: no HOST node */
-    bool bundles;
     size_t nunits;
 } order_maker;
 
@@ -65,7 +63,6 @@ fill_units(const order_maker *m, base_arena *arena, exec_unit *units)
         uint32_t u = m->unit_of[id];
         const ir_node *n = ir_node_at(m->g, id);
         lists[u][fill[u]++] = id;
-        m->kinds[u] = n->op == AIR_OP_HOST ? (uint8_t)(1 + n->host) : 0;
         ir_class cls = (ir_class)ir_info(n)->cls;
         units[u].fused = cls == IR_CLASS_POINTWISE || cls == IR_CLASS_CREATE ||
                          cls == IR_CLASS_REDUCE;
@@ -92,125 +89,6 @@ unit_edges(const order_maker *m, exec_edges *out)
     }
     BASE_VEC_FREE(m->g->alloc, &nodes);
     return status;
-}
-
-/* So much may be started and not waited for: results of collectives take
- * memory. */
-#define MAX_IN_FLIGHT 16
-
-static bool
-is_host_unit(const order_maker *m, size_t u, air_host_kind kind)
-{
-    return m->kinds[u] == 1 + (uint8_t)kind;
-}
-
-/* The ready unit that stands first in the graph (units are numbered by their
- * first node), but a WAIT only where there is nothing else: what does not need
- * a collective runs beside it. nunits: none is ready. */
-static size_t
-next_unit(const order_maker *m, const bool *ready, size_t low, int in_flight)
-{
-    size_t wait = m->nunits, u = low;
-
-    for (; u < m->nunits; u++) {
-        if (!ready[u])
-            continue;
-        if (!is_host_unit(m, u, AIR_HOST_WAIT))
-            break;
-        if (wait == m->nunits)
-            wait = u;
-    }
-    if (u == m->nunits || (wait < m->nunits && in_flight >= MAX_IN_FLIGHT &&
-                           is_host_unit(m, u, AIR_HOST_START)))
-        return wait;
-    return u;
-}
-
-/* ---- small units that wait for nothing ---- */
-
-#define SMALL 4096 /* elements */
-
-static bool
-is_small_node(const order_maker *m, const ir_node *n)
-{
-    int64_t count = 1, size;
-
-    if (n->op == AIR_OP_HOST || n->inplace || n->nouts != 1 ||
-        ir_info(n)->cls != IR_CLASS_POINTWISE)
-        return false;
-    const ir_value *v = ir_val(m->g, n->outs[0]);
-    for (int i = 0; i < v->rank; i++)
-        if (!ir_dim_is_const(m->g, v->dims[i], &size) ||
-            __builtin_mul_overflow(count, size, &count))
-            return false;
-    return count <= SMALL;
-}
-
-static bool
-is_small(const order_maker *m, const exec_unit *u)
-{
-    for (size_t i = 0; i < u->count; i++)
-        if (!is_small_node(m, ir_node_at(m->g, u->nodes[i])))
-            return false;
-    return u->count > 0;
-}
-
-/* What only inputs are needed for (scales of norms) runs first: such units
- * then stand side by side. They keep their memory for longer, and are small. */
-static size_t
-next_early(const order_maker *m, const exec_unit *units, const bool *ready,
-           size_t from)
-{
-    while (from < m->nunits && !(ready[from] && is_small(m, &units[from])))
-        from++;
-    return from;
-}
-
-/* AIR_ORDER_WRITTEN, by Kahn's algorithm; sort.c has the other orders. */
-static air_status
-sort_units(const order_maker *m, const exec_unit *units, const exec_edges *e,
-           uint32_t *out)
-{
-    uint32_t *waits, *start, *next;
-    bool *ready;
-    size_t done = 0, low = 0, early = m->bundles ? 0 : m->nunits;
-    int in_flight = 0;
-
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &waits));
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits + 1, &start));
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, e->count, &next));
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &ready));
-    memset(start, 0xff, (m->nunits + 1) * sizeof *start);
-    for (size_t i = 0; i < e->count; i++) {
-        waits[e->edges[2 * i + 1]]++;
-        next[i] = start[e->edges[2 * i]];
-        start[e->edges[2 * i]] = (uint32_t)i;
-    }
-    for (size_t u = 0; u < m->nunits; u++)
-        ready[u] = waits[u] == 0;
-    while (done < m->nunits) {
-        early = early < m->nunits ? next_early(m, units, ready, early) : early;
-        const size_t u =
-            early < m->nunits ? early++ : next_unit(m, ready, low, in_flight);
-        AIR_REQUIRE(u < m->nunits, AIR_ERROR_STATE,
-                    "the fusion groups of graph %s wait for each other",
-                    m->g->name);
-        ready[u] = false;
-        out[done++] = (uint32_t)u;
-        in_flight += is_host_unit(m, u, AIR_HOST_START);
-        in_flight -= is_host_unit(m, u, AIR_HOST_WAIT);
-        for (uint32_t i = start[u]; i != UINT32_MAX; i = next[i]) {
-            uint32_t v = e->edges[2 * i + 1];
-            if (--waits[v] == 0) {
-                ready[v] = true;
-                if (v < low)
-                    low = v;
-            }
-        }
-        while (low < m->nunits && !ready[low] && waits[low] == 0)
-            low++;
-    }
-    return AIR_OK;
 }
 
 /* ---- which values must be in memory ---- */
@@ -396,7 +274,7 @@ once_first(const order_maker *m, const exec_unit *units, uint32_t *sorted,
 }
 
 static air_status
-make_order(order_maker *m, base_arena *arena, exec_order *out)
+make_order(order_maker *m, bool bundles, base_arena *arena, exec_order *out)
 {
     exec_edges edges;
     exec_unit *units;
@@ -407,11 +285,11 @@ make_order(order_maker *m, base_arena *arena, exec_order *out)
     AIR_TRY(BASE_ARENA_ARRAY(arena, m->nunits, &out->units));
     AIR_TRY(BASE_ARENA_ARRAY(arena, m->g->values.count, &out->stored));
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &sorted));
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &m->kinds));
     AIR_TRY(fill_units(m, arena, units));
     AIR_TRY(unit_edges(m, &edges));
     if (m->options->order == AIR_ORDER_WRITTEN)
-        AIR_TRY(sort_units(m, units, &edges, sorted));
+        AIR_TRY(exec_sort_written(m->g, units, m->nunits, &edges, bundles,
+                                  m->scratch, sorted));
     else
         AIR_TRY(exec_sort(m->options->order, m->g->name, m->nunits, &edges,
                           m->scratch, sorted));
@@ -433,8 +311,7 @@ exec_order_make(const ir_graph *g, const air_compile_options *options,
                 bool bundles, base_arena *arena, base_arena *scratch,
                 exec_order *out)
 {
-    order_maker m = {
-        .g = g, .options = options, .bundles = bundles, .scratch = scratch};
+    order_maker m = {.g = g, .options = options, .scratch = scratch};
 
-    return make_order(&m, arena, out);
+    return make_order(&m, bundles, arena, out);
 }

@@ -41,6 +41,17 @@ exec_numel(int rank, const int64_t *dims)
 
 /* ---- storages and places ---- */
 
+/* No address space holds more bytes, and sums of sizes do not overflow. */
+#define MOST_BYTES ((int64_t)1 << 48)
+
+static air_status
+check_bytes(const ir_graph *g, bool fits, int64_t bytes)
+{
+    AIR_REQUIRE(fits && bytes <= MOST_BYTES, AIR_ERROR_SHAPE,
+                "graph %s: a result would have too many elements", g->name);
+    return AIR_OK;
+}
+
 air_status
 exec_add_storage(exec_maker *m, exec_where where, int64_t bytes, int32_t *out)
 {
@@ -73,9 +84,8 @@ exec_new_place(exec_maker *m, const ir_value *v, lower_place *out)
                     "graph %s: a result would have size %lld in dim %d; its "
                     "inputs are too small",
                     m->g->name, (long long)size, i);
-        AIR_REQUIRE(base_mul_i64(bytes, size, &bytes), AIR_ERROR_SHAPE,
-                    "graph %s: a result would have too many elements",
-                    m->g->name);
+        const bool fits = base_mul_i64(bytes, size, &bytes);
+        AIR_TRY(check_bytes(m->g, fits, bytes));
     }
     return exec_add_storage(m, EXEC_ARENA, bytes, &out->slot);
 }
@@ -84,17 +94,26 @@ air_status
 exec_strided_place(exec_maker *m, const ir_value *v, const air_dim *strides,
                    lower_place *out)
 {
+    const int64_t size = (int64_t)air_dtype_bytes((air_dtype)v->dtype);
     ir_layout *l = &out->layout;
-    int64_t last = 0;
+    int64_t bytes = size;
+    bool fits = true;
 
     AIR_TRY(exec_new_place(m, v, out));
-    for (int i = 0; i < v->rank; i++) {
+    for (int i = 0; i < v->rank; i++)
         l->strides[i] = m->s->dims[strides[i].id];
-        last += (l->dims[i] - 1) * l->strides[i];
+    if (exec_numel(v->rank, l->dims) == 0)
+        return AIR_OK;
+    for (int i = 0; i < v->rank; i++) {
+        int64_t span = (l->dims[i] - 1) * size;
+        AIR_REQUIRE(l->strides[i] >= 0, AIR_ERROR_SHAPE,
+                    "graph %s: a result would have stride %lld in dim %d",
+                    m->g->name, (long long)l->strides[i], i);
+        fits = fits && base_mul_i64(span, l->strides[i], &span) &&
+               base_add_i64(bytes, span, &bytes);
     }
-    if (exec_numel(v->rank, l->dims) > 0)
-        m->s->storages.data[out->slot].bytes =
-            (last + 1) * (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    AIR_TRY(check_bytes(m->g, fits, bytes));
+    m->s->storages.data[out->slot].bytes = bytes;
     return AIR_OK;
 }
 

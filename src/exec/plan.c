@@ -6,15 +6,8 @@
 
 #include "exec/exec.h"
 
-#define ALIGN 64
 /* Bytes of what lingers (air_target) at most. */
 #define SMALL (1 << 18)
-
-static int64_t
-round_up(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
 
 typedef struct {
     int64_t bytes;
@@ -29,12 +22,6 @@ compare_size(const void *a, const void *b)
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->storage - y->storage;
-}
-
-static bool
-planned_in_arena(const exec_storage *s)
-{
-    return s->where == EXEC_ARENA || s->where == EXEC_HOST;
 }
 
 /* ---- lives ---- */
@@ -128,7 +115,7 @@ find_offset(const lives *l, const int32_t *taken, size_t count, int32_t storage)
         if (at + s->bytes <= t->offset)
             return at;
         if (t->offset + t->bytes > at)
-            at = round_up(t->offset + t->bytes);
+            at = (int64_t)exec_round_up((size_t)(t->offset + t->bytes));
     }
     return at;
 }
@@ -162,7 +149,7 @@ plan_arena(exec_maker *m)
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, s->storages.count + 1, &taken));
     for (size_t i = 0; i < s->storages.count; i++) {
         exec_storage *t = &s->storages.data[i];
-        if (planned_in_arena(t) && t->first <= t->last)
+        if (exec_in_arena(t) && t->first <= t->last)
             order[count++] = (by_size){t->bytes, (int32_t)i};
     }
     qsort(order, count, sizeof *order, compare_size);
@@ -173,7 +160,7 @@ plan_arena(exec_maker *m)
         if (t->offset + t->bytes > end)
             end = t->offset + t->bytes;
     }
-    s->arena_bytes = (size_t)round_up(end);
+    s->arena_bytes = exec_round_up((size_t)end);
     return AIR_OK;
 }
 
@@ -191,7 +178,7 @@ plan_kept(exec_spec *s)
             continue;
         t->where = EXEC_KEPT;
         t->offset = end;
-        end = round_up(end + t->bytes);
+        end = (int64_t)exec_round_up((size_t)(end + t->bytes));
     }
     s->kept_bytes = (size_t)end;
 }

@@ -202,7 +202,7 @@ exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
         if (pool->tick > KEEP_TICKS)
             free_older(pool, pool->tick - KEEP_TICKS);
         status = new_block(pool, bytes, bin, &block);
-        if (status == AIR_STATUS_MEMORY || status == AIR_STATUS_DRIVER) {
+        if (status == AIR_ERROR_MEMORY || status == AIR_ERROR_DRIVER) {
             free_older(pool, UINT64_MAX);
             status = new_block(pool, bytes, bin, &block);
         }
@@ -259,7 +259,7 @@ exec_pool_map(exec_pool *pool, size_t size, void **out)
 
     pthread_mutex_lock(&pool->mutex);
     status = pool->driver->alloc(pool->device, size, out);
-    if (status == AIR_STATUS_MEMORY || status == AIR_STATUS_DRIVER) {
+    if (status == AIR_ERROR_MEMORY || status == AIR_ERROR_DRIVER) {
         free_older(pool, UINT64_MAX);
         status = pool->driver->alloc(pool->device, size, out);
     }

@@ -53,9 +53,33 @@ exec_program_create(air_context *ctx, const ir_graph *g,
         return base_trace(status, __func__, __LINE__);
     }
     p->options.dump_dir = NULL; /* the caller's string */
-    p->stats.compile_s = base_now() - start;
+    p->compile_s = base_now() - start;
     *out = p;
     return AIR_OK;
+}
+
+void
+exec_program_stats(const air_program *p, air_program_stats *out)
+{
+    const exec_spec *newest = atomic_load(&p->specs);
+
+    *out = (air_program_stats){.compile_s = p->compile_s,
+                               .runs = atomic_load(&p->runs)};
+    IR_FOR_EACH(p->g, id)
+    out->nodes++;
+    for (const exec_spec *s = newest; s; s = s->next) {
+        out->specialisations++;
+        out->specialise_s += s->seconds;
+    }
+    if (!newest)
+        return;
+    out->regions = newest->nregions - newest->ncopies;
+    out->calls = newest->ncalls;
+    out->copies = newest->ncopies;
+    out->hosts = newest->nhosts;
+    out->arena_bytes = newest->arena_bytes;
+    out->code_bytes = newest->code_bytes;
+    out->kept_bytes = newest->kept_bytes;
 }
 
 void

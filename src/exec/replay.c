@@ -1,7 +1,5 @@
 /* replay.c: one call of a capture: pointers into slots, data into the inputs
  * that are static, then the steps. */
-#include <string.h>
-
 #include "exec/capture.h"
 
 air_status
@@ -18,53 +16,6 @@ capture_all_inputs(const air_capture *c, const air_binding *binding,
 }
 
 /* ---- copies of inputs ---- */
-
-static air_status
-copy_bytes(const air_context *ctx, void *dst, const void *src, size_t size)
-{
-    if (size == 0)
-        return AIR_OK;
-    if (ctx->driver->copy)
-        return ctx->driver->copy(ctx->device, dst, src, size);
-    memcpy(dst, src, size);
-    return AIR_OK;
-}
-
-typedef struct {
-    const air_context *ctx;
-    int rank;
-    const int64_t *dims, *to, *from; /* strides, elements */
-    int64_t size;                    /* bytes of an element */
-} strided_copy;
-
-/* Axes from `dense` on are dense on both sides and copied at once. */
-static air_status
-copy_axis(const strided_copy *s, int axis, int dense, char *dst,
-          const char *src)
-{
-    if (axis == dense)
-        return copy_bytes(
-            s->ctx, dst, src,
-            (size_t)(exec_numel(s->rank - axis, s->dims + axis) * s->size));
-    for (int64_t i = 0; i < s->dims[axis]; i++)
-        AIR_TRY(copy_axis(s, axis + 1, dense, dst + i * s->to[axis] * s->size,
-                          src + i * s->from[axis] * s->size));
-    return AIR_OK;
-}
-
-static air_status
-copy_strided(const strided_copy *s, void *dst, const void *src)
-{
-    int dense = s->rank;
-
-    while (dense > 0 &&
-           exec_is_dense(s->rank - dense + 1, s->dims + dense - 1,
-                         s->to + dense - 1) &&
-           exec_is_dense(s->rank - dense + 1, s->dims + dense - 1,
-                         s->from + dense - 1))
-        dense--;
-    return copy_axis(s, 0, dense, dst, src);
-}
 
 static size_t
 span(const air_value *v, const int64_t *strides)
@@ -92,19 +43,19 @@ copy_into_first(air_capture *c, const air_value *v, const int64_t *strides,
                 void *dst)
 {
     const size_t bytes = span(v, strides);
-    strided_copy s = {c->p->ctx, v->rank, v->dims,
-                      strides,   strides, (int64_t)air_dtype_bytes(v->dtype)};
+    exec_copy s = {c->p->ctx, v->rank, v->dims,
+                   strides,   strides, (int64_t)air_dtype_bytes(v->dtype)};
     const void *src = v->data;
     exec_block *stage = NULL;
     air_status status = AIR_OK;
 
     if (overlap(dst, src, bytes)) {
         AIR_TRY(exec_graph_pool_get(c->pool, bytes, true, &stage));
-        status = copy_strided(&s, stage->data, src);
+        status = exec_copy_strided(&s, stage->data, src);
         src = stage->data;
     }
     if (status == AIR_OK)
-        status = copy_strided(&s, dst, src);
+        status = exec_copy_strided(&s, dst, src);
     exec_block_release(stage);
     return status;
 }
@@ -115,8 +66,8 @@ copy_input(air_capture *c, const capture_input *in, const air_value *v,
 {
     int64_t dense[AIR_MAX_RANK];
     const int64_t *strides = v->strides ? v->strides : dense;
-    strided_copy s = {c->p->ctx, v->rank, v->dims,
-                      dense,     strides, (int64_t)air_dtype_bytes(v->dtype)};
+    exec_copy s = {c->p->ctx, v->rank, v->dims,
+                   dense,     strides, (int64_t)air_dtype_bytes(v->dtype)};
 
     exec_dense_strides(v->rank, v->dims, dense);
     atomic_fetch_add_explicit(&c->copied,
@@ -124,7 +75,7 @@ copy_input(air_capture *c, const capture_input *in, const air_value *v,
                               memory_order_relaxed);
     if (in->how == INPUT_FIRST)
         return copy_into_first(c, v, strides, in->data);
-    return copy_strided(&s, arena + in->offset, v->data);
+    return exec_copy_strided(&s, arena + in->offset, v->data);
 }
 
 /* ---- slots ---- */

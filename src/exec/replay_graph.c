@@ -233,7 +233,7 @@ record_host(graph_maker *m, size_t i)
     void *stream;
 
     air_status begun = ctx->driver->foreign_begin(ctx->device, &stream);
-    if (begun == AIR_STATUS_UNSUPPORTED)
+    if (begun == AIR_ERROR_UNSUPPORTED)
         refuse(&m->r->joins[i], air_last_error()->message);
     AIR_TRY(begun);
     const air_status status = exec_record_host(
@@ -248,7 +248,7 @@ record_host(graph_maker *m, size_t i)
     for (size_t k = before; k < m->run->ntokens; k++)
         m->last[k] = last;
     if (status != AIR_OK || ended != AIR_OK)
-        return AIR_STATUS_UNSUPPORTED;
+        return AIR_ERROR_UNSUPPORTED;
     settle(m, i, step);
     return AIR_OK;
 }
@@ -273,7 +273,7 @@ take_host(graph_maker *m, size_t i)
         const bool was_open = m->is_open;
         AIR_TRY(open_graph(m, i));
         const air_status status = record_host(m, i);
-        if (status != AIR_STATUS_UNSUPPORTED)
+        if (status != AIR_ERROR_UNSUPPORTED)
             return status;
         m->r->joined[i] = false;
         unrecord(m, i);
@@ -311,6 +311,14 @@ take_segments(graph_maker *m)
     return AIR_OK;
 }
 
+/* Results of HOST nodes are where they are without graphs. */
+static void
+leave_recordings(const capture_record *r, exec_run *run)
+{
+    for (size_t i = 0; i < r->nhosts; i++)
+        run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
+}
+
 static air_status
 make_graphs(air_capture *c, capture_record *r, exec_run *run)
 {
@@ -327,7 +335,8 @@ make_graphs(air_capture *c, capture_record *r, exec_run *run)
     if (r->captured)
         return AIR_OK;
     drop_graphs(c, r);
-    if (status != AIR_STATUS_UNSUPPORTED)
+    leave_recordings(r, run);
+    if (status != AIR_ERROR_UNSUPPORTED)
         return base_trace(status, __func__, __LINE__);
     atomic_store(&r->plain, true);
     return AIR_OK;
@@ -355,8 +364,7 @@ capture_graphs_make(air_capture *c, capture_record *r, exec_run *run)
 {
     if (r->captured && r->npins > 0 && has_moved(r, run->slots)) {
         drop_graphs(c, r);
-        for (size_t i = 0; i < r->nhosts; i++)
-            run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
+        leave_recordings(r, run);
     }
     if (r->captured)
         return AIR_OK;

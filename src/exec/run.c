@@ -31,25 +31,19 @@ host_results(const exec_spec *s)
     return count;
 }
 
-static size_t
-round_up(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
-
 size_t
 exec_frame_bytes(const exec_spec *s)
 {
-    return 2 * round_up((size_t)s->nslots * sizeof(void *)) +
-           round_up(host_results(s) * sizeof(void *)) +
+    return 2 * exec_round_up((size_t)s->nslots * sizeof(void *)) +
+           exec_round_up(host_results(s) * sizeof(void *)) +
            host_values(s) * sizeof(air_value);
 }
 
 void
 exec_frame_place(exec_run *r, void *memory)
 {
-    const size_t slots = round_up((size_t)r->s->nslots * sizeof(void *));
-    const size_t tokens = round_up(host_results(r->s) * sizeof(void *));
+    const size_t slots = exec_round_up((size_t)r->s->nslots * sizeof(void *));
+    const size_t tokens = exec_round_up(host_results(r->s) * sizeof(void *));
     char *base = memory;
 
     r->slots = (void **)(void *)base;
@@ -84,23 +78,6 @@ fill_slots(exec_run *r, const air_value *inputs)
 
 /* ---- HOST nodes ---- */
 
-static void
-copy_strided(char *dst, const char *src, const air_value *v, int axis,
-             size_t size)
-{
-    int64_t inner[AIR_MAX_RANK];
-
-    if (axis == v->rank) {
-        memcpy(dst, src, size);
-        return;
-    }
-    exec_dense_strides(v->rank, v->dims, inner);
-    for (int64_t i = 0; i < v->dims[axis]; i++)
-        copy_strided(dst + i * inner[axis] * (int64_t)size,
-                     src + i * v->strides[axis] * (int64_t)size, v, axis + 1,
-                     size);
-}
-
 /* What a HOST node left: its own memory is used in place when it is dense. A
  * view of one of its inputs is copied: the arena's memory is used again; and
  * what a graph of the device reads where it was. Where the host cannot touch
@@ -110,6 +87,7 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
 {
     char *arena = r->arena, *room = arena + t->offset;
     const air_context *ctx = r->p->ctx;
+    int64_t strides[AIR_MAX_RANK];
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
@@ -124,13 +102,11 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
     }
     AIR_REQUIRE(dense || !ctx->target.apart, AIR_ERROR_HOST,
                 "a HOST node left a result that is not dense");
-    if (ctx->target.apart)
-        return ctx->driver->copy(ctx->device, room, v->data, (size_t)t->bytes);
-    if (dense)
-        memcpy(room, v->data, (size_t)t->bytes);
-    else
-        copy_strided(room, v->data, v, 0, air_dtype_bytes(v->dtype));
-    return AIR_OK;
+    exec_dense_strides(v->rank, v->dims, strides);
+    return exec_copy_strided(&(exec_copy){ctx, v->rank, v->dims, strides,
+                                          v->strides ? v->strides : strides,
+                                          (int64_t)air_dtype_bytes(v->dtype)},
+                             room, v->data);
 }
 
 static void
@@ -189,14 +165,14 @@ exec_record_host(exec_run *r, const exec_step *step, void *stream,
     fill_values(r, step);
     if (r->host->record(r->host->user, step->node->host_id, stream, memory,
                         step->nin, in, step->nout, out, why) != AIR_OK)
-        return AIR_STATUS_UNSUPPORTED;
+        return AIR_ERROR_UNSUPPORTED;
     for (size_t i = 0; i < step->nout; i++)
         if (out[i].block)
             r->tokens[r->ntokens++] = out[i].block;
     for (size_t i = 0; i < step->nout; i++) {
         if (!exec_is_dense(out[i].rank, out[i].dims, out[i].strides)) {
             (void)snprintf(why, AIR_HOST_WHY, "a result is not dense");
-            return AIR_STATUS_UNSUPPORTED;
+            return AIR_ERROR_UNSUPPORTED;
         }
         r->slots[s->storages.data[step->out_storage[i]].slot] = out[i].data;
     }
@@ -351,7 +327,7 @@ static air_status
 place_frame(exec_run *r, exec_block **out_block, void **out_own)
 {
     const air_context *ctx = r->p->ctx;
-    const size_t arena = round_up(r->s->arena_bytes);
+    const size_t arena = exec_round_up(r->s->arena_bytes);
     const size_t frame = exec_frame_bytes(r->s);
     const bool apart = ctx->target.apart;
 

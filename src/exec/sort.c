@@ -5,28 +5,18 @@
 
 #include "exec/exec.h"
 
-#define NONE UINT32_MAX
-
-/* Edges of each unit as chains, lowest edge first. */
-typedef struct {
-    const exec_edges *edges;
-    uint32_t *start; /* by unit: its first edge */
-    uint32_t *next;  /* by edge */
-} chains;
-
 typedef struct {
     size_t nunits, done;
-    chains after;    /* of each unit: what waits for it */
-    uint32_t *waits; /* by unit: for how many others */
-    uint32_t *line;  /* units that could run: a queue or a stack */
+    exec_chains after; /* of each unit: what waits for it */
+    uint32_t *waits;   /* by unit: for how many others */
+    uint32_t *line;    /* units that could run: a queue or a stack */
     size_t first, count;
     uint32_t *out;
 } sorter;
 
-/* end 0: edges by the unit that runs first; 1: by the one that waits. */
-static air_status
-make_chains(base_arena *scratch, size_t nunits, const exec_edges *edges,
-            int end, chains *out)
+air_status
+exec_chains_make(base_arena *scratch, size_t nunits, const exec_edges *edges,
+                 int end, exec_chains *out)
 {
     out->edges = edges;
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits + 1, &out->start));
@@ -45,7 +35,7 @@ sorter_make(size_t nunits, const exec_edges *edges, base_arena *scratch,
             uint32_t *out, sorter *s)
 {
     *s = (sorter){.nunits = nunits, .out = out};
-    AIR_TRY(make_chains(scratch, nunits, edges, 0, &s->after));
+    AIR_TRY(exec_chains_make(scratch, nunits, edges, 0, &s->after));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits + 1, &s->waits));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits + edges->count + 1, &s->line));
     for (size_t i = 0; i < edges->count; i++)
@@ -58,7 +48,8 @@ static void
 run_unit(sorter *s, uint32_t unit, void (*found)(sorter *s, uint32_t unit))
 {
     s->out[s->done++] = unit;
-    for (uint32_t i = s->after.start[unit]; i != NONE; i = s->after.next[i]) {
+    for (uint32_t i = s->after.start[unit]; i != EXEC_NO_EDGE;
+         i = s->after.next[i]) {
         const uint32_t later = s->after.edges->edges[2 * i + 1];
         if (--s->waits[later] == 0)
             found(s, later);
@@ -112,13 +103,13 @@ sort_depth(sorter *s)
 
 /* A unit is on the line until it has run: below it what needs it. */
 static void
-need(sorter *s, const chains *before, bool *ran, uint32_t unit)
+need(sorter *s, const exec_chains *before, bool *ran, uint32_t unit)
 {
     push(s, unit);
     while (s->count > 0) {
         const uint32_t u = s->line[s->count - 1];
         uint32_t *edge = &before->start[u]; /* those not yet looked at */
-        if (ran[u] || *edge == NONE) {
+        if (ran[u] || *edge == EXEC_NO_EDGE) {
             if (!ran[u])
                 s->out[s->done++] = u;
             ran[u] = true;
@@ -135,13 +126,13 @@ need(sorter *s, const chains *before, bool *ran, uint32_t unit)
 static air_status
 sort_needed(sorter *s, base_arena *scratch)
 {
-    chains before;
+    exec_chains before;
     bool *ran;
 
-    AIR_TRY(make_chains(scratch, s->nunits, s->after.edges, 1, &before));
+    AIR_TRY(exec_chains_make(scratch, s->nunits, s->after.edges, 1, &before));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, s->nunits + 1, &ran));
     for (uint32_t u = 0; u < s->nunits; u++)
-        if (s->after.start[u] == NONE)
+        if (s->after.start[u] == EXEC_NO_EDGE)
             need(s, &before, ran, u);
     return AIR_OK;
 }
@@ -173,7 +164,6 @@ exec_sort(air_order order, const char *name, size_t nunits,
         sort_depth(&s);
     else
         AIR_TRY(sort_needed(&s, scratch));
-    AIR_REQUIRE(is_sorted(&s), AIR_ERROR_STATE,
-                "the fusion groups of graph %s wait for each other", name);
+    AIR_REQUIRE(is_sorted(&s), AIR_ERROR_STATE, EXEC_CYCLE_FMT, name);
     return AIR_OK;
 }

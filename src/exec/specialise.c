@@ -62,6 +62,9 @@ write_key(const ir_graph *g, const air_value *inputs, int64_t *key)
 
 /* ---- sizes ---- */
 
+/* Of an input, so that 64 bits hold its bytes. */
+#define MOST_ELEMENTS (INT64_MAX / 16)
+
 air_status
 exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
                  int64_t *out_count)
@@ -77,8 +80,9 @@ exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
         AIR_REQUIRE(v->dims[k] >= 0, AIR_ERROR_SHAPE,
                     EXEC_INPUT_FMT ": dim %d is negative",
                     EXEC_INPUT_ARGS(g, i), k);
-        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count), AIR_ERROR_SHAPE,
-                    EXEC_INPUT_FMT " has too many elements",
+        AIR_REQUIRE(base_mul_i64(count, v->dims[k], &count) &&
+                        count <= MOST_ELEMENTS,
+                    AIR_ERROR_SHAPE, EXEC_INPUT_FMT " has too many elements",
                     EXEC_INPUT_ARGS(g, i));
     }
     *out_count = count;
@@ -361,10 +365,9 @@ add_spec(air_program *p, exec_cores cores, const air_value *inputs,
         exec_spec_free(p, s);
         return base_trace(status, __func__, __LINE__);
     }
+    s->seconds = base_now() - start;
     s->next = atomic_load(&p->specs);
     atomic_store_explicit(&p->specs, s, memory_order_release);
-    p->stats.specialisations++;
-    p->stats.specialise_s += base_now() - start;
     *out = s;
     return AIR_OK;
 }

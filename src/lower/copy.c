@@ -21,31 +21,31 @@ copy_buf(const lower_place *place, air_dtype dtype, const lower_place *dst,
                 : in->strides[i];
 }
 
+/* a: the node it takes; -1: none. */
+static air_rg_node
+copy_node(air_rg_op op, air_lane lane, int buf, int a)
+{
+    return (air_rg_node){.op = (uint16_t)op,
+                         .lane = (uint8_t)lane,
+                         .buf = (int16_t)buf,
+                         .a = (int16_t)a,
+                         .b = -1,
+                         .c = -1};
+}
+
 air_status
 lower_copy(base_arena *arena, const lower_place *src, air_dtype src_dtype,
            const lower_place *dst, air_dtype dst_dtype,
            lower_region *out_region)
 {
     const air_lane from = ir_lane_of(src_dtype), to = ir_lane_of(dst_dtype);
-    const air_rg_node nodes[3] = {{.op = AIR_RG_LOAD,
-                                   .lane = (uint8_t)from,
-                                   .buf = 0,
-                                   .a = -1,
-                                   .b = -1,
-                                   .c = -1},
-                                  {.op = from == to ? AIR_RG_STORE : AIR_RG_CVT,
-                                   .lane = (uint8_t)to,
-                                   .buf = from == to ? 1 : 0,
-                                   .a = 0,
-                                   .b = -1,
-                                   .c = -1},
-                                  {.op = AIR_RG_STORE,
-                                   .lane = (uint8_t)to,
-                                   .buf = 1,
-                                   .a = 1,
-                                   .b = -1,
-                                   .c = -1}};
-    const int count = from == to ? 2 : 3;
+    const int count = from == to ? 2 : 3; /* load, convert, store */
+    const air_rg_node nodes[3] = {
+        copy_node(AIR_RG_LOAD, from, 0, -1),
+        count == 2 ? copy_node(AIR_RG_STORE, to, 1, 0)
+                   : copy_node(AIR_RG_CVT, to, 0, 0),
+        copy_node(AIR_RG_STORE, to, 1, 1),
+    };
     const air_rg_phase phase = {
         .kind = AIR_PHASE_ROW, .begin = 0, .end = (int16_t)count};
     lower_role roles[AIR_MAX_RANK] = {LOWER_OUTER};

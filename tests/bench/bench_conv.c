@@ -10,17 +10,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "bench_kernel.h"
 #include "driver/cpu/gemm.h"
-#include "kernel_case.h"
 
 #define ROUNDS       5 /* by default; the fastest counts */
 #define ROUND_S      0.03
-#define ALIGN        64
 #define COPIES_BYTES ((int64_t)48 << 20)
 
-typedef size_t size_fn(const air_call *call, int threads);
 typedef float peak_fn(int64_t rounds, float x, double *flops);
 
 /* limits_isa.c */
@@ -105,40 +102,11 @@ typedef struct {
     double peak, seconds, flops; /* of all layers with a name, times them */
 } bench;
 
-/* kernel_case.c reports to the harness, which is not here. */
-bool
-test_fail(const char *file, int line, const char *fmt, ...)
-{
-    printf("%s:%d: %s\n", file, line, fmt);
-    return false;
-}
-
-static double
-cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void
-no_barrier(const air_task *task)
-{
-    (void)task;
-}
-
-static void *
-aligned(void *p)
-{
-    return (char *)p + (-(uintptr_t)p & (ALIGN - 1));
-}
-
 static int
 tensor(kernel_case *c, uint8_t dtype, int rank, const int64_t *dims)
 {
     int i = kcase_tensor(c, dtype, rank, dims, NULL, 0, ALIGN);
-    uintptr_t p = (uintptr_t)c->slots[i] + (uintptr_t)c->t[i].offset;
-    c->t[i].offset -= (int64_t)(p & (ALIGN - 1));
+    align(c, i);
     return i;
 }
 
@@ -148,12 +116,7 @@ fastest(const bench *b, kernel_case *c, const air_call *call, air_tensor *w,
         int64_t copies, int64_t bytes)
 {
     air_fault fault = {.raised = false};
-    air_task task = {.count = 1,
-                     .slots = c->slots,
-                     .scratch = aligned(b->scratch),
-                     .workspace = aligned(c->slots[CASE_TENSORS]),
-                     .barrier = no_barrier,
-                     .fault = &fault};
+    air_task task = task_of(c, b->scratch, &fault);
     const air_kernel_fn run = b->dtype == AIR_F32 ? b->own.kernel : b->own.bf16;
     const int64_t first = w->offset;
     double least = 1e9;
@@ -205,10 +168,9 @@ measure(bench *b, const layer *l, const char *label)
     args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = l->axes, .ints = zeros};
     args[8] = kcase_int(l->groups);
     air_call call = {9, 1, args, &c.t[y], NULL, false};
-    c.sizes[CASE_TENSORS] = (b->dtype == AIR_F32 ? cpu_convolution_workspace
-                                                 : b->own.bf16_size)(&call, 1) +
-                            ALIGN;
-    c.slots[CASE_TENSORS] = kcase_new(c.sizes[CASE_TENSORS]);
+    give_workspace(
+        &c, b->dtype == AIR_F32 ? cpu_convolution_workspace : b->own.bf16_size,
+        &call);
     double t = fastest(b, &c, &call, &one, wd[0], bytes);
     printf("%9.1f us x %d %6.1f GFLOP/s %3.0f %%  %s\n", t * 1e6, l->times,
            flops / t * 1e-9, flops / t / b->peak * 100, label);

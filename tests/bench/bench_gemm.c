@@ -10,13 +10,11 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "bench_kernel.h"
 #include "driver/cpu/gemm.h"
-#include "kernel_case.h"
 
 #define TURNS        150
-#define ALIGN        64
 #define COPIES_BYTES ((int64_t)128 << 20) /* few rows: weights from memory */
 
 /* Fortran: column-major, every argument by reference. */
@@ -25,8 +23,6 @@ typedef void sgemm_fn(const char *trans_a, const char *trans_b, const int *m,
                       const float *a, const int *lda, const float *b,
                       const int *ldb, const float *beta, float *c,
                       const int *ldc);
-
-typedef size_t size_fn(const air_call *call, int threads);
 
 /* How an instruction set computes products. */
 typedef struct {
@@ -42,53 +38,11 @@ typedef struct {
     void *scratch;
 } bench;
 
-/* kernel_case.c reports to the harness, which is not here. */
-bool
-test_fail(const char *file, int line, const char *fmt, ...)
-{
-    printf("%s:%d: %s\n", file, line, fmt);
-    return false;
-}
-
-static double
-cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void
-no_barrier(const air_task *task)
-{
-    (void)task;
-}
-
-/* As applications and the engine allocate: tiles that straddle lines of the
- * cache take twice as long. */
-static void *
-aligned(void *p)
-{
-    return (char *)p + (-(uintptr_t)p & (ALIGN - 1));
-}
-
-static void
-align(kernel_case *c, int tensor)
-{
-    uintptr_t p = (uintptr_t)c->slots[tensor] + (uintptr_t)c->t[tensor].offset;
-    c->t[tensor].offset -= (int64_t)(p & (ALIGN - 1));
-}
-
 static double
 own_turn(const bench *b, kernel_case *c, const air_call *call)
 {
     air_fault fault = {.raised = false};
-    air_task task = {.count = 1,
-                     .slots = c->slots,
-                     .scratch = aligned(b->scratch),
-                     .workspace = aligned(c->slots[CASE_TENSORS]),
-                     .barrier = no_barrier,
-                     .fault = &fault};
+    air_task task = task_of(c, b->scratch, &fault);
     double start = cpu_seconds();
     (c->t[0].dtype == AIR_F32 ? b->own.kernel : b->own.bf16)(call, &task);
     return cpu_seconds() - start;
@@ -135,10 +89,8 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
     air_call call = {2, 1, args, &c.t[y], NULL, false};
-    c.sizes[CASE_TENSORS] =
-        (dtype == AIR_F32 ? cpu_mm_workspace : b->own.bf16_size)(&call, 1) +
-        ALIGN;
-    c.slots[CASE_TENSORS] = kcase_new(c.sizes[CASE_TENSORS]);
+    give_workspace(&c, dtype == AIR_F32 ? cpu_mm_workspace : b->own.bf16_size,
+                   &call);
     for (int i = 0; i < TURNS; i++) {
         one.offset = c.t[w].offset + i % copies * bytes;
         double t = own_turn(b, &c, &call);

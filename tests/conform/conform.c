@@ -344,59 +344,82 @@ check_expects(int count, char **filters)
     }
 }
 
-int
-main(int argc, char **argv)
+/* What the command line says. */
+typedef struct {
+    const char *driver, *cuda; /* cuda: where its kernels are kept, or NULL */
+    bool blas;
+    size_t part, parts;
+    int count; /* names of operators: at the start of argv */
+} settings;
+
+static settings
+read_arguments(int argc, char **argv)
 {
-    air_options options = {.driver = "check:cpu", .threads = 2};
-    const char *cuda = NULL;
-    bool blas = false;
-    int count = 0; /* filters: at the start of argv */
-    size_t part = 0, parts = 1;
+    settings s = {.driver = "check:cpu", .parts = 1};
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "-v") == 0)
             verbose = true;
         else if (strcmp(argv[i], "--blas") == 0)
-            blas = true;
+            s.blas = true;
         else if (strncmp(argv[i], "--cuda=", 7) == 0)
-            cuda = argv[i] + 7;
+            s.cuda = argv[i] + 7;
         else if (strncmp(argv[i], "--driver=", 9) == 0)
-            options.driver = argv[i] + 9;
-        else if (sscanf(argv[i], "--part=%zu/%zu", &part, &parts) == 2)
+            s.driver = argv[i] + 9;
+        else if (sscanf(argv[i], "--part=%zu/%zu", &s.part, &s.parts) == 2)
             continue;
         else if (strncmp(argv[i], "--dtype=", 8) == 0)
             only = argv[i] + 8;
         else
-            argv[count++] = argv[i];
-    if (cuda != NULL && !emulate_possible()) {
-        printf("kernels do not run here: there is no g++\n");
-        return 77; /* skipped */
-    }
-    air_gpu gpu = {.index = 0};
-    if (cuda != NULL && emulate_start(cuda) == NULL) {
-        printf("%s: kernels cannot be kept there\n", cuda);
-        return 1;
-    }
-    if (cuda != NULL) {
-        gpu.libraries = emulate_libraries(blas);
-        options.driver = "cuda";
-        options.gpu = &gpu;
-    }
-    if (ir_ops_init() != AIR_OK ||
-        air_context_create(&options, &cpu) != AIR_OK ||
-        air_context_create(&(air_options){.driver = "ref"}, &ref) != AIR_OK) {
-        printf("%s\n", air_last_error()->message);
-        return 1;
-    }
+            argv[s.count++] = argv[i];
+    return s;
+}
+
+static bool
+open_contexts(const settings *s)
+{
+    const air_gpu gpu = {.libraries =
+                             s->cuda ? emulate_libraries(s->blas) : NULL};
+    const air_options options = {.driver = s->cuda ? "cuda" : s->driver,
+                                 .threads = 2,
+                                 .gpu = s->cuda ? &gpu : NULL};
+    if (ir_ops_init() == AIR_OK &&
+        air_context_create(&options, &cpu) == AIR_OK &&
+        air_context_create(&(air_options){.driver = "ref"}, &ref) == AIR_OK)
+        return true;
+    printf("%s\n", air_last_error()->message);
+    return false;
+}
+
+static void
+run_all(const settings *s, char **argv)
+{
     for (size_t i = 0; air_op_name(i) != NULL; i++) {
         const char *name = air_op_name(i);
         const ir_op_info *info = ir_op_get(ir_op_find(name, strlen(name)));
-        if (!is_skipped(info) && i % parts == part &&
-            is_asked(name, count, argv))
+        if (!is_skipped(info) && i % s->parts == s->part &&
+            is_asked(name, s->count, argv))
             run_op(info);
     }
-    if (parts == 1 && !only)
-        check_expects(count, argv);
-    if (blas && emulate_products() == 0) {
+    if (s->parts == 1 && !only)
+        check_expects(s->count, argv);
+}
+
+int
+main(int argc, char **argv)
+{
+    const settings s = read_arguments(argc, argv);
+    if (s.cuda != NULL && !emulate_possible()) {
+        printf("kernels do not run here: there is no g++\n");
+        return 77; /* skipped */
+    }
+    if (s.cuda != NULL && emulate_start(s.cuda) == NULL) {
+        printf("%s: kernels cannot be kept there\n", s.cuda);
+        return 1;
+    }
+    if (!open_contexts(&s))
+        return 1;
+    run_all(&s, argv);
+    if (s.blas && emulate_products() == 0) {
         printf("FAIL cuBLASLt was asked for no product\n");
         failed++;
     }

@@ -191,8 +191,9 @@ FAKE(cuEventDestroy_v2, void *event)
 }
 FAKE(cuEventRecord, void *event, void *stream)
 {
-    (void)event, (void)stream;
+    (void)event;
     FAKE_TRY;
+    state.followed += stream == state.watched;
     return 0;
 }
 

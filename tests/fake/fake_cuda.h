@@ -49,6 +49,8 @@ typedef struct {
     long nodes_set;                    /* parameters of nodes changed */
     long waits;                        /* streams that waited for an event */
     long waited;                       /* times the host waited for a stream */
+    const void *watched;               /* a stream */
+    long followed;                     /* times an event stood for its work */
     long live;    /* contexts, modules, blocks, graphs, events, programs */
     long updates; /* nodes that took over a graph */
     long instantiated;

@@ -442,3 +442,48 @@ TEST(stress_programs_come_and_go)
     }
     close_shared(&s);
 }
+
+/* New sizes all the time, and figures of the program that they are of. */
+static void *
+specialise_and_look(void *arg)
+{
+    worker *w = arg;
+    const model *m = &models[0];
+    air_program *program = w->s->subjects[0].program;
+    air_program_stats stats;
+    uint64_t before = 0;
+    air_value in[3];
+
+    w->x = malloc(MOST_ROWS * COLS * sizeof *w->x);
+    for (int i = 0; w->x && i < w->todo; i++) {
+        const int64_t rows = 1 + draw(w, MOST_ROWS);
+        kept *k = &w->held[0];
+        const size_t nin = make_inputs(w, m, rows, in);
+        fill(w->x, rows * COLS, 7);
+        if (count_call(w,
+                       air_program_run(program, NULL, nin, in, 1, &k->out))) {
+            *k = (kept){k->out, m, 7, rows * m->cols};
+            let_go(w, k);
+        }
+        air_program_get_stats(program, &stats);
+        w->wrong += stats.specialisations < before || stats.specialise_s <= 0;
+        before = stats.specialisations;
+    }
+    free(w->x);
+    return NULL;
+}
+
+TEST(stress_figures_of_a_program_that_is_specialised)
+{
+    static worker workers[THREADS];
+    shared s;
+
+    if (open_shared(&s, "cpu")) {
+        run_threads(&s, specialise_and_look, 40, workers);
+        for (int i = 0; i < THREADS; i++) {
+            CHECK_INT(workers[i].calls, 40);
+            CHECK_INT(workers[i].wrong, 0);
+        }
+    }
+    close_shared(&s);
+}

@@ -50,6 +50,7 @@ typedef struct {
     unsigned unrecorded, refused; /* by bit of id */
     unsigned own; /* leave memory of their own, never the same */
     bool strided; /* x is every other number of a block */
+    long unable;  /* after so many records the device captures no more */
     long calls, records, at, fail_at; /* at: of both; fail_at: that one fails */
     bool on_device;                   /* memory is the fake GPU's */
     long live;                        /* tokens */
@@ -156,6 +157,8 @@ host_record(void *user, uint32_t id, void *stream, void **mem, size_t nin,
     outs[0].data = of->rooms[t->room];
     outs[0].block = t;
     app.records++;
+    if (app.records == app.unable)
+        capture_double.unsupported = true;
     if (!app.on_device)
         capture_double_give(stream, work_of(&in[0], &outs[0]));
     return AIR_OK;
@@ -335,6 +338,20 @@ TEST(capture_hosts_whose_operands_move_are_recorded_again_thrice)
                         "my::triple: in the graph\n"
                         "my::triple: in the graph\n"
                         "my::triple: an operand lies elsewhere at each call\n");
+    }
+    close_life(&l);
+}
+
+/* A device that captures no second graph: results of what was recorded in the
+ * first one are read where they are then. */
+TEST(capture_hosts_run_by_themselves_where_a_later_graph_fails)
+{
+    life l;
+    if (open_life(&l, (application){.unrecorded = 1u << 2, .unable = 1})) {
+        check_call(&l, 4, 0);
+        check_call(&l, 4, 1);
+        check_call(&l, 4, 0);
+        CHECK_INT(app.live, 0);
     }
     close_life(&l);
 }

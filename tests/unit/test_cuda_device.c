@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cuda_case.h"
+#include "driver/cuda/device.h"
 
 TEST(cuda_says_which_library_is_missing)
 {
@@ -154,6 +155,40 @@ TEST(cuda_threads_wait_for_each_other_s_streams)
     pthread_join(thread, NULL);
     CHECK_INT(o.waits[0], 1);
     CHECK_INT(o.waits[1], 2);
+    cuda_case_drop(&o.f);
+}
+
+enum { MANY = CUDA_STREAMS + 4 };
+
+static void *
+run_on_many(void *arg)
+{
+    other_thread *o = arg;
+    static char streams[MANY];
+    for (int i = 0; i < MANY; i++) {
+        own_stream = &streams[i];
+        CHECK_OK(cuda->list_run(o->f.dev, o->f.list, o->slots));
+    }
+    o->f.cuda->watched = own_stream;
+    o->f.cuda->followed = 0;
+    own_stream = &streams[MANY / 2];
+    CHECK_OK(cuda->list_run(o->f.dev, o->f.list, o->slots));
+    return NULL;
+}
+
+/* More streams than are told apart: what the last one got is waited for. */
+TEST(cuda_more_streams_than_are_kept)
+{
+    other_thread o = {.slots = {(void *)0x1000, (void *)0x2000}};
+    pthread_t thread;
+    REQUIRE(cuda_case_prepare(&o.f));
+    o.f.gpu.stream = stream_of_thread;
+    REQUIRE_OK(cuda_case_open(&o.f, &base_libc_alloc));
+    REQUIRE_OK(cuda_case_list(&o.f));
+    CHECK_OK(cuda->list_run(o.f.dev, o.f.list, o.slots));
+    REQUIRE(pthread_create(&thread, NULL, run_on_many, &o) == 0);
+    pthread_join(thread, NULL);
+    CHECK_INT(o.f.cuda->followed, 1);
     cuda_case_drop(&o.f);
 }
 

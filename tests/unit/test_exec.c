@@ -411,6 +411,7 @@ TEST(exec_bad_inputs_name_the_input)
     const air_value good[3] = {
         TENSOR(x, 2, 4), {.is_int = true, .i = 5, .alias = -1}, TENSOR(x, 2)};
     const int64_t minus[2] = {2, -4}, huge[2] = {1ll << 62, 4};
+    const int64_t wide[2] = {1ll << 60, 4}; /* its bytes are too many */
     const air_value seven = {.is_int = true, .i = 7, .alias = -1};
     const bad_input bad[] = {
         {0, air_value_tensor(x, AIR_F64, 2, good[0].dims), AIR_ERROR_DTYPE,
@@ -424,6 +425,8 @@ TEST(exec_bad_inputs_name_the_input)
         {0, air_value_tensor(x, AIR_F32, 2, minus), AIR_ERROR_SHAPE,
          "%x (input 0 of graph f): dim 1 is negative"},
         {0, air_value_tensor(x, AIR_F32, 2, huge), AIR_ERROR_SHAPE,
+         "%x (input 0 of graph f) has too many elements"},
+        {0, air_value_tensor(x, AIR_F32, 2, wide), AIR_ERROR_SHAPE,
          "%x (input 0 of graph f) has too many elements"},
         {0, air_value_tensor(x, AIR_F32, 2, NULL), AIR_ERROR_ARGUMENT,
          "%x (input 0 of graph f): dims is NULL"},

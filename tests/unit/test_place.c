@@ -360,6 +360,41 @@ TEST(place_of_inputs_that_are_results)
     teardown(&f);
 }
 
+/* Sizes and strides that no memory has: refused before anything is planned. */
+TEST(place_of_values_that_cannot_be)
+{
+    static const struct {
+        const char *line, *message;
+    } bad[] = {
+        {"%1: f32[4] = air::restride(%x, [-3])",
+         "a result would have stride -3 in dim 0"},
+        {"%1: f32[4] = air::restride(%x, [4611686018427387904])",
+         "a result would have too many elements"},
+        {"%1: f32[4] = air::restride(%x, [70368744177664])",
+         "a result would have too many elements"},
+        {"%1: f32[70368744177664, 4] = expand(%x, [70368744177664, 4])",
+         "a result would have too many elements"},
+    };
+    const int64_t dims[1] = {4};
+    const air_value in = air_value_tensor(memory[0], AIR_F32, 1, dims);
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[256];
+        fixture f = {0};
+        air_value out;
+        (void)snprintf(text, sizeof text,
+                       "graph f(%%x: f32[4]) {\n  %s\n"
+                       "  %%2: f32[%s4] = exp(%%1)\n  return %%2\n}\n",
+                       bad[i].line, i == 3 ? "70368744177664, " : "");
+        if (setup(&f, text)) {
+            CHECK_INT(air_program_run(f.program, NULL, 1, &in, 1, &out),
+                      AIR_ERROR_SHAPE);
+            CHECK(strstr(air_last_error()->message, bad[i].message));
+        }
+        teardown(&f);
+    }
+}
+
 TEST(place_of_values)
 {
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)

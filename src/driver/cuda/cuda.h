@@ -2,21 +2,15 @@
  *
  * A *kernel* of this device is a list of launches. What is launched is CUDA C
  * text, or a call of a library. Text comes from two places: regions are printed
- * by the codegen layer (air_code.text), CALL kernels by rows of kernels.def.
+ * by the codegen layer (air_code), CALL kernels by rows of kernels.def.
  *
- * A *unit* is what NVRTC compiles at once: all texts of one list that differ.
- *
- *     prelude A                   each prelude that some text names, once
- *     namespace k0123456789abcdef {      its name: the hash of the text
- *     #define ENTRY(i) k0123456789abcdef_##i
- *     text                        extern "C" __global__ void ENTRY(0)(...)
- *     #undef ENTRY
- *     }
+ * NVRTC compiles each text by itself, behind its prelude and a line that says
+ * what ENTRY(i) is: air_i.
  *
  * Equal texts are one kernel, so that what differs between the layers of a
  * model (slots, offsets) belongs into parameters, what is equal (sizes,
- * strides, dtypes) may be constants of the text. Names of a text are its own.
- * The cubin of a unit is kept by content: in the process, and in a folder. */
+ * strides, dtypes) may be constants of the text. Its cubin is kept by content:
+ * in the process, and in a folder. */
 #ifndef CUDA_CUDA_H
 #define CUDA_CUDA_H
 
@@ -101,7 +95,7 @@ typedef struct {
  * memory that host and device see; a kernel that finds one skips the element
  * (a read gives 0), sets `raised` to 2 if it was 0, writes index and size and
  * then sets `raised` to 1. The next run of the device that sees a 1 returns
- * ARGUMENT. A persistent kernel that gives up waiting does the same with a 3,
+ * INDEX. A persistent kernel that gives up waiting does the same with a 3,
  * its phase and the arrivals: DRIVER. */
 enum { CUDA_FAULT_INDEX = 1, CUDA_FAULT_STUCK = 3 };
 typedef struct {

@@ -126,14 +126,19 @@ follow_others(air_device *dev, cu_stream stream)
     return AIR_OK;
 }
 
+/* Where there are more than can be told apart, the first one makes room: what
+ * replaces it comes after all that it has been given. */
 static void
 note_stream(air_device *dev, cu_stream stream)
 {
-    bool known = dev->nstreams == CUDA_STREAMS;
-    for (int i = 0; i < dev->nstreams; i++)
-        known = known || dev->streams[i] == stream;
-    if (!known)
-        dev->streams[dev->nstreams++] = stream;
+    int at = 0;
+    while (at < dev->nstreams && dev->streams[at] != stream)
+        at++;
+    if (at == CUDA_STREAMS)
+        at = 0;
+    else if (at == dev->nstreams)
+        dev->nstreams++;
+    dev->streams[at] = stream;
     dev->last = stream;
     dev->thread = pthread_self();
 }

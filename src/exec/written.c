@@ -1,0 +1,136 @@
+/* written.c: units in the order of the graph (AIR_ORDER_WRITTEN), but for small
+ * ones that come early and waits that come late; by Kahn's algorithm. */
+#include "exec/exec.h"
+
+/* So much may be started and not waited for: results of collectives take
+ * memory. */
+#define MAX_IN_FLIGHT 16
+#define SMALL         4096 /* elements */
+
+typedef struct {
+    const ir_graph *g;
+    const exec_unit *units; /* numbered by their first node */
+    size_t nunits;
+    exec_chains after;
+    uint32_t *waits; /* by unit: for how many others */
+    bool *ready;
+    size_t low;   /* no unit before it is ready */
+    size_t early; /* no small one before it is; nunits: none is looked for */
+    int in_flight;
+} walker;
+
+static bool
+is_host(const walker *w, size_t u, air_host_kind kind)
+{
+    const ir_node *n = ir_node_at(w->g, w->units[u].nodes[0]);
+
+    return n->op == AIR_OP_HOST && n->host == kind;
+}
+
+/* The ready unit that stands first in the graph, but a WAIT only where there is
+ * nothing else: what does not need a collective runs beside it. nunits: none is
+ * ready. */
+static size_t
+next_written(const walker *w)
+{
+    size_t wait = w->nunits, u = w->low;
+
+    for (; u < w->nunits; u++) {
+        if (!w->ready[u])
+            continue;
+        if (!is_host(w, u, AIR_HOST_WAIT))
+            break;
+        if (wait == w->nunits)
+            wait = u;
+    }
+    if (u == w->nunits || (wait < w->nunits && w->in_flight >= MAX_IN_FLIGHT &&
+                           is_host(w, u, AIR_HOST_START)))
+        return wait;
+    return u;
+}
+
+/* ---- small units that wait for nothing ---- */
+
+static bool
+is_small_node(const ir_graph *g, const ir_node *n)
+{
+    int64_t count = 1, size;
+
+    if (n->op == AIR_OP_HOST || n->inplace || n->nouts != 1 ||
+        ir_info(n)->cls != IR_CLASS_POINTWISE)
+        return false;
+    const ir_value *v = ir_val(g, n->outs[0]);
+    for (int i = 0; i < v->rank; i++)
+        if (!ir_dim_is_const(g, v->dims[i], &size) ||
+            !base_mul_i64(count, size, &count))
+            return false;
+    return count <= SMALL;
+}
+
+static bool
+is_small(const ir_graph *g, const exec_unit *u)
+{
+    for (size_t i = 0; i < u->count; i++)
+        if (!is_small_node(g, ir_node_at(g, u->nodes[i])))
+            return false;
+    return u->count > 0;
+}
+
+/* What only inputs are needed for (scales of norms) runs first: such units
+ * then stand side by side. They keep their memory for longer, and are small. */
+static size_t
+next_unit(walker *w)
+{
+    while (w->early < w->nunits &&
+           !(w->ready[w->early] && is_small(w->g, &w->units[w->early])))
+        w->early++;
+    return w->early < w->nunits ? w->early++ : next_written(w);
+}
+
+/* ---- the walk ---- */
+
+static void
+run_unit(walker *w, size_t u)
+{
+    const exec_chains *c = &w->after;
+
+    w->ready[u] = false;
+    w->in_flight += is_host(w, u, AIR_HOST_START);
+    w->in_flight -= is_host(w, u, AIR_HOST_WAIT);
+    for (uint32_t i = c->start[u]; i != EXEC_NO_EDGE; i = c->next[i]) {
+        const uint32_t later = c->edges->edges[2 * i + 1];
+        if (--w->waits[later] > 0)
+            continue;
+        w->ready[later] = true;
+        if (later < w->low)
+            w->low = later;
+    }
+    while (w->low < w->nunits && !w->ready[w->low] && w->waits[w->low] == 0)
+        w->low++;
+}
+
+air_status
+exec_sort_written(const ir_graph *g, const exec_unit *units, size_t nunits,
+                  const exec_edges *edges, bool bundles, base_arena *scratch,
+                  uint32_t *out)
+{
+    walker w = {.g = g,
+                .units = units,
+                .nunits = nunits,
+                .early = bundles ? 0 : nunits};
+
+    AIR_TRY(exec_chains_make(scratch, nunits, edges, 0, &w.after));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.waits));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.ready));
+    for (size_t i = 0; i < edges->count; i++)
+        w.waits[edges->edges[2 * i + 1]]++;
+    for (size_t u = 0; u < nunits; u++)
+        w.ready[u] = w.waits[u] == 0;
+    for (size_t done = 0; done < nunits; done++) {
+        const size_t u = next_unit(&w);
+        AIR_REQUIRE(u < nunits, AIR_ERROR_STATE, EXEC_CYCLE_FMT, g->name);
+        run_unit(&w, u);
+        out[done] = (uint32_t)u;
+    }
+    return AIR_OK;
+}
