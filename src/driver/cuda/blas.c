@@ -4,6 +4,7 @@
  *
  * Matrices of the library are column-major: y = x w is asked for as
  * y^T = w^T x^T, so that its A is our w and its B our x. */
+#include <pthread.h>
 #include <string.h>
 
 #include "driver/cuda/blas.h"
@@ -32,6 +33,7 @@ struct cuda_product {
     cu_layout w, x, y, c;      /* c: that of y where there is none */
     cu_algorithm aligned, any; /* pointers: of 16 bytes, of an element */
     bool has_any, bias, has_c;
+    pthread_mutex_t adding; /* the row to add is set in `product` for a call */
     union {
         float f;
         double d;
@@ -274,6 +276,7 @@ cuda_product_make(air_device *dev, const air_call *call, cuda_product **out)
     AIR_TRY(open_blas(dev));
     AIR_TRY(base_new(&dev->alloc, sizeof **out, &ptr));
     cuda_product *g = ptr;
+    pthread_mutex_init(&g->adding, NULL);
     const bool read = read_product(call, &p);
     g->bias = p.bias;
     g->has_c = p.c && !p.bias;
@@ -303,6 +306,7 @@ cuda_product_free(air_device *dev, cuda_product *g)
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i])
             (void)dev->cu.layout_free(layouts[i]);
+    pthread_mutex_destroy(&g->adding);
     base_free(&dev->alloc, g, sizeof *g);
 }
 
@@ -316,9 +320,9 @@ pointer(uint64_t value)
     return (void *)(uintptr_t)value;
 }
 
-air_status
-cuda_product_run(const air_device *dev, const cuda_product *g,
-                 const uint64_t *values, cu_stream stream)
+static air_status
+multiply(const air_device *dev, const cuda_product *g, const uint64_t *values,
+         cu_stream stream)
 {
     uint64_t bits = 0;
     for (int i = AT_W; i < POINTERS; i++)
@@ -336,4 +340,14 @@ cuda_product_run(const air_device *dev, const cuda_product *g,
                      pointer((values[AT_WORKSPACE] + PAGE - 1) / PAGE * PAGE),
                      WORKSPACE, stream),
                  "a product cannot be launched");
+}
+
+air_status
+cuda_product_run(const air_device *dev, cuda_product *g, const uint64_t *values,
+                 cu_stream stream)
+{
+    pthread_mutex_lock(&g->adding);
+    air_status status = multiply(dev, g, values, stream);
+    pthread_mutex_unlock(&g->adding);
+    return status;
 }

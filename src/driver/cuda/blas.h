@@ -10,7 +10,7 @@ air_status cuda_product_make(air_device *dev, const air_call *call,
                              cuda_product **out);
 void cuda_product_free(air_device *dev, cuda_product *product);
 /* values: pointers in the order of cuda_blas_print. One thread at a time. */
-air_status cuda_product_run(const air_device *dev, const cuda_product *product,
+air_status cuda_product_run(const air_device *dev, cuda_product *product,
                             const uint64_t *values, cu_stream stream);
 
 #endif
