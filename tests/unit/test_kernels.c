@@ -288,6 +288,26 @@ TEST(index_below_zero_is_raised_and_skipped)
     }
 }
 
+/* Blocks of indices are checked together: one that is wrong spoils none. */
+TEST(gather_goes_around_a_wrong_index)
+{
+    float x[100], y[100];
+    int64_t at[100];
+    bench b = {0};
+    for (int k = 0; k < 100; k++) {
+        x[k] = (float)k;
+        at[k] = k == 45 ? 100 : 99 - k;
+    }
+    push_tensor(&b, x, AIR_F32, DIMS(100));
+    push_int(&b, 0);
+    push_tensor(&b, at, AIR_I64, DIMS(100));
+    push_out(&b, y, AIR_F32, DIMS(100));
+    CHECK(run(&b, ref_gather, NULL, 1));
+    CHECK_INT(b.faults[0].index, 100);
+    for (int k = 0; k < 100; k++)
+        CHECK(y[k] == (k == 45 ? 0 : x[99 - k]));
+}
+
 /* In place, only what is indexed is written; else self is copied first. */
 TEST(index_copy_in_place_writes_only_the_rows)
 {

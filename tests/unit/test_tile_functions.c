@@ -57,6 +57,7 @@ TEST(tile_functions_f64)
         {AIR_RG_COSH, coshl, 1.0},   {AIR_RG_TANH, tanhl, 0.8},
         {AIR_RG_ASINH, asinhl, 1.5}, {AIR_RG_ACOSH, acoshl, 1.7},
         {AIR_RG_ATANH, atanhl, 1.5}, {AIR_RG_ERF, erfl, 1.1},
+        {AIR_RG_ERFC, erfcl, 3.0},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         double most = 0, at = 0;
@@ -71,6 +72,24 @@ TEST(tile_functions_f64)
             test_fail(__FILE__, __LINE__, "op %d: %.3f ulp at %.17g",
                       rows[k].op, most, at);
     }
+}
+
+/* Results of every size, of bases near 1 too. */
+TEST(tile_functions_pow_f64)
+{
+    double most = 0;
+    for (int i = 0; i < 30000; i++) {
+        double a = i % 3 == 0   ? fabs(sample(i))
+                   : i % 3 == 1 ? pow(2, sample(i) * 0x1p-10)
+                                : 0x1p-1040 * (i + 1);
+        double b = (i * 7919 % 30011 - 15000) / 15000.0 * 700 / fabs(log(a)), y;
+        long double want = powl((long double)a, (long double)b);
+        run("avx512", AIR_RG_POW, AIR_LANE_F64, &y, &a, &b, 1);
+        double u = isfinite(b) ? ulps64(y, want) : 0;
+        most = u > most ? u : most;
+    }
+    if (!(most <= 1.0))
+        test_fail(__FILE__, __LINE__, "%.3f ulp", most);
 }
 
 static const double special[] = {

@@ -12,11 +12,11 @@
     {name, run, workspace, accept, NULL, NULL, NULL, joins, NULL, NULL},
 #define KERNEL_LIB(name, accept, can, begin, library, run, workspace) \
     {name, run, workspace, accept, can, library, begin, NULL, NULL, NULL},
-#define PLAIN(name, run)               KERNEL(name, run, NULL)
-#define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
 
 static const air_kernel rows[] = {
 #include "driver/cpu/kernels.def"
+#define PLAIN(name, run)               KERNEL(name, run, NULL)
+#define PLAIN_WS(name, run, workspace) KERNEL(name, run, workspace)
 #include "driver/ref/kernels.def"
 };
 

@@ -11,6 +11,7 @@
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/grid_isa.h"
 #include "driver/cpu/library.h"
+#include "driver/cpu/moving.h"
 #include "driver/cpu/order_isa.h"
 #include "driver/cpu/pool_isa.h"
 #include "driver/cpu/random_isa.h"

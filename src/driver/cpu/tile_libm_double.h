@@ -19,5 +19,7 @@
 #define acosh  tile_acosh
 #define atanh  tile_atanh
 #define erf    tile_erf
+#define erfc   tile_erfc
+#define pow    tile_pow
 #define hypot  tile_hypot
 #define lgamma tile_lgamma

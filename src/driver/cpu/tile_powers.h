@@ -45,6 +45,7 @@ tile_poly(const double *c, int count, double x)
 {
     double y = c[0];
 
+#pragma GCC unroll 24
     for (int i = 1; i < count; i++)
         y = fma(y, x, c[i]);
     return y;
@@ -52,10 +53,11 @@ tile_poly(const double *c, int count, double x)
 
 /* The low bits of an integral |a| < 2^51: added to 1.5 2^52, whose last bit
  * counts 1. Not all CPUs convert vectors of double to 64-bit integers. */
+#define TILE_WHOLE 0x1.8p52
 static inline uint64_t
 tile_whole(double a)
 {
-    return tile_bits64(a + 0x1.8p52);
+    return tile_bits64(a + TILE_WHOLE);
 }
 
 /* 2^n of an integral -1023 <= n <= 1024, the ends being 0 and infinity. */
@@ -87,9 +89,9 @@ tile_sum(double a, double b)
 
 /* ---- exponentials -------------------------------------------------------- */
 
-/* e^x = 2^n (1 + r + low), |x| below 2^9 or so. */
+/* e^x = 2^n (1 + r + low), |x| below 2^9 or so; n also as TILE_WHOLE + n. */
 typedef struct {
-    double n, r, low;
+    double n, r, low, whole;
 } tile_power;
 
 /* (e^r - 1 - r) / r^2, |r| <= ln2 / 2 */
@@ -110,43 +112,62 @@ tile_exp_rest(double r)
     return TILE_POLY(Q, r);
 }
 
+/* Of x - less, |less| below 2^-40. The sum with TILE_WHOLE rounds. */
+static inline tile_power
+tile_power_of_pair(double x, double less)
+{
+    double whole = fma(x, TILE_LOG2E, TILE_WHOLE), n = whole - TILE_WHOLE;
+    double near = fma(n, -TILE_LN2, x), low = fma(n, TILE_LN2_LOW, less);
+    double r = near - low, lost = (near - r) - low;
+    return (tile_power){n, r, fma(r * r, tile_exp_rest(r), lost), whole};
+}
+
 static inline tile_power
 tile_power_of(double x)
 {
-    double n = rint(x * TILE_LOG2E), near = fma(n, -TILE_LN2, x);
-    double r = fma(n, -TILE_LN2_LOW, near);
-    double lost = fma(n, -TILE_LN2_LOW, near - r);
-    return (tile_power){n, r, fma(r * r, tile_exp_rest(r), lost)};
+    return tile_power_of_pair(x, 0);
 }
 
 /* 2^x, the fraction f exact */
 static inline tile_power
 tile_power_of_two(double x)
 {
-    double n = rint(x), f = x - n, r = f * TILE_LN2;
+    double whole = x + TILE_WHOLE, n = whole - TILE_WHOLE, f = x - n;
+    double r = f * TILE_LN2;
     double lost = fma(f, TILE_LN2, -r) + f * TILE_LN2_LOW;
-    return (tile_power){n, r, fma(r * r, tile_exp_rest(r), lost)};
+    return (tile_power){n, r, fma(r * r, tile_exp_rest(r), lost), whole};
 }
 
+/* y 2^n in two steps, as 2^n may be no double: the first is exact. */
 static inline double
-tile_power_value(tile_power e)
+tile_scaled(double y, double whole)
 {
-    double half = floor(e.n * 0.5);
+    uint64_t n = tile_bits64(whole), one = UINT64_C(1023) << 52;
+    uint64_t half = n >> 1 << 52;
+    return y * tile_from_bits64(half + one) *
+           tile_from_bits64((n << 52) - half + one);
+}
+
+/* 0 is so before the last step: underflow is slow, and masks are full of it. */
+static inline double
+tile_power_value(tile_power e, int is_zero)
+{
     tile_pair y = tile_sum(1, e.r);
-    return (y.high + (y.low + e.low)) * tile_two_to(half) *
-           tile_two_to(e.n - half);
+    double value = y.high + (y.low + e.low);
+    return tile_scaled(is_zero ? 0 : value, e.whole);
 }
 
 static inline double
 tile_exp(double x)
 {
-    return tile_power_value(tile_power_of(tile_clip(x, -746, 711)));
+    return tile_power_value(tile_power_of(tile_clip(x, -746, 711)), x < -746);
 }
 
 static inline double
 tile_exp2(double x)
 {
-    return tile_power_value(tile_power_of_two(tile_clip(x, -1076, 1025)));
+    tile_power e = tile_power_of_two(tile_clip(x, -1076, 1025));
+    return tile_power_value(e, x < -1076);
 }
 
 /* (e^x - minus) / 4, x below 710.8; minus is 0 or 1 */
@@ -224,7 +245,7 @@ static inline tile_power
 tile_power_f32(double x)
 {
     double n = rint(x * TILE_LOG2E), r = fma(n, -TILE_LN2, x);
-    return (tile_power){n, r, r * r * tile_exp_rest_f32(r)};
+    return (tile_power){n, r, r * r * tile_exp_rest_f32(r), 0};
 }
 
 static inline double

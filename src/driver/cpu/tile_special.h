@@ -47,18 +47,31 @@ tile_hypot(double a, double b)
     return far ? HUGE_VAL : a != a || b != b ? (double)NAN : z;
 }
 
+static inline int
+tile_is_whole(double a)
+{
+    return rint(a) == a;
+}
+
 /* ---- for f64 ------------------------------------------------------------- */
 
-/* Below 1 a polynomial in a^2; above, one less e^(-x^2) / (1 + 2 x) times the
- * series of tile_erfc_f32, of 16 terms: gcc unrolls no more. 1 from 6 on. */
+/* Below 1 a polynomial in x^2. */
 static inline double
-tile_erf(double a)
+tile_erf_near(double x)
 {
     static const double P[] = {
         -7.795898827002142e-10, 1.3720064546777686e-08, -1.6208483801871705e-07,
         1.6447424703317362e-06, -1.492473690741966e-05, 0.00012055294904839707,
         -0.0008548325975389692, 0.0052239776071164225,  -0.02686617064323777,
         0.11283791670945006,    -0.37612638903183543,   0.12837916709551256};
+    return fma(x, TILE_POLY(P, x * x), x);
+}
+
+/* From 1 on one less e^(-x^2) / (1 + 2 x) times the series of tile_erfc_f32, of
+ * 16 terms. 1 from 6 on. */
+static inline double
+tile_erf(double a)
+{
     static const double E[] = {
         -4.5904500727330906e-06, -1.4561883504238394e-05, 2.124757922498866e-05,
         5.171676232576705e-05,   -0.0002899669460493346,  0.0002937546787549174,
@@ -66,12 +79,83 @@ tile_erf(double a)
         -0.05869339847725245,    0.09230432116741229,     -0.10880393014331381,
         0.08227673849003762,     0.0035854154854724073,   -0.1402405985855466,
         1.2375126308378275};
-    double x = tile_clip(fabs(a), 0, 6), z = x * x;
-    double near = fma(x, TILE_POLY(P, z), x);
-    tile_power e = tile_power_of(-z);
+    double x = tile_clip(fabs(a), 0, 6), near = tile_erf_near(x);
+    tile_power e = tile_power_of(-x * x);
     double y = TILE_POLY(E, (x - 3.75) / (x + 3.75)) / fma(2, x, 1);
     double far = 1 - fma(y, e.r + e.low, y) * tile_two_to(e.n);
     return copysign(x < 1 ? near : far, a);
+}
+
+/* e^(-x^2) / (1 + 2 x) times the series of tile_erfc_f32, of 23 terms about
+ * 3.5; what x^2 loses counts. From 27.3 on no double is that small. */
+static inline double
+tile_erfc(double a)
+{
+    static const double E[] = {2.905786582486166e-09,   1.1631559731051983e-08,
+                               -8.661609308414476e-09,  -9.699961697068286e-08,
+                               4.67133791861664e-09,    6.056787643689665e-07,
+                               -5.3882616483237653e-08, -3.818685378780347e-06,
+                               2.3328481631751463e-06,  2.4262992859747633e-05,
+                               -4.2783586890576956e-05, -0.00012151304643955156,
+                               0.0005643846740695942,   -0.00030226775840242436,
+                               -0.0042150199375304,     0.01909933092877757,
+                               -0.048823325825927806,   0.08798315382572389,
+                               -0.11508959816025748,    0.09751909515323375,
+                               -0.01055559633221747,    -0.1400091801376192,
+                               1.2423492448711544};
+    double x = tile_clip(fabs(a), 0, 27.3), z = x * x;
+    tile_power e = tile_power_of_pair(-z, fma(x, x, -z));
+    double y = TILE_POLY(E, (x - 3.5) / (x + 3.5)) / fma(2, x, 1);
+    y = tile_scaled(fma(y, e.r + e.low, y), e.whole);
+    y = a < 0 ? 2 - y : y;
+    return x < 0.5 ? 1 - tile_erf_near(a) : y;
+}
+
+/* log(x) of a positive number: 2 atanh(s) = 2 s + s z (2/3 + z R(z)), z = s^2,
+ * all but z R(z) in pairs, for 64 bits or so. */
+static inline tile_pair
+tile_log_pair(double x)
+{
+    static const double R[] = {0.11723178623876518, 0.11706236339491206,
+                               0.1333480469384731,  0.1538459496251843,
+                               0.18181818335392802, 0.22222222221655885,
+                               0.28571428571429364, 0.4};
+    tile_split t = tile_split_of(x);
+    tile_pair f = {t.m - 1, 0}, down = tile_sum(2, f.high), s, z, c, p;
+    double inverse = 1 / down.high;
+    s.high = f.high * inverse;
+    s.low = fma(-s.high, down.low, fma(-s.high, down.high, f.high)) * inverse;
+    z.high = s.high * s.high;
+    z.low = fma(s.high, s.high, -z.high) + 2 * s.high * s.low;
+    c = tile_sum(0x1.5555555555555p-1, z.high * TILE_POLY(R, z.high));
+    c.low += 0x1.5555555555555p-55;
+    p.high = z.high * c.high; /* log(m) / s - 2 */
+    p.low = fma(z.high, c.high, -p.high) + z.high * c.low + z.low * c.high;
+    c = tile_sum(2, p.high);
+    c.low += p.low;
+    p.high = s.high * c.high;
+    p.low = fma(s.high, c.high, -p.high) + s.high * c.low + s.low * c.high;
+    tile_pair whole = tile_sum(t.n * TILE_LN2_SHORT, p.high);
+    whole.low += fma(t.n, TILE_LN2_REST, p.low);
+    return tile_sum(whole.high, whole.low);
+}
+
+/* e^(b log |a|), with IEEE 754's special cases; 2^64 is as good as an infinite
+ * exponent, but gives 1 of 1. */
+static inline double
+tile_pow(double a, double b)
+{
+    double size = fabs(a), c = tile_clip(b, -0x1p64, 0x1p64);
+    tile_pair l = tile_log_pair(size);
+    double high = c * tile_log_ends(size, l.high);
+    double low = fma(c, l.high, -c * l.high) + c * l.low;
+    double x = tile_clip(high, -746, 711);
+    tile_power e = tile_power_of_pair(x, x == high ? -low : 0);
+    double y = tile_power_value(e, high < -746);
+    int whole = tile_is_whole(c), odd = whole && !tile_is_whole(0.5 * c);
+    int none = a < 0 && size < HUGE_VAL && !whole;
+    y = none ? (double)NAN : odd ? copysign(y, a) : y;
+    return a == 1 || b == 0 ? 1 : y;
 }
 
 /* ---- for f32 ------------------------------------------------------------- */
@@ -82,12 +166,6 @@ tile_hypot_f32(double a, double b)
     double y = sqrt(fma(a, a, b * b));
     int far = fabs(a) == HUGE_VAL || fabs(b) == HUGE_VAL;
     return far ? HUGE_VAL : y; /* whatever the other is */
-}
-
-static inline int
-tile_is_whole(double a)
-{
-    return rint(a) == a;
 }
 
 /* A power of two beyond what f32 holds stays so. */

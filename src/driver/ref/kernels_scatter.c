@@ -89,18 +89,50 @@ each_row(const ref_tensor *const *all, const int64_t *steps, int count,
 
 /* ---- gather -------------------------------------------------------------- */
 
-/* Up to the first index that is out of range; gives how many were done. bytes
- * and dense are constants of each call. */
+enum { BLOCK = 32 };
+
+static inline bool
+all_inside(const int64_t *index, int64_t size)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < BLOCK; i++)
+        most = (uint64_t)index[i] > most ? (uint64_t)index[i] : most;
+    return most < (uint64_t)size;
+}
+
+/* Of a dense row: block by block, as long as all indices are inside. */
+#define GATHER_BLOCKS(bytes, T)                                              \
+    static int64_t gather_blocks_##bytes(const row_plan *p, char *const *at) \
+    {                                                                        \
+        const int64_t *restrict index = (const void *)at[0];                 \
+        const T *restrict src = (const void *)at[2];                         \
+        T *restrict dst = (void *)at[1];                                     \
+        int64_t i = 0;                                                       \
+        for (; i + BLOCK <= p->n && all_inside(index + i, p->size);          \
+             i += BLOCK)                                                     \
+            for (int k = 0; k < BLOCK; k++)                                  \
+                dst[i + k] = src[index[i + k]];                              \
+        return i;                                                            \
+    }
+GATHER_BLOCKS(1, uint8_t)
+GATHER_BLOCKS(2, uint16_t)
+GATHER_BLOCKS(4, uint32_t)
+GATHER_BLOCKS(8, uint64_t)
+
+/* From element `begin` up to the first index that is out of range; gives how
+ * many were done. bytes and dense are constants of each call. */
 static inline int64_t
-gather_each(const row_plan *plan, char *const *at, size_t bytes, bool dense)
+gather_each(const row_plan *plan, char *const *at, int64_t begin, size_t bytes,
+            bool dense)
 {
     const row_plan p = *plan; /* what is written is not the plan */
     const int64_t size = (int64_t)bytes, index_step = dense ? 8 : p.index_step;
     const int64_t dst_step = dense ? size : p.dst_step;
     const int64_t src_step = dense ? 0 : p.src_step;
-    const char *index = at[0], *src = at[2];
-    char *dst = at[1];
-    for (int64_t i = 0; i < p.n; i++) {
+    const char *index = at[0] + begin * index_step;
+    const char *src = at[2] + begin * src_step;
+    char *dst = at[1] + begin * dst_step;
+    for (int64_t i = begin; i < p.n; i++) {
         int64_t offset = row_offset(index, p.size, dense ? size : p.stride);
         if (offset == OUT_OF_RANGE)
             return i;
@@ -119,8 +151,9 @@ gather_fast(const row_plan *p, char *const *at)
     if (p->index_dtype != AIR_I64)
         return 0;
     switch (ref_bytes(p->dtype)) {
-#define EACH(n) \
-    dense ? gather_each(p, at, n, true) : gather_each(p, at, n, false)
+#define EACH(n)                                                   \
+    dense ? gather_each(p, at, gather_blocks_##n(p, at), n, true) \
+          : gather_each(p, at, 0, n, false)
     case 1: return EACH(1);
     case 2: return EACH(2);
     case 4: return EACH(4);

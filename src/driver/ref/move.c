@@ -150,40 +150,25 @@ ROW(uint32_t)
 ROW(uint64_t)
 
 /* src: the first element read, the others lie before it. */
-#define MIRROR(T, V, ...)                                            \
-    static void mirror_##T(char *dst, const char *src, int64_t n)    \
-    {                                                                \
-        const int64_t wide = (int64_t)(sizeof(V) / sizeof(T));       \
-        const int64_t size = (int64_t)sizeof(T);                     \
-        int64_t i = 0;                                               \
-        for (; i + wide <= n; i += wide) {                           \
-            V v;                                                     \
-            memcpy(&v, src - (i + wide - 1) * size, sizeof v);       \
-            v = TURN_ROUND(v, V, __VA_ARGS__);                       \
-            memcpy(dst + i * size, &v, sizeof v);                    \
-        }                                                            \
-        row_##T(dst + i * size, size, src - i * size, -size, n - i); \
+#define MIRROR(T)                                                             \
+    static void mirror_##T(T *restrict dst, const T *restrict src, int64_t n) \
+    {                                                                         \
+        for (int64_t i = 0; i < n; i++)                                       \
+            dst[i] = src[-i];                                                 \
     }
-typedef uint16_t halves __attribute__((vector_size(16)));
-typedef uint32_t words __attribute__((vector_size(16)));
-typedef uint64_t longs __attribute__((vector_size(16)));
-#define TURN_ROUND(v, V, ...) __builtin_shuffle(v, (V){__VA_ARGS__})
-MIRROR(uint16_t, halves, 7, 6, 5, 4, 3, 2, 1, 0)
-MIRROR(uint32_t, words, 3, 2, 1, 0)
-MIRROR(uint64_t, longs, 1, 0)
-#undef TURN_ROUND
-#define TURN_ROUND(v, V, swap) swap(v)
-MIRROR(uint8_t, uint64_t, __builtin_bswap64)
-#undef TURN_ROUND
+MIRROR(uint8_t)
+MIRROR(uint16_t)
+MIRROR(uint32_t)
+MIRROR(uint64_t)
 
 static void
 row_mirror(const ref_box *b, char *dst, const char *src, int64_t n)
 {
     switch (b->bytes) {
-    case 1: mirror_uint8_t(dst, src, n); break;
-    case 2: mirror_uint16_t(dst, src, n); break;
-    case 4: mirror_uint32_t(dst, src, n); break;
-    default: mirror_uint64_t(dst, src, n); break;
+    case 1: mirror_uint8_t((void *)dst, (const void *)src, n); break;
+    case 2: mirror_uint16_t((void *)dst, (const void *)src, n); break;
+    case 4: mirror_uint32_t((void *)dst, (const void *)src, n); break;
+    default: mirror_uint64_t((void *)dst, (const void *)src, n); break;
     }
 }
 

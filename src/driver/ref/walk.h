@@ -67,26 +67,35 @@ ref_add(int dtype, char *dst, const char *src)
     }
 }
 
-/* dst[i] += src[i] side by side, 16 bytes at a time. */
-#define REF_ADD_DENSE(name, T)                                        \
-    typedef T name##_lanes __attribute__((vector_size(16)));          \
-    static inline void name(char *dst, const char *src, int64_t n)    \
-    {                                                                 \
-        const int64_t bytes = (int64_t)sizeof(T), lanes = 16 / bytes; \
-        for (; n >= lanes; n -= lanes, dst += 16, src += 16) {        \
-            name##_lanes a, b;                                        \
-            memcpy(&a, dst, sizeof a);                                \
-            memcpy(&b, src, sizeof b);                                \
-            a += b;                                                   \
-            memcpy(dst, &a, sizeof a);                                \
-        }                                                             \
-        for (; n > 0; n--, dst += bytes, src += bytes) {              \
-            T a, b;                                                   \
-            memcpy(&a, dst, sizeof a);                                \
-            memcpy(&b, src, sizeof b);                                \
-            a += b;                                                   \
-            memcpy(dst, &a, sizeof a);                                \
-        }                                                             \
+/* Bytes of a vector of the instruction set that this is compiled for. */
+#if defined __AVX512F__
+#define REF_VECTOR 64
+#elif defined __AVX2__
+#define REF_VECTOR 32
+#else
+#define REF_VECTOR 16
+#endif
+
+/* dst[i] += src[i] side by side, a vector at a time. */
+#define REF_ADD_DENSE(name, T)                                                 \
+    typedef T name##_lanes __attribute__((vector_size(REF_VECTOR)));           \
+    static inline void name(char *dst, const char *src, int64_t n)             \
+    {                                                                          \
+        const int64_t bytes = (int64_t)sizeof(T), lanes = REF_VECTOR / bytes;  \
+        for (; n >= lanes; n -= lanes, dst += REF_VECTOR, src += REF_VECTOR) { \
+            name##_lanes a, b;                                                 \
+            memcpy(&a, dst, sizeof a);                                         \
+            memcpy(&b, src, sizeof b);                                         \
+            a += b;                                                            \
+            memcpy(dst, &a, sizeof a);                                         \
+        }                                                                      \
+        for (; n > 0; n--, dst += bytes, src += bytes) {                       \
+            T a, b;                                                            \
+            memcpy(&a, dst, sizeof a);                                         \
+            memcpy(&b, src, sizeof b);                                         \
+            a += b;                                                            \
+            memcpy(dst, &a, sizeof a);                                         \
+        }                                                                      \
     }
 REF_ADD_DENSE(ref_add_dense_f32, float)
 REF_ADD_DENSE(ref_add_dense_f64, double)
@@ -109,9 +118,9 @@ REF_ADD_HALVES(ref_add_tail_bf16, ref_of_bf16, ref_to_bf16)
 REF_ADD_HALVES(ref_add_dense_f16, ref_of_f16, ref_to_f16)
 #undef REF_ADD_HALVES
 
-typedef uint32_t ref_words __attribute__((vector_size(16)));
-typedef float ref_floats __attribute__((vector_size(16)));
-enum { REF_LANES = 8 };
+typedef uint32_t ref_words __attribute__((vector_size(REF_VECTOR)));
+typedef float ref_floats __attribute__((vector_size(REF_VECTOR)));
+enum { REF_LANES = REF_VECTOR / 2 };
 
 /* Sums of the bf16 in the upper halves of words, left there; as ref_to_bf16. */
 static inline ref_words
