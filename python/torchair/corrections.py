@@ -17,6 +17,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from . import number_lists
+from .number_lists import is_number
+
 _POWERS = {operator.pow, torch.pow}
 # What makes a number of numbers, as Dynamo writes it.
 _PLAIN = {
@@ -31,6 +34,7 @@ _HOME = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 
 def widen(gm: GraphModule) -> None:
     """gm: Dynamo's; made anew where it has such numbers."""
+    number_lists.write_out(gm, _of_optimizer)
     wide: set[Node] = set()
     for node in list(gm.graph.nodes):
         if _begins(node):
@@ -44,13 +48,6 @@ def widen(gm: GraphModule) -> None:
         gm.recompile()
 
 
-def _is_number(value: Any) -> bool:
-    known = value.meta.get("example_value") if isinstance(value, Node) else None
-    if not isinstance(known, torch.Tensor):
-        return False
-    return known.dtype is torch.float32 and known.dim() == 0
-
-
 def _begins(node: Node) -> bool:
     """A number to the power of a tensor, in a line of torch.optim."""
     if node.target not in _POWERS or len(node.args) != 2 or node.kwargs:
@@ -58,8 +55,8 @@ def _begins(node: Node) -> bool:
     base, exponent = node.args
     return (
         isinstance(base, (int, float))
-        and _is_number(exponent)
-        and _is_number(node)
+        and is_number(exponent)
+        and is_number(node)
         and _stays(node)
         and _of_optimizer(node)
     )
@@ -83,14 +80,24 @@ def _stays(node: Node) -> bool:
 
 def _is_later(node: Node, user: Node) -> bool:
     """Is it none that the call could write?"""
-    return bool(user.args) and user.args[0] is not node
+    if not user.args:
+        return False
+    first = user.args[0]
+    if _writes_list(user) and isinstance(first, (list, tuple)):
+        return node not in first
+    return first is not node
+
+
+def _writes_list(user: Node) -> bool:
+    name = getattr(user.target, "__name__", "")
+    return name.startswith("_foreach_") and name.endswith("_")
 
 
 def _follows(node: Node, wide: set[Node]) -> bool:
     return (
         node.target in _PLAIN
         and not node.kwargs
-        and _is_number(node)
+        and is_number(node)
         and _stays(node)
         and any(of in wide for of in node.all_input_nodes)
     )

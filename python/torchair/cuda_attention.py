@@ -15,7 +15,6 @@ from . import schema
 from .cuda import hints
 from .origin import location_of
 from .schema import Refused, bound
-from .sizes import Unexpressible
 
 aten = torch.ops.aten
 _ROW = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -32,16 +31,13 @@ _OPERATORS = (
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY = 5e8
 _PAD = 8  # numbers of 16 bits in 16 bytes
+_SEED = 7  # which argument of seeded's operator, the offset is behind it
 
 
 def draws_nothing(node: torch.fx.Node) -> bool:
-    """Attention is counted among the operators that draw random numbers.
-    Unexpressible where it does: its gradient wants the seed on the CPU."""
-    if node.target not in _OPERATORS:
-        return False
-    if bound(node)["dropout_p"]:
-        raise Unexpressible("attention drops some of its weights")
-    return True
+    """Attention is counted among the operators that draw random numbers. Where
+    it drops weights it does, and is torch's."""
+    return node.target in _OPERATORS and not bound(node)["dropout_p"]
 
 
 def _beside(x: torch.Tensor) -> torch.Tensor:
@@ -80,6 +76,22 @@ def own_plan(operator: Any) -> Any:
     return call
 
 
+def seeded(operator: Any) -> Any:
+    """A gradient of attention that may have dropped weights, with seed and
+    offset of the draw where its kernel looks for them: on the CPU, unless it is
+    captured and keeps their addresses. The engine has them on the GPU."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        rest = args[_SEED + 2 :]
+        p = rest[0] if rest else kwargs["dropout_p"]
+        if not p or torch.cuda.is_current_stream_capturing():
+            return operator(*args, **kwargs)
+        seeds = (t.cpu() for t in args[_SEED : _SEED + 2])
+        return operator(*args[:_SEED], *seeds, *rest, **kwargs)
+
+    return call
+
+
 def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
     """Has torch a much faster kernel? By the sizes that were traced."""
     if node.target not in _FLASH or given.get("attn_bias") is not None:
@@ -114,6 +126,7 @@ def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
 
 
 HOST_TARGETS = {
-    aten._scaled_dot_product_cudnn_attention_backward.default: own_plan
+    aten._scaled_dot_product_cudnn_attention_backward.default: own_plan,
+    aten._scaled_dot_product_efficient_attention_backward.default: seeded,
 }
 REWRITES = dict.fromkeys(_OPERATORS, rewrite)

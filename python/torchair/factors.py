@@ -54,6 +54,8 @@ _OPERANDS: dict[Any, int] = {
         for end in ("", "_")
     },
 }
+# Operator -> place of a factor whose sign may be the result's.
+_SIGNED: dict[Any, int] = {torch.mul: 1, operator.truediv: 0, torch.div: 0}
 
 
 def free(gm: GraphModule, exact: bool) -> None:
@@ -102,17 +104,25 @@ def _free_number(node: Node) -> bool:
 
 
 def _free_negated(node: Node) -> bool:
-    """x * -factor, as Dynamo writes an addition with a factor up to 2.11."""
-    if node.target is not torch.mul or len(node.args) != 2 or node.kwargs:
+    """x * -factor, as Dynamo writes an addition with a factor up to 2.11, and
+    -factor / x of Adagrad's lists. The sign becomes the result's."""
+    place = _SIGNED.get(node.target)
+    if place is None or len(node.args) != 2 or node.kwargs:
         return False
-    x, factor = node.args
+    factor, other = node.args[place], node.args[1 - place]
     negated = isinstance(factor, Node) and factor.target is operator.neg
-    if not negated or not _changes(factor) or not isinstance(x, Node):
+    if not negated or not _changes(factor) or not _is_tensor(other):
         return False
-    product = _times(node, x, factor)
-    node.target, node.args = torch.neg, product.args
-    node.graph.erase_node(product)
+    args: list[Any] = [other, other]
+    args[place] = factor.args[0]  # type: ignore[union-attr]
+    plain = _call(node, node.target, *args)
+    _free_negated(plain)
+    node.target, node.args = torch.neg, (plain,)
     return True
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(_known(value), torch.Tensor)
 
 
 def _is_fma(node: Node) -> bool:

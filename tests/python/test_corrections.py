@@ -7,13 +7,20 @@ import pytest
 import torch
 from helpers import compiled, seeded
 
-from torchair import corrections
+from torchair import corrections, number_lists
 
 RULES = {
     "adam": lambda p: torch.optim.Adam(p, 1e-3),
     "amsgrad": lambda p: torch.optim.AdamW(p, 1e-3, amsgrad=True),
     "nadam": lambda p: torch.optim.NAdam(p, 1e-3),
     "radam": lambda p: torch.optim.RAdam(p, 1e-3),
+    # lists, the default on a GPU
+    "adam_foreach": lambda p: torch.optim.Adam(p, 1e-3, foreach=True),
+    "amsgrad_foreach": lambda p: torch.optim.AdamW(
+        p, 1e-3, amsgrad=True, foreach=True
+    ),
+    "nadam_foreach": lambda p: torch.optim.NAdam(p, 1e-3, foreach=True),
+    "radam_foreach": lambda p: torch.optim.RAdam(p, 1e-3, foreach=True),
 }
 
 
@@ -90,3 +97,52 @@ def test_what_is_written_is_not_widened():
     assert users(power) == ["to"]
     (result,) = gm(torch.tensor(1.0))
     assert result.item() == pytest.approx(1.1)
+
+
+def graph_of_lists(end):
+    """[0.9 ** t] - 1 in place; end(graph, its list, its item) follows."""
+    graph, number = torch.fx.Graph(), torch.tensor(1.0)
+    t = graph.placeholder("t")
+    made = graph.call_function(torch._foreach_pow, (0.9, [t]))
+    item = graph.call_function(operator.getitem, (made, 0))
+    graph.call_function(torch._foreach_sub_, ((item,), 1))
+    graph.output((end(graph, item),))
+    for node in graph.nodes:
+        node.meta["example_value"] = [number] if node is made else number
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def targets(gm):
+    return [n.target for n in gm.graph.nodes if n.op == "call_function"]
+
+
+def test_lists_of_numbers_are_written_out():
+    gm = graph_of_lists(lambda graph, item: item)
+    number_lists.write_out(gm, lambda node: True)
+    assert targets(gm) == [torch.pow, torch.sub]
+    (result,) = gm(torch.tensor(2.0))
+    assert result.item() == pytest.approx(0.81 - 1)
+
+
+def test_lists_of_others_stay():
+    gm = graph_of_lists(lambda graph, item: item)
+    number_lists.write_out(gm, lambda node: False)
+    assert torch._foreach_sub_ in targets(gm)
+
+
+def test_a_write_that_is_not_known_is_of_the_number_of_then():
+    def end(graph, item):
+        graph.call_function(torch._foreach_exp_, ((item,),))
+        return item
+
+    gm = graph_of_lists(end)
+    number_lists.write_out(gm, lambda node: True)
+    assert targets(gm) == [torch.pow, torch.sub, torch._foreach_exp_]
+    (result,) = gm(torch.tensor(2.0))
+    assert result.item() == pytest.approx(0.8270, abs=1e-4)
+    line = f'  File "{os.path.dirname(torch.optim.__file__)}/adam.py", line 1'
+    for node in gm.graph.nodes:
+        node.meta["stack_trace"] = line
+    corrections.widen(gm)
+    (result,) = gm(torch.tensor(2.0))
+    assert result.item() == pytest.approx(0.8270, abs=1e-4)

@@ -95,6 +95,44 @@ def test_large_attention_is_torchs(batch, operator, large):
     assert cuda_attention.is_large(node, given) == large
 
 
+DROPPED = torch.ops.aten._scaled_dot_product_efficient_attention.default
+ITS_GRADIENT = (
+    torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+)
+
+
+@pytest.mark.parametrize(("p", "nothing"), [(0.0, True), (0.1, False)])
+def test_attention_draws_where_it_drops(p, nothing):
+    args = ("q", "k", "v", None, True, p)
+    node = torch.fx.Graph().call_function(DROPPED, args)
+    assert cuda_attention.draws_nothing(node) == nothing
+
+
+@pytest.mark.parametrize("captured", [True, False])
+@pytest.mark.parametrize("p", [0.0, 0.1])
+def test_a_gradient_finds_its_seed(monkeypatch, p, captured):
+    """On the CPU; on the GPU where it is captured, or not looked at."""
+    monkeypatch.setattr(
+        torch.cuda, "is_current_stream_capturing", lambda: captured
+    )
+    operands = [torch.empty(1, device="meta") for _ in range(7)]
+    seeds = [Seed(), Seed()]
+    seen = []
+    gradient = cuda_attention.HOST_TARGETS[ITS_GRADIENT](
+        lambda *args, **named: seen.append((args, named))
+    )
+    gradient(*operands, *seeds, p, [True] * 4, False, scale=0.5)
+    ((args, named),) = seen
+    want = seeds if captured or p == 0 else ["on the CPU"] * 2
+    assert list(args[:9]) == [*operands, *want]
+    assert args[9:] == (p, [True] * 4, False) and named == {"scale": 0.5}
+
+
+class Seed:
+    def cpu(self):
+        return "on the CPU"
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -550,6 +588,117 @@ def test_training_with_dropout_draws_as_eager(mode):
             for a, b in zip(eager.parameters(), ours.parameters(), strict=True):
                 torch.testing.assert_close(a.grad, b.grad)
     assert [h.op for r in records for h in r.hosts] == []
+
+
+@gpu
+@modes
+@pytest.mark.parametrize("case", ["float32", "bfloat16", "mask", "causal"])
+def test_attention_with_dropout_is_a_node_of_torch(case, mode):
+    """The engine has the rest; numbers and gradients are eager's."""
+    dtype = torch.bfloat16 if case == "bfloat16" else torch.float32
+    mask = torch.randn(2, 1, 64, 64, device="cuda") if case == "mask" else None
+
+    def attend(x, y):
+        q, k, v = (x * 2, y + 1, x - y)
+        drawn = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, mask, dropout_p=0.1, is_causal=case == "causal"
+        )
+        return torch.nn.functional.dropout(drawn.sin() * 2, 0.2)
+
+    torch._dynamo.reset()
+    compiled = compile_with(attend, mode)
+    inputs = torch.randn(2, 2, 4, 64, 32, device="cuda", dtype=dtype)
+    tolerance = 4e-2 if case == "bfloat16" else 1e-5
+    with recorded() as records:
+        for seed in range(4):
+            theirs = [t.clone().requires_grad_() for t in inputs]
+            ours = [t.clone().requires_grad_() for t in inputs]
+            torch.manual_seed(seed)
+            want = attend(*theirs)
+            after = torch.rand(3, device="cuda")
+            torch.manual_seed(seed)
+            got = compiled(*ours)
+            assert torch.equal(torch.rand(3, device="cuda"), after)
+            assert torch.equal(got == 0, want == 0)
+            torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
+            want.square().sum().backward()
+            got.square().sum().backward()
+            for a, b in zip(theirs, ours, strict=True):
+                torch.testing.assert_close(
+                    b.grad, a.grad, rtol=0, atol=tolerance * a.grad.abs().max()
+                )
+    assert [r.fallback for r in records] == [""] * len(records)
+    by_torch = [h.op for r in records for h in r.hosts]
+    assert len(by_torch) == 2, by_torch
+
+
+class Encoder(torch.nn.Module):
+    """A layer of BERT with attention and hidden dropout, as in training."""
+
+    def __init__(self, width=64, heads=4, layers=2, p=0.1):
+        super().__init__()
+        layer = [
+            torch.nn.TransformerEncoderLayer(
+                width, heads, 4 * width, p, "gelu", batch_first=True
+            )
+            for _ in range(layers)
+        ]
+        self.words = torch.nn.Embedding(100, width)
+        self.drop = torch.nn.Dropout(p)
+        self.layers = torch.nn.ModuleList(layer)
+        self.end = torch.nn.Linear(width, 100)
+
+    def forward(self, ids, mask):
+        x = self.drop(self.words(ids))
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=mask)
+        return self.end(x)
+
+
+@gpu
+@modes
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_training_step_with_dropout_is_eagers(dtype, masked, mode):
+    """Loss and gradients of an encoder from the same seed."""
+    of = getattr(torch, dtype)
+    torch.manual_seed(0)
+    eager = Encoder().cuda().to(of)
+    ours = copy.deepcopy(eager)
+    ids = torch.randint(100, (4, 48), device="cuda")
+    mask = torch.zeros(4, 48, device="cuda", dtype=of)
+    mask[:, 40:] = -1e4
+    mask = mask if masked else None
+
+    def loss(model):
+        y = model(ids, mask).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(y.float(), ids.flatten())
+
+    torch._dynamo.reset()
+    compiled = compile_with(ours, mode)
+    tolerance = 0.05 if dtype == "bfloat16" else 1e-4
+    with recorded() as records:
+        for seed in range(4):
+            eager.zero_grad()
+            ours.zero_grad()
+            torch.manual_seed(seed)
+            want = loss(eager)
+            want.backward()
+            torch.manual_seed(seed)
+            got = loss(compiled)
+            got.backward()
+            torch.testing.assert_close(got, want, rtol=tolerance, atol=0)
+            for (name, a), b in zip(
+                eager.named_parameters(), ours.parameters(), strict=True
+            ):
+                error = (a.grad - b.grad).norm() / a.grad.norm()
+                # keys' bias has no gradient but what rounding leaves
+                if "in_proj_bias" not in name:
+                    assert error < tolerance, (name, error)
+    assert [r.fallback for r in records] == [""] * len(records)
+    names = {h.op for r in records for h in r.hosts}
+    assert any("attention" in n for n in names), names
+    assert not any("dropout" in n or "bernoulli" in n for n in names), names
 
 
 @gpu

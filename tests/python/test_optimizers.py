@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from helpers import BEFORE_213, assert_same, compiled, fallbacks, hosts
+from helpers import BEFORE_213, DEVICE, assert_same, compiled, fallbacks, hosts
 from torch import nn
 
 from torchair import backend
@@ -66,6 +66,7 @@ SCHEDULED = {
     "rmsprop_foreach": lambda p: torch.optim.RMSprop(p, 1e-2, foreach=True),
     "adadelta": lambda p: torch.optim.Adadelta(p, 0.5),
     "adagrad": lambda p: torch.optim.Adagrad(p, 1e-1),
+    "adagrad_foreach": lambda p: torch.optim.Adagrad(p, 1e-1, foreach=True),
 }
 # Those cycle the momentum, too.
 CYCLED = {
@@ -182,6 +183,11 @@ def test_factor_changes(name):
         assert_same(run(x, y, z, s), fn(x, y, z, s))
 
 
+# A GPU's kernels of torch have a + s * (b * c) and a + s * (b / c), where those
+# of the CPU and the engine have s * b first: the last bits may differ there.
+ORDER = 0 if DEVICE.type == "cpu" else 2e-6
+
+
 # Rounded as eager does, in one compilation more.
 FUSED = {
     "add": lambda x, y, z, s: x.add(y, alpha=s),
@@ -203,7 +209,8 @@ def test_factor_changes_in_reduce_overhead(name):
     with backend.collect([], programs):
         for s in (0.5, 0.1, 1.7, -3.3, 1e-9):
             got, want = run(x, y, z, s), fn(x, y, z, s)
-            torch.testing.assert_close(got, want, rtol=0, atol=0)
+            off = ORDER if name == "addcmul" else 0
+            torch.testing.assert_close(got, want, rtol=off, atol=off)
     assert len(programs) <= 2
 
 
@@ -221,7 +228,7 @@ def test_list_factor_changes_in_reduce_overhead(dynamic):
         for s in (0.5, 0.1, 1.7, -3.3):
             run(mine, ys, s)
             step(theirs, ys, s)
-    torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    torch.testing.assert_close(mine, theirs, rtol=ORDER, atol=ORDER)
     assert len(programs) <= 2
 
 
