@@ -73,7 +73,8 @@ LAYERS = {
     # 120 corrections of optimizers in double
     # 100 where results that are views begin
     # 320 random numbers of a GPU
-    "python/torchair": (27450, (".py",)),
+    # 800 fused attention in operators of torch, for a GPU
+    "python/torchair": (28250, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (
