@@ -74,7 +74,7 @@ LAYERS = {
     # 100 where results that are views begin
     # 320 random numbers of a GPU
     # 800 fused attention in operators of torch, for a GPU
-    "python/torchair": (28250, (".py",)),
+    "python/torchair": (28300, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (
