@@ -73,8 +73,9 @@ LAYERS = {
     # 120 corrections of optimizers in double
     # 100 where results that are views begin
     # 320 random numbers of a GPU
-    # 130 lists of an optimizer's numbers, seeds of attention's gradients
-    "python/torchair": (27580, (".py",)),
+    # 130 lists of an optimizer's numbers, seeds of attention's gradients; 850
+    # fused attention in operators of torch, for a GPU
+    "python/torchair": (28500, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

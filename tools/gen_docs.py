@@ -317,6 +317,15 @@ Both compute in eager code, in compiled functions (one node of the engine,
 `NPUGraph.update` replaces the lists. A new list in a compiled function makes a
 new set of sizes; lengths that change at every call belong into tensors.
 
+On a GPU the same calls are operators of torch around `air::dense_attention`,
+an attention of dense caches: fused by the engine in compiled functions, its
+core the engine's kernel or torch's. All tensors are on the query's device;
+lengths in tensors are not read by the host. A list of lengths lets rows that
+follow each other (T layouts) be put side by side to the length of the longest
+batch, and unused blocks be left out; with a tensor every batch gets room for
+all rows. Weights of float16 and bfloat16 are rounded to these. `NPUGraph` has
+no captures there.
+
 For query i and key j of a batch, with k = j's key of head h // group:
 
     score = scale * (q . k + q_rope . k_rope) + pse_shift

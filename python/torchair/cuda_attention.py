@@ -96,7 +96,10 @@ def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
     """Has torch a much faster kernel? By the sizes that were traced."""
     if node.target not in _FLASH or given.get("attn_bias") is not None:
         return False
-    query, key = given["query"].meta["val"], given["key"].meta["val"]
+    return is_many(given["query"].meta["val"], given["key"].meta["val"])
+
+
+def is_many(query: torch.Tensor, key: torch.Tensor) -> bool:
     dims = hints([*query.shape, key.shape[-2]])
     return dims is not None and 4 * math.prod(dims) >= _MANY
 

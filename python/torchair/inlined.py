@@ -11,13 +11,20 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-_bodies: dict[Any, Callable[..., Any]] = {}
+Body = Callable[..., Any]
+_bodies: dict[Any, tuple[Body, Callable[[Node], bool]]] = {}
 
 
-def register(op: Any, body: Callable[..., Any]) -> None:
-    """Nodes of the overload become those of body, which takes its arguments
-    and gives a tuple of tensors."""
-    _bodies[op] = body
+def _always(_node: Node) -> bool:
+    return True
+
+
+def register(
+    op: Any, body: Body, when: Callable[[Node], bool] = _always
+) -> None:
+    """Nodes of the overload, those of which `when` says so, become those of
+    body, which takes its arguments and gives a tuple of tensors."""
+    _bodies[op] = body, when
 
 
 def expand(gm: GraphModule) -> None:
@@ -26,7 +33,9 @@ def expand(gm: GraphModule) -> None:
         return
     for node in list(gm.graph.nodes):
         if node.op == "call_function" and node.target in _bodies:
-            _replace(gm, node, _bodies[node.target])
+            body, when = _bodies[node.target]
+            if when(node):
+                _replace(gm, node, body)
 
 
 def _replace(gm: GraphModule, node: Node, body: Callable[..., Any]) -> None:

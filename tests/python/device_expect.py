@@ -6,6 +6,10 @@ _GRADIENT = "its gradient is torch's kernel, which takes what this one gives"
 _DRAWS = "torch draws the random numbers of a GPU"
 _SUMS = "torch's kernel adds in an order that does not change"
 
+_HEADS = (
+    "heads of a width that kern_attend.c has no text for, weights of 8 bits"
+)
+
 _BACKWARD = ("", "_backward")
 _PADS = [
     f"{kind}_pad{n}d{end}"
@@ -49,5 +53,6 @@ LACKING = {
         **dict.fromkeys(["_unsafe_index_put", "scatter_add"], _SUMS),
         **dict.fromkeys(_ATTENTION, _GRADIENT),
         **dict.fromkeys(["native_dropout", "bernoulli"], _DRAWS),
+        "air::dense_attention": _HEADS,
     }
 }

@@ -4,12 +4,10 @@ import pytest
 import torch
 from fused_reference import reference
 from fused_samples import Sample, with_tensors
-from helpers import compiled
+from helpers import DEVICE, compiled, without_lacking
 
 from torchair import attention, importer, ops
 from torchair.attention import arguments, run
-
-pytestmark = pytest.mark.host("the operators have kernels of the CPU only")
 
 attention.register("npu")
 npu = torch.ops.npu
@@ -20,19 +18,23 @@ def names(version):
     return "npu_fused_infer_attention_score" + ("_v2" if version == 2 else "")
 
 
-def weights_slack(s):
-    """What weights that are rounded to bf16 change at most: of products by
-    pairs, which CPUs have that multiply bf16."""
-    if s.dtype is not torch.bfloat16 or s.v.dtype is not torch.bfloat16:
+ON_GPU = DEVICE.type == "cuda"
+HALVES = torch.float16, torch.bfloat16
+
+
+def weights_slack(s, rounding):
+    """What weights that are rounded to a dtype change at most: of products by
+    pairs, which CPUs have that multiply bf16, and of kernels for halves."""
+    if s.dtype not in rounding or s.v.dtype is not s.dtype:
         return 0
     kw = dict(s.named)
     if kw.get("value_shared_prefix") is not None:
         kw["value_shared_prefix"] = kw["value_shared_prefix"].abs()
     sizes, _ = reference(s.q, s.k, s.v.abs(), **kw)
-    return sizes * torch.finfo(torch.bfloat16).eps / 2
+    return sizes * torch.finfo(s.dtype).eps / 2
 
 
-def check(s, got):
+def check(s, got, rounding=HALVES[not ON_GPU :]):
     """Exact but for one rounding of the result and maybe of weights, sums of
     scores in floats, and for results of 8 bits."""
     want, lse = reference(s.q, s.k, s.v, **s.named)
@@ -46,7 +48,7 @@ def check(s, got):
     assert out.dtype is half
     eps = torch.finfo(half).eps
     slack = 3e-5 if s.kind != "full" else 2e-2  # a weight rounded up or down
-    most = weights_slack(s) + slack + (eps + 1e-5) * want.abs()
+    most = weights_slack(s, rounding) + slack + (eps + 1e-5) * want.abs()
     assert ((out.double() - want).abs() <= most).all()
     if not s.kw.get("softmax_lse_flag"):
         assert tuple(sums.shape) == (0,)
@@ -100,12 +102,16 @@ SOME = range(0, SAMPLES, 9)
 
 @pytest.mark.parametrize("seed", SOME)
 def test_lengths_as_tensors(seed):
-    """torchair.ops: the same results, bit for bit; lists will do as well."""
+    """torchair.ops: the same results, bit for bit where what computes them does
+    not depend on the longest batch; lists will do as well."""
     s = Sample(seed)
     op = getattr(ops, names(s.version))
     want = getattr(npu, names(s.version))(s.q, s.k, s.v, **s.named)
     for given in (with_tensors(s.named), s.named):
         found = op(s.q, s.k, s.v, **given)
+        if ON_GPU:
+            check(s, found)
+            continue
         for got, value in zip(found, want, strict=True):
             assert torch.equal(got, value)
 
@@ -141,7 +147,7 @@ def hosts(monkeypatch):
         return made
 
     monkeypatch.setattr(importer, "import_graph", keep)
-    return lambda: found
+    return lambda: without_lacking(h.op for h in found)
 
 
 def dense(b=2, s=3, t=20, n=4, nk=2, d=16, dtype=torch.float32):
@@ -184,6 +190,7 @@ def test_lengths_that_dynamo_made_dynamic(hosts, library):
     assert hosts() == []
 
 
+@pytest.mark.host("torch.npu's graphs are of host memory")
 @pytest.mark.parametrize("version", (1, 2))
 @pytest.mark.parametrize("into", (False, True))
 def test_update_of_a_captured_graph(version, into):
@@ -346,10 +353,146 @@ def test_bands_and_caches_at_their_limits():
     assert (out == 0).all()
 
 
+def test_scales_of_tokens_belong_to_a_batch_where_rows_follow():
+    """Of blocks, by the position of the key in its batch."""
+    table = torch.tensor([[1], [0]], dtype=torch.int32)
+    k, v = (torch.randint(-9, 9, (2, 16, 64)).to(torch.int8) for _ in "kv")
+    kw = {
+        "input_layout": "TND",
+        "num_heads": 4,
+        "num_key_value_heads": 2,
+        "block_table": table,
+        "block_size": 16,
+        "actual_seq_lengths": [2, 5],
+        "actual_seq_lengths_kv": [16, 9],
+    }
+    for part in ("key", "value"):
+        kw[f"{part}_antiquant_scale"] = torch.rand(2, 16)
+        kw[f"{part}_antiquant_mode"] = 1
+    q = torch.randn(5, 4, 32)
+    out, _ = npu.npu_fused_infer_attention_score(q, k, v, **kw)
+    want, _ = reference(q, k, v, **kw)
+    torch.testing.assert_close(out.double(), want, rtol=1e-5, atol=1e-5)
+
+
+# ---- on devices whose attention takes dense caches only ----
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Tensors of the default device pass for a GPU's."""
+    monkeypatch.setattr(run, "_is_on_host", lambda t: False)
+    monkeypatch.setattr(attention, "_is_apart", lambda node: True)
+
+
+@pytest.mark.parametrize("seed", range(SAMPLES))
+def test_dense(apart, seed):
+    s = Sample(seed)
+    op = getattr(npu, names(s.version))
+    check(s, op(s.q, s.k, s.v, **s.named), HALVES)
+
+
+@pytest.mark.parametrize("seed", range(0, SAMPLES, 5))
+def test_dense_with_lengths_as_tensors(apart, seed):
+    """Which are not looked at: a graph of the device may have them."""
+    s = Sample(seed)
+    op = getattr(ops, names(s.version))
+    check(s, op(s.q, s.k, s.v, **with_tensors(s.named)), HALVES)
+
+
+@pytest.mark.parametrize("tensors", (False, True))
+@pytest.mark.parametrize("mode", ("max-autotune", "reduce-overhead"))
+@pytest.mark.parametrize("seed", range(2, SAMPLES, 23))
+def test_dense_compiled(apart, seed, mode, tensors):
+    """Nodes of the engine, or HOST nodes where it has none."""
+    s = Sample(seed)
+    if in_hardware_form(s):
+        pytest.skip("64-bit scales are no tensors of the engine")
+    op = getattr(ops, names(s.version))
+    named = with_tensors(s.named) if tensors else s.named
+    fn = compiled(lambda q, k, v, kw: op(q, k, v, **kw), mode)
+    for _ in range(2):
+        check(s, fn(s.q, s.k, s.v, named), HALVES)
+
+
+def test_dense_is_one_attention_of_the_engine(apart, hosts, graphs):
+    """Of half precision, a cache of blocks and lengths that are data."""
+    cache = torch.randn(4, 16, 2 * 64).half()
+    q = torch.randn(2, 1, 4 * 64).half()
+    table = torch.tensor([[3, 1], [0, 2]], dtype=torch.int32)
+    kw = {"num_heads": 4, "num_key_value_heads": 2, "scale": 0.125}
+    kw |= {"block_table": table, "block_size": 16}
+    op = ops.npu_fused_infer_attention_score
+    fn = compiled(
+        lambda lens: op(q, cache, cache, actual_seq_lengths_kv=lens, **kw)[0]
+    )
+    for lens in ([1, 32], [20, 0]):
+        got = fn(torch.tensor(lens))
+        want, _ = reference(q, cache, cache, actual_seq_lengths_kv=lens, **kw)
+        torch.testing.assert_close(got.double(), want, rtol=1e-3, atol=2e-3)
+    assert hosts() == []
+    (graph,) = graphs
+    core = torch.ops.air.dense_attention.default
+    assert [n.target for n in graph.graph.nodes].count(core) == 1
+
+
+def test_dense_with_lengths_that_dynamo_made_dynamic(apart, hosts):
+    q, k, v, kw = dense()
+    op = npu.npu_fused_infer_attention_score
+    fn = compiled(
+        lambda a, b: op(q, k, v, actual_seq_lengths_kv=[a, b], **kw)[0],
+        dynamic=True,
+    )
+    for a, b in ((5, 20), (7, 3), (13, 20)):
+        want, _ = reference(q, k, v, actual_seq_lengths_kv=[a, b], **kw)
+        torch.testing.assert_close(fn(a, b).double(), want, rtol=0, atol=1e-5)
+    assert hosts() == []
+
+
+def test_dense_of_any_sizes(apart):
+    op = npu.npu_fused_infer_attention_score
+    fn = compiled(lambda q, k, v, kw: op(q, k, v, **kw)[0], dynamic=True)
+    mask = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    for b, s, t in ((2, 3, 20), (3, 7, 33), (4, 5, 9)):
+        q, k, v, kw = dense(b=b, s=s, t=t)
+        kw |= {"atten_mask": mask, "sparse_mode": 3}
+        want, _ = reference(q, k, v, **kw)
+        got = fn(q, k, v, kw)
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", (False, True))
+def test_dense_rows_are_done_in_pieces(apart, monkeypatch, causal):
+    """As many as keep the scores within a limit."""
+    from torchair.attention import core
+
+    monkeypatch.setattr(core, "_AT_ONCE", 500)
+    q, k, v, kw = dense(s=20)
+    kw |= {"softmax_lse_flag": True}
+    mask = torch.randint(0, 2, (2, 1, 20, 20)).bool()
+    kw |= {"atten_mask": MASK.triu(1), "sparse_mode": 2} if causal else {
+        "atten_mask": mask
+    }  # fmt: skip
+    out, lse = npu.npu_fused_infer_attention_score(q, k, v, **kw)
+    want, sums = reference(q, k, v, **kw)
+    torch.testing.assert_close(out.double(), want, rtol=0, atol=1e-5)
+    torch.testing.assert_close(lse.double(), sums, rtol=0, atol=1e-5)
+
+
+def test_dense_of_nothing(apart):
+    test_nothing_to_attend_to()
+    test_blocks_that_do_not_exist_are_not_read()
+    test_bands_and_caches_at_their_limits()
+    test_a_tree_over_blocks_of_five_dimensions()
+
+
 # ---- refusals ----
 
-MASK = torch.ones(2048, 2048, dtype=torch.bool)
-TABLE = torch.zeros(2, 2, dtype=torch.int32)
+with torch.device(DEVICE):
+    MASK = torch.ones(2048, 2048, dtype=torch.bool)
+    TABLE = torch.zeros(2, 2, dtype=torch.int32)
+    SCALE, PAIR, SEVEN = torch.ones(1), torch.ones(2), torch.ones(7)
+    ROPE = torch.ones(2, 4, 3, 64)
 REFUSED = (
     ({"input_layout": "BDS"}, "input_layout is 'BDS'; choose one of BSH"),
     ({"input_layout": "BSH"}, "query has 4 dimensions"),
@@ -366,17 +509,20 @@ REFUSED = (
     ({"actual_seq_lengths_kv": [21]}, "length of 21; 0 to 20"),
     ({"actual_seq_lengths": [-1, 3]}, "length of -1; 0 to 3"),
     ({"block_table": TABLE, "block_size": 16}, "actual_seq_lengths_kv is mis"),
-    ({"pse_shift": torch.ones(1, 4, 3, 5)}, "pse_shift has shape"),
+    (
+        {"pse_shift": torch.ones(1, 4, 3, 5, device=DEVICE)},
+        "pse_shift has shape",
+    ),
     ({"inner_precise": 4}, "inner_precise is 4"),
-    ({"query_rope": torch.ones(2, 4, 3, 64)}, "key_rope is missing"),
-    ({"key_shared_prefix": torch.ones(1, 2, 3, 16)}, "value_shared_prefix is"),
-    ({"kv_padding_size": torch.tensor([1])}, "actual_seq_lengths_kv is mis"),
-    ({"key_antiquant_scale": torch.ones(1)}, "value_antiquant_scale is miss"),
-    ({"antiquant_offset": torch.ones(2)}, "antiquant_scale is missing"),
+    ({"query_rope": ROPE}, "key_rope is missing"),
+    ({"key_shared_prefix": ROPE[:1, :2, :, :16]}, "value_shared_prefix is"),
+    ({"kv_padding_size": SCALE.long()}, "actual_seq_lengths_kv is mis"),
+    ({"key_antiquant_scale": SCALE}, "value_antiquant_scale is miss"),
+    ({"antiquant_offset": PAIR}, "antiquant_scale is missing"),
     ({"key_antiquant_mode": 6}, "key_antiquant_mode is 6"),
-    ({"dequant_scale1": torch.ones(1)}, "dequant_scale1 is for an int8 query"),
-    ({"quant_offset2": torch.ones(1)}, "quant_scale2 is missing"),
-    ({"quant_scale2": torch.ones(7)}, "quant_scale2 has shape"),
+    ({"dequant_scale1": SCALE}, "dequant_scale1 is for an int8 query"),
+    ({"quant_offset2": SCALE}, "quant_scale2 is missing"),
+    ({"quant_scale2": SEVEN}, "quant_scale2 has shape"),
 )
 
 
@@ -389,9 +535,9 @@ def test_refusals_name_the_argument(change, text):
 
 
 def test_another_device_is_refused_by_name():
-    """As a GPU's tensors are: compute() is what eager calls come to."""
+    """compute() is what eager calls come to."""
     q, k, v, kw = dense()
-    with pytest.raises(ValueError, match="key is on meta; this operator has k"):
+    with pytest.raises(ValueError, match="key is on meta, query on c.* move"):
         run.compute(1, (q, k.to("meta"), v), kw)
 
 

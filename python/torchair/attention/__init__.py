@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from .. import compat
-from . import arguments
+from .. import compat, inlined
+from . import arguments, core
 from .arguments import FusedAttentionError as FusedAttentionError
 
 _libraries: dict[str, Any] = {}
@@ -88,6 +88,16 @@ def register(namespace: str) -> None:
             for key in ("CPU", "CUDA"):
                 library.impl(name, kernels[0], key)
             compat.register_fake(library, name, kernels[1])
+            if name == arguments.op_name(version):
+                op = getattr(getattr(torch.ops, namespace), name).default
+                body = _kernel(version, "decomposed")
+                inlined.register(op, body, lambda node: _is_apart(node))
+
+
+def _is_apart(node: torch.fx.Node) -> bool:
+    """Is it on a device that the engine's kernel is not for?"""
+    value = node.meta["val"][0]
+    return value.device.type not in compat.HOST_DEVICES
 
 
 def version_of(target: Any) -> int | None:
@@ -98,6 +108,8 @@ def version_of(target: Any) -> int | None:
 
 def rewrite_of(target: Any) -> Any:
     """For the importer: what writes a node of this operator, if it is one."""
+    if target is torch.ops.air.dense_attention.default:
+        return core.rewrite
     version = version_of(target)
     if version is None or target._overloadname != "default":
         return None

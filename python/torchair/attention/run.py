@@ -58,18 +58,21 @@ def _checked(c: Call) -> Sizes:
     return z
 
 
+def _is_on_host(t: torch.Tensor) -> bool:
+    return t.device.type in HOST_DEVICES
+
+
 def _check_places(c: Call) -> None:
-    """Its kernels are the CPU's, whatever device the others have."""
+    """All are in host memory, or on the query's GPU."""
+    q = c.query
     for name, value in c.values.items():
-        if (
-            isinstance(value, torch.Tensor)
-            and value.device.type not in HOST_DEVICES
-        ):
+        if not isinstance(value, torch.Tensor) or value.device == q.device:
+            continue
+        if not (_is_on_host(q) and _is_on_host(value)):
             c.fail(
                 name,
-                f"is on {value.device}; this operator has kernels of the CPU "
-                "only: move its tensors there, or use scaled_dot_product_"
-                "attention",
+                f"is on {value.device}, {c.public('query')} on {q.device}: "
+                "move it there",
             )
 
 
@@ -81,9 +84,9 @@ def _sign(value: Any) -> Any:
     return type(value), value
 
 
-def _plain(t: torch.Tensor) -> torch.Tensor:
-    """A scale in the hardware's form, the bits of a float in 64 bits."""
-    if t.dtype in (torch.uint64, torch.int64):
+def plain_scale(argument: str, t: torch.Tensor) -> torch.Tensor:
+    """A scale may be in the hardware's form, a float's bits in 64."""
+    if "quant_scale" in argument and t.dtype in (torch.uint64, torch.int64):
         return t.reshape(-1).view(torch.float32)[::2]
     return t
 
@@ -91,8 +94,7 @@ def _plain(t: torch.Tensor) -> torch.Tensor:
 def _operand_tensors(c: Call, z: Sizes) -> dict[str, torch.Tensor]:
     found = {}
     for name, (argument, form) in forms.operands(c, z).items():
-        t = c.values[argument]
-        found[name] = form.of(_plain(t) if "quant_scale" in argument else t)
+        found[name] = form.of(plain_scale(argument, c.values[argument]))
     for name in LENGTH_NAMES:
         lens = c.values[name]
         if lens is not None and name not in found:
@@ -109,6 +111,8 @@ def compute(
     z = _checked(c)
     if c.query.numel() == 0 or z.value_width == 0:
         return results_of(c, z)
+    if not _is_on_host(c.query):
+        return _dense(c, z)
     given = _operand_tensors(c, z)
     numbers = forms.numbers(c, z)
     dtype = forms.float_dtype(c)
@@ -121,13 +125,32 @@ def compute(
                 given, forms.order(z), numbers, dtype
             )
     out, lse = program(*given.values())
-    out = _finish(c, z, out).reshape(forms.out_shape(c, z))
+    out = finish(c, z, out).reshape(forms.out_shape(c, z))
     if not c.lse:
         return out, lse.new_empty(0)
     return out, lse.reshape(forms.lse_shape(c, z))
 
 
-def _finish(c: Call, z: Sizes, out: torch.Tensor) -> torch.Tensor:
+def _dense(c: Call, z: Sizes) -> tuple[torch.Tensor, torch.Tensor]:
+    from . import dense
+
+    out, lse = dense.results(c, z)
+    return out, lse
+
+
+def decomposed(
+    version: int, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """compute, in torch's operators and the dense attention of core.py."""
+    c = Call.of(version, args, kwargs)
+    _check_places(c)
+    z = checks.check(c)
+    if c.query.numel() == 0 or z.value_width == 0:
+        return results_of(c, z)
+    return _dense(c, z)
+
+
+def finish(c: Call, z: Sizes, out: torch.Tensor) -> torch.Tensor:
     """Floats as 8-bit integers, where the call asks for it."""
     if c.out_scale is None:
         return out

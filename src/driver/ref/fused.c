@@ -383,7 +383,7 @@ fused_factor(const fused *f, const fused_batch *b, const ref_tensor *t,
              int64_t head, int64_t j, int64_t e)
 {
     int64_t token = j - b->prefix + b->key_first;
-    int64_t at[] = {b->at, head, token < 0 ? 0 : token, e};
+    int64_t at[] = {b->b, head, token < 0 ? 0 : token, e};
     if (f->paged_scales) {
         at[0] = block_of(f, b, token);
         at[2] = token % f->page;
