@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from . import corrections_lists
+
 _POWERS = {operator.pow, torch.pow}
 # What makes a number of numbers, as Dynamo writes it.
 _PLAIN = {
@@ -31,6 +33,7 @@ _HOME = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 
 def widen(gm: GraphModule) -> None:
     """gm: Dynamo's; made anew where it has such numbers."""
+    changed = corrections_lists.widen(gm, _begins_list, _is_number)
     wide: set[Node] = set()
     for node in list(gm.graph.nodes):
         if _begins(node):
@@ -40,7 +43,7 @@ def widen(gm: GraphModule) -> None:
             wide.add(node)
     for node in wide:
         _round(node, wide)
-    if wide:
+    if wide or changed:
         gm.recompile()
 
 
@@ -63,6 +66,13 @@ def _begins(node: Node) -> bool:
         and _stays(node)
         and _of_optimizer(node)
     )
+
+
+def _begins_list(node: Node) -> bool:
+    """The same of a list of tensors."""
+    if node.target is not torch._foreach_pow or len(node.args) != 2:
+        return False
+    return isinstance(node.args[0], (int, float)) and _of_optimizer(node)
 
 
 def _of_optimizer(node: Node) -> bool:

@@ -14,6 +14,13 @@ RULES = {
     "amsgrad": lambda p: torch.optim.AdamW(p, 1e-3, amsgrad=True),
     "nadam": lambda p: torch.optim.NAdam(p, 1e-3),
     "radam": lambda p: torch.optim.RAdam(p, 1e-3),
+    "adam of lists": lambda p: torch.optim.Adam(p, 1e-3, foreach=True),
+    "amsgrad of lists": lambda p: torch.optim.AdamW(
+        p, 1e-3, amsgrad=True, foreach=True
+    ),
+    "nadam of lists": lambda p: torch.optim.NAdam(p, 1e-3, foreach=True),
+    "radam of lists": lambda p: torch.optim.RAdam(p, 1e-3, foreach=True),
+    "adamax of lists": lambda p: torch.optim.Adamax(p, 1e-3, foreach=True),
 }
 
 
