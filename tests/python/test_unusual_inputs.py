@@ -140,3 +140,21 @@ def test_quantised_tensors_are_torchs(mode, fn):
 def test_what_explain_says_of_a_quantised_tensor():
     (graph,) = torchair.explain(_by_tensor, X).graphs
     assert "quantize_per_tensor.default makes a quantized" in graph.fallback
+
+
+@modes
+@pytest.mark.parametrize("extreme", [torch.max, torch.min])
+def test_extremes_of_nothing(mode, extreme):
+    """torch says what is wrong, also where a part is empty by its size."""
+
+    def fn(x):
+        return extreme(x[2:].relu())
+
+    run = compiled(fn, mode, dynamic=True)
+    for n in 7, 2, 5, 0:
+        x = torch.ones(n, 3)
+        if n > 2:
+            assert_same(run(x), fn(x))
+            continue
+        with pytest.raises(RuntimeError, match="Expected reduction dim"):
+            run(x)
