@@ -162,6 +162,15 @@ check_sizes(const ir_graph *g, const air_value *inputs, const int64_t *dims)
     return AIR_OK;
 }
 
+static bool
+is_empty(const ir_value *v, const int64_t *dims)
+{
+    for (int k = 0; k < v->rank; k++)
+        if (dims[v->dims[k].id] == 0)
+            return true;
+    return false;
+}
+
 /* Nothing has no greatest element. */
 static air_status
 check_filled(const ir_graph *g, const int64_t *dims)
@@ -169,13 +178,11 @@ check_filled(const ir_graph *g, const int64_t *dims)
     IR_FOR_EACH(g, id)
     {
         const ir_node *n = ir_node_at(g, id);
-        if (!(ir_info(n)->flags & IR_FILLED))
-            continue;
-        const ir_value *v = ir_val(g, n->attrs[0].value);
-        for (int k = 0; k < v->rank; k++)
-            AIR_REQUIRE(dims[v->dims[k].id] != 0, AIR_ERROR_UNSUPPORTED,
-                        "graph %s: %s of an empty tensor", g->name,
-                        ir_info(n)->name);
+        if (ir_info(n)->flags & IR_FILLED)
+            AIR_REQUIRE(is_empty(ir_val(g, n->outs[0]), dims) ||
+                            !is_empty(ir_val(g, n->attrs[0].value), dims),
+                        AIR_ERROR_UNSUPPORTED, "graph %s: %s of nothing",
+                        g->name, ir_info(n)->name);
     }
     return AIR_OK;
 }
