@@ -125,7 +125,9 @@ class _Rewrite:
     def _widen(self, node: Node) -> None:
         name = _name_of(node)
         function = _PLAIN[name.removesuffix("_")]
-        lists = [x for x in node.args if isinstance(x, (list, tuple))]
+        lists: list[Any] = [
+            x for x in node.args if isinstance(x, (list, tuple))
+        ]
         made = []
         for i in range(len(lists[0])):
             args = [

@@ -460,26 +460,18 @@ done:
 TEST(exec_nothing_has_no_greatest_element)
 {
     const char *text = "sym s0 = [0, 9]\n"
-                       "graph f(%x: f32[s0, 3]) {\n"
-                       "  %1: f32[s0, 3] = relu(%x)\n"
-                       "  %2: f32[] = max(%1)\n"
-                       "  return %2\n"
-                       "}\n";
-    float x[3] = {1, 7, 3};
-    const air_value none[1] = {TENSOR(x, 0, 3)}, one[1] = {TENSOR(x, 1, 3)};
+                       "graph f(%x: f32[s0]) {\n"
+                       "  %1: f32[] = max(%x)\n"
+                       "  return %1\n}\n";
+    const air_value none = TENSOR(NULL, 0);
     air_value out;
     fixture f;
 
-    if (!setup(&f, text, NULL))
-        goto done;
-    CHECK_FAILS(air_program_run(f.program, NULL, 1, none, 1, &out),
-                UNSUPPORTED);
-    CHECK_STR(air_last_error()->message, "graph f: max of nothing");
-    if (CHECK_OK(air_program_run(f.program, NULL, 1, one, 1, &out))) {
-        CHECK_NEAR(*(const float *)out.data, 7, 0);
-        air_value_release(&out);
+    if (setup(&f, text, NULL)) {
+        CHECK_FAILS(air_program_run(f.program, NULL, 1, &none, 1, &out),
+                    UNSUPPORTED);
+        CHECK_STR(air_last_error()->message, "graph f: max of nothing");
     }
-done:
     teardown(&f);
 }
 
