@@ -27,6 +27,7 @@ static const char usage[] =
     "\n"
     "  --set S=N      size of symbol S (default: its hint, or 4)\n"
     "  --input X=F    input X from NumPy's file F (default: made up)\n"
+    "  --weights-anywhere  of FILE may lie in files outside its folder\n"
     "  --seed N       of the made-up inputs and of random operators (default "
     "0)\n"
     "  --output DIR   run: results to DIR/result0.npy, ...\n"
@@ -61,6 +62,7 @@ typedef struct {
     air_values inputs;
     air_device_inputs device; /* of their data */
     input_array arrays[MAX_INPUTS];
+    size_sources sizes;   /* which option has said them */
     input_array *weights; /* of an exported program */
     size_t nweights;
     air_value *outs, *shown; /* shown: in memory of the host */
@@ -92,7 +94,7 @@ read_file(const options *o, file_text *out)
 
 /* "--set s0=3" on the graph; the other symbols get a size of their own. */
 static int
-set_symbols(const options *o, air_graph *graph)
+set_symbols(const options *o, air_graph *graph, size_sources *sources)
 {
     air_symbol symbol;
     for (size_t i = 0; air_graph_get_symbol(graph, i, &symbol); i++) {
@@ -115,6 +117,7 @@ set_symbols(const options *o, air_graph *graph)
         int bad = check(air_graph_set_hint(graph, name, size), "--set");
         if (bad)
             return bad;
+        sources_add(sources, graph, name, "--set", o->sets[i]);
     }
     return 0;
 }
@@ -123,7 +126,8 @@ static int
 open_arrays(const options *o, session *s)
 {
     for (int i = 0; i < o->narrays; i++) {
-        const char *wrong = input_open(o->arrays[i], s->graph, &s->arrays[i]);
+        const char *wrong =
+            input_open(o->arrays[i], s->graph, &s->sizes, &s->arrays[i]);
         if (wrong) {
             fprintf(stderr, "air: --input %s: %s\n", o->arrays[i], wrong);
             return EXIT_FAILURE;
@@ -156,7 +160,8 @@ open_weights(const options *o, const air_file *file, session *s)
         return complain("out of memory", NULL);
     for (size_t at = 0; air_file_next(file, &at, &w);) {
         input_array *weight = &s->weights[s->nweights++];
-        const char *wrong = weight_open(file, &w, o->file, s->graph, weight);
+        const char *wrong =
+            weight_open(file, &w, o->file, o->anywhere, s->graph, weight);
         if (wrong) {
             fprintf(stderr, "air: %s: weight %s: %s\n", o->file, w.name, wrong);
             return EXIT_FAILURE;
@@ -180,7 +185,7 @@ open_graph(const options *o, const file_text *text, session *s)
     if (!bad)
         bad = open_weights(o, &file, s);
     if (!bad)
-        bad = set_symbols(o, s->graph);
+        bad = set_symbols(o, s->graph, &s->sizes);
     return bad ? bad : open_arrays(o, s);
 }
 

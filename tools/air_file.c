@@ -2,9 +2,10 @@
 #include "air_file.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-static const char magic[] = "air 1\n";
+static const char family[] = "air ", version[] = "1\n";
 
 typedef struct {
     const char *at, *end;
@@ -69,7 +70,24 @@ bool
 air_file_is(const char *bytes, size_t len)
 {
     cursor c = {bytes, bytes + len};
-    return take(&c, magic);
+    return take(&c, family);
+}
+
+/* NULL, or that the version is another one than this. */
+static const char *
+take_version(cursor *c, air_file *out)
+{
+    int len = 0;
+    if (!take(c, family))
+        return "it does not begin with \"air \"";
+    if (take(c, version))
+        return NULL;
+    while (c->at + len < c->end && len < 20 && c->at[len] > ' ')
+        len++;
+    snprintf(out->wrong, sizeof out->wrong,
+             "version \"%.*s\" of the format is not known, only \"1\" is", len,
+             c->at);
+    return out->wrong;
 }
 
 static bool
@@ -84,8 +102,9 @@ air_file_parse(const char *bytes, size_t len, air_file *out)
     air_file_weight w;
     cursor c = {bytes, bytes + len};
     *out = (air_file){.lines = NULL};
-    if (!take(&c, magic))
-        return "it does not begin with \"air 1\"";
+    const char *unknown = take_version(&c, out);
+    if (unknown)
+        return unknown;
     out->lines = c.at;
     while (take(&c, "weight ")) {
         const char *wrong = take_weight(&c, &w);

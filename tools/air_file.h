@@ -8,8 +8,8 @@
  *
  * A weight is dense, row-major and in the machine's byte order: `weight NAME
  * OFFSET BYTES`, the offset behind the graph's text, or with a FILE, whose path
- * is relative to the folder of the program. Names are those of the graph's
- * inputs. torchair.dynamo_export writes such files. */
+ * is relative to the folder of the program and does not leave it. Names are
+ * those of the graph's inputs. torchair.dynamo_export writes such files. */
 #ifndef AIR_FILE_H
 #define AIR_FILE_H
 
@@ -23,6 +23,7 @@ typedef struct {
     size_t text_len;
     const char *data;
     size_t data_len;
+    char wrong[80]; /* a message that needs the file's version */
 } air_file;
 
 enum { AIR_FILE_NAME = 256 };
@@ -33,9 +34,10 @@ typedef struct {
     size_t offset, bytes;
 } air_file_weight;
 
-/* Does it begin like an exported program? Text of a graph does not. */
+/* Does it begin like an exported program, of whatever version? Text of a graph
+ * does not. */
 bool air_file_is(const char *bytes, size_t len);
-/* NULL, or what is wrong. Points into the bytes. */
+/* NULL, or what is wrong (with *out). Points into the bytes. */
 const char *air_file_parse(const char *bytes, size_t len, air_file *out);
 /* The weight at *at, which goes on to the next; start with 0. False: no more.
  * Weights without a path lie inside data. */

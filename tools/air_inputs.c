@@ -2,6 +2,7 @@
 #include "air_inputs.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,15 +82,59 @@ check_kind(const air_input *input, input_array *out)
     return out->wrong[0] ? out->wrong : NULL;
 }
 
+void
+sources_add(size_sources *sources, const air_graph *graph, const char *symbol,
+            const char *option, const char *given)
+{
+    air_symbol known;
+    for (size_t i = 0; air_graph_get_symbol(graph, i, &known); i++)
+        if (strcmp(known.name, symbol) == 0 && sources->count < MAX_SOURCES)
+            sources->all[sources->count++] =
+                (size_source){known.name, option, given};
+}
+
+static const size_source *
+find_source(const size_sources *sources, const char *symbol)
+{
+    for (size_t i = 0; i < sources->count; i++)
+        if (strcmp(sources->all[i].symbol, symbol) == 0)
+            return &sources->all[i];
+    return NULL;
+}
+
+/* The size of an array in place of its symbol's hint. */
 static const char *
-take_sizes(air_graph *graph, const air_input *input, input_array *out)
+take_size(air_graph *graph, const air_symbol *symbol, int i,
+          size_sources *sources, const char *given, input_array *out)
+{
+    const int64_t have = out->array.dims[i];
+    const size_source *by = find_source(sources, symbol->name);
+    if (!by) {
+        sources_add(sources, graph, symbol->name, "--input", given);
+        bool good = air_graph_set_hint(graph, symbol->name, have) == AIR_OK;
+        return good ? NULL : air_last_error()->message;
+    }
+    if (symbol->hint == have)
+        return NULL;
+    snprintf(out->wrong, sizeof out->wrong,
+             "dimension %d of the array is %lld, but %s is %lld by %s %s", i,
+             (long long)have, symbol->name, (long long)symbol->hint, by->option,
+             by->given);
+    return out->wrong;
+}
+
+static const char *
+take_sizes(air_graph *graph, const air_input *input, size_sources *sources,
+           const char *given, input_array *out)
 {
     const npy_array *array = &out->array;
+    const char *wrong = NULL;
     air_symbol symbol;
-    for (int i = 0; i < array->rank; i++)
-        if (find_symbol(graph, input->type.dims[i], &symbol) &&
-            air_graph_set_hint(graph, symbol.name, array->dims[i]) != AIR_OK)
-            return air_last_error()->message;
+    for (int i = 0; !wrong && i < array->rank; i++)
+        if (find_symbol(graph, input->type.dims[i], &symbol))
+            wrong = take_size(graph, &symbol, i, sources, given, out);
+    if (wrong)
+        return wrong;
     for (int i = 0; i < array->rank; i++) {
         int64_t size;
         if (air_dim_hint(graph, input->type.dims[i], &size) != AIR_OK)
@@ -105,7 +150,8 @@ take_sizes(air_graph *graph, const air_input *input, input_array *out)
 }
 
 const char *
-input_open(const char *given, air_graph *graph, input_array *out)
+input_open(const char *given, air_graph *graph, size_sources *sources,
+           input_array *out)
 {
     air_input input;
     const char *equals = strchr(given, '=');
@@ -123,24 +169,47 @@ input_open(const char *given, air_graph *graph, input_array *out)
     if (wrong)
         return wrong;
     wrong = check_kind(&input, out);
-    return wrong ? wrong : take_sizes(graph, &input, out);
+    return wrong ? wrong : take_sizes(graph, &input, sources, given, out);
 }
 
 /* ---- weights ---- */
 
-/* The file beside the program. */
 static bool
-read_beside(const char *program, const char *name, file_text *out)
+is_below(const char *path, const char *folder)
 {
-    char path[4096];
+    size_t len = strlen(folder);
+    len -= folder[len - 1] == '/'; /* "/" itself */
+    return strncmp(path, folder, len) == 0 && path[len] == '/';
+}
+
+/* `name`, from the folder of the program, without links and "..". */
+static bool
+find_beside(const char *program, const char *name, char out[PATH_MAX])
+{
+    char path[PATH_MAX];
     const char *slash = strrchr(program, '/');
     int folder = slash && name[0] != '/' ? (int)(slash - program) + 1 : 0;
     int n = snprintf(path, sizeof path, "%.*s%s", folder, program, name);
-    if (n < 0 || (size_t)n >= sizeof path) {
-        errno = ENAMETOOLONG;
-        return false;
-    }
-    return file_read(path, out);
+    if (n >= 0 && (size_t)n < sizeof path)
+        return realpath(path, out);
+    errno = ENAMETOOLONG;
+    return false;
+}
+
+/* The file beside the program. A program that somebody else has made is not to
+ * read what it likes. */
+static const char *
+read_beside(const char *program, const air_file_weight *weight, bool anywhere,
+            file_text *out)
+{
+    char path[PATH_MAX], folder[PATH_MAX];
+    if (!find_beside(program, weight->path, path) ||
+        !find_beside(program, ".", folder))
+        return strerror(errno);
+    if (!anywhere && !is_below(path, folder))
+        return "its file is outside of the program's folder, which "
+               "--weights-anywhere allows";
+    return file_read(path, out) ? NULL : strerror(errno);
 }
 
 /* An input's sizes as a dense array; they are not to depend on symbols. */
@@ -163,7 +232,8 @@ dense_array(const air_graph *graph, const air_input *input, npy_array *out)
 
 const char *
 weight_open(const air_file *file, const air_file_weight *weight,
-            const char *path, const air_graph *graph, input_array *out)
+            const char *path, bool anywhere, const air_graph *graph,
+            input_array *out)
 {
     air_input input;
     *out = (input_array){.index = 0};
@@ -179,8 +249,9 @@ weight_open(const air_file *file, const air_file_weight *weight,
     out->array.data = file->data + weight->offset;
     if (!weight->path[0])
         return NULL;
-    if (!read_beside(path, weight->path, &out->file))
-        return strerror(errno);
+    wrong = read_beside(path, weight, anywhere, &out->file);
+    if (wrong)
+        return wrong;
     if (weight->offset > out->file.len ||
         weight->bytes > out->file.len - weight->offset)
         return "its file is too short";

@@ -54,6 +54,7 @@ static const switch_row switches[] = {
     {"--explain", offsetof(options, explain)},
     {"--as-read", offsetof(options, as_read)},
     {"--stat", offsetof(options, stat)},
+    {"--weights-anywhere", offsetof(options, anywhere)},
     {"--help", offsetof(options, help)},
     {"-h", offsetof(options, help)},
     {"--version", offsetof(options, version)},

@@ -14,7 +14,8 @@ typedef struct {
     air_compile_options compile;
     double seconds;
     bool compare, steps, cuda, explain, as_read, stat, help, version;
-    int ge; /* air_ge_form, -1: not asked for */
+    bool anywhere; /* weights may be in files of any folder */
+    int ge;        /* air_ge_form, -1: not asked for */
     const char *after;
     const char *sets[MAX_SETS]; /* "s0=3" */
     int nsets;

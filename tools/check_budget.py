@@ -34,7 +34,7 @@ LAYERS = {
     "src/codegen": (7150, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
     # files cut where they held two things: 70; sizes that cannot be: 30
-    "src/exec": (7150, C),
+    "src/exec": (7200, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500

@@ -126,12 +126,13 @@ def apply_views() -> Callable[..., Any] | None:
 
 
 def mark_dynamic() -> Callable[..., None] | None:
-    """(tensor, dims): AOTAutograd's note of an output's dynamic sizes; the
-    name is that of 2.13."""
+    """(tensor, dims): AOTAutograd's note of an output's dynamic sizes; up to
+    2.12 it has another name."""
     from torch._functorch._aot_autograd import runtime_wrappers
 
+    before = getattr(runtime_wrappers, "maybe_mark_dynamic_helper", None)
     name = "mark_dynamo_propagated_dynamic_indices"
-    return getattr(runtime_wrappers, name, None)
+    return getattr(runtime_wrappers, name, before)
 
 
 def forget_hooks_guard() -> None:

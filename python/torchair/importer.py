@@ -213,8 +213,8 @@ class _Importer(schema.Importing):
         value: Any = node.meta.get("val")
         if kind.dropped or isinstance(value, _NUMBERS):
             return  # numbers are taken from their expressions
-        if kind.moves:  # of a tensor of torch, where the engine has values
-            raise Unexpressible(f"{target} changes whose memory a tensor has")
+        if kind.refused:
+            raise Unexpressible(f"{target} {kind.refused}")
         self.out.nodes += 1
         if target is schema.with_effects:
             value = (None, *value[1:])

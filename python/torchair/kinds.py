@@ -20,12 +20,20 @@ _DROPPED = {
 }
 
 
+_QUANTISING = (
+    "aten::quantize_per_",
+    "aten::_make_per_",
+    "aten::_empty_affine_quantized",
+    "aten::_empty_per_channel_affine_quantized",
+)
+
+
 class Kind(NamedTuple):
     dropped: bool
     collective: bool
     random: bool
     state: bool  # saves or restores that of torch's generator
-    moves: bool  # gives a tensor other memory, or another amount of it
+    refused: str  # what it does that no value of the engine can have; or ""
     rewrite: rewrites.Rewrite | None
 
 
@@ -37,14 +45,20 @@ def of(target: Any) -> Kind:
         namespace_of(target) == comm.NAMESPACE,
         is_random(target),
         target in rng_states.CALLS,
-        _moves(target),
+        _refused(target),
         rewrites.find(target),
     )
 
 
-def _moves(target: Any) -> bool:
+def _refused(target: Any) -> str:
     tags = getattr(target, "tags", ())
-    return (
+    if (
         torch.Tag.inplace_view in tags
         or target is torch.ops.inductor.resize_storage_bytes_.default
-    )
+    ):
+        return "changes whose memory a tensor has"
+    # Traced, the result has the dtype of its stored integers, which is wrong.
+    name = getattr(getattr(target, "_schema", None), "name", "")
+    if name.startswith(_QUANTISING):
+        return "makes a quantized tensor"
+    return ""

@@ -162,6 +162,31 @@ check_sizes(const ir_graph *g, const air_value *inputs, const int64_t *dims)
     return AIR_OK;
 }
 
+static bool
+is_empty(const ir_value *v, const int64_t *dims)
+{
+    for (int k = 0; k < v->rank; k++)
+        if (dims[v->dims[k].id] == 0)
+            return true;
+    return false;
+}
+
+/* Nothing has no greatest element. */
+static air_status
+check_filled(const ir_graph *g, const int64_t *dims)
+{
+    IR_FOR_EACH(g, id)
+    {
+        const ir_node *n = ir_node_at(g, id);
+        if (ir_info(n)->flags & IR_FILLED)
+            AIR_REQUIRE(is_empty(ir_val(g, n->outs[0]), dims) ||
+                            !is_empty(ir_val(g, n->attrs[0].value), dims),
+                        AIR_ERROR_UNSUPPORTED, "graph %s: %s of nothing",
+                        g->name, ir_info(n)->name);
+    }
+    return AIR_OK;
+}
+
 static air_status
 find_sizes(exec_maker *m, const air_value *inputs)
 {
@@ -178,7 +203,8 @@ find_sizes(exec_maker *m, const air_value *inputs)
                     g->symbols.data[i].name);
     AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, g->dims.count + 1, &m->s->dims));
     AIR_TRY(ir_dim_eval_all(g, symbols, m->s->dims));
-    return check_sizes(g, inputs, m->s->dims);
+    AIR_TRY(check_sizes(g, inputs, m->s->dims));
+    return check_filled(g, m->s->dims);
 }
 
 /* ---- inputs and results ---- */

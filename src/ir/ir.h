@@ -97,7 +97,8 @@ enum {                    /* flags of a row */
        IR_SCAN = 128,    /* kind of CALL, for docs */
        IR_NUMERIC = 256, /* rounding may differ between implementations */
        IR_AGREE = 512,   /* does not promote: see agree.c */
-       IR_PUTS = 1024    /* CALL: kernel writes a result of any strides */
+       IR_PUTS = 1024,   /* CALL: kernel writes a result of any strides */
+       IR_FILLED = 2048  /* a result of nothing is refused when it is run */
 };
 
 struct ir_graph;

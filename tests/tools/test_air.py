@@ -462,6 +462,9 @@ def test_weights_of_an_exported_program(tmp_path):
     assert dumped.returncode == 0 and "mul.Tensor" in dumped.stdout
 
 
+OUTSIDE = "weight w: its file is outside of the program's folder"
+
+
 @pytest.mark.parametrize(
     "weight, said",
     [
@@ -470,14 +473,68 @@ def test_weights_of_an_exported_program(tmp_path):
         ("w 8 8", "a weight lies behind the end of the file"),
         ("w 0 8 none", "weight w: No such file"),
         ("w 0", "a weight has no offset and size"),
+        ("w 0 8 ../secret", OUTSIDE),
+        ("w 0 8 {root}/secret", OUTSIDE),
+        ("w 0 8 linked", OUTSIDE),
+        ("w 0 8 sub/../../secret", OUTSIDE),
+        ("w 0 8 beyond/secret", OUTSIDE),
     ],
 )
 def test_weights_that_are_wrong(tmp_path, weight, said):
-    path = tmp_path / "f.air"
+    path = tmp_path / "f" / "f.air"
+    (tmp_path / "f" / "sub").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(bytes(8))
+    (tmp_path / "f" / "linked").symlink_to("../secret")
+    (tmp_path / "f" / "beyond").symlink_to(tmp_path)
+    weight = weight.format(root=tmp_path)
     path.write_bytes(exported([weight], WEIGHTED, bytes(8)))
     done = air("run", path)
     assert done.returncode == 1
     assert said in done.stderr
+    allowed = air("run", path, "--weights-anywhere").returncode == 0
+    assert allowed == (said == OUTSIDE)
+
+
+def test_weights_inside_by_another_way(tmp_path):
+    path = tmp_path / "real" / "f.air"
+    (tmp_path / "real" / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "data").write_bytes(bytes(8))
+    (tmp_path / "real" / "inner").symlink_to("data")
+    for name in "data", "inner", "sub/../data", tmp_path / "real" / "data":
+        path.write_bytes(exported([f"w 0 8 {name}"], WEIGHTED))
+        for program in path, tmp_path / "link" / "f.air":
+            done = air("run", program)
+            assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("version", ["2", "10", "x"])
+def test_a_version_that_is_not_known(tmp_path, version):
+    path = tmp_path / "f.air"
+    content = exported([], WEIGHTED)
+    path.write_bytes(content.replace(b"air 1", f"air {version}".encode()))
+    done = air("run", path)
+    assert done.returncode == 1
+    assert f'version "{version}" of the format is not known' in done.stderr
+    assert 'only "1" is' in done.stderr
+
+
+def test_sizes_that_contradict_an_array(tmp_path):
+    for rows in 3, 5:
+        array = numpy.ones((rows, 8), "f4")
+        numpy.save(tmp_path / f"{rows}.npy", array)
+    given = f"x={tmp_path / '3.npy'}"
+    run("--input", given, "--set", "s0=3")
+    done = air("run", "-", "--input", given, "--set", "s0=7", text=GRAPH)
+    assert done.returncode == 1
+    assert f"--input {given}: dimension 0 of the array is 3" in done.stderr
+    assert "s0 is 7 by --set s0=7" in done.stderr
+    two = GRAPH.replace("%b: f32[4]", "%b: f32[4], %y: f32[s0, 8]")
+    other = f"y={tmp_path / '5.npy'}"
+    done = air("run", "-", "--input", given, "--input", other, text=two)
+    assert done.returncode == 1
+    assert f"--input {other}: dimension 0 of the array is 5" in done.stderr
+    assert f"s0 is 3 by --input {given}" in done.stderr
 
 
 # ---- a GPU ----

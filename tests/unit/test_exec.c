@@ -457,6 +457,24 @@ done:
     teardown(&f);
 }
 
+TEST(exec_nothing_has_no_greatest_element)
+{
+    const char *text = "sym s0 = [0, 9]\n"
+                       "graph f(%x: f32[s0]) {\n"
+                       "  %1: f32[] = max(%x)\n"
+                       "  return %1\n}\n";
+    const air_value none = TENSOR(NULL, 0);
+    air_value out;
+    fixture f;
+
+    if (setup(&f, text, NULL)) {
+        CHECK_FAILS(air_program_run(f.program, NULL, 1, &none, 1, &out),
+                    UNSUPPORTED);
+        CHECK_STR(air_last_error()->message, "graph f: max of nothing");
+    }
+    teardown(&f);
+}
+
 TEST(exec_sizes_below_zero_are_refused)
 {
     const char *text =
