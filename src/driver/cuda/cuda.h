@@ -50,7 +50,7 @@ typedef struct {
     int64_t value;
 } cuda_param;
 
-enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4, CUDA_MAX_EARLY = 12 };
+enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4, CUDA_MAX_EARLY = 16 };
 
 /* Bytes [begin, end) of a slot. */
 typedef struct {

@@ -65,13 +65,12 @@ kern_words_early(cuda_launch *launch, const kern_words_call *c)
         cuda_add_early(launch, c->zero);
 }
 
-/* Short rows are a load of each warp, of which a tile of 8 rows has too few in
- * flight. */
+/* Of short rows, a load of each warp, a tile of 8 has too few in flight. */
 int
 kern_words_tile(const kern_words_call *c, int64_t rows, int64_t blocks)
 {
-    const int64_t bytes = c->k * c->bits / 8;
-    const bool is_short = bytes < (int64_t)16 * 256;
+    const bool is_short =
+        c->k <= (int64_t)4 * PART * WARPS * kern_words_each(c);
     return is_short && rows >= 2 * KERN_ROW_TILE * blocks ? 2 * KERN_ROW_TILE
                                                           : KERN_ROW_TILE;
 }

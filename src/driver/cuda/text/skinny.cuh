@@ -86,11 +86,17 @@ struct floats {
         return 1;
     }
 
-    // Where element i of 8 neighbours lies in x.
+    // Where element i of 8 neighbours lies in x, and all of them.
     static FN int
     order(int i)
     {
         return i;
+    }
+
+    static FN uint4
+    ordered(const uint4 &v)
+    {
+        return v;
     }
 };
 
@@ -140,6 +146,12 @@ struct skinny {
     order(int i)
     {
         return W::order(i);
+    }
+
+    static FN uint4
+    ordered(const uint4 &v)
+    {
+        return W::ordered(v);
     }
 
     static FN int
@@ -430,10 +442,6 @@ stage_rows(T *to, const T *from)
         uint4 v = make_uint4(0, 0, 0, 0);
         if (k < K)
             v = FAST ? *(const uint4 *)p : stream_halves(p);
-        u16 x[8];
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            x[j] = eight<u16>{v}[j];
-        give8<G>(to + m * G::PITCH, k, x);
+        *(uint4 *)(to + m * G::PITCH + G::place8(k)) = G::ordered(v);
     }
 }

@@ -162,6 +162,18 @@ struct words {
         return BITS == 8 ? i / 4 * 4 + i % 2 * 2 + i / 2 % 2 : i % 4 * 2 + i / 4;
     }
 
+    static FN uint4
+    ordered(const uint4 &v)
+    {
+        if constexpr (BITS == 8)
+            return make_uint4(
+                __byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632),
+                __byte_perm(v.z, v.w, 0x5410), __byte_perm(v.z, v.w, 0x7632));
+        return make_uint4(
+            __byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632),
+            __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632));
+    }
+
     static FN void
     advance(pointer &p, int by)
     {
