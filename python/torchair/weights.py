@@ -23,7 +23,6 @@ from .config import CompilerConfig
 aten = torch.ops.aten
 _BITS = {"int8": 8, "int4": 4}
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_DEVICES = ("cpu", "cuda")
 _VALUE = "air_weight"  # of a placeholder's meta: the parameter
 _PARTS = "_air_parts"  # of a watched program
 
@@ -146,7 +145,7 @@ def _why_kept(
         rows, depth = depth, rows
     if value.dtype not in _FLOATS:
         return f"{value.dtype} has no kernel"
-    if value.device.type not in _DEVICES:
+    if value.device.type not in ("cpu", "cuda"):
         return f"it is on device {value.device}"
     if len({p.turned for p in products}) > 1:
         return "it is used both ways round"
