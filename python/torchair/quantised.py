@@ -97,14 +97,14 @@ def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
     """
     depth = weight.shape[1]
     group = depth if bits == 8 else group
-    some = max(1, _AT_ONCE // max(1, depth))
+    some = max(1, _AT_ONCE[weight.is_cuda] // max(1, depth))
     pieces = [_piece(w, bits, group) for w in weight.detach().split(some)]
     numbers, scales, lost, size = zip(*pieces, strict=True)
     error = (sum(lost) / sum(size)) ** 0.5 if sum(size) else 0.0
     return Stored(torch.cat(numbers), torch.cat(scales), bits, group, error)
 
 
-_AT_ONCE = 1 << 19  # numbers of a weight: what is made of them stays in a cache
+_AT_ONCE = (1 << 19, 1 << 24)  # of a CPU: the cache holds them; of a GPU
 
 
 def _piece(

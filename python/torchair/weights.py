@@ -145,7 +145,7 @@ def _why_kept(
         rows, depth = depth, rows
     if value.dtype not in _FLOATS:
         return f"{value.dtype} has no kernel"
-    if value.device.type != "cpu":
+    if value.device.type not in ("cpu", "cuda"):
         return f"it is on device {value.device}"
     if len({p.turned for p in products}) > 1:
         return "it is used both ways round"

@@ -3,7 +3,9 @@
 
 Milliseconds of a call by events, medians of rounds in turns; what a call costs
 the host; errors of the logits against float64 (norm of the difference over the
-norm). Weights are read once a token: `limit` is their bytes over --rate.
+norm; of int8 and int4, from float64 with what the stored numbers stand for).
+Weights are read once a token: `limit` is the bytes of them as they are in
+bfloat16 over --rate, the share beside a figure that of the way's own bytes.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import tiny_llama as llama
 import torch
 
 import torchair
-from torchair import backend
+from torchair import backend, quantised
 
 SIZES = {
     "1b": llama.Config(128256, 2048, 16, 32, 8, 8192, 2048, base=500000.0),
@@ -53,10 +55,22 @@ def graph_of(model):
     return gpu.graph_of(model, *model.example)
 
 
-def engine(mode):
+# By way: bits, numbers that share a scale (0: a row).
+WORDS = {
+    "int8": (8, 0),
+    "int4": (4, 32),
+    "int4-128": (4, 128),
+    "int4-reduce-overhead": (4, 32),
+}
+
+
+def engine(mode, words=None):
     def make(model):
         config = torchair.CompilerConfig()
         config.mode = mode
+        if words:
+            config.weights.quantise = f"int{WORDS[words][0]}"
+            config.weights.group = WORDS[words][1] or 32
         made = torchair.get_npu_backend(compiler_config=config)
         return torch.compile(model, backend=made)
 
@@ -72,6 +86,10 @@ WAYS = {
     "cudagraphs": graph_of,
     "max-autotune": engine("max-autotune"),
     "reduce-overhead": engine("reduce-overhead"),
+    "int8": engine("max-autotune", "int8"),
+    "int4": engine("max-autotune", "int4"),
+    "int4-128": engine("max-autotune", "int4-128"),
+    "int4-reduce-overhead": engine("reduce-overhead", "int4-reduce-overhead"),
     "inductor-reduce-overhead": inductor("reduce-overhead"),
     "inductor-max-autotune": inductor("max-autotune"),
 }
@@ -136,14 +154,42 @@ def start(names, model, args):
     return ways
 
 
+def linears(model):
+    return (m for m in model.modules() if isinstance(m, torch.nn.Linear))
+
+
+def bytes_of(model, name):
+    """That a token reads of weights."""
+    total = sum(
+        p.nbytes for n, p in model.named_parameters() if "embedding" not in n
+    )
+    bits, group = WORDS.get(name, (0, 0))
+    for layer in linears(model) if bits else ():
+        rows, depth = layer.weight.shape
+        scales = 2 * depth // group if group else 4
+        total += rows * (depth * bits // 8 + scales) - layer.weight.nbytes
+    return total
+
+
+def exact_of(model, words):
+    exact = copy.deepcopy(model).double()
+    for own, wide in zip(linears(model), linears(exact), strict=True):
+        if words is not None:
+            s = quantised.store(own.weight, *words)
+            made = quantised.dequantise(s.weight, s.scale, None, s.bits)
+            wide.weight.copy_(made)
+    return exact
+
+
 def errors(ways, model, args):
     found = {name: fn(*args).double() for name, fn in ways.items()}
-    exact = copy.deepcopy(model).double()
-    want = exact(*args)
-    return {
-        name: ((y - want).norm() / want.norm()).item()
-        for name, y in found.items()
-    }
+    wrong = {}
+    for words in {WORDS.get(name) for name in found}:
+        want = exact_of(model, words)(*args)
+        for name, y in found.items():
+            if WORDS.get(name) == words:
+                wrong[name] = ((y - want).norm() / want.norm()).item()
+    return wrong
 
 
 def read_options():
@@ -178,19 +224,18 @@ def main():
     for _ in range(ROUNDS):
         for name, fn in ways.items():
             spent[name].append(gpu.milliseconds(fn, args, CALLS))
-    read = sum(
-        p.nbytes for n, p in model.named_parameters() if "embedding" not in n
-    )
+    read = bytes_of(model, "")
     limit = read / options.rate / 1e9
     wrong = errors(ways, model, args)
     print(f"limit {limit:.4f} ms: {read / 1e9:.3f} GB at {options.rate} TB/s")
     for name, fn in ways.items():
         ms = statistics.median(spent[name])
+        share = bytes_of(model, name) / read
         host = statistics.median(
             gpu.host_microseconds(fn, args, CALLS) for _ in range(ROUNDS)
         )
         print(
-            f"{name:26s} {ms:8.4f} ms  {limit / ms * 100:5.1f} %  host"
+            f"{name:26s} {ms:8.4f} ms  {share * limit / ms * 100:5.1f} %  host"
             f" {host:7.1f} us  error {wrong[name]:.2e}",
             flush=True,
         )
@@ -202,7 +247,7 @@ def main():
             host_us=host,
             error=wrong[name],
             first_s=model.first[name],
-            limit_ms=limit,
+            limit_ms=share * limit,
         )
     if options.kernels:
         rows = kernels(ways[options.ways.split(",")[-1]], args)

@@ -254,6 +254,19 @@ static inline float emu_get_f16(unsigned half)
     return x;
 }
 
+// d = a * b + c of both halves, rounded once: the products of halves are exact in float, of which sums are, too,
+// where they have few bits, as here.
+static inline void ptx_fma_rn_bf16x2(unsigned &d, unsigned a, unsigned b, unsigned c)
+{
+    ptx_cvt_rn_bf16x2_f32(d, fmaf(emu_get_bf16(a >> 16), emu_get_bf16(b >> 16), emu_get_bf16(c >> 16)),
+                          fmaf(emu_get_bf16(a & 0xffff), emu_get_bf16(b & 0xffff), emu_get_bf16(c & 0xffff)));
+}
+static inline void ptx_fma_rn_f16x2(unsigned &d, unsigned a, unsigned b, unsigned c)
+{
+    ptx_cvt_rn_f16x2_f32(d, fmaf(emu_get_f16(a >> 16), emu_get_f16(b >> 16), emu_get_f16(c >> 16)),
+                         fmaf(emu_get_f16(a & 0xffff), emu_get_f16(b & 0xffff), emu_get_f16(c & 0xffff)));
+}
+
 template <float (*GET)(unsigned)>
 static void emu_multiply(float (&c)[4], const unsigned (&mine)[6])
 {

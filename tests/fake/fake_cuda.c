@@ -231,7 +231,8 @@ note_captured(fake_launch launch)
 }
 
 /* ---- code and launches: a text says how many parameters its functions have:
- * "params N", or the head of its first entry ---- */
+ * "params N", or the heads of its entries; one without a head has those of the
+ * first ---- */
 
 typedef struct code {
     long params;
@@ -255,27 +256,30 @@ load_library(module *m, const char *text)
 }
 
 static long
-count_params(const char *text)
+count_params(const char *text, int entry)
 {
+    char head[24];
+    (void)snprintf(head, sizeof head, "\nENTRY(%d)(", entry);
     const char *said = strstr(text, "params ");
-    const char *at = strstr(text, "\nENTRY(0)(");
+    const char *at = strstr(text, head);
     long n = at ? 1 : 0;
+    if (!at && entry > 0)
+        return count_params(text, 0);
     if (said)
         return strtol(said + 7, NULL, 10);
-    for (at = at ? at + 10 : ")"; *at && *at != ')'; at++)
+    for (at = at ? at + strlen(head) : ")"; *at && *at != ')'; at++)
         n += *at == ',';
     return n;
 }
 
 FAKE(cuModuleLoadData, void **out, const void *image)
 {
-    const long params = count_params(image);
     const int failed = fake_new(out, sizeof(module));
     if (failed != 0)
         return failed;
     module *m = *out;
     for (int i = 0; i < FAKE_ENTRIES; i++)
-        m->functions[i] = (code){params, PLAIN_SHARED, NULL};
+        m->functions[i] = (code){count_params(image, i), PLAIN_SHARED, NULL};
     return load_library(m, image);
 }
 FAKE(cuModuleUnload, module *m)

@@ -7,8 +7,6 @@ from torch import nn
 import torchair
 from torchair import backend, quantised
 
-pytestmark = pytest.mark.host("weights of a GPU are not quantised")
-
 
 class Net(nn.Module):
     def __init__(self, dtype=torch.float32):

@@ -269,6 +269,48 @@ TEST(cuda_calls_addmm_and_batches)
     takes(&c, "bmm", 1);
 }
 
+/* ---- weights of 8 and 4 bits --------------------------------------------- */
+
+static void
+words(print_case *c, int dtype, int bits, int64_t m, int64_t k, int64_t groups)
+{
+    const int64_t n = 72;
+    const air_arg none = {.kind = AIR_ARG_NONE};
+    begin(c);
+    arg_tensor(c, dtype, DIMS(m, k));
+    arg_tensor(c, bits == 8 ? AIR_I8 : AIR_U8, DIMS(n, k * bits / 8));
+    arg_tensor(c, AIR_BF16, DIMS(n, groups));
+    arg(c, none);
+    arg(c, none);
+    arg(c, kcase_int(bits));
+    arg(c, kcase_int(0));
+    out(c, dtype, DIMS(m, n));
+}
+
+/* One launch reads the integers; what lanes load at once must be of a group. */
+TEST(cuda_calls_weights_of_few_bits)
+{
+    print_case c;
+    words(&c, AIR_BF16, 8, 1, 2048, 1);
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_F16, 8, 5, 96, 6);
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_BF16, 4, 1, 2048, 64);
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_F16, 4, 16, 256, 4);
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_BF16, 4, 1, 64, 4); /* groups of 16 */
+    takes(&c, "quantised_mm", 2);
+    words(&c, AIR_BF16, 8, 1, 72, 1); /* rows end within a load */
+    takes(&c, "quantised_mm", 2);
+    words(&c, AIR_BF16, 8, 17, 64, 1);
+    takes(&c, "quantised_mm", 2);
+    words(&c, AIR_F32, 4, 1, 64, 2);
+    takes(&c, "quantised_mm", 2);
+    words(&c, AIR_I32, 8, 1, 64, 1);
+    refuses(&c, "quantised_mm");
+}
+
 /* ---- attention ----------------------------------------------------------- */
 
 static void

@@ -87,9 +87,29 @@ read_added(product *p)
     return read_matrix(p->c, &p->mc) && !p->mc.transposed;
 }
 
+/* The product with a weight [n, k] that is made of the call's integers, and
+ * lies dense. */
+static bool
+read_words(const air_call *call, product *p)
+{
+    const kern_words_call c = kern_words_read(call);
+    *p = (product){.x = c.x,
+                   .w = c.w,
+                   .y = c.y,
+                   .c = c.bias,
+                   .batch = 1,
+                   .alpha = 1,
+                   .beta = 1,
+                   .mw = {c.k, c.n, c.k, 0, true}};
+    return read_matrix(p->x, &p->mx) && read_matrix(p->y, &p->my) &&
+           !p->my.transposed && (!p->c || (read_added(p) && p->bias));
+}
+
 static bool
 read_product(const air_call *call, product *p)
 {
+    if (call->nargs == KERN_WORDS_ARGS)
+        return read_words(call, p);
     const int at = call->nargs == 2 ? 0 : 1;
     *p = (product){.x = call->args[at].t,
                    .w = call->args[at + 1].t,
@@ -146,7 +166,25 @@ cuda_blas_workspace(const air_call *call, const cuda_props *props)
     return WORKSPACE + PAGE;
 }
 
-/* The order in which cuda_product_run takes them. */
+/* The order in which cuda_product_run takes them. made: where in the workspace
+ * w was made; 0: it is an operand. */
+static void
+add_launch(const product *p, cuda_source *out, int64_t made)
+{
+    cuda_launch *launch = &out->launches[out->nlaunches++];
+    *launch = (cuda_launch){.product = true};
+    out->product = true;
+    launch->shape = (air_launch){.grid = {1, 1, 1}, .block = {1, 1, 1}};
+    cuda_add_workspace(launch, 0);
+    if (made > 0)
+        cuda_add_workspace(launch, made);
+    else
+        cuda_add_tensor(launch, p->w);
+    cuda_add_tensor(launch, p->x);
+    cuda_add_tensor(launch, p->y);
+    cuda_add_tensor(launch, p->c ? p->c : p->y);
+}
+
 air_status
 cuda_blas_print(const air_call *call, const cuda_props *props, cuda_source *out)
 {
@@ -154,15 +192,44 @@ cuda_blas_print(const air_call *call, const cuda_props *props, cuda_source *out)
     (void)props;
     if (!read_product(call, &p))
         AIR_FAIL(AIR_ERROR_UNSUPPORTED, "not a product of cuBLASLt");
-    cuda_launch *launch = &out->launches[0];
-    out->product = true;
-    out->nlaunches = 1;
-    launch->shape = (air_launch){.grid = {1, 1, 1}, .block = {1, 1, 1}};
-    cuda_add_workspace(launch, 0);
-    cuda_add_tensor(launch, p.w);
-    cuda_add_tensor(launch, p.x);
-    cuda_add_tensor(launch, p.y);
-    cuda_add_tensor(launch, p.c ? p.c : p.y);
+    add_launch(&p, out, 0);
+    return AIR_OK;
+}
+
+/* ---- weights of 8 and 4 bits: made in memory, then multiplied ---- */
+
+/* A weight in half precision is rounded. */
+bool
+cuda_words_on(const air_call *call, const cuda_props *props)
+{
+    const kern_words_call c = kern_words_read(call);
+    const bool half = kern_bytes(c.x->dtype) == 2;
+    product p;
+    return props->blas && (!half || c.rounded) &&
+           kern_unpacked_on(call, props) && read_words(call, &p) &&
+           has_elements(p.x) && has_elements(p.w) && type_of(p.y->dtype) >= 0 &&
+           (!p.c || p.c->dtype == p.y->dtype);
+}
+
+size_t
+cuda_words_workspace(const air_call *call, const cuda_props *props)
+{
+    const kern_words_call c = kern_words_read(call);
+    return cuda_blas_workspace(call, props) +
+           (size_t)(c.n * c.k) * kern_bytes(c.x->dtype);
+}
+
+air_status
+cuda_words_print(const air_call *call, const cuda_props *props,
+                 cuda_source *out)
+{
+    const kern_words_call c = kern_words_read(call);
+    const int64_t made = (int64_t)cuda_blas_workspace(call, props);
+    product p;
+    if (!read_words(call, &p))
+        AIR_FAIL(AIR_ERROR_UNSUPPORTED, "not a product of cuBLASLt");
+    kern_unpack(&c, c.x->dtype, made, props, out);
+    add_launch(&p, out, made);
     return AIR_OK;
 }
 

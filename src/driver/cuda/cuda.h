@@ -50,7 +50,7 @@ typedef struct {
     int64_t value;
 } cuda_param;
 
-enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4, CUDA_MAX_EARLY = 12 };
+enum { CUDA_MAX_PARAMS = 32, CUDA_MAX_LAUNCHES = 4, CUDA_MAX_EARLY = 16 };
 
 /* Bytes [begin, end) of a slot. */
 typedef struct {
@@ -65,6 +65,7 @@ typedef struct {
     int32_t entry; /* i of ENTRY(i) */
     int32_t nparams, nearly;
     int64_t draws; /* numbers that each thread takes from the generator */
+    bool product;  /* no entry: pointers of cuda_product_run */
     cuda_param params[CUDA_MAX_PARAMS];
     /* What it reads before it waits for the launches before it (`await` of the
      * texts; each text has one). */
@@ -79,8 +80,7 @@ typedef struct {
     /* A region: ENTRY(i) is launched in shapes[i], all of them with the
      * parameters of launches[0]. NULL: not one. */
     const air_launch *shapes;
-    bool
-        product; /* no text: launches[0] has the pointers of cuda_product_run */
+    bool product;       /* one of the launches is a library's */
     const void *values; /* of CUDA_PARAM_VALUES */
     size_t nvalues;     /* of 8 bytes */
     size_t scratch;     /* bytes of the list's own memory, 0 before and after */

@@ -222,17 +222,38 @@ makes(const air_region *rg, const air_tensor *x)
 
 /* ---- products ------------------------------------------------------------ */
 
-/* One row of x, rows of w next to each other in k, results next to each
- * other, nothing added. */
+/* Rows of w next to each other in k, nothing added. */
+static bool
+is_product(const cuda_provider *row, const air_call *call)
+{
+    if (row->print == kern_skinny)
+        return call->nargs == 2;
+    if (row->print != kern_words)
+        return false;
+    const kern_words_call c = kern_words_read(call);
+    return !c.zero && !c.bias;
+}
+
+/* One row of x, results next to each other. */
 static const air_call *
 as_product(const air_step *step)
 {
     const air_kernel *kernel = step->kernel;
     const air_call *c = &step->call;
-    if (!kernel->provider || kernel->provider->print != kern_skinny ||
-        c->nargs != 2 || c->args[0].t->rank != 2 || c->args[0].t->dims[0] != 1)
+    if (!kernel->provider || !is_product(kernel->provider, c) ||
+        c->args[0].t->rank != 2 || c->args[0].t->dims[0] != 1)
         return NULL;
-    return c->outs[0].strides[1] == 1 && c->args[1].t->dims[1] > 1 ? c : NULL;
+    return c->outs[0].strides[1] == 1 && c->outs[0].dims[1] > 1 ? c : NULL;
+}
+
+static bool
+is_stored_alike(const air_call *a, const air_call *b)
+{
+    if (a->nargs != b->nargs || a->nargs != KERN_WORDS_ARGS)
+        return a->nargs == b->nargs;
+    const kern_words_call x = kern_words_read(a), y = kern_words_read(b);
+    return x.bits == y.bits && x.group == y.group && !x.scale == !y.scale &&
+           (!x.scale || x.scale->dtype == y.scale->dtype);
 }
 
 static bool
@@ -247,7 +268,8 @@ static bool
 add_product(fuse_group *g, const air_call *c)
 {
     if (g->nweights == FUSE_WEIGHTS ||
-        (g->nweights > 0 && !has_same_vector(fuse_product(g, 0), c)))
+        (g->nweights > 0 && (!has_same_vector(fuse_product(g, 0), c) ||
+                             !is_stored_alike(fuse_product(g, 0), c))))
         return false;
     g->nweights++;
     g->count++;
@@ -437,7 +459,7 @@ pointers(const fuse_group *g)
 {
     int n = 2;
     for (int s = 0; s < g->count; s++)
-        n += fuse_region(g, s) ? fuse_region(g, s)->nbufs : 2;
+        n += fuse_region(g, s) ? fuse_region(g, s)->nbufs : 3;
     return n;
 }
 

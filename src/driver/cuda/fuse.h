@@ -10,6 +10,7 @@
 #define CUDA_FUSE_H
 
 #include "driver/cuda/device.h"
+#include "driver/cuda/kern.h"
 
 enum { FUSE_STEPS = 12, FUSE_SPANS = 32, FUSE_WEIGHTS = 4, FUSE_COPIES = 4 };
 
@@ -76,6 +77,13 @@ static inline const air_call *
 fuse_product(const fuse_group *g, int w)
 {
     return fuse_call(g, g->before + w);
+}
+
+/* Are its weights integers? Then all are stored alike. */
+static inline bool
+fuse_is_words(const fuse_group *g)
+{
+    return fuse_product(g, 0)->nargs == KERN_WORDS_ARGS;
 }
 
 /* The copy that the step is; NULL: none. */

@@ -40,6 +40,19 @@ add_copy_pointers(fuse_printer *p, const fuse_copy *copy)
 }
 
 static void
+add_scale(fuse_printer *p, int step)
+{
+    const air_tensor *t = fuse_is_words(p->g)
+                              ? kern_words_read(fuse_call(p->g, step)).scale
+                              : NULL;
+    p->scale[step] = -1;
+    if (!t)
+        return;
+    p->scale[step] = pointer(p, kern_type(t->dtype), t->slot, t->offset);
+    cuda_add_early(p->launch, t);
+}
+
+static void
 add_pointers(fuse_printer *p)
 {
     const fuse_group *g = p->g;
@@ -60,11 +73,13 @@ add_pointers(fuse_printer *p)
             add_copy_pointers(p, fuse_copy_of(g, s));
             continue;
         }
-        (void)pointer(p, type, c->args[1].t->slot, c->args[1].t->offset);
+        (void)pointer(p, fuse_is_words(g) ? "u8" : type, c->args[1].t->slot,
+                      c->args[1].t->offset);
         cuda_add_early(p->launch, c->args[1].t);
         (void)pointer(p, type, c->outs[0].slot, c->outs[0].offset);
         if (s == 0)
             (void)pointer(p, type, c->args[0].t->slot, c->args[0].t->offset);
+        add_scale(p, s);
     }
     if (g->ncopies > 0) {
         base_text_add(&p->head, ", call::fault *bad");
@@ -142,22 +157,42 @@ weight_of(const fuse_part *part, int k)
     return part->region < 0 ? part->weight : part->of[k];
 }
 
+/* Behind a pointer; -1: there is none. */
+static void
+put_row_at(fuse_printer *p, const fuse_part *part, int k, int at,
+           int64_t stride)
+{
+    if (at < 0) {
+        base_text_add(&p->body, "0");
+        return;
+    }
+    base_text_add(&p->body, "p%d + (s64)", at);
+    put_column(p, part, k);
+    base_text_add(&p->body, " * %" PRId64, stride);
+}
+
 static void
 put_row_of_weight(fuse_printer *p, const fuse_part *part, int k)
 {
-    const int w = weight_of(part, k);
-    base_text_add(&p->body, "p%d + (s64)", p->first[p->g->before + w]);
-    put_column(p, part, k);
-    base_text_add(&p->body, " * %" PRId64,
-                  fuse_product(p->g, w)->args[1].t->strides[1]);
+    const air_call *call = fuse_product(p->g, weight_of(part, k));
+    const int step = p->g->before + weight_of(part, k);
+    if (!fuse_is_words(p->g)) {
+        put_row_at(p, part, k, p->first[step], call->args[1].t->strides[1]);
+        return;
+    }
+    const kern_words_call c = kern_words_read(call);
+    base_text_add(&p->body, "G::pointer{");
+    put_row_at(p, part, k, p->first[step], c.w->dims[1]);
+    base_text_add(&p->body, ", ");
+    put_row_at(p, part, k, p->scale[step], c.groups);
+    base_text_add(&p->body, ", 0}");
 }
 
 static void
 put_rows(fuse_printer *p)
 {
     base_text_add(&p->body,
-                  "    auto row = [&](int t, int i) -> const %s * {\n",
-                  kern_type(p->g->dtype));
+                  "    auto row = [&](int t, int i) -> G::pointer {\n");
     for (int n = 0; n < p->g->nparts; n++) {
         const fuse_part *part = &p->g->parts[n];
         base_text_add(&p->body, "        if (t < %" PRId64 ") {\n",
@@ -175,8 +210,7 @@ put_rows(fuse_printer *p)
         base_text_add(&p->body, ";\n        }\n        t -= %" PRId64 ";\n",
                       tiles_of(p, part));
     }
-    base_text_add(&p->body, "        return p%d;\n    };\n",
-                  p->first[p->g->before]);
+    base_text_add(&p->body, "        return {};\n    };\n");
 }
 
 /* ---- copies ---------------------------------------------------------------
@@ -473,7 +507,8 @@ put_run(fuse_printer *p)
     base_text_add(&p->body, "    const bool fast = true");
     for (int w = 0; w < g->nweights; w++)
         base_text_add(&p->body, " && %s && aligned(p%d)",
-                      fuse_product(g, w)->args[1].t->strides[1] % 8 == 0
+                      fuse_is_words(g) ||
+                              fuse_product(g, w)->args[1].t->strides[1] % 8 == 0
                           ? "true"
                           : "false",
                       p->first[g->before + w]);
@@ -484,10 +519,20 @@ put_run(fuse_printer *p)
                   all_tiles(p));
 }
 
+/* Numbers of a weight that a lane loads at once. */
+static int
+each_of(const fuse_group *g)
+{
+    if (!fuse_is_words(g))
+        return 8;
+    const kern_words_call c = kern_words_read(fuse_product(g, 0));
+    return kern_words_each(&c);
+}
+
 static void
 shape(fuse_printer *p, const cuda_props *props)
 {
-    const int64_t unit = 32 * LANES_OF_ROW;
+    const int64_t unit = (int64_t)4 * LANES_OF_ROW * each_of(p->g);
     const int64_t row = (p->g->k + unit - 1) / unit * unit;
     const int64_t most = KERN_ROW_BLOCKS * (int64_t)props->processors;
     const int64_t tiles = all_tiles(p);
@@ -496,16 +541,42 @@ shape(fuse_printer *p, const cuda_props *props)
         (uint32_t)(2 * row + 8 * WARPS * LANES_OF_ROW * p->tile);
 }
 
+static int
+tile_of(const fuse_group *g, const cuda_props *props)
+{
+    int64_t rows = 0;
+    for (int w = 0; w < g->nweights; w++)
+        rows += fuse_product(g, w)->outs[0].dims[1];
+    if (!fuse_is_words(g))
+        return KERN_ROW_TILE;
+    const kern_words_call c = kern_words_read(fuse_product(g, 0));
+    return kern_words_tile(&c, rows,
+                           KERN_ROW_BLOCKS * (int64_t)props->processors);
+}
+
+static void
+put_family(fuse_printer *p)
+{
+    const fuse_group *g = p->g;
+    const bool words = fuse_is_words(g);
+    base_text_add(&p->body,
+                  ")\n{\n    typedef skinny<%s, 1, %" PRId64 ", %d, %d, %d",
+                  kern_type(g->dtype), g->k, p->tile, LANES_OF_ROW,
+                  words ? KERN_WORDS_DEPTH : kern_row_depth(g->k, rows_of(g)));
+    if (words) {
+        const kern_words_call c = kern_words_read(fuse_product(g, 0));
+        base_text_add(&p->body, ", ");
+        kern_words_type(&p->body, &c);
+    }
+    base_text_add(&p->body, "> G;\n");
+}
+
 static void
 print(fuse_printer *p, const cuda_props *props)
 {
-    p->tile = KERN_ROW_TILE;
+    p->tile = tile_of(p->g, props);
     add_pointers(p);
-    base_text_add(&p->body,
-                  ")\n{\n    typedef skinny<%s, 1, %" PRId64
-                  ", %d, %d, %d> G;\n",
-                  kern_type(p->g->dtype), p->g->k, p->tile, LANES_OF_ROW,
-                  kern_row_depth(p->g->k, rows_of(p->g)));
+    put_family(p);
     put_rows(p);
     fuse_put_stage(p);
     put_wants(p);
@@ -533,14 +604,15 @@ cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
     base_text_init(&p.body, out->text.alloc);
     *p.launch = (cuda_launch){.shape = {{1, 1, 1}, {256, 1, 1}, 0}};
     print(&p, props);
-    out->prelude = kern_text_skinny;
+    out->prelude = fuse_is_words(g) ? kern_text_words : kern_text_skinny;
     out->nlaunches = 1;
     if (prelude)
         base_text_put(&out->text, prelude, strlen(prelude));
     base_text_add(&out->text,
                   "using namespace call;\nextern \"C\" __global__ "
                   "__launch_bounds__(256, %d) void\nENTRY(0)(",
-                  kern_row_bound(g->k, rows_of(g)));
+                  fuse_is_words(g) ? KERN_ROW_BLOCKS
+                                   : kern_row_bound(g->k, rows_of(g)));
     if (p.head.status == AIR_OK && p.body.status == AIR_OK) {
         base_text_put(&out->text, p.head.data, p.head.len);
         base_text_put(&out->text, p.body.data, p.body.len);

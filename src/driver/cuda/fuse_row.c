@@ -210,7 +210,7 @@ put_along(fuse_printer *p, const air_region *rg, const air_rg_phase *phase)
     for (int i = phase->begin; i < phase->end; i++)
         put_row_node(p, rg, i, true);
     base_text_add(&p->body, "            }\n%s        }\n",
-                  makes ? "            give8(to + k0, x);\n" : "");
+                  makes ? "            give8<G>(to, k0, x);\n" : "");
 }
 
 static void
@@ -258,7 +258,7 @@ put_region(fuse_printer *p, const air_region *rg)
         put_phase(p, rg, &rg->phases[i]);
     base_text_add(&p->body,
                   "        for (int k = %" PRId64 " + threadIdx.x; k < G::ROW; "
-                  "k += %d)\n            to[k].bits = 0;\n    };\n",
+                  "k += %d)\n            to[G::place(k)].bits = 0;\n    };\n",
                   g->k, FUSE_THREADS);
 }
 

@@ -16,6 +16,7 @@ typedef struct {
     int tile;              /* rows of one */
     int step;              /* being printed */
     int first[FUSE_STEPS]; /* pointer of its first buffer or tensor */
+    int scale[FUSE_STEPS]; /* of a weight of integers; -1: it has none */
 } fuse_printer;
 
 /* ---- nodes of regions: fuse_node.c ---- */

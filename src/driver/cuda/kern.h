@@ -8,6 +8,8 @@
 /* Families: text/<name>.cuh with what it needs before it. */
 extern const char kern_text_common[];
 extern const char kern_text_skinny[];
+extern const char kern_text_words[];
+extern const char kern_text_unpack[];
 extern const char kern_text_decode[];
 extern const char kern_text_draw[];
 extern const char kern_text_split[];
@@ -90,6 +92,30 @@ int kern_row_bound(int64_t k, int64_t n);
 /* Rows of a tile of it; of several rows of x so many that the busiest block, of
  * a grid of `blocks`, has the fewest. `m`: rows of x. */
 int kern_tile(int64_t rows, int64_t m, int64_t blocks);
+
+/* ---- weights of 8 and 4 bits: kern_words.c ---- */
+
+enum { KERN_WORDS_ARGS = 7 };
+/* air::quantised_mm. */
+typedef struct {
+    const air_tensor *x, *w, *scale, *zero, *bias, *y; /* NULL: absent */
+    int64_t m, n, k, groups, group;
+    int bits;
+    bool rounded; /* w may be rounded to the dtype of x */
+} kern_words_call;
+kern_words_call kern_words_read(const air_call *call);
+/* Numbers that a lane of text/skinny.cuh loads at once; 8 of a weight of
+ * floats. */
+int kern_words_each(const kern_words_call *c);
+/* Of text/words.cuh: `words<...>`. */
+void kern_words_type(base_text *text, const kern_words_call *c);
+/* Rows of a tile for one row of x, of a weight of `rows` in all. */
+int kern_words_tile(const kern_words_call *c, int64_t rows, int64_t blocks);
+enum { KERN_WORDS_DEPTH = 4 }; /* pairs of loads in flight */
+/* The launch that makes the weight, in a dtype of floats, in the workspace. */
+void kern_unpack(const kern_words_call *c, int dtype, int64_t at,
+                 const cuda_props *props, cuda_source *out);
+void kern_words_early(cuda_launch *launch, const kern_words_call *c);
 void kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared);
 
 #endif

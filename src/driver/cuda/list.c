@@ -53,7 +53,7 @@ want(maker *m, size_t i)
 {
     const cuda_source *s = &m->sources[i];
     cuda_want *w = &m->wants[i];
-    *w = (cuda_want){.text = s->product ? NULL : s->text.data,
+    *w = (cuda_want){.text = s->text.len > 0 ? s->text.data : NULL,
                      .prelude = s->prelude};
     for (int32_t k = 0; k < s->nlaunches; k++) {
         const view v = view_of(s, k);
@@ -169,7 +169,7 @@ static bool
 may_begin_early(const maker *m, const air_list *list, size_t step,
                 const cuda_launch *params)
 {
-    if (!m->dev->overlaps || list->ncommands == 0 || m->sources[step].product ||
+    if (!m->dev->overlaps || list->ncommands == 0 || params->product ||
         m->sources[step].together ||
         list->commands[list->ncommands - 1].product)
         return false;
@@ -195,7 +195,7 @@ add_command(maker *m, air_list *list, size_t step, view v)
     for (size_t i = 0; i < v.nparams; i++)
         add_param(m, list, step, v.params[i]);
     list->draws += v.launch->draws;
-    if (!m->sources[step].product) {
+    if (!v.launch->product) {
         c->function = m->wants[step].module->functions[v.entry];
         return AIR_OK;
     }

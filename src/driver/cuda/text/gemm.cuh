@@ -23,22 +23,22 @@ madd(double a, double b, double c)
     return __fma_rn(a, b, c);
 }
 
-// float and double, on the ordinary units.
+// float and double, on the ordinary units; operands may be of another type.
 template <class T, int TM, int TN, bool X_ALONG_K, bool W_ALONG_K>
 struct plain_gemm {
     static const int PIECE = 16, PM = TM / 16, PN = TN / 16;
     static const int NX = TM * PIECE / 256, NW = TN * PIECE / 256;
 
-    template <int TILE, bool ALONG_K, int COUNT>
+    template <int TILE, bool ALONG_K, int COUNT, class F>
     static FN void
-    fetch(const operand<T> &o, s64 row0, s64 k0, s64 K, T (&to)[COUNT])
+    fetch(const operand<F> &o, s64 row0, s64 k0, s64 K, T (&to)[COUNT])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             const int e = threadIdx.x + i * 256;
             const s64 row = row0 + (ALONG_K ? e / PIECE : e % TILE);
             const s64 k = k0 + (ALONG_K ? e % PIECE : e / TILE);
-            to[i] = row < o.rows && k < K ? o.p[row * o.row + k * o.k] : T(0);
+            to[i] = row < o.rows && k < K ? T(get(o.p[row * o.row + k * o.k])) : T(0);
         }
     }
 
@@ -54,9 +54,9 @@ struct plain_gemm {
         }
     }
 
-    template <class OUT>
+    template <class X, class OUT>
     static FN void
-    run(const operand<T> &x, const operand<T> &w, s64 K, OUT out)
+    run(const operand<X> &x, const operand<T> &w, s64 K, OUT out)
     {
         __shared__ __align__(16) T xs[2][PIECE][TM + 4];
         __shared__ __align__(16) T ws[2][PIECE][TN + 4];

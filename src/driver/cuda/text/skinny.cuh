@@ -12,7 +12,10 @@
 // Loads of the next piece are issued as soon as a register is free, the first
 // ones before the kernel waits for the one that makes x.
 //
-// ROWS  const T *row(tile, i): row i < R of a tile of w, K elements; null: none
+// W     how w is stored: floats<T>, or words of words.cuh, which say how many elements
+//       a lane loads at once, what they are when they are multiplied, and by what
+//       their products are. Rows of x lie in the order in which they give them.
+// ROWS  W::pointer row(tile, i): row i < R of a tile of w, K elements
 // FAST  flag<true> where all rows are 16-byte aligned
 // AHEAD void ahead(FAST): loads that need not wait either
 // STAGE void stage(FAST, T *x): fills x[M][PITCH] with zeros behind K, by all threads
@@ -38,17 +41,82 @@ struct flag {
     static const bool value = B;
 };
 
-template <class T, int M, int K, int R, int S, int D>
+// Elements of x, as they lie.
+template <class T>
+struct floats {
+    typedef const T *pointer;
+    typedef uint4 loaded;
+    static const int EACH = 8; // of one load
+    // Groups of elements with a factor of their own in what 4 neighbouring lanes
+    // load; 0: there are no factors but those of rows.
+    static const int SPLIT = 0;
+    static const bool ZERO = false;
+    static const u32 ONES = 0;
+
+    template <bool FAST>
+    static FN uint4
+    load(pointer p, int)
+    {
+        return FAST ? stream(p) : stream_halves(p);
+    }
+
+    static FN uint4
+    nothing()
+    {
+        return make_uint4(0, 0, 0, 0);
+    }
+
+    // The elements of it, 8 neighbours of x's order.
+    static FN uint4
+    part(const uint4 &v, int)
+    {
+        return v;
+    }
+
+    static FN void
+    advance(pointer &p, int by)
+    {
+        p += by;
+    }
+
+    // Of the sums of a row.
+    static FN float
+    factor(pointer)
+    {
+        return 1;
+    }
+
+    // Where element i of 8 neighbours lies in x, and all of them.
+    static FN int
+    order(int i)
+    {
+        return i;
+    }
+
+    static FN uint4
+    ordered(const uint4 &v)
+    {
+        return v;
+    }
+};
+
+template <class T, int M, int K, int R, int S, int D, class W = floats<T>>
 struct skinny {
+    typedef typename W::pointer pointer;
+    typedef typename W::loaded loaded;
     static const int WARPS = 8, THREADS = 32 * WARPS;
-    static const int UNIT = 32 * S; // elements along k of one load of a warp
+    static const int EACH = W::EACH, EIGHTS = EACH / 8;
+    static const int UNIT = 4 * S * EACH; // elements along k of one load of a warp
+    static const bool GROUPED = W::SPLIT > 0;
+    // Columns of x that a lane's sums are of: one, or its group's only.
+    static const int SPLIT = GROUPED ? W::SPLIT : 1, LANES = 4 / SPLIT;
     static const int UNITS = (K + UNIT - 1) / UNIT;
     static const int SHARE = (UNITS + WARPS - 1) / WARPS; // of a warp, at most
     static const int PARTS = S * R / 16; // pairs of loads for the rows of a tile
     static const int LOADS = SHARE * PARTS;
     static const int DEPTH = LOADS < D ? LOADS : D / PARTS * PARTS; // in flight
     static const int PIECES = (LOADS + DEPTH - 1) / DEPTH;
-    static const int COLS = (M * S + 7) / 8; // instructions for the rows of x
+    static const int COLS = (M * S * SPLIT + 7) / 8; // instructions for the rows of x
     static const int ROW = UNIT * UNITS;
     // Rows of x begin 64 bytes apart modulo 128: no two lanes share a bank.
     static const int PITCH = M == 1 || ROW % 64 == 32 ? ROW : ROW + 32;
@@ -57,12 +125,39 @@ struct skinny {
     static const int BYTES = X_BYTES + 2 * SUMS * 4;
 
     template <bool FAST>
-    static FN uint4
-    load(const T *p, int k)
+    static FN loaded
+    load(pointer p, int k)
     {
         if (K % UNIT != 0 && k >= K)
-            return make_uint4(0, 0, 0, 0);
-        return FAST ? stream(p) : stream_halves(p);
+            return W::nothing();
+        return W::template load<FAST>(p, k);
+    }
+
+    // Where 8 neighbours of x from k on lie: what lanes read at once side by side.
+    static FN int
+    place8(int k)
+    {
+        if constexpr (EIGHTS == 1)
+            return k;
+        return k / UNIT * UNIT + k % EACH / 8 * (32 * S) + k % UNIT / EACH * 8;
+    }
+
+    static FN int
+    order(int i)
+    {
+        return W::order(i);
+    }
+
+    static FN uint4
+    ordered(const uint4 &v)
+    {
+        return W::ordered(v);
+    }
+
+    static FN int
+    place(int k)
+    {
+        return place8(k / 8 * 8) + W::order(k % 8);
     }
 
     // Row of the tile of pair j, half h, for this lane.
@@ -74,7 +169,7 @@ struct skinny {
 
     // What a lane reads of a tile: rows of both halves of each pair.
     struct rows {
-        const T *a[PARTS], *b[PARTS];
+        pointer a[PARTS], b[PARTS];
     };
 
     template <class ROWS>
@@ -83,8 +178,10 @@ struct skinny {
     {
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
-            to.a[i] = row(tile, row_of(i, 0, g)) + k0;
-            to.b[i] = row(tile, row_of(i, 1, g)) + k0;
+            to.a[i] = row(tile, row_of(i, 0, g));
+            to.b[i] = row(tile, row_of(i, 1, g));
+            W::advance(to.a[i], k0);
+            W::advance(to.b[i], k0);
         }
     }
 
@@ -94,9 +191,99 @@ struct skinny {
     {
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
-            to.a[i] += DEPTH / PARTS * UNIT;
-            to.b[i] += DEPTH / PARTS * UNIT;
+            W::advance(to.a[i], DEPTH / PARTS * UNIT);
+            W::advance(to.b[i], DEPTH / PARTS * UNIT);
         }
+    }
+
+    template <bool FAST>
+    static FN loaded
+    fetch(pointer p, int on, int k)
+    {
+        W::advance(p, on);
+        return load<FAST>(p, k);
+    }
+
+    // Products of a pair of loads with row m of x, `x` in shared memory. Sums of
+    // groups are kept by whom the group is of: c[0], c[1] of a and of b.
+    static FN void
+    take(float (&c)[COLS][4], const loaded &a, const loaded &b, const T *x,
+         int g, int t)
+    {
+        uint4 wa[EIGHTS], wb[EIGHTS];
+#pragma unroll
+        for (int e = 0; e < EIGHTS; e++) {
+            wa[e] = W::part(a, e);
+            wb[e] = W::part(b, e);
+        }
+#pragma unroll
+        for (int col = 0; col < COLS; col++) {
+            const int u = (col * 8 + g) / S;
+            const int row = SPLIT == 1 ? u : u / 4 * LANES + u % LANES;
+            const int m = row < M ? row : M - 1;
+            const bool mine = SPLIT == 1 || u % 4 / LANES == t / LANES;
+            float sum[4] = {}, ones[4] = {};
+            float (&to)[4] = choose(c[col], sum);
+#pragma unroll
+            for (int e = 0; e < EIGHTS; e++) {
+                uint4 v = make_uint4(0, 0, 0, 0);
+                if (mine)
+                    v = *(const uint4 *)(x + m * PITCH + e * (32 * S));
+                multiply(to, wa[e].x, wb[e].x, wa[e].y, wb[e].y, v.x, v.y, T());
+                multiply(to, wa[e].z, wb[e].z, wa[e].w, wb[e].w, v.z, v.w, T());
+                if constexpr (GROUPED && W::ZERO) {
+                    const u32 one = W::ONES;
+                    multiply(ones, one, one, one, one, v.x, v.y, T());
+                    multiply(ones, one, one, one, one, v.z, v.w, T());
+                }
+            }
+            if constexpr (GROUPED) {
+                const int i = g % S;
+                c[col][0] = W::add(c[col][0], a, pick(sum, 0, i), pick(ones, 0, i));
+                c[col][1] = W::add(c[col][1], b, pick(sum, 2, i), pick(ones, 2, i));
+            }
+        }
+    }
+
+    static FN float (&choose(float (&c)[4], float (&sum)[4]))[4]
+    {
+        if constexpr (GROUPED)
+            return sum;
+        else
+            return c;
+    }
+
+    static FN float
+    pick(const float (&c)[4], int first, int i)
+    {
+        return i == 0 ? c[first] : c[first + 1];
+    }
+
+    // This warp's sums of a tile to s[row][m].
+    static FN void
+    give(float *s, const float (&c)[PARTS][COLS][4], int g, int t)
+    {
+        static_assert(!GROUPED || S == 2, "a column of each lane for each part");
+#pragma unroll
+        for (int j = 0; j < PARTS; j++)
+#pragma unroll
+            for (int col = 0; col < COLS; col++)
+#pragma unroll
+                for (int i = 0; i < (GROUPED ? 2 : 4); i++) {
+                    if constexpr (GROUPED) {
+                        float y = c[j][col][i];
+#pragma unroll
+                        for (int d = LANES; d < 4; d *= 2)
+                            y += __shfl_xor_sync(~0u, y, d);
+                        const int m = col * LANES + t;
+                        if (t < LANES && m < M)
+                            s[row_of(j, i, g) * M + m] = y;
+                        continue;
+                    }
+                    const int n = col * 8 + t * 2 + (i & 1);
+                    if (n % S == g % S && n / S < M)
+                        s[row_of(j, i >> 1, g) * M + n / S] = c[j][col][i];
+                }
     }
 
     // The text for rows that are not aligned is another one: what runs should
@@ -126,8 +313,9 @@ struct skinny {
         const int count = UNITS % WARPS == 0
                               ? LOADS
                               : (UNITS * (warp + 1) / WARPS - first) * PARTS;
-        const int k0 = first * UNIT + lane % (4 * S) * 8;
-        uint4 a[DEPTH], b[DEPTH];
+        const int k0 = first * UNIT + lane % (4 * S) * EACH;
+        const T *const x0 = x + first * UNIT + lane % (4 * S) * 8;
+        loaded a[DEPTH], b[DEPTH];
         const tile_share mine = tiles_of(tiles, gridDim.x);
         const int end = mine.first + mine.count;
         int tile = mine.first;
@@ -140,8 +328,8 @@ struct skinny {
         for (int j = 0; j < DEPTH; j++)
             if (j < count) {
                 const int on = j / PARTS * UNIT;
-                a[j] = load<FAST>(from.a[j % PARTS] + on, k0 + on);
-                b[j] = load<FAST>(from.b[j % PARTS] + on, k0 + on);
+                a[j] = fetch<FAST>(from.a[j % PARTS], on, k0 + on);
+                b[j] = fetch<FAST>(from.b[j % PARTS], on, k0 + on);
             }
         await();
         stage(flag<FAST>(), x);
@@ -150,6 +338,9 @@ struct skinny {
         for (int turn = 0; tile < end; turn ^= 1) {
             float c[PARTS][COLS][4] = {};
             const int next = tile + 1;
+            const float factor = threadIdx.x < R * M
+                                     ? W::factor(row(tile, threadIdx.x / M))
+                                     : 1;
 #pragma unroll 1
             for (int piece = 0; piece < PIECES; piece++) {
                 const int at = piece * DEPTH;
@@ -162,38 +353,18 @@ struct skinny {
                     aim(from, row, next, g, k0);
 #pragma unroll
                 for (int j = 0; j < DEPTH; j++) {
-                    if (at + j < count) {
-                        const T *v0 = x + k0 + (at + j) / PARTS * UNIT;
-#pragma unroll
-                        for (int col = 0; col < COLS; col++) {
-                            int m = (col * 8 + g) / S;
-                            m = m < M ? m : M - 1;
-                            const uint4 v = *(const uint4 *)(v0 + m * PITCH);
-                            multiply(c[j % PARTS][col], a[j].x, b[j].x, a[j].y,
-                                     b[j].y, v.x, v.y, T());
-                            multiply(c[j % PARTS][col], a[j].z, b[j].z, a[j].w,
-                                     b[j].w, v.z, v.w, T());
-                        }
-                    }
+                    if (at + j < count)
+                        take(c[j % PARTS], a[j], b[j],
+                             x0 + (at + j) / PARTS * UNIT, g, t);
                     if (more && then + j < count) {
                         const int on = j / PARTS * UNIT;
                         const int k = k0 + then / PARTS * UNIT + on;
-                        a[j] = load<FAST>(from.a[j % PARTS] + on, k);
-                        b[j] = load<FAST>(from.b[j % PARTS] + on, k);
+                        a[j] = fetch<FAST>(from.a[j % PARTS], on, k);
+                        b[j] = fetch<FAST>(from.b[j % PARTS], on, k);
                     }
                 }
             }
-            float *s = sums + turn * SUMS + (warp * S + g % S) * R * M;
-#pragma unroll
-            for (int j = 0; j < PARTS; j++)
-#pragma unroll
-                for (int col = 0; col < COLS; col++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const int n = col * 8 + t * 2 + (i & 1);
-                        if (n % S == g % S && n / S < M)
-                            s[row_of(j, i >> 1, g) * M + n / S] = c[j][col][i];
-                    }
+            give(sums + turn * SUMS + (warp * S + g % S) * R * M, c, g, t);
             __syncthreads();
             if (threadIdx.x < R * M) {
                 const int i = threadIdx.x / M, m = threadIdx.x % M;
@@ -202,7 +373,7 @@ struct skinny {
 #pragma unroll
                 for (int w = 0; w < WARPS * S; w++)
                     y += sums[turn * SUMS + w * R * M + threadIdx.x];
-                out(tile, i, m, y, held);
+                out(tile, i, m, y * factor, held);
             }
             tile = next;
         }
@@ -246,12 +417,18 @@ take_row(eight<T> (&to)[J], const T *from)
     }
 }
 
-template <class T>
+// 8 neighbours of a row of x from k on.
+template <class G, class T>
 FN void
-give8(T *to, const u16 (&x)[8])
+give8(T *to, int k, const u16 (&x)[8])
 {
-    *(uint4 *)to = make_uint4(x[0] | (u32)x[1] << 16, x[2] | (u32)x[3] << 16,
-                              x[4] | (u32)x[5] << 16, x[6] | (u32)x[7] << 16);
+    u16 w[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        w[G::order(i)] = x[i];
+    *(uint4 *)(to + G::place8(k)) =
+        make_uint4(w[0] | (u32)w[1] << 16, w[2] | (u32)w[3] << 16,
+                   w[4] | (u32)w[5] << 16, w[6] | (u32)w[7] << 16);
 }
 
 // stage: rows of x, STRIDE elements apart.
@@ -265,6 +442,6 @@ stage_rows(T *to, const T *from)
         uint4 v = make_uint4(0, 0, 0, 0);
         if (k < K)
             v = FAST ? *(const uint4 *)p : stream_halves(p);
-        *(uint4 *)(to + m * G::PITCH + k) = v;
+        *(uint4 *)(to + m * G::PITCH + G::place8(k)) = G::ordered(v);
     }
 }
