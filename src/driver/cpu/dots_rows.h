@@ -63,11 +63,14 @@ lane_scales(const dot_rows *d, const int form, const int scales, int r,
                                     (const float *)(const void *)d->s[r] + g)));
 }
 
-/* Behind a row's scales are the next row's, or anything. */
+/* Behind a row's scales are the next row's, or anything: those of lanes that
+ * have no byte of `some` are 0. */
 INLINE vf
 leave_out(vf s, __mmask64 some)
 {
-    return (vf)_mm512_and_si512((__m512i)s, _mm512_movm_epi8(some));
+    const __m512i bytes = _mm512_movm_epi8(some);
+    return (vf)_mm512_maskz_mov_ps(_mm512_test_epi32_mask(bytes, bytes),
+                                   (__m512)s);
 }
 
 /* A vector of row r of w from number k on; those that `some` leaves out are 0.
