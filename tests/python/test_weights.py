@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import DEVICE
 from torch import nn
 
 import torchair
@@ -144,7 +145,7 @@ def test_a_graph_that_is_differentiated_keeps_its_weights():
 )
 def test_what_stays(net, why):
     asked = _config(quantise="int4", smallest=4096)
-    weight = net.weight
+    weight = net.to(DEVICE).weight
     with torch.no_grad():
         got = torchair.explain(
             net,
