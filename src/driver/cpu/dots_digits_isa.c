@@ -1,5 +1,6 @@
 /* dots_digits_isa.c: dot products of few rows of half precision with many rows
- * of numbers of 8 or 4 bits, with VPDPBUSD. Lanes lie along k.
+ * of numbers of 4 bits, or of 8 in groups, with VPDPBUSD. Lanes lie along k. (8
+ * bits with one scale a row are floats as fast as they are read: gemv_isa.c.)
  *
  * Where VDPBF16PS takes two cycles (Intel), making floats of the numbers costs
  * more than reading them. So x becomes integers instead, once: the eight (of
@@ -95,7 +96,7 @@ make_block(char *to, const int form, const float *x)
 void
 cpu_digits_make(void *dst, const float *x, int bits, int64_t n)
 {
-    const int form = bits == 4 ? NIBBLES : BYTES;
+    const int form = bits == 4 ? NIBBLES : GROUPED_BYTES;
     const int64_t size = cpu_digits_of_block(bits);
     char *to = dst;
     for (int64_t k = 0; k < n; k += size, to += cpu_digits_block(bits)) {
@@ -108,7 +109,7 @@ cpu_digits_make(void *dst, const float *x, int bits, int64_t n)
         if (form == NIBBLES)
             make_block(to, NIBBLES, p);
         else
-            make_block(to, BYTES, p);
+            make_block(to, GROUPED_BYTES, p);
     }
 }
 
@@ -148,7 +149,7 @@ digits_step(const int M, const int R, const int form, const int scales,
     const int bits = bits_of(form);
     const char *x =
         d->x + k / cpu_digits_of_block(bits) * cpu_digits_block(bits);
-    const int64_t g = form == BYTES ? 0 : k / d->group;
+    const int64_t g = k / d->group;
     UNROLL for (int r = 0; r < R; r++)
     {
         const __m512i half = _mm512_set1_epi8(15);
@@ -159,7 +160,7 @@ digits_step(const int M, const int R, const int form, const int scales,
         } else {
             w[0] = _mm512_xor_si512(v, _mm512_set1_epi8(-128));
         }
-        vf s = form == BYTES ? set(1) : lane_scales(d, form, scales, r, g);
+        vf s = lane_scales(d, form, scales, r, g);
         if (!all)
             s = leave_out(s, some);
         UNROLL for (int m = 0; m < M; m++) total[m][r] =
@@ -183,11 +184,7 @@ digits_tile(const int M, const int R, const int form, const int scales,
         digits_step(M, R, form, scales, total, d, even, false,
                     ((__mmask64)1 << (d->k1 - even) * bits_of(form) / 8) - 1);
     UNROLL for (int m = 0; m < M; m++) UNROLL for (int r = 0; r < R; r++)
-    {
-        float s = _mm512_reduce_add_ps((__m512)total[m][r]);
-        t[m * GEMV_NB + at[r]] =
-            form == BYTES ? s * get(d->s[r], 0, d->scale_dtype) : s;
-    }
+        t[m * GEMV_NB + at[r]] = _mm512_reduce_add_ps((__m512)total[m][r]);
 }
 
 /* Rows of w of a tile for each number of rows of x. */
@@ -196,7 +193,7 @@ digits_tile(const int M, const int R, const int form, const int scales,
     X(2, 8, form)      \
     X(3, 5, form)      \
     X(4, 4, form) X(5, 3, form) X(6, 3, form) X(7, 2, form) X(8, 2, form)
-#define ALL_TILES(X) TILES(X, BYTES) TILES(X, GROUPED_BYTES) TILES(X, NIBBLES)
+#define ALL_TILES(X) TILES(X, GROUPED_BYTES) TILES(X, NIBBLES)
 #define DOT(M, R, form)                                       \
     static void dot_##form##_##M(float *t, const dot_rows *d, \
                                  const int64_t *at)           \

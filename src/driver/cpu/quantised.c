@@ -613,7 +613,7 @@ cpu_quantised_mm_on_digits(const air_call *call, const char *isa)
 {
     product p = make(call, NULL, NULL);
     return strcmp(isa, "amx") == 0 && accept(call) && p.job.nw <= FEW &&
-           p.job.w.dtype != AIR_F32 &&
+           p.job.w.dtype != AIR_F32 && (p.bits == 4 || p.groups > 1) &&
            cpu_pairs_take(p.bits, p.group, p.groups);
 }
 
