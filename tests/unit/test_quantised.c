@@ -227,16 +227,16 @@ TEST(quantised_small_beside_large)
 TEST(quantised_odd_ends)
 {
     EACH_ISA(isa)
-    for (int bits = 4; bits <= 8; bits += 4) for (int64_t k = 64; k < 80;
-                                                  k += 2)
-        check(isa, (shape){.m = 3,
-                           .n = 9,
-                           .k = k,
-                           .groups = 1,
-                           .bits = bits,
-                           .dtype = AIR_BF16,
-                           .scale = true,
-                           .threads = 1});
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int64_t k = 64; k < 80; k += 2)
+            check(isa, (shape){.m = 3,
+                               .n = 9,
+                               .k = k,
+                               .groups = 1,
+                               .bits = bits,
+                               .dtype = AIR_BF16,
+                               .scale = true,
+                               .threads = 1});
 }
 
 TEST(quantised_rounded_panels)
