@@ -208,30 +208,12 @@ digits_tile(const int M, const int R, const int form, const int scales,
 ALL_TILES(DOT)
 static const struct {
     int streams;
-    void (*run)(float *t, const dot_rows *d, const int64_t *at);
+    dot_tile_run *run;
 } tiles[NIBBLES + 1][ROWS_AT_ONCE + 1] = {
 #define DOT_ROW(M, R, form) [form][M] = {R, dot_##form##_##M},
     ALL_TILES(DOT_ROW)
 #undef DOT_ROW
 };
-
-/* Row i of every stream; one that is out of rows does the last one again. */
-static void
-digits_block(float *t, dot_rows *d, const int form, int64_t rows, int64_t nn,
-             const gemm_words *from)
-{
-    int64_t streams = tiles[form][rows].streams, at[STREAMS];
-    int64_t each = (nn + streams - 1) / streams;
-    for (int64_t i = 0; i < each; i++) {
-        for (int64_t r = 0; r < streams; r++) {
-            int64_t n = min64(i + r * each, nn - 1);
-            at[r] = n;
-            d->w[r] = (const char *)from->q + n * from->row;
-            d->s[r] = open_scales(d, d->room[r], from, n, nn - 1 - n);
-        }
-        tiles[form][rows].run(t, d, at);
-    }
-}
 
 void
 cpu_digits_dots(float *t, int64_t nm, const void *x, int64_t xs, int64_t nn,
@@ -240,11 +222,14 @@ cpu_digits_dots(float *t, int64_t nm, const void *x, int64_t xs, int64_t nn,
     float s[STREAMS][GEMM_GROUPS_MAX + VL];
     const int64_t parts = (nm + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
     const int64_t rows = (nm + parts - 1) / parts;
+    const int form = form_of(bits, from);
     dot_rows d = rows_of(bits, from, s);
     d.xs = xs;
     for (int64_t m = 0; m < nm; m += rows) {
+        const int64_t some = min64(rows, nm - m);
         d.x = (const char *)x + m * xs;
-        digits_block(t + m * GEMV_NB, &d, form_of(bits, from),
-                     min64(rows, nm - m), nn, from);
+        dot_streams(t + m * GEMV_NB, &d, tiles[form][some].run,
+                    tiles[form][some].streams, nn, (const char *)from->q,
+                    from->row, from, 0);
     }
 }

@@ -298,32 +298,20 @@ dot_scaled(const int M, const int R, const int form, float *t,
 ALL_TILES(DOT)
 static const struct {
     int streams;
-    void (*run)(float *t, const dot_rows *d, const int64_t *at);
+    dot_tile_run *run;
 } tiles[NIBBLES + 1][DOT_MAX + 1] = {
 #define DOT_ROW(M, R, form) [form][M] = {R, dot_##form##_##M},
     ALL_TILES(DOT_ROW)
 #undef DOT_ROW
 };
 
-/* All of a block of nn rows of w with one tile's rows of x: row i of every
- * stream; one that is out of rows does the last one again, for nothing. Row 0's
- * result is t[m * GEMV_NB + to]. */
+/* A block of nn rows of w with one tile's rows of x. from: NULL for PAIRS. */
 static void
 dot_block(float *t, dot_rows *d, const int form, int64_t rows, int64_t nn,
           const char *w, int64_t row, const gemm_words *from, int64_t to)
 {
-    int64_t streams = tiles[form][rows].streams, at[STREAMS];
-    int64_t each = (nn + streams - 1) / streams;
-    for (int64_t i = 0; i < each; i++) {
-        for (int64_t r = 0; r < streams; r++) {
-            int64_t n = min64(i + r * each, nn - 1);
-            at[r] = i + r * each < nn ? to + n : GEMV_NB - 1;
-            d->w[r] = w + n * row;
-            if (form != PAIRS)
-                d->s[r] = open_scales(d, d->room[r], from, n, nn - 1 - n);
-        }
-        tiles[form][rows].run(t, d, at);
-    }
+    dot_streams(t, d, tiles[form][rows].run, tiles[form][rows].streams, nn, w,
+                row, from, to);
 }
 
 /* Rows of x that a tile takes at once, and numbers of them that stay in the

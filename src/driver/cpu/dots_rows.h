@@ -113,6 +113,30 @@ open_scales(const dot_rows *d, float *room, const gemm_words *from, int64_t n,
     return (const char *)room;
 }
 
+/* M rows of x with the rows of w at hand: t[m * GEMV_NB + at[r]]. */
+typedef void dot_tile_run(float *t, const dot_rows *d, const int64_t *at);
+
+/* All of a block of nn rows of w: row i of every stream; one that is out of
+ * rows does the last one again, for nothing. Row 0's result is t[m * GEMV_NB +
+ * to]; from NULL: rows without scales. */
+INLINE void
+dot_streams(float *t, dot_rows *d, dot_tile_run *run, int64_t streams,
+            int64_t nn, const char *w, int64_t row, const gemm_words *from,
+            int64_t to)
+{
+    int64_t each = (nn + streams - 1) / streams, at[STREAMS];
+    for (int64_t i = 0; i < each; i++) {
+        for (int64_t r = 0; r < streams; r++) {
+            int64_t n = min64(i + r * each, nn - 1);
+            at[r] = i + r * each < nn ? to + n : GEMV_NB - 1;
+            d->w[r] = w + n * row;
+            if (from != NULL)
+                d->s[r] = open_scales(d, d->room[r], from, n, nn - 1 - n);
+        }
+        run(t, d, at);
+    }
+}
+
 INLINE int
 form_of(int bits, const gemm_words *from)
 {

@@ -1,5 +1,6 @@
 /* gemm_digits.h: products of few rows of half precision with rows of numbers of
- * 8 or 4 bits, on CPUs that multiply bytes (VPDPBUSD). dots_digits_isa.c. */
+ * 4 bits, or of 8 in groups, on CPUs that multiply bytes (VPDPBUSD).
+ * dots_digits_isa.c. */
 #ifndef CPU_GEMM_DIGITS_H
 #define CPU_GEMM_DIGITS_H
 
@@ -33,8 +34,9 @@ cpu_digits_bytes(int bits, int64_t n)
 /* n numbers as digits, zeros behind them. Where one is not finite, its product
  * with anything is NaN. */
 void cpu_digits_make(void *dst, const float *x, int bits, int64_t n);
-/* As gemm_ops.dots_words, of 8 or 4 bits and groups of cpu_pairs_take; xs:
- * bytes from row to row of x, which are digits. */
+/* As gemm_ops.dots_words, of 4 bits or of 8 in several groups, those of
+ * cpu_pairs_take; nn < GEMV_NB; xs: bytes from row to row of x, which are
+ * digits. */
 void cpu_digits_dots(float *t, int64_t nm, const void *x, int64_t xs,
                      int64_t nn, int bits, const gemm_words *from);
 

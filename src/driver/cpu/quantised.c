@@ -124,6 +124,20 @@ factors(const product *p, const air_tensor *t, const void *data, float *dst,
                   t->dtype, n);
 }
 
+/* row[i] = w(n, k + i) */
+static void
+unpack(const product *p, float *row, int64_t n, int64_t k, int64_t count)
+{
+    const char *q = p->q + packed(p, n * p->job.k);
+    for (int64_t i = 0, next; i < count; i = next) {
+        int64_t g = (k + i) / p->group;
+        next = min64(count, (g + 1) * p->group - k);
+        float s = factor(p, p->scale, p->scale_data, n, g, 1);
+        float z = factor(p, p->zero, p->zero_data, n, g, 0);
+        p->ops->integers(row + i, q, p->bits, k + i, next - i, s, z);
+    }
+}
+
 /* ---- few rows ------------------------------------------------------------ */
 
 static bool
@@ -164,6 +178,13 @@ static bool
 each_alone(const product *p)
 {
     return (p->pairs || p->digits) && p->job.nw == 1;
+}
+
+static size_t
+few_bytes(const product *p, int threads)
+{
+    const int64_t rows = each_alone(p) ? threads : 1;
+    return (size_t)(prepared_floats(p) * rows) * sizeof(float);
 }
 
 static prepared
@@ -301,9 +322,6 @@ add_zeros(const product *p, const prepared *from, float *t, int64_t r0,
         }
 }
 
-static void unpack(const product *p, float *row, int64_t n, int64_t k,
-                   int64_t count);
-
 /* Digits have no infinity: what is NaN is summed again as the formula says. */
 static void
 mend(const product *p, float *t, int64_t r0, int64_t n)
@@ -393,20 +411,6 @@ run_few(const product *p, const air_task *task)
 /* ---- many rows ----------------------------------------------------------- */
 
 #define DEPTH 96 /* of k turned at once */
-
-/* row[i] = w(n, k + i) */
-static void
-unpack(const product *p, float *row, int64_t n, int64_t k, int64_t count)
-{
-    const char *q = p->q + packed(p, n * p->job.k);
-    for (int64_t i = 0, next; i < count; i = next) {
-        int64_t g = (k + i) / p->group;
-        next = min64(count, (g + 1) * p->group - k);
-        float s = factor(p, p->scale, p->scale_data, n, g, 1);
-        float z = factor(p, p->zero, p->zero_data, n, g, 0);
-        p->ops->integers(row + i, q, p->bits, k + i, next - i, s, z);
-    }
-}
 
 static void
 pack(const void *arg, float *panel, int64_t l0, int64_t nl, int64_t k0,
@@ -551,9 +555,8 @@ size_t
 cpu_quantised_mm_workspace(const air_call *call, int threads)
 {
     product p = make(call, NULL, NULL);
-    (void)threads;
     if (few(&p))
-        return (size_t)prepared_floats(&p) * sizeof(float);
+        return few_bytes(&p, threads);
     gemm_job job = many_job(&p);
     size_t panels = cpu_gemm_workspace(&job);
     size_t whole = library_fits(&p) ? (size_t)whole_bytes(&p) : 0;
@@ -622,8 +625,7 @@ cpu_quantised_mm_digits_workspace(const air_call *call, int threads)
 {
     product p = make(call, NULL, NULL);
     p.digits = true;
-    return (size_t)(prepared_floats(&p) * (each_alone(&p) ? threads : 1)) *
-           sizeof(float);
+    return few_bytes(&p, threads);
 }
 
 void
@@ -644,8 +646,7 @@ cpu_quantised_mm_pairs_workspace(const air_call *call, int threads)
         gemm_job job = many_job(&p);
         return cpu_gemm_workspace(&job);
     }
-    return (size_t)(prepared_floats(&p) * (each_alone(&p) ? threads : 1)) *
-           sizeof(float);
+    return few_bytes(&p, threads);
 }
 
 void
