@@ -214,6 +214,39 @@ kern_end(kern *k, int64_t total, const cuda_props *props)
     kern_grid(k, blocks < most ? blocks : most, 1, 0);
 }
 
+int64_t
+kern_stride(const air_tensor *t, int axis)
+{
+    return axis >= 0 && axis < t->rank && t->dims[axis] > 1 ? t->strides[axis]
+                                                            : 0;
+}
+
+void
+kern_stage(kern *k, const air_tensor *x, int64_t m, int64_t depth,
+           int64_t x_row, int tile, int64_t n)
+{
+    const char *type = kern_type(x->dtype);
+    base_text_add(
+        k->text,
+        "        [](auto) {},\n"
+        "        [&](auto fast, %s *to) { stage_rows<G, decltype(fast)::value, "
+        "%s, %" PRId64 ", %" PRId64 ", %" PRId64 ">(to, x); },\n"
+        "        [](int, int, int) { return 0; },\n"
+        "        [&](int tile, int i, int m, float v, int) {\n"
+        "            const s64 n = tile * %d + i;\n"
+        "            if (n >= %" PRId64 ")\n                return;\n",
+        type, type, m, depth, x_row, tile, n);
+}
+
+void
+kern_put_sum(kern *k, const air_tensor *y, int axis)
+{
+    base_text_add(k->text,
+                  "            put(y + m * %" PRId64 " + n * %" PRId64
+                  ", v);\n        });\n}\n",
+                  kern_stride(y, axis), kern_stride(y, axis + 1));
+}
+
 void
 kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared)
 {

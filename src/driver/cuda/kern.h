@@ -92,6 +92,12 @@ int kern_row_bound(int64_t k, int64_t n);
 /* Rows of a tile of it; of several rows of x so many that the busiest block, of
  * a grid of `blocks`, has the fewest. `m`: rows of x. */
 int kern_tile(int64_t rows, int64_t m, int64_t blocks);
+/* Parameters of text/skinny.cuh behind that of the rows of a weight [n, k], up
+ * to a function of a sum `v` of y[m, n]: how x is staged, whose `m` rows are
+ * x_row apart. The function's end writes it, axes `axis` and the next of y. */
+void kern_stage(kern *k, const air_tensor *x, int64_t m, int64_t depth,
+                int64_t x_row, int tile, int64_t n);
+void kern_put_sum(kern *k, const air_tensor *y, int axis);
 
 /* ---- weights of 8 and 4 bits: kern_words.c ---- */
 
@@ -116,6 +122,8 @@ enum { KERN_WORDS_DEPTH = 4 }; /* pairs of loads in flight */
 void kern_unpack(const kern_words_call *c, int dtype, int64_t at,
                  const cuda_props *props, cuda_source *out);
 void kern_words_early(cuda_launch *launch, const kern_words_call *c);
+/* 0 for an axis of size 1, and for none. */
+int64_t kern_stride(const air_tensor *t, int axis);
 void kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared);
 
 #endif

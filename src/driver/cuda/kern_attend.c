@@ -78,13 +78,6 @@ kern_decode_on(const air_call *call, const cuda_props *props)
 
 /* ---- printing ------------------------------------------------------------ */
 
-static int64_t
-stride_of(const air_tensor *t, int axis)
-{
-    return axis >= 0 && axis < t->rank && t->dims[axis] > 1 ? t->strides[axis]
-                                                            : 0;
-}
-
 /* An accessor: `name(int n)` of query n. */
 static void
 print_of_query(kern *k, const attention *a, const char *type, const char *name,
@@ -94,8 +87,8 @@ print_of_query(kern *k, const attention *a, const char *type, const char *name,
     base_text_add(k->text,
                   "    FN %s *%s(int n) const { return %s + batch * %" PRId64
                   " + head(n) * %" PRId64 " + row(n) * %" PRId64 "; }\n",
-                  type, name, base, r > 3 ? stride_of(t, 0) : 0,
-                  stride_of(t, r - 3), stride_of(t, r - 2));
+                  type, name, base, r > 3 ? kern_stride(t, 0) : 0,
+                  kern_stride(t, r - 3), kern_stride(t, r - 2));
 }
 
 static void
@@ -106,8 +99,8 @@ print_of_key(kern *k, const attention *a, const char *name, const char *base,
     base_text_add(k->text,
                   "    FN const T *%s(s64 j) const { return %s + batch * "
                   "%" PRId64 " + kv * %" PRId64 " + j * %" PRId64 "; }\n",
-                  name, base, r > 3 ? stride_of(t, 0) : 0, stride_of(t, r - 3),
-                  stride_of(t, r - 2));
+                  name, base, r > 3 ? kern_stride(t, 0) : 0,
+                  kern_stride(t, r - 3), kern_stride(t, r - 2));
 }
 
 /* Where the mask of (n, j) lies. */
@@ -128,8 +121,8 @@ print_mask(kern *k, const attention *a)
         "    FN const M *cell(int n, s64 j) const { return m + batch * "
         "%" PRId64 " + head(n) * %" PRId64 " + row(n) * %" PRId64
         " + j * %" PRId64 "; }\n",
-        r > 3 ? stride_of(m, r - 4) : 0, stride_of(m, r - 3),
-        stride_of(m, r - 2), stride_of(m, r - 1));
+        r > 3 ? kern_stride(m, r - 4) : 0, kern_stride(m, r - 3),
+        kern_stride(m, r - 2), kern_stride(m, r - 1));
     base_text_add(k->text,
                   is_bool ? "    FN float mask(int n, s64 j) const { return "
                             "*cell(n, j) ? 0.f : -infinity(); }\n"

@@ -22,12 +22,6 @@ typedef struct {
     int tile; /* rows of w */
 } product;
 
-static int64_t
-stride_of(const air_tensor *t, int axis)
-{
-    return t->dims[axis] > 1 ? t->strides[axis] : 0;
-}
-
 /* That run side by side on an SM. */
 static int
 blocks_of(const product *p)
@@ -47,8 +41,8 @@ read_product(const air_call *call, const cuda_props *props)
     const int r = p.x->rank - 2, c = p.x->rank - 1;
     p.batch = r > 0 ? p.x->dims[0] : 1;
     p.m = p.x->dims[r], p.k = p.x->dims[c], p.n = p.w->dims[c];
-    p.x_row = stride_of(p.x, r);
-    p.w_row = stride_of(p.w, c);
+    p.x_row = kern_stride(p.x, r);
+    p.w_row = kern_stride(p.w, c);
     if (at == 1) {
         p.beta = kern_float(call, 3, 1);
         p.alpha = kern_float(call, 4, 1);
@@ -100,11 +94,11 @@ print_parameters(kern *k, const product *p, const char *type, char batch_axis)
                       "    const s64 z = blockIdx.%c;\n"
                       "    y += z * %" PRId64 ";\n    x += z * %" PRId64
                       ";\n    w += z * %" PRId64 ";\n",
-                      batch_axis, p->y->strides[0], stride_of(p->x, 0),
-                      stride_of(p->w, 0));
+                      batch_axis, p->y->strides[0], kern_stride(p->x, 0),
+                      kern_stride(p->w, 0));
     if (p->batch > 1 && p->c && p->c->rank == 3)
         base_text_add(k->text, "    c += z * %" PRId64 ";\n",
-                      stride_of(p->c, 0));
+                      kern_stride(p->c, 0));
 }
 
 /* v = alpha * v + beta * c[m, n]: c broadcasts, axes counted from the right. */
@@ -117,9 +111,9 @@ print_added(kern *k, const product *p)
                   "            v = S(%.17g) * v + S(%.17g) * get(c[0",
                   p->alpha, p->beta);
     if (rank >= 1)
-        base_text_add(k->text, " + n * %" PRId64, stride_of(p->c, rank - 1));
+        base_text_add(k->text, " + n * %" PRId64, kern_stride(p->c, rank - 1));
     if (rank >= 2)
-        base_text_add(k->text, " + m * %" PRId64, stride_of(p->c, rank - 2));
+        base_text_add(k->text, " + m * %" PRId64, kern_stride(p->c, rank - 2));
     base_text_add(k->text, "]);\n");
 }
 
@@ -132,10 +126,7 @@ print_sum(kern *k, const product *p)
     else if (p->alpha != 1)
         base_text_add(k->text, "            v *= decltype(v)(%.17g);\n",
                       p->alpha);
-    base_text_add(k->text,
-                  "            put(y + m * %" PRId64 " + n * %" PRId64
-                  ", v);\n        });\n}\n",
-                  stride_of(p->y, r), stride_of(p->y, r + 1));
+    kern_put_sum(k, p->y, r);
 }
 
 /* Blocks that the registers of an SM let run side by side. */
@@ -157,26 +148,20 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
     const char *type = kern_type(p.x->dtype);
     kern k = kern_begin(out, kern_text_skinny, "");
     print_parameters(&k, &p, type, 'y');
-    base_text_add(
-        k.text,
-        "    typedef skinny<%s, %" PRId64 ", %" PRId64 ", %d, %d, %d> G;\n"
-        "    G::run(%" PRId64 ", %s && aligned(w) && aligned(x),\n"
-        "        [&](int tile, int i) {\n"
-        "            const s64 n = tile * %d + i;\n"
-        "            return w + (n < %" PRId64 " ? n : %" PRId64 ") * %" PRId64
-        ";\n        },\n"
-        "        [](auto) {},\n"
-        "        [&](auto fast, %s *to) { stage_rows<G, decltype(fast)::value, "
-        "%s, %" PRId64 ", %" PRId64 ", %" PRId64 ">(to, x); },\n"
-        "        [](int, int, int) { return 0; },\n"
-        "        [&](int tile, int i, int m, float v, int) {\n"
-        "            const s64 n = tile * %d + i;\n"
-        "            if (n >= %" PRId64 ")\n                return;\n",
-        type, p.m, p.k, p.tile, PART,
-        p.m == 1 ? kern_row_depth(p.k, p.n) : DEPTH,
-        (p.n + p.tile - 1) / p.tile,
-        p.w_row % 8 == 0 && p.x_row % 8 == 0 ? "true" : "false", p.tile, p.n,
-        p.n - 1, p.w_row, type, type, p.m, p.k, p.x_row, p.tile, p.n);
+    base_text_add(k.text,
+                  "    typedef skinny<%s, %" PRId64 ", %" PRId64
+                  ", %d, %d, %d> G;\n"
+                  "    G::run(%" PRId64 ", %s && aligned(w) && aligned(x),\n"
+                  "        [&](int tile, int i) {\n"
+                  "            const s64 n = tile * %d + i;\n"
+                  "            return w + (n < %" PRId64 " ? n : %" PRId64
+                  ") * %" PRId64 ";\n        },\n",
+                  type, p.m, p.k, p.tile, PART,
+                  p.m == 1 ? kern_row_depth(p.k, p.n) : DEPTH,
+                  (p.n + p.tile - 1) / p.tile,
+                  p.w_row % 8 == 0 && p.x_row % 8 == 0 ? "true" : "false",
+                  p.tile, p.n, p.n - 1, p.w_row);
+    kern_stage(&k, p.x, p.m, p.k, p.x_row, p.tile, p.n);
     print_sum(&k, &p);
     cuda_add_early(k.launch, p.w);
     kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));
@@ -199,7 +184,7 @@ static void
 print_operand(kern *k, const char *type, const char *name, const air_tensor *t,
               int row, int depth)
 {
-    const int64_t rs = stride_of(t, row), ks = stride_of(t, depth);
+    const int64_t rs = kern_stride(t, row), ks = kern_stride(t, depth);
     const bool wide = t->dtype == AIR_BF16 || t->dtype == AIR_F16;
     const bool even =
         wide && ((ks == 1 && rs % 8 == 0) || (rs == 1 && ks % 8 == 0));
@@ -213,7 +198,7 @@ print_operand(kern *k, const char *type, const char *name, const air_tensor *t,
 static bool
 is_along(const air_tensor *t, int row, int depth)
 {
-    return stride_of(t, depth) == 1 || stride_of(t, row) != 1;
+    return kern_stride(t, depth) == 1 || kern_stride(t, row) != 1;
 }
 
 air_status

@@ -153,12 +153,6 @@ put_factor_row(kern *k, const kern_words_call *c, const air_tensor *t,
         base_text_add(k->text, ", 0");
 }
 
-static int64_t
-stride_of(const air_tensor *t, int axis)
-{
-    return t->dims[axis] > 1 ? t->strides[axis] : 0;
-}
-
 /* The end of a function that takes a sum `v` of y[m, n]. */
 static void
 put_sum(kern *k, const kern_words_call *c)
@@ -167,11 +161,8 @@ put_sum(kern *k, const kern_words_call *c)
         base_text_add(k->text,
                       "            v += (decltype(v))get(bias[n * %" PRId64
                       "]);\n",
-                      stride_of(c->bias, 0));
-    base_text_add(k->text,
-                  "            put(y + m * %" PRId64 " + n * %" PRId64
-                  ", v);\n        });\n}\n",
-                  stride_of(c->y, 0), stride_of(c->y, 1));
+                      kern_stride(c->bias, 0));
+    kern_put_sum(k, c->y, 0);
 }
 
 static void
@@ -193,7 +184,7 @@ static void
 put_product(kern *k, const kern_words_call *c, int tile)
 {
     const char *type = kern_type(c->x->dtype);
-    const int64_t x_row = stride_of(c->x, 0);
+    const int64_t x_row = kern_stride(c->x, 0);
     base_text_add(k->text, "    typedef ");
     kern_words_type(k->text, c);
     base_text_add(k->text,
@@ -203,16 +194,7 @@ put_product(kern *k, const kern_words_call *c, int tile)
                   type, c->m, c->k, tile, PART, KERN_WORDS_DEPTH,
                   (c->n + tile - 1) / tile, x_row % 8 == 0 ? "true" : "false");
     put_rows(k, c, tile);
-    base_text_add(
-        k->text,
-        "        [](auto) {},\n"
-        "        [&](auto fast, %s *to) { stage_rows<G, decltype(fast)::value, "
-        "%s, %" PRId64 ", %" PRId64 ", %" PRId64 ">(to, x); },\n"
-        "        [](int, int, int) { return 0; },\n"
-        "        [&](int tile, int i, int m, float v, int) {\n"
-        "            const s64 n = tile * %d + i;\n"
-        "            if (n >= %" PRId64 ")\n                return;\n",
-        type, type, c->m, c->k, x_row, tile, c->n);
+    kern_stage(k, c->x, c->m, c->k, x_row, tile, c->n);
     put_sum(k, c);
 }
 
@@ -326,7 +308,7 @@ put_unpacked_parameters(kern *k, const kern_words_call *c, const form *f)
 static void
 put_operands(kern *k, const kern_words_call *c, const form *f)
 {
-    const int64_t row = stride_of(c->x, 0), depth = stride_of(c->x, 1);
+    const int64_t row = kern_stride(c->x, 0), depth = kern_stride(c->x, 1);
     base_text_add(
         k->text,
         "    const operand<%s> ox = {x, %" PRId64 ", %" PRId64 ", %" PRId64
