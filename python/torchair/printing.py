@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import own
 
 _SCHEMA = (
     "print(Tensor[] tensors, str msg_format, str placeholder, "
@@ -151,10 +151,5 @@ def _print(
     print("".join(found), flush=True)
 
 
-_make: Any = torch.library.Library
-_library = _make("air", "FRAGMENT")
-_library.define(_SCHEMA)
-_library.impl("print", _print, "CPU")
-_library.impl("print", _print, "CUDA")
-compat.register_fake(_library, "print", lambda *_: None)
+_library = own.define(_SCHEMA, _print, lambda *_: None)
 torch.fx.node.has_side_effect(torch.ops.air.print.default)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import own
 
 SCHEMA = (
     "quantised_mm(Tensor a, Tensor weight, Tensor? scale, Tensor? zero, "
@@ -69,12 +69,7 @@ def _sizes(a: torch.Tensor, weight: torch.Tensor, *others: Any) -> torch.Tensor:
     return a.new_empty(a.shape[0], weight.shape[0])
 
 
-_make: Any = torch.library.Library
-_library = _make("air", "FRAGMENT")
-_library.define(SCHEMA)
-for _key in ("CPU", "CUDA"):
-    _library.impl("quantised_mm", _compute, _key)
-compat.register_fake(_library, "quantised_mm", _sizes)
+_library = own.define(SCHEMA, _compute, _sizes)
 
 
 @dataclass

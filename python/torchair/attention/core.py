@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .. import compat
+from .. import own
 
 _SCHEMA = (
     "dense_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, "
@@ -197,10 +197,5 @@ def rewrite(at: Any, node: torch.fx.Node, values: Any) -> Sequence[int | None]:
     return refs  # type: ignore[no-any-return]
 
 
-_make: Any = torch.library.Library
-_library = _make("air", "FRAGMENT")
-_library.define(_SCHEMA)
-for _key in ("CPU", "CUDA"):
-    _library.impl("dense_attention", _compute, _key)
-compat.register_fake(_library, "dense_attention", _sizes)
+_library = own.define(_SCHEMA, _compute, _sizes)
 attend = torch.ops.air.dense_attention
