@@ -121,9 +121,9 @@ fastest(const bench *b, kernel_case *c, const air_call *call, air_tensor *w,
     const int64_t first = w->offset;
     double least = 1e9;
     for (int i = 0, at = 0; i < b->rounds; i++) {
-        double start = cpu_seconds(), now = start;
+        double start = base_work_now(), now = start;
         int n = 0;
-        for (; now - start < ROUND_S; n++, now = cpu_seconds()) {
+        for (; now - start < ROUND_S; n++, now = base_work_now()) {
             w->offset = first + at++ % copies * bytes;
             run(call, &task);
         }
@@ -217,9 +217,9 @@ measure_peak(peak_fn *peak)
 {
     double best = 0, flops;
     for (int i = 0; i < 20; i++) {
-        double start = cpu_seconds();
+        double start = base_work_now();
         peak(1000000, 1, &flops);
-        double rate = flops / (cpu_seconds() - start);
+        double rate = flops / (base_work_now() - start);
         best = rate > best ? rate : best;
     }
     return best;

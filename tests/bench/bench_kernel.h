@@ -4,8 +4,7 @@
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
 
-#include <time.h>
-
+#include "base/thread.h"
 #include "kernel_case.h"
 
 #define ALIGN 64
@@ -18,14 +17,6 @@ test_fail(const char *file, int line, const char *fmt, ...)
 {
     printf("%s:%d: %s\n", file, line, fmt);
     return false;
-}
-
-static double
-cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/thread.h"
 #include "codegen/codegen.h"
 #include "region_case.h"
 #include "test.h"
@@ -158,15 +158,6 @@ static const struct {
     {"w6 bias+gelu", bias_gelu, 3072, AIR_WALK_MAP},
 };
 
-/* Of this thread: what others do on the machine counts little. */
-static double
-cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Seconds of one run, the best of several. */
 static double
 measure(region_case *c, const air_code *code, const char *isa)
@@ -179,11 +170,11 @@ measure(region_case *c, const air_code *code, const char *isa)
     air_task task = {.count = 1, .slots = c->data, .scratch = scratch};
     double best = 1e9, spent = 0;
     for (int i = 0; spent < 0.05 || i < 3; i++) {
-        double from = cpu_seconds();
+        double from = base_work_now();
         long times = spent == 0 ? 1 : (long)(0.005 / best) + 1;
         for (long j = 0; j < times; j++)
             cpu_region_run(&call, &task);
-        double s = cpu_seconds() - from;
+        double s = base_work_now() - from;
         spent += s;
         if (s / (double)times < best)
             best = s / (double)times;
@@ -203,10 +194,10 @@ bench(size_t w, int64_t elements, air_dtype dtype, const char *isa)
     c.rg.stream = (uint64_t)elements * 12 > (32u << 20);
     air_code code;
     const char *reason;
-    double from = cpu_seconds();
+    double from = base_work_now();
     if (codegen_region(&base_libc_alloc, &c.rg, isa, &code, &reason) != AIR_OK)
         code = (air_code){0};
-    double compile = cpu_seconds() - from;
+    double compile = base_work_now() - from;
     double n = (double)(rows * width) / 1e9;
     double tiles = measure(&c, NULL, isa) / n;
     double native = code.bytes ? measure(&c, &code, isa) / n : 0;

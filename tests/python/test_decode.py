@@ -35,8 +35,7 @@ def counts(program):
         "compiled": counters["stats"]["unique_graphs"],
         "specialised": calls["specialisations"],
         **{w: capture[w] for w, _ in _native.call_classes() if w != "replayed"},
-        # torch's allocator gives a GPU's memory back when it likes
-        "mapped": pool["mapped_bytes"] if DEVICE.type == "cpu" else None,
+        "mapped": pool["mapped_bytes"],
         "out": pool["live_blocks"],
         "kept": everything["kept_bytes"] + everything["live_bytes"],
     }

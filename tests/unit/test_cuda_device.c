@@ -139,20 +139,32 @@ run_twice(void *arg)
     return NULL;
 }
 
+/* A run of this thread, then what another one does. */
+static bool
+run_then(other_thread *o, void *(*other)(void *arg))
+{
+    pthread_t thread;
+    *o = (other_thread){.slots = {(void *)0x1000, (void *)0x2000}};
+    if (!CHECK(cuda_case_prepare(&o->f)))
+        return false;
+    o->f.gpu.stream = stream_of_thread;
+    if (!CHECK_OK(cuda_case_open(&o->f, &base_libc_alloc)) ||
+        !CHECK_OK(cuda_case_list(&o->f)))
+        return false;
+    CHECK_OK(cuda->list_run(o->f.dev, o->f.list, o->slots));
+    CHECK_INT(o->f.cuda->waits, 0);
+    if (!CHECK(pthread_create(&thread, NULL, other, o) == 0))
+        return false;
+    pthread_join(thread, NULL);
+    return true;
+}
+
 /* A run of another thread may go on while this one begins: its stream has got
  * work since this thread's stream waited for it. */
 TEST(cuda_threads_wait_for_each_other_s_streams)
 {
-    other_thread o = {.slots = {(void *)0x1000, (void *)0x2000}};
-    pthread_t thread;
-    REQUIRE(cuda_case_prepare(&o.f));
-    o.f.gpu.stream = stream_of_thread;
-    REQUIRE_OK(cuda_case_open(&o.f, &base_libc_alloc));
-    REQUIRE_OK(cuda_case_list(&o.f));
-    CHECK_OK(cuda->list_run(o.f.dev, o.f.list, o.slots));
-    CHECK_INT(o.f.cuda->waits, 0);
-    REQUIRE(pthread_create(&thread, NULL, run_twice, &o) == 0);
-    pthread_join(thread, NULL);
+    other_thread o;
+    REQUIRE(run_then(&o, run_twice));
     CHECK_INT(o.waits[0], 1);
     CHECK_INT(o.waits[1], 2);
     cuda_case_drop(&o.f);
@@ -179,15 +191,8 @@ run_on_many(void *arg)
 /* More streams than are told apart: what the last one got is waited for. */
 TEST(cuda_more_streams_than_are_kept)
 {
-    other_thread o = {.slots = {(void *)0x1000, (void *)0x2000}};
-    pthread_t thread;
-    REQUIRE(cuda_case_prepare(&o.f));
-    o.f.gpu.stream = stream_of_thread;
-    REQUIRE_OK(cuda_case_open(&o.f, &base_libc_alloc));
-    REQUIRE_OK(cuda_case_list(&o.f));
-    CHECK_OK(cuda->list_run(o.f.dev, o.f.list, o.slots));
-    REQUIRE(pthread_create(&thread, NULL, run_on_many, &o) == 0);
-    pthread_join(thread, NULL);
+    other_thread o;
+    REQUIRE(run_then(&o, run_on_many));
     CHECK_INT(o.f.cuda->followed, 1);
     cuda_case_drop(&o.f);
 }
