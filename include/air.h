@@ -497,8 +497,12 @@ typedef struct {
     /* Of a graph with symbols: steps that run as one list, at least; fewer run
      * one by one. 0 and 1: any number, -1: all run one by one. */
     int64_t list_min;
-    bool give_back; /* of a graph without symbols: memory of intermediate
-                       results goes back to the system after each run */
+    bool give_back;      /* of a graph without symbols: memory of intermediate
+                            results goes back to the system after each run */
+    uint64_t spec_limit; /* specialisations (classes of sizes and strides) that
+                            are kept; one more, and the one that was used the
+                            longest time ago goes when no run is in it and
+                            no capture has it. 0: any number */
 } air_compile_options;
 
 /* The graph is copied. */
@@ -518,8 +522,9 @@ typedef struct {
     void *data;
     air_dtype dtype;
     int rank;
-    const int64_t *dims;    /* inputs: the caller's; results: the program's,
-                               as long as that is */
+    const int64_t *dims;    /* inputs: the caller's; results: in
+                               air_host.layouts, or the program's, as long as
+                               that is */
     const int64_t *strides; /* NULL: dense row-major */
     void *block;
     int alias; /* results: input that owns the memory, -1: the block */
@@ -594,6 +599,10 @@ typedef struct {
      * run before had, what was made of them is computed again. Runs in several
      * threads may have different ones. No air_host: 0. */
     uint64_t frozen;
+    /* Room for dims and strides of results, AIR_MAX_RANK numbers each, result
+     * by result; NULL: they lie in the specialisation, which spec_limit then
+     * does not drop. */
+    int64_t *layouts;
 } air_host;
 
 /* Makes what a run with such inputs needs (their data are not looked at), so
@@ -636,7 +645,8 @@ AIR_API void air_program_text_free(const air_program *program, char *text);
 
 typedef struct {
     double compile_s, specialise_s; /* seconds: passes; all specialisations */
-    uint64_t runs, specialisations;
+    uint64_t runs, specialisations; /* that there are now */
+    uint64_t dropped;               /* specialisations: spec_limit */
     uint32_t nodes, regions, calls, copies, hosts; /* of the latest one */
     uint64_t arena_bytes, code_bytes;
     uint64_t kept_bytes; /* what the first run computed */
@@ -729,7 +739,9 @@ typedef struct {
     bool keep_apart;       /* captures share no scratch memory */
     uint32_t warmups;      /* calls of a key that run before its capture */
     air_capture_error_mode error_mode;
-    bool plain_beyond;    /* at the limit calls run without a capture */
+    bool plain_beyond;    /* at the limit a new key runs without a capture, in
+                             the place of the one used the longest time ago;
+                             its next call captures */
     air_graph_pool *pool; /* NULL: one of its own */
     /* Capture number `graph` is gone, and with it the use of the inputs of the
      * call that made it. Any thread; NULL: nobody needs to know. */

@@ -22,7 +22,8 @@ typedef struct {
     PyObject *moved;  /* list of scalars that were moved to the GPU; or NULL */
     const bool *skip; /* by output: not made; NULL: all are */
     air_value *in;
-    size_t bytes; /* of all inputs, roughly */
+    int64_t *layouts; /* room of results: air_host */
+    size_t bytes;     /* of all inputs, roughly */
     air_capture_call call;
 } call_inputs;
 
@@ -293,6 +294,7 @@ run_program(call_inputs *c, air_value *results, py_host_run *run)
                          .place = p->place,
                          .watch = p->watch};
     air_host host = py_host_make(run);
+    host.layouts = c->layouts;
     host.frozen = py_frozen_look(p->frozen, c->args);
     py_context_sync();
     if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
@@ -351,24 +353,29 @@ call_arrays(call_inputs *c, air_value *results)
 }
 
 enum { SMALL = 24, MANY = 192 }; /* results, inputs that fit on the stack */
+enum { LAYOUT = 2 * AIR_MAX_RANK };
 
 static PyObject *
 call_args(call_inputs *c)
 {
     const py_program *p = c->p;
     air_value small_in[MANY], small_results[SMALL];
+    int64_t small_layouts[SMALL * LAYOUT];
     if (p->nin <= MANY && p->nresults <= SMALL) {
         memset(small_results, 0, p->nresults * sizeof *small_results);
         c->in = small_in;
+        c->layouts = small_layouts;
         return call_arrays(c, small_results);
     }
     c->in = PyMem_Malloc(p->nin * sizeof *c->in + 1);
     air_value *results = PyMem_Calloc(p->nresults + 1, sizeof *results);
+    c->layouts = PyMem_Malloc(p->nresults * LAYOUT * sizeof *c->layouts + 1);
     PyObject *made = NULL;
-    if (c->in && results)
+    if (c->in && results && c->layouts)
         made = call_arrays(c, results);
     else
         PyErr_NoMemory();
+    PyMem_Free(c->layouts);
     PyMem_Free(results);
     PyMem_Free(c->in);
     return made;
@@ -547,22 +554,24 @@ static PyObject *
 program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {
-        "graph",     "args",     "consts",  "results",    "outs",
-        "hosts",     "fallback", "exact",   "pass_limit", "rewrite_limit",
-        "dump_dir",  "without",  "capture", "order",      "list_min",
-        "give_back", "frozen",   NULL};
+        "graph",     "args",     "consts",     "results",    "outs",
+        "hosts",     "fallback", "exact",      "pass_limit", "rewrite_limit",
+        "dump_dir",  "without",  "capture",    "order",      "list_min",
+        "give_back", "frozen",   "spec_limit", NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     PyObject *capture = Py_None;
     air_compile_options options = {0};
     int exact = 0, order = 0, give_back = 0, frozen = 0;
     long long list_min = 0;
+    unsigned long long spec_limit = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|OpiizIOiLpp", names, &graph,
+            args, keywords, "OO!O!nO!O!|OpiizIOiLppK", names, &graph,
             &PyTuple_Type, &arg_specs, &PyTuple_Type, &consts, &nresults,
             &PyTuple_Type, &outs, &PyTuple_Type, &hosts, &fallback, &exact,
             &options.pass_limit, &options.rewrite_limit, &options.dump_dir,
-            &options.without, &capture, &order, &list_min, &give_back, &frozen))
+            &options.without, &capture, &order, &list_min, &give_back, &frozen,
+            &spec_limit))
         return NULL;
     if (nresults < 0) {
         PyErr_SetString(PyExc_ValueError, "results must not be negative");
@@ -572,6 +581,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     options.order = (air_order)order;
     options.list_min = list_min;
     options.give_back = give_back != 0;
+    options.spec_limit = spec_limit;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     py_program *p = (py_program *)alloc(type, 0);
     if (!p)
@@ -661,12 +671,13 @@ program_stats(PyObject *self, PyObject *unused)
     air_program_stats s;
     air_program_get_stats(p->program, &s);
     PyObject *out = Py_BuildValue(
-        "{sd,sd,sK,sK,sI,sI,sI,sI,sI,sK,sK,sK}", "compile_s", s.compile_s,
+        "{sd,sd,sK,sK,sK,sI,sI,sI,sI,sI,sK,sK,sK}", "compile_s", s.compile_s,
         "specialise_s", s.specialise_s, "runs", (unsigned long long)s.runs,
-        "specialisations", (unsigned long long)s.specialisations, "nodes",
-        s.nodes, "regions", s.regions, "calls", s.calls, "copies", s.copies,
-        "hosts", s.hosts, "arena_bytes", (unsigned long long)s.arena_bytes,
-        "code_bytes", (unsigned long long)s.code_bytes, "kept_bytes",
+        "specialisations", (unsigned long long)s.specialisations, "dropped",
+        (unsigned long long)s.dropped, "nodes", s.nodes, "regions", s.regions,
+        "calls", s.calls, "copies", s.copies, "hosts", s.hosts, "arena_bytes",
+        (unsigned long long)s.arena_bytes, "code_bytes",
+        (unsigned long long)s.code_bytes, "kept_bytes",
         (unsigned long long)s.kept_bytes);
     PyObject *capture =
         p->capture ? py_capture_stats(p->capture) : Py_NewRef(Py_None);

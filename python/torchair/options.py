@@ -17,7 +17,7 @@ from .option_row import (
     text,
 )
 from .options_debug import DEBUG, DUMP, EXPORT
-from .options_engine import CAPTURED, EXPERIMENTAL, GE, WEIGHTS
+from .options_engine import CAPTURED, EXPERIMENTAL, GE, SIZES, WEIGHTS
 
 __all__ = [
     "ALIASES",
@@ -34,7 +34,16 @@ __all__ = [
     "captures",
     "text",
 ]
-OPTIONS = (*DEBUG, *DUMP, *EXPORT, *EXPERIMENTAL, *CAPTURED, *GE, *WEIGHTS)
+OPTIONS = (
+    *DEBUG,
+    *DUMP,
+    *EXPORT,
+    *EXPERIMENTAL,
+    *CAPTURED,
+    *GE,
+    *WEIGHTS,
+    *SIZES,
+)
 # What a graph engine is always told: of a graph, of the process (True).
 CONSTANTS = {
     False: {"ge.exec.atomicCleanPolicy": "1"},

@@ -76,6 +76,17 @@ def _process(name: str) -> tuple[Key, ...]:
 
 _WEIGHTS = "weights."
 
+SIZES = (
+    Row(
+        "sizes.limit",
+        256,
+        Int(0, INT64_MAX),
+        "steps and kernels are kept for at most so many classes of sizes of "
+        "a graph; one more, and those that were used the longest time ago "
+        "go, and are made again when they are needed. 0: any number",
+    ),
+)
+
 WEIGHTS = (
     Row(
         _WEIGHTS + "quantise",

@@ -135,6 +135,7 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         if g.wrapper
         else "the program, directly"
     )
+    yield from _size_lines(g.stats)
     if g.stats.get("capture"):
         yield f"  captures: {_captures(g.stats['capture'])}"
         yield from _host_lines(g.stats["capture"].get("hosts", ()))
@@ -193,6 +194,15 @@ def _host_lines(lines: Sequence[str]) -> Iterator[str]:
     for line, count in Counter(lines).items():
         op, _, what = line.partition(": ")
         yield f"  captured {op} ({count}x): {what}"
+
+
+def _size_lines(stats: dict[str, Any]) -> Iterator[str]:
+    if stats.get("specialisations", 0) < 2:
+        return
+    gone = stats["dropped"]
+    yield f"  sizes: {stats['specialisations']} classes are kept" + (
+        f", {gone} went, the longest unused first (sizes.limit)" if gone else ""
+    )
 
 
 def _captures(stats: dict[str, Any]) -> str:

@@ -51,6 +51,7 @@ class Asked:
     list_min: int = 0
     give_back: bool = False
     frozen: bool = False  # addresses of parameters
+    spec_limit: int = 256
     contents: bool = False  # and what is in them: flags of the graph's inputs
 
     def keywords(self) -> dict[str, Any]:
@@ -62,6 +63,7 @@ class Asked:
             "list_min": self.list_min,
             "give_back": self.give_back,
             "frozen": self.frozen,
+            "spec_limit": self.spec_limit,
         }
 
     def words(self) -> list[str]:
@@ -97,6 +99,7 @@ def asked(config: CompilerConfig, sends: int = 0) -> Asked:
     if torch.are_deterministic_algorithms_enabled():
         out.off.add("measure")
     out.contents = bool(config.weights.frozen)
+    out.spec_limit = config.sizes.limit.raw
     if config.captures:
         return out
     ge, expert = config.ge_config, config.experimental_config

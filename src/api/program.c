@@ -87,7 +87,9 @@ air_program_prepare(air_program *program, size_t nin, const air_value *inputs)
     for (size_t i = 0; i < nin; i++)
         if (!inputs[i].is_int)
             AIR_TRY(exec_check_sizes(program->g, i, &inputs[i], &count));
-    return exec_spec_get(program, (exec_cores){0, 0}, inputs, &spec);
+    AIR_TRY(exec_spec_get(program, (exec_cores){0, 0}, inputs, &spec));
+    exec_spec_release(program, spec);
+    return AIR_OK;
 }
 
 void

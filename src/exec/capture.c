@@ -192,11 +192,32 @@ judge(const capture_lookup *l, const capture_record *r)
     return r->plain ? AIR_CALL_SKIPPED : AIR_CALL_REPLAYED;
 }
 
+static bool
+is_full(const air_capture *c)
+{
+    return c->nrecords >= c->options.limit;
+}
+
+/* plain_beyond: the record that was used the longest time ago makes room. */
+static void
+make_room(capture_lookup *l)
+{
+    capture_record *oldest = l->c->records;
+
+    if (!is_full(l->c))
+        return;
+    for (capture_record *r = oldest; r; r = r->next)
+        if (r->used < oldest->used)
+            oldest = r;
+    if (oldest)
+        remove_record(l->c, oldest, &l->dead);
+}
+
 static air_call_class
 judge_new(const capture_lookup *l)
 {
-    if (l->c->nrecords >= l->c->options.limit)
-        return l->c->options.plain_beyond ? AIR_CALL_SKIPPED
+    if (is_full(l->c))
+        return l->c->options.plain_beyond ? AIR_CALL_WARMUP
                                           : AIR_CALL_FELL_BACK;
     return l->c->options.warmups > 0 ? AIR_CALL_WARMUP : AIR_CALL_CAPTURED;
 }
@@ -235,8 +256,10 @@ decide(capture_lookup *l)
     case AIR_CALL_REPLAYED:
     case AIR_CALL_SKIPPED: return AIR_OK;
     case AIR_CALL_WARMUP:
-        if (!old)
+        if (!old) {
+            make_room(l);
             AIR_TRY(replace_record(l, NULL));
+        }
         l->record->warmups++;
         return AIR_OK;
     case AIR_CALL_FELL_BACK:
@@ -277,6 +300,8 @@ begin_locked(capture_lookup *l)
         return AIR_OK;
     }
     AIR_TRY(decide(l));
+    if (l->record)
+        l->record->used = ++c->ticks;
     if (l->call->how == AIR_CALL_FELL_BACK || l->call->how == AIR_CALL_WARMUP ||
         !l->record)
         return AIR_OK;

@@ -73,7 +73,7 @@ typedef struct capture_frame {
 typedef struct capture_record {
     struct capture_record *next;
     atomic_int refs;
-    uint64_t graph, hash;
+    uint64_t graph, hash, used; /* used: tick of its last call */
     const air_binding *binding;
     int64_t *key;
     uint32_t warmups; /* so far */
@@ -119,7 +119,7 @@ struct air_capture {
     air_binding *bindings;
     capture_record *records; /* latest first */
     size_t nrecords;
-    uint64_t graphs; /* captured so far */
+    uint64_t graphs, ticks; /* captured so far; calls that had a record */
     capture_area *area;
     bool fell_back;
     atomic_uint_fast64_t calls[AIR_CALL_COUNT], copied;

@@ -51,6 +51,7 @@ capture_record_free(air_capture *c, capture_record *r)
 
     capture_graphs_free(c, r);
     free_frames(c, r);
+    exec_spec_release(c->p, r->spec);
     exec_block_release(r->own_arena);
     capture_area_drop(c, r->area);
     if (r->graph)

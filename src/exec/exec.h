@@ -207,8 +207,11 @@ typedef struct {
 } exec_result;
 
 typedef struct exec_spec {
-    struct exec_spec *next;
+    struct exec_spec *next, *chain; /* older; of the same bucket */
     const int64_t *key;
+    uint64_t hash, used; /* used: tick of the last call that asked for it */
+    atomic_int refs;     /* of the table, runs and captures */
+    atomic_bool lent;    /* a caller reads layouts of results in it */
     base_arena arena;
     int64_t *dims;
     BASE_VEC(exec_storage) storages;
@@ -232,6 +235,24 @@ typedef struct exec_spec {
     double seconds; /* that it took to make */
 } exec_spec;
 
+/* specs.c: those of a program, found by a hash of the sizes. Beyond a limit
+ * the one that was used the longest time ago goes. */
+typedef struct exec_specs exec_specs;
+air_status exec_specs_create(const air_alloc *alloc, uint64_t limit,
+                             exec_specs **out);
+/* Nobody has a specialisation any more. */
+void exec_specs_destroy(air_program *p);
+uint64_t exec_specs_hash(const air_program *p, const int64_t *key);
+/* With a reference; NULL: there is none. */
+exec_spec *exec_specs_find(const air_program *p, const int64_t *key,
+                           uint64_t hash);
+exec_spec *exec_specs_newest(const air_program *p);
+/* The table takes a reference of its own. */
+air_status exec_specs_add(air_program *p, exec_spec *s);
+void exec_specs_stats(const air_program *p, air_program_stats *out);
+/* Any thread; NULL: nothing. The last one frees it. */
+void exec_spec_release(const air_program *p, exec_spec *s);
+
 /* Limits of a run: air_host. */
 typedef struct {
     int32_t cube, vector;
@@ -246,8 +267,10 @@ struct air_program {
     exec_order order;
     size_t key_len;
     double compile_s;
-    pthread_mutex_t mutex;      /* what is added to specs, or kept by one */
-    _Atomic(exec_spec *) specs; /* newest first; never changed once there */
+    uint32_t *sizes; /* nsizes places in the key that tell sizes apart */
+    size_t nsizes;
+    pthread_mutex_t mutex; /* who makes specs, or what is kept by one */
+    exec_specs *specs;
     _Atomic uint64_t runs;
 };
 
@@ -309,12 +332,12 @@ void exec_run_end(exec_run *r);
 air_status exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
                             int64_t *out_count);
 /* The specialisation for these inputs, whose sizes it checks when they are
- * new; makes it when there is none. */
+ * new; makes it when there is none. The caller gets a reference. */
 air_status exec_spec_get(air_program *p, exec_cores cores,
                          const air_value *inputs, exec_spec **out);
-void exec_spec_free(air_program *p, exec_spec *s);
-/* Numbers in the key of a specialisation. */
-size_t exec_key_length(const ir_graph *g);
+void exec_spec_free(const air_program *p, exec_spec *s);
+/* How long the key of a specialisation is; which of its numbers vary. */
+air_status exec_key_prepare(air_program *p);
 
 /* copy.c: elements of a tensor into other memory, which they do not overlap:
  * by the device where it copies, one call for each run of dense axes. */
@@ -412,7 +435,7 @@ air_status exec_make_kernels(exec_maker *m);
 /* watch.c: exec_run_segments, step by step, as air_host.see asks. */
 air_status exec_watch_segments(exec_run *r);
 /* Frees what it keeps. */
-void exec_watch_free(air_program *p, exec_spec *s);
+void exec_watch_free(const air_program *p, exec_spec *s);
 /* The storages of the latest specialisation and what lies in them. */
 void exec_print_memory(const air_program *p, const exec_spec *s,
                        base_text *out);

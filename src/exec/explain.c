@@ -178,6 +178,20 @@ print_notes(const air_program *p, const exec_spec *s, base_text *out)
 }
 
 static void
+print_specs(const air_program *p, const air_program_stats *stats,
+            base_text *out)
+{
+    base_text_add(out, "specialisations: %llu\n",
+                  (unsigned long long)stats->specialisations);
+    if (p->options.spec_limit > 0)
+        base_text_add(out, "spec_limit: %llu\n",
+                      (unsigned long long)p->options.spec_limit);
+    if (stats->dropped > 0)
+        base_text_add(out, "dropped: %llu\n",
+                      (unsigned long long)stats->dropped);
+}
+
+static void
 explain(const air_program *p, const exec_spec *s, base_text *out)
 {
     air_program_stats stats;
@@ -186,8 +200,7 @@ explain(const air_program *p, const exec_spec *s, base_text *out)
     base_text_add(out, "graph: %s\n", p->g->name);
     base_text_add(out, "compile_ms: %.3f\n", stats.compile_s * 1e3);
     base_text_add(out, "specialise_ms: %.3f\n", stats.specialise_s * 1e3);
-    base_text_add(out, "specialisations: %llu\n",
-                  (unsigned long long)stats.specialisations);
+    print_specs(p, &stats, out);
     if (!s)
         return;
     base_text_add(out, "steps: %zu\narena_bytes: %zu\ncode_bytes: %zu\n",
@@ -211,11 +224,10 @@ print_passes(const air_program *p, base_text *out)
     }
 }
 
-air_status
-exec_print(const air_program *p, air_text_kind kind, base_text *out)
+static air_status
+print(const air_program *p, const exec_spec *s, air_text_kind kind,
+      base_text *out)
 {
-    const exec_spec *s = atomic_load(&p->specs);
-
     switch (kind) {
     case AIR_TEXT_GRAPH: return ir_print(p->g, out);
     case AIR_TEXT_STEPS:
@@ -244,4 +256,14 @@ exec_print(const air_program *p, air_text_kind kind, base_text *out)
     default: AIR_FAIL(AIR_ERROR_ARGUMENT, "unknown text kind %d", (int)kind);
     }
     return out->status;
+}
+
+air_status
+exec_print(const air_program *p, air_text_kind kind, base_text *out)
+{
+    exec_spec *s = exec_specs_newest(p);
+    air_status status = print(p, s, kind, out);
+
+    exec_spec_release(p, s);
+    return status;
 }

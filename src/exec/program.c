@@ -22,7 +22,7 @@ compile(air_program *p, const ir_graph *g)
     AIR_TRY(BASE_RESERVE(&p->ctx->alloc, &p->passes, pass_row_count()));
     AIR_TRY(pass_run_all(p->g, &p->ctx->alloc, &p->options, &p->ctx->target,
                          p->ctx->verify, keep_record, p));
-    p->key_len = exec_key_length(p->g) + 1; /* and the limits of cores */
+    AIR_TRY(exec_key_prepare(p));
     base_arena_init(&scratch, &p->ctx->alloc);
     status = exec_order_make(p->g, &p->options, p->ctx->target.bundles,
                              &p->arena, &scratch, &p->order);
@@ -47,7 +47,9 @@ exec_program_create(air_context *ctx, const ir_graph *g,
         p->options.without |= AIR_WITHOUT_SUMS;
     base_arena_init(&p->arena, &ctx->alloc);
     pthread_mutex_init(&p->mutex, NULL);
-    status = compile(p, g);
+    status = exec_specs_create(&ctx->alloc, p->options.spec_limit, &p->specs);
+    if (status == AIR_OK)
+        status = compile(p, g);
     if (status != AIR_OK) {
         exec_program_destroy(p);
         return base_trace(status, __func__, __LINE__);
@@ -61,17 +63,14 @@ exec_program_create(air_context *ctx, const ir_graph *g,
 void
 exec_program_stats(const air_program *p, air_program_stats *out)
 {
-    const exec_spec *newest = atomic_load(&p->specs);
+    exec_spec *newest;
 
     *out = (air_program_stats){.compile_s = p->compile_s,
                                .runs = atomic_load(&p->runs)};
     IR_FOR_EACH(p->g, id)
     out->nodes++;
-    for (const exec_spec *s = newest; s; s = s->next) {
-        out->specialisations++;
-        out->specialise_s += s->seconds;
-    }
-    if (!newest)
+    exec_specs_stats(p, out);
+    if (!(newest = exec_specs_newest(p)))
         return;
     out->regions = newest->nregions - newest->ncopies;
     out->calls = newest->ncalls;
@@ -80,21 +79,18 @@ exec_program_stats(const air_program *p, air_program_stats *out)
     out->arena_bytes = newest->arena_bytes;
     out->code_bytes = newest->code_bytes;
     out->kept_bytes = newest->kept_bytes;
+    exec_spec_release(p, newest);
 }
 
 void
 exec_program_destroy(air_program *p)
 {
     air_alloc alloc;
-    exec_spec *s;
 
     if (!p)
         return;
     alloc = p->ctx->alloc;
-    while ((s = atomic_load(&p->specs))) {
-        atomic_store(&p->specs, s->next);
-        exec_spec_free(p, s);
-    }
+    exec_specs_destroy(p);
     ir_graph_free(p->g);
     BASE_VEC_FREE(&alloc, &p->passes);
     base_arena_deinit(&p->arena);

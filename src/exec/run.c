@@ -267,10 +267,26 @@ exec_run_segments(exec_run *r)
     return AIR_OK;
 }
 
+/* Into the caller's room, which outlives the specialisation. */
+static void
+copy_layout(const ir_layout *l, int64_t *room, air_value *out)
+{
+    for (int k = 0; k < l->rank; k++) {
+        room[k] = l->dims[k];
+        room[AIR_MAX_RANK + k] = l->strides[k];
+    }
+    out->dims = room;
+    out->strides = room + AIR_MAX_RANK;
+}
+
 void
 exec_run_hand_out(exec_run *r, air_value *outs)
 {
-    const exec_spec *s = r->s;
+    int64_t *room = r->host ? r->host->layouts : NULL;
+    exec_spec *s = r->s;
+
+    if (!room)
+        atomic_store_explicit(&s->lent, true, memory_order_relaxed);
 
     for (size_t i = 0; i < r->p->g->results.count; i++) {
         const exec_result *res = &s->results[i];
@@ -282,6 +298,8 @@ exec_run_hand_out(exec_run *r, air_value *outs)
                               .data = (char *)r->slots[t->slot] + res->offset,
                               .block = r->results[t->slot],
                               .alias = -1};
+        if (room)
+            copy_layout(&res->layout, room + i * 2 * AIR_MAX_RANK, &outs[i]);
         if (t->where == EXEC_INPUT)
             outs[i].alias = t->input;
         else
@@ -345,31 +363,42 @@ place_frame(exec_run *r, exec_block **out_block, void **out_own)
     return AIR_OK;
 }
 
+static air_status
+run_spec(exec_run *r, const air_value *inputs, air_value *outs)
+{
+    const air_program *p = r->p;
+    exec_block *block;
+    void *own;
+    air_status status;
+
+    AIR_TRY(place_frame(r, &block, &own));
+    status = fill_slots(r, inputs);
+    if (status == AIR_OK)
+        status = exec_run_segments(r);
+    if (status == AIR_OK)
+        exec_run_hand_out(r, outs);
+    exec_run_end(r);
+    if (p->options.give_back && p->g->symbols.count == 0)
+        exec_block_discard(block);
+    else
+        exec_block_release(block);
+    base_free(&p->ctx->alloc, own, exec_frame_bytes(r->s));
+    return status;
+}
+
 air_status
 exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
                  air_value *outs)
 {
     exec_run r = {.p = p, .host = host};
     exec_cores cores = {0, 0};
-    exec_block *block;
-    void *own;
     air_status status;
 
     if (host)
         cores = (exec_cores){host->cube_cores, host->vector_cores};
     AIR_TRY(exec_spec_get(p, cores, inputs, &r.s));
-    AIR_TRY(place_frame(&r, &block, &own));
-    status = fill_slots(&r, inputs);
-    if (status == AIR_OK)
-        status = exec_run_segments(&r);
-    if (status == AIR_OK)
-        exec_run_hand_out(&r, outs);
-    exec_run_end(&r);
-    if (p->options.give_back && p->g->symbols.count == 0)
-        exec_block_discard(block);
-    else
-        exec_block_release(block);
-    base_free(&p->ctx->alloc, own, exec_frame_bytes(r.s));
+    status = run_spec(&r, inputs, outs);
+    exec_spec_release(p, r.s);
     if (status == AIR_OK)
         atomic_fetch_add_explicit(&p->runs, 1, memory_order_relaxed);
     return status;

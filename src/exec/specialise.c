@@ -7,8 +7,8 @@
 
 /* ---- the key: integers, sizes and strides of the inputs ---- */
 
-size_t
-exec_key_length(const ir_graph *g)
+static size_t
+key_length(const ir_graph *g)
 {
     size_t len = 0;
 
@@ -17,6 +17,28 @@ exec_key_length(const ir_graph *g)
                    ? 1
                    : 2u * ir_val(g, g->inputs.data[i].value)->rank;
     return len;
+}
+
+air_status
+exec_key_prepare(air_program *p)
+{
+    const ir_graph *g = p->g;
+    size_t at = 0;
+
+    p->key_len = key_length(g) + 1; /* and the limits of cores */
+    AIR_TRY(BASE_ARENA_ARRAY(&p->arena, p->key_len, &p->sizes));
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_input *in = &g->inputs.data[i];
+        const ir_value *v = in->is_int ? NULL : ir_val(g, in->value);
+        for (int k = 0; v && k < v->rank; k++)
+            if (g->dims.data[v->dims[k].id].op != IR_DIM_CONST)
+                p->sizes[p->nsizes++] = (uint32_t)at + (uint32_t)k;
+        if (in->is_int)
+            p->sizes[p->nsizes++] = (uint32_t)at;
+        at += v ? 2u * v->rank : 1;
+    }
+    p->sizes[p->nsizes++] = (uint32_t)at;
+    return AIR_OK;
 }
 
 air_status
@@ -362,19 +384,9 @@ make_spec(air_program *p, exec_cores cores, const air_value *inputs,
     return exec_make_kernels(&m);
 }
 
-static exec_spec *
-find_spec(const air_program *p, const int64_t *key)
-{
-    exec_spec *s = atomic_load_explicit(&p->specs, memory_order_acquire);
-
-    while (s && memcmp(s->key, key, p->key_len * sizeof *key) != 0)
-        s = s->next;
-    return s;
-}
-
 static air_status
 add_spec(air_program *p, exec_cores cores, const air_value *inputs,
-         const int64_t *key, exec_spec **out)
+         const int64_t *key, uint64_t hash, exec_spec **out)
 {
     const double start = base_now();
     base_arena scratch;
@@ -385,17 +397,36 @@ add_spec(air_program *p, exec_cores cores, const air_value *inputs,
     AIR_TRY(base_new(&p->ctx->alloc, sizeof *s, (void **)&s));
     base_arena_init(&s->arena, &p->ctx->alloc);
     base_arena_init(&scratch, &p->ctx->alloc);
+    atomic_init(&s->refs, 1);
+    s->hash = hash;
     status = make_spec(p, cores, inputs, key, &scratch, s);
     base_arena_deinit(&scratch);
+    s->seconds = base_now() - start;
+    if (status == AIR_OK)
+        status = exec_specs_add(p, s);
     if (status != AIR_OK) {
         exec_spec_free(p, s);
         return base_trace(status, __func__, __LINE__);
     }
-    s->seconds = base_now() - start;
-    s->next = atomic_load(&p->specs);
-    atomic_store_explicit(&p->specs, s, memory_order_release);
     *out = s;
     return AIR_OK;
+}
+
+static air_status
+find_or_add(air_program *p, exec_cores cores, const air_value *inputs,
+            const int64_t *key, exec_spec **out)
+{
+    const uint64_t hash = exec_specs_hash(p, key);
+    air_status status = AIR_OK;
+
+    if ((*out = exec_specs_find(p, key, hash)))
+        return AIR_OK;
+    pthread_mutex_lock(&p->mutex);
+    *out = exec_specs_find(p, key, hash);
+    if (!*out)
+        status = add_spec(p, cores, inputs, key, hash, out);
+    pthread_mutex_unlock(&p->mutex);
+    return status;
 }
 
 air_status
@@ -411,20 +442,15 @@ exec_spec_get(air_program *p, exec_cores cores, const air_value *inputs,
         AIR_TRY(base_new(&p->ctx->alloc, bytes, (void **)&key));
     key[p->key_len - 1] = pack_cores(cores);
     status = write_key(p->g, inputs, key);
-    if (status == AIR_OK && !(*out = find_spec(p, key))) {
-        pthread_mutex_lock(&p->mutex);
-        *out = find_spec(p, key);
-        if (!*out)
-            status = add_spec(p, cores, inputs, key, out);
-        pthread_mutex_unlock(&p->mutex);
-    }
+    if (status == AIR_OK)
+        status = find_or_add(p, cores, inputs, key, out);
     if (key != local)
         base_free(&p->ctx->alloc, key, bytes);
     return status;
 }
 
 void
-exec_spec_free(air_program *p, exec_spec *s)
+exec_spec_free(const air_program *p, exec_spec *s)
 {
     const air_driver *driver = p->ctx->driver;
     air_device *device = p->ctx->device;

@@ -101,7 +101,7 @@ make_watch(air_program *p, exec_spec *s)
 }
 
 void
-exec_watch_free(air_program *p, exec_spec *s)
+exec_watch_free(const air_program *p, exec_spec *s)
 {
     exec_watch *w = s->watch;
 

@@ -118,7 +118,7 @@ static bool
 compile_regions(const char *file, const side *s)
 {
     static char log[20000];
-    const exec_spec *spec = atomic_load(&s->program->specs);
+    exec_spec *spec = exec_specs_newest(s->program);
     bool good = true;
     for (size_t i = 0; good && i < spec->steps.count; i++) {
         air_code code;
@@ -132,6 +132,7 @@ compile_regions(const char *file, const side *s)
         free(unit);
         codegen_free(&base_libc_alloc, &code);
     }
+    exec_spec_release(s->program, spec);
     return good;
 }
 

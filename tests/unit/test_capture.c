@@ -341,6 +341,30 @@ TEST(capture_limit_ends_in_a_fallback)
     capture_case_close(&t);
 }
 
+TEST(capture_beyond_the_limit_the_oldest_makes_room)
+{
+    const air_capture_options options = {.limit = 2, .plain_beyond = true};
+    air_capture_stats stats;
+    capture_case t;
+
+    fill();
+    if (capture_case_open(&t, "double", affine, &options)) {
+        run_affine(&t, 1, w, AIR_CALL_CAPTURED);
+        run_affine(&t, 2, w, AIR_CALL_CAPTURED);
+        run_affine(&t, 1, w, AIR_CALL_REPLAYED);
+        run_affine(&t, 3, w, AIR_CALL_WARMUP); /* in the place of 2 */
+        CHECK_INT(capture_double.alive, 1);
+        run_affine(&t, 1, w, AIR_CALL_REPLAYED);
+        run_affine(&t, 3, w, AIR_CALL_CAPTURED);
+        run_affine(&t, 3, w, AIR_CALL_REPLAYED);
+        run_affine(&t, 2, w, AIR_CALL_WARMUP);
+        CHECK_INT(capture_double.alive, 1);
+        air_capture_get_stats(t.capture, &stats);
+        CHECK(!stats.fell_back);
+    }
+    capture_case_close(&t);
+}
+
 TEST(capture_again_counts_no_key)
 {
     const air_capture_options options = {.limit = 2, .force_recapture = true};

@@ -198,11 +198,11 @@ typedef struct {
 static void
 print(fixture *f, printed *p)
 {
-    const exec_spec *spec;
+    exec_spec *spec;
     size_t next;
     f->ctx->device->persistent = false;
     REQUIRE_OK(air_program_prepare(f->program, f->ninputs, f->inputs));
-    spec = atomic_load(&f->program->specs);
+    spec = exec_specs_newest(f->program);
     *p = (printed){.steps = spec->list_steps, .count = spec->steps.count};
     REQUIRE(p->count <= 64);
     for (size_t i = 0; i < p->count; i++)
@@ -221,6 +221,7 @@ print(fixture *f, printed *p)
     CHECK_OK(cuda_super_join(f->ctx->device, p->steps, p->count, p->sources,
                              &p->report));
     CHECK_OK(cuda_bundle_join(f->ctx->device, p->steps, p->count, p->sources));
+    exec_spec_release(f->program, spec); /* the program keeps it */
 }
 
 static void

@@ -202,6 +202,97 @@ TEST(options_wrong_ones_are_refused)
     teardown(&f);
 }
 
+/* Runs it on n x n numbers; room: for the layout of the result, or NULL. */
+static void
+run_sized(fixture *f, int64_t n, int64_t *room)
+{
+    const int64_t dims[] = {n, n};
+    static float x[4096];
+    const air_value in[] = {air_value_tensor(x, AIR_F32, 2, dims),
+                            air_value_tensor(x, AIR_F32, 2, dims)};
+    air_value out;
+
+    if (!CHECK_OK(air_program_run(f->program, &(air_host){.layouts = room}, 2,
+                                  in, 1, &out)))
+        return;
+    CHECK_INT(out.dims[0], n);
+    CHECK_INT(out.strides[0], n);
+    air_value_release(&out);
+}
+
+static void
+check_specs(const fixture *f, uint64_t kept, uint64_t dropped)
+{
+    air_program_stats stats;
+
+    air_program_get_stats(f->program, &stats);
+    CHECK_INT(stats.specialisations, kept);
+    CHECK_INT(stats.dropped, dropped);
+}
+
+TEST(options_specialisations_have_a_limit)
+{
+    const air_compile_options options = {.spec_limit = 3};
+    int64_t room[2 * AIR_MAX_RANK];
+    fixture f;
+
+    if (setup(&f, sized, &options)) {
+        for (int64_t n = 1; n <= 3; n++)
+            run_sized(&f, n, room);
+        check_specs(&f, 3, 0);
+        run_sized(&f, 1, room);
+        run_sized(&f, 4, room); /* in the place of 2 */
+        check_specs(&f, 3, 1);
+        run_sized(&f, 1, room);
+        run_sized(&f, 3, room);
+        check_specs(&f, 3, 1);
+        run_sized(&f, 2, room); /* in the place of 4 */
+        check_specs(&f, 3, 2);
+        check_text(&f, AIR_TEXT_EXPLAIN, "spec_limit: 3", true);
+        check_text(&f, AIR_TEXT_EXPLAIN, "dropped: 2", true);
+    }
+    teardown(&f);
+}
+
+TEST(options_all_specialisations_are_kept_without_a_limit)
+{
+    int64_t room[2 * AIR_MAX_RANK];
+    fixture f;
+
+    if (setup(&f, sized, NULL)) {
+        for (int64_t n = 1; n <= 60; n++)
+            run_sized(&f, n, room);
+        check_specs(&f, 60, 0);
+        for (int64_t n = 1; n <= 60; n++) /* through buckets that grew */
+            run_sized(&f, n, room);
+        check_specs(&f, 60, 0);
+    }
+    teardown(&f);
+}
+
+/* Results whose layouts lie in the specialisation keep it. */
+TEST(options_lent_layouts_outlive_the_limit)
+{
+    const air_compile_options options = {.spec_limit = 2};
+    static float x[16];
+    const int64_t dims[] = {4, 4};
+    const air_value in[] = {air_value_tensor(x, AIR_F32, 2, dims),
+                            air_value_tensor(x, AIR_F32, 2, dims)};
+    int64_t room[2 * AIR_MAX_RANK];
+    air_value out;
+    fixture f;
+
+    if (setup(&f, sized, &options) &&
+        CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+        for (int64_t n = 5; n <= 9; n++)
+            run_sized(&f, n, room);
+        check_specs(&f, 2, 4);
+        CHECK_INT(out.dims[0], 4);
+        air_value_release(&out);
+    }
+    teardown(&f);
+}
+
 /* Limits of one run: products and what else there is, each with its own. */
 TEST(options_cores_of_a_run)
 {
