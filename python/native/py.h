@@ -193,6 +193,9 @@ int py_check(air_status code);
 PyObject *py_error_type(air_status code);
 /* Is the pending exception the one of this status? */
 bool py_error_is(air_status code);
+/* Clears it, if there is one. Ctrl-C is not lost: it is raised at the next
+ * line of Python in the main thread. */
+void py_error_drop(void);
 
 /* ---- device npu (py_npu.c) ---- */
 

@@ -88,7 +88,7 @@ is_none_now(PyObject *ask)
     PyObject *got = PyObject_CallNoArgs(ask);
     bool none = got == Py_None;
     if (!got)
-        PyErr_Clear();
+        py_error_drop();
     Py_XDECREF(got);
     return none;
 }
@@ -244,7 +244,7 @@ bind(const dispatcher *d, PyObject *const *args, Py_ssize_t nargs,
           bind_defaults(d, locals))) &&
         bind_cells(&d->sig, locals))
         return locals;
-    PyErr_Clear();
+    py_error_drop();
     Py_XDECREF(locals);
     return NULL;
 }
@@ -295,7 +295,7 @@ is_alive(const entry *e)
     PyObject *cache = PyObject_GetAttr(e->owner, name_cache_entry);
     bool alive = cache && cache != Py_None;
     if (!cache)
-        PyErr_Clear();
+        py_error_drop();
     Py_XDECREF(cache);
     return alive;
 }
@@ -306,7 +306,7 @@ guards_hold(const entry *e, PyObject *locals)
     PyObject *yes = PyObject_Vectorcall(e->check, &locals, 1, NULL);
     bool hit = yes == Py_True;
     if (!yes)
-        PyErr_Clear(); /* a guard that raises does not hold */
+        py_error_drop(); /* a guard that raises does not hold */
     Py_XDECREF(yes);
     return hit;
 }
@@ -503,12 +503,12 @@ dispatcher_call_module(PyObject *self, PyObject *const *args, Py_ssize_t n,
     PyObject *was = PyDict_GetItemWithError(d->scope, name_in_module);
     Py_XINCREF(was);
     if (was && PyDict_SetItem(d->scope, name_in_module, Py_True))
-        PyErr_Clear();
+        py_error_drop();
     PyObject *out = call_match(d, &m, args + 1, (size_t)(n - 1), names);
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     if (was && PyDict_SetItem(d->scope, name_in_module, was))
-        PyErr_Clear();
+        py_error_drop();
     PyErr_Restore(type, value, trace);
     Py_XDECREF(was);
     return out;

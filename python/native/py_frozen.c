@@ -68,7 +68,7 @@ version_of(const py_frozen *f, PyObject *o)
     PyObject *number = PyObject_GetAttr(o, f->version);
     const long long version = number ? PyLong_AsLongLong(number) : -1;
     Py_XDECREF(number);
-    PyErr_Clear();
+    py_error_drop();
     return version;
 }
 
@@ -97,7 +97,7 @@ look(const py_frozen *f, seen *s, PyObject *o)
         return false;
     Py_XDECREF(s->ref);
     s->ref = PyWeakref_NewRef(o, NULL);
-    PyErr_Clear();
+    py_error_drop();
     s->data = data;
     s->version = version;
     return true;

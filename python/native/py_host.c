@@ -241,10 +241,8 @@ tell_why(char *why)
     (void)snprintf(why, AIR_HOST_WHY, "%.*s", (int)length, said ? said : "");
     Py_XDECREF(bytes);
     Py_XDECREF(text);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+    py_error_drop();
 }
 
 static int

@@ -97,6 +97,16 @@ py_error_type(air_status code)
     return errors[code];
 }
 
+void
+py_error_drop(void)
+{
+    const bool interrupt =
+        PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (interrupt)
+        PyErr_SetInterrupt();
+}
+
 bool
 py_error_is(air_status code)
 {

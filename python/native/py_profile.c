@@ -18,7 +18,7 @@ static PyObject *
 quiet(PyObject *got)
 {
     if (!got)
-        PyErr_Clear();
+        py_error_drop();
     return got;
 }
 

@@ -114,7 +114,7 @@ probe_handle(PyObject *torch)
         memcpy(&found, (char *)t + sizeof(PyObject), sizeof found);
     Py_XDECREF(cdata);
     Py_XDECREF(t);
-    PyErr_Clear();
+    py_error_drop();
     return want && want == found;
 }
 
@@ -253,7 +253,7 @@ is_batched(PyObject *o)
                : NULL;
     const bool batched = found == Py_True;
     if (!found)
-        PyErr_Clear(); /* no such tensors in this torch */
+        py_error_drop(); /* no such tensors in this torch */
     Py_XDECREF(found);
     Py_XDECREF(module);
     return batched;
@@ -264,7 +264,7 @@ is_batched(PyObject *o)
 static int
 refuse_memory(PyObject *o, const py_label *label, Py_ssize_t index)
 {
-    PyErr_Clear();
+    py_error_drop();
     if (is_batched(o)) {
         py_refuse(py_error_type(AIR_ERROR_UNSUPPORTED), label, index,
                   "is a batch of tensors, which the engine does not read");

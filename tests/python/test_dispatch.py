@@ -816,3 +816,26 @@ def test_parameters_that_change_size_are_compiled_anew(mode, grad):
             change()
             for _ in range(3):
                 torch.testing.assert_close(call(x), model(x))
+
+
+def test_an_interrupt_in_a_guard_is_not_lost():
+    def fn(x):
+        return torch.relu(x)
+
+    times = iter([KeyboardInterrupt])  # then StopIteration: it does not hold
+
+    def interrupted(_):
+        raise next(times)
+
+    class Owner:
+        cache_entry = 1
+
+    c, x = compiled(fn), torch.randn(4)
+    c(x)
+    c._torchair_dispatcher.set_entries(
+        ((interrupted, Owner(), lambda x: x, None),)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        c(x)
+        sum(range(10))  # at the next line at the latest
+    same(c(x), fn(x))
