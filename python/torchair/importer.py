@@ -19,6 +19,7 @@ from . import (
     comm,
     compat,
     cuda,
+    divisors,
     draws,
     images,
     kinds,
@@ -286,15 +287,14 @@ class _Importer(schema.Importing):
         """Refused where a result or operand is of a dtype without it."""
         if self.inexact.isdisjoint((node, *node.all_input_nodes)):
             return
-        dtype = carried.unable(node, value)
-        if dtype is not None:
+        if (dtype := carried.unable(node, value)) is not None:
             raise Refused(f"{dtype} has no arithmetic in the engine")
 
     def _engine_node(
         self, node: torch.fx.Node, kind: kinds.Kind, value: Any
     ) -> Sequence[int | None]:
-        if self.inexact:
-            self._check_arithmetic(node, value)
+        self._check_arithmetic(node, value)
+        divisors.check(node, value, self.place < cuda.PLACE)
         if node.name in self.without:
             raise Refused(cuda.NO_KERNEL)
         if kind.state:
