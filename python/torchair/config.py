@@ -248,9 +248,10 @@ def _told(
 def find_option(config: CompilerConfig, path: str) -> Option:
     """The option at a dotted path; ValueError where there is none."""
     if path not in _PATHS:
+        meant = _meant(path.rpartition(".")[2], [*_PATHS, *ALIASES])
         raise ValueError(
-            f"no option {path!r}; there are the paths of docs/options.md and "
-            "the keys " + ", ".join(sorted(ALIASES))
+            f"no option {path!r}{meant}; there are the paths of "
+            "docs/options.md and the keys " + ", ".join(sorted(ALIASES))
         )
     field: Any = config
     for name in path.split("."):

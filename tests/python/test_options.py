@@ -662,3 +662,16 @@ def test_options_that_are_no_dict(options):
     ):
         with pytest.raises(TypeError, match="options must be a dict of names"):
             read(options)
+
+
+@pytest.mark.parametrize(
+    "wrong, meant",
+    [
+        ("clone_outptu", "clone_output"),
+        ("weights.quantize", "weights.quantise"),
+    ],
+)
+def test_a_misspelt_option_names_the_nearest(wrong, meant):
+    fn = torch.compile(torch.relu, backend="torchair", options={wrong: True})
+    with pytest.raises(Exception, match=f"did you mean {meant}"):
+        fn(torch.randn(4))
