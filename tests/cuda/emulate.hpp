@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <type_traits>
 #include <utility>
 
 #define __CUDACC__

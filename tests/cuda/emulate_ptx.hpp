@@ -202,6 +202,7 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
         r |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
     return r;
 }
+static inline void ptx_lop3_b32(unsigned &r, unsigned a, unsigned b, unsigned c) { r = (a & b) | c; }
 static inline void ptx_max_NaN_f32(float &r, float a, float b) { r = a != a || b != b ? NAN : fmaxf(a, b); }
 static inline void ptx_min_NaN_f32(float &r, float a, float b) { r = a != a || b != b ? NAN : fminf(a, b); }
 
@@ -295,6 +296,65 @@ static void emu_multiply(float (&c)[4], const unsigned (&mine)[6])
 EMU_MULTIPLY(ptx_mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, emu_get_bf16)
 EMU_MULTIPLY(ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, emu_get_f16)
 
+// wgmma: c[64, N] of four warps, a in registers as above, b from shared memory: rows of 128 bytes, of whose pieces
+// of 16 bytes piece i of row n lies at place i ^ n % 8. It computes at once; the descriptor says where and in which form.
+template <float (*GET)(unsigned)>
+static void emu_multiply_group(float **c, unsigned columns, const unsigned (&mine)[4], unsigned long long b, int keep)
+{
+    const unsigned lane = emu->self % 32, g = lane / 4, t = lane % 4, warp = emu->self / 32 * 32;
+    const unsigned at = (unsigned)(b & 0x3fff) << 4;
+    if (b >> 16 != (1ull << 46 | 64ull << 16 | 1) || at % 1024 > 96)
+        emu_stop("a tile of another form than what this knows");
+    memcpy(emu->words[emu->self], mine, sizeof mine);
+    emu_warp();
+    for (unsigned i = 0; i < columns / 2; i++) {
+        const unsigned row = g + i / 2 % 2 * 8, col = i / 4 * 8 + t * 2 + i % 2;
+        float sum = keep ? *c[i] : 0;
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned a[4];
+            emu_half x;
+            const unsigned piece = (at % 128 / 16 + k / 8) ^ col % 8;
+            memcpy(a, emu->words[warp + row % 8 * 4 + k % 8 / 2], sizeof a);
+            memcpy(&x, emu_place(EMU_DYNAMIC + at / 128 * 128 + col * 128 + piece * 16 + k % 8 * 2, emu->rank), 2);
+            sum += GET(a[row / 8 + k / 8 * 2] >> k % 2 * 16 & 0xffff) * GET(x);
+        }
+        *c[i] = sum;
+    }
+    emu_warp();
+}
+#define EMU_GROUP(n, type)                                                                                   \
+    template <class... R> static void ptx_wgmma_mma_async_sync_aligned_m64n##n##k16_f32_##type##_##type(     \
+        float &c0, float &c1, float &c2, float &c3, float &c4, float &c5, float &c6, float &c7, R &&...rest) \
+    {                                                                                                        \
+        float *c[n / 2] = {&c0, &c1, &c2, &c3, &c4, &c5, &c6, &c7};                                          \
+        unsigned a[4];                                                                                       \
+        unsigned long long b = 0;                                                                            \
+        int i = 8, keep = 0;                                                                                 \
+        const auto take = [&](auto &&v) {                                                                    \
+            if constexpr (std::is_same_v<std::decay_t<decltype(v)>, float>)                                  \
+                c[i] = &v;                                                                                   \
+            else if (i < n / 2 + 4)                                                                          \
+                a[i - n / 2] = (unsigned)v;                                                                  \
+            else if (i == n / 2 + 4)                                                                         \
+                b = (unsigned long long)v;                                                                   \
+            else                                                                                             \
+                keep = (int)v;                                                                               \
+            i++;                                                                                             \
+        };                                                                                                   \
+        (take(rest), ...);                                                                                   \
+        emu_multiply_group<emu_get_##type>(c, n, a, b, keep);                                                \
+    }
+EMU_GROUP(16, bf16)
+EMU_GROUP(32, bf16)
+EMU_GROUP(64, bf16)
+EMU_GROUP(16, f16)
+EMU_GROUP(32, f16)
+EMU_GROUP(64, f16)
+static inline void ptx_wgmma_fence_sync_aligned() {}
+static inline void ptx_wgmma_commit_group_sync_aligned() {}
+static inline void ptx_wgmma_wait_group_sync_aligned(int) {}
+static inline void ptx_(float &) {}
+
 // Four matrices of 8 x 8 halves: lane i shows row i % 8 of matrix i / 8.
 static void emu_load_matrices(unsigned *(&r)[4], unsigned at, bool turned)
 {
@@ -343,6 +403,10 @@ static inline void ptx_cp_async_cg_shared_global(unsigned at, const void *from)
         f->copies[f->ncopies++] = {to, from, f->groups};
     else
         emu_stop("more copies than the emulator keeps");
+}
+static inline void ptx_cp_async_cg_shared_global_L2__256B(unsigned at, const void *from)
+{
+    ptx_cp_async_cg_shared_global(at, from);
 }
 static inline void ptx_cp_async_commit_group() { emu->fibers[emu->self].groups++; }
 static inline void ptx_cp_async_wait_group(int later)

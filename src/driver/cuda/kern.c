@@ -105,6 +105,14 @@ kern_same_place(const air_tensor *a, const air_tensor *b)
 kern
 kern_begin(cuda_source *out, const char *prelude, const char *attribute)
 {
+    return kern_begin_side(out, prelude, attribute, 1);
+}
+
+kern
+kern_begin_side(cuda_source *out, const char *prelude, const char *attribute,
+                int side)
+{
+    static const char *const bounds[] = {"", ", 2"};
     assert(out->nlaunches < CUDA_MAX_LAUNCHES);
     cuda_launch *launch = &out->launches[out->nlaunches];
     memset(launch, 0, sizeof *launch);
@@ -114,9 +122,9 @@ kern_begin(cuda_source *out, const char *prelude, const char *attribute)
     if (launch->entry == 0)
         base_text_add(&out->text, "using namespace call;\n");
     base_text_add(&out->text,
-                  "extern \"C\" __global__ %s__launch_bounds__(256) void\n"
+                  "extern \"C\" __global__ %s__launch_bounds__(256%s) void\n"
                   "ENTRY(%d)(",
-                  attribute, launch->entry);
+                  attribute, bounds[side == 2], launch->entry);
     return (kern){&out->text, launch, false};
 }
 

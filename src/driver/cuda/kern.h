@@ -9,6 +9,7 @@
 extern const char kern_text_common[];
 extern const char kern_text_skinny[];
 extern const char kern_text_words[];
+extern const char kern_text_wide[];
 extern const char kern_text_unpack[];
 extern const char kern_text_decode[];
 extern const char kern_text_draw[];
@@ -59,6 +60,10 @@ typedef struct {
 /* The head of the next entry, of blocks of 256 threads; parameters follow, then
  * kern_body. */
 kern kern_begin(cuda_source *out, const char *prelude, const char *attribute);
+/* The same of a kernel whose registers let so many blocks, 1 or 2, be on an SM
+ * side by side. */
+kern kern_begin_side(cuda_source *out, const char *prelude,
+                     const char *attribute, int side);
 void kern_tensor(kern *k, const char *type, const char *name,
                  const air_tensor *t);
 /* Memory of the persistent kernel: cuda_source.scratch. */
@@ -122,6 +127,12 @@ enum { KERN_WORDS_DEPTH = 4 }; /* pairs of loads in flight */
 void kern_unpack(const kern_words_call *c, int dtype, int64_t at,
                  const cuda_props *props, cuda_source *out);
 void kern_words_early(cuda_launch *launch, const kern_words_call *c);
+/* y, x, w and what else there is; opens the body. */
+void kern_words_parameters(kern *k, const kern_words_call *c);
+/* The end of a function that gives row `n` of w, or the last one. */
+void kern_words_row(kern *k, const kern_words_call *c);
+/* The end of a function that takes a sum `v` of y[m, n]. */
+void kern_words_sum(kern *k, const kern_words_call *c);
 /* 0 for an axis of size 1, and for none. */
 int64_t kern_stride(const air_tensor *t, int axis);
 void kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared);

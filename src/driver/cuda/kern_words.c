@@ -1,6 +1,7 @@
 /* kern_words.c: products with weights of 8 and 4 bits, air::quantised_mm: of
  * few rows by text/words.cuh, at the rate at which the integers are read; of
- * more the weight is made in memory first, text/unpack.cuh. */
+ * sizes that neither this nor kern_wide.c takes, the weight is made in memory
+ * first, text/unpack.cuh. */
 #include "driver/cuda/kern_call.h"
 #include "driver/dense.h"
 
@@ -128,8 +129,8 @@ kern_words_on(const air_call *call, const cuda_props *props)
            shared_bytes(&c, tile_of(&c, props)) <= (int64_t)props->shared_bytes;
 }
 
-static void
-put_parameters(kern *k, const kern_words_call *c)
+void
+kern_words_parameters(kern *k, const kern_words_call *c)
 {
     kern_tensor(k, kern_type(c->y->dtype), "y", c->y);
     kern_tensor(k, kern_type(c->x->dtype), "x", c->x);
@@ -153,9 +154,8 @@ put_factor_row(kern *k, const kern_words_call *c, const air_tensor *t,
         base_text_add(k->text, ", 0");
 }
 
-/* The end of a function that takes a sum `v` of y[m, n]. */
-static void
-put_sum(kern *k, const kern_words_call *c)
+void
+kern_words_sum(kern *k, const kern_words_call *c)
 {
     if (c->bias)
         base_text_add(k->text,
@@ -165,16 +165,14 @@ put_sum(kern *k, const kern_words_call *c)
     kern_put_sum(k, c->y, 0);
 }
 
-static void
-put_rows(kern *k, const kern_words_call *c, int tile)
+void
+kern_words_row(kern *k, const kern_words_call *c)
 {
     base_text_add(k->text,
-                  "        [&](int tile, int i) {\n"
-                  "            const s64 n = tile * %d + i;\n"
                   "            const s64 at = n < %" PRId64 " ? n : %" PRId64
                   ";\n"
                   "            return W::pointer{w + at * %" PRId64,
-                  tile, c->n, c->n - 1, c->k * c->bits / 8);
+                  c->n, c->n - 1, c->k * c->bits / 8);
     put_factor_row(k, c, c->scale, "scale");
     put_factor_row(k, c, c->zero, "zero");
     base_text_add(k->text, "};\n        },\n");
@@ -193,9 +191,13 @@ put_product(kern *k, const kern_words_call *c, int tile)
                   "    G::run(%" PRId64 ", %s && aligned(w) && aligned(x),\n",
                   type, c->m, c->k, tile, PART, KERN_WORDS_DEPTH,
                   (c->n + tile - 1) / tile, x_row % 8 == 0 ? "true" : "false");
-    put_rows(k, c, tile);
+    base_text_add(k->text,
+                  "        [&](int tile, int i) {\n"
+                  "            const s64 n = tile * %d + i;\n",
+                  tile);
+    kern_words_row(k, c);
     kern_stage(k, c->x, c->m, c->k, x_row, tile, c->n);
-    put_sum(k, c);
+    kern_words_sum(k, c);
 }
 
 static int64_t
@@ -212,7 +214,7 @@ kern_words(const air_call *call, const cuda_props *props, cuda_source *out)
     const int64_t shared = shared_bytes(&c, tile);
     const int64_t room = (int64_t)props->shared_bytes / shared;
     kern k = kern_begin(out, kern_text_words, "");
-    put_parameters(&k, &c);
+    kern_words_parameters(&k, &c);
     put_product(&k, &c, tile);
     kern_words_early(k.launch, &c);
     kern_grid(&k,
@@ -337,7 +339,7 @@ kern_unpacked(const air_call *call, const cuda_props *props, cuda_source *out)
                   tile, tile, c.k, f.dtype == AIR_F64 ? "double" : "float");
     if (f.made.scale != c.scale)
         base_text_add(k.text, "            v *= get(scale[n]);\n");
-    put_sum(&k, &c);
+    kern_words_sum(&k, &c);
     kern_grid(&k, (c.m + tile - 1) / tile, (c.n + tile - 1) / tile, 0);
     return AIR_OK;
 }

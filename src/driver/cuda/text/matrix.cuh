@@ -36,6 +36,17 @@ copy_async(void *to, const void *from)
                  : "memory");
 }
 
+// The same; L2 gets the 256 bytes that they are of.
+FN void
+copy_async_line(void *to, const void *from)
+{
+    const u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;"
+                 :
+                 : "r"(at), "l"(from)
+                 : "memory");
+}
+
 FN void
 close_group()
 {

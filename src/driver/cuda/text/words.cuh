@@ -69,13 +69,22 @@ add2(u32 a, u32 b, f16)
     return y;
 }
 
+// (a & mask) | bits, in one instruction.
+FN u32
+mask_or(u32 a, u32 mask, u32 bits)
+{
+    u32 y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(a), "r"(mask), "r"(bits));
+    return y;
+}
+
 // The bytes 0 and 2 as numbers with a sign. bfloat16 holds 7 bits behind 128:
 // the eighth is taken from it.
 FN u32
 widen8(u32 w, bf16)
 {
-    return add2((w & 0x007f007fu) | 0x43004300u,
-                (w & 0x00800080u) | 0xc300c300u, bf16());
+    return add2(mask_or(w, 0x007f007fu, 0x43004300u),
+                mask_or(w, 0x00800080u, 0xc300c300u), bf16());
 }
 
 FN u32
@@ -91,7 +100,7 @@ FN u32
 widen4(u32 w, T)
 {
     typedef magic<T, 4> M;
-    return add2((w & 0x000f000fu) | M::BASE, M::LESS, T());
+    return add2(mask_or(w, 0x000f000fu, M::BASE), M::LESS, T());
 }
 
 template <class T, int BITS, int K, int GROUP, class Q, class Z>
@@ -104,6 +113,7 @@ struct words {
                              : GROUP % (2 * EACH) == 0               ? 2
                                                                      : 4;
     static const u32 ONES = magic<T, BITS>::ONES;
+    static const int BIT_COUNT = BITS, GROUP_SIZE = GROUP;
 
     struct loaded {
         uint4 w;
@@ -154,6 +164,64 @@ struct words {
         const u32 w = e == 0 ? v.w.x : e == 1 ? v.w.y : e == 2 ? v.w.z : v.w.w;
         return make_uint4(widen4(w, T()), widen4(w >> 4, T()),
                           widen4(w >> 8, T()), widen4(w >> 12, T()));
+    }
+
+    // Two neighbours at p, the first of them of an even k, as they lie.
+    static FN u32
+    two(const u8 *p)
+    {
+        return BITS == 8 ? *(const u16 *)p : *p;
+    }
+
+    static FN u32
+    widen(u32 two)
+    {
+        if constexpr (BITS == 8)
+            return widen8(__byte_perm(two, 0, 0x4140), T());
+        return widen4(two * 0x1001u, T());
+    }
+
+    // What two integers stand for, rounded to T.
+    static FN u32
+    of(u32 two, float scale, float zero)
+    {
+        float a, b;
+        unpack(two, a, b, T());
+        a *= scale, b *= scale;
+        return ZERO ? pack(a + zero, b + zero, T()) : pack(a, b, T());
+    }
+
+    // Of group `at` of a row.
+    static FN float
+    scale_of(const pointer &p, int at)
+    {
+        if constexpr (is_given<Q>::value)
+            return get(p.scale[at]);
+        return 1;
+    }
+
+    static FN float
+    zero_of(const pointer &p, int at)
+    {
+        if constexpr (ZERO)
+            return get(p.zero[at]);
+        return 0;
+    }
+
+    // L2 asks memory for them.
+    static FN void
+    ask_factors(const Q *scale, const Z *zero, int at)
+    {
+        if constexpr (is_given<Q>::value)
+            ask(scale + at);
+        if constexpr (ZERO)
+            ask(zero + at);
+    }
+
+    static FN void
+    ask(const void *p)
+    {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
     }
 
     static FN int
