@@ -299,16 +299,37 @@ TEST(cuda_calls_weights_of_few_bits)
     takes(&c, "quantised_mm", 1);
     words(&c, AIR_F16, 4, 16, 256, 4);
     takes(&c, "quantised_mm", 1);
-    words(&c, AIR_BF16, 4, 1, 64, 4); /* groups of 16 */
+    words(&c, AIR_BF16, 4, 1, 64, 4); /* groups of 16: text/wide.cuh */
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_BF16, 4, 1, 64, 8);
     takes(&c, "quantised_mm", 2);
     words(&c, AIR_BF16, 8, 1, 72, 1); /* rows end within a load */
     takes(&c, "quantised_mm", 2);
-    words(&c, AIR_BF16, 8, 17, 64, 1);
+    words(&c, AIR_BF16, 8, 17, 72, 1);
     takes(&c, "quantised_mm", 2);
     words(&c, AIR_F32, 4, 1, 64, 2);
     takes(&c, "quantised_mm", 2);
     words(&c, AIR_I32, 8, 1, 64, 1);
     refuses(&c, "quantised_mm");
+}
+
+/* Many rows, or a few with many groups: one launch by text/wide.cuh. */
+TEST(cuda_calls_weights_of_few_bits_and_many_rows)
+{
+    static const int64_t rows[] = {17, 33, 100, 256, 1000};
+    print_case c;
+    for (int i = 0; i < 5; i++) {
+        words(&c, i % 2 ? AIR_F16 : AIR_BF16, 8, rows[i], 4096, 1);
+        takes(&c, "quantised_mm", 1);
+        words(&c, i % 2 ? AIR_F16 : AIR_BF16, 4, rows[i], 1024, 32);
+        takes(&c, "quantised_mm", 1);
+    }
+    words(&c, AIR_BF16, 4, 16, 256, 8);
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_BF16, 8, 16, 16384, 1024); /* x does not fit beside it */
+    takes(&c, "quantised_mm", 1);
+    words(&c, AIR_BF16, 8, 40, 64, 8); /* groups of 8 */
+    takes(&c, "quantised_mm", 2);
 }
 
 /* ---- attention ----------------------------------------------------------- */

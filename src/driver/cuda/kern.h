@@ -127,6 +127,8 @@ enum { KERN_WORDS_DEPTH = 4 }; /* pairs of loads in flight */
 void kern_unpack(const kern_words_call *c, int dtype, int64_t at,
                  const cuda_props *props, cuda_source *out);
 void kern_words_early(cuda_launch *launch, const kern_words_call *c);
+/* Of few rows that text/skinny.cuh takes too: text/wide.cuh is faster. */
+bool kern_wide_beats(const air_call *call, const cuda_props *props);
 /* y, x, w and what else there is; opens the body. */
 void kern_words_parameters(kern *k, const kern_words_call *c);
 /* The end of a function that gives row `n` of w, or the last one. */

@@ -56,22 +56,23 @@ ratio(int64_t a, int64_t b)
 static int64_t
 load(int64_t blocks, int64_t room, const form *f, const cuda_props *props)
 {
-    const int64_t rest = ratio(blocks % room, props->processors);
-    return 4 * f->side * (blocks / room) + (rest == 1 ? 5 : 4 * rest);
+    static const int quarters[] = {0, 5, 8};
+    return quarters[f->side] * (blocks / room) +
+           quarters[ratio(blocks % room, props->processors)];
 }
 
 /* In a unit of its own. A step with m rows of x takes as long as making the
- * numbers of w, and m times 2.9 ns more: 130 + m (measured on an H200: 380 ns
- * with 16 rows, 570 with 128, 980 with 256). Clusters of more than two blocks
- * do not fill all SMs. */
+ * numbers of w, and longer by each row: 130 + m (on an H200 380 ns with 16
+ * rows, 570 with 128, 980 with 256). Beginning and end are as long as some
+ * steps. Clusters of more than two blocks do not fill all SMs. */
 static int64_t
 cost(const kern_words_call *c, const form *f, const cuda_props *props)
 {
     const int64_t all = (int64_t)f->side * props->processors;
-    const int64_t room = f->parts > 2 ? all * 7 / 8 : all;
+    const int64_t room = f->parts > 2 && all >= 8 ? all * 7 / 8 : all;
     const int64_t blocks = ratio(c->n, TILE) * ratio(c->m, f->rows) * f->parts;
-    return load(blocks, room, f, props) * ratio(ratio(c->k, STEP), f->parts) *
-           (130 + f->rows);
+    return load(blocks, room, f, props) *
+           (ratio(ratio(c->k, STEP), f->parts) + 6) * (130 + f->rows);
 }
 
 static bool
@@ -137,6 +138,21 @@ kern_wide_on(const air_call *call, const cuda_props *props)
         return false;
     return choose(&c, props, &f) &&
            (c.m <= most_rows(&f) || !cuda_words_on(call, props));
+}
+
+/* Products of skinny.cuh have a column for each row of x in each of the groups
+ * that four lanes load side by side, 32 of them at the price of this (H200,
+ * 4096 x 14336, 4 bits in groups of 32: 8 rows 36.7 and 36.0 us, 16 rows 73.7).
+ */
+bool
+kern_wide_beats(const air_call *call, const cuda_props *props)
+{
+    const kern_words_call c = kern_words_read(call);
+    const int64_t loads = c.groups > 1 ? c.group / kern_words_each(&c) : 4;
+    const int64_t split = loads % 4 == 0 ? 1 : loads % 2 == 0 ? 2 : 4;
+    form f;
+    return c.m > 1 && c.m * split >= 32 && kern_wide_on(call, props) &&
+           choose(&c, props, &f) && f.async;
 }
 
 static void
