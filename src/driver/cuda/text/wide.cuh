@@ -36,7 +36,7 @@ struct wide {
     static_assert(STAGES * STAGE >= TM * LINE * 4, "results fit");
 
     struct factors {
-        float scale[PIECES][2], zero[PIECES][2];
+        typename W::factors of[PIECES][2];
     };
 
     // AGAIN: the next steps read what lies behind it.
@@ -122,8 +122,7 @@ struct wide {
             for (int i = 0; i < 2 * PIECES; i++) {
                 const int k = k0 + i / 2 * (STEP / PIECES);
                 const int at = (K % STEP == 0 || k < K ? k : K - 1) / GROUP;
-                to.scale[i / 2][i % 2] = W::scale_of(rows[i % 2], at);
-                to.zero[i / 2][i % 2] = W::zero_of(rows[i % 2], at);
+                to.of[i / 2][i % 2] = W::factors_of(rows[i % 2], at);
             }
     }
 
@@ -156,8 +155,7 @@ struct wide {
         for (int i = 0; i < 4; i++) {
             a[i] = W::widen(raw[i]);
             if constexpr (GROUPED && !SUMS)
-                a[i] = W::of(a[i], f.scale[j / SLICES][i % 2],
-                             f.zero[j / SLICES][i % 2]);
+                a[i] = W::of(a[i], f.of[j / SLICES][i % 2]);
         }
     }
 
@@ -182,12 +180,12 @@ struct wide {
 
     static FN void
     weigh(float (&c)[COLS / 8][4], const float (&sum)[COLS / 8][4],
-          const float (&by)[2])
+          float of_a, float of_b)
     {
 #pragma unroll
         for (int i = 0; i < COLS / 2; i++)
-            c[i / 4][i % 4] = __fmaf_rn(by[i / 2 % 2], sum[i / 4][i % 4],
-                                        c[i / 4][i % 4]);
+            c[i / 4][i % 4] = __fmaf_rn(i / 2 % 2 ? of_b : of_a,
+                                        sum[i / 4][i % 4], c[i / 4][i % 4]);
     }
 
     // One where sums of groups are weighed.
@@ -228,10 +226,12 @@ struct wide {
             else
                 G::template wait<0>();
             G::hold(sum[(q - 1) % 2]);
-            weigh(c, sum[(q - 1) % 2], f.scale[q - 1]);
+            weigh(c, sum[(q - 1) % 2], (float)get(f.of[q - 1][0].scale),
+                  (float)get(f.of[q - 1][1].scale));
             if constexpr (W::ZERO) {
                 G::hold(of_x[(q - 1) % 2]);
-                weigh(c, of_x[(q - 1) % 2], f.zero[q - 1]);
+                weigh(c, of_x[(q - 1) % 2], (float)get(f.of[q - 1][0].zero),
+                      (float)get(f.of[q - 1][1].zero));
             }
         }
     }

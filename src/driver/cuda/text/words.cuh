@@ -181,31 +181,32 @@ struct words {
         return widen4(two * 0x1001u, T());
     }
 
+    // Of a group, as they lie: what converts them waits for them.
+    struct factors {
+        Q scale;
+        Z zero;
+    };
+
     // What two integers stand for, rounded to T.
     static FN u32
-    of(u32 two, float scale, float zero)
+    of(u32 two, const factors &f)
     {
+        const float scale = (float)get(f.scale), zero = (float)get(f.zero);
         float a, b;
         unpack(two, a, b, T());
         a *= scale, b *= scale;
         return ZERO ? pack(a + zero, b + zero, T()) : pack(a, b, T());
     }
 
-    // Of group `at` of a row.
-    static FN float
-    scale_of(const pointer &p, int at)
+    static FN factors
+    factors_of(const pointer &p, int at)
     {
+        factors f = {};
         if constexpr (is_given<Q>::value)
-            return get(p.scale[at]);
-        return 1;
-    }
-
-    static FN float
-    zero_of(const pointer &p, int at)
-    {
+            f.scale = p.scale[at];
         if constexpr (ZERO)
-            return get(p.zero[at]);
-        return 0;
+            f.zero = p.zero[at];
+        return f;
     }
 
     // L2 asks memory for them.
