@@ -332,6 +332,33 @@ TEST(cuda_calls_weights_of_few_bits_and_many_rows)
     takes(&c, "quantised_mm", 2);
 }
 
+/* Without wgmma, and clusters, they go up to 64 rows; then cuBLASLt. */
+TEST(cuda_calls_weights_of_few_bits_on_smaller_gpus)
+{
+    cuda_props props = h200;
+    print_case c;
+    cuda_source s;
+    props.capability = 80;
+    (void)snprintf(props.isa, sizeof props.isa, "sm_80");
+    props.shared_bytes = 99 << 10;
+    words(&c, AIR_BF16, 8, 64, 4096, 1);
+    memset(&s, 0, sizeof s);
+    base_text_init(&s.text, &base_libc_alloc);
+    CHECK(cuda_provider_find("quantised_mm", &c.call, &props)
+              ->print(&c.call, &props, &s) == AIR_OK);
+    CHECK(s.nlaunches == 1);
+    CHECK(strstr(s.text.data, "false, false> G;"));
+    CHECK(!strstr(s.text.data, "__cluster_dims__"));
+    CHECK(s.launches[0].shape.shared <= props.shared_bytes / 2);
+    base_text_deinit(&s.text);
+    kcase_end(&c.tensors);
+    words(&c, AIR_BF16, 8, 65, 4096, 1);
+    props.blas = true;
+    c.args[6] = kcase_int(1);
+    CHECK(cuda_provider_find("quantised_mm", &c.call, &props)->workspace);
+    kcase_end(&c.tensors);
+}
+
 /* ---- attention ----------------------------------------------------------- */
 
 static void
