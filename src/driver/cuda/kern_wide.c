@@ -3,7 +3,6 @@
  * and made numbers of x's dtype, once; for more rows than a tile may have,
  * making it in memory for cuBLASLt costs less. */
 #include "driver/cuda/kern_call.h"
-#include "driver/dense.h"
 
 #include <inttypes.h>
 #include <stdio.h>
