@@ -102,14 +102,14 @@ asm_align(x86_asm *s, size_t alignment)
 void
 asm_finish_constants(x86_asm *s)
 {
-    size_t size = s->wide ? 8 : s->evex ? 4 : 32;
+    size_t size = !s->evex ? 32 : s->wide ? 8 : 4;
     if (s->constants.count > 0)
         asm_align(s, size);
     size_t pool = asm_here(s);
     for (size_t i = 0; i < s->constants.count; i++)
         for (size_t k = 0; k < size; k += 4)
-            asm_word(s,
-                     (uint32_t)(s->constants.data[i] >> (s->wide ? 8 * k : 0)));
+            asm_word(s, (uint32_t)(s->constants.data[i] >>
+                                   (s->wide ? 8 * (k & 4) : 0)));
     for (size_t i = 0; i < s->fixups.count; i++) {
         const x86_fixup *f = &s->fixups.data[i];
         size_t target = pool + f->constant * size;

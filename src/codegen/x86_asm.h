@@ -58,7 +58,7 @@ typedef struct {
     BASE_VEC(uint8_t) code;
     BASE_VEC(x86_fixup) fixups;
     BASE_VEC(uint64_t) constants; /* of the current phase */
-    bool wide;                    /* AVX-512: they are of 64 bits */
+    bool wide;                    /* they are of 64 bits, not of 32 */
 } x86_asm;
 
 void asm_init(x86_asm *s, const air_alloc *alloc, bool evex);

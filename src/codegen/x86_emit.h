@@ -28,8 +28,8 @@ typedef enum {
 
 /* The frame, from rsp up. */
 enum {
-    FRAME_MASK = 0,                          /* AVX2: of the tail */
-    FRAME_BOUNCE = 64,                       /* 32 bytes a buffer */
+    FRAME_MASK = 0,    /* AVX2: of the tail; behind it of words, beside wider */
+    FRAME_BOUNCE = 64, /* 32 bytes a buffer */
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 8 bytes a buffer */
     FRAME_ROWS = FRAME_BCAST + 192,          /* as called */
     FRAME_STEPS = FRAME_ROWS + 8,
@@ -83,6 +83,13 @@ static inline int
 x86_arity(const x86_node *n)
 {
     return n->a < 0 ? 0 : n->b < 0 ? 1 : n->c < 0 ? 2 : 3;
+}
+
+/* Does nothing come of a node? */
+static inline bool
+emit_is_dead(const x86_emit *e, int node)
+{
+    return e->uses[node] == 0 && !x86_is_effect(&e->nodes[node]);
 }
 
 /* Every value without a register. */

@@ -29,10 +29,12 @@ invert(x86_list *l, int a)
 /* ---- products and shifts ---- */
 
 static int
-multiply(x86_list *l, int a, int b)
+multiply(x86_list *l, const air_rg_node *n)
 {
+    int a = l->value[n->a], b = l->value[n->b];
+    bool small = x86_range_is_signed(l->range[n->a], l->range[n->b], 4);
     if (l->width > 1)
-        return x86_op2(l, X86_MULI, a, b);
+        return x86_op3(l, X86_MULI, small ? X86_SMALL : 0, a, b, -1);
     int even = x86_op2(l, X86_MULI, a, b);
     int odd = x86_op2(l, X86_MULI, x86_op1(l, X86_SHR, 8, a),
                       x86_op2(l, X86_AND, b, x86_bits(l, 0xff00ff00)));
@@ -99,6 +101,14 @@ x86_is_set(x86_list *l, int a)
 }
 
 static int
+is_negative(x86_list *l, int a)
+{
+    int zero = lanes(l, 0);
+    return l->evex ? x86_op3(l, X86_CMPS, BELOW, a, zero, -1)
+                   : x86_op2(l, X86_CMPI_GT, zero, a);
+}
+
+static int
 compare_avx512(x86_list *l, unsigned op, bool is_signed, int a, int b)
 {
     int predicate = op == AIR_RG_LT   ? BELOW
@@ -139,11 +149,11 @@ x86_compare_integers(x86_list *l, const air_rg_node *n)
 /* By floats, cut off: what the integers give where a float holds both, as no
  * quotient is so near below a whole number that it is rounded to it. */
 static int
-divide_floats(x86_list *l, int a, int b)
+divide_floats(x86_list *l, int a, int b, int small, int small_quotient)
 {
-    int q = x86_op2(l, X86_DIV, x86_op1(l, X86_TOFLOAT, 0, a),
-                    x86_op1(l, X86_TOFLOAT, 0, b));
-    return x86_op1(l, X86_TOINT, 0, q);
+    int q = x86_op2(l, X86_DIV, x86_op1(l, X86_TOFLOAT, small, a),
+                    x86_op1(l, X86_TOFLOAT, small, b));
+    return x86_op1(l, X86_TOINT, small_quotient, q);
 }
 
 typedef struct {
@@ -163,16 +173,16 @@ static division
 divide_long(x86_list *l, int a, int b)
 {
     division d = {lanes(l, 0), a};
-    take_times(l, &d, divide_floats(l, a, b), b);
-    take_times(l, &d, divide_floats(l, d.rest, b), b);
-    int zero = lanes(l, 0), sign = x86_op2(l, X86_XOR, a, b);
-    int unit = x86_op2(l, X86_OR, x86_op1(l, X86_SAR, 63, sign), lanes(l, 1));
-    int other =
-        x86_op3(l, X86_CMPS, BELOW, x86_op2(l, X86_XOR, d.rest, a), zero, -1);
+    take_times(l, &d, divide_floats(l, a, b, 0, 0), b);
+    take_times(l, &d, divide_floats(l, d.rest, b, 0, X86_SMALL), b);
+    int sign = x86_op1(l, X86_SAR, 63, x86_op2(l, X86_XOR, a, b));
+    int unit = x86_op2(l, X86_OR, sign, lanes(l, 1));
+    int back = x86_op2(l, X86_SUBI, x86_op2(l, X86_XOR, b, sign), sign);
+    int other = is_negative(l, x86_op2(l, X86_XOR, d.rest, a));
     int beyond = x86_op2(l, X86_AND, other, x86_is_set(l, d.rest));
-    take_times(l, &d,
-               x86_op2(l, X86_AND, beyond, x86_op2(l, X86_SUBI, zero, unit)),
-               b);
+    d.quotient =
+        x86_op2(l, X86_SUBI, d.quotient, x86_op2(l, X86_AND, beyond, unit));
+    d.rest = x86_op2(l, X86_ADDI, d.rest, x86_op2(l, X86_AND, beyond, back));
     return d;
 }
 
@@ -184,7 +194,9 @@ divide(x86_list *l, const air_rg_node *n)
     bool rest = n->op == AIR_RG_IMOD;
     division d;
     if (x86_range_is_float(l->range[n->a], l->range[n->b], l->width)) {
-        d.quotient = divide_floats(l, a, b);
+        int small = x86_range_is_small(l->range[n->a]) &
+                    x86_range_is_small(l->range[n->b]);
+        d.quotient = divide_floats(l, a, b, small, small);
         if (rest)
             d.rest =
                 x86_op2(l, X86_SUBI, a, x86_op2(l, X86_MULI, d.quotient, b));
@@ -239,13 +251,30 @@ convert(x86_list *l, const air_rg_node *n)
     }
 }
 
+int
+x86_low_bits(x86_list *l, int node, int dtype)
+{
+    const air_rg_node *n = &l->source[node];
+    const size_t bytes = air_dtype_bytes((air_dtype)dtype);
+    while (n->op == AIR_RG_WRAP && l->source[n->b].i != AIR_BOOL &&
+           air_dtype_bytes((air_dtype)l->source[n->b].i) >= bytes) {
+        node = n->a;
+        n = &l->source[node];
+    }
+    const unsigned from = n->op == AIR_RG_CVT ? l->source[n->a].lane : n->lane;
+    if (l->width < 8 || (from != AIR_LANE_F32 && from != AIR_LANE_F64))
+        return l->value[node];
+    return x86_op1(l, X86_TOINT, X86_LOW, l->value[n->a]);
+}
+
 /* What a store of fewer bytes than a lane has takes: AVX2 packs with
  * saturation. */
 int
 x86_narrow_integer(x86_list *l, int a, int dtype)
 {
     int bytes = (int)air_dtype_bytes((air_dtype)dtype);
-    if (l->evex || bytes >= l->width || x86_is_single(l->rg, l->phase))
+    if (l->evex || bytes >= l->width || bytes == 4 ||
+        x86_is_single(l->rg, l->phase))
         return a;
     return x86_op2(l, X86_AND, a, lanes(l, bytes == 1 ? 0xff : 0xffff));
 }
@@ -260,7 +289,7 @@ x86_integer(x86_list *l, const air_rg_node *n)
     case AIR_RG_CONST: return lanes(l, n->i);
     case AIR_RG_ADD: return x86_op2(l, X86_ADDI, a, b);
     case AIR_RG_SUB: return x86_op2(l, X86_SUBI, a, b);
-    case AIR_RG_MUL: return multiply(l, a, b);
+    case AIR_RG_MUL: return multiply(l, n);
     case AIR_RG_IDIV:
     case AIR_RG_IMOD: return divide(l, n);
     case AIR_RG_NEG: return x86_op2(l, X86_SUBI, lanes(l, 0), a);

@@ -67,6 +67,13 @@ x86_range_fits(x86_range a, int dtype)
     return within(a, range_of_dtype(dtype));
 }
 
+int
+x86_range_is_small(x86_range a)
+{
+    const int64_t most = INT64_C(1) << 51;
+    return within(a, (x86_range){-most, most}) ? X86_SMALL : 0;
+}
+
 /* ---- what values a node can have ---- */
 
 static x86_range
@@ -313,7 +320,7 @@ x86_lanes_find(x86_list *l)
         l->range[i] = l->source[i].lane == AIR_LANE_I64
                           ? range_of(l, &l->source[i])
                           : anything;
-    for (int width = 1; width <= (l->evex ? 8 : 4); width *= 2) {
+    for (int width = 1; width <= 8; width *= 2) {
         int i = 0;
         while (i < l->nsource && node_fits(l, &l->source[i], width))
             i++;

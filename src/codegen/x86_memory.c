@@ -36,6 +36,7 @@ static const x86_ins widen_u8_words = {MAP_0F38, PP_66, 0x30, false};
 static const x86_ins widen_s8_words = {MAP_0F38, PP_66, 0x20, false};
 static const x86_ins move_load_bytes = {MAP_0F, PP_F2, 0x6f, false};
 static const x86_ins move_store_bytes = {MAP_0F, PP_F2, 0x7f, false};
+static const x86_ins shuffle_ps = {MAP_0F, PP_NONE, 0xc6, false};
 static const x86_ins extract_high = {MAP_0F3A, PP_66, 0x39, false};
 static const x86_ins pack_u16 = {MAP_0F38, PP_66, 0x2b, false};
 static const x86_ins pack_s16 = {MAP_0F, PP_66, 0x6b, false};
@@ -51,6 +52,9 @@ static const x86_ins narrow_8 = {MAP_0F38, PP_F3, 0x31, false};
 static const x86_ins xor_ps = {MAP_0F, PP_NONE, 0x57, false};
 static const x86_ins shift_right = {MAP_0F, PP_66, 0x72, false};
 static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
+static const x86_ins above_long = {MAP_0F38, PP_66, 0x37, false};
+static const x86_ins multiply_halves = {MAP_0F, PP_66, 0xf4, false};
+static const x86_ins add_long = {MAP_0F, PP_66, 0xd4, false};
 static const x86_ins move_aligned = {MAP_0F, PP_NONE, 0x28, false};
 
 size_t
@@ -97,6 +101,15 @@ tail_mask(x86_emit *e)
 {
     int r = emit_temp(e);
     asm_v(e->s, move_aligned, r, 0, opd_mem(RSP, FRAME_MASK), 0);
+    return r;
+}
+
+/* Of four words, beside lanes of 8 bytes. */
+static int
+tail_mask_words(x86_emit *e)
+{
+    int r = emit_temp(e);
+    asm_x(e->s, move_aligned, r, 0, opd_mem(RSP, FRAME_MASK + 32), 0);
     return r;
 }
 
@@ -175,30 +188,45 @@ load_form(const x86_emit *e, int dtype)
     }
 }
 
+/* AVX2: elements of 4 or 8 bytes in lanes as wide or twice as wide. */
+static int
+load_tail(x86_emit *e, x86_ins form, bool whole, x86_opd at)
+{
+    int mask = whole ? tail_mask(e) : tail_mask_words(e), d = emit_take(e);
+    if (whole) {
+        asm_v(e->s, mask_load, d, mask, at, 0);
+        return d;
+    }
+    asm_x(e->s, mask_load, d, mask, at, 0);
+    asm_v(e->s, form, d, 0, opd_reg(d), 0);
+    return d;
+}
+
+static int
+load_vector(x86_emit *e, const x86_node *n)
+{
+    x86_ins form = load_form(e, n->imm);
+    x86_opd at = vector_at(e, (int)n->k);
+    int bytes = (int)emit_dtype_bytes(n->imm);
+    if (e->mode == EMIT_TAIL && !e->s->evex && bytes >= 4)
+        return load_tail(e, form, bytes == e->l->width, at);
+    int d = emit_take(e);
+    if (is_masked(e))
+        asm_masked(e->s, form, d, 0, at, 0, 7, true);
+    else
+        asm_v(e->s, form, d, 0, at, 0);
+    return d;
+}
+
 void
 emit_load(x86_emit *e, const x86_node *n)
 {
-    x86_ins form = load_form(e, n->imm);
-    if (e->mode == EMIT_ONE) {
-        int d = emit_take(e);
-        load_one(e, n, d);
-        emit_define(e, d);
-        return;
-    }
-    x86_opd at = vector_at(e, (int)n->k);
-    if (is_masked(e)) {
-        int d = emit_take(e);
-        asm_masked(e->s, form, d, 0, at, 0, 7, true);
-        emit_define(e, d);
-    } else if (e->mode == EMIT_TAIL && emit_dtype_bytes(n->imm) == 4) {
-        int mask = tail_mask(e), d = emit_take(e);
-        asm_v(e->s, mask_load, d, mask, at, 0);
-        emit_define(e, d);
-    } else {
-        int d = emit_take(e);
-        asm_v(e->s, form, d, 0, at, 0);
-        emit_define(e, d);
-    }
+    int d;
+    if (e->mode == EMIT_ONE)
+        load_one(e, n, d = emit_take(e));
+    else
+        d = load_vector(e, n);
+    emit_define(e, d);
 }
 
 /* REG_TEMP: where the parts of a scalar begin. */
@@ -262,7 +290,7 @@ store_lanes(x86_emit *e, const x86_node *n, int a, x86_opd at)
     bool streamed = e->streaming && emit_may_stream(e, (int)n->k);
     if (is_masked(e))
         asm_masked(e->s, move_form(e, false), a, 0, at, 0, 7, false);
-    else if (e->mode == EMIT_TAIL && e->l->width == 4)
+    else if (e->mode == EMIT_TAIL && e->l->width >= 4)
         asm_v(e->s, mask_store, a, tail_mask(e), at, 0);
     else
         asm_v(e->s, streamed ? move_stream : move_store, a, 0, at, 0);
@@ -302,6 +330,36 @@ store_packed(x86_emit *e, size_t bytes, int a, x86_opd at)
     asm_x(e->s, store_64, t, 0, at, 0);
 }
 
+/* Four lanes of 8 bytes, in fewer. */
+static void
+store_quads(x86_emit *e, const x86_node *n, int a, x86_opd at)
+{
+    const x86_ins by_size[] = {
+        [1] = move_to_gpr, [2] = store_64, [4] = store_128};
+    size_t bytes = emit_dtype_bytes(n->imm);
+    int t = emit_temp(e);
+    if (n->imm == AIR_F32) {
+        asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
+    } else { /* the low half of each */
+        asm_v(e->s, extract_high, a, 0, opd_reg(t), 1);
+        asm_byte(e->s, 1);
+        asm_x(e->s, shuffle_ps, t, a, opd_reg(t), 1);
+        asm_byte(e->s, 0x88);
+    }
+    if (bytes < 4)
+        asm_x(e->s, n->imm == AIR_BOOL ? pack_s16 : pack_u16, t, t, opd_reg(t),
+              0);
+    if (bytes == 1)
+        asm_x(e->s, n->imm == AIR_BOOL ? pack_s8 : pack_u8, t, t, opd_reg(t),
+              0);
+    if (n->imm == AIR_BOOL)
+        asm_x(e->s, abs_s8, t, 0, opd_reg(t), 0);
+    if (bytes == 4 && e->mode == EMIT_TAIL)
+        asm_x(e->s, mask_store, t, tail_mask_words(e), at, 0);
+    else
+        asm_x(e->s, by_size[bytes], t, 0, at, 0);
+}
+
 static void
 store_avx2(x86_emit *e, const x86_node *n, int a)
 {
@@ -311,6 +369,8 @@ store_avx2(x86_emit *e, const x86_node *n, int a)
         a = ones(e, a);
     if ((int)bytes == e->l->width) {
         store_lanes(e, n, a, at);
+    } else if (e->l->width == 8) {
+        store_quads(e, n, a, at);
     } else if (n->imm == AIR_F16) {
         asm_v(e->s, single_to_half, a, 0, at, 1);
         asm_byte(e->s, 0);
@@ -443,7 +503,8 @@ static x86_ins
 float_ins(const x86_emit *e, int op)
 {
     bool pd = e->l->width == 8;
-    return (x86_ins){MAP_0F, pd ? PP_66 : PP_NONE, (uint8_t)op, pd};
+    return (x86_ins){MAP_0F, pd ? PP_66 : PP_NONE, (uint8_t)op,
+                     pd && e->s->evex};
 }
 
 /* t = larger (smaller) of a and acc, a where a is NaN */
@@ -461,6 +522,52 @@ fold_extreme(x86_emit *e, int op, int t, int a, x86_opd acc)
         asm_v(e->s, blend_variable, t, t, opd_reg(a), 1);
         asm_byte(e->s, (unsigned)nan << 4);
     }
+}
+
+/* t = acc op a of integers of 64 bits, for which AVX2 has no instruction. */
+static void
+fold_extreme_long(x86_emit *e, bool largest, int t, int a, int acc)
+{
+    int beats = emit_temp(e);
+    asm_v(e->s, above_long, beats, largest ? a : acc,
+          opd_reg(largest ? acc : a), 0);
+    asm_v(e->s, blend_variable, t, acc, opd_reg(a), 1);
+    asm_byte(e->s, (unsigned)beats << 4);
+}
+
+static void
+put_shift_long(x86_emit *e, bool left, int d, int a)
+{
+    asm_v(e->s, shift_right_long, left ? 6 : 2, d, opd_reg(a), 1);
+    asm_byte(e->s, 32);
+}
+
+static void
+fold_product_long(x86_emit *e, int t, int a, int acc)
+{
+    int x = emit_temp(e), y = emit_temp(e);
+    put_shift_long(e, false, x, a);
+    put_shift_long(e, false, y, acc);
+    asm_v(e->s, multiply_halves, x, x, opd_reg(acc), 0);
+    asm_v(e->s, multiply_halves, y, y, opd_reg(a), 0);
+    asm_v(e->s, add_long, x, x, opd_reg(y), 0);
+    put_shift_long(e, true, x, x);
+    asm_v(e->s, multiply_halves, y, a, opd_reg(acc), 0);
+    asm_v(e->s, add_long, t, x, opd_reg(y), 0);
+}
+
+static void
+fold_long(x86_emit *e, int how, int t, int a, x86_opd from)
+{
+    int acc = from.reg;
+    if (from.kind != OPD_REG) {
+        acc = emit_temp(e);
+        asm_v(e->s, move_load, acc, 0, from, 0);
+    }
+    if (how == AIR_REDUCE_PROD)
+        fold_product_long(e, t, a, acc);
+    else
+        fold_extreme_long(e, how == AIR_REDUCE_MAX, t, a, acc);
 }
 
 static void
@@ -557,7 +664,10 @@ emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold)
 void
 emit_fold(x86_emit *e, const x86_node *n, int t, int a, x86_opd acc)
 {
-    if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN)
+    int how = n->imm & ~X86_OF_INTEGERS;
+    if (n->imm & X86_OF_INTEGERS && !e->s->evex && how != AIR_REDUCE_SUM)
+        fold_long(e, how, t, a, acc);
+    else if (n->imm == AIR_REDUCE_MAX || n->imm == AIR_REDUCE_MIN)
         fold_extreme(e, n->imm == AIR_REDUCE_MAX ? 0x5f : 0x5d, t, a, acc);
     else
         asm_v(e->s, fold_ins(e, n), t, a, acc, 0);

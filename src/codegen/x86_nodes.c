@@ -21,7 +21,7 @@ static int
 put(x86_list *l, x86_node n)
 {
     uint32_t mask = X86_MAX_NODES * 2 - 1, at = hash_node(n) & mask;
-    bool effect = n.op == X86_STORE || n.op == X86_REDUCE || n.op == X86_SET;
+    bool effect = x86_is_effect(&n);
     while (l->bucket[at] != 0 && !effect) {
         const x86_node *o = &l->nodes[l->bucket[at] - 1];
         if (o->op == n.op && o->imm == n.imm && o->k == n.k && o->a == n.a &&
@@ -42,6 +42,10 @@ put(x86_list *l, x86_node n)
 int
 x86_op3(x86_list *l, x86_op op, int imm, int a, int b, int c)
 {
+    x86_sequence made =
+        l->width == 8 && !l->evex ? x86_long_sequence((int)op) : NULL;
+    if (made != NULL)
+        return made(l, imm, a, b);
     return put(l, (x86_node){(uint8_t)op, (uint8_t)imm, (int16_t)a, (int16_t)b,
                              (int16_t)c, 0});
 }
@@ -193,8 +197,8 @@ sign_of(x86_list *l, int a, int b)
 {
     if (l->evex)
         return x86_op3(l, X86_SEL, 0, magnitude(l), a, b);
-    return x86_op2(l, X86_OR, x86_op2(l, X86_AND, a, x86_bits(l, 0x7fffffff)),
-                   x86_op2(l, X86_AND, b, x86_bits(l, 0x80000000)));
+    return x86_op2(l, X86_OR, x86_op2(l, X86_AND, a, magnitude(l)),
+                   x86_op2(l, X86_AND, b, sign_bit(l)));
 }
 
 /* ---- loads, stores, conversions ---- */
@@ -209,7 +213,7 @@ is_small_int(int dtype)
 static int
 truth_of_bool(x86_list *l, int v)
 {
-    if (l->width == 4)
+    if (l->width == 4 || (l->width == 8 && !l->evex))
         return x86_op2(l, X86_CMPI_GT, v, x86_bits(l, 0));
     if (l->evex)
         return x86_is_set(l, v);
@@ -255,7 +259,8 @@ convert(x86_list *l, const air_rg_node *n)
     switch (from->lane) {
     case AIR_LANE_B: return x86_op2(l, X86_AND, a, number(l, 1));
     case AIR_LANE_I64:
-        return x86_op1(l, single ? X86_INTTOSINGLE : X86_TOFLOAT, 0, a);
+        return x86_op1(l, single ? X86_INTTOSINGLE : X86_TOFLOAT,
+                       x86_range_is_small(l->range[n->a]), a);
     default: return single ? x86_op1(l, X86_TOSINGLE, 0, a) : a;
     }
 }
@@ -270,6 +275,13 @@ stores_as_is(const x86_list *l, unsigned lane, int dtype)
            (lane == AIR_LANE_B && dtype == AIR_BOOL);
 }
 
+/* Lanes of 64 bits: a store of f32 rounds itself. */
+static int
+unrounded(const x86_list *l, int a)
+{
+    return l->nodes[a].op == X86_TOSINGLE ? l->nodes[a].a : a;
+}
+
 static void
 store(x86_list *l, const air_rg_node *n)
 {
@@ -279,7 +291,9 @@ store(x86_list *l, const air_rg_node *n)
     else if (n->lane == AIR_LANE_F32 && dtype == AIR_BF16 && l->width == 4)
         a = x86_op1(l, X86_SHR, 16, l->bf16[n->a] ? a : round_bf16(l, a));
     else if (n->lane == AIR_LANE_I64 && is_small_int(dtype))
-        a = x86_narrow_integer(l, a, dtype);
+        a = x86_narrow_integer(l, x86_low_bits(l, n->a, dtype), dtype);
+    else if (n->lane == AIR_LANE_F32 && dtype == AIR_F32 && l->width == 8)
+        a = unrounded(l, a);
     else if (!stores_as_is(l, n->lane, dtype))
         x86_refuse(l, "a store of this dtype");
     effect(l, X86_STORE, dtype, (uint32_t)n->buf, a);
@@ -363,7 +377,7 @@ choose(x86_list *l, int a, int b, int c)
 {
     const x86_node *m = &l->nodes[a];
     if (m->op == X86_XOR && l->nodes[m->b].op == X86_CONST &&
-        l->nodes[m->b].k == UINT32_MAX)
+        l->nodes[m->b].k == (l->width == 8 ? UINT64_MAX : UINT32_MAX))
         return x86_op3(l, X86_SEL, 0, m->a, c, b);
     return x86_op3(l, X86_SEL, 0, a, b, c);
 }

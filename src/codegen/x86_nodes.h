@@ -39,6 +39,9 @@ typedef enum {
     X86_MAXU,
     X86_SHLV, /* lanes of 32 or 64 bits: a << b, 0 where b is not below that */
     X86_SARV, /* a >> b with the sign */
+    X86_SHRV, /* AVX2, lanes of 64 bits: without */
+    X86_MULU32, /* the same: product of the low halves */
+    X86_MULS32,
     /* d = op(a) */
     X86_SQRT,
     X86_TOINT,       /* towards zero */
@@ -72,6 +75,9 @@ enum {
 };
 
 enum { X86_OF_INTEGERS = 8 };
+/* imm of X86_MULI: both fit 32 bits, signed; of conversions in lanes of 64
+ * bits: numbers of at most 2^51, or (X86_TOINT) only 32 bits are needed. */
+enum { X86_SMALL = 1, X86_LOW = 2 };
 
 typedef struct {
     uint8_t op, imm;
@@ -80,6 +86,12 @@ typedef struct {
 } x86_node;
 
 #define X86_MAX_NODES 2048
+
+static inline bool
+x86_is_effect(const x86_node *n)
+{
+    return n->op == X86_STORE || n->op == X86_REDUCE || n->op == X86_SET;
+}
 
 typedef struct {
     int64_t low, high;
@@ -113,11 +125,17 @@ int x86_bits(x86_list *l, uint32_t k); /* 64-bit lanes: with its sign */
 int x86_long(x86_list *l, uint64_t k);
 int x86_refuse(x86_list *l, const char *reason); /* the first one stays */
 
+/* x86_long.c: what stands for an operation that AVX2 has not in lanes of 64
+ * bits; NULL: it has. b: -1 for operations of one operand. */
+typedef int (*x86_sequence)(x86_list *l, int imm, int a, int b);
+x86_sequence x86_long_sequence(int op);
+
 /* x86_lanes.c: the width of the lanes, which needs the range of each integer;
  * 0: none that this instruction set has is wide enough. */
 int x86_lanes_find(x86_list *l);
 bool x86_range_is_signed(x86_range a, x86_range b, int width);
 bool x86_range_fits(x86_range a, int dtype);
+int x86_range_is_small(x86_range a); /* X86_SMALL of a conversion, or 0 */
 /* Do floats as wide as the lanes hold both? */
 bool x86_range_is_float(x86_range a, x86_range b, int width);
 
@@ -126,6 +144,9 @@ int x86_integer(x86_list *l, const air_rg_node *n);
 int x86_compare_integers(x86_list *l, const air_rg_node *n);
 int x86_is_set(x86_list *l, int a);
 int x86_narrow_integer(x86_list *l, int a, int dtype);
+/* The value of a source node, or one with the same bits as far as a store of
+ * this dtype takes them. */
+int x86_low_bits(x86_list *l, int node, int dtype);
 
 #define X86_SCHEDULED 512
 typedef struct {

@@ -38,6 +38,9 @@ static const struct {
     [X86_SHLV] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x47, false}},
     [X86_ABSI] = {FORM_ONE, false, 0, {MAP_0F38, PP_66, 0x1e, false}},
     [X86_SARV] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x46, false}},
+    [X86_SHRV] = {FORM_TWO, false, 0, {MAP_0F38, PP_66, 0x45, false}},
+    [X86_MULU32] = {FORM_TWO, true, 0, {MAP_0F, PP_66, 0xf4, false}},
+    [X86_MULS32] = {FORM_TWO, true, 0, {MAP_0F38, PP_66, 0x28, false}},
     [X86_SQRT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x51, false}},
     [X86_TOINT] = {FORM_ONE, false, 0, {MAP_0F, PP_F3, 0x5b, false}},
     [X86_TOFLOAT] = {FORM_ONE, false, 0, {MAP_0F, PP_NONE, 0x5b, false}},
@@ -67,7 +70,7 @@ static const struct {
     {X86_SAR, {{MAP_0F, PP_66, 0x71, false}, {MAP_0F, PP_66, 0x71, false}}},
 };
 
-/* The same of lanes of 8 bytes, AVX-512. */
+/* The same of lanes of 8 bytes; AVX2: but those in x86_long.c. */
 static const x86_ins wide[X86_OP_COUNT] = {
     [X86_ADD] = {MAP_0F, PP_66, 0x58, true},
     [X86_SUB] = {MAP_0F, PP_66, 0x5c, true},
@@ -88,6 +91,9 @@ static const x86_ins wide[X86_OP_COUNT] = {
     [X86_MAXU] = {MAP_0F38, PP_66, 0x3f, true},
     [X86_SHLV] = {MAP_0F38, PP_66, 0x47, true},
     [X86_SARV] = {MAP_0F38, PP_66, 0x46, true},
+    [X86_SHRV] = {MAP_0F38, PP_66, 0x45, true},
+    [X86_MULU32] = {MAP_0F, PP_66, 0xf4, true},
+    [X86_MULS32] = {MAP_0F38, PP_66, 0x28, true},
     [X86_ABSI] = {MAP_0F38, PP_66, 0x1f, true},
     [X86_SQRT] = {MAP_0F, PP_66, 0x51, true},
     [X86_TOINT] = {MAP_0F, PP_66, 0x7a, true},
@@ -118,12 +124,14 @@ static const struct {
      false,
      {{MAP_0F, PP_66, 0x64, false},
       {MAP_0F, PP_66, 0x65, false},
-      {MAP_0F, PP_66, 0x66, false}}},
+      {MAP_0F, PP_66, 0x66, false},
+      {MAP_0F38, PP_66, 0x37, true}}},
     {X86_CMPI_EQ,
      false,
      {{MAP_0F, PP_66, 0x74, false},
       {MAP_0F, PP_66, 0x75, false},
-      {MAP_0F, PP_66, 0x76, false}}},
+      {MAP_0F, PP_66, 0x76, false},
+      {MAP_0F38, PP_66, 0x29, true}}},
     {X86_CMPS,
      true,
      {{MAP_0F3A, PP_66, 0x3f, false},
@@ -147,7 +155,8 @@ static const x86_ins blend_mask[WIDTHS] = {{MAP_0F38, PP_66, 0x66, false},
                                            {MAP_0F38, PP_66, 0x65, true}};
 static const x86_ins blend_variable[WIDTHS] = {{MAP_0F3A, PP_66, 0x4c, false},
                                                {MAP_0F3A, PP_66, 0x4c, false},
-                                               {MAP_0F3A, PP_66, 0x4a, false}};
+                                               {MAP_0F3A, PP_66, 0x4a, false},
+                                               {MAP_0F3A, PP_66, 0x4b, false}};
 
 static int
 width_row(const x86_emit *e)
@@ -158,8 +167,11 @@ width_row(const x86_emit *e)
 static x86_ins
 instruction(const x86_emit *e, int op)
 {
-    if (e->l->width == 8)
-        return wide[op];
+    if (e->l->width == 8) {
+        x86_ins ins = wide[op];
+        ins.wide = e->s->evex || ins.map != MAP_0F; /* ignored: a byte less */
+        return ins;
+    }
     for (size_t i = 0; e->l->width < 4 && i < sizeof narrow / sizeof *narrow;
          i++)
         if (narrow[i].op == op)

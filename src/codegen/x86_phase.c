@@ -69,12 +69,15 @@ find_uses(x86_emit *e)
     memset(e->uses, 0, count * sizeof e->uses[0]);
     memset(e->last, -1, count * sizeof e->last[0]);
     e->loaded = e->stored = e->broadcast = 0;
-    for (int i = 0; i < e->l->count; i++) {
+    for (int i = e->l->count - 1; i >= 0; i--) {
         const x86_node *n = &e->nodes[i];
         const int16_t operands[3] = {n->a, n->b, n->c};
+        if (emit_is_dead(e, i))
+            continue;
         for (int k = 0; k < x86_arity(n); k++) {
             e->uses[operands[k]]++;
-            e->last[operands[k]] = (int16_t)i;
+            if (e->last[operands[k]] < i)
+                e->last[operands[k]] = (int16_t)i;
         }
         if (n->op == X86_LOAD)
             e->loaded |= UINT32_C(1) << n->k;
@@ -424,12 +427,25 @@ mask_avx512(x86_emit *e)
     asm_bytes(s, "\xc4\xc1\xfb\x92\xfb", 5);         /* kmovq k7, r11 */
 }
 
-/* The mask vector begins n - i words before the end of the ones. Elements of
- * fewer bytes go through the frame. */
+/* The ones before REG_TEMP - REG_SCALARS begin a mask. */
+static void
+put_mask(x86_emit *e, int place)
+{
+    int r = emit_take(e);
+    asm_alu(e->s, ALU_SUB, REG_TEMP, REG_SCALARS);
+    asm_v(e->s, move_unaligned, r, 0, opd_mem(REG_TEMP, 0), 0);
+    asm_v(e->s, store_aligned, r, 0, opd_mem(RSP, place), 0);
+    e->free |= UINT32_C(1) << r;
+    e->pinned = 0;
+}
+
+/* The mask vector begins n - i words (or twice as many) before the end of the
+ * ones. Elements of fewer bytes go through the frame. */
 static void
 mask_avx2(x86_emit *e, size_t masks)
 {
     x86_asm *s = e->s;
+    bool wide = e->l->width == 8;
     asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
     if (e->l->width < 4)
         return;
@@ -437,12 +453,9 @@ mask_avx2(x86_emit *e, size_t masks)
     asm_word(s, (uint32_t)(masks + 32 - (asm_here(s) + 4)));
     asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
     asm_shift_imm(s, REG_SCALARS, 2);
-    asm_alu(s, ALU_SUB, REG_TEMP, REG_SCALARS);
-    int r = emit_take(e);
-    asm_v(s, move_unaligned, r, 0, opd_mem(REG_TEMP, 0), 0);
-    asm_v(s, store_aligned, r, 0, opd_mem(RSP, FRAME_MASK), 0);
-    e->free |= UINT32_C(1) << r;
-    e->pinned = 0;
+    put_mask(e, wide ? FRAME_MASK + 32 : FRAME_MASK);
+    if (wide)
+        put_mask(e, FRAME_MASK);
 }
 
 /* Short elements of the tail, to or from the frame; rdx counts down. */

@@ -38,11 +38,11 @@ emit_move(x86_emit *e, int dst, int src)
 void
 emit_broadcast(x86_emit *e, int reg, x86_opd mem)
 {
+    x86_ins ins = e->l->width == 8 ? broadcast_sd : broadcast_ss;
     if (mem.kind == OPD_CONST && !e->s->evex)
-        asm_v(e->s, mov_aligned, reg, 0, mem, 0);
-    else
-        asm_v(e->s, e->l->width == 8 ? broadcast_sd : broadcast_ss, reg, 0, mem,
-              0);
+        ins = mov_aligned;
+    ins.wide = ins.wide && e->s->evex;
+    asm_v(e->s, ins, reg, 0, mem, 0);
 }
 
 x86_opd
@@ -240,7 +240,7 @@ emit_body(x86_emit *e, emit_mode mode, int unroll)
     begin_body(e);
     for (e->at = 0; e->at < e->l->count; e->at++) {
         const x86_node *n = &e->nodes[e->at];
-        if (x86_is_invariant(n))
+        if (x86_is_invariant(n) || emit_is_dead(e, e->at))
             continue;
         for (e->lane = 0; e->lane < unroll; e->lane++) {
             emit_node(e);

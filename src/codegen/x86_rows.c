@@ -63,21 +63,36 @@ fold_into(x86_emit *e, const x86_node *n, int to, int a)
     e->temps = 0;
 }
 
+/* Vectors i, i + held, .. of the parts, there are two at most, as one. */
+static int
+load_parts(x86_emit *e, const x86_node *n, int i, int held)
+{
+    const int bytes = e->vector * e->l->width, count = PARTS / e->vector;
+    int v = emit_take(e), far = held < count ? emit_temp(e) : v;
+    const x86_opd near = opd_mem(REG_TEMP, i * bytes);
+    asm_v(e->s, load_vector, far, 0,
+          opd_mem(REG_TEMP, (i + count - held) * bytes), 0);
+    if (held < count)
+        emit_fold(e, n, v, far, near);
+    e->free |= e->temps;
+    e->temps = 0;
+    return v;
+}
+
 /* The tree of the kernel ABI; partial results are the identity again. */
 static void
 fold_parts(x86_emit *e, const x86_node *n)
 {
-    const int bytes = e->vector * e->l->width, count = PARTS / e->vector;
+    const int bytes = e->vector * e->l->width, all = PARTS / e->vector;
+    const int count = all > MOST_VECTORS ? all / 2 : all;
     int v[MOST_VECTORS];
     emit_reset(e);
     asm_mov_load(e->s, REG_TEMP, opd_mem(REG_ACCS, 8 * (int32_t)n->k));
-    for (int i = 0; i < count; i++) {
-        v[i] = emit_take(e);
-        asm_v(e->s, load_vector, v[i], 0, opd_mem(REG_TEMP, i * bytes), 0);
-    }
+    for (int i = 0; i < count; i++)
+        v[i] = load_parts(e, n, i, count);
     int start = emit_take(e);
     emit_broadcast(e, start, emit_constant(e, identity(e, n)));
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < all; i++)
         asm_v(e->s, store_vector, start, 0, opd_mem(REG_TEMP, i * bytes), 0);
     for (int half = count / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)

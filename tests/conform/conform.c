@@ -4,7 +4,7 @@
  * takes another driver, `--cuda=FOLDER` driver cuda with its kernels on this
  * machine (tests/cuda), after `--blas` with cuBLASLt's products; `--part=2/16`
  * every 16th op from the third on,
- * `--dtype=f32` one dtype. */
+ * `--dtype=f32` one dtype, `--isa=avx2` an instruction set below the best. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -346,7 +346,8 @@ check_expects(int count, char **filters)
 
 /* What the command line says. */
 typedef struct {
-    const char *driver, *cuda; /* cuda: where its kernels are kept, or NULL */
+    const char *driver, *isa;
+    const char *cuda; /* where its kernels are kept, or NULL */
     bool blas;
     size_t part, parts;
     int count; /* names of operators: at the start of argv */
@@ -365,6 +366,8 @@ read_arguments(int argc, char **argv)
             s.cuda = argv[i] + 7;
         else if (strncmp(argv[i], "--driver=", 9) == 0)
             s.driver = argv[i] + 9;
+        else if (strncmp(argv[i], "--isa=", 6) == 0)
+            s.isa = argv[i] + 6;
         else if (sscanf(argv[i], "--part=%zu/%zu", &s.part, &s.parts) == 2)
             continue;
         else if (strncmp(argv[i], "--dtype=", 8) == 0)
@@ -380,6 +383,7 @@ open_contexts(const settings *s)
     const air_gpu gpu = {.libraries =
                              s->cuda ? emulate_libraries(s->blas) : NULL};
     const air_options options = {.driver = s->cuda ? "cuda" : s->driver,
+                                 .isa = s->isa,
                                  .threads = 2,
                                  .gpu = s->cuda ? &gpu : NULL};
     if (ir_ops_init() == AIR_OK &&

@@ -1,4 +1,5 @@
 /* Machine code in lanes of 64 bits against the tile loops: same bits. */
+#include <math.h>
 #include <string.h>
 
 #include "codegen/codegen.h"
@@ -227,39 +228,49 @@ gen_outer(region_case *c, bool special)
     gen_stores(&g, 1u << (c->rg.rank - 2));
 }
 
+static const char *const isas[] = {"avx2", "avx512"};
+enum { ISAS = sizeof isas / sizeof *isas };
+
 static bool
-can_run(void)
+can_run(const char *isa)
 {
-    if (__builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return true;
-    test_skip("no AVX-512");
-    return false;
+    if (strcmp(isa, "avx2") == 0)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+/* `whole`: all phases have code. */
+static bool
+compare_code(region_case *c, const char *isa, bool whole, void *const *tiles)
+{
+    air_code code;
+    const char *reason;
+    if (!CHECK_OK(
+            codegen_region(&base_libc_alloc, &c->rg, isa, &code, &reason)))
+        return false;
+    bool same = CHECK((reason == NULL) == whole);
+    for (int threads = 1; threads <= 3 && same; threads += 2)
+        same = case_run(c, &code, isa, threads) && case_equal(c, tiles);
+    codegen_free(&base_libc_alloc, &code);
+    return same || test_fail(__FILE__, __LINE__, "isa %s", isa);
 }
 
 static bool
-compare(region_case *c, bool whole)
+compare(region_case *c, bool whole, int from)
 {
     void *tiles[AIR_RG_MAX_BUFS];
-    air_code code;
-    const char *reason;
     const uint8_t across = c->rg.across;
+    bool same = true;
     c->rg.across = 0; /* changes no bit */
     if (!case_run(c, NULL, "scalar", 1))
         return false;
     case_save(c, tiles);
     c->rg.across = across;
-    bool same = CHECK_OK(
-        codegen_region(&base_libc_alloc, &c->rg, "avx512", &code, &reason));
-    if (same) {
-        same = CHECK((reason == NULL) == whole);
-        for (int threads = 1; threads <= 3 && same; threads += 2)
-            same =
-                case_run(c, &code, "avx512", threads) && case_equal(c, tiles);
-        codegen_free(&base_libc_alloc, &code);
-    }
+    for (int i = from; i < ISAS && same; i++)
+        same = !can_run(isas[i]) || compare_code(c, isas[i], whole, tiles);
     case_drop(c, tiles);
     return same;
 }
@@ -273,7 +284,7 @@ compare_case(air_walk walk, void (*make)(region_case *, bool), int rank,
     make(&c, seed % 3 == 0);
     c.rg.stream = seed % 4 == 0;
     c.rg.across = across;
-    if (!compare(&c, true))
+    if (!compare(&c, true, 0))
         test_fail(__FILE__, __LINE__, "walk %d seed %u, dims %d %d", walk, seed,
                   (int)dims[0], (int)dims[rank - 1]);
     case_free(&c);
@@ -281,7 +292,7 @@ compare_case(air_walk walk, void (*make)(region_case *, bool), int rank,
 
 TEST(x86_wide_map)
 {
-    if (!can_run())
+    if (!can_run(isas[0]))
         return;
     for (uint32_t seed = 0; seed < 400; seed++)
         compare_case(AIR_WALK_MAP, gen_map, 2,
@@ -290,7 +301,7 @@ TEST(x86_wide_map)
 
 TEST(x86_wide_inner)
 {
-    if (!can_run())
+    if (!can_run(isas[0]))
         return;
     for (uint32_t seed = 0; seed < 200; seed++)
         compare_case(AIR_WALK_INNER, gen_inner, 2,
@@ -302,7 +313,7 @@ TEST(x86_wide_inner)
 
 TEST(x86_wide_across)
 {
-    if (!can_run())
+    if (!can_run(isas[0]))
         return;
     for (uint32_t seed = 0; seed < 150; seed++)
         compare_case(
@@ -313,7 +324,7 @@ TEST(x86_wide_across)
 
 TEST(x86_wide_outer)
 {
-    if (!can_run())
+    if (!can_run(isas[0]))
         return;
     for (uint32_t seed = 0; seed < 150; seed++)
         compare_case(AIR_WALK_OUTER, gen_outer, 3,
@@ -321,10 +332,10 @@ TEST(x86_wide_outer)
                      false);
 }
 
-/* Bytes; what becomes of the result is left to tile loops. */
+/* Bytes, AVX-512; what becomes of the result is left to tile loops. */
 TEST(x86_truth_reductions)
 {
-    if (!can_run())
+    if (!can_run(isas[0]))
         return;
     for (uint32_t seed = 0; seed < 60; seed++) {
         region_case c;
@@ -346,7 +357,83 @@ TEST(x86_truth_reductions)
             case_reduce(&c, seed % 4 % 2 ? AIR_REDUCE_ALL : AIR_REDUCE_ANY, v);
         case_phase(&c, inner ? AIR_PHASE_SCALAR : AIR_PHASE_ROW);
         case_store(&c, y, case_scalar(&c, AIR_LANE_B, s));
-        CHECK(compare(&c, false));
+        CHECK(compare(&c, false, 1));
+        case_free(&c);
+    }
+}
+
+/* Numbers that are hard to convert, as they are, negative, and their
+ * neighbours. */
+static void
+fill_hard(region_case *c, int doubles, int integers, int count)
+{
+    for (int k = 0; k < count; k++) {
+        const int bit = k / 6 % 64;
+        const int64_t low = (int64_t)case_random(c) * (k % 4 == 3);
+        const int64_t sign = k % 2 ? -1 : 1;
+        const uint64_t near = (UINT64_C(1) << bit) + (uint64_t)(k / 2 % 3 - 1);
+        const uint64_t half = bit > 24 ? UINT64_C(1) << (bit - 24) : 0;
+        const uint64_t n = (near + (k % 5 < 2 ? half : 0)) * (uint64_t)sign;
+        ((int64_t *)c->data[integers])[k] = (int64_t)n + low;
+        ((double *)c->data[doubles])[k] =
+            ldexp((double)sign * (1 + (k / 2 % 3 - 1) * 0x1p-52),
+                  k / 6 % 96 - 16) +
+            0.5 * (k % 5 == 4);
+    }
+    const double odd[] = {NAN, INFINITY, -INFINITY, -0.0, 0x1p63, -0x1p63};
+    memcpy(c->data[doubles], odd, sizeof odd);
+}
+
+TEST(x86_wide_conversions)
+{
+    enum { COUNT = 1203 };
+    static const uint8_t dtypes[] = {AIR_I64, AIR_I32, AIR_I16, AIR_I8, AIR_U8};
+    region_case c;
+    if (!can_run(isas[0]))
+        return;
+    case_init(&c, AIR_WALK_MAP, 1, (int64_t[]){COUNT}, 5);
+    int x = case_dense(&c, AIR_F64, 0, false);
+    int y = case_dense(&c, AIR_I64, 0, false);
+    fill_hard(&c, x, y, COUNT);
+    case_phase(&c, AIR_PHASE_ROW);
+    int d = case_load(&c, AIR_LANE_F64, x), i = case_load(&c, AIR_LANE_I64, y);
+    int cut = case_op(&c, AIR_RG_CVT, AIR_LANE_I64, d, -1, -1);
+    for (size_t k = 0; k < sizeof dtypes; k++) {
+        int to = case_const(&c, AIR_LANE_I64, dtypes[k]);
+        int v = case_op(&c, AIR_RG_WRAP, AIR_LANE_I64, cut, to, -1);
+        case_store(&c, case_dense(&c, (air_dtype)dtypes[k], 0, false), v);
+    }
+    for (int lane = AIR_LANE_F32; lane <= AIR_LANE_F64; lane++) {
+        int v = case_op(&c, AIR_RG_CVT, (air_lane)lane, i, -1, -1);
+        bool single = lane == AIR_LANE_F32;
+        int to = case_dense(&c, single ? AIR_F32 : AIR_F64, 0, false);
+        case_store(&c, to, v);
+        if (single) /* beside the store that rounds itself */
+            case_store(&c, case_dense(&c, AIR_F64, 0, false),
+                       case_op(&c, AIR_RG_CVT, AIR_LANE_F64, v, -1, -1));
+    }
+    CHECK(compare(&c, true, 0));
+    case_free(&c);
+}
+
+/* What is known to fit half a lane takes shorter ways. */
+TEST(x86_wide_halves)
+{
+    static const uint16_t ops[] = {AIR_RG_MUL, AIR_RG_IDIV, AIR_RG_IMOD};
+    if (!can_run(isas[0]))
+        return;
+    for (uint32_t k = 0; k < 6; k++) {
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 1, (int64_t[]){301}, k);
+        int x = case_dense(&c, AIR_I32, 0, false);
+        int y = case_dense(&c, k < 3 ? AIR_I32 : AIR_I16, 0, false);
+        ((int32_t *)c.data[x])[7] = INT32_MIN;
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_I64, x);
+        int b = case_load(&c, AIR_LANE_I64, y);
+        int v = case_op(&c, ops[k % 3], AIR_LANE_I64, a, b, -1);
+        case_store(&c, case_dense(&c, AIR_I64, 0, false), v);
+        CHECK(compare(&c, true, 0));
         case_free(&c);
     }
 }
@@ -359,7 +446,7 @@ TEST(x86_wide_division)
         -1, -2, -3, INT64_MIN, 1L << 53,    (1L << 53) + 1, (1L << 62) + 1,
         10, 99, -7, 1L << 31,  -(1L << 40), 1L << 62,       INT64_MIN + 1};
     enum { COUNT = sizeof hard / sizeof *hard };
-    if (!can_run())
+    if (!can_run(isas[0]))
         return;
     for (int op = AIR_RG_IDIV; op <= AIR_RG_IMOD; op++) {
         region_case c;
@@ -375,7 +462,7 @@ TEST(x86_wide_division)
         int a = case_load(&c, AIR_LANE_I64, x);
         int b = case_load(&c, AIR_LANE_I64, y);
         case_store(&c, z, case_op(&c, (air_rg_op)op, AIR_LANE_I64, a, b, -1));
-        CHECK(compare(&c, true));
+        CHECK(compare(&c, true, 0));
         case_free(&c);
     }
 }
