@@ -33,9 +33,11 @@ enum {
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 8 bytes a buffer */
     FRAME_ROWS = FRAME_BCAST + 192,          /* as called */
     FRAME_STEPS = FRAME_ROWS + 8,
-    FRAME_LEFT = FRAME_STEPS + 8,    /* rows behind the few at hand */
+    FRAME_LEFT = FRAME_STEPS + 8,    /* rows behind the few at hand; INNER: all
+                                        elements, of which a block comes now */
     FRAME_COUNT = FRAME_LEFT + 8,    /* x86_rows.c: as called */
     FRAME_SCALARS = FRAME_COUNT + 8, /* the same */
+    FRAME_BLOCK = FRAME_SCALARS + 8, /* where that begins */
     FRAME_PTRS = FRAME_ROWS + 64,    /* the same: of the row at hand */
     FRAME_SPILL = FRAME_PTRS + 8 * AIR_RG_MAX_BUFS /* 64 bytes each */
 };

@@ -1,6 +1,7 @@
 /* x86_phase.c: entry, loops and exit of a phase.
  *
  *     frame, buffer pointers, hoisted constants
+ *     rows that are folded: 64 elements at a time, in registers (hold_loop)
  *     while (i + unroll * vector <= n) body(unroll)
  *     while (i + vector <= n) body(1)
  *     if (i < n) body(1), the last n - i elements
@@ -18,6 +19,7 @@ enum {
     GREATER = 15
 };
 enum {
+    ALU_ADD = 0x01,
     ALU_OR = 0x09,
     ALU_SUB = 0x29,
     ALU_XOR = 0x31,
@@ -35,7 +37,7 @@ static const x86_ins half_to_single = {MAP_0F38, PP_66, 0x13, false};
 
 static const uint8_t buffer_regs[] = {R8, R9, R10, R12, R13, R14, RBX, R15};
 /* Held in registers: 4 of each. */
-enum { MOST_PARTS = 2 };
+enum { MOST_PARTS = 2, PARTS = 64, BLOCK = 512 };
 
 static const uint8_t saved_regs[] = {RBX, R12, R13, R14, R15};
 
@@ -115,12 +117,28 @@ takes_rows(const x86_emit *e)
            !copies_tail(e);
 }
 
-/* A loop that begins with the same partial result each time. */
+/* AVX2: a product of 64 bits is so many instructions after each other that
+ * more of them have to overlap than registers hold. */
+static bool
+has_long_fold(const x86_emit *e)
+{
+    for (int i = 0; i < e->l->count; i++)
+        if (e->nodes[i].op == X86_REDUCE && !e->s->evex &&
+            e->nodes[i].imm == (X86_OF_INTEGERS | AIR_REDUCE_PROD))
+            return true;
+    return false;
+}
+
+/* A loop that begins with the same partial result each time: with all of them,
+ * or so many that a pass over the row for each share of them reads (and
+ * writes) whole lines. */
 static bool
 may_hold(const x86_emit *e, int unroll)
 {
-    return folds_rows(e) && unroll * e->vector == 64 &&
-           count_parts(e) <= MOST_PARTS;
+    int step = unroll * e->vector, parts = count_parts(e);
+    return folds_rows(e) && parts <= MOST_PARTS &&
+           parts * unroll <= (e->s->evex ? 16 : 8) && !has_long_fold(e) &&
+           (step == PARTS || (e->l->width >= 4 && step >= PARTS / 4));
 }
 
 /* ---- entry and exit ---- */
@@ -362,11 +380,6 @@ loop(x86_emit *e, int unroll)
     asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, step));
     asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
     size_t skip = asm_jump(s, ABOVE);
-    bool hold = may_hold(e, unroll);
-    if (hold) {
-        asm_alu(s, ALU_XOR, REG_PART, REG_PART);
-        emit_move_parts(e, EMIT_FULL, unroll, true);
-    }
     asm_align(s, 32);
     size_t top = asm_here(s);
     body(e, EMIT_FULL, unroll);
@@ -374,8 +387,75 @@ loop(x86_emit *e, int unroll)
     asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, step));
     asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
     asm_jump_to(s, BELOW_EQUAL, top);
-    if (hold)
-        emit_move_parts(e, EMIT_FULL, unroll, false);
+    asm_patch_here(s, skip);
+}
+
+/* As many times 64 elements as there are before REG_COUNT, with the partial
+ * results from REG_PART on, which are held. */
+static void
+hold_pass(x86_emit *e, int unroll)
+{
+    x86_asm *s = e->s;
+    emit_move_parts(e, EMIT_FULL, unroll, true);
+    asm_align(s, 32);
+    size_t top = asm_here(s);
+    body(e, EMIT_FULL, unroll);
+    asm_add_imm(s, REG_INDEX, PARTS);
+    asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, PARTS));
+    asm_alu(s, ALU_SUB, REG_TEMP, REG_PART);
+    asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
+    asm_jump_to(s, BELOW_EQUAL, top);
+    emit_move_parts(e, EMIT_FULL, unroll, false);
+}
+
+/* Those of a block, a pass for each share of the partial results. */
+static void
+hold_block(x86_emit *e, int32_t step)
+{
+    x86_asm *s = e->s;
+    asm_mov_store(s, opd_mem(RSP, FRAME_BLOCK), REG_INDEX, 8);
+    asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, BLOCK));
+    asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
+    size_t last = asm_jump(s, ABOVE);
+    asm_alu(s, ALU_MOV, REG_COUNT, REG_TEMP);
+    asm_patch_here(s, last);
+    size_t pass = asm_here(s);
+    hold_pass(e, step / e->vector);
+    asm_mov_load(s, REG_INDEX, opd_mem(RSP, FRAME_BLOCK));
+    asm_add_imm(s, REG_PART, step);
+    asm_alu(s, ALU_ADD, REG_INDEX, REG_PART);
+    asm_alu(s, ALU_MOV, REG_TEMP, REG_PART);
+    asm_add_imm(s, REG_TEMP, -PARTS);
+    asm_jump_to(s, NOT_EQUAL, pass);
+    asm_alu(s, ALU_XOR, REG_PART, REG_PART);
+    /* to the end of the block */
+    asm_mov_load(s, REG_INDEX, opd_mem(RSP, FRAME_BLOCK));
+    asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
+    asm_and_imm(s, REG_COUNT, -PARTS);
+    asm_alu(s, ALU_ADD, REG_INDEX, REG_COUNT);
+    asm_mov_load(s, REG_COUNT, opd_mem(RSP, FRAME_LEFT));
+}
+
+/* From the first element on. Blocks are short enough that what passes leave
+ * out of a line's neighbours is read soon. */
+static void
+hold_loop(x86_emit *e, int unroll)
+{
+    x86_asm *s = e->s;
+    int32_t step = unroll * e->vector;
+    asm_alu(s, ALU_XOR, REG_PART, REG_PART);
+    asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, PARTS));
+    asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
+    size_t skip = asm_jump(s, ABOVE), top = asm_here(s);
+    if (step == PARTS) {
+        hold_pass(e, unroll);
+    } else {
+        asm_mov_store(s, opd_mem(RSP, FRAME_LEFT), REG_COUNT, 8);
+        hold_block(e, step);
+        asm_lea(s, REG_TEMP, opd_mem(REG_INDEX, PARTS));
+        asm_alu(s, ALU_CMP, REG_TEMP, REG_COUNT);
+        asm_jump_to(s, BELOW_EQUAL, top);
+    }
     asm_patch_here(s, skip);
 }
 
@@ -524,7 +604,11 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
     } else {
         if (may_stream(e))
             stream_loop(e, unroll);
-        loop(e, unroll);
+        bool hold = may_hold(e, unroll);
+        if (hold)
+            hold_loop(e, unroll);
+        if (!hold || unroll * e->vector < PARTS)
+            loop(e, unroll);
         bool spilled = e->spilled;
         int low_free = e->low_free;
         for (int u = e->rows ? unroll / 2 : 1; u > 0 && unroll > 1; u /= 2)
