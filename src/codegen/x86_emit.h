@@ -35,7 +35,8 @@ enum {
     FRAME_STEPS = FRAME_ROWS + 8,
     FRAME_LEFT = FRAME_STEPS + 8,    /* rows behind the few at hand; INNER: all
                                         elements, of which a block comes now */
-    FRAME_COUNT = FRAME_LEFT + 8,    /* x86_rows.c: as called */
+    FRAME_COUNT = FRAME_LEFT + 8,    /* x86_rows.c: as called; OUTER: rows left,
+                                        while a tail is copied */
     FRAME_SCALARS = FRAME_COUNT + 8, /* the same */
     FRAME_BLOCK = FRAME_SCALARS + 8, /* where that begins */
     FRAME_PTRS = FRAME_ROWS + 64,    /* the same: of the row at hand */

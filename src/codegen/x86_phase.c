@@ -113,8 +113,8 @@ takes_rows(const x86_emit *e)
     int parts = count_parts(e);
     return e->l->rg->walk == AIR_WALK_OUTER && e->mode != EMIT_ONE &&
            e->l->width >= 4 && parts > 0 && parts <= MOST_PARTS &&
-           (size_t)__builtin_popcount(all) <= sizeof buffer_regs &&
-           !copies_tail(e);
+           (size_t)__builtin_popcount(all) + copies_tail(e) <=
+               sizeof buffer_regs;
 }
 
 /* AVX2: a product of 64 bits is so many instructions after each other that
@@ -330,6 +330,44 @@ take_few(x86_emit *e)
     asm_patch_here(s, fewer);
 }
 
+/* Short elements of the tail, to or from the frame; rdx counts down. */
+static void
+copy_tail(x86_emit *e, int buf, bool out)
+{
+    x86_asm *s = e->s;
+    size_t bytes = emit_dtype_bytes(e->l->rg->bufs[buf].dtype);
+    int scale = __builtin_ctzll(bytes);
+    asm_lea(s, REG_TEMP, emit_buffer(e, buf, true, 0));
+    asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
+    size_t top = asm_here(s);
+    x86_opd there = opd_at(REG_TEMP, REG_SCALARS, scale, -(int32_t)bytes);
+    x86_opd here = opd_at(RSP, REG_SCALARS, scale,
+                          FRAME_BOUNCE + 32 * buf - (int32_t)bytes);
+    asm_movzx(s, REG_COPY, out ? here : there, bytes);
+    asm_mov_store(s, out ? there : here, REG_COPY, bytes);
+    asm_add_imm(s, REG_SCALARS, -1);
+    asm_jump_to(s, NOT_EQUAL, top);
+}
+
+static void
+copy_tails(x86_emit *e, uint32_t bufs, bool out)
+{
+    for (int b = 0; b < e->l->rg->nbufs; b++)
+        if (bufs >> b & 1 && emit_dtype_bytes(e->l->rg->bufs[b].dtype) < 4)
+            copy_tail(e, b, out);
+}
+
+/* A tail of each row is copied before, and behind its body. */
+static void
+copy_row(x86_emit *e, emit_mode mode, uint32_t bufs, bool out)
+{
+    if (mode != EMIT_TAIL || !copies_tail(e))
+        return;
+    asm_mov_store(e->s, opd_mem(RSP, FRAME_COUNT), REG_SCALARS, 8);
+    copy_tails(e, bufs, out);
+    asm_mov_load(e->s, REG_SCALARS, opd_mem(RSP, FRAME_COUNT));
+}
+
 /* All rows of the call for these columns. */
 static void
 row_loop(x86_emit *e, emit_mode mode, int unroll)
@@ -343,7 +381,9 @@ row_loop(x86_emit *e, emit_mode mode, int unroll)
     take_few(e);
     size_t top = asm_here(s);
     place_broadcasts(e);
+    copy_row(e, mode, e->loaded, false);
     emit_body(e, mode, unroll);
+    copy_row(e, mode, e->stored, true);
     asm_mov_load(s, REG_TEMP, opd_mem(RSP, FRAME_STEPS));
     for (int b = 0; b < e->l->rg->nbufs; b++)
         if (e->buf_reg[b] >= 0)
@@ -538,33 +578,6 @@ mask_avx2(x86_emit *e, size_t masks)
         put_mask(e, FRAME_MASK);
 }
 
-/* Short elements of the tail, to or from the frame; rdx counts down. */
-static void
-copy_tail(x86_emit *e, int buf, bool out)
-{
-    x86_asm *s = e->s;
-    size_t bytes = emit_dtype_bytes(e->l->rg->bufs[buf].dtype);
-    int scale = __builtin_ctzll(bytes);
-    asm_lea(s, REG_TEMP, emit_buffer(e, buf, true, 0));
-    asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
-    size_t top = asm_here(s);
-    x86_opd there = opd_at(REG_TEMP, REG_SCALARS, scale, -(int32_t)bytes);
-    x86_opd here = opd_at(RSP, REG_SCALARS, scale,
-                          FRAME_BOUNCE + 32 * buf - (int32_t)bytes);
-    asm_movzx(s, REG_COPY, out ? here : there, bytes);
-    asm_mov_store(s, out ? there : here, REG_COPY, bytes);
-    asm_add_imm(s, REG_SCALARS, -1);
-    asm_jump_to(s, NOT_EQUAL, top);
-}
-
-static void
-copy_tails(x86_emit *e, uint32_t bufs, bool out)
-{
-    for (int b = 0; b < e->l->rg->nbufs; b++)
-        if (bufs >> b & 1 && emit_dtype_bytes(e->l->rg->bufs[b].dtype) < 4)
-            copy_tail(e, b, out);
-}
-
 static void
 tail(x86_emit *e, size_t masks)
 {
@@ -575,9 +588,11 @@ tail(x86_emit *e, size_t masks)
         body(e, EMIT_TAIL, 1);
     } else {
         mask_avx2(e, masks);
-        copy_tails(e, e->loaded, false);
+        if (!e->rows)
+            copy_tails(e, e->loaded, false);
         body(e, EMIT_TAIL, 1);
-        copy_tails(e, e->stored, true);
+        if (!e->rows)
+            copy_tails(e, e->stored, true);
     }
     asm_patch_here(e->s, skip);
 }
