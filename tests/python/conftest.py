@@ -48,7 +48,12 @@ def _fresh(request):
     torch.manual_seed(0)
     torch._dynamo.reset()
     torch.set_default_device(request.config.getoption("--device") or None)
-    yield
+    # torch 2.11 changes these during a call of a function with `dynamic=`, for
+    # all threads; where two do at once they stay as the first one set them.
+    with torch._dynamo.config.patch(
+        assume_static_by_default=True, automatic_dynamic_shapes=True
+    ):
+        yield
     torch.set_default_device(None)
     torch._dynamo.reset()
 

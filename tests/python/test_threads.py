@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 import torch
 from helpers import assert_same, compiled, in_threads, make_backend, seeded
 from torch import nn
@@ -93,3 +94,13 @@ def test_number_of_threads():
                 assert_same(run(x), want)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_setting_that_threads_leave_ends_with_the_test(turn):
+    """Dynamo's of dynamic sizes, which torch 2.11 shares among threads."""
+    found = torch._dynamo.config
+    assert found.assume_static_by_default
+    assert found.automatic_dynamic_shapes
+    found.assume_static_by_default = False
+    found.automatic_dynamic_shapes = False
