@@ -39,8 +39,10 @@ canon_add(pass_context *ctx, uint32_t node)
 {
     air_dtype dtype =
         (air_dtype)ir_val(ctx->g, node_out(ctx->g, node, 0))->dtype;
+    bool done;
 
-    if (pass_exact(ctx) && ir_is_float(dtype))
+    AIR_TRY(canon_sum_of_parts(ctx, node, &done));
+    if (done || (pass_exact(ctx) && ir_is_float(dtype)))
         return AIR_OK;
     return is_number(ctx, node, 1, 0.0) ? drop_first(ctx, node) : AIR_OK;
 }
