@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import schema
+from . import cuda_seeds, schema
 from .cuda import hints
 from .origin import location_of
 from .schema import Refused, bound
@@ -31,7 +31,6 @@ _OPERATORS = (
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY = 5e8
 _PAD = 8  # numbers of 16 bits in 16 bytes
-_SEED = 7  # which argument of seeded's operator, the offset is behind it
 
 
 def draws_nothing(node: torch.fx.Node) -> bool:
@@ -76,22 +75,6 @@ def own_plan(operator: Any) -> Any:
     return call
 
 
-def seeded(operator: Any) -> Any:
-    """A gradient of attention that may have dropped weights, with seed and
-    offset of the draw where its kernel looks for them: on the CPU, unless it is
-    captured and keeps their addresses. The engine has them on the GPU."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        rest = args[_SEED + 2 :]
-        p = rest[0] if rest else kwargs["dropout_p"]
-        if not p or torch.cuda.is_current_stream_capturing():
-            return operator(*args, **kwargs)
-        seeds = (t.cpu() for t in args[_SEED : _SEED + 2])
-        return operator(*args[:_SEED], *seeds, *rest, **kwargs)
-
-    return call
-
-
 def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
     """Has torch a much faster kernel? By the sizes that were traced."""
     if node.target not in _FLASH or given.get("attn_bias") is not None:
@@ -130,6 +113,6 @@ def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
 
 HOST_TARGETS = {
     aten._scaled_dot_product_cudnn_attention_backward.default: own_plan,
-    aten._scaled_dot_product_efficient_attention_backward.default: seeded,
+    cuda_seeds.GRADIENT: cuda_seeds.seeded,
 }
 REWRITES = dict.fromkeys(_OPERATORS, rewrite)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from . import cuda_seeds
 from .compat import HOST_DEVICES
 from .sizes import Args, Source, evaluator, expression, is_symbolic
 
@@ -136,7 +137,7 @@ def make_call(
                 for r, o in zip(results, orders, strict=True)
             )
         if dense is not None:
-            results = tuple(r.to(dense).contiguous() for r in results)
+            results = tuple(cuda_seeds.on_gpu(r, dense) for r in results)
         return results
 
     call.parts = (  # type: ignore[attr-defined]
