@@ -55,7 +55,12 @@ _OPERANDS: dict[Any, int] = {
     },
 }
 # Operator -> place of a factor whose sign may be the result's.
-_SIGNED: dict[Any, int] = {torch.mul: 1, operator.truediv: 0, torch.div: 0}
+_SIGNED: dict[Any, int] = {
+    torch.mul: 1,
+    operator.mul: 1,  # of a reciprocal, under a default device
+    operator.truediv: 0,
+    torch.div: 0,
+}
 
 
 def free(gm: GraphModule, exact: bool) -> None:

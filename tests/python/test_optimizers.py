@@ -140,6 +140,14 @@ def test_learning_rate_changes_in_both_modes(name, mode):
     )
 
 
+@pytest.mark.parametrize("name", ["adagrad_foreach", "adamw_foreach"])
+def test_learning_rate_changes_under_a_default_device(name):
+    """Steps lie there; torch 2.11 writes other operators then."""
+    schedules = torch.optim.lr_scheduler
+    torch.set_default_device(DEVICE)
+    follow_schedule(EXACT[name], lambda o: schedules.ExponentialLR(o, 0.8))
+
+
 @pytest.mark.parametrize("name", ["adam", "adamw", "adamw_foreach"])
 def test_momentum_changes_in_reduce_overhead(name):
     schedules = torch.optim.lr_scheduler
