@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { K = 64, N = 64, STEPS = 6 };
+enum { K = 64, N = 64, STEPS = 6, BUFS = 28 };
 
 static const cuda_props h200 = {.capability = 90,
                                 .processors = 132,
@@ -22,7 +22,7 @@ typedef struct {
     air_step steps[STEPS];
     air_kernel kernels[STEPS];
     air_region regions[STEPS];
-    air_rg_buf bufs[STEPS][3];
+    air_rg_buf bufs[STEPS][BUFS];
     air_tensor tensors[STEPS][4];
     air_arg args[STEPS][KERN_WORDS_ARGS];
     size_t count;
@@ -257,6 +257,34 @@ TEST(cuda_fuse_takes_the_region_before)
     CHECK_INT(g.before, 1);
     CHECK(!writes(&g, 0, 500));
     CHECK(writes(&g, 3, 500));
+}
+
+/* Steps of the group of two products and a region of n buffers: a launch has at
+ * most 32 parameters. */
+static int
+with_buffers(bool words, int16_t n)
+{
+    list_case c = {.count = 0};
+    for (int w = 1; w <= 2; w++)
+        if (words)
+            add_words(&c, 0, w, w * 1000, 1);
+        else
+            add_mm(&c, 0, w, w * 1000);
+    add_product(&c, 1000, 2000, 3000);
+    for (int i = 3; i < n; i++) {
+        c.bufs[2][i] = c.bufs[2][0];
+        c.bufs[2][i].slot = 20;
+    }
+    c.regions[2].nbufs = n;
+    return find(&c, 0).count;
+}
+
+TEST(cuda_fuse_fills_the_parameters_of_a_launch)
+{
+    CHECK_INT(with_buffers(false, 26), 3);
+    CHECK_INT(with_buffers(false, 27), 2);
+    CHECK_INT(with_buffers(true, 24), 3); /* two scales */
+    CHECK_INT(with_buffers(true, 25), 2);
 }
 
 TEST(cuda_fuse_never_writes_what_it_reads)

@@ -454,13 +454,16 @@ add_copy(fuse_group *g, const air_call *c)
 
 /* ---- the group ----------------------------------------------------------- */
 
+/* Of the launch: a product or a copy has two of its own, a weight of integers
+ * its scales. A count that is too high costs a launch: what then seems not to
+ * fit behind a product is one. */
 static int
 pointers(const fuse_group *g)
 {
     int n = 2;
     for (int s = 0; s < g->count; s++)
-        n += fuse_region(g, s) ? fuse_region(g, s)->nbufs : 3;
-    return n;
+        n += fuse_region(g, s) ? fuse_region(g, s)->nbufs : 2;
+    return fuse_is_words(g) ? n + g->nweights : n;
 }
 
 static bool
