@@ -210,7 +210,13 @@ put_rows(fuse_printer *p)
         base_text_add(&p->body, ";\n        }\n        t -= %" PRId64 ";\n",
                       tiles_of(p, part));
     }
-    base_text_add(&p->body, "        return {};\n    };\n");
+    /* No tile is behind the last one: any row will do. */
+    base_text_add(&p->body, "        return ");
+    if (fuse_is_words(p->g))
+        base_text_add(&p->body, "{}");
+    else
+        base_text_add(&p->body, "p%d", p->first[p->g->before]);
+    base_text_add(&p->body, ";\n    };\n");
 }
 
 /* ---- copies ---------------------------------------------------------------

@@ -258,8 +258,8 @@ put_region(fuse_printer *p, const air_region *rg)
         put_phase(p, rg, &rg->phases[i]);
     base_text_add(&p->body,
                   "        for (int k = %" PRId64 " + threadIdx.x; k < G::ROW; "
-                  "k += %d)\n            to[G::place(k)].bits = 0;\n    };\n",
-                  g->k, FUSE_THREADS);
+                  "k += %d)\n            to[%s].bits = 0;\n    };\n",
+                  g->k, FUSE_THREADS, fuse_is_words(g) ? "G::place(k)" : "k");
 }
 
 void

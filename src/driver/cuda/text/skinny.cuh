@@ -73,10 +73,10 @@ struct floats {
         return v;
     }
 
-    static FN void
-    advance(pointer &p, int by)
+    static FN pointer
+    at(pointer p, int by)
     {
-        p += by;
+        return p + by;
     }
 
     // Of the sums of a row.
@@ -178,10 +178,8 @@ struct skinny {
     {
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
-            to.a[i] = row(tile, row_of(i, 0, g));
-            to.b[i] = row(tile, row_of(i, 1, g));
-            W::advance(to.a[i], k0);
-            W::advance(to.b[i], k0);
+            to.a[i] = W::at(row(tile, row_of(i, 0, g)), k0);
+            to.b[i] = W::at(row(tile, row_of(i, 1, g)), k0);
         }
     }
 
@@ -191,8 +189,8 @@ struct skinny {
     {
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
-            W::advance(to.a[i], DEPTH / PARTS * UNIT);
-            W::advance(to.b[i], DEPTH / PARTS * UNIT);
+            to.a[i] = W::at(to.a[i], DEPTH / PARTS * UNIT);
+            to.b[i] = W::at(to.b[i], DEPTH / PARTS * UNIT);
         }
     }
 
@@ -200,12 +198,11 @@ struct skinny {
     static FN loaded
     fetch(pointer p, int on, int k)
     {
-        W::advance(p, on);
-        return load<FAST>(p, k);
+        return load<FAST>(W::at(p, on), k);
     }
 
-    // Products of a pair of loads with row m of x, `x` in shared memory. Sums of
-    // groups are kept by whom the group is of: c[0], c[1] of a and of b.
+    // Products of a pair of loads with the rows of x from `x` on.
+    // Sums of groups are kept by whom the group is of: c[0], c[1] of a and of b.
     static FN void
     take(float (&c)[COLS][4], const loaded &a, const loaded &b, const T *x,
          int g, int t)
@@ -261,28 +258,22 @@ struct skinny {
 
     // This warp's sums of a tile to s[row][m].
     static FN void
-    give(float *s, const float (&c)[PARTS][COLS][4], int g, int t)
+    give_groups(float *s, const float (&c)[PARTS][COLS][4], int g, int t)
     {
-        static_assert(!GROUPED || S == 2, "a column of each lane for each part");
+        static_assert(S == 2, "a column of each lane for each part");
 #pragma unroll
         for (int j = 0; j < PARTS; j++)
 #pragma unroll
             for (int col = 0; col < COLS; col++)
 #pragma unroll
-                for (int i = 0; i < (GROUPED ? 2 : 4); i++) {
-                    if constexpr (GROUPED) {
-                        float y = c[j][col][i];
+                for (int i = 0; i < 2; i++) {
+                    float y = c[j][col][i];
 #pragma unroll
-                        for (int d = LANES; d < 4; d *= 2)
-                            y += __shfl_xor_sync(~0u, y, d);
-                        const int m = col * LANES + t;
-                        if (t < LANES && m < M)
-                            s[row_of(j, i, g) * M + m] = y;
-                        continue;
-                    }
-                    const int n = col * 8 + t * 2 + (i & 1);
-                    if (n % S == g % S && n / S < M)
-                        s[row_of(j, i >> 1, g) * M + n / S] = c[j][col][i];
+                    for (int d = LANES; d < 4; d *= 2)
+                        y += __shfl_xor_sync(~0u, y, d);
+                    const int m = col * LANES + t;
+                    if (t < LANES && m < M)
+                        s[row_of(j, i, g) * M + m] = y;
                 }
     }
 
@@ -314,7 +305,7 @@ struct skinny {
                               ? LOADS
                               : (UNITS * (warp + 1) / WARPS - first) * PARTS;
         const int k0 = first * UNIT + lane % (4 * S) * EACH;
-        const T *const x0 = x + first * UNIT + lane % (4 * S) * 8;
+        const int x0 = first * UNIT + lane % (4 * S) * 8;
         loaded a[DEPTH], b[DEPTH];
         const tile_share mine = tiles_of(tiles, gridDim.x);
         const int end = mine.first + mine.count;
@@ -353,9 +344,26 @@ struct skinny {
                     aim(from, row, next, g, k0);
 #pragma unroll
                 for (int j = 0; j < DEPTH; j++) {
-                    if (at + j < count)
-                        take(c[j % PARTS], a[j], b[j],
-                             x0 + (at + j) / PARTS * UNIT, g, t);
+                    // What is not in a function here ptxas mixes with the loads
+                    // in the order that was timed; from a function it does not.
+                    if (at + j < count) {
+                        const T *v0 = x + x0 + (at + j) / PARTS * UNIT;
+                        if constexpr (GROUPED || EIGHTS > 1)
+                            take(c[j % PARTS], a[j], b[j], v0, g, t);
+                        else
+#pragma unroll
+                            for (int col = 0; col < COLS; col++) {
+                                int m = (col * 8 + g) / S;
+                                m = m < M ? m : M - 1;
+                                const uint4 v = *(const uint4 *)(v0 + m * PITCH);
+                                const uint4 wa = W::part(a[j], 0);
+                                const uint4 wb = W::part(b[j], 0);
+                                multiply(c[j % PARTS][col], wa.x, wb.x, wa.y,
+                                         wb.y, v.x, v.y, T());
+                                multiply(c[j % PARTS][col], wa.z, wb.z, wa.w,
+                                         wb.w, v.z, v.w, T());
+                            }
+                    }
                     if (more && then + j < count) {
                         const int on = j / PARTS * UNIT;
                         const int k = k0 + then / PARTS * UNIT + on;
@@ -364,7 +372,21 @@ struct skinny {
                     }
                 }
             }
-            give(sums + turn * SUMS + (warp * S + g % S) * R * M, c, g, t);
+            float *s = sums + turn * SUMS + (warp * S + g % S) * R * M;
+            if constexpr (GROUPED)
+                give_groups(s, c, g, t);
+            else
+#pragma unroll
+                for (int j = 0; j < PARTS; j++)
+#pragma unroll
+                    for (int col = 0; col < COLS; col++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            const int n = col * 8 + t * 2 + (i & 1);
+                            if (n % S == g % S && n / S < M)
+                                s[row_of(j, i >> 1, g) * M + n / S] =
+                                    c[j][col][i];
+                        }
             __syncthreads();
             if (threadIdx.x < R * M) {
                 const int i = threadIdx.x / M, m = threadIdx.x % M;

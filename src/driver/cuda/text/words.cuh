@@ -243,10 +243,11 @@ struct words {
             __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632));
     }
 
-    static FN void
-    advance(pointer &p, int by)
+    static FN pointer
+    at(pointer p, int by)
     {
         p.w += by * BITS / 8;
+        return p;
     }
 
     static FN float
