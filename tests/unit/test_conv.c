@@ -1,6 +1,8 @@
 /* convolution against sums in double. */
 #include "kernel_case.h"
 
+#include "driver/cpu/conv_columns.h"
+#include "driver/cpu/conv_winograd.h"
 #include "driver/cpu/gemm.h"
 
 #include <math.h>
@@ -364,4 +366,95 @@ TEST(conv_deep)
         &(conv_case){2, 1, 1, 600, 200, {23, 24}, ONES, ONES, {0}, ONES});
     check_threads(
         &(conv_case){2, 1, 1, 64, 100, {33, 33}, {3, 3}, {2, 2}, {1, 1}, ONES});
+}
+
+/* Chosen for the case? */
+static bool
+is_winograd(const conv_case *p)
+{
+    conv_call v;
+    begin(&v, p, AIR_F32, true);
+    conv_geometry g = cpu_conv_forward(&v.call);
+    bool yes = cpu_conv_is_winograd(&v.call, &g);
+    kcase_end(&v.c);
+    return yes;
+}
+
+static void
+check_winograd(const conv_case *p)
+{
+    CHECK(is_winograd(p));
+    check_floats(p);
+}
+
+/* Even and odd sizes and paddings; tiles of several images in a vector; sums
+ * of chains that are left over; one chunk with one tile and two behind a whole
+ * vector, several chunks, one that is shorter. */
+TEST(conv_winograd)
+{
+    check_winograd(
+        &(conv_case){2, 1, 1, 40, 45, {14, 14}, {3, 3}, ONES, {1, 1}, ONES});
+    check_winograd(
+        &(conv_case){2, 1, 1, 60, 70, {12, 17}, {3, 3}, ONES, {0, 1}, ONES});
+    check_winograd(
+        &(conv_case){2, 5, 1, 96, 96, {7, 7}, {3, 3}, ONES, {1, 1}, ONES});
+    check_winograd(
+        &(conv_case){2, 3, 1, 37, 53, {9, 30}, {3, 3}, ONES, {3, 4}, ONES});
+    check_winograd(
+        &(conv_case){2, 2, 1, 33, 41, {31, 41}, {3, 3}, ONES, {2, 0}, ONES});
+    check_winograd(
+        &(conv_case){2, 1, 1, 230, 96, {12, 12}, {3, 3}, ONES, {1, 1}, ONES});
+    check_winograd(
+        &(conv_case){2, 1, 1, 48, 40, {6, 150}, {3, 3}, ONES, {1, 1}, ONES});
+    check_winograd(
+        &(conv_case){2, 1, 1, 64, 32, {60, 60}, {3, 3}, ONES, {1, 1}, ONES});
+}
+
+/* Single pixels and windows, other strides, too few channels. */
+TEST(conv_not_winograd)
+{
+    CHECK(!is_winograd(
+        &(conv_case){2, 1, 1, 64, 64, {3, 3}, {3, 3}, ONES, {0}, ONES}));
+    CHECK(!is_winograd(
+        &(conv_case){2, 1, 1, 64, 64, {56, 56}, {3, 3}, {2, 1}, {0}, ONES}));
+    CHECK(!is_winograd(
+        &(conv_case){2, 1, 1, 64, 64, {56, 56}, {3, 3}, ONES, {0}, {1, 2}}));
+    CHECK(!is_winograd(
+        &(conv_case){2, 1, 2, 64, 64, {56, 56}, {3, 3}, ONES, {0}, ONES}));
+    CHECK(!is_winograd(
+        &(conv_case){2, 1, 1, 4, 64, {56, 56}, {3, 3}, ONES, {0}, ONES}));
+    CHECK(!is_winograd(
+        &(conv_case){2, 1, 1, 64, 64, {56, 56}, {1, 3}, ONES, {0}, ONES}));
+}
+
+/* Results that are no numbers, or infinite, are those of the windows that see
+ * such a pixel, and no others. */
+TEST(conv_winograd_infinite)
+{
+    static const conv_case p = {2,        2,      1,    40,     45,
+                                {14, 15}, {3, 3}, ONES, {1, 1}, ONES};
+    static const double odd[] = {HUGE_VAL, -HUGE_VAL, (double)NAN};
+    CHECK(is_winograd(&p));
+    EACH_SET(s)
+    {
+        conv_call v;
+        int64_t at[5], wrong = 0;
+        begin(&v, &p, AIR_F32, true);
+        if (takes(s, &v.call)) {
+            for (int i = 0; i < 3; i++)
+                kcase_put(&v.c, v.x, 14 * 15 * (20 * i + 3) + 50 * i, odd[i]);
+            kcase_run(&v.c, s->convolution, s->workspace, &v.call, 2);
+            for (int64_t i = 0; i < v.n; i++) {
+                unravel(&v.c.t[v.y], i, at);
+                double y = kcase_get(&v.c, v.y, i);
+                double want = want_at(&v.c, &p, v.x, v.w, v.bias, at);
+                bool same = isfinite(want) ? fabs(y - want) <= 2e-5
+                            : isnan(want)  ? isnan(y)
+                                           : y == want;
+                wrong += !same;
+            }
+        }
+        CHECK_INT(wrong, 0);
+        kcase_end(&v.c);
+    }
 }

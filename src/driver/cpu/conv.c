@@ -7,6 +7,7 @@
 #include "driver/cpu/conv.h"
 #include "driver/cpu/conv_direct.h"
 #include "driver/cpu/conv_windows.h"
+#include "driver/cpu/conv_winograd.h"
 #include "driver/cpu/gemm.h"
 #include "driver/cpu/gemm_pairs.h"
 #include "driver/cpu/region_join.h"
@@ -120,12 +121,12 @@ cpu_convolution_workspace(const air_call *call, int threads)
     geometry g = cpu_conv_forward(call);
     if (cpu_conv_is_direct(&g))
         return 0;
-    return cpu_join_workspace(
-        call->extra,
-        cpu_conv_is_windows(call, &g)
-            ? cpu_conv_windows_workspace(call, &g, threads)
-            : cpu_conv_workspace(call, &g, threads, false),
-        threads);
+    size_t bytes = cpu_conv_is_winograd(call, &g)
+                       ? cpu_conv_winograd_workspace(call, &g, threads)
+                   : cpu_conv_is_windows(call, &g)
+                       ? cpu_conv_windows_workspace(call, &g, threads)
+                       : cpu_conv_workspace(call, &g, threads, false);
+    return cpu_join_workspace(call->extra, bytes, threads);
 }
 
 void
@@ -169,6 +170,8 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
     geometry g = cpu_conv_forward(call);
     if (cpu_conv_is_direct(&g))
         cpu_conv_direct(call, &g, ops, task);
+    else if (cpu_conv_is_winograd(call, &g))
+        cpu_conv_winograd(call, &g, ops, task);
     else if (cpu_conv_is_windows(call, &g))
         cpu_conv_windows(call, &g, ops, task);
     else

@@ -102,6 +102,7 @@ typedef struct {
 } conv_segment;
 
 typedef struct attend_ops attend_ops;
+typedef struct winograd_ops winograd_ops;
 
 /* Memory that will be needed soon, and bytes of it for each step of k; of step
  * 0 it is what is there already. */
@@ -211,7 +212,8 @@ typedef struct {
     void (*digits)(void *dst, const float *x, int bits, int64_t n);
     void (*dots_digits)(float *t, int64_t nm, const void *x, int64_t xs,
                         int64_t nn, int bits, const gemm_words *w);
-    const attend_ops *attend; /* attend_isa.h */
+    const attend_ops *attend;     /* attend_isa.h */
+    const winograd_ops *winograd; /* winograd.h */
 } gemm_ops;
 
 extern const gemm_ops cpu_gemm_scalar;

@@ -299,4 +299,5 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .order_words = ISA_NAME(order_words),
     .dots_words = ISA_NAME(dots_words),
     .attend = &ISA_NAME(cpu_attend),
+    .winograd = &ISA_NAME(cpu_winograd),
 };

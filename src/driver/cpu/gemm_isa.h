@@ -67,4 +67,7 @@ void ISA_NAME(attend_put_panel)(void *y, int64_t yl, int dtype,
 /* attend_isa.c */
 extern const attend_ops ISA_NAME(cpu_attend);
 
+/* winograd_isa.c */
+extern const winograd_ops ISA_NAME(cpu_winograd);
+
 #endif
