@@ -255,10 +255,10 @@ conv_case(join_case *j, air_arg *args, int64_t channels, int64_t kernel,
 
 TEST(join_convolutions)
 {
-    for (int i = 0; i < 6; i++) { /* of 64 channels: in fewer products */
+    for (int i = 0; i < 6; i++) { /* of 96 channels: in fewer products */
         join_case j = {0};
         air_arg args[9];
-        conv_case(&j, args, i < 4 ? 17 : 64, i % 2 == 0 && i < 4 ? 1 : 3,
+        conv_case(&j, args, i < 4 ? 17 : 96, i % 2 == 0 && i < 4 ? 1 : 3,
                   i < 4 ? 1 + i / 2 : i - 3);
         check_join(&j, "convolution", j.dev->isa);
         kcase_end(&j.c);

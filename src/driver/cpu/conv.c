@@ -3,7 +3,8 @@
  * A group of one image is a matrix product: weights [channels out, K] times
  * the image as columns [K, pixels], K = channels in x kernel taps. Pixels lie
  * in the lanes, so that columns are made panel by panel from the image and the
- * result needs no turning; a kernel of one tap reads the image as it lies. */
+ * result needs no turning; a kernel of one tap reads the image as it lies. Of
+ * f32 there are other ways: conv_direct.h, conv_winograd.h, conv_windows.h. */
 #include "driver/cpu/conv.h"
 #include "driver/cpu/conv_direct.h"
 #include "driver/cpu/conv_windows.h"
