@@ -117,7 +117,8 @@ set_symbols(const options *o, air_graph *graph, size_sources *sources)
         int bad = check(air_graph_set_hint(graph, name, size), "--set");
         if (bad)
             return bad;
-        sources_add(sources, graph, name, "--set", o->sets[i]);
+        if (!sources_add(sources, graph, name, "--set", o->sets[i]))
+            return complain("--set", strerror(errno));
     }
     return 0;
 }
@@ -257,6 +258,7 @@ close_session(session *s)
     for (size_t i = 0; i < s->nweights; i++)
         input_close(&s->weights[i]);
     free(s->weights);
+    sources_free(&s->sizes);
     air_program_destroy(s->program);
     air_graph_destroy(s->graph);
     air_context_destroy(s->context);

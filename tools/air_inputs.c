@@ -82,15 +82,38 @@ check_kind(const air_input *input, input_array *out)
     return out->wrong[0] ? out->wrong : NULL;
 }
 
-void
+static bool
+sources_push(size_sources *sources, size_source source)
+{
+    if (sources->count == sources->room) {
+        const size_t room = sources->room ? 2 * sources->room : 16;
+        size_source *more = realloc(sources->all, room * sizeof *more);
+        if (!more)
+            return false;
+        sources->all = more;
+        sources->room = room;
+    }
+    sources->all[sources->count++] = source;
+    return true;
+}
+
+bool
 sources_add(size_sources *sources, const air_graph *graph, const char *symbol,
             const char *option, const char *given)
 {
     air_symbol known;
     for (size_t i = 0; air_graph_get_symbol(graph, i, &known); i++)
-        if (strcmp(known.name, symbol) == 0 && sources->count < MAX_SOURCES)
-            sources->all[sources->count++] =
-                (size_source){known.name, option, given};
+        if (strcmp(known.name, symbol) == 0)
+            return sources_push(sources,
+                                (size_source){known.name, option, given});
+    return true;
+}
+
+void
+sources_free(size_sources *sources)
+{
+    free(sources->all);
+    *sources = (size_sources){.count = 0};
 }
 
 static const size_source *
@@ -110,7 +133,8 @@ take_size(air_graph *graph, const air_symbol *symbol, int i,
     const int64_t have = out->array.dims[i];
     const size_source *by = find_source(sources, symbol->name);
     if (!by) {
-        sources_add(sources, graph, symbol->name, "--input", given);
+        if (!sources_add(sources, graph, symbol->name, "--input", given))
+            return strerror(errno);
         bool good = air_graph_set_hint(graph, symbol->name, have) == AIR_OK;
         return good ? NULL : air_last_error()->message;
     }

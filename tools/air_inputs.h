@@ -26,16 +26,15 @@ typedef struct {
     const char *symbol, *option, *given;
 } size_source;
 
-enum { MAX_SOURCES = 256 };
-
 typedef struct {
-    size_source all[MAX_SOURCES];
-    size_t count;
+    size_source *all;
+    size_t count, room;
 } size_sources;
 
-/* One more, if the graph has the symbol. */
-void sources_add(size_sources *sources, const air_graph *graph,
+/* One more, if the graph has the symbol. False: out of memory. */
+bool sources_add(size_sources *sources, const air_graph *graph,
                  const char *symbol, const char *option, const char *given);
+void sources_free(size_sources *sources);
 /* "x=FILE": the array for input x of the graph. Symbols that are sizes of x
  * take the array's, but for those that an option has said. NULL, or what is
  * wrong. */

@@ -101,6 +101,7 @@ exec_capture_create(air_program *p, const air_capture_options *options,
     if (c->options.limit == 0)
         c->options.limit = DEFAULT_LIMIT;
     pthread_mutex_init(&c->mutex, NULL);
+    pthread_mutex_init(&c->telling, NULL);
     base_arena_init(&c->arena, &p->ctx->alloc);
     c->pool = c->options.pool;
     status = open_capture(c);
@@ -135,6 +136,7 @@ exec_capture_destroy(air_capture *c)
     capture_free_bindings(c);
     exec_graph_pool_release(c->pool);
     base_arena_deinit(&c->arena);
+    pthread_mutex_destroy(&c->telling);
     pthread_mutex_destroy(&c->mutex);
     base_free(&alloc, c, sizeof *c);
 }

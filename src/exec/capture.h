@@ -112,6 +112,7 @@ struct air_capture {
     air_capture_options options;
     air_graph_pool *pool;
     pthread_mutex_t mutex;
+    pthread_mutex_t telling; /* capture_host: runs write it, people read it */
     base_arena arena;
     bool *is_static;   /* by input */
     uint32_t *dynamic; /* the other inputs */
@@ -178,7 +179,7 @@ air_status capture_graphs_prepare(air_capture *c, capture_record *r,
 air_status capture_graphs_make(air_capture *c, capture_record *r,
                                exec_run *run);
 void capture_graphs_free(air_capture *c, capture_record *r);
-void capture_graphs_print(const air_capture *c, base_text *out);
+void capture_graphs_print(air_capture *c, base_text *out);
 
 /* Every input, static ones from the binding; in scratch. */
 air_status capture_all_inputs(const air_capture *c, const air_binding *binding,

@@ -171,27 +171,38 @@ how_of(const air_capture *c, uint32_t input)
     return INPUT_COPIED;
 }
 
+/* A HOST node in a graph, or a WAIT, reads it. */
+static bool
+host_reads(const capture_record *r, const exec_storage *t, bool waits)
+{
+    const exec_spec *s = r->spec;
+
+    for (size_t i = 0; i < s->nsegments; i++) {
+        const exec_step *step = &s->steps.data[s->segments[i].begin];
+        if (s->segments[i].list ||
+            (waits ? step->node->host != AIR_HOST_WAIT
+                   : r->joins[i].why[0] != '\0'))
+            continue;
+        for (size_t k = 0; k < step->nin; k++)
+            if (&s->storages.data[step->in_storage[k]] == t)
+                return true;
+    }
+    return false;
+}
+
 /* A HOST node in a graph reads it, which wants it where it was; as large as a
- * copy costs less than calling that node. */
+ * copy costs less than calling that node. What is on its way to here when the
+ * call begins cannot be copied then. */
 static bool
 is_pinned(const air_capture *c, const capture_record *r, const exec_storage *t,
           const air_value *v)
 {
-    const exec_spec *s = r->spec;
-
     if (!r->joins || t->bytes > MOST_COPIED ||
         is_written(c, (uint32_t)t->input) ||
         holds_result(c, (uint32_t)t->input) ||
         !exec_is_dense(v->rank, v->dims, v->strides))
         return false;
-    for (size_t i = 0; i < s->nsegments; i++) {
-        const exec_step *step = &s->steps.data[s->segments[i].begin];
-        for (size_t k = 0; !s->segments[i].list && k < step->nin; k++)
-            if (!r->joins[i].why[0] &&
-                &s->storages.data[step->in_storage[k]] == t)
-                return true;
-    }
-    return false;
+    return host_reads(r, t, false) && !host_reads(r, t, true);
 }
 
 static void

@@ -18,10 +18,21 @@
 
 /* ---- which HOST nodes ---- */
 
+/* What capture_graphs_print reads, another thread. */
 static void
-refuse(capture_host *h, const char *why)
+tell(air_capture *c, capture_host *h, bool in_graph, const char *why)
 {
-    (void)snprintf(h->why, sizeof h->why, "%.*s", AIR_HOST_WHY - 1, why);
+    pthread_mutex_lock(&c->telling);
+    h->in_graph = in_graph;
+    if (why)
+        (void)snprintf(h->why, sizeof h->why, "%.*s", AIR_HOST_WHY - 1, why);
+    pthread_mutex_unlock(&c->telling);
+}
+
+static void
+refuse(air_capture *c, capture_host *h, const char *why)
+{
+    tell(c, h, false, why);
 }
 
 static const exec_step *
@@ -82,7 +93,7 @@ sort_hosts(air_capture *c, capture_record *r, const air_host *host)
         const exec_step *step = host_of(s, i);
         const char *why = step ? reason_of(c, r, host, step) : NULL;
         if (why)
-            refuse(&r->joins[i], why);
+            refuse(c, &r->joins[i], why);
         operands += step ? step->nin : 0;
         count += step && !why;
     }
@@ -115,8 +126,10 @@ drop_graphs(air_capture *c, capture_record *r)
         if (r->graphs[i])
             c->p->ctx->driver->graph_free(c->p->ctx->device, r->graphs[i]);
     memset(r->graphs, 0, r->spec->nsegments * sizeof(void *));
-    for (size_t i = 0; r->joins && i < r->spec->nsegments; i++)
-        r->joins[i].in_graph = r->joined[i] = false;
+    for (size_t i = 0; r->joins && i < r->spec->nsegments; i++) {
+        r->joined[i] = false;
+        tell(c, &r->joins[i], false, NULL);
+    }
     for (size_t i = 0; i < r->nhosts; i++)
         r->hosts[i].data = NULL;
     if (r->memory && r->done)
@@ -193,7 +206,7 @@ settle(graph_maker *m, size_t i, const exec_step *step)
             if (r->hosts[h].slot == t->slot)
                 r->hosts[h].data = m->run->slots[t->slot];
         }
-    r->joins[i].in_graph = true;
+    tell(m->c, &r->joins[i], true, NULL);
 }
 
 /* Tokens of results that no step from `next` on reads. */
@@ -230,20 +243,21 @@ record_host(graph_maker *m, size_t i)
     const air_context *ctx = m->c->p->ctx;
     const exec_step *step = host_of(m->r->spec, i);
     const size_t before = m->run->ntokens;
+    char why[AIR_HOST_WHY] = "";
     void *stream;
 
     air_status begun = ctx->driver->foreign_begin(ctx->device, &stream);
     if (begun == AIR_ERROR_UNSUPPORTED)
-        refuse(&m->r->joins[i], air_last_error()->message);
+        refuse(m->c, &m->r->joins[i], air_last_error()->message);
     AIR_TRY(begun);
-    const air_status status = exec_record_host(
-        m->run, step, stream, &m->r->memory, m->r->joins[i].why);
+    const air_status status =
+        exec_record_host(m->run, step, stream, &m->r->memory, why);
     const air_status ended =
         ctx->driver->foreign_end(ctx->device, status == AIR_OK);
     if (status == AIR_OK && ended != AIR_OK)
-        refuse(&m->r->joins[i], air_last_error()->message);
-    else if (status != AIR_OK && !m->r->joins[i].why[0])
-        refuse(&m->r->joins[i], "it cannot be recorded");
+        refuse(m->c, &m->r->joins[i], air_last_error()->message);
+    else if (status != AIR_OK)
+        refuse(m->c, &m->r->joins[i], why[0] ? why : "it cannot be recorded");
     const int32_t last = last_use(m->r->spec, step);
     for (size_t k = before; k < m->run->ntokens; k++)
         m->last[k] = last;
@@ -344,7 +358,7 @@ make_graphs(air_capture *c, capture_record *r, exec_run *run)
 
 /* Notes whose operands do. */
 static bool
-has_moved(capture_record *r, void *const *slots)
+has_moved(air_capture *c, capture_record *r, void *const *slots)
 {
     bool moved = false;
     for (size_t i = 0; i < r->npins; i++) {
@@ -354,7 +368,7 @@ has_moved(capture_record *r, void *const *slots)
             continue;
         moved = true;
         if (++h->moves >= MOST_MOVES)
-            refuse(h, "an operand lies elsewhere at each call");
+            refuse(c, h, "an operand lies elsewhere at each call");
     }
     return moved;
 }
@@ -362,7 +376,7 @@ has_moved(capture_record *r, void *const *slots)
 air_status
 capture_graphs_make(air_capture *c, capture_record *r, exec_run *run)
 {
-    if (r->captured && r->npins > 0 && has_moved(r, run->slots)) {
+    if (r->captured && r->npins > 0 && has_moved(c, r, run->slots)) {
         drop_graphs(c, r);
         leave_recordings(r, run);
     }
@@ -378,11 +392,12 @@ capture_graphs_make(air_capture *c, capture_record *r, exec_run *run)
 /* ---- for people ---- */
 
 void
-capture_graphs_print(const air_capture *c, base_text *out)
+capture_graphs_print(air_capture *c, base_text *out)
 {
     const capture_record *r = c->records;
     while (r && !(r->spec && r->joins))
         r = r->next;
+    pthread_mutex_lock(&c->telling);
     for (size_t i = 0; r && i < r->spec->nsegments; i++) {
         const exec_step *step = host_of(r->spec, i);
         if (!step)
@@ -393,4 +408,5 @@ capture_graphs_print(const air_capture *c, base_text *out)
                       : h->why[0] ? h->why
                                   : "it runs by itself once before it is");
     }
+    pthread_mutex_unlock(&c->telling);
 }

@@ -78,16 +78,39 @@ fill_slots(exec_run *r, const air_value *inputs)
 
 /* ---- HOST nodes ---- */
 
+/* A graph of the device reads it in its room. */
+static bool
+stays(const exec_run *r, const exec_storage *t)
+{
+    return r->graphs && r->stays && r->stays[t->slot];
+}
+
+/* Into the room; strides: of data. */
+static air_status
+copy_to_room(const exec_run *r, const exec_storage *t, const air_value *v,
+             const int64_t *strides)
+{
+    int64_t dense[AIR_MAX_RANK];
+
+    exec_dense_strides(v->rank, v->dims, dense);
+    return exec_copy_strided(
+        &(exec_copy){r->p->ctx, v->rank, v->dims, dense,
+                     strides ? strides : dense,
+                     (int64_t)air_dtype_bytes(v->dtype)},
+        (char *)r->arena + t->offset, v->data);
+}
+
 /* What a HOST node left: its own memory is used in place when it is dense. A
  * view of one of its inputs is copied: the arena's memory is used again; and
- * what a graph of the device reads where it was. Where the host cannot touch
- * it, HOST nodes give dense results. */
+ * what a graph of the device reads in its room, unless it is on its way still.
+ * Where the host cannot touch it, HOST nodes give dense results. */
 static air_status
-take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
+take_host_result(exec_run *r, const exec_step *step, size_t i,
+                 const air_value *v)
 {
+    const exec_storage *t = &r->s->storages.data[step->out_storage[i]];
+    const bool begun = step->node->host == AIR_HOST_START;
     char *arena = r->arena, *room = arena + t->offset;
-    const air_context *ctx = r->p->ctx;
-    int64_t strides[AIR_MAX_RANK];
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
@@ -96,17 +119,27 @@ take_host_result(exec_run *r, const exec_storage *t, const air_value *v)
         r->tokens[r->ntokens++] = v->block;
     if (v->data == room)
         return AIR_OK;
-    if (dense && !ours && !(r->graphs && r->stays && r->stays[t->slot])) {
+    if (dense && !ours && (begun || !stays(r, t))) {
         r->slots[t->slot] = v->data;
         return AIR_OK;
     }
-    AIR_REQUIRE(dense || !ctx->target.apart, AIR_ERROR_HOST,
+    AIR_REQUIRE(dense || !r->p->ctx->target.apart, AIR_ERROR_HOST,
                 "a HOST node left a result that is not dense");
-    exec_dense_strides(v->rank, v->dims, strides);
-    return exec_copy_strided(&(exec_copy){ctx, v->rank, v->dims, strides,
-                                          v->strides ? v->strides : strides,
-                                          (int64_t)air_dtype_bytes(v->dtype)},
-                             room, v->data);
+    return copy_to_room(r, t, v, v->strides);
+}
+
+/* The operand of a WAIT, which is here now. */
+static air_status
+take_waited(exec_run *r, const exec_step *step, const air_value *v)
+{
+    const exec_storage *t = &r->s->storages.data[step->in_storage[0]];
+    char *room = (char *)r->arena + t->offset;
+
+    if (t->where != EXEC_HOST || !stays(r, t) || r->slots[t->slot] == room)
+        return AIR_OK;
+    AIR_TRY(copy_to_room(r, t, v, NULL));
+    r->slots[t->slot] = room;
+    return AIR_OK;
 }
 
 static void
@@ -132,7 +165,6 @@ fill_values(const exec_run *r, const exec_step *step)
 air_status
 exec_run_host(exec_run *r, const exec_step *step)
 {
-    const exec_spec *s = r->s;
     air_value *in = r->values, *out = r->values + step->nin;
     air_status status;
 
@@ -148,10 +180,11 @@ exec_run_host(exec_run *r, const exec_step *step)
                 step->node->loc ? step->node->loc : "no location");
     for (size_t i = 0; i < step->nout; i++)
         if (status == AIR_OK)
-            status = take_host_result(
-                r, &s->storages.data[step->out_storage[i]], &out[i]);
+            status = take_host_result(r, step, i, &out[i]);
         else if (out[i].block)
             r->tokens[r->ntokens++] = out[i].block;
+    if (status == AIR_OK && step->node->host == AIR_HOST_WAIT)
+        status = take_waited(r, step, &in[0]);
     return status;
 }
 

@@ -301,6 +301,8 @@ FAKE(cublasLtMatmul, void *blas, const description *desc, const void *alpha,
                  .out = d,
                  .workspace = bytes};
     (void)blas;
+    if (state->adding)
+        state->adding(state->user, &desc->bias, (uintptr_t)d);
     FAKE_TRY;
     p.alpha = scalar(&p, alpha);
     p.beta = scalar(&p, beta);

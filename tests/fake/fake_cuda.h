@@ -62,6 +62,9 @@ typedef struct {
     uint64_t bias;
     uint32_t alignment;
     float alpha, beta;
+    /* called with what a product is to add, before it is looked at, and where
+     * the product will be */
+    void (*adding)(void *user, const uint64_t *bias, uint64_t out);
     int64_t sizes[2][3]; /* rows, columns, leading dimension of A and B */
     int gpus, major, processors; /* 0 processors: 132 */
     const fake_machine *machine; /* NULL: nothing computes */

@@ -3,6 +3,7 @@
 AIR_CLI names the program; the default is the one `make build` makes.
 """
 
+import itertools
 import os
 import subprocess
 from pathlib import Path
@@ -535,6 +536,30 @@ def test_sizes_that_contradict_an_array(tmp_path):
     assert done.returncode == 1
     assert f"--input {other}: dimension 0 of the array is 5" in done.stderr
     assert f"s0 is 3 by --input {given}" in done.stderr
+
+
+def test_sizes_of_very_many_symbols(tmp_path):
+    """256 that options have said, and one more."""
+    known = [f"n{i}" for i in range(16)]
+    rows = [[f"a{8 * i + k}" for k in range(8)] for i in range(30)]
+    types = [f"%x{i}: f32[{', '.join(row)}]" for i, row in enumerate(rows)]
+    types += ["%y: f32[z]", "%w: f32[z]", *(f"{n}: int" for n in known)]
+    every = [*known, *itertools.chain(*rows), "z"]
+    text = "".join(f"sym {s} = [1, 9] hint 4\n" for s in every)
+    text += f"graph f({', '.join(types)}) {{\n  %1: f32[z] = neg(%y)\n"
+    text += "  return %1\n}\n"
+    given = [a for n in known for a in ("--set", f"{n}=2")]
+    for name, shape in (("x", [1] * 8), ("y", [2]), ("w", [3])):
+        numpy.save(tmp_path / f"{name}.npy", numpy.ones(shape, "f4"))
+    for i in range(30):
+        given += ["--input", f"x{i}={tmp_path / 'x.npy'}"]
+    first, second = (f"{n}={tmp_path / n}.npy" for n in "yw")
+    given += ["--input", first]
+    done = air("run", "-", *given, text=text)
+    assert done.returncode == 0, done.stderr
+    done = air("run", "-", *given, "--input", second, text=text)
+    assert done.returncode == 1
+    assert f"z is 2 by --input {first}" in done.stderr
 
 
 # ---- a GPU ----

@@ -1,7 +1,10 @@
 /* test_capture_hosts.c: HOST nodes in graphs of the device: what is recorded,
  * what runs by itself, whose memory it is, and what becomes of it all when a
  * call, an allocation, the application or the device fails. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../fake/fake_cuda.h"
 #include "capture_case.h"
@@ -9,7 +12,7 @@
 #include "driver/driver.h"
 #include "driver/wrap/wrap.h"
 
-enum { N = 16, ROOMS = 8, IDS = 5 };
+enum { N = 16, ROOMS = 8, IDS = 5, START = 1, WAIT = 2 };
 
 /* y = 9 (2x) + 3 (3 (2x) + y), then times 3x: of four HOST nodes one reads an
  * input, and one the result of another that a list reads, too. */
@@ -32,6 +35,37 @@ right(double x, double y)
     return (3 * (6 * x + y) + 18 * x) * 3 * x;
 }
 
+/* y + 9 (2x): a collective, and a HOST node in the graph that reads it. */
+static const char started[] =
+    "graph f(%x: f32[16], %y: f32[16]) {\n"
+    "  %1: f32[16] = mul.Tensor(%x, 2.0)\n"
+    "  %2: f32[16] = start \"my::begin\" 1 \"sum\" (%1)\n"
+    "  %3: f32[16] = wait \"my::wait\" 2 \"for it\" (%2)\n"
+    "  %4: f32[16] = host \"my::triple\" 3 \"no row\" (%3)\n"
+    "  %5: f32[16] = add.Tensor(%4, %y)\n"
+    "  return %5\n"
+    "}\n";
+/* y + 9x: eager code has begun it. */
+static const char awaited[] =
+    "graph f(%x: f32[16], %y: f32[16]) {\n"
+    "  %1: f32[16] = wait \"my::wait\" 2 \"for it\" (%x)\n"
+    "  %2: f32[16] = host \"my::triple\" 3 \"no row\" (%1)\n"
+    "  %3: f32[16] = add.Tensor(%2, %y)\n"
+    "  return %3\n"
+    "}\n";
+
+static double
+right_started(double x, double y)
+{
+    return 18 * x + y;
+}
+
+static double
+right_awaited(double x, double y)
+{
+    return 9 * x + y;
+}
+
 /* ---- the application ---- */
 
 /* Memory of recorded results: a room is the next one's when it is done. */
@@ -43,7 +77,7 @@ typedef struct {
 typedef struct {
     memory *of; /* NULL: the room itself is the token's */
     int room;
-    float own[N];
+    float own[N], operand[N];
 } token;
 
 typedef struct {
@@ -53,7 +87,10 @@ typedef struct {
     long unable;  /* after so many records the device captures no more */
     long calls, records, at, fail_at; /* at: of both; fail_at: that one fails */
     bool on_device;                   /* memory is the fake GPU's */
-    long live;                        /* tokens */
+    const char *text;                 /* NULL: the first one */
+    double (*right)(double x, double y);
+    token *begun; /* what START has left, without its numbers */
+    long live;    /* tokens */
 } application;
 
 static application app;
@@ -95,14 +132,43 @@ token_new(memory *of)
     return t;
 }
 
+/* The numbers come when they are waited for, to where they were begun. */
+static air_status
+start_now(const air_value *in, air_value *out)
+{
+    token *t = token_new(NULL);
+    if (!app.on_device)
+        memcpy(t->operand, in->data, sizeof t->operand);
+    for (int i = 0; i < N; i++)
+        t->own[i] = -1;
+    app.begun = t;
+    out->data = t->own;
+    out->block = t;
+    return AIR_OK;
+}
+
+static air_status
+wait_now(const air_value *in)
+{
+    if (app.begun)
+        CHECK(in->data == app.begun->own);
+    if (!app.on_device)
+        triple(app.begun ? app.begun->operand : in->data, in->data, N);
+    return AIR_OK;
+}
+
 static air_status
 host_call(void *user, uint32_t id, size_t nin, const air_value *in, size_t nout,
           air_value *outs)
 {
     (void)user;
-    CHECK(nin == 1 && nout == 1);
+    const bool begins = app.right && id == START;
+    const bool waits = app.right && id == WAIT;
+    CHECK(nin == 1 && nout == !waits);
     AIR_REQUIRE(!fails_now(), AIR_ERROR_HOST, "no call today");
     app.calls++;
+    if (begins || waits)
+        return begins ? start_now(&in[0], &outs[0]) : wait_now(&in[0]);
     if (app.own & 1u << id) {
         token *t = token_new(NULL);
         outs[0].data = t->own;
@@ -186,7 +252,8 @@ begin(life *l, const air_options *options)
 {
     *l = (life){0};
     AIR_TRY(air_context_create(options, &l->ctx));
-    AIR_TRY(air_graph_parse(l->ctx, text, strlen(text), &l->graph));
+    const char *graph = app.text ? app.text : text;
+    AIR_TRY(air_graph_parse(l->ctx, graph, strlen(graph), &l->graph));
     AIR_TRY(air_program_create(l->ctx, l->graph, NULL, &l->program));
     return air_capture_create(l->program, NULL, &l->capture);
 }
@@ -207,16 +274,19 @@ call(life *l)
 {
     float *x = l->x[++l->turn % 2], *y = l->y[l->turn % 2];
     const int64_t step = app.strided ? 2 : 1;
+    float first[2 * N];
     air_value out;
     for (int i = 0; i < N; i++) {
         x[i * step] = (float)(i % 4 + l->turn % 5);
         y[i] = (float)(i % 3 - l->turn % 2);
     }
+    memcpy(first, x, sizeof first);
     air_value in[] = {TENSOR(x, N), TENSOR(y, N)};
     in[0].strides = &step;
     AIR_TRY(air_capture_run(l->capture, &l->call, &host, 2, in, 1, &out));
+    double (*want)(double, double) = app.right ? app.right : right;
     for (int i = 0; !app.on_device && i < N; i++)
-        CHECK_NEAR(((float *)out.data)[i], right(x[i * step], y[i]), 0);
+        CHECK_NEAR(((float *)out.data)[i], want(first[i * step], y[i]), 0);
     air_value_release(&out);
     return AIR_OK;
 }
@@ -342,6 +412,54 @@ TEST(capture_hosts_whose_operands_move_are_recorded_again_thrice)
     close_life(&l);
 }
 
+/* What is on its way is read where it arrives, and not before. */
+TEST(capture_hosts_read_what_was_waited_for)
+{
+    const application kind[] = {{.text = started, .right = right_started},
+                                {.text = awaited, .right = right_awaited}};
+    for (int k = 0; k < 2; k++) {
+        life l;
+        if (open_life(&l, kind[k]))
+            for (int i = 0; i < 6; i++)
+                CHECK_OK(call(&l));
+        close_life(&l);
+    }
+}
+
+typedef struct {
+    life *of;
+    atomic_bool *over;
+} reader;
+
+static void *
+read_hosts(void *user)
+{
+    const reader *r = user;
+    char *got = NULL;
+    while (!atomic_load(r->over)) {
+        if (CHECK_OK(air_capture_print_hosts(r->of->capture, &got)))
+            air_program_text_free(r->of->program, got);
+    }
+    return NULL;
+}
+
+/* For TSan: people read while runs write. */
+TEST(capture_hosts_are_shown_while_they_run)
+{
+    life l;
+    if (open_life(&l, (application){.strided = true})) {
+        atomic_bool over = false;
+        pthread_t thread;
+        reader r = {&l, &over};
+        REQUIRE(pthread_create(&thread, NULL, read_hosts, &r) == 0);
+        for (int i = 0; i < 50; i++)
+            CHECK_OK(call(&l));
+        atomic_store(&over, true);
+        pthread_join(thread, NULL);
+    }
+    close_life(&l);
+}
+
 /* A device that captures no second graph: results of what was recorded in the
  * first one are read where they are then. */
 TEST(capture_hosts_run_by_themselves_where_a_later_graph_fails)
@@ -363,7 +481,8 @@ static const application kinds[] = {{0},
                                     {.unrecorded = 1u << 2},
                                     {.refused = 1u << 3},
                                     {.unrecorded = 1u << 1, .own = 1u << 1},
-                                    {.strided = true}};
+                                    {.strided = true},
+                                    {.text = started, .right = right_started}};
 enum { KINDS = sizeof kinds / sizeof *kinds, CALLS = 4 };
 
 /* Calls; one that fails is made again at once, and does. */

@@ -1,7 +1,10 @@
 /* Lists of driver cuda as graphs: what is patched, captured again, and may
  * begin early. */
 #include "cuda_case.h"
+#include "driver/cuda/blas.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 TEST(cuda_graph_replays_and_changes_what_moved)
@@ -244,6 +247,64 @@ TEST(cuda_product_is_asked_for_in_columns)
     CHECK_INT(blas->launch[1].shared, 4);
     CHECK_INT(blas->launch[1].params[4], 0x5100);
     CHECK(0x5100 - 0x5040 + blas->launch[1].params[5] <= p.step.workspace);
+    drop_product(&f, &p);
+    cuda_case_drop(&f);
+    CHECK_INT(blas->live, 0);
+}
+
+enum { TURNS = 2000, ROW_BEHIND = 0x100000 };
+
+typedef struct {
+    air_device *dev;
+    cuda_product *product;
+    uint64_t at;
+} multiplier;
+
+/* The row that this product adds lies behind where it will be. */
+static void
+look_at_row(void *user, const uint64_t *bias, uint64_t out)
+{
+    (void)sched_yield();
+    *(long *)user += *bias != out + ROW_BEHIND;
+}
+
+static void *
+multiply_often(void *user)
+{
+    const multiplier *m = user;
+    const uint64_t values[] = {0x5000, 0x2000, 0x1000, m->at,
+                               m->at + ROW_BEHIND};
+    for (int i = 0; i < TURNS; i++)
+        CHECK_OK(cuda_product_run(m->dev, m->product, values, NULL));
+    return NULL;
+}
+
+/* Two threads run one program: the row is a part of what both describe. */
+TEST(cuda_product_adds_the_row_of_its_own_thread)
+{
+    cuda_case f;
+    product_case p;
+    cuda_product *product;
+    pthread_t threads[2];
+    multiplier each[2];
+    long others = 0;
+    REQUIRE(cuda_case_prepare(&f));
+    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
+    *blas = (fake_state){.adding = look_at_row, .user = &others};
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(make_product(&f, &p));
+    REQUIRE_OK(cuda_product_make(f.dev, &p.call, &product));
+    for (int i = 0; i < 2; i++) {
+        each[i] =
+            (multiplier){f.dev, product, 0x4000 + 0x1000 * (uint64_t)i};
+        REQUIRE(pthread_create(&threads[i], NULL, multiply_often, &each[i]) ==
+                0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(others, 0);
+    CHECK_INT(blas->launches, 2 * TURNS);
+    cuda_product_free(f.dev, product);
     drop_product(&f, &p);
     cuda_case_drop(&f);
     CHECK_INT(blas->live, 0);

@@ -9,7 +9,8 @@
 air_status cuda_product_make(air_device *dev, const air_call *call,
                              cuda_product **out);
 void cuda_product_free(air_device *dev, cuda_product *product);
-/* values: pointers in the order of cuda_blas_print. One thread at a time. */
+/* values: pointers in the order of cuda_blas_print. Any
+ * thread: a row to add is of the call. */
 air_status cuda_product_run(const air_device *dev, cuda_product *product,
                             const uint64_t *values, cu_stream stream);
 
