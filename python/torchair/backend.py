@@ -53,6 +53,7 @@ from . import (
     printing,
     profiling,
     recorded,
+    several,
     switches,
     syncs,
     views,
@@ -185,14 +186,55 @@ def compile_graph(
     record.asked.frozen &= kind == "inference"  # training replaces them
     record.asked.contents &= kind == "inference"  # and writes them
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
+    static = compat.static_input_indices(kind)
+    parts = several.cut(gm, static)
+    if not parts:
+        made = _made(gm, config, record, dump, static)
+    else:
+        made = _made_of_parts(gm, parts, config, record, dump)
+    return quantised.watch(made)
+
+
+def _made(
+    gm: torch.fx.GraphModule,
+    config: CompilerConfig,
+    record: Record,
+    dump: dumps.Folder | None,
+    static: set[int],
+) -> Compiled:
+    """The engine's program; where it refuses, torch's graph."""
     try:
-        made = cuda.until_made(
-            functools.partial(_engine_program, gm, config, record, dump)
+        return cuda.until_made(
+            functools.partial(_engine_program, gm, config, record, dump, static)
         )
     except _refusals() as why:
         record.fallback = str(why)
-        made = eager.counted(eager.boxed(gm), record)
-    return quantised.watch(made)
+        return eager.counted(eager.boxed(gm), record)
+
+
+def _made_of_parts(
+    gm: torch.fx.GraphModule,
+    parts: Sequence[several.Part],
+    config: CompilerConfig,
+    record: Record,
+    dump: dumps.Folder | None,
+) -> Compiled:
+    """A program for each part, each with a record; the first one's is the
+    graph's."""
+    record.wrapper = "the graph is of several GPUs"
+    theirs = iter([record])
+    for part in parts:
+        if part.where == several.TORCH:
+            part.call = several.by_torch(part)
+            continue
+        own = next(theirs, None)
+        if own is None:
+            own = record.part_of(len(record.parts) + 1)
+            record.parts.append(own)
+            _keep(own)
+        assert part.gm is not None
+        part.call = _made(part.gm, config, own, dump, part.static)
+    return several.joined(gm, parts)
 
 
 @functools.cache
@@ -208,6 +250,7 @@ def _engine_program(
     config: CompilerConfig,
     record: Record,
     folder: dumps.Folder | None,
+    parameters: set[int],
     without: frozenset[str],
 ) -> Any:
     """The program; or `without` and what the device has no kernel for."""
@@ -217,7 +260,7 @@ def _engine_program(
     logger.debug("FX graph %s: %s", record.name, gm.graph)
     begin = time.perf_counter()
     static = dict.fromkeys(
-        compat.static_input_indices(record.kind),
+        parameters,
         PARAM | FROZEN if record.asked.contents else PARAM,
     )
     converters.expand(gm, converts=not config.captures)
@@ -335,9 +378,9 @@ class Compiler:
         if self.kind == "backward":
             found = cuda_seeds.reading(gm, found)
         self.made, self.nargs = found, len(example_inputs)
-        self.record = records[-1]
+        self.record = next(r for r in reversed(records) if not r.part)
         if self.owner is not None:
-            self.owner.records.append(self.record)
+            self.owner.records += [self.record, *self.record.parts]
         self.meta = compat.runtime_metadata()
         compat_training.donate_nothing(self.meta)
         return found

@@ -6,10 +6,11 @@ that is says whose graph it is; a backward graph is its forward's owner's.
 
 from __future__ import annotations
 
+import copy
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,6 +44,24 @@ class Record:
     mode: str = ""
     settings: dict[str, str] = field(default_factory=dict)  # said, by path
     by_torch: int = 0  # calls that torch has run as a whole
+    part: int = 0  # of a graph of several GPUs; 0: the first or only one
+    parts: list[Record] = field(default_factory=list)  # the others
+
+    def part_of(self, part: int) -> Record:
+        """The record of another part of the graph, in which nothing is yet."""
+        return replace(
+            self,
+            name=f"{self.name}_part{part}",
+            nodes=0,
+            hosts=[],
+            comms=[],
+            fallback="",
+            program=None,
+            asked=copy.deepcopy(self.asked),
+            rewrites={},
+            part=part,
+            parts=[],
+        )
 
     def alive(self) -> bool:
         """Can it still be called?"""
