@@ -62,16 +62,18 @@ graph_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 }
 
 static PyObject *
-graph_parse(PyObject *type, PyObject *arg)
+graph_parse(PyObject *type, PyObject *args)
 {
-    PyObject *utf8 = PyUnicode_AsUTF8String(arg);
-    air_context *ctx = utf8 ? py_context() : NULL;
+    const char *text;
+    Py_ssize_t length;
+    int place = PLACE_HOST;
+    if (!PyArg_ParseTuple(args, "s#|i", &text, &length, &place))
+        return NULL;
+    air_context *ctx = py_context_at(place);
     air_graph *graph = NULL;
-    int failed =
-        !ctx || py_check(air_graph_parse(ctx, PyBytes_AsString(utf8),
-                                         (size_t)PyBytes_Size(utf8), &graph));
-    Py_XDECREF(utf8);
-    return failed ? NULL : wrap_graph((PyTypeObject *)type, graph, PLACE_HOST);
+    if (!ctx || py_check(air_graph_parse(ctx, text, (size_t)length, &graph)))
+        return NULL;
+    return wrap_graph((PyTypeObject *)type, graph, place);
 }
 
 static void
@@ -532,7 +534,8 @@ graph_tag(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"parse", graph_parse, METH_O | METH_CLASS, "a graph from its text form"},
+    {"parse", graph_parse, METH_VARARGS | METH_CLASS,
+     "parse(text, place=0): a graph from its text form"},
     {"text", graph_text, METH_NOARGS, "the text form"},
     {"ge_text", graph_ge_text, METH_VARARGS,
      "ge_text(form): as Ascend IR; 0: txt, 1: pbtxt, 2: py, "

@@ -9,7 +9,7 @@ import os
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +35,19 @@ class Place:
     ranks: tuple[int | None, int | None, int | None]  # global, tp, pp
     ge_cache: bool
 
-    def path(self, method: types.MethodType, config: CompilerConfig) -> str:
+    def path(
+        self,
+        method: types.MethodType,
+        config: CompilerConfig,
+        given: Iterable[Any] = (),
+    ) -> str:
+        """given: what the first call was."""
         owner = type(method.__self__).__name__
         kind = "dynamic" if self.dynamic else "static"
         kind += "_aclgraphcache" if config.captures else ""
         kind += "_gecache" if self.keeps_engine(config) else ""
         root = os.path.realpath(self.folder or _root())
-        key = _key(method.__self__, config)
+        key = _key(method.__self__, config, given)
         name = f"{owner}_{kind}_{key}"
         parts = (*self._process(), method.__name__, _FILE)
         return os.path.join(root, name, *parts)
@@ -65,9 +71,17 @@ def _root() -> str:
     return os.environ.get(_HOME) or _DEFAULT
 
 
-def _key(module: Any, config: CompilerConfig) -> str:
-    """Of the module's structure and the options."""
-    said = [str(module)]
+def _gpus(module: Any, given: Iterable[Any]) -> list[str]:
+    """That the module or an argument is on."""
+    tensors = [x for x in given if isinstance(x, torch.Tensor)]
+    if isinstance(module, torch.nn.Module):
+        tensors += [*module.parameters(), *module.buffers()]
+    return sorted({str(t.device) for t in tensors if t.device.type == "cuda"})
+
+
+def _key(module: Any, config: CompilerConfig, given: Iterable[Any] = ()) -> str:
+    """Of the module's structure, the options and the GPU."""
+    said = [str(module), *_gpus(module, given)]
     for option in config.options():
         raw = option.raw
         code = getattr(raw, "__code__", None)
@@ -103,7 +117,8 @@ class Cached:
             return self._run(*args, **kwargs)
 
     def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.path = self.place.path(self.method, self.config)
+        given = (*args, *kwargs.values())
+        self.path = self.place.path(self.method, self.config, given)
         loaded = self._load()
         if loaded is None:
             return self._compile(args, kwargs)

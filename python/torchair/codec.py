@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import comm, hosts, sizes
+from . import comm, hosts, images, sizes
 
 _PLAIN = (bool, int, float, str, type(None))
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
@@ -94,9 +94,9 @@ def call_data(call: Any) -> Any:
         return [kind, name, call_data(inner), number]
     if kind == "wait":
         return [kind, *parts]
-    target, args, kwargs, keep, dtypes, resolve = parts
+    target, args, kwargs, *how = parts
     args, kwargs = _with_groups(target, args, kwargs)
-    rest = [_target(target), args, kwargs, keep, dtypes, resolve]
+    rest = [_target(target), args, kwargs, *how]
     return [kind, *(encode(x) for x in rest)]
 
 
@@ -107,6 +107,8 @@ class _Sends:
 def _target(target: Any) -> Any:
     if target is comm.isend:
         return _Sends()
+    if isinstance(target, (images.Last, images.Largest)):
+        return target
     if not isinstance(target, torch._ops.OpOverload):
         raise Unwritable(f"{target} is no operator with a schema")
     return target
@@ -158,6 +160,10 @@ def computed_data(call: Callable[..., Any]) -> Any:
     return formula
 
 
+def _last(name: Any) -> images.Last:
+    return images.Last(_op(name))
+
+
 def _ranks(name: str) -> list[int]:
     return list(torch.distributed.get_process_group_ranks(comm.resolve(name)))
 
@@ -186,6 +192,8 @@ _KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "torch": (_TORCH, str, _torch_name),
     "device": (torch.device, str, lambda x: torch.device(_text(x))),
     "op": (torch._ops.OpOverload, _op_name, _op),
+    "last": (images.Last, lambda x: _op_name(x.target), _last),
+    "largest": (images.Largest, lambda x: None, lambda x: images.Largest()),
     "sends": (_Sends, lambda x: None, lambda x: _Sends()),
     "complex": (complex, lambda x: [x.real, x.imag], lambda x: complex(*x)),
     "slice": (

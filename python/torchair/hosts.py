@@ -142,6 +142,6 @@ def make_call(
 
     call.parts = (  # type: ignore[attr-defined]
         "call",
-        (target, args, kwargs, keep, dtypes, resolve),
+        (target, args, kwargs, keep, dtypes, resolve, dense, list(orders)),
     )
     return call

@@ -188,27 +188,40 @@ def _pair(x: Any) -> list[int]:
     return list(x) * 2 if len(x) == 1 else list(x)
 
 
-def _largest(
-    x: torch.Tensor,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    ceil_mode: bool = False,
-) -> tuple[torch.Tensor]:
+class Largest:
     """max_pool2d as max_pool3d of one channel, whose last axis are the
     channels: several times as fast on a GPU as the kernel for that order.
     Indices would be others."""
-    stride = stride or kernel
-    found, _ = aten.max_pool3d_with_indices(
-        _last(x).permute(_TO_LAST).unsqueeze(1),
-        [*_pair(kernel), 1],
-        [*_pair(stride), 1],
-        [*_pair(padding), 0],
-        [*_pair(dilation), 1],
-        ceil_mode,
-    )
-    return (found.squeeze(1).permute(_FROM_LAST),)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        kernel: Any,
+        stride: Any = (),
+        padding: Any = (0,),
+        dilation: Any = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[torch.Tensor]:
+        stride = stride or kernel
+        found, _ = aten.max_pool3d_with_indices(
+            _last(x).permute(_TO_LAST).unsqueeze(1),
+            [*_pair(kernel), 1],
+            [*_pair(stride), 1],
+            [*_pair(padding), 0],
+            [*_pair(dilation), 1],
+            ceil_mode,
+        )
+        return (found.squeeze(1).permute(_FROM_LAST),)
+
+
+class Last:
+    """An operator on images whose channels lie last."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.target(*map(_last, args), **kwargs)
 
 
 def target_of(node: torch.fx.Node) -> Any:
@@ -217,8 +230,8 @@ def target_of(node: torch.fx.Node) -> Any:
     if _MARK not in node.meta:
         return rewrites.host_target(node, operator)
     if operator is _MAX_POOL and used_items(node) == {0}:
-        return _largest
-    return lambda *args, **kwargs: operator(*map(_last, args), **kwargs)
+        return Largest()
+    return Last(operator)
 
 
 def _order(

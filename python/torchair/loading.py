@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import cache_file, events, saving
+from . import cache_file, cuda, events, recorded, saving
 from ._native import AirError, Direct, Graph, Program
 from .capture import CaptureOptions, with_warning
 from .codec import call_of, decode
@@ -63,6 +63,7 @@ class Loaded:
             self.run = self._function(content, tensors, config)
             self.holds = _checker(method.__func__, content)
             self.inputs = content["inputs"]
+            self.place = content["program"]["place"]
             self._check_weights(content)
         except WRONG as why:
             raise cache_file.Damaged(f"its contents are wrong: {why}") from why
@@ -85,7 +86,7 @@ class Loaded:
         for source, _, *layout in content["inputs"]:
             if source.startswith(start):
                 try:
-                    _check_layout(source, eval(source, dict(scope)), layout)  # noqa: S307
+                    self._check(source, eval(source, dict(scope)), layout)  # noqa: S307
                 except (AssertionError, AttributeError, KeyError) as why:
                     raise Stale(f"the module differs: {why}") from None
         for source, then in content["constants"]:
@@ -103,7 +104,14 @@ class Loaded:
         bound = _bind(self.method, args, kwargs)
         scope = {"L": bound, "G": self._globals()}
         for source, _, *layout in self.inputs:
-            _check_layout(source, eval(source, dict(scope)), layout)  # noqa: S307
+            self._check(source, eval(source, dict(scope)), layout)  # noqa: S307
+
+    def _check(self, source: str, value: Any, layout: list[Any]) -> None:
+        _check_layout(source, value, layout)
+        where = cuda.device_of(self.place) or "the CPU"
+        assert cuda.is_at(value, self.place) or cuda.is_loose_scalar(
+            value, self.place
+        ), f"{source} is on {value.device}, it was on {where}"
 
     def _globals(self) -> dict[str, Any]:
         function: Any = self.method.__func__
@@ -181,13 +189,20 @@ def program(
     start_once()
     if capture is not None:
         capture = replace(capture, listener=events.report(capture).listener)
+    place = data["place"]
+    device = cuda.device_of(place)
+    if device is not None:
+        cuda.start_once()
+        tensors = [t.to(device) for t in tensors]
+    hosts = tuple(map(_host, data["hosts"]))
+    capture = capture or recorded.captures(hosts)
     return Program(
-        Graph.parse(data["text"]),
-        tuple(data["args"]),
+        Graph.parse(data["text"], place),
+        tuple(tuple(a) if type(a) is list else a for a in data["args"]),
         tuple(tensors),
         data["results"],
         tuple(map(_out, data["outs"])),
-        tuple(map(_host, data["hosts"])),
+        hosts,
         _refusing(where),
         capture=with_warning(capture, "of a file"),
         **data["keywords"],

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import bytecode, cache_file, compat, cuda, direct
+from . import bytecode, cache_file, compat, direct
 from .codec import Unwritable, call_data, computed_data, encode
 from .schema import is_random
 from .sizes import expression
@@ -52,12 +52,10 @@ class GraphSaver:
         if any(is_random(node.target) for node in gm.graph.nodes):
             self.reason = "the graph draws random numbers"
             return
-        if got.place >= cuda.PLACE:
-            self.reason = "the graph is of a GPU"
-            return
         try:
             self.content["program"] = {
                 "text": got.graph.text(),
+                "place": got.place,
                 "args": got.args,
                 "results": got.nresults,
                 "outs": [_out_data(o) for o in got.outs],

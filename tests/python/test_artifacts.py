@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import torchair
 from torchair import artifacts
 
-pytestmark = pytest.mark.host("artifacts hold no graph of a GPU")
+pytestmark = pytest.mark.host("test_cuda_cache has graphs of a GPU")
 
 X = torch.randn(4, 8)
 W = torch.randn(8, 3)

@@ -19,7 +19,7 @@ import torchair
 from torchair import cache_file, codec, comm, loading, saving
 from torchair.inference import cache_compile, kernel_of, readable_cache
 
-pytestmark = pytest.mark.host("cache_compile keeps no graph of a GPU")
+pytestmark = pytest.mark.host("test_cuda_cache has graphs of a GPU")
 
 
 def files(folder):
