@@ -71,8 +71,9 @@ def error(found, want):
 @torch.no_grad()
 def main():
     batch = int(sys.argv[1])
+    device = sys.argv[2] if len(sys.argv) > 2 else "cuda"
     torch.manual_seed(0)
-    model = Decode(batch).cuda().bfloat16().eval()
+    model = Decode(batch).to(device).bfloat16().eval()
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     config = torchair.CompilerConfig()
     config.mode = "max-autotune"
@@ -80,8 +81,8 @@ def main():
     fast = torch.compile(model, backend=backend, dynamic=False)
     ours = theirs = 0.0
     for place in (0, 100, 101, LENGTH - 1, 3):
-        ids = torch.randint(0, 300, (batch, 1), device="cuda")
-        pos = torch.tensor([place], device="cuda")
+        ids = torch.randint(0, 300, (batch, 1), device=device)
+        pos = torch.tensor([place], device=device)
         want = exact(ids, pos)
         ours = max(ours, error(fast(ids, pos), want))
         theirs = max(theirs, error(eager(ids, pos), want))
