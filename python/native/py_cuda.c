@@ -224,16 +224,21 @@ py_cuda_context(int index)
     return open_context(index);
 }
 
+/* Asked at each call, so that it is looked up once. */
 int
 py_cuda_is_captured(void)
 {
-    PyObject *cuda = PyImport_ImportModule("torch.cuda");
-    PyObject *got =
-        cuda ? PyObject_CallMethod(cuda, "is_current_stream_capturing", NULL)
-             : NULL;
+    static PyObject *ask;
+    if (!ask) {
+        PyObject *torch = PyImport_ImportModule("torch._C");
+        if (torch)
+            ask =
+                PyObject_GetAttrString(torch, "_cuda_isCurrentStreamCapturing");
+        Py_XDECREF(torch);
+    }
+    PyObject *got = ask ? PyObject_CallFunctionObjArgs(ask, NULL) : NULL;
     const int captured = got ? PyObject_IsTrue(got) : -1;
     Py_XDECREF(got);
-    Py_XDECREF(cuda);
     return captured;
 }
 

@@ -421,15 +421,17 @@ call_fallback(call_inputs *c)
     return made;
 }
 
-/* A capture of eager code (torchair.npu) wants the operators themselves; so
- * does one of the application's that they draw in: its replays have to draw
- * anew. */
+/* A capture of eager code (torchair.npu) wants the operators themselves. So
+ * does one of the application's on a GPU: what it records runs later and again,
+ * has to draw anew then, and to have memory of its own. */
 static int
 wants_operators(const py_program *p)
 {
     if (p->fallback == Py_None)
         return 0;
-    return py_recording ? 1 : p->draws ? py_cuda_is_captured() : 0;
+    if (py_recording)
+        return 1;
+    return p->place >= PLACE_CUDA ? py_cuda_is_captured() : 0;
 }
 
 static PyObject *
@@ -746,8 +748,6 @@ static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
                                 {"__weaklistoffset__", T_PYSSIZET,
                                  offsetof(py_program, weakrefs), READONLY,
                                  NULL},
-                                {"draws", T_BOOL, offsetof(py_program, draws),
-                                 0, "from the generator of a GPU"},
                                 {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"_boxed_call", get_boxed, NULL, "AOTAutograd may pass one list", NULL},

@@ -47,7 +47,6 @@ typedef struct {
     PyObject *fallback;  /* (list, reason): what the engine cannot run, or
                             (reason None) must not */
     PyObject *watch;     /* see py_watch.c; NULL: runs are not watched */
-    char draws;          /* from the generator of a GPU */
     PyObject *weakrefs;
 } py_program;
 

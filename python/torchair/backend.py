@@ -69,7 +69,7 @@ from .config import (
     warn_of_other_mode,
 )
 from .decorate import decorated
-from .engine import start_once
+from .engine import refusals, start_once
 from .logs import logger
 
 Compiled = Callable[..., Any]
@@ -187,19 +187,16 @@ def compile_graph(
     record.asked.contents &= kind == "inference"  # and writes them
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     static = compat.static_input_indices(kind)
-    parts = several.cut(gm, static)
-    if not parts:
-        made = _made(gm, config, record, dump, static)
-    else:
-        made = _made_of_parts(gm, parts, config, record, dump)
-    return quantised.watch(made)
+    make = functools.partial(_made, config, dump)
+    how = several.How(make, _keep, _savers)
+    return quantised.watch(several.made(gm, static, record, how))
 
 
 def _made(
-    gm: torch.fx.GraphModule,
     config: CompilerConfig,
-    record: Record,
     dump: dumps.Folder | None,
+    gm: torch.fx.GraphModule,
+    record: Record,
     static: set[int],
 ) -> Compiled:
     """The engine's program; where it refuses, torch's graph."""
@@ -207,42 +204,9 @@ def _made(
         return cuda.until_made(
             functools.partial(_engine_program, gm, config, record, dump, static)
         )
-    except _refusals() as why:
+    except refusals() as why:
         record.fallback = str(why)
         return eager.counted(eager.boxed(gm), record)
-
-
-def _made_of_parts(
-    gm: torch.fx.GraphModule,
-    parts: Sequence[several.Part],
-    config: CompilerConfig,
-    record: Record,
-    dump: dumps.Folder | None,
-) -> Compiled:
-    """A program for each part, each with a record; the first one's is the
-    graph's."""
-    record.wrapper = "the graph is of several GPUs"
-    theirs = iter([record])
-    for part in parts:
-        if part.where == several.TORCH:
-            part.call = several.by_torch(part)
-            continue
-        own = next(theirs, None)
-        if own is None:
-            own = record.part_of(len(record.parts) + 1)
-            record.parts.append(own)
-            _keep(own)
-        assert part.gm is not None
-        part.call = _made(part.gm, config, own, dump, part.static)
-    return several.joined(gm, parts)
-
-
-@functools.cache
-def _refusals() -> tuple[type[Exception], ...]:
-    from ._native import AirError
-    from .sizes import Unexpressible
-
-    return Unexpressible, AirError
 
 
 def _engine_program(
@@ -308,7 +272,6 @@ def _engine_program(
     if _savers:
         _savers[-1].optimised(program.text(0))
     program.watch = watch
-    program.draws = got.draws
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     dump.write("optimized", gm, graph_dump.text_of(program))
@@ -443,7 +406,7 @@ def _compile_frame(
             job = direct_calls.Job(gm, compiled, inference, len(example_inputs))
             why = direct_calls.call_directly(job, program, look)
         inference.record.wrapper = why
-    elif saver is None and forward.record is not None:
+    elif saver is None and forward.record and not direct.takes_wrapped(gm):
         asks = direct.asks_for_objects(gm)
         dispatch.mark_trained(compiled, forward, backward, asks)
     if saver is not None:

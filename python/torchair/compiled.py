@@ -47,6 +47,10 @@ class Record:
     part: int = 0  # of a graph of several GPUs; 0: the first or only one
     parts: list[Record] = field(default_factory=list)  # the others
 
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.number, self.part
+
     def part_of(self, part: int) -> Record:
         """The record of another part of the graph, in which nothing is yet."""
         return replace(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import compat
 
@@ -130,6 +131,15 @@ def make(
         compat.apply_views(),
         compat.mark_dynamic(),
         look,
+    )
+
+
+def takes_wrapped(gm: torch.fx.GraphModule) -> bool:
+    """Is an argument of Dynamo's graph a tensor with others inside, as one is
+    that a collective of eager code has begun? AOTAutograd takes them out."""
+    return any(
+        is_traceable_wrapper_subclass(node.meta.get("example_value"))
+        for node in gm.graph.find_nodes(op="placeholder")
     )
 
 

@@ -39,6 +39,8 @@ def call_directly(
     made = job.made
     if not isinstance(program, Program):
         return "torch runs the graph, or its runs are timed"
+    if direct.takes_wrapped(job.gm):
+        return "an input is a subclass of Tensor"
     try:
         found = direct.plan(made.meta, job.nargs, made.nargs)
     except direct.Kept as why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -61,3 +62,12 @@ def start_once() -> None:
     """Starts the engine unless it runs."""
     if not _started:
         start()
+
+
+@functools.cache
+def refusals() -> tuple[type[Exception], ...]:
+    """What a graph that the engine cannot have raises."""
+    from ._native import AirError
+    from .sizes import Unexpressible
+
+    return Unexpressible, AirError

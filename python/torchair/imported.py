@@ -21,7 +21,6 @@ class Imported:
 
     graph: Graph
     place: int = 0  # of its tensors, see cuda.py
-    draws: bool = False  # from the generator of a GPU
     args: list[Any] = field(default_factory=list)
     consts: list[Any] = field(default_factory=list)
     nresults: int = 0

@@ -301,7 +301,6 @@ class _Importer(schema.Importing):
             raise Refused(rng_states.REASON)
         if kind.random and not draws_nothing(node):
             draws.check(node.target, schema.first(value), self.place)
-            self.out.draws |= self.place >= cuda.PLACE
         if kind.rewrite is not None:
             return kind.rewrite(self, node, value)
         return self.row_node(node, value)

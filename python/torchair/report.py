@@ -362,7 +362,7 @@ def _of_compiled(model: Any, args: Any, kwargs: Any) -> Explanation:
     out = Explanation()
     fn = compiled.function_of(model)
     owner = getattr(fn, "_torchair_owner", None)
-    before = {r.number: r.runs() for r in backend.records}
+    before = {r.key: r.runs() for r in backend.records}
     programs: list[Any] = []
     watch = _Watch()
     run = (lambda: model(*args, **kwargs)) if args or kwargs else None
@@ -373,9 +373,7 @@ def _of_compiled(model: Any, args: Any, kwargs: Any) -> Explanation:
         out.error = f"{type(error).__name__}: {error}"
     held = [r for r in owner.records if r.alive()] if owner else []
     if not held:  # compiled by another owner, or not dispatched: what has run
-        held = [
-            r for r in backend.records if r.runs() > before.get(r.number, 0)
-        ]
+        held = [r for r in backend.records if r.runs() > before.get(r.key, 0)]
     out.graph_breaks = watch.breaks()
     if hasattr(fn, "_torchair_dispatcher"):
         found = fn._torchair_dispatcher.stats()

@@ -17,12 +17,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from . import compat, eager, schema
+from .compiled import Record
 
 Call = Callable[..., Any]
 TORCH = ""  # in place of a GPU: torch's own
@@ -280,5 +281,35 @@ def joined(gm: GraphModule, found: Sequence[Part]) -> Call:
     return eager.boxed(run)
 
 
-def by_torch(part: Part) -> Call:
-    return compat.untraced(eager.boxed(part.gm))  # type: ignore[arg-type]
+class How(NamedTuple):
+    """make: a call of a graph of one GPU, with its record and what of its
+    arguments are parameters; keep: is given records of parts; savers: of
+    files, which cannot have several."""
+
+    make: Callable[[GraphModule, Record, set[int]], Call]
+    keep: Callable[[Record], None]
+    savers: Sequence[Any]
+
+
+def made(gm: GraphModule, static: set[int], record: Record, how: How) -> Call:
+    """The call of a graph; where it is of several GPUs, of its parts. The
+    first one's record is the graph's."""
+    found = cut(gm, static)
+    if not found:
+        return how.make(gm, record, static)
+    record.wrapper = "the graph is of several GPUs"
+    for saver in how.savers:
+        saver.reason = record.wrapper
+    theirs = iter([record])
+    for part in found:
+        assert part.gm is not None
+        if part.where == TORCH:
+            part.call = compat.untraced(eager.boxed(part.gm))
+            continue
+        own = next(theirs, None)
+        if own is None:
+            own = record.part_of(len(record.parts) + 1)
+            record.parts.append(own)
+            how.keep(own)
+        part.call = how.make(part.gm, own, part.static)
+    return joined(gm, found)

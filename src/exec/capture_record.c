@@ -179,9 +179,8 @@ host_reads(const capture_record *r, const exec_storage *t, bool waits)
 
     for (size_t i = 0; i < s->nsegments; i++) {
         const exec_step *step = &s->steps.data[s->segments[i].begin];
-        if (s->segments[i].list ||
-            (waits ? step->node->host != AIR_HOST_WAIT
-                   : r->joins[i].why[0] != '\0'))
+        if (s->segments[i].list || (waits ? step->node->host != AIR_HOST_WAIT
+                                          : r->joins[i].why[0] != '\0'))
             continue;
         for (size_t k = 0; k < step->nin; k++)
             if (&s->storages.data[step->in_storage[k]] == t)

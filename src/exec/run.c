@@ -93,11 +93,10 @@ copy_to_room(const exec_run *r, const exec_storage *t, const air_value *v,
     int64_t dense[AIR_MAX_RANK];
 
     exec_dense_strides(v->rank, v->dims, dense);
-    return exec_copy_strided(
-        &(exec_copy){r->p->ctx, v->rank, v->dims, dense,
-                     strides ? strides : dense,
-                     (int64_t)air_dtype_bytes(v->dtype)},
-        (char *)r->arena + t->offset, v->data);
+    return exec_copy_strided(&(exec_copy){r->p->ctx, v->rank, v->dims, dense,
+                                          strides ? strides : dense,
+                                          (int64_t)air_dtype_bytes(v->dtype)},
+                             (char *)r->arena + t->offset, v->data);
 }
 
 /* What a HOST node left: its own memory is used in place when it is dense. A

@@ -735,6 +735,43 @@ def test_a_capture_of_the_application_draws_anew():
 
 @gpu
 @modes
+def test_a_capture_of_the_application_has_memory_of_its_own(mode):
+    """With products, torch's kernels and our own; calls after it take none of
+    what its replays write."""
+    conv = torch.nn.Conv2d(4, 4, 3, padding=1).cuda().requires_grad_(False)
+    w = torch.randn(64, 64, device="cuda") / 8
+
+    def fn(x):
+        return (conv(x.relu() * 2) @ w).softmax(-1).cumsum(0) + x
+
+    def near(got, want):
+        torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+
+    x = torch.randn(4, 4, 64, 64, device="cuda")
+    torch._dynamo.reset()
+    compiled = compile_with(fn, mode)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            compiled(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = compiled(x)
+    others = [torch.randn_like(x) for _ in range(6)]
+    for other in others:
+        kept = [compiled(other) for _ in range(3)]
+        copies = [k.clone() for k in kept]
+        x.copy_(other + 1)
+        graph.replay()
+        near(y, fn(x))
+        assert all(map(torch.equal, kept, copies))
+        near(compiled(other), fn(other))
+
+
+@gpu
+@modes
 def test_large_products_are_of_the_library(mode):
     x = torch.randn(130, 72, device="cuda")
     w = torch.randn(96, 72, device="cuda")

@@ -161,6 +161,27 @@ def test_one_rank_has_them_all(alone, mode):
             assert torch.equal(run(x + i), (x + i) * 2 + 1), name
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("trains", [False, True])
+def test_what_eager_code_has_begun_is_an_input(alone, mode, trains):
+    """torch's tensor of it has another one inside, which the graph takes."""
+    from torch.distributed import _functional_collectives as functional
+
+    def fn(y, w):
+        return (y * w).relu() + y
+
+    run = compiled(fn, mode)
+    for i in range(4):
+        x = torch.arange(6.0) - i
+        w = torch.full((6,), 2.0, requires_grad=trains)
+        begun = functional.all_reduce(x, "sum", dist.group.WORLD)
+        got = run(begun, w)
+        assert torch.equal(got, fn(x, w))
+        if trains:
+            got.sum().backward()
+            assert torch.equal(w.grad, x * (x * 2 > 0))
+
+
 def test_no_process_group_is_said():
     def fn(x):
         y = x * 2

@@ -8,6 +8,7 @@ import torch
 from helpers import check, compiled, recorded
 from torch.nn.functional import dropout, linear, pad
 
+import torchair
 from torchair import several
 
 pytestmark = pytest.mark.host("sizes play devices")
@@ -191,6 +192,21 @@ def test_a_part_that_the_engine_refuses_is_torchs():
     x, y = torch.randn(3, A), torch.randn(3, B)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         torch.testing.assert_close(compiled(fn)(x, y), fn(x, y))
+
+
+def test_explain_shows_the_parts():
+    def fn(x, y):
+        return x * 2, torch.special.bessel_j0(y) * 3
+
+    args = torch.randn(3, A), torch.randn(3, B)
+    call = torch.compile(fn, backend="torchair")
+    call(*args)
+    found = torchair.explain(call, *args)
+    assert [g.stats["runs"] for g in found.graphs] == [2, 2]
+    assert [len(g.hosts) for g in found.graphs] == [0, 1]
+    assert found.graphs[1].name == f"{found.graphs[0].name}_part1"
+    (alone,) = torchair.explain(lambda x: x.exp() - 1, args[0]).graphs
+    assert alone.name != found.graphs[0].name
 
 
 def test_other_effects_keep_it_in_one_piece():

@@ -295,8 +295,7 @@ TEST(cuda_product_adds_the_row_of_its_own_thread)
     REQUIRE_OK(make_product(&f, &p));
     REQUIRE_OK(cuda_product_make(f.dev, &p.call, &product));
     for (int i = 0; i < 2; i++) {
-        each[i] =
-            (multiplier){f.dev, product, 0x4000 + 0x1000 * (uint64_t)i};
+        each[i] = (multiplier){f.dev, product, 0x4000 + 0x1000 * (uint64_t)i};
         REQUIRE(pthread_create(&threads[i], NULL, multiply_often, &each[i]) ==
                 0);
     }
