@@ -2,11 +2,14 @@
  * one thread, in CPU time (so that a shared machine disturbs less). Built by
  * `ninja tests/unit/bench_gemm`, not by default.
  *
- *     bench_gemm ISA [LIBRARY|- [nn|nt [M K N]]]
+ *     bench_gemm ISA [LIBRARY|- [nt|nn|tn|tt [M K N [MB]]]]
  *
  * LIBRARY is a shared object with sgemm_, e.g. torch/lib/libtorch_cpu.so; run
- * it with OMP_NUM_THREADS=1. B is a weight, [n, k] in memory; nn: [k, n].
- * M K N: this size only. */
+ * it with OMP_NUM_THREADS=1. nt: A is [m, k] in memory and B [n, k], as x and
+ * the weight of a layer; nn: B is [k, n], the gradient of x; tn: A is [k, m],
+ * too, that of the weight. M K N: this size only. MB: of so many weights in
+ * turn, 0: of one. Shares are of what multiply-adds in registers do meanwhile.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +17,9 @@
 #include "bench_kernel.h"
 #include "driver/cpu/gemm.h"
 
-#define TURNS        150
-#define COPIES_BYTES ((int64_t)128 << 20) /* few rows: weights from memory */
+#define TURNS     150
+#define COPIES_MB 128 /* weights from memory */
+#define ROUNDS    40000
 
 /* Fortran: column-major, every argument by reference. */
 typedef void sgemm_fn(const char *trans_a, const char *trans_b, const int *m,
@@ -29,14 +33,34 @@ typedef struct {
     const char *isa;
     air_kernel_fn kernel, bf16; /* of f32, of bf16 */
     size_fn *bf16_size;         /* of the workspace */
+    float (*compute)(int64_t rounds, float x, double *flops);
 } provider;
+
+#define COMPUTE(isa) \
+    float limits_compute_##isa(int64_t rounds, float x, double *flops)
+COMPUTE(scalar);
+#if defined(__x86_64__)
+COMPUTE(avx2);
+COMPUTE(avx512);
+#endif
 
 typedef struct {
     provider own;
-    sgemm_fn *sgemm; /* NULL: none */
-    bool nn;
+    sgemm_fn *sgemm;           /* NULL: none */
+    bool a_turned, b_straight; /* A is [k, m], B [k, n] */
+    int64_t megabytes;         /* of copies of B */
     void *scratch;
 } bench;
+
+/* Operations a second in registers, now. */
+static double
+register_turn(const bench *b)
+{
+    double flops, start = base_work_now();
+    volatile float kept = b->own.compute(ROUNDS, 0.5f, &flops);
+    (void)kept;
+    return flops / (base_work_now() - start);
+}
 
 static double
 own_turn(const bench *b, kernel_case *c, const air_call *call)
@@ -55,8 +79,9 @@ library_turn(const bench *b, int m, int k, int n, const float *x,
 {
     float one = 1, zero = 0;
     double start = base_work_now();
-    b->sgemm(b->nn ? "N" : "T", "N", &n, &m, &k, &one, w, b->nn ? &n : &k, x,
-             &k, &zero, y, &n);
+    b->sgemm(b->b_straight ? "N" : "T", b->a_turned ? "T" : "N", &n, &m, &k,
+             &one, w, b->b_straight ? &n : &k, x, b->a_turned ? &m : &k, &zero,
+             y, &n);
     return base_work_now() - start;
 }
 
@@ -70,13 +95,14 @@ static void
 measure(const bench *b, uint8_t dtype, int m, int k, int n)
 {
     kernel_case c;
-    double own = 1e9, library = 1e9, flop = 2.0 * m * n * k;
+    double own = 1e9, library = 1e9, most = 0, flop = 2.0 * m * n * k;
     int64_t bytes = (int64_t)n * k * (dtype == AIR_F32 ? 4 : 2);
-    int64_t copies = 1 + COPIES_BYTES / bytes;
+    int64_t copies = 1 + (b->megabytes << 20) / bytes;
     kcase_begin(&c, 1);
-    int x = kcase_tensor(&c, dtype, 2, (int64_t[]){m, k}, NULL, 0, ALIGN);
+    int x = kcase_tensor(&c, dtype, 2, (int64_t[]){m, k},
+                         b->a_turned ? (int[]){1, 0} : NULL, 0, ALIGN);
     int w = kcase_tensor(&c, dtype, 3, (int64_t[]){copies, k, n},
-                         b->nn ? NULL : (int[]){0, 2, 1}, 0, ALIGN);
+                         b->b_straight ? NULL : (int[]){0, 2, 1}, 0, ALIGN);
     int y = kcase_tensor(&c, dtype, 2, (int64_t[]){m, n}, NULL, 0, ALIGN);
     align(&c, x);
     align(&c, w);
@@ -95,18 +121,21 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
         one.offset = c.t[w].offset + i % copies * bytes;
         double t = own_turn(b, &c, &call);
         own = t < own ? t : own;
+        t = register_turn(b);
+        most = t > most ? t : most;
         if (b->sgemm == NULL || dtype != AIR_F32)
             continue;
         t = library_turn(b, m, k, n, data_of(&c, x),
                          data_of(&c, w) + i % copies * n * k, data_of(&c, y));
         library = t < library ? t : library;
     }
-    printf("%4s %4d %5d %5d  own %9.1f us %6.1f GFLOP/s %6.1f GB/s",
+    printf("%4s %4d %5d %5d  own %9.1f us %6.1f GFLOP/s %3.0f %% %6.1f GB/s",
            dtype == AIR_F32 ? "f32" : "bf16", m, k, n, own * 1e6,
-           flop / own * 1e-9, (double)bytes / own * 1e-9);
+           flop / own * 1e-9, 100 * flop / own / most,
+           (double)bytes / own * 1e-9);
     if (b->sgemm != NULL && dtype == AIR_F32)
-        printf("   library %9.1f us %6.1f GFLOP/s", library * 1e6,
-               flop / library * 1e-9);
+        printf("   library %9.1f us %6.1f GFLOP/s %3.0f %%", library * 1e6,
+               flop / library * 1e-9, 100 * flop / library / most);
     printf("\n");
     kcase_end(&c);
 }
@@ -141,13 +170,17 @@ static provider
 find_provider(const char *isa)
 {
     static const provider all[] = {
-        {"scalar", cpu_mm_scalar, cpu_mm_scalar, cpu_mm_workspace},
+        {"scalar", cpu_mm_scalar, cpu_mm_scalar, cpu_mm_workspace,
+         limits_compute_scalar},
 #if defined(__x86_64__)
-        {"avx2", cpu_mm_avx2, cpu_mm_avx2, cpu_mm_workspace},
-        {"avx512", cpu_mm_avx512, cpu_mm_avx512, cpu_mm_workspace},
-        {"avx512_bf16", cpu_mm_avx512, cpu_gemm_pairs,
-         cpu_gemm_pairs_workspace},
-        {"amx", cpu_mm_avx512, cpu_gemm_amx, cpu_gemm_amx_workspace},
+        {"avx2", cpu_mm_avx2, cpu_mm_avx2, cpu_mm_workspace,
+         limits_compute_avx2},
+        {"avx512", cpu_mm_avx512, cpu_mm_avx512, cpu_mm_workspace,
+         limits_compute_avx512},
+        {"avx512_bf16", cpu_mm_avx512, cpu_gemm_pairs, cpu_gemm_pairs_workspace,
+         limits_compute_avx512},
+        {"amx", cpu_mm_avx512, cpu_gemm_amx, cpu_gemm_amx_workspace,
+         limits_compute_avx512},
 #endif
     };
     for (size_t i = 1; i < sizeof all / sizeof *all; i++)
@@ -160,8 +193,11 @@ int
 main(int argc, char **argv)
 {
     const char *isa = argc > 1 ? argv[1] : "scalar";
+    const char *layout = argc > 3 ? argv[3] : "nt";
     bench b = {.own = find_provider(isa),
-               .nn = argc > 3 && strcmp(argv[3], "nn") == 0,
+               .a_turned = layout[0] == 't',
+               .b_straight = layout[0] != '\0' && layout[1] == 'n',
+               .megabytes = argc > 7 ? atoi(argv[7]) : COPIES_MB,
                .scratch = kcase_new(AIR_SCRATCH + ALIGN)};
     if (!kcase_has_isa(isa)) {
         printf("this CPU has no %s\n", isa);

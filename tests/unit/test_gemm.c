@@ -255,13 +255,15 @@ TEST(mm_shared_sets)
 static void
 check_deep(const kernel_set *set, mm_case p)
 {
+    static const int turned[] = {1, 0};
     float *first = kcase_new((size_t)(p.m * p.n) * sizeof *first);
     for (p.threads = 1; p.threads <= 3; p.threads++) {
         kernel_case c;
         kcase_begin(&c, 7);
-        int a = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.m, p.k}, NULL, 0, 0);
+        int a = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.m, p.k},
+                             p.a_turned ? turned : NULL, p.pad, p.shift);
         int b = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.k, p.n},
-                             (int[]){1, 0}, 0, 0);
+                             p.b_turned ? turned : NULL, p.pad, p.shift);
         int y = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.m, p.n}, NULL, 0, 0);
         air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
         air_call call = {2, 1, args, &c.t[y], NULL};
@@ -288,8 +290,32 @@ TEST(mm_deep)
         {.m = 230, .n = 131, .k = 2050, .dtype = AIR_BF16},
     };
     EACH_SET(s)
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_deep(s, cases[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mm_case p = cases[i];
+        p.b_turned = true;
+        check_deep(s, p);
+    }
+}
+
+/* Gradients: sums that go where they belong at once. More rows and lanes than
+ * a block has, last panels that are not full, rows that share sets of the
+ * cache, parts of the depth; threads that split lanes, rows, or both. */
+TEST(mm_gradients)
+{
+    static const int64_t sizes[][3] = {{801, 45, 200}, {45, 1093, 70},
+                                       {60, 295, 391}, {1093, 40, 33},
+                                       {30, 88, 1024}, {1024, 56, 65}};
+    EACH_SET(s)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int layout = 0; layout < 8; layout++)
+            check_deep(s, (mm_case){.m = sizes[i][0],
+                                    .n = sizes[i][1],
+                                    .k = sizes[i][2],
+                                    .dtype = AIR_F32,
+                                    .a_turned = layout & 1,
+                                    .b_turned = layout & 2,
+                                    .pad = layout & 4 ? 3 : 0,
+                                    .shift = layout & 4 ? 1 : 0});
 }
 
 TEST(mm_dtypes)

@@ -112,8 +112,9 @@ cpu_conv_workspace(const air_call *call, const geometry *g, int threads,
 {
     image im;
     gemm_job job = make_job(call, g, 0, NULL, &im, pairs);
-    size_t bytes = cpu_gemm_workspace(&job);
-    return can_be_alone(g, bytes) ? bytes * (size_t)threads : bytes;
+    size_t alone = cpu_gemm_workspace(&job, 1);
+    return can_be_alone(g, alone) ? alone * (size_t)threads
+                                  : cpu_gemm_workspace(&job, threads);
 }
 
 size_t
@@ -139,7 +140,7 @@ cpu_conv_run(const air_call *call, const geometry *g, const air_task *task,
     const gemm_lines *lines = cpu_join_begin(
         &join, call, task, cpu_conv_workspace(call, g, task->count, pairs));
     gemm_job job = make_job(call, g, 0, NULL, &im, pairs);
-    size_t bytes = cpu_gemm_workspace(&job);
+    size_t bytes = cpu_gemm_workspace(&job, 1);
     int64_t items = g->batch * g->groups, b = 0, e = items;
     bool alone = can_be_alone(g, bytes) &&
                  (items >= 2 * task->count || items % task->count == 0);

@@ -84,12 +84,13 @@ column_floats(const transposed *t)
 
 /* Bytes of panels for the largest job, and of columns. */
 static size_t
-team_bytes(const transposed *t)
+team_bytes(const transposed *t, int threads)
 {
     part p = {.t = t};
     gemm_job job = make_job(&p, 0, t->channels);
     gemm_job rest = make_job(&p, 0, t->g.c_in % t->channels);
-    size_t a = cpu_gemm_workspace(&job), b = cpu_gemm_workspace(&rest);
+    size_t a = cpu_gemm_workspace(&job, threads);
+    size_t b = cpu_gemm_workspace(&rest, threads);
     return (a > b ? a : b) + column_floats(t) * sizeof(float);
 }
 
@@ -196,7 +197,7 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         cpu_spread_run(call, &t.g, task, ops, &cpu_spread_floats);
         return;
     }
-    size_t bytes = team_bytes(&t);
+    size_t bytes = team_bytes(&t, 1);
     bool alone = works_alone(&t, bytes, task->count);
     char *mem = (char *)task->workspace +
                 (alone ? bytes * (size_t)task->id : (size_t)0);
@@ -225,8 +226,9 @@ cpu_convolution_transposed_workspace(const air_call *call, int threads)
     transposed t = read_call(call);
     if (cpu_spread_takes(&t.g))
         return cpu_spread_workspace(&t.g, threads, &cpu_spread_floats);
-    size_t bytes = team_bytes(&t);
-    return bytes <= ALONE_BYTES ? bytes * (size_t)threads : bytes;
+    size_t bytes = team_bytes(&t, 1);
+    return bytes <= ALONE_BYTES ? bytes * (size_t)threads
+                                : team_bytes(&t, threads);
 }
 
 static bool

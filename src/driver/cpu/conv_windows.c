@@ -209,7 +209,8 @@ is_shared(int64_t items, int threads)
     return threads > 1 && items < 2 * threads && items % threads != 0;
 }
 
-/* Bytes of a thread's share of the workspace. */
+/* Bytes of a thread's share of the workspace. Those that share the first one's
+ * planes have room for their panels behind it. */
 typedef struct {
     size_t steps, planes, panels;
 } shares;
@@ -221,7 +222,7 @@ find_shares(const air_call *call, const layout *l)
     work w = {.l = l, .at = place_of(l, 0)};
     gemm_job job = make_job(call, &w, 0, NULL);
     return (shares){(size_t)round_up(g->c_in * g->taps * 4, 64),
-                    (size_t)plane_floats(l) * 4, cpu_gemm_workspace(&job)};
+                    (size_t)plane_floats(l) * 4, cpu_gemm_workspace(&job, 1)};
 }
 
 static size_t
@@ -271,13 +272,14 @@ cpu_conv_windows(const air_call *call, const conv_geometry *g,
     cpu_join_run join;
     const gemm_lines *lines =
         cpu_join_begin(&join, call, task, bytes_of(&s) * (size_t)task->count);
-    char *first = task->workspace;
-    char *mine = first + bytes_of(&s) * (size_t)task->id;
-    char *planes = (shared ? first : mine) + s.steps;
+    const size_t id = (size_t)task->id, count = (size_t)task->count;
+    char *steps = (char *)task->workspace + s.steps * id;
+    char *first = (char *)task->workspace + s.steps * count;
+    char *planes = shared ? first : first + (s.planes + s.panels) * id;
     work w = {.l = &l,
               .ops = ops,
               .planes = (float *)(void *)planes,
-              .steps = (int32_t *)(void *)mine};
+              .steps = (int32_t *)(void *)steps};
     gemm_team team = {
         0, 1, NULL, (float *)(void *)(planes + s.planes), task->scratch, NULL};
     int64_t b = 0, e = items;

@@ -2,6 +2,7 @@
  * thread does what, and the blocks that keep panels in the caches. */
 #include "driver/cpu/gemm_core.h"
 #include "driver/cpu/gemm_few.h"
+#include "driver/cpu/gemm_split.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,7 +10,6 @@
 #define CHUNK_BYTES   ((int64_t)16 << 20)  /* of panels at most, if K allows */
 #define CACHE_BYTES   ((int64_t)768 << 10) /* of panels in a core's cache */
 #define PANEL_BYTES   ((int64_t)512 << 10) /* of these, beside w that streams */
-#define PLAN_LANES    16  /* the plan must not depend on the instruction set */
 #define ROWS_OF_PANEL 128 /* of w, that a panel is made for in pieces */
 #define REST_MAX      2   /* lanes */
 /* Floats of a thread's scratch: sums, a block of w, the last lanes of x. */
@@ -548,23 +548,40 @@ chunk_by_rows(const work *w, int64_t lanes, const gemm_team *team)
     blocks_run(w, w->l0, w->l0 + lanes, b, e);
 }
 
+/* Panels [b, e) of a chunk, made here, times rows [r0, r1). */
+static void
+strip_run(const work *w, int64_t lanes, int64_t b, int64_t e, int64_t r0,
+          int64_t r1)
+{
+    const int64_t unit = w->ops->lanes;
+    work mine = *w;
+    mine.l0 = w->l0 + b * unit;
+    pack_panels(&mine, 0, e - b, 0, w->job->k);
+    blocks_run(&mine, mine.l0, min64(w->l0 + e * unit, w->l0 + lanes), r0, r1);
+}
+
 /* Every thread has panels of its own: as many as stay in its cache, again and
- * again in the same place. */
+ * again in the same place. A panel between two threads is made by both, for
+ * some of the rows each. */
 static void
 chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
 {
-    int64_t unit = w->ops->lanes, units = (lanes + unit - 1) / unit;
-    int64_t b = units * team->id / team->count * unit;
-    int64_t e = min64(units * (team->id + 1) / team->count * unit, lanes);
+    const int64_t nw = w->job->nw, unit = w->ops->lanes;
+    const gemm_sheet sheet = {lanes, rest_of(w->job, w->l0, lanes), nw,
+                              (int)unit, w->ops->rows};
+    gemm_place at = gemm_place_of(&sheet, team->id, team->count);
+    const gemm_place end = gemm_place_of(&sheet, team->id + 1, team->count);
+    const int64_t most = block_lanes(w->job) / unit;
     work mine = *w;
-    mine.panels = w->panels + b * w->job->k;
-    int64_t nb = block_lanes(w->job);
-    for (int64_t l = b; l < e; l += nb) {
-        int64_t nl = min64(nb, e - l);
-        mine.l0 = w->l0 + l;
-        pack_panels(&mine, 0, (nl + unit - 1) / unit, 0, w->job->k);
-        blocks_run(&mine, mine.l0, mine.l0 + nl, 0, w->job->nw);
+    mine.panels = w->panels + (at.panel + team->id) * unit * w->job->k;
+    while (at.panel < end.panel) {
+        const bool whole = at.row == 0;
+        const int64_t to = at.panel + (whole ? most : 1);
+        strip_run(&mine, lanes, at.panel, min64(to, end.panel), at.row, nw);
+        at = (gemm_place){min64(to, end.panel), 0};
     }
+    if (at.row < end.row)
+        strip_run(&mine, lanes, at.panel, at.panel + 1, at.row, end.row);
 }
 
 /* The lines of adjacent lanes that are packed next, one for a tile. */
@@ -629,18 +646,6 @@ panels_run(const work *w, const gemm_team *team)
         panel_run(&mine, i * unit, min64(unit, w->job->nx - i * unit));
 }
 
-/* Long sides of lanes: own panels, no barrier. From a whole block on they stay
- * in the cache of their thread, where the next ones are then made. */
-static bool
-splits_rows(const gemm_job *job, int threads)
-{
-    if (job->pack != NULL && (threads == 1 || job->nx >= 2 * GEMM_NB))
-        return false;
-    if (job->nx >= threads * GEMM_NB)
-        return false;
-    return 2 * job->nw >= job->nx || job->nx < 4 * GEMM_LANES_MAX * threads;
-}
-
 static void
 blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 {
@@ -651,7 +656,7 @@ blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
               .wblock = team->scratch + ACC_FLOATS,
               .rest = team->scratch + ACC_FLOATS + W_FLOATS};
     int64_t chunk = chunk_lanes(job);
-    bool by_rows = splits_rows(job, team->count);
+    bool by_rows = gemm_splits_rows(job, team->count);
     if (!by_rows && takes_panels(job)) {
         panels_run(&w, team);
         return;
@@ -690,7 +695,7 @@ cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 }
 
 size_t
-cpu_gemm_workspace(const gemm_job *job)
+cpu_gemm_workspace(const gemm_job *job, int threads)
 {
     gemm_job t = cpu_gemm_turned(job);
     int64_t floats;
@@ -704,7 +709,7 @@ cpu_gemm_workspace(const gemm_job *job)
         floats = 0;
     } else {
         t = plan(job);
-        floats = chunk_lanes(&t) * t.k;
+        floats = gemm_panel_lanes(chunk_lanes(&t), threads) * t.k;
     }
     return (size_t)round_up(floats * 4, 64);
 }

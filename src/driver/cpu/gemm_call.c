@@ -164,8 +164,9 @@ cpu_gemm_product_workspace(const gemm_product *p, int threads)
 {
     if (!gemm_is_float(p->job.x.dtype) || p->batch == 0)
         return 0;
-    size_t bytes = cpu_gemm_workspace(&p->job);
-    return can_be_alone(p, bytes) ? bytes * (size_t)threads : bytes;
+    size_t bytes = cpu_gemm_workspace(&p->job, 1);
+    return can_be_alone(p, bytes) ? bytes * (size_t)threads
+                                  : cpu_gemm_workspace(&p->job, threads);
 }
 
 /* Whole products to each thread. */
@@ -199,7 +200,7 @@ cpu_gemm_product_run(const gemm_product *p, const gemm_ops *ops,
         }
         return;
     }
-    size_t bytes = p->batch > 0 ? cpu_gemm_workspace(&p->job) : 0;
+    size_t bytes = p->batch > 0 ? cpu_gemm_workspace(&p->job, 1) : 0;
     bool even = p->batch >= 2 * task->count || p->batch % task->count == 0;
     if (can_be_alone(p, bytes) && even) {
         run_alone(p, ops, task, bytes);

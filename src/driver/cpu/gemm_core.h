@@ -48,6 +48,7 @@ typedef struct {
     int64_t at; /* element of all results that y[0] is */
 } gemm_job;
 
+#define PLAN_LANES      16 /* plans must not depend on the instruction set */
 #define GEMM_LANES_MAX  32
 #define GEMM_MB         112 /* rows of w of a block at most */
 #define GEMM_NB         256 /* lanes of a block */
@@ -255,8 +256,9 @@ typedef struct {
  * barrier. */
 void cpu_gemm_run(const gemm_job *job, const gemm_ops *ops,
                   const gemm_team *team);
-/* Bytes of panels, a multiple of 64. Depends on sizes and strides only. */
-size_t cpu_gemm_workspace(const gemm_job *job);
+/* Bytes of panels of a team, a multiple of 64. Depends on sizes, strides and
+ * the number of threads only, and fewer threads need no more. */
+size_t cpu_gemm_workspace(const gemm_job *job, int threads);
 
 static inline int64_t
 min64(int64_t a, int64_t b)

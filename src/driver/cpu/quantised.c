@@ -558,7 +558,7 @@ cpu_quantised_mm_workspace(const air_call *call, int threads)
     if (few(&p))
         return few_bytes(&p, threads);
     gemm_job job = many_job(&p);
-    size_t panels = cpu_gemm_workspace(&job);
+    size_t panels = cpu_gemm_workspace(&job, threads);
     size_t whole = library_fits(&p) ? (size_t)whole_bytes(&p) : 0;
     return panels > whole ? panels : whole;
 }
@@ -644,7 +644,7 @@ cpu_quantised_mm_pairs_workspace(const air_call *call, int threads)
     p.pairs = true;
     if (!few(&p)) {
         gemm_job job = many_job(&p);
-        return cpu_gemm_workspace(&job);
+        return cpu_gemm_workspace(&job, threads);
     }
     return few_bytes(&p, threads);
 }
