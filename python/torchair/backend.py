@@ -3,10 +3,9 @@
 Attention: on CPU, ATen itself turns F.scaled_dot_product_attention into one
 `_scaled_dot_product_flash_attention_for_cpu` node before our graphs are
 recorded, in inference and in training, with a float or bool mask of rank 2 or
-4 (a bool mask becomes one `where`), grouped heads, causal, dynamic sizes. The
-forms it does not take (dropout, rank 3, value heads of another size, a float
-mask with grouped heads in training) come as products and `_safe_softmax`, as
-eager computes them. So the engine sees attention as one op where eager does.
+4 (a bool mask becomes one `where`), grouped heads, causal, dynamic sizes. What
+it does not take (dropout, rank 3, value heads of another size, a float mask
+with grouped heads in training) is products and `_safe_softmax`, as in eager.
 """
 
 from __future__ import annotations
@@ -73,7 +72,6 @@ from .engine import refusals, start_once
 from .logs import logger
 
 Compiled = Callable[..., Any]
-
 
 records: list[Record] = []
 _LIMIT = 1000  # records kept

@@ -1,5 +1,5 @@
 """Where the engine keeps what it measured: which matrix products are faster by
-torch's library (src/driver/cpu/choice.h).
+torch's library (src/driver/cpu/product/choice.h).
 
 TORCHAIR_MEASURE: "0" measures nothing, a rule decides; "again" forgets what
 was measured on all machines, once in this process; else what is not known is

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "bench_kernel.h"
-#include "driver/cpu/gemm.h"
+#include "driver/cpu/product/gemm.h"
 
 #define ROUNDS       5 /* by default; the fastest counts */
 #define ROUND_S      0.03

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "bench_kernel.h"
-#include "driver/cpu/gemm.h"
+#include "driver/cpu/product/gemm.h"
 
 #define TURNS     150
 #define COPIES_MB 128 /* weights from memory */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver/cpu/tile_float.h"
+#include "driver/cpu/region/tile_float.h"
 #include "test.h"
 
 static size_t

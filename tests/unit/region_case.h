@@ -3,7 +3,7 @@
 #define REGION_CASE_H
 
 #include "air_driver.h"
-#include "driver/cpu/region.h"
+#include "driver/cpu/region/region.h"
 
 typedef struct {
     air_region rg;

@@ -1,8 +1,8 @@
 /* scaled_dot_product_attention against a softmax in double. */
 #include "kernel_case.h"
 
-#include "driver/cpu/attention_amx.h"
-#include "driver/cpu/gemm.h"
+#include "driver/cpu/attention/attention_amx.h"
+#include "driver/cpu/product/gemm.h"
 
 #include <math.h>
 

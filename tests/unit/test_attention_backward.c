@@ -2,7 +2,7 @@
  * tests/python/test_attention.py compares with eager. */
 #include "kernel_case.h"
 
-#include "driver/cpu/attention_backward.h"
+#include "driver/cpu/attention/attention_backward.h"
 #include "driver/ref/kernels.h"
 
 #include <math.h>

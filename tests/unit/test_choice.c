@@ -1,7 +1,7 @@
 /* Whose kernel does a product: what is measured once is kept in a file. */
 #include "kernel_case.h"
 
-#include "driver/cpu/choice.h"
+#include "driver/cpu/product/choice.h"
 #include "driver/driver.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* convolution against sums in double. */
 #include "kernel_case.h"
 
-#include "driver/cpu/conv_columns.h"
-#include "driver/cpu/conv_winograd.h"
-#include "driver/cpu/gemm.h"
+#include "driver/cpu/conv/conv_columns.h"
+#include "driver/cpu/conv/conv_winograd.h"
+#include "driver/cpu/product/gemm.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * eager. */
 #include "kernel_case.h"
 
-#include "driver/cpu/conv_backward.h"
+#include "driver/cpu/conv/conv_backward.h"
 #include "driver/ref/kernels.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Pages of machine code. */
-#include "driver/cpu/exec_memory.h"
+#include "driver/cpu/region/exec_memory.h"
 
 #include "test.h"
 

@@ -1,8 +1,8 @@
 /* mm and its relatives against sums in double. */
 #include "kernel_case.h"
 
-#include "driver/cpu/gemm.h"
-#include "driver/cpu/gemm_core.h"
+#include "driver/cpu/product/gemm.h"
+#include "driver/cpu/product/gemm_core.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * has more than its share but for a tile. */
 #include "test.h"
 
-#include "driver/cpu/gemm_split.h"
+#include "driver/cpu/product/gemm_split.h"
 
 /* Vectors times rows of [from, to). */
 static int64_t

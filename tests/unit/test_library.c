@@ -2,7 +2,7 @@
 #include "kernel_case.h"
 
 #include "driver/cpu/cpu.h"
-#include "driver/cpu/library.h"
+#include "driver/cpu/product/library.h"
 
 #include <math.h>
 

@@ -2,8 +2,8 @@
 #include "kernel_case.h"
 
 #include "driver/cpu/cpu.h"
-#include "driver/cpu/gemm.h"
-#include "driver/cpu/library.h"
+#include "driver/cpu/product/gemm.h"
+#include "driver/cpu/product/library.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 
 #include "codegen/codegen.h"
 #include "driver/cpu/cpu.h"
-#include "driver/cpu/region_join.h"
+#include "driver/cpu/region/region_join.h"
 #include "driver/driver.h"
 
 #include <string.h>

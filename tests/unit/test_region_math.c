@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "driver/cpu/tile_float.h"
-#include "driver/cpu/tile_ops.h"
+#include "driver/cpu/region/tile_float.h"
+#include "driver/cpu/region/tile_ops.h"
 #include "test.h"
 
 enum { POINTS = 512 };

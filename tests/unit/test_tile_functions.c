@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "driver/cpu/tile_ops.h"
+#include "driver/cpu/region/tile_ops.h"
 #include "test.h"
 
 enum { POINTS = 512 };

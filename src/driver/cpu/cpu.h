@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "driver/block.h"
-#include "driver/cpu/region.h"
+#include "driver/cpu/region/region.h"
 
 /* Measured choices between kernels: choice.h. */
 typedef struct cpu_choices cpu_choices;

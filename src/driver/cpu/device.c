@@ -1,6 +1,6 @@
-#include "driver/cpu/choice.h"
 #include "driver/cpu/cpu.h"
-#include "driver/cpu/region_join.h"
+#include "driver/cpu/product/choice.h"
+#include "driver/cpu/region/region_join.h"
 #include "driver/driver.h"
 
 #include <limits.h>

@@ -3,8 +3,8 @@
  * that has to wait for a core spoils a few of them only. Passes walk through
  * the data, so that none finds what the one before it read. */
 #include "driver/cpu/cpu.h"
-#include "driver/cpu/gemm_amx.h"
-#include "driver/cpu/gemm_pairs.h"
+#include "driver/cpu/product/gemm_amx.h"
+#include "driver/cpu/product/gemm_pairs.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* limits_amx_isa.c: products of tiles of bf16 that limits.c times. */
-#include "driver/cpu/amx_isa.h"
-#include "driver/cpu/gemm_amx.h"
+#include "driver/cpu/product/amx_isa.h"
+#include "driver/cpu/product/gemm_amx.h"
 
 #include <immintrin.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* limits_isa.c: what limits.c times, compiled once per instruction set. */
-#include "driver/cpu/gemm_isa.h"
-#include "driver/cpu/gemm_vec.h"
+#include "driver/cpu/product/gemm_isa.h"
+#include "driver/cpu/product/gemm_vec.h"
 
 #define CHAINS 12 /* sums that do not wait for each other */
 

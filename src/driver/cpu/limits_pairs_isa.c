@@ -1,5 +1,5 @@
 /* limits_pairs_isa.c: products of pairs of bf16 that limits.c times. */
-#include "driver/cpu/gemm_pairs.h"
+#include "driver/cpu/product/gemm_pairs.h"
 
 #include <immintrin.h>
 

@@ -14,9 +14,9 @@
  * these wait for, not for all. No two can wait for each other: whatever is
  * first in the list among what is not done has nothing left to wait for. */
 #include "driver/cpu/ahead.h"
-#include "driver/cpu/choice.h"
 #include "driver/cpu/cpu.h"
 #include "driver/cpu/lanes.h"
+#include "driver/cpu/product/choice.h"
 #include "driver/fault.h"
 
 #include <stdio.h>

@@ -1,0 +1,296 @@
+/* conv_windows.c: convolutions of f32 whose windows have several taps.
+ *
+ * The rows that a strip of results sees are copied, channel by channel, into
+ * planes with padding that stay in the cache. There a tap is a shift: row k of
+ * a panel of columns is what row 0 sees, steps[k] floats further, whatever the
+ * places, and nobody asks for every tap where the image ends. A row of a plane
+ * is as long as one of the image and the zeros between it and the next, which
+ * serve both. With strides the places would not be adjacent. */
+#include "driver/cpu/conv/conv_windows.h"
+#include "driver/cpu/conv/conv.h"
+#include "driver/cpu/product/gemm.h"
+#include "driver/cpu/region/region_join.h"
+
+#include <string.h>
+
+#define BEHIND 64 /* floats that are read behind a plane */
+/* Of a strip: they stay in a cache. */
+#define PLANE_BYTES ((int64_t)384 << 10)
+
+typedef struct {
+    const conv_geometry *g;
+    int64_t pitch;         /* floats from one row to the next */
+    int64_t strip, strips; /* rows of results at most; of a plane of them */
+    int64_t rows, channel; /* of a plane; floats of all slices */
+} layout;
+
+static int64_t
+reach(const conv_geometry *g, int axis)
+{
+    return (g->kernel[axis] - 1) * g->dilation[axis];
+}
+
+static void
+set_strip(layout *l, int64_t strip)
+{
+    const conv_geometry *g = l->g;
+    l->strip = strip;
+    l->strips = (g->out[1] + strip - 1) / strip;
+    l->rows = strip + reach(g, 1);
+    l->channel = g->kernel[0] * l->rows * l->pitch;
+}
+
+/* Floats that windows see of a row. */
+static int64_t
+seen(const conv_geometry *g)
+{
+    return g->out[2] + reach(g, 2);
+}
+
+static int64_t
+plane_floats(const layout *l)
+{
+    return round_up(l->g->c_in * l->channel + seen(l->g) + BEHIND, 16);
+}
+
+/* strip 0: one row of results sees too much. */
+static layout
+make_layout(const conv_geometry *g)
+{
+    layout l = {.g = g};
+    l.pitch = max64(seen(g) - g->pad[2], g->out[2]);
+    l.pitch = max64(l.pitch, min64(seen(g), g->pad[2] + g->in[2]));
+    set_strip(&l, 1);
+    int64_t row = g->kernel[0] * l.pitch * g->c_in, one = plane_floats(&l);
+    if (one > PLANE_BYTES / 4) {
+        l.strip = 0;
+        return l;
+    }
+    int64_t fit = 1 + (PLANE_BYTES / 4 - one) / row;
+    int64_t strips = (g->out[1] + fit - 1) / fit;
+    set_strip(&l, (g->out[1] + strips - 1) / strips);
+    return l;
+}
+
+bool
+cpu_conv_is_windows(const air_call *call, const conv_geometry *g)
+{
+    return call->args[0].t->dtype == AIR_F32 &&
+           call->outs[0].dtype == AIR_F32 && g->taps > 1 && g->stride[1] == 1 &&
+           g->stride[2] == 1 &&
+           g->c_in * g->c_out * g->out_pixels * g->batch > 0 &&
+           make_layout(g).strip > 0;
+}
+
+/* ---- planes -------------------------------------------------------------- */
+
+/* From the first pixel of a window to that of channel and tap k. */
+static void
+find_steps(const layout *l, int32_t *steps)
+{
+    const conv_geometry *g = l->g;
+    for (int64_t i = 0; i < g->taps; i++) {
+        int64_t x = i % g->kernel[2] * g->dilation[2];
+        int64_t y = i / g->kernel[2] % g->kernel[1] * g->dilation[1];
+        int64_t z = i / g->kernel[2] / g->kernel[1];
+        steps[i] = (int32_t)((z * l->rows + y) * l->pitch + x);
+    }
+    for (int64_t i = g->taps; i < g->c_in * g->taps; i++)
+        steps[i] = steps[i - g->taps] + (int32_t)l->channel;
+}
+
+/* Where a strip is. */
+typedef struct {
+    int64_t z, y, rows; /* the first row of results; how many */
+} place;
+
+/* Slice iz of a channel for a strip. */
+static void
+fill_slice(const layout *l, const gemm_ops *ops, float *to, const float *x,
+           const place *at, int64_t iz)
+{
+    const conv_geometry *g = l->g;
+    int64_t top = at->y - g->pad[1], n = min64(g->in[2], seen(g) - g->pad[2]);
+    int64_t b = max64(0, -top), e = min64(l->rows, g->in[1] - top);
+    if (iz >= 0 && iz < g->in[0] && b < e && n > 0)
+        ops->copies(to + b * l->pitch + g->pad[2], l->pitch,
+                    x + (iz * g->in[1] + top + b) * g->in[2], g->in[2], 1,
+                    AIR_F32, n, e - b);
+}
+
+/* Channels [b, e) of x. */
+static void
+fill(const layout *l, const gemm_ops *ops, float *planes, const float *x,
+     const place *at, int64_t b, int64_t e)
+{
+    const conv_geometry *g = l->g;
+    for (int64_t c = b; c < e; c++) {
+        float *to = planes + c * l->channel;
+        memset(to, 0, (size_t)l->channel * sizeof *to);
+        for (int64_t i = 0; i < g->kernel[0]; i++)
+            fill_slice(l, ops, to + i * l->rows * l->pitch,
+                       x + c * g->in_pixels, at,
+                       at->z * g->stride[0] - g->pad[0] + i * g->dilation[0]);
+    }
+    if (e == g->c_in)
+        memset(planes + e * l->channel, 0,
+               (size_t)(seen(g) + BEHIND) * sizeof *planes);
+}
+
+/* ---- products ------------------------------------------------------------ */
+
+/* What a thread, or a team of them, computes with. */
+typedef struct {
+    const layout *l;
+    const gemm_ops *ops;
+    float *planes;
+    int32_t *steps;
+    place at;
+} work;
+
+/* gemm_job.pack: panels of a strip. */
+static void
+pack(const void *arg, float *panel, int64_t l0, int64_t nl, int64_t k0,
+     int64_t k1)
+{
+    const work *w = arg;
+    const int64_t width = w->l->g->out[2];
+    conv_segment s[GEMM_LANES_MAX];
+    int64_t y = l0 / width, x = l0 % width;
+    int n = 0;
+    for (int64_t l = 0; l < nl; n++, y++, x = 0) {
+        int64_t count = min64(width - x, nl - l);
+        s[n] = (conv_segment){l, count, y * w->l->pitch + x};
+        l += count;
+    }
+    w->ops->shifted(panel, w->planes, w->steps + k0, k1 - k0, s, n);
+}
+
+/* ---- threads ------------------------------------------------------------- */
+
+/* Items: [image][group][plane of results][strip]. */
+static int64_t
+count_items(const layout *l)
+{
+    const conv_geometry *g = l->g;
+    return g->batch * g->groups * g->out[0] * l->strips;
+}
+
+static place
+place_of(const layout *l, int64_t item)
+{
+    place at = {item / l->strips % l->g->out[0], item % l->strips * l->strip,
+                0};
+    at.rows = min64(l->strip, l->g->out[1] - at.y);
+    return at;
+}
+
+/* The product of a strip; task NULL: sizes only. */
+static gemm_job
+make_job(const air_call *call, const work *w, int64_t item,
+         const air_task *task)
+{
+    const conv_geometry *g = w->l->g;
+    int64_t group = item / w->l->strips / g->out[0];
+    int64_t first = (w->at.z * g->out[1] + w->at.y) * g->out[2];
+    gemm_job job = cpu_conv_job(call, g, group, task);
+    job.nx = w->at.rows * g->out[2];
+    job.pack = pack, job.pack_arg = w;
+    job.at = group * g->c_out * g->out_pixels + first;
+    job.y = task != NULL ? (float *)job.y + first : NULL;
+    return job;
+}
+
+/* Threads share the planes of one item after the other where there are too few
+ * items for each to take its own; they then split the product. */
+static bool
+is_shared(int64_t items, int threads)
+{
+    return threads > 1 && items < 2 * threads && items % threads != 0;
+}
+
+/* Bytes of a thread's share of the workspace. Those that share the first one's
+ * planes have room for their panels behind it. */
+typedef struct {
+    size_t steps, planes, panels;
+} shares;
+
+static shares
+find_shares(const air_call *call, const layout *l)
+{
+    const conv_geometry *g = l->g;
+    work w = {.l = l, .at = place_of(l, 0)};
+    gemm_job job = make_job(call, &w, 0, NULL);
+    return (shares){(size_t)round_up(g->c_in * g->taps * 4, 64),
+                    (size_t)plane_floats(l) * 4, cpu_gemm_workspace(&job, 1)};
+}
+
+static size_t
+bytes_of(const shares *s)
+{
+    return s->steps + s->planes + s->panels;
+}
+
+size_t
+cpu_conv_windows_workspace(const air_call *call, const conv_geometry *g,
+                           int threads)
+{
+    layout l = make_layout(g);
+    shares s = find_shares(call, &l);
+    return bytes_of(&s) * (size_t)threads;
+}
+
+/* A product of a team of threads, each of which is number `id` of it. */
+static void
+item_run(work *w, const air_call *call, const air_task *task, int64_t item,
+         const gemm_team *team, const gemm_lines *lines)
+{
+    const conv_geometry *g = w->l->g;
+    const air_task part = {.id = team->id, .count = team->count};
+    const float *x = air_data(call->args[0].t, task);
+    int64_t b, e;
+    w->at = place_of(w->l, item);
+    gemm_job job = make_job(call, w, item, task);
+    job.lines = lines;
+    air_split(g->c_in, &part, &b, &e);
+    fill(w->l, w->ops, w->planes,
+         x + item / w->l->strips / g->out[0] * g->c_in * g->in_pixels, &w->at,
+         b, e);
+    if (team->count > 1)
+        task->barrier(task);
+    cpu_gemm_run(&job, w->ops, team);
+}
+
+void
+cpu_conv_windows(const air_call *call, const conv_geometry *g,
+                 const gemm_ops *ops, const air_task *task)
+{
+    const layout l = make_layout(g);
+    const shares s = find_shares(call, &l);
+    const int64_t items = count_items(&l);
+    const bool shared = is_shared(items, task->count);
+    cpu_join_run join;
+    const gemm_lines *lines =
+        cpu_join_begin(&join, call, task, bytes_of(&s) * (size_t)task->count);
+    const size_t id = (size_t)task->id, count = (size_t)task->count;
+    char *steps = (char *)task->workspace + s.steps * id;
+    char *first = (char *)task->workspace + s.steps * count;
+    char *planes = shared ? first : first + (s.planes + s.panels) * id;
+    work w = {.l = &l,
+              .ops = ops,
+              .planes = (float *)(void *)planes,
+              .steps = (int32_t *)(void *)steps};
+    gemm_team team = {
+        0, 1, NULL, (float *)(void *)(planes + s.planes), task->scratch, NULL};
+    int64_t b = 0, e = items;
+    if (shared)
+        team.id = task->id, team.count = task->count, team.task = task;
+    else
+        air_split(items, task, &b, &e);
+    find_steps(&l, w.steps);
+    for (int64_t i = b; i < e; i++) {
+        if (shared && i > b)
+            task->barrier(task); /* planes and panels are free again */
+        item_run(&w, call, task, i, &team, lines);
+    }
+}

@@ -1,0 +1,117 @@
+/* gemm_few.c: products of so few rows that panels do not pay. */
+#include "driver/cpu/product/gemm_few.h"
+#include "driver/cpu/share.h"
+
+#include <string.h>
+
+/* ---- few rows: dot kernels ----------------------------------------------- */
+
+#define DOT_ROWS 120 /* of w at once: a multiple of every tile's streams */
+
+bool
+cpu_gemm_is_dots(const gemm_job *job)
+{
+    return job->pack == NULL && job->nx <= GEMV_MAX && job->w.ks == 1;
+}
+
+bool
+cpu_gemm_dots_in_place(const gemm_job *job)
+{
+    return job->x.dtype == AIR_F32 && job->x.ks == 1;
+}
+
+/* x as floats, row l at l * k: every thread makes a piece of k. */
+static void
+dots_pack(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    int64_t size = job->x.dtype == AIR_F32 ? 4 : 2;
+    int64_t b = job->k * team->id / team->count;
+    int64_t e = job->k * (team->id + 1) / team->count;
+    for (int64_t l = 0; l < job->nx; l++)
+        ops->widen(team->panels + l * job->k + b,
+                   (const char *)job->x.p +
+                       (l * job->x.rs + b * job->x.ks) * size,
+                   job->x.ks, job->x.dtype, e - b);
+    if (team->count > 1)
+        team->task->barrier(team->task);
+}
+
+void
+cpu_gemm_dots(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    const float *x = job->x.p;
+    int64_t xs = job->x.rs, size = job->w.dtype == AIR_F32 ? 4 : 2;
+    int64_t b, e;
+    cpu_share share = cpu_share_make(job->nw, job->k * size, team->id,
+                                     team->count, team->taken);
+    if (!cpu_gemm_dots_in_place(job)) {
+        dots_pack(job, ops, team);
+        x = team->panels, xs = job->k;
+    }
+    while (cpu_share_next(&share, &b, &e))
+        for (int64_t r = b; r < e; r += DOT_ROWS) {
+            int64_t n = min64(e - r, DOT_ROWS);
+            ops->dots(team->scratch, job->nx, x, xs, n,
+                      (const char *)job->w.p + r * job->w.rs * size, job->w.rs,
+                      job->w.dtype, job->k);
+            ops->finish_rows(job, team->scratch, GEMV_NB, r, n);
+        }
+}
+
+/* ---- few rows of w, adjacent lanes: x streams through once --------------- */
+
+#define STREAMS 32 /* rows of x read side by side */
+
+bool
+cpu_gemm_is_stream(const gemm_job *job)
+{
+    return job->pack == NULL && job->nw <= GEMV_MAX && job->x.rs == 1 &&
+           job->nx > 1;
+}
+
+/* acc[panel][nw][lanes] += over k in [k0, k1), lanes [l, l + nl). */
+static void
+stream(const gemm_job *job, const gemm_ops *ops, float *acc, float *panel,
+       const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1)
+{
+    for (int64_t i = 0; i < nl; i += ops->lanes) {
+        const float *x = (const float *)job->x.p + l + i + k0 * job->x.ks;
+        int64_t xs = job->x.ks;
+        if (job->x.dtype != AIR_F32 || nl - i < ops->lanes) {
+            ops->pack_x(panel, &job->x, l + i, min64(nl - i, ops->lanes), k0,
+                        k1);
+            x = panel, xs = ops->lanes;
+        }
+        ops->block(acc + i * job->nw, job->nw, x, xs, w, GEMM_WB, 1, k1 - k0,
+                   k0 == 0);
+    }
+}
+
+/* Threads split the lanes; the few rows of w are copied by each. */
+void
+cpu_gemm_streams(const gemm_job *job, const gemm_ops *ops,
+                 const gemm_team *team)
+{
+    float *acc = team->scratch, *w = acc + GEMM_MB * GEMM_NB;
+    float *panel = w + GEMV_MAX * GEMM_WB;
+    int64_t unit = GEMM_LANES_MAX, units = (job->nx + unit - 1) / unit;
+    int64_t b = units * team->id / team->count * unit;
+    int64_t e = min64(job->nx, units * (team->id + 1) / team->count * unit);
+    int64_t most = GEMM_MB * GEMM_NB / job->nw / unit * unit;
+    int64_t size = job->w.dtype == AIR_F32 ? 4 : 2;
+    for (int64_t l = b; l < e; l += most) {
+        int64_t nl = min64(most, e - l);
+        if (job->k == 0)
+            memset(acc, 0, (size_t)(GEMM_MB * GEMM_NB) * sizeof *acc);
+        for (int64_t k = 0; k < job->k; k += STREAMS) {
+            int64_t kc = min64(STREAMS, job->k - k);
+            for (int64_t r = 0; r < job->nw; r++)
+                ops->widen(w + r * GEMM_WB,
+                           (const char *)job->w.p +
+                               (r * job->w.rs + k * job->w.ks) * size,
+                           job->w.ks, job->w.dtype, kc);
+            stream(job, ops, acc, panel, w, l, nl, k, k + kc);
+        }
+        ops->finish(job, acc, job->nw, l, nl, 0, job->nw);
+    }
+}

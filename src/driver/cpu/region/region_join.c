@@ -1,0 +1,148 @@
+/* region_join.c: the region behind a product or a convolution runs on each line
+ * of the result while that is in the cache: memory sees the region's results
+ * only. Element e of the iteration space is element e of the result. */
+#include "driver/cpu/region/region_join.h"
+#include "driver/cpu/product/gemm.h"
+
+/* ---- running ------------------------------------------------------------- */
+
+static void
+go_to(cpu_join_run *j, int64_t row)
+{
+    const int axes = j->run.r->rank - 1;
+    if (j->row >= 0 && row == j->row + 1)
+        region_run_next(&j->run, axes);
+    else if (row != j->row || axes == 0)
+        region_run_seek(&j->run, axes, row);
+    j->row = row;
+}
+
+/* gemm_lines.run: n elements of the result from element `at` on. */
+static void
+run_line(void *arg, const void *line, int64_t at, int64_t n)
+{
+    cpu_join_run *j = arg;
+    const cpu_region *r = j->run.r;
+    const int64_t bytes = (int64_t)r->bytes[j->buf];
+    union {
+        const void *from;
+        char *to; /* a region writes to no buffer that it only loads */
+    } cast = {line};
+    while (n > 0) {
+        int64_t col = at % r->cols;
+        int64_t count = min64(n, r->cols - col);
+        go_to(j, at / r->cols);
+        j->run.base[j->buf] = cast.to - col * bytes;
+        region_run_span(&j->run, 0, col, count);
+        cast.to += count * bytes;
+        at += count;
+        n -= count;
+    }
+}
+
+static size_t
+thread_bytes(const cpu_region *r)
+{
+    return (r->thread_bytes + REGION_ALIGN - 1) / REGION_ALIGN * REGION_ALIGN;
+}
+
+size_t
+cpu_join_workspace(const void *extra, size_t first, int threads)
+{
+    const cpu_join *join = extra;
+    if (join == NULL)
+        return first;
+    return (first + REGION_ALIGN - 1) / REGION_ALIGN * REGION_ALIGN +
+           thread_bytes(join->region) * (size_t)threads;
+}
+
+/* The thread's scratch is the kernel's: the region's lies in the workspace. */
+const gemm_lines *
+cpu_join_begin(cpu_join_run *j, const air_call *call, const air_task *task,
+               size_t first)
+{
+    const cpu_join *join = call->extra;
+    if (join == NULL)
+        return NULL;
+    const size_t each = thread_bytes(join->region);
+    char *mem = (char *)task->workspace + cpu_join_workspace(join, first, 0);
+    j->task = *task;
+    j->task.scratch = mem + each * (size_t)task->id;
+    j->task.workspace = j->task.scratch; /* where it is larger than scratch */
+    j->task.id = 0;
+    j->task.count = 1;
+    region_run_init(&j->run, join->region, &j->task);
+    j->row = -1;
+    j->buf = join->buf;
+    j->lines = (gemm_lines){run_line, j, join->keep};
+    return &j->lines;
+}
+
+/* ---- making -------------------------------------------------------------- */
+
+/* Is buffer b read, element after element, and not written? */
+static bool
+reads_in_order(const cpu_region *r, int b)
+{
+    int64_t run = 1;
+    for (int a = r->rank - 1; a >= 0; run *= r->dims[a--])
+        if (r->dims[a] > 1 && r->strides[b][a] != run)
+            return false;
+    const region_phase *phase = &r->phases[0];
+    return (phase->loads >> b & 1) && !(phase->stores >> b & 1) &&
+           !(phase->staged_in >> b & 1);
+}
+
+static bool
+can_join(const cpu_region *r, const air_call *call, int buf)
+{
+    const air_tensor *y = &call->outs[0];
+    int64_t count = 1;
+    for (int i = 0; i < y->rank; i++)
+        count *= y->dims[i];
+    return r->rg->walk == AIR_WALK_MAP && r->rg->nphases == 1 && !r->blocked &&
+           !r->copies && r->rows * r->cols == count && count > 0 &&
+           r->rg->bufs[buf].dtype == y->dtype && cpu_is_dense(y) &&
+           reads_in_order(r, buf);
+}
+
+typedef struct {
+    air_kernel kernel;
+    cpu_join join;
+} joined;
+
+air_status
+cpu_join_make(air_device *dev, const air_kernel *first, const air_call *call,
+              const air_region *region, const air_code *code, int buf,
+              bool keep, const air_kernel **out)
+{
+    void *ptr;
+    cpu_region *r;
+    *out = NULL;
+    if (first->joins == NULL || !first->joins(call) || call->extra != NULL)
+        return AIR_OK;
+    AIR_TRY(
+        cpu_region_make(&dev->alloc, region, code, cpu_isa_base(dev->isa), &r));
+    if (!can_join(r, call, buf)) {
+        cpu_region_free(r);
+        return AIR_OK;
+    }
+    air_status status = base_new(&dev->alloc, sizeof(joined), &ptr);
+    if (status != AIR_OK) {
+        cpu_region_free(r);
+        return status;
+    }
+    joined *made = ptr;
+    made->kernel = *first;
+    made->kernel.region = r;
+    made->kernel.join = &made->join;
+    made->join = (cpu_join){r, buf, keep};
+    *out = &made->kernel;
+    return AIR_OK;
+}
+
+void
+cpu_join_free(air_device *dev, air_kernel *kernel)
+{
+    base_free(&dev->alloc, kernel, sizeof(joined));
+}

@@ -1,0 +1,34 @@
+/* tile_moves.c: elements from one stride to another. Strides that are known let
+ * the compiler move several at once. Compiled once per ISA. */
+#include "driver/cpu/region/tile_ops.h"
+
+#define ALONG(to_step, from_step)   \
+    for (int64_t i = 0; i < n; i++) \
+    d[i * (to_step)] = s[i * (from_step)]
+#define MOVE(T)                                                       \
+    static void move_##T(void *to, int64_t to_step, const void *from, \
+                         int64_t from_step, int64_t n)                \
+    {                                                                 \
+        T *restrict d = to;                                           \
+        const T *restrict s = from;                                   \
+        if (to_step == 1 && from_step == 0) {                         \
+            const T value = n > 0 ? s[0] : 0;                         \
+            for (int64_t i = 0; i < n; i++)                           \
+                d[i] = value;                                         \
+        } else if (to_step == 1 && from_step == 2) {                  \
+            ALONG(1, 2);                                              \
+        } else if (to_step == 1 && from_step == -1) {                 \
+            ALONG(1, -1);                                             \
+        } else {                                                      \
+            ALONG(to_step, from_step);                                \
+        }                                                             \
+    }
+MOVE(uint8_t)
+MOVE(uint16_t)
+MOVE(uint32_t)
+MOVE(uint64_t)
+
+const tile_move_table TILE_NAME(tile_moves) = {[1] = move_uint8_t,
+                                               [2] = move_uint16_t,
+                                               [4] = move_uint32_t,
+                                               [8] = move_uint64_t};

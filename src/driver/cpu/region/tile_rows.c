@@ -1,0 +1,105 @@
+/* tile_rows.c: folds of whole rows, in the order of the kernel ABI: the partial
+ * results and the tree stay in registers. Compiled once per ISA. */
+#include <string.h>
+
+#include "driver/cpu/region/tile_ops.h"
+
+/* Vectors of a lane, and of the places of their elements. */
+#define VECTORS_OF(lane, T, I)                                         \
+    enum { LANES_##lane = TILE_VECTOR / sizeof(T) };                   \
+    typedef T vector_##lane __attribute__((vector_size(TILE_VECTOR))); \
+    typedef I places_##lane __attribute__((vector_size(TILE_VECTOR))); \
+    static inline places_##lane count_##lane(void)                     \
+    {                                                                  \
+        static const I numbers[16] = {0, 1, 2,  3,  4,  5,  6,  7,     \
+                                      8, 9, 10, 11, 12, 13, 14, 15};   \
+        places_##lane count;                                           \
+        memcpy(&count, numbers, sizeof count);                         \
+        return count;                                                  \
+    }
+VECTORS_OF(F32, float, int32_t)
+VECTORS_OF(F64, double, int64_t)
+VECTORS_OF(I64, int64_t, int64_t)
+
+#define OP_SUM(a, x)  ((a) + (x))
+#define OP_PROD(a, x) ((a) * (x))
+
+/* The last `left` elements of a row of n, fewer than a vector has, then the
+ * identity, which is what `to` has so far. What a longer row has before them
+ * comes along in the load. */
+#define LAST(lane, T)                                                  \
+    static inline void last_##lane(const T *x, int64_t n, int left,    \
+                                   vector_##lane *to)                  \
+    {                                                                  \
+        enum { LANES = LANES_##lane };                                 \
+        const places_##lane kept = count_##lane() < left;              \
+        vector_##lane v = {0};                                         \
+        if (n >= LANES) {                                              \
+            memcpy(&v, x + n - LANES, sizeof v);                       \
+            v = __builtin_shuffle(v, count_##lane() + (LANES - left)); \
+        } else {                                                       \
+            T few[LANES] = {0};                                        \
+            for (int e = 0; e < left; e++)                             \
+                few[e] = x[e];                                         \
+            memcpy(&v, few, sizeof v);                                 \
+        }                                                              \
+        *to = (vector_##lane)(((places_##lane)v & kept) |              \
+                              ((places_##lane) * to & ~kept));         \
+    }
+LAST(F32, float)
+LAST(F64, double)
+LAST(I64, int64_t)
+
+#define EACH(k, n) _Pragma("GCC unroll 16") for (int k = 0; k < (n); k++)
+#define HALVES(w, n) \
+    _Pragma("GCC unroll 4") for (int w = (n) / 2; w > 0; w /= 2)
+
+#define ROWS(red, lane, T, START)                                            \
+    static void rows_##red##_##lane(const void *from, int64_t stride,        \
+                                    int64_t rows, int64_t n, void *to)       \
+    {                                                                        \
+        enum { LANES = LANES_##lane, VECTORS = TILE_PARTS / LANES };         \
+        const T *x = from;                                                   \
+        T *folded = to;                                                      \
+        const int left = (int)(n % LANES);                                   \
+        const int whole = (int)(n % TILE_PARTS) / LANES;                     \
+        const vector_##lane identity = (vector_##lane){0} + (T)(START);      \
+        for (int64_t r = 0; r < rows; r++, x += stride) {                    \
+            vector_##lane a[VECTORS], v, last = identity;                    \
+            int64_t i = 0;                                                   \
+            EACH(k, VECTORS) a[k] = identity;                                \
+            for (; n - i >= TILE_PARTS; i += TILE_PARTS) {                   \
+                EACH(k, VECTORS)                                             \
+                {                                                            \
+                    memcpy(&v, x + i + LANES * k, sizeof v);                 \
+                    a[k] = OP_##red(a[k], v);                                \
+                }                                                            \
+            }                                                                \
+            if (left > 0)                                                    \
+                last_##lane(x, n, left, &last);                              \
+            EACH(k, VECTORS)                                                 \
+            {                                                                \
+                if (k < whole) {                                             \
+                    memcpy(&v, x + i + LANES * k, sizeof v);                 \
+                    a[k] = OP_##red(a[k], v);                                \
+                } else if (k == whole) {                                     \
+                    a[k] = OP_##red(a[k], last);                             \
+                }                                                            \
+            }                                                                \
+            HALVES(w, VECTORS)                                               \
+            EACH(k, w) a[k] = OP_##red(a[k], a[k + w]);                      \
+            HALVES(w, LANES)                                                 \
+            a[0] =                                                           \
+                OP_##red(a[0], __builtin_shuffle(a[0], count_##lane() ^ w)); \
+            folded[r] = a[0][0];                                             \
+        }                                                                    \
+    }
+ROWS(SUM, F32, float, 0)
+ROWS(SUM, F64, double, 0)
+ROWS(SUM, I64, int64_t, 0)
+ROWS(PROD, F32, float, 1)
+ROWS(PROD, F64, double, 1)
+
+const tile_rows_table TILE_NAME(tile_rows) = {
+    [AIR_REDUCE_SUM] = {rows_SUM_F32, rows_SUM_F64, rows_SUM_I64},
+    [AIR_REDUCE_PROD] = {rows_PROD_F32, rows_PROD_F64}};
