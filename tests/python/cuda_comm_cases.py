@@ -232,7 +232,9 @@ def case_a_data_parallel_model():
         ).to(DEVICE)
 
     batches = [
-        torch.randn(8 * WORLD, 64, generator=torch.Generator().manual_seed(i))
+        torch.randn(
+            8 * WORLD, 64, generator=torch.Generator("cpu").manual_seed(i)
+        )
         for i in range(5)
     ]
     whole = make()
@@ -273,7 +275,7 @@ def case_a_tensor_parallel_block():
         torch._dynamo.reset()
         run = compiled(part, mode, fullgraph=True)
         for length in (64, 1, 64, 1, 1):
-            made = torch.Generator().manual_seed(length)
+            made = torch.Generator("cpu").manual_seed(length)
             x = torch.randn(1, length, width, generator=made).to(DEVICE)
             rows = [t[:length] for t in table]
             want, got = whole(x, *rows), run(x, *rows)

@@ -172,6 +172,7 @@ OURS = {
     "weights.group",
     "weights.smallest",
     "weights.frozen",
+    "sizes.limit",
     _G + "capture_error_mode",
     _G + "force_recapture",
     _K + "disable_static_kernel_compile_cache",

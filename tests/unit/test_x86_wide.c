@@ -369,12 +369,12 @@ fill_hard(region_case *c, int doubles, int integers, int count)
 {
     for (int k = 0; k < count; k++) {
         const int bit = k / 6 % 64;
-        const int64_t low = (int64_t)case_random(c) * (k % 4 == 3);
+        const uint64_t any = case_random(c), low = k % 4 == 3 ? any : 0;
         const int64_t sign = k % 2 ? -1 : 1;
         const uint64_t near = (UINT64_C(1) << bit) + (uint64_t)(k / 2 % 3 - 1);
         const uint64_t half = bit > 24 ? UINT64_C(1) << (bit - 24) : 0;
         const uint64_t n = (near + (k % 5 < 2 ? half : 0)) * (uint64_t)sign;
-        ((int64_t *)c->data[integers])[k] = (int64_t)n + low;
+        ((int64_t *)c->data[integers])[k] = (int64_t)(n + low);
         ((double *)c->data[doubles])[k] =
             ldexp((double)sign * (1 + (k / 2 % 3 - 1) * 0x1p-52),
                   k / 6 % 96 - 16) +
