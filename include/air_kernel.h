@@ -9,8 +9,8 @@
  *
  * A *region* is the loop IR: a nest over one iteration space that fuses
  * pointwise operations and reductions. It is data, so that one region can be
- * interpreted tile by tile (driver/cpu/tile_*.c), turned into machine code
- * (codegen/x86_*.c) or printed as source for another device.
+ * interpreted tile by tile (driver/cpu/region/tile_*.c), turned into machine
+ * code (codegen/x86_*.c) or printed as source for another device.
  *
  * This header includes nothing of the engine: code generated for a program
  * and out-of-tree drivers need only this file and air_driver.h.

@@ -21,7 +21,6 @@
 #include <string.h>
 
 #define PLACES      WINOGRAD_PLACES
-#define PLAN_LANES  16 /* the plan must not depend on the instruction set */
 #define CACHE_BYTES ((int64_t)1 << 20) /* of transformed pixels */
 #define TILES_MAX   256                /* of a chunk, but for long rows */
 #define CHAIN       24                 /* products in a row; then sums */
@@ -83,11 +82,11 @@ find_rows(layout *l, int threads)
     if (most < l->total) {
         double least = cost_of_rows(l, most, threads);
         l->rows = most;
-        for (int64_t rows = most - 1; rows > 0; rows--)
-            if (cost_of_rows(l, rows, threads) < least) {
-                least = cost_of_rows(l, rows, threads);
-                l->rows = rows;
-            }
+        for (int64_t rows = most - 1; rows > 0; rows--) {
+            double cost = cost_of_rows(l, rows, threads);
+            if (cost < least)
+                least = cost, l->rows = rows;
+        }
     }
     l->chunks = (l->total + l->rows - 1) / l->rows;
 }
