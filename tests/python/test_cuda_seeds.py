@@ -101,7 +101,7 @@ def test_a_backward_without_attention_is_left_alone():
 
 @pytest.mark.parametrize("number", [2**63 - 1, -5, True])
 def test_a_number_gets_to_the_gpu(number):
-    x = torch.tensor(number)
+    x = torch.tensor(number, device="cpu")
     got = cuda_seeds.on_gpu(x, torch.device("cpu"))
     assert got is not x
     assert got.dtype == x.dtype and torch.equal(got, x)

@@ -1,0 +1,57 @@
+"""Layer norms of half precision whose statistics are float32, as on a GPU."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchair import inlined
+
+ATEN = torch.ops.aten
+
+
+def traced(fn, dtype, device="cuda"):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.empty(4, 8, dtype=dtype, device=device)
+        w = torch.empty(8, dtype=dtype, device=device)
+        graph = make_fx(fn)(x, w)
+    inlined.expand(graph)
+    return graph
+
+
+def dtypes(graph, op):
+    (node,) = (n for n in graph.graph.nodes if n.target is op)
+    return {v.dtype for v in node.meta["val"]}
+
+
+def norm(x, w):
+    return ATEN.native_layer_norm.default(x, [8], w, None, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_statistics_that_are_read_are_of_float32(dtype):
+    graph = traced(norm, dtype)
+    assert dtypes(graph, ATEN.native_layer_norm.default) == {torch.float32}
+    (results,) = graph.graph.find_nodes(op="output")[0].args
+    found = [r.meta["val"].dtype for r in results]
+    assert found == [dtype, torch.float32, torch.float32]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_others_stay(dtype):
+    graph = traced(lambda x, w: norm(x, w)[0], dtype)
+    assert dtype in dtypes(graph, ATEN.native_layer_norm.default)
+    graph = traced(norm, torch.float32)
+    assert dtypes(graph, ATEN.native_layer_norm.default) == {torch.float32}
+
+
+def test_numbers_are_eagers():
+    torch.manual_seed(0)
+    x, w, b = torch.randn(16, 64), torch.randn(64), torch.randn(64)
+    args = [t.bfloat16() for t in (x + 3, w, b)]
+    body, _ = inlined._bodies[ATEN.native_layer_norm.default]
+    got = body(args[0], [64], *args[1:], 1e-5)
+    want = ATEN.native_layer_norm.default(args[0], [64], *args[1:], 1e-5)
+    assert torch.equal(got[0], want[0])
+    exact = args[0].double().mean(1, True)
+    torch.testing.assert_close(got[1].double(), exact, rtol=1e-5, atol=0)
