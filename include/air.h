@@ -599,6 +599,12 @@ typedef struct {
      * run before had, what was made of them is computed again. Runs in several
      * threads may have different ones. No air_host: 0. */
     uint64_t frozen;
+    /* The application records what the run gives to the device, to repeat it:
+     * its memory is no other run's, and goes back to the device. STATE, before
+     * anything is done, where a run is more than what it gives to the device:
+     * one that draws, or the first one of these sizes, or of these contents of
+     * frozen inputs. What it reads stays as long as the program. */
+    bool recorded;
     /* Room for dims and strides of results, AIR_MAX_RANK numbers each, result
      * by result; NULL: they lie in the specialisation, which spec_limit then
      * does not drop. */

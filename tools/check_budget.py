@@ -36,7 +36,7 @@ LAYERS = {
     # files cut where they held two things: 70; sizes that cannot be: 30
     # specialisations that are counted, dropped and found by a hash: 330
     # results on their way: 65
-    "src/exec": (7600, C),
+    "src/exec": (7800, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500

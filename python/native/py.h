@@ -321,8 +321,12 @@ air_graph_pool *py_default_pool(int place);
 air_context *py_cuda_context(int index);
 PyObject *py_cuda_start(PyObject *self, PyObject *args);
 PyObject *py_cuda_check(PyObject *self, PyObject *index);
-/* Does the application capture this thread's stream? -1 with a Python error. */
-int py_cuda_is_captured(void);
+/* Does the application capture this thread's stream of the GPU? */
+bool py_cuda_is_captured(int index);
+/* Lets the thread do what a capture forbids by default, making memory and
+ * handles of libraries; gives what py_cuda_restore takes. */
+int py_cuda_relax(void);
+void py_cuda_restore(int mode);
 
 /* ---- tables of the Ascend IR (py_ge.c) ---- */
 

@@ -25,6 +25,9 @@ static struct {
     int32_t (*drop)(void *tensor);
     int32_t (*stream)(int32_t index, void **out);
     bool found; /* all of them */
+    /* libcuda's */
+    int (*capturing)(void *stream, int *out);
+    int (*exchange)(int *mode);
     char *folders, *cache;
     bool no_overlap, persistent, checks;
     int64_t patience; /* ms */
@@ -129,6 +132,18 @@ find_functions(const char *torch_lib, const char *cuda_lib)
     return all;
 }
 
+/* Of the driver that torch has loaded, or will. */
+static void
+find_capturing(void)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY);
+    void *capturing = lib ? dlsym(lib, "cuStreamIsCapturing") : NULL;
+    void *exchange =
+        lib ? dlsym(lib, "cuThreadExchangeStreamCaptureMode") : NULL;
+    memcpy(&gpu.capturing, &capturing, sizeof capturing);
+    memcpy(&gpu.exchange, &exchange, sizeof exchange);
+}
+
 static char *
 copy_text(const char *text)
 {
@@ -156,6 +171,7 @@ py_cuda_start(PyObject *self, PyObject *args)
     gpu.checks = checks;
     gpu.patience = patience;
     gpu.found = find_functions(torch_lib, cuda_lib);
+    find_capturing();
     free(gpu.folders);
     free(gpu.cache);
     gpu.folders = copy_text(folders);
@@ -224,22 +240,31 @@ py_cuda_context(int index)
     return open_context(index);
 }
 
-/* Asked at each call, so that it is looked up once. */
-int
-py_cuda_is_captured(void)
+/* ---- what the application captures ---- */
+
+enum { RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+
+bool
+py_cuda_is_captured(int index)
 {
-    static PyObject *ask;
-    if (!ask) {
-        PyObject *torch = PyImport_ImportModule("torch._C");
-        if (torch)
-            ask =
-                PyObject_GetAttrString(torch, "_cuda_isCurrentStreamCapturing");
-        Py_XDECREF(torch);
-    }
-    PyObject *got = ask ? PyObject_CallFunctionObjArgs(ask, NULL) : NULL;
-    const int captured = got ? PyObject_IsTrue(got) : -1;
-    Py_XDECREF(got);
-    return captured;
+    void *stream = NULL;
+    int captured = 0;
+    return gpu.capturing && gpu.stream(index, &stream) == 0 &&
+           gpu.capturing(stream, &captured) == 0 && captured != 0;
+}
+
+int
+py_cuda_relax(void)
+{
+    int mode = RELAXED;
+    return gpu.exchange && gpu.exchange(&mode) == 0 ? mode : RELAXED;
+}
+
+void
+py_cuda_restore(int mode)
+{
+    if (gpu.exchange)
+        (void)gpu.exchange(&mode);
 }
 
 PyObject *

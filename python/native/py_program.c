@@ -24,6 +24,7 @@ typedef struct {
     air_value *in;
     int64_t *layouts; /* room of results: air_host */
     size_t bytes;     /* of all inputs, roughly */
+    bool recorded;    /* by the application, on a GPU: air_host */
     air_capture_call call;
 } call_inputs;
 
@@ -276,7 +277,7 @@ static air_status
 run_engine(call_inputs *c, const air_host *host, air_value *results)
 {
     const py_program *p = c->p;
-    if (p->capture)
+    if (p->capture && !c->recorded)
         return air_capture_run(p->capture->capture, &c->call, host, p->nin,
                                c->in, p->nresults, results);
     return air_program_run(p->program, host, p->nin, c->in, p->nresults,
@@ -296,6 +297,7 @@ run_program(call_inputs *c, air_value *results, py_host_run *run)
     air_host host = py_host_make(run);
     host.layouts = c->layouts;
     host.frozen = py_frozen_look(p->frozen, c->args);
+    host.recorded = c->recorded;
     py_context_sync();
     if (c->bytes < KEEP_GIL_BYTES && !p->nhosts)
         return run_engine(c, &host, results);
@@ -325,7 +327,7 @@ static PyObject *
 call_arrays(call_inputs *c, air_value *results)
 {
     py_host_run run = {0};
-    const bool captured = c->p->capture != NULL;
+    const bool captured = c->p->capture && !c->recorded;
     if ((c->p->nhosts && !args_list(c)) ||
         (captured ? read_dynamic(c) : read_args(c)))
         return NULL;
@@ -421,30 +423,62 @@ call_fallback(call_inputs *c)
     return made;
 }
 
-/* A capture of eager code (torchair.npu) wants the operators themselves. So
- * does one of the application's on a GPU: what it records runs later and again,
- * has to draw anew then, and to have memory of its own. */
-static int
-wants_operators(const py_program *p)
+static PyObject *
+call_operators(call_inputs *c)
 {
-    if (p->fallback == Py_None)
-        return 0;
-    if (py_recording)
-        return 1;
-    return p->place >= PLACE_CUDA ? py_cuda_is_captured() : 0;
+    return args_list(c) ? PyObject_CallFunctionObjArgs(c->p->fallback, c->list,
+                                                       Py_None, NULL)
+                        : NULL;
+}
+
+static bool
+moves_scalars(const py_program *p)
+{
+    for (Py_ssize_t i = 0; i < p->nargs; i++)
+        if (p->args[i] == ARG_SCALAR)
+            return true;
+    return false;
+}
+
+static PyObject *
+record_or_refuse(call_inputs *c)
+{
+    const py_program *p = c->p;
+    if (!p->records || moves_scalars(p)) {
+        py_raise_text(AIR_ERROR_STATE, "it has what only the host can do");
+        return NULL;
+    }
+    c->recorded = true;
+    PyObject *made = call_and_forget(c);
+    if (made) /* its code and constants are in the application's hands */
+        Py_INCREF((PyObject *)(uintptr_t)p);
+    return made;
+}
+
+/* The application records the stream, to repeat what it gets now. What is more
+ * than that (numbers drawn, a first run) is torch's, whose operators know. They
+ * may need handles of libraries that nothing has made so far. */
+static PyObject *
+call_recorded(call_inputs *c)
+{
+    const int mode = py_cuda_relax();
+    PyObject *made = record_or_refuse(c);
+    if (!made && may_fall_back(c->p)) {
+        PyErr_Clear();
+        made = call_operators(c);
+    }
+    py_cuda_restore(mode);
+    return made;
 }
 
 static PyObject *
 call_inputs_run(call_inputs *c)
 {
     const py_program *p = c->p;
-    const int wanted = wants_operators(p);
-    if (wanted < 0)
-        return NULL;
-    if (wanted)
-        return args_list(c) ? PyObject_CallFunctionObjArgs(p->fallback, c->list,
-                                                           Py_None, NULL)
-                            : NULL;
+    if (py_recording && p->fallback != Py_None)
+        return call_operators(c); /* torchair.npu captures eager code */
+    if (p->place >= PLACE_CUDA && py_cuda_is_captured(p->place - PLACE_CUDA))
+        return call_recorded(c);
     PyObject *range = py_range_open("npu_fx_compiler inference");
     PyObject *made = call_and_forget(c);
     if (!made && may_fall_back(p))
@@ -743,12 +777,14 @@ static PyMethodDef methods[] = {
      "prepare(shapes): makes what a run needs; a list with (dims, strides) or "
      "an integer for each argument"},
     {NULL, NULL, 0, NULL}};
-static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
-                                 offsetof(py_program, call), READONLY, NULL},
-                                {"__weaklistoffset__", T_PYSSIZET,
-                                 offsetof(py_program, weakrefs), READONLY,
-                                 NULL},
-                                {NULL, 0, 0, 0, NULL}};
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(py_program, call), READONLY,
+     NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(py_program, weakrefs), READONLY,
+     NULL},
+    {"records", T_BOOL, offsetof(py_program, records), 0,
+     "the application may record its HOST nodes"},
+    {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"_boxed_call", get_boxed, NULL, "AOTAutograd may pass one list", NULL},
     {"watch", get_watch, set_watch,

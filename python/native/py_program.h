@@ -46,6 +46,7 @@ typedef struct {
     py_capture *capture; /* NULL: every call is a plain run */
     PyObject *fallback;  /* (list, reason): what the engine cannot run, or
                             (reason None) must not */
+    char records;        /* as T_BOOL: the application may, on a GPU */
     PyObject *watch;     /* see py_watch.c; NULL: runs are not watched */
     PyObject *weakrefs;
 } py_program;

@@ -160,6 +160,7 @@ Watch = Callable[
 class Program:
     _boxed_call: bool
     watch: Watch | None
+    records: bool
     def __init__(
         self,
         graph: Graph,

@@ -269,7 +269,7 @@ def _engine_program(
         return more
     if _savers:
         _savers[-1].optimised(program.text(0))
-    program.watch = watch
+    program.watch, program.records = watch, recorded.repeats(got.hosts)
     record.compile_s = time.perf_counter() - begin - record.import_s
     record.program = weakref.ref(program)
     dump.write("optimized", gm, graph_dump.text_of(program))

@@ -196,7 +196,7 @@ def program(
         tensors = [t.to(device) for t in tensors]
     hosts = tuple(map(_host, data["hosts"]))
     capture = capture or recorded.captures(hosts)
-    return Program(
+    made = Program(
         Graph.parse(data["text"], place),
         tuple(tuple(a) if type(a) is list else a for a in data["args"]),
         tuple(tensors),
@@ -207,6 +207,8 @@ def program(
         capture=with_warning(capture, "of a file"),
         **data["keywords"],
     )
+    made.records = recorded.repeats(hosts)
+    return made
 
 
 def _out(data: list[Any]) -> tuple[Any, ...]:

@@ -54,6 +54,8 @@ WAITING = frozenset(
 _DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
+CUSTOM = "a custom operator may work on the CPU, too"
+DRAWS = "it draws random numbers"
 _INDEX = ("aten.index", "aten.index_put", "aten._unsafe_index")
 
 
@@ -87,8 +89,12 @@ def unrecorded(
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return "it is no operator of torch"
+    if any(map(_is_elsewhere, (*operands, *results))):
+        return "a tensor of the CPU is in it"
+    if target.namespace.startswith("_c10d"):
+        return "it is a collective"
     if target.namespace != "aten":
-        return "a custom operator may work on the CPU, too"
+        return CUSTOM
     if str(target.overloadpacket) in WAITING:
         return "it waits for the GPU"
     if schema.mutates(node):
@@ -96,9 +102,7 @@ def unrecorded(
     if _depends_on_data(target, operands):
         return "its result depends on data"
     if _draws(node):
-        return "it draws random numbers"
-    if any(map(_is_elsewhere, (*operands, *results))):
-        return "a tensor of the CPU is in it"
+        return DRAWS
     return ""
 
 
@@ -119,6 +123,12 @@ def captures(hosts: Sequence[tuple[Any, ...]]) -> CaptureOptions | None:
     if any(host[5:] == ("",) for host in hosts):
         return CaptureOptions(plain_beyond=True)
     return None
+
+
+def repeats(hosts: Sequence[tuple[Any, ...]]) -> bool:
+    """May the application record runs with these HOST nodes? torch's operators
+    then know that they are recorded: they draw anew at each replay."""
+    return all(host[5:] in (("",), (CUSTOM,), (DRAWS,)) for host in hosts)
 
 
 class Memory:

@@ -30,6 +30,7 @@ typedef struct exec_block {
     uint64_t tick; /* when it was given back */
     atomic_int refs;
     int bin;
+    bool once; /* is not kept for another */
 } exec_block;
 
 air_status exec_pool_create(const air_alloc *alloc, const air_driver *driver,
@@ -37,6 +38,8 @@ air_status exec_pool_create(const air_alloc *alloc, const air_driver *driver,
 /* Frees what is kept; the pool itself, and the device, go with the last block
  * that is still out. */
 void exec_pool_release(exec_pool *pool);
+/* A block that was none before and goes back to the device behind. */
+air_status exec_pool_new(exec_pool *pool, size_t size, exec_block **out);
 /* A block of at least size bytes with one reference. loose: any larger kept
  * block will do (arenas), otherwise at most a quarter is wasted. */
 air_status exec_pool_get(exec_pool *pool, size_t size, bool loose,
@@ -211,7 +214,9 @@ typedef struct exec_spec {
     const int64_t *key;
     uint64_t hash, used; /* used: tick of the last call that asked for it */
     atomic_int refs;     /* of the table, runs and captures */
-    atomic_bool lent;    /* a caller reads layouts of results in it */
+    atomic_bool lent;    /* a caller reads layouts of results in it, or what
+                          * the application recorded reads its memory */
+    atomic_bool ran;
     base_arena arena;
     int64_t *dims;
     BASE_VEC(exec_storage) storages;
@@ -231,6 +236,7 @@ typedef struct exec_spec {
     size_t once, once_segments, kept_bytes;
     exec_block *kept;
     uint64_t kept_stamp;
+    BASE_VEC(exec_block *) recorded; /* what recorded runs read of it */
     uint32_t nhosts, ncopies, nregions, ncalls;
     double seconds; /* that it took to make */
 } exec_spec;
@@ -301,6 +307,7 @@ typedef struct {
     air_program *p;
     exec_spec *s;
     const air_host *host;
+    bool recorded; /* air_host */
     char *arena;
     void **slots;
     exec_block **results; /* by slot: its block */
@@ -326,6 +333,10 @@ air_status exec_run_host(exec_run *r, const exec_step *step);
 air_status exec_record_host(exec_run *r, const exec_step *step, void *stream,
                             void **memory, char *why);
 void exec_run_hand_out(exec_run *r, air_value *outs);
+/* recorded.c: r->s, with a reference, for a run that the application records;
+ * STATE, see air_host. */
+air_status exec_find_recorded(exec_run *r, exec_cores cores,
+                              const air_value *inputs);
 /* Gives tokens and blocks back. */
 void exec_run_end(exec_run *r);
 /* Checks the sizes of an input that is a tensor; *out_count: its elements. */
@@ -335,6 +346,9 @@ air_status exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
  * new; makes it when there is none. The caller gets a reference. */
 air_status exec_spec_get(air_program *p, exec_cores cores,
                          const air_value *inputs, exec_spec **out);
+/* STATE where there is none. */
+air_status exec_spec_known(air_program *p, exec_cores cores,
+                           const air_value *inputs, exec_spec **out);
 void exec_spec_free(const air_program *p, exec_spec *s);
 /* How long the key of a specialisation is; which of its numbers vary. */
 air_status exec_key_prepare(air_program *p);

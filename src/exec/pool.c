@@ -158,7 +158,7 @@ take_back(exec_block *block, bool keep)
 static void
 put_block(exec_block *block)
 {
-    take_back(block, true);
+    take_back(block, !block->once);
 }
 
 void
@@ -187,6 +187,31 @@ new_block(exec_pool *pool, size_t bytes, int bin, exec_block **out)
     return AIR_OK;
 }
 
+/* With the mutex held. */
+static air_status
+find_memory(exec_pool *pool, size_t bytes, int bin, exec_block **out)
+{
+    air_status status;
+
+    if (pool->tick > KEEP_TICKS)
+        free_older(pool, pool->tick - KEEP_TICKS);
+    status = new_block(pool, bytes, bin, out);
+    if (status == AIR_ERROR_MEMORY || status == AIR_ERROR_DRIVER) {
+        free_older(pool, UINT64_MAX);
+        status = new_block(pool, bytes, bin, out);
+    }
+    return status;
+}
+
+static void
+give_out(exec_pool *pool, exec_block *block)
+{
+    pool->live_blocks++;
+    pool->live_bytes += block->size;
+    atomic_store(&block->refs, 1);
+    block->next = NULL;
+}
+
 air_status
 exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
 {
@@ -198,20 +223,28 @@ exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
     *out = NULL;
     pthread_mutex_lock(&pool->mutex);
     block = take_kept(pool, bin, loose);
-    if (!block) {
-        if (pool->tick > KEEP_TICKS)
-            free_older(pool, pool->tick - KEEP_TICKS);
-        status = new_block(pool, bytes, bin, &block);
-        if (status == AIR_ERROR_MEMORY || status == AIR_ERROR_DRIVER) {
-            free_older(pool, UINT64_MAX);
-            status = new_block(pool, bytes, bin, &block);
-        }
-    }
+    if (!block)
+        status = find_memory(pool, bytes, bin, &block);
     if (status == AIR_OK) {
-        pool->live_blocks++;
-        pool->live_bytes += block->size;
-        atomic_store(&block->refs, 1);
-        block->next = NULL;
+        give_out(pool, block);
+        *out = block;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return status;
+}
+
+air_status
+exec_pool_new(exec_pool *pool, size_t size, exec_block **out)
+{
+    exec_block *block;
+    air_status status;
+
+    *out = NULL;
+    pthread_mutex_lock(&pool->mutex);
+    status = find_memory(pool, size > 0 ? size : 1, 0, &block);
+    if (status == AIR_OK) {
+        block->once = true;
+        give_out(pool, block);
         *out = block;
     }
     pthread_mutex_unlock(&pool->mutex);

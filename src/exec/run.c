@@ -53,6 +53,16 @@ exec_frame_place(exec_run *r, void *memory)
     memset(r->results, 0, (size_t)r->s->nslots * sizeof(void *));
 }
 
+/* Memory of the run; what the application records has its own. */
+static air_status
+get_block(const exec_run *r, size_t bytes, bool loose, exec_block **out)
+{
+    exec_pool *pool = r->p->ctx->pool;
+
+    return r->recorded ? exec_pool_new(pool, bytes, out)
+                       : exec_pool_get(pool, bytes, loose, out);
+}
+
 static air_status
 fill_slots(exec_run *r, const air_value *inputs)
 {
@@ -67,8 +77,8 @@ fill_slots(exec_run *r, const air_value *inputs)
         case EXEC_INPUT: r->slots[t->slot] = inputs[t->input].data; break;
         case EXEC_HOST: r->slots[t->slot] = r->arena + t->offset; break;
         case EXEC_BLOCK:
-            AIR_TRY(exec_pool_get(r->p->ctx->pool, (size_t)t->bytes, false,
-                                  &r->results[t->slot]));
+            AIR_TRY(
+                get_block(r, (size_t)t->bytes, false, &r->results[t->slot]));
             r->slots[t->slot] = r->results[t->slot]->data;
             break;
         }
@@ -296,6 +306,7 @@ exec_run_segments(exec_run *r)
         return exec_watch_segments(r);
     for (size_t i = r->s->once_segments; i < r->s->nsegments; i++)
         AIR_TRY(run_segment(r, i));
+    atomic_store_explicit(&r->s->ran, true, memory_order_relaxed);
     return AIR_OK;
 }
 
@@ -384,8 +395,8 @@ place_frame(exec_run *r, exec_block **out_block, void **out_own)
     *out_own = NULL;
     if (apart)
         AIR_TRY(base_new(&ctx->alloc, frame, out_own));
-    air_status status = exec_pool_get(ctx->pool, apart ? arena : arena + frame,
-                                      true, out_block);
+    air_status status =
+        get_block(r, apart ? arena : arena + frame, true, out_block);
     if (status != AIR_OK) {
         base_free(&ctx->alloc, *out_own, frame);
         return base_trace(status, __func__, __LINE__);
@@ -422,13 +433,14 @@ air_status
 exec_program_run(air_program *p, const air_host *host, const air_value *inputs,
                  air_value *outs)
 {
-    exec_run r = {.p = p, .host = host};
+    exec_run r = {.p = p, .host = host, .recorded = host && host->recorded};
     exec_cores cores = {0, 0};
     air_status status;
 
     if (host)
         cores = (exec_cores){host->cube_cores, host->vector_cores};
-    AIR_TRY(exec_spec_get(p, cores, inputs, &r.s));
+    AIR_TRY(r.recorded ? exec_find_recorded(&r, cores, inputs)
+                       : exec_spec_get(p, cores, inputs, &r.s));
     status = run_spec(&r, inputs, outs);
     exec_spec_release(p, r.s);
     if (status == AIR_OK)

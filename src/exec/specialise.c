@@ -429,9 +429,24 @@ find_or_add(air_program *p, exec_cores cores, const air_value *inputs,
     return status;
 }
 
-air_status
-exec_spec_get(air_program *p, exec_cores cores, const air_value *inputs,
-              exec_spec **out)
+static air_status
+find_only(air_program *p, exec_cores cores, const air_value *inputs,
+          const int64_t *key, exec_spec **out)
+{
+    (void)cores, (void)inputs;
+    *out = exec_specs_find(p, key, exec_specs_hash(p, key));
+    AIR_REQUIRE(*out, AIR_ERROR_STATE, "graph %s has not run with these sizes",
+                p->g->name);
+    return AIR_OK;
+}
+
+typedef air_status (*find_fn)(air_program *p, exec_cores cores,
+                              const air_value *inputs, const int64_t *key,
+                              exec_spec **out);
+
+static air_status
+with_key(air_program *p, exec_cores cores, const air_value *inputs,
+         find_fn find, exec_spec **out)
 {
     int64_t local[512], *key = local;
     size_t bytes = p->key_len * sizeof *key;
@@ -443,10 +458,24 @@ exec_spec_get(air_program *p, exec_cores cores, const air_value *inputs,
     key[p->key_len - 1] = pack_cores(cores);
     status = write_key(p->g, inputs, key);
     if (status == AIR_OK)
-        status = find_or_add(p, cores, inputs, key, out);
+        status = find(p, cores, inputs, key, out);
     if (key != local)
         base_free(&p->ctx->alloc, key, bytes);
     return status;
+}
+
+air_status
+exec_spec_get(air_program *p, exec_cores cores, const air_value *inputs,
+              exec_spec **out)
+{
+    return with_key(p, cores, inputs, find_or_add, out);
+}
+
+air_status
+exec_spec_known(air_program *p, exec_cores cores, const air_value *inputs,
+                exec_spec **out)
+{
+    return with_key(p, cores, inputs, find_only, out);
 }
 
 void
@@ -457,6 +486,9 @@ exec_spec_free(const air_program *p, exec_spec *s)
 
     exec_watch_free(p, s);
     exec_block_release(s->kept);
+    for (size_t i = 0; i < s->recorded.count; i++)
+        exec_block_release(s->recorded.data[i]);
+    BASE_VEC_FREE(&p->ctx->alloc, &s->recorded);
     for (size_t i = 0; i < s->nsegments; i++)
         if (s->segments[i].list)
             driver->list_free(device, s->segments[i].list);

@@ -49,6 +49,40 @@ static _Thread_local void *current;
             return INVALID_CONTEXT; \
     } while (0)
 
+/* ---- what the application captures: by default no thread may do what might
+ * have to wait for it; a call that does is refused and ends the capture ---- */
+
+enum { RELAXED = 2, NOT_CAPTURED = 900, OTHERS_EVENT = 905 };
+static _Thread_local int capture_mode;
+
+static bool
+is_captured(const void *stream)
+{
+    return state.captured || (state.capturing && state.capturing == stream);
+}
+
+static int
+end_capture(int code)
+{
+    state.broken++;
+    return code;
+}
+
+#define TRY_SAFE                                                            \
+    do {                                                                    \
+        if ((state.captured || state.capturing) && capture_mode != RELAXED) \
+            return end_capture(NOT_CAPTURED);                               \
+    } while (0)
+
+FAKE(cuThreadExchangeStreamCaptureMode, int *mode)
+{
+    const int was = capture_mode;
+    FAKE_TRY;
+    capture_mode = *mode;
+    *mode = was;
+    return 0;
+}
+
 /* ---- the device ---- */
 
 FAKE(cuInit, unsigned flags)
@@ -129,6 +163,7 @@ FAKE(cuCtxPopCurrent_v2, void **out)
 
 FAKE(cuMemAlloc_v2, uint64_t *out, size_t size)
 {
+    TRY_SAFE;
     void *ptr = NULL;
     const int failed = fake_new(&ptr, size);
     *out = (uint64_t)(uintptr_t)ptr;
@@ -161,21 +196,24 @@ FAKE(cuPointerGetAttribute, void *out, int which, uint64_t ptr)
 }
 FAKE(cuStreamSynchronize, void *stream)
 {
-    (void)stream;
+    TRY_SAFE;
+    if (is_captured(stream))
+        return end_capture(NOT_CAPTURED);
     FAKE_TRY;
     state.waited++;
     return 0;
 }
 FAKE(cuStreamIsCapturing, void *stream, int *out)
 {
-    (void)stream;
     FAKE_TRY;
-    *out = state.captured;
+    *out = is_captured(stream);
     return 0;
 }
 FAKE(cuStreamWaitEvent, void *stream, void *event, unsigned flags)
 {
-    (void)stream, (void)event, (void)flags;
+    (void)event, (void)flags;
+    if (is_captured(stream))
+        return end_capture(OTHERS_EVENT);
     FAKE_TRY;
     state.waits++;
     return 0;
@@ -274,6 +312,7 @@ count_params(const char *text, int entry)
 
 FAKE(cuModuleLoadData, void **out, const void *image)
 {
+    TRY_SAFE;
     const int failed = fake_new(out, sizeof(module));
     if (failed != 0)
         return failed;
@@ -417,6 +456,29 @@ FAKE(cuLaunchCooperativeKernel, const code *function, unsigned gx, unsigned gy,
                                 .stream = stream},
                   true, params);
 }
+/* cuda.h: CUlaunchConfig with at most one attribute of one number. */
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    const struct {
+        int id, pad, value;
+    } * attribute;
+    unsigned count;
+} launch_config;
+enum { PROGRAMMATIC = 6 };
+FAKE(cuLaunchKernelEx, const launch_config *how, const code *function,
+     void **params, void **extra)
+{
+    fake_launch l = {.shared = how->shared, .stream = how->stream};
+    (void)extra;
+    if (how->count != 1 || how->attribute->id != PROGRAMMATIC ||
+        how->attribute->value != 1)
+        return INVALID_VALUE;
+    memcpy(l.grid, how->grid, sizeof l.grid);
+    memcpy(l.block, how->block, sizeof l.block);
+    state.launched_early++;
+    return launch(function, l, false, params);
+}
 FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *out,
      const code *function, int threads, size_t shared)
 {
@@ -428,6 +490,7 @@ FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *out,
 FAKE(cuMemsetD8_v2, uint64_t ptr, unsigned char value, size_t size)
 {
     TRY_IN_CONTEXT;
+    TRY_SAFE;
     memset((void *)(uintptr_t)ptr, value, size);
     return 0;
 }

@@ -57,6 +57,9 @@ typedef struct {
     long early;    /* programmatic edges of the last graph that was made */
     bool others;   /* nodes that are graphs take over none */
     bool captured; /* streams are, by the application */
+    const void *capturing; /* this one is; NULL: none */
+    long broken;           /* calls that ended that capture */
+    long launched_early;   /* kernels that begin while others end */
     /* of the last product: as cuBLASLt was asked */
     int transposed[2];
     uint64_t bias;

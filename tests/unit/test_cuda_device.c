@@ -105,7 +105,7 @@ TEST(cuda_runs_on_the_stream_that_is_current)
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     CHECK_INT(f.cuda->waits, 1);
     now = NULL;
-    f.cuda->fail_at = f.cuda->calls + 3; /* the context, then the stream */
+    f.cuda->fail_at = f.cuda->calls + 4; /* behind the context and the mode */
     f.cuda->error = 906;
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     CHECK_INT(f.cuda->waits, 1); /* it belongs to a capture */
@@ -275,19 +275,19 @@ TEST(cuda_says_what_to_do_when_the_context_is_lost)
 TEST(cuda_shared_memory_of_a_kernel_only_grows)
 {
     cuda_case f;
-    bool pushed;
+    cuda_entered was;
     cuda_want large = {.text = "// params 0", .nentries = 1, .shared = 90000};
     cuda_want small = {.text = "// params 0", .nentries = 1, .shared = 60000};
     REQUIRE(cuda_case_prepare(&f));
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
-    REQUIRE_OK(cuda_enter(f.dev, &pushed));
+    REQUIRE_OK(cuda_enter(f.dev, &was));
     REQUIRE_OK(cuda_modules_get(f.dev, &large, 1));
     REQUIRE_OK(cuda_modules_get(f.dev, &small, 1));
     CHECK(large.module == small.module);
     CHECK_INT(f.dev->cu.launch(large.module->functions[0], 1, 1, 1, 32, 1, 1,
                                large.shared, NULL, NULL, NULL),
               0);
-    cuda_leave(f.dev, pushed);
+    cuda_leave(f.dev, &was);
     cuda_case_drop(&f);
 }
 
@@ -364,6 +364,67 @@ TEST(cuda_memory_goes_back_when_other_streams_are_done_with_it)
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
     cuda->free(f.dev, block, 8);
     CHECK_INT(o.waited, 2); /* for both */
+    cuda_case_drop(&f);
+}
+
+/* By default CUDA forbids every thread to wait for streams, to load code and to
+ * make memory while the application captures one, and ends that capture. */
+TEST(cuda_does_nothing_that_ends_a_capture)
+{
+    cuda_case f;
+    owner o = {.stream = &f};
+    void *slots[] = {(void *)0x1000, (void *)0x2000}, *block;
+    int mode = 0;
+    REQUIRE(cuda_case_prepare(&f));
+    o.cuda = f.cuda;
+    f.gpu.user = &o;
+    f.gpu.stream = owner_stream;
+    f.gpu.alloc = owner_alloc;
+    f.gpu.free = owner_free;
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    CHECK_INT(f.dev->cu.capture_mode(&mode), 0); /* as a thread begins */
+    mode = 0;
+    f.cuda->capturing = &block;
+    REQUIRE_OK(cuda_case_list(&f)); /* loads code */
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    o.stream = &o;
+    CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->instantiated, 1);
+    o.stream = &block;
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(cuda->list_run(f.dev, f.list, slots));
+    CHECK_INT(f.cuda->instantiated, 1); /* launches, not a graph of its own */
+    CHECK(f.cuda->launch[5 * STEPS - 1].stream == (void *)&block);
+    CHECK_INT(f.cuda->waits, 1); /* of the second stream for the first */
+    REQUIRE_OK(cuda->alloc(f.dev, 8, &block));
+    cuda->free(f.dev, block, 8);
+    CHECK_INT(o.waited, 2); /* not for what is captured */
+    CHECK_INT(f.cuda->broken, 0);
+    CHECK_INT(f.dev->cu.capture_mode(&mode), 0);
+    CHECK_INT(mode, 0); /* the thread's own again */
+    f.cuda->capturing = NULL;
+    cuda_case_drop(&f);
+}
+
+/* Memory of a persistent kernel that is 0 between runs. */
+TEST(cuda_a_capture_has_scratch_of_its_own)
+{
+    cuda_case f;
+    uint64_t first, second;
+    cuda_entered was;
+    REQUIRE(cuda_case_prepare(&f));
+    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    REQUIRE_OK(cuda_case_list(&f));
+    REQUIRE_OK(cuda_enter(f.dev, &was));
+    CHECK_OK(cuda_scratch_add(f.dev, f.list, &first));
+    CHECK_INT(first, 0); /* none is needed */
+    f.list->scratch_bytes = 64;
+    CHECK_OK(cuda_scratch_add(f.dev, f.list, &first));
+    f.cuda->fail_at = f.cuda->calls + 1;
+    CHECK_FAILS(cuda_scratch_add(f.dev, f.list, &second), DRIVER);
+    CHECK_OK(cuda_scratch_add(f.dev, f.list, &second));
+    CHECK(first != 0 && second != 0 && first != second);
+    cuda_leave(f.dev, &was);
     cuda_case_drop(&f);
 }
 

@@ -43,7 +43,7 @@ TEST(cuda_graph_has_what_the_application_did)
     cuda_case f;
     air_device_graph *graph = NULL;
     void *stream, *slots[] = {(void *)0x1000, (void *)0x2000};
-    bool pushed;
+    cuda_entered was;
     REQUIRE(cuda_case_prepare(&f));
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
     REQUIRE_OK(cuda_case_list(&f));
@@ -53,11 +53,11 @@ TEST(cuda_graph_has_what_the_application_did)
     for (int keep = 0; keep < 3; keep++) {
         REQUIRE_OK(cuda->foreign_begin(f.dev, &stream));
         CHECK(stream != NULL);
-        REQUIRE_OK(cuda_enter(f.dev, &pushed));
+        REQUIRE_OK(cuda_enter(f.dev, &was));
         CHECK_INT(f.dev->cu.launch(f.list->commands[0].function, 55, 1, 1, 1, 1,
                                    1, 0, stream, NULL, NULL),
                   0);
-        cuda_leave(f.dev, pushed);
+        cuda_leave(f.dev, &was);
         CHECK_OK(cuda->foreign_end(f.dev, keep > 0));
         if (keep == 1)
             CHECK_OK(cuda->list_run(f.dev, f.list, slots));

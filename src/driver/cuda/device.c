@@ -65,8 +65,8 @@ cuda_fault_check(air_device *dev)
 
 /* ---- context and stream ---- */
 
-air_status
-cuda_enter(const air_device *dev, bool *out_pushed)
+static air_status
+push_context(const air_device *dev, bool *out_pushed)
 {
     cu_context now = NULL;
     *out_pushed = false;
@@ -79,11 +79,23 @@ cuda_enter(const air_device *dev, bool *out_pushed)
     return AIR_OK;
 }
 
+air_status
+cuda_enter(const air_device *dev, cuda_entered *out)
+{
+    *out = (cuda_entered){.mode = CU_CAPTURE_RELAXED};
+    AIR_TRY(push_context(dev, &out->pushed));
+    out->relaxed = dev->cu.capture_mode(&out->mode) == 0;
+    return AIR_OK;
+}
+
 void
-cuda_leave(const air_device *dev, bool pushed)
+cuda_leave(const air_device *dev, const cuda_entered *was)
 {
     cu_context gone;
-    if (pushed)
+    int mode = was->mode;
+    if (was->relaxed)
+        (void)dev->cu.capture_mode(&mode);
+    if (was->pushed)
         (void)dev->cu.context_pop(&gone);
 }
 
@@ -147,6 +159,8 @@ air_status
 cuda_stream(air_device *dev, cu_stream *out)
 {
     *out = dev->gpu.stream ? dev->gpu.stream(dev->gpu.user) : NULL;
+    if (cuda_is_captured(dev, *out))
+        return AIR_OK; /* nothing runs on it now */
     pthread_mutex_lock(&dev->mutex);
     dev->mixed = dev->mixed || (dev->nstreams > 0 &&
                                 !pthread_equal(dev->thread, pthread_self()));
@@ -289,16 +303,16 @@ make_shared(air_device *dev)
 static air_status
 open_gpu(air_device *dev)
 {
-    bool pushed;
+    cuda_entered was;
     AIR_TRY(cuda_symbols_open(dev->folders, &dev->cu));
     AIR_TRY(find_gpu(dev));
     AIR_TRY(read_props(dev));
     CUDA_TRY(dev, "the primary context cannot be had",
              dev->cu.context_retain(&dev->context, dev->ordinal));
     dev->retained = true;
-    AIR_TRY(cuda_enter(dev, &pushed));
+    AIR_TRY(cuda_enter(dev, &was));
     const air_status status = make_shared(dev);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     return status;
 }
 
@@ -307,8 +321,8 @@ open_gpu(air_device *dev)
 static void
 close_context(air_device *dev)
 {
-    bool pushed;
-    (void)cuda_enter(dev, &pushed);
+    cuda_entered was;
+    (void)cuda_enter(dev, &was);
     cuda_modules_free(dev);
     if (dev->blas)
         (void)dev->cu.blas_free(dev->blas);
@@ -316,7 +330,7 @@ close_context(air_device *dev)
         (void)dev->cu.host_free(dev->fault);
     if (dev->passed)
         (void)dev->cu.event_free(dev->passed);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     (void)dev->cu.context_release(dev->ordinal);
 }
 
@@ -376,11 +390,11 @@ cuda_target(const air_device *dev, air_target *out)
 static air_status
 own_alloc(air_device *dev, size_t size, void **out)
 {
-    bool pushed;
+    cuda_entered was;
     uint64_t ptr = 0;
-    AIR_TRY(cuda_enter(dev, &pushed));
+    AIR_TRY(cuda_enter(dev, &was));
     const int code = dev->cu.alloc(&ptr, size > 0 ? size : 1);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     CUDA_TRY(dev, "memory cannot be had", code);
     *out = (void *)(uintptr_t)ptr;
     return AIR_OK;
@@ -403,13 +417,13 @@ cuda_alloc(air_device *dev, size_t size, void **out)
 static void
 finish_runs(air_device *dev)
 {
-    bool pushed;
+    cuda_entered was;
     pthread_mutex_lock(&dev->mutex);
-    if (dev->nstreams > 1 && cuda_enter(dev, &pushed) == AIR_OK) {
+    if (dev->nstreams > 1 && cuda_enter(dev, &was) == AIR_OK) {
         for (int i = 0; i < dev->nstreams; i++)
             if (!cuda_is_captured(dev, dev->streams[i]))
                 (void)dev->cu.stream_wait(dev->streams[i]);
-        cuda_leave(dev, pushed);
+        cuda_leave(dev, &was);
     }
     pthread_mutex_unlock(&dev->mutex);
 }
@@ -417,16 +431,16 @@ finish_runs(air_device *dev)
 static void
 cuda_free(air_device *dev, void *ptr, size_t size)
 {
-    bool pushed;
+    cuda_entered was;
     if (!ptr)
         return;
     if (dev->gpu.free) {
         finish_runs(dev);
         dev->gpu.free(dev->gpu.user, ptr, size);
     } else {
-        (void)cuda_enter(dev, &pushed);
+        (void)cuda_enter(dev, &was);
         (void)dev->cu.free((uint64_t)(uintptr_t)ptr);
-        cuda_leave(dev, pushed);
+        cuda_leave(dev, &was);
     }
 }
 
@@ -457,12 +471,12 @@ copy_entered(air_device *dev, void *dst, const void *src, size_t size)
 static air_status
 cuda_copy(air_device *dev, void *dst, const void *src, size_t size)
 {
-    bool pushed;
+    cuda_entered was;
     if (size == 0)
         return AIR_OK;
-    AIR_TRY(cuda_enter(dev, &pushed));
+    AIR_TRY(cuda_enter(dev, &was));
     const air_status status = copy_entered(dev, dst, src, size);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     return status;
 }
 

@@ -59,12 +59,19 @@ struct air_device {
 air_status cuda_check(const air_device *dev, int code, const char *what);
 #define CUDA_TRY(dev, what, call) AIR_TRY(cuda_check((dev), (call), (what)))
 
-/* The device's context is the calling thread's between them. */
-air_status cuda_enter(const air_device *dev, bool *out_pushed);
-void cuda_leave(const air_device *dev, bool pushed);
+/* The device's context is the calling thread's between them. So is leave to do
+ * what a capture of the application, in whatever thread, forbids others by
+ * default: waiting for another stream, making memory, loading code. Nothing of
+ * that touches what is captured, and refused it would end the capture. */
+typedef struct {
+    bool pushed, relaxed;
+    int mode; /* the thread's own */
+} cuda_entered;
+air_status cuda_enter(const air_device *dev, cuda_entered *out);
+void cuda_leave(const air_device *dev, const cuda_entered *was);
 
 /* The application's current stream of this thread; work on it begins after
- * what was given to the device before. */
+ * what was given to the device before, unless the application captures it. */
 air_status cuda_stream(air_device *dev, cu_stream *out);
 /* Does the application capture the stream? */
 bool cuda_is_captured(const air_device *dev, cu_stream stream);
@@ -93,7 +100,7 @@ air_status cuda_cache_read(const air_alloc *alloc, const char *folder,
 void cuda_cache_write(const char *folder, const uint64_t hash[2],
                       const char *data, size_t size);
 
-/* ---- list.c ---- */
+/* ---- list.c; cuda_fill, cuda_list_run: launch.c ---- */
 
 /* Where the generator is before a launch. */
 typedef struct {
@@ -113,6 +120,11 @@ typedef struct {
     bool together; /* all its blocks are on the GPU at once */
     bool draws;
 } cuda_command;
+/* Memory of a list that is 0 before and after a run. */
+typedef struct cuda_scratch {
+    struct cuda_scratch *next;
+    uint64_t ptr;
+} cuda_scratch;
 enum { CUDA_NOTE = 320 };
 struct air_list {
     const air_step *steps;
@@ -124,7 +136,9 @@ struct air_list {
     pthread_mutex_t mutex;
     size_t bytes;
     int64_t draws;           /* numbers that each thread takes in a run */
-    uint64_t scratch;        /* memory of the GPU; 0: none */
+    size_t scratch_bytes;    /* that a run needs */
+    cuda_scratch *scratch;   /* its own, and one of each capture */
+    uint64_t own;            /* 0: none */
     char note[CUDA_NOTE];    /* list_note; "": nothing to say */
     bool ran;                /* once, command by command */
     air_device_graph *graph; /* of the runs after that */
@@ -133,6 +147,9 @@ struct air_list {
  * Without slots pointers stay as they are. */
 void cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
                cuda_drawn drawn, uint64_t *values);
+/* One more, in the device's context; *out is 0 where a run needs none. */
+air_status cuda_scratch_add(const air_device *dev, air_list *list,
+                            uint64_t *out);
 air_status cuda_list_make(air_device *dev, const air_step *steps, size_t count,
                           air_list **out);
 air_status cuda_list_run(air_device *dev, air_list *list, void *const *slots);

@@ -260,13 +260,13 @@ cuda_capture_begin(air_device *dev, air_capture_error_mode mode)
 air_status
 cuda_foreign_begin(air_device *dev, void **out_stream)
 {
-    bool pushed;
+    cuda_entered was;
     *out_stream = NULL;
     AIR_REQUIRE(recording.dev == dev, AIR_ERROR_STATE,
                 "this thread is not capturing");
-    AIR_TRY(cuda_enter(dev, &pushed));
+    AIR_TRY(cuda_enter(dev, &was));
     const air_status status = begin_side(dev, recording.graph);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     if (status == AIR_OK)
         *out_stream = recording.graph->side;
     return status;
@@ -300,13 +300,13 @@ take_foreign(air_device *dev, air_device_graph *g, bool keep)
 air_status
 cuda_foreign_end(air_device *dev, bool keep)
 {
-    bool pushed;
+    cuda_entered was;
     AIR_REQUIRE(recording.dev == dev, AIR_ERROR_STATE,
                 "this thread is not capturing");
-    const air_status entered = cuda_enter(dev, &pushed);
+    const air_status entered = cuda_enter(dev, &was);
     const air_status taken =
         take_foreign(dev, recording.graph, keep && entered == AIR_OK);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     if (!keep)
         return AIR_OK;
     return entered != AIR_OK ? entered : taken;
@@ -316,16 +316,16 @@ air_status
 cuda_capture_end(air_device *dev, air_device_graph **out)
 {
     air_device_graph *g = recording.graph;
-    bool pushed;
+    cuda_entered was;
     *out = NULL;
     AIR_REQUIRE(recording.dev == dev, AIR_ERROR_STATE,
                 "this thread is not capturing");
     recording.dev = NULL;
     recording.graph = NULL;
-    air_status status = cuda_enter(dev, &pushed);
+    air_status status = cuda_enter(dev, &was);
     if (status == AIR_OK) {
         status = finish(dev, g);
-        cuda_leave(dev, pushed);
+        cuda_leave(dev, &was);
     }
     if (status != AIR_OK) {
         cuda_graph_free(dev, g);
@@ -405,11 +405,11 @@ launch_entered(air_device *dev, air_device_graph *graph)
 air_status
 cuda_graph_launch(air_device *dev, air_device_graph *graph)
 {
-    bool pushed;
+    cuda_entered was;
     AIR_TRY(cuda_fault_check(dev));
-    AIR_TRY(cuda_enter(dev, &pushed));
+    AIR_TRY(cuda_enter(dev, &was));
     const air_status status = launch_entered(dev, graph);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     return status;
 }
 
@@ -488,10 +488,10 @@ patch(air_device *dev, air_device_graph *g, void *const *slots)
 air_status
 cuda_graph_patch(air_device *dev, air_device_graph *graph, void *const *slots)
 {
-    bool pushed;
-    AIR_TRY(cuda_enter(dev, &pushed));
+    cuda_entered was;
+    AIR_TRY(cuda_enter(dev, &was));
     const air_status status = patch(dev, graph, slots);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     return status;
 }
 
@@ -507,11 +507,11 @@ cuda_graph_run(air_device *dev, air_device_graph *graph, void *const *slots,
 void
 cuda_graph_free(air_device *dev, air_device_graph *graph)
 {
-    bool pushed = false;
+    cuda_entered was = {0};
     cu_graph left;
     if (!graph)
         return;
-    (void)cuda_enter(dev, &pushed);
+    (void)cuda_enter(dev, &was);
     if (graph->exec)
         (void)dev->cu.exec_free(graph->exec);
     if (graph->graph)
@@ -523,7 +523,7 @@ cuda_graph_free(air_device *dev, air_device_graph *graph)
     for (size_t i = 0; i < graph->parts.count; i++)
         if (graph->parts.data[i].foreign)
             (void)dev->cu.graph_free(graph->parts.data[i].foreign);
-    cuda_leave(dev, pushed);
+    cuda_leave(dev, &was);
     for (size_t i = 0; i < graph->parts.count; i++)
         base_free(&graph->alloc, graph->parts.data[i].nodes,
                   graph->parts.data[i].bytes);

@@ -1,5 +1,4 @@
-/* list.c: the steps of a list as launches on one stream, in their order: that
- * each sees the writes of those before it is what a stream promises. */
+/* list.c: the steps of a list become launches; what they need is made. */
 #include <stdio.h>
 #include <string.h>
 
@@ -139,13 +138,11 @@ resolve(const air_device *dev, const air_list *list, const air_step *step,
                             step->workspace_offset + p.value};
     case CUDA_PARAM_FAULT:
         return (cuda_param){CUDA_PARAM_INT, 0, (int64_t)(intptr_t)dev->fault};
-    case CUDA_PARAM_SCRATCH:
-        return (cuda_param){CUDA_PARAM_INT, 0,
-                            (int64_t)list->scratch + p.value};
     case CUDA_PARAM_OFFSET:
         return (cuda_param){CUDA_PARAM_OFFSET, 0, list->draws + p.value};
     case CUDA_PARAM_POINTER:
     case CUDA_PARAM_INT:
+    case CUDA_PARAM_SCRATCH:
     case CUDA_PARAM_SEED:
     case CUDA_PARAM_VALUES: break;
     }
@@ -238,17 +235,33 @@ new_list(const maker *m, air_list **out)
 
 /* Zeros, once: kernels leave them as they find them. */
 static air_status
-make_scratch(const maker *m, air_list *list)
+zeros(const air_device *dev, uint64_t ptr, size_t bytes)
 {
-    const air_device *dev = m->dev;
-    if (m->scratch == 0)
-        return AIR_OK;
-    CUDA_TRY(dev, "memory cannot be had",
-             dev->cu.alloc(&list->scratch, m->scratch));
-    CUDA_TRY(dev, "memory cannot be cleared",
-             dev->cu.clear(list->scratch, 0, m->scratch));
+    CUDA_TRY(dev, "memory cannot be cleared", dev->cu.clear(ptr, 0, bytes));
     return cuda_check(dev, dev->cu.stream_wait(NULL),
                       "memory cannot be cleared");
+}
+
+air_status
+cuda_scratch_add(const air_device *dev, air_list *list, uint64_t *out)
+{
+    void *memory;
+    *out = 0;
+    if (list->scratch_bytes == 0)
+        return AIR_OK;
+    AIR_TRY(base_new(&dev->alloc, sizeof(cuda_scratch), &memory));
+    cuda_scratch *s = memory;
+    air_status status =
+        cuda_check(dev, dev->cu.alloc(&s->ptr, list->scratch_bytes),
+                   "memory cannot be had");
+    if (status != AIR_OK) {
+        base_free(&dev->alloc, s, sizeof *s);
+        return status;
+    }
+    s->next = list->scratch;
+    list->scratch = s;
+    *out = s->ptr;
+    return zeros(dev, s->ptr, list->scratch_bytes);
 }
 
 static air_status
@@ -260,7 +273,8 @@ make_entered(maker *m, air_list **out)
             AIR_TRY(cuda_super_fits(m->dev, &m->sources[i].launches[0].shape,
                                     m->wants[i].module->functions[0]));
     AIR_TRY(new_list(m, out));
-    AIR_TRY(make_scratch(m, *out));
+    (*out)->scratch_bytes = m->scratch;
+    AIR_TRY(cuda_scratch_add(m->dev, *out, &(*out)->own));
     return add_commands(m, *out);
 }
 
@@ -278,13 +292,13 @@ drop_sources(maker *m)
 static air_status
 make(maker *m, bool persistent, air_list **out)
 {
-    bool pushed = false;
+    cuda_entered was = {0};
     air_status status = print_all(m, persistent);
     if (status == AIR_OK)
-        status = cuda_enter(m->dev, &pushed);
+        status = cuda_enter(m->dev, &was);
     if (status == AIR_OK) {
         status = make_entered(m, out);
-        cuda_leave(m->dev, pushed);
+        cuda_leave(m->dev, &was);
     }
     drop_sources(m);
     if (status != AIR_OK) {
@@ -341,14 +355,19 @@ cuda_list_note(const air_device *dev, const air_list *list)
 }
 
 static void
-drop_scratch(air_device *dev, const air_list *list)
+drop_scratch(air_device *dev, air_list *list)
 {
-    bool pushed = false;
-    if (list->scratch == 0)
+    cuda_entered was = {0};
+    if (!list->scratch)
         return;
-    (void)cuda_enter(dev, &pushed);
-    (void)dev->cu.free(list->scratch);
-    cuda_leave(dev, pushed);
+    (void)cuda_enter(dev, &was);
+    while (list->scratch) {
+        cuda_scratch *s = list->scratch;
+        list->scratch = s->next;
+        (void)dev->cu.free(s->ptr);
+        base_free(&dev->alloc, s, sizeof *s);
+    }
+    cuda_leave(dev, &was);
 }
 
 void
@@ -362,102 +381,4 @@ cuda_list_free(air_device *dev, air_list *list)
     drop_scratch(dev, list);
     pthread_mutex_destroy(&list->mutex);
     base_free(&dev->alloc, list, list->bytes);
-}
-
-/* ---- running ---- */
-
-void
-cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
-          cuda_drawn drawn, uint64_t *values)
-{
-    for (uint32_t i = c->first; i < c->first + c->nparams; i++) {
-        const cuda_param *p = &list->params[i];
-        if (p->kind == CUDA_PARAM_POINTER && !slots)
-            continue;
-        values[i] = (uint64_t)p->value;
-        if (p->kind == CUDA_PARAM_POINTER)
-            values[i] += (uint64_t)(uintptr_t)slots[p->slot];
-        else if (p->kind == CUDA_PARAM_SEED)
-            values[i] = drawn.seed;
-        else if (p->kind == CUDA_PARAM_OFFSET)
-            values[i] += drawn.offset;
-    }
-}
-
-static air_status
-launch(air_device *dev, const air_list *list, const cuda_command *c,
-       cu_stream stream)
-{
-    const air_launch *s = &c->shape;
-    if (c->together)
-        return cuda_check(dev,
-                          dev->cu.launch_together(
-                              c->function, s->grid[0], s->grid[1], s->grid[2],
-                              s->block[0], s->block[1], s->block[2], s->shared,
-                              stream, list->pointers + c->first),
-                          "a persistent kernel cannot be launched");
-    return cuda_check(dev,
-                      dev->cu.launch(c->function, s->grid[0], s->grid[1],
-                                     s->grid[2], s->block[0], s->block[1],
-                                     s->block[2], s->shared, stream,
-                                     list->pointers + c->first, NULL),
-                      "a kernel cannot be launched");
-}
-
-static air_status
-launch_each(air_device *dev, air_list *list, void *const *slots,
-            cuda_drawn drawn, cu_stream stream)
-{
-    for (size_t i = 0; i < list->ncommands; i++) {
-        const cuda_command *c = &list->commands[i];
-        cuda_fill(list, c, slots, drawn, list->values);
-        if (c->product)
-            AIR_TRY(cuda_product_run(dev, c->product, list->values + c->first,
-                                     stream));
-        else
-            AIR_TRY(launch(dev, list, c, stream));
-    }
-    list->ran = true;
-    return AIR_OK;
-}
-
-/* A list that runs again is a graph of its own, which is launched at once. */
-static air_status
-launch_graph(air_device *dev, air_list *list, void *const *slots,
-             cuda_drawn drawn, cu_stream stream)
-{
-    if (!list->graph)
-        AIR_TRY(cuda_graph_of(dev, list, slots, &list->graph));
-    return cuda_graph_run(dev, list->graph, slots, drawn, stream);
-}
-
-/* The application is asked for its generator before the list is locked: it may
- * wait for a thread that waits for the list. */
-static air_status
-launch_all(air_device *dev, air_list *list, void *const *slots)
-{
-    cu_stream stream;
-    cuda_drawn drawn;
-    AIR_TRY(cuda_fault_check(dev));
-    AIR_TRY(cuda_draw(dev, list->draws, &drawn));
-    AIR_TRY(cuda_stream(dev, &stream));
-    pthread_mutex_lock(&list->mutex);
-    const air_status status =
-        list->ran && list->ncommands > 1 && !cuda_is_captured(dev, stream)
-            ? launch_graph(dev, list, slots, drawn, stream)
-            : launch_each(dev, list, slots, drawn, stream);
-    pthread_mutex_unlock(&list->mutex);
-    return status;
-}
-
-air_status
-cuda_list_run(air_device *dev, air_list *list, void *const *slots)
-{
-    bool recorded, pushed;
-    AIR_TRY(cuda_enter(dev, &pushed));
-    air_status status = cuda_graph_record(dev, list, slots, &recorded);
-    if (status == AIR_OK && !recorded)
-        status = launch_all(dev, list, slots);
-    cuda_leave(dev, pushed);
-    return status;
 }

@@ -35,9 +35,22 @@ typedef struct {
 
 /* CUlaunchAttributeValue */
 typedef union {
-    int cooperative;
+    int cooperative, programmatic;
     char room[64];
 } cu_attribute;
+
+/* CUlaunchAttribute, CUlaunchConfig */
+typedef struct {
+    int id;
+    char pad[4];
+    cu_attribute value;
+} cu_launch_attribute;
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    cu_stream stream;
+    cu_launch_attribute *attributes;
+    unsigned nattributes;
+} cu_launch;
 
 /* cublasLtMatmulHeuristicResult_t: what cublasLtMatmul takes is its head. */
 typedef struct {
@@ -53,6 +66,7 @@ _Static_assert(sizeof(cu_algorithm) == 96, "cublasLt.h");
 enum {
     CU_STREAM_NON_BLOCKING = 1,
     CU_CAPTURE_THREAD = 1,
+    CU_CAPTURE_RELAXED = 2,
     CU_EDGE_PROGRAMMATIC = 1, /* its type */
     CU_PORT_PROGRAMMATIC = 1, /* once all blocks have let others begin */
     CU_R_32F = 0,
@@ -83,6 +97,7 @@ enum {
     CU_HOST_PORTABLE_MAPPED = 3,
     CU_EVENT_NO_TIMING = 2,
     CU_LAUNCH_COOPERATIVE = 2,
+    CU_LAUNCH_PROGRAMMATIC = 6,
     CU_POINTER_MEMORY_TYPE = 2,
     CU_MEMORY_HOST = 1
 };
