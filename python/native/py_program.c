@@ -680,49 +680,6 @@ get_boxed(PyObject *self, void *unused)
     Py_RETURN_TRUE;
 }
 
-static PyObject *
-program_text(PyObject *self, PyObject *arg)
-{
-    const py_program *p = (const py_program *)self;
-    long kind = PyLong_AsLong(arg);
-    char *text;
-    if (kind == -1 && PyErr_Occurred())
-        return NULL;
-    if (kind < AIR_TEXT_GRAPH || kind >= AIR_TEXT_COUNT) {
-        PyErr_SetString(PyExc_ValueError, "kind is 0 to 7: see air_text_kind");
-        return NULL;
-    }
-    if (py_check(air_program_print(p->program, (air_text_kind)kind, &text)))
-        return NULL;
-    PyObject *out = PyUnicode_FromString(text);
-    air_program_text_free(p->program, text);
-    return out;
-}
-
-static PyObject *
-program_stats(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    const py_program *p = (const py_program *)self;
-    air_program_stats s;
-    air_program_get_stats(p->program, &s);
-    PyObject *out = Py_BuildValue(
-        "{sd,sd,sK,sK,sK,sI,sI,sI,sI,sI,sK,sK,sK}", "compile_s", s.compile_s,
-        "specialise_s", s.specialise_s, "runs", (unsigned long long)s.runs,
-        "specialisations", (unsigned long long)s.specialisations, "dropped",
-        (unsigned long long)s.dropped, "nodes", s.nodes, "regions", s.regions,
-        "calls", s.calls, "copies", s.copies, "hosts", s.hosts, "arena_bytes",
-        (unsigned long long)s.arena_bytes, "code_bytes",
-        (unsigned long long)s.code_bytes, "kept_bytes",
-        (unsigned long long)s.kept_bytes);
-    PyObject *capture =
-        p->capture ? py_capture_stats(p->capture) : Py_NewRef(Py_None);
-    if (!out || !capture || PyDict_SetItemString(out, "capture", capture))
-        Py_CLEAR(out);
-    Py_XDECREF(capture);
-    return out;
-}
-
 /* ---- made ahead ---- */
 
 static PyObject *
@@ -769,10 +726,10 @@ set_watch(PyObject *self, PyObject *value, void *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"text", program_text, METH_O,
+    {"text", py_program_text, METH_O,
      "text(kind): 0 graph after passes, 1 steps, 2 explanation, 3 memory, "
      "4 to 6 the graph as Ascend IR, 7 passes"},
-    {"stats", program_stats, METH_NOARGS, "counters of the program"},
+    {"stats", py_program_stats, METH_NOARGS, "counters of the program"},
     {"prepare", program_prepare, METH_O,
      "prepare(shapes): makes what a run needs; a list with (dims, strides) or "
      "an integer for each argument"},

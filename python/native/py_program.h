@@ -61,4 +61,8 @@ int py_program_read(py_program *p, PyObject *graph, PyObject *args,
 int py_program_shapes(const py_program *p, PyObject *shapes, air_value *in,
                       int64_t *room);
 
+/* Methods `text` (kind: an integer, air_text_kind) and `stats` (a dict). */
+PyObject *py_program_text(PyObject *program, PyObject *kind);
+PyObject *py_program_stats(PyObject *program, PyObject *unused);
+
 #endif
