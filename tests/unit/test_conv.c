@@ -292,9 +292,12 @@ TEST(conv_depthwise)
 }
 
 /* A vector of channels at once: more and fewer of them than lanes, rows in
- * pieces, windows that miss the image, pixels that fill no vector. */
+ * pieces, windows that miss the image, pixels that fill no vector, strides of
+ * rows that fill one. */
 TEST(conv_by_channels)
 {
+    check(
+        &(conv_case){2, 1, 21, 21, 21, {9, 31}, {3, 3}, {1, 2}, {1, 1}, ONES});
     check(&(conv_case){2, 2, 37, 37, 37, {7, 7}, {7, 7}, ONES, {3, 3}, ONES});
     check(
         &(conv_case){2, 1, 19, 19, 19, {14, 13}, {5, 5}, {2, 2}, {2, 1}, ONES});

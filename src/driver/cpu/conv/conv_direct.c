@@ -258,9 +258,9 @@ make_planes(const conv_geometry *g, int dtype)
     return s;
 }
 
-/* Lanes are channels where rows would leave a good part of a vector empty, and
+/* Lanes are channels where rows would leave a good part of a vector empty,
  * where there are many taps: vectors of channels lie on lines of the cache,
- * those of a row anywhere. */
+ * those of a row anywhere; and with a stride: rows need no phases then. */
 static bool
 is_by_channels(const conv_geometry *g, const gemm_ops *ops)
 {
@@ -270,7 +270,8 @@ is_by_channels(const conv_geometry *g, const gemm_ops *ops)
         s.rows * s.row + g->taps + max64(g->in_pixels, g->out_pixels);
     return g->c_in == 1 && g->c_out == 1 && g->in[0] == 1 &&
            g->kernel[0] == 1 && g->out[0] == 1 && g->groups >= lanes &&
-           (4 * n < 3 * round_up(n, lanes) || g->taps >= MANY) &&
+           (4 * n < 3 * round_up(n, lanes) || g->taps >= MANY ||
+            g->stride[2] > 1) &&
            floats * lanes * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
 }
 
