@@ -730,7 +730,9 @@ typedef enum {
 } air_capture_error_mode;
 
 typedef struct {
-    uint64_t limit; /* keys; 0: 64. One more: every call falls back */
+    /* Keys; 0: 64. One more takes the place of the one used the longest time
+     * ago; it runs without a capture, its next call captures. */
+    uint64_t limit;
     /* Default: pointers are patched, nothing is copied. ON: inputs are copied
      * into buffers of the capture. OFF: the first call's tensors are the
      * inputs for good, later data are copied into them; so are, with ON or
@@ -745,9 +747,6 @@ typedef struct {
     bool keep_apart;       /* captures share no scratch memory */
     uint32_t warmups;      /* calls of a key that run before its capture */
     air_capture_error_mode error_mode;
-    bool plain_beyond;    /* at the limit a new key runs without a capture, in
-                             the place of the one used the longest time ago;
-                             its next call captures */
     air_graph_pool *pool; /* NULL: one of its own */
     /* Capture number `graph` is gone, and with it the use of the inputs of the
      * call that made it. Any thread; NULL: nobody needs to know. */
@@ -764,12 +763,16 @@ AIR_API void air_capture_destroy(air_capture *capture);
 /* Drops every capture; the next call of a key captures it again. */
 AIR_API void air_capture_reset(air_capture *capture);
 
-/* Addresses and layouts of static inputs; equal ones are one binding, which
- * lives as long as the capture. Of `inputs` only the static ones are read. */
+/* Addresses and layouts of static inputs; equal ones are one binding. It lives
+ * until it was given back as often as it was bound and no key has it, at the
+ * longest as long as the capture. Of `inputs` only the static ones are read. */
 typedef struct air_binding air_binding;
 AIR_API AIR_CHECK air_status air_capture_bind(air_capture *capture, size_t nin,
                                               const air_value *inputs,
                                               const air_binding **out);
+/* Gives a binding back; not while a call with it runs. NULL: nothing. */
+AIR_API void air_capture_unbind(air_capture *capture,
+                                const air_binding *binding);
 
 typedef struct {
     /* in; not NULL: static entries of `inputs` are not looked at */
@@ -779,9 +782,7 @@ typedef struct {
     air_call_class how;
     uint64_t graph; /* which capture ran: 1, 2, ...; 0: none */
 } air_capture_call;
-/* As air_program_run. With how == AIR_CALL_FELL_BACK nothing has been run and
- * the caller computes the results itself. A capture that fails leaves nothing
- * behind. */
+/* As air_program_run. A capture that fails leaves nothing behind. */
 AIR_API AIR_CHECK air_status air_capture_run(air_capture *capture,
                                              air_capture_call *call,
                                              const air_host *host, size_t nin,
@@ -792,7 +793,7 @@ typedef struct {
     uint64_t calls[AIR_CALL_COUNT];
     uint64_t graphs;       /* captured now */
     uint64_t copied_bytes; /* of inputs */
-    bool fell_back;        /* for good: the limit was reached */
+    uint64_t dropped;      /* keys that made room at the limit */
 } air_capture_stats;
 AIR_API void air_capture_get_stats(air_capture *capture,
                                    air_capture_stats *out);

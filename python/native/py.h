@@ -270,12 +270,18 @@ typedef struct {
     const PyObject *seen;
     void *data;
 } py_static;
+/* Where static arguments lie. A call keeps the one that it began with, while
+ * another thread binds others. */
+typedef struct {
+    const air_binding *engine;
+    size_t users; /* calls, and the capture whose latest it is */
+} py_binding;
 typedef struct {
     int place; /* of its tensors */
     air_capture *capture;
     const air_program *program;
     air_graph_pool *pool;
-    const air_binding *binding;
+    py_binding *binding;
     py_static *statics;
     size_t *dynamic; /* inputs that every call reads */
     size_t nstatics, ndynamic, static_bytes;
@@ -296,6 +302,8 @@ bool py_capture_is_bound(const py_capture *c, PyObject *const *args);
 /* bytes: of static inputs. */
 int py_capture_bind(py_capture *c, PyObject *const *args, size_t nin,
                     const air_value *inputs, size_t bytes);
+/* One user less; NULL: nothing. */
+void py_capture_unbind(const py_capture *c, py_binding *binding);
 /* After a run: keeps what the capture uses for good. */
 int py_capture_hold(const py_capture *c, const air_capture_call *call,
                     PyObject *const *args, Py_ssize_t n);

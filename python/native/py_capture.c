@@ -238,7 +238,6 @@ read_options(PyObject *options, py_capture *c, air_capture_options *out)
         read_flag(options, "frozen_parameter", &out->frozen_parameter) ||
         read_flag(options, "force_recapture", &out->force_recapture) ||
         read_flag(options, "reuse_memory", &reuse) ||
-        read_flag(options, "plain_beyond", &out->plain_beyond) ||
         read_count(options, "warmups", &warmups) ||
         read_error_mode(options, &out->error_mode) || read_listener(options, c))
         return -1;
@@ -420,12 +419,31 @@ keep_frozen(py_capture *c, PyObject *const *args)
     return c->kept ? 0 : -1;
 }
 
+void
+py_capture_unbind(const py_capture *c, py_binding *binding)
+{
+    if (!binding || --binding->users > 0)
+        return;
+    air_capture_unbind(c->capture, binding->engine);
+    PyMem_Free(binding);
+}
+
 int
 py_capture_bind(py_capture *c, PyObject *const *args, size_t nin,
                 const air_value *inputs, size_t bytes)
 {
-    if (py_check(air_capture_bind(c->capture, nin, inputs, &c->binding)))
+    py_binding *made = PyMem_Calloc(1, sizeof *made);
+    if (!made) {
+        PyErr_NoMemory();
         return -1;
+    }
+    if (py_check(air_capture_bind(c->capture, nin, inputs, &made->engine))) {
+        PyMem_Free(made);
+        return -1;
+    }
+    made->users = 1;
+    py_capture_unbind(c, c->binding);
+    c->binding = made;
     c->static_bytes = bytes;
     for (size_t i = 0; i < c->nstatics; i++) {
         py_static *s = &c->statics[i];
@@ -490,6 +508,7 @@ py_capture_close(py_capture *c)
 {
     if (!c)
         return;
+    py_capture_unbind(c, c->binding);
     air_capture_destroy(c->capture);
     air_graph_pool_release(c->pool);
     Py_XDECREF(c->listener);
@@ -522,9 +541,9 @@ py_capture_stats(const py_capture *c)
     air_capture_stats s;
     air_capture_get_stats(c->capture, &s);
     PyObject *out =
-        Py_BuildValue("{sK,sK,sO}", "graphs", (unsigned long long)s.graphs,
+        Py_BuildValue("{sK,sK,sK}", "graphs", (unsigned long long)s.graphs,
                       "copied_bytes", (unsigned long long)s.copied_bytes,
-                      "limit_reached", s.fell_back ? Py_True : Py_False);
+                      "dropped", (unsigned long long)s.dropped);
     PyObject *pool =
         out && c->pool ? describe_pool(c->pool) : Py_NewRef(Py_None);
     if (!pool || !out || PyDict_SetItemString(out, "pool", pool))

@@ -25,6 +25,7 @@ typedef struct {
     int64_t *layouts; /* room of results: air_host */
     size_t bytes;     /* of all inputs, roughly */
     bool recorded;    /* by the application, on a GPU: air_host */
+    py_binding *binding;
     air_capture_call call;
 } call_inputs;
 
@@ -152,7 +153,9 @@ read_dynamic(call_inputs *c)
                py_capture_bind(capture, c->args, c->p->nin, c->in, c->bytes)) {
         return -1;
     }
-    c->call.binding = capture->binding;
+    c->binding = capture->binding;
+    c->binding->users++;
+    c->call.binding = c->binding->engine;
     py_core_limits(&c->call.cube_cores, &c->call.vector_cores);
     return 0;
 }
@@ -312,15 +315,10 @@ static int
 settle(const call_inputs *c)
 {
     const py_capture *capture = c->p->capture;
-    if (py_capture_hold(capture, &c->call, c->args, c->p->nargs) ||
-        py_capture_tell(capture, &c->call))
-        return -1;
-    if (c->call.how != AIR_CALL_FELL_BACK)
-        return 0;
-    py_raise_text(AIR_ERROR_STATE,
-                  "capture_limit reached: every call runs without a capture "
-                  "from now on; raise the limit, or fix the sizes that change");
-    return -1;
+    const int failed =
+        py_capture_hold(capture, &c->call, c->args, c->p->nargs) ||
+        py_capture_tell(capture, &c->call);
+    return failed ? -1 : 0;
 }
 
 static PyObject *
@@ -388,6 +386,7 @@ call_and_forget(call_inputs *c)
 {
     PyObject *made = call_args(c);
     Py_CLEAR(c->moved);
+    py_capture_unbind(c->p->capture, c->binding);
     return made;
 }
 

@@ -29,7 +29,7 @@ class CaptureOptions:
     reuse_memory: bool = True  # reuse_graph_pool_in_same_fx
     pool: tuple[int, int] | None = None  # use_graph_pool
     warmups: int = 0
-    plain_beyond: bool = False  # at the limit: runs without a capture
+    warns: bool = True  # at the limit
     error_mode: str = "global"  # "thread_local", "relaxed"
     listener: Listener | None = None
     trace: bool = False
@@ -39,19 +39,20 @@ def with_warning(
     options: CaptureOptions | None, graph: str
 ) -> CaptureOptions | None:
     """The options, with a word to the user at the limit."""
-    if options is None or options.plain_beyond:
+    if options is None or not options.warns:
         return options
     told = options.listener
     warned = False
 
     def listen(event: str, number: int) -> None:
         nonlocal warned
-        if event == "fell_back" and not warned:
+        if event == "beyond_limit" and not warned:
             warned = True
             warnings.warn(
                 f"capture_limit reached: {graph} has {options.limit} "
-                "captures, and another would be needed; torch runs it from "
-                "now on. Raise the limit, or pad the sizes that change.",
+                "captures, and another would be needed; from now on it takes "
+                "the place of the longest unused. Raise the limit, or pad the "
+                "sizes that change.",
                 stacklevel=2,
             )
         if told is not None:

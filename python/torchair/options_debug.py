@@ -195,8 +195,8 @@ DEBUG = (
         _GRAPH + "static_capture_size_limit",
         64,
         Int(1, INT64_MAX),
-        "captures of one graph; when another key needs one, all are dropped "
-        "and torch runs the graph from then on",
+        "captures of one graph; when another key needs one, the longest "
+        "unused makes room: the key's first call runs without a capture",
         "capture_limit",
         CAPTURE,
         keys=_captured("static_capture_size_limit"),

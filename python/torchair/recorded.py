@@ -121,7 +121,7 @@ def entry(
 def captures(hosts: Sequence[tuple[Any, ...]]) -> CaptureOptions | None:
     """In max-autotune: HOST nodes get into graphs as in a capture."""
     if any(host[5:] == ("",) for host in hosts):
-        return CaptureOptions(plain_beyond=True)
+        return CaptureOptions(warns=False)
     return None
 
 

@@ -150,6 +150,13 @@ air_capture_bind(air_capture *capture, size_t nin, const air_value *inputs,
     return exec_capture_bind(capture, inputs, out);
 }
 
+void
+air_capture_unbind(air_capture *capture, const air_binding *binding)
+{
+    if (capture && binding)
+        exec_capture_unbind(capture, binding);
+}
+
 air_status
 air_capture_run(air_capture *capture, air_capture_call *call,
                 const air_host *host, size_t nin, const air_value *inputs,

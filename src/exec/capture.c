@@ -200,7 +200,7 @@ is_full(const air_capture *c)
     return c->nrecords >= c->options.limit;
 }
 
-/* plain_beyond: the record that was used the longest time ago makes room. */
+/* The record that was used the longest time ago goes. */
 static void
 make_room(capture_lookup *l)
 {
@@ -211,17 +211,23 @@ make_room(capture_lookup *l)
     for (capture_record *r = oldest; r; r = r->next)
         if (r->used < oldest->used)
             oldest = r;
-    if (oldest)
-        remove_record(l->c, oldest, &l->dead);
+    remove_record(l->c, oldest, &l->dead);
+    l->c->dropped++;
 }
 
 static air_call_class
 judge_new(const capture_lookup *l)
 {
     if (is_full(l->c))
-        return l->c->options.plain_beyond ? AIR_CALL_WARMUP
-                                          : AIR_CALL_FELL_BACK;
+        return AIR_CALL_BEYOND;
     return l->c->options.warmups > 0 ? AIR_CALL_WARMUP : AIR_CALL_CAPTURED;
+}
+
+static bool
+is_capture(air_call_class how)
+{
+    return how == AIR_CALL_CAPTURED || how == AIR_CALL_FORCED ||
+           how == AIR_CALL_MUTATED || how == AIR_CALL_CORES;
 }
 
 /* A record for this call in the place of `old`, which stays if that fails. */
@@ -233,9 +239,9 @@ replace_record(capture_lookup *l, capture_record *old)
     air_status status;
 
     AIR_TRY(capture_record_make(c, l->binding, l->key, l->hash, &r));
-    status = l->call->how == AIR_CALL_WARMUP
-                 ? AIR_OK
-                 : capture_record_bind(c, r, l->call, l->host, l->inputs);
+    status = is_capture(l->call->how)
+                 ? capture_record_bind(c, r, l->call, l->host, l->inputs)
+                 : AIR_OK;
     if (status != AIR_OK) {
         capture_record_free(c, r);
         return base_trace(status, __func__, __LINE__);
@@ -257,6 +263,7 @@ decide(capture_lookup *l)
     switch (l->call->how) {
     case AIR_CALL_REPLAYED:
     case AIR_CALL_SKIPPED: return AIR_OK;
+    case AIR_CALL_BEYOND:
     case AIR_CALL_WARMUP:
         if (!old) {
             make_room(l);
@@ -264,19 +271,8 @@ decide(capture_lookup *l)
         }
         l->record->warmups++;
         return AIR_OK;
-    case AIR_CALL_FELL_BACK:
-        l->c->fell_back = true;
-        remove_all(l->c, &l->dead);
-        return AIR_OK;
     default: return replace_record(l, old);
     }
-}
-
-static bool
-is_capture(air_call_class how)
-{
-    return how == AIR_CALL_CAPTURED || how == AIR_CALL_FORCED ||
-           how == AIR_CALL_MUTATED || how == AIR_CALL_CORES;
 }
 
 /* With the mutex held: a capture that cannot run is forgotten. */
@@ -297,15 +293,9 @@ begin_locked(capture_lookup *l)
     air_capture *c = l->c;
     air_status status;
 
-    if (c->fell_back) {
-        l->call->how = AIR_CALL_FELL_BACK;
-        return AIR_OK;
-    }
     AIR_TRY(decide(l));
-    if (l->record)
-        l->record->used = ++c->ticks;
-    if (l->call->how == AIR_CALL_FELL_BACK || l->call->how == AIR_CALL_WARMUP ||
-        !l->record)
+    l->record->used = ++c->ticks;
+    if (l->call->how == AIR_CALL_BEYOND || l->call->how == AIR_CALL_WARMUP)
         return AIR_OK;
     status = capture_frame_take(c, l->record, &l->frame);
     if (status != AIR_OK) {
@@ -388,9 +378,28 @@ run_keyed(capture_lookup *l, air_value *outs)
 
     if (status == AIR_OK && l->frame)
         status = replay(l, outs);
-    else if (status == AIR_OK && l->call->how != AIR_CALL_FELL_BACK)
+    else if (status == AIR_OK)
         status = warm_up(l, outs);
     end(l, status);
+    return status;
+}
+
+static air_status
+run_bound(capture_lookup *l, air_value *outs)
+{
+    const air_alloc *alloc = &l->c->p->ctx->alloc;
+    const size_t bytes = l->c->key_len * sizeof(int64_t);
+    int64_t small[SMALL_KEY], *key = small;
+    air_status status;
+
+    if (l->c->key_len > SMALL_KEY)
+        AIR_TRY(base_new(alloc, bytes, (void **)&key));
+    status = capture_write_key(l->c, l->inputs, key, &l->hash);
+    l->key = key;
+    if (status == AIR_OK)
+        status = run_keyed(l, outs);
+    if (key != small)
+        base_free(alloc, key, bytes);
     return status;
 }
 
@@ -399,24 +408,17 @@ exec_capture_run(air_capture *c, air_capture_call *call, const air_host *host,
                  size_t nin, const air_value *inputs, size_t nout,
                  air_value *outs)
 {
-    const size_t bytes = c->key_len * sizeof(int64_t);
-    int64_t small[SMALL_KEY], *key = small;
     capture_lookup l = {.c = c, .call = call, .inputs = inputs, .host = host};
     air_status status;
 
     call->graph = 0;
     AIR_TRY(exec_check_counts(c->p, nin, nout, outs));
     l.binding = call->binding;
-    if (!l.binding)
+    if (!call->binding)
         AIR_TRY(exec_capture_bind(c, inputs, &l.binding));
-    if (c->key_len > SMALL_KEY)
-        AIR_TRY(base_new(&c->p->ctx->alloc, bytes, (void **)&key));
-    status = capture_write_key(c, inputs, key, &l.hash);
-    l.key = key;
-    if (status == AIR_OK)
-        status = run_keyed(&l, outs);
-    if (key != small)
-        base_free(&c->p->ctx->alloc, key, bytes);
+    status = run_bound(&l, outs);
+    if (!call->binding)
+        exec_capture_unbind(c, l.binding);
     return status;
 }
 
@@ -430,6 +432,6 @@ exec_capture_stats(air_capture *c, air_capture_stats *out)
     pthread_mutex_lock(&c->mutex);
     for (const capture_record *r = c->records; r; r = r->next)
         out->graphs += r->spec != NULL;
-    out->fell_back = c->fell_back;
+    out->dropped = c->dropped;
     pthread_mutex_unlock(&c->mutex);
 }

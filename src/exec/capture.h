@@ -17,6 +17,7 @@
 /* Static inputs: a tuple of addresses, sizes and strides. */
 struct air_binding {
     air_binding *next;
+    size_t users; /* records, and who has bound it */
     base_arena arena;
     air_value *values; /* by input; others are empty */
 };
@@ -121,8 +122,8 @@ struct air_capture {
     capture_record *records; /* latest first */
     size_t nrecords;
     uint64_t graphs, ticks; /* captured so far; calls that had a record */
+    uint64_t dropped;       /* records that made room */
     capture_area *area;
-    bool fell_back;
     atomic_uint_fast64_t calls[AIR_CALL_COUNT], copied;
 };
 
@@ -133,6 +134,7 @@ void exec_capture_destroy(air_capture *c);
 void exec_capture_reset(air_capture *c);
 air_status exec_capture_bind(air_capture *c, const air_value *inputs,
                              const air_binding **out);
+void exec_capture_unbind(air_capture *c, const air_binding *binding);
 air_status exec_capture_run(air_capture *c, air_capture_call *call,
                             const air_host *host, size_t nin,
                             const air_value *inputs, size_t nout,
@@ -145,6 +147,9 @@ void exec_capture_stats(air_capture *c, air_capture_stats *out);
 air_status capture_sort_inputs(air_capture *c);
 air_status capture_write_key(const air_capture *c, const air_value *inputs,
                              int64_t *key, uint64_t *out_hash);
+/* With the mutex held. */
+void capture_binding_keep(air_capture *c, const air_binding *binding);
+void capture_binding_drop(air_capture *c, const air_binding *binding);
 void capture_free_bindings(air_capture *c);
 
 /* ---- capture_record.c: with the capture's mutex held ---- */

@@ -119,30 +119,75 @@ add_binding(air_capture *c, const air_value *inputs, const air_binding **out)
         free_binding(c, b);
         return base_trace(status, __func__, __LINE__);
     }
+    b->users = c->options.frozen_parameter ? 2 : 1; /* frozen: for good */
     b->next = c->bindings;
     c->bindings = b;
     *out = b;
     return AIR_OK;
 }
 
+static air_binding *
+find_binding(const air_capture *c, const air_value *inputs)
+{
+    air_binding *b = c->bindings;
+
+    while (b && !c->options.frozen_parameter && !is_bound(c, b, inputs))
+        b = b->next;
+    return b;
+}
+
 air_status
 exec_capture_bind(air_capture *c, const air_value *inputs,
                   const air_binding **out)
 {
-    const air_binding *b;
+    air_binding *b;
     air_status status = AIR_OK;
 
     *out = NULL;
     pthread_mutex_lock(&c->mutex);
-    b = c->bindings;
-    while (b && !c->options.frozen_parameter && !is_bound(c, b, inputs))
-        b = b->next;
+    b = find_binding(c, inputs);
     if (b)
-        *out = b;
-    else
+        b->users++;
+    *out = b;
+    if (!b)
         status = add_binding(c, inputs, out);
     pthread_mutex_unlock(&c->mutex);
     return status;
+}
+
+static air_binding **
+place_of(air_capture *c, const air_binding *binding)
+{
+    air_binding **at = &c->bindings;
+
+    while (*at != binding)
+        at = &(*at)->next;
+    return at;
+}
+
+void
+capture_binding_keep(air_capture *c, const air_binding *binding)
+{
+    (*place_of(c, binding))->users++;
+}
+
+void
+capture_binding_drop(air_capture *c, const air_binding *binding)
+{
+    air_binding **at = place_of(c, binding), *b = *at;
+
+    if (--b->users > 0)
+        return;
+    *at = b->next;
+    free_binding(c, b);
+}
+
+void
+exec_capture_unbind(air_capture *c, const air_binding *binding)
+{
+    pthread_mutex_lock(&c->mutex);
+    capture_binding_drop(c, binding);
+    pthread_mutex_unlock(&c->mutex);
 }
 
 void

@@ -22,6 +22,7 @@ capture_record_make(air_capture *c, const air_binding *binding,
     base_arena_init(&r->arena, alloc);
     pthread_mutex_init(&r->mutex, NULL);
     r->binding = binding;
+    capture_binding_keep(c, binding);
     r->hash = hash;
     status =
         base_arena_copy(&r->arena, key, c->key_len * sizeof *key + 1, &copy);
@@ -50,6 +51,7 @@ capture_record_free(air_capture *c, capture_record *r)
     air_context *ctx = c->p->ctx;
 
     capture_graphs_free(c, r);
+    capture_binding_drop(c, r->binding);
     free_frames(c, r);
     exec_spec_release(c->p, r->spec);
     exec_block_release(r->own_arena);

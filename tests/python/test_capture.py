@@ -132,7 +132,7 @@ def test_force_recapture_is_not_held_back_by_the_limit():
     assert case.told() == ["captured", "recaptured_force", "recaptured_force"]
 
 
-def test_capture_limit_leaves_the_graph_to_torch():
+def test_beyond_the_limit_the_longest_unused_makes_room():
     case = Case(double, dynamic=True, limit=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -146,12 +146,33 @@ def test_capture_limit_leaves_the_graph_to_torch():
         assert_same(case(x), double(x))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
-        x = torch.randn(3, 4)
-        assert_same(case(x), double(x))
-    assert case.told()[-2:] == ["fell_back", "fell_back"]
+        for n in (3, 7, 5, 3):
+            x = torch.randn(n, 4)
+            assert_same(case(x), double(x))
+    beyond, captured, replayed = "beyond_limit", "captured", "replayed"
+    assert case.told()[-5:] == [beyond, replayed, captured, beyond, beyond]
     assert case.stats()["graphs"] == 0
-    assert case.stats()["limit_reached"]
-    assert "capture_limit" in case.records[0].fallback
+    assert case.stats()["dropped"] == 3
+    assert not case.records[0].fallback
+
+
+def test_parameters_that_move_in_threads():
+    """Each thread binds others while calls run without Python's lock."""
+    case = Case(lambda x, w: torch.relu(x) * w, limit=3)
+    x = torch.randn(300, 256)
+    case(x, nn.Parameter(torch.ones(256)))
+
+    def work(seed):
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for i in range(60):
+                w = nn.Parameter(torch.full((256,), float(seed + i)))
+                assert_same(case.compiled(x, w), torch.relu(x) * w)
+
+    in_threads(range(4), work)
+    stats = case.stats()
+    assert stats["dropped"] > 100
+    assert stats["graphs"] <= 3
 
 
 def test_a_moved_cache_is_captured_again():

@@ -341,8 +341,8 @@ def test_a_later_backward_sees_the_write():
         saved.sum().backward()
 
 
-def test_torch_runs_the_graph_at_the_capture_limit():
-    """Inputs and views are given then too, whoever ran the graph."""
+def test_inputs_and_views_beyond_the_capture_limit():
+    """They are given whether a capture ran or the program itself."""
 
     def fn(x, n):
         x.add_(1)

@@ -110,7 +110,7 @@ def test_a_mutated_input_that_moves(counters):
     assert_same(held[1], x)
 
 
-def test_the_limit_falls_back_to_eager(counters):
+def test_a_key_beyond_the_limit(counters):
     run = compile_with(lambda x: x + 1, dynamic=True, capture_limit=1)
     run(torch.ones(3))
     with pytest.warns(UserWarning, match="capture_limit reached"):

@@ -175,13 +175,12 @@ def test_why_calls_were_no_replays():
     assert counted(graph) == {
         "captured": 2,
         "recaptured_force": 1,
-        "fell_back": 2,
+        "beyond_limit": 2,
     }
-    assert graph.by_torch == 2
+    assert graph.by_torch == 0
     text = str(got)
     assert "recaptured_force 1x (captured again: force_recapture" in text
-    assert "fell_back 2x (not run: capture_limit was reached" in text
-    assert "torch runs this graph (2x): capture_limit reached" in text
+    assert "beyond_limit 2x (run without a capture: capture_limit" in text
 
 
 def test_a_moved_input_that_is_written():
