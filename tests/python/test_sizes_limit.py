@@ -1,9 +1,8 @@
 """Specialisations for sizes of a dynamic graph: a limit, and what is said."""
 
-import threading
-
 import pytest
 import torch
+from helpers import in_threads
 from torch import nn
 
 import torchair
@@ -50,7 +49,6 @@ def test_results_of_dropped_sizes_stay():
 def test_threads_drop_what_others_run():
     model, fn = _compiled(2)
     fn(torch.randn(2, 8)), fn(torch.randn(3, 8))
-    wrong = []
 
     def work(seed):
         inputs = [torch.randn(2 + (seed * 7 + i) % 9, 8) for i in range(9)]
@@ -58,15 +56,9 @@ def test_threads_drop_what_others_run():
             want = [model(x) for x in inputs]
             for _ in range(30):
                 for x, y in zip(inputs, want, strict=True):
-                    if not torch.allclose(fn(x), y, atol=1e-5):
-                        wrong.append(x.shape)
+                    torch.testing.assert_close(fn(x), y)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    in_threads(range(4), work)
     assert _stats(fn)["dropped"] > 100
 
 
