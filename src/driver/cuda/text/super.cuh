@@ -172,6 +172,10 @@ super_next(u32 i, const super_phase &next, const u64 *v)
     super_sync_all();
     if (super_block.stuck)
         return false;
+    // At once, as others wait for it; not by the warp that polls: it takes its
+    // time.
+    if (super_block.next.waits && threadIdx.x == 32)
+        count_up(&super_block.state->arrived);
     if (threadIdx.x < SUPER_PARAMETERS)
         super_block.parameters[0][threadIdx.x] = super_block.after[threadIdx.x];
     if (threadIdx.x == 0) {
@@ -183,9 +187,6 @@ super_next(u32 i, const super_phase &next, const u64 *v)
         super_block.grid.x = e.alone ? 1 : gridDim.x;
     }
     super_sync_all();
-    // Not by the warp that polls: it takes its time.
-    if (super_block.now.waits && threadIdx.x == 32)
-        count_up(&super_block.state->arrived);
     if (threadIdx.x / 32 == 2)
         super_look(next, v + SUPER_HEAD);
     return true;
