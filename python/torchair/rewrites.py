@@ -17,6 +17,7 @@ from . import (
     cuda_attention,
     draws,
     foreach,
+    grouped,
     mutations,
     schema,
 )
@@ -272,4 +273,5 @@ def find(target: Any) -> Rewrite | None:
     """The function that writes a node of this operator, if there is one."""
     if foreach.is_foreach(target):
         return foreach.expand
-    return REWRITES.get(target) or attention.rewrite_of(target)
+    found = REWRITES.get(target) or attention.rewrite_of(target)
+    return found or grouped.rewrite_of(target)

@@ -95,6 +95,7 @@ _PRODUCTS = {
     "baddbmm": 1,
     "linear": 0,
     "quantised_mm": 0,
+    "_grouped_mm": 0,
 }
 
 

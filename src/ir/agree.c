@@ -37,6 +37,7 @@ static const struct {
     {"labels", LABEL},
     {"sorter", FREE},
     {"offsets", INDEX},
+    {"offs", INDEX},
     {"offset2bag", INDEX},
     {"bag_size", INDEX},
     {"maximum_indices", INDEX},

@@ -35,6 +35,30 @@ shape_bmm(ir_infer *in)
     return set_product(in, "a", "b", 3);
 }
 
+/* Groups of rows of a [m, k] times b [groups, k, n], or groups of the depth of
+ * a [m, k] and b [k, n], which give [groups, m, n]. */
+air_status
+shape_grouped_mm(ir_infer *in)
+{
+    const ir_value *a = shape_tensor(in, "a"), *b = shape_tensor(in, "b");
+    const ir_value *offs;
+
+    AIR_REQUIRE(
+        shape_arg(in, "offs")->kind == AIR_ATTR_VALUE &&
+            shape_arg(in, "bias")->kind != AIR_ATTR_VALUE && a->rank == 2 &&
+            (b->rank == 2 || b->rank == 3) && ir_is_float((air_dtype)a->dtype),
+        AIR_ERROR_UNSUPPORTED,
+        "%s: other than floats of 2 dims, groups and no bias", in->info->name);
+    offs = shape_tensor(in, "offs");
+    AIR_TRY(shape_rank(in, "offs", 1));
+    AIR_TRY(shape_same(in, a->dims[1], b->dims[b->rank - 2]));
+    if (b->rank == 2)
+        return shape_set(in, 0, 3,
+                         (air_dim[]){offs->dims[0], a->dims[0], b->dims[1]});
+    AIR_TRY(shape_same(in, b->dims[0], offs->dims[0]));
+    return shape_set(in, 0, 2, (air_dim[]){a->dims[0], b->dims[2]});
+}
+
 /* The addend `a` broadcasts to the result, never the other way round. */
 static air_status
 check_addend(ir_infer *in)

@@ -1,5 +1,6 @@
 /* kernels_contract.c: matrix products, one element at a time in double: what
  * fast kernels are compared with. */
+#include "driver/groups.h"
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
 
@@ -95,6 +96,83 @@ ref_addmm(const air_call *call, const air_task *task)
     ref_tensor a = ref_arg(call, 1, task), b = ref_arg(call, 2, task);
     product(&out, &c, &a, &b, ref_float(call, 3, 1), ref_float(call, 4, 1),
             task);
+}
+
+/* ---- groups of rows ------------------------------------------------------ */
+
+/* The sum over places begin .. end - 1 of the depth. */
+static double
+part(const ref_tensor *a, const ref_tensor *b, int64_t i, int64_t j,
+     int64_t begin, int64_t end)
+{
+    double sum = 0;
+    for (int64_t k = begin; k < end; k++)
+        sum += ref_get(a->dtype, entry(a, i, k)) *
+               ref_get(b->dtype, entry(b, k, j));
+    return sum;
+}
+
+/* Which group a row is in, and none: -1. */
+static int64_t
+group_of(const air_tensor *offs, const air_task *task, int64_t row,
+         int64_t rows)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i < offs->dims[0]; i++) {
+        end = driver_group_end(offs, task, i, end, rows);
+        if (row < end)
+            return i;
+    }
+    return -1;
+}
+
+/* out[r, q] of a [m, k], b [groups, k, n]: groups of rows */
+static double
+grouped_row(const ref_tensor *a, const ref_tensor *b, int64_t group, int64_t r,
+            int64_t q)
+{
+    ref_tensor m = {.dtype = b->dtype, .rank = 2};
+    m.data = b->data + group * b->strides[0];
+    for (int k = 0; k < 2; k++) {
+        m.dims[k] = b->dims[k + 1];
+        m.strides[k] = b->strides[k + 1];
+    }
+    return dot(a, &m, r, q);
+}
+
+/* out[group, r, q] of a [m, k], b [k, n]: groups of the depth */
+static double
+grouped_depth(const ref_tensor *a, const ref_tensor *b, const air_tensor *offs,
+              const air_task *task, int64_t group, int64_t r, int64_t q)
+{
+    int64_t begin = 0, end = 0;
+    for (int64_t i = 0; i <= group; i++) {
+        begin = end;
+        end = driver_group_end(offs, task, i, begin, a->dims[1]);
+    }
+    return part(a, b, r, q, begin, end);
+}
+
+/* _grouped_mm(a, b, offs, bias, out_dtype): of floats, the last two absent */
+void
+ref_grouped_mm(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), a = ref_arg(call, 0, task);
+    ref_tensor b = ref_arg(call, 1, task);
+    const air_tensor *offs = call->args[2].t;
+    int64_t begin, end, rows = a.dims[0];
+    air_split(ref_numel(&out), task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t n = out.dims[out.rank - 1], q = i % n, r = i / n % rows;
+        double v = 0;
+        if (b.rank == 2) {
+            v = grouped_depth(&a, &b, offs, task, i / n / rows, r, q);
+        } else {
+            int64_t group = group_of(offs, task, r, rows);
+            v = group < 0 ? 0 : grouped_row(&a, &b, group, r, q);
+        }
+        ref_put(out.dtype, out.data + ref_offset(&out, i), v);
+    }
 }
 
 /* ---- weights of few bits ------------------------------------------------- */

@@ -48,6 +48,18 @@ bool cpu_gemm_on_pairs(const air_call *call, const char *isa);
 void cpu_gemm_pairs(const air_call *call, const air_task *task);
 size_t cpu_gemm_pairs_workspace(const air_call *call, int threads);
 
+/* grouped.c, for each instruction set one */
+#define GROUPED(isa)                                                       \
+    bool cpu_grouped_mm_on_##isa(const air_call *call, const char *of);    \
+    void cpu_grouped_mm_##isa(const air_call *call, const air_task *task); \
+    size_t cpu_grouped_mm_##isa##_workspace(const air_call *call, int count);
+GROUPED(amx)
+GROUPED(avx512_bf16)
+GROUPED(avx512)
+GROUPED(avx2)
+GROUPED(scalar)
+#undef GROUPED
+
 /* quantised.c: few rows of bf16 */
 bool cpu_quantised_mm_on_digits(const air_call *call, const char *isa);
 void cpu_quantised_mm_digits(const air_call *call, const air_task *task);
