@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 import torchair
 
 GROUPS, DEPTH, OUT = 4, 64, 48
