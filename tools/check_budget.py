@@ -83,7 +83,7 @@ LAYERS = {
     # 40 numbers that eager refuses in integer arithmetic
     # 100 seeds of attention read once, by a backward
     # 340 graphs of several GPUs; 80 graphs of a GPU in files
-    "python/torchair": (29100, (".py",)),
+    "python/torchair": (29200, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (
