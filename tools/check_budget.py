@@ -82,7 +82,7 @@ LAYERS = {
     # fused attention in operators of torch, for a GPU
     # 40 numbers that eager refuses in integer arithmetic
     # 100 seeds of attention read once, by a backward
-    # 340 graphs of several GPUs; 80 graphs of a GPU in files
+    # 340 graphs of several GPUs; 80 graphs of a GPU in files; 110 experts
     "python/torchair": (29200, (".py",)),
 }
 GROUPS = {
