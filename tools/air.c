@@ -599,8 +599,17 @@ command_version(const options *o)
     return 0;
 }
 
-int
-main(int argc, char **argv)
+/* What was printed may still lie in a buffer, and a full disk takes none. */
+static int
+flushed(int bad)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return bad;
+    return complain("standard output", strerror(errno ? errno : EIO));
+}
+
+static int
+run_command(const options *o)
 {
     static const struct {
         const char *name;
@@ -611,16 +620,20 @@ main(int argc, char **argv)
         {"ops", command_ops},         {"help", command_help},
         {"version", command_version},
     };
-    options o;
-    int bad = parse_options(argc, argv, &o);
-    if (bad)
-        return bad;
-    if (o.help || o.version)
-        return o.help ? command_help(&o) : command_version(&o);
-    if (!o.command)
+    if (o->help || o->version)
+        return o->help ? command_help(o) : command_version(o);
+    if (!o->command)
         return complain_usage("a command is needed", NULL);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(o.command, commands[i].name) == 0)
-            return commands[i].run(&o);
-    return complain_usage("unknown command", o.command);
+        if (strcmp(o->command, commands[i].name) == 0)
+            return commands[i].run(o);
+    return complain_usage("unknown command", o->command);
+}
+
+int
+main(int argc, char **argv)
+{
+    options o;
+    int bad = parse_options(argc, argv, &o);
+    return bad ? bad : flushed(run_command(&o));
 }

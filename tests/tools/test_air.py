@@ -276,6 +276,21 @@ def test_help(args):
     assert done.stdout.startswith("usage: air COMMAND [FILE]")
 
 
+@pytest.mark.parametrize("args", [["ops"], ["version"], ["dump", "-"]])
+def test_output_that_cannot_be_written_is_an_error(args):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [AIR, *args],
+            input=GRAPH,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 1
+    assert "standard output: No space left on device" in done.stderr
+
+
 def test_version():
     for word in ("version", "--version"):
         assert air(word).stdout == "air 0.1.0\n"
