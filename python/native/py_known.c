@@ -52,8 +52,9 @@ lies_as_expected(PyObject *o, const int64_t *dims, const int64_t *strides,
 
 /* ---- at the start ---- */
 
-/* The number with the dtype of such a tensor; 0: it lies otherwise. */
-static int64_t
+/* The dtype of such a tensor, the first 16 bits of its number; behind it are
+ * bits that nobody sets. 0: it lies otherwise. */
+static uint16_t
 dtype_number(PyObject *torch, int rank, const char *dtype)
 {
     PyObject *base =
@@ -64,12 +65,13 @@ dtype_number(PyObject *torch, int rank, const char *dtype)
     PyObject *part = at ? PyObject_CallMethod(flat, "to", "O", at) : NULL;
     PyObject *t =
         part ? PyObject_CallMethod(part, "narrow", "iii", 0, 1, 1) : NULL;
-    int64_t *dims, *strides, found, number = 0;
+    int64_t *dims, *strides, found;
+    uint16_t number = 0;
     if (t && !torch_api.get_sizes(handle_of(t), &dims) &&
         !torch_api.get_strides(handle_of(t), &strides) &&
         !torch_api.get_dim(handle_of(t), &found) && found == rank &&
         lies_as_expected(t, dims, strides, found))
-        number = dims[DTYPE];
+        memcpy(&number, &dims[DTYPE], sizeof number);
     Py_XDECREF(t);
     Py_XDECREF(part);
     Py_XDECREF(at);
@@ -84,7 +86,7 @@ py_known_init(PyObject *torch)
 {
     if (!torch_api.handles)
         return;
-    const int64_t number = dtype_number(torch, 5, "float32");
+    const uint16_t number = dtype_number(torch, 5, "float32");
     layout_is_known = number != 0 &&
                       number == dtype_number(torch, 2, "float32") &&
                       number != dtype_number(torch, 2, "int32") &&

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import seeded
 
 import torchair
 
@@ -67,8 +68,7 @@ fallback = torch.ops.transformers.grouped_mm_fallback
 
 
 def numbers(*size, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*size, generator=generator).to(dtype)
+    return torch.randn(*size, generator=seeded(seed)).to(dtype)
 
 
 def no_host(function, *args):
@@ -92,12 +92,14 @@ def test_rows(mode, ends, threads):
     )
 
 
+@pytest.mark.host("a product of groups is a HOST node of a GPU")
 def test_experts_are_the_engine_s():
     offs = torch.tensor(ENDS[0])
     args = numbers(40, DEPTH), numbers(GROUPS, DEPTH, OUT, seed=1), offs
     no_host(fallback, *args)
 
 
+@pytest.mark.host("a product of groups is a HOST node of a GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16])
 @pytest.mark.parametrize("ends", ENDS[:3])
 def test_torch_s_own_operator(dtype, ends):
@@ -138,6 +140,7 @@ def test_gradients(ends, as_columns):
         torch.testing.assert_close(found, wanted, atol=2e-3, rtol=1e-4)
 
 
+@pytest.mark.host("a product of groups is a HOST node of a GPU")
 def test_a_wrong_end_is_refused():
     run = torch.compile(lambda *args: fallback(*args) + 1, backend="torchair")
     a, w = numbers(40, DEPTH), numbers(GROUPS, DEPTH, OUT)
