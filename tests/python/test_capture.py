@@ -161,12 +161,14 @@ def test_parameters_that_move_in_threads():
     case = Case(lambda x, w: torch.relu(x) * w, limit=3)
     x = torch.randn(300, 256)
     case(x, nn.Parameter(torch.ones(256)))
+    kept = []  # so that each has an address of its own
 
     def work(seed):
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for i in range(60):
                 w = nn.Parameter(torch.full((256,), float(seed + i)))
+                kept.append(w)
                 assert_same(case.compiled(x, w), torch.relu(x) * w)
 
     in_threads(range(4), work)

@@ -48,7 +48,8 @@ def _define():
     ):
         full = f"grouped_mm_fallback{name}"
         library.define(f"{full}({args}{rest}) -> {results}")
-        library.impl(full, run, "CPU")
+        for key in ("CPU", "CUDA"):
+            library.impl(full, run, key)
         torch.library.register_fake(f"transformers::{full}", fake)
 
     def save(ctx, inputs, output):

@@ -59,7 +59,9 @@ def test_threads_drop_what_others_run():
                     torch.testing.assert_close(fn(x), y)
 
     in_threads(range(4), work)
-    assert _stats(fn)["dropped"] > 100
+    # graphs: threads that compile at once may each have made one
+    graphs = torchair.explain(fn).graphs
+    assert sum(g.stats["dropped"] for g in graphs) > 100
 
 
 @pytest.mark.parametrize("wrong", [-1, "many", True, 2.0])
