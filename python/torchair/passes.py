@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from . import (
     cats,
@@ -432,7 +433,7 @@ def register_replacement(
     pattern_matcher.register_replacement(
         search_fn,
         replace_fn,
-        list(example_inputs),
+        _apart(example_inputs),
         trace if trace_fn is None else trace_fn,
         _all_patterns(),
         checked,
@@ -440,6 +441,23 @@ def register_replacement(
         search_fn_pattern=search_fn_pattern,
         skip_duplicates=skip_duplicates,
     )
+
+
+def _apart(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs, none of them the same tensor as another.
+
+    What is traced with one tensor twice, as in `[torch.empty(4)] * 2`, is a
+    pattern of one argument: it matches nothing that has two.
+    """
+    seen: list[torch.Tensor] = []
+
+    def own(tensor: torch.Tensor) -> torch.Tensor:
+        if any(tensor is other for other in seen):
+            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        seen.append(tensor)
+        return tensor
+
+    return [tree_map_only(torch.Tensor, own, value) for value in inputs]
 
 
 def trace(fn: Callable[..., Any], args: Sequence[Any], **_: Any) -> Any:

@@ -58,6 +58,14 @@ def test_a_match_is_replaced():
     assert "sin" not in seen and "relu" in seen
 
 
+def test_one_example_may_stand_for_several_arguments():
+    register_replacement(search, replace, [torch.empty(4)] * 2)
+    x, y = torch.randn(4), torch.randn(4)
+    for fn in (search, lambda x, y: search(x, x) + y):
+        _, seen = operators(fn, x, y)
+        assert "sin" not in seen and "relu" in seen
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_other_sizes_and_dtypes_match(dynamic):
     register_replacement(search, replace, PAIR)
