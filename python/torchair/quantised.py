@@ -23,6 +23,7 @@ SCHEMA = (
     "Tensor? bias, int bits, bool rounded=False) -> Tensor"
 )
 GROUPS = (32, 64, 128)
+KEPT = {8: torch.int8, 4: torch.uint8}  # what a stored weight is of
 
 
 def unpack(weight: torch.Tensor, bits: int) -> torch.Tensor:
@@ -49,6 +50,23 @@ def dequantise(
     return found
 
 
+def _check_operands(a: Any, weight: Any, bits: int) -> None:
+    """ValueError naming the operand of quantised_mm that cannot be."""
+    if bits not in KEPT:
+        raise ValueError(f"quantised_mm: bits is 8 or 4, not {bits}")
+    if weight.dim() != 2 or weight.dtype != KEPT[bits]:
+        raise ValueError(
+            f"quantised_mm: weight of {bits} bits is a matrix of {KEPT[bits]}, "
+            f"not {weight.dtype} {list(weight.shape)}: see quantised.store"
+        )
+    depth = weight.shape[1] * 8 // bits
+    if a.dim() != 2 or a.shape[1] != depth:
+        raise ValueError(
+            f"quantised_mm: a is [rows, {depth}], as deep as the weight, not "
+            f"{list(a.shape)}"
+        )
+
+
 def _compute(
     a: torch.Tensor,
     weight: torch.Tensor,
@@ -58,6 +76,7 @@ def _compute(
     bits: int,
     rounded: bool = False,
 ) -> torch.Tensor:
+    _check_operands(a, weight, bits)
     w = dequantise(weight, scale, zero, bits)
     if rounded:
         w = w.to(a.dtype).float()
@@ -65,7 +84,16 @@ def _compute(
     return (y if bias is None else y + bias.float()).to(a.dtype)
 
 
-def _sizes(a: torch.Tensor, weight: torch.Tensor, *others: Any) -> torch.Tensor:
+def _sizes(
+    a: torch.Tensor,
+    weight: torch.Tensor,
+    scale: Any,
+    zero: Any,
+    bias: Any,
+    bits: int,
+    rounded: bool = False,
+) -> torch.Tensor:
+    _check_operands(a, weight, bits)
     return a.new_empty(a.shape[0], weight.shape[0])
 
 
@@ -88,8 +116,10 @@ def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
     """Quantises a float weight [n, k], symmetrically: of each group the
     number that is largest in size becomes the last one of that sign.
 
-    group: for 4 bits, a divisor of k; of 8 bits a row is one.
+    group: for 4 bits, a divisor of k; of 8 bits a row is one. ValueError
+    names the argument that cannot be.
     """
+    _check_weight(weight, bits, group)
     depth = weight.shape[1]
     group = depth if bits == 8 else group
     some = max(1, _AT_ONCE[weight.is_cuda] // max(1, depth))
@@ -97,6 +127,22 @@ def store(weight: torch.Tensor, bits: int, group: int) -> Stored:
     numbers, scales, lost, size = zip(*pieces, strict=True)
     error = (sum(lost) / sum(size)) ** 0.5 if sum(size) else 0.0
     return Stored(torch.cat(numbers), torch.cat(scales), bits, group, error)
+
+
+def _check_weight(weight: torch.Tensor, bits: int, group: int) -> None:
+    if bits not in KEPT:
+        raise ValueError(f"bits is 8 or 4, not {bits}")
+    if weight.dim() != 2 or not weight.is_floating_point():
+        raise ValueError(
+            "weight is a matrix of floating point, not "
+            f"{weight.dtype} {list(weight.shape)}"
+        )
+    depth = weight.shape[1]
+    if bits == 4 and (group < 1 or depth % group or depth % 2):
+        raise ValueError(
+            f"group divides the weight's even row of {depth} numbers, "
+            f"{group} does not"
+        )
 
 
 _AT_ONCE = (1 << 19, 1 << 24)  # of a CPU: the cache holds them; of a GPU

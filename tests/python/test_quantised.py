@@ -252,3 +252,39 @@ def test_a_weight_of_zeros():
         stored = quantised.store(torch.zeros(4, 64), bits, 32)
         back = quantised.dequantise(stored.weight, stored.scale, None, bits)
         assert stored.error == 0 and not back.any()
+
+
+@pytest.mark.parametrize(
+    "weight, bits, group, said",
+    [
+        (torch.randn(64, 128), 4, 100, "group .* 128 .* 100"),
+        (torch.randn(64, 128), 4, 0, "group"),
+        (torch.randn(64, 128), 3, 32, "bits is 8 or 4, not 3"),
+        (torch.randn(128), 8, 32, "weight is a matrix"),
+        (torch.ones(64, 128, dtype=torch.int8), 8, 32, "weight .*int8"),
+    ],
+)
+def test_what_cannot_be_stored_is_named(weight, bits, group, said):
+    with pytest.raises(ValueError, match=said):
+        quantised.store(weight, bits, group)
+
+
+@pytest.mark.parametrize(
+    "a, weight, bits, said",
+    [
+        ((2, 64), torch.float32, 4, "weight of 4 bits .*uint8"),
+        ((2, 64), torch.int8, 4, "weight of 4 bits .*uint8"),
+        ((2, 63), torch.int8, 8, r"a is \[rows, 64\]"),
+        ((2, 64), torch.int8, 5, "bits is 8 or 4, not 5"),
+    ],
+)
+def test_operands_that_do_not_fit_are_named(a, weight, bits, said):
+    w, scale = torch.zeros(8, 64).to(weight), torch.ones(8, 1)
+
+    def product(x):
+        return torch.ops.air.quantised_mm(x, w, scale, None, None, bits)
+
+    with pytest.raises(ValueError, match=said):
+        product(torch.randn(a))
+    with pytest.raises(Exception, match=said):
+        compiled(product)(torch.randn(a))
