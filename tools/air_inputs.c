@@ -54,6 +54,22 @@ find_input(const air_graph *graph, const char *given, size_t len, size_t *index,
     return false;
 }
 
+/* Those that can be given: weights lie in the program's file. */
+static const char *
+name_inputs(const air_graph *graph, char *out, size_t room)
+{
+    air_input input;
+    size_t used = (size_t)snprintf(out, room,
+                                   "the graph has no such input; it "
+                                   "has");
+    for (size_t i = 0; used < room && air_graph_get_input(graph, i, &input);
+         i++)
+        if (!input.is_int && !(input.flags & AIR_INPUT_PARAM))
+            used +=
+                (size_t)snprintf(out + used, room - used, " %s", input.name);
+    return out;
+}
+
 /* The symbol that a size is, if it is nothing but a symbol. */
 static bool
 find_symbol(air_graph *graph, air_dim size, air_symbol *out)
@@ -184,7 +200,7 @@ input_open(const char *given, air_graph *graph, size_sources *sources,
     if (len == 0)
         return "write it as x=FILE.npy";
     if (!find_input(graph, given, len, &out->index, &input))
-        return "the graph has no input of that name";
+        return name_inputs(graph, out->wrong, sizeof out->wrong);
     if (input.is_int)
         return "an integer input takes its value from --set";
     if (!file_read(equals + 1, &out->file))

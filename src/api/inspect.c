@@ -1,5 +1,6 @@
 /* inspect.c: what a graph takes and gives, for callers that did not build it
  * themselves. */
+#include <stdio.h>
 #include <string.h>
 
 #include "ir/ir.h"
@@ -40,6 +41,19 @@ air_graph_count_results(const air_graph *g)
     return g ? g->results.count : 0;
 }
 
+static air_status
+no_symbol(const air_graph *g, const char *name)
+{
+    char names[160] = "none";
+    size_t used = 0;
+
+    for (size_t i = 0; i < g->symbols.count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                 i ? " " : "", g->symbols.data[i].name);
+    AIR_FAIL(AIR_ERROR_ARGUMENT, "graph %s has no symbol %s; it has %s",
+             g->name, name, names);
+}
+
 air_status
 air_graph_set_hint(air_graph *g, const char *name, int64_t hint)
 {
@@ -54,5 +68,5 @@ air_graph_set_hint(air_graph *g, const char *name, int64_t hint)
         s->hint = hint;
         return AIR_OK;
     }
-    AIR_FAIL(AIR_ERROR_ARGUMENT, "graph %s has no symbol %s", g->name, name);
+    return no_symbol(g, name);
 }

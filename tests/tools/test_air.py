@@ -356,7 +356,7 @@ def test_arrays_of_every_dtype(tmp_path, dtype):
             "1 of the array is 5, of the input 4",
         ),
         ("w", numpy.zeros(8, "f4"), "has 1 dimensions, the input 2"),
-        ("y", numpy.zeros(8, "f4"), "no input of that name"),
+        ("y", numpy.zeros(8, "f4"), "no such input; it has x"),
         ("b", numpy.zeros(4, ">f4"), "little-endian"),
         ("b", numpy.zeros(4, "c8"), "is not one of f8"),
         ("b", numpy.zeros(4, [("a", "f4")]), "array of records"),
