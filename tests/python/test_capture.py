@@ -171,10 +171,12 @@ def test_parameters_that_move_in_threads():
                 kept.append(w)
                 assert_same(case.compiled(x, w), torch.relu(x) * w)
 
-    in_threads(range(4), work)
-    stats = case.stats()
-    assert stats["dropped"] > 100
-    assert stats["graphs"] <= 3
+    # with a default device, which is a mode, each thread compiles again
+    with backend.collect(case.records, case.programs):
+        in_threads(range(4), work)
+    stats = [p.stats()["capture"] for p in case.programs]
+    assert sum(s["dropped"] for s in stats) > 100
+    assert all(s["graphs"] <= 3 for s in stats)
 
 
 def test_a_moved_cache_is_captured_again():
