@@ -127,6 +127,40 @@ struct flash {
         }
     }
 
+    // The sums with KEYS keys more.
+    template <class P>
+    static FN void
+    take(const P &p, const T *stage, s64 j0, const u32 (&q)[STEPS][4],
+         const int (&mine)[2], float (&top)[2], float (&all)[2],
+         float (&acc)[PIECES][4])
+    {
+        const float LOG2E = 1.44269504f;
+        float s[KEYS / 8][4], high[2] = {top[0], top[1]};
+        scores(p, stage, j0, q, mine, s, high);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            high[r] = fmaxf(high[r], __shfl_xor_sync(~0u, high[r], 1));
+            high[r] = fmaxf(high[r], __shfl_xor_sync(~0u, high[r], 2));
+            const float base = high[r] == -infinity() ? 0.f : high[r];
+            const float f = exp2f((top[r] - base) * LOG2E);
+            top[r] = high[r];
+            all[r] *= f;
+#pragma unroll
+            for (int c = 0; c < PIECES; c++) {
+                acc[c][2 * r] *= f;
+                acc[c][2 * r + 1] *= f;
+            }
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; e++) {
+                    s[j][e] = exp2f((s[j][e] - base) * LOG2E);
+                    all[r] += s[j][e];
+                }
+        }
+        weigh(stage + KEYS * PITCH, s, acc);
+    }
+
     template <class P>
     static FN void
     run(const P &p, int queries)
@@ -135,7 +169,6 @@ struct flash {
         const int group = threadIdx.x / THREADS;
         T *const own = (T *)room + group * 2 * STAGE;
         T *stage[2] = {own, own + STAGE};
-        const float LOG2E = 1.44269504f;
         const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS;
         const int first = warp * 16 + lane / 4;
         const int mine[2] = {first, first + 8};
@@ -157,36 +190,14 @@ struct flash {
         int at = 0;
         for (s64 r0 = 0; r0 < end; r0 += SPLITS * KEYS, at ^= 1) {
             const s64 j0 = r0 + group * KEYS, next = j0 + SPLITS * KEYS;
-            float s[KEYS / 8][4], high[2] = {top[0], top[1]};
             if (next < end)
                 fetch(p, next, fast, stage[at ^ 1]);
             else
                 close_group();
             arrived<1>();
             __syncthreads();
-            scores(p, stage[at], j0, q, mine, s, high);
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                high[r] = fmaxf(high[r], __shfl_xor_sync(~0u, high[r], 1));
-                high[r] = fmaxf(high[r], __shfl_xor_sync(~0u, high[r], 2));
-                const float base = high[r] == -infinity() ? 0.f : high[r];
-                const float f = exp2f((top[r] - base) * LOG2E);
-                top[r] = high[r];
-                all[r] *= f;
-#pragma unroll
-                for (int c = 0; c < PIECES; c++) {
-                    acc[c][2 * r] *= f;
-                    acc[c][2 * r + 1] *= f;
-                }
-#pragma unroll
-                for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-                    for (int e = 2 * r; e < 2 * r + 2; e++) {
-                        s[j][e] = exp2f((s[j][e] - base) * LOG2E);
-                        all[r] += s[j][e];
-                    }
-            }
-            weigh(stage[at] + KEYS * PITCH, s, acc);
+            if (j0 < end) // of the last keys not every group has some
+                take(p, stage[at], j0, q, mine, top, all, acc);
             __syncthreads(); // the stage is filled again
         }
         if (SPLITS > 1 && !gather((float *)room, acc, top, all))
