@@ -58,6 +58,13 @@ def near(got, want, tolerance=2e-2):
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
+def check_replay(graph, y, fn, x):
+    """Of other numbers in the captured input."""
+    x.normal_()
+    graph.replay()
+    near(y, fn(x))
+
+
 def test_which_host_nodes_may_be_recorded():
     node = ("call", "name", (), (), 2)
     assert host_nodes.repeats([])
@@ -101,9 +108,7 @@ def test_sizes_that_are_new_are_torchs(mode):
     x = torch.randn(9, 256, device="cuda")
     graph, y = capture(compiled, x)
     for _ in range(2):
-        x.normal_()
-        graph.replay()
-        near(y, block(x))
+        check_replay(graph, y, block, x)
     near(compiled(x), block(x))
 
 
@@ -121,9 +126,7 @@ def test_several_sizes_share_a_pool(mode):
         pool = graph.pool()
         found.append((x, graph, y))
     for x, graph, y in found:
-        x.normal_()
-        graph.replay()
-        near(y, block(x))
+        check_replay(graph, y, block, x)
 
 
 @gpu
@@ -185,9 +188,7 @@ def test_what_is_recorded_stays(mode):
     torch._dynamo.reset()
     gc.collect()
     torch.cuda.empty_cache()
-    x.normal_()
-    graph.replay()
-    near(y, block(x))
+    check_replay(graph, y, block, x)
 
 
 @gpu
@@ -246,6 +247,4 @@ def test_another_thread_may_run_meanwhile(mode):
         y = compiled(x)
     thread.join()
     assert not failed, failed
-    x.normal_()
-    graph.replay()
-    near(y, block(x))
+    check_replay(graph, y, block, x)

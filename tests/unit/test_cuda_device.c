@@ -341,18 +341,26 @@ owner_free(void *user, void *ptr, size_t size)
     free(ptr);
 }
 
+static bool
+owner_prepare(cuda_case *f, owner *o)
+{
+    if (!cuda_case_prepare(f))
+        return false;
+    o->cuda = f->cuda;
+    f->gpu.user = o;
+    f->gpu.stream = owner_stream;
+    f->gpu.alloc = owner_alloc;
+    f->gpu.free = owner_free;
+    return true;
+}
+
 /* The application's allocator knows the stream that memory was had on. */
 TEST(cuda_memory_goes_back_when_other_streams_are_done_with_it)
 {
     cuda_case f;
     owner o = {.stream = &f};
     void *slots[] = {(void *)0x1000, (void *)0x2000}, *block;
-    REQUIRE(cuda_case_prepare(&f));
-    o.cuda = f.cuda;
-    f.gpu.user = &o;
-    f.gpu.stream = owner_stream;
-    f.gpu.alloc = owner_alloc;
-    f.gpu.free = owner_free;
+    REQUIRE(owner_prepare(&f, &o));
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
     REQUIRE_OK(cuda_case_list(&f));
     CHECK_OK(cuda->list_run(f.dev, f.list, slots));
@@ -375,12 +383,7 @@ TEST(cuda_does_nothing_that_ends_a_capture)
     owner o = {.stream = &f};
     void *slots[] = {(void *)0x1000, (void *)0x2000}, *block;
     int mode = 0;
-    REQUIRE(cuda_case_prepare(&f));
-    o.cuda = f.cuda;
-    f.gpu.user = &o;
-    f.gpu.stream = owner_stream;
-    f.gpu.alloc = owner_alloc;
-    f.gpu.free = owner_free;
+    REQUIRE(owner_prepare(&f, &o));
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
     CHECK_INT(f.dev->cu.capture_mode(&mode), 0); /* as a thread begins */
     mode = 0;

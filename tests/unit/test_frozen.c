@@ -40,17 +40,23 @@ teardown(fixture *f)
     air_context_destroy(f->ctx);
 }
 
+static air_status
+run_into(fixture *f, const air_host *host, air_value *out)
+{
+    static const int64_t dims[2] = {2, 2};
+    const air_value in[] = {air_value_tensor(f->x, AIR_F32, 2, dims),
+                            air_value_tensor(f->w, AIR_F32, 2, dims)};
+    return air_program_run(f->program, host, 2, in, 1, out);
+}
+
 /* The first element of the result; -1: the run failed. */
 static float
 run(fixture *f, const air_host *host)
 {
-    const int64_t dims[2] = {2, 2};
-    const air_value in[] = {air_value_tensor(f->x, AIR_F32, 2, dims),
-                            air_value_tensor(f->w, AIR_F32, 2, dims)};
     air_value out;
     float first;
 
-    if (air_program_run(f->program, host, 2, in, 1, &out) != AIR_OK)
+    if (run_into(f, host, &out) != AIR_OK)
         return -1;
     first = ((float *)out.data)[0];
     air_value_release(&out);
@@ -186,4 +192,27 @@ run_twice(const air_alloc *alloc, void *user)
 TEST(frozen_out_of_memory)
 {
     TEST_OOM(run_twice, NULL);
+}
+
+/* What the application records is of sizes and contents that have run, with
+ * memory of its own (air_host.recorded). */
+TEST(frozen_runs_are_recorded_once_they_have_run)
+{
+    air_host plain = {.frozen = 1}, host = {.frozen = 1, .recorded = true};
+    air_value out, kept;
+    fixture f;
+
+    if (CHECK_OK(setup(&f, NULL, TEXT))) {
+        CHECK_FAILS(run_into(&f, &host, &out), STATE); /* sizes are new */
+        REQUIRE_OK(run_into(&f, &plain, &kept));
+        const void *was = kept.data;
+        air_value_release(&kept); /* the pool's, for the next run */
+        REQUIRE_OK(run_into(&f, &host, &out));
+        CHECK(out.data != was);
+        CHECK_NEAR(((float *)out.data)[0], 3, 0);
+        host.frozen = 2; /* what is kept would be computed again */
+        CHECK_FAILS(run_into(&f, &host, &kept), STATE);
+        air_value_release(&out);
+    }
+    teardown(&f);
 }

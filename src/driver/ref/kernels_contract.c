@@ -4,6 +4,18 @@
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
 
+/* The last two dims of t, at data. */
+static ref_tensor
+last_dims(const ref_tensor *t, char *data)
+{
+    ref_tensor m = {.data = data, .dtype = t->dtype, .rank = 2};
+    for (int k = 0; k < 2; k++) {
+        m.dims[k] = t->dims[t->rank - 2 + k];
+        m.strides[k] = t->strides[t->rank - 2 + k];
+    }
+    return m;
+}
+
 /* One matrix of a batch; broadcast over the batch. */
 static ref_tensor
 matrix(const ref_tensor *t, const ref_tensor *out, int64_t batch)
@@ -12,13 +24,7 @@ matrix(const ref_tensor *t, const ref_tensor *out, int64_t batch)
     outer.rank -= 2;
     wide.rank -= 2;
     ref_tensor spread = ref_expand(&wide, &outer);
-    ref_tensor m = {.dtype = t->dtype, .rank = 2};
-    m.data = t->data + ref_offset(&spread, batch);
-    for (int k = 0; k < 2; k++) {
-        m.dims[k] = t->dims[t->rank - 2 + k];
-        m.strides[k] = t->strides[t->rank - 2 + k];
-    }
-    return m;
+    return last_dims(t, t->data + ref_offset(&spread, batch));
 }
 
 static const char *
@@ -27,14 +33,22 @@ entry(const ref_tensor *m, int64_t i, int64_t j)
     return m->data + i * m->strides[0] + j * m->strides[1];
 }
 
+/* The sum over places begin .. end - 1 of the depth. */
 static double
-dot(const ref_tensor *a, const ref_tensor *b, int64_t i, int64_t j)
+part(const ref_tensor *a, const ref_tensor *b, int64_t i, int64_t j,
+     int64_t begin, int64_t end)
 {
     double sum = 0;
-    for (int64_t k = 0; k < a->dims[1]; k++)
+    for (int64_t k = begin; k < end; k++)
         sum += ref_get(a->dtype, entry(a, i, k)) *
                ref_get(b->dtype, entry(b, k, j));
     return sum;
+}
+
+static double
+dot(const ref_tensor *a, const ref_tensor *b, int64_t i, int64_t j)
+{
+    return part(a, b, i, j, 0, a->dims[1]);
 }
 
 static int64_t
@@ -100,18 +114,6 @@ ref_addmm(const air_call *call, const air_task *task)
 
 /* ---- groups of rows ------------------------------------------------------ */
 
-/* The sum over places begin .. end - 1 of the depth. */
-static double
-part(const ref_tensor *a, const ref_tensor *b, int64_t i, int64_t j,
-     int64_t begin, int64_t end)
-{
-    double sum = 0;
-    for (int64_t k = begin; k < end; k++)
-        sum += ref_get(a->dtype, entry(a, i, k)) *
-               ref_get(b->dtype, entry(b, k, j));
-    return sum;
-}
-
 /* Which group a row is in, and none: -1. */
 static int64_t
 group_of(const air_tensor *offs, const air_task *task, int64_t row,
@@ -131,12 +133,7 @@ static double
 grouped_row(const ref_tensor *a, const ref_tensor *b, int64_t group, int64_t r,
             int64_t q)
 {
-    ref_tensor m = {.dtype = b->dtype, .rank = 2};
-    m.data = b->data + group * b->strides[0];
-    for (int k = 0; k < 2; k++) {
-        m.dims[k] = b->dims[k + 1];
-        m.strides[k] = b->strides[k + 1];
-    }
+    ref_tensor m = last_dims(b, b->data + group * b->strides[0]);
     return dot(a, &m, r, q);
 }
 
