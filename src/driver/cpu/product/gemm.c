@@ -10,6 +10,7 @@
 #define CHUNK_BYTES   ((int64_t)16 << 20)  /* of panels at most, if K allows */
 #define CACHE_BYTES   ((int64_t)768 << 10) /* of panels in a core's cache */
 #define PANEL_BYTES   ((int64_t)512 << 10) /* of these, beside w that streams */
+#define STRIP_LANES   128 /* packed at once by a thread for itself */
 #define ROWS_OF_PANEL 128 /* of w, that a panel is made for in pieces */
 #define REST_MAX      2   /* lanes */
 /* Floats of a thread's scratch: sums, a block of w, the last lanes of x. */
@@ -45,7 +46,7 @@ plan_cost(const gemm_job *job)
     double nx = (double)(round_up(job->nx - rest, PLAN_LANES) + rest),
            nw = (double)job->nw;
     double k = (double)job->k;
-    double px = job->x.rs == 1 ? 0.3 : job->x.ks == 1 ? 0.8 : 3;
+    double px = job->x.rs == 1 ? 0.3 : job->x.ks == 1 ? 0.4 : 3;
     double pw = w_in_place(&job->w)                ? 0
                 : job->w.rs == 1 || job->w.ks == 1 ? 0.3
                                                    : 3;
@@ -91,6 +92,12 @@ team_barrier(const gemm_team *team)
 
 /* ---- blocks -------------------------------------------------------------- */
 
+/* A run of memory that will be packed next. */
+typedef struct {
+    const char *p, *end;
+    int64_t step; /* bytes that a step of k asks for */
+} coming;
+
 /* Panels of lanes [l0, ...) of y, and what one thread needs to use them. */
 typedef struct {
     const gemm_job *job;
@@ -98,6 +105,7 @@ typedef struct {
     float *panels;
     int64_t l0;
     float *acc, *wblock, *rest; /* rest: [lane][k] of the last lanes */
+    coming *next;               /* NULL: nothing, or nobody knows */
 } work;
 
 /* Of `count` lanes from l on, those that are no part of a vector. */
@@ -194,12 +202,23 @@ nothing_ahead(const work *w)
     return (gemm_ahead){(const char *)w->panels, 0};
 }
 
-/* What comes after tile t of the piece, for panel i of n: each asks for its
- * share, since the CPU waits for no more than a few lines at a time. Long rows:
- * the tile behind it; one run of memory follows the other, and each step of k
- * asks for its share. Columns: the next steps of k, a line of each. */
+/* The share of a tile of `steps` of k. */
 static gemm_ahead
-find_ahead(const work *w, const piece *at, int64_t t, int64_t i, int64_t n)
+take_share(const work *w, int64_t steps)
+{
+    const gemm_ahead share = {w->next->p, w->next->step};
+    if (w->next->p >= w->next->end)
+        return nothing_ahead(w);
+    w->next->p += steps * w->next->step;
+    return share;
+}
+
+/* What of w comes after tile t of the piece, for panel i of n: each asks for
+ * its share, since the CPU waits for no more than a few lines at a time. Long
+ * rows: the tile behind it; one run of memory follows the other, and each step
+ * of k asks for its share. Columns: the next steps of k, a line of each. */
+static gemm_ahead
+find_rows(const work *w, const piece *at, int64_t t, int64_t i, int64_t n)
 {
     const gemm_view *v = &w->job->w;
     const int64_t size = v->dtype == AIR_F32 ? 4 : 2, k = w->job->k;
@@ -218,6 +237,17 @@ find_ahead(const work *w, const piece *at, int64_t t, int64_t i, int64_t n)
     if (r + at->nr > w->job->nw)
         return nothing_ahead(w);
     return (gemm_ahead){(const char *)v->p + r * v->rs * size + next, step};
+}
+
+/* The same, and what will be packed, which every other panel asks for. */
+static gemm_ahead
+find_ahead(const work *w, const piece *at, int64_t t, int64_t i, int64_t n)
+{
+    if (w->next == NULL)
+        return find_rows(w, at, t, i, n);
+    if (i % 2 != 0)
+        return take_share(w, at->k1 - at->k0);
+    return find_rows(w, at, t, i / 2, (n + 1) / 2);
 }
 
 /* Rows of w where they lie, or copied: of a tile. */
@@ -255,6 +285,18 @@ multiply_panel(const work *w, float *acc, int64_t l, int64_t count,
         add_rest(w, acc, count - rest, rest, rows, at);
 }
 
+/* Lines of the result along rows, on a page each as well: those that the last
+ * of rows [r, r + nr) lie in. */
+static void
+ask_for_ends(const gemm_job *job, int64_t l, int64_t nl, int64_t r, int64_t nr)
+{
+    const int64_t size = cpu_gemm_size_of(job->y_dtype), step = job->yl * size;
+    char *y = (char *)job->y + l * step + (r + nr - 1) * size;
+    const bool along_rows = job->yr == 1 && job->yl != 1;
+    for (int64_t i = 0; i < nl && along_rows && job->lines == NULL; i++)
+        __builtin_prefetch(y + i * step, 1, 2);
+}
+
 /* acc (+)= panels of lanes [l, l + nl) times the piece; acc holds panels of
  * acc_rows rows. */
 static void
@@ -273,10 +315,13 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
         rows.p = alone ? place_w(w, &one, &rows.rs, &rows.ks) : src + b * rs;
         if (!alone)
             rows.rs = rs, rows.ks = ks;
-        for (int64_t i = 0; i < nl; i += lanes)
-            multiply_panel(w, acc + i * acc_rows + b * lanes, l + i,
-                           min64(lanes, nl - i), &rows, at,
-                           find_ahead(w, at, t, i / lanes, panels));
+        for (int64_t i = 0; i < nl; i += lanes) {
+            const int64_t count = min64(lanes, nl - i);
+            if (at->k0 == 0)
+                ask_for_ends(w->job, l + i, count, one.r, one.nr);
+            multiply_panel(w, acc + i * acc_rows + b * lanes, l + i, count,
+                           &rows, at, find_ahead(w, at, t, i / lanes, panels));
+        }
     }
 }
 
@@ -375,6 +420,14 @@ block_lanes(const gemm_job *job)
     if (job->pack == NULL)
         return GEMM_NB;
     return min64(GEMM_NB, most < 2 * unit ? 2 * unit : most / unit * unit);
+}
+
+/* Lanes whose panels a thread makes at once for itself alone. Few: the next
+ * ones come from memory meanwhile, and deep ones stay in the cache. */
+static int64_t
+strip_lanes(const gemm_job *job)
+{
+    return job->pack == NULL ? STRIP_LANES : block_lanes(job);
 }
 
 /* The last lanes of the panels, lane by lane. */
@@ -560,9 +613,25 @@ strip_run(const work *w, int64_t lanes, int64_t b, int64_t e, int64_t r0,
     blocks_run(&mine, mine.l0, min64(w->l0 + e * unit, w->l0 + lanes), r0, r1);
 }
 
-/* Every thread has panels of its own: as many as stay in its cache, again and
- * again in the same place. A panel between two threads is made by both, for
- * some of the rows each. */
+/* Rows of x behind each other in memory that panels [b, e) are made of, while
+ * `rows` of w meet as many panels: of these every other one asks. */
+static coming
+coming_of(const work *w, int64_t lanes, int64_t b, int64_t e, int64_t rows)
+{
+    const gemm_view *v = &w->job->x;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2, unit = w->ops->lanes;
+    const int64_t l0 = b * unit, l1 = min64(e * unit, lanes);
+    const int64_t steps = max64(1, rows / w->ops->rows * (e - b) / 2) * v->rs;
+    const char *p = (const char *)v->p + (w->l0 + l0) * v->rs * size;
+    const int64_t bytes = (l1 - l0) * v->rs * size;
+    if (l0 >= l1 || v->ks != 1 || v->rs != w->job->k || w->job->pack != NULL)
+        return (coming){0};
+    return (coming){p, p + bytes, min64(64, (bytes + steps - 1) / steps)};
+}
+
+/* Every thread has panels of its own, a few at a time and again and again in
+ * the same place, while what the next ones are made of comes from memory. A
+ * panel between two threads is made by both, for some of the rows each. */
 static void
 chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
 {
@@ -571,15 +640,20 @@ chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
                               (int)unit, w->ops->rows};
     gemm_place at = gemm_place_of(&sheet, team->id, team->count);
     const gemm_place end = gemm_place_of(&sheet, team->id + 1, team->count);
-    const int64_t most = block_lanes(w->job) / unit;
+    const int64_t ends = end.panel + (end.row > 0);
+    const int64_t most = strip_lanes(w->job) / unit;
     work mine = *w;
     mine.panels = w->panels + (at.panel + team->id) * unit * w->job->k;
     while (at.panel < end.panel) {
         const bool whole = at.row == 0;
-        const int64_t to = at.panel + (whole ? most : 1);
-        strip_run(&mine, lanes, at.panel, min64(to, end.panel), at.row, nw);
-        at = (gemm_place){min64(to, end.panel), 0};
+        const int64_t to = min64(at.panel + (whole ? most : 1), end.panel);
+        coming next =
+            coming_of(w, lanes, to, min64(to + most, ends), nw - at.row);
+        mine.next = next.p != NULL ? &next : NULL;
+        strip_run(&mine, lanes, at.panel, to, at.row, nw);
+        at = (gemm_place){to, 0};
     }
+    mine.next = NULL;
     if (at.row < end.row)
         strip_run(&mine, lanes, at.panel, at.panel + 1, at.row, end.row);
 }
