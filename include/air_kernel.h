@@ -163,6 +163,13 @@ air_raise_value(const air_task *task, const char *wrong, double value)
         *task->fault = (air_fault){0, 0, wrong, value, true};
 }
 
+/* Of integers; the quotient and the rest are 0. */
+static inline void
+air_raise_division(const air_task *task)
+{
+    air_raise_value(task, "ZeroDivisionError: an integer divisor", 0);
+}
+
 /* The half-open range of n items that this thread does. */
 static inline void
 air_split(int64_t n, const air_task *task, int64_t *begin, int64_t *end)
@@ -309,9 +316,10 @@ typedef union {
  * it, SET writes it, SCALAR reads it.
  * Phases in air_code.rows do so for `rows` >= 1 rows, one after the other for
  * each element; steps[b]: bytes from a row of buffer b to the next. Others
- * ignore both. */
-typedef void (*air_phase_fn)(void *const *ptrs, int64_t n, air_scalar *scalars,
-                             void *const *acc, int64_t rows,
-                             const int64_t *steps);
+ * ignore both.
+ * Not 0: the divisor of an IDIV or IMOD was 0. */
+typedef int (*air_phase_fn)(void *const *ptrs, int64_t n, air_scalar *scalars,
+                            void *const *acc, int64_t rows,
+                            const int64_t *steps);
 
 #endif

@@ -113,7 +113,8 @@ void asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 void asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 void asm_mov_store(x86_asm *s, x86_opd mem, int reg, size_t bytes);
 void asm_lea(x86_asm *s, int reg, x86_opd mem);
-/* op: 0x01 add, 0x29 sub, 0x31 xor, 0x39 cmp, 0x89 mov: dst op= src. */
+/* op: 0x01 add, 0x29 sub, 0x31 xor, 0x39 cmp, 0x85 test, 0x89 mov: dst op= src.
+ */
 void asm_alu(x86_asm *s, int op, int dst, int src);
 void asm_add_imm(x86_asm *s, int reg, int32_t imm);
 void asm_and_imm(x86_asm *s, int reg, int32_t imm);

@@ -39,6 +39,7 @@ enum {
                                         while a tail is copied */
     FRAME_SCALARS = FRAME_COUNT + 8, /* the same */
     FRAME_BLOCK = FRAME_SCALARS + 8, /* where that begins */
+    FRAME_ZERO = FRAME_BLOCK + 8,    /* not 0: a divisor was */
     FRAME_PTRS = FRAME_ROWS + 64,    /* the same: of the row at hand */
     FRAME_SPILL = FRAME_PTRS + 8 * AIR_RG_MAX_BUFS /* 64 bytes each */
 };
@@ -131,6 +132,7 @@ void emit_reduce(x86_emit *e, const x86_node *n);
 /* t = acc op a, as `n` reduces; acc may be t. */
 void emit_fold(x86_emit *e, const x86_node *n, int t, int a, x86_opd acc);
 void emit_set(x86_emit *e, const x86_node *n);
+void emit_raise(x86_emit *e, const x86_node *n);
 /* Partial results of all reductions: to registers, or from there to memory. */
 void emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold);
 /* Of a few rows: held ones begin anew beside the totals, or are folded in. */

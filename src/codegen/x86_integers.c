@@ -186,13 +186,16 @@ divide_long(x86_list *l, int a, int b)
     return d;
 }
 
-/* The quotient or the rest; 0 where the divisor is. */
+/* The quotient or the rest; 0 where the divisor is, which is an error. */
 static int
 divide(x86_list *l, const air_rg_node *n)
 {
     int a = l->value[n->a], b = l->value[n->b];
+    const x86_range of = l->range[n->b];
     bool rest = n->op == AIR_RG_IMOD;
     division d;
+    if (of.low <= 0 && of.high >= 0)
+        x86_raise(l, b);
     if (x86_range_is_float(l->range[n->a], l->range[n->b], l->width)) {
         int small = x86_range_is_small(l->range[n->a]) &
                     x86_range_is_small(l->range[n->b]);

@@ -56,6 +56,12 @@ static const x86_ins above_long = {MAP_0F38, PP_66, 0x37, false};
 static const x86_ins multiply_halves = {MAP_0F, PP_66, 0xf4, false};
 static const x86_ins add_long = {MAP_0F, PP_66, 0xd4, false};
 static const x86_ins move_aligned = {MAP_0F, PP_NONE, 0x28, false};
+static const x86_ins test_not = {MAP_0F38, PP_F3, 0x27, false};
+static const x86_ins or_masks = {MAP_0F, PP_NONE, 0x98, false};
+static const x86_ins equal = {MAP_0F, PP_66, 0x76, false};
+static const x86_ins equal_long = {MAP_0F38, PP_66, 0x29, true};
+static const x86_ins and_ps = {MAP_0F, PP_NONE, 0x54, false};
+static const x86_ins test_bits = {MAP_0F38, PP_66, 0x17, false};
 
 size_t
 emit_dtype_bytes(int dtype)
@@ -693,4 +699,47 @@ emit_set(x86_emit *e, const x86_node *n)
               opd_mem(REG_SCALARS, 8 * (int32_t)n->k), 0);
     else
         store_partial(e, a, partial_at(e, n));
+}
+
+/* Flags: zero where no element of the vector is. */
+static void
+find_zero(x86_emit *e, int a)
+{
+    if (e->s->evex) {
+        x86_ins ins = test_not;
+        ins.wide = e->l->width == 8;
+        asm_masked(e->s, ins, 1, a, opd_reg(a), 0, is_masked(e) ? 7 : 0, false);
+        asm_x(e->s, or_masks, 1, 0, opd_reg(1), 0);
+        return;
+    }
+    int t = emit_temp(e);
+    asm_v(e->s, xor_ps, t, t, opd_reg(t), 0);
+    asm_v(e->s, e->l->width == 8 ? equal_long : equal, t, t, opd_reg(a), 0);
+    if (e->mode == EMIT_TAIL)
+        asm_v(e->s, and_ps, t, t, opd_reg(tail_mask(e)), 0);
+    asm_v(e->s, test_bits, t, 0, opd_reg(t), 0);
+}
+
+/* Lanes of 4 or 8 bytes. */
+void
+emit_raise(x86_emit *e, const x86_node *n)
+{
+    enum { ALU_XOR = 0x31, ALU_TEST = 0x85 };
+    enum { EQUAL = 4, NOT_EQUAL = 5 };
+    x86_asm *s = e->s;
+    const int a = emit_in_reg(e, n->a);
+    const bool one = e->mode == EMIT_ONE;
+    if (one) {
+        x86_ins ins = move_to_gpr;
+        ins.wide = e->l->width == 8;
+        asm_x(s, ins, a, 0, opd_reg(REG_TEMP), 0);
+        asm_alu(s, ALU_TEST, REG_TEMP, REG_TEMP);
+    } else {
+        find_zero(e, a);
+    }
+    size_t skip = asm_jump(s, one ? NOT_EQUAL : EQUAL);
+    asm_alu(s, ALU_XOR, REG_TEMP, REG_TEMP);
+    asm_add_imm(s, REG_TEMP, 1);
+    asm_mov_store(s, opd_mem(RSP, FRAME_ZERO), REG_TEMP, 8);
+    asm_patch_here(s, skip);
 }

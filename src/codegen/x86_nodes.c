@@ -74,6 +74,15 @@ effect(x86_list *l, x86_op op, int imm, uint32_t k, int a)
     return put(l, (x86_node){(uint8_t)op, (uint8_t)imm, (int16_t)a, -1, -1, k});
 }
 
+void
+x86_raise(x86_list *l, int divisor)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->nodes[i].op == X86_RAISE && l->nodes[i].a == divisor)
+            return;
+    effect(l, X86_RAISE, 0, 0, divisor);
+}
+
 int
 x86_long(x86_list *l, uint64_t k)
 {
@@ -610,5 +619,8 @@ x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex)
             n->op == AIR_RG_SET)
             visit(l, i);
     }
+    for (int i = 0; i < l->nsource; i++) /* for what they may raise */
+        if (l->source[i].op == AIR_RG_IDIV || l->source[i].op == AIR_RG_IMOD)
+            visit(l, i);
     return l->reason == NULL;
 }

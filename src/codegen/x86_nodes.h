@@ -18,6 +18,7 @@ typedef enum {
                    bits */
     X86_REDUCE, /* a -> scalar k, imm: air_reduce, and X86_OF_INTEGERS */
     X86_SET,    /* a -> scalar k */
+    X86_RAISE,  /* a is a divisor: is it 0? */
     /* d = op(a, b), the row names the instruction */
     X86_ADD,
     X86_SUB,
@@ -90,7 +91,7 @@ typedef struct {
 static inline bool
 x86_is_effect(const x86_node *n)
 {
-    return n->op == X86_STORE || n->op == X86_REDUCE || n->op == X86_SET;
+    return n->op >= X86_STORE && n->op <= X86_RAISE;
 }
 
 typedef struct {
@@ -123,6 +124,7 @@ int x86_op2(x86_list *l, x86_op op, int a, int b);
 int x86_op3(x86_list *l, x86_op op, int imm, int a, int b, int c);
 int x86_bits(x86_list *l, uint32_t k); /* 64-bit lanes: with its sign */
 int x86_long(x86_list *l, uint64_t k);
+void x86_raise(x86_list *l, int divisor);        /* once for each */
 int x86_refuse(x86_list *l, const char *reason); /* the first one stays */
 
 /* x86_long.c: what stands for an operation that AVX2 has not in lanes of 64
@@ -173,6 +175,15 @@ static inline bool
 x86_has_columns(const air_region *rg)
 {
     return rg->walk == AIR_WALK_OUTER || rg->across;
+}
+
+static inline bool
+x86_raises(const x86_list *l)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->nodes[i].op == X86_RAISE)
+            return true;
+    return false;
 }
 
 /* Does the phase run for one element at a time? */

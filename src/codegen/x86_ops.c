@@ -409,6 +409,7 @@ emit_node(x86_emit *e)
     case X86_STORE: emit_store(e, n); return;
     case X86_REDUCE: emit_reduce(e, n); return;
     case X86_SET: emit_set(e, n); return;
+    case X86_RAISE: emit_raise(e, n); return;
     case X86_CMP:
     case X86_CMPI_GT:
     case X86_CMPI_EQ:

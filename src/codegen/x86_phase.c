@@ -178,7 +178,7 @@ load_pointers(x86_emit *e)
 }
 
 static void
-enter(x86_emit *e, uint32_t used)
+enter(x86_emit *e, uint32_t used, bool raises)
 {
     x86_asm *s = e->s;
     asm_push(s, RBP);
@@ -191,13 +191,21 @@ enter(x86_emit *e, uint32_t used)
     e->frame = asm_here(s) - 4;
     asm_mov_store(s, opd_mem(RSP, FRAME_ROWS), R8, 8);
     asm_mov_store(s, opd_mem(RSP, FRAME_STEPS), R9, 8);
+    if (raises) {
+        asm_alu(s, ALU_XOR, RAX, RAX);
+        asm_mov_store(s, opd_mem(RSP, FRAME_ZERO), RAX, 8);
+    }
 }
 
 static void
-leave(x86_emit *e, uint32_t used, int spills)
+leave(x86_emit *e, uint32_t used, int spills, bool raises)
 {
     x86_asm *s = e->s;
     int pushed = 0;
+    if (raises)
+        asm_mov_load(s, RAX, opd_mem(RSP, FRAME_ZERO));
+    else
+        asm_alu(s, ALU_XOR, RAX, RAX);
     for (size_t i = 0; i < sizeof saved_regs; i++)
         pushed += (int)(used >> saved_regs[i] & 1);
     asm_lea(s, RSP, opd_mem(RBP, -8 * pushed));
@@ -214,7 +222,7 @@ void
 emit_enter_rows(x86_emit *e, const air_region *rg)
 {
     x86_asm *s = e->s;
-    enter(e, UINT32_MAX);
+    enter(e, UINT32_MAX, true);
     asm_mov_store(s, opd_mem(RSP, FRAME_COUNT), REG_COUNT, 8);
     asm_mov_store(s, opd_mem(RSP, FRAME_SCALARS), REG_SCALARS, 8);
     for (int b = 0; b < rg->nbufs; b++) {
@@ -227,7 +235,7 @@ emit_enter_rows(x86_emit *e, const air_region *rg)
 void
 emit_leave_rows(x86_emit *e)
 {
-    leave(e, UINT32_MAX, e->inside_spills);
+    leave(e, UINT32_MAX, e->inside_spills, true);
 }
 
 /* What a phase of a row finds: what the row was called with. */
@@ -608,7 +616,7 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
     if (e->inside)
         enter_inside(e);
     else
-        enter(e, used);
+        enter(e, used, x86_raises(e->l));
     load_pointers(e);
     asm_alu(e->s, ALU_XOR, REG_INDEX, REG_INDEX);
     if (!e->rows)
@@ -634,7 +642,7 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
         e->mode = EMIT_FULL;
     }
     if (!e->inside)
-        leave(e, used, e->peak_spills);
+        leave(e, used, e->peak_spills, x86_raises(e->l));
 }
 
 /* Half of the registers, with the totals of rows. */

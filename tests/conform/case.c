@@ -352,6 +352,9 @@ put_value(const case_input *in, int64_t i, unsigned *state, void *p)
         ref_put(in->dtype, p, v);
     else
         ref_put_int(in->dtype, p, (int64_t)(v * 2));
+    if (in->divides && !ref_is_float(in->dtype) &&
+        ref_get_int(in->dtype, p) == 0)
+        ref_put_int(in->dtype, p, 1);
 }
 
 /* Strides of the layout; the elements of memory they need. */

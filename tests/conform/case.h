@@ -19,6 +19,7 @@ typedef struct {
     bool positive; /* of [0, below) */
     bool distinct; /* each once */
     bool unit;     /* between 0 and 1 */
+    bool divides;  /* integers are not 0, which raises */
 } case_input;
 
 /* Arguments of an op, before there is a graph. */

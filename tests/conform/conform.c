@@ -238,9 +238,23 @@ run_case(const case_call *c, case_layout layout, const char *what)
     side_free(&b, c);
 }
 
+/* The last tensor of a division, unless that is by a number. */
 static void
-run_layouts(const case_call *c, const char *what)
+mark_divisor(case_call *c)
 {
+    static const char *const names[] = {"floor_divide", "remainder", "fmod",
+                                        "div."};
+    bool divides = false;
+    for (size_t i = 0; i < COUNT(names); i++)
+        divides |= strncmp(c->info->name, names[i], strlen(names[i])) == 0;
+    if (divides && (c->ninputs > 1 || strstr(c->info->name, ".Scalar_Tensor")))
+        c->inputs[c->ninputs - 1].divides = true;
+}
+
+static void
+run_layouts(case_call *c, const char *what)
+{
+    mark_divisor(c);
     for (int layout = 0; layout < LAYOUTS; layout++)
         run_case(c, (case_layout)layout, what);
 }

@@ -27,3 +27,33 @@ def test_eager_raises_and_so_do_we(name, mode):
     assert str(ours.value).startswith(str(eager.value).split("\n")[0])
     x = x.double()  # a float is divided
     torch.testing.assert_close(run(x), fn(x), equal_nan=True)
+
+
+DIVIDED = {
+    "floor_divide": lambda x, y: (x // y).sum(0),
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc") + x,
+    "remainder": lambda x, y: x % y,
+    "fmod": lambda x, y: torch.fmod(x, y).float().softmax(-1),
+    "chosen": lambda x, y: torch.where(y != 0, x // y, 0),
+    "of a number": lambda x, y: 7 // y + x,
+}
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU divides without a word")
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("name", DIVIDED)
+def test_a_zero_among_the_divisors(name, mode, dtype):
+    """One of 77 elements; the next call is not touched by it."""
+    fn = DIVIDED[name]
+    x, y = torch.arange(77, dtype=dtype), (torch.arange(77) % 9 + 1).to(dtype)
+    run = torch.compile(fn, backend="torchair", mode=mode)
+    for place in (0, 35, 76):
+        torch.testing.assert_close(run(x, y), fn(x, y))
+        zero = y.clone()
+        zero[place] = 0
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            fn(x, zero)
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run(x, zero)
+    torch.testing.assert_close(run(x, y), fn(x, y))

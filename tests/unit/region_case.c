@@ -221,6 +221,7 @@ case_scalar(region_case *c, air_lane lane, int scalar)
 typedef struct {
     const air_call *call;
     air_task task;
+    air_fault fault;
 } thread_arg;
 
 static void
@@ -234,6 +235,7 @@ thread_main(void *arg)
 {
     thread_arg *t = arg;
     t->task.scratch = aligned_alloc(64, AIR_SCRATCH);
+    t->task.fault = &t->fault;
     cpu_region_run(t->call, &t->task);
     free(t->task.scratch);
     return NULL;
@@ -257,13 +259,17 @@ run_threads(region_case *c, const cpu_region *r, int threads)
                                 .slots = c->work,
                                 .workspace = workspace,
                                 .barrier = barrier,
-                                .pool = &wait}};
+                                .pool = &wait},
+                               {.raised = false}};
         if (i > 0)
             pthread_create(&ids[i], NULL, thread_main, &args[i]);
     }
     thread_main(&args[0]);
     for (int i = 1; i < threads; i++)
         pthread_join(ids[i], NULL);
+    c->raised = false;
+    for (int i = 0; i < threads; i++)
+        c->raised |= args[i].fault.raised;
     pthread_barrier_destroy(&wait);
     free(workspace);
 }

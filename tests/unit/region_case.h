@@ -15,6 +15,7 @@ typedef struct {
     void *data[AIR_RG_MAX_BUFS];    /* before a run */
     void *work[AIR_RG_MAX_BUFS];    /* after it */
     uint32_t seed;
+    bool raised; /* by the last run, whatever it was */
 } region_case;
 
 void case_init(region_case *c, air_walk walk, int rank, const int64_t *dims,

@@ -395,7 +395,7 @@ has_avx512(void)
 }
 
 static bool
-compare(region_case *c, const char *isa, void *const *tiles)
+compare(region_case *c, const char *isa, void *const *tiles, bool raised)
 {
     air_code code;
     const char *reason;
@@ -404,7 +404,8 @@ compare(region_case *c, const char *isa, void *const *tiles)
         return test_fail(__FILE__, __LINE__, "%s", reason);
     bool same = CHECK(reason == NULL);
     for (int threads = 1; threads <= 3 && same; threads += 2)
-        same = case_run(c, &code, isa, threads) && case_equal(c, tiles);
+        same = case_run(c, &code, isa, threads) && case_equal(c, tiles) &&
+               CHECK_INT(c->raised, raised);
     codegen_free(&base_libc_alloc, &code);
     return same;
 }
@@ -418,10 +419,11 @@ compare_all(region_case *c)
     if (!case_run(c, NULL, "scalar", 1))
         return false;
     case_save(c, tiles);
+    const bool raised = c->raised;
     c->rg.across = across;
-    bool same = compare(c, "avx2", tiles);
+    bool same = compare(c, "avx2", tiles, raised);
     if (same && has_avx512())
-        same = compare(c, "avx512", tiles);
+        same = compare(c, "avx512", tiles, raised);
     case_drop(c, tiles);
     return same;
 }

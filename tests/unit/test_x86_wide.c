@@ -244,7 +244,8 @@ can_run(const char *isa)
 
 /* `whole`: all phases have code. */
 static bool
-compare_code(region_case *c, const char *isa, bool whole, void *const *tiles)
+compare_code(region_case *c, const char *isa, bool whole, void *const *tiles,
+             bool raised)
 {
     air_code code;
     const char *reason;
@@ -253,7 +254,8 @@ compare_code(region_case *c, const char *isa, bool whole, void *const *tiles)
         return false;
     bool same = CHECK((reason == NULL) == whole);
     for (int threads = 1; threads <= 3 && same; threads += 2)
-        same = case_run(c, &code, isa, threads) && case_equal(c, tiles);
+        same = case_run(c, &code, isa, threads) && case_equal(c, tiles) &&
+               CHECK_INT(c->raised, raised);
     codegen_free(&base_libc_alloc, &code);
     return same || test_fail(__FILE__, __LINE__, "isa %s", isa);
 }
@@ -268,9 +270,11 @@ compare(region_case *c, bool whole, int from)
     if (!case_run(c, NULL, "scalar", 1))
         return false;
     case_save(c, tiles);
+    const bool raised = c->raised;
     c->rg.across = across;
     for (int i = from; i < ISAS && same; i++)
-        same = !can_run(isas[i]) || compare_code(c, isas[i], whole, tiles);
+        same =
+            !can_run(isas[i]) || compare_code(c, isas[i], whole, tiles, raised);
     case_drop(c, tiles);
     return same;
 }
@@ -465,4 +469,40 @@ TEST(x86_wide_division)
         CHECK(compare(&c, true, 0));
         case_free(&c);
     }
+}
+
+/* One zero among the divisors, at each place, or none. */
+static void
+divide_by_zero(air_dtype dtype, int64_t n, int64_t zero, int op)
+{
+    region_case c;
+    case_init(&c, AIR_WALK_MAP, 1, &n, 3);
+    int x = case_dense(&c, dtype, 0, false);
+    int y = case_dense(&c, dtype, 0, false);
+    int z = case_dense(&c, dtype, 0, false);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t value = i == zero ? 0 : i % 3 + 1;
+        memcpy((char *)c.data[y] + i * (int64_t)air_dtype_bytes(dtype), &value,
+               air_dtype_bytes(dtype));
+    }
+    case_phase(&c, AIR_PHASE_ROW);
+    int a = case_load(&c, AIR_LANE_I64, x);
+    int b = case_load(&c, AIR_LANE_I64, y);
+    case_store(&c, z, case_op(&c, (air_rg_op)op, AIR_LANE_I64, a, b, -1));
+    if (!compare(&c, true, 0) || !CHECK_INT(c.raised, zero >= 0))
+        test_fail(__FILE__, __LINE__, "%s, %d of %d", air_dtype_text(dtype),
+                  (int)zero, (int)n);
+    case_free(&c);
+}
+
+TEST(x86_wide_division_by_zero)
+{
+    static const air_dtype dtypes[] = {AIR_I64, AIR_I32, AIR_I16, AIR_U8};
+    if (!can_run(isas[0]))
+        return;
+    for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++)
+        for (int64_t n = 1; n < 80; n += 13)
+            for (int64_t zero = -1; zero<n; zero += n> 20 ? 7 : 1)
+                divide_by_zero(dtypes[k], n, zero,
+                               n % 2 ? AIR_RG_IDIV : AIR_RG_IMOD);
 }

@@ -169,7 +169,7 @@ step_run(air_device *dev, const air_step *step, void *const *slots)
         task.workspace =
             (char *)slots[step->workspace_slot] + step->workspace_offset;
     if (step->kernel->region != NULL)
-        ref_region_run(step->kernel->region, slots);
+        ref_region_run(step->kernel->region, &task);
     else
         step->kernel->run(&step->call, &task);
     return fault.raised ? driver_fail(&fault, step->label) : AIR_OK;

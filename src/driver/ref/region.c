@@ -11,6 +11,7 @@ struct ref_region {
     ref_value *rows; /* scratch buffers: one row each, unrounded */
     /* of the run under way */
     void *const *slots;
+    const air_task *task;
     int64_t at[AIR_MAX_RANK];
     ref_value scalars[AIR_RG_MAX_SCALARS];
     ref_value values[AIR_RG_MAX_NODES];
@@ -200,6 +201,9 @@ node_run(ref_region *r, int i)
     case AIR_RG_SET: r->scalars[n->buf] = a; break;
     case AIR_RG_INDEX: r->values[i].i = r->at[n->buf]; break;
     default:
+        if ((n->op == AIR_RG_IDIV || n->op == AIR_RG_IMOD) &&
+            operand(r, n->b).i == 0)
+            air_raise_division(r->task);
         r->values[i] =
             ref_eval(n->op, (air_lane)n->lane,
                      (air_lane)(n->a < 0 ? n->lane : nodes[n->a].lane), a,
@@ -300,10 +304,11 @@ columns_run(ref_region *r)
 }
 
 void
-ref_region_run(ref_region *r, void *const *slots)
+ref_region_run(ref_region *r, const air_task *task)
 {
     bool any = true;
-    r->slots = slots;
+    r->slots = task->slots;
+    r->task = task;
     memset(r->at, 0, sizeof r->at);
     sums_start(r);
     for (int i = 0; i < r->rg->rank; i++)

@@ -11,6 +11,6 @@ air_status ref_region_make(const air_alloc *alloc, const air_region *region,
                            ref_region **out);
 void ref_region_free(ref_region *r);
 /* One at a time. */
-void ref_region_run(ref_region *r, void *const *slots);
+void ref_region_run(ref_region *r, const air_task *task);
 
 #endif

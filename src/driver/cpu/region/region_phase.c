@@ -177,6 +177,17 @@ tile_compute(const region_run *run, const air_rg_node *n, void *d,
                                                                     count);
 }
 
+/* A zero among the divisors. */
+static void
+tile_divisors(const region_run *run, const int64_t *b, int64_t count)
+{
+    int zero = 0;
+    for (int64_t i = 0; i < count; i++)
+        zero |= b[i] == 0;
+    if (zero)
+        air_raise_division(run->task);
+}
+
 /* Elements [begin, begin + count) of the row; `at`: begin counted from the
  * element that acc belongs to. */
 static void
@@ -204,6 +215,11 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
         case AIR_RG_SCALAR: tile_scalar(run, n, d, at, count); break;
         case AIR_RG_SET: tile_set_scalar(run, n, a, at, count); break;
         case AIR_RG_INDEX: tile_index(run, n, d, begin, count); break;
+        case AIR_RG_IDIV:
+        case AIR_RG_IMOD:
+            tile_divisors(run, (int64_t *)tile_of(run, n->b, begin), count);
+            tile_compute(run, n, d, begin, count);
+            break;
         default: tile_compute(run, n, d, begin, count);
         }
     }
@@ -235,6 +251,14 @@ stage_out(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
                         REGION_BLOCK_COLS, 1, r->bytes[b], rows, n);
 }
 
+void
+region_run_code(region_run *run, air_phase_fn fn, void *const *ptrs, int64_t n,
+                void *const *acc, int64_t rows)
+{
+    if (fn(ptrs, n, run->scalars, acc, rows, run->steps) != 0)
+        air_raise_division(run->task);
+}
+
 static void
 code_ptrs(const region_run *run, uint32_t staged, int64_t begin, void **ptrs)
 {
@@ -254,7 +278,7 @@ code_staged(region_run *run, int phase, int64_t begin, int64_t n,
     void *ptrs[AIR_RG_MAX_BUFS];
     code_ptrs(run, ph->staged_in | ph->staged_out, begin, ptrs);
     stage_in(run, ph->staged_in, begin, n, 1);
-    ph->fn(ptrs, n, run->scalars, acc, 1, run->steps);
+    region_run_code(run, ph->fn, ptrs, n, acc, 1);
     stage_out(run, ph->staged_out, begin, n, 1);
 }
 
@@ -274,14 +298,13 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
     const region_phase *ph = &r->phases[phase];
     bool staged = (ph->staged_in | ph->staged_out) != 0;
     if (ph->fn != NULL && !staged && begin == 0) {
-        ph->fn((void *const *)run->base, n, run->scalars, run->acc, 1,
-               run->steps);
+        region_run_code(run, ph->fn, (void *const *)run->base, n, run->acc, 1);
         return;
     }
     if (ph->fn != NULL && !staged) {
         void *ptrs[AIR_RG_MAX_BUFS];
         code_ptrs(run, 0, begin, ptrs);
-        ph->fn(ptrs, n, run->scalars, run->acc, 1, run->steps);
+        region_run_code(run, ph->fn, ptrs, n, run->acc, 1);
         return;
     }
     int64_t step = ph->fn != NULL ? REGION_STAGE
@@ -305,7 +328,7 @@ region_run_rows(region_run *run, int phase, int64_t begin, int64_t n,
 {
     void *ptrs[AIR_RG_MAX_BUFS];
     code_ptrs(run, 0, begin, ptrs);
-    run->r->phases[phase].fn(ptrs, n, run->scalars, run->acc, rows, run->steps);
+    region_run_code(run, run->r->phases[phase].fn, ptrs, n, run->acc, rows);
 }
 
 /* The next row of a block: staged buffers are rows of the block. */
@@ -328,7 +351,7 @@ code_block(region_run *run, int64_t begin, int64_t n, int64_t rows)
     code_ptrs(run, staged, begin, ptrs);
     stage_in(run, ph->staged_in, begin, n, rows);
     for (int64_t i = 0; i < rows; i++) {
-        ph->fn(ptrs, n, run->scalars, run->acc, 1, run->steps);
+        region_run_code(run, ph->fn, ptrs, n, run->acc, 1);
         next_ptrs(r, staged, ptrs);
     }
     stage_out(run, ph->staged_out, begin, n, rows);

@@ -165,6 +165,9 @@ typedef struct {
     void *acc[AIR_RG_MAX_SCALARS];
 } region_run;
 
+/* Machine code; a divisor of zero is the task's fault. */
+void region_run_code(region_run *run, air_phase_fn fn, void *const *ptrs,
+                     int64_t n, void *const *acc, int64_t rows);
 void region_run_init(region_run *run, const cpu_region *r,
                      const air_task *task);
 /* Sets the current row: index over the first `axes` axes. */

@@ -179,8 +179,8 @@ call_rows(region_run *run, int64_t begin, int64_t end)
     for (int64_t n; begin < end; begin += n) {
         n = at_most(end - begin, line - begin % line);
         region_run_seek(run, r->rank - 1, begin);
-        r->all((void *const *)run->base, r->cols, run->scalars, run->acc, n,
-               run->steps);
+        region_run_code(run, r->all, (void *const *)run->base, r->cols,
+                        run->acc, n);
     }
 }
 
