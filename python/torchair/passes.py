@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from . import (
     cats,
@@ -409,13 +409,15 @@ def register_replacement(
     streams. search_fn_pattern: the pattern itself, search_fn is not looked at
     then. scalar_workaround: argument -> number, for numbers that tracing
     would make part of the pattern. skip_duplicates: register nothing where
-    the pattern is known; otherwise RuntimeError.
+    the pattern is known; otherwise RuntimeError. ValueError: search_fn has an
+    argument that it does not use, so that a match would not have it.
 
     Intermediate results of a match must not be used elsewhere. Switched off
     by `experimental_config.pattern_fusion_pass`.
     """
     from torch._inductor import pattern_matcher
 
+    trace_fn = trace_fn or trace
     if search_fn_pattern is None:
         checks.calls(search_fn, "register_replacement: search_fn")
     checks.calls(replace_fn, "register_replacement: replace_fn")
@@ -434,13 +436,37 @@ def register_replacement(
         search_fn,
         replace_fn,
         _apart(example_inputs),
-        trace if trace_fn is None else trace_fn,
+        trace_fn if search_fn_pattern else _all_used(trace_fn),
         _all_patterns(),
         checked,
         scalar_workaround=scalar_workaround,
         search_fn_pattern=search_fn_pattern,
         skip_duplicates=skip_duplicates,
     )
+
+
+def _all_used(trace_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """trace_fn, which at its first call, that of the pattern, refuses
+    tensors that nothing uses."""
+    first = [True]
+
+    def traced(fn: Any, args: Any, **kwargs: Any) -> Any:
+        gm = trace_fn(fn, args, **kwargs)
+        inputs = gm.graph.find_nodes(op="placeholder") if first else ()
+        first.clear()
+        unused = [
+            node.name
+            for node, value in zip(inputs, tree_leaves(args), strict=False)
+            if isinstance(value, torch.Tensor) and not node.users
+        ]
+        if unused:
+            raise ValueError(
+                "register_replacement: search_fn does not use its argument "
+                f"{', '.join(unused)}; a match would not have it"
+            )
+        return gm
+
+    return traced
 
 
 def _apart(inputs: Sequence[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import assert_same
+from torch._inductor.pattern_matcher import fwd_only
 
 import torchair
 from torchair import backend, passes, scope
@@ -226,3 +227,15 @@ def test_it_runs_when_torch_runs_the_graph():
 def test_one_function_by_three_names():
     assert torchair.register_replacement is register_replacement
     assert passes.register_replacement is register_replacement
+
+
+@pytest.mark.parametrize("own", [None, fwd_only])
+def test_an_argument_that_the_pattern_does_not_use(own):
+    """At once, not in the middle of somebody's compilation."""
+    with pytest.raises(ValueError, match="does not use its argument y"):
+        register_replacement(
+            lambda x, y: torch.sin(x) + 1, replace, PAIR, trace_fn=own
+        )
+    x, y = torch.randn(4), torch.randn(4)
+    got, seen = operators(lambda x, y: torch.sin(x) + 1, x, y)
+    assert_same(got, torch.sin(x) + 1)
