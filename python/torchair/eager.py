@@ -54,6 +54,17 @@ def _dumps_tensors(config: CompilerConfig) -> bool:
 
 def warn_ignored(config: CompilerConfig) -> None:
     """UserWarning where one option makes another one void."""
+    debug = config.debug
+    for name, dump in (
+        ("graph_dump", debug.graph_dump),
+        ("data_dump", debug.data_dump),
+    ):
+        if dump.path.raw is not None and dump.type.raw is None:
+            warn_once(
+                f"debug.{name}.path without a type",
+                f"debug.{name}.path, {dump.path.raw!r}, has no effect: set "
+                f"debug.{name}.type, too",
+            )
     if config.dump_config.enable_dump and config.super_kernel_optimize:
         warnings.warn(
             "dump_tensor_data is ignored: super_kernel_optimize is set",

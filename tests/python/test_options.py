@@ -675,3 +675,16 @@ def test_a_misspelt_option_names_the_nearest(wrong, meant):
     fn = torch.compile(torch.relu, backend="torchair", options={wrong: True})
     with pytest.raises(Exception, match=f"did you mean {meant}"):
         fn(torch.randn(4))
+
+
+@pytest.mark.parametrize("name", ["graph_dump", "data_dump"])
+def test_a_folder_of_what_is_not_written(name, tmp_path, fresh_warnings):
+    made = torchair.CompilerConfig()
+    getattr(made.debug, name).path = str(tmp_path / "x")
+    run = torch.compile(
+        lambda x: x + 1, backend=torchair.get_npu_backend(compiler_config=made)
+    )
+    run(torch.ones(3))
+    (said,) = [w for w in fresh_warnings() if "no effect" in w]
+    assert f"debug.{name}.path" in said and f"debug.{name}.type" in said
+    assert not (tmp_path / "x").exists()
