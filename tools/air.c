@@ -78,7 +78,7 @@ check(air_status status, const char *what)
     const air_error *error = air_last_error();
     bool recorded = error->code == status;
     fprintf(stderr, "air: %s: %s error: %s\n", what, air_status_text(status),
-            recorded ? error->message : "inputs cannot be made");
+            recorded ? error->message : values_problem());
     return EXIT_FAILURE;
 }
 

@@ -116,6 +116,32 @@ make_tensor(const air_graph *graph, const air_type *type, uint64_t *state,
     return AIR_OK;
 }
 
+/* Why inputs cannot be made. */
+static char problem[200] = "inputs cannot be made";
+
+const char *
+values_problem(void)
+{
+    return problem;
+}
+
+static void
+note_size(const char *name, air_dtype dtype, const air_value *value)
+{
+    double bytes = (double)air_dtype_bytes(dtype);
+    int at = snprintf(problem, sizeof problem, "input %.60s, %s[", name,
+                      air_dtype_text(dtype));
+    for (int i = 0; value->dims && i < value->rank; i++) {
+        bytes *= (double)value->dims[i];
+        at += snprintf(problem + at, sizeof problem - (size_t)at, "%s%lld",
+                       i ? ", " : "", (long long)value->dims[i]);
+        if (at > (int)sizeof problem - 60)
+            return;
+    }
+    snprintf(problem + at, sizeof problem - (size_t)at,
+             "], cannot be made: it has %.3g GB", bytes / 1e9);
+}
+
 static air_status
 make_value(const air_graph *graph, const air_input *input, uint64_t *state,
            air_value *out)
@@ -143,8 +169,10 @@ values_make(const air_graph *graph, uint64_t seed, air_values *out)
         out->names[i] = input.name;
         out->count = i + 1;
         air_status status = make_value(graph, &input, &seed, &out->values[i]);
-        if (status != AIR_OK)
+        if (status != AIR_OK) {
+            note_size(input.name, input.type.dtype, &out->values[i]);
             return status;
+        }
     }
     return AIR_OK;
 }

@@ -16,6 +16,7 @@ typedef struct {
  * of 1/128 in [-1, 1], exact in every dtype; ints 0 .. 3. The same seed gives
  * the same numbers on every machine. */
 air_status values_make(const air_graph *graph, uint64_t seed, air_values *out);
+const char *values_problem(void); /* why not, as text */
 void values_free(air_values *values);
 
 /* Element number i in row-major order. */

@@ -24,6 +24,10 @@ graph f(%x: f32[s0, 8], %w: f32[8, 4], %b: f32[4]) {
 }
 """
 
+TOO_LARGE = (
+    "input x, f32[9000000000000000, 8], cannot be made: it has 2.88e+08 GB"
+)
+
 NUMPY_DTYPES = {
     "f64": "f8",
     "f32": "f4",
@@ -244,6 +248,7 @@ def test_ops():
         (["run", "-", "--set", "s9=1"], GRAPH, 1, "no symbol s9"),
         (["run", "-", "--set", "s0"], GRAPH, 2, "write it as s0=3"),
         (["run", "-", "--set", "s0=-1"], GRAPH, 1, "is not in"),
+        (["run", "-", "--set", "s0=9000000000000000"], GRAPH, 1, TOO_LARGE),
         (["run", "-", "--input", "x"], GRAPH, 1, "write it as x=FILE.npy"),
         (["run", "-", "--input", "x=/no"], GRAPH, 1, "No such file"),
         (["run", "-", "--input", "x=/"], GRAPH, 1, "Is a directory"),
