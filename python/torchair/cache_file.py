@@ -12,6 +12,7 @@ where nobody but its owner can write: `why_not_trusted`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -53,9 +54,19 @@ def packed(content: dict[str, Any], tensors: list[torch.Tensor]) -> bytes:
 
 
 def write_private(path: str, data: bytes) -> None:
-    """A file that its owner alone can read and write."""
+    """A file that its owner alone can read and write. Where it cannot be
+    written, no folder is there that was not before."""
     folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    there = _first_folder(folder)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _write_private(path, folder, data)
+    except BaseException:
+        _remove_empty(folder, there)
+        raise
+
+
+def _write_private(path: str, folder: str, data: bytes) -> None:
     number, made = tempfile.mkstemp(dir=folder)  # of mode 0600
     try:
         with os.fdopen(number, "wb") as file:
@@ -64,6 +75,21 @@ def write_private(path: str, data: bytes) -> None:
     except BaseException:
         os.unlink(made)
         raise
+
+
+def _first_folder(folder: str) -> str:
+    """The lowest folder on the way there that exists."""
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _remove_empty(folder: str, end: str) -> None:
+    """The folder and those above it, below `end`, as far as they are empty."""
+    while folder != end:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+        folder = os.path.dirname(folder)
 
 
 def read(path: str) -> tuple[dict[str, Any], list[torch.Tensor]]:

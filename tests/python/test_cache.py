@@ -1,5 +1,6 @@
 """cache_compile and readable_cache."""
 
+import errno
 import glob
 import json
 import os
@@ -261,6 +262,19 @@ def test_what_another_may_have_put_there_is_not_read(tmp_path):
     os.symlink(other, path)
     with pytest.raises(OSError):
         cache_file.read(path)
+
+
+@pytest.mark.parametrize("there", ["", "a"])
+def test_what_cannot_be_written_leaves_no_folders(tmp_path, monkeypatch, there):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    (tmp_path / there).mkdir(exist_ok=True)
+    with pytest.raises(OSError, match="No space"):
+        cache_file.write_private(str(tmp_path / "a" / "b" / "c" / "f"), b"x")
+    left = [p.name for p in tmp_path.rglob("*")]
+    assert left == ([there] if there else [])
 
 
 JUNK = (None, -1, 2**70, 1.5, "", "\x00é", [], [None], {}, {"is": "op"}, True)
