@@ -391,8 +391,9 @@ call_and_forget(call_inputs *c)
 }
 
 /* What the engine finds out only when it sees real sizes, such as a kernel
- * that is missing. Nothing has been written then, so torch may do it all.
- * ARGUMENT and SHAPE are the caller's: inputs that do not fit the graph. */
+ * that is missing, and (STATE) what an application's graph cannot record.
+ * Nothing has been written then, so torch may do it all. ARGUMENT and SHAPE
+ * are the caller's: inputs that do not fit the graph. */
 static bool
 may_fall_back(const py_program *p)
 {
