@@ -215,6 +215,27 @@ def test_scatter_reduce(reduce, include_self):
     check(fn, torch.rand(20, 9), i, torch.rand(20, 12))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_index_tensors_that_are_broadcast(dtype):
+    """As regions of images are sampled: corners of windows, read and written;
+    the windows are more in the second call."""
+
+    def fn(x, b, y, z):
+        b, y, z = b[:, None, None, None], y[:, None, :, None], z[:, None, None]
+        c = torch.arange(x.shape[1])[None, :, None, None]
+        one = x[b, c, y, z]
+        new = torch.zeros_like(x).index_put((b, c, y.int(), z), one)
+        return one, new, x[b[..., 0, 0], :, y[:, :, 0], z[:, :, 0]], x[b, c]
+
+    run = compiled(fn, dynamic=True)
+    for windows in (6, 41):
+        x = numbers(3, 5, 7, 9, dtype=dtype)
+        b = torch.randint(-3, 3, (windows,))
+        y, z = torch.randint(0, 7, (windows, 4)), torch.randint(-9, 9, (2,))
+        z = torch.stack([z] * windows)
+        assert_same(run(x, b, y, z), fn(x, b, y, z))
+
+
 @pytest.mark.host("of a wrong index the call after it tells")
 @pytest.mark.parametrize("at", [0, 24, 49])
 @pytest.mark.parametrize("bad", [33, -34])

@@ -245,6 +245,60 @@ TEST(index_with_a_gap_puts_the_shape_in_front)
     CHECK_ARRAY(y, 6, 8, 10, 1, 3, 5);
 }
 
+/* x[i, j] with i of shape [20, 1, 1] and j of shape [1, 6, 5]: more places
+ * than are looked at together, no memory for their offsets. */
+TEST(index_with_index_tensors_that_are_broadcast)
+{
+    int32_t x[35], y[600];
+    int64_t i[20], j[30];
+    for (int k = 0; k < 35; k++)
+        x[k] = k;
+    for (int k = 0; k < 20; k++)
+        i[k] = k % 10 - 5;
+    for (int k = 0; k < 30; k++)
+        j[k] = (3 * k) % 14 - 7;
+    for (int threads = 1; threads <= 3; threads++) {
+        bench b = {0};
+        push_tensor(&b, x, AIR_I32, DIMS(5, 7));
+        air_tensor list[2] = {tensor(&b, i, AIR_I64, DIMS(20, 1, 1)),
+                              tensor(&b, j, AIR_I64, DIMS(1, 6, 5))};
+        b.args[b.nargs++] =
+            (air_arg){.kind = AIR_ARG_TENSORS, .count = 2, .t = list};
+        push_out(&b, y, AIR_I32, DIMS(20, 6, 5));
+        CHECK(!run(&b, ref_index, NULL, threads));
+        for (int k = 0; k < 600; k++) {
+            const int64_t row = (i[k / 30] + 5) % 5, column = j[k % 30] + 7;
+            CHECK_INT(y[k], row * 7 + column % 7);
+        }
+    }
+}
+
+/* x[i, :, j] += 1, in the order of the places, with the same index tensors. */
+TEST(index_put_with_index_tensors_that_are_broadcast)
+{
+    float x[5 * 2 * 7] = {0}, one = 1, y[5 * 2 * 7];
+    int64_t i[20], j[30];
+    for (int k = 0; k < 20; k++)
+        i[k] = k % 5;
+    for (int k = 0; k < 30; k++)
+        j[k] = k % 3 * 3;
+    for (int threads = 1; threads <= 3; threads++) {
+        bench b = {0};
+        push_tensor(&b, x, AIR_F32, DIMS(5, 2, 7));
+        air_tensor list[3] = {tensor(&b, i, AIR_I64, DIMS(20, 1, 1)),
+                              {.dtype = AIR_DTYPE_NONE},
+                              tensor(&b, j, AIR_I64, DIMS(1, 6, 5))};
+        b.args[b.nargs++] =
+            (air_arg){.kind = AIR_ARG_TENSORS, .count = 3, .t = list};
+        push_tensor(&b, &one, AIR_F32, 0, NULL);
+        push_int(&b, 1);
+        push_out(&b, y, AIR_F32, DIMS(5, 2, 7));
+        CHECK(!run(&b, ref_index_put, ref_index_put_size, threads));
+        for (int k = 0; k < 70; k++)
+            CHECK(y[k] == (k % 7 % 3 == 0 ? 40 : 0));
+    }
+}
+
 TEST(index_out_of_range_is_raised_and_read_as_zero)
 {
     float x[4] = {1, 2, 3, 4}, y[3] = {9, 9, 9};
@@ -340,7 +394,7 @@ TEST(index_put_accumulates_repeated_indices)
         push_tensor(&b, v, AIR_F32, DIMS(6));
         push_int(&b, 1);
         push_out(&b, y, AIR_F32, DIMS(4));
-        CHECK(!run(&b, ref_index_put, ref_index_size, threads));
+        CHECK(!run(&b, ref_index_put, ref_index_put_size, threads));
         CHECK_ARRAY(y, 10, 1, 7, 7);
     }
 }

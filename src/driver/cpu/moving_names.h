@@ -28,6 +28,7 @@
 #define ref_index_copy               MOVING(ref_index_copy)
 #define ref_index_fill               MOVING(ref_index_fill)
 #define ref_index_put                MOVING(ref_index_put)
+#define ref_index_put_size           MOVING(ref_index_put_size)
 #define ref_index_select             MOVING(ref_index_select)
 #define ref_index_size               MOVING(ref_index_size)
 #define ref_move                     MOVING(ref_move)

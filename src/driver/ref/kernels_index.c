@@ -8,8 +8,8 @@
 /* `self` as seen through its index tensors: a place for each element of their
  * common shape, and at each place a slice over the axes without index. */
 typedef struct {
-    int n;                                            /* index tensors */
-    ref_tensor index[AIR_MAX_RANK];                   /* expanded to `places` */
+    int n;                          /* index tensors */
+    ref_tensor index[AIR_MAX_RANK]; /* expanded to `places`, axes merged */
     int64_t size[AIR_MAX_RANK], stride[AIR_MAX_RANK]; /* of self's axis */
     ref_tensor places;          /* the indexed axes of the outside tensor */
     ref_tensor outside, inside; /* slices there and in self */
@@ -58,6 +58,27 @@ push_axis(ref_tensor *t, const ref_tensor *from, int axis)
     t->strides[t->rank++] = from->strides[axis];
 }
 
+/* The expanded tensor with as few axes as say the same. */
+static ref_tensor
+merged(const ref_tensor *t)
+{
+    ref_tensor m = {.data = t->data, .dtype = t->dtype, .rank = 1};
+    m.dims[0] = 1;
+    for (int i = 0; i < t->rank; i++) {
+        const int last = m.rank - 1;
+        if (t->dims[i] == 1)
+            continue;
+        if (m.dims[last] == 1 ||
+            m.strides[last] == t->strides[i] * t->dims[i]) {
+            m.dims[last] *= t->dims[i];
+            m.strides[last] = t->strides[i];
+        } else {
+            push_axis(&m, t, i);
+        }
+    }
+    return m;
+}
+
 /* outside: the result of index, or the values of index_put, of that shape. */
 static index_plan
 index_plan_make(const air_call *call, const air_task *task, ref_tensor self,
@@ -81,26 +102,105 @@ index_plan_make(const air_call *call, const air_task *task, ref_tensor self,
             push_axis(&p.inside, &self, i);
             continue;
         }
-        p.index[p.n] = ref_expand(&t, &p.places);
+        t = ref_expand(&t, &p.places);
+        p.index[p.n] = merged(&t);
         p.size[p.n] = self.dims[i];
         p.stride[p.n++] = self.strides[i];
     }
     return p;
 }
 
-/* Byte offset in self of place `i`; false: out of range. */
-static bool
-index_offset(const index_plan *p, int64_t i, const air_task *task, int64_t *out)
+/* ---- offsets of places --------------------------------------------------- */
+
+/* An index tensor has few axes of its own among those of the places: it is
+ * walked in runs, along which it is at even steps or stays where it is. */
+
+#define OUT_OF_RANGE INT64_MIN
+enum { BLOCK = 256 }; /* places whose offsets are found together */
+
+static inline void
+add_offset(const index_plan *p, int k, int64_t at, const air_task *task,
+           int64_t *offset)
 {
-    *out = 0;
-    for (int k = 0; k < p->n; k++) {
-        const ref_tensor *t = &p->index[k];
-        int64_t at = ref_get_int(t->dtype, t->data + ref_offset(t, i));
-        if (!ref_wrap(&at, p->size[k], task))
-            return false;
-        *out += at * p->stride[k];
+    if (*offset == OUT_OF_RANGE || !ref_wrap(&at, p->size[k], task))
+        *offset = OUT_OF_RANGE;
+    else
+        *offset += at * p->stride[k];
+}
+
+/* The run of index tensor k at src. */
+static inline void
+add_run(const index_plan *p, int k, const char *src, int64_t step, int64_t n,
+        const air_task *task, int64_t *offsets)
+{
+    const int dtype = p->index[k].dtype;
+    int64_t at;
+    if (step == 0) {
+        int64_t all = 0;
+        add_offset(p, k, ref_get_int(dtype, src), task, &all);
+        for (int64_t i = 0; i < n; i++)
+            offsets[i] = all == OUT_OF_RANGE || offsets[i] == OUT_OF_RANGE
+                             ? OUT_OF_RANGE
+                             : offsets[i] + all;
+    } else if (dtype == AIR_I64) {
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&at, src + i * step, sizeof at);
+            add_offset(p, k, at, task, &offsets[i]);
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            add_offset(p, k, ref_get_int(dtype, src + i * step), task,
+                       &offsets[i]);
     }
-    return true;
+}
+
+/* The next axis outwards of t; one of size 1 where there is none. */
+static void
+pop_axis(ref_tensor *t, int64_t *size, int64_t *stride)
+{
+    const bool any = t->rank > 0;
+    t->rank -= any;
+    *size = any ? t->dims[t->rank] : 1;
+    *stride = any ? t->strides[t->rank] : 0;
+}
+
+/* Adds what index tensor k says of places [begin, begin + n). */
+static void
+add_offsets(const index_plan *p, int k, int64_t begin, int64_t n,
+            const air_task *task, int64_t *offsets)
+{
+    ref_tensor outer = p->index[k];
+    int64_t row, step, rows, jump, count;
+    pop_axis(&outer, &row, &step);
+    pop_axis(&outer, &rows, &jump);
+    ref_walk w =
+        ref_walk_begin(1, (const ref_tensor *[]){&outer}, begin / row / rows);
+    int64_t r = begin / row % rows, at = begin % row;
+    for (int64_t i = 0; i < n; i += count, at = 0) {
+        count = n - i < row - at ? n - i : row - at;
+        add_run(p, k, w.p[0] + r * jump + at * step, step, count, task,
+                offsets + i);
+        if (++r == rows) {
+            r = 0;
+            ref_walk_next(&w);
+        }
+    }
+}
+
+/* Byte offsets in self of places [begin, begin + n). */
+static void
+offsets_of(const index_plan *p, int64_t begin, int64_t n, const air_task *task,
+           int64_t *offsets)
+{
+    memset(offsets, 0, (size_t)n * sizeof *offsets);
+    for (int k = 0; k < p->n; k++)
+        add_offsets(p, k, begin, n, task, offsets);
+}
+
+static inline int64_t
+block_size(int64_t begin, int64_t end)
+{
+    return end - begin < BLOCK ? end - begin : BLOCK;
 }
 
 /* ---- the last axes are indexed ------------------------------------------- */
@@ -123,11 +223,19 @@ is_trailing(const air_call *call)
 }
 
 size_t
-ref_index_size(const air_call *call, int threads)
+ref_index_put_size(const air_call *call, int threads)
 {
     (void)threads;
     ref_tensor shape = common_shape(call);
     return is_trailing(call) ? (size_t)ref_numel(&shape) * sizeof(int64_t) : 0;
+}
+
+size_t
+ref_index_size(const air_call *call, int threads)
+{
+    const air_arg *list = &call->args[1];
+    const bool rows = list->count > 0 && list->t[0].dtype == AIR_DTYPE_NONE;
+    return rows ? ref_index_put_size(call, threads) : 0;
 }
 
 /* Bytes between neighbouring places; false: not the same everywhere. */
@@ -142,39 +250,14 @@ place_step(const ref_tensor *places, int64_t *out)
     return true;
 }
 
-#define OUT_OF_RANGE (-1)
-
-/* Adds what index tensor k says of places [begin, end). */
-static void
-add_offsets(const index_plan *p, int k, int64_t begin, int64_t end,
-            const air_task *task, int64_t *offsets)
-{
-    const ref_tensor *t = &p->index[k];
-    int64_t step;
-    const bool even = t->dtype == AIR_I64 && place_step(t, &step);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t at;
-        if (even)
-            memcpy(&at, t->data + i * step, sizeof at);
-        else
-            at = ref_get_int(t->dtype, t->data + ref_offset(t, i));
-        if (offsets[i] == OUT_OF_RANGE || !ref_wrap(&at, p->size[k], task))
-            offsets[i] = OUT_OF_RANGE;
-        else
-            offsets[i] += at * p->stride[k];
-    }
-}
-
 /* Offset in self of each place, by all threads. */
 static const int64_t *
 all_offsets(const index_plan *p, const air_task *task)
 {
     int64_t *offsets = task->workspace, begin, end;
     air_split(ref_numel(&p->places), task, &begin, &end);
-    if (begin < end)
-        memset(offsets + begin, 0, (size_t)(end - begin) * sizeof *offsets);
-    for (int k = 0; k < p->n; k++)
-        add_offsets(p, k, begin, end, task, offsets);
+    for (int64_t i = begin; i < end; i += BLOCK)
+        offsets_of(p, i, block_size(i, end), task, offsets + i);
     task->barrier(task);
     return offsets;
 }
@@ -200,6 +283,20 @@ pick_row(char *dst, int64_t step, const char *src, const int64_t *offsets,
     case 2: pick(dst, step, src, offsets, n, 2); break;
     case 4: pick(dst, step, src, offsets, n, 4); break;
     default: pick(dst, step, src, offsets, n, 8); break;
+    }
+}
+
+/* All axes are indexed: each place is read once, so nothing is kept. */
+static void
+pick_places(const index_plan *p, int64_t step, const air_task *task)
+{
+    int64_t offsets[BLOCK], begin, end;
+    air_split(ref_numel(&p->places), task, &begin, &end);
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        const int64_t n = block_size(i, end);
+        offsets_of(p, i, n, task, offsets);
+        pick_row(p->outside.data + i * step, step, p->inside.data, offsets, n,
+                 ref_bytes(p->inside.dtype));
     }
 }
 
@@ -266,6 +363,23 @@ put_places(const index_plan *p, int64_t step, bool accumulate,
 
 /* ---- any axes ------------------------------------------------------------ */
 
+static void
+take_slices(const index_plan *p, int64_t begin, int64_t n,
+            const int64_t *offsets)
+{
+    const air_task alone = {.count = 1};
+    ref_box box = ref_box_make(&p->outside, &p->inside);
+    ref_walk w = ref_walk_begin(1, (const ref_tensor *[]){&p->places}, begin);
+    for (int64_t i = 0; i < n; i++, ref_walk_next(&w)) {
+        ref_tensor slice = p->outside;
+        slice.data = w.p[0];
+        if (offsets[i] != OUT_OF_RANGE)
+            ref_box_move_alone(&box, slice.data, p->inside.data + offsets[i]);
+        else
+            ref_fill(&slice, 0, &alone);
+    }
+}
+
 /* index.Tensor(self, indices) */
 void
 ref_index(const air_call *call, const air_task *task)
@@ -274,20 +388,18 @@ ref_index(const air_call *call, const air_task *task)
                                    ref_out(call, 0, task));
     int64_t step;
     if (is_trailing(call) && place_step(&p.places, &step)) {
-        pick_rows(&p, step, task);
+        if (p.inside.rank > 0)
+            pick_rows(&p, step, task);
+        else
+            pick_places(&p, step, task);
         return;
     }
-    ref_box box = ref_box_make(&p.outside, &p.inside);
-    int64_t begin, end, offset;
+    int64_t offsets[BLOCK], begin, end;
     air_split(ref_numel(&p.places), task, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        ref_tensor slice = p.outside;
-        slice.data += ref_offset(&p.places, i);
-        const air_task alone = {.count = 1};
-        if (index_offset(&p, i, task, &offset))
-            ref_box_move_alone(&box, slice.data, p.inside.data + offset);
-        else
-            ref_fill(&slice, 0, &alone);
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        const int64_t n = block_size(i, end);
+        offsets_of(&p, i, n, task, offsets);
+        take_slices(&p, i, n, offsets);
     }
 }
 
@@ -305,6 +417,22 @@ outside_shape(const air_call *call, const ref_tensor *self)
             push_axis(&shape, self, i);
     }
     return shape;
+}
+
+static void
+put_slices(const index_plan *p, int64_t begin, int64_t n,
+           const int64_t *offsets, bool accumulate, const air_task *task)
+{
+    ref_box box = ref_box_make(&p->inside, &p->outside);
+    ref_walk w = ref_walk_begin(1, (const ref_tensor *[]){&p->places}, begin);
+    for (int64_t i = 0; i < n; i++, ref_walk_next(&w)) {
+        if (offsets[i] == OUT_OF_RANGE || !ref_owns(offsets[i], task))
+            continue;
+        if (accumulate)
+            ref_box_add(&box, p->inside.data + offsets[i], w.p[0]);
+        else
+            ref_box_move_alone(&box, p->inside.data + offsets[i], w.p[0]);
+    }
 }
 
 /* index_put(self, indices, values, accumulate): each place in self belongs to
@@ -327,15 +455,10 @@ ref_index_put(const air_call *call, const air_task *task)
             put_places(&p, step, accumulate, task);
         return;
     }
-    ref_box box = ref_box_make(&p.inside, &p.outside);
-    for (int64_t i = 0, n = ref_numel(&p.places), offset; i < n; i++) {
-        if (!index_offset(&p, i, task, &offset) || !ref_owns(offset, task))
-            continue;
-        const char *src = p.outside.data + ref_offset(&p.places, i);
-        char *dst = p.inside.data + offset;
-        if (accumulate)
-            ref_box_add(&box, dst, src);
-        else
-            ref_box_move_alone(&box, dst, src);
+    int64_t offsets[BLOCK];
+    for (int64_t i = 0, end = ref_numel(&p.places); i < end; i += BLOCK) {
+        const int64_t n = block_size(i, end);
+        offsets_of(&p, i, n, task, offsets);
+        put_slices(&p, i, n, offsets, accumulate, task);
     }
 }
