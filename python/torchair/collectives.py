@@ -88,11 +88,13 @@ def _reduce_scatter(
 ) -> None:
     from torch.distributed import _functional_collectives as functional
 
-    if op not in functional.REDUCE_OP_TO_STR:
-        raise ValueError(f"reduce_scatter: unsupported reduction {op}")
+    if not isinstance(op, str):  # Dynamo of 2.14 gives the name
+        if op not in functional.REDUCE_OP_TO_STR:
+            raise ValueError(f"reduce_scatter: unsupported reduction {op}")
+        op = functional.REDUCE_OP_TO_STR[op]
     found = functional.reduce_scatter_tensor(
         torch.cat([t.reshape(-1) for t in input_list]),
-        functional.REDUCE_OP_TO_STR[op],
+        op,
         0,
         _group(group),
     )

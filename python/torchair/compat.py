@@ -1,6 +1,6 @@
 """Every difference between torch versions, and torch's private names.
 
-Tested with torch 2.11 to 2.13. Each entry says which version it is for; when
+Tested with torch 2.11 to 2.14. Each entry says which version it is for; when
 that version is dropped, so is the entry.
 """
 

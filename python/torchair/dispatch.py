@@ -18,7 +18,7 @@ trained  the generated code calls the autograd.Function of trained.py
 wrapped  the generated code calls AOTAutograd's function, for what `reasons`
          and `torchair.explain` say
 
-Everything here uses private names of torch (2.11 to 2.13). Where one is
+Everything here uses private names of torch (2.11 to 2.14). Where one is
 missing, the dispatcher stays away; `reasons` says why.
 """
 

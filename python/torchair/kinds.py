@@ -19,6 +19,9 @@ _DROPPED = {
     aten.sym_constrain_range_for_size.default,
 }
 
+# Without the tag that says so. The second is `x.data = y` of torch 2.14, which
+# was `set_`.
+_OTHER_MEMORY = ("inductor::resize_storage_bytes_", "aten::shallow_copy_data_")
 
 _QUANTISING = (
     "aten::quantize_per_",
@@ -52,13 +55,10 @@ def of(target: Any) -> Kind:
 
 def _refused(target: Any) -> str:
     tags = getattr(target, "tags", ())
-    if (
-        torch.Tag.inplace_view in tags
-        or target is torch.ops.inductor.resize_storage_bytes_.default
-    ):
+    name = getattr(getattr(target, "_schema", None), "name", "")
+    if torch.Tag.inplace_view in tags or name in _OTHER_MEMORY:
         return "changes whose memory a tensor has"
     # Traced, the result has the dtype of its stored integers, which is wrong.
-    name = getattr(getattr(target, "_schema", None), "name", "")
     if name.startswith(_QUANTISING):
         return "makes a quantized tensor"
     return ""

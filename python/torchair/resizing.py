@@ -1,6 +1,6 @@
 """Upsampling stays upsampling: torch traces it as index operators, through
 Python kernels of keys at which autograd and functionalisation would find those
-of C++. Without them graphs have the operators (2.11 to 2.13). The overloads
+of C++. Without them graphs have the operators (2.11 to 2.14). The overloads
 that take lists are not open to sizes that are symbols in C++, so they call
 those with numbers from here."""
 
