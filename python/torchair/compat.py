@@ -393,18 +393,18 @@ class _MainStream:
     value: torch.Stream | None = None  # one for the process
 
     def __init__(self) -> None:
-        from torch._dynamo.graph_bytecode_inputs import (
-            register_graph_created_object,
-        )
-        from torch._dynamo.variables.dicts import ConstDictVariable
-        from torch._dynamo.variables.lists import TupleVariable
-        from torch._dynamo.variables.streams import StreamVariable
+        from torch._dynamo import graph_bytecode_inputs as inputs
+        from torch._dynamo import variables
 
         if _MainStream.value is None:
             _MainStream.value = torch.Stream(device="cpu")
-        make: Any = StreamVariable.make_construct_in_graph_stream_fn
-        self.user_object_index = register_graph_created_object(
-            self.value, make(TupleVariable([]), ConstDictVariable({}))
+        make: Any = variables.StreamVariable.make_construct_in_graph_stream_fn
+        # Without the device it would be of CUDA, where torch is built for it.
+        device = variables.TupleVariable(
+            [variables.ConstantVariable.create("cpu")]
+        )
+        self.user_object_index = inputs.register_graph_created_object(
+            self.value, make(device, variables.ConstDictVariable({}))
         )
 
 
