@@ -19,6 +19,10 @@ PACKAGE = ROOT / "packages" / "torch_npu"
 INSTALLED = Path(torchair.__file__).resolve().parent
 LIBRARIES = []  # set by the fixture
 METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
+# Beside another device that torch was built for, it stays away.
+of_the_cpu = pytest.mark.skipif(
+    bool(torch.version.cuda), reason="torch is built with CUDA"
+)
 
 
 def distribution(site, name, version, entry_points=""):
@@ -99,6 +103,7 @@ def test_torchair_alone_does_not_bring_the_name(plain):
     assert output(plain, code) == ["None", "False", "cpu"]
 
 
+@of_the_cpu
 def test_autoload_gives_the_device(site):
     """The guide's second program does not import torch_npu."""
     code = """
@@ -115,6 +120,7 @@ def test_autoload_gives_the_device(site):
     assert Path(file).parent.parent.name == "_packages"
 
 
+@of_the_cpu
 def test_autoload_of_a_broken_torchair_leaves_torch(site):
     """The folder of the sources first on the path: no extension there."""
     (site / "torchair" / Path(_native.__file__).name).unlink()
