@@ -394,8 +394,8 @@ class _MainStream:
 
     def __init__(self) -> None:
         from torch._dynamo import graph_bytecode_inputs as inputs
-        from torch._dynamo import variables
 
+        variables: Any = torch._dynamo.variables
         if _MainStream.value is None:
             _MainStream.value = torch.Stream(device="cpu")
         make: Any = variables.StreamVariable.make_construct_in_graph_stream_fn
