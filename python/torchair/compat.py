@@ -308,8 +308,7 @@ def let_record_stream_pass(kind: type) -> None:
     """Tensor.record_stream(s) in a traced function, s of the Python class
     `kind`: nothing to do, memory lives as long as the graph needs it. Dynamo
     knows torch.Stream only."""
-    from torch._dynamo.variables.constant import ConstantVariable
-    from torch._dynamo.variables.tensor import TensorVariable
+    from torch._dynamo.variables import ConstantVariable, TensorVariable
 
     variables: Any = TensorVariable
     plain = getattr(variables, "method_record_stream", None)
@@ -320,6 +319,8 @@ def let_record_stream_pass(kind: type) -> None:
         return plain(self, tx, stream)
 
     variables.method_record_stream = method_record_stream
+    if row := getattr(variables, "tp_methods", {}).get("record_stream"):
+        variables.tp_methods["record_stream"] = type(row)(method_record_stream)
 
 
 def break_at_slices() -> None:
@@ -400,11 +401,10 @@ class _MainStream:
             _MainStream.value = torch.Stream(device="cpu")
         make: Any = variables.StreamVariable.make_construct_in_graph_stream_fn
         # Without the device it would be of CUDA, where torch is built for it.
-        device = variables.TupleVariable(
-            [variables.ConstantVariable.create("cpu")]
-        )
+        device = [variables.ConstantVariable.create("cpu")]
+        args = variables.TupleVariable(device), variables.ConstDictVariable({})
         self.user_object_index = inputs.register_graph_created_object(
-            self.value, make(device, variables.ConstDictVariable({}))
+            self.value, make(*args)
         )
 
 
