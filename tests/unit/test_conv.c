@@ -291,6 +291,26 @@ TEST(conv_depthwise)
     check(&(conv_case){2, 1, 1, 0, 2, {3, 16}, {2, 2}, ONES, {0}, ONES});
 }
 
+/* Of one channel in, along rows: several rows of results at once, the last
+ * ones again, or one; rows that fill vectors and that do not; windows of one to
+ * seven rows, by one, two and three. */
+TEST(conv_rows)
+{
+    check(&(conv_case){2, 1, 3, 3, 3, {14, 14}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 2, 2, 4, {9, 21}, {7, 7}, ONES, {3, 3}, ONES});
+    check(&(conv_case){2, 1, 2, 2, 2, {17, 45}, {5, 5}, {2, 2}, {2, 2}, ONES});
+    check(&(conv_case){2, 2, 2, 2, 2, {16, 28}, {4, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 2, 2, 2, {5, 16}, {1, 4}, ONES, {0, 3}, ONES});
+    check(&(conv_case){2, 1, 2, 2, 2, {22, 13}, {2, 2}, {2, 1}, {0, 1}, ONES});
+    check(&(conv_case){2, 1, 2, 2, 2, {31, 40}, {3, 3}, {3, 1}, {1, 1}, ONES});
+    check(
+        &(conv_case){2, 1, 2, 2, 2, {12, 18}, {3, 3}, {2, 1}, {2, 2}, {2, 2}});
+    check(
+        &(conv_case){2, 1, 2, 2, 2, {11, 30}, {3, 3}, {1, 2}, {2, 3}, {2, 3}});
+    check(
+        &(conv_case){2, 1, 2, 2, 2, {140, 130}, {3, 3}, {2, 2}, {1, 1}, ONES});
+}
+
 /* A vector of channels at once: more and fewer of them than lanes, rows in
  * pieces, windows that miss the image, pixels that fill no vector, strides of
  * rows that fill one. */

@@ -115,19 +115,32 @@ number(const char *p, int64_t i)
     return p != NULL ? (const uint16_t *)(const void *)p + i : NULL;
 }
 
+/* The pixels of a row that phase f has: n of them, the first one, and where
+ * that lies. Divisions are slow. */
+static void
+find_phase(const layout *l, int64_t f, int64_t *first, int64_t *at, int64_t *n)
+{
+    int64_t s = l->g->stride[2], pad = l->g->pad[2], width = l->g->in[2];
+    *first = 0, *at = pad, *n = width;
+    if (s > 1) {
+        *first = ((f - pad) % s + s) % s;
+        *at = (*first + pad) / s;
+        *n = (width - *first + s - 1) / s;
+    }
+    *n = *first < width ? min64(*n, l->columns - *at) : 0;
+}
+
 /* `count` rows of the image, from number `from` on, into the plane. */
 static void
 copy_rows(const layout *l, const gemm_ops *ops, float *to, const source *x,
           int64_t from, int64_t count)
 {
     const conv_geometry *g = l->g;
-    int64_t s = g->stride[2], pad = g->pad[2], width = g->in[2];
+    int64_t s = g->stride[2], width = g->in[2], first, at, n;
     for (int64_t f = 0; f < s; f++) {
-        int64_t first = ((f - pad) % s + s) % s; /* pixel of this phase */
-        int64_t i = (first + pad) / s;
-        int64_t n = min64((width - first + s - 1) / s, l->columns - i);
-        float *row = to + f * l->columns + i;
-        if (first >= width || n <= 0)
+        find_phase(l, f, &first, &at, &n);
+        float *row = to + f * l->columns + at;
+        if (n <= 0)
             continue;
         if (x->pairs)
             ops->copy_pairs(row, l->row, number(x->p, from + first),
@@ -140,19 +153,31 @@ copy_rows(const layout *l, const gemm_ops *ops, float *to, const source *x,
     }
 }
 
-/* What results [y0, y0 + strip) of plane z see of one channel. */
+static void
+clear_rows(const layout *l, float *rows, int64_t count)
+{
+    memset(rows, 0, (size_t)(count * l->row) * sizeof *rows);
+}
+
+/* What results [y0, y0 + strip) of plane z see of one channel, in a plane whose
+ * rows are zero beside the image. */
 static void
 fill(const layout *l, const gemm_ops *ops, float *plane, const source *x,
      int64_t z, int64_t y0)
 {
     const conv_geometry *g = l->g;
     int64_t top = y0 * g->stride[1] - g->pad[1];
-    int64_t b = top < 0 ? -top : 0, e = min64(l->rows, g->in[1] - top);
-    for (int64_t k = 0; k < g->kernel[0] && b < e; k++) {
+    int64_t b = min64(l->rows, max64(0, -top));
+    int64_t e = max64(b, min64(l->rows, g->in[1] - top));
+    for (int64_t k = 0; k < g->kernel[0]; k++, plane += l->rows * l->row) {
         int64_t iz = z * g->stride[0] - g->pad[0] + k * g->dilation[0];
-        if (iz >= 0 && iz < g->in[0])
-            copy_rows(l, ops, plane + (k * l->rows + b) * l->row, x,
-                      (iz * g->in[1] + top + b) * g->in[2], e - b);
+        bool inside = iz >= 0 && iz < g->in[0];
+        int64_t first = inside ? b : l->rows, last = inside ? e : l->rows;
+        clear_rows(l, plane, first);
+        if (first < last)
+            copy_rows(l, ops, plane + first * l->row, x,
+                      (iz * g->in[1] + top + first) * g->in[2], last - first);
+        clear_rows(l, plane + last * l->row, l->rows - last);
     }
 }
 
@@ -202,6 +227,38 @@ place_weights(const layout *l, const operands *f, const gemm_ops *ops, float *w,
     }
 }
 
+/* Rows of results of one channel in share what they read; of many channels
+ * out these would share it, too. */
+static bool
+shares_rows(const conv_geometry *g)
+{
+    return g->c_in == 1 && g->c_out < DEEP && g->kernel[0] == 1 &&
+           g->out[1] > 1;
+}
+
+static void
+slide_rows(const layout *l, const operands *f, const gemm_ops *ops,
+           const float *plane, int64_t z, int64_t y0)
+{
+    const conv_geometry *g = l->g;
+    int64_t size = cpu_gemm_size_of(f->dtype);
+    float w[SUM_MAX], start = 0;
+    gemm_slide s = {.rows = min64(l->strip, g->out[1] - y0),
+                    .n = g->out[2],
+                    .step = g->stride[1] * l->row,
+                    .down = g->dilation[1] * l->row,
+                    .kernel = {g->kernel[1], g->kernel[2]},
+                    .across = l->at,
+                    .dtype = f->dtype};
+    for (int64_t o = 0; o < g->c_out; o++) {
+        int64_t at = o * g->out_pixels + (z * g->out[1] + y0) * g->out[2];
+        place_weights(l, f, ops, w, o, 1);
+        if (f->bias != NULL)
+            ops->widen(&start, f->bias + o * size, 1, f->dtype, 1);
+        ops->correlate_rows(&s, plane, w, start, f->y + at * size);
+    }
+}
+
 /* Results [y0, y0 + rows) of plane z, all channels out of the group. */
 static void
 run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
@@ -218,10 +275,13 @@ run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
                       .at = l->at,
                       .taps = terms,
                       .dtype = f->dtype};
-    memset(plane, 0, (size_t)(l->planes * channel + BEHIND) * sizeof *plane);
     for (int64_t c = 0; c < l->planes; c++) {
         source x = find_source(l, f->x, f->dtype, c);
         fill(l, ops, plane + c * channel, &x, z, y0);
+    }
+    if (shares_rows(g)) {
+        slide_rows(l, f, ops, plane, z, y0);
+        return;
     }
     for (int64_t o = 0; o < g->c_out; o += OUTS_MAX) {
         int64_t outs = min64(OUTS_MAX, g->c_out - o);
@@ -258,20 +318,23 @@ make_planes(const conv_geometry *g, int dtype)
     return s;
 }
 
-/* Lanes are channels where rows would leave a good part of a vector empty,
- * where there are many taps: vectors of channels lie on lines of the cache,
- * those of a row anywhere; and with a stride: rows need no phases then. */
+/* Lanes are channels where rows would leave a good part of a vector empty, and
+ * where rows share nothing and there are many taps: vectors of channels lie on
+ * lines of the cache, those of a row anywhere; or with a stride: rows need no
+ * phases then. */
 static bool
-is_by_channels(const conv_geometry *g, const gemm_ops *ops)
+is_by_channels(const conv_geometry *g, const gemm_ops *ops, int dtype)
 {
     int64_t lanes = ops->lanes / 2, n = g->out[2];
+    bool plain = dtype == AIR_F32 || (g->stride[2] == 1 && n >= lanes);
+    bool share = shares_rows(g) && plain;
+    bool hard = g->taps >= MANY || g->stride[2] > 1;
     gemm_planes s = make_planes(g, AIR_F32);
     int64_t floats =
         s.rows * s.row + g->taps + max64(g->in_pixels, g->out_pixels);
     return g->c_in == 1 && g->c_out == 1 && g->in[0] == 1 &&
            g->kernel[0] == 1 && g->out[0] == 1 && g->groups >= lanes &&
-           (4 * n < 3 * round_up(n, lanes) || g->taps >= MANY ||
-            g->stride[2] > 1) &&
+           (4 * n < 3 * round_up(n, lanes) || (hard && !share)) &&
            floats * lanes * (int64_t)sizeof(float) <= (int64_t)AIR_SCRATCH;
 }
 
@@ -297,7 +360,7 @@ void
 cpu_conv_direct(const air_call *call, const conv_geometry *g,
                 const gemm_ops *ops, const air_task *task)
 {
-    if (is_by_channels(g, ops)) {
+    if (is_by_channels(g, ops, call->args[0].t->dtype)) {
         run_by_channels(call, g, ops, task);
         return;
     }
@@ -306,12 +369,19 @@ cpu_conv_direct(const air_call *call, const conv_geometry *g,
     layout l = make_layout(g, pairs ? (g->c_in + 1) / 2 : g->c_in,
                            planes >= task->count ? 1 : task->count);
     find_taps(&l);
+    memset(task->scratch, 0,
+           (size_t)(l.planes * g->kernel[0] * l.rows * l.row + BEHIND) *
+               sizeof(float));
     air_split(planes * l.strips, task, &b, &e);
+    int64_t strip = b % l.strips, z = b / l.strips % g->out[0];
+    int64_t item = b / l.strips / g->out[0]; /* counted on, not divided */
     for (int64_t i = b; i < e; i++) {
-        int64_t plane = i / l.strips;
-        operands f = find_operands(call, g, task, plane / g->out[0]);
-        run_strip(&l, &f, ops, task->scratch, plane % g->out[0],
-                  i % l.strips * l.strip);
+        operands f = find_operands(call, g, task, item);
+        run_strip(&l, &f, ops, task->scratch, z, strip * l.strip);
+        if (++strip == l.strips)
+            strip = 0, z++;
+        if (z == g->out[0])
+            z = 0, item++;
     }
 }
 

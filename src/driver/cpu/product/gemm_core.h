@@ -89,6 +89,16 @@ typedef struct {
     int dtype; /* of y */
 } gemm_windows;
 
+/* A window over the rows of a plane of floats: gemm_ops.correlate_rows. */
+typedef struct {
+    int64_t rows, n;       /* of the result: r < rows, i < n */
+    int64_t step, down;    /* floats from one of its rows, and from one row of
+                              the window, to the next */
+    int64_t kernel[2];     /* rows and columns of the window */
+    const int64_t *across; /* floats to each of its columns */
+    int dtype;             /* of y */
+} gemm_slide;
+
 /* Planes under windows: gemm_ops.depthwise. Of height and width. */
 typedef struct {
     int64_t in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
@@ -170,9 +180,14 @@ typedef struct {
      * be read 32 elements further */
     void (*correlate)(const gemm_windows *s, const float *p, const float *w,
                       const float *start, int64_t outs, void *y);
-    /* its gradient: sums[t] += sum over r < rows, i < n of y[r * ld + i] *
-     * p[at[t] + r * step + i]; p may be read so far behind its rows, and y,
-     * where it is zero behind them */
+    /* correlate_rows_isa.c: y[r * n + i] = start + sum over k < kernel[0], j <
+     * kernel[1] of w[k * kernel[1] + j] * p[r * step + k * down + across[j] +
+     * i], in one order for all; p may be read 32 elements further */
+    void (*correlate_rows)(const gemm_slide *s, const float *p, const float *w,
+                           float start, void *y);
+    /* of correlate, its gradient: sums[t] += sum over r < rows, i < n of y[r *
+     * ld + i] * p[at[t] + r * step + i]; p may be read so far behind its rows,
+     * and y, where it is zero behind them */
     void (*correlate_weights)(const gemm_windows *s, const float *p,
                               const float *y, double *sums);
     /* row k < kc of a panel, dst[k * lanes + lane], 0 where no segment is;

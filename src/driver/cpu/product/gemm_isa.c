@@ -37,6 +37,14 @@ pack_adjacent(float *dst, int64_t ld, const void *p, int64_t ks, int dtype,
             store(dst + k * ld + n - VL, vget(p, k * ks + n - VL, dtype));
             continue;
         }
+#if VL == 16
+        if (l < n && dtype == AIR_F32) {
+            __m512 v = _mm512_maskz_loadu_ps(first_lanes(n - l),
+                                             (const float *)p + k * ks + l);
+            _mm512_mask_storeu_ps(dst + k * ld + l, first_lanes(n - l), v);
+            continue;
+        }
+#endif
         for (; l < n; l++)
             dst[k * ld + l] = get(p, k * ks + l, dtype);
     }
@@ -181,6 +189,29 @@ even_halves(float *dst, const uint16_t *p, int64_t n)
     return i;
 }
 
+/* The same of floats, and of fewer than a vector, where that can be said. */
+INLINE int64_t
+even_floats(float *dst, const float *p, int64_t n)
+{
+    int64_t i = 0;
+    for (; i < n && n >= VL; i += VL) {
+        i = min64(i, n - VL);
+        store(dst + i, load_even(p + 2 * i));
+    }
+#if VL == 16
+    if (i < n) {
+        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16,
+                                               18, 20, 22, 24, 26, 28, 30);
+        __m512 low = _mm512_maskz_loadu_ps(first_lanes(2 * n - 1), p);
+        __m512 high = _mm512_maskz_loadu_ps(first_lanes(2 * n - 17), p + 16);
+        _mm512_mask_storeu_ps(dst, first_lanes(n),
+                              _mm512_permutex2var_ps(low, even, high));
+        i = n;
+    }
+#endif
+    return i;
+}
+
 static void
 copies(float *dst, int64_t ld, const void *p, int64_t step, int64_t stride,
        int dtype, int64_t n, int64_t count)
@@ -192,9 +223,7 @@ copies(float *dst, int64_t ld, const void *p, int64_t step, int64_t stride,
     for (int64_t c = 0; c < count; c++) {
         int64_t i = 0;
         if (stride == 2 && dtype == AIR_F32)
-            for (; i + VL <= n; i += VL)
-                store(dst + c * ld + i,
-                      load_even((const float *)p + c * step + i * 2));
+            i = even_floats(dst + c * ld, (const float *)p + c * step, n);
         if (stride == 2 && dtype == AIR_BF16)
             i = even_halves(dst + c * ld, (const uint16_t *)p + c * step, n);
         for (; i < n; i++)
@@ -292,6 +321,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .add = add,
     .correlate = ISA_NAME(correlate),
     .correlate_weights = ISA_NAME(correlate_weights),
+    .correlate_rows = ISA_NAME(correlate_rows),
     .depthwise = ISA_NAME(depthwise),
     .narrow = narrow,
     .unquant = ISA_NAME(unquant),

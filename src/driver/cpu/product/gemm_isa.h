@@ -43,6 +43,10 @@ void ISA_NAME(correlate)(const gemm_windows *s, const float *p, const float *w,
 void ISA_NAME(correlate_weights)(const gemm_windows *s, const float *p,
                                  const float *y, double *sums);
 
+/* correlate_rows_isa.c */
+void ISA_NAME(correlate_rows)(const gemm_slide *s, const float *p,
+                              const float *w, float start, void *y);
+
 /* depthwise_isa.c */
 void ISA_NAME(depthwise)(const gemm_planes *s, const void *x, const void *w,
                          const void *bias, void *y, int64_t channels,
