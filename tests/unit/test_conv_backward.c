@@ -226,6 +226,11 @@ TEST(conv_backward_spread)
         &(shape){2, 1, 1, 8, 17, {13, 40}, {5, 7}, {2, 3}, {4, 3}, {3, 2}});
     check_planes(&(shape){
         3, 2, 1, 8, 20, {6, 7, 9}, {3, 3, 2}, {2, 1, 2}, {1, 1}, ONES});
+    /* phases two and two and one, rows that end between them, windows that are
+     * turned in several runs, rows of weights with a gap */
+    check_planes(&(shape){1, 1, 1, 9, 128, {84}, {8}, {4}, {0}, ONES});
+    check_planes(&(shape){1, 2, 1, 40, 17, {88}, {10}, {5}, {2}, ONES});
+    check_planes(&(shape){1, 1, 1, 11, 20, {141}, {16}, {8}, {3}, ONES});
 }
 
 TEST(conv_backward_few_channels)

@@ -21,7 +21,7 @@ typedef struct {
     int64_t places[AXES], lead[AXES]; /* pixels of a phase; zeros before */
     int64_t size[AXES];               /* of a plane */
     int64_t plane, depth, lanes, chunks, blocks, images;
-    int64_t row; /* of weights: depth, to a multiple of lanes */
+    int64_t row; /* of weights: depth, to a multiple of lanes and more */
 } plan;
 
 /* Bytes: planes, weights, of a thread. */
@@ -92,6 +92,8 @@ make_plan(const conv_geometry *g, const spread_unit *unit, int64_t lanes)
         p.plane += 16;
     p.depth = round_up(g->c_out, unit->unit);
     p.row = round_up(g->c_out, lanes);
+    if (p.row % 128 == 0) /* rows that share sets of a cache */
+        p.row += 16;
     p.blocks = (g->c_in + ROWS - 1) / ROWS;
     int64_t bytes = g->groups * p.depth * p.plane * unit->size;
     p.images = max64(1, min64(g->batch, GROUP_BYTES / bytes));
@@ -106,7 +108,8 @@ parts_of(const plan *p, const spread_unit *unit, int64_t bytes[PARTS])
     bytes[PLANES] = round_up(planes * unit->size, 64);
     bytes[WEIGHTS] = round_up(
         g->groups * g->taps * p->blocks * ROWS * p->row * unit->size, 64);
-    bytes[THREAD] = (g->stride[2] * (ROWS + 1) + ROWS) * p->lanes * 4;
+    bytes[THREAD] =
+        max64(g->stride[2] * (ROWS + 1) + ROWS, unit->run) * p->lanes * 4;
 }
 
 bool
@@ -197,13 +200,14 @@ fill_weights(const spread *w)
 {
     const plan *p = &w->p;
     const conv_geometry *g = &p->g;
-    int64_t columns = p->row / p->lanes, all = g->c_in * g->taps, b, e;
-    int64_t parts = (all + ROWS - 1) / ROWS;
+    int64_t columns = (g->c_out + p->lanes - 1) / p->lanes, b, e;
+    int64_t all = g->c_in * g->taps, run = w->unit->run;
+    int64_t parts = (all + run - 1) / run;
     air_split(g->groups * parts * columns, w->task, &b, &e);
     for (int64_t i = b; i < e; i++) {
-        int64_t first = i / columns % parts * ROWS;
+        int64_t first = i / columns % parts * run;
         turn_weights(w, i / columns / parts, i % columns * p->lanes, first,
-                     min64(ROWS, all - first));
+                     min64(run, all - first));
     }
 }
 
@@ -267,6 +271,48 @@ run_phase(const spread *w, const item *it, int64_t x)
 
 /* ---- results ------------------------------------------------------------- */
 
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t picks __attribute__((vector_size(16)));
+
+static four
+load_four(const float *p)
+{
+    four v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* to[i * s + f] = from[f * step + i] + bias of two phases, i < n; n % 4 == 0 */
+static void
+put_two(float *to, int64_t s, const float *from, int64_t step, float bias,
+        int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 4) {
+        four a = load_four(from + i) + bias;
+        four b = load_four(from + step + i) + bias;
+        four low = __builtin_shuffle(a, b, (picks){0, 4, 1, 5});
+        four high = __builtin_shuffle(a, b, (picks){2, 6, 3, 7});
+        float *at = to + i * s;
+        memcpy(at, &low, 8);
+        memcpy(at + s, (const char *)&low + 8, 8);
+        memcpy(at + 2 * s, &high, 8);
+        memcpy(at + 3 * s, (const char *)&high + 8, 8);
+    }
+}
+
+/* The phases of n places side by side. */
+static void
+interlace(float *to, int64_t s, const float *from, int64_t step, float bias,
+          int64_t n)
+{
+    int64_t whole = n / 4 * 4, f = 0;
+    for (; f + 2 <= s; f += 2)
+        put_two(to + f, s, from + f * step, step, bias, whole);
+    for (int64_t k = 0; k < s; k++)
+        for (int64_t i = k < f ? whole : 0; i < n; i++)
+            to[i * s + k] = from[k * step + i] + bias;
+}
+
 /* n places of row r from lane l on, the first of which is x: to `to`, the row
  * of pixels. */
 static void
@@ -281,9 +327,11 @@ put_run(const spread *w, int64_t r, int64_t l, int64_t x, int64_t n, float bias,
         w->unit->put2(to, from, from + ROWS * w->p.lanes, bias, pixels);
         return;
     }
-    for (int64_t f = 0; f < s; f++, from += ROWS * w->p.lanes)
-        for (int64_t i = 0; i < n; i++)
-            w->line[i * s + f] = from[i] + bias;
+    const bool whole = pixels == n * s && w->big->dtype == AIR_F32;
+    interlace(whole ? (float *)(void *)to : w->line, s, from, ROWS * w->p.lanes,
+              bias, n);
+    if (whole)
+        return;
     w->ops->narrow(to, 1, w->big->dtype, w->line, 1, pixels);
 }
 
@@ -423,7 +471,8 @@ turn(const gemm_ops *ops, void *dst, const void *p, int64_t step, int dtype,
     ops->pack_x(dst, &view, 0, channels, 0, n);
 }
 
-/* Channels [k, k + n) of a tap. */
+/* Channels [k, k + n) of a tap. Those are on pages of their own: each tile asks
+ * for a line of what comes next. */
 static void
 multiply_tap(const gemm_ops *ops, float *acc, const spread_taps *t, int64_t i,
              int64_t k, int64_t n)
@@ -431,14 +480,14 @@ multiply_tap(const gemm_ops *ops, float *acc, const spread_taps *t, int64_t i,
     const float *x = (const float *)t->planes[i] + k * t->plane;
     const float *w = (const float *)t->weights[i] + k;
     bool first = k == 0 && i == 0;
-    if (t->lanes > ops->lanes / 2) {
-        ops->block(acc, t->n, x, t->plane, w, t->row, 1, n, first);
-        return;
+    int64_t tiles = (t->n + ops->rows - 1) / ops->rows;
+    for (int64_t j = 0; j < tiles; j++) { /* even sizes: no thin last one */
+        int64_t r = t->n * j / tiles, e = t->n * (j + 1) / tiles;
+        ops->tile(
+            acc + r * ops->lanes, e - r, x, t->plane, t->lanes, w + r * t->row,
+            t->row, 1, n, first,
+            (gemm_ahead){(const char *)(x + t->lanes + j * 16), t->plane * 4});
     }
-    for (int64_t r = 0; r < t->n; r += ops->rows)
-        ops->tile(acc + r * ops->lanes, min64(ops->rows, t->n - r), x, t->plane,
-                  t->lanes, w + r * t->row, t->row, 1, n, first,
-                  (gemm_ahead){(const char *)x, 0});
 }
 
 static void
@@ -452,6 +501,7 @@ multiply(const gemm_ops *ops, float *acc, const spread_taps *t)
 const spread_unit cpu_spread_floats = {.size = 4,
                                        .unit = 1,
                                        .pairs = 1,
+                                       .run = 128,
                                        .plane = plane,
                                        .turn = turn,
                                        .multiply = multiply};

@@ -19,12 +19,13 @@ typedef struct {
 typedef struct {
     int64_t size, unit; /* bytes of an element; depths are multiples of unit */
     int64_t pairs;      /* channels whose elements lie side by side */
+    int64_t run;        /* elements that `turn` takes at most */
     void (*begin)(void), (*end)(void); /* around products of a thread */
     /* elements of `pairs` channels, `step` apart, n of each; have: of them
      * that are there */
     void (*plane)(const gemm_ops *ops, void *dst, const void *p, int64_t step,
                   int64_t have, int dtype, int64_t n);
-    /* dst[i][ops->lanes] = element i of channels, `step` apart; i < n <= 32 */
+    /* dst[i][ops->lanes] = element i of channels, `step` apart; i < n <= run */
     void (*turn)(const gemm_ops *ops, void *dst, const void *p, int64_t step,
                  int dtype, int64_t channels, int64_t n);
     /* n results: even, odd, even ... NULL: by ops */

@@ -80,6 +80,7 @@ multiply(const gemm_ops *ops, float *acc, const spread_taps *t)
 const spread_unit cpu_spread_amx = {.size = 2,
                                     .unit = AMX_DEPTH,
                                     .pairs = 2,
+                                    .run = 32,
                                     .begin = amx_begin,
                                     .end = amx_end,
                                     .plane = plane,

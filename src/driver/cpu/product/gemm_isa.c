@@ -164,10 +164,12 @@ pack_w(float *block_, const gemm_view *w, int64_t r0, int64_t r1, int64_t k0,
         pack_any(block_, GEMM_MB, w, p, r1 - r0, k1 - k0);
 }
 
+/* A few one by one: who loads them would wait for a store by a mask to reach
+ * the cache. */
 static void
 widen(float *dst, const void *p, int64_t stride, int dtype, int64_t n)
 {
-    if (stride == 1)
+    if (stride == 1 && n >= VL)
         BY_DTYPE(dtype, pack_adjacent(dst, n, p, n, D, n, 1))
     else
         for (int64_t i = 0; i < n; i++)
