@@ -345,6 +345,8 @@ TEST(conv_narrow)
 TEST(conv_other_axes)
 {
     check(&(conv_case){1, 3, 1, 6, 10, {50}, {4}, {2}, {3}, ONES});
+    check(&(conv_case){1, 1, 1, 20, 19, {171}, {8}, {4}, {3}, ONES});
+    check(&(conv_case){1, 2, 1, 18, 17, {99}, {10}, {5}, {0}, {2}});
     check(&(conv_case){
         3, 1, 1, 3, 5, {4, 6, 9}, {2, 3, 3}, {1, 2, 1}, {1, 0, 2}, {1, 1, 2}});
 }

@@ -17,6 +17,8 @@ typedef struct {
     int64_t b, e; /* lanes [b, e) */
 } part;
 
+#define STRIDE_MAX 65536 /* of lanes that are gathered */
+
 typedef struct {
     float *dst;
     int64_t ld;
@@ -61,6 +63,10 @@ take(const char *p, const part *t, const int64_t stride, const int D)
         return (vf)_mm512_maskz_loadu_ps(t->lanes, p);
     if (stride == 1)
         return halves(_mm256_maskz_loadu_epi16(t->lanes, p), D);
+    if (D == AIR_F32 && stride > 2)
+        return (vf)_mm512_mask_i32gather_ps(
+            _mm512_setzero_ps(), t->lanes,
+            (__m512i)(LANE_NUMBERS * (int32_t)stride), p, 4);
     if (D == AIR_F32) {
         const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16,
                                                18, 20, 22, 24, 26, 28, 30);
@@ -71,7 +77,8 @@ take(const char *p, const part *t, const int64_t stride, const int D)
     __mmask32 both = (__mmask32)t->low | (__mmask32)t->high << 16;
     return halves(_mm512_cvtepi32_epi16(_mm512_maskz_loadu_epi16(both, p)), D);
 }
-#define HAS_TAKE(stride, D) ((stride) <= 2)
+#define HAS_TAKE(stride, D) \
+    ((stride) <= 2 || ((D) == AIR_F32 && (stride) <= STRIDE_MAX))
 #elif VL == 8
 /* All bits where b <= at < e. */
 static __m256i
@@ -120,6 +127,10 @@ take(const char *p, const part *t, const int64_t stride, const int D)
     const float *f = (const float *)(const void *)p;
     if (D == AIR_F32 && stride == 1)
         return (vf)_mm256_maskload_ps(f, t->lanes);
+    if (D == AIR_F32 && stride > 2)
+        return (vf)_mm256_mask_i32gather_ps(
+            _mm256_setzero_ps(), f, (__m256i)(LANE_NUMBERS * (int32_t)stride),
+            (__m256)t->lanes, 4);
     if (D == AIR_F32) {
         __m256 low = _mm256_maskload_ps(f, t->low);
         __m256 high = _mm256_maskload_ps(f + VL, t->high);
@@ -130,7 +141,8 @@ take(const char *p, const part *t, const int64_t stride, const int D)
     return D == AIR_F16 ? (vf)_mm256_cvtph_ps(h)
                         : (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
 }
-#define HAS_TAKE(stride, D) ((stride) <= 2)
+#define HAS_TAKE(stride, D) \
+    ((stride) <= 2 || ((D) == AIR_F32 && (stride) <= STRIDE_MAX))
 #else
 static void
 set_lanes(part *t)
@@ -202,6 +214,8 @@ rows(const strip *s, int dtype)
         rows_any(s, dtype);
     else if (dtype == AIR_F32 && s->stride == 1)
         by_count(s, 1, AIR_F32);
+    else if (dtype == AIR_F32 && s->stride == 2)
+        by_count(s, 2, AIR_F32);
     else if (dtype == AIR_F32)
         by_count(s, s->stride, AIR_F32);
     else if (dtype == AIR_BF16)
