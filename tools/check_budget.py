@@ -58,7 +58,8 @@ LAYERS = {
     # erfc and pow of f64; what moves elements by instruction set: 190
     # few rows by bytes, with three digits each: 420
     # windows of 3 x 3 in fewer products: 1,110; panels of each thread: 70
-    # products of groups of rows: 190; windows of one channel, by rows: 230
+    # products of groups of rows: 190; windows of one channel, by rows: 230;
+    # phases of transposed convolutions side by side: 60
     "src/driver/cpu": (26420, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of

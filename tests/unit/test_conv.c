@@ -336,6 +336,10 @@ TEST(conv_narrow)
     check(&(conv_case){2, 1, 1, 4, 37, {5, 15}, {4, 4}, ONES, {2, 2}, {1, 2}});
     check(&(conv_case){
         3, 1, 1, 3, 6, {5, 6, 14}, {2, 3, 3}, {2, 1, 1}, {1, 1, 1}, ONES});
+    /* half a vector, of a few groups */
+    check(
+        &(conv_case){2, 1, 5, 40, 40, {14, 13}, {3, 3}, {2, 2}, {1, 1}, ONES});
+    check(&(conv_case){2, 2, 3, 18, 27, {7, 8}, {3, 3}, ONES, {1, 1}, ONES});
     /* every second pixel of long rows; channels in that are no pairs, and out
      * eight, four and one at once */
     check(&(conv_case){2, 1, 2, 10, 26, {6, 75}, {3, 3}, {2, 2}, {1, 1}, ONES});

@@ -73,15 +73,17 @@ find_taps(layout *l)
     }
 }
 
-/* One channel in: always. A few channels: where the rows fill vectors, and
- * columns would be used by few channels out or would be many for each. */
+/* One channel in: always. A few channels: where the rows fill vectors, or half
+ * of one, and columns would be used by few channels out or would be many for
+ * each. */
 bool
 cpu_conv_is_direct(const conv_geometry *g)
 {
     int64_t terms = g->c_in * g->taps, n = g->out[2];
     bool depthwise = g->c_in == 1 && g->c_out <= DEEP;
+    int64_t vector = n <= VECTOR / 2 ? VECTOR / 2 : VECTOR;
     bool narrow = g->taps > 1 && (g->c_in <= 4 || g->c_out <= 16) &&
-                  4 * n >= 3 * round_up(n, VECTOR);
+                  4 * n >= 3 * round_up(n, vector);
     return terms > 0 && terms <= SUM_MAX && g->out_pixels > 0 &&
            (depthwise || narrow) && make_layout(g, g->c_in, 1).strip > 0;
 }
