@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import signal
 import weakref
 
 import pytest
@@ -818,7 +819,15 @@ def test_parameters_that_change_size_are_compiled_anew(mode, grad):
                 torch.testing.assert_close(call(x), model(x))
 
 
-def test_an_interrupt_in_a_guard_is_not_lost():
+@pytest.fixture
+def interruptible():
+    """As a shell leaves it: what it starts in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_in_a_guard_is_not_lost(interruptible):
     def fn(x):
         return torch.relu(x)
 
