@@ -92,6 +92,9 @@ typedef struct {
      * their memory is apart. */
     const uint32_t *after;
     uint32_t nafter;
+    /* 1 + a slot that nobody reads once the list is over; 0: all may be read.
+     */
+    uint32_t scrap;
     const char *label;
 } air_step;
 

@@ -35,7 +35,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ thread_local
 
-enum { EMU_THREADS = 1024, EMU_WARPS = EMU_THREADS / 32, EMU_STACK = 128 * 1024, EMU_COPIES = 64 };
+enum { EMU_THREADS = 1024, EMU_WARPS = EMU_THREADS / 32, EMU_STACK = 128 * 1024, EMU_COPIES = 64, EMU_LATE = 4096 };
 enum { EMU_PATIENCE = 20 }; // seconds without any thread that may go on
 
 struct emu_index { unsigned x, y, z; };
@@ -52,6 +52,9 @@ struct emu_fiber {
     emu_copy copies[EMU_COPIES];
     bool done;
 };
+
+// A store that others see when the block comes to it.
+struct emu_store { void *to; uint64_t bits; unsigned size; };
 
 // What blocks that are there at once share.
 struct emu_group {
@@ -70,8 +73,10 @@ struct emu_block {
     char *stacks, *dynamic;
     size_t dynamic_size;
     void *main; // stack of who runs the fibers
+    int nlate;
     emu_fiber fibers[EMU_THREADS];
     void *user;
+    emu_store late[EMU_LATE];
     // Of a warp: words that its lanes show each other.
     uint64_t words[EMU_THREADS][8];
 };
@@ -127,6 +132,29 @@ static void emu_wait(emu_barrier *b, int members)
     const int now = emu_arrive(b, members);
     if (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) == now)
         emu_wait_round(&b->round, now);
+}
+
+// ---- relaxed stores: they arrive with a fence, when there is no more room for them, or
+// by and by while their block looks at memory
+
+static void emu_settle(int count)
+{
+    for (int i = 0; i < count; i++)
+        if (emu->late[i].size == 8)
+            __atomic_store_n((uint64_t *)emu->late[i].to, emu->late[i].bits, __ATOMIC_RELAXED);
+        else
+            __atomic_store_n((uint32_t *)emu->late[i].to, (uint32_t)emu->late[i].bits, __ATOMIC_RELAXED);
+    emu->nlate -= count;
+    memmove((void *)emu->late, (void *)(emu->late + count), (size_t)emu->nlate * sizeof *emu->late);
+}
+
+static void emu_settle() { emu_settle(emu->nlate); }
+
+static void emu_store_late(void *to, uint64_t bits, unsigned size)
+{
+    if (emu->nlate == EMU_LATE)
+        emu_settle();
+    emu->late[emu->nlate++] = {to, bits, size};
 }
 
 // Who waits for other memory lets all the others go on first.
@@ -321,6 +349,7 @@ template <class F> static void emu_run_block(emu_job<F> *job)
     job->group->dynamic[job->index] = b->dynamic;
     emu_make_fibers<F>();
     emu_run_fibers();
+    emu_settle();
     munmap(dynamic, mapped);
 }
 

@@ -51,7 +51,7 @@ static inline int atomicCAS(int *p, int from, int to)
     __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return from;
 }
-static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence() { emu_settle(); __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __threadfence(); }
 static inline void ptx_griddepcontrol_wait() {}
 static inline void ptx_griddepcontrol_launch_dependents() {}
@@ -64,15 +64,49 @@ static inline void ptx_ld_global_L1__no_allocate_v4_u32(unsigned &x, unsigned &y
     const uint4 v = *(const uint4 *)p;
     x = v.x, y = v.y, z = v.z, w = v.w;
 }
-static inline void ptx_red_release_gpu_global_add_u32(unsigned *p) { __atomic_fetch_add(p, 1, __ATOMIC_RELEASE); }
-static inline void ptx_atom_acq_rel_gpu_global_add_u32(unsigned &n, unsigned *p)
+static inline void ptx_red_release_gpu_global_add_u32(unsigned *p)
 {
-    n = __atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL);
+    emu_settle();
+    __atomic_fetch_add(p, 1, __ATOMIC_RELEASE);
 }
+static inline void ptx_red_relaxed_gpu_global_add_u32(unsigned *p) { __atomic_fetch_add(p, 1, __ATOMIC_RELAXED); }
 static inline void ptx_ld_acquire_gpu_global_u32(unsigned &v, const unsigned *p)
 {
     emu_yield();
     v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+// A look at memory: another thread's turn now and then, while stores of this block may arrive.
+static inline void emu_look()
+{
+    if (emu_luck(4) == 0)
+        emu_settle((int)emu_luck((unsigned)emu->nlate + 1));
+    if (emu_luck(2) == 0)
+        emu_yield();
+}
+static inline void ptx_ld_relaxed_gpu_global_u32(unsigned &v, const unsigned *p)
+{
+    emu_look();
+    v = __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+static inline void ptx_ld_relaxed_gpu_global_u64(unsigned long long &v, const unsigned long long *p)
+{
+    emu_look();
+    v = __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+static inline void ptx_ld_relaxed_gpu_global_v4_u32(unsigned &x, unsigned &y, unsigned &z, unsigned &w,
+                                                    const unsigned *p)
+{
+    if ((uintptr_t)p % 16)
+        emu_stop("16 bytes are read at an odd address");
+    emu_look();
+    unsigned *to[] = {&w, &z, &y, &x};
+    for (int i = 0; i < 4; i++)
+        *to[i] = __atomic_load_n(p + 3 - i, __ATOMIC_RELAXED);
+}
+static inline void ptx_st_relaxed_gpu_global_u32(unsigned *p, unsigned v) { emu_store_late(p, v, 4); }
+static inline void ptx_st_relaxed_gpu_global_u64(unsigned long long *p, unsigned long long v)
+{
+    emu_store_late(p, v, 8);
 }
 static inline void ptx_mov_u64_globaltimer(unsigned long long &out)
 {

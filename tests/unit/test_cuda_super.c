@@ -275,16 +275,16 @@ TEST(cuda_super_has_one_function_for_equal_phases)
     drop(&f);
 }
 
-/* Rows of the table `{kind, first, waits, alone, asks}`. */
+/* Rows of the table `{kind, first, waits, alone, asks}` that wait so. */
 static int
-waits_of(const char *text)
+waits_of(const char *text, super_wait how)
 {
     int kind, first, waits, alone, asks, n = 0, used = 0;
     const char *at = strstr(text, "super_program[] = {");
     at += strlen("super_program[] = {");
     while (sscanf(at, "{%d,%d,%d,%d,%d},%n", &kind, &first, &waits, &alone,
                   &asks, &used) == 5) {
-        n += waits;
+        n += waits == (int)how;
         at += used;
     }
     return n;
@@ -292,7 +292,8 @@ waits_of(const char *text)
 
 TEST(cuda_super_waits_where_a_phase_depends_on_another)
 {
-    /* Two products of the inputs, which wait for nothing, and one of both. */
+    /* Two products of the inputs, which wait for nothing, and one of both. What
+     * they hand on are words, but for a result of the program. */
     static const char text[] =
         "graph g(%x: bf16[1, 64], %w: bf16[64, 64] param, %v: bf16[64, 64] "
         "param, %z: bf16[1, 64]) {\n"
@@ -302,21 +303,28 @@ TEST(cuda_super_waits_where_a_phase_depends_on_another)
         "  %b: bf16[1, 64] = mm(%z, %vt)\n"
         "  %c: bf16[1, 64] = mm(%a, %vt)\n"
         "  %d: bf16[1, 64] = mm(%b, %wt)\n"
-        "  %e: bf16[1, 64] = add.Tensor(%c, %d)\n"
-        "  return %e\n"
-        "}\n";
+        "  %e: bf16[1, 64] = add.Tensor(%c, %d)\n";
+    char whole[sizeof text + 40];
     fixture f;
     printed p;
-    REQUIRE(prepare(&f, text));
+    (void)snprintf(whole, sizeof whole, "%s  return %%e\n}\n", text);
+    REQUIRE(prepare(&f, whole));
     print(&f, &p);
     CHECK_INT(launches(&p), 1);
-    CHECK_INT(waits_of(p.sources[0].text.data), 2);
+    CHECK_INT(waits_of(p.sources[0].text.data, SUPER_COUNT), 2);
+    CHECK_INT(waits_of(p.sources[0].text.data, SUPER_MEMORY), 0);
     drop_printed(&p);
     drop(&f);
-    REQUIRE(prepare(&f, text));
+    REQUIRE(prepare(&f, whole));
     f.ctx->device->checks = true;
     print(&f, &p);
-    CHECK_INT(waits_of(p.sources[0].text.data), 3);
+    CHECK_INT(waits_of(p.sources[0].text.data, SUPER_MEMORY), 3);
+    drop_printed(&p);
+    drop(&f);
+    (void)snprintf(whole, sizeof whole, "%s  return %%e, %%a\n}\n", text);
+    REQUIRE(prepare(&f, whole));
+    print(&f, &p);
+    CHECK_INT(waits_of(p.sources[0].text.data, SUPER_MEMORY), 1);
     drop_printed(&p);
     drop(&f);
 }

@@ -66,6 +66,10 @@ typedef struct {
     int32_t nparams, nearly;
     int64_t draws; /* numbers that each thread takes from the generator */
     bool product;  /* no entry: pointers of cuda_product_run */
+    /* Bits of parameters: those through which a phase of a persistent kernel
+     * can give or take words (text/cross.cuh), and those that the text does not
+     * write though its steps do. */
+    uint32_t crossing, idle;
     cuda_param params[CUDA_MAX_PARAMS];
     /* What it reads before it waits for the launches before it (`await` of the
      * texts; each text has one). */

@@ -68,74 +68,34 @@ is_handed_over(const fuse_group *g, int step, int index)
 
 typedef enum { FATE_LIVE, FATE_DEAD, FATE_BROKEN } fate;
 
-enum { PIECES = 8 };
-typedef struct {
-    int count;
-    cuda_span piece[PIECES];
-} remains;
-
-static bool
-is_hit(const remains *r, const cuda_span *s)
-{
-    for (int i = 0; i < r->count; i++)
-        if (cuda_overlap(&r->piece[i], s))
-            return true;
-    return false;
-}
-
-/* False: in too many pieces. */
-static bool
-cut(remains *r, const cuda_span *s)
-{
-    remains left = {.count = 0};
-    for (int i = 0; i < r->count; i++) {
-        const cuda_span *p = &r->piece[i];
-        cuda_span low = *p, high = *p;
-        if (!cuda_overlap(p, s)) {
-            high.begin = high.end;
-        } else {
-            low.end = s->begin;
-            high.begin = s->end;
-        }
-        if (low.begin < low.end && left.count < PIECES)
-            left.piece[left.count++] = low;
-        if (high.begin < high.end && left.count == PIECES)
-            return false;
-        if (high.begin < high.end)
-            left.piece[left.count++] = high;
-    }
-    *r = left;
-    return true;
-}
-
 static bool
 step_reads(const fuse_group *g, const air_step *step, int inside,
-           const remains *r)
+           const cuda_remains *r)
 {
     cuda_touch t;
     for (int i = 0; cuda_touch_at(step, i, &t); i++)
-        if (t.read && is_hit(r, &t.span) &&
+        if (t.read && cuda_remains_meet(r, &t.span) &&
             (inside < 0 || !is_handed_over(g, inside, t.index)))
             return true;
     return false;
 }
 
 static bool
-step_cuts(const air_step *step, remains *r)
+step_cuts(const air_step *step, cuda_remains *r)
 {
     cuda_touch t;
     for (int i = 0; cuda_touch_at(step, i, &t); i++)
-        if (t.write && t.dense && !cut(r, &t.span))
+        if (t.write && t.dense && !cuda_remains_cut(r, &t.span))
             return false;
     return true;
 }
 
 /* Of what `writer` of the group writes; `count` steps are left from its first
- * one on. A list's last word is that it is wanted. */
+ * one on. Behind a list all is wanted but what it says. */
 static fate
 fate_of(const fuse_group *g, size_t count, int writer, const cuda_span *span)
 {
-    remains r = {.count = 1, .piece = {*span}};
+    cuda_remains r = {.count = 1, .piece = {*span}};
     for (size_t i = (size_t)writer + 1; i < count; i++) {
         const int inside = i < (size_t)g->count ? (int)i : -1;
         if (step_reads(g, &g->steps[i], inside, &r))
@@ -145,7 +105,7 @@ fate_of(const fuse_group *g, size_t count, int writer, const cuda_span *span)
         if (r.count == 0)
             return FATE_DEAD;
     }
-    return FATE_LIVE;
+    return cuda_is_scrap(g->steps, span) ? FATE_DEAD : FATE_LIVE;
 }
 
 static bool

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "driver/cuda/fuse_text.h"
+#include "driver/cuda/touch.h"
 
 enum { WARPS = 8, LANES_OF_ROW = 2 /* S of the text */ };
 
@@ -52,6 +53,16 @@ add_scale(fuse_printer *p, int step)
     cuda_add_early(p->launch, t);
 }
 
+/* What vectors and results are read and written through can be words. */
+static void
+note_words(fuse_printer *p, int dtype, bool idle, int param)
+{
+    if (kern_bytes(dtype) == 2 && kern_is_float(dtype))
+        p->launch->crossing |= 1U << param;
+    if (idle)
+        p->launch->idle |= 1U << param;
+}
+
 static void
 add_pointers(fuse_printer *p)
 {
@@ -63,9 +74,12 @@ add_pointers(fuse_printer *p)
         const air_call *c = fuse_call(g, s);
         p->first[s] = p->launch->nparams;
         for (int i = 0; rg && i < rg->nbufs; i++) {
-            (void)snprintf(name, sizeof name, "air_%s",
-                           fuse_dtype(rg->bufs[i].dtype));
-            (void)pointer(p, name, rg->bufs[i].slot, rg->bufs[i].offset);
+            const air_rg_buf *b = &rg->bufs[i];
+            (void)snprintf(name, sizeof name, "air_%s", fuse_dtype(b->dtype));
+            note_words(p, b->dtype,
+                       cuda_region_stores(rg, i) &&
+                           !fuse_is_written(g, s, b->slot, b->offset),
+                       pointer(p, name, b->slot, b->offset));
         }
         if (rg)
             continue;
@@ -76,9 +90,13 @@ add_pointers(fuse_printer *p)
         (void)pointer(p, fuse_is_words(g) ? "u8" : type, c->args[1].t->slot,
                       c->args[1].t->offset);
         cuda_add_early(p->launch, c->args[1].t);
-        (void)pointer(p, type, c->outs[0].slot, c->outs[0].offset);
+        note_words(p, g->dtype,
+                   !fuse_is_written(g, s, c->outs[0].slot, c->outs[0].offset),
+                   pointer(p, type, c->outs[0].slot, c->outs[0].offset));
         if (s == 0)
-            (void)pointer(p, type, c->args[0].t->slot, c->args[0].t->offset);
+            note_words(
+                p, g->dtype, false,
+                pointer(p, type, c->args[0].t->slot, c->args[0].t->offset));
         add_scale(p, s);
     }
     if (g->ncopies > 0) {

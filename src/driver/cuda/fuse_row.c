@@ -67,12 +67,17 @@ put_kept(fuse_printer *p, const air_region *rg, bool early)
 static void
 put_takes(fuse_printer *p, const air_region *rg, bool early)
 {
-    for (int i = 0; i < rg->nbufs; i++)
-        if (is_kept(p->g, rg, i) && is_early(p, rg, i) == early)
-            base_text_add(&p->body,
-                          "        take_row<%" PRId64
-                          ", decltype(fast)::value>(r%d, p%d);\n",
-                          p->g->k, i, p->first[0] + i);
+    const char *separator = "";
+    base_text_add(&p->body,
+                  "        take_rows<%" PRId64 ", decltype(fast)::value>(",
+                  p->g->k);
+    for (int i = 0; i < rg->nbufs; i++) {
+        if (!is_kept(p->g, rg, i) || is_early(p, rg, i) != early)
+            continue;
+        base_text_add(&p->body, "%sr%d, p%d", separator, i, p->first[0] + i);
+        separator = ", ";
+    }
+    base_text_add(&p->body, ");\n");
 }
 
 static void
@@ -103,8 +108,8 @@ put_row_store(fuse_printer *p, const air_region *rg, const air_rg_node *n,
     }
     if (!fuse_is_written(p->g, 0, b->slot, b->offset))
         return;
-    base_text_add(&p->body, row ? "            if (blockIdx.x == 0)\n"
-                                  "                "
+    base_text_add(&p->body, row ? "            if (threadIdx.x %% gridDim.x == "
+                                  "blockIdx.x)\n                "
                                 : "            if (blockIdx.x == 0 && "
                                   "threadIdx.x == 0)\n                ");
     fuse_put_element(p, rg, n->buf, row);

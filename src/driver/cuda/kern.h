@@ -15,6 +15,7 @@ extern const char kern_text_decode[];
 extern const char kern_text_draw[];
 extern const char kern_text_split[];
 extern const char kern_text_super[];
+extern const char kern_text_cross[];
 extern const char kern_text_ring[];
 extern const char kern_text_gemm[];
 extern const char kern_text_attend[];
@@ -41,9 +42,7 @@ double kern_float(const air_call *call, int i, double otherwise);
 int kern_axis(int64_t axis, int rank); /* negative: from the end */
 bool kern_same_place(const air_tensor *a, const air_tensor *b);
 
-/* Attention as a phase of a persistent kernel; `tickets` of a phase. */
-enum { KERN_TICKETS = 1024 };
-bool kern_split_on(const air_call *call, const cuda_props *props);
+/* Attention as a phase of a persistent kernel. */
 air_status kern_split(const air_call *call, const cuda_props *props,
                       cuda_source *out);
 

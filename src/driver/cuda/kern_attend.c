@@ -85,7 +85,7 @@ print_of_query(kern *k, const attention *a, const char *type, const char *name,
 {
     const int r = a->rank;
     base_text_add(k->text,
-                  "    FN %s *%s(int n) const { return %s + batch * %" PRId64
+                  "    FN %s %s(int n) const { return %s + batch * %" PRId64
                   " + head(n) * %" PRId64 " + row(n) * %" PRId64 "; }\n",
                   type, name, base, r > 3 ? kern_stride(t, 0) : 0,
                   kern_stride(t, r - 3), kern_stride(t, r - 2));
@@ -111,11 +111,14 @@ print_mask(kern *k, const attention *a)
     if (!m) {
         base_text_add(k->text,
                       "    FN float mask(int, s64) const { return 0.f; }\n"
-                      "    FN bool hint(s64) const { return true; }\n");
+                      "    FN bool hint(s64) const { return true; }\n"
+                      "    FN const void *hinted() const { return k; }\n");
         return;
     }
     const bool is_bool = m->dtype == AIR_BOOL;
     const int r = m->rank;
+    base_text_add(k->text,
+                  "    FN const void *hinted() const { return cell(0, 0); }\n");
     base_text_add(
         k->text,
         "    FN const M *cell(int n, s64 j) const { return m + batch * "
@@ -149,8 +152,9 @@ print_site(kern *k, const attention *a, const char *type)
     const int64_t group = a->heads / a->kv;
     const int64_t all = group * a->rows;
     base_text_add(k->text,
-                  "typedef %s T;\ntypedef %s M;\nstruct site {\n"
-                  "    const T *q, *k, *v;\n    T *y;\n    const M *m;\n"
+                  "typedef %s T;\ntypedef %s M;\n"
+                  "template <class Q, class Y>\nstruct site {\n"
+                  "    Q q;\n    const T *k, *v;\n    Y y;\n    const M *m;\n"
                   "    float *l;\n    s64 batch, kv;\n    int first;\n",
                   type, a->mask ? kern_type(a->mask->dtype) : "u8");
     base_text_add(
@@ -169,10 +173,10 @@ print_site(kern *k, const attention *a, const char *type)
         all, all - 1, group, a->rows, a->rows, a->scale,
         a->causal ? "true" : "false", a->keys, is_wide(a->q) ? "true" : "false",
         is_wide(a->k) && is_wide(a->v) ? "true" : "false");
-    print_of_query(k, a, "const T", "query", "q", a->q);
-    print_of_query(k, a, "T", "out", "y", a->y);
+    print_of_query(k, a, "Q", "query", "q", a->q);
+    print_of_query(k, a, "Y", "out", "y", a->y);
     if (a->sums)
-        print_of_query(k, a, "float", "sum", "l", a->sums);
+        print_of_query(k, a, "float *", "sum", "l", a->sums);
     else
         base_text_add(k->text,
                       "    FN float *sum(int) const { return nullptr; }\n");
@@ -187,8 +191,10 @@ typedef struct {
     const char *prelude, *attribute;
     const char *open;          /* begins the body */
     const char *place, *first; /* key head of all batches; first query of it */
-    bool parts;                /* takes `cells` and `tickets` */
+    bool parts;                /* takes `cells`; q and y may be words */
 } entry;
+
+enum { QUERY = 0, RESULT = 3 }; /* parameters */
 
 /* The entry with its parameters, and `s`, whose queries begin at `first`. */
 static kern
@@ -199,24 +205,24 @@ begin(cuda_source *out, const attention *a, const entry *e)
     base_text_add(&out->text, "using namespace call;\n");
     print_site(&k, a, type);
     k = kern_begin(out, e->prelude, e->attribute);
-    kern_tensor(&k, type, "q", a->q);
+    kern_tensor(&k, type, "q", a->q); /* QUERY */
     kern_tensor(&k, type, "k", a->k);
     kern_tensor(&k, type, "v", a->v);
-    kern_tensor(&k, type, "y", a->y);
+    kern_tensor(&k, type, "y", a->y); /* RESULT */
     if (a->mask)
         kern_tensor(&k, kern_type(a->mask->dtype), "m", a->mask);
     if (a->sums)
         kern_tensor(&k, "float", "l", a->sums);
     if (e->parts)
-        kern_scratch(&k, "u32", "tickets", 0);
+        kern_scratch(&k, "u64", "cells", 0);
     if (e->parts)
-        kern_scratch(&k, "float", "cells", KERN_TICKETS * 4);
+        k.launch->crossing = 1U << QUERY | 1U << RESULT;
     kern_body(&k);
     base_text_add(k.text,
                   "%s"
                   "    const s64 z = %s;\n"
-                  "    const site s = {q, k, v, y, %s, %s, z / %" PRId64
-                  ", z %% %" PRId64 ", %s};\n",
+                  "    const site<decltype(q), decltype(y)> s = {q, k, v, y, "
+                  "%s, %s, z / %" PRId64 ", z %% %" PRId64 ", %s};\n",
                   e->open, e->place, a->mask ? "m" : "nullptr",
                   a->sums ? "l" : "nullptr", a->kv, a->kv, e->first);
     return k;
@@ -258,16 +264,6 @@ splits(const attention *a, int64_t heads, const cuda_props *props)
     return n < 1 ? 1 : n < MOST_SPLITS ? n : MOST_SPLITS;
 }
 
-bool
-kern_split_on(const air_call *call, const cuda_props *props)
-{
-    if (!kern_decode_on(call, props))
-        return false;
-    const attention a = read_attention(call);
-    const int64_t all = a.heads / a.kv * a.rows;
-    return a.batch * a.kv * ((all + a.queries - 1) / a.queries) <= KERN_TICKETS;
-}
-
 air_status
 kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
 {
@@ -296,11 +292,11 @@ kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
     kern k = begin(out, &a, &e);
     base_text_add(k.text,
                   "    split<T, %" PRId64 ", %d, %" PRId64 ">::run(s, n %% "
-                  "%" PRId64 ", cells + head * %" PRId64 ", tickets + head);\n"
+                  "%" PRId64 ", cells + head * %" PRId64 ");\n"
                   "    }\n}\n",
                   a.width, a.queries, n, n, n * cell);
     kern_grid(&k, heads * n, 1, (uint32_t)(WARPS * cell * 4));
-    out->scratch = (size_t)(KERN_TICKETS * 4 + heads * n * cell * 4);
+    out->scratch = (size_t)(heads * n * cell * 8);
     return AIR_OK;
 }
 

@@ -192,8 +192,8 @@ add_phases(joiner *j, const cuda_source *s, size_t step, size_t end)
                          .launch = k,
                          .alone = is_alone(s, k),
                          .prelude = region_prelude(j, step, end)};
-        p.waits = must_wait(j, &p);
-        if (p.waits)
+        p.waits = must_wait(j, &p) ? SUPER_MEMORY : SUPER_GOES;
+        if (p.waits != SUPER_GOES)
             j->stage = j->run.count;
         j->phases[j->run.count++] = p;
     }
@@ -209,6 +209,7 @@ close_run(joiner *j)
     air_status status = AIR_OK;
     if (j->products >= LEAST_PRODUCTS) {
         base_text_init(&joined.text, &j->dev->alloc);
+        cuda_super_cross(j->dev, &j->run, j->steps, j->count);
         status = cuda_super_print(j->dev, &j->run, j->steps, &joined);
         const size_t end = j->phases[j->run.count - 1].end;
         for (size_t i = j->begin; i < end; i++) {
@@ -219,6 +220,7 @@ close_run(joiner *j)
         j->sources[j->begin] = joined;
         j->report->kernels++;
         j->report->phases += j->run.count;
+        j->run.scratch = j->run.end;
     }
     j->run.count = 0;
     return status;
@@ -240,8 +242,7 @@ other_text(joiner *j, size_t step, const cuda_source **out)
     const air_kernel *kernel = j->steps[step].kernel;
     const air_call *call = &j->steps[step].call;
     *out = &j->sources[step];
-    if (!kernel->provider || kernel->provider->print != kern_decode ||
-        !kern_split_on(call, &j->dev->props))
+    if (!kernel->provider || kernel->provider->print != kern_decode)
         return AIR_OK;
     *out = &j->others[step];
     return kern_split(call, &j->dev->props, &j->others[step]);
@@ -297,6 +298,7 @@ cuda_super_join(const air_device *dev, const air_step *steps, size_t count,
                 .steps = steps,
                 .count = count,
                 .sources = sources,
+                .run = {.scratch = SUPER_STATE},
                 .report = out};
     const size_t most = count * CUDA_MAX_LAUNCHES;
     const size_t bytes =

@@ -27,20 +27,28 @@ enum {
     SUPER_RING_MOST = 6
 };
 
+/* With the phase before it; for all phases before it and what they wrote; for
+ * them to have come so far, as words show that they are new. */
+typedef enum { SUPER_GOES, SUPER_MEMORY, SUPER_COUNT } super_wait;
+
 /* A launch of a step, or of several. */
 typedef struct {
     const cuda_source *source;
     size_t step, end;
     int32_t launch;
-    bool waits;          /* for all phases before it */
+    super_wait waits;
     bool alone;          /* block 0 does all of it */
     const void *prelude; /* of regions in the text; NULL: none */
+    /* By parameter: where its words lie in the scratch; 0: numbers in memory */
+    int64_t words[CUDA_MAX_PARAMS];
 } super_phase;
 
 typedef struct {
     super_phase *phases;
     size_t count;
     bool apart; /* phases need nothing of each other: a bundle, a block each */
+    size_t scratch; /* of the list's, where that of phases begins, then words */
+    size_t words, end;
 } super_run;
 
 /* What became of a list. */
@@ -55,6 +63,11 @@ typedef struct {
 air_status cuda_super_join(const air_device *dev, const air_step *steps,
                            size_t count, cuda_source *sources,
                            super_report *out);
+
+/* cross.c: which values blocks give each other as words (text/cross.cuh), and
+ * how phases of the run then wait. */
+void cuda_super_cross(const air_device *dev, super_run *run,
+                      const air_step *steps, size_t count);
 
 /* bundle.c: small steps side by side become the source of the first of them. */
 air_status cuda_bundle_join(const air_device *dev, const air_step *steps,

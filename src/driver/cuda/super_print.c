@@ -49,6 +49,16 @@ is_same_text(const super_phase *a, const super_phase *b)
                   a->source->text.len) == 0;
 }
 
+/* Are the same parameters words? */
+static bool
+has_same_words(const super_phase *a, const super_phase *b)
+{
+    for (int k = 0; k < CUDA_MAX_PARAMS; k++)
+        if ((a->words[k] != 0) != (b->words[k] != 0))
+            return false;
+    return true;
+}
+
 /* Sizes and strides of regions are constants here. */
 static bool
 is_same(const super_phase *a, const super_phase *b)
@@ -59,7 +69,7 @@ is_same(const super_phase *a, const super_phase *b)
            s->nvalues == t->nvalues &&
            (s->nvalues == 0 ||
             memcmp(s->values, t->values, s->nvalues * 8) == 0) &&
-           is_same_text(a, b);
+           has_same_words(a, b) && is_same_text(a, b);
 }
 
 static void
@@ -126,6 +136,8 @@ put_preludes(printer *p)
     }
     put(p, "#define __syncthreads() call::super_sync_all()\n");
     put_families(p);
+    if (!p->run->apart)
+        put(p, kern_text_cross);
     if (p->stages == 0)
         return;
     base_text_add(p->text,
@@ -133,6 +145,27 @@ put_preludes(printer *p)
                   "#define SUPER_BLOCKS %u\n",
                   p->stages, p->shared, p->out->launches[0].shape.grid[0]);
     put(p, kern_text_ring);
+}
+
+/* From "(" to ")": "bf16 *x" becomes "call::cross<bf16> x" where it is words.
+ */
+static const char *
+put_parameters(printer *p, const char *at, const int64_t *words)
+{
+    for (int k = 0; *at != ')'; k++) {
+        const char *end = at + strcspn(at, ",)"), *star = strstr(at, " *");
+        const bool crosses = words[k] != 0 && star && star < end;
+        const char *type = at + strspn(at, "(, ");
+        base_text_put(p->text, at, (size_t)(type - at));
+        if (crosses)
+            base_text_add(p->text, "call::cross<%.*s> %.*s", (int)(star - type),
+                          type, (int)(end - star - 2), star + 2);
+        else
+            base_text_put(p->text, type, (size_t)(end - type));
+        at = *end == ',' ? end + 1 : end;
+        put(p, *end == ',' ? "," : "");
+    }
+    return at;
 }
 
 /* The text without a prelude of its own, its entries as functions: the line of
@@ -154,6 +187,7 @@ put_phase_text(printer *p, const super_phase *phase)
         entry += sizeof name - 1;
         at = strchr(entry, ')');
         base_text_put(p->text, entry, (size_t)(at++ - entry));
+        at = put_parameters(p, at, phase->words);
     }
     put(p, at);
 }
@@ -329,10 +363,8 @@ put_persistent(printer *p)
                   "        switch (super_block.now.kind) {\n",
                   p->run->count);
     put_cases(p, false);
-    base_text_add(p->text,
-                  "        }\n        else\n            await();\n    }\n"
-                  "    super_end(%zu);\n}\n",
-                  (p->out->scratch + 3) / 4);
+    put(p, "        }\n        else\n            await();\n    }\n"
+           "    super_end();\n}\n");
 }
 
 static void
@@ -360,13 +392,15 @@ count_params(const super_run *run)
 
 /* Workspaces are the step's. */
 static cuda_param
-place(cuda_param p, const air_step *step)
+place(cuda_param p, const air_step *step, const super_run *run, int64_t words)
 {
+    if (words != 0)
+        return (cuda_param){.kind = CUDA_PARAM_SCRATCH, .value = words};
     if (p.kind == CUDA_PARAM_WORKSPACE)
         return (cuda_param){CUDA_PARAM_POINTER, step->workspace_slot,
                             step->workspace_offset + p.value};
     if (p.kind == CUDA_PARAM_SCRATCH)
-        p.value += SUPER_STATE;
+        p.value += (int64_t)run->scratch;
     return p;
 }
 
@@ -384,8 +418,8 @@ add_params(printer *p, int64_t patience, const air_step *steps)
         p->first[i] = (uint32_t)out->nmany - SUPER_HEAD;
         for (int32_t k = 0; k < l->nparams; k++)
             if (l->params[k].kind != CUDA_PARAM_VALUES)
-                out->many[out->nmany++] =
-                    place(l->params[k], &steps[phase->step]);
+                out->many[out->nmany++] = place(
+                    l->params[k], &steps[phase->step], p->run, phase->words[k]);
     }
     /* Each lane of a warp reads one, wherever a phase's begin. */
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
@@ -410,16 +444,13 @@ add_launch(printer *p, const cuda_props *props)
                                  0}};
     out->nlaunches = 1;
     out->together = !run->apart;
-    out->scratch = run->apart ? 0 : SUPER_STATE;
+    out->scratch = run->apart ? 0 : run->end;
     if (run->apart)
         l->shape.grid[0] = (uint32_t)run->count;
     for (size_t i = 0; i < run->count; i++) {
         const super_phase *phase = &run->phases[i];
         const uint32_t shared = shared_of(phase);
-        const size_t scratch = SUPER_STATE + phase->source->scratch;
         p->shared = shared > p->shared ? shared : p->shared;
-        if (!run->apart && scratch > out->scratch)
-            out->scratch = scratch;
     }
     p->shared = (p->shared + 127) / 128 * 128;
     l->shape.shared = p->shared;

@@ -148,3 +148,39 @@ cuda_is_written(const air_step *steps, size_t count, const cuda_span *span)
                 return true;
     return false;
 }
+
+/* ---- what is left of a span ----------------------------------------------
+ */
+
+bool
+cuda_remains_meet(const cuda_remains *r, const cuda_span *s)
+{
+    for (int i = 0; i < r->count; i++)
+        if (cuda_overlap(&r->piece[i], s))
+            return true;
+    return false;
+}
+
+bool
+cuda_remains_cut(cuda_remains *r, const cuda_span *s)
+{
+    cuda_remains left = {.count = 0};
+    for (int i = 0; i < r->count; i++) {
+        const cuda_span *p = &r->piece[i];
+        cuda_span low = *p, high = *p;
+        if (!cuda_overlap(p, s)) {
+            high.begin = high.end;
+        } else {
+            low.end = s->begin;
+            high.begin = s->end;
+        }
+        if (low.begin < low.end && left.count < CUDA_PIECES)
+            left.piece[left.count++] = low;
+        if (high.begin < high.end && left.count == CUDA_PIECES)
+            return false;
+        if (high.begin < high.end)
+            left.piece[left.count++] = high;
+    }
+    *r = left;
+    return true;
+}

@@ -111,6 +111,17 @@ word(const uint4 &v, int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+// 8 neighbours of each chunk.
+template <bool FAST, int N, class T>
+FN void
+take_query(uint4 (&q)[N], const T *from)
+{
+#pragma unroll
+    for (int c = 0; c < N; c++)
+        q[c] = FAST ? *(const uint4 *)(from + c * 32)
+                    : stream_halves(from + c * 32);
+}
+
 template <class T, int WIDTH, int QUERIES, int TILES>
 struct decode {
     static const int WARPS = 8;
@@ -281,12 +292,11 @@ struct decode {
     static FN void
     take(const P &p, int g, int t, uint4 (&q)[CHUNKS])
     {
-        const T *from = p.query(g < QUERIES ? g : 0) + t * 8;
+        take_query<FAST>(q, p.query(g < QUERIES ? g : 0) + t * 8);
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
-            q[c] = g >= QUERIES ? make_uint4(0, 0, 0, 0)
-                   : FAST       ? *(const uint4 *)(from + c * 32)
-                                : stream_halves(from + c * 32);
+            if (g >= QUERIES)
+                q[c] = make_uint4(0, 0, 0, 0);
     }
 
     // Blocks of keys that this warp takes, the first one at `at`; likely: it is
@@ -351,13 +361,18 @@ struct decode {
             const s64 at = j + i + lane % 16;
             if (at >= p.keys() || !p.hint(at))
                 continue;
-            const T *from = lane < 16 ? p.key(at) : p.value(at);
-#pragma unroll
-            for (int e = 0; e < WIDTH; e += 64)
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(from + e));
+            prefetch(lane < 16 ? p.key(at) : p.value(at));
             likely = true;
         }
         return __any_sync(~0u, likely);
+    }
+
+    static FN void
+    prefetch(const T *from)
+    {
+#pragma unroll
+        for (int e = 0; e < WIDTH; e += 64)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(from + e));
     }
 
     template <class P>

@@ -422,8 +422,8 @@ struct eight<T, true> {
 
 // Of a row of K numbers what is this thread's: 8 neighbours, J times.
 template <int K, bool FAST, int J, class T>
-FN void
-take_row(eight<T> (&to)[J], const T *from)
+FN bool
+ask_row(eight<T> (&to)[J], const T *from)
 {
 #pragma unroll
     for (int j = 0; j < J; j++) {
@@ -437,6 +437,30 @@ take_row(eight<T> (&to)[J], const T *from)
             for (int i = 0; i < 8; i++)
                 to[j].v[i] = from[k + i];
     }
+    return true;
+}
+
+template <int K, bool FAST, int J, class T>
+FN void
+end_row(eight<T> (&)[J], const T *, bool)
+{
+}
+
+// Rows r0, p0, r1, p1, ...: all are asked for, then those are looked at that may be
+// old.
+template <int K, bool FAST>
+FN void
+take_rows()
+{
+}
+
+template <int K, bool FAST, int J, class T, class P, class... REST>
+FN void
+take_rows(eight<T> (&to)[J], P from, REST &...rest)
+{
+    const auto asked = ask_row<K, FAST>(to, from);
+    take_rows<K, FAST>(rest...);
+    end_row<K, FAST>(to, from, asked);
 }
 
 // 8 neighbours of a row of x from k on.

@@ -1,21 +1,29 @@
 // split.cuh: decode.cuh without clusters: SPLITS parts of the keys of a key
-// head go to as many blocks, which leave what they found in memory; the one
-// that is done last puts the parts together. The tickets are 0 before and after.
+// head go to as many blocks, at most one to a block. Each leaves what it found in
+// memory, and puts all parts together of its share of the elements. Numbers there
+// are words with the mark of the phase beside them (as in cross.cuh), so that
+// blocks wait for what they read only.
 template <class T, int WIDTH, int QUERIES, int SPLITS>
 struct split {
     typedef decode<T, WIDTH, QUERIES, 2> D;
     static const int WARPS = D::WARPS, CELL = D::CELL;
+    static const int LANES = SPLITS > 8   ? 16 // of an element: one for each part
+                             : SPLITS > 4 ? 8
+                             : SPLITS > 2 ? 4
+                                          : SPLITS;
+    static const int AT_ONCE = 32 * WARPS / LANES; // elements
+    static_assert(SPLITS <= 16, "lanes for all parts");
 
-    // cells: SPLITS * QUERIES * CELL floats of this head's queries.
+    // cells: SPLITS * QUERIES * CELL words of this head's queries.
     template <class P>
     static FN void
-    run(const P &p, int rank, float *cells, u32 *ticket)
+    run(const P &p, int rank, u64 *cells)
     {
         extern __shared__ __align__(16) char shared[];
         float *mine = (float *)shared;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const bool likely =
-            D::ahead(p, (s64)(rank + SPLITS * warp) * D::KEYS, lane);
+            ahead(p, (s64)(rank + SPLITS * warp) * D::KEYS, warp, lane);
         await();
         if (p.query_fast() && p.key_fast())
             look<true>(p, rank, likely, mine);
@@ -24,9 +32,28 @@ struct split {
         __syncthreads();
         for (int n = warp; n < QUERIES; n += WARPS)
             leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
-        if (is_last(ticket, (u32 *)shared))
-            finish(p, cells, mine, (u32 *)shared);
+        finish(p, rank, cells, mine);
         __syncthreads();
+    }
+
+    // D::ahead. Layers have their mask in common, mostly: what was seen of it is as
+    // good a hint, for which nobody waits.
+    template <class P>
+    static FN bool
+    ahead(const P &p, s64 j, int warp, int lane)
+    {
+        static_assert(D::KEYS == 16, "a lane for a key and its value");
+        const s64 at = j + lane % 16;
+        u32 seen = super_block.hints[warp];
+        if (super_block.hinted[warp] != p.hinted()) {
+            seen = __ballot_sync(~0u, at < p.keys() && p.hint(at));
+            __syncwarp();
+            super_block.hinted[warp] = p.hinted();
+            super_block.hints[warp] = seen;
+        }
+        if (seen >> lane & 1 && at < p.keys())
+            D::prefetch(lane < 16 ? p.key(at) : p.value(at));
+        return seen != 0;
     }
 
     // What each warp finds in its keys.
@@ -45,42 +72,43 @@ struct split {
         D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
     }
 
-    // All rows at once; those that have seen nothing once more, one by one.
+    // This block's share of the elements. Rows that have seen nothing are computed
+    // once more.
     template <class P>
     static FN void
-    finish(const P &p, const float *cells, float *mine, u32 *told)
+    finish(const P &p, int rank, const u64 *cells, float *mine)
     {
-        for (int i = threadIdx.x; i < QUERIES * WIDTH; i += 32 * WARPS) {
-            const int n = i / WIDTH;
-            if (!element(p, cells + n * CELL, n, i % WIDTH))
-                told[1] = 1;
-        }
-        __syncthreads();
-        const bool some = told[1] != 0;
-        __syncthreads();
-        if (some)
-            for (int n = 0; n < QUERIES; n++)
-                finish_row(p, cells + n * CELL, mine, n);
-    }
-
-    // That has seen nothing.
-    template <class P>
-    static FN void
-    finish_row(const P &p, const float *cell, float *mine, int n)
-    {
-        float high = -infinity();
-        for (int r = 0; r < SPLITS; r++)
-            high = fmaxf(high, peek(cell + r * QUERIES * CELL + WIDTH));
-        if (D::is_settled(high))
+        const int first = QUERIES * WIDTH * rank / SPLITS;
+        const int end = QUERIES * WIDTH * (rank + 1) / SPLITS;
+        bool good = true;
+        for (int i = first; i < end; i += AT_ONCE)
+            good &= element(p, cells, i + (int)threadIdx.x / LANES, end);
+        if (!any(!good))
             return;
         D::again(p, mine);
-        for (int e = threadIdx.x; e < WIDTH; e += 32 * WARPS)
-            D::finish(p, mine + n * CELL, QUERIES, n, e);
+        for (int i = first + threadIdx.x; i < end; i += 32 * WARPS)
+            if (!is_settled(cells, i / WIDTH))
+                D::finish(p, mine + i / WIDTH * CELL, QUERIES, i / WIDTH,
+                          i % WIDTH);
+    }
+
+    // Of one of the threads that compute? `mine` is free then.
+    static FN bool
+    any(bool some)
+    {
+        __shared__ u32 told;
+        if (threadIdx.x == 0)
+            told = 0;
+        __syncthreads();
+        if (some)
+            told = 1;
+        __syncthreads();
+        return told != 0;
     }
 
     // A row of the block, from its warps.
     static FN void
-    leave(const float *from, float *to, int lane)
+    leave(const float *from, u64 *to, int lane)
     {
         float high = -infinity(), total = 0, x[(WIDTH + 31) / 32] = {};
         for (int w = 0; w < WARPS; w++)
@@ -96,69 +124,86 @@ struct split {
 #pragma unroll
         for (int i = 0; i < (WIDTH + 31) / 32; i++)
             if (i * 32 + lane < WIDTH)
-                to[i * 32 + lane] = x[i];
+                give(to + i * 32 + lane, x[i]);
         if (lane == 0) {
-            to[WIDTH] = high;
-            to[WIDTH + 1] = total;
+            give(to + WIDTH, high);
+            give(to + WIDTH + 1, total);
         }
     }
 
-    // Are all parts there? They are visible then.
-    static FN bool
-    is_last(u32 *ticket, u32 *told)
+    static FN void
+    give(u64 *to, float x)
     {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            const u32 before = take_number(ticket);
-            if (before == SPLITS - 1)
-                *ticket = 0;
-            told[0] = before == SPLITS - 1;
-            told[1] = 0;
-        }
-        __syncthreads();
-        return told[0] != 0;
+        show(to, (u64)super_mark() << 32 | __float_as_uint(x));
     }
 
-    // What was written before it is visible to whom has a later one.
-    static FN u32
-    take_number(u32 *p)
+    // Numbers of a part, as soon as they are there.
+    template <int N>
+    static FN void
+    take(float (&to)[N], const u64 *const (&from)[N])
     {
-        u32 n;
-        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-                     : "=r"(n)
-                     : "l"(p)
-                     : "memory");
-        return n;
+        super_turns turns;
+        bool good;
+        do {
+            u64 w[N];
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                w[i] = ::call::look(from[i]);
+            good = true;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                good &= (u32)(w[i] >> 32) == super_mark();
+                to[i] = __uint_as_float((u32)w[i]);
+            }
+        } while (turns.again(good));
     }
 
-    // Element e of row n. False: the row has seen nothing.
+    // Element i of the head, by a lane for each part. False: its row has seen
+    // nothing.
     template <class P>
     static FN bool
-    element(const P &p, const float *cell, int n, int e)
+    element(const P &p, const u64 *cells, int i, int end)
     {
-        float m[SPLITS], s[SPLITS], v[SPLITS], high = -infinity();
-        float total = 0, x = 0;
-#pragma unroll
-        for (int r = 0; r < SPLITS; r++) {
-            const float *c = cell + r * QUERIES * CELL;
-            m[r] = peek(c + WIDTH);
-            s[r] = peek(c + WIDTH + 1);
-            v[r] = peek(c + e);
+        const int r = threadIdx.x % LANES, n = i / WIDTH, e = i % WIDTH;
+        float x[3] = {-infinity(), 0, 0}; // maximum, sum, accumulator
+        if (i < end && r < SPLITS) {
+            const u64 *c = cells + (r * QUERIES + n) * CELL;
+            const u64 *const from[3] = {c + WIDTH, c + WIDTH + 1, c + e};
+            take(x, from);
         }
-#pragma unroll
-        for (int r = 0; r < SPLITS; r++)
-            high = fmaxf(high, m[r]);
-#pragma unroll
-        for (int r = 0; r < SPLITS; r++) {
-            const float f = D::decay(m[r], high);
-            total += f * s[r];
-            x += f * v[r];
-        }
+        const float high = highest(x[0]);
+        const float f = D::decay(x[0], high);
+        const float total = sum<LANES>(f * x[1]), y = sum<LANES>(f * x[2]);
+        if (i >= end)
+            return true;
         if (!D::is_settled(high))
             return false;
-        put(p.out(n) + e, total == 0 ? 0.f : x / total);
-        if (e == 0 && p.sum(n))
+        if (r == 0)
+            put(p.out(n) + e, total == 0 ? 0.f : y / total);
+        if (r == 0 && e == 0 && p.sum(n))
             *p.sum(n) = total == 0 ? 0.f : high + __logf(total);
         return true;
+    }
+
+    static FN float
+    highest(float x)
+    {
+#pragma unroll
+        for (int d = LANES / 2; d > 0; d /= 2)
+            x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+        return x;
+    }
+
+    static FN bool
+    is_settled(const u64 *cells, int n)
+    {
+        float high = -infinity();
+        for (int r = 0; r < SPLITS; r++) {
+            const u64 *const from[1] = {cells + (r * QUERIES + n) * CELL + WIDTH};
+            float x[1];
+            take(x, from);
+            high = fmaxf(high, x[0]);
+        }
+        return D::is_settled(high);
     }
 };

@@ -10,19 +10,26 @@
 // A phase of little work is block 0's alone: those that follow each other wait
 // for nothing but its threads.
 //
+// What a phase wrote is visible to one that waits for all memory. Where all that it
+// needs of others are words that show by themselves that they are new (cross.cuh),
+// it waits for the count only: nobody then waits until stores have arrived.
+//
 // A block that waits longer than `patience` gives up, and with it the kernel:
-// each block leaves, the last one leaves all of the scratch as it found it, with
-// what phases counted that some blocks skipped, and the fault says where.
-struct super_state { // in memory of the GPU; all 0 between launches
-    u32 arrived, left, stuck;
+// each block leaves, the last one leaves the counters at 0, and the fault says where.
+struct super_state { // in memory of the GPU; 0 at first
+    u32 arrived, left; // 0 between launches
+    u32 launches;      // that are over
 };
 
 struct super_phase {
     u32 kind, first; // case, parameters
-    u32 waits;       // 0: with the phase before it
+    u32 waits;       // SUPER_...
     u32 alone;       // 1: of block 0
     u32 asks;        // 1: its weights come through the ring
 };
+
+// With the phase before it; for all memory; for the count only.
+enum { SUPER_GOES, SUPER_MEMORY, SUPER_COUNT };
 
 static const int SUPER_PARAMETERS = 32; // of a phase, at most: a warp
 static const int SUPER_HEAD = 3; // before those of phases
@@ -53,6 +60,10 @@ static __shared__ struct {
     u32 counted; // arrivals of all phases so far
     u32 goal;    // arrivals; 0: nothing to wait for
     u32 phase;
+    u32 launch; // from 1 on
+    // By warp, of text/split.cuh: a mask, and what it hides.
+    const void *hinted[8];
+    u32 hints[8];
     bool stuck;
     struct {
         u32 x; // blocks of the phase: its `gridDim`
@@ -78,7 +89,7 @@ FN void
 super_give_registers()
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;" ::: "memory");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
 #endif
 }
 
@@ -86,41 +97,85 @@ FN void
 super_take_registers()
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;" ::: "memory");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;" ::: "memory");
 #endif
 }
 
-FN void
-super_give_up(u32 arrived)
+// Seldom: not in each loop that waits.
+static __device__ __noinline__ void
+super_give_up(u64 size)
 {
     super_block.stuck = true;
-    atomicAdd(&super_block.state->stuck, 1u);
     if (atomicCAS(&super_block.bad->raised, 0, 2) != 0)
         return;
     super_block.bad->index = super_block.phase;
-    super_block.bad->size = arrived;
+    super_block.bad->size = size;
     __threadfence_system();
     *(volatile int *)&super_block.bad->raised = 3;
+}
+
+// Looks at what others write.
+struct super_turns {
+    u64 since;
+    u32 count;
+
+    FN super_turns() : since(0), count(0) {}
+
+    FN bool
+    is_late()
+    {
+        if (++count % 256 != 0 || super_block.patience == 0)
+            return false;
+        const u64 now = nanoseconds();
+        if (since == 0)
+            since = now;
+        return now - since > super_block.patience;
+    }
+
+    // Is another look due? good: what was seen is new.
+    FN bool
+    again(bool good)
+    {
+        if (good)
+            return false;
+        if (!is_late())
+            return true;
+        super_give_up(0);
+        return false;
+    }
+};
+
+// Of this launch, in the low half of a word.
+FN u32
+super_tag()
+{
+    return super_block.launch & 0xffff;
+}
+
+// Of this phase of this launch.
+FN u32
+super_mark()
+{
+    return super_block.launch << 12 | (super_block.phase & 0xfff);
 }
 
 FN void
 super_poll(u32 goal)
 {
-    u64 since = 0;
-    for (u32 turn = 1;; turn++) {
-        const u32 arrived = counted(&super_block.state->arrived);
+    const u32 *p = &super_block.state->arrived;
+    const bool memory = super_block.now.waits == SUPER_MEMORY;
+    super_turns turns;
+    for (;;) {
+        const u32 arrived = memory ? counted(p) : look(p);
         if ((int)(arrived - goal) >= 0)
             return;
-        if (turn % 256 != 0 || super_block.patience == 0)
-            continue;
-        if (since == 0)
-            since = nanoseconds();
-        else if (nanoseconds() - since > super_block.patience)
+        if (turns.is_late())
             return super_give_up(arrived);
     }
 }
 
-// All phases since the last wait are complete, and what they wrote is visible.
+// All phases since the last wait are complete, and what they wrote is visible, if
+// the phase waits for that.
 FN void
 await()
 {
@@ -159,8 +214,11 @@ super_begin(const super_phase &first, const u64 *v)
         super_block.bad = (fault *)v[1];
         super_block.patience = v[2];
         super_block.counted = 0;
+        super_block.launch = peek(&super_block.state->launches) + 1;
         super_block.stuck = false;
     }
+    if (threadIdx.x < 8)
+        super_block.hinted[threadIdx.x] = nullptr;
 }
 
 // Between phases: shared memory is free again, and parameters are those of
@@ -174,8 +232,13 @@ super_next(u32 i, const super_phase &next, const u64 *v)
         return false;
     // At once, as others wait for it; not by the warp that polls: it takes its
     // time.
-    if (super_block.next.waits && threadIdx.x == 32)
-        count_up(&super_block.state->arrived);
+    if (super_block.next.waits && threadIdx.x == 32) {
+        u32 *p = &super_block.state->arrived;
+        if (super_block.next.waits == SUPER_MEMORY)
+            count_up(p);
+        else
+            count_up_only(p);
+    }
     if (threadIdx.x < SUPER_PARAMETERS)
         super_block.parameters[0][threadIdx.x] = super_block.after[threadIdx.x];
     if (threadIdx.x == 0) {
@@ -213,9 +276,8 @@ super_ask(u64 parameter)
     __syncwarp();
 }
 
-// words: of all scratch, the state's too.
 FN void
-super_end(u32 words)
+super_end()
 {
     super_state *s = super_block.state;
     super_sync_all();
@@ -225,10 +287,8 @@ super_end(u32 words)
     if (atomicAdd(&s->left, 1u) != gridDim.x - 1)
         return;
     __threadfence();
-    const bool stuck = peek(&s->stuck) != 0;
-    s->arrived = s->left = s->stuck = 0;
-    for (u32 i = 0; stuck && i < words; i++)
-        ((u32 *)s)[i] = 0;
+    s->arrived = s->left = 0;
+    s->launches = super_block.launch;
 }
 
 // A bundle: phases that need nothing of each other, a block each. What a phase
