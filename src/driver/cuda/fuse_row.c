@@ -108,8 +108,8 @@ put_row_store(fuse_printer *p, const air_region *rg, const air_rg_node *n,
     }
     if (!fuse_is_written(p->g, 0, b->slot, b->offset))
         return;
-    base_text_add(&p->body, row ? "            if (threadIdx.x %% gridDim.x == "
-                                  "blockIdx.x)\n                "
+    base_text_add(&p->body, row ? "            if (stores_shared())\n"
+                                  "                "
                                 : "            if (blockIdx.x == 0 && "
                                   "threadIdx.x == 0)\n                ");
     fuse_put_element(p, rg, n->buf, row);

@@ -123,9 +123,10 @@ put_preludes(printer *p)
 {
     for (size_t i = 0; i < p->run->count && !p->prelude; i++)
         p->prelude = p->run->phases[i].prelude;
-    put(p, "#define await alone_await\n#define release alone_release\n");
+    put(p, "#define await alone_await\n#define release alone_release\n"
+           "#define stores_shared alone_stores_shared\n");
     put(p, kern_text_common);
-    put(p, "#undef await\n#undef release\n");
+    put(p, "#undef await\n#undef release\n#undef stores_shared\n");
     put(p, kern_text_super);
     if (p->prelude) {
         put(p, "#define air_begin alone_begin\n"

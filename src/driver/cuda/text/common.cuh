@@ -167,6 +167,13 @@ await()
 #endif
 }
 
+// What each block computes one of them stores. Does this thread, what it has of it?
+FN bool
+stores_shared()
+{
+    return blockIdx.x == 0;
+}
+
 // The next kernel may begin; it does not wait at its start only where it is
 // launched that way.
 FN void

@@ -241,11 +241,16 @@ stage_rows(T *to, cross<T> from)
     }
 }
 
-// take_query of decode.cuh.
+// take_query of decode.cuh. All lanes ask: where some did not, registers were spilled
+// in the whole kernel.
 template <bool FAST, int N, class T>
 FN void
-take_query(uint4 (&q)[N], cross<T> from)
+take_query(uint4 (&q)[N], cross<T> from, bool there)
 {
     take_eights(
         q, from.words, [](int c) { return c * 32; }, [](int) { return true; });
+#pragma unroll
+    for (int c = 0; c < N; c++)
+        if (!there)
+            q[c] = make_uint4(0, 0, 0, 0);
 }

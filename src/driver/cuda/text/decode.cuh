@@ -111,15 +111,16 @@ word(const uint4 &v, int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// 8 neighbours of each chunk.
+// 8 neighbours of each chunk; 0 where there is no query.
 template <bool FAST, int N, class T>
 FN void
-take_query(uint4 (&q)[N], const T *from)
+take_query(uint4 (&q)[N], const T *from, bool there)
 {
 #pragma unroll
     for (int c = 0; c < N; c++)
-        q[c] = FAST ? *(const uint4 *)(from + c * 32)
-                    : stream_halves(from + c * 32);
+        q[c] = !there ? make_uint4(0, 0, 0, 0)
+               : FAST ? *(const uint4 *)(from + c * 32)
+                      : stream_halves(from + c * 32);
 }
 
 template <class T, int WIDTH, int QUERIES, int TILES>
@@ -292,11 +293,7 @@ struct decode {
     static FN void
     take(const P &p, int g, int t, uint4 (&q)[CHUNKS])
     {
-        take_query<FAST>(q, p.query(g < QUERIES ? g : 0) + t * 8);
-#pragma unroll
-        for (int c = 0; c < CHUNKS; c++)
-            if (g >= QUERIES)
-                q[c] = make_uint4(0, 0, 0, 0);
+        take_query<FAST>(q, p.query(g < QUERIES ? g : 0) + t * 8, g < QUERIES);
     }
 
     // Blocks of keys that this warp takes, the first one at `at`; likely: it is

@@ -187,6 +187,13 @@ await()
     super_sync_all();
 }
 
+// By all blocks, as others wait for each of them.
+FN bool
+stores_shared()
+{
+    return threadIdx.x % super_block.grid.x == blockIdx.x;
+}
+
 FN void
 release()
 {
