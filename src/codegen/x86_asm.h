@@ -113,8 +113,16 @@ void asm_movzx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 void asm_movsx(x86_asm *s, int reg, x86_opd mem, size_t bytes);
 void asm_mov_store(x86_asm *s, x86_opd mem, int reg, size_t bytes);
 void asm_lea(x86_asm *s, int reg, x86_opd mem);
-/* op: 0x01 add, 0x29 sub, 0x31 xor, 0x39 cmp, 0x85 test, 0x89 mov: dst op= src.
- */
+/* Opcodes: dst op= src. */
+enum {
+    ALU_ADD = 0x01,
+    ALU_OR = 0x09,
+    ALU_SUB = 0x29,
+    ALU_XOR = 0x31,
+    ALU_CMP = 0x39,
+    ALU_TEST = 0x85,
+    ALU_MOV = 0x89
+};
 void asm_alu(x86_asm *s, int op, int dst, int src);
 void asm_add_imm(x86_asm *s, int reg, int32_t imm);
 void asm_and_imm(x86_asm *s, int reg, int32_t imm);
@@ -122,8 +130,17 @@ void asm_shift_imm(x86_asm *s, int reg, int32_t left);
 void asm_mul_imm(x86_asm *s, int reg, int32_t imm); /* 32 bits */
 void asm_push(x86_asm *s, int reg);
 void asm_pop(x86_asm *s, int reg);
-/* Conditional jumps by their condition code: 2 below, 3 not below, 6 not
- * above, 7 above, 4 equal. Gives the place to patch. */
+/* Condition codes; BELOW and ABOVE are of numbers without a sign. */
+enum {
+    NOT_BELOW = 3,
+    EQUAL = 4,
+    NOT_EQUAL = 5,
+    BELOW_EQUAL = 6,
+    ABOVE = 7,
+    NOT_GREATER = 14,
+    GREATER = 15
+};
+/* Conditional jumps. Gives the place to patch. */
 size_t asm_jump(x86_asm *s, int cc);
 void asm_jump_to(x86_asm *s, int cc, size_t target);
 void asm_patch_here(x86_asm *s, size_t at);

@@ -724,8 +724,6 @@ find_zero(x86_emit *e, int a)
 void
 emit_raise(x86_emit *e, const x86_node *n)
 {
-    enum { ALU_XOR = 0x31, ALU_TEST = 0x85 };
-    enum { EQUAL = 4, NOT_EQUAL = 5 };
     x86_asm *s = e->s;
     const int a = emit_in_reg(e, n->a);
     const bool one = e->mode == EMIT_ONE;

@@ -10,23 +10,6 @@
 
 #include "codegen/x86_emit.h"
 
-enum {
-    NOT_BELOW = 3,
-    NOT_EQUAL = 5,
-    BELOW_EQUAL = 6,
-    ABOVE = 7,
-    NOT_GREATER = 14, /* signed */
-    GREATER = 15
-};
-enum {
-    ALU_ADD = 0x01,
-    ALU_OR = 0x09,
-    ALU_SUB = 0x29,
-    ALU_XOR = 0x31,
-    ALU_CMP = 0x39,
-    ALU_MOV = 0x89
-};
-
 static const x86_ins move_unaligned = {MAP_0F, PP_NONE, 0x10, false};
 static const x86_ins store_aligned = {MAP_0F, PP_NONE, 0x29, false};
 static const x86_ins move_from_gpr = {MAP_0F, PP_66, 0x6e, false};

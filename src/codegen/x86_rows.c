@@ -10,7 +10,6 @@
 
 #include "codegen/x86_emit.h"
 
-enum { NOT_EQUAL = 5 };
 enum { PARTS = 64, MOST_VECTORS = 8 }; /* registers that hold the parts */
 
 static const x86_ins store_vector = {MAP_0F, PP_NONE, 0x11, false};
