@@ -67,13 +67,9 @@ take(const char *p, const part *t, const int64_t stride, const int D)
         return (vf)_mm512_mask_i32gather_ps(
             _mm512_setzero_ps(), t->lanes,
             (__m512i)(LANE_NUMBERS * (int32_t)stride), p, 4);
-    if (D == AIR_F32) {
-        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16,
-                                               18, 20, 22, 24, 26, 28, 30);
-        __m512 low = _mm512_maskz_loadu_ps(t->low, p);
-        __m512 high = _mm512_maskz_loadu_ps(t->high, p + 64);
-        return (vf)_mm512_permutex2var_ps(low, even, high);
-    }
+    if (D == AIR_F32)
+        return load_even_masked((const float *)(const void *)p, t->low,
+                                t->high);
     __mmask32 both = (__mmask32)t->low | (__mmask32)t->high << 16;
     return halves(_mm512_cvtepi32_epi16(_mm512_maskz_loadu_epi16(both, p)), D);
 }

@@ -202,12 +202,9 @@ even_floats(float *dst, const float *p, int64_t n)
     }
 #if VL == 16
     if (i < n) {
-        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16,
-                                               18, 20, 22, 24, 26, 28, 30);
-        __m512 low = _mm512_maskz_loadu_ps(first_lanes(2 * n - 1), p);
-        __m512 high = _mm512_maskz_loadu_ps(first_lanes(2 * n - 17), p + 16);
-        _mm512_mask_storeu_ps(dst, first_lanes(n),
-                              _mm512_permutex2var_ps(low, even, high));
+        vf v = load_even_masked(p, first_lanes(2 * n - 1),
+                                first_lanes(2 * n - 1 - VL));
+        _mm512_mask_storeu_ps(dst, first_lanes(n), (__m512)v);
         i = n;
     }
 #endif

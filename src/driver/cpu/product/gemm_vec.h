@@ -360,6 +360,18 @@ load_even(const float *p)
 }
 
 #if VL == 16
+/* The same of what the masks name of 32 floats; others are 0, and not read. */
+INLINE vf
+load_even_masked(const float *p, __mmask16 low, __mmask16 high)
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18,
+                                           20, 22, 24, 26, 28, 30);
+    return (vf)_mm512_permutex2var_ps(_mm512_maskz_loadu_ps(low, p), even,
+                                      _mm512_maskz_loadu_ps(high, p + VL));
+}
+#endif
+
+#if VL == 16
 #define LANE_NUMBERS                                         \
     (vi)                                                     \
     {                                                        \
