@@ -210,8 +210,9 @@ make_lists(exec_maker *m)
         for (size_t i = at; i < seg->end; i++)
             if (!s->steps.data[i].taken)
                 s->list_steps[count++] = exec_list_step(s, i);
-        for (air_step *e = steps;
-             seg->end == s->steps.count && e < s->list_steps + count; e++)
+        /* behind the last list nobody reads the arena */
+        const bool last = seg->end == s->steps.count;
+        for (air_step *e = steps; last && e < s->list_steps + count; e++)
             e->scrap = (uint32_t)(s->arena_slot + 1);
         if (seg->end - at == 1) {
             steps->after = NULL; /* there is nobody to wait for */

@@ -6,7 +6,6 @@
 #include "driver/cuda/touch.h"
 
 typedef struct {
-    const air_device *dev;
     super_run *run;
     const air_step *steps;
     size_t count; /* steps of the list */
@@ -212,7 +211,7 @@ void
 cuda_super_cross(const air_device *dev, super_run *run, const air_step *steps,
                  size_t count)
 {
-    const crossing c = {dev, run, steps, count};
+    const crossing c = {run, steps, count};
     size_t most = 0;
     for (size_t i = 0; i < run->count; i++)
         if (run->phases[i].source->scratch > most)

@@ -48,7 +48,7 @@ typedef struct {
     size_t count;
     bool apart; /* phases need nothing of each other: a bundle, a block each */
     size_t scratch; /* of the list's, where that of phases begins, then words */
-    size_t words, end;
+    size_t end;
 } super_run;
 
 /* What became of a list. */
