@@ -268,6 +268,9 @@ TEST(cuda_super_has_one_function_for_equal_phases)
     CHECK(strstr(text, "namespace phase_0 {") &&
           !strstr(text, "extern \"C\" __global__ __launch_bounds__(256) void\n"
                         "ENTRY(1)"));
+    /* Whatever else the texts declare: copies to other places are slower. */
+    CHECK(strstr(text, "extern __shared__ __align__(1024) char shared[];\n"
+                       "    ring_begin("));
     CHECK(p.sources[0].together && p.sources[0].scratch >= SUPER_STATE);
     CHECK_INT(p.sources[0].many[2].value, 1500000000);
     compile(&p.sources[0]);

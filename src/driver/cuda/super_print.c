@@ -345,7 +345,7 @@ put_begin(printer *p)
                   "    super_begin(super_program[0], a.v);\n",
                   p->out->launches[0].shape.block[0]);
     if (p->stages > 0)
-        put(p, "    extern __shared__ __align__(16) char shared[];\n"
+        put(p, "    extern __shared__ __align__(1024) char shared[];\n"
                "    ring_begin(shared + RING_AT);\n");
     put(p, "    __syncthreads();\n");
     if (p->stages > 0)

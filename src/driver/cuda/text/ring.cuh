@@ -7,6 +7,9 @@
 // stages are on their way: what waits for other memory would wait behind them.
 // Stage n of the block is place n % RING_STAGES; `full` completes when its bytes
 // are there, `empty` when all warps have used it.
+//
+// Stages are aligned to 128 bytes, as what else the texts declare would not leave them:
+// 16 bytes beside it copies are slower, a token of Llama-1B 0.785 ms in place of 0.721.
 static const int RING_WARPS = 8; // that take what comes
 static const u32 RING_BYTES = 32768; // of a stage
 static const u32 RING_FLIGHT = 3;
@@ -152,7 +155,7 @@ struct ring_tile {
     static FN void
     copy(u32 n, const T *row, int chunk, int first)
     {
-        extern __shared__ __align__(16) char shared[];
+        extern __shared__ __align__(1024) char shared[];
         char *to = shared + RING_AT + n % RING_STAGES * RING_BYTES;
         const int lane = threadIdx.x & 31;
 #pragma unroll 1
@@ -241,7 +244,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
     run(int tiles, bool fast, ROWS, AHEAD ahead, STAGE stage, WANT want,
         OUT out)
     {
-        extern __shared__ __align__(16) char shared[];
+        extern __shared__ __align__(1024) char shared[];
         T *x = (T *)shared;
         float *sums = (float *)(shared + G::X_BYTES);
         const tile_share share = tiles_of(tiles, SUPER_BLOCKS);
@@ -348,7 +351,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
     piece(float (&c)[CHAINS][G::PARTS][G::COLS][4], int chunk, u32 place,
           const T *x, int warp, int lane)
     {
-        extern __shared__ __align__(16) char shared[];
+        extern __shared__ __align__(1024) char shared[];
         const char *at = shared + RING_AT + place * RING_BYTES;
         const int first = UNITS * warp / RING_WARPS;
         const int count = UNITS * (warp + 1) / RING_WARPS - first;

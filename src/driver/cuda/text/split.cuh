@@ -19,7 +19,7 @@ struct split {
     static FN void
     run(const P &p, int rank, u64 *cells)
     {
-        extern __shared__ __align__(16) char shared[];
+        extern __shared__ __align__(1024) char shared[];
         float *mine = (float *)shared;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const bool likely =
