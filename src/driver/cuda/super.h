@@ -18,7 +18,7 @@ enum {
     SUPER_HEAD = 3,      /* parameters before those of phases */
     SUPER_STATE = 256,   /* bytes of scratch before that of phases */
     SUPER_PARAMS = 3900, /* of 8 bytes: 32 764 bytes are CUDA's limit */
-    SUPER_STATIC = 4096, /* bytes of shared memory that texts declare, aligned */
+    SUPER_STATIC = 4096, /* bytes of shared memory that texts declare */
     /* text/ring.cuh: bytes of a stage, sums of a product beyond those of a
      * launch, stages */
     SUPER_RING_BYTES = 32768,
