@@ -236,6 +236,23 @@ def test_index_tensors_that_are_broadcast(dtype):
         assert_same(run(x, b, y, z), fn(x, b, y, z))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 40])
+def test_slices_of_few_elements(size, dtype):
+    """Moved as one run where they are one, here and where they go."""
+    at = torch.randint(-9, 9, (70, 3))
+
+    def fn(x, at):
+        apart = torch.zeros(70, 3, 2 * size, dtype=dtype)
+        apart[..., ::2] = x[at]
+        both = torch.cat([x[at], x[at + 0]], -1)
+        return x[at], apart, both, x.index_select(0, at[:, 0] % 9)
+
+    check(fn, numbers(9, size, dtype=dtype), at)
+    check(fn, numbers(9, 2 * size, dtype=dtype)[:, ::2], at)
+    check(fn, numbers(size, 9, dtype=dtype).t(), at)
+
+
 @pytest.mark.host("of a wrong index the call after it tells")
 @pytest.mark.parametrize("at", [0, 24, 49])
 @pytest.mark.parametrize("bad", [33, -34])

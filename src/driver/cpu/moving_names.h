@@ -13,7 +13,7 @@
 #define ref_box_add                  MOVING(ref_box_add)
 #define ref_box_make                 MOVING(ref_box_make)
 #define ref_box_move                 MOVING(ref_box_move)
-#define ref_box_move_alone           MOVING(ref_box_move_alone)
+#define ref_box_move_parts           MOVING(ref_box_move_parts)
 #define ref_constant_pad_nd          MOVING(ref_constant_pad_nd)
 #define ref_diagonal_scatter         MOVING(ref_diagonal_scatter)
 #define ref_embedding                MOVING(ref_embedding)

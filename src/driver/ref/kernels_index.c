@@ -282,7 +282,10 @@ pick_row(char *dst, int64_t step, const char *src, const int64_t *offsets,
     case 1: pick(dst, step, src, offsets, n, 1); break;
     case 2: pick(dst, step, src, offsets, n, 2); break;
     case 4: pick(dst, step, src, offsets, n, 4); break;
-    default: pick(dst, step, src, offsets, n, 8); break;
+    case 8: pick(dst, step, src, offsets, n, 8); break;
+    case 12: pick(dst, step, src, offsets, n, 12); break;
+    case 16: pick(dst, step, src, offsets, n, 16); break;
+    default: pick(dst, step, src, offsets, n, bytes); break;
     }
 }
 
@@ -369,6 +372,12 @@ take_slices(const index_plan *p, int64_t begin, int64_t n,
 {
     const air_task alone = {.count = 1};
     ref_box box = ref_box_make(&p->outside, &p->inside);
+    int64_t step;
+    if (box.run > 0 && place_step(&p->places, &step)) {
+        pick_row(p->outside.data + begin * step, step, p->inside.data, offsets,
+                 n, box.run);
+        return;
+    }
     ref_walk w = ref_walk_begin(1, (const ref_tensor *[]){&p->places}, begin);
     for (int64_t i = 0; i < n; i++, ref_walk_next(&w)) {
         ref_tensor slice = p->outside;

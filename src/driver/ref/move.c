@@ -123,6 +123,9 @@ ref_box_make(const ref_tensor *dst, const ref_tensor *src)
         axis_add(&b, 1, b.bytes, b.bytes);
     axes_merge(&b);
     units_make(&b);
+    if (b.rank == 1 && dst->dtype == src->dtype &&
+        (b.dims[0] == 1 || (b.ds[0] == b.bytes && b.ss[0] == b.bytes)))
+        b.run = (size_t)(b.dims[0] * b.bytes);
     return b;
 }
 
@@ -282,11 +285,9 @@ ref_box_move(const ref_box *b, char *dst, const char *src, const air_task *task)
 }
 
 void
-ref_box_move_alone(const ref_box *b, char *dst, const char *src)
+ref_box_move_parts(const ref_box *b, char *dst, const char *src)
 {
-    if (b->rank == 1 && b->dims[0] == 1 && b->dst_dtype == b->src_dtype)
-        ref_copy(dst, src, (size_t)b->bytes);
-    else if (b->rank == 1)
+    if (b->rank == 1)
         row_move(b, dst, src, b->dims[0]);
     else if (b->rank >= 0)
         units_move(b, dst, src, 0, b->total);
@@ -294,15 +295,11 @@ ref_box_move_alone(const ref_box *b, char *dst, const char *src)
 
 /* ---- whole tensors ------------------------------------------------------- */
 
-void
-ref_box_add(const ref_box *b, char *dst, const char *src)
+static void
+add_rows(const ref_box *b, char *dst, const char *src)
 {
     const int last = b->rank - 1;
     ref_tensor to = {.rank = last}, from = {.rank = last};
-    if (last == 0)
-        ref_add_row(b->dst_dtype, dst, b->ds[0], src, b->ss[0], b->dims[0]);
-    if (last <= 0)
-        return;
     to.data = dst;
     memcpy(to.dims, b->dims, sizeof to.dims);
     memcpy(to.strides, b->ds, sizeof to.strides);
@@ -312,6 +309,15 @@ ref_box_add(const ref_box *b, char *dst, const char *src)
     for (int64_t n = ref_numel(&to); n > 0; n--, ref_walk_next(&w))
         ref_add_row(b->dst_dtype, w.p[0], b->ds[last], w.p[1], b->ss[last],
                     b->dims[last]);
+}
+
+void
+ref_box_add(const ref_box *b, char *dst, const char *src)
+{
+    if (b->rank == 1)
+        ref_add_row(b->dst_dtype, dst, b->ds[0], src, b->ss[0], b->dims[0]);
+    else if (b->rank > 1)
+        add_rows(b, dst, src);
 }
 
 void

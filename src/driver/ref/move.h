@@ -15,12 +15,34 @@ typedef struct {
     int64_t count[AIR_MAX_RANK]; /* units along each axis */
     int64_t total;               /* units */
     int bytes, dst_dtype, src_dtype;
+    size_t run; /* bytes of the whole, where it is one run on both sides */
 } ref_box;
 ref_box ref_box_make(const ref_tensor *dst, const ref_tensor *src);
 void ref_box_move(const ref_box *b, char *dst, const char *src,
                   const air_task *task);
+/* Calls of a few bytes each: those are moved here. */
+static inline void
+ref_run_move(char *dst, const char *src, size_t bytes)
+{
+    switch (bytes) {
+    case 4: memcpy(dst, src, 4); break;
+    case 8: memcpy(dst, src, 8); break;
+    case 12: memcpy(dst, src, 12); break;
+    case 16: memcpy(dst, src, 16); break;
+    case 32: memcpy(dst, src, 32); break;
+    default: memcpy(dst, src, bytes);
+    }
+}
+void ref_box_move_parts(const ref_box *b, char *dst, const char *src);
 /* The same by this thread alone. */
-void ref_box_move_alone(const ref_box *b, char *dst, const char *src);
+static inline void
+ref_box_move_alone(const ref_box *b, char *dst, const char *src)
+{
+    if (b->run > 0)
+        ref_run_move(dst, src, b->run);
+    else
+        ref_box_move_parts(b, dst, src);
+}
 /* dst += src, of one dtype, by this thread alone. */
 void ref_box_add(const ref_box *b, char *dst, const char *src);
 
