@@ -277,6 +277,8 @@ typedef struct {
     uint8_t rank;   /* axes of the iteration space, 1 .. AIR_MAX_RANK */
     uint8_t stream; /* 1: working set larger than the cache (NT stores pay) */
     uint8_t across; /* 1: INNER, code runs across rows: short or only summed */
+    uint8_t spread; /* 1: MAP, rows are short: code runs along many as one row,
+                       buffers that lie otherwise are written out so */
     int16_t nnodes, nbufs, nscalars, nphases;
     int64_t dims[AIR_MAX_RANK];
     const air_rg_node *nodes;
@@ -314,6 +316,8 @@ typedef union {
  * Regions that run `across` rows: the elements of a call belong to different
  * rows, and element i finds its row's scalar s in acc[s][i]: REDUCE folds into
  * it, SET writes it, SCALAR reads it.
+ * Regions that are `spread`: the elements of a call are those of many rows, of
+ * buffers whose strides are all 0 one element.
  * Phases in air_code.rows do so for `rows` >= 1 rows, one after the other for
  * each element; steps[b]: bytes from a row of buffer b to the next. Others
  * ignore both.

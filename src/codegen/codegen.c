@@ -141,8 +141,9 @@ bool
 codegen_same(const air_region *a, const air_region *b)
 {
     if (a->walk != b->walk || a->stream != b->stream ||
-        a->across != b->across || a->nnodes != b->nnodes ||
-        a->nbufs != b->nbufs || a->nphases != b->nphases)
+        a->across != b->across || a->spread != b->spread ||
+        a->nnodes != b->nnodes || a->nbufs != b->nbufs ||
+        a->nphases != b->nphases)
         return false;
     for (int i = 0; i < a->nphases; i++)
         if (a->phases[i].kind != b->phases[i].kind ||

@@ -166,6 +166,9 @@ const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 static inline bool
 x86_is_broadcast(const air_region *rg, int buf)
 {
+    for (int a = 0; rg->spread && a < rg->rank; a++)
+        if (rg->dims[a] > 1 && rg->bufs[buf].strides[a] != 0)
+            return false;
     int axis = rg->across ? rg->rank - 2 : air_region_axis(rg);
     return !rg->bufs[buf].scratch && rg->bufs[buf].strides[axis] == 0;
 }

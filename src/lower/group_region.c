@@ -431,6 +431,21 @@ has_short_rows(const lower_build *b, int rank, const int64_t *dims)
     return dims[rank - 1] <= most;
 }
 
+enum { SPREAD_ROW = 16, SPREAD_ROWS = 16 };
+
+/* Rows of a few elements that no buffer's strides let be one. What only moves
+ * elements is not for code. */
+static bool
+is_spread(const lower_build *b, int count, int rank, const int64_t *dims)
+{
+    int64_t rows = 1;
+
+    for (int i = 0; i < rank - 1; i++)
+        rows *= dims[i];
+    return b->walk == AIR_WALK_MAP && rank > 1 && count > 2 &&
+           dims[rank - 1] <= SPREAD_ROW && rows >= SPREAD_ROWS;
+}
+
 static bool
 has_sums(const lower_build *b)
 {
@@ -515,6 +530,7 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     r->across = !keep && b->walk == AIR_WALK_INNER && !has_sums(b) &&
                 (has_short_rows(b, rank, r->dims) ||
                  has_plain_sums(b, nodes, rank, r->dims));
+    r->spread = !keep && is_spread(b, count, rank, r->dims);
     r->nnodes = (int16_t)count;
     r->nbufs = (int16_t)b->nbufs;
     r->nscalars = (int16_t)b->nscalars;

@@ -44,7 +44,9 @@ void
 lower_print(const air_region *r, base_text *out)
 {
     base_text_add(out, "  %s %s", walk_names[r->walk],
-                  r->across ? "across " : "");
+                  r->across   ? "across "
+                  : r->spread ? "spread "
+                              : "");
     print_list(r->dims, r->rank, out);
     base_text_add(out, "\n");
     for (int i = 0; i < r->nbufs; i++) {

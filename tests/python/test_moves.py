@@ -313,6 +313,25 @@ def test_short_rows(size, dtype):
     check(fn, torch.rand(size).to(dtype), torch.rand(size[-1]).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("cols", [1, 2, 3, 5, 16, 17])
+def test_short_rows_that_are_broadcast(cols, dtype):
+    """Along either axis or two, in place, into parts of what is larger, with
+    functions that have no machine code, and with numbers of places."""
+
+    def fn(x, y, z):
+        x = x.clone()
+        x += y[:, None] * z
+        both = torch.cat([x - z, y[:, :1, None] + x], -1)
+        places = torch.arange(cols) * y[:, :1, None] + x
+        return x, both, places, (x * z).float().tanh(), x.transpose(0, 2) * 2
+
+    x, y = numbers(30, 70, cols, dtype=dtype), numbers(30, cols, dtype=dtype)
+    check(fn, x, y, numbers(70, cols, dtype=dtype))
+    check(fn, x[:, :8], y, numbers(8, cols, dtype=dtype))
+    check(fn, x[:2, :9], y[:2], numbers(9, cols, dtype=dtype))
+
+
 def test_short_rows_of_other_dtypes():
     def fn(x, y):
         return x.sum(-1), x.prod(-1), (y > 50).any(-1), (y > 2).all(-1)

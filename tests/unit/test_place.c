@@ -400,3 +400,33 @@ TEST(place_of_values)
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
         check_example(&examples[i]);
 }
+
+/* Rows of a few elements that a broadcast operand keeps apart. */
+TEST(place_short_rows_are_spread)
+{
+    const char *text = "graph f(%x: f32[s0, 1], %y: f32[s1]) {\n"
+                       "  %1: f32[s0, s1] = mul.Tensor(%x, %y)\n"
+                       "  return %1\n}\n";
+    static const int64_t sizes[][3] = {
+        {100, 3, 1}, {16, 16, 1}, {15, 3, 0}, {100, 17, 0}};
+    for (int k = 0; k < 4; k++) {
+        const int64_t rows = sizes[k][0], cols = sizes[k][1];
+        float x[100] = {[15] = 2}, y[17] = {[2] = 4};
+        const air_value in[] = {
+            air_value_tensor(x, AIR_F32, 2, (int64_t[]){rows, 1}),
+            air_value_tensor(y, AIR_F32, 1, &cols)};
+        char *steps = NULL;
+        air_value out;
+        fixture f;
+        if (setup(&f, text) &&
+            CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+            if (rows > 15)
+                CHECK_NEAR(((float *)out.data)[15 * cols + 2], 8, 0);
+            air_value_release(&out);
+            CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
+            CHECK((strstr(steps, "map spread [") != NULL) == sizes[k][2]);
+            air_program_text_free(f.program, steps);
+        }
+        teardown(&f);
+    }
+}

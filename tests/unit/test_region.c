@@ -64,6 +64,49 @@ TEST(region_map_broadcasts)
     case_free(&c);
 }
 
+/* Buffers of short rows that are written out to be dense: some once, some for
+ * each block, results too. */
+TEST(region_short_rows_are_one)
+{
+    static const int64_t sizes[][3] = {
+        {1, 5000, 3}, {700, 8, 2}, {3, 1, 16}, {2, 333, 7}, {90, 40, 64}};
+    for (int k = 0; k < 5; k++) {
+        const int64_t *n = sizes[k];
+        void *first[AIR_RG_MAX_BUFS];
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 3, n, (uint32_t)k);
+        int in[] = {
+            case_dense(&c, AIR_F32, 0, false),
+            case_dense(&c, AIR_F32, 1, false),
+            case_dense(&c, AIR_BF16, 2, false),
+            case_dense(&c, AIR_F32, 4, false),
+            case_dense(&c, AIR_F32, 3, false),
+            case_dense(&c, AIR_F64, 7, false),
+            case_buf(&c, AIR_F32, (int64_t[]){1, n[0], n[0] * n[1]}, false)};
+        int y = case_dense(&c, AIR_F32, 0, false);
+        int z = case_buf(&c, AIR_F16,
+                         (int64_t[]){n[1] * (n[2] + 3), n[2] + 3, 1}, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, in[0]);
+        for (int i = 1; i < 7; i++) {
+            int b = case_load(&c, AIR_LANE_F32, in[i]);
+            a = case_op(&c, i % 2 ? AIR_RG_ADD : AIR_RG_MUL, AIR_LANE_F32, a, b,
+                        -1);
+        }
+        case_store(&c, y, a);
+        case_store(&c, z, a);
+        c.rg.spread = 0;
+        c.rg.dims[2] = n[2];
+        run_all(&c);
+        case_save(&c, first);
+        c.rg.spread = 1;
+        run_all(&c);
+        CHECK(case_equal(&c, first));
+        case_drop(&c, first);
+        case_free(&c);
+    }
+}
+
 TEST(region_map_reverses_and_transposes)
 {
     region_case c;

@@ -414,13 +414,14 @@ static bool
 compare_all(region_case *c)
 {
     void *tiles[AIR_RG_MAX_BUFS];
-    const uint8_t across = c->rg.across;
-    c->rg.across = 0; /* changes no bit */
+    const uint8_t across = c->rg.across, spread = c->rg.spread;
+    c->rg.across = c->rg.spread = 0; /* change no bit */
     if (!case_run(c, NULL, "scalar", 1))
         return false;
     case_save(c, tiles);
     const bool raised = c->raised;
     c->rg.across = across;
+    c->rg.spread = spread;
     bool same = compare(c, "avx2", tiles, raised);
     if (same && has_avx512())
         same = compare(c, "avx512", tiles, raised);
@@ -459,6 +460,29 @@ TEST(x86_map)
     for (uint32_t seed = 0; seed < 300; seed++)
         random_regions(AIR_WALK_MAP, gen_map, 2, (int64_t[]){3, 1 + seed % 130},
                        seed);
+}
+
+/* Short rows as one: dense, broadcast along each of the axes, and lying
+ * apart. */
+static void
+gen_spread(region_case *c, bool special)
+{
+    gen_map(c, special);
+    c->rg.spread = 1;
+    for (int i = 0; i < c->rg.nnodes; i++)
+        if (c->nodes[i].op == AIR_RG_INDEX)
+            c->rg.spread = 0; /* counts along one axis */
+}
+
+TEST(x86_short_rows_are_one)
+{
+    if (!can_run())
+        return;
+    for (uint32_t seed = 0; seed < 300; seed++)
+        random_regions(
+            AIR_WALK_MAP, gen_spread, 3,
+            (int64_t[]){1 + seed % 3, 2 + seed * 37 % 120, 1 + seed % 16},
+            seed);
 }
 
 TEST(x86_integers)

@@ -13,6 +13,11 @@ typedef struct cpu_region cpu_region;
 air_status cpu_region_make(const air_alloc *alloc, const air_region *region,
                            const air_code *code, const char *isa,
                            cpu_region **out);
+/* For lines of a product, which come one by one. */
+air_status cpu_region_make_joined(const air_alloc *alloc,
+                                  const air_region *region,
+                                  const air_code *code, const char *isa,
+                                  cpu_region **out);
 void cpu_region_free(cpu_region *r);
 
 /* An air_kernel_fn and an air_workspace_fn; call->extra is the cpu_region. */

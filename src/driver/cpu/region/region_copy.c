@@ -161,6 +161,34 @@ turn_rows(int64_t cols, int64_t bytes)
                                     : TURN;
 }
 
+/* Rows that are short runs; of a few bytes, without a call for each. */
+#define RUNS(n)                                           \
+    case n:                                               \
+        for (int64_t i = 0; i < rows; i++)                \
+            memcpy(to + i * to_step, from + i * step, n); \
+        break;
+static void
+move_runs(char *to, int64_t to_step, const char *from, int64_t step,
+          size_t bytes, int64_t rows)
+{
+    switch (bytes) {
+        RUNS(4)
+        RUNS(8)
+        RUNS(12)
+        RUNS(16)
+        RUNS(20)
+        RUNS(24)
+        RUNS(32)
+        RUNS(40)
+        RUNS(48)
+        RUNS(64)
+    default:
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(to + i * to_step, from + i * step, bytes);
+    }
+}
+#undef RUNS
+
 void
 region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
             const char *from, int64_t from_row, int64_t from_col, size_t bytes,
@@ -168,9 +196,8 @@ region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
 {
     const int64_t size = (int64_t)bytes;
     if (to_col == 1 && from_col == 1) {
-        for (int64_t i = 0; i < rows; i++)
-            memcpy(to + i * to_row * size, from + i * from_row * size,
-                   (size_t)cols * bytes);
+        move_runs(to, to_row * size, from, from_row * size,
+                  (size_t)cols * bytes, rows);
     } else if (to_col == 1 && from_row == 1 && from_col != 0) {
         const int64_t high = turn_rows(cols, size);
         for (int64_t i = 0; i < rows; i += high)

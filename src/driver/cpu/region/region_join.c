@@ -101,8 +101,8 @@ can_join(const cpu_region *r, const air_call *call, int buf)
     for (int i = 0; i < y->rank; i++)
         count *= y->dims[i];
     return r->rg->walk == AIR_WALK_MAP && r->rg->nphases == 1 && !r->blocked &&
-           !r->copies && r->rows * r->cols == count && count > 0 &&
-           r->rg->bufs[buf].dtype == y->dtype && cpu_is_dense(y) &&
+           !r->spread && !r->copies && r->rows * r->cols == count &&
+           count > 0 && r->rg->bufs[buf].dtype == y->dtype && cpu_is_dense(y) &&
            reads_in_order(r, buf);
 }
 
@@ -121,8 +121,8 @@ cpu_join_make(air_device *dev, const air_kernel *first, const air_call *call,
     *out = NULL;
     if (first->joins == NULL || !first->joins(call) || call->extra != NULL)
         return AIR_OK;
-    AIR_TRY(
-        cpu_region_make(&dev->alloc, region, code, cpu_isa_base(dev->isa), &r));
+    AIR_TRY(cpu_region_make_joined(&dev->alloc, region, code,
+                                   cpu_isa_base(dev->isa), &r));
     if (!can_join(r, call, buf)) {
         cpu_region_free(r);
         return AIR_OK;

@@ -312,7 +312,7 @@ plan_phase(cpu_region *r, int p)
             plan_reduction(r, n);
         }
     }
-    if (r->across)
+    if (r->across || r->spread)
         return;
     uint32_t strided = 0;
     for (int b = 0; b < r->rg->nbufs; b++)
@@ -428,13 +428,19 @@ place_tiles(cpu_region *r, const tile_plan *t)
     }
 }
 
+/* The stride of a buffer's elements as tiles and code find them. */
+static int64_t
+inner_stride(const cpu_region *r, int b)
+{
+    return r->spread ? region_spread_inner(r, b) : r->strides[b][r->rank - 1];
+}
+
 /* Are elements of the buffer what a tile of the lane holds? */
 static bool
 is_tile(const cpu_region *r, const air_rg_node *n)
 {
     const air_rg_buf *b = &r->rg->bufs[n->buf];
-    return b->scratch == AIR_RG_MEMORY &&
-           r->strides[n->buf][r->rank - 1] == 1 &&
+    return b->scratch == AIR_RG_MEMORY && inner_stride(r, n->buf) == 1 &&
            ((n->lane == AIR_LANE_F32 && b->dtype == AIR_F32) ||
             (n->lane == AIR_LANE_F64 && b->dtype == AIR_F64) ||
             (n->lane == AIR_LANE_I64 && b->dtype == AIR_I64));
@@ -544,7 +550,8 @@ place_blocks(cpu_region *r)
 static void
 place_buffers(cpu_region *r)
 {
-    uint32_t staged = 0;
+    const int64_t count = r->spread ? r->block * r->cols : REGION_STAGE;
+    uint32_t staged = r->apart;
     for (int p = 0; p < r->rg->nphases; p++) {
         staged |= r->phases[p].staged_in | r->phases[p].staged_out;
         if (r->rg->phases[p].kind == AIR_PHASE_SCALAR)
@@ -554,7 +561,7 @@ place_buffers(cpu_region *r)
         if (r->rg->bufs[b].scratch == AIR_RG_ROW)
             r->row[b] = take_bytes(r, (size_t)r->cols * r->bytes[b]);
         if (staged >> b & 1)
-            r->stage[b] = take_bytes(r, REGION_STAGE * r->bytes[b]);
+            r->stage[b] = take_bytes(r, (size_t)count * r->bytes[b]);
     }
     r->levels = 3 + REGION_OUTER_LEVELS;
     for (int64_t n = region_chunks(r); n > 0; n >>= 1)
@@ -619,6 +626,7 @@ static void
 load_code(cpu_region *r, const air_code *code)
 {
     if (code == NULL || r->across != r->rg->across ||
+        (r->rg->spread && !r->spread && r->rank > 1) ||
         !exec_memory_make(code->bytes, code->size, &r->code))
         return;
     uint32_t staged = 0;
@@ -643,10 +651,11 @@ tiles_bytes(const cpu_region *r)
     return (size_t)r->rg->nnodes * sizeof *r->tiles;
 }
 
-air_status
-cpu_region_make(const air_alloc *alloc, const air_region *region,
-                const air_code *code, const char *isa, cpu_region **out)
+static air_status
+make(const air_alloc *alloc, const air_region *region, const air_code *code,
+     const char *isa, bool alone, cpu_region **out)
 {
+    const bool has_code = code != NULL && code->offset[0] >= 0;
     *out = NULL;
     const tile_set *set = tile_set_find(isa);
     AIR_TRY(check_region(region, set));
@@ -664,6 +673,7 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
         r->bytes[b] = dtype_bytes[region->bufs[b].dtype];
     plan_axes(r);
     plan_across(r);
+    region_plan_spread(r, alone && !has_code);
     for (int p = 0; p < region->nphases; p++)
         plan_phase(r, p);
     air_status status = base_new(alloc, tiles_bytes(r), (void **)&r->tiles);
@@ -677,6 +687,20 @@ cpu_region_make(const air_alloc *alloc, const air_region *region,
     r->uses_tiles = cpu_region_native(r) < region->nphases;
     *out = r;
     return AIR_OK;
+}
+
+air_status
+cpu_region_make(const air_alloc *alloc, const air_region *region,
+                const air_code *code, const char *isa, cpu_region **out)
+{
+    return make(alloc, region, code, isa, true, out);
+}
+
+air_status
+cpu_region_make_joined(const air_alloc *alloc, const air_region *region,
+                       const air_code *code, const char *isa, cpu_region **out)
+{
+    return make(alloc, region, code, isa, false, out);
 }
 
 void

@@ -57,6 +57,9 @@ struct cpu_region {
     bool uses_tiles;   /* some phase has no machine code */
     bool column_split; /* INNER: threads may share a row */
     bool across;       /* INNER: in blocks of `block` short rows */
+    bool spread;       /* MAP: in blocks of `block` short rows as one */
+    int flat;          /* spread: the first axis that blocks run along */
+    uint32_t apart;    /* spread: buffers that are copied to be dense */
     int row_phases;    /* those before a COLUMN phase */
     int64_t sum_rows;  /* rows that one set of SUMS is for */
     size_t sum_bytes;  /* of a set; 0: none */
@@ -192,6 +195,11 @@ bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);
 /* INNER: blocks of short rows. */
 void region_across(region_run *run);
+/* MAP: blocks of short rows, each as one row. */
+/* choose: also where the region does not ask for it. */
+void region_plan_spread(cpu_region *r, bool choose);
+int64_t region_spread_inner(const cpu_region *r, int b);
+void region_spread(region_run *run);
 /* INNER: the phases of rows [begin, end). */
 void region_rows(region_run *run, int64_t begin, int64_t end);
 /* INNER with SUMS: rows, then columns. */

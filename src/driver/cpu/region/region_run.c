@@ -509,6 +509,8 @@ cpu_region_run(const air_call *call, const air_task *task)
     case AIR_WALK_MAP:
         if (r->copies)
             region_copy(&run);
+        else if (r->spread)
+            region_spread(&run);
         else if (r->blocked)
             run_map_blocked(&run);
         else
