@@ -469,10 +469,14 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
 
 TEST(baddbmm_against_double)
 {
+    /* batch, rows, columns, depth; from {4, 5, 5, 5} on of a few numbers */
     static const int64_t sizes[][4] = {
-        {1, 20, 30, 40}, {3, 1, 65, 33}, {7, 40, 33, 20}, {4, 5, 5, 5}};
+        {1, 20, 30, 40}, {3, 1, 65, 33}, {7, 40, 33, 20}, {4, 5, 5, 5},
+        {35, 3, 3, 3},   {5, 300, 2, 2}, {18, 2, 300, 3}, {16, 6, 6, 1},
+        {4, 1, 1, 256},  {9, 6, 40, 8},  {4, 3, 2, 0}};
+    enum { COUNT = sizeof sizes / sizeof *sizes };
     EACH_SET(s)
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < COUNT; i++)
         for (int kind = 0; kind < 4; kind++)
             for (int d = AIR_F32; d <= AIR_F16; d++)
                 check_baddbmm(

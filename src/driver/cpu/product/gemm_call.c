@@ -189,10 +189,34 @@ run_alone(const gemm_product *p, const gemm_ops *ops, const air_task *task,
     }
 }
 
+/* Products for which it takes longer to plan and to pack than to compute: all
+ * three matrices small, or one of few numbers and little depth. */
+static bool
+is_small(const gemm_product *p)
+{
+    enum { DEPTH = 8, FACTOR = 48, MATRIX = 256, BATCH = 4 };
+    const gemm_job *job = &p->job;
+    const int64_t x = job->nx * job->k, w = job->nw * job->k;
+    const int dtype = job->y_dtype;
+    const bool plain = dtype == AIR_F32 || dtype == AIR_F64;
+
+    return plain && job->x.dtype == dtype && job->w.dtype == dtype &&
+           (job->s == NULL || job->s_dtype == dtype) && job->lines == NULL &&
+           p->batch >= BATCH &&
+           ((job->k <= DEPTH && (x <= FACTOR || w <= FACTOR)) ||
+            (x <= MATRIX && w <= MATRIX && job->nx * job->nw <= MATRIX));
+}
+
 void
 cpu_gemm_product_run(const gemm_product *p, const gemm_ops *ops,
                      const air_task *task)
 {
+    if (is_small(p)) {
+        int64_t b, e;
+        air_split(p->batch, task, &b, &e);
+        ops->small(p, b, e);
+        return;
+    }
     if (!gemm_is_float(p->job.x.dtype)) {
         for (int64_t i = 0; i < p->batch; i++) {
             gemm_job job = cpu_gemm_job_at(p, i);

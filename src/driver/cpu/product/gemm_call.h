@@ -4,12 +4,7 @@
 
 #include "driver/cpu/product/gemm_core.h"
 
-/* A product of matrices or a batch of them. */
-typedef struct {
-    gemm_job job; /* of batch 0 */
-    int64_t batch;
-    int64_t x_step, w_step, y_step, s_step; /* elements */
-} gemm_product;
+typedef gemm_batch gemm_product;
 
 /* task NULL: sizes and strides only, no pointers. */
 gemm_product cpu_gemm_product(const air_call *call, const air_task *task);

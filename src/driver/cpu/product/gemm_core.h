@@ -48,6 +48,13 @@ typedef struct {
     int64_t at; /* element of all results that y[0] is */
 } gemm_job;
 
+/* A product of matrices or a batch of them. */
+typedef struct {
+    gemm_job job; /* of batch 0 */
+    int64_t batch;
+    int64_t x_step, w_step, y_step, s_step; /* elements */
+} gemm_batch;
+
 #define PLAN_LANES      16 /* plans must not depend on the instruction set */
 #define GEMM_LANES_MAX  32
 #define GEMM_MB         112 /* rows of w of a block at most */
@@ -228,6 +235,9 @@ typedef struct {
     void (*digits)(void *dst, const float *x, int bits, int64_t n);
     void (*dots_digits)(float *t, int64_t nm, const void *x, int64_t xs,
                         int64_t nn, int bits, const gemm_words *w);
+    /* small_isa.c: products [begin, end) of f32 or f64, of a few numbers each
+     */
+    void (*small)(const gemm_batch *b, int64_t begin, int64_t end);
     const attend_ops *attend;     /* attend_isa.h */
     const winograd_ops *winograd; /* winograd.h */
 } gemm_ops;
