@@ -101,6 +101,47 @@ expand_baddbmm(pass_context *ctx, uint32_t node)
     return plain_or_scaled(ctx, node, "bmm");
 }
 
+static bool
+is_one(const ir_graph *g, air_ref r, int from_right)
+{
+    const ir_value *v = ir_val(g, r);
+    int64_t n;
+
+    return ir_dim_is_const(g, v->dims[v->rank - from_right], &n) && n == 1;
+}
+
+/* (a, b) of depth 1: every number of one times every number of the other,
+ * which fuses. */
+air_status
+expand_mm(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref x = node_in(ctx->g, node, 0), y = node_in(ctx->g, node, 1);
+
+    if (!is_one(ctx->g, x, 1))
+        return AIR_OK;
+    return build_forward(&b, node, 0, b_mul(&b, x, y));
+}
+
+/* Rows times columns are sums of products. */
+air_status
+expand_bmm(pass_context *ctx, uint32_t node)
+{
+    pass_build b = build_at(ctx, node);
+    air_ref x = node_in(ctx->g, node, 0), y = node_in(ctx->g, node, 1);
+    const int last = 2;
+
+    if (is_one(ctx->g, x, 1) || !is_one(ctx->g, x, 2) ||
+        !is_one(ctx->g, y, 1) || is_one(ctx->g, x, 3) ||
+        !ir_is_float((air_dtype)ir_val(ctx->g, x)->dtype))
+        return expand_mm(ctx, node);
+    const air_attr one = at_int(&b, 1), two = at_int(&b, 2);
+    x = b_wide(&b, x);
+    y = b_wide(&b, B_OP(&b, "transpose.int", at_value(y), one, two));
+    return build_forward(&b, node, 0,
+                         b_sum(&b, b_mul(&b, x, y), 1, &last, true));
+}
+
 air_status
 expand_int8pack_mm(pass_context *ctx, uint32_t node)
 {

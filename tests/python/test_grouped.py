@@ -1,8 +1,8 @@
-"""Products of groups of rows: experts."""
+"""Products of groups of rows (experts), and of batches of small matrices."""
 
 import pytest
 import torch
-from helpers import seeded
+from helpers import compiled, seeded
 
 import torchair
 
@@ -160,3 +160,25 @@ def test_rows_of_any_number():
         offs = torch.tensor([0, rows // 2, rows // 2, rows])
         wanted = _product(a, w, offs) * 2
         torch.testing.assert_close(run(a, w, offs), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("size", [(1, 1, 7), (3, 1, 4), (3, 3, 3), (1, 4, 6)])
+def test_batches_of_small_products(size, mode):
+    """Rows, depth, columns: in eager's numbers, with gradients."""
+    rows, depth, cols = size
+    torch.manual_seed(0)
+    x = torch.randn(37, rows, depth, requires_grad=True)
+    y = torch.randn(37, depth, cols, requires_grad=True)
+
+    def fn(x, y):
+        z = (x @ y).relu() + 1
+        return z, z @ z.mT, (z.sum(1, keepdim=True) @ z.mean(1)[..., None])
+
+    want, got = fn(x, y), compiled(fn, mode)(x, y)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    grads = [
+        torch.autograd.grad(sum(t.sum() for t in out), (x, y))
+        for out in (want, got)
+    ]
+    torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-4)
