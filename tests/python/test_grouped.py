@@ -163,7 +163,9 @@ def test_rows_of_any_number():
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
-@pytest.mark.parametrize("size", [(1, 1, 7), (3, 1, 4), (3, 3, 3), (1, 4, 6)])
+@pytest.mark.parametrize(
+    "size", [(1, 1, 7), (3, 1, 4), (3, 3, 3), (1, 4, 6), (1, 20, 50)]
+)
 def test_batches_of_small_products(size, mode):
     """Rows, depth, columns: in eager's numbers, with gradients."""
     rows, depth, cols = size

@@ -189,8 +189,20 @@ run_alone(const gemm_product *p, const gemm_ops *ops, const air_task *task,
     }
 }
 
+/* A vector and a matrix whose rows the sums lie along. */
+static bool
+is_vector(const gemm_job *job)
+{
+    enum { DEPTH = 16, MATRIX = 4096 };
+    const gemm_view *v = job->nx == 1 ? &job->x : &job->w;
+    const gemm_view *m = job->nx == 1 ? &job->w : &job->x;
+
+    return (job->nx == 1 || job->nw == 1) && job->k >= DEPTH && v->ks == 1 &&
+           m->rs == 1 && m->ks != 1 && job->nx * job->nw * job->k <= MATRIX;
+}
+
 /* Products for which it takes longer to plan and to pack than to compute: all
- * three matrices small, or one of few numbers and little depth. */
+ * three matrices small, one of few numbers and little depth, or a vector. */
 static bool
 is_small(const gemm_product *p)
 {
@@ -203,7 +215,8 @@ is_small(const gemm_product *p)
     return plain && job->x.dtype == dtype && job->w.dtype == dtype &&
            (job->s == NULL || job->s_dtype == dtype) && job->lines == NULL &&
            p->batch >= BATCH &&
-           ((job->k <= DEPTH && (x <= FACTOR || w <= FACTOR)) ||
+           (is_vector(job) ||
+            (job->k <= DEPTH && (x <= FACTOR || w <= FACTOR)) ||
             (x <= MATRIX && w <= MATRIX && job->nx * job->nw <= MATRIX));
 }
 

@@ -4,6 +4,8 @@
  * A lane is a product: those of LANES products are turned around, computed
  * side by side and turned back. Parts of rows and columns, where there are
  * many, are as large as fits. */
+#include <string.h>
+
 #include "driver/cpu/product/gemm_isa.h"
 
 enum { LANES = 16, PART = 256 };
@@ -76,11 +78,81 @@ enum { LANES = 16, PART = 256 };
 SMALL(float, alpha, beta)
 SMALL(double, alpha64, beta64)
 
+/* ---- a vector and a matrix ------------------------------------------------
+ */
+
+/* Sums lie along rows of the matrix: each product by itself, since to turn the
+ * matrix would take longer. */
+typedef struct {
+    int64_t n, k, ks; /* m[i + j * ks] */
+    int64_t ys, ss;
+} small_vector;
+
+enum { COLS = 32 };
+
+#define VECTORS(T, ALPHA, BETA)                                                \
+    static void columns_##T(T *out, const T *v, const T *m,                    \
+                            const small_vector *p, int64_t n)                  \
+    {                                                                          \
+        T sum[COLS] = {0};                                                     \
+        for (int64_t j = 0; j < p->k && n == COLS; j++)                        \
+            for (int l = 0; l < COLS; l++)                                     \
+                sum[l] = FMA_##T(v[j], m[j * p->ks + l], sum[l]);              \
+        for (int64_t j = 0; j < p->k && n < COLS; j++)                         \
+            for (int64_t l = 0; l < n; l++)                                    \
+                sum[l] = FMA_##T(v[j], m[j * p->ks + l], sum[l]);              \
+        memcpy(out, sum, (size_t)n * sizeof *out);                             \
+    }                                                                          \
+    static void vectors_##T(const gemm_batch *b, const small_vector *p,        \
+                            int64_t begin, int64_t end)                        \
+    {                                                                          \
+        const gemm_job *job = &b->job;                                         \
+        const bool row = job->nx == 1;                                         \
+        const T *vs = row ? job->x.p : job->w.p;                               \
+        const T *ms = row ? job->w.p : job->x.p;                               \
+        const int64_t v_step = row ? b->x_step : b->w_step;                    \
+        const int64_t m_step = row ? b->w_step : b->x_step;                    \
+        T sum[COLS];                                                           \
+        for (int64_t at = begin; at < end; at++)                               \
+            for (int64_t c = 0, n; c < p->n; c += n) {                         \
+                const T *v = vs + at * v_step;                                 \
+                const T *m = ms + at * m_step + c;                             \
+                const T *s = job->s;                                           \
+                T *y = (T *)job->y + at * b->y_step + c * p->ys;               \
+                n = p->n - c < COLS ? p->n - c : COLS;                         \
+                columns_##T(sum, v, m, p, n);                                  \
+                s = s == NULL ? NULL : s + at * b->s_step + c * p->ss;         \
+                for (int64_t i = 0; i < n; i++)                                \
+                    y[i * p->ys] = job->ALPHA * sum[i] +                       \
+                                   (s == NULL ? 0 : job->BETA * s[i * p->ss]); \
+            }                                                                  \
+    }
+VECTORS(float, alpha, beta)
+VECTORS(double, alpha64, beta64)
+
+static bool
+is_vector(const gemm_job *job, small_vector *out)
+{
+    const bool row = job->nx == 1;
+    const gemm_view *v = row ? &job->x : &job->w, *m = row ? &job->w : &job->x;
+
+    *out = (small_vector){.n = row ? job->nw : job->nx,
+                          .k = job->k,
+                          .ks = m->ks,
+                          .ys = row ? job->yr : job->yl,
+                          .ss = row ? job->sr : job->sl};
+    return (row || job->nw == 1) && job->k >= LANES && v->ks == 1 &&
+           m->rs == 1 && m->ks != 1;
+}
+
 void
 ISA_NAME(small_products)(const gemm_batch *b, int64_t begin, int64_t end)
 {
-    if (b->job.y_dtype == AIR_F64)
-        products_double(b, begin, end);
+    const bool wide = b->job.y_dtype == AIR_F64;
+    small_vector p;
+
+    if (is_vector(&b->job, &p))
+        (wide ? vectors_double : vectors_float)(b, &p, begin, end);
     else
-        products_float(b, begin, end);
+        (wide ? products_double : products_float)(b, begin, end);
 }
