@@ -115,10 +115,10 @@ typedef struct {
     bool *written;  /* by value: a node writes into its memory */
 } exec_order;
 
-/* options: `without` and `order` are looked at. bundles: small units that wait
- * for nothing come first, side by side (air_target). */
+/* options: `without` and `order` are looked at. early: small units that wait
+ * for nothing come first, side by side. */
 air_status exec_order_make(const ir_graph *g,
-                           const air_compile_options *options, bool bundles,
+                           const air_compile_options *options, bool early,
                            base_arena *arena, base_arena *scratch,
                            exec_order *out);
 
@@ -138,11 +138,11 @@ typedef struct {
 } exec_chains;
 air_status exec_chains_make(base_arena *scratch, size_t nunits,
                             const exec_edges *edges, int end, exec_chains *out);
-/* written.c: out[0..nunits) in the order of the graph. bundles: as
+/* written.c: out[0..nunits) in the order of the graph. early: as
  * exec_order_make. STATE, naming the graph, where units wait for each other. */
 air_status exec_sort_written(const ir_graph *g, const exec_unit *units,
-                             size_t nunits, const exec_edges *edges,
-                             bool bundles, base_arena *scratch, uint32_t *out);
+                             size_t nunits, const exec_edges *edges, bool early,
+                             base_arena *scratch, uint32_t *out);
 /* sort.c: out[0..nunits) in order BFS, DFS or RDFS; STATE, naming the graph,
  * where units wait for each other. */
 air_status exec_sort(air_order order, const char *name, size_t nunits,

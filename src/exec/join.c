@@ -7,10 +7,18 @@
 
 #include "exec/exec.h"
 
-/* Bytes of a product: from here on it pays, measured with 32 MB of cache. */
-#define LARGE ((int64_t)8 << 20)
+/* Bytes of a product: from here on it pays, measured with 32 MB of cache. Of a
+ * convolution, whose lines of pixels are longer than its tiles, sooner. */
+#define LARGE  ((int64_t)8 << 20)
+#define PIXELS ((int64_t)32 << 10)
 
 /* ---- which ---- */
+
+static int64_t
+least_bytes(const ir_node *n)
+{
+    return n->op == AIR_OP_CONVOLUTION ? PIXELS : LARGE;
+}
 
 static bool
 is_product(const exec_step *step)
@@ -21,7 +29,8 @@ is_product(const exec_step *step)
            (ir_info(step->node)->flags & IR_CONTRACT) && !step->node->inplace &&
            exec_is_dense(t->rank, t->dims, t->strides) &&
            exec_numel(t->rank, t->dims) >=
-               LARGE / (int64_t)air_dtype_bytes((air_dtype)t->dtype);
+               least_bytes(step->node) /
+                   (int64_t)air_dtype_bytes((air_dtype)t->dtype);
 }
 
 /* Is element e of the buffer element e of the tensor, for all of it? */

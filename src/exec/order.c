@@ -274,7 +274,7 @@ once_first(const order_maker *m, const exec_unit *units, uint32_t *sorted,
 }
 
 static air_status
-make_order(order_maker *m, bool bundles, base_arena *arena, exec_order *out)
+make_order(order_maker *m, bool early, base_arena *arena, exec_order *out)
 {
     exec_edges edges;
     exec_unit *units;
@@ -288,7 +288,7 @@ make_order(order_maker *m, bool bundles, base_arena *arena, exec_order *out)
     AIR_TRY(fill_units(m, arena, units));
     AIR_TRY(unit_edges(m, &edges));
     if (m->options->order == AIR_ORDER_WRITTEN)
-        AIR_TRY(exec_sort_written(m->g, units, m->nunits, &edges, bundles,
+        AIR_TRY(exec_sort_written(m->g, units, m->nunits, &edges, early,
                                   m->scratch, sorted));
     else
         AIR_TRY(exec_sort(m->options->order, m->g->name, m->nunits, &edges,
@@ -308,10 +308,10 @@ make_order(order_maker *m, bool bundles, base_arena *arena, exec_order *out)
 
 air_status
 exec_order_make(const ir_graph *g, const air_compile_options *options,
-                bool bundles, base_arena *arena, base_arena *scratch,
+                bool early, base_arena *arena, base_arena *scratch,
                 exec_order *out)
 {
     order_maker m = {.g = g, .options = options, .scratch = scratch};
 
-    return make_order(&m, bundles, arena, out);
+    return make_order(&m, early, arena, out);
 }

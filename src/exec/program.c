@@ -24,8 +24,11 @@ compile(air_program *p, const ir_graph *g)
                          p->ctx->verify, keep_record, p));
     AIR_TRY(exec_key_prepare(p));
     base_arena_init(&scratch, &p->ctx->alloc);
-    status = exec_order_make(p->g, &p->options, p->ctx->target.bundles,
-                             &p->arena, &scratch, &p->order);
+    /* a region joins the product right before it */
+    const bool early =
+        p->ctx->target.bundles || p->ctx->driver->kernel_join != NULL;
+    status = exec_order_make(p->g, &p->options, early, &p->arena, &scratch,
+                             &p->order);
     base_arena_deinit(&scratch);
     return status;
 }

@@ -111,13 +111,11 @@ run_unit(walker *w, size_t u)
 
 air_status
 exec_sort_written(const ir_graph *g, const exec_unit *units, size_t nunits,
-                  const exec_edges *edges, bool bundles, base_arena *scratch,
+                  const exec_edges *edges, bool early, base_arena *scratch,
                   uint32_t *out)
 {
-    walker w = {.g = g,
-                .units = units,
-                .nunits = nunits,
-                .early = bundles ? 0 : nunits};
+    walker w = {
+        .g = g, .units = units, .nunits = nunits, .early = early ? 0 : nunits};
 
     AIR_TRY(exec_chains_make(scratch, nunits, edges, 0, &w.after));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.waits));

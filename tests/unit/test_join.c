@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "air.h"
+#include "kernel_case.h"
 #include "test.h"
 
 /* 8 MB of results */
@@ -77,22 +78,20 @@ same(const air_value *a, const air_value *c)
     return memcmp(a->data, c->data, bytes) == 0;
 }
 
+typedef air_status runner(const fixture *f, int *steps, size_t nouts,
+                          air_value *outs);
+
 /* How many steps went along with others; -1: a result is another one. */
 static int
-joined(const air_options *options, const char *lines, const char *returns)
+count_joined(const fixture *f, runner *go, size_t n)
 {
     air_value one[MOST] = {0}, all[MOST] = {0};
     char *text = NULL;
-    size_t n = 1;
     int found = 0, steps = 0;
-    fixture f;
 
-    for (const char *at = returns; *at != '\0'; at++)
-        n += *at == ',';
-    if (CHECK_OK(setup(&f, options, lines, returns)) &&
-        CHECK_OK(run(&f, NULL, n, all)) && CHECK_OK(run(&f, &steps, n, one)) &&
+    if (CHECK_OK(go(f, NULL, n, all)) && CHECK_OK(go(f, &steps, n, one)) &&
         CHECK(steps > 0) &&
-        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &text))) {
+        CHECK_OK(air_program_print(f->program, AIR_TEXT_STEPS, &text))) {
         for (const char *at = text; (at = strstr(at, "on pieces of")); at++)
             found++;
         for (size_t i = 0; i < n; i++)
@@ -103,7 +102,28 @@ joined(const air_options *options, const char *lines, const char *returns)
         air_value_release(&all[i]);
     }
     if (text)
-        air_program_text_free(f.program, text);
+        air_program_text_free(f->program, text);
+    return found;
+}
+
+static size_t
+count_results(const char *returns)
+{
+    size_t n = 1;
+
+    for (const char *at = returns; *at != '\0'; at++)
+        n += *at == ',';
+    return n;
+}
+
+static int
+joined(const air_options *options, const char *lines, const char *returns)
+{
+    int found = 0;
+    fixture f;
+
+    if (CHECK_OK(setup(&f, options, lines, returns)))
+        found = count_joined(&f, run, count_results(returns));
     teardown(&f);
     return found;
 }
@@ -156,6 +176,115 @@ TEST(join_region_behind_a_product)
             if (!CHECK_INT(joined(&options, cases[i].lines, cases[i].returns),
                            cases[i].joined))
                 printf("  case %zu, %d threads\n", i, threads);
+        }
+}
+
+/* ---- convolutions ---- */
+
+/* Of square windows; images are one pixel wider than high. */
+typedef struct {
+    int images, in, out, kernel, stride, pad, high;
+    const char *dtype, *lines, *returns;
+    int joined;
+} conv_case;
+
+static conv_case conv;
+
+static int
+conv_size(int n)
+{
+    return (n + 2 * conv.pad - conv.kernel) / conv.stride + 1;
+}
+
+static air_status
+setup_conv(fixture *f, const air_options *options)
+{
+    const conv_case *c = &conv;
+    char text[2048];
+
+    *f = (fixture){NULL, NULL, NULL};
+    snprintf(text, sizeof text,
+             "graph f(%%x: f32[%d, %d, %d, %d], %%w: f32[%d, %d, %d, %d], "
+             "%%r: f32[%d, %d, %d, %d], %%b: f32[%d]) {\n"
+             "  %%i = prims::convert_element_type(%%x, %s)\n"
+             "  %%u = prims::convert_element_type(%%w, %s)\n"
+             "  %%c = convolution(%%i, %%u, none, stride=[%d, %d], "
+             "padding=[%d, %d], dilation=[1, 1], transposed=false, "
+             "output_padding=[0, 0], groups=1)\n"
+             "  %%s = add.Tensor(%%b, 1.0)\n"
+             "  %%v = view(%%s, [1, %d, 1, 1])\n%s  return %s\n}\n",
+             c->images, c->in, c->high, c->high + 1, c->out, c->in, c->kernel,
+             c->kernel, c->images, c->out, conv_size(c->high),
+             conv_size(c->high + 1), c->out, c->dtype, c->dtype, c->stride,
+             c->stride, c->pad, c->pad, c->out, c->lines, c->returns);
+    AIR_TRY(air_context_create(options, &f->ctx));
+    AIR_TRY(air_graph_parse(f->ctx, text, strlen(text), &f->graph));
+    return air_program_create(f->ctx, f->graph, NULL, &f->program);
+}
+
+static air_status
+run_conv(const fixture *f, int *steps, size_t nouts, air_value *outs)
+{
+    const air_host host = {.user = steps, .see = steps ? see : NULL};
+    const conv_case *c = &conv;
+    const air_value in[] = {
+        air_value_tensor(r, AIR_F32, 4,
+                         (int64_t[]){c->images, c->in, c->high, c->high + 1}),
+        air_value_tensor(r + 1000, AIR_F32, 4,
+                         (int64_t[]){c->out, c->in, c->kernel, c->kernel}),
+        air_value_tensor(r + 2000, AIR_F32, 4,
+                         (int64_t[]){c->images, c->out, conv_size(c->high),
+                                     conv_size(c->high + 1)}),
+        air_value_tensor(b, AIR_F32, 1, (int64_t[]){c->out})};
+
+    return air_program_run(f->program, &host, 4, in, nouts, outs);
+}
+
+/* Scales of channels are computed before the convolution: so nothing stands
+ * between it and its region. */
+TEST(join_region_behind_a_convolution)
+{
+    static const char scale[] = "  %m = mul.Tensor(%c, %v)\n"
+                                "  %a = add.Tensor(%m, %r)\n"
+                                "  %y = relu(%a)\n";
+    static const char few[] = "  %y = relu(%c)\n";
+    static const char turned[] = "  %t = permute(%c, [0, 1, 3, 2])\n"
+                                 "  %y = relu(%t)\n  %a = neg(%y)\n";
+    static const conv_case cases[] = {
+        {1, 24, 40, 1, 1, 0, 37, "f32", scale, "%y", 1}, /* few rows */
+        {2, 24, 40, 1, 1, 0, 37, "f32", scale, "%y, %c", 1},
+        {1, 64, 200, 1, 1, 0, 21, "f32", scale, "%y", 1}, /* many rows */
+        {2, 200, 150, 1, 1, 0, 15, "f32", scale, "%c, %y", 1},
+        {1, 128, 300, 1, 1, 0, 7, "f32", scale, "%y", 1}, /* few pixels */
+        {1, 20, 33, 1, 2, 0, 41, "f32", scale, "%y", 1},
+        {1, 16, 72, 3, 2, 1, 29, "f32", few, "%y", 1},
+        {1, 40, 48, 3, 1, 1, 27, "f32", scale, "%y, %c", 1},
+        {1, 24, 40, 5, 1, 2, 19, "f32", scale, "%y", 1},
+        {1, 24, 40, 1, 1, 0, 37, "bf16", few, "%y, %c", 1},
+        {1, 24, 40, 3, 1, 1, 37, "bf16", few, "%y", 1},
+        /* small; in another order */
+        {1, 24, 40, 1, 1, 0, 11, "f32", scale, "%y", 0},
+        {1, 24, 40, 1, 1, 0, 37, "f32", turned, "%a", 0},
+    };
+    static const char *const isas[] = {"avx512", "avx2", "scalar"};
+
+    fill(b, COLS);
+    fill(r, ROWS * COLS);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < 6; k++) {
+            const air_options options = {.threads = 1 + k % 2,
+                                         .isa = isas[k / 2]};
+            int found = 0;
+            fixture f;
+            if (!kcase_has_isa(options.isa))
+                continue;
+            conv = cases[i];
+            if (CHECK_OK(setup_conv(&f, &options)))
+                found = count_joined(&f, run_conv, count_results(conv.returns));
+            if (!CHECK_INT(found, conv.joined))
+                printf("  case %zu, %s, %d threads\n", i, options.isa,
+                       options.threads);
+            teardown(&f);
         }
 }
 

@@ -1,5 +1,6 @@
 /* gemm.c: how a matrix product is cut up: which side lies in the lanes, which
  * thread does what, and the blocks that keep panels in the caches. */
+#include "driver/cpu/product/gemm_ask.h"
 #include "driver/cpu/product/gemm_core.h"
 #include "driver/cpu/product/gemm_few.h"
 #include "driver/cpu/product/gemm_split.h"
@@ -12,6 +13,7 @@
 #define PANEL_BYTES   ((int64_t)512 << 10) /* of these, beside w that streams */
 #define STRIP_LANES   128 /* packed at once by a thread for itself */
 #define ROWS_OF_PANEL 128 /* of w, that a panel is made for in pieces */
+#define LINE_PANELS   4   /* of lines for who takes them */
 #define REST_MAX      2   /* lanes */
 /* Floats of a thread's scratch: sums, a block of w, the last lanes of x. */
 #define ACC_FLOATS  (GEMM_MB * GEMM_NB)
@@ -285,18 +287,6 @@ multiply_panel(const work *w, float *acc, int64_t l, int64_t count,
         add_rest(w, acc, count - rest, rest, rows, at);
 }
 
-/* Lines of the result along rows, on a page each as well: those that the last
- * of rows [r, r + nr) lie in. */
-static void
-ask_for_ends(const gemm_job *job, int64_t l, int64_t nl, int64_t r, int64_t nr)
-{
-    const int64_t size = cpu_gemm_size_of(job->y_dtype), step = job->yl * size;
-    char *y = (char *)job->y + l * step + (r + nr - 1) * size;
-    const bool along_rows = job->yr == 1 && job->yl != 1;
-    for (int64_t i = 0; i < nl && along_rows && job->lines == NULL; i++)
-        __builtin_prefetch(y + i * step, 1, 2);
-}
-
 /* acc (+)= panels of lanes [l, l + nl) times the piece; acc holds panels of
  * acc_rows rows. */
 static void
@@ -318,24 +308,10 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
         for (int64_t i = 0; i < nl; i += lanes) {
             const int64_t count = min64(lanes, nl - i);
             if (at->k0 == 0)
-                ask_for_ends(w->job, l + i, count, one.r, one.nr);
+                cpu_gemm_ask_ends(w->job, l + i, count, one.r, one.nr);
             multiply_panel(w, acc + i * acc_rows + b * lanes, l + i, count,
                            &rows, at, find_ahead(w, at, t, i / lanes, panels));
         }
-    }
-}
-
-/* Lines of the result that a panel and rows of one tile fill, which lie on as
- * many pages: they are on the way while the sums are made. */
-static void
-ask_for_lines(const gemm_job *job, int64_t l, int64_t r, int64_t nr)
-{
-    int64_t size = cpu_gemm_size_of(job->y_dtype), step = job->yr * size;
-    char *y = (char *)job->y + l * size + r * step;
-    for (int64_t i = 0; i < nr && job->lines == NULL; i++, y += step) {
-        __builtin_prefetch(y, 1, 2);
-        if (size > 2)
-            __builtin_prefetch(y + 64, 1, 2);
     }
 }
 
@@ -348,7 +324,7 @@ multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
     int64_t lanes = w->ops->lanes, k = w->job->k, parts = k_parts(w->job);
     int64_t panels = (nl + lanes - 1) / lanes;
     for (int64_t i = 0; i < nl; i += lanes) {
-        ask_for_lines(w->job, l + i, r, nr);
+        cpu_gemm_ask_lines(w->job, l + i, r, nr);
         for (int64_t p = 0; p < parts; p++) {
             piece at = {r, nr, k * p / parts, k * (p + 1) / parts};
             tile_rows rows = {.nr = nr};
@@ -679,7 +655,7 @@ next_panel(const work *w, int64_t l, const piece *at, int64_t t)
 /* Few rows use a panel up while a block of its depth is in the nearest cache:
  * it is made there, again and again in the same place. */
 static void
-panel_run(const work *w, int64_t l, int64_t nl)
+panel_run(const work *w, float *acc, int64_t l, int64_t nl)
 {
     const gemm_job *job = w->job;
     int64_t most = w->ops->rows, tiles = (job->nw + most - 1) / most;
@@ -691,33 +667,37 @@ panel_run(const work *w, int64_t l, int64_t nl)
         for (int64_t t = 0; t < tiles; t++) {
             int64_t b = job->nw * t / tiles, e = job->nw * (t + 1) / tiles;
             if (p + 1 == parts)
-                ask_for_lines(job, l, b, e - b);
-            w->ops->tile(w->acc + b * w->ops->lanes, e - b, w->panels,
+                cpu_gemm_ask_lines(job, l, b, e - b);
+            w->ops->tile(acc + b * w->ops->lanes, e - b, w->panels,
                          w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
                          p == 0, next_panel(w, l, &at, t));
         }
     }
-    w->ops->finish(job, w->acc, job->nw, l, nl, 0, job->nw);
 }
 
 static bool
 takes_panels(const gemm_job *job)
 {
-    return job->nw <= ROWS_OF_PANEL && job->k > 0 && job->lines == NULL &&
-           job->yl == 1 && w_in_place(&job->w) && rest_lanes(job) == 0;
+    return job->nw <= ROWS_OF_PANEL && job->k > 0 && job->yl == 1 &&
+           w_in_place(&job->w) && rest_lanes(job) == 0;
 }
 
-/* Threads split the panels. */
+/* Threads split the panels. Who takes lines is called for those of a few. */
 static void
 panels_run(const work *w, const gemm_team *team)
 {
-    int64_t unit = w->ops->lanes, units = (w->job->nx + unit - 1) / unit;
-    int64_t b = units * team->id / team->count;
-    int64_t e = units * (team->id + 1) / team->count;
+    const gemm_job *job = w->job;
+    const int64_t unit = w->ops->lanes, units = (job->nx + unit - 1) / unit;
+    const int64_t e = units * (team->id + 1) / team->count * unit;
+    const int64_t some = job->lines != NULL ? LINE_PANELS * unit : unit;
     work mine = *w;
     mine.panels = w->wblock;
-    for (int64_t i = b; i < e; i++)
-        panel_run(&mine, i * unit, min64(unit, w->job->nx - i * unit));
+    for (int64_t l = units * team->id / team->count * unit; l < e; l += some) {
+        const int64_t n = min64(some, min64(e, job->nx) - l);
+        for (int64_t i = 0; i < n; i += unit)
+            panel_run(&mine, w->acc + i * job->nw, l + i, min64(unit, n - i));
+        w->ops->finish(job, w->acc, job->nw, l, n, 0, job->nw);
+    }
 }
 
 static void

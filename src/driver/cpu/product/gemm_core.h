@@ -19,12 +19,26 @@ typedef struct {
     int dtype;
 } gemm_view;
 
+/* Memory that has an element for each of the results. */
+typedef struct {
+    const char *p;
+    int64_t size; /* of an element */
+} gemm_beside;
+
+#define GEMM_BESIDE_MAX 3
+
 /* Who takes lines of the result (region_join.h). */
 typedef struct {
     /* n elements of y from element `at` of all results on, in y's dtype */
     void (*run)(void *arg, const void *line, int64_t at, int64_t n);
+    /* the same of `rows` lines, `step` bytes from one to the next, and `row`
+     * results */
+    void (*run_rows)(void *arg, const void *lines, int64_t step, int64_t at,
+                     int64_t n, int64_t rows, int64_t row);
     void *arg;
-    bool keep; /* y is stored as well */
+    bool keep;                           /* y is stored as well */
+    gemm_beside beside[GEMM_BESIDE_MAX]; /* what they read and write */
+    int nbeside;
 } gemm_lines;
 
 typedef struct {

@@ -297,15 +297,39 @@ give_dots(const gemm_job *job, const float *t, int64_t ts, int64_t r0,
     }
 }
 
+static void finish(const gemm_job *job, const float *acc, int64_t acc_rows,
+                   int64_t l0, int64_t nl, int64_t r0, int64_t nr);
+
+/* Rows of a tile, nl lanes at most GEMM_NB, side by side for a moment. */
+static void
+give_rows_of_lanes(const gemm_job *job, const float *acc, int64_t acc_rows,
+                   int64_t l0, int64_t nl, int64_t r0, int64_t nr)
+{
+    _Alignas(64) char y[ROWS_MAX * LINE_BYTES];
+    const int64_t size = dtype_size(job->y_dtype), row = GEMM_NB;
+    const int64_t at = l0 + r0 * job->yr;
+    gemm_job one = *job;
+    one.y = y - (l0 + r0 * row) * size;
+    one.yr = row;
+    one.lines = NULL;
+    finish(&one, acc, acc_rows, l0, nl, r0, nr);
+    for (int64_t r = 0; job->lines->keep && r < nr; r++)
+        memcpy((char *)job->y + (at + r * job->yr) * size, y + r * row * size,
+               (size_t)(nl * size));
+    job->lines->run_rows(job->lines->arg, y, row * size, job->at + at, nl, nr,
+                         job->yr);
+}
+
 static void
 finish_lines(const gemm_job *job, const float *acc, int64_t acc_rows,
              int64_t l0, int64_t nl, int64_t r0, int64_t nr)
 {
     float t[VL * GEMM_MB];
     for (int64_t l = 0; job->yl == 1 && l < nl; l += GEMM_NB)
-        for (int64_t r = 0; r < nr; r++)
-            give_lanes(job, acc + l * acc_rows + r * LANES, acc_rows, l0 + l,
-                       nl - l < GEMM_NB ? nl - l : GEMM_NB, r0 + r);
+        for (int64_t r = 0; r < nr; r += ROWS_MAX)
+            give_rows_of_lanes(job, acc + l * acc_rows + r * LANES, acc_rows,
+                               l0 + l, nl - l < GEMM_NB ? nl - l : GEMM_NB,
+                               r0 + r, nr - r < ROWS_MAX ? nr - r : ROWS_MAX);
     for (int64_t l = 0; job->yl != 1 && l < nl; l++) {
         if (l % VL == 0)
             turn(t, acc + l / LANES * acc_rows * LANES + l % LANES, nr);

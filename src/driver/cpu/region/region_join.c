@@ -40,6 +40,47 @@ run_line(void *arg, const void *line, int64_t at, int64_t n)
     }
 }
 
+/* Have rows of the result that lie on the region's last axis but one a call of
+ * machine code each? */
+static bool
+runs_by_rows(const cpu_region *r, int64_t col, int64_t n, int64_t at_row,
+             int64_t rows, int64_t row)
+{
+    const region_phase *phase = &r->phases[0];
+    return r->rank > 1 && row == r->cols && col + n <= r->cols &&
+           at_row % r->dims[r->rank - 2] + rows <= r->dims[r->rank - 2] &&
+           phase->fn != NULL && (phase->staged_in | phase->staged_out) == 0;
+}
+
+/* gemm_lines.run_rows */
+static void
+run_rows(void *arg, const void *lines, int64_t step, int64_t at, int64_t n,
+         int64_t rows, int64_t row)
+{
+    cpu_join_run *j = arg;
+    const cpu_region *r = j->run.r;
+    const int64_t col = at % r->cols;
+    void *ptrs[AIR_RG_MAX_BUFS];
+    if (!runs_by_rows(r, col, n, at / r->cols, rows, row)) {
+        for (int64_t i = 0; i < rows; i++)
+            run_line(arg, (const char *)lines + i * step, at + i * row, n);
+        return;
+    }
+    go_to(j, at / r->cols);
+    for (int b = 0; b < r->rg->nbufs; b++)
+        ptrs[b] = j->run.base[b] + col * j->run.inner[b] * (int64_t)r->bytes[b];
+    for (int64_t i = 0; i < rows; i++) {
+        union {
+            const char *from;
+            void *to; /* as in run_line */
+        } cast = {(const char *)lines + i * step};
+        ptrs[j->buf] = cast.to;
+        region_run_code(&j->run, r->phases[0].fn, ptrs, n, j->run.acc, 1);
+        for (int b = 0; b < r->rg->nbufs; b++)
+            ptrs[b] = (char *)ptrs[b] + j->run.steps[b];
+    }
+}
+
 static size_t
 thread_bytes(const cpu_region *r)
 {
@@ -54,6 +95,32 @@ cpu_join_workspace(const void *extra, size_t first, int threads)
         return first;
     return (first + REGION_ALIGN - 1) / REGION_ALIGN * REGION_ALIGN +
            thread_bytes(join->region) * (size_t)threads;
+}
+
+/* Has buffer b element e of the iteration space at place e? */
+static bool
+is_in_order(const cpu_region *r, int b)
+{
+    int64_t run = 1;
+    for (int a = r->rank - 1; a >= 0; run *= r->dims[a--])
+        if (r->dims[a] > 1 && r->strides[b][a] != run)
+            return false;
+    return !r->rg->bufs[b].scratch;
+}
+
+static void
+find_beside(cpu_join_run *j)
+{
+    const cpu_region *r = j->run.r;
+    gemm_lines *l = &j->lines;
+    for (int b = 0; b < r->rg->nbufs && l->nbeside < GEMM_BESIDE_MAX; b++) {
+        const air_rg_buf *buf = &r->rg->bufs[b];
+        if (b == j->buf || !is_in_order(r, b))
+            continue;
+        l->beside[l->nbeside++] =
+            (gemm_beside){(const char *)j->task.slots[buf->slot] + buf->offset,
+                          (int64_t)r->bytes[b]};
+    }
 }
 
 /* The thread's scratch is the kernel's: the region's lies in the workspace. */
@@ -74,7 +141,9 @@ cpu_join_begin(cpu_join_run *j, const air_call *call, const air_task *task,
     region_run_init(&j->run, join->region, &j->task);
     j->row = -1;
     j->buf = join->buf;
-    j->lines = (gemm_lines){run_line, j, join->keep};
+    j->lines = (gemm_lines){
+        .run = run_line, .run_rows = run_rows, .arg = j, .keep = join->keep};
+    find_beside(j);
     return &j->lines;
 }
 
@@ -84,13 +153,9 @@ cpu_join_begin(cpu_join_run *j, const air_call *call, const air_task *task,
 static bool
 reads_in_order(const cpu_region *r, int b)
 {
-    int64_t run = 1;
-    for (int a = r->rank - 1; a >= 0; run *= r->dims[a--])
-        if (r->dims[a] > 1 && r->strides[b][a] != run)
-            return false;
     const region_phase *phase = &r->phases[0];
-    return (phase->loads >> b & 1) && !(phase->stores >> b & 1) &&
-           !(phase->staged_in >> b & 1);
+    return is_in_order(r, b) && (phase->loads >> b & 1) &&
+           !(phase->stores >> b & 1) && !(phase->staged_in >> b & 1);
 }
 
 static bool
