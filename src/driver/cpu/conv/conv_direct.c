@@ -35,8 +35,8 @@ rows_seen(const conv_geometry *g, int64_t strip)
     return (strip - 1) * g->stride[1] + (g->kernel[1] - 1) * g->dilation[1] + 1;
 }
 
-/* In `parts` strips at least, where there are rows for them; strip 0: one row
- * of results sees too much. */
+/* In a multiple of `parts` strips, where there are rows for them; strip 0: one
+ * row of results sees too much. */
 static layout
 make_layout(const conv_geometry *g, int64_t planes, int64_t parts)
 {
@@ -50,8 +50,9 @@ make_layout(const conv_geometry *g, int64_t planes, int64_t parts)
     int64_t window = rows_seen(g, 1);
     if (fit < window)
         return l;
-    l.strip = min64((g->out[1] + parts - 1) / parts,
-                    (fit - window) / g->stride[1] + 1);
+    const int64_t most = (fit - window) / g->stride[1] + 1;
+    const int64_t strips = round_up((g->out[1] + most - 1) / most, parts);
+    l.strip = (g->out[1] + strips - 1) / strips;
     l.strips = (g->out[1] + l.strip - 1) / l.strip;
     l.rows = rows_seen(g, l.strip);
     return l;
