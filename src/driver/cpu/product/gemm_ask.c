@@ -6,9 +6,11 @@ static void
 ask_for_rows(const void *p, int64_t at, int64_t row, int64_t size, int64_t nr)
 {
     const char *line = (const char *)p + at * size;
-    for (int64_t i = 0; i < nr; i++, line += row * size)
-        for (int64_t b = 0; b < GEMM_LANES_MAX * size; b += 64)
-            __builtin_prefetch(line + b, 1, 2);
+    for (int64_t i = 0; i < nr; i++, line += row * size) {
+        __builtin_prefetch(line, 1, 2);
+        if (size > 2)
+            __builtin_prefetch(line + 64, 1, 2);
+    }
 }
 
 void
