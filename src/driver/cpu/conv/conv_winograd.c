@@ -52,8 +52,8 @@ next_weights(const winograd_work *w, const winograd_chunk *c,
 {
     int64_t panels = (c->tiles + w->ops->lanes - 1) / w->ops->lanes;
     int64_t depth = w->l->g->c_in, bytes = b->n * depth * 36;
-    return (gemm_ahead){(const char *)(w->w + (b->r + b->n) * depth * 9),
-                        bytes / (panels * PLACES * depth) + 1};
+    return gemm_ahead_of(w->w + (b->r + b->n) * depth * 9,
+                         bytes / (panels * PLACES * depth) + 1);
 }
 
 static void
@@ -70,7 +70,7 @@ run_one_chunk(winograd_work *w, const air_task *task)
     for (int64_t i = 0; i < blocks; i++) {
         winograd_block one = find_block(b, e, i, blocks);
         one.u = w->weights;
-        one.ahead = (gemm_ahead){(const char *)w->weights, 0};
+        one.ahead = gemm_ahead_of(w->weights, 0);
         turn_weights(w, &one, one.r, one.r + one.n);
         if (one.r + one.n < e)
             one.ahead = next_weights(w, &c, &one);
@@ -98,7 +98,7 @@ run_chunks(winograd_work *w, const air_task *task)
         for (int64_t j = 0; j < blocks; j++) {
             winograd_block one = find_block(0, rows, j, blocks);
             one.u = w->weights + one.r * PLACES * w->l->step;
-            one.ahead = (gemm_ahead){(const char *)one.u, 0};
+            one.ahead = gemm_ahead_of(one.u, 0);
             cpu_winograd_block(w, &c, &one);
         }
     }

@@ -201,14 +201,14 @@ place_w(const work *w, const piece *at, int64_t *rs, int64_t *ks)
 static gemm_ahead
 nothing_ahead(const work *w)
 {
-    return (gemm_ahead){(const char *)w->panels, 0};
+    return gemm_ahead_of(w->panels, 0);
 }
 
 /* The share of a tile of `steps` of k. */
 static gemm_ahead
 take_share(const work *w, int64_t steps)
 {
-    const gemm_ahead share = {w->next->p, w->next->step};
+    const gemm_ahead share = gemm_ahead_of(w->next->p, w->next->step);
     if (w->next->p >= w->next->end)
         return nothing_ahead(w);
     w->next->p += steps * w->next->step;
@@ -238,7 +238,7 @@ find_rows(const work *w, const piece *at, int64_t t, int64_t i, int64_t n)
     }
     if (r + at->nr > w->job->nw)
         return nothing_ahead(w);
-    return (gemm_ahead){(const char *)v->p + r * v->rs * size + next, step};
+    return gemm_ahead_of((const char *)v->p + r * v->rs * size + next, step);
 }
 
 /* The same, and what will be packed, which every other panel asks for. */
@@ -456,8 +456,8 @@ share_of(const work *w, const deep_piece *next, int64_t call, int64_t calls,
     const int64_t end = part_of_depth(w->job, next->p1);
     const int64_t bytes = (end - begin) * size / runs;
     const int64_t at = (next->r + call / runs) * v->rs + begin;
-    return (gemm_ahead){(const char *)v->p + at * size + call % runs * bytes,
-                        (bytes + steps - 1) / steps};
+    return gemm_ahead_of((const char *)v->p + at * size + call % runs * bytes,
+                         (bytes + steps - 1) / steps);
 }
 
 /* acc (+)= panels of lanes [l, l + nl) times rows of one tile. */
@@ -634,22 +634,27 @@ chunk_by_lanes(const work *w, int64_t lanes, const gemm_team *team)
         strip_run(&mine, lanes, at.panel, at.panel + 1, at.row, end.row);
 }
 
-/* The lines of adjacent lanes that are packed next, one for a tile. */
+/* The lines of adjacent lanes that are packed next: one of each step for a tile
+ * or, where there are tiles enough, of half of the steps, since the CPU waits
+ * for no more than a few lines at a time. */
 static gemm_ahead
-next_panel(const work *w, int64_t l, const piece *at, int64_t t)
+next_panel(const work *w, int64_t l, const piece *at, int64_t t, int64_t tiles)
 {
     const gemm_job *job = w->job;
     const gemm_view *v = &job->x;
     const int64_t size = v->dtype == AIR_F32 ? 4 : 2, lanes = w->ops->lanes;
+    const int64_t lines = lanes * size / 64, step = v->ks * size;
+    const int64_t halves = tiles >= 2 * lines ? 2 : 1, kc = at->k1 - at->k0;
     int64_t k = at->k1;
-    if (v->rs != 1 || job->pack != NULL || t * 64 >= lanes * size)
+    if (v->rs != 1 || job->pack != NULL || t >= halves * lines)
         return nothing_ahead(w);
     if (k == job->k)
         k = 0, l += lanes;
-    if (l + lanes > job->nx || k + at->k1 - at->k0 > job->k)
+    if (l + lanes > job->nx || k + kc > job->k)
         return nothing_ahead(w);
-    return (gemm_ahead){(const char *)v->p + (k * v->ks + l) * size + t * 64,
-                        v->ks * size};
+    const char *p = (const char *)v->p + l * size + t / halves * 64;
+    p += (k + t % halves * (kc / 2)) * step;
+    return halves == 1 ? gemm_ahead_of(p, step) : (gemm_ahead){p, step / 2, 0};
 }
 
 /* Few rows use a panel up while a block of its depth is in the nearest cache:
@@ -670,7 +675,7 @@ panel_run(const work *w, float *acc, int64_t l, int64_t nl)
                 cpu_gemm_ask_lines(job, l, b, e - b);
             w->ops->tile(acc + b * w->ops->lanes, e - b, w->panels,
                          w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
-                         p == 0, next_panel(w, l, &at, t));
+                         p == 0, next_panel(w, l, &at, t, tiles));
         }
     }
 }

@@ -137,11 +137,18 @@ typedef struct attend_ops attend_ops;
 typedef struct winograd_ops winograd_ops;
 
 /* Memory that will be needed soon, and bytes of it for each step of k; of step
- * 0 it is what is there already. */
+ * 0 it is what is there already. Of each two steps the second asks for what
+ * lies `second` bytes further. */
 typedef struct {
     const char *p;
-    int64_t step;
+    int64_t step, second;
 } gemm_ahead;
+
+static inline gemm_ahead
+gemm_ahead_of(const void *p, int64_t step)
+{
+    return (gemm_ahead){p, step, step};
+}
 
 /* One table per instruction set. */
 typedef struct {

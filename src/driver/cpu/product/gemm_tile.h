@@ -50,7 +50,7 @@ tile(const int rows, const int vectors, float *acc, const float *x, int64_t xs,
     int64_t k = 0;
     for (; ks == 1 && k + 2 <= kc; k += 2, x += 2 * xs) {
         __builtin_prefetch(ahead.p, 0, 2);
-        __builtin_prefetch(ahead.p + ahead.step, 0, 2);
+        __builtin_prefetch(ahead.p + ahead.second, 0, 2);
         ahead.p += 2 * ahead.step;
         tile_step(rows, vectors, c, x, p, rs, 0);
         tile_step(rows, vectors, c, x + xs, p, rs, 1);
@@ -151,7 +151,7 @@ block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
     for (int64_t i = 0; i < nb; i++) { /* even sizes: no thin last one */
         int64_t b = nr * i / nb, e = nr * (i + 1) / nb;
         tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
-                     (gemm_ahead){(const char *)panel, 0});
+                     gemm_ahead_of(panel, 0));
     }
 }
 
@@ -165,7 +165,7 @@ tile_rows(float *acc, int64_t nr, const float *panel, int64_t xs, int64_t count,
 #ifdef NARROW
     if (count > VL && count <= VL + NARROW) {
         narrows[nr](acc + VL, panel + VL, xs, w, rs, ks, kc, first, ahead);
-        ahead = (gemm_ahead){(const char *)panel, 0};
+        ahead = gemm_ahead_of(panel, 0);
         table = halves;
     } else if (count <= NARROW) {
         table = narrows;
