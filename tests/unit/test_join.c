@@ -183,7 +183,7 @@ TEST(join_region_behind_a_product)
 
 /* Of square windows; images are one pixel wider than high. */
 typedef struct {
-    int images, in, out, kernel, stride, pad, high;
+    int images, in, out, kernel, stride, pad, high, groups;
     const char *dtype, *lines, *returns;
     int joined;
 } conv_case;
@@ -210,13 +210,14 @@ setup_conv(fixture *f, const air_options *options)
              "  %%u = prims::convert_element_type(%%w, %s)\n"
              "  %%c = convolution(%%i, %%u, none, stride=[%d, %d], "
              "padding=[%d, %d], dilation=[1, 1], transposed=false, "
-             "output_padding=[0, 0], groups=1)\n"
+             "output_padding=[0, 0], groups=%d)\n"
              "  %%s = add.Tensor(%%b, 1.0)\n"
              "  %%v = view(%%s, [1, %d, 1, 1])\n%s  return %s\n}\n",
-             c->images, c->in, c->high, c->high + 1, c->out, c->in, c->kernel,
-             c->kernel, c->images, c->out, conv_size(c->high),
+             c->images, c->in, c->high, c->high + 1, c->out, c->in / c->groups,
+             c->kernel, c->kernel, c->images, c->out, conv_size(c->high),
              conv_size(c->high + 1), c->out, c->dtype, c->dtype, c->stride,
-             c->stride, c->pad, c->pad, c->out, c->lines, c->returns);
+             c->stride, c->pad, c->pad, c->groups, c->out, c->lines,
+             c->returns);
     AIR_TRY(air_context_create(options, &f->ctx));
     AIR_TRY(air_graph_parse(f->ctx, text, strlen(text), &f->graph));
     return air_program_create(f->ctx, f->graph, NULL, &f->program);
@@ -230,8 +231,9 @@ run_conv(const fixture *f, int *steps, size_t nouts, air_value *outs)
     const air_value in[] = {
         air_value_tensor(r, AIR_F32, 4,
                          (int64_t[]){c->images, c->in, c->high, c->high + 1}),
-        air_value_tensor(r + 1000, AIR_F32, 4,
-                         (int64_t[]){c->out, c->in, c->kernel, c->kernel}),
+        air_value_tensor(
+            r + 1000, AIR_F32, 4,
+            (int64_t[]){c->out, c->in / c->groups, c->kernel, c->kernel}),
         air_value_tensor(r + 2000, AIR_F32, 4,
                          (int64_t[]){c->images, c->out, conv_size(c->high),
                                      conv_size(c->high + 1)}),
@@ -251,20 +253,28 @@ TEST(join_region_behind_a_convolution)
     static const char turned[] = "  %t = permute(%c, [0, 1, 3, 2])\n"
                                  "  %y = relu(%t)\n  %a = neg(%y)\n";
     static const conv_case cases[] = {
-        {1, 24, 40, 1, 1, 0, 37, "f32", scale, "%y", 1}, /* few rows */
-        {2, 24, 40, 1, 1, 0, 37, "f32", scale, "%y, %c", 1},
-        {1, 64, 200, 1, 1, 0, 21, "f32", scale, "%y", 1}, /* many rows */
-        {2, 200, 150, 1, 1, 0, 15, "f32", scale, "%c, %y", 1},
-        {1, 128, 300, 1, 1, 0, 7, "f32", scale, "%y", 1}, /* few pixels */
-        {1, 20, 33, 1, 2, 0, 41, "f32", scale, "%y", 1},
-        {1, 16, 72, 3, 2, 1, 29, "f32", few, "%y", 1},
-        {1, 40, 48, 3, 1, 1, 27, "f32", scale, "%y, %c", 1},
-        {1, 24, 40, 5, 1, 2, 19, "f32", scale, "%y", 1},
-        {1, 24, 40, 1, 1, 0, 37, "bf16", few, "%y, %c", 1},
-        {1, 24, 40, 3, 1, 1, 37, "bf16", few, "%y", 1},
+        {1, 24, 40, 1, 1, 0, 37, 1, "f32", scale, "%y", 1}, /* few rows */
+        {2, 24, 40, 1, 1, 0, 37, 1, "f32", scale, "%y, %c", 1},
+        {1, 64, 200, 1, 1, 0, 21, 1, "f32", scale, "%y", 1}, /* many rows */
+        {2, 200, 150, 1, 1, 0, 15, 1, "f32", scale, "%c, %y", 1},
+        {1, 128, 300, 1, 1, 0, 7, 1, "f32", scale, "%y", 1}, /* few pixels */
+        {1, 20, 33, 1, 2, 0, 41, 1, "f32", scale, "%y", 1},
+        {1, 16, 72, 3, 2, 1, 29, 1, "f32", few, "%y", 1},
+        {1, 40, 48, 3, 1, 1, 27, 1, "f32", scale, "%y, %c", 1},
+        {1, 24, 40, 5, 1, 2, 19, 1, "f32", scale, "%y", 1},
+        {1, 24, 40, 1, 1, 0, 37, 1, "bf16", few, "%y, %c", 1},
+        {1, 24, 40, 3, 1, 1, 37, 1, "bf16", few, "%y", 1},
+        /* few channels in; a window a channel, by rows and by channels */
+        {1, 3, 40, 7, 2, 3, 61, 1, "f32", scale, "%y", 1},
+        {2, 3, 40, 3, 1, 1, 29, 1, "f32", scale, "%c, %y", 1},
+        {1, 48, 48, 3, 1, 1, 31, 48, "f32", scale, "%y", 1},
+        {2, 72, 72, 5, 2, 2, 27, 72, "f32", scale, "%y, %c", 1},
+        {1, 200, 200, 3, 1, 1, 7, 200, "f32", scale, "%y", 1},
+        {1, 4, 40, 3, 1, 1, 37, 1, "bf16", few, "%y", 1},
+        {1, 48, 48, 3, 1, 1, 37, 48, "bf16", few, "%y", 1},
         /* small; in another order */
-        {1, 24, 40, 1, 1, 0, 11, "f32", scale, "%y", 0},
-        {1, 24, 40, 1, 1, 0, 37, "f32", turned, "%a", 0},
+        {1, 24, 40, 1, 1, 0, 11, 1, "f32", scale, "%y", 0},
+        {1, 24, 40, 1, 1, 0, 37, 1, "f32", turned, "%a", 0},
     };
     static const char *const isas[] = {"avx512", "avx2", "scalar"};
 

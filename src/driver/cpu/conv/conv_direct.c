@@ -8,6 +8,7 @@
  * that what adjacent results see is adjacent. Of bf16, where the CPU multiplies
  * pairs, a plane holds two channels, and a number of it a pixel of both. */
 #include "driver/cpu/conv/conv_direct.h"
+#include "driver/cpu/region/region_join.h"
 
 #include <string.h>
 
@@ -189,6 +190,8 @@ typedef struct {
     const char *x, *w, *bias; /* bias NULL: none */
     char *y;
     int dtype;
+    const gemm_lines *lines; /* NULL: nobody takes them */
+    int64_t at;              /* element of all results that y[0] is */
 } operands;
 
 static operands
@@ -198,7 +201,7 @@ find_operands(const air_call *call, const conv_geometry *g,
     const air_tensor *x = call->args[0].t, *bias = call->args[2].t;
     int64_t size = cpu_gemm_size_of(x->dtype);
     int64_t channel = item % g->groups * g->c_out;
-    operands f = {.dtype = x->dtype};
+    operands f = {.dtype = x->dtype, .at = item * g->c_out * g->out_pixels};
     f.x =
         (const char *)air_data(x, task) + item * g->c_in * g->in_pixels * size;
     f.w = (const char *)air_data(call->args[1].t, task) +
@@ -208,6 +211,18 @@ find_operands(const air_call *call, const conv_geometry *g,
     if (call->args[2].kind == AIR_ARG_TENSOR && bias->dtype != AIR_DTYPE_NONE)
         f.bias = (const char *)air_data(bias, task) + channel * size;
     return f;
+}
+
+/* n results from place `at` on of each of `outs` channels, which are in a cache
+ * now, for who takes them. They stay where they are, too. */
+static void
+give(const operands *f, const conv_geometry *g, int64_t at, int64_t n,
+     int64_t outs)
+{
+    const int64_t size = cpu_gemm_size_of(f->dtype), ld = g->out_pixels;
+    if (f->lines != NULL)
+        f->lines->run_rows(f->lines->arg, f->y + at * size, ld * size,
+                           f->at + at, n, outs, ld);
 }
 
 /* w[out][plane][tap] */
@@ -259,6 +274,7 @@ slide_rows(const layout *l, const operands *f, const gemm_ops *ops,
         if (f->bias != NULL)
             ops->widen(&start, f->bias + o * size, 1, f->dtype, 1);
         ops->correlate_rows(&s, plane, w, start, f->y + at * size);
+        give(f, g, at, s.rows * s.n, 1);
     }
 }
 
@@ -288,13 +304,12 @@ run_strip(const layout *l, const operands *f, const gemm_ops *ops, float *plane,
     }
     for (int64_t o = 0; o < g->c_out; o += OUTS_MAX) {
         int64_t outs = min64(OUTS_MAX, g->c_out - o);
+        int64_t at = o * g->out_pixels + (z * g->out[1] + y0) * g->out[2];
         place_weights(l, f, ops, w, o, outs);
         if (f->bias != NULL)
             ops->widen(start, f->bias + o * size, 1, f->dtype, outs);
-        ops->correlate(
-            &s, plane, w, start, outs,
-            f->y +
-                (o * g->out_pixels + (z * g->out[1] + y0) * g->out[2]) * size);
+        ops->correlate(&s, plane, w, start, outs, f->y + at * size);
+        give(f, g, at, s.rows * s.n, outs);
     }
 }
 
@@ -343,7 +358,8 @@ is_by_channels(const conv_geometry *g, const gemm_ops *ops, int dtype)
 
 static void
 run_by_channels(const air_call *call, const conv_geometry *g,
-                const gemm_ops *ops, const air_task *task)
+                const gemm_ops *ops, const air_task *task,
+                const gemm_lines *lines)
 {
     int64_t lanes = ops->lanes / 2, b, e;
     int64_t blocks = (g->groups + lanes - 1) / lanes;
@@ -352,10 +368,12 @@ run_by_channels(const air_call *call, const conv_geometry *g,
     memset(task->scratch, 0, (size_t)(s.rows * s.row * lanes) * sizeof(float));
     for (int64_t i = b; i < e; i++) {
         int64_t channel = i % blocks * lanes;
+        int64_t n = min64(lanes, g->groups - channel);
         operands f =
             find_operands(call, g, task, i / blocks * g->groups + channel);
-        ops->depthwise(&s, f.x, f.w, f.bias, f.y,
-                       min64(lanes, g->groups - channel), task->scratch);
+        f.lines = lines;
+        ops->depthwise(&s, f.x, f.w, f.bias, f.y, n, task->scratch);
+        give(&f, g, 0, g->out_pixels, n);
     }
 }
 
@@ -363,8 +381,10 @@ void
 cpu_conv_direct(const air_call *call, const conv_geometry *g,
                 const gemm_ops *ops, const air_task *task)
 {
+    cpu_join_run join;
+    const gemm_lines *lines = cpu_join_begin(&join, call, task, 0);
     if (is_by_channels(g, ops, call->args[0].t->dtype)) {
-        run_by_channels(call, g, ops, task);
+        run_by_channels(call, g, ops, task, lines);
         return;
     }
     int64_t items = g->batch * g->groups, planes = items * g->out[0], b, e;
@@ -380,6 +400,7 @@ cpu_conv_direct(const air_call *call, const conv_geometry *g,
     int64_t item = b / l.strips / g->out[0]; /* counted on, not divided */
     for (int64_t i = b; i < e; i++) {
         operands f = find_operands(call, g, task, item);
+        f.lines = lines;
         run_strip(&l, &f, ops, task->scratch, z, strip * l.strip);
         if (++strip == l.strips)
             strip = 0, z++;

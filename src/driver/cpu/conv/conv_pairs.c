@@ -100,10 +100,10 @@ size_t
 cpu_convolution_pairs_workspace(const air_call *call, int threads)
 {
     const conv_geometry g = cpu_conv_forward(call);
-    if (cpu_conv_is_direct(&g))
-        return 0;
-    return cpu_join_workspace(
-        call->extra, cpu_conv_workspace(call, &g, threads, true), threads);
+    const size_t bytes = cpu_conv_is_direct(&g)
+                             ? 0
+                             : cpu_conv_workspace(call, &g, threads, true);
+    return cpu_join_workspace(call->extra, bytes, threads);
 }
 
 void
