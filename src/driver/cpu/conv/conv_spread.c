@@ -483,9 +483,10 @@ multiply_tap(const gemm_ops *ops, float *acc, const spread_taps *t, int64_t i,
     int64_t tiles = (t->n + ops->rows - 1) / ops->rows;
     for (int64_t j = 0; j < tiles; j++) { /* even sizes: no thin last one */
         int64_t r = t->n * j / tiles, e = t->n * (j + 1) / tiles;
+        const gemm_ahead next =
+            gemm_ahead_of(x + t->lanes + j * 16, t->plane * 4);
         ops->tile(acc + r * ops->lanes, e - r, x, t->plane, t->lanes,
-                  w + r * t->row, t->row, 1, n, first,
-                  gemm_ahead_of(x + t->lanes + j * 16, t->plane * 4));
+                  w + r * t->row, t->row, 1, n, first, &next);
     }
 }
 

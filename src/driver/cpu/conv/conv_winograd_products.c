@@ -18,7 +18,7 @@ multiply(const winograd_work *w, const winograd_block *b, float *acc,
         for (int64_t i = 0; i < chains; i++) {
             int64_t k = k0 + n * i / chains, e = k0 + n * (i + 1) / chains;
             w->ops->tile(to, b->n, v + k * lanes, lanes, count, u + k,
-                         w->l->step, 1, e - k, i == 0, *ahead);
+                         w->l->step, 1, e - k, i == 0, ahead);
             ahead->p += ahead->step * (e - k);
         }
         if (s > 0)

@@ -276,7 +276,7 @@ add_rest(const work *w, float *acc, int64_t lane, int64_t count,
 /* acc (+)= `count` lanes from l on of a panel times the rows. */
 static void
 multiply_panel(const work *w, float *acc, int64_t l, int64_t count,
-               const tile_rows *rows, const piece *at, gemm_ahead ahead)
+               const tile_rows *rows, const piece *at, const gemm_ahead *ahead)
 {
     int64_t lanes = w->ops->lanes, rest = rest_of(w->job, l, count);
     const float *panel = w->panels + (l - w->l0) * w->job->k + at->k0 * lanes;
@@ -309,8 +309,9 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
             const int64_t count = min64(lanes, nl - i);
             if (at->k0 == 0)
                 cpu_gemm_ask_ends(w->job, l + i, count, one.r, one.nr);
+            const gemm_ahead ahead = find_ahead(w, at, t, i / lanes, panels);
             multiply_panel(w, acc + i * acc_rows + b * lanes, l + i, count,
-                           &rows, at, find_ahead(w, at, t, i / lanes, panels));
+                           &rows, at, &ahead);
         }
     }
 }
@@ -329,8 +330,9 @@ multiply_whole(const work *w, float *acc, int64_t l, int64_t nl, int64_t r,
             piece at = {r, nr, k * p / parts, k * (p + 1) / parts};
             tile_rows rows = {.nr = nr};
             rows.p = place_w(w, &at, &rows.rs, &rows.ks);
+            const gemm_ahead ahead = find_ahead(w, &at, 0, i / lanes, panels);
             multiply_panel(w, acc + i * nr, l + i, min64(lanes, nl - i), &rows,
-                           &at, find_ahead(w, &at, 0, i / lanes, panels));
+                           &at, &ahead);
         }
     }
 }
@@ -473,10 +475,12 @@ multiply_deep(const work *w, float *acc, int64_t acc_rows, int64_t l,
                           part_of_depth(w->job, p + 1)};
         tile_rows rows = {.nr = at.nr};
         rows.p = place_w(w, &at, &rows.rs, &rows.ks);
-        for (int64_t i = 0; i < nl; i += lanes, call++)
+        for (int64_t i = 0; i < nl; i += lanes, call++) {
+            const gemm_ahead ahead =
+                share_of(w, next, call, calls, at.k1 - at.k0);
             multiply_panel(w, acc + i * acc_rows, l + i, min64(lanes, nl - i),
-                           &rows, &at,
-                           share_of(w, next, call, calls, at.k1 - at.k0));
+                           &rows, &at, &ahead);
+        }
     }
 }
 
@@ -671,11 +675,12 @@ panel_run(const work *w, float *acc, int64_t l, int64_t nl)
         pack_at(w, w->panels, l, nl, at.k0, at.k1);
         for (int64_t t = 0; t < tiles; t++) {
             int64_t b = job->nw * t / tiles, e = job->nw * (t + 1) / tiles;
+            const gemm_ahead ahead = next_panel(w, l, &at, t, tiles);
             if (p + 1 == parts)
                 cpu_gemm_ask_lines(job, l, b, e - b);
             w->ops->tile(acc + b * w->ops->lanes, e - b, w->panels,
                          w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
-                         p == 0, next_panel(w, l, &at, t, tiles));
+                         p == 0, &ahead);
         }
     }
 }

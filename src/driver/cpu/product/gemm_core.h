@@ -138,7 +138,9 @@ typedef struct winograd_ops winograd_ops;
 
 /* Memory that will be needed soon, and bytes of it for each step of k; of step
  * 0 it is what is there already. Of each two steps the second asks for what
- * lies `second` bytes further. */
+ * lies `second` bytes further. Handed on by pointer: as a value it lies on
+ * the stack, is written in halves and read as a whole, and that waits until all
+ * stores before it have left. */
 typedef struct {
     const char *p;
     int64_t step, second;
@@ -169,7 +171,7 @@ typedef struct {
      * least: acc of the others may stay as it was */
     void (*tile)(float *acc, int64_t nr, const float *panel, int64_t xs,
                  int64_t count, const float *w, int64_t rs, int64_t ks,
-                 int64_t kc, bool first, gemm_ahead ahead);
+                 int64_t kc, bool first, const gemm_ahead *ahead);
     /* lanes [l0, l0 + nl), rows [r0, r0 + nr) of y from acc, which holds
      * panels of acc_rows rows */
     void (*finish)(const gemm_job *job, const float *acc, int64_t acc_rows,

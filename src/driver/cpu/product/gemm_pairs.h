@@ -7,7 +7,7 @@
 /* gemm_pairs_isa.c: gemm_ops.tile, block, panels and rows being pairs. */
 void cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
                     int64_t count, const float *w, int64_t rs, int64_t ks,
-                    int64_t kc, bool first, gemm_ahead ahead);
+                    int64_t kc, bool first, const gemm_ahead *ahead);
 void cpu_pairs_block(float *acc, int64_t nr, const float *panel, int64_t xs,
                      const float *w, int64_t rs, int64_t ks, int64_t kc,
                      bool first);

@@ -24,7 +24,7 @@ narrow_product(vn c, vn x, vn w)
 void
 cpu_pairs_tile(float *acc, int64_t nr, const float *panel, int64_t xs,
                int64_t count, const float *w, int64_t rs, int64_t ks,
-               int64_t kc, bool first, gemm_ahead ahead)
+               int64_t kc, bool first, const gemm_ahead *ahead)
 {
     tile_rows(acc, nr, panel, xs, count, w, rs, ks, kc, first, ahead);
 }

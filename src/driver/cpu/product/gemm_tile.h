@@ -38,10 +38,12 @@ tile_step(const int rows, const int vectors, vf c[ROWS_MAX][2], const float *x,
 INLINE void
 tile(const int rows, const int vectors, float *acc, const float *x, int64_t xs,
      const float *w, int64_t rs, int64_t ks, int64_t kc, bool first,
-     gemm_ahead ahead)
+     const gemm_ahead *ahead)
 {
     vf c[ROWS_MAX][2];
     const float *p[POINTERS];
+    const char *next = ahead->p;
+    const int64_t step = ahead->step, second = ahead->second;
     UNROLL for (int r = 0; r < rows; r++)
     {
         c[r][0] = c[r][1] = (vf){0};
@@ -49,16 +51,16 @@ tile(const int rows, const int vectors, float *acc, const float *x, int64_t xs,
     UNROLL for (int j = 0; 3 * j < rows; j++) p[j] = w + 3 * j * rs;
     int64_t k = 0;
     for (; ks == 1 && k + 2 <= kc; k += 2, x += 2 * xs) {
-        __builtin_prefetch(ahead.p, 0, 2);
-        __builtin_prefetch(ahead.p + ahead.second, 0, 2);
-        ahead.p += 2 * ahead.step;
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(next + second, 0, 2);
+        next += 2 * step;
         tile_step(rows, vectors, c, x, p, rs, 0);
         tile_step(rows, vectors, c, x + xs, p, rs, 1);
         UNROLL for (int j = 0; 3 * j < rows; j++) p[j] += 2;
     }
     for (; k < kc; k++, x += xs) {
-        __builtin_prefetch(ahead.p, 0, 2);
-        ahead.p += ahead.step;
+        __builtin_prefetch(next, 0, 2);
+        next += step;
         tile_step(rows, vectors, c, x, p, rs, 0);
         UNROLL for (int j = 0; 3 * j < rows; j++) p[j] += ks;
     }
@@ -76,17 +78,19 @@ tile(const int rows, const int vectors, float *acc, const float *x, int64_t xs,
 INLINE void
 tile_narrow(const int rows, float *acc, const float *x, int64_t xs,
             const float *w, int64_t rs, int64_t ks, int64_t kc, bool first,
-            gemm_ahead ahead)
+            const gemm_ahead *ahead)
 {
     vn c[ROWS_MAX], was;
+    const char *next = ahead->p;
+    const int64_t step = ahead->step;
     const float *p[(ROWS_MAX + 2) / 3];
     UNROLL for (int r = 0; r < rows; r++) c[r] = (vn){0};
     UNROLL for (int j = 0; 3 * j < rows; j++) p[j] = w + 3 * j * rs;
     for (int64_t k = 0; k < kc; k++) {
         vn x0;
         memcpy(&x0, x, sizeof x0);
-        __builtin_prefetch(ahead.p, 0, 2);
-        ahead.p += ahead.step;
+        __builtin_prefetch(next, 0, 2);
+        next += step;
         UNROLL for (int r = 0; r < rows; r++) c[r] =
             narrow_product(c[r], x0, narrow_broadcast(&p[r / 3][(r % 3) * rs]));
         UNROLL for (int j = 0; 3 * j < rows; j++) p[j] += ks;
@@ -103,18 +107,18 @@ tile_narrow(const int rows, float *acc, const float *x, int64_t xs,
 
 typedef void tile_fn(float *acc, const float *x, int64_t xs, const float *w,
                      int64_t rs, int64_t ks, int64_t kc, bool first,
-                     gemm_ahead ahead);
+                     const gemm_ahead *ahead);
 
 #define TILE(R)                                                              \
     static void tile_##R(float *acc, const float *x, int64_t xs,             \
                          const float *w, int64_t rs, int64_t ks, int64_t kc, \
-                         bool first, gemm_ahead ahead)                       \
+                         bool first, const gemm_ahead *ahead)                \
     {                                                                        \
         tile(R, 2, acc, x, xs, w, rs, ks, kc, first, ahead);                 \
     }                                                                        \
     static void half_##R(float *acc, const float *x, int64_t xs,             \
                          const float *w, int64_t rs, int64_t ks, int64_t kc, \
-                         bool first, gemm_ahead ahead)                       \
+                         bool first, const gemm_ahead *ahead)                \
     {                                                                        \
         tile(R, 1, acc, x, xs, w, rs, ks, kc, first, ahead);                 \
     }
@@ -133,7 +137,7 @@ static tile_fn *const halves[ROWS_MAX + 1] = {NULL, TILES(HALF_ROW)};
 #define NARROW_TILE(R)                                                         \
     static void narrow_##R(float *acc, const float *x, int64_t xs,             \
                            const float *w, int64_t rs, int64_t ks, int64_t kc, \
-                           bool first, gemm_ahead ahead)                       \
+                           bool first, const gemm_ahead *ahead)                \
     {                                                                          \
         tile_narrow(R, acc, x, xs, w, rs, ks, kc, first, ahead);               \
     }
@@ -147,11 +151,12 @@ static void
 block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
       int64_t rs, int64_t ks, int64_t kc, bool first)
 {
+    const gemm_ahead nothing = gemm_ahead_of(panel, 0);
     int64_t nb = (nr + ROWS_MAX - 1) / ROWS_MAX;
     for (int64_t i = 0; i < nb; i++) { /* even sizes: no thin last one */
         int64_t b = nr * i / nb, e = nr * (i + 1) / nb;
         tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
-                     gemm_ahead_of(panel, 0));
+                     &nothing);
     }
 }
 
@@ -159,13 +164,14 @@ block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
 static void
 tile_rows(float *acc, int64_t nr, const float *panel, int64_t xs, int64_t count,
           const float *w, int64_t rs, int64_t ks, int64_t kc, bool first,
-          gemm_ahead ahead)
+          const gemm_ahead *ahead)
 {
     tile_fn *const *table = count > VL ? tiles : halves;
 #ifdef NARROW
+    const gemm_ahead nothing = gemm_ahead_of(panel, 0);
     if (count > VL && count <= VL + NARROW) {
         narrows[nr](acc + VL, panel + VL, xs, w, rs, ks, kc, first, ahead);
-        ahead = gemm_ahead_of(panel, 0);
+        ahead = &nothing;
         table = halves;
     } else if (count <= NARROW) {
         table = narrows;
