@@ -35,7 +35,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ thread_local
 
-enum { EMU_THREADS = 1024, EMU_WARPS = EMU_THREADS / 32, EMU_STACK = 128 * 1024, EMU_COPIES = 64, EMU_LATE = 4096 };
+enum { EMU_THREADS = 1024, EMU_WARPS = EMU_THREADS / 32, EMU_STACK = 128 * 1024, EMU_COPIES = 128, EMU_LATE = 4096 };
 enum { EMU_PATIENCE = 20 }; // seconds without any thread that may go on
 
 struct emu_index { unsigned x, y, z; };
@@ -44,7 +44,7 @@ struct emu_shape { unsigned grid[3], block[3], shared, there; };
 // Counted round by round: who waits goes on when `round` is another one.
 struct emu_barrier { int arrived, round; };
 
-struct emu_copy { void *to; const void *from; int group; };
+struct emu_copy { void *to; const void *from; int group; unsigned bytes; };
 struct emu_fiber {
     void *stack;      // where it goes on
     const int *round; // it waits for another one than `seen`; NULL: it runs

@@ -2,6 +2,7 @@
 // statement asm("a.b.c ..." : outputs : inputs) calls ptx_a_b_c(outputs, inputs).
 // What has no function here does not compile.
 
+struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
@@ -381,9 +382,13 @@ static void emu_multiply_group(float **c, unsigned columns, const unsigned (&min
 EMU_GROUP(16, bf16)
 EMU_GROUP(32, bf16)
 EMU_GROUP(64, bf16)
+EMU_GROUP(128, bf16)
+EMU_GROUP(256, bf16)
 EMU_GROUP(16, f16)
 EMU_GROUP(32, f16)
 EMU_GROUP(64, f16)
+EMU_GROUP(128, f16)
+EMU_GROUP(256, f16)
 static inline void ptx_wgmma_fence_sync_aligned() {}
 static inline void ptx_wgmma_commit_group_sync_aligned() {}
 static inline void ptx_wgmma_wait_group_sync_aligned(int) {}
@@ -425,19 +430,21 @@ static inline void ptx_ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(unsigned &
 
 // ---- copies that arrive by and by: some at once, some when they are waited for
 
-static inline void ptx_cp_async_cg_shared_global(unsigned at, const void *from)
+static inline void emu_start_copy(unsigned at, const void *from, unsigned bytes)
 {
     emu_fiber *f = &emu->fibers[emu->self];
     char *to = emu_place(at, emu->rank);
-    if (((uintptr_t)to | (uintptr_t)from) % 16)
-        emu_stop("16 bytes are copied at an odd address");
+    if (((uintptr_t)to | (uintptr_t)from) % bytes)
+        emu_stop("bytes are copied at an odd address");
     if (emu_luck(2) == 0)
-        memcpy(to, from, 16);
+        memcpy(to, from, bytes);
     else if (f->ncopies < EMU_COPIES)
-        f->copies[f->ncopies++] = {to, from, f->groups};
+        f->copies[f->ncopies++] = {to, from, f->groups, bytes};
     else
         emu_stop("more copies than the emulator keeps");
 }
+static inline void ptx_cp_async_cg_shared_global(unsigned at, const void *from) { emu_start_copy(at, from, 16); }
+static inline void ptx_cp_async_ca_shared_global(unsigned at, const void *from) { emu_start_copy(at, from, 4); }
 static inline void ptx_cp_async_cg_shared_global_L2__256B(unsigned at, const void *from)
 {
     ptx_cp_async_cg_shared_global(at, from);
@@ -449,7 +456,7 @@ static inline void ptx_cp_async_wait_group(int later)
     int left = 0;
     for (int i = 0; i < f->ncopies; i++)
         if (f->copies[i].group < f->groups - later)
-            memcpy(f->copies[i].to, f->copies[i].from, 16);
+            memcpy(f->copies[i].to, f->copies[i].from, f->copies[i].bytes);
         else
             f->copies[left++] = f->copies[i];
     f->ncopies = left;

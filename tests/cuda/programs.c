@@ -4,7 +4,8 @@
  * also has to give up where a block comes too late; with --blas products are
  * cuBLASLt's.
  *
- * A graph may say in a comment how many launches its first run takes.
+ * A graph may say in a comment how many launches its first run takes, and how
+ * many multiprocessors the GPU has.
  *
  *   programs [--persistent | --blas] FOLDER GRAPH...
  */
@@ -154,13 +155,18 @@ run_once(const char *file, side *s)
            fail(file, "running", "it is no single persistent kernel");
 }
 
-/* "# launches: N" in the text. */
+/* "# what: N" in the text; `otherwise` where there is none. */
+static long
+said(const char *text, const char *what, long otherwise)
+{
+    const char *at = strstr(text, what);
+    return at ? strtol(at + strlen(what), NULL, 10) : otherwise;
+}
+
 static bool
 counts_launches(const char *file, const char *text, long launches)
 {
-    static const char key[] = "# launches: ";
-    const char *at = strstr(text, key);
-    if (!at || persistent || strtol(at + strlen(key), NULL, 10) == launches)
+    if (persistent || said(text, "# launches: ", launches) == launches)
         return true;
     fprintf(stderr, "%s: %ld launches\n", file, launches);
     return fail(file, "the first run", "another number of launches");
@@ -171,6 +177,7 @@ run_text(const char *file, const char *text)
 {
     side want, got;
     const long products = emulate_products();
+    gpu->processors = (int)said(text, "# processors: ", 0);
     bool good = open_side(&want, text, false) == AIR_OK &&
                 run_side(&want) == AIR_OK && open_side(&got, text, true) == 0;
     if (!good) {

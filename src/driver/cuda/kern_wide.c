@@ -10,7 +10,7 @@
 
 enum {
     TILE = 128,        /* rows of w: TN of the text */
-    STEP = 64,         /* numbers of a row at a time */
+    PART = 64,         /* numbers of a row that are multiplied together */
     MOST_ROWS = 256,   /* of a tile of x */
     MOST_WAITING = 64, /* the same by instructions that are waited for */
     MOST_PARTS = 8,    /* blocks of a cluster */
@@ -20,16 +20,25 @@ enum {
     LEAST = 4        /* stages: two are read, two on their way */
 };
 
-/* Rows of a tile of x; blocks that share the registers of an SM. */
+/* Rows of a tile of x; blocks that share the registers of an SM; with 8 and 4
+ * bits, STEP of the text for chunks, whose x is copied word by word: it is
+ * worth that for few rows (0: not). H200, 14336 x 4096, us of a launch with
+ * chunks and without: 8 bits, 32 rows 24.9 and 29.6, 64 rows 32.8 and 29.8; 4
+ * bits in groups of 32, 64 rows 33.2 and 37.9, 128 rows 56.8 and 47.6. 16 rows
+ * of 4 bits by steps of 256 and of 128: 23.8 and 27.7. */
 static const struct {
-    int rows, side;
-} tiles[] = {{16, 2}, {32, 2}, {64, 2}, {128, 2}, {256, 1}};
+    int rows, side, steps[2];
+} tiles[] = {{16, 2, {128, 256}},
+             {32, 2, {128, 128}},
+             {64, 2, {0, 128}},
+             {128, 2, {0, 0}},
+             {256, 1, {0, 0}}};
 enum { TILES = sizeof tiles / sizeof *tiles };
 
 typedef struct {
-    int rows, side, parts, stages;
-    bool sums, async; /* SUMS and ASYNC of the text */
-    int64_t stage;    /* bytes */
+    int rows, side, step, parts, stages;
+    bool chunks, sums, async; /* of the text */
+    int64_t stage;            /* bytes */
 } form;
 
 static bool
@@ -60,10 +69,10 @@ load(int64_t blocks, int64_t room, const form *f, const cuda_props *props)
            quarters[ratio(blocks % room, props->processors)];
 }
 
-/* In a unit of its own. A step with m rows of x takes as long as making the
+/* In a unit of its own. A part with m rows of x takes as long as making the
  * numbers of w, and longer by each row: 130 + m (on an H200 380 ns with 16
  * rows, 570 with 128, 980 with 256). Beginning and end are as long as some
- * steps. Clusters of more than two blocks do not fill all SMs. */
+ * parts. Clusters of more than two blocks do not fill all SMs. */
 static int64_t
 cost(const kern_words_call *c, const form *f, const cuda_props *props)
 {
@@ -71,15 +80,18 @@ cost(const kern_words_call *c, const form *f, const cuda_props *props)
     const int64_t room = f->parts > 2 && all >= 8 ? all * 7 / 8 : all;
     const int64_t blocks = ratio(c->n, TILE) * ratio(c->m, f->rows) * f->parts;
     return load(blocks, room, f, props) *
-           (ratio(ratio(c->k, STEP), f->parts) + 6) * (130 + f->rows);
+           (ratio(ratio(c->k, PART), f->parts) + 6) * (130 + f->rows);
 }
 
 static bool
-fits(form *f, const kern_words_call *c, const cuda_props *props)
+fits(form *f, const kern_words_call *c, const cuda_props *props, int step)
 {
     const int64_t all = (int64_t)props->shared_bytes;
     const int64_t room = f->side == 1 ? all : (all + RESERVED) / 2 - RESERVED;
-    f->stage = f->rows * 128 + TILE * (STEP * c->bits / 8 + 16);
+    const int gap = step > 0 ? 0 : 16;
+    f->chunks = step > 0;
+    f->step = f->chunks ? step : PART;
+    f->stage = f->rows * 2 * f->step + TILE * (f->step * c->bits / 8 + gap);
     f->stages = (int)least(room / f->stage, MOST_STAGES);
     return f->stages >= LEAST;
 }
@@ -99,6 +111,16 @@ most_rows(const form *f)
     return f->async ? MOST_ROWS : MOST_WAITING;
 }
 
+/* Chunks take more memory: of some GPUs too much. */
+static bool
+take_tile(form *f, const kern_words_call *c, const cuda_props *props, int i)
+{
+    const int step = f->sums ? 0 : tiles[i].steps[c->bits == 4];
+    f->rows = tiles[i].rows, f->side = tiles[i].side;
+    return may_have(c, f, most_rows(f)) &&
+           (fits(f, c, props, step) || fits(f, c, props, 0));
+}
+
 /* False: there is none. */
 static bool
 choose(const kern_words_call *c, const cuda_props *props, form *out)
@@ -108,12 +130,11 @@ choose(const kern_words_call *c, const cuda_props *props, form *out)
               .async = strcmp(props->isa, "sm_90a") == 0};
     int64_t best = INT64_MAX;
     for (int i = 0; i < TILES; i++) {
-        f.rows = tiles[i].rows, f.side = tiles[i].side;
-        if (!may_have(c, &f, most_rows(&f)) || !fits(&f, c, props))
+        if (!take_tile(&f, c, props, i))
             continue;
         for (f.parts = 1; f.parts <= parts; f.parts *= 2) {
             const int64_t found = cost(c, &f, props);
-            if (found >= best || f.parts > ratio(c->k, STEP))
+            if (found >= best || f.parts > ratio(c->k, f.step))
                 continue;
             best = found;
             *out = f;
@@ -140,9 +161,10 @@ kern_wide_on(const air_call *call, const cuda_props *props)
 }
 
 /* Products of skinny.cuh have a column for each row of x in each of the groups
- * that four lanes load side by side, 32 of them at the price of this (H200,
- * 4096 x 14336, 4 bits in groups of 32: 8 rows 36.7 and 36.0 us, 16 rows 73.7).
- */
+ * that four lanes load side by side. H200, 4096 x 14336, us: 16 rows of 8 bits
+ * 24.9 and here 20.2; 4 bits in groups of 32, 4 rows 19, 8 rows 36.8, here 22;
+ * in groups of 64, 8 rows 21, 16 rows 41; in groups of 128, 16 rows 25. Where
+ * sums are weighed this takes 36. */
 bool
 kern_wide_beats(const air_call *call, const cuda_props *props)
 {
@@ -150,8 +172,15 @@ kern_wide_beats(const air_call *call, const cuda_props *props)
     const int64_t loads = c.groups > 1 ? c.group / kern_words_each(&c) : 4;
     const int64_t split = loads % 4 == 0 ? 1 : loads % 2 == 0 ? 2 : 4;
     form f;
-    return c.m > 1 && c.m * split >= 32 && kern_wide_on(call, props) &&
-           choose(&c, props, &f) && f.async;
+    if (c.m == 1 || !kern_wide_on(call, props) || !choose(&c, props, &f))
+        return false;
+    return f.async && c.m * split >= (f.sums ? 32 : split == 1 ? 16 : 20);
+}
+
+static const char *
+truth(bool b)
+{
+    return b ? "true" : "false";
 }
 
 static void
@@ -160,12 +189,12 @@ put_type(kern *k, const kern_words_call *c, const form *f)
     base_text_add(k->text, "    typedef ");
     kern_words_type(k->text, c);
     base_text_add(k->text,
-                  " W;\n    typedef wide<%s, %d, %" PRId64
-                  ", %d, %d, W, %s, %s> G;\n"
+                  " W;\n    typedef wide<%s, %d, %d, %" PRId64
+                  ", %d, %d, W, %s, %s, %s> G;\n"
                   "    const s64 m0 = blockIdx.x / %d * %dll, n0 = blockIdx.y "
                   "* %dll;\n",
-                  kern_type(c->x->dtype), f->rows, c->k, f->parts, f->stages,
-                  f->sums ? "true" : "false", f->async ? "true" : "false",
+                  kern_type(c->x->dtype), f->rows, f->step, c->k, f->parts,
+                  f->stages, truth(f->chunks), truth(f->sums), truth(f->async),
                   f->parts, f->rows, TILE);
 }
 

@@ -36,7 +36,18 @@ copy_async(void *to, const void *from)
                  : "memory");
 }
 
-// The same; L2 gets the 256 bytes that they are of.
+// 4 bytes.
+FN void
+copy_async_word(void *to, const void *from)
+{
+    const u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :
+                 : "r"(at), "l"(from)
+                 : "memory");
+}
+
+// 16 bytes as above; L2 gets the 256 bytes that they are of.
 FN void
 copy_async_line(void *to, const void *from)
 {

@@ -28,6 +28,15 @@ struct is_given<absent<V>> {
     static const bool value = false;
 };
 
+template <class A, class B>
+struct is_same {
+    static const bool value = false;
+};
+template <class A>
+struct is_same<A, A> {
+    static const bool value = true;
+};
+
 template <class Q, class Z>
 struct words_row {
     const u8 *w;
@@ -49,24 +58,33 @@ struct magic<f16, BITS> {
     static const u32 LESS = BITS == 4 ? 0xe408e408u : 0xe480e480u; // - 8, - 128
 };
 
+// a * b + c of both halves, rounded once.
+FN u32
+fma2(u32 a, u32 b, u32 c, bf16)
+{
+    u32 y;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
+    return y;
+}
+
+FN u32
+fma2(u32 a, u32 b, u32 c, f16)
+{
+    u32 y;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
+    return y;
+}
+
 FN u32
 add2(u32 a, u32 b, bf16)
 {
-    u32 y;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
-        : "=r"(y)
-        : "r"(a), "r"(0x3f803f80u), "r"(b));
-    return y;
+    return fma2(a, 0x3f803f80u, b, bf16());
 }
 
 FN u32
 add2(u32 a, u32 b, f16)
 {
-    u32 y;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;"
-        : "=r"(y)
-        : "r"(a), "r"(0x3c003c00u), "r"(b));
-    return y;
+    return fma2(a, 0x3c003c00u, b, f16());
 }
 
 // (a & mask) | bits, in one instruction.
@@ -181,16 +199,57 @@ struct words {
         return widen4(two * 0x1001u, T());
     }
 
+    // 16 neighbours, as they lie.
+    static FN void
+    chunk(u32 (&to)[BITS / 2], const u8 *p)
+    {
+        if constexpr (BITS == 8) {
+            const uint4 v = *(const uint4 *)p;
+            to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+        } else {
+            const uint2 v = *(const uint2 *)p;
+            to[0] = v.x, to[1] = v.y;
+        }
+    }
+
+    // Two of them, 2 i and 2 i + 1, as numbers.
+    static FN u32
+    pair(const u32 (&raw)[BITS / 2], int i)
+    {
+        const u32 low = i % 2 == 0 ? 0x4140 : 0x4342;
+        if constexpr (BITS == 8)
+            return widen8(__byte_perm(raw[i / 2], 0, low), T());
+        // The 4 bits of each number as a byte, 4 in their order.
+        const u32 w = raw[i / 4];
+        const u32 four = __byte_perm(w & 0x0f0f0f0fu, w >> 4 & 0x0f0f0f0fu,
+                                     i % 4 < 2 ? 0x5140 : 0x7362);
+        return add2(__byte_perm(four, magic<T, 4>::BASE >> 8 & 255, low),
+                    magic<T, 4>::LESS, T());
+    }
+
     // Of a group, as they lie: what converts them waits for them.
     struct factors {
         Q scale;
         Z zero;
     };
 
-    // What two integers stand for, rounded to T.
+    // Factors of T in both halves.
+    static FN u32
+    both(T f)
+    {
+        return f.bits * 0x10001u;
+    }
+
+    // What two integers stand for, rounded to T once.
     static FN u32
     of(u32 two, const factors &f)
     {
+        if constexpr (is_same<Q, T>::value && (!ZERO || is_same<Z, T>::value)) {
+            if constexpr (ZERO)
+                return fma2(two, both(f.scale), both(f.zero), T());
+            else
+                return fma2(two, both(f.scale), 0x80008000u /* -0 */, T());
+        }
         const float scale = (float)get(f.scale), zero = (float)get(f.zero);
         float a, b;
         unpack(two, a, b, T());
