@@ -14,8 +14,10 @@
 // SUMS: integers are multiplied as they are, factors are of the sums of a group,
 // in float; else they are of the integers, and w is rounded to T. Where each row
 // has one scale and nothing is added, `out` applies it.
+//
+// EARLY: the next kernel may begin at once, else when the sums are there.
 template <class T, int TM, int STEP, int K, int PARTS, int STAGES, class W, bool CHUNKS,
-          bool SUMS, bool ASYNC>
+          bool SUMS, bool EARLY, bool ASYNC>
 struct wide {
     typedef typename W::pointer pointer;
     typedef group<ASYNC> G;
@@ -330,7 +332,8 @@ struct wide {
         sources from = find(row, xs, first * STEP);
         factors now, next;
 
-        release();
+        if constexpr (EARLY)
+            release();
 #pragma unroll 1
         for (int i = 0; i < AHEAD; i++)
             if (first + i < end)
@@ -378,6 +381,8 @@ struct wide {
             at = at + 1 < STAGES ? at + 1 : 0;
             to = to + 1 < STAGES ? to + 1 : 0;
         }
+        if constexpr (!EARLY)
+            release();
         G::template wait<0>();
         arrived<0>();
 #pragma unroll
