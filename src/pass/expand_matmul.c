@@ -110,6 +110,17 @@ is_one(const ir_graph *g, air_ref r, int from_right)
     return ir_dim_is_const(g, v->dims[v->rank - from_right], &n) && n == 1;
 }
 
+/* Are depths and batches the same, not only where the sizes are what they are
+ * taken for? */
+static bool
+is_surely_product(const ir_graph *g, air_ref x, air_ref y)
+{
+    const ir_value *a = ir_val(g, x), *b = ir_val(g, y);
+
+    return ir_dim_eq(a->dims[a->rank - 1], b->dims[b->rank - 2]) &&
+           (a->rank == 2 || ir_dim_eq(a->dims[0], b->dims[0]));
+}
+
 /* (a, b) of depth 1: every number of one times every number of the other,
  * which fuses. */
 air_status
@@ -118,7 +129,7 @@ expand_mm(pass_context *ctx, uint32_t node)
     pass_build b = build_at(ctx, node);
     air_ref x = node_in(ctx->g, node, 0), y = node_in(ctx->g, node, 1);
 
-    if (!is_one(ctx->g, x, 1))
+    if (!is_one(ctx->g, x, 1) || !is_surely_product(ctx->g, x, y))
         return AIR_OK;
     return build_forward(&b, node, 0, b_mul(&b, x, y));
 }
@@ -133,6 +144,7 @@ expand_bmm(pass_context *ctx, uint32_t node)
 
     if (is_one(ctx->g, x, 1) || !is_one(ctx->g, x, 2) ||
         !is_one(ctx->g, y, 1) || is_one(ctx->g, x, 3) ||
+        !is_surely_product(ctx->g, x, y) ||
         !ir_is_float((air_dtype)ir_val(ctx->g, x)->dtype))
         return expand_mm(ctx, node);
     const air_attr one = at_int(&b, 1), two = at_int(&b, 2);
