@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "pass/expand.h"
+#include "pass/group.h"
 
 /* x * scale; a product of integers stays one. */
 static air_ref
@@ -105,9 +106,8 @@ static bool
 is_one(const ir_graph *g, air_ref r, int from_right)
 {
     const ir_value *v = ir_val(g, r);
-    int64_t n;
 
-    return ir_dim_is_const(g, v->dims[v->rank - from_right], &n) && n == 1;
+    return group_is_unit(g, v->dims[v->rank - from_right]);
 }
 
 /* Are depths and batches the same, not only where the sizes are what they are

@@ -4,8 +4,6 @@
 
 #include "driver/cpu/product/gemm_core.h"
 
-typedef gemm_batch gemm_product;
-
 /* task NULL: sizes and strides only, no pointers. */
 gemm_product cpu_gemm_product(const air_call *call, const air_task *task);
 gemm_job cpu_gemm_job_at(const gemm_product *p, int64_t i);

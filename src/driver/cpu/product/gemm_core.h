@@ -67,7 +67,7 @@ typedef struct {
     gemm_job job; /* of batch 0 */
     int64_t batch;
     int64_t x_step, w_step, y_step, s_step; /* elements */
-} gemm_batch;
+} gemm_product;
 
 #define PLAN_LANES      16 /* plans must not depend on the instruction set */
 #define GEMM_LANES_MAX  32
@@ -260,7 +260,7 @@ typedef struct {
                         int64_t nn, int bits, const gemm_words *w);
     /* small_isa.c: products [begin, end) of f32 or f64, of a few numbers each
      */
-    void (*small)(const gemm_batch *b, int64_t begin, int64_t end);
+    void (*small)(const gemm_product *b, int64_t begin, int64_t end);
     const attend_ops *attend;     /* attend_isa.h */
     const winograd_ops *winograd; /* winograd.h */
 } gemm_ops;

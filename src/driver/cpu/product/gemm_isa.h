@@ -20,7 +20,8 @@ void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
                          int64_t k);
 
 /* small_isa.c */
-void ISA_NAME(small_products)(const gemm_batch *b, int64_t begin, int64_t end);
+void ISA_NAME(small_products)(const gemm_product *b, int64_t begin,
+                              int64_t end);
 
 /* limits_isa.c */
 float ISA_NAME(limits_read)(const float *p, int64_t n);

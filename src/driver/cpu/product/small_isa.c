@@ -38,7 +38,7 @@ enum { LANES = 16, PART = 256 };
             for (int l = 0; l < LANES; l++)                                    \
                 sum[l] = FMA_##T(x[j][l], w[j][l], sum[l]);                    \
     }                                                                          \
-    static void put_##T(const gemm_batch *b, const T *sum, int64_t at,         \
+    static void put_##T(const gemm_product *b, const T *sum, int64_t at,       \
                         int64_t row, int64_t col, int64_t n)                   \
     {                                                                          \
         const gemm_job *job = &b->job;                                         \
@@ -50,7 +50,8 @@ enum { LANES = 16, PART = 256 };
             y[l * b->y_step] = job->ALPHA * sum[l] +                           \
                                (s == NULL ? 0 : job->BETA * s[l * b->s_step]); \
     }                                                                          \
-    static void products_##T(const gemm_batch *b, int64_t begin, int64_t end)  \
+    static void products_##T(const gemm_product *b, int64_t begin,             \
+                             int64_t end)                                      \
     {                                                                          \
         const gemm_job *job = &b->job;                                         \
         const int64_t k = job->k, part = k > 0 ? PART / k : PART;              \
@@ -103,7 +104,7 @@ enum { COLS = 32 };
                 sum[l] = FMA_##T(v[j], m[j * p->ks + l], sum[l]);              \
         memcpy(out, sum, (size_t)n * sizeof *out);                             \
     }                                                                          \
-    static void vectors_##T(const gemm_batch *b, const small_vector *p,        \
+    static void vectors_##T(const gemm_product *b, const small_vector *p,      \
                             int64_t begin, int64_t end)                        \
     {                                                                          \
         const gemm_job *job = &b->job;                                         \
@@ -146,7 +147,7 @@ is_vector(const gemm_job *job, small_vector *out)
 }
 
 void
-ISA_NAME(small_products)(const gemm_batch *b, int64_t begin, int64_t end)
+ISA_NAME(small_products)(const gemm_product *b, int64_t begin, int64_t end)
 {
     const bool wide = b->job.y_dtype == AIR_F64;
     small_vector p;

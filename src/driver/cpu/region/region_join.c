@@ -101,11 +101,7 @@ cpu_join_workspace(const void *extra, size_t first, int threads)
 static bool
 is_in_order(const cpu_region *r, int b)
 {
-    int64_t run = 1;
-    for (int a = r->rank - 1; a >= 0; run *= r->dims[a--])
-        if (r->dims[a] > 1 && r->strides[b][a] != run)
-            return false;
-    return !r->rg->bufs[b].scratch;
+    return !r->rg->bufs[b].scratch && region_is_run(r, b, 0);
 }
 
 static void

@@ -24,9 +24,7 @@ region_run_init(region_run *run, const cpu_region *r, const air_task *task)
     run->columns = r->across || r->rg->walk == AIR_WALK_OUTER;
     for (int b = 0; b < r->rg->nbufs; b++) {
         const bool scratch = r->rg->bufs[b].scratch;
-        run->inner[b] = scratch     ? 1
-                        : r->spread ? region_spread_inner(r, b)
-                                    : r->strides[b][r->rank - 1];
+        run->inner[b] = scratch ? 1 : region_inner_stride(r, b);
         run->steps[b] = scratch ? 0 : row_stride(r, b) * (int64_t)r->bytes[b];
     }
     for (int i = 0; r->uses_tiles && i < r->rg->nnodes; i++) {

@@ -428,19 +428,12 @@ place_tiles(cpu_region *r, const tile_plan *t)
     }
 }
 
-/* The stride of a buffer's elements as tiles and code find them. */
-static int64_t
-inner_stride(const cpu_region *r, int b)
-{
-    return r->spread ? region_spread_inner(r, b) : r->strides[b][r->rank - 1];
-}
-
 /* Are elements of the buffer what a tile of the lane holds? */
 static bool
 is_tile(const cpu_region *r, const air_rg_node *n)
 {
     const air_rg_buf *b = &r->rg->bufs[n->buf];
-    return b->scratch == AIR_RG_MEMORY && inner_stride(r, n->buf) == 1 &&
+    return b->scratch == AIR_RG_MEMORY && region_inner_stride(r, n->buf) == 1 &&
            ((n->lane == AIR_LANE_F32 && b->dtype == AIR_F32) ||
             (n->lane == AIR_LANE_F64 && b->dtype == AIR_F64) ||
             (n->lane == AIR_LANE_I64 && b->dtype == AIR_I64));

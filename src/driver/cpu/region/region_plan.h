@@ -195,11 +195,22 @@ bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);
 /* INNER: blocks of short rows. */
 void region_across(region_run *run);
-/* MAP: blocks of short rows, each as one row. */
-/* choose: also where the region does not ask for it. */
+/* From an element of the buffer to the next, as tiles and code find them. */
+int64_t region_inner_stride(const cpu_region *r, int b);
+/* MAP: blocks of short rows, each as one row. choose: also where the region
+ * does not ask for it. */
 void region_plan_spread(cpu_region *r, bool choose);
-int64_t region_spread_inner(const cpu_region *r, int b);
 void region_spread(region_run *run);
+/* Do the elements of the axes from `first` on lie behind each other? */
+static inline bool
+region_is_run(const cpu_region *r, int b, int first)
+{
+    int64_t run = 1;
+    for (int a = r->rank - 1; a >= first; run *= r->dims[a--])
+        if (r->dims[a] > 1 && r->strides[b][a] != run)
+            return false;
+    return true;
+}
 /* INNER: the phases of rows [begin, end). */
 void region_rows(region_run *run, int64_t begin, int64_t end);
 /* INNER with SUMS: rows, then columns. */

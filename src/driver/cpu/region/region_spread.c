@@ -21,16 +21,6 @@ is_one_value(const cpu_region *r, int b)
     return true;
 }
 
-static bool
-is_dense(const cpu_region *r, int b)
-{
-    int64_t run = 1;
-    for (int a = r->rank - 1; a >= r->flat; run *= r->dims[a--])
-        if (r->strides[b][a] != run)
-            return false;
-    return true;
-}
-
 /* Rows along the last axis of them. */
 static int64_t
 line_of(const cpu_region *r)
@@ -76,7 +66,7 @@ region_plan_spread(cpu_region *r, bool choose)
     while (r->flat > 0 && count < BLOCK)
         count *= r->dims[--r->flat];
     for (int b = 0; b < rg->nbufs; b++) {
-        if (is_one_value(r, b) || is_dense(r, b))
+        if (is_one_value(r, b) || region_is_run(r, b, r->flat))
             continue;
         r->apart |= UINT32_C(1) << b;
         bytes += r->bytes[b];
@@ -91,9 +81,9 @@ region_plan_spread(cpu_region *r, bool choose)
 }
 
 int64_t
-region_spread_inner(const cpu_region *r, int b)
+region_inner_stride(const cpu_region *r, int b)
 {
-    return is_one_value(r, b) ? 0 : 1;
+    return !r->spread ? r->strides[b][r->rank - 1] : is_one_value(r, b) ? 0 : 1;
 }
 
 /* ---- running ---- */
