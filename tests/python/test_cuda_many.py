@@ -244,10 +244,12 @@ def test_memory_is_the_seconds_and_comes_back():
     before = used()
     kept = [call(x) for _ in range(4)]
     during = used()
+    assert len({y.data_ptr() for y in kept}) == len(kept)
     del kept
     after = used()
     assert max(during[0], after[0]) <= before[0]  # of earlier tests
-    assert during[1] - before[1] >= 4 * x.nbytes
+    # One may have memory that the program kept between two calls.
+    assert during[1] - before[1] >= 3 * x.nbytes
     assert after[1] <= before[1] + x.nbytes
     del call
     torch._dynamo.reset()

@@ -323,7 +323,7 @@ def test_short_rows_that_are_broadcast(cols, dtype):
         x = x.clone()
         x += y[:, None] * z
         both = torch.cat([x - z, y[:, :1, None] + x], -1)
-        places = torch.arange(cols) * y[:, :1, None] + x
+        places = torch.arange(cols, device=y.device) * y[:, :1, None] + x
         return x, both, places, (x * z).float().tanh(), x.transpose(0, 2) * 2
 
     x, y = numbers(30, 70, cols, dtype=dtype), numbers(30, cols, dtype=dtype)
