@@ -1,16 +1,24 @@
 """CUDA C texts as C arrays: embed.py OUT.c NAME=FILE,FILE,... ...
 
 The text of a name is its files, one after another, each in namespace `call`
-and once in a program. Whole-line comments stay out of it.
+and once in a program. Whole-line comments stay out of it. Where there is no
+FILE.cuh, FILE.py has a function `text`.
 """
 
+import runpy
 import sys
 from pathlib import Path
 
 
+def source_of(path):
+    if path.exists():
+        return path.read_text()
+    return runpy.run_path(str(path.with_suffix(".py")))["text"]()
+
+
 def text_of(file):
     guard = f"CALL_{Path(file).stem.upper()}"
-    lines = Path(file).read_text().splitlines()
+    lines = source_of(Path(file)).splitlines()
     code = [x for x in lines if not x.lstrip().startswith("//")]
     head = [f"#ifndef {guard}", f"#define {guard}", "namespace call {"]
     return "\n".join([*head, *code, "}", "#endif", ""])
