@@ -4,7 +4,10 @@
 air_status
 canon_copy_of(pass_context *ctx, uint32_t node)
 {
-    return canon_drop(ctx, node, node_in(ctx->g, node, 0));
+    air_ref x = node_in(ctx->g, node, 0);
+
+    return x.id == AIR_NO_REF.id ? canon_number(ctx, node)
+                                 : canon_drop(ctx, node, x);
 }
 
 /* Significant bits of a dtype's values; integers: of their magnitude. */
@@ -55,9 +58,11 @@ canon_cast(pass_context *ctx, uint32_t node)
 {
     ir_graph *g = ctx->g;
     air_ref x = node_in(g, node, 0), out = node_out(g, node, 0);
-    const ir_node *inner = pass_made_by(g, x, "_to_copy");
     air_dtype to = (air_dtype)ir_val(g, out)->dtype;
 
+    if (x.id == AIR_NO_REF.id)
+        return canon_number(ctx, node);
+    const ir_node *inner = pass_made_by(g, x, "_to_copy");
     if (!inner)
         return canon_drop(ctx, node, x);
     air_ref first = inner->attrs[0].value;

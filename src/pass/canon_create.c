@@ -2,18 +2,30 @@
 #include "pass/canon.h"
 
 static air_status
-forward_full(pass_context *ctx, uint32_t node, air_attr value)
+make_full(pass_context *ctx, uint32_t node, air_attr value)
 {
     ir_graph *g = ctx->g;
     air_ref out = node_out(g, node, 0);
     pass_build b = build_at(ctx, node);
 
-    if (!pass_allow(ctx))
-        return AIR_OK;
     return build_forward(
         &b, node, 0,
         B_OP(&b, "full", at_dims(ir_val(g, out)->rank, ir_val(g, out)->dims),
              value, at_dtype((air_dtype)ir_val(g, out)->dtype)));
+}
+
+static air_status
+forward_full(pass_context *ctx, uint32_t node, air_attr value)
+{
+    return pass_allow(ctx) ? make_full(ctx, node, value) : AIR_OK;
+}
+
+/* A copy or cast of a number, as functorch writes Python's in a tensor's
+ * place. Made in any case: behind it copies are of tensors. */
+air_status
+canon_number(pass_context *ctx, uint32_t node)
+{
+    return make_full(ctx, node, *node_attr(ctx->g, node, 0));
 }
 
 static air_status
