@@ -1,11 +1,9 @@
 """The torch.compile backend: AOTAutograd in front, the engine behind.
 
-Attention: on CPU, ATen itself turns F.scaled_dot_product_attention into one
-`_scaled_dot_product_flash_attention_for_cpu` node before our graphs are
-recorded, in inference and in training, with a float or bool mask of rank 2 or
-4 (a bool mask becomes one `where`), grouped heads, causal, dynamic sizes. What
-it does not take (dropout, rank 3, value heads of another size, a float mask
-with grouped heads in training) is products and `_safe_softmax`, as in eager.
+Attention: on CPU, ATen makes one `_scaled_dot_product_flash_attention_for_cpu`
+of it before graphs are recorded, in training too (a bool mask is one `where`).
+Dropout, rank 3, value heads of another size, and in training a float mask with
+grouped heads are products and `_safe_softmax`, as in eager.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from typing import Any
 import torch
 
 from . import (
+    bodies,
     breaks,
     checks,
     collectives,
@@ -140,11 +139,9 @@ def compile_graph(
     capture: CaptureOptions | None = None,
     folder: str | None = None,
 ) -> Compiled:
-    """One graph of AOTAutograd -> a callable that takes a list.
-
-    capture: how calls are captured; None: as the configuration says.
-    folder: of the model, where graphs are dumped.
-    """
+    """One graph of AOTAutograd -> a callable that takes a list. capture: how
+    calls are captured (None: as the configuration says); folder: of the model,
+    where graphs are dumped."""
     start_once()
     if capture is None:
         capture = capture_options(config)
@@ -186,6 +183,9 @@ def compile_graph(
     events.compiled(gm, config.captures and bool(config.remove_cat_ops))
     static = compat.static_input_indices(kind)
     make = functools.partial(_made, config, dump)
+    if not (_savers or _wraps or config.export.export_mode):
+        plain = functools.partial(_made, config, None)
+        bodies.compile_held(gm, record, plain, _keep)
     how = several.How(make, _keep, _savers)
     return quantised.watch(several.made(gm, static, record, how))
 

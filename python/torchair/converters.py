@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import define, inlined, norms  # noqa: F401 (registers)
+from . import define, flex, inlined, norms  # noqa: F401 (registers)
 from .operators import remembered
 from .sizes import is_symbolic
 

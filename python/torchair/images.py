@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import cuda, rewrites
+from . import bodies, cuda, rewrites
 from .schema import INTS, VALUE, used_items
 
 aten = torch.ops.aten
@@ -228,7 +228,7 @@ def target_of(node: torch.fx.Node) -> Any:
     """What the HOST node of an operator calls."""
     operator: Any = node.target
     if _MARK not in node.meta:
-        return rewrites.host_target(node, operator)
+        return rewrites.host_target(node, bodies.target_of(node))
     if operator is _MAX_POOL and used_items(node) == {0}:
         return Largest()
     return Last(operator)

@@ -252,8 +252,9 @@ class _Importer(schema.Importing):
         if item is not None:
             self.refs[node] = item
             self._tag(item, node, several, node.args[1])
-        else:  # a token, or a number
-            self.constants[node] = node.meta.get("val")
+        else:  # a token, which is None, or a number
+            value = node.meta.get("val")
+            self.constants[node] = schema.number_of(value)
 
     def _node(
         self, node: torch.fx.Node, kind: kinds.Kind, value: Any

@@ -22,8 +22,9 @@ def _always(_node: Node) -> bool:
 def register(
     op: Any, body: Body, when: Callable[[Node], bool] = _always
 ) -> None:
-    """Nodes of the overload, those of which `when` says so, become those of
-    body, which takes its arguments and gives a tuple of tensors."""
+    """Nodes of the operator, those of which `when` says so, become those of
+    body, which takes its arguments and gives a tuple of tensors, or of such
+    tuples. Graphs among the arguments are given as they are."""
     _bodies[op] = body, when
 
 
@@ -38,9 +39,21 @@ def expand(gm: GraphModule) -> None:
                 _replace(gm, node, body)
 
 
+def _graphs(gm: GraphModule, nodes: list[Node]) -> dict[Node, GraphModule]:
+    """Of operands: those that are graphs."""
+    found = {
+        n: operator.attrgetter(str(n.target))(gm)
+        for n in nodes
+        if n.op == "get_attr"
+    }
+    return {n: x for n, x in found.items() if isinstance(x, GraphModule)}
+
+
 def _replace(gm: GraphModule, node: Node, body: Callable[..., Any]) -> None:
-    operands = node.all_input_nodes
-    inner = _traced(node, operands, body)
+    graphs = _graphs(gm, node.all_input_nodes)
+    operands = [n for n in node.all_input_nodes if n not in graphs]
+    inner = _traced(node, operands, graphs, body)
+    _take_constants(gm, node, inner)
     inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
     known = dict(zip(inputs, operands, strict=True))
     with gm.graph.inserting_before(node):
@@ -51,16 +64,37 @@ def _replace(gm: GraphModule, node: Node, body: Callable[..., Any]) -> None:
             for key in ("lane", "scope", "cores", "after"):
                 if key in node.meta:
                     made.meta[key] = node.meta[key]
+    _hand_over(gm, node, results)
+
+
+def _take_constants(gm: GraphModule, node: Node, inner: GraphModule) -> None:
+    for constant in inner.graph.find_nodes(op="get_attr"):
+        name = f"_{node.name}_{constant.target}"
+        setattr(gm, name, getattr(inner, str(constant.target)))
+        constant.target = name
+
+
+def _hand_over(gm: GraphModule, node: Node, results: Any) -> None:
+    """The node's users read the results."""
     for user in list(node.users):
         if user.target is not operator.getitem:
             raise RuntimeError(f"{user} uses all results of {node}")
-        user.replace_all_uses_with(results[user.args[1]])
+        result = results[user.args[1]]
+        if isinstance(result, (tuple, list)):
+            _hand_over(gm, user, result)
+            continue
+        if isinstance(result, Node) and "val" in user.meta:
+            result.meta["val"] = user.meta["val"]  # as it lies in memory
+        user.replace_all_uses_with(result)
         gm.graph.erase_node(user)
     gm.graph.erase_node(node)
 
 
 def _traced(
-    node: Node, operands: list[Node], body: Callable[..., Any]
+    node: Node,
+    operands: list[Node],
+    graphs: dict[Node, GraphModule],
+    body: Callable[..., Any],
 ) -> GraphModule:
     """The body on the node's arguments, as a graph of its tensors."""
     from torch._dispatch.python import enable_python_dispatcher
@@ -69,9 +103,9 @@ def _traced(
     values = [n.meta["val"] for n in operands]
 
     def run(*tensors: Any) -> Any:
-        given = dict(zip(operands, tensors, strict=True))
+        given: dict[Node, Any] = dict(zip(operands, tensors, strict=True))
         args, kwargs = torch.fx.node.map_arg(
-            (node.args, node.kwargs), given.__getitem__
+            (node.args, node.kwargs), (given | graphs).__getitem__
         )
         return body(*args, **kwargs)
 

@@ -330,6 +330,11 @@ def is_token(node: torch.fx.Node) -> bool:
     )
 
 
+def number_of(value: Any) -> Any:
+    """None for the value of a token, which is a tensor."""
+    return None if isinstance(value, torch.Tensor) else value
+
+
 def first(value: Any) -> Any:
     return value[0] if isinstance(value, (tuple, list)) else value
 
