@@ -3,7 +3,8 @@ regions that are compiled once (invoke_subgraph).
 
 The operator stays a HOST node, since which graph runs how often is known when
 its values are. What it calls are programs of the engine, made of the graphs;
-where one refuses, torch runs that graph as it did.
+where one refuses, torch runs that graph as it did. Dispatching such an
+operator costs more than the calls, so it is not asked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .compiled import Record
+from .schema import with_effects
 
 hops = torch.ops.higher_order
 Call = Callable[..., Any]
@@ -66,6 +68,12 @@ def _invoke(body: Call, _name: str, *operands: Any) -> Any:
     return body(*operands)
 
 
+def _effect(_token: Any, op: Call, *args: Any, **named: Any) -> Any:
+    """An operator whose effects are in an order, as HOST nodes are anyway."""
+    found = op(*args, **named)
+    return None, *(found if isinstance(found, tuple) else (found,))
+
+
 # What calls the graphs, by operator, as torch's own kernels do.
 _CALLS: dict[Any, Call] = {
     hops.cond: _cond,
@@ -78,6 +86,8 @@ _CALLS: dict[Any, Call] = {
 
 def target_of(node: Node) -> Any:
     """What a HOST node calls for the node's operator."""
+    if node.target is with_effects:
+        return _effect
     if node.kwargs:
         return node.target
     return _CALLS.get(node.target, node.target)
