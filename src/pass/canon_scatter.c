@@ -1,14 +1,21 @@
 /* canon_scatter.c: a sum of zeros that one part each was written to.
  *
- * That is the gradient of a tensor whose parts a[0], a[1], ... are used: where
- * each is written once, they side by side. */
+ * That is the gradient of a tensor whose parts a[0], a[1], ... are used, as
+ * steps of a loop use them: where each is written, they side by side. */
 #include "pass/canon.h"
 
-enum { PARTS = 16 };
+/* So many terms at most. A chain of n sums is looked at n times. */
+enum { TERMS = 1024 };
 
 typedef struct {
-    air_ref part[PARTS];
-    int64_t parts, found;
+    air_ref src;
+    int64_t index;
+} part;
+
+typedef struct {
+    part term[TERMS]; /* from the last one of the sum to the first */
+    size_t count;
+    int64_t parts; /* along the axis */
     int axis;
 } sum_of_parts;
 
@@ -20,40 +27,28 @@ is_zeros(const ir_graph *g, air_ref r)
            made->attrs[1].f == 0.0;
 }
 
-/* The axis of (zeros, src, dim, index), and which part of it src is. */
+/* (zeros, src, dim, index): all along one axis. */
 static bool
-read_part(const ir_graph *g, const ir_node *made, int64_t *axis, int64_t *index,
-          int64_t *parts)
+add_part(const ir_graph *g, air_ref r, sum_of_parts *s)
 {
-    const ir_value *out = ir_val(g, made->outs[0]);
-
-    if (!is_zeros(g, made->attrs[0].value) ||
-        !pass_int(g, &made->attrs[2], axis) ||
-        !pass_int(g, &made->attrs[3], index))
-        return false;
-    *axis += *axis < 0 ? out->rank : 0;
-    const air_attr size = at_dim(out->dims[*axis]);
-    if (!pass_int(g, &size, parts))
-        return false;
-    *index += *index < 0 ? *parts : 0;
-    return *index >= 0 && *index < *parts && *parts <= PARTS;
-}
-
-static bool
-add_part(const ir_graph *g, const ir_node *made, sum_of_parts *s)
-{
+    const ir_node *made = pass_made_by(g, r, "select_scatter");
     int64_t axis, index, parts;
 
-    if (!read_part(g, made, &axis, &index, &parts))
+    if (made == NULL || s->count == TERMS ||
+        !is_zeros(g, made->attrs[0].value) ||
+        !pass_int(g, &made->attrs[2], &axis) ||
+        !pass_int(g, &made->attrs[3], &index))
         return false;
-    if (s->found == 0) {
-        s->axis = (int)axis;
-        s->parts = parts;
-    }
-    if (axis != s->axis || s->part[index].id != AIR_NO_REF.id)
+    axis += axis < 0 ? ir_val(g, r)->rank : 0;
+    const air_attr size = at_dim(ir_val(g, r)->dims[axis]);
+    if (!pass_int(g, &size, &parts))
         return false;
-    s->part[index] = made->attrs[1].value;
-    s->found++;
+    index += index < 0 ? parts : 0;
+    if (index < 0 || index >= parts || (s->count > 0 && axis != s->axis))
+        return false;
+    s->axis = (int)axis;
+    s->parts = parts;
+    s->term[s->count++] = (part){made->attrs[1].value, index};
     return true;
 }
 
@@ -67,22 +62,76 @@ is_plain_sum(const ir_graph *g, const ir_node *sum)
            pass_number(g, &sum->attrs[2], &alpha) && alpha == 1.0;
 }
 
-/* All terms of a sum; each sum is one, so that depth is at most PARTS. */
+/* A sum that has become parts side by side, to which more is added. */
 static bool
-add_terms(const ir_graph *g, air_ref r, air_ref like, sum_of_parts *s,
-          int depth)
+add_side_by_side(const ir_graph *g, air_ref r, sum_of_parts *s)
 {
-    const ir_node *sum = pass_made_by(g, r, "add.Tensor");
-    const ir_node *part = pass_made_by(g, r, "select_scatter");
+    const ir_node *all = pass_made_by(g, r, "cat");
+    int64_t axis;
 
-    if (depth > PARTS || !pass_same_dims(g, r, like) ||
-        ir_val(g, r)->dtype != ir_val(g, like)->dtype)
+    if (all == NULL || !pass_int(g, &all->attrs[1], &axis) || axis != s->axis ||
+        (int64_t)all->attrs[0].count != s->parts ||
+        s->count + all->attrs[0].count > TERMS)
         return false;
-    if (part != NULL)
-        return add_part(g, part, s);
-    return sum != NULL && is_plain_sum(g, sum) &&
-           add_terms(g, sum->attrs[0].value, like, s, depth + 1) &&
-           add_terms(g, sum->attrs[1].value, like, s, depth + 1);
+    for (int64_t i = s->parts; i-- > 0;) {
+        const ir_node *made = pass_made_by(g, all->attrs[0].values[i], "view");
+        if (made == NULL ||
+            !pass_same_dims(g, made->attrs[0].value, s->term[0].src))
+            return false;
+        s->term[s->count++] = (part){made->attrs[0].value, i};
+    }
+    return true;
+}
+
+/* All terms of a chain of sums, as gradients are added up: of two operands one
+ * is a part, the other the rest. */
+static bool
+add_terms(const ir_graph *g, air_ref out, sum_of_parts *s)
+{
+    air_ref rest = out;
+
+    while (!add_part(g, rest, s)) {
+        const ir_node *sum = pass_made_by(g, rest, "add.Tensor");
+
+        if (sum == NULL)
+            return s->count > 0 && add_side_by_side(g, rest, s);
+        if (!is_plain_sum(g, sum) || !pass_same_dims(g, rest, out) ||
+            ir_val(g, rest)->dtype != ir_val(g, out)->dtype)
+            return false;
+        const bool last = add_part(g, sum->attrs[1].value, s);
+        if (!last && !add_part(g, sum->attrs[0].value, s))
+            return false;
+        rest = sum->attrs[last ? 0 : 1].value;
+    }
+    return true;
+}
+
+static bool
+has_all_parts(const sum_of_parts *s)
+{
+    bool found[TERMS] = {false};
+    int64_t count = 0;
+
+    for (size_t i = 0; i < s->count; i++) {
+        count += !found[s->term[i].index];
+        found[s->term[i].index] = true;
+    }
+    return count == s->parts;
+}
+
+/* The parts by index, each with its axis; those with several terms are added
+ * up in the order of the sum. */
+static void
+join_terms(pass_build *b, const sum_of_parts *s, air_ref *by_index)
+{
+    for (int64_t i = 0; i < s->parts; i++)
+        by_index[i] = AIR_NO_REF;
+    for (size_t i = s->count; i-- > 0;) {
+        air_ref *p = &by_index[s->term[i].index], src = s->term[i].src;
+        *p = p->id == AIR_NO_REF.id ? src : b_add(b, *p, src);
+    }
+    for (int64_t i = 0; i < s->parts; i++)
+        by_index[i] = b_unsqueeze(b, by_index[i], s->axis);
 }
 
 /* -0.0 + 0.0 is 0.0, which counts in exact mode. */
@@ -92,18 +141,18 @@ canon_sum_of_parts(pass_context *ctx, uint32_t node, bool *done)
     const air_ref out = node_out(ctx->g, node, 0);
     const air_dtype dtype = (air_dtype)ir_val(ctx->g, out)->dtype;
     const bool zero = pass_exact(ctx) && ir_is_float(dtype);
-    sum_of_parts s = {.found = 0};
+    air_ref by_index[TERMS];
+    sum_of_parts s;
 
-    for (int i = 0; i < PARTS; i++)
-        s.part[i] = AIR_NO_REF;
-    *done = add_terms(ctx->g, out, out, &s, 0) && s.found == s.parts &&
-            pass_allow(ctx);
+    s.count = 0;
+    *done = add_terms(ctx->g, out, &s) && s.parts <= TERMS &&
+            has_all_parts(&s) && pass_allow(ctx);
     if (!*done)
         return AIR_OK;
     pass_build b = build_at(ctx, node);
-    for (int64_t i = 0; i < s.parts; i++)
-        s.part[i] = b_unsqueeze(&b, s.part[i], s.axis);
-    air_ref all = B_OP(&b, "cat", at_values(&b, (size_t)s.parts, s.part),
+    join_terms(&b, &s, by_index);
+    AIR_TRY(b.status);
+    air_ref all = B_OP(&b, "cat", at_values(&b, (size_t)s.parts, by_index),
                        at_int(&b, s.axis));
     return build_forward(&b, node, 0, zero ? b_addf(&b, all, 0.0) : all);
 }
