@@ -215,6 +215,28 @@ def test_scatter_reduce(reduce, include_self):
     check(fn, torch.rand(20, 9), i, torch.rand(20, 12))
 
 
+@pytest.mark.parametrize("dtype", SCATTERED)
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+def test_scatter_reduce_of_rows(reduce, dtype):
+    """An index that is expanded, as a graph's nodes gather their edges: whole
+    rows, and columns; some of none. Values that are few keep sums exact."""
+
+    def fn(x, i, y):
+        given = {"reduce": reduce}
+        at = i[:, None].expand_as(y)
+        return [
+            x.scatter_reduce(0, at, y, **given),
+            x.scatter_reduce(0, at, y, **given, include_self=False),
+            x.t().scatter_reduce(1, at.t(), y.t(), **given),
+            x[:, ::2].scatter_reduce(0, at[:, ::2], y[:, ::2], **given),
+        ]
+
+    x, y = numbers(9, 37, dtype=dtype) % 3, numbers(24, 37, dtype=dtype) % 3
+    if dtype.is_floating_point and reduce in ("amax", "amin"):
+        y[0, :3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    check(fn, x, torch.randint(0, 7, (24,)), y)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_index_tensors_that_are_broadcast(dtype):
     """As regions of images are sampled: corners of windows, read and written;

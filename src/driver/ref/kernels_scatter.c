@@ -292,19 +292,6 @@ count_tensor(const ref_tensor *out, int32_t *count)
     return t;
 }
 
-static void
-scatter_one(const scatter_rule *rule, int dtype, char *dst, const char *src,
-            char *count)
-{
-    if (rule->count != NULL) {
-        int32_t n;
-        memcpy(&n, count, sizeof n);
-        n++;
-        memcpy(count, &n, sizeof n);
-    }
-    fold(rule->how, dtype, dst, src);
-}
-
 typedef struct {
     row_plan plan;
     scatter_rule rule;
@@ -410,29 +397,124 @@ scatter_row_of(scatter_how how, int dtype)
     return how == PUT ? puts[ref_bytes(dtype)] : folds[dtype][how];
 }
 
+/* Dense rows, one onto the other. */
+typedef void onto_fn(char *dst, const char *src, int64_t n);
+
+#define ONTO(name, S)                                              \
+    static void onto_##name(char *dst, const char *src, int64_t n) \
+    {                                                              \
+        S *restrict d = (void *)dst;                               \
+        const S *restrict x = (const void *)src;                   \
+        for (int64_t i = 0; i < n; i++)                            \
+            name((char *)(d + i), (const char *)(x + i));          \
+    }
+#define ONTOS(name, S, ...)  \
+    ONTO(multiply_##name, S) \
+    ONTO(greater_##name, S)  \
+    ONTO(smaller_##name, S)
+FOLD_DTYPES(ONTOS)
+
+static onto_fn *
+onto_of(scatter_how how, int dtype)
+{
+#define FOLD_ONTO(name, ...)                       \
+    [AIR_##name] = {[PROD] = onto_multiply_##name, \
+                    [AMAX] = onto_greater_##name,  \
+                    [AMIN] = onto_smaller_##name},
+    static onto_fn *const folds[AIR_DTYPE_COUNT][AMIN + 1] = {
+        FOLD_DTYPES(FOLD_ONTO)};
+    return folds[dtype][how];
+}
+
 /* How many of the row are done. */
 static int64_t
 scatter_fast(const scatter_args *s, char *const *at)
 {
     const row_plan *p = &s->plan;
     scatter_row_fn *row = scatter_row_of(s->rule.how, p->dtype);
-    if (p->index_dtype != AIR_I64 || s->rule.count != NULL || row == NULL)
+    if (p->index_dtype != AIR_I64 || row == NULL)
         return 0;
     return row(p, at, row_is_dense(p, p->src_step, p->dst_step));
 }
 
-/* All elements of the row have one index, and are added: true, done. */
+/* The values that go into each place. */
+static void
+count_row(const scatter_args *s, const char *index, char *count)
+{
+    const row_plan *p = &s->plan;
+    const bool same = p->index_step == 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        int64_t to = row_index(p, index + i * p->index_step);
+        if (!ref_inside(to, p->size, s->task))
+            continue;
+        int32_t *n = (void *)(count + to * s->count_stride + i * s->count_step);
+        if (same && s->count_step == (int64_t)sizeof *n) {
+            for (int64_t k = 0; k < p->n; k++)
+                n[k]++;
+            return;
+        }
+        ++*n;
+    }
+}
+
+#define FILL(bytes, T)                                             \
+    static void fill_##bytes(char *dst, const char *src, size_t n) \
+    {                                                              \
+        T *restrict to = (void *)dst;                              \
+        T value;                                                   \
+        memcpy(&value, src, bytes);                                \
+        for (size_t i = 0; i < n; i++)                             \
+            to[i] = value;                                         \
+    }
+FILL(1, uint8_t)
+FILL(2, uint16_t)
+FILL(4, uint32_t)
+FILL(8, uint64_t)
+
+/* A row of values, or of one, is put there: true, done. */
+static bool
+put_together(const row_plan *p, char *dst, const char *src)
+{
+    const size_t bytes = ref_bytes(p->dtype), n = (size_t)p->n;
+    if (p->dst_step != (int64_t)bytes)
+        return false;
+    if (p->src_step == (int64_t)bytes) {
+        memmove(dst, src, n * bytes);
+        return true;
+    }
+    if (p->src_step != 0)
+        return false;
+    switch (bytes) {
+    case 1: fill_1(dst, src, n); break;
+    case 2: fill_2(dst, src, n); break;
+    case 4: fill_4(dst, src, n); break;
+    default: fill_8(dst, src, n);
+    }
+    return true;
+}
+
+/* All elements of the row have one index: true, done. */
 static bool
 scatter_together(const scatter_args *s, char *const *at)
 {
     const row_plan *p = &s->plan;
-    if (p->n < 2 || p->index_step != 0 || s->rule.how != ADD ||
-        s->rule.count != NULL)
+    const int64_t bytes = (int64_t)ref_bytes(p->dtype);
+    const scatter_how how = s->rule.how;
+    onto_fn *onto = onto_of(how, p->dtype);
+    if (p->n < 2 || p->index_step != 0)
         return false;
     int64_t to = row_index(p, at[0]);
-    if (ref_inside(to, p->size, s->task))
-        ref_add_row(p->dtype, at[1] + to * p->stride, p->dst_step, at[2],
-                    p->src_step, p->n);
+    if (!ref_inside(to, p->size, s->task))
+        return true;
+    char *dst = at[1] + to * p->stride;
+    if (how == PUT)
+        return put_together(p, dst, at[2]);
+    if (how == ADD || how == MEAN)
+        ref_add_row(p->dtype, dst, p->dst_step, at[2], p->src_step, p->n);
+    else if (onto != NULL && p->dst_step == bytes && p->src_step == bytes)
+        onto(dst, at[2], p->n);
+    else
+        return false;
     return true;
 }
 
@@ -440,15 +522,16 @@ static void
 scatter_part(const scatter_args *s, char *const *at)
 {
     const row_plan *p = &s->plan;
+    if (s->rule.count != NULL)
+        count_row(s, at[0], at[3]);
     if (scatter_together(s, at))
         return;
     for (int64_t i = scatter_fast(s, at); i < p->n; i++) {
         int64_t to = row_index(p, at[0] + i * p->index_step);
         if (ref_inside(to, p->size, s->task))
-            scatter_one(&s->rule, p->dtype,
-                        at[1] + i * p->dst_step + to * p->stride,
-                        at[2] + i * p->src_step,
-                        at[3] + to * s->count_stride + i * s->count_step);
+            fold(s->rule.how, p->dtype,
+                 at[1] + i * p->dst_step + to * p->stride,
+                 at[2] + i * p->src_step);
     }
 }
 
@@ -606,6 +689,35 @@ divide(int dtype, char *p, int64_t n)
     ref_put_int(dtype, p, a / n - (a % n < 0)); /* rounds down */
 }
 
+static bool
+is_dense(const ref_tensor *t)
+{
+    int64_t stride = (int64_t)ref_bytes(t->dtype);
+    for (int i = t->rank - 1; i >= 0; stride *= t->dims[i--])
+        if (t->dims[i] != 1 && t->strides[i] != stride)
+            return false;
+    return true;
+}
+
+/* `more`: what was there counts. Places that nothing went into stay. */
+static void
+divide_all(const ref_tensor *out, const int32_t *count, int more, int64_t begin,
+           int64_t end)
+{
+    if (begin >= end)
+        return;
+    if (out->dtype == AIR_F32 && is_dense(out)) {
+        float *restrict x = (void *)out->data;
+        for (int64_t i = begin; i < end; i++)
+            x[i] = (float)((double)x[i] / (count[i] > 0 ? count[i] + more : 1));
+        return;
+    }
+    ref_walk w = ref_walk_begin(1, &out, begin);
+    for (int64_t i = begin; i < end; i++, ref_walk_next(&w))
+        if (count[i] > 0)
+            divide(out->dtype, w.p[0], count[i] + more);
+}
+
 /* What was in the places of the index does not count: they start at what
  * changes nothing, which of a largest and a smallest value is any of them. */
 static void
@@ -629,10 +741,7 @@ scatter_mean(const air_call *call, const air_task *task, const ref_tensor *src,
     task->barrier(task);
     scatter_onto(call, task, src, 0, (scatter_rule){MEAN, count});
     task->barrier(task);
-    for (int64_t i = begin; i < end; i++)
-        if (count[i] > 0)
-            divide(out.dtype, out.data + ref_offset(&out, i),
-                   count[i] + include_self);
+    divide_all(&out, count, include_self, begin, end);
 }
 
 /* scatter_reduce.two(self, dim, index, src, reduce, include_self) */
