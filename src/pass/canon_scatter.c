@@ -4,6 +4,8 @@
  * steps of a loop use them: where each is written, they side by side. */
 #include "pass/canon.h"
 
+#include <string.h>
+
 /* So many terms at most. A chain of n sums is looked at n times. */
 enum { TERMS = 1024 };
 
@@ -106,8 +108,8 @@ add_terms(const ir_graph *g, air_ref out, sum_of_parts *s)
     return true;
 }
 
-static bool
-has_all_parts(const sum_of_parts *s)
+static int64_t
+count_parts(const sum_of_parts *s)
 {
     bool found[TERMS] = {false};
     int64_t count = 0;
@@ -116,11 +118,55 @@ has_all_parts(const sum_of_parts *s)
         count += !found[s->term[i].index];
         found[s->term[i].index] = true;
     }
-    return count == s->parts;
+    return count;
+}
+
+typedef struct {
+    air_ref value;
+    bool read;
+} reads;
+
+static void
+see_operand(void *arg, air_ref *ref)
+{
+    reads *r = arg;
+    r->read |= ref->id == r->value.id;
+}
+
+/* Is one more part added to the sum? Of what reads it, the first says so. */
+static bool
+goes_on(ir_graph *g, uint32_t node, air_ref out)
+{
+    for (uint32_t id = ir_node_at(g, node)->next; id != IR_NO_NODE;
+         id = ir_node_at(g, id)->next) {
+        ir_node *n = ir_node_at(g, id);
+        reads r = {out, false};
+
+        ir_each_operand(g, n, see_operand, &r);
+        if (!r.read)
+            continue;
+        if (strcmp(ir_info(n)->name, "add.Tensor") != 0 || !is_plain_sum(g, n))
+            return false;
+        const bool first = n->attrs[0].value.id == out.id;
+        return pass_made_by(g, n->attrs[first].value, "select_scatter") != NULL;
+    }
+    return false;
+}
+
+/* All parts, or, where the sum ends, enough that what is nothing is not much
+ * more to write than they. */
+static bool
+pays(ir_graph *g, uint32_t node, air_ref out, const sum_of_parts *s)
+{
+    const int64_t found = s->parts <= TERMS ? count_parts(s) : 0;
+
+    return s->parts <= TERMS &&
+           (found == s->parts ||
+            (found >= 4 && 2 * found >= s->parts && !goes_on(g, node, out)));
 }
 
 /* The parts by index, each with its axis; those with several terms are added
- * up in the order of the sum. */
+ * up in the order of the sum, those with none are zeros. */
 static void
 join_terms(pass_build *b, const sum_of_parts *s, air_ref *by_index)
 {
@@ -130,8 +176,16 @@ join_terms(pass_build *b, const sum_of_parts *s, air_ref *by_index)
         air_ref *p = &by_index[s->term[i].index], src = s->term[i].src;
         *p = p->id == AIR_NO_REF.id ? src : b_add(b, *p, src);
     }
-    for (int64_t i = 0; i < s->parts; i++)
-        by_index[i] = b_unsqueeze(b, by_index[i], s->axis);
+    const air_ref like = s->term[0].src;
+    air_ref nothing = AIR_NO_REF;
+    for (int64_t i = 0; i < s->parts; i++) {
+        const bool none = by_index[i].id == AIR_NO_REF.id;
+        if (none && nothing.id == AIR_NO_REF.id)
+            nothing =
+                b_fullf(b, ir_val(b->g, like)->rank, ir_val(b->g, like)->dims,
+                        0, (air_dtype)ir_val(b->g, like)->dtype);
+        by_index[i] = b_unsqueeze(b, none ? nothing : by_index[i], s->axis);
+    }
 }
 
 /* -0.0 + 0.0 is 0.0, which counts in exact mode. */
@@ -145,8 +199,8 @@ canon_sum_of_parts(pass_context *ctx, uint32_t node, bool *done)
     sum_of_parts s;
 
     s.count = 0;
-    *done = add_terms(ctx->g, out, &s) && s.parts <= TERMS &&
-            has_all_parts(&s) && pass_allow(ctx);
+    *done = add_terms(ctx->g, out, &s) && pays(ctx->g, node, out, &s) &&
+            pass_allow(ctx);
     if (!*done)
         return AIR_OK;
     pass_build b = build_at(ctx, node);

@@ -1,4 +1,5 @@
-"""Operators that hold graphs; tensors that are not plain."""
+"""Operators that hold graphs, loops that are written out; tensors that are
+not plain."""
 
 import pytest
 import torch
@@ -231,3 +232,22 @@ def test_gradients_of_gradients_by_functorch(mode):
         return grad(loss)(w), vmap(u)(x)
 
     check(fn, torch.randn(4), torch.randn(8), mode=mode)
+
+
+@modes
+def test_gradients_of_many_steps(mode):
+    """Each part of x is used by two steps, the last of w by none."""
+
+    def fn(x, w):
+        h, out = x[:, 0], []
+        for t in range(1, 40):
+            h = torch.tanh(h * w[t - 1] + x[:, t]) + x[:, t - 1]
+            out.append(h)
+        return torch.stack(out, 1)
+
+    x, w = torch.randn(3, 40, 5), torch.rand(40, 5)
+    x.requires_grad_()
+    w.requires_grad_()
+    got = torch.autograd.grad(compiled(fn, mode=mode)(x, w).sum(), [x, w])
+    wanted = torch.autograd.grad(fn(x, w).sum(), [x, w])
+    torch.testing.assert_close(got, wanted)
