@@ -45,14 +45,24 @@ emit_phases(codegen_work *w, const air_region *rg, air_code *out,
     return any;
 }
 
-/* Rows of INNER, all phases at once, where each has code. */
+/* Rows of INNER, all phases at once, where each has code; those of MAP, which
+ * has several where a buffer is broadcast or padded. */
+static bool
+has_rows(const air_region *rg)
+{
+    return rg->walk == AIR_WALK_INNER
+               ? !rg->across
+               : rg->walk == AIR_WALK_MAP && rg->rank > 1 && !rg->spread &&
+                     !rg->stream;
+}
+
 static void
 emit_rows(codegen_work *w, const air_region *rg, air_code *out)
 {
     int count = rg->nphases;
     if (rg->phases[count - 1].kind == AIR_PHASE_COLUMN)
         count--;
-    bool good = rg->walk == AIR_WALK_INNER && !rg->across;
+    bool good = has_rows(rg);
     for (int p = 0; p < count; p++)
         good = good && out->offset[p] >= 0;
     if (!good)

@@ -506,30 +506,34 @@ TEST(x86_inner)
                        (int64_t[]){2, 4000 + 37 * (seed - 300)}, seed);
 }
 
-/* Threads begin in the middle of an axis of rows; all phases have code for
- * several rows, if they have code. */
-TEST(x86_rows)
+/* Threads begin in the middle of an axis; what has code has it for all rows. */
+static void
+regions_of_rows(air_walk walk, void (*make)(region_case *, bool))
 {
-    region_case c;
-    if (!can_run())
-        return;
     for (uint32_t seed = 0; seed < 200; seed++) {
-        const int64_t dims[] = {1 + seed % 3, 1 + seed % 11,
-                                1 + seed * 17 % 150};
+        const int64_t dims[] = {1 + seed % 3, 1 + seed % 11, 1 + seed % 150};
+        region_case c;
         air_code code;
         const char *reason;
-        case_init(&c, AIR_WALK_INNER, 3, dims, seed);
-        gen_inner(&c, seed % 3 == 0);
+        case_init(&c, walk, 3, dims, seed);
+        make(&c, seed % 3 == 0);
         if (CHECK_OK(codegen_region(&base_libc_alloc, &c.rg, "avx2", &code,
                                     &reason))) {
             CHECK(code.all > 0 || reason != NULL);
             codegen_free(&base_libc_alloc, &code);
         }
         if (!compare_all(&c))
-            test_fail(__FILE__, __LINE__, "seed %u, dims %d %d", seed,
-                      (int)dims[1], (int)dims[2]);
+            test_fail(__FILE__, __LINE__, "walk %d seed %u", walk, seed);
         case_free(&c);
     }
+}
+
+TEST(x86_rows)
+{
+    if (!can_run())
+        return;
+    regions_of_rows(AIR_WALK_INNER, gen_inner);
+    regions_of_rows(AIR_WALK_MAP, gen_map);
 }
 
 TEST(x86_columns)

@@ -5,6 +5,18 @@
 
 /* ---- MAP ---- */
 
+/* The rows of the last axis but one that code takes at once, of `left` elements
+ * from column `col` of the current row on. */
+static int64_t
+map_rows(const region_run *run, int64_t col, int64_t left)
+{
+    const cpu_region *r = run->r;
+    if (r->all == NULL || col != 0 || r->rank < 2)
+        return 0;
+    const int64_t line = r->dims[r->rank - 2] - run->index[r->rank - 2];
+    return left / r->cols < line ? left / r->cols : line;
+}
+
 /* Threads split the elements at multiples of 64. */
 static void
 run_map(region_run *run)
@@ -22,6 +34,15 @@ run_map(region_run *run)
     int64_t col = begin % r->cols;
     region_run_seek(run, axes, begin / r->cols);
     while (begin < end) {
+        const int64_t rows = map_rows(run, col, end - begin);
+        if (rows > 1) {
+            region_run_code(run, r->all, (void *const *)run->base, r->cols,
+                            run->acc, rows);
+            begin += rows * r->cols;
+            if (begin < end)
+                region_run_seek(run, axes, begin / r->cols);
+            continue;
+        }
         int64_t n = r->cols - col < end - begin ? r->cols - col : end - begin;
         region_run_span(run, 0, col, n);
         begin += n;
