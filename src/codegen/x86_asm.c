@@ -215,9 +215,9 @@ asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
 }
 
 void
-asm_store_half(x86_asm *s, x86_ins ins, int reg, x86_opd mem, int mask)
+asm_store_half(x86_asm *s, x86_ins ins, int reg, x86_opd mem, int imm, int mask)
 {
-    put_evex(s, ins, reg, 0, mem, 0, 1, mask, false);
+    put_evex(s, ins, reg, 0, mem, imm, 1, mask, false);
 }
 
 void

@@ -102,8 +102,9 @@ void asm_x(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm);
 /* EVEX with a mask register; zero: masked-out lanes become zero. */
 void asm_masked(x86_asm *s, x86_ins ins, int reg, int vvvv, x86_opd rm, int imm,
                 int mask, bool zero);
-/* EVEX: a store of the lower 256 bits. */
-void asm_store_half(x86_asm *s, x86_ins ins, int reg, x86_opd mem, int mask);
+/* EVEX: a store of (or from) the lower 256 bits. */
+void asm_store_half(x86_asm *s, x86_ins ins, int reg, x86_opd mem, int imm,
+                    int mask);
 
 /* General registers, 64 bits where nothing else is said. */
 void asm_mov_load(x86_asm *s, int reg, x86_opd mem);

@@ -260,7 +260,7 @@ store_one(x86_emit *e, const x86_node *n, int a)
 {
     size_t bytes = emit_dtype_bytes(n->imm);
     bool long_lanes = e->l->width == 8;
-    if (n->imm == AIR_F32 && long_lanes) {
+    if (long_lanes && (n->imm == AIR_F32 || n->imm == AIR_F16)) {
         int t = emit_temp(e);
         asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
         a = t;
@@ -344,6 +344,12 @@ store_quads(x86_emit *e, const x86_node *n, int a, x86_opd at)
         [1] = move_to_gpr, [2] = store_64, [4] = store_128};
     size_t bytes = emit_dtype_bytes(n->imm);
     int t = emit_temp(e);
+    if (n->imm == AIR_F16) {
+        asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
+        asm_x(e->s, single_to_half, t, 0, at, 1);
+        asm_byte(e->s, 0);
+        return;
+    }
     if (n->imm == AIR_F32) {
         asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
     } else { /* the low half of each */
@@ -395,9 +401,13 @@ store_long(x86_emit *e, const x86_node *n, int a, x86_opd at, int mask)
 {
     size_t bytes = emit_dtype_bytes(n->imm);
     int t = emit_temp(e);
-    if (n->imm == AIR_F32) {
+    if (n->imm == AIR_F32 || n->imm == AIR_F16) {
+        const bool single = n->imm == AIR_F32;
         asm_v(e->s, narrow_f64, t, 0, opd_reg(a), 0);
-        asm_store_half(e->s, move_store, t, at, mask);
+        asm_store_half(e->s, single ? move_store : single_to_half, t, at,
+                       !single, mask);
+        if (!single)
+            asm_byte(e->s, 0);
         return;
     }
     if (n->imm == AIR_BOOL) {

@@ -284,7 +284,7 @@ stores_as_is(const x86_list *l, unsigned lane, int dtype)
            (lane == AIR_LANE_B && dtype == AIR_BOOL);
 }
 
-/* Lanes of 64 bits: a store of f32 rounds itself. */
+/* Lanes of 64 bits: a store of f32 or f16 rounds to f32 itself. */
 static int
 unrounded(const x86_list *l, int a)
 {
@@ -301,7 +301,8 @@ store(x86_list *l, const air_rg_node *n)
         a = x86_op1(l, X86_SHR, 16, l->bf16[n->a] ? a : round_bf16(l, a));
     else if (n->lane == AIR_LANE_I64 && is_small_int(dtype))
         a = x86_narrow_integer(l, x86_low_bits(l, n->a, dtype), dtype);
-    else if (n->lane == AIR_LANE_F32 && dtype == AIR_F32 && l->width == 8)
+    else if (n->lane == AIR_LANE_F32 && l->width == 8 &&
+             (dtype == AIR_F32 || dtype == AIR_F16))
         a = unrounded(l, a);
     else if (!stores_as_is(l, n->lane, dtype))
         x86_refuse(l, "a store of this dtype");

@@ -416,6 +416,8 @@ TEST(x86_wide_conversions)
             case_store(&c, case_dense(&c, AIR_F64, 0, false),
                        case_op(&c, AIR_RG_CVT, AIR_LANE_F64, v, -1, -1));
     }
+    int single = case_op(&c, AIR_RG_CVT, AIR_LANE_F32, d, -1, -1);
+    case_store(&c, case_dense(&c, AIR_F16, 0, false), single);
     CHECK(compare(&c, true, 0));
     case_free(&c);
 }
