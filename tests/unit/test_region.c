@@ -276,6 +276,33 @@ TEST(region_columns_only_folded)
     }
 }
 
+/* A few columns that are only folded, by vectors or not, as the instruction
+ * set has it: parts of a vector, several, more rows than are folded at once. */
+TEST(region_few_columns_only_folded)
+{
+    static const air_dtype dtypes[] = {AIR_F32, AIR_F64, AIR_I64};
+    static const air_lane lanes[] = {AIR_LANE_F32, AIR_LANE_F64, AIR_LANE_I64};
+    static const int64_t sizes[] = {3, 8, 13, 16, 31, 32, 40, 64, 65};
+    static const int64_t heights[] = {1, 3, 4, 33, 64, 257, 300};
+    for (uint32_t k = 0; k < 3 * 9 * 7 * 2; k++) {
+        const int lane = (int)(k % 3);
+        const int64_t rows = heights[k / 27 % 7], cols = sizes[k / 3 % 9];
+        region_case c;
+        case_init(&c, AIR_WALK_OUTER, 3, (int64_t[]){3, rows, cols}, k);
+        const int64_t line = cols + k % 2;
+        int x = case_buf(&c, dtypes[lane], (int64_t[]){rows * line, line, 1},
+                         false);
+        int y = case_buf(&c, dtypes[lane], (int64_t[]){cols, 0, 1}, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int s = case_reduce(&c, k / 189 ? AIR_REDUCE_PROD : AIR_REDUCE_SUM,
+                            case_load(&c, lanes[lane], x));
+        case_phase(&c, AIR_PHASE_ROW);
+        case_store(&c, y, case_scalar(&c, lanes[lane], s));
+        run_all(&c);
+        case_free(&c);
+    }
+}
+
 /* max, sum of exp(x - max) kept in scratch, divide. */
 static void
 softmax_case(region_case *c, int64_t rows, int64_t cols, air_dtype dtype)

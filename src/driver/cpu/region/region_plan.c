@@ -270,6 +270,17 @@ plan_reduction(cpu_region *r, const air_rg_node *n)
 static bool is_tile(const cpu_region *r, const air_rg_node *n);
 static bool is_narrow(const cpu_region *r, const air_rg_phase *phase, int node);
 
+/* A vector of columns at least, and so few that a call of code for them takes
+ * longer than to fold them. */
+static bool
+is_few_columns(const cpu_region *r, const air_rg_node *load)
+{
+    const int64_t bytes = r->cols * (int64_t)tile_lane_size(load->lane);
+    return r->rg->walk == AIR_WALK_OUTER && is_tile(r, load) &&
+           bytes >= r->set->vector &&
+           bytes <= (int64_t)TILE_FEW_VECTORS * r->set->vector;
+}
+
 /* Of a phase that only folds a buffer whose rows lie dense. */
 static void
 find_fold(const cpu_region *r, const air_rg_phase *phase, region_phase *out)
@@ -283,6 +294,8 @@ find_fold(const cpu_region *r, const air_rg_phase *phase, region_phase *out)
         narrow = &(*r->set->narrow)[fold->reduce][r->rg->bufs[load->buf].dtype];
     if (r->rg->walk == AIR_WALK_OUTER && narrow != NULL)
         out->fold_columns = narrow->columns;
+    else if (is_few_columns(r, load))
+        out->fold_columns = (*r->set->columns)[fold->reduce][fold->lane];
     out->narrow = narrow != NULL && narrow->columns != NULL;
     if (r->across && narrow != NULL)
         out->fold_rows = narrow->rows;

@@ -371,16 +371,18 @@ outer_few(region_run *run, int64_t rows, int64_t col, int64_t n)
     }
 }
 
-/* `rows` of the reduced axis from the current one, nothing but folded. */
+/* `rows` of the reduced axis, `from` behind the current one, nothing but
+ * folded. */
 static void
-outer_fold(region_run *run, int64_t rows, int64_t col, int64_t n)
+outer_fold(region_run *run, int64_t from, int64_t rows, int64_t col, int64_t n)
 {
     const cpu_region *r = run->r;
     const air_rg_node *load = &r->rg->nodes[r->rg->phases[0].begin];
     const int b = load->buf;
-    r->phases[0].fold_columns(run->base[b] + col * (int64_t)r->bytes[b],
-                              r->strides[b][r->rank - 2], rows, n,
-                              run->acc[load[1].buf]);
+    const int64_t step = r->strides[b][r->rank - 2];
+    r->phases[0].fold_columns(run->base[b] +
+                                  (from * step + col) * (int64_t)r->bytes[b],
+                              step, rows, n, run->acc[load[1].buf]);
 }
 
 /* Rows [begin, end) of the reduced axis into the acc rows of `level`, which is
@@ -393,11 +395,14 @@ outer_rows(region_run *run, int level, int64_t row, int64_t begin, int64_t end,
     outer_init(run, n);
     if (begin >= end)
         return;
-    region_run_seek(run, r->rank - 1, row * r->folded + begin);
     if (r->phases[0].fold_columns != NULL) {
-        outer_fold(run, end - begin, col, n);
+        const int64_t from = begin % REGION_OUTER_ROWS;
+        if (from == 0) /* else at the start of the chunk */
+            region_run_seek(run, r->rank - 1, row * r->folded + begin);
+        outer_fold(run, from, end - begin, col, n);
         return;
     }
+    region_run_seek(run, r->rank - 1, row * r->folded + begin);
     if (r->phases[0].rows) {
         region_run_rows(run, 0, col, n, end - begin);
         return;

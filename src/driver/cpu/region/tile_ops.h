@@ -47,6 +47,7 @@ typedef void (*tile_move_fn)(void *to, int64_t to_step, const void *from,
 typedef tile_move_fn tile_move_table[9];
 
 typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
+enum { TILE_FEW_VECTORS = 4 }; /* of columns, at most */
 
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */
@@ -61,6 +62,7 @@ typedef tile_tree_fn tile_tree_table[TILE_REDUCES][TILE_LANES];
 
 typedef struct {
     const char *isa;
+    int vector; /* bytes of one, TILE_VECTOR there */
     const tile_op_table *ops;
     const tile_cvt_table *cvts;
     const tile_load_table *loads;
@@ -70,6 +72,8 @@ typedef struct {
     const tile_narrow_table *narrow; /* NULL functions: as I64 only */
     const tile_tree_table *trees;
     const tile_rows_table *rows;
+    const tile_rows_table *columns; /* folded[i] op= those of column i; at least
+                                       a vector, at most a few */
     const tile_move_table *moves;
 } tile_set;
 
@@ -91,6 +95,7 @@ size_t tile_lane_size(unsigned lane);
     extern const tile_narrow_table tile_narrow_##isa; \
     extern const tile_tree_table tile_trees_##isa;    \
     extern const tile_rows_table tile_rows_##isa;     \
+    extern const tile_rows_table tile_columns_##isa;  \
     extern const tile_move_table tile_moves_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)

@@ -1,5 +1,5 @@
-/* tile_rows.c: folds of whole rows, in the order of the kernel ABI: the partial
- * results and the tree stay in registers. Compiled once per ISA. */
+/* tile_rows.c: folds of whole rows, and of a few columns, in the order of the
+ * kernel ABI: partial results stay in registers. Compiled once per ISA. */
 #include <string.h>
 
 #include "driver/cpu/region/tile_ops.h"
@@ -100,6 +100,57 @@ ROWS(SUM, I64, int64_t, 0)
 ROWS(PROD, F32, float, 1)
 ROWS(PROD, F64, double, 1)
 
+/* `vectors` of columns; the last one may begin within the one before it. */
+#define COLUMNS(red, lane, T, START, FEW)                                   \
+    static inline __attribute__((always_inline)) void strip_##red##_##lane( \
+        const T *x, int64_t stride, int64_t rows, int64_t n, T *folded,     \
+        const int vectors)                                                  \
+    {                                                                       \
+        enum { LANES = LANES_##lane };                                      \
+        const vector_##lane identity = (vector_##lane){0} + (T)(START);     \
+        vector_##lane a[TILE_FEW_VECTORS], few[TILE_FEW_VECTORS], v;        \
+        int64_t at[TILE_FEW_VECTORS];                                       \
+        EACH(k, vectors)                                                    \
+        {                                                                   \
+            at[k] = k + 1 < vectors ? LANES * k : n - LANES;                \
+            memcpy(&a[k], folded + at[k], sizeof v);                        \
+        }                                                                   \
+        for (int64_t left = rows; left > 0; left -= FEW) {                  \
+            EACH(k, vectors) few[k] = identity;                             \
+            EACH(e, FEW)                                                    \
+            {                                                               \
+                if (e < left) {                                             \
+                    EACH(k, vectors)                                        \
+                    {                                                       \
+                        memcpy(&v, x + at[k], sizeof v);                    \
+                        few[k] = OP_##red(few[k], v);                       \
+                    }                                                       \
+                    x += stride;                                            \
+                }                                                           \
+            }                                                               \
+            EACH(k, vectors) a[k] = OP_##red(a[k], few[k]);                 \
+        }                                                                   \
+        EACH(k, vectors) memcpy(folded + at[k], &a[k], sizeof v);           \
+    }                                                                       \
+    static void columns_##red##_##lane(const void *from, int64_t stride,    \
+                                       int64_t rows, int64_t n, void *to)   \
+    {                                                                       \
+        switch ((n + LANES_##lane - 1) / LANES_##lane) {                    \
+        case 1: strip_##red##_##lane(from, stride, rows, n, to, 1); break;  \
+        case 2: strip_##red##_##lane(from, stride, rows, n, to, 2); break;  \
+        case 3: strip_##red##_##lane(from, stride, rows, n, to, 3); break;  \
+        default: strip_##red##_##lane(from, stride, rows, n, to, 4); break; \
+        }                                                                   \
+    }
+COLUMNS(SUM, F32, float, 0, AIR_RG_FEW_ROWS)
+COLUMNS(SUM, F64, double, 0, 1)
+COLUMNS(SUM, I64, int64_t, 0, 1)
+COLUMNS(PROD, F32, float, 1, AIR_RG_FEW_ROWS)
+COLUMNS(PROD, F64, double, 1, 1)
+
 const tile_rows_table TILE_NAME(tile_rows) = {
     [AIR_REDUCE_SUM] = {rows_SUM_F32, rows_SUM_F64, rows_SUM_I64},
     [AIR_REDUCE_PROD] = {rows_PROD_F32, rows_PROD_F64}};
+const tile_rows_table TILE_NAME(tile_columns) = {
+    [AIR_REDUCE_SUM] = {columns_SUM_F32, columns_SUM_F64, columns_SUM_I64},
+    [AIR_REDUCE_PROD] = {columns_PROD_F32, columns_PROD_F64}};

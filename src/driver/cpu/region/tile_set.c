@@ -3,19 +3,19 @@
 
 #include <string.h>
 
-#define TILE_SET(isa)                                                 \
-    {                                                                 \
-#isa, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa,   \
-            &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa, \
-            &tile_eachs_##isa, &tile_narrow_##isa, &tile_trees_##isa, \
-            &tile_rows_##isa, &tile_moves_##isa                       \
+#define TILE_SET(isa, bytes)                                               \
+    {                                                                      \
+#isa, bytes, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa, \
+            &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa,      \
+            &tile_eachs_##isa, &tile_narrow_##isa, &tile_trees_##isa,      \
+            &tile_rows_##isa, &tile_columns_##isa, &tile_moves_##isa       \
     }
 
 static const tile_set sets[] = {
-    TILE_SET(scalar),
+    TILE_SET(scalar, 16),
 #if defined(__x86_64__)
-    TILE_SET(avx2),
-    TILE_SET(avx512),
+    TILE_SET(avx2, 32),
+    TILE_SET(avx512, 64),
 #endif
 };
 
