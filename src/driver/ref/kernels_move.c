@@ -1,6 +1,7 @@
 /* kernels_move.c: ops that put elements somewhere else, none computed. */
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
+#include "driver/ref/walk.h"
 
 static int64_t
 clamp(int64_t x, int64_t low, int64_t high)
@@ -163,6 +164,59 @@ edge(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,
 }
 #undef EDGE
 
+/* What a dense row of the result is made of, in elements: `low` and `high` at
+ * its edges, which step through the source from `left` and `right` on, and
+ * `kept` from `first` on. */
+typedef struct {
+    int64_t low, kept, high, first, left, right, step;
+} padding;
+
+/* A call of memcpy takes longer than to move a few vectors. */
+static inline void
+keep_dense(char *to, const char *from, int64_t n)
+{
+    char v[REF_VECTOR];
+    if (n < REF_VECTOR || n > 8 * REF_VECTOR) {
+        memcpy(to, from, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += REF_VECTOR) {
+        const int64_t at = i + REF_VECTOR <= n ? i : n - REF_VECTOR;
+        memcpy(v, from + at, sizeof v);
+        memcpy(to + at, v, sizeof v);
+    }
+}
+
+#define PAD_ROW(T)                                                           \
+    static void pad_row_##T(char *row, const char *source, const padding *p) \
+    {                                                                        \
+        T *to = (void *)row;                                                 \
+        const T *from = (const void *)source;                                \
+        T *end = to + p->low + p->kept;                                      \
+        for (int64_t i = 0; i < p->low; i++)                                 \
+            to[i] = from[p->left + i * p->step];                             \
+        keep_dense((char *)(to + p->low), (const char *)(from + p->first),   \
+                   p->kept *(int64_t)sizeof(T));                             \
+        for (int64_t i = 0; i < p->high; i++)                                \
+            end[i] = from[p->right + i * p->step];                           \
+    }
+PAD_ROW(uint8_t)
+PAD_ROW(uint16_t)
+PAD_ROW(uint32_t)
+PAD_ROW(uint64_t)
+#undef PAD_ROW
+
+static void
+pad_row(char *to, const char *from, const padding *p, size_t bytes)
+{
+    switch (bytes) {
+    case 1: pad_row_uint8_t(to, from, p); break;
+    case 2: pad_row_uint16_t(to, from, p); break;
+    case 4: pad_row_uint32_t(to, from, p); break;
+    default: pad_row_uint64_t(to, from, p); break;
+    }
+}
+
 static void
 pad_edges(const air_call *call, const air_task *task, bool reflect)
 {
@@ -186,19 +240,24 @@ pad_edges(const air_call *call, const air_task *task, bool reflect)
     to.dims[0] = from.dims[0] = high - low;
     to.rank = from.rank = 1;
     ref_box inside = ref_box_make(&to, &from);
+    const padding parts = {low,  high - low, cols - high,     low - before,
+                           left, right,      reflect ? -1 : 0};
     int64_t begin, end, plane_to = 0, plane_from = 0;
     air_split(ref_numel(&rows), task, &begin, &end);
+    int64_t y = begin % height - 1; /* dividing takes as long as a short row */
     for (int64_t r = begin; r < end && cols > 0; r++) {
-        if (r == begin || r % height == 0)
+        y = y + 1 < height ? y + 1 : 0;
+        if (r == begin || y == 0)
             padded_plane(call, &out, &src, reflect, r / height, &plane_to,
                          &plane_from);
         int64_t d = plane_to, s = plane_from;
         if (last > 0)
-            padded_at(call, &out, &src, reflect, last - 1, r % height, &d, &s);
-        if (dense)
-            memcpy(to.data + d, from.data + s, (size_t)(high - low) * bytes);
-        else
-            ref_box_move_alone(&inside, to.data + d, from.data + s);
+            padded_at(call, &out, &src, reflect, last - 1, y, &d, &s);
+        if (dense) {
+            pad_row(out.data + d, src.data + s, &parts, bytes);
+            continue;
+        }
+        ref_box_move_alone(&inside, to.data + d, from.data + s);
         edge(out.data + d, step, src.data + s + left * from_step,
              reflect ? -from_step : 0, low, bytes);
         edge(out.data + d + high * step, step, src.data + s + right * from_step,

@@ -340,7 +340,8 @@ FOLD_DTYPES(FOLDS)
     }
 PUT_DTYPES(PUTS)
 
-/* As gather_each; fn, size and dense are constants of each call. */
+/* As gather_each, and gather_blocks; fn, size and dense are constants of each
+ * call. */
 static inline int64_t
 scatter_each(const row_plan *plan, char *const *at, fold_fn *fn, int64_t size,
              bool dense)
@@ -351,7 +352,17 @@ scatter_each(const row_plan *plan, char *const *at, fold_fn *fn, int64_t size,
     const int64_t src_step = dense ? size : p.src_step;
     const char *index = at[0], *src = at[2];
     char *dst = at[1];
-    for (int64_t i = 0; i < p.n; i++) {
+    int64_t i = 0;
+    for (; dense && i + BLOCK <= p.n; i += BLOCK) {
+        const int64_t *to = (const void *)index;
+        if (!all_inside(to, p.size))
+            break;
+        for (int k = 0; k < BLOCK; k++)
+            fn(dst + to[k] * size, src + k * size);
+        index += BLOCK * 8;
+        src += BLOCK * size;
+    }
+    for (; i < p.n; i++) {
         int64_t offset = row_offset(index, p.size, dense ? size : p.stride);
         if (offset == OUT_OF_RANGE)
             return i;

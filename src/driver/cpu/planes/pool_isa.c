@@ -451,21 +451,56 @@ mean_strip(const pool *p, const strip *s, int64_t at)
     emit(p, at, sum, s->count);
 }
 
+enum { SHARES = 4 };
+
+/* Sums of neighbouring shares side by side: none waits for another. `count` is
+ * a constant of each call. */
+static inline __attribute__((always_inline)) void
+add_shares(const pool *p, const real *volume, const reach *z, const reach *y,
+           const reach *x, const int count, real *sums)
+{
+    const int64_t width = x->end - x->begin;
+    real sum[SHARES] = {0};
+    for (int64_t i = z->begin; i < z->end; i++)
+        for (int64_t j = y->begin; j < y->end; j++) {
+            const real *src = volume + line_of(p, i, j);
+            for (int64_t k = 0; k < width; k++)
+#pragma GCC unroll 4
+                for (int c = 0; c < count; c++)
+                    sum[c] += src[x[c].begin + k];
+        }
+    memcpy(sums, sum, (size_t)count * sizeof *sum);
+}
+
+/* How many shares from the first on are as wide as it is. */
+static int
+same_width(const reach *x, int64_t count)
+{
+    int n = 1;
+    while (n < count && n < SHARES &&
+           x[n].end - x[n].begin == x->end - x->begin)
+        n++;
+    return n;
+}
+
 static void
 mean_share_strip(const pool *p, const strip *s, int64_t at)
 {
     real sums[COLUMNS];
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
-    for (int64_t c = 0; c < s->count; c++) {
-        reach x = reach_of(p, 2, s->begin + c);
-        real sum = 0;
-        for (int64_t i = z.begin; i < z.end; i++)
-            for (int64_t j = y.begin; j < y.end; j++) {
-                const real *src = s->volume + line_of(p, i, j);
-                for (int64_t k = x.begin; k < x.end; k++)
-                    sum += src[k];
-            }
-        sums[c] = sum;
+    for (int64_t c = 0; c < s->count;) {
+        reach x[SHARES] = {reach_of(p, 2, s->begin + c)};
+        const int64_t left = s->count - c;
+        for (int k = 1; k < SHARES && k < left; k++)
+            x[k] = reach_of(p, 2, s->begin + c + k);
+        const int n = same_width(x, left);
+        if (n == SHARES)
+            add_shares(p, s->volume, &z, &y, x, SHARES, sums + c);
+        else if (n >= 2)
+            add_shares(p, s->volume, &z, &y, x, 2, sums + c);
+        else
+            add_shares(p, s->volume, &z, &y, x, 1, sums + c);
+        c += n == SHARES ? n : n >= 2 ? 2 : 1;
     }
     divide(p, s, sums);
     emit(p, at, sums, s->count);
