@@ -381,8 +381,9 @@ max_strip(const pool *p, const strip *s, int64_t at)
     take_blocks(p, s, &z, &y, &l, &from, &to);
     take_windows(p, s, &z, &y, 0, from, &l);
     take_windows(p, s, &z, &y, to, s->count, &l);
-    for (int64_t i = 0; i < s->count; i++)
-        p->index[at + i] = l.at[i];
+    int64_t *restrict index = p->index + at;
+    for (int64_t i = 0, n = s->count; i < n; i++)
+        index[i] = l.at[i];
     emit(p, at, l.best, s->count);
 }
 
