@@ -1,13 +1,14 @@
 /* order_isa.c: sort and topk of short rows, compiled once per instruction set.
  * LANES rows go side by side through Batcher's merge-exchange network. What is
  * exchanged has the element's place below its key, so that no two are equal
- * and the order is the stable one. */
+ * and the order is the stable one; beside it where the key has 64 bits. */
 #include "driver/cpu/rows/order_isa.h"
 
 #include <string.h>
 
 #include "driver/cpu/product/gemm.h"
 #include "driver/cpu/region/tile_float.h"
+#include "driver/cpu/region/tile_ops.h"
 #include "driver/ref/walk.h"
 
 #define JOIN_(a, b)        cpu_##a##_##b
@@ -60,15 +61,63 @@ key_of_int(int32_t x)
     _(BOOL, uint8_t, key_of_int)
 EACH_DTYPE(READ)
 
-static void
-read_rows(int dtype, int64_t *net, const char *const *rows, int64_t stride,
-          int64_t n, bool descending)
+/* ---- keys of 64 bits ---- */
+
+static inline uint64_t
+key_of_double(double x)
 {
-    uint32_t flip = descending ? UINT32_MAX : 0;
+    uint64_t u;
+    x += 0.0;
+    memcpy(&u, &x, sizeof u);
+    u = u >> 63 ? ~u : u | UINT64_C(1) << 63;
+    return x != x ? UINT64_MAX : u;
+}
+
+static inline uint64_t
+key_of_long(int64_t x)
+{
+    return (uint64_t)x ^ UINT64_C(1) << 63;
+}
+
+#define READ_WIDE(id, T, key_of)                                              \
+    static void read_##id(int64_t *net, int64_t *places,                      \
+                          const char *const *rows, int64_t stride, int64_t n, \
+                          uint64_t flip)                                      \
+    {                                                                         \
+        for (int r = 0; r < LANES; r++)                                       \
+            for (int64_t i = 0; i < n; i++) {                                 \
+                T x;                                                          \
+                memcpy(&x, rows[r] + i * stride, sizeof x);                   \
+                net[i * LANES + r] =                                          \
+                    (int64_t)(key_of(x) ^ flip ^ UINT64_C(1) << 63);          \
+                places[i * LANES + r] = i;                                    \
+            }                                                                 \
+    }
+#define EACH_WIDE(_)              \
+    _(F64, double, key_of_double) \
+    _(I64, int64_t, key_of_long)
+EACH_WIDE(READ_WIDE)
+
+static bool
+is_wide(int dtype)
+{
+    return dtype == AIR_F64 || dtype == AIR_I64;
+}
+
+/* places: of keys of 64 bits */
+static void
+read_rows(int dtype, int64_t *net, int64_t *places, const char *const *rows,
+          int64_t stride, int64_t n, bool descending)
+{
+    const uint64_t flip = descending ? UINT64_MAX : 0;
     switch (dtype) {
 #define CASE(id, ...) \
-    case AIR_##id: read_##id(net, rows, stride, n, flip); break;
+    case AIR_##id: read_##id(net, rows, stride, n, (uint32_t)flip); break;
         EACH_DTYPE(CASE)
+#undef CASE
+#define CASE(id, ...) \
+    case AIR_##id: read_##id(net, places, rows, stride, n, flip); break;
+        EACH_WIDE(CASE)
 #undef CASE
     default: break;
     }
@@ -86,15 +135,49 @@ exchange(int64_t *restrict a, int64_t *restrict b)
     }
 }
 
-static void
-sort_lanes(int64_t *net, int64_t n)
+typedef int64_t lanes __attribute__((vector_size(TILE_VECTOR)));
+
+/* Keys a and b, and their places, of LANES rows. */
+static inline void
+exchange_wide(int64_t *a, int64_t *b, int64_t *at, int64_t *bt)
+{
+    enum { COUNT = TILE_VECTOR / sizeof(int64_t) };
+#pragma GCC unroll 4
+    for (int r = 0; r < LANES; r += COUNT) {
+        lanes x, y, xt, yt, v;
+        memcpy(&x, a + r, sizeof x);
+        memcpy(&y, b + r, sizeof y);
+        memcpy(&xt, at + r, sizeof xt);
+        memcpy(&yt, bt + r, sizeof yt);
+        const lanes turn = (x > y) | ((x == y) & (xt > yt));
+        v = (y & turn) | (x & ~turn);
+        memcpy(a + r, &v, sizeof v);
+        v = (x & turn) | (y & ~turn);
+        memcpy(b + r, &v, sizeof v);
+        v = (yt & turn) | (xt & ~turn);
+        memcpy(at + r, &v, sizeof v);
+        v = (xt & turn) | (yt & ~turn);
+        memcpy(bt + r, &v, sizeof v);
+    }
+}
+
+/* places NULL: below the keys */
+static inline __attribute__((always_inline)) void
+sort_lanes(int64_t *net, int64_t *places, int64_t n)
 {
     for (int64_t p = 1; p < n; p *= 2)
         for (int64_t k = p; k >= 1; k /= 2)
             for (int64_t j = k % p; j + k < n; j += 2 * k)
-                for (int64_t i = j; i < j + k && i + k < n; i++)
-                    if ((i ^ (i + k)) < 2 * p) /* in one run of 2 p */
-                        exchange(net + i * LANES, net + (i + k) * LANES);
+                for (int64_t i = j; i < j + k && i + k < n; i++) {
+                    const int64_t low = i * LANES, high = (i + k) * LANES;
+                    if ((i ^ (i + k)) >= 2 * p)
+                        continue; /* not in one run of 2 p */
+                    if (places == NULL)
+                        exchange(net + low, net + high);
+                    else
+                        exchange_wide(net + low, net + high, places + low,
+                                      places + high);
+                }
 }
 
 /* ---- rows ---- */
@@ -109,6 +192,7 @@ takes(const air_call *call, const char *isa, int axis_arg)
     switch (a->dtype) {
 #define CASE(id, ...) case AIR_##id:
         EACH_DTYPE(CASE)
+        EACH_WIDE(CASE)
 #undef CASE
         return n <= LONGEST;
     default: return false;
@@ -140,7 +224,8 @@ order_rows(const air_call *call, const air_task *task, int axis_arg,
     ref_tensor to = ref_drop(values, axis), from = ref_drop(self, axis);
     ref_tensor index = ref_drop(at, axis);
     const ref_tensor *all[] = {&to, &from, &index};
-    int64_t *net = task->scratch, begin, end;
+    int64_t *net = task->scratch, *places = net + n * LANES, begin, end;
+    const bool wide = is_wide(self.dtype);
     air_split(ref_numel(&to), task, &begin, &end);
     if (begin == end || n == 0)
         return;
@@ -155,11 +240,14 @@ order_rows(const air_call *call, const air_task *task, int axis_arg,
             if (r < here)
                 ref_walk_next(&w);
         }
-        read_rows(self.dtype, net, rows, stride, n, descending);
-        sort_lanes(net, n);
+        read_rows(self.dtype, net, places, rows, stride, n, descending);
+        if (wide)
+            sort_lanes(net, places, n);
+        else
+            sort_lanes(net, NULL, n);
         for (int64_t r = 0; r < here; r++)
-            write_row(net + r, &values, &at, axis, stride, p[r],
-                      count < 0 ? n : count);
+            write_row((wide ? places : net) + r, &values, &at, axis, stride,
+                      p[r], count < 0 ? n : count);
     }
 }
 
