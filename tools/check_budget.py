@@ -62,7 +62,7 @@ LAYERS = {
     # phases of transposed convolutions side by side: 60;
     # short rows as one: 240; batches of small products: 180;
     # regions behind convolutions on the pixels of a tile: 180
-    "src/driver/cpu": (27440, C),
+    "src/driver/cpu": (27450, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of
     # the 76 options; 1,500 are dumps, comparisons and reports,

@@ -45,6 +45,13 @@ cpu_conv_forward(const air_call *call)
                              &call->args[3], call->args[8].i);
 }
 
+/* n / s, rounded up */
+static inline int64_t
+steps(int64_t n, int64_t s)
+{
+    return s == 1 ? n : (n + s - 1) / s;
+}
+
 void
 cpu_conv_inside(const conv_geometry *g, int axis, int64_t o, int64_t n,
                 int64_t tap, int64_t *b, int64_t *e, int64_t *at)
@@ -52,11 +59,19 @@ cpu_conv_inside(const conv_geometry *g, int axis, int64_t o, int64_t n,
     int64_t s = g->stride[axis];
     int64_t first = o * s - g->pad[axis] + tap * g->dilation[axis];
     int64_t room = g->in[axis] - first; /* first + i * s < in */
-    *b = first < 0 ? min64(n, (s - 1 - first) / s) : 0;
+    *b = first < 0 ? min64(n, steps(-first, s)) : 0;
     *e = n; /* divisions are slow, and most windows lie inside */
     if (room <= (n - 1) * s)
-        *e = max64(*b, room <= 0 ? 0 : (room + s - 1) / s);
+        *e = max64(*b, room <= 0 ? 0 : steps(room, s));
     *at = first + *b * s;
+}
+
+/* The same of one place: is it inside? */
+static inline bool
+is_inside(const conv_geometry *g, int axis, int64_t o, int64_t tap, int64_t *at)
+{
+    *at = o * g->stride[axis] - g->pad[axis] + tap * g->dilation[axis];
+    return *at >= 0 && *at < g->in[axis];
 }
 
 bool
@@ -93,11 +108,12 @@ cpu_conv_meet(const conv_geometry *g, const conv_run *runs, int n, int64_t tap,
     const int64_t z_tap = tap / g->kernel[2] / g->kernel[1];
     int count = 0;
     for (const conv_run *r = runs; r < runs + n; r++) {
-        int64_t b, e, x, y, z, yb, ye, zb, ze;
+        int64_t b, e, x, y, z;
+        if (!is_inside(g, 1, r->at[1], y_tap, &y) ||
+            !is_inside(g, 0, r->at[0], z_tap, &z))
+            continue;
         cpu_conv_inside(g, 2, r->at[2], r->count, x_tap, &b, &e, &x);
-        cpu_conv_inside(g, 1, r->at[1], 1, y_tap, &yb, &ye, &y);
-        cpu_conv_inside(g, 0, r->at[0], 1, z_tap, &zb, &ze, &z);
-        if (e > b && ye > yb && ze > zb)
+        if (e > b)
             out[count++] = (conv_segment){r->lane + b, e - b,
                                           (z * g->in[1] + y) * g->in[2] + x};
     }
