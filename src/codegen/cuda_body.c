@@ -208,11 +208,12 @@ put_call(cuda_writer *w, const air_rg_node *n)
 {
     const int16_t operands[3] = {n->a, n->b, n->c};
     int lane = is_compare(n->op) ? w->rg->nodes[n->a].lane : n->lane;
+    const unsigned op = n->op == AIR_RG_NDTRH ? AIR_RG_NDTR : n->op;
     bool shorter =
-        n->op == AIR_RG_NDTR && lane == AIR_LANE_F32 && is_rounded(w->rg);
+        op == AIR_RG_NDTR && lane == AIR_LANE_F32 && is_rounded(w->rg);
     base_text_add(&w->text, "%s::%s%s(", lane_name(lane),
                   shorter ? "halves::" : "",
-                  n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op));
+                  op == AIR_RG_CVT ? "of" : base_prim_name(op));
     for (int i = 0; i < base_prim_arity(n->op); i++) {
         base_text_add(&w->text, i > 0 ? ", " : "");
         put_operand(w, operands[i]);

@@ -502,6 +502,29 @@ first_stored(const air_rg_node *nodes, int count)
     return nodes[at].op == AIR_RG_STORE ? nodes[at].buf : 0;
 }
 
+/* Is all that the region leaves rounded to bf16? */
+static bool
+leaves_bf16(const lower_build *b, const air_rg_node *nodes, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (nodes[i].op == AIR_RG_REDUCE ||
+            (nodes[i].op == AIR_RG_STORE &&
+             b->bufs[nodes[i].buf].dtype != AIR_BF16))
+            return false;
+    return true;
+}
+
+/* Fewer steps for what has 8 bits in the end. */
+static void
+shorten(const lower_build *b, air_rg_node *nodes, int count)
+{
+    const bool some = !b->env->exact && leaves_bf16(b, nodes, count);
+
+    for (int i = 0; some && i < count; i++)
+        if (nodes[i].op == AIR_RG_NDTR && nodes[i].lane == AIR_LANE_F32)
+            nodes[i].op = AIR_RG_NDTRH;
+}
+
 static air_status
 finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
        lower_region *out_region, air_ref *out_dense)
@@ -575,5 +598,6 @@ lower_group(const lower_env *env, const uint32_t *nodes, size_t count,
     b->rec.nodes = all;
     b->rec.count = total;
     drop_buffers(b, all, total);
+    shorten(b, all, total);
     return finish(b, all, total, uses_index(&b->rec), out_region, out_dense);
 }

@@ -172,6 +172,24 @@ def test_dump_prints_regions_as_cuda():
     assert 'extern "C" __global__ void' in text and "f32::NDTR(" in text
 
 
+HALVES = """graph g(%x: bf16[64], %y: {}[64]) {{
+  %1 = gelu(%x)
+  %2 = add.Tensor(%1, %y)
+  return %2
+}}
+"""
+
+
+def test_regions_that_leave_bf16_have_a_shorter_gelu():
+    def regions(dtype, *options):
+        text = HALVES.format(dtype)
+        return air("dump", "-", "--steps", *options, text=text).stdout
+
+    assert "f32 NDTRH " in regions("bf16")
+    assert "f32 NDTR " in regions("bf16", "--exact")
+    assert "f32 NDTR " in regions("f32")  # which is what they leave
+
+
 REDUCE = """graph g(%x: f32[128, 256]) {{
   %1: f32[256, 128] = permute(%x, [1, 0])
   {}

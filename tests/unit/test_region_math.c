@@ -103,7 +103,8 @@ TEST(region_math_vanishing)
     } rows[] = {{AIR_RG_EXP, -103.9f, -104.1f},
                 {AIR_RG_EXPNEG, -103.9f, -104.1f},
                 {AIR_RG_EXP2, -149, -151},
-                {AIR_RG_NDTR, -7, -13.5f}};
+                {AIR_RG_NDTR, -7, -13.5f},
+                {AIR_RG_NDTRH, -7, -13.5f}};
     const tile_set *set = tile_set_find("avx512");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         float in[4] = {rows[i].last, rows[i].zero, -1e9f, -INFINITY}, out[4];
@@ -210,6 +211,25 @@ TEST(region_math_ndtr)
     const float in[3] = {-INFINITY, INFINITY, NAN};
     float out[3];
     (*set->ops)[AIR_RG_NDTR][AIR_LANE_F32](out, in, in, in, 3);
+    CHECK(out[0] == 0 && out[1] == 1 && isnan(out[2]));
+}
+
+/* Of which bf16 is kept: a third of its least half ulp. */
+TEST(region_math_ndtr_of_bf16)
+{
+    const tile_set *set = tile_set_find("avx512");
+    for (float x = -40; x < 40; x += 0.00037f) {
+        float y, unused = 0;
+        double want = ndtr((double)x);
+        (*set->ops)[AIR_RG_NDTRH][AIR_LANE_F32](&y, &x, &unused, &unused, 1);
+        REQUIRE(fabs((double)y - want) < 0x1.1p-12);
+        REQUIRE(x < -4 || fabs((double)y - want) < 0x1.6p-11 * want);
+        REQUIRE(x < -6 || fabs((double)y - want) < 6e-3 * want);
+        REQUIRE(x > -20 || y == 0);
+    }
+    const float in[3] = {-INFINITY, INFINITY, NAN};
+    float out[3];
+    (*set->ops)[AIR_RG_NDTRH][AIR_LANE_F32](out, in, in, in, 3);
     CHECK(out[0] == 0 && out[1] == 1 && isnan(out[2]));
 }
 

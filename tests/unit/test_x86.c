@@ -45,13 +45,13 @@ static void
 gen_f32(gen *g)
 {
     static const uint16_t ops[] = {
-        AIR_RG_ADD,     AIR_RG_SUB,   AIR_RG_MUL,  AIR_RG_DIV,   AIR_RG_FMA,
-        AIR_RG_NEG,     AIR_RG_ABS,   AIR_RG_MAX,  AIR_RG_MIN,   AIR_RG_SQRT,
-        AIR_RG_RINT,    AIR_RG_FLOOR, AIR_RG_CEIL, AIR_RG_TRUNC, AIR_RG_LOGB,
-        AIR_RG_MANT,    AIR_RG_BF16,  AIR_RG_F16,  AIR_RG_EXP,   AIR_RG_TANH,
-        AIR_RG_SIGMOID, AIR_RG_ERF,   AIR_RG_NDTR, AIR_RG_EXP2,  AIR_RG_EXPM1,
-        AIR_RG_LOG,     AIR_RG_LOG1P, AIR_RG_ADD,  AIR_RG_MUL,   AIR_RG_FMA,
-        AIR_RG_FMA,
+        AIR_RG_ADD,     AIR_RG_SUB,   AIR_RG_MUL,   AIR_RG_DIV,   AIR_RG_FMA,
+        AIR_RG_NEG,     AIR_RG_ABS,   AIR_RG_MAX,   AIR_RG_MIN,   AIR_RG_SQRT,
+        AIR_RG_RINT,    AIR_RG_FLOOR, AIR_RG_CEIL,  AIR_RG_TRUNC, AIR_RG_LOGB,
+        AIR_RG_MANT,    AIR_RG_BF16,  AIR_RG_F16,   AIR_RG_EXP,   AIR_RG_TANH,
+        AIR_RG_SIGMOID, AIR_RG_ERF,   AIR_RG_NDTR,  AIR_RG_EXP2,  AIR_RG_NDTRH,
+        AIR_RG_EXPM1,   AIR_RG_LOG,   AIR_RG_LOG1P, AIR_RG_ADD,   AIR_RG_MUL,
+        AIR_RG_FMA,     AIR_RG_FMA,
     };
     air_rg_op op = ops[case_random(g->c) % (sizeof ops / sizeof *ops)];
     int a = pick(g, g->f, g->nf), b = pick(g, g->f, g->nf);
