@@ -142,6 +142,8 @@ static void emu_settle(int count)
     for (int i = 0; i < count; i++)
         if (emu->late[i].size == 8)
             __atomic_store_n((uint64_t *)emu->late[i].to, emu->late[i].bits, __ATOMIC_RELAXED);
+        else if (emu->late[i].size == 2)
+            __atomic_store_n((uint16_t *)emu->late[i].to, (uint16_t)emu->late[i].bits, __ATOMIC_RELAXED);
         else
             __atomic_store_n((uint32_t *)emu->late[i].to, (uint32_t)emu->late[i].bits, __ATOMIC_RELAXED);
     emu->nlate -= count;

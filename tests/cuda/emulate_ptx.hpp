@@ -89,21 +89,27 @@ static inline void ptx_ld_relaxed_gpu_global_u32(unsigned &v, const unsigned *p)
     emu_look();
     v = __atomic_load_n(p, __ATOMIC_RELAXED);
 }
+static inline void ptx_ld_relaxed_gpu_global_u16(unsigned short &v, const unsigned short *p)
+{
+    emu_look();
+    v = __atomic_load_n(p, __ATOMIC_RELAXED);
+}
 static inline void ptx_ld_relaxed_gpu_global_u64(unsigned long long &v, const unsigned long long *p)
 {
     emu_look();
     v = __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 static inline void ptx_ld_relaxed_gpu_global_v4_u32(unsigned &x, unsigned &y, unsigned &z, unsigned &w,
-                                                    const unsigned *p)
+                                                    const void *p)
 {
     if ((uintptr_t)p % 16)
         emu_stop("16 bytes are read at an odd address");
     emu_look();
     unsigned *to[] = {&w, &z, &y, &x};
     for (int i = 0; i < 4; i++)
-        *to[i] = __atomic_load_n(p + 3 - i, __ATOMIC_RELAXED);
+        *to[i] = __atomic_load_n((const unsigned *)p + 3 - i, __ATOMIC_RELAXED);
 }
+static inline void ptx_st_relaxed_gpu_global_u16(unsigned short *p, unsigned short v) { emu_store_late(p, v, 2); }
 static inline void ptx_st_relaxed_gpu_global_u32(unsigned *p, unsigned v) { emu_store_late(p, v, 4); }
 static inline void ptx_st_relaxed_gpu_global_u64(unsigned long long *p, unsigned long long v)
 {

@@ -278,15 +278,15 @@ TEST(cuda_super_has_one_function_for_equal_phases)
     drop(&f);
 }
 
-/* Rows of the table `{kind, first, waits, alone, asks}` that wait so. */
+/* Rows of the table `{kind, first, waits, alone, asks, calm}` that wait so. */
 static int
 waits_of(const char *text, super_wait how)
 {
-    int kind, first, waits, alone, asks, n = 0, used = 0;
+    int kind, first, waits, alone, asks, calm, n = 0, used = 0;
     const char *at = strstr(text, "super_program[] = {");
     at += strlen("super_program[] = {");
-    while (sscanf(at, "{%d,%d,%d,%d,%d},%n", &kind, &first, &waits, &alone,
-                  &asks, &used) == 5) {
+    while (sscanf(at, "{%d,%d,%d,%d,%d,%d},%n", &kind, &first, &waits, &alone,
+                  &asks, &calm, &used) == 6) {
         n += waits == (int)how;
         at += used;
     }

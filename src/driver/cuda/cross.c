@@ -2,8 +2,11 @@
  * show by themselves that they are new (text/cross.cuh). A phase that needs
  * nothing else of those since the last wait for all memory waits for their
  * count only. */
+#include "driver/cuda/kern_call.h"
 #include "driver/cuda/super.h"
 #include "driver/cuda/touch.h"
+
+enum { SUPER_SHORT = 3 /* stages of the ring */ };
 
 typedef struct {
     super_run *run;
@@ -36,7 +39,8 @@ takes_words(const super_phase *p, const cuda_span *s)
     for (int k = 0; k < l->nparams; k++) {
         if (!lies_in(&l->params[k], s))
             continue;
-        if (!(l->crossing >> k & 1) || (l->params[k].value - s->begin) % 8 != 0)
+        if (!(l->crossing >> k & 1) ||
+            (l->params[k].value - s->begin) % 16 != 0)
             return false;
         found++;
     }
@@ -105,7 +109,7 @@ set_words(super_phase *p, const cuda_span *s, int64_t at)
     const cuda_launch *l = launch_of(p);
     for (int k = 0; k < l->nparams; k++)
         if (lies_in(&l->params[k], s))
-            p->words[k] = at + 2 * (l->params[k].value - s->begin);
+            p->words[k] = at + l->params[k].value - s->begin;
 }
 
 /* Those that read it. */
@@ -156,23 +160,145 @@ cross_writes(const crossing *c, super_phase *p)
                 continue;
             const int64_t at = (int64_t)c->run->end;
             c->run->end +=
-                (size_t)((t.span.end - t.span.begin) * 2 + 127) / 128 * 128;
+                (size_t)(t.span.end - t.span.begin + 127) / 128 * 128;
             set_words(p, &t.span, at);
             set_readers(c, p, s, &t.span, at);
         }
 }
 
+/* ---- rows of a cache ----------------------------------------------------- */
+
+/* The copy in place to one row; NULL: the step is none. */
+static const air_call *
+as_row(const air_step *step)
+{
+    const air_kernel *kernel = step->kernel;
+    const air_call *c = &step->call;
+    return kernel->provider && kernel->provider->print == kern_index_copy &&
+                   kern_same_place(c->args[0].t, &c->outs[0])
+               ? c
+               : NULL;
+}
+
+/* The only step of the run that writes into the cache, if only phase p reads
+ * what it writes; SIZE_MAX: there is none. */
+static size_t
+find_row(const crossing *c, size_t p, const cuda_span *cache, size_t *phase)
+{
+    const super_run *run = c->run;
+    size_t found = SIZE_MAX;
+    cuda_touch t;
+    for (size_t i = 0; i < run->count; i++)
+        for (size_t s = run->phases[i].step; s < run->phases[i].end; s++)
+            for (int k = 0; cuda_touch_at(&c->steps[s], k, &t); k++) {
+                if (!cuda_overlap(&t.span, cache))
+                    continue;
+                if (t.write && found == SIZE_MAX && i < p) {
+                    found = s;
+                    *phase = i;
+                } else if (t.write || (i != p && !as_row(&c->steps[s]))) {
+                    return SIZE_MAX;
+                }
+            }
+    return found;
+}
+
+/* Does the call write a row of the tensor as its reader sees it? */
+static bool
+is_row_of(const air_call *c, const air_tensor *t)
+{
+    const air_tensor *y = &c->outs[0];
+    if (!kern_same_place(y, t) || y->rank != t->rank ||
+        kern_axis(kern_int(c, 1, 0), y->rank) != y->rank - 2 ||
+        kern_numel(c->args[2].t) != 1)
+        return false;
+    for (int i = 0; i < t->rank; i++)
+        if (y->dims[i] != t->dims[i] || y->strides[i] != t->strides[i])
+            return false;
+    return true;
+}
+
+static int
+param_of(const super_phase *p, const air_tensor *t)
+{
+    const cuda_launch *l = launch_of(p);
+    for (int k = 0; k < l->nparams; k++)
+        if (l->rows >> k & 1 && l->params[k].slot == t->slot &&
+            l->params[k].value == t->offset)
+            return k;
+    return -1;
+}
+
+static int
+extra_params(const super_phase *p)
+{
+    int n = launch_of(p)->nparams;
+    for (int k = 0; k < launch_of(p)->nparams; k++)
+        n += p->rows[k] != 0;
+    return n;
+}
+
+/* Keys and values that attention reads: both have their new row from one phase.
+ */
+static void
+cross_rows(const crossing *c, size_t i)
+{
+    super_phase *p = &c->run->phases[i];
+    const air_call *call = &c->steps[p->step].call, *rows[2];
+    size_t on[2] = {SIZE_MAX, SIZE_MAX};
+    int to[2], from[2];
+    if (launch_of(p)->rows == 0 || c->steps[p->step].kernel->region ||
+        c->steps[p->step].kernel->provider->print != kern_decode)
+        return;
+    for (int k = 0; k < 2; k++) {
+        const air_tensor *t = call->args[1 + k].t;
+        const cuda_span cache = cuda_span_of(t);
+        const size_t s = find_row(c, i, &cache, &on[k]);
+        rows[k] = s == SIZE_MAX ? NULL : as_row(&c->steps[s]);
+        if (!rows[k] || !is_row_of(rows[k], t))
+            return;
+        to[k] = param_of(p, t);
+        from[k] = param_of(&c->run->phases[on[k]], t);
+        if (to[k] < 0 || from[k] < 0)
+            return;
+    }
+    super_phase *giver = &c->run->phases[on[0]];
+    const air_tensor *t = call->args[1].t;
+    const int r = t->rank;
+    if (on[0] != on[1] || giver->plane != 0 ||
+        extra_params(giver) + 2 > CUDA_MAX_PARAMS ||
+        !kern_same_place(rows[0]->args[2].t, rows[1]->args[2].t))
+        return;
+    p->rows_of = on[0] + 1;
+    p->width = giver->width = t->dims[r - 1];
+    p->plane = giver->plane = t->dims[r - 2] * t->dims[r - 1];
+    for (int k = 0; k < 2; k++) {
+        const int64_t heads = kern_numel(call->args[1 + k].t) / p->plane;
+        p->rows[to[k]] = giver->rows[from[k]] = (int64_t)c->run->end;
+        c->run->end += (size_t)(heads * (p->width + 8) * 2 + 127) / 128 * 128;
+    }
+}
+
 /* ---- how phases wait ----------------------------------------------------- */
 
 /* Must memory that one of the phases wrote be visible to the other, or not be
- * written before it was? */
+ * written before it was, or was read? */
 static bool
 needs_memory(const cuda_touch *a, const super_phase *p, const cuda_touch *b,
              const super_phase *on)
 {
-    return b->write && cuda_overlap(&a->span, &b->span) &&
+    return (a->write || b->write) && cuda_overlap(&a->span, &b->span) &&
            !has_words(p, &a->span) && !has_words(on, &b->span) &&
            !(a->write && is_idle(p, &a->span)) && !is_idle(on, &b->span);
+}
+
+/* Is it what attention has as words of that phase? */
+static bool
+is_row(const crossing *c, const super_phase *p, const cuda_touch *a,
+       const super_phase *on)
+{
+    return p->rows_of > 0 && on == &c->run->phases[p->rows_of - 1] &&
+           (a->index == 1 || a->index == 2);
 }
 
 static bool
@@ -183,9 +309,32 @@ depends(const crossing *c, const super_phase *p, const super_phase *on)
         for (int i = 0; cuda_touch_at(&c->steps[s], i, &a); i++)
             for (size_t t = on->step; t < on->end; t++)
                 for (int k = 0; cuda_touch_at(&c->steps[t], k, &b); k++)
-                    if (needs_memory(&a, p, &b, on))
+                    if (!is_row(c, p, &a, on) && needs_memory(&a, p, &b, on))
                         return true;
     return false;
+}
+
+/* Has each block little of the weights, or none? They are in the ring before
+ * the phase begins. */
+static bool
+is_short(const air_device *dev, const super_phase *p)
+{
+    const cuda_launch *l = launch_of(p);
+    int64_t bytes = 0;
+    for (int i = 0; i < l->nearly; i++)
+        bytes += l->early[i].end - l->early[i].begin;
+    return !p->alone && !p->source->shapes &&
+           bytes <= SUPER_SHORT * SUPER_RING_BYTES * dev->props.processors;
+}
+
+/* A short phase leaves time for the weights of later ones. */
+static void
+set_calm(const air_device *dev, const crossing *c)
+{
+    for (size_t i = 0; i < c->run->count; i++) {
+        super_phase *p = &c->run->phases[i];
+        p->calm = p->waits == SUPER_COUNT && is_short(dev, p);
+    }
 }
 
 static void
@@ -212,14 +361,21 @@ cuda_super_cross(const air_device *dev, super_run *run, const air_step *steps,
                  size_t count)
 {
     const crossing c = {run, steps, count};
-    size_t most = 0;
-    for (size_t i = 0; i < run->count; i++)
-        if (run->phases[i].source->scratch > most)
-            most = run->phases[i].source->scratch;
-    run->end = run->scratch + (most + 127) / 128 * 128;
+    run->end = run->scratch;
+    for (size_t i = 0; i < run->count; i++) {
+        run->phases[i].scratch = run->end;
+        run->end += (run->phases[i].source->scratch + 127) / 128 * 128;
+    }
+    run->words = run->end;
+    run->bytes = 0;
     if (dev->checks)
         return;
     for (size_t i = 0; i < run->count; i++)
         cross_writes(&c, &run->phases[i]);
+    for (size_t i = 0; i < run->count; i++)
+        cross_rows(&c, i);
+    run->bytes = run->end - run->words;
+    run->end += run->bytes;
     set_waits(&c);
+    set_calm(dev, &c);
 }

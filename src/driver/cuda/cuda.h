@@ -70,6 +70,8 @@ typedef struct {
      * can give or take words (text/cross.cuh), and those that the text does not
      * write though its steps do. */
     uint32_t crossing, idle;
+    /* Those of caches of which one row that a launch writes can be words. */
+    uint32_t rows;
     cuda_param params[CUDA_MAX_PARAMS];
     /* What it reads before it waits for the launches before it (`await` of the
      * texts; each text has one). */

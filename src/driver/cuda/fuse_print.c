@@ -35,8 +35,11 @@ add_copy_pointers(fuse_printer *p, const fuse_copy *copy)
     const air_tensor *y = &c->outs[0], *index = c->args[2].t;
     char name[16];
     (void)snprintf(name, sizeof name, "air_%s", fuse_dtype(y->dtype));
-    (void)pointer(p, fuse_region(p->g, copy->from) ? name : kern_type(y->dtype),
-                  y->slot, y->offset);
+    const int cache =
+        pointer(p, fuse_region(p->g, copy->from) ? name : kern_type(y->dtype),
+                y->slot, y->offset);
+    if (index->dims[0] == 1 && kern_bytes(y->dtype) == 2)
+        p->launch->rows |= 1U << cache;
     (void)pointer(p, kern_type(index->dtype), index->slot, index->offset);
 }
 
@@ -240,17 +243,15 @@ put_rows(fuse_printer *p)
 /* ---- copies ---------------------------------------------------------------
  */
 
-/* ` + e / 64 % 8 * stride` for each axis of the tensor that is copied but one;
- * that one: ` + j * stride`. */
+/* ` + e / 64 % 8 * stride` for each axis of the tensor that is copied but one.
+ */
 static void
 put_place(fuse_printer *p, const air_tensor *src, const air_tensor *to,
           int axis)
 {
     int64_t below = 1;
     for (int i = src->rank - 1; i >= 0; i--) {
-        if (i == axis)
-            base_text_add(&p->body, " + j * %" PRId64, to->strides[i]);
-        else if (src->dims[i] > 1)
+        if (i != axis && src->dims[i] > 1)
             base_text_add(&p->body,
                           " + (s64)(e / %" PRId64 " %% %" PRId64 ") * %" PRId64,
                           below, src->dims[i], to->strides[i]);
@@ -285,11 +286,13 @@ put_copy(fuse_printer *p, const fuse_copy *copy, const char *value)
     else
         base_text_add(&p->body, "                s64 j = h.j%d;\n", copy->step);
     base_text_add(&p->body,
-                  "                if (wrap(j, %" PRId64 ", bad))\n"
-                  "                    p%d[0",
+                  "                const bool inside = wrap(j, %" PRId64
+                  ", bad);\n"
+                  "                put_row(p%d, inside, 0",
                   to->dims[axis], first);
     put_place(p, src, to, axis);
-    base_text_add(&p->body, "] = %s;\n", value);
+    base_text_add(&p->body, ", j, %" PRId64 ", %s);\n", to->strides[axis],
+                  value);
 }
 
 static bool

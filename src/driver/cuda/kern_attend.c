@@ -112,7 +112,7 @@ print_mask(kern *k, const attention *a)
         base_text_add(k->text,
                       "    FN float mask(int, s64) const { return 0.f; }\n"
                       "    FN bool hint(s64) const { return true; }\n"
-                      "    FN const void *hinted() const { return k; }\n");
+                      "    FN const void *hinted() const { return k + 0; }\n");
         return;
     }
     const bool is_bool = m->dtype == AIR_BOOL;
@@ -153,8 +153,9 @@ print_site(kern *k, const attention *a, const char *type)
     const int64_t all = group * a->rows;
     base_text_add(k->text,
                   "typedef %s T;\ntypedef %s M;\n"
-                  "template <class Q, class Y>\nstruct site {\n"
-                  "    Q q;\n    const T *k, *v;\n    Y y;\n    const M *m;\n"
+                  "template <class Q, class Y, class K, class V>\n"
+                  "struct site {\n"
+                  "    Q q;\n    K k;\n    V v;\n    Y y;\n    const M *m;\n"
                   "    float *l;\n    s64 batch, kv;\n    int first;\n",
                   type, a->mask ? kern_type(a->mask->dtype) : "u8");
     base_text_add(
@@ -164,13 +165,14 @@ print_site(kern *k, const attention *a, const char *type)
         "    FN s64 head(int n) const { return kv * %" PRId64
         " + at(n) / %" PRId64 "; }\n"
         "    FN s64 row(int n) const { return at(n) %% %" PRId64 "; }\n"
+        "    FN s64 plane() const { return batch * %" PRId64 " + kv; }\n"
         "    FN float scale() const { return %.9ef; }\n"
         "    FN bool causal() const { return %s; }\n"
         "    FN s64 keys() const { return %" PRId64 "; }\n"
         "    FN bool query_fast() const { return %s && aligned(q); }\n"
         "    FN bool key_fast() const { return %s && aligned(k) && "
         "aligned(v); }\n",
-        all, all - 1, group, a->rows, a->rows, a->scale,
+        all, all - 1, group, a->rows, a->rows, a->kv, a->scale,
         a->causal ? "true" : "false", a->keys, is_wide(a->q) ? "true" : "false",
         is_wide(a->k) && is_wide(a->v) ? "true" : "false");
     print_of_query(k, a, "Q", "query", "q", a->q);
@@ -194,7 +196,19 @@ typedef struct {
     bool parts;                /* takes `cells`; q and y may be words */
 } entry;
 
-enum { QUERY = 0, RESULT = 3 }; /* parameters */
+enum { QUERY, KEY, VALUE, RESULT }; /* parameters */
+
+/* Of heads one behind the other, in rows of theirs: a row of it can be words.
+ */
+static bool
+has_planes(const attention *a, const air_tensor *t)
+{
+    const int r = a->rank;
+    return a->width <= WIDE && t->strides[r - 1] == 1 &&
+           t->strides[r - 2] == a->width &&
+           t->strides[r - 3] == a->keys * a->width &&
+           (a->batch == 1 || t->strides[0] == a->kv * a->keys * a->width);
+}
 
 /* The entry with its parameters, and `s`, whose queries begin at `first`. */
 static kern
@@ -216,13 +230,16 @@ begin(cuda_source *out, const attention *a, const entry *e)
     if (e->parts)
         kern_scratch(&k, "u64", "cells", 0);
     if (e->parts)
-        k.launch->crossing = 1U << QUERY | 1U << RESULT;
+        k.launch->crossing = (unsigned)is_wide(a->q) << QUERY | 1U << RESULT;
+    if (e->parts && has_planes(a, a->k) && has_planes(a, a->v))
+        k.launch->rows = 1U << KEY | 1U << VALUE;
     kern_body(&k);
     base_text_add(k.text,
                   "%s"
                   "    const s64 z = %s;\n"
-                  "    const site<decltype(q), decltype(y)> s = {q, k, v, y, "
-                  "%s, %s, z / %" PRId64 ", z %% %" PRId64 ", %s};\n",
+                  "    const site<decltype(q), decltype(y), decltype(k), "
+                  "decltype(v)> s = {q, k, v, y, %s, %s, z / %" PRId64
+                  ", z %% %" PRId64 ", %s};\n",
                   e->open, e->place, a->mask ? "m" : "nullptr",
                   a->sums ? "l" : "nullptr", a->kv, a->kv, e->first);
     return k;
@@ -274,12 +291,13 @@ kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
     const int64_t n = splits(&a, heads, props);
     const int64_t cell = a.queries * (a.width + 2);
     char open[200], place[40], first[60];
-    (void)snprintf(open, sizeof open,
-                   "    if (blockIdx.x >= %" PRId64 ")\n        await();\n"
-                   "    for (int n = blockIdx.x; n < %" PRId64
-                   "; n += gridDim.x) {\n    const int head = n / %" PRId64
-                   ";\n",
-                   heads * n, heads * n, n);
+    (void)snprintf(
+        open, sizeof open,
+        "    if (blockIdx.x >= %" PRId64 ")\n        await_memory();\n"
+        "    for (int n = blockIdx.x; n < %" PRId64
+        "; n += gridDim.x) {\n    const int head = n / %" PRId64 ";\n%s",
+        heads * n, heads * n, n,
+        heads * n > props->processors ? "    __syncthreads();\n" : "");
     (void)snprintf(place, sizeof place, "head / %" PRId64, groups);
     (void)snprintf(first, sizeof first, "(int)(head %% %" PRId64 ") * %d",
                    groups, a.queries);

@@ -159,7 +159,7 @@ params_of(const cuda_source *s)
 {
     size_t n = 0;
     for (int32_t k = 0; k < s->nlaunches; k++)
-        n += (size_t)s->launches[s->shapes ? 0 : k].nparams;
+        n += (size_t)s->launches[s->shapes ? 0 : k].nparams + SUPER_ROWS;
     return n;
 }
 

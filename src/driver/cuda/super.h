@@ -14,9 +14,10 @@
 
 enum {
     SUPER_THREADS = 256,
-    SUPER_ASKING = 128,  /* beside them: one warp asks, three lend registers */
-    SUPER_HEAD = 3,      /* parameters before those of phases */
-    SUPER_STATE = 256,   /* bytes of scratch before that of phases */
+    SUPER_ASKING = 128, /* beside them: one warp asks, three lend registers */
+    SUPER_HEAD = 5,     /* parameters before those of phases */
+    SUPER_STATE = 256,  /* bytes of scratch before that of phases */
+    SUPER_ROWS = 2,     /* parameters of a phase for rows of a cache, at most */
     SUPER_PARAMS = 3900, /* of 8 bytes: 32 764 bytes are CUDA's limit */
     SUPER_STATIC = 4096, /* bytes of shared memory that texts declare */
     /* text/ring.cuh: bytes of a stage, sums of a product beyond those of a
@@ -28,7 +29,7 @@ enum {
 };
 
 /* With the phase before it; for all phases before it and what they wrote; for
- * them to have come so far, as words show that they are new. */
+ * most blocks to have come so far, as words show that they are there. */
 typedef enum { SUPER_GOES, SUPER_MEMORY, SUPER_COUNT } super_wait;
 
 /* A launch of a step, or of several. */
@@ -38,16 +39,26 @@ typedef struct {
     int32_t launch;
     super_wait waits;
     bool alone;          /* block 0 does all of it */
+    bool calm;           /* weights that have time come one after the other */
     const void *prelude; /* of regions in the text; NULL: none */
+    size_t scratch;      /* of the list's, where the source's begins */
     /* By parameter: where its words lie in the scratch; 0: numbers in memory */
     int64_t words[CUDA_MAX_PARAMS];
+    /* And those of the row of a cache that is written; 0: none. The parameter
+     * is then two, the second one behind all others. */
+    int64_t rows[CUDA_MAX_PARAMS];
+    int64_t plane,
+        width;      /* elements of a head of that cache, and of its rows */
+    size_t rows_of; /* the phase that writes the rows that this one reads */
 } super_phase;
 
 typedef struct {
     super_phase *phases;
     size_t count;
     bool apart; /* phases need nothing of each other: a bundle, a block each */
-    size_t scratch; /* of the list's, where that of phases begins, then words */
+    size_t scratch; /* of the list's, where that of phases begins */
+    size_t words,
+        bytes; /* those of one launch, and of the next one behind them */
     size_t end;
 } super_run;
 

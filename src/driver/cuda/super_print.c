@@ -54,7 +54,8 @@ static bool
 has_same_words(const super_phase *a, const super_phase *b)
 {
     for (int k = 0; k < CUDA_MAX_PARAMS; k++)
-        if ((a->words[k] != 0) != (b->words[k] != 0))
+        if ((a->words[k] != 0) != (b->words[k] != 0) ||
+            (a->rows[k] != 0) != (b->rows[k] != 0))
             return false;
     return true;
 }
@@ -148,21 +149,26 @@ put_preludes(printer *p)
     put(p, kern_text_ring);
 }
 
-/* From "(" to ")": "bf16 *x" becomes "call::cross<bf16> x" where it is words.
- */
+/* From "(" to ")": "bf16 *x" becomes "call::cross<bf16> x" where it is words,
+ * and "call::fresh<bf16, ...> x" where a row of it is. */
 static const char *
-put_parameters(printer *p, const char *at, const int64_t *words)
+put_parameters(printer *p, const char *at, const super_phase *phase)
 {
     for (int k = 0; *at != ')'; k++) {
         const char *end = at + strcspn(at, ",)"), *star = strstr(at, " *");
-        const bool crosses = words[k] != 0 && star && star < end;
+        const bool crosses = phase->words[k] != 0, fresh = phase->rows[k] != 0;
         const char *type = at + strspn(at, "(, ");
         base_text_put(p->text, at, (size_t)(type - at));
-        if (crosses)
-            base_text_add(p->text, "call::cross<%.*s> %.*s", (int)(star - type),
-                          type, (int)(end - star - 2), star + 2);
-        else
+        if ((crosses || fresh) && star && star < end) {
+            base_text_add(p->text, "call::%s<%.*s", fresh ? "fresh" : "cross",
+                          (int)(star - type), type);
+            if (fresh)
+                base_text_add(p->text, ", %" PRId64 ", %" PRId64, phase->plane,
+                              phase->width);
+            base_text_add(p->text, "> %.*s", (int)(end - star - 2), star + 2);
+        } else {
             base_text_put(p->text, type, (size_t)(end - type));
+        }
         at = *end == ',' ? end + 1 : end;
         put(p, *end == ',' ? "," : "");
     }
@@ -188,7 +194,7 @@ put_phase_text(printer *p, const super_phase *phase)
         entry += sizeof name - 1;
         at = strchr(entry, ')');
         base_text_put(p->text, entry, (size_t)(at++ - entry));
-        at = put_parameters(p, at, phase->words);
+        at = put_parameters(p, at, phase);
     }
     put(p, at);
 }
@@ -245,9 +251,9 @@ put_program(printer *p)
 {
     put(p, "__constant__ call::super_phase super_program[] = {");
     for (size_t i = 0; i < p->run->count; i++)
-        base_text_add(p->text, "{%u,%u,%d,%d,%d},", p->kinds[i], p->first[i],
+        base_text_add(p->text, "{%u,%u,%d,%d,%d,%d},", p->kinds[i], p->first[i],
                       p->run->phases[i].waits, p->run->phases[i].alone,
-                      is_asked(p, &p->run->phases[i]));
+                      is_asked(p, &p->run->phases[i]), p->run->phases[i].calm);
     put(p, "{},{}};\n");
 }
 
@@ -263,6 +269,15 @@ put_values(printer *p, const super_phase *phase)
     put(p, "}}");
 }
 
+static int32_t
+plain_params(const cuda_launch *l)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < l->nparams; k++)
+        n += l->params[k].kind != CUDA_PARAM_VALUES;
+    return n;
+}
+
 static void
 put_case(printer *p, size_t i, bool asks)
 {
@@ -276,8 +291,13 @@ put_case(printer *p, size_t i, bool asks)
                       shape_of(phase)->block[0]);
     base_text_add(p->text, "            %s_%u::run_%d(", name_of(asks),
                   p->kinds[i], entry_of(phase));
-    for (int32_t k = 0, n = 0; k < l->nparams; k++) {
+    for (int32_t k = 0, n = 0, more = plain_params(l); k < l->nparams; k++) {
         put(p, k > 0 ? ", " : "");
+        if (phase->rows[k] != 0) {
+            base_text_add(p->text, "{super_get(%d), super_get(%d)}", n++,
+                          more++);
+            continue;
+        }
         if (l->params[k].kind != CUDA_PARAM_VALUES) {
             base_text_add(p->text, "super_get(%d)", n++);
             continue;
@@ -326,7 +346,7 @@ put_asking(printer *p)
                   "            const super_phase e = super_program[i];\n"
                   "            if (!e.asks)\n"
                   "                continue;\n"
-                  "            super_ask(a.v[SUPER_HEAD + e.first + "
+                  "            super_ask(i, a.v[SUPER_HEAD + e.first + "
                   "threadIdx.x %% 32]);\n"
                   "            switch (e.kind) {\n",
                   SUPER_THREADS + 32, p->run->count);
@@ -356,13 +376,15 @@ static void
 put_persistent(printer *p)
 {
     put_begin(p);
-    base_text_add(p->text,
-                  "    for (u32 i = 0; i < %zu; i++) {\n"
-                  "        if (!super_next(i, super_program[i + 1], a.v))\n"
-                  "            break;\n"
-                  "        if (super_is_mine())\n"
-                  "        switch (super_block.now.kind) {\n",
-                  p->run->count);
+    base_text_add(
+        p->text,
+        "    super_ready(a.v);\n"
+        "    for (u32 i = 0; i < %zu; i++) {\n"
+        "        if (!super_next(i, %zu, super_program[i + 1], a.v))\n"
+        "            break;\n"
+        "        if (super_is_mine())\n"
+        "        switch (super_block.now.kind) {\n",
+        p->run->count, p->run->count);
     put_cases(p, false);
     put(p, "        }\n        else\n            await();\n    }\n"
            "    super_end();\n}\n");
@@ -387,13 +409,14 @@ count_params(const super_run *run)
 {
     size_t n = SUPER_HEAD + CUDA_MAX_PARAMS;
     for (size_t i = 0; i < run->count; i++)
-        n += (size_t)launch_of(&run->phases[i])->nparams;
+        n += (size_t)launch_of(&run->phases[i])->nparams + SUPER_ROWS;
     return n;
 }
 
 /* Workspaces are the step's. */
 static cuda_param
-place(cuda_param p, const air_step *step, const super_run *run, int64_t words)
+place(cuda_param p, const air_step *step, const super_phase *phase,
+      int64_t words)
 {
     if (words != 0)
         return (cuda_param){.kind = CUDA_PARAM_SCRATCH, .value = words};
@@ -401,7 +424,7 @@ place(cuda_param p, const air_step *step, const super_run *run, int64_t words)
         return (cuda_param){CUDA_PARAM_POINTER, step->workspace_slot,
                             step->workspace_offset + p.value};
     if (p.kind == CUDA_PARAM_SCRATCH)
-        p.value += (int64_t)run->scratch;
+        p.value += (int64_t)phase->scratch;
     return p;
 }
 
@@ -412,6 +435,10 @@ add_params(printer *p, int64_t patience, const air_step *steps)
     out->many[0] = (cuda_param){.kind = CUDA_PARAM_SCRATCH};
     out->many[1] = (cuda_param){.kind = CUDA_PARAM_FAULT};
     out->many[2] = (cuda_param){.kind = CUDA_PARAM_INT, .value = patience};
+    out->many[3] = (cuda_param){.kind = CUDA_PARAM_SCRATCH,
+                                .value = (int64_t)p->run->words};
+    out->many[4] =
+        (cuda_param){.kind = CUDA_PARAM_INT, .value = (int64_t)p->run->bytes};
     out->nmany = SUPER_HEAD;
     for (size_t i = 0; i < p->run->count; i++) {
         const super_phase *phase = &p->run->phases[i];
@@ -420,7 +447,11 @@ add_params(printer *p, int64_t patience, const air_step *steps)
         for (int32_t k = 0; k < l->nparams; k++)
             if (l->params[k].kind != CUDA_PARAM_VALUES)
                 out->many[out->nmany++] = place(
-                    l->params[k], &steps[phase->step], p->run, phase->words[k]);
+                    l->params[k], &steps[phase->step], phase, phase->words[k]);
+        for (int32_t k = 0; k < l->nparams; k++)
+            if (phase->rows[k] != 0)
+                out->many[out->nmany++] = (cuda_param){
+                    .kind = CUDA_PARAM_SCRATCH, .value = phase->rows[k]};
     }
     /* Each lane of a warp reads one, wherever a phase's begin. */
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)

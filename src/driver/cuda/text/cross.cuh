@@ -1,10 +1,11 @@
 // cross.cuh: numbers that blocks of a persistent kernel give each other without
 // a fence.
 //
-// A number of 16 bits is a word with the launch's own tag below it, written once a
-// launch. Who reads it looks again until the tag is there: what a word holds is new
-// or visibly old, whatever order memory has. So neither who writes has to wait until
-// the words have arrived, nor does who reads lose what L1 has. All blocks are counted
+// Each number of 16 bits has memory of its own that is written once a launch and holds
+// all ones before (super.cuh clears it for the next launch), a NaN that no text
+// computes: one that is copied becomes another NaN. Who reads a word looks again until
+// it is there, whatever order memory has. So neither who writes has to wait until
+// words have arrived, nor does who reads lose what L1 has. Most blocks are counted
 // before, so that few look too early.
 
 FN u16
@@ -49,10 +50,13 @@ struct cross_place;
 // A pointer to T, whose numbers are words.
 template <class T>
 struct cross {
-    u32 *words;
+    u16 *words;
 
-    FN cross(u32 *p) : words(p) {}
-    FN cross(const super_value &v) : words(v) {}
+    FN cross(u16 *p) : words(p) {}
+    FN cross(const super_value &v)
+        : words((u16 *)super_value{v.bits + super_block.words})
+    {
+    }
 
     FN cross
     operator+(s64 i) const
@@ -70,23 +74,23 @@ struct cross {
 // An element of it.
 template <class T>
 struct cross_place {
-    u32 *word;
+    u16 *word;
 
     FN operator T() const
     {
-        const u32 tag = super_tag();
         super_turns turns;
-        u32 w;
+        u16 w;
         do
             w = look(word);
-        while (turns.again(((w ^ tag) & 0xffff) == 0));
-        return of_bits((u16)(w >> 16), T());
+        while (turns.again(w != 0xffff));
+        return of_bits(w, T());
     }
 
     FN void
     operator=(T v) const
     {
-        show(word, (u32)bits_of(v) << 16 | super_tag());
+        const u16 w = bits_of(v);
+        show(word, w == 0xffff ? (u16)0x7fff : w);
     }
 };
 
@@ -106,82 +110,182 @@ put(cross<T> p, float x)
     p[0] = v;
 }
 
-// The words of 8 neighbours.
-struct cross_eight {
-    uint4 a, b;
+// Its highest bit, and that of its low half, where a half is all ones; others than
+// these two tell nothing.
+FN u32
+absent(u32 w)
+{
+    return (0xfffefffeu - w) & w;
+}
 
-    FN void
-    ask(const u32 *p)
+FN u32
+absent(const uint4 &w)
+{
+    return (absent(w.x) | absent(w.y) | absent(w.z) | absent(w.w)) & 0x80008000u;
+}
+
+// A cache of heads with PLANE numbers each, in rows of WIDTH, and the row that a phase
+// of this kernel writes: that one is in words, too, behind each head's its index, so
+// that nobody waits for memory that has it.
+template <class T, int PLANE, int WIDTH>
+struct fresh {
+    T *memory;
+    u16 *words;
+
+    FN fresh(const super_value &m, const super_value &w)
+        : memory(m), words((u16 *)super_value{w.bits + super_block.words})
     {
-        a = look4(p);
-        b = look4(p + 4);
     }
 
-    // Bits in its low half: some are old.
-    FN u32
-    old(u32 tag) const
+    FN T *
+    operator+(s64 i) const
     {
-        return (a.x ^ tag) | (a.y ^ tag) | (a.z ^ tag) | (a.w ^ tag) |
-               (b.x ^ tag) | (b.y ^ tag) | (b.z ^ tag) | (b.w ^ tag);
+        return memory + i;
     }
 
-    FN uint4
-    numbers() const
+    FN u16 *
+    row(s64 head) const
     {
-        return make_uint4(
-            __byte_perm(a.x, a.y, 0x7632), __byte_perm(a.z, a.w, 0x7632),
-            __byte_perm(b.x, b.y, 0x7632), __byte_perm(b.z, b.w, 0x7632));
+        return words + head * (WIDTH + 8);
     }
 };
 
-// N times 8 neighbours, number i from at(i) on, as far as they are `there`. All are
-// asked for before the first is looked at.
+static const u32 FRESH_NONE = 0xfffffffeu; // an index out of range
+
+template <class T, int PLANE, int WIDTH>
+FN bool
+aligned(fresh<T, PLANE, WIDTH> p)
+{
+    return aligned(p.memory);
+}
+
+template <class T, int PLANE, int WIDTH, class V>
+FN void
+put_row(fresh<T, PLANE, WIDTH> p, bool inside, s64 i, s64 j, s64 pitch, V v)
+{
+    u16 *row = p.row(i / PLANE);
+    const cross_place<T> word = {row + i % WIDTH};
+    word = v;
+    if (i % WIDTH == 0)
+        show((u32 *)(row + WIDTH), inside ? (u32)j : FRESH_NONE);
+    if (inside)
+        p.memory[i + j * pitch] = v;
+}
+
+// Of split.cuh: what a lane takes of that row, as a key and as a value.
+template <class D, int WIDTH>
+struct fresh_row {
+    const u16 *key, *value;
+    uint4 k[D::CHUNKS], v[D::SLOTS];
+    u32 j;
+
+    FN void
+    ask(int g, int t)
+    {
+#pragma unroll
+        for (int c = 0; c < D::CHUNKS; c++)
+            k[c] = look4(key + t * 8 + c * 32);
+#pragma unroll
+        for (int c = 0; c < D::SLOTS; c++)
+            v[c] = look4(value + g * 8 % WIDTH + c * 64);
+        j = ::call::look((const u32 *)(key + WIDTH));
+    }
+
+    FN void
+    end(int g, int t)
+    {
+        super_turns turns;
+        for (;;) {
+            u32 missing = j == SUPER_ABSENT;
+#pragma unroll
+            for (int c = 0; c < D::CHUNKS; c++)
+                missing |= absent(k[c]);
+#pragma unroll
+            for (int c = 0; c < D::SLOTS; c++)
+                missing |= absent(v[c]);
+            if (!turns.again(missing == 0))
+                return;
+            ask(g, t);
+        }
+    }
+
+    // In the keys from `first` on, as they were.
+    template <class X>
+    FN void
+    patch(X &x, s64 first, int g, int t) const
+    {
+        const s64 at = (s64)j - first;
+        if (at < 0 || at >= D::KEYS)
+            return;
+#pragma unroll
+        for (int i = 0; i < D::KEYS / 8; i++)
+#pragma unroll
+            for (int c = 0; c < D::CHUNKS; c++)
+                if (at == i * 8 + g)
+                    x.k[i][c] = k[c];
+#pragma unroll
+        for (int i = 0; i < D::KEYS / 4; i++)
+#pragma unroll
+            for (int c = 0; c < D::SLOTS; c++)
+                if (at == i / 2 * 8 + t * 2 + i % 2)
+                    x.v[i / 2][i % 2][c] = v[c];
+    }
+};
+
+template <class D, class T, int PLANE, int WIDTH>
+FN fresh_row<D, WIDTH>
+row_of(D, const fresh<T, PLANE, WIDTH> &k, const fresh<T, PLANE, WIDTH> &v, s64 head)
+{
+    fresh_row<D, WIDTH> row;
+    row.key = k.row(head);
+    row.value = v.row(head);
+    return row;
+}
+
+// N times 8 neighbours, number i from at(i) on; those that are not `there` are the
+// first ones: where some lanes do not ask, ptxas spills registers in the whole kernel.
 template <int N, class AT, class THERE>
 FN void
-ask_eights(cross_eight (&w)[N], const u32 *from, AT at, THERE there)
+ask_eights(uint4 (&w)[N], const u16 *from, AT at, THERE there)
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (there(i))
-            w[i].ask(from + at(i));
+        w[i] = look4(from + (there(i) ? at(i) : 0));
 }
 
-// Of what was asked for so: new numbers, 0 where there are none.
+// What was asked for so, when it is there; 0 for what is not wanted.
 template <int N, class AT, class THERE>
 FN void
-end_eights(uint4 (&to)[N], cross_eight (&w)[N], const u32 *from, AT at,
-           THERE there)
+end_eights(uint4 (&w)[N], const u16 *from, AT at, THERE there)
 {
-    const u32 tag = super_tag();
     super_turns turns;
     for (;;) {
-        u32 old = 0;
+        u32 missing = 0;
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (there(i))
-                old |= w[i].old(tag);
-        if (!turns.again((old & 0xffff) == 0))
+            missing |= absent(w[i]);
+        if (!turns.again(missing == 0))
             break;
         ask_eights(w, from, at, there);
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
-        to[i] = there(i) ? w[i].numbers() : make_uint4(0, 0, 0, 0);
+        if (!there(i))
+            w[i] = make_uint4(0, 0, 0, 0);
 }
 
 template <int N, class AT, class THERE>
 FN void
-take_eights(uint4 (&to)[N], const u32 *from, AT at, THERE there)
+take_eights(uint4 (&to)[N], const u16 *from, AT at, THERE there)
 {
-    cross_eight w[N];
-    ask_eights(w, from, at, there);
-    end_eights(to, w, from, at, there);
+    ask_eights(to, from, at, there);
+    end_eights(to, from, at, there);
 }
 
 // take_rows of skinny.cuh.
 template <int J>
 struct cross_row {
-    cross_eight w[J];
+    uint4 w[J];
 };
 
 FN int
@@ -204,12 +308,11 @@ template <int K, bool FAST, int J, class T>
 FN void
 end_row(eight<T> (&to)[J], cross<T> from, cross_row<J> row)
 {
-    uint4 v[J];
-    end_eights(v, row.w, from.words, cross_place_of,
+    end_eights(row.w, from.words, cross_place_of,
                [](int j) { return cross_place_of(j) < K; });
 #pragma unroll
     for (int j = 0; j < J; j++)
-        to[j].v = v[j];
+        to[j].v = row.w[j];
 }
 
 // stage_rows of skinny.cuh, 4 times 8 neighbours at once.

@@ -39,9 +39,17 @@ look(const u64 *p)
     return v;
 }
 
-// Each word by itself.
+FN u16
+look(const u16 *p)
+{
+    u16 v;
+    asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
+    return v;
+}
+
+// 16 bytes, each of 32 bits by itself.
 FN uint4
-look4(const u32 *p)
+look4(const void *p)
 {
     uint4 v;
     asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -49,6 +57,12 @@ look4(const u32 *p)
                  : "l"(p)
                  : "memory");
     return v;
+}
+
+FN void
+show(u16 *p, u16 v)
+{
+    asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory");
 }
 
 FN void

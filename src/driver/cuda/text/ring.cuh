@@ -4,7 +4,9 @@
 // the kernel writes. So they come in while blocks wait for each other.
 //
 // A stage is a piece along k of all rows of a tile. At most RING_FLIGHT halves of
-// stages are on their way: what waits for other memory would wait behind them.
+// stages are on their way: what waits for other memory would wait behind them. From a
+// phase of few weights to the next one of many, blocks mostly wait for each other, and
+// the ring is full before they are done: weights that have time then come half by half.
 // Stage n of the block is place n % RING_STAGES; `full` completes when its bytes
 // are there, `empty` when all warps have used it.
 //
@@ -13,6 +15,7 @@
 static const int RING_WARPS = 8; // that take what comes
 static const u32 RING_BYTES = 32768; // of a stage
 static const u32 RING_FLIGHT = 3;
+static const u32 RING_CALM = 1;
 
 static __shared__ struct {
     u64 full[2 * RING_STAGES], empty[RING_STAGES];
@@ -79,6 +82,14 @@ ring_wait(u32 q)
         ;
 }
 
+// Halves on their way, of what is asked for now.
+FN u32
+ring_flight()
+{
+    const u32 calm = peek(&super_block.calm);
+    return calm != 0 && super_block.asking >= calm ? RING_CALM : RING_FLIGHT;
+}
+
 // The place of stage n is free. False: the kernel gives up.
 FN bool
 ring_free(u32 n)
@@ -131,8 +142,9 @@ struct ring_tile {
         for (int half = 0; half < 2; half++) {
             const u32 q = 2 * n + half;
             const u32 box = ring_place(&ring.full[q % (2 * RING_STAGES)]);
-            if (q >= RING_FLIGHT)
-                ring_wait(q - RING_FLIGHT);
+            const u32 flight = ring_flight();
+            if (q >= flight)
+                ring_wait(q - flight);
             if ((threadIdx.x & 31) == 0)
                 asm volatile(
                     "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::
@@ -250,6 +262,8 @@ struct ringed : skinny<T, M, K, R, S, D> {
         const tile_share share = tiles_of(tiles, SUPER_BLOCKS);
         const int tile = share.first, mine = share.count;
 
+        if (super_block.now.calm)
+            super_calm(true);
         if (fast)
             ahead(flag<true>());
         else
@@ -263,6 +277,8 @@ struct ringed : skinny<T, M, K, R, S, D> {
         else
             stage(flag<false>(), x);
         __syncthreads();
+        if (!super_block.now.calm)
+            super_calm(false);
         u32 n = ring.taken;
         for (int first = 0; first < mine; first += BATCH) {
             const int left = mine - first, i = first + own / ROWS_OF;

@@ -477,6 +477,15 @@ give8(T *to, int k, const u16 (&x)[8])
                    w[4] | (u32)w[5] << 16, w[6] | (u32)w[7] << 16);
 }
 
+// Row j of a cache, `pitch` elements apart, is v at i; not where it is out of range.
+template <class T, class V>
+FN void
+put_row(T *p, bool inside, s64 i, s64 j, s64 pitch, V v)
+{
+    if (inside)
+        p[i + j * pitch] = v;
+}
+
 // stage: rows of x, STRIDE elements apart.
 template <class G, bool FAST, class T, int M, int K, int STRIDE>
 FN void

@@ -3,6 +3,34 @@
 // memory, and puts all parts together of its share of the elements. Numbers there
 // are words with the mark of the phase beside them (as in cross.cuh), so that
 // blocks wait for what they read only.
+//
+// Where the phase needs no memory of others it asks for keys and mask at once, and
+// then waits for words only: queries, and the row that was just written to the cache.
+struct no_row {
+    FN void
+    ask(int, int)
+    {
+    }
+
+    FN void
+    end(int, int)
+    {
+    }
+
+    template <class X>
+    FN void
+    patch(X &, s64, int, int) const
+    {
+    }
+};
+
+template <class D, class T>
+FN no_row
+row_of(D, const T *, const T *, s64)
+{
+    return no_row();
+}
+
 template <class T, int WIDTH, int QUERIES, int SPLITS>
 struct split {
     typedef decode<T, WIDTH, QUERIES, 2> D;
@@ -22,9 +50,12 @@ struct split {
         extern __shared__ __align__(1024) char shared[];
         float *mine = (float *)shared;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        super_calm(true);
+        if (threadIdx.x == 0)
+            super_block.told = 0;
         const bool likely =
             ahead(p, (s64)(rank + SPLITS * warp) * D::KEYS, warp, lane);
-        await();
+        await_memory();
         if (p.query_fast() && p.key_fast())
             look<true>(p, rank, likely, mine);
         else
@@ -33,7 +64,6 @@ struct split {
         for (int n = warp; n < QUERIES; n += WARPS)
             leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
         finish(p, rank, cells, mine);
-        __syncthreads();
     }
 
     // D::ahead. Layers have their mask in common, mostly: what was seen of it is as
@@ -51,7 +81,8 @@ struct split {
             super_block.hinted[warp] = p.hinted();
             super_block.hints[warp] = seen;
         }
-        if (seen >> lane & 1 && at < p.keys())
+        if (super_block.now.waits == SUPER_MEMORY && seen >> lane & 1 &&
+            at < p.keys())
             D::prefetch(lane < 16 ? p.key(at) : p.value(at));
         return seen != 0;
     }
@@ -64,12 +95,62 @@ struct split {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, t = lane & 3;
         float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
-        const s64 start = (s64)(rank + SPLITS * warp) * D::KEYS;
+        s64 j = (s64)(rank + SPLITS * warp) * D::KEYS;
+        const s64 step = (s64)SPLITS * WARPS * D::KEYS;
         typename D::places at;
-        D::aim(at, p, start, g, t);
-        D::template walk<FAST>(p, start, (s64)SPLITS * WARPS * D::KEYS, g, t,
-                               likely, at, acc, top, all);
+        typename D::pieces x;
+        uint4 q[D::CHUNKS];
+        auto row = row_of(D(), p.k, p.v, p.plane());
+        D::aim(at, p, j, g, t);
+        if (likely)
+            D::template fetch<FAST>(x, at);
+        row.ask(g, t);
+        typename D::added m = D::template look<false>(p, j, g, t);
+        D::template take<FAST>(p, g, t, q);
+        row.end(g, t);
+#pragma unroll 1
+        for (; j < p.keys(); j += step) {
+            const bool some = likely || D::is_any(m);
+            if (some && !likely)
+                D::template fetch<FAST>(x, at);
+            const typename D::added next =
+                D::template look<false>(p, j + step, g, t);
+            if (some) {
+                row.patch(x, j, g, t);
+                D::fold(p, x, q, m, acc, top, all);
+            }
+            D::aim(at, p, j + step, g, t);
+            likely = false;
+            m = next;
+        }
         D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
+    }
+
+    // All keys by the warps of this block.
+    template <class P>
+    static __device__ __noinline__ void
+    again(P p, float *cells)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int g = lane >> 2, t = lane & 3;
+        uint4 q[D::CHUNKS];
+        float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        auto row = row_of(D(), p.k, p.v, p.plane());
+        row.ask(g, t);
+        D::template take<false>(p, g, t, q);
+        row.end(g, t);
+#pragma unroll 1
+        for (s64 j = warp * D::KEYS; j < p.keys(); j += WARPS * D::KEYS) {
+            typename D::places at;
+            typename D::pieces x;
+            D::aim(at, p, j, g, t);
+            D::template fetch<false>(x, at);
+            row.patch(x, j, g, t);
+            D::fold(p, x, q, D::template look<true>(p, j, g, t), acc, top, all);
+        }
+        __syncthreads();
+        D::leave(cells + warp * QUERIES * CELL, g, t, acc, top, all);
+        __syncthreads();
     }
 
     // This block's share of the elements. Rows that have seen nothing are computed
@@ -83,27 +164,16 @@ struct split {
         bool good = true;
         for (int i = first; i < end; i += AT_ONCE)
             good &= element(p, cells, i + (int)threadIdx.x / LANES, end);
-        if (!any(!good))
+        if (!good)
+            super_block.told = 1;
+        __syncthreads();
+        if (!super_block.told)
             return;
-        D::again(p, mine);
+        again(p, mine);
         for (int i = first + threadIdx.x; i < end; i += 32 * WARPS)
             if (!is_settled(cells, i / WIDTH))
                 D::finish(p, mine + i / WIDTH * CELL, QUERIES, i / WIDTH,
                           i % WIDTH);
-    }
-
-    // Of one of the threads that compute? `mine` is free then.
-    static FN bool
-    any(bool some)
-    {
-        __shared__ u32 told;
-        if (threadIdx.x == 0)
-            told = 0;
-        __syncthreads();
-        if (some)
-            told = 1;
-        __syncthreads();
-        return told != 0;
     }
 
     // A row of the block, from its warps.

@@ -11,14 +11,16 @@
 // for nothing but its threads.
 //
 // What a phase wrote is visible to one that waits for all memory. Where all that it
-// needs of others are words that show by themselves that they are new (cross.cuh),
-// it waits for the count only: nobody then waits until stores have arrived.
+// needs of others are words that show by themselves that they are there (cross.cuh),
+// it waits for the count of most blocks only: nobody then waits until stores have
+// arrived.
 //
 // A block that waits longer than `patience` gives up, and with it the kernel:
 // each block leaves, the last one leaves the counters at 0, and the fault says where.
 struct super_state { // in memory of the GPU; 0 at first
-    u32 arrived, left; // 0 between launches
-    u32 launches;      // that are over
+    u32 arrived, left, cleared, failed; // 0 between launches
+    u32 launches; // that are over
+    u32 ready;    // words of the next launch are absent
 };
 
 struct super_phase {
@@ -26,13 +28,14 @@ struct super_phase {
     u32 waits;       // SUPER_...
     u32 alone;       // 1: of block 0
     u32 asks;        // 1: its weights come through the ring
+    u32 calm;        // 1: weights that have time come one after the other
 };
 
 // With the phase before it; for all memory; for the count only.
 enum { SUPER_GOES, SUPER_MEMORY, SUPER_COUNT };
 
 static const int SUPER_PARAMETERS = 32; // of a phase, at most: a warp
-static const int SUPER_HEAD = 3; // before those of phases
+static const int SUPER_HEAD = 5; // before those of phases
 static const int SUPER_THREADS = 256;
 
 // A parameter becomes what the phase declares.
@@ -61,10 +64,16 @@ static __shared__ struct {
     u32 goal;    // arrivals; 0: nothing to wait for
     u32 phase;
     u32 launch; // from 1 on
+    u64 words;  // of this launch: how far behind those of even ones
+    bool ready; // they are absent
+    u32 calm;   // weights of this phase and later ones have time; 0: none have
+    u32 asking; // the phase whose weights are asked for
     // By warp, of text/split.cuh: a mask, and what it hides.
     const void *hinted[8];
     u32 hints[8];
-    bool stuck;
+    u32 told; // of text/split.cuh: a row has seen nothing
+    bool stuck;  // it gives up
+    u32 arrived; // what it saw then
     struct {
         u32 x; // blocks of the phase: its `gridDim`
     } grid;
@@ -101,15 +110,14 @@ super_take_registers()
 #endif
 }
 
-// Seldom: not in each loop that waits.
-static __device__ __noinline__ void
-super_give_up(u64 size)
+// At the end, not in the loops that wait: a call there spills registers.
+FN void
+super_tell()
 {
-    super_block.stuck = true;
     if (atomicCAS(&super_block.bad->raised, 0, 2) != 0)
         return;
     super_block.bad->index = super_block.phase;
-    super_block.bad->size = size;
+    super_block.bad->size = super_block.arrived;
     __threadfence_system();
     *(volatile int *)&super_block.bad->raised = 3;
 }
@@ -140,17 +148,10 @@ struct super_turns {
             return false;
         if (!is_late())
             return true;
-        super_give_up(0);
+        super_block.stuck = true;
         return false;
     }
 };
-
-// Of this launch, in the low half of a word.
-FN u32
-super_tag()
-{
-    return super_block.launch & 0xffff;
-}
 
 // Of this phase of this launch.
 FN u32
@@ -160,18 +161,27 @@ super_mark()
 }
 
 FN void
-super_poll(u32 goal)
+super_poll(const u32 *p, u32 goal, bool memory)
 {
-    const u32 *p = &super_block.state->arrived;
-    const bool memory = super_block.now.waits == SUPER_MEMORY;
     super_turns turns;
     for (;;) {
         const u32 arrived = memory ? counted(p) : look(p);
         if ((int)(arrived - goal) >= 0)
             return;
-        if (turns.is_late())
-            return super_give_up(arrived);
+        if (turns.is_late()) {
+            super_block.arrived = arrived;
+            super_block.stuck = true;
+            return;
+        }
     }
+}
+
+// Blocks that a phase does not wait for whose words show by themselves that they
+// are there: the last ones are then waited for word by word.
+FN u32
+super_slack()
+{
+    return gridDim.x / 4;
 }
 
 // All phases since the last wait are complete, and what they wrote is visible, if
@@ -182,9 +192,28 @@ await()
     const u32 goal = super_block.goal;
     if (goal == 0)
         return;
-    if (threadIdx.x == 0)
-        super_poll(goal);
+    if (threadIdx.x == 0) {
+        const bool memory = super_block.now.waits == SUPER_MEMORY;
+        super_poll(&super_block.state->arrived,
+                   memory ? goal : goal - super_slack(), memory);
+    }
     super_sync_all();
+}
+
+// A phase that looks at each word that it needs waits for nothing else.
+FN void
+await_memory()
+{
+    if (super_block.now.waits == SUPER_MEMORY)
+        await();
+}
+
+// By all threads: does a phase begin behind which weights have time?
+FN void
+super_calm(bool calm)
+{
+    if (threadIdx.x == 0)
+        super_block.calm = calm ? super_block.phase + 1 : 0;
 }
 
 // By all blocks, as others wait for each of them.
@@ -220,19 +249,53 @@ super_begin(const super_phase &first, const u64 *v)
         super_block.state = (super_state *)v[0];
         super_block.bad = (fault *)v[1];
         super_block.patience = v[2];
-        super_block.counted = 0;
+        super_block.counted = super_block.arrived = 0;
         super_block.launch = peek(&super_block.state->launches) + 1;
+        super_block.words = super_block.launch & 1 ? v[4] : 0;
+        super_block.ready = v[4] == 0 || peek(&super_block.state->ready);
         super_block.stuck = false;
+        super_block.calm = 0;
     }
     if (threadIdx.x < 8)
         super_block.hinted[threadIdx.x] = nullptr;
 }
 
+// Words: 2 * v[4] bytes from v[3] on, of even launches and of odd ones.
+static const u32 SUPER_ABSENT = 0xffffffffu;
+
+// By threads `first` to `first` + count of all: those of one half are absent.
+FN void
+super_clear(u64 at, u64 bytes, u64 first, u64 count)
+{
+    for (u64 i = first * 16; i < bytes; i += count * 16)
+        *(uint4 *)(at + i) =
+            make_uint4(SUPER_ABSENT, SUPER_ABSENT, SUPER_ABSENT, SUPER_ABSENT);
+}
+
+// Before the first phase: words of this launch are absent. Mostly the launch before
+// has seen to that, but not where it gave up.
+FN void
+super_ready(const u64 *v)
+{
+    super_state *s = super_block.state;
+    if (super_block.ready)
+        return;
+    super_clear(v[3] + super_block.words, v[4],
+                blockIdx.x * SUPER_THREADS + threadIdx.x,
+                (u64)gridDim.x * SUPER_THREADS);
+    super_sync_all();
+    if (threadIdx.x == 0) {
+        count_up(&s->cleared);
+        super_poll(&s->cleared, gridDim.x, true);
+    }
+    super_sync_all();
+}
+
 // Between phases: shared memory is free again, and parameters are those of
-// phase i. Little of it is in registers, which phases need. False: the kernel
+// phase i of `count`. Little of it is in registers, which phases need. False: the kernel
 // gives up. next: phase i + 1.
 FN bool
-super_next(u32 i, const super_phase &next, const u64 *v)
+super_next(u32 i, u32 count, const super_phase &next, const u64 *v)
 {
     super_sync_all();
     if (super_block.stuck)
@@ -259,6 +322,11 @@ super_next(u32 i, const super_phase &next, const u64 *v)
     super_sync_all();
     if (threadIdx.x / 32 == 2)
         super_look(next, v + SUPER_HEAD);
+    // Those of the next launch, little by little.
+    if (threadIdx.x / 32 == 3)
+        super_clear(v[3] + v[4] - super_block.words, v[4],
+                    (i * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32,
+                    (u64)count * gridDim.x * 32);
     return true;
 }
 
@@ -274,11 +342,12 @@ super_get(int i)
     return super_value{super_block.parameters[super_asks()][i]};
 }
 
-// For the warp that asks: this lane's parameter of the next phase is there.
+// For the warp that asks: this lane's parameter of phase i is there.
 FN void
-super_ask(u64 parameter)
+super_ask(u32 i, u64 parameter)
 {
     __syncwarp();
+    super_block.asking = i;
     super_block.parameters[1][threadIdx.x % SUPER_PARAMETERS] = parameter;
     __syncwarp();
 }
@@ -290,11 +359,16 @@ super_end()
     super_sync_all();
     if (threadIdx.x != 0)
         return;
+    if (super_block.stuck) {
+        super_tell();
+        atomicAdd(&s->failed, 1u);
+    }
     __threadfence();
     if (atomicAdd(&s->left, 1u) != gridDim.x - 1)
         return;
     __threadfence();
-    s->arrived = s->left = 0;
+    s->ready = peek(&s->failed) == 0;
+    s->arrived = s->left = s->cleared = s->failed = 0;
     s->launches = super_block.launch;
 }
 
