@@ -335,6 +335,9 @@ bool py_cuda_is_captured(int index);
  * handles of libraries; gives what py_cuda_restore takes. */
 int py_cuda_relax(void);
 void py_cuda_restore(int mode);
+/* A reference that lives as long as the graph which is captured there, and all
+ * that is instantiated from it; where CUDA cannot tell, for ever. */
+void py_cuda_keep(int index, PyObject *object);
 
 /* ---- tables of the Ascend IR (py_ge.c) ---- */
 

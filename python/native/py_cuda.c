@@ -28,6 +28,11 @@ static struct {
     /* libcuda's */
     int (*capturing)(void *stream, int *out);
     int (*exchange)(int *mode);
+    int (*capture_info)(void *stream, int *out, uint64_t *id, void **graph,
+                        const void *const **last, size_t *nlast);
+    int (*object)(void **out, void *user, void (*drop)(void *user),
+                  unsigned count, unsigned flags);
+    int (*retain)(void *graph, void *object, unsigned count, unsigned flags);
     char *folders, *cache;
     bool no_overlap, persistent, checks;
     int64_t patience; /* ms */
@@ -137,11 +142,20 @@ static void
 find_capturing(void)
 {
     void *lib = dlopen("libcuda.so.1", RTLD_LAZY);
-    void *capturing = lib ? dlsym(lib, "cuStreamIsCapturing") : NULL;
-    void *exchange =
-        lib ? dlsym(lib, "cuThreadExchangeStreamCaptureMode") : NULL;
-    memcpy(&gpu.capturing, &capturing, sizeof capturing);
-    memcpy(&gpu.exchange, &exchange, sizeof exchange);
+    const struct {
+        const char *name;
+        void *slot;
+    } rows[] = {
+        {"cuStreamIsCapturing", &gpu.capturing},
+        {"cuThreadExchangeStreamCaptureMode", &gpu.exchange},
+        {"cuStreamGetCaptureInfo_v2", &gpu.capture_info},
+        {"cuUserObjectCreate", &gpu.object},
+        {"cuGraphRetainUserObject", &gpu.retain},
+    };
+    for (size_t i = 0; lib && i < sizeof rows / sizeof *rows; i++) {
+        void *found = dlsym(lib, rows[i].name);
+        memcpy(rows[i].slot, &found, sizeof found);
+    }
 }
 
 static char *
@@ -265,6 +279,75 @@ py_cuda_restore(int mode)
 {
     if (gpu.exchange)
         (void)gpu.exchange(&mode);
+}
+
+/* What graphs that are gone kept. CUDA says so on a thread of its own, where
+ * neither its functions nor Python's may be called. */
+typedef struct kept {
+    struct kept *next;
+    PyObject *object;
+} kept;
+
+static kept *dropped;
+
+static int
+forget_dropped(void *unused)
+{
+    kept *at = __atomic_exchange_n(&dropped, NULL, __ATOMIC_ACQUIRE);
+    (void)unused;
+    while (at) {
+        kept *next = at->next;
+        Py_DECREF(at->object);
+        free(at);
+        at = next;
+    }
+    return 0;
+}
+
+/* Where Python's list of calls is full, the next one that fits takes all. */
+static void
+drop_kept(void *user)
+{
+    kept *k = user;
+    k->next = __atomic_load_n(&dropped, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&dropped, &k->next, k, true,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+    if (Py_IsInitialized())
+        (void)Py_AddPendingCall(forget_dropped, NULL);
+}
+
+/* The graph that the stream is captured into; NULL where CUDA does not say. */
+static void *
+graph_of_capture(int index)
+{
+    void *stream = NULL, *graph = NULL;
+    const void *const *last;
+    uint64_t id;
+    int status;
+    size_t n;
+    if (!gpu.capture_info || !gpu.object || !gpu.retain ||
+        gpu.stream(index, &stream) != 0 ||
+        gpu.capture_info(stream, &status, &id, &graph, &last, &n) != 0)
+        return NULL;
+    return graph;
+}
+
+void
+py_cuda_keep(int index, PyObject *object)
+{
+    enum { UNSYNCHRONISED = 1, MOVE = 1 }; /* the only flags there are */
+    void *made, *graph = graph_of_capture(index);
+    kept *k = graph ? malloc(sizeof *k) : NULL;
+
+    Py_INCREF(object);
+    if (!k)
+        return;
+    k->object = object;
+    if (gpu.object(&made, k, drop_kept, 1, UNSYNCHRONISED) != 0)
+        free(k);
+    else
+        (void)gpu.retain(graph, made, 1, MOVE);
 }
 
 PyObject *

@@ -451,7 +451,7 @@ record_or_refuse(call_inputs *c)
     c->recorded = true;
     PyObject *made = call_and_forget(c);
     if (made) /* its code and constants are in the application's hands */
-        Py_INCREF((PyObject *)(uintptr_t)p);
+        py_cuda_keep(p->place - PLACE_CUDA, (PyObject *)(uintptr_t)p);
     return made;
 }
 

@@ -3,6 +3,7 @@ program is in its graph, or torch's operators are."""
 
 import gc
 import threading
+import time
 
 import pytest
 import torch
@@ -189,6 +190,32 @@ def test_what_is_recorded_stays(mode):
     gc.collect()
     torch.cuda.empty_cache()
     check_replay(graph, y, block, x)
+
+
+@gpu
+@modes
+def test_what_is_recorded_goes_with_its_graph(mode):
+    block = Gated().cuda().requires_grad_(False)
+    x = torch.randn(8, 256, device="cuda")
+    torch._dynamo.reset()
+    with recorded() as records:
+        compiled = compile_with(block, mode)
+        warm(compiled, x)
+        graphs = [capture(compiled, x) for _ in range(40)]
+    (program,) = {r.program for r in records}
+    del compiled
+    torch._dynamo.reset()
+    gc.collect()
+    assert program() is not None
+    for graph, y in graphs[1:]:
+        check_replay(graph, y, block, x)
+    del graphs, graph, y
+    for _ in range(1000):
+        if program() is None:
+            return
+        gc.collect()
+        time.sleep(0.01)  # CUDA tells when it likes to
+    pytest.fail("no graph is there, but the program")
 
 
 @gpu
