@@ -298,6 +298,19 @@ air_region_axis(const air_region *rg)
     return axis;
 }
 
+/* across: the first of the axes that the rows of a block lie along, the last
+ * ones of them that make so many rows. */
+#define AIR_RG_ACROSS_ROWS 128
+static inline int
+air_region_flat(const air_region *rg)
+{
+    int axis = rg->rank - 2;
+    int64_t rows = rg->dims[axis];
+    while (axis > 0 && rows < AIR_RG_ACROSS_ROWS)
+        rows *= rg->dims[--axis];
+    return axis;
+}
+
 /* A row scalar: the member is that of the lane. */
 typedef union {
     float f;

@@ -166,11 +166,16 @@ const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 static inline bool
 x86_is_broadcast(const air_region *rg, int buf)
 {
-    for (int a = 0; rg->spread && a < rg->rank; a++)
-        if (rg->dims[a] > 1 && rg->bufs[buf].strides[a] != 0)
+    const int64_t *strides = rg->bufs[buf].strides;
+    if (rg->bufs[buf].scratch)
+        return false;
+    if (!rg->across && !rg->spread)
+        return strides[air_region_axis(rg)] == 0;
+    int end = rg->across ? rg->rank - 1 : rg->rank;
+    for (int a = rg->across ? air_region_flat(rg) : 0; a < end; a++)
+        if (rg->dims[a] > 1 && strides[a] != 0)
             return false;
-    int axis = rg->across ? rg->rank - 2 : air_region_axis(rg);
-    return !rg->bufs[buf].scratch && rg->bufs[buf].strides[axis] == 0;
+    return true;
 }
 
 /* Do the elements of a call have their own values of each scalar? */

@@ -156,6 +156,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
                            .places = m->places,
                            .stored = m->p->order.stored,
                            .exact = m->p->options.exact,
+                           .columns = m->p->ctx->target.source,
                            .arena = &m->s->arena,
                            .scratch = &m->lowering};
     bool any = false;

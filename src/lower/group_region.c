@@ -416,9 +416,11 @@ uses_index(const ir_record *rec)
 static bool
 has_short_rows(const lower_build *b, int rank, const int64_t *dims)
 {
-    int64_t most = 31;
+    int64_t most = 31, rows = 1;
 
-    if (rank < 2 || !lower_is_short(dims[rank - 1], dims[rank - 2]))
+    for (int i = 0; i < rank - 1; i++)
+        rows *= dims[i];
+    if (rank < 2 || !lower_is_short(dims[rank - 1], rows))
         return false;
     for (int i = 0; i < b->nbufs; i++) {
         const air_rg_buf *buf = &b->bufs[i];

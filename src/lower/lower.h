@@ -20,6 +20,7 @@ typedef struct {
     const lower_place *places; /* by value id */
     const bool *stored;        /* by value id: a member that must be stored */
     bool exact;                /* round each op's result to its dtype */
+    bool columns;              /* few of them are walked as well as many */
     base_arena *arena;         /* of the result */
     base_arena *scratch;       /* reset by the caller */
 } lower_env;

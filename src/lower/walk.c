@@ -131,6 +131,20 @@ is_operand(const lower_build *b, air_ref ref)
     return ref.id != AIR_NO_REF.id && b->member_of[ref.id] < 0;
 }
 
+/* What follows the last reduced axis is too little for vectors along it. */
+static bool
+has_few_columns(const lower_build *b)
+{
+    int64_t columns = 1;
+
+    for (int i = b->domain.rank - 1; i >= 0; i--) {
+        if (b->domain.reduced[i] && b->sizes[i] != 1)
+            return columns < FEW_COLUMNS;
+        columns *= b->sizes[i];
+    }
+    return false;
+}
+
 void
 lower_choose_walk(lower_build *b, air_ref *out_dense)
 {
@@ -143,7 +157,9 @@ lower_choose_walk(lower_build *b, air_ref *out_dense)
     count_rows(b, &row, &rows);
     v = count_votes(b);
     if (b->walk == AIR_WALK_OUTER) {
-        if (v.inner > v.outer && row > SHORT_ROW)
+        if (row > SHORT_ROW ? v.inner > v.outer
+                            : rows >= MANY_ROWS && !b->env->columns &&
+                                  has_few_columns(b))
             b->walk = AIR_WALK_INNER;
         return;
     }

@@ -369,6 +369,38 @@ TEST(region_inner_softmax)
     }
 }
 
+/* Rows that lie along several short axes, whose buffers are broadcast along
+ * some of them: a block is of all of these. */
+TEST(region_inner_short_axes)
+{
+    static const int64_t sizes[][4] = {
+        {70, 8, 8, 3}, {1, 9, 30, 2}, {500, 1, 2, 8}, {3, 2, 5, 40}};
+    for (int k = 0; k < 4; k++) {
+        const int64_t *n = sizes[k];
+        region_case c;
+        case_init(&c, AIR_WALK_INNER, 4, n, (uint32_t)k);
+        int in[] = {
+            case_dense(&c, AIR_F32, 0, false),
+            case_dense(&c, AIR_F32, 4, false),
+            case_dense(&c, AIR_BF16, 3, false),
+            case_dense(&c, AIR_F64, 10, false),
+            case_buf(&c, AIR_F32,
+                     (int64_t[]){n[2] * n[3] * n[1], n[3], n[3] * n[1], 1},
+                     false)};
+        int y = case_dense(&c, AIR_F32, 8, false);
+        case_phase(&c, AIR_PHASE_ROW);
+        int a = case_load(&c, AIR_LANE_F32, in[0]);
+        for (int i = 1; i < 5; i++)
+            a = case_op(&c, i % 2 ? AIR_RG_ADD : AIR_RG_MUL, AIR_LANE_F32, a,
+                        case_load(&c, AIR_LANE_F32, in[i]), -1);
+        const int sum = case_reduce(&c, AIR_REDUCE_SUM, a);
+        case_phase(&c, AIR_PHASE_SCALAR);
+        case_store(&c, y, case_scalar(&c, AIR_LANE_F32, sum));
+        run_all(&c);
+        case_free(&c);
+    }
+}
+
 TEST(region_inner_empty_rows)
 {
     region_case c;

@@ -546,23 +546,27 @@ TEST(x86_columns)
                        seed);
 }
 
-/* Short rows, many at a time: rows of one block, of several, of two axes. */
+static void
+gen_across(region_case *c, bool special)
+{
+    gen_inner(c, special);
+    c->rg.across = 1;
+}
+
+/* Rows of one block, of several, of two axes, and of several short axes. */
 TEST(x86_across)
 {
-    region_case c;
     if (!can_run())
         return;
-    for (uint32_t seed = 0; seed < 300; seed++) {
-        case_init(&c, AIR_WALK_INNER, 3,
-                  (int64_t[]){1 + seed % 2, 2 + seed * 37 % 300,
-                              1 + seed * 5 % (seed % 9 == 0 ? 300 : 70)},
-                  seed);
-        gen_inner(&c, seed % 3 == 0);
-        c.rg.across = 1;
-        if (!compare_all(&c))
-            test_fail(__FILE__, __LINE__, "seed %u, dims %d %d", seed,
-                      (int)c.rg.dims[1], (int)c.rg.dims[2]);
-        case_free(&c);
+    for (uint32_t i = 0; i < 300; i++) {
+        random_regions(AIR_WALK_INNER, gen_across, 3,
+                       (int64_t[]){1 + i % 2, 2 + i * 37 % 300,
+                                   1 + i * 5 % (i % 9 == 0 ? 300 : 70)},
+                       i);
+        random_regions(AIR_WALK_INNER, gen_across, 4,
+                       (int64_t[]){2 + i * 29 % 60, 1 + i % 9, 1 + i * 7 % 20,
+                                   1 + i * 5 % 17},
+                       i);
     }
 }
 

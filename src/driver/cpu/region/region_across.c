@@ -2,10 +2,11 @@
  *
  * A block of rows is turned: its columns lie one after another, so that code
  * which runs along a column computes one element of every row. Scalars of the
- * rows are columns too. Partial results are the columns of a row, element i
- * going into number i % 64, and they are folded by the tree of the kernel ABI;
- * partial results that a short row does not have are the identity, which the
- * tree need not add. */
+ * rows are columns too. Where axes of rows are short, a block lies along
+ * several of them, and a table says where its rows are in a buffer. Partial
+ * results are the columns of a row, element i going into number i % 64, and
+ * they are folded by the tree of the kernel ABI; partial results that a short
+ * row does not have are the identity, which the tree need not add. */
 #include <string.h>
 
 #include "driver/cpu/region/region_plan.h"
@@ -60,15 +61,80 @@ columns_of(const cpu_region *r, int b)
     return column_stride(r, b) == 0 ? 1 : r->cols;
 }
 
+/* Where the rows of a block lie in the buffer; NULL: at one stride. */
+static const int64_t *
+places_of(const cpu_region *r, int b)
+{
+    return r->places == NULL ? NULL : r->places + b * r->block;
+}
+
+/* A column of rows that lie apart, to one that is dense, or back. */
+#define COLUMNS(T)                                                   \
+    static void gather_##T(T *to, const T *from, const int64_t *at,  \
+                           int64_t rows)                             \
+    {                                                                \
+        for (int64_t i = 0; i < rows; i++)                           \
+            to[i] = from[at[i]];                                     \
+    }                                                                \
+    static void scatter_##T(T *to, const T *from, const int64_t *at, \
+                            int64_t rows)                            \
+    {                                                                \
+        for (int64_t i = 0; i < rows; i++)                           \
+            to[at[i]] = from[i];                                     \
+    }
+COLUMNS(uint8_t)
+COLUMNS(uint16_t)
+COLUMNS(uint32_t)
+COLUMNS(uint64_t)
+#undef COLUMNS
+
+static void
+turn_column(char *apart, char *dense, const int64_t *at, int64_t rows,
+            size_t bytes, bool out)
+{
+    void *a = apart, *d = dense;
+    switch (bytes) {
+#define CASE(n, T)                                                      \
+    case n:                                                             \
+        out ? scatter_##T(a, d, at, rows) : gather_##T(d, a, at, rows); \
+        break;
+        CASE(1, uint8_t)
+        CASE(2, uint16_t)
+        CASE(4, uint32_t)
+    default:
+        out ? scatter_uint64_t(a, d, at, rows)
+            : gather_uint64_t(d, a, at, rows);
+#undef CASE
+    }
+}
+
+static void
+turn(const row_block *k, int b, bool out)
+{
+    const cpu_region *r = k->run->r;
+    const int64_t down = r->strides[b][r->rank - 2], cols = columns_of(r, b);
+    const int64_t right = column_stride(r, b);
+    const int64_t *places = places_of(r, b);
+    const int64_t bytes = (int64_t)r->bytes[b];
+    if (places == NULL && out)
+        region_move(r->set, k->home[b], down, right, k->at[b], 1, k->rows,
+                    r->bytes[b], k->rows, cols);
+    else if (places == NULL)
+        region_move(r->set, k->at[b], k->rows, 1, k->home[b], right, down,
+                    r->bytes[b], cols, k->rows);
+    for (int64_t c = 0; c < cols && places != NULL; c++)
+        turn_column(k->home[b] + c * right * bytes,
+                    k->at[b] + c * k->rows * bytes, places, k->rows,
+                    r->bytes[b], out);
+}
+
 static void
 turn_in(row_block *k, uint32_t bufs)
 {
     const cpu_region *r = k->run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1 && !(k->turned >> b & 1) && is_turned(r, b))
-            region_move(r->set, k->at[b], k->rows, 1, k->home[b],
-                        column_stride(r, b), r->strides[b][r->rank - 2],
-                        r->bytes[b], columns_of(r, b), k->rows);
+            turn(k, b, false);
     k->turned |= bufs;
 }
 
@@ -78,9 +144,7 @@ turn_out(row_block *k, uint32_t bufs)
     const cpu_region *r = k->run->r;
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1 && is_turned(r, b))
-            region_move(r->set, k->home[b], r->strides[b][r->rank - 2],
-                        column_stride(r, b), k->at[b], 1, k->rows, r->bytes[b],
-                        k->rows, columns_of(r, b));
+            turn(k, b, true);
     k->turned |= bufs;
 }
 
@@ -146,9 +210,17 @@ fold_rows(const row_block *k, int p)
 {
     const cpu_region *r = k->run->r;
     const air_rg_node *load = &r->rg->nodes[r->rg->phases[p].begin];
-    r->phases[p].fold_rows(k->home[load->buf],
-                           r->strides[load->buf][r->rank - 2], k->rows, r->cols,
-                           part(k, load[1].buf, 0));
+    const int b = load->buf, s = load[1].buf;
+    const int64_t *places = is_turned(r, b) ? places_of(r, b) : NULL;
+    const int64_t line = places == NULL ? k->rows : r->dims[r->rank - 2];
+    char *to = part(k, s, 0);
+    for (int64_t i = 0, n; i < k->rows; i += n) {
+        const int64_t at = places == NULL ? 0 : places[i];
+        n = k->rows - i < line ? k->rows - i : line;
+        r->phases[p].fold_rows(k->home[b] + at * (int64_t)r->bytes[b],
+                               r->strides[b][r->rank - 2], n, r->cols,
+                               to + (size_t)i * tile_lane_size(r->lane[s]));
+    }
 }
 
 static void
@@ -177,9 +249,9 @@ void
 region_across(region_run *run)
 {
     const cpu_region *r = run->r;
-    const int64_t rows = r->dims[r->rank - 2];
+    const int64_t rows = region_flat_rows(r);
     const int64_t blocks = (rows + r->block - 1) / r->block;
-    int64_t begin, end;
+    int64_t begin, end, held = 0; /* rows of the last block */
     if (r->rows == 0)
         return;
     air_split(r->rows / rows * blocks, run->task, &begin, &end);
@@ -188,6 +260,8 @@ region_across(region_run *run)
         row_block k;
         open_block(&k, run, unit / blocks * rows + first,
                    rows - first < r->block ? rows - first : r->block);
+        k.turned = k.rows == held ? r->fixed : 0;
+        held = k.rows;
         for (int p = 0; p < r->rg->nphases; p++)
             run_phase(&k, p);
     }

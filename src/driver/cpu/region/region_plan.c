@@ -225,13 +225,23 @@ has_row_values(const cpu_region *r, const air_rg_phase *phase)
     return true;
 }
 
+/* Axes of one index are none of the plan's. */
+static int
+flat_axis(const cpu_region *r)
+{
+    int axis = air_region_flat(r->rg);
+    while (r->axis_of[axis] < 0)
+        axis++;
+    return r->axis_of[axis] < r->rank - 2 ? r->axis_of[axis] : r->rank - 2;
+}
+
 static void
 plan_across(cpu_region *r)
 {
     const air_region *rg = r->rg;
     r->across = rg->across && rg->walk == AIR_WALK_INNER && r->rank > 1 &&
-                rg->dims[rg->rank - 2] > 1 && r->cols > 0 &&
-                r->row_phases == rg->nphases && r->cols <= TILE_CHUNK;
+                r->cols > 0 && r->row_phases == rg->nphases &&
+                r->cols <= TILE_CHUNK;
     for (int a = 0; a < rg->rank; a++)
         r->across = r->across && !uses_index(rg, a);
     for (int p = 0; p < rg->nphases && r->across; p++)
@@ -240,8 +250,46 @@ plan_across(cpu_region *r)
     if (!r->across)
         return;
     /* an odd number of lines: neighbouring columns in different sets */
-    int64_t lines = (REGION_ACROSS / 16 / r->cols - 1) | 1;
+    int64_t lines = (REGION_ACROSS / 16 / r->cols - 1) | 1, inner;
     r->block = 16 * (lines < 1 ? 1 : lines > 15 ? 15 : lines);
+    r->flat = flat_axis(r);
+    /* blocks begin where the axes behind that do */
+    inner = region_flat_rows(r) / (r->dims[r->flat] > 0 ? r->dims[r->flat] : 1);
+    if (inner > 1)
+        r->block = inner > r->block ? inner : r->block - r->block % inner;
+}
+
+static size_t
+places_bytes(const cpu_region *r)
+{
+    return (size_t)(r->rg->nbufs * r->block) * sizeof *r->places;
+}
+
+/* Row i of a block, counted along all of its axes. */
+static int64_t
+place_of(const cpu_region *r, int b, int64_t i)
+{
+    int64_t at = 0;
+    for (int a = r->rank - 2; a > r->flat; i /= r->dims[a--])
+        at += i % r->dims[a] * r->strides[b][a];
+    return at + i * r->strides[b][r->flat];
+}
+
+static air_status
+plan_places(cpu_region *r)
+{
+    if (!r->across || r->flat == r->rank - 2 || r->rows == 0)
+        return AIR_OK;
+    AIR_TRY(base_new(r->alloc, places_bytes(r), (void **)&r->places));
+    for (int b = 0; b < r->rg->nbufs; b++) {
+        bool alike = !r->rg->bufs[b].scratch;
+        for (int a = 0; a <= r->flat; a++)
+            alike = alike && r->strides[b][a] == 0;
+        r->fixed |= (uint32_t)alike << b;
+        for (int64_t i = 0; i < r->block; i++)
+            r->places[b * r->block + i] = place_of(r, b, i);
+    }
+    return AIR_OK;
 }
 
 /* ---- phases ---- */
@@ -684,6 +732,8 @@ make(const air_alloc *alloc, const air_region *region, const air_code *code,
         plan_phase(r, p);
     air_status status = base_new(alloc, tiles_bytes(r), (void **)&r->tiles);
     if (status == AIR_OK)
+        status = plan_places(r);
+    if (status == AIR_OK)
         status = plan_memory(r);
     if (status != AIR_OK) {
         cpu_region_free(r);
@@ -716,6 +766,7 @@ cpu_region_free(cpu_region *r)
         return;
     exec_memory_free(&r->code);
     base_free(r->alloc, r->tiles, tiles_bytes(r));
+    base_free(r->alloc, r->places, places_bytes(r));
     base_free(r->alloc, r, sizeof *r);
 }
 

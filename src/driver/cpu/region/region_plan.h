@@ -58,7 +58,11 @@ struct cpu_region {
     bool column_split; /* INNER: threads may share a row */
     bool across;       /* INNER: in blocks of `block` short rows */
     bool spread;       /* MAP: in blocks of `block` short rows as one */
-    int flat;          /* spread: the first axis that blocks run along */
+    int flat;          /* both: the first axis that blocks run along */
+    uint32_t fixed;    /* across: turned buffers that are alike in all blocks */
+    int64_t *places;   /* across: where the rows of a block lie in buffers that
+                          are turned, from the first on, in elements; NULL:
+                          all at the stride of the last axis of rows */
     uint32_t apart;    /* spread: buffers that are copied to be dense */
     int row_phases;    /* those before a COLUMN phase */
     int64_t sum_rows;  /* rows that one set of SUMS is for */
@@ -132,8 +136,21 @@ region_parts(const cpu_region *r)
 static inline bool
 region_is_direct(const cpu_region *r, int b)
 {
-    int64_t stride = r->strides[b][r->rank - 2];
-    return stride == 0 || stride == 1;
+    int64_t stride = r->strides[b][r->rank - 2], run = stride;
+    bool even = stride == 0 || stride == 1;
+    for (int a = r->rank - 2; a >= r->flat; run *= r->dims[a--])
+        even = even && r->strides[b][a] == run;
+    return even;
+}
+
+/* across: rows behind the first of the axes that they lie along. */
+static inline int64_t
+region_flat_rows(const cpu_region *r)
+{
+    int64_t rows = 1;
+    for (int a = r->flat; a < r->rank - 1; a++)
+        rows *= r->dims[a];
+    return rows;
 }
 
 static inline size_t
