@@ -31,9 +31,26 @@ differ_in_sign(ir_record *rec, T a, T b)
 }
 
 /* Python's // of floats: from the exact remainder, so that 1.0 // 0.1 is 9. */
+/* Is the integer 2 to a whole constant power, and to which? */
+static bool
+is_power_of_two(const ir_record *rec, T b, int *out)
+{
+    const air_rg_node *n = &rec->nodes[b < 0 ? 0 : b];
+
+    if (b < 0 || rec->lane != AIR_LANE_I64 || n->op != AIR_RG_CONST ||
+        n->i <= 0 || n->i > INT64_C(1) << 52 || (n->i & (n->i - 1)) != 0)
+        return false;
+    *out = __builtin_ctzll((unsigned long long)n->i);
+    return true;
+}
+
 T
 body_floor_div(ir_record *rec, T a, T b)
 {
+    int power;
+
+    if (is_power_of_two(rec, b, &power))
+        return ISHR(a, K(power));
     if (INTEGER) {
         T odd = AND(NE(IMOD(a, b), K(0)), differ_in_sign(rec, a, b));
         return SUB(IDIV(a, b), SEL(odd, K(1), K(0)));
@@ -52,6 +69,10 @@ body_floor_div(ir_record *rec, T a, T b)
 T
 body_floor_mod(ir_record *rec, T a, T b)
 {
+    int power;
+
+    if (is_power_of_two(rec, b, &power))
+        return IAND(a, K((double)(rec->nodes[b].i - 1)));
     T mod = INTEGER ? IMOD(a, b) : FMOD(a, b);
     T odd = AND(NE(mod, K(0)), differ_in_sign(rec, mod, b));
     return SEL(odd, ADD(mod, b), mod);
