@@ -432,15 +432,21 @@ static void
 put_slices(const index_plan *p, int64_t begin, int64_t n,
            const int64_t *offsets, bool accumulate, const air_task *task)
 {
-    ref_box box = ref_box_make(&p->inside, &p->outside);
+    const ref_box box = ref_box_make(&p->inside, &p->outside);
     ref_walk w = ref_walk_begin(1, (const ref_tensor *[]){&p->places}, begin);
-    for (int64_t i = 0; i < n; i++, ref_walk_next(&w)) {
-        if (offsets[i] == OUT_OF_RANGE || !ref_owns(offsets[i], task))
+    int64_t step;
+    const bool even = place_step(&p->places, &step);
+    for (int64_t i = 0; i < n; i++) {
+        const char *src = even ? p->outside.data + (begin + i) * step : w.p[0];
+        if (!even)
+            ref_walk_next(&w);
+        if (offsets[i] == OUT_OF_RANGE ||
+            (task->count > 1 && !ref_owns(offsets[i], task)))
             continue;
         if (accumulate)
-            ref_box_add(&box, p->inside.data + offsets[i], w.p[0]);
+            ref_box_add_alone(&box, p->inside.data + offsets[i], src);
         else
-            ref_box_move_alone(&box, p->inside.data + offsets[i], w.p[0]);
+            ref_box_move_alone(&box, p->inside.data + offsets[i], src);
     }
 }
 

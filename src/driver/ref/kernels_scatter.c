@@ -296,6 +296,7 @@ typedef struct {
     row_plan plan;
     scatter_rule rule;
     const air_task *task;
+    int64_t bytes;                    /* of an element */
     int64_t length, steps[4];         /* of the indexed axis */
     int64_t count_stride, count_step; /* there, and along a row */
 } scatter_args;
@@ -520,9 +521,11 @@ scatter_together(const scatter_args *s, char *const *at)
     char *dst = at[1] + to * p->stride;
     if (how == PUT)
         return put_together(p, dst, at[2]);
-    if (how == ADD || how == MEAN)
-        ref_add_row(p->dtype, dst, p->dst_step, at[2], p->src_step, p->n);
-    else if (onto != NULL && p->dst_step == bytes && p->src_step == bytes)
+    if (how == ADD || how == MEAN) {
+        if (p->dst_step != bytes || p->src_step != bytes ||
+            !ref_few_add(p->dtype, dst, at[2], p->n))
+            ref_add_row(p->dtype, dst, p->dst_step, at[2], p->src_step, p->n);
+    } else if (onto != NULL && p->dst_step == bytes && p->src_step == bytes)
         onto(dst, at[2], p->n);
     else
         return false;
@@ -620,6 +623,7 @@ scatter_onto(const air_call *call, const air_task *task, const ref_tensor *src,
                                .dtype = out.dtype},
                       .rule = rule,
                       .task = task,
+                      .bytes = (int64_t)ref_bytes(out.dtype),
                       .length = ref_dim(&index, axis),
                       .count_stride = ref_stride(&counts, axis)};
     int64_t steps[4];

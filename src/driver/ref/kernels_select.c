@@ -125,7 +125,7 @@ ref_index_add(const air_call *call, const air_task *task)
         to.data = out.data + at * step;
         from.data = src.data + i * src_step;
         if (alpha == 1.0)
-            ref_box_add(&box, to.data, from.data);
+            ref_box_add_alone(&box, to.data, from.data);
         else
             add_slice(&to, &from, alpha);
     }

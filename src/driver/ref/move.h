@@ -45,6 +45,40 @@ ref_box_move_alone(const ref_box *b, char *dst, const char *src)
 }
 /* dst += src, of one dtype, by this thread alone. */
 void ref_box_add(const ref_box *b, char *dst, const char *src);
+/* A dense row of floats onto another: of a few elements here, without a call.
+ */
+#define REF_ADD(T, n)                           \
+    case n: {                                   \
+        T x[n], y[n];                           \
+        memcpy(x, dst, sizeof x);               \
+        memcpy(y, src, sizeof y);               \
+        for (int ref_i = 0; ref_i < n; ref_i++) \
+            x[ref_i] += y[ref_i];               \
+        memcpy(dst, x, sizeof x);               \
+        return true;                            \
+    }
+static inline bool
+ref_few_add(int dtype, char *dst, const char *src, int64_t n)
+{
+    if (dtype != AIR_F32)
+        return false;
+    switch (n) {
+        REF_ADD(float, 1)
+        REF_ADD(float, 2)
+        REF_ADD(float, 3)
+        REF_ADD(float, 4)
+        REF_ADD(float, 8)
+    default: return false;
+    }
+}
+#undef REF_ADD
+static inline void
+ref_box_add_alone(const ref_box *b, char *dst, const char *src)
+{
+    if (b->run == 0 ||
+        !ref_few_add(b->dst_dtype, dst, src, (int64_t)b->run / b->bytes))
+        ref_box_add(b, dst, src);
+}
 
 /* dst[i] = src[i] for every index of dst's sizes. src has the same sizes (its
  * own dims are not looked at); strides may be zero or negative. dtypes differ:
