@@ -19,7 +19,7 @@ typedef struct {
     const py_program *p;
     PyObject *const *args;
     PyObject *list;   /* of them; NULL: nothing has asked for it */
-    PyObject *moved;  /* list of scalars that were moved to the GPU; or NULL */
+    PyObject *moved;  /* list of tensors that others stand in for; or NULL */
     const bool *skip; /* by output: not made; NULL: all are */
     air_value *in;
     int64_t *layouts; /* room of results: air_host */
@@ -74,18 +74,45 @@ value_bytes(const air_value *v)
     return (size_t)n;
 }
 
-/* The scalar on the GPU, which lives as long as the call. Borrowed. */
+/* The tensor lives as long as the call then; NULL stays. Steals, borrowed. */
+static PyObject *
+keep_moved(call_inputs *c, PyObject *o)
+{
+    if (o && !c->moved)
+        c->moved = PyList_New(0);
+    int failed = !o || !c->moved || PyList_Append(c->moved, o);
+    Py_XDECREF(o);
+    return failed ? NULL : o;
+}
+
+/* The scalar on the GPU. */
 static PyObject *
 move_scalar(call_inputs *c, PyObject *o)
 {
     char device[24];
     snprintf(device, sizeof device, "cuda:%d", c->p->place - PLACE_CUDA);
-    if (!c->moved && !(c->moved = PyList_New(0)))
-        return NULL;
-    PyObject *there = PyObject_CallMethod(o, "to", "s", device);
-    int failed = !there || PyList_Append(c->moved, there);
-    Py_XDECREF(there);
-    return failed ? NULL : there;
+    return keep_moved(c, PyObject_CallMethod(o, "to", "s", device));
+}
+
+/* The numbers that a lazy tensor stands for. */
+static PyObject *
+resolve(call_inputs *c, PyObject *o)
+{
+    PyObject *half = PyObject_CallMethod(o, "resolve_conj", NULL);
+    PyObject *all =
+        half ? PyObject_CallMethod(half, "resolve_neg", NULL) : NULL;
+    Py_XDECREF(half);
+    return keep_moved(c, all);
+}
+
+/* What the program reads: the argument, or what stands in for it. */
+static PyObject *
+stand_in(call_inputs *c, PyObject *o, Py_ssize_t i)
+{
+    const arg_kind kind = (arg_kind)c->p->args[i];
+    return kind == ARG_SCALAR ? move_scalar(c, o)
+           : kind == ARG_LAZY ? resolve(c, o)
+                              : o;
 }
 
 static int
@@ -95,7 +122,7 @@ read_arg(call_inputs *c, PyObject *o, Py_ssize_t i, py_known *known,
     const py_dtype *dtype, *want = c->p->dtypes[i];
     if (c->p->args[i] == ARG_INT)
         return read_int(c->p, o, i, out);
-    if (c->p->args[i] == ARG_SCALAR && !(o = move_scalar(c, o)))
+    if (!(o = stand_in(c, o, i)))
         return -1;
     if (py_tensor_read(o, &c->p->label, i, c->p->place, out, &dtype))
         return -1;
@@ -432,10 +459,10 @@ call_operators(call_inputs *c)
 }
 
 static bool
-moves_scalars(const py_program *p)
+moves_tensors(const py_program *p)
 {
     for (Py_ssize_t i = 0; i < p->nargs; i++)
-        if (p->args[i] == ARG_SCALAR)
+        if (p->args[i] == ARG_SCALAR || p->args[i] == ARG_LAZY)
             return true;
     return false;
 }
@@ -444,7 +471,7 @@ static PyObject *
 record_or_refuse(call_inputs *c)
 {
     const py_program *p = c->p;
-    if (!p->records || moves_scalars(p)) {
+    if (!p->records || moves_tensors(p)) {
         py_raise_text(AIR_ERROR_STATE, "it has what only the host can do");
         return NULL;
     }

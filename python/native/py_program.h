@@ -9,7 +9,8 @@ typedef enum {
     ARG_SKIP,
     ARG_TENSOR,
     ARG_INT,
-    ARG_SCALAR /* of a program on a GPU: a CPU tensor without dims */
+    ARG_SCALAR, /* of a program on a GPU: a CPU tensor without dims */
+    ARG_LAZY    /* lazily conjugated or negated: of what it stands for */
 } arg_kind;
 
 typedef enum {

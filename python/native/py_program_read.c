@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* An entry is None (skipped), "int", a dtype's name, or that in a tuple: of a
- * scalar that has to be moved. */
+ * scalar that has to be moved, or with another entry, of a lazy tensor. */
 static int
 read_arg_specs(py_program *p, PyObject *specs)
 {
@@ -22,13 +22,13 @@ read_arg_specs(py_program *p, PyObject *specs)
             continue;
         p->nin++;
         p->args[i] = ARG_INT;
-        const bool scalar = PyTuple_Check(s);
-        if (scalar && !(s = PyTuple_GetItem(s, 0)))
+        const Py_ssize_t special = PyTuple_Check(s) ? PyTuple_Size(s) : 0;
+        if (special && !(s = PyTuple_GetItem(s, 0)))
             return -1;
         if (PyUnicode_Check(s) &&
             PyUnicode_CompareWithASCIIString(s, "int") == 0)
             continue;
-        p->args[i] = scalar ? ARG_SCALAR : ARG_TENSOR;
+        p->args[i] = special > 1 ? ARG_LAZY : special ? ARG_SCALAR : ARG_TENSOR;
         if (py_dtype_read(s, &p->dtypes[i]))
             return -1;
     }

@@ -55,6 +55,11 @@ _MOVES = {
     aten.split_with_sizes.default,
     aten.unbind.int,
 }
+_ZEROS = {
+    aten.new_zeros.default,
+    aten.zeros.default,
+    aten.zeros_like.default,
+}
 _INDEXED = {
     aten.gather.default,
     aten.index.Tensor,
@@ -93,13 +98,13 @@ def _renames(node: torch.fx.Node, dtypes: set[torch.dtype]) -> bool:
 def _moves(
     node: torch.fx.Node, dtypes: set[torch.dtype], one: torch.dtype
 ) -> bool:
-    if one.is_complex:  # may be lazily conjugated
-        return False
     if node.target in _INDEXED:
         adds = len(node.args) > 3 and node.args[3] is True
         return not adds and dtypes - _INDICES == {one}
     row = schema.find_row(node.target)
     views = row is not None and "view" in row.kinds
+    if node.target in _ZEROS:  # all bits of which are
+        return not one.is_floating_point
     return dtypes == {one} and (views or node.target in _MOVES)
 
 

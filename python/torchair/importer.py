@@ -23,6 +23,7 @@ from . import (
     draws,
     images,
     kinds,
+    lazy,
     names,
     places,
     rng_states,
@@ -143,7 +144,8 @@ class _Importer(schema.Importing):
             moved = cuda.is_loose_scalar(value, self.place)
             self._tensor_input(node, index, value, moved)
             dtype = DTYPE_NAMES[value.dtype]
-            self.out.args.append((dtype,) if moved else dtype)
+            kept = lazy.entry(node, value, dtype)
+            self.out.args.append((dtype,) if moved else kept)
         else:
             computing = [u for u in node.users if u.op != "output"]
             if computing and not isinstance(value, (int, float, bool)):
@@ -169,10 +171,9 @@ class _Importer(schema.Importing):
         self, node: torch.fx.Node, index: int, value: torch.Tensor, moved: bool
     ) -> None:
         """moved: a number on the CPU that goes to the GPU at each call."""
-        if value.is_conj() or value.is_neg():
-            raise Unexpressible(f"input {node} is lazily conjugated")
         name = names.of_input(node, self.names)
-        flags = 0 if moved else self.static.get(index, 0)
+        other = moved or lazy.is_lazy(value)  # a tensor at each call
+        flags = 0 if other else self.static.get(index, 0)
         self._input(node, name, value, flags)
         for axis, size in enumerate(value.shape):
             if is_symbolic(size):
