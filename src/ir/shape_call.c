@@ -439,6 +439,18 @@ shape_max_pool3d(ir_infer *in)
 }
 
 air_status
+shape_largest_pool2d(ir_infer *in)
+{
+    return set_pooled(in, 2, true);
+}
+
+air_status
+shape_largest_pool3d(ir_infer *in)
+{
+    return set_pooled(in, 3, true);
+}
+
+air_status
 shape_avg_pool2d(ir_infer *in)
 {
     return set_pooled(in, 2, false);

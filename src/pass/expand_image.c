@@ -1,5 +1,7 @@
 /* expand_image.c: pixels and channels that change places, windows as columns,
  * diagonals. */
+#include <string.h>
+
 #include "pass/expand.h"
 
 static air_ref
@@ -220,4 +222,25 @@ expand_trace(pass_context *ctx, uint32_t node)
         x = b_cast(&b, x, dtype);
     return build_forward(&b, node, 0,
                          b_sum(&b, b_wide(&b, x), 1, &first, false));
+}
+
+/* Places that nobody reads need not be found. */
+air_status
+expand_max_pool(pass_context *ctx, uint32_t node)
+{
+    static const char *const names[][2] = {
+        {"max_pool2d_with_indices", "air::max_pool2d"},
+        {"max_pool3d_with_indices", "air::max_pool3d"},
+        {"adaptive_max_pool2d", "air::adaptive_max_pool2d"},
+        {"adaptive_max_pool3d", "air::adaptive_max_pool3d"}};
+    const ir_node n = *ir_node_at(ctx->g, node);
+    pass_build b = build_at(ctx, node);
+
+    if (ctx->uses[n.outs[1].id] > 0 || (ctx->target && ctx->target->apart))
+        return AIR_OK; /* GPUs have torch's kernel, of that name */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(ir_info(&n)->name, names[i][0]) == 0)
+            return build_forward(
+                &b, node, 0, b_op(&b, names[i][1], (size_t)n.nattrs, n.attrs));
+    return AIR_OK;
 }

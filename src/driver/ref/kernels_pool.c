@@ -192,6 +192,7 @@ largest(const cover *c, const volumes *in, char *base)
     return best < 0 ? 0 : best;
 }
 
+/* index: the places; NULL: nobody asks. */
 static void
 max_forward(const windows *w, const volumes *in, const volumes *out,
             const volumes *index, const air_task *task)
@@ -200,13 +201,14 @@ max_forward(const windows *w, const volumes *in, const volumes *out,
     air_split(count_of(in) > 0 ? ref_numel(&in->outer) : 0, task, &begin, &end);
     for (int64_t p = begin; p < end; p++) {
         char *src = volume(in, p), *dst = volume(out, p);
-        char *where = volume(index, p);
+        char *where = index == NULL ? NULL : volume(index, p);
         for (int64_t i = 0; i < count_of(out); i++) {
             cover c = cover_at(w, out, i);
             int64_t best = largest(&c, in, src);
             ref_copy(element_at(out, dst, i), element_at(in, src, best),
                      ref_bytes(in->dtype));
-            ref_put_int(index->dtype, element_at(index, where, i), best);
+            if (index != NULL)
+                ref_put_int(index->dtype, element_at(index, where, i), best);
         }
     }
 }
@@ -217,14 +219,15 @@ static void
 max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
 {
     ref_tensor a = ref_arg(call, 0, task), b = ref_out(call, 0, task);
-    ref_tensor c = ref_out(call, 1, task);
+    const bool places = call->nouts > 1;
+    ref_tensor c = ref_out(call, places, task);
     volumes in = volumes_of(&a, axes), out = volumes_of(&b, axes);
     volumes index = volumes_of(&c, axes);
     windows w = adaptive ? windows_adaptive(&in, &out)
                          : windows_make(call, 1, axes, &in, &out);
     for (int k = AXES - axes; k < AXES && !adaptive; k++)
         w.dilation[k] = ref_ints(call, 4, k - (AXES - axes), 1);
-    max_forward(&w, &in, &out, &index, task);
+    max_forward(&w, &in, &out, places ? &index : NULL, task);
 }
 
 void

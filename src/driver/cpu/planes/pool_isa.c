@@ -24,7 +24,7 @@ typedef struct {
     const air_task *task;
     const char *in;
     char *out;
-    int64_t *index;
+    int64_t *index; /* of the largest; NULL: nobody asks */
     int dtype, axes;
     int64_t volumes, size[AXES], results[AXES];
     int64_t kernel[AXES], stride[AXES], pad[AXES], dilation[AXES];
@@ -323,6 +323,27 @@ may_read_on(const pool *p, const strip *s, const reach *z, const reach *y,
            s->left;
 }
 
+/* The same without the places. */
+static inline __attribute__((always_inline)) void
+take_best(const pool *p, const strip *s, const reach *zs, const reach *ys,
+          int64_t i, const int64_t step, largest *l)
+{
+    block best = (block){0} - INFINITY, v;
+    for (int64_t z = zs->begin; z < zs->end; z += zs->step)
+        for (int64_t y = ys->begin; y < ys->end; y += ys->step) {
+            int64_t start =
+                line_of(p, z, y) + (s->begin + i) * step - p->pad[2];
+            for (int64_t k = 0; k < p->kernel[2]; k++) {
+                load_block(&v, s->volume + start, step);
+                block_places take = (v > best) | (v != v);
+                best = (block)(((block_places)v & take) |
+                               ((block_places)best & ~take));
+                start += p->dilation[2];
+            }
+        }
+    memcpy(l->best + i, &best, sizeof best);
+}
+
 /* The results of a strip whose windows lie in the rows, in blocks, the last of
  * which may take some again, or some that take_windows then corrects: *from ..
  * *to - 1, none where they are few.
@@ -342,11 +363,17 @@ take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
         return;
     }
     int64_t last_block = filled ? *to - BLOCK : *from;
-    for (int64_t i = *from; i < *to; i += BLOCK)
-        if (p->stride[2] == 1)
-            take_block(p, s, z, y, min64(i, last_block), 1, l);
+    for (int64_t i = *from; i < *to; i += BLOCK) {
+        const int64_t at = min64(i, last_block);
+        if (p->index == NULL && p->stride[2] == 1)
+            take_best(p, s, z, y, at, 1, l);
+        else if (p->index == NULL)
+            take_best(p, s, z, y, at, 2, l);
+        else if (p->stride[2] == 1)
+            take_block(p, s, z, y, at, 1, l);
         else
-            take_block(p, s, z, y, min64(i, last_block), 2, l);
+            take_block(p, s, z, y, at, 2, l);
+    }
 }
 
 /* Results [begin, end), one by one; of a window without a place, place 0. */
@@ -381,8 +408,8 @@ max_strip(const pool *p, const strip *s, int64_t at)
     take_blocks(p, s, &z, &y, &l, &from, &to);
     take_windows(p, s, &z, &y, 0, from, &l);
     take_windows(p, s, &z, &y, to, s->count, &l);
-    int64_t *restrict index = p->index + at;
-    for (int64_t i = 0, n = s->count; i < n; i++)
+    int64_t *restrict index = p->index == NULL ? NULL : p->index + at;
+    for (int64_t i = 0, n = index == NULL ? 0 : s->count; i < n; i++)
         index[i] = l.at[i];
     emit(p, at, l.best, s->count);
 }
@@ -396,7 +423,8 @@ max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
                        adaptive ? -1 : 1);
     for (int k = AXES - axes; k < AXES && !adaptive; k++)
         p.dilation[k] = ref_ints(call, 4, k - (AXES - axes), 1);
-    p.index = (int64_t *)(void *)ref_out(call, 1, task).data;
+    if (call->nouts > 1)
+        p.index = (int64_t *)(void *)ref_out(call, 1, task).data;
     if (size_of(&p) > 0)
         forward(&p, max_strip);
 }
