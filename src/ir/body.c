@@ -15,7 +15,7 @@
     X(scale) X(input_scale) X(threshold) X(negative_slope) X(grad)      \
     X(out) X(mask) X(fill_value) X(start) X(end) X(step) X(steps)       \
     X(eps) X(min_val) X(max_val) X(decimals) X(nan_value) X(posinf)     \
-    X(neginf)
+    X(neginf) X(inverse) X(zero)
 /* clang-format on */
 
 enum {

@@ -257,3 +257,13 @@ body_round_to(ir_record *rec, T a, T decimals)
         return MUL(RINT(DIV(a, K(scale))), K(scale));
     return DIV(RINT(MUL(a, K(scale))), K(scale));
 }
+
+T
+body_quantum(ir_record *rec, T a, T inverse, T zero, bool last, bool wraps)
+{
+    if (INTEGER)
+        return a;
+    T q = MUL(a, inverse);
+    q = last ? RINT(ADD(q, zero)) : ADD(zero, RINT(q));
+    return wraps ? SEL(LT(ABS(q), K(0x1p63)), q, K(-INFINITY)) : q;
+}

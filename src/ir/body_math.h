@@ -37,8 +37,10 @@
 #define DIGAMMA(a)                  body_digamma(rec, a)
 #define LOG_NDTR(a)                 body_log_ndtr(rec, a)
 #define ENTR(a)                     body_entr(rec, a)
-#define FLOAT8_VALUE(a, as)         body_float8_value(rec, a, BODY_##as)
-#define FLOAT8_CODE(a, as)          body_float8_code(rec, a, BODY_##as)
+#define QUANTUM(a, inverse, zero, last, wraps) \
+    body_quantum(rec, a, inverse, zero, last, wraps)
+#define FLOAT8_VALUE(a, as) body_float8_value(rec, a, BODY_##as)
+#define FLOAT8_CODE(a, as)  body_float8_code(rec, a, BODY_##as)
 
 T body_index(ir_record *rec, int axis);
 T body_sub_scaled(ir_record *rec, T a, T b, T alpha);
@@ -61,6 +63,9 @@ T body_i0(ir_record *rec, T a, bool scaled);
 T body_digamma(ir_record *rec, T a);
 T body_log_ndtr(ir_record *rec, T a);
 T body_entr(ir_record *rec, T a);
+/* The integer that stands for `a` where `zero` stands for 0. last: rounded once
+ * that is added; wraps: -inf where 64 bits do not hold it. */
+T body_quantum(ir_record *rec, T a, T inverse, T zero, bool last, bool wraps);
 
 /* Numbers of 8 bits: torch's dtypes float8_e4m3fn and so on. What is too large
  * for the first is its largest number, or (NAN) a NaN as torch before 2.13 had

@@ -110,3 +110,68 @@ shape_int8pack_mm(ir_infer *in)
         shape_same(in, scale->dims[0], shape_tensor(in, "weight")->dims[0]));
     return set_result(in);
 }
+
+/* ---- as if quantised ----------------------------------------------------- */
+
+enum { MOST_LEVELS = 1 << 24 }; /* that f32 counts */
+
+static air_status
+check_levels(ir_infer *in)
+{
+    const ir_value *a = shape_tensor(in, "a");
+    int64_t least, most;
+
+    AIR_REQUIRE(ir_is_float((air_dtype)a->dtype), AIR_ERROR_DTYPE,
+                "%s: floats are needed", in->info->name);
+    AIR_TRY(shape_int(in, "quant_min", &least));
+    AIR_TRY(shape_int(in, "quant_max", &most));
+    AIR_REQUIRE(least <= most && least >= -MOST_LEVELS && most <= MOST_LEVELS,
+                AIR_ERROR_UNSUPPORTED, "%s: integers beyond 24 bits",
+                in->info->name);
+    AIR_TRY(shape_like(in));
+    in->outs[1].dtype = AIR_BOOL;
+    return AIR_OK;
+}
+
+static air_status
+check_one(ir_infer *in, const char *name)
+{
+    const air_attr *attr = shape_arg(in, name);
+    const ir_value *v;
+    int64_t size;
+
+    if (attr->kind != AIR_ATTR_VALUE)
+        return AIR_OK;
+    v = ir_val(in->g, attr->value);
+    for (int i = 0; i < v->rank; i++)
+        AIR_REQUIRE(ir_dim_is_const(in->g, v->dims[i], &size) && size == 1,
+                    AIR_ERROR_UNSUPPORTED, "%s: %s is not one number",
+                    in->info->name, name);
+    return AIR_OK;
+}
+
+air_status
+shape_fake_quantize(ir_infer *in)
+{
+    AIR_TRY(check_one(in, "qscale"));
+    AIR_TRY(check_one(in, "qzero"));
+    if (ir_param_find(in->info, "enabled") >= 0)
+        AIR_TRY(check_one(in, "enabled"));
+    return check_levels(in);
+}
+
+air_status
+shape_fake_quantize_channels(ir_infer *in)
+{
+    const ir_value *a = shape_tensor(in, "a");
+    int axis;
+
+    AIR_TRY(shape_axis(in, "axis", a->rank, &axis));
+    AIR_REQUIRE(a->rank > 0, AIR_ERROR_SHAPE, "%s: a has no axis",
+                in->info->name);
+    AIR_TRY(shape_rank(in, "qscale", 1));
+    AIR_TRY(shape_rank(in, "qzero", 1));
+    AIR_TRY(shape_same(in, shape_tensor(in, "qscale")->dims[0], a->dims[axis]));
+    AIR_TRY(shape_same(in, shape_tensor(in, "qzero")->dims[0], a->dims[axis]));
+    return check_levels(in);
+}
