@@ -157,9 +157,9 @@ lower_choose_walk(lower_build *b, air_ref *out_dense)
     count_rows(b, &row, &rows);
     v = count_votes(b);
     if (b->walk == AIR_WALK_OUTER) {
-        if (row > SHORT_ROW ? v.inner > v.outer
-                            : rows >= MANY_ROWS && !b->env->columns &&
-                                  has_few_columns(b))
+        if (row > SHORT_ROW
+                ? v.inner > v.outer
+                : rows >= MANY_ROWS && !b->env->columns && has_few_columns(b))
             b->walk = AIR_WALK_INNER;
         return;
     }

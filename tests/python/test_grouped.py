@@ -164,7 +164,16 @@ def test_rows_of_any_number():
 
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 @pytest.mark.parametrize(
-    "size", [(1, 1, 7), (3, 1, 4), (3, 3, 3), (1, 4, 6), (1, 20, 50)]
+    "size",
+    [
+        (1, 1, 7),
+        (3, 1, 4),
+        (3, 3, 3),
+        (1, 4, 6),
+        (1, 20, 50),
+        (1, 17, 16),
+        (1, 33, 8),
+    ],
 )
 def test_batches_of_small_products(size, mode):
     """Rows, depth, columns: in eager's numbers, with gradients."""

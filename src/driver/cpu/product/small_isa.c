@@ -4,7 +4,6 @@
  * A lane is a product: those of LANES products are turned around, computed
  * side by side and turned back. Parts of rows and columns, where there are
  * many, are as large as fits. */
-#include <string.h>
 
 #include "driver/cpu/product/gemm_isa.h"
 
@@ -92,17 +91,35 @@ typedef struct {
 enum { COLS = 32 };
 
 #define VECTORS(T, ALPHA, BETA)                                                \
+    /* n is a constant of each call where it is one of few numbers; two sums   \
+     * are under way at a time. */                                             \
+    static inline __attribute__((always_inline)) void sums_##T(                \
+        T *out, const T *v, const T *m, const small_vector *p,                 \
+        const int64_t n)                                                       \
+    {                                                                          \
+        T sum[COLS] = {0}, odd[COLS] = {0};                                    \
+        int64_t j = 0;                                                         \
+        for (; j + 1 < p->k; j += 2) {                                         \
+            const T *const row = m + j * p->ks;                                \
+            _Pragma("GCC unroll 1") for (int64_t l = 0; l < n; l++) sum[l] =   \
+                FMA_##T(v[j], row[l], sum[l]);                                 \
+            _Pragma("GCC unroll 1") for (int64_t l = 0; l < n; l++) odd[l] =   \
+                FMA_##T(v[j + 1], row[p->ks + l], odd[l]);                     \
+        }                                                                      \
+        for (int64_t l = 0; l < n && j < p->k; l++)                            \
+            sum[l] = FMA_##T(v[j], m[j * p->ks + l], sum[l]);                  \
+        _Pragma("GCC unroll 1") for (int64_t l = 0; l < n; l++) out[l] =       \
+            sum[l] + odd[l];                                                   \
+    }                                                                          \
     static void columns_##T(T *out, const T *v, const T *m,                    \
                             const small_vector *p, int64_t n)                  \
     {                                                                          \
-        T sum[COLS] = {0};                                                     \
-        for (int64_t j = 0; j < p->k && n == COLS; j++)                        \
-            for (int l = 0; l < COLS; l++)                                     \
-                sum[l] = FMA_##T(v[j], m[j * p->ks + l], sum[l]);              \
-        for (int64_t j = 0; j < p->k && n < COLS; j++)                         \
-            for (int64_t l = 0; l < n; l++)                                    \
-                sum[l] = FMA_##T(v[j], m[j * p->ks + l], sum[l]);              \
-        memcpy(out, sum, (size_t)n * sizeof *out);                             \
+        switch (n) {                                                           \
+        case COLS: sums_##T(out, v, m, p, COLS); break;                        \
+        case COLS / 2: sums_##T(out, v, m, p, COLS / 2); break;                \
+        case COLS / 4: sums_##T(out, v, m, p, COLS / 4); break;                \
+        default: sums_##T(out, v, m, p, n);                                    \
+        }                                                                      \
     }                                                                          \
     static void vectors_##T(const gemm_product *b, const small_vector *p,      \
                             int64_t begin, int64_t end)                        \
@@ -123,7 +140,9 @@ enum { COLS = 32 };
                 n = p->n - c < COLS ? p->n - c : COLS;                         \
                 columns_##T(sum, v, m, p, n);                                  \
                 s = s == NULL ? NULL : s + at * b->s_step + c * p->ss;         \
-                for (int64_t i = 0; i < n; i++)                                \
+                for (int64_t i = 0; i < n && s == NULL && p->ys == 1; i++)     \
+                    y[i] = job->ALPHA * sum[i];                                \
+                for (int64_t i = 0; i < n && (s != NULL || p->ys != 1); i++)   \
                     y[i * p->ys] = job->ALPHA * sum[i] +                       \
                                    (s == NULL ? 0 : job->BETA * s[i * p->ss]); \
             }                                                                  \
