@@ -1,9 +1,8 @@
 """The torch.compile backend: AOTAutograd in front, the engine behind.
 
 Attention: on CPU, ATen makes one `_scaled_dot_product_flash_attention_for_cpu`
-of it before graphs are recorded, in training too (a bool mask is one `where`).
-Dropout, rank 3, value heads of another size, and in training a float mask with
-grouped heads are products and `_safe_softmax`, as in eager.
+of it. Dropout, rank 3, value heads of another size, and in training a float
+mask with grouped heads are products and `_safe_softmax`, as in eager.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from . import (
     gears,
     graph_dump,
     images,
+    indices,
     joint,
     names,
     origin,
@@ -226,6 +226,7 @@ def _engine_program(
         PARAM | FROZEN if record.asked.contents else PARAM,
     )
     converters.expand(gm, converts=not config.captures)
+    indices.prepare(gm)
     origin.note_modules(gm, config)
     images.prepare(gm, config.captures, record.kind)
     dump = graph_dump.of(config, folder)

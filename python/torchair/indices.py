@@ -1,0 +1,67 @@
+"""Indices of triangles, which depend on sizes alone, become constants of the
+graph; gradients of bags get the bag of each index where it was not made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import compat
+
+aten = torch.ops.aten
+_TARGETS = (aten.tril_indices.default, aten.triu_indices.default)
+_MOST = 1 << 20  # bytes of one
+
+
+def prepare(gm: torch.fx.GraphModule) -> None:
+    op = aten._embedding_bag_backward.default
+    for node in gm.graph.find_nodes(op="call_function", target=op):
+        _write_bags(gm.graph, node)
+    for op in _TARGETS:
+        for node in gm.graph.find_nodes(op="call_function", target=op):
+            value = node.meta["val"]
+            known = all(isinstance(n, int) for n in node.args)
+            if known and value.nbytes <= _MOST and value.device.type == "cpu":
+                _replace(gm, node)
+
+
+def _replace(gm: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    name = f"_{node.name}"
+    with compat.real_tensors():
+        found = node.target(*node.args, **node.kwargs)  # type: ignore[operator]
+    gm.register_buffer(name, found, persistent=False)
+    with gm.graph.inserting_before(node):
+        made = gm.graph.get_attr(name)
+    made.meta.update(node.meta)
+    node.replace_all_uses_with(made)
+    gm.graph.erase_node(node)
+
+
+def _write_bags(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """(grad, indices, offsets, offset2bag, ..., mode, sparse, ...)"""
+    args: list[Any] = list(node.args)
+    index, offsets, bags = args[1:4]
+    on_cpu = index.meta["val"].device.type == "cpu"
+    if node.kwargs or args[9] or not on_cpu:
+        return  # sparse gradients; a GPU has them
+    with graph.inserting_before(node):
+        if bags.meta["val"].numel() == 0:
+            bags = _bags_of(graph, index, offsets)
+        given = (*args[:2], bags, *args[4:9], *args[10:])
+        op = aten._embedding_bag_dense_backward.default
+        made = graph.call_function(op, given)
+    made.meta.update(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+def _bags_of(graph: torch.fx.Graph, index: Any, offsets: Any) -> torch.fx.Node:
+    """The last bag that begins at each index or before it."""
+    x, call = index.meta["val"], graph.call_function
+    places = call(aten.arange.default, (x.shape[0],), {"dtype": torch.int64})
+    begun = call(aten.searchsorted.Tensor, (offsets, places), {"right": True})
+    last = call(aten.sub.Tensor, (begun, 1))
+    for made in (places, begun, last):
+        made.meta["val"] = x.new_empty(x.shape, dtype=torch.int64)
+    return last
