@@ -214,10 +214,10 @@ is_small(const gemm_product *p)
 
     return plain && job->x.dtype == dtype && job->w.dtype == dtype &&
            (job->s == NULL || job->s_dtype == dtype) && job->lines == NULL &&
+           p->batch >= BATCH &&
            (is_vector(job) ||
-            (p->batch >= BATCH &&
-             ((job->k <= DEPTH && (x <= FACTOR || w <= FACTOR)) ||
-              (x <= MATRIX && w <= MATRIX && job->nx * job->nw <= MATRIX))));
+            (job->k <= DEPTH && (x <= FACTOR || w <= FACTOR)) ||
+            (x <= MATRIX && w <= MATRIX && job->nx * job->nw <= MATRIX));
 }
 
 void
