@@ -1,8 +1,7 @@
 """The torch.compile backend: AOTAutograd in front, the engine behind.
 
-Attention: on CPU, ATen makes one `_scaled_dot_product_flash_attention_for_cpu`
-of it. Dropout, rank 3, value heads of another size, and in training a float
-mask with grouped heads are products and `_safe_softmax`, as in eager.
+On CPU, ATen makes one `_scaled_dot_product_flash_attention_for_cpu` of
+attention; dropout, other ranks and heads are products and `_safe_softmax`.
 """
 
 from __future__ import annotations

@@ -143,9 +143,8 @@ class _Importer(schema.Importing):
         elif isinstance(value, torch.Tensor) and node.users:
             moved = cuda.is_loose_scalar(value, self.place)
             self._tensor_input(node, index, value, moved)
-            dtype = DTYPE_NAMES[value.dtype]
-            kept = lazy.entry(node, value, dtype)
-            self.out.args.append((dtype,) if moved else kept)
+            kept = lazy.entry(node, value, DTYPE_NAMES[value.dtype])
+            self.out.args.append((kept,) if moved else kept)
         else:
             computing = [u for u in node.users if u.op != "output"]
             if computing and not isinstance(value, (int, float, bool)):
