@@ -33,6 +33,12 @@ _POOLS = [
     )
     for end in _BACKWARD
 ]
+_BAGS = [
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    "_embedding_bag_backward",
+    "_embedding_bag_dense_backward",
+]
 _ATTENTION = [
     f"_scaled_dot_product_{kind}_attention{end}"
     for kind in ("flash", "efficient", "cudnn")
@@ -47,7 +53,8 @@ LACKING = {
         **dict.fromkeys([*_PADS, *_POOLS], _NO_KERNEL),
         **dict.fromkeys(["diag_embed", "diagonal_backward"], _NO_KERNEL),
         **dict.fromkeys(["index_fill.int_Tensor"], _NO_KERNEL),
-        **dict.fromkeys(["_embedding_bag_forward_only"], _NO_KERNEL),
+        **dict.fromkeys(_BAGS, _NO_KERNEL),
+        **dict.fromkeys(["tril_indices", "triu_indices"], _NO_KERNEL),
         **dict.fromkeys(["as_strided_scatter"], _NO_KERNEL),
         **dict.fromkeys(["embedding_dense_backward"], _NO_KERNEL),
         **dict.fromkeys(["_unsafe_index_put", "scatter_add"], _SUMS),

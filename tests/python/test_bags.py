@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from helpers import check, recorded
+from helpers import check, recorded, seeded
 from helpers import hosts as hosts_of
 
 MODES = ["sum", "mean", "max"]
@@ -14,7 +14,7 @@ MODES = ["sum", "mean", "max"]
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("padding", [None, 3])
 def test_gradients_of_bags(mode, last, padding):
-    g = torch.Generator().manual_seed(0)
+    g = seeded(0)
     table = torch.randn(20, 5, generator=g)
     index = torch.randint(0, 20, (40,), generator=g)
     offsets = torch.tensor([0, 0, 7, 20, 40 if last else 33])
@@ -47,7 +47,7 @@ def test_gradients_of_bags(mode, last, padding):
 @pytest.mark.parametrize("op", [torch.tril_indices, torch.triu_indices])
 def test_indices_of_triangles(op):
     def fn(x):
-        rows = [op(m, n, k) for m, n, k in sizes]
+        rows = [op(m, n, k, device=x.device) for m, n, k in sizes]
         return rows, x[:, rows[0][0], rows[0][1]] * 2
 
     sizes = list(itertools.product((4, 5), (4, 7), (-1, 0, 2)))

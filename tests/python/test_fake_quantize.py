@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from helpers import check, recorded
+from helpers import check, recorded, seeded
 from helpers import hosts as hosts_of
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def numbers(dtype):
-    x = torch.randn(33, 7, 5, generator=torch.Generator().manual_seed(0)) * 3
+    x = torch.randn(33, 7, 5, generator=seeded(0)) * 3
     specials = [float("nan"), float("inf"), -float("inf"), 3e4, -3e4]
     x[0, 0] = torch.tensor(specials)
     x[1, 0] = torch.tensor([0.05, 0.15, 0.25, -0.05, 1e4])
@@ -17,7 +17,7 @@ def numbers(dtype):
 
 
 def scales():
-    return torch.rand(7, generator=torch.Generator().manual_seed(1)) + 0.01
+    return torch.rand(7, generator=seeded(1)) + 0.01
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -14,6 +14,7 @@ from torchair import _native, engine
 from torchair.sizes import Sizes, Unexpressible
 
 modes = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+on_the_cpu = pytest.mark.host("graphs that operators hold are torch's there")
 
 
 @modes
@@ -31,6 +32,7 @@ def held(records):
     return [r for r in records if r.part and not r.fallback]
 
 
+@on_the_cpu
 @modes
 def test_a_loop_runs_programs(mode):
     def fn(a):
@@ -62,6 +64,7 @@ def test_a_loop_of_no_turn_gives_copies():
     assert torch.equal(x, torch.ones(3))
 
 
+@on_the_cpu
 @modes
 def test_a_scan_runs_programs(mode):
     def fn(x, h, w):
@@ -83,6 +86,7 @@ def test_a_scan_runs_programs(mode):
     torch.testing.assert_close(got, wanted)
 
 
+@on_the_cpu
 @modes
 def test_a_map_runs_programs(mode):
     def fn(xs, w):
@@ -93,6 +97,7 @@ def test_a_map_runs_programs(mode):
     assert held(records)
 
 
+@on_the_cpu
 def test_a_branch_in_a_branch():
     def fn(x):
         def less(y):
@@ -106,6 +111,7 @@ def test_a_branch_in_a_branch():
     assert len(held(records)) >= 4
 
 
+@on_the_cpu
 def test_a_region_that_is_compiled_once():
     @torch.compiler.nested_compile_region
     def layer(x):
@@ -133,6 +139,7 @@ def test_a_graph_that_the_engine_refuses_is_torchs():
     check(fn, -torch.ones(8))
 
 
+@pytest.mark.host("flex_attention of a GPU is torch's")
 @modes
 @pytest.mark.parametrize("heads", [2, 4])
 def test_flex_attention_is_part_of_the_graph(mode, heads):

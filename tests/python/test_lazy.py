@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from helpers import check, fallbacks, recorded
+from helpers import check, fallbacks, recorded, seeded
 from helpers import hosts as hosts_of
 
 MODES = ["max-autotune", "reduce-overhead"]
 
 
 def numbers(*sizes):
-    g = torch.Generator().manual_seed(0)
+    g = seeded(0)
     return torch.randn(*sizes, dtype=torch.complex64, generator=g)
 
 
@@ -86,7 +86,7 @@ def test_gradients_of_filters():
         f = torch.fft.rfft(x, n=32) * torch.fft.rfft(k, n=32)
         return torch.fft.irfft(f, n=32)[..., :16].tanh().sum()
 
-    g = torch.Generator().manual_seed(0)
+    g = seeded(0)
     x = torch.randn(4, 16, generator=g, requires_grad=True)
     k = torch.randn(4, 16, generator=g, requires_grad=True)
     with recorded() as found:

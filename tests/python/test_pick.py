@@ -3,11 +3,11 @@ that lie along several short axes."""
 
 import pytest
 import torch
-from helpers import check
+from helpers import check, seeded
 
 
 def numbers(*sizes, dtype=torch.float32):
-    x = torch.randn(sizes, generator=torch.Generator().manual_seed(len(sizes)))
+    x = torch.randn(sizes, generator=seeded(len(sizes)))
     return (x * 50 if dtype == torch.int64 else x).to(dtype)
 
 
