@@ -152,6 +152,16 @@ class Memory:
             torch._C._cuda_releasePool(self.index, self.id)
 
 
+def _apart(result: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Of a view, a copy that the graph makes at each replay: the engine takes
+    no result in an operand's memory, and would copy it once, now."""
+    if not isinstance(result, torch.Tensor):
+        return result
+    memory = result.untyped_storage().data_ptr()
+    shared = any(t.untyped_storage().data_ptr() == memory for t in tensors)
+    return result.clone() if shared else result
+
+
 def record(
     call: Call,
     args: Args,
@@ -164,6 +174,7 @@ def record(
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device)):
         memory.begin()
         try:
-            return call(args, tensors)
+            results = call(args, tensors)
+            return tuple(_apart(r, tensors) for r in results)
         finally:
             memory.end()

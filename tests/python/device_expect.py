@@ -4,6 +4,7 @@ allow there. What they compute is compared all the same."""
 _NO_KERNEL = "src/driver/cuda/kernels.def has no row for it"
 _GRADIENT = "its gradient is torch's kernel, which takes what this one gives"
 _DRAWS = "torch draws the random numbers of a GPU"
+_ROUNDS = "torch's kernel rounds otherwise"
 _SUMS = "torch's kernel adds in an order that does not change"
 
 _HEADS = (
@@ -38,6 +39,7 @@ _BAGS = [
     "_embedding_bag_forward_only",
     "_embedding_bag_backward",
     "_embedding_bag_dense_backward",
+    "_embedding_bag_per_sample_weights_backward",
 ]
 _ATTENTION = [
     f"_scaled_dot_product_{kind}_attention{end}"
@@ -54,6 +56,7 @@ LACKING = {
         **dict.fromkeys(["diag_embed", "diagonal_backward"], _NO_KERNEL),
         **dict.fromkeys(["index_fill.int_Tensor"], _NO_KERNEL),
         **dict.fromkeys(_BAGS, _NO_KERNEL),
+        "fake_quantize_per_channel_affine_cachemask": _ROUNDS,
         **dict.fromkeys(["tril_indices", "triu_indices"], _NO_KERNEL),
         **dict.fromkeys(["as_strided_scatter"], _NO_KERNEL),
         **dict.fromkeys(["embedding_dense_backward"], _NO_KERNEL),

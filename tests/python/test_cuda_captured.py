@@ -4,6 +4,7 @@ program is in its graph, or torch's operators are."""
 import gc
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -73,6 +74,42 @@ def test_which_host_nodes_may_be_recorded():
     assert host_nodes.repeats([(*node, host_nodes.CUSTOM)])
     assert not host_nodes.repeats([(*node, ""), (*node, "it is a collective")])
     assert not host_nodes.repeats([node])
+
+
+class Pool:
+    """A private pool that is none: what is made inside counts."""
+
+    index, inside = 0, False
+
+    def begin(self):
+        self.inside = True
+
+    def end(self):
+        self.inside = False
+
+
+@pytest.mark.host("it plays a GPU on the CPU")
+def test_views_are_copied_where_they_are_recorded(monkeypatch):
+    """What the engine copied behind the recording was copied once."""
+    pool, copied = Pool(), []
+    clone = torch.Tensor.clone
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(
+        torch.Tensor, "clone", lambda x: copied.append(pool.inside) or clone(x)
+    )
+
+    def call(_args, tensors):
+        (x,) = tensors
+        return torch.view_as_real(x), x.abs(), 3
+
+    x = torch.randn(4, dtype=torch.complex64)
+    parts, size, n = host_nodes.record(call, (), (x,), 0, pool)
+    assert copied == [True] and n == 3
+    assert torch.equal(parts, torch.view_as_real(x))
+    assert torch.equal(size, x.abs())
+    x.zero_()
+    assert parts.abs().sum() > 0
 
 
 @gpu

@@ -61,7 +61,7 @@ def test_moves(lazy):
 
     def fn(x):
         zeros = x.new_zeros(7, 6)
-        part = zeros.index_put((torch.arange(5),), x)
+        part = zeros.index_put((torch.arange(5, device=x.device),), x)
         both = torch.cat([part, torch.zeros_like(x), x[::2], x.flip(0)])
         return both, torch.slice_scatter(part, x[:2], 0, 0, 2), x.clone().t()
 
