@@ -282,7 +282,7 @@ py_cuda_restore(int mode)
 }
 
 /* What graphs that are gone kept. CUDA says so on a thread of its own, where
- * neither its functions nor Python's may be called. */
+ * neither its functions nor Python's may be called, but Py_AddPendingCall. */
 typedef struct kept {
     struct kept *next;
     PyObject *object;

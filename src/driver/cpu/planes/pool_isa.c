@@ -283,10 +283,11 @@ load_block(block *out, const real *p, const int64_t step)
     *out = a;
 }
 
-/* All taps of results i .. i + BLOCK - 1, whose windows lie in the rows. */
+/* All taps of results i .. i + BLOCK - 1, whose windows lie in the rows.
+ * places: theirs, too; constants of each call, as is step. */
 static inline __attribute__((always_inline)) void
 take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
-           int64_t i, const int64_t step, largest *l)
+           int64_t i, const int64_t step, const bool places, largest *l)
 {
     const block_places lane = block_lanes();
     block best = (block){0} - INFINITY, v;
@@ -308,7 +309,8 @@ take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
             }
         }
     memcpy(l->best + i, &best, sizeof best);
-    memcpy(l->at + i, &at, sizeof at);
+    if (places)
+        memcpy(l->at + i, &at, sizeof at);
 }
 
 /* May a block from result i on read what lies behind the windows of its strip?
@@ -321,27 +323,6 @@ may_read_on(const pool *p, const strip *s, const reach *z, const reach *y,
     return first + line_of(p, z->end - 1, y->end - 1) +
                (p->kernel[2] - 1) * p->dilation[2] + 2 * BLOCK <=
            s->left;
-}
-
-/* The same without the places. */
-static inline __attribute__((always_inline)) void
-take_best(const pool *p, const strip *s, const reach *zs, const reach *ys,
-          int64_t i, const int64_t step, largest *l)
-{
-    block best = (block){0} - INFINITY, v;
-    for (int64_t z = zs->begin; z < zs->end; z += zs->step)
-        for (int64_t y = ys->begin; y < ys->end; y += ys->step) {
-            int64_t start =
-                line_of(p, z, y) + (s->begin + i) * step - p->pad[2];
-            for (int64_t k = 0; k < p->kernel[2]; k++) {
-                load_block(&v, s->volume + start, step);
-                block_places take = (v > best) | (v != v);
-                best = (block)(((block_places)v & take) |
-                               ((block_places)best & ~take));
-                start += p->dilation[2];
-            }
-        }
-    memcpy(l->best + i, &best, sizeof best);
 }
 
 /* The results of a strip whose windows lie in the rows, in blocks, the last of
@@ -366,13 +347,13 @@ take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
     for (int64_t i = *from; i < *to; i += BLOCK) {
         const int64_t at = min64(i, last_block);
         if (p->index == NULL && p->stride[2] == 1)
-            take_best(p, s, z, y, at, 1, l);
+            take_block(p, s, z, y, at, 1, false, l);
         else if (p->index == NULL)
-            take_best(p, s, z, y, at, 2, l);
+            take_block(p, s, z, y, at, 2, false, l);
         else if (p->stride[2] == 1)
-            take_block(p, s, z, y, at, 1, l);
+            take_block(p, s, z, y, at, 1, true, l);
         else
-            take_block(p, s, z, y, at, 2, l);
+            take_block(p, s, z, y, at, 2, true, l);
     }
 }
 
