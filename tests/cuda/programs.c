@@ -4,6 +4,9 @@
  * also has to give up where a block comes too late; with --blas products are
  * cuBLASLt's.
  *
+ * Inputs end where a page does, and behind it is no memory: a kernel that reads
+ * past one ends the process, as it may on a GPU.
+ *
  * A graph may say in a comment how many launches its first run takes, and how
  * many multiprocessors the GPU has.
  *
@@ -12,12 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "../../tools/air_values.h"
 #include "emulate.h"
 #include "exec/exec.h"
 
-enum { PATIENCE = 3000 /* ms */, RESULTS = 8, RUNS = 3 };
+enum { PATIENCE = 3000 /* ms */, RESULTS = 8, RUNS = 3, INPUTS = 64 };
 
 static long passed, failed;
 static fake_state *gpu;
@@ -31,6 +36,47 @@ fail(const char *file, const char *what, const char *message)
     return false;
 }
 
+/* ---- inputs with nothing behind them ------------------------------------- */
+
+enum { ALIGNED = 16 };
+
+typedef struct {
+    void *pages, *was; /* `was`: what values_make gave */
+    size_t mapped;
+} fenced;
+
+static air_status
+fence(air_value *v, fenced *out)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t bytes = (size_t)value_count(v) * air_dtype_bytes(v->dtype);
+    const size_t room = (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    const size_t whole = (room + page - 1) / page * page;
+    *out = (fenced){.was = v->data, .mapped = whole + page};
+    out->pages = mmap(NULL, out->mapped, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (out->pages == MAP_FAILED) {
+        out->pages = NULL;
+        return AIR_ERROR_MEMORY;
+    }
+    memset(out->pages, 0xff, whole); /* NaN, where a float is */
+    v->data = (char *)out->pages + whole - room;
+    memcpy(v->data, out->was, bytes);
+    return mprotect((char *)out->pages + whole, page, PROT_NONE) == 0
+               ? AIR_OK
+               : AIR_ERROR_MEMORY;
+}
+
+static void
+unfence(air_value *v, fenced *f)
+{
+    if (!f->pages)
+        return;
+    (void)munmap(f->pages, f->mapped);
+    v->data = f->was;
+    *f = (fenced){.pages = NULL};
+}
+
 /* ---- a program of one driver --------------------------------------------- */
 
 typedef struct {
@@ -38,10 +84,29 @@ typedef struct {
     air_graph *graph;
     air_program *program;
     air_values inputs;
+    fenced fences[INPUTS];
     uint64_t seed; /* of inputs */
     air_value outs[RESULTS];
     size_t nouts;
 } side;
+
+static air_status
+make_inputs(side *s)
+{
+    AIR_TRY(values_make(s->graph, s->seed, &s->inputs));
+    for (size_t i = 0; i < s->inputs.count && i < INPUTS; i++)
+        if (!s->inputs.values[i].is_int)
+            AIR_TRY(fence(&s->inputs.values[i], &s->fences[i]));
+    return AIR_OK;
+}
+
+static void
+drop_inputs(side *s)
+{
+    for (size_t i = 0; i < s->inputs.count && i < INPUTS; i++)
+        unfence(&s->inputs.values[i], &s->fences[i]);
+    values_free(&s->inputs);
+}
 
 static air_status
 open_side(side *s, const char *text, bool cuda)
@@ -54,7 +119,7 @@ open_side(side *s, const char *text, bool cuda)
     *s = (side){.seed = 1};
     AIR_TRY(air_context_create(&options, &s->ctx));
     AIR_TRY(air_graph_parse(s->ctx, text, strlen(text), &s->graph));
-    AIR_TRY(values_make(s->graph, s->seed, &s->inputs));
+    AIR_TRY(make_inputs(s));
     s->nouts = s->graph->results.count;
     return air_program_create(s->ctx, s->graph, NULL, &s->program);
 }
@@ -81,7 +146,7 @@ close_side(side *s)
 {
     drop_results(s);
     air_program_destroy(s->program);
-    values_free(&s->inputs);
+    drop_inputs(s);
     air_graph_destroy(s->graph);
     air_context_destroy(s->ctx);
 }
@@ -107,8 +172,9 @@ compare(const char *file, const side *got, const side *want)
 static air_status
 renew(side *s)
 {
-    values_free(&s->inputs);
-    return values_make(s->graph, ++s->seed, &s->inputs);
+    drop_inputs(s);
+    s->seed++;
+    return make_inputs(s);
 }
 
 static bool

@@ -171,7 +171,7 @@ struct wide {
             for (int i = 0; i < 2 * PIECES; i++) {
                 const int k = k0 + i / 2 * (PART / PIECES) +
                               (CHUNKS ? threadIdx.x % 4 * (PART / 4) : 0);
-                const int at = (K % PART == 0 || k < K ? k : K - 1) / GROUP;
+                const int at = (K % STEP == 0 || k < K ? k : K - 1) / GROUP;
                 to.of[i / 2][i % 2] = W::factors_of(rows[i % 2], at);
             }
     }
