@@ -565,7 +565,9 @@ typedef struct {
 /* Computes HOST nodes. inputs and outs are as the graph says; the function
  * writes the results into outs[i].data (dense row-major), or replaces data and
  * strides by memory of its own that stays valid until `done` is called with
- * the token it leaves in outs[i].block.
+ * the token it leaves in outs[i].block: no step of the run needs it then, or
+ * the run has ended. inputs[i].block is such a token where the tensor lies in
+ * what it stands for, or NULL.
  *
  * see: NULL, or is shown every step of the run, which then runs step by step;
  * results do not depend on it. A status other than AIR_OK ends the run.

@@ -1,8 +1,8 @@
 /* py_host.c: HOST nodes: the engine calls back, Python computes.
  *
- * Inputs are tensors over the engine's memory without a copy; they are valid
- * during the call only. A result stays where torch put it: the engine reads
- * that memory until it calls `done`.
+ * Inputs are tensors over the engine's memory without a copy, valid during the
+ * call only, or what an earlier node left, as it is. A result stays where torch
+ * put it: the engine reads that memory until it calls `done`.
  */
 #include "py.h"
 
@@ -65,20 +65,6 @@ py_host_free(py_host *host)
     memset(host, 0, sizeof *host);
 }
 
-static PyObject *
-wrap_inputs(const py_host *h, size_t nin, const air_value *inputs)
-{
-    PyObject *tensors = PyTuple_New((Py_ssize_t)nin);
-    for (size_t i = 0; tensors && i < nin; i++) {
-        air_value borrowed = inputs[i];
-        borrowed.block = NULL;
-        PyObject *t = py_tensor_wrap(&borrowed, h->dtypes[i], h->place);
-        if (!t || PyTuple_SetItem(tensors, (Py_ssize_t)i, t))
-            Py_CLEAR(tensors);
-    }
-    return tensors;
-}
-
 static bool
 overlaps(const air_value *v, size_t nin, const air_value *inputs)
 {
@@ -97,6 +83,51 @@ same_dims(const air_value *got, const air_value *want)
     size_t bytes = (size_t)want->rank * sizeof *want->dims;
     return got->rank == want->rank && got->dtype == want->dtype &&
            (!bytes || !memcmp(got->dims, want->dims, bytes));
+}
+
+static bool
+same_strides(const air_value *got, const air_value *want)
+{
+    size_t bytes = (size_t)want->rank * sizeof *want->strides;
+    return !bytes || !memcmp(got->strides, want->strides, bytes);
+}
+
+/* The tensor that an earlier node left, where the input is all of it; to make
+ * another one over its memory takes as long as a small operator. Borrowed;
+ * NULL: it is none. */
+static PyObject *
+find_left(const py_host *h, const air_value *input, const py_dtype *want)
+{
+    static const py_label label = {.what = "input"};
+    PyObject *left = input->block;
+    const py_dtype *dtype;
+    air_value got;
+    if (!left || Py_TYPE(left) != torch_api.tensor || !input->strides)
+        return NULL;
+    if (py_tensor_read(left, &label, 0, h->place, &got, &dtype)) {
+        py_error_drop();
+        return NULL;
+    }
+    return dtype == want && got.data == input->data && same_dims(&got, input) &&
+                   same_strides(&got, input)
+               ? left
+               : NULL;
+}
+
+static PyObject *
+wrap_inputs(const py_host *h, size_t nin, const air_value *inputs)
+{
+    PyObject *tensors = PyTuple_New((Py_ssize_t)nin);
+    for (size_t i = 0; tensors && i < nin; i++) {
+        air_value borrowed = inputs[i];
+        borrowed.block = NULL;
+        PyObject *left = find_left(h, &inputs[i], h->dtypes[i]);
+        PyObject *t = left ? Py_NewRef(left)
+                           : py_tensor_wrap(&borrowed, h->dtypes[i], h->place);
+        if (!t || PyTuple_SetItem(tensors, (Py_ssize_t)i, t))
+            Py_CLEAR(tensors);
+    }
+    return tensors;
 }
 
 /* Sets the exception for a result that is not what the graph says. */

@@ -66,19 +66,35 @@ class Arguments:
         return self.constants.get(node, value)
 
 
-def _fill(x: Any, args: Args, tensors: tuple[Any, ...]) -> Any:
+def _text(x: Any, names: dict[str, Any]) -> str:
+    """A template as Python: operands and sizes by call, the rest by name."""
     kind = type(x)
     if kind is Operand:
-        return tensors[x]
-    if kind is Size:
-        return x.value(args)
+        return f"tensors[{int(x)}]"
     if kind is list:
-        return [_fill(y, args, tensors) for y in x]
+        return f"[{', '.join(_text(y, names) for y in x)}]"
     if kind is tuple:
-        return tuple([_fill(y, args, tensors) for y in x])
+        return f"({''.join(_text(y, names) + ', ' for y in x)})"
     if kind is dict:
-        return {k: _fill(v, args, tensors) for k, v in x.items()}
-    return x
+        pairs = (f"{k!r}: {_text(v, names)}" for k, v in x.items())
+        return f"{{{', '.join(pairs)}}}"
+    name = f"x{len(names)}"
+    names[name] = x.value if kind is Size else x
+    return f"{name}(args)" if kind is Size else name
+
+
+def _filled(target: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
+    """f(args of the graph, tensors): the operator's call. Written once: a walk
+    through the template takes as long as a small operator."""
+    overload = isinstance(target, torch._ops.OpOverload)
+    names = {"target": target._op if overload else target}
+    parts = [_text(x, names) for x in args]
+    if kwargs:
+        parts.append(f"**{_text(dict(kwargs), names)}")
+    call: Callable[..., Any] = eval(
+        f"lambda args, tensors: target({', '.join(parts)})", names
+    )
+    return call
 
 
 def _as_said(target: Any, result: Any, dtype: torch.dtype) -> Any:
@@ -119,11 +135,18 @@ def make_call(
     `parts` of the call is what it is made of, for who writes it to a file.
     """
 
+    filled = _filled(target, args, kwargs)
+
+    def call_one(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+        r = filled(call_args, tensors)
+        if resolve:
+            r = r.resolve_conj().resolve_neg()
+        if getattr(r, "dtype", None) is not dtypes[0]:
+            r = _as_said(target, r, dtypes[0])
+        return (r,)
+
     def call(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        found = target(
-            *_fill(args, call_args, tensors),
-            **_fill(kwargs, call_args, tensors),
-        )
+        found = filled(call_args, tensors)
         results = (found,) if keep is None else tuple(found[i] for i in keep)
         if resolve:
             results = tuple(r.resolve_conj().resolve_neg() for r in results)
@@ -140,8 +163,10 @@ def make_call(
             results = tuple(cuda_seeds.on_gpu(r, dense) for r in results)
         return results
 
-    call.parts = (  # type: ignore[attr-defined]
+    plain = keep is None and dense is None and not any(orders)
+    chosen: Any = call_one if plain else call
+    chosen.parts = (
         "call",
         (target, args, kwargs, keep, dtypes, resolve, dense, list(orders)),
     )
-    return call
+    return chosen  # type: ignore[no-any-return]

@@ -301,6 +301,13 @@ air_status exec_check_counts(const air_program *p, size_t nin, size_t nout,
 air_status exec_key_input(const ir_graph *g, size_t i, const air_value *a,
                           int64_t **key);
 
+/* Memory that a HOST node left: of which storage, and the last step that reads
+ * it. */
+typedef struct {
+    void *of;
+    int32_t storage, last;
+} exec_token;
+
 /* One run. Whoever makes it fills slots: arena, inputs, blocks, and room in
  * the arena for what HOST nodes leave. */
 typedef struct {
@@ -312,7 +319,7 @@ typedef struct {
     void **slots;
     exec_block **results; /* by slot: its block */
     exec_block *kept;     /* as this run reads it; NULL: nothing is kept */
-    void **tokens;        /* of HOST results */
+    exec_token *tokens;
     size_t ntokens;
     air_value *values; /* of one HOST call */
     /* by segment; NULL: lists are run. The slots that each graph knows. */
@@ -332,6 +339,8 @@ air_status exec_run_host(exec_run *r, const exec_step *step);
  * not recorded, `why` says why. */
 air_status exec_record_host(exec_run *r, const exec_step *step, void *stream,
                             void **memory, char *why);
+/* Gives back what HOST nodes left and no step from `next` on reads. */
+void exec_let_go(exec_run *r, int32_t next);
 void exec_run_hand_out(exec_run *r, air_value *outs);
 /* recorded.c: r->s, with a reference, for a run that the application records;
  * STATE, see air_host. */

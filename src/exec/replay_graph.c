@@ -148,15 +148,13 @@ capture_graphs_free(air_capture *c, capture_record *r)
         drop_graphs(c, r);
 }
 
-/* One making of all graphs. tokens: of results that are still needed. */
+/* One making of all graphs. */
 typedef struct {
     air_capture *c;
     capture_record *r;
     exec_run *run;
     size_t open; /* the segment whose graph is being captured */
     bool is_open;
-    int32_t *last; /* by token of the run: the step that needs it last */
-    size_t ntokens;
 } graph_maker;
 
 static air_status
@@ -209,40 +207,12 @@ settle(graph_maker *m, size_t i, const exec_step *step)
     tell(m->c, &r->joins[i], true, NULL);
 }
 
-/* Tokens of results that no step from `next` on reads. */
-static void
-let_go(graph_maker *m, int32_t next)
-{
-    exec_run *run = m->run;
-    size_t left = 0;
-    for (size_t i = 0; i < run->ntokens; i++)
-        if (m->last[i] >= next) {
-            m->last[left] = m->last[i];
-            run->tokens[left++] = run->tokens[i];
-        } else {
-            run->host->done(run->host->user, run->tokens[i]);
-        }
-    run->ntokens = left;
-}
-
-static int32_t
-last_use(const exec_spec *s, const exec_step *step)
-{
-    int32_t last = 0;
-    for (size_t k = 0; k < step->nout; k++) {
-        const exec_storage *t = &s->storages.data[step->out_storage[k]];
-        last = t->last > last ? t->last : last;
-    }
-    return last;
-}
-
 /* UNSUPPORTED: not recorded, and why is noted. */
 static air_status
 record_host(graph_maker *m, size_t i)
 {
     const air_context *ctx = m->c->p->ctx;
     const exec_step *step = host_of(m->r->spec, i);
-    const size_t before = m->run->ntokens;
     char why[AIR_HOST_WHY] = "";
     void *stream;
 
@@ -258,9 +228,6 @@ record_host(graph_maker *m, size_t i)
         refuse(m->c, &m->r->joins[i], air_last_error()->message);
     else if (status != AIR_OK)
         refuse(m->c, &m->r->joins[i], why[0] ? why : "it cannot be recorded");
-    const int32_t last = last_use(m->r->spec, step);
-    for (size_t k = before; k < m->run->ntokens; k++)
-        m->last[k] = last;
     if (status != AIR_OK || ended != AIR_OK)
         return AIR_ERROR_UNSUPPORTED;
     settle(m, i, step);
@@ -320,7 +287,7 @@ take_segments(graph_maker *m)
             if (apart)
                 AIR_TRY(close_graph(m, AIR_OK));
         }
-        let_go(m, (int32_t)seg->end);
+        exec_let_go(m->run, (int32_t)seg->end);
     }
     return AIR_OK;
 }
@@ -337,14 +304,8 @@ static air_status
 make_graphs(air_capture *c, capture_record *r, exec_run *run)
 {
     graph_maker m = {.c = c, .r = r, .run = run};
-    size_t outs = 1;
-    for (size_t i = 0; i < r->spec->nsegments; i++)
-        outs += r->spec->segments[i].list ? 0 : host_of(r->spec, i)->nout;
-    const size_t bytes = outs * sizeof *m.last;
-    AIR_TRY(base_new(&c->p->ctx->alloc, bytes, (void **)&m.last));
     const air_status status = close_graph(&m, take_segments(&m));
-    let_go(&m, INT32_MAX);
-    base_free(&c->p->ctx->alloc, m.last, bytes);
+    exec_let_go(run, INT32_MAX);
     r->captured = status == AIR_OK;
     if (r->captured)
         return AIR_OK;

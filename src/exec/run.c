@@ -35,7 +35,7 @@ size_t
 exec_frame_bytes(const exec_spec *s)
 {
     return 2 * exec_round_up((size_t)s->nslots * sizeof(void *)) +
-           exec_round_up(host_results(s) * sizeof(void *)) +
+           exec_round_up(host_results(s) * sizeof(exec_token)) +
            host_values(s) * sizeof(air_value);
 }
 
@@ -43,12 +43,13 @@ void
 exec_frame_place(exec_run *r, void *memory)
 {
     const size_t slots = exec_round_up((size_t)r->s->nslots * sizeof(void *));
-    const size_t tokens = exec_round_up(host_results(r->s) * sizeof(void *));
+    const size_t tokens =
+        exec_round_up(host_results(r->s) * sizeof(exec_token));
     char *base = memory;
 
     r->slots = (void **)(void *)base;
     r->results = (exec_block **)(void *)(base + slots);
-    r->tokens = (void **)(void *)(base + 2 * slots);
+    r->tokens = (exec_token *)(void *)(base + 2 * slots);
     r->values = (air_value *)(void *)(base + 2 * slots + tokens);
     memset(r->results, 0, (size_t)r->s->nslots * sizeof(void *));
 }
@@ -88,6 +89,39 @@ fill_slots(exec_run *r, const air_value *inputs)
 
 /* ---- HOST nodes ---- */
 
+static void
+keep_token(exec_run *r, const exec_step *step, size_t i, void *of)
+{
+    const int32_t storage = step->out_storage[i];
+
+    if (of)
+        r->tokens[r->ntokens++] =
+            (exec_token){of, storage, r->s->storages.data[storage].last};
+}
+
+/* NULL: no HOST node left it. */
+static void *
+find_token(const exec_run *r, int32_t storage)
+{
+    for (size_t i = r->ntokens; i-- > 0;)
+        if (r->tokens[i].storage == storage)
+            return r->tokens[i].of;
+    return NULL;
+}
+
+void
+exec_let_go(exec_run *r, int32_t next)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < r->ntokens; i++)
+        if (r->tokens[i].last >= next)
+            r->tokens[left++] = r->tokens[i];
+        else if (r->host && r->host->done)
+            r->host->done(r->host->user, r->tokens[i].of);
+    r->ntokens = left;
+}
+
 /* A graph of the device reads it in its room. */
 static bool
 stays(const exec_run *r, const exec_storage *t)
@@ -124,8 +158,7 @@ take_host_result(exec_run *r, const exec_step *step, size_t i,
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
 
-    if (v->block)
-        r->tokens[r->ntokens++] = v->block;
+    keep_token(r, step, i, v->block);
     if (v->data == room)
         return AIR_OK;
     if (dense && !ours && (begun || !stays(r, t))) {
@@ -182,6 +215,8 @@ exec_run_host(exec_run *r, const exec_step *step)
                 "air_host",
                 r->p->g->name, step->node->host_op, step->node->reason);
     fill_values(r, step);
+    for (size_t i = 0; i < step->nin && !r->p->ctx->target.apart; i++)
+        in[i].block = find_token(r, step->in_storage[i]);
     status = r->host->call(r->host->user, step->node->host_id, step->nin, in,
                            step->nout, out);
     AIR_REQUIRE(status == AIR_OK, status, "HOST node %s failed (%s)",
@@ -190,8 +225,8 @@ exec_run_host(exec_run *r, const exec_step *step)
     for (size_t i = 0; i < step->nout; i++)
         if (status == AIR_OK)
             status = take_host_result(r, step, i, &out[i]);
-        else if (out[i].block)
-            r->tokens[r->ntokens++] = out[i].block;
+        else
+            keep_token(r, step, i, out[i].block);
     if (status == AIR_OK && step->node->host == AIR_HOST_WAIT)
         status = take_waited(r, step, &in[0]);
     return status;
@@ -209,8 +244,7 @@ exec_record_host(exec_run *r, const exec_step *step, void *stream,
                         step->nin, in, step->nout, out, why) != AIR_OK)
         return AIR_ERROR_UNSUPPORTED;
     for (size_t i = 0; i < step->nout; i++)
-        if (out[i].block)
-            r->tokens[r->ntokens++] = out[i].block;
+        keep_token(r, step, i, out[i].block);
     for (size_t i = 0; i < step->nout; i++) {
         if (!exec_is_dense(out[i].rank, out[i].dims, out[i].strides)) {
             (void)snprintf(why, AIR_HOST_WHY, "a result is not dense");
@@ -295,6 +329,15 @@ take_kept(exec_run *r)
     return status;
 }
 
+/* Behind a segment. Where memory is apart, kernels that read it may be on their
+ * way still. */
+static void
+let_go_behind(exec_run *r, size_t i)
+{
+    if (r->ntokens > 0 && !r->p->ctx->target.apart)
+        exec_let_go(r, (int32_t)r->s->segments[i].end);
+}
+
 air_status
 exec_run_segments(exec_run *r)
 {
@@ -304,8 +347,10 @@ exec_run_segments(exec_run *r)
         AIR_TRY(watched ? new_kept(r) : take_kept(r));
     if (watched)
         return exec_watch_segments(r);
-    for (size_t i = r->s->once_segments; i < r->s->nsegments; i++)
+    for (size_t i = r->s->once_segments; i < r->s->nsegments; i++) {
         AIR_TRY(run_segment(r, i));
+        let_go_behind(r, i);
+    }
     atomic_store_explicit(&r->s->ran, true, memory_order_relaxed);
     return AIR_OK;
 }
@@ -353,10 +398,7 @@ exec_run_hand_out(exec_run *r, air_value *outs)
 void
 exec_run_end(exec_run *r)
 {
-    for (size_t i = 0; i < r->ntokens; i++)
-        if (r->host && r->host->done)
-            r->host->done(r->host->user, r->tokens[i]);
-    r->ntokens = 0;
+    exec_let_go(r, INT32_MAX);
     exec_block_release(r->kept);
     r->kept = NULL;
     /* blocks have slots behind those of the inputs */
