@@ -35,6 +35,7 @@
 #define ref_reflection_pad           MOVING(ref_reflection_pad)
 #define ref_replication_pad          MOVING(ref_replication_pad)
 #define ref_scatter_add              MOVING(ref_scatter_add)
+#define ref_scatter_add_size         MOVING(ref_scatter_add_size)
 #define ref_scatter_reduce           MOVING(ref_scatter_reduce)
 #define ref_scatter_reduce_size      MOVING(ref_scatter_reduce_size)
 #define ref_scatter_src              MOVING(ref_scatter_src)

@@ -1,4 +1,5 @@
 /* kernels_scatter.c: ops with an index tensor of the full rank. */
+#include "driver/ref/fold.h"
 #include "driver/ref/kernels.h"
 #include "driver/ref/move.h"
 #include "driver/ref/walk.h"
@@ -89,7 +90,7 @@ each_row(const ref_tensor *const *all, const int64_t *steps, int count,
 
 /* ---- gather -------------------------------------------------------------- */
 
-enum { BLOCK = 32 };
+enum { BLOCK = 32, WIDE = 256 };
 
 static inline bool
 all_inside(const int64_t *index, int64_t size)
@@ -224,59 +225,11 @@ ref_gather(const air_call *call, const air_task *task)
 
 /* ---- scatter ------------------------------------------------------------- */
 
-typedef enum {
-    PUT,
-    ADD,
-    PROD,
-    MEAN, /* adds; divided in the end */
-    AMAX,
-    AMIN
-} scatter_how;
-
 /* count: how many values went into the place so far, NULL: do not count. */
 typedef struct {
     scatter_how how;
     int32_t *count; /* per element of out, row-major */
 } scatter_rule;
-
-static double
-fold_float(scatter_how how, double a, double b)
-{
-    switch (how) {
-    case PROD: return a * b;
-    case AMAX: return b > a || isnan(b) ? b : a;
-    case AMIN: return b < a || isnan(b) ? b : a;
-    default: return a + b;
-    }
-}
-
-static int64_t
-fold_int(scatter_how how, int64_t a, int64_t b)
-{
-    int64_t r = 0;
-    switch (how) {
-    case PROD: (void)__builtin_mul_overflow(a, b, &r); return r;
-    case AMAX: return b > a ? b : a;
-    case AMIN: return b < a ? b : a;
-    default: (void)__builtin_add_overflow(a, b, &r); return r;
-    }
-}
-
-static void
-fold(scatter_how how, int dtype, char *dst, const char *src)
-{
-    if (how == PUT)
-        ref_copy(dst, src, ref_bytes(dtype));
-    else if (how == ADD || how == MEAN)
-        ref_add(dtype, dst, src);
-    else if (ref_is_float(dtype))
-        ref_put(dtype, dst,
-                fold_float(how, ref_get(dtype, dst), ref_get(dtype, src)));
-    else
-        ref_put_int(
-            dtype, dst,
-            fold_int(how, ref_get_int(dtype, dst), ref_get_int(dtype, src)));
-}
 
 /* Where an element of out lies in the row-major array of counts. */
 static ref_tensor
@@ -296,50 +249,12 @@ typedef struct {
     row_plan plan;
     scatter_rule rule;
     const air_task *task;
+    int from;                         /* dtype of the values: plan's, or a half
+                                         that is widened to its f32 */
     int64_t bytes;                    /* of an element */
     int64_t length, steps[4];         /* of the indexed axis */
     int64_t count_stride, count_step; /* there, and along a row */
 } scatter_args;
-
-/* One value into its place; as `fold`, of one dtype. */
-typedef void fold_fn(char *dst, const char *src);
-
-#define KEEP(x)          (x)
-#define REAL(op, a, b)   ((a)op(b))
-#define WHOLE(op, a, b)  (int64_t)((uint64_t)(a)op(uint64_t)(b)) /* wraps */
-#define BETTER(op, a, b) ((b)op(a) || (b) != (b) ? (b) : (a))
-#define FOLD(name, S, T, of, to, value)                 \
-    static inline void name(char *dst, const char *src) \
-    {                                                   \
-        S x, y;                                         \
-        memcpy(&x, dst, sizeof x);                      \
-        memcpy(&y, src, sizeof y);                      \
-        const T a = of(x), b = of(y);                   \
-        x = (S)to(value);                               \
-        memcpy(dst, &x, sizeof x);                      \
-    }
-#define FOLDS(name, S, T, of, to, kind)                 \
-    FOLD(add_##name, S, T, of, to, kind(+, a, b))       \
-    FOLD(multiply_##name, S, T, of, to, kind(*, a, b))  \
-    FOLD(greater_##name, S, T, of, to, BETTER(>, a, b)) \
-    FOLD(smaller_##name, S, T, of, to, BETTER(<, a, b))
-#define FOLD_DTYPES(X)                                       \
-    X(F32, float, float, KEEP, KEEP, REAL)                   \
-    X(F64, double, double, KEEP, KEEP, REAL)                 \
-    X(BF16, uint16_t, float, ref_of_bf16, ref_to_bf16, REAL) \
-    X(F16, uint16_t, float, ref_of_f16, ref_to_f16, REAL)    \
-    X(U8, uint8_t, int64_t, KEEP, KEEP, WHOLE)               \
-    X(I32, int32_t, int64_t, KEEP, KEEP, WHOLE)              \
-    X(I64, int64_t, int64_t, KEEP, KEEP, WHOLE)
-FOLD_DTYPES(FOLDS)
-
-#define PUT_DTYPES(X) X(1) X(2) X(4) X(8)
-#define PUTS(n)                                            \
-    static inline void put_##n(char *dst, const char *src) \
-    {                                                      \
-        memcpy(dst, src, n);                               \
-    }
-PUT_DTYPES(PUTS)
 
 /* As gather_each, and gather_blocks; fn, size and dense are constants of each
  * call. */
@@ -532,10 +447,36 @@ scatter_together(const scatter_args *s, char *const *at)
     return true;
 }
 
+static void scatter_part(const scatter_args *s, char *const *at);
+
+/* Halves onto f32, some at a time. */
+static void
+scatter_widened(const scatter_args *s, char *const *at)
+{
+    float wide[WIDE];
+    scatter_args part = *s;
+    row_plan *p = &part.plan;
+    part.from = p->dtype;
+    p->src_step = (int64_t)sizeof *wide;
+    for (int64_t i = 0; i < s->plan.n; i += WIDE) {
+        char *from = at[2] + i * s->plan.src_step;
+        char *here[] = {at[0] + i * p->index_step, at[1] + i * p->dst_step,
+                        (char *)wide, at[3] + i * s->count_step};
+        p->n = s->plan.n - i < WIDE ? s->plan.n - i : WIDE;
+        for (int64_t k = 0; k < p->n; k++)
+            wide[k] = (float)ref_get(s->from, from + k * s->plan.src_step);
+        scatter_part(&part, here);
+    }
+}
+
 static void
 scatter_part(const scatter_args *s, char *const *at)
 {
     const row_plan *p = &s->plan;
+    if (s->from != p->dtype) {
+        scatter_widened(s, at);
+        return;
+    }
     if (s->rule.count != NULL)
         count_row(s, at[0], at[3]);
     if (scatter_together(s, at))
@@ -596,10 +537,9 @@ scatter_rows(scatter_args *s, const ref_tensor *t, const int64_t *steps,
  * the same in each call, which goes along the axis in order. Lines that lie
  * side by side are done together. src NULL: the number. */
 static void
-scatter_onto(const air_call *call, const air_task *task, const ref_tensor *src,
-             double number, scatter_rule rule)
+scatter_onto(const air_call *call, const air_task *task, ref_tensor out,
+             const ref_tensor *src, double number, scatter_rule rule)
 {
-    ref_tensor out = ref_out(call, 0, task);
     ref_tensor index = ref_arg(call, 2, task), value = out;
     int axis = ref_axis(ref_int(call, 1, 0), out.rank);
     int across = row_axis(&index);
@@ -623,6 +563,7 @@ scatter_onto(const air_call *call, const air_task *task, const ref_tensor *src,
                                .dtype = out.dtype},
                       .rule = rule,
                       .task = task,
+                      .from = value.dtype,
                       .bytes = (int64_t)ref_bytes(out.dtype),
                       .length = ref_dim(&index, axis),
                       .count_stride = ref_stride(&counts, axis)};
@@ -638,36 +579,24 @@ scatter_onto(const air_call *call, const air_task *task, const ref_tensor *src,
     scatter_rows(&s, all, steps, axis, across);
 }
 
-static void
-scatter(const air_call *call, const air_task *task, const ref_tensor *src,
-        double number, scatter_rule rule)
-{
-    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
-    ref_start(&out, &self, task);
-    scatter_onto(call, task, src, number, rule);
-}
-
 /* scatter.src(self, dim, index, src) */
 void
 ref_scatter_src(const air_call *call, const air_task *task)
 {
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
     ref_tensor src = ref_arg(call, 3, task);
-    scatter(call, task, &src, 0, (scatter_rule){PUT, NULL});
+    ref_start(&out, &self, task);
+    scatter_onto(call, task, out, &src, 0, (scatter_rule){PUT, NULL});
 }
 
 /* scatter.value(self, dim, index, value) */
 void
 ref_scatter_value(const air_call *call, const air_task *task)
 {
-    scatter(call, task, NULL, ref_float(call, 3, 0), (scatter_rule){PUT, NULL});
-}
-
-/* scatter_add(self, dim, index, src) */
-void
-ref_scatter_add(const air_call *call, const air_task *task)
-{
-    ref_tensor src = ref_arg(call, 3, task);
-    scatter(call, task, &src, 0, (scatter_rule){ADD, NULL});
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_start(&out, &self, task);
+    scatter_onto(call, task, out, NULL, ref_float(call, 3, 0),
+                 (scatter_rule){PUT, NULL});
 }
 
 static scatter_how
@@ -682,15 +611,39 @@ find_how(const char *name)
                                            : AMIN;
 }
 
-/* Only a mean counts. */
+/* Sums and products of halves are kept in f32, as ATen keeps them: rounded at
+ * each step, a sum of ones would end at 256. */
+static bool
+is_wide(scatter_how how, int dtype)
+{
+    return (dtype == AIR_BF16 || dtype == AIR_F16) &&
+           (how == ADD || how == MEAN || how == PROD);
+}
+
+/* For each element of the result: its f32, and for a mean its count. */
+static size_t
+fold_size(const air_call *call, scatter_how how)
+{
+    const air_tensor *out = &call->outs[0];
+    size_t bytes = is_wide(how, out->dtype) ? sizeof(float) : 0;
+    bytes += how == MEAN ? sizeof(int32_t) : 0;
+    for (int i = 0; i < out->rank; i++)
+        bytes *= (size_t)out->dims[i];
+    return bytes;
+}
+
+size_t
+ref_scatter_add_size(const air_call *call, int threads)
+{
+    (void)threads;
+    return fold_size(call, ADD);
+}
+
 size_t
 ref_scatter_reduce_size(const air_call *call, int threads)
 {
-    size_t n = find_how(ref_str(call, 4, "sum")) == MEAN;
     (void)threads;
-    for (int i = 0; i < call->outs[0].rank; i++)
-        n *= (size_t)call->outs[0].dims[i];
-    return n * sizeof(int32_t);
+    return fold_size(call, find_how(ref_str(call, 4, "sum")));
 }
 
 static void
@@ -740,23 +693,58 @@ scatter_forget(const air_call *call, const air_task *task,
                const ref_tensor *src, scatter_how how)
 {
     const bool any = how == AMAX || how == AMIN;
-    scatter_onto(call, task, any ? src : NULL, how == PROD,
-                 (scatter_rule){PUT, NULL});
+    scatter_onto(call, task, ref_out(call, 0, task), any ? src : NULL,
+                 how == PROD, (scatter_rule){PUT, NULL});
 }
 
 static void
-scatter_mean(const air_call *call, const air_task *task, const ref_tensor *src,
-             bool include_self)
+scatter_mean(const air_call *call, const air_task *task, ref_tensor out,
+             const ref_tensor *src, int32_t *count, bool include_self)
 {
-    ref_tensor out = ref_out(call, 0, task);
-    int32_t *count = task->workspace;
     int64_t begin, end;
     air_split(ref_numel(&out), task, &begin, &end);
     memset(count + begin, 0, (size_t)(end - begin) * sizeof *count);
     task->barrier(task);
-    scatter_onto(call, task, src, 0, (scatter_rule){MEAN, count});
+    scatter_onto(call, task, out, src, 0, (scatter_rule){MEAN, count});
     task->barrier(task);
     divide_all(&out, count, include_self, begin, end);
+}
+
+/* src: into what the result starts as. */
+static void
+scatter_fold(const air_call *call, const air_task *task, const ref_tensor *src,
+             scatter_how how, bool include_self)
+{
+    ref_tensor out = ref_out(call, 0, task), sums = out;
+    const bool wide = is_wide(how, out.dtype);
+    char *rest = task->workspace;
+    if (wide) {
+        sums = count_tensor(&out, (int32_t *)(void *)rest);
+        sums.dtype = AIR_F32;
+        rest += ref_numel(&out) * (int64_t)sizeof(float);
+        task->barrier(task);
+        ref_move(&sums, &out, task);
+        task->barrier(task);
+    }
+    if (how == MEAN)
+        scatter_mean(call, task, sums, src, (int32_t *)(void *)rest,
+                     include_self);
+    else
+        scatter_onto(call, task, sums, src, 0, (scatter_rule){how, NULL});
+    if (wide) {
+        task->barrier(task);
+        ref_move(&out, &sums, task);
+    }
+}
+
+/* scatter_add(self, dim, index, src) */
+void
+ref_scatter_add(const air_call *call, const air_task *task)
+{
+    ref_tensor out = ref_out(call, 0, task), self = ref_arg(call, 0, task);
+    ref_tensor src = ref_arg(call, 3, task);
+    ref_start(&out, &self, task);
+    scatter_fold(call, task, &src, ADD, true);
 }
 
 /* scatter_reduce.two(self, dim, index, src, reduce, include_self) */
@@ -770,8 +758,5 @@ ref_scatter_reduce(const air_call *call, const air_task *task)
     ref_start(&out, &self, task);
     if (!include_self)
         scatter_forget(call, task, &src, how);
-    if (how == MEAN)
-        scatter_mean(call, task, &src, include_self);
-    else
-        scatter_onto(call, task, &src, 0, (scatter_rule){how, NULL});
+    scatter_fold(call, task, &src, how, include_self);
 }
