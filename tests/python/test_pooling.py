@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, compiled
+from helpers import assert_same, compiled, seeded
 from torch import nn
 
 import torchair
@@ -59,6 +59,32 @@ def test_windows_of_minus_infinity():
     x = torch.full((2, 9, 9), -INF)
     for got, want in zip(compiled(fn)(x), fn(x), strict=True):
         equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("places", [False, True])
+def test_dilated_windows_beside_the_input(places, dtype):
+    """Both taps lie in the padding: -inf, of no place in the input."""
+
+    def fn(x):
+        return (
+            F.max_pool1d(x[0], 2, 1, 1, 3, return_indices=places),
+            F.max_pool2d(x, 2, 1, 1, 3, return_indices=places),
+            F.max_pool3d(x[None], 2, 1, 1, 3, return_indices=places),
+        )
+
+    x = torch.randn(2, 3, 2, 3, generator=seeded(0)).to(dtype)[:, :2]
+    assert_same(compiled(fn)(x), fn(x))
+
+
+def test_large_integers():
+    """Neighbours that are one number as doubles."""
+
+    def fn(x):
+        return F.max_pool2d(x, (1, 2), 1, return_indices=True)
+
+    x = torch.tensor([[[2**60, 2**60 + 1, 2**60 + 2, -(2**60)]]])
+    assert_same(compiled(fn)(x), fn(x))
 
 
 @pytest.mark.parametrize("dtype", REALS)

@@ -175,21 +175,49 @@ next_place(const cover *c, int64_t *at)
 
 /* ---- the largest --------------------------------------------------------- */
 
-/* Where the largest of a window is, counted in the volume; 0: it is empty. */
-static int64_t
-largest(const cover *c, const volumes *in, char *base)
+/* NaN does, too; of integers all bits count. */
+static bool
+exceeds(int dtype, const char *x, const char *best)
 {
-    int64_t best = -1, at[AXES];
-    double high = -(double)INFINITY;
+    double v;
+    if (!ref_is_float(dtype))
+        return ref_get_int(dtype, x) > ref_get_int(dtype, best);
+    v = ref_get(dtype, x);
+    return v > ref_get(dtype, best) || isnan(v);
+}
+
+static int64_t
+index_of(const volumes *v, const int64_t *at)
+{
+    return (at[0] * v->dims[1] + at[1]) * v->dims[2] + at[2];
+}
+
+/* Where the largest of a window is, counted in the volume, and itself. Dilated
+ * windows may have no place in the input: NULL, and the first of those that
+ * they have behind the padding, as ATen says it. */
+static int64_t
+largest(const cover *c, const volumes *in, char *base, const char **out)
+{
+    int64_t best = index_of(in, c->begin), at[AXES];
     bool more = first_place(c, at);
-    for (; more; more = next_place(c, at)) {
-        double v = ref_get(in->dtype, element(in, base, at));
-        if (best < 0 || v > high || isnan(v)) {
-            high = v;
-            best = (at[0] * in->dims[1] + at[1]) * in->dims[2] + at[2];
+    for (*out = NULL; more; more = next_place(c, at)) {
+        const char *x = element(in, base, at);
+        if (*out == NULL || exceeds(in->dtype, x, *out)) {
+            *out = x;
+            best = index_of(in, at);
         }
     }
-    return best < 0 ? 0 : best;
+    return best;
+}
+
+static void
+put_least(int dtype, char *dst)
+{
+    const int bits = 8 * (int)ref_bytes(dtype);
+    if (ref_is_float(dtype))
+        ref_put(dtype, dst, -(double)INFINITY);
+    else
+        ref_put_int(dtype, dst, dtype == AIR_U8 ? 0 : INT64_MIN >> (64 - bits));
 }
 
 /* index: the places; NULL: nobody asks. */
@@ -204,9 +232,12 @@ max_forward(const windows *w, const volumes *in, const volumes *out,
         char *where = index == NULL ? NULL : volume(index, p);
         for (int64_t i = 0; i < count_of(out); i++) {
             cover c = cover_at(w, out, i);
-            int64_t best = largest(&c, in, src);
-            ref_copy(element_at(out, dst, i), element_at(in, src, best),
-                     ref_bytes(in->dtype));
+            const char *most;
+            int64_t best = largest(&c, in, src, &most);
+            if (most == NULL)
+                put_least(in->dtype, element_at(out, dst, i));
+            else
+                ref_copy(element_at(out, dst, i), most, ref_bytes(in->dtype));
             if (index != NULL)
                 ref_put_int(index->dtype, element_at(index, where, i), best);
         }

@@ -357,7 +357,8 @@ take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
     }
 }
 
-/* Results [begin, end), one by one; of a window without a place, place 0. */
+/* Results [begin, end), one by one. Dilated windows may have no place in the
+ * input: they are -inf, found where ATen says it. */
 static void
 take_windows(const pool *p, const strip *s, const reach *z, const reach *y,
              int64_t begin, int64_t end, largest *l)
@@ -365,8 +366,8 @@ take_windows(const pool *p, const strip *s, const reach *z, const reach *y,
     for (int64_t c = begin; c < end; c++) {
         reach x = reach_of(p, 2, s->begin + c);
         bool some = z->begin < z->end && y->begin < y->end && x.begin < x.end;
-        int64_t at = some ? line_of(p, z->begin, y->begin) + x.begin : 0;
-        real best = s->volume[at];
+        int64_t at = line_of(p, z->begin, y->begin) + x.begin;
+        real best = some ? s->volume[at] : -(real)INFINITY;
         for (int64_t i = z->begin; i < z->end; i += z->step)
             for (int64_t j = y->begin; j < y->end; j += y->step)
                 for (int64_t k = x.begin; k < x.end; k += x.step) {
