@@ -15,6 +15,7 @@ typedef struct {
 } part;
 
 typedef struct {
+    air_ref out;
     part term[TERMS]; /* from the last one of the sum to the first */
     size_t count;
     int64_t parts; /* along the axis */
@@ -29,6 +30,14 @@ is_zeros(const ir_graph *g, air_ref r)
            made->attrs[1].f == 0.0;
 }
 
+/* A term that is neither broadcast nor cast. */
+static bool
+is_alike(const ir_graph *g, air_ref r, const sum_of_parts *s)
+{
+    return pass_same_dims(g, r, s->out) &&
+           ir_val(g, r)->dtype == ir_val(g, s->out)->dtype;
+}
+
 /* (zeros, src, dim, index): all along one axis. */
 static bool
 add_part(const ir_graph *g, air_ref r, sum_of_parts *s)
@@ -36,7 +45,7 @@ add_part(const ir_graph *g, air_ref r, sum_of_parts *s)
     const ir_node *made = pass_made_by(g, r, "select_scatter");
     int64_t axis, index, parts;
 
-    if (made == NULL || s->count == TERMS ||
+    if (made == NULL || s->count == TERMS || !is_alike(g, r, s) ||
         !is_zeros(g, made->attrs[0].value) ||
         !pass_int(g, &made->attrs[2], &axis) ||
         !pass_int(g, &made->attrs[3], &index))
@@ -71,7 +80,8 @@ add_side_by_side(const ir_graph *g, air_ref r, sum_of_parts *s)
     const ir_node *all = pass_made_by(g, r, "cat");
     int64_t axis;
 
-    if (all == NULL || !pass_int(g, &all->attrs[1], &axis) || axis != s->axis ||
+    if (all == NULL || !is_alike(g, r, s) ||
+        !pass_int(g, &all->attrs[1], &axis) || axis != s->axis ||
         (int64_t)all->attrs[0].count != s->parts ||
         s->count + all->attrs[0].count > TERMS)
         return false;
@@ -88,17 +98,16 @@ add_side_by_side(const ir_graph *g, air_ref r, sum_of_parts *s)
 /* All terms of a chain of sums, as gradients are added up: of two operands one
  * is a part, the other the rest. */
 static bool
-add_terms(const ir_graph *g, air_ref out, sum_of_parts *s)
+add_terms(const ir_graph *g, sum_of_parts *s)
 {
-    air_ref rest = out;
+    air_ref rest = s->out;
 
     while (!add_part(g, rest, s)) {
         const ir_node *sum = pass_made_by(g, rest, "add.Tensor");
 
         if (sum == NULL)
             return s->count > 0 && add_side_by_side(g, rest, s);
-        if (!is_plain_sum(g, sum) || !pass_same_dims(g, rest, out) ||
-            ir_val(g, rest)->dtype != ir_val(g, out)->dtype)
+        if (!is_plain_sum(g, sum) || !is_alike(g, rest, s))
             return false;
         const bool last = add_part(g, sum->attrs[1].value, s);
         if (!last && !add_part(g, sum->attrs[0].value, s))
@@ -153,6 +162,16 @@ goes_on(ir_graph *g, uint32_t node, air_ref out)
     return false;
 }
 
+/* Parts are read later then: nothing may have been written there. */
+static bool
+are_written(const pass_context *ctx, const sum_of_parts *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (pass_is_mutated(ctx, s->term[i].src))
+            return true;
+    return false;
+}
+
 /* All parts, or, where the sum ends, enough that what is nothing is not much
  * more to write than they. */
 static bool
@@ -198,9 +217,10 @@ canon_sum_of_parts(pass_context *ctx, uint32_t node, bool *done)
     air_ref by_index[TERMS];
     sum_of_parts s;
 
+    s.out = out;
     s.count = 0;
-    *done = add_terms(ctx->g, out, &s) && pays(ctx->g, node, out, &s) &&
-            pass_allow(ctx);
+    *done = add_terms(ctx->g, &s) && pays(ctx->g, node, out, &s) &&
+            !are_written(ctx, &s) && pass_allow(ctx);
     if (!*done)
         return AIR_OK;
     pass_build b = build_at(ctx, node);

@@ -118,14 +118,17 @@ find_picks(pass_context *ctx, picks *p)
 
 /* ---- writing ------------------------------------------------------------- */
 
-/* Of tensors one by one, and of more axes than that. */
+/* Of tensors one by one, and of more axes than that. They are read later: none
+ * may have been written by then. */
 static bool
-is_plain(const ir_graph *g, const ir_node *n)
+is_plain(const pass_context *ctx, const ir_node *n)
 {
     for (int i = 0; i < n->nattrs; i++)
-        if (n->attrs[i].kind == AIR_ATTR_VALUES)
+        if (n->attrs[i].kind == AIR_ATTR_VALUES ||
+            (n->attrs[i].kind == AIR_ATTR_VALUE &&
+             pass_is_mutated(ctx, n->attrs[i].value)))
             return false;
-    return ir_val(g, n->outs[0])->rank > 1;
+    return ir_val(ctx->g, n->outs[0])->rank > 1;
 }
 
 /* The operand at the index, or all of it where it has no such axis. A vector
@@ -161,7 +164,7 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     of = pass_producer(g, x);
     if (x.id >= p->count || p->axis[x.id] != axis || !is_pointwise(of) ||
         size_at(g, x, axis) < 2 || size_at(g, x, axis) > LONGEST ||
-        !is_plain(g, of) || !pass_allow(ctx))
+        !is_plain(ctx, of) || !pass_allow(ctx))
         return AIR_OK;
     const ir_node n = *of;
     pass_build b = build_at(ctx, node);
@@ -180,6 +183,7 @@ pass_pick(pass_context *ctx)
 {
     picks p;
 
+    AIR_TRY(pass_facts_make(ctx));
     AIR_TRY(find_picks(ctx, &p));
     AIR_TRY(pass_walk(ctx, visit, &p));
     return pass_sweep(ctx);
