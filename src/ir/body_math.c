@@ -30,7 +30,6 @@ differ_in_sign(ir_record *rec, T a, T b)
     return XOR(LT(a, K(0)), LT(b, K(0)));
 }
 
-/* Python's // of floats: from the exact remainder, so that 1.0 // 0.1 is 9. */
 /* Is the integer 2 to a whole constant power, and to which? */
 static bool
 is_power_of_two(const ir_record *rec, T b, int *out)
@@ -44,6 +43,7 @@ is_power_of_two(const ir_record *rec, T b, int *out)
     return true;
 }
 
+/* Python's // of floats: from the exact remainder, so that 1.0 // 0.1 is 9. */
 T
 body_floor_div(ir_record *rec, T a, T b)
 {
@@ -263,7 +263,12 @@ body_quantum(ir_record *rec, T a, T inverse, T zero, bool last, bool wraps)
 {
     if (INTEGER)
         return a;
-    T q = MUL(a, inverse);
-    q = last ? RINT(ADD(q, zero)) : ADD(zero, RINT(q));
+    T q;
+    if (last) { /* rounded once in ATen's loop, and to f32 of any dtype */
+        q = ir_record_cvt(rec, FMA(a, inverse, zero), AIR_LANE_F32);
+        q = RINT(ir_record_cvt(rec, q, rec->lane));
+    } else {
+        q = ADD(zero, RINT(MUL(a, inverse)));
+    }
     return wraps ? SEL(LT(ABS(q), K(0x1p63)), q, K(-INFINITY)) : q;
 }

@@ -60,6 +60,18 @@ def test_of_channels(dtype, zeros):
     assert not hosts_of(found)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_channels_with_many_levels(dtype):
+    """Zero points that are floats: the sum with them is rounded once, to f32
+    of any dtype, where its halves are few."""
+    op = torch.ops.aten.fake_quantize_per_channel_affine_cachemask
+    g = seeded(2)
+    x = torch.randn(2000, 50, generator=g).to(dtype) * 3
+    zero = torch.randint(0, 65536, (50,), generator=g) + 0.5
+    scale = torch.rand(50, generator=g) * 1e-3 + 1e-6
+    check(lambda *a: op(*a, 1, 0, 65535), x, scale, zero)
+
+
 def test_gradients():
     def fn(x, scale, zero):
         a = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 15)
