@@ -59,9 +59,11 @@ def _write_bags(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
 def _bags_of(graph: torch.fx.Graph, index: Any, offsets: Any) -> torch.fx.Node:
     """The last bag that begins at each index or before it."""
     x, call = index.meta["val"], graph.call_function
-    places = call(aten.arange.default, (x.shape[0],), {"dtype": torch.int64})
-    begun = call(aten.searchsorted.Tensor, (offsets, places), {"right": True})
+    dtype = offsets.meta["val"].dtype  # a search is for numbers of one
+    places = call(aten.arange.default, (x.shape[0],), {"dtype": dtype})
+    how = {"right": True, "out_int32": dtype == torch.int32}
+    begun = call(aten.searchsorted.Tensor, (offsets, places), how)
     last = call(aten.sub.Tensor, (begun, 1))
     for made in (places, begun, last):
-        made.meta["val"] = x.new_empty(x.shape, dtype=torch.int64)
+        made.meta["val"] = x.new_empty(x.shape, dtype=dtype)
     return last

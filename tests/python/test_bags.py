@@ -44,6 +44,23 @@ def test_gradients_of_bags(mode, last, padding):
         assert not hosts_of(found)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_indices_of_any_dtype(dtype):
+    def fn(table, index, offsets):
+        bag = torch.nn.functional.embedding_bag
+        return bag(index, table, offsets, mode="sum").square().sum()
+
+    index = torch.tensor([1, 2, 3, 9, 0, 2], dtype=dtype)
+    offsets = torch.tensor([0, 0, 3, 6], dtype=dtype)
+    mine = torch.randn(10, 4, generator=seeded(0)).requires_grad_()
+    with recorded() as found:
+        made = torch.compile(fn, backend="torchair")(mine, index, offsets)
+        got = torch.autograd.grad(made, mine)
+    want = torch.autograd.grad(fn(mine, index, offsets), mine)
+    torch.testing.assert_close(got, want)
+    assert not hosts_of(found)
+
+
 @pytest.mark.parametrize("op", [torch.tril_indices, torch.triu_indices])
 def test_indices_of_triangles(op):
     def fn(x):
