@@ -73,15 +73,15 @@ def symbol_hint(shape_env: Any, symbol: Any) -> int | None:
 
 
 def symbol_range(shape_env: Any, symbol: Any) -> tuple[int, int]:
-    """Least and greatest value of a symbol, within int64."""
+    """Least and greatest value of a symbol, within int64. Sizes have a least
+    one; numbers, which may be below zero, have none."""
     found = shape_env.var_to_range.get(symbol)
     low, high = 0, 2**62
     if found is not None:
-        if found.lower.is_Integer:
-            low = max(low, int(found.lower))
+        low = int(found.lower) if found.lower.is_Integer else -(2**62)
         if found.upper.is_Integer:
             high = min(high, int(found.upper))
-    return low, high
+    return max(low, -(2**62)), high
 
 
 def static_input_indices(kind: str) -> set[int]:

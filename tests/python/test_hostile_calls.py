@@ -278,6 +278,26 @@ def test_numbers_that_change(mode):
         assert_same(run(x, n, s), x * n + s)
 
 
+NUMBERS = {
+    "factor": lambda x, n: x * n,
+    "distance": lambda x, n: torch.roll(x, n, 0) + n,
+    "quotient": lambda x, n: (x // n, x % n, torch.div(x, n)),
+    "place": lambda x, n: x.index_fill(0, torch.tensor([1]), n),
+    "end": lambda x, n: (x[:n] + 1, x[n:], n * 2 - 1),
+    "diagonal": lambda x, n: x.expand(5, 5).tril(n),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_integers_that_change_their_sign(mode, name, dynamic):
+    fn = NUMBERS[name]
+    run = compiled(fn, mode, dynamic=dynamic)
+    for n in (2, 3, 4, -1, -3, 7, -(2**40), 1):
+        x = torch.arange(-2, 3)
+        assert_same(run(x, n), fn(x, n))
+
+
 # ---- inputs and results that share memory -----------------------------------
 
 INPUTS = {
