@@ -268,11 +268,10 @@ range_of(const air_call *call, const air_task *task, const ref_tensor *self)
     range r = {ref_float(call, 2, 0), ref_float(call, 3, 0)}, *mine;
     const ref_tensor *one[] = {self};
     int64_t begin, end;
-    if (r.low != r.high || ref_numel(self) == 0) {
-        r.low -= r.low == r.high;
-        r.high += r.low + 1 == r.high;
+    if (r.low != r.high)
         return r;
-    }
+    if (ref_numel(self) == 0)
+        return (range){r.low - 1, r.high + 1};
     air_split(ref_numel(self), task, &begin, &end);
     mine = bins_at(call, task, task->id);
     *mine = (range){(double)INFINITY, -(double)INFINITY};

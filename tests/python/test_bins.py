@@ -1,0 +1,19 @@
+"""Counts of elements by bin."""
+
+import pytest
+import torch
+from helpers import check, seeded
+
+BOUNDS = [(0, 1), (0.0, 1.0), (-1, 0), (2, 3), (-1, 2), (0.25, 0.5), (0, 0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("low, high", BOUNDS)
+def test_counts_by_bin(dtype, low, high):
+    x = torch.randn(300, generator=seeded(4), dtype=dtype)
+    check(lambda x: torch.histc(x, 10, low, high), x)
+
+
+@pytest.mark.parametrize("low, high", [(0, 0), (1, 1), (0, 1)])
+def test_bins_of_nothing(low, high):
+    check(lambda x: torch.histc(x, 4, low, high), torch.empty(0))
