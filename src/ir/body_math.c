@@ -13,7 +13,8 @@ body_index(ir_record *rec, int axis)
                      .a = -1,
                      .b = -1,
                      .c = -1};
-    return LANE(ir_record_put(rec, n));
+    const T index = ir_record_put(rec, n);
+    return rec->lane == AIR_LANE_B ? index : LANE(index); /* B cannot count */
 }
 
 T
