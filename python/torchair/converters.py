@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import define, flex, inlined, norms  # noqa: F401 (registers)
+from . import decomposed, define, flex, inlined, norms  # noqa: F401 (registers)
 from .operators import remembered
 from .sizes import is_symbolic
 
@@ -392,6 +392,7 @@ def expand(gm: torch.fx.GraphModule, converts: bool = True) -> None:
     """
     from .ge.build import Builder
 
+    decomposed.prepare(gm, find)
     inlined.expand(gm)
     names: set[str] = set()
     for node in list(gm.graph.nodes):

@@ -23,8 +23,8 @@ def register(
     op: Any, body: Body, when: Callable[[Node], bool] = _always
 ) -> None:
     """Nodes of the operator, those of which `when` says so, become those of
-    body, which takes its arguments and gives a tuple of tensors, or of such
-    tuples. Graphs among the arguments are given as they are."""
+    body, which takes its arguments and gives a tensor, a tuple of tensors, or
+    of such tuples. Graphs among the arguments are given as they are."""
     _bodies[op] = body, when
 
 
@@ -76,6 +76,11 @@ def _take_constants(gm: GraphModule, node: Node, inner: GraphModule) -> None:
 
 def _hand_over(gm: GraphModule, node: Node, results: Any) -> None:
     """The node's users read the results."""
+    if isinstance(results, Node):
+        results.meta["val"] = node.meta["val"]  # as it lies in memory
+        node.replace_all_uses_with(results)
+        gm.graph.erase_node(node)
+        return
     for user in list(node.users):
         if user.target is not operator.getitem:
             raise RuntimeError(f"{user} uses all results of {node}")
