@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../cuda/emulate.h"
+#include "../cuda/fence.h"
 #include "case.h"
 #include "device.h"
 #include "driver/ref/element.h"
@@ -394,12 +395,13 @@ read_arguments(int argc, char **argv)
 static bool
 open_contexts(const settings *s)
 {
-    const air_gpu gpu = {.libraries =
-                             s->cuda ? emulate_libraries(s->blas) : NULL};
+    air_gpu gpu = {.libraries = s->cuda ? emulate_libraries(s->blas) : NULL};
     const air_options options = {.driver = s->cuda ? "cuda" : s->driver,
                                  .isa = s->isa,
                                  .threads = 2,
                                  .gpu = s->cuda ? &gpu : NULL};
+    if (s->cuda)
+        fence_lend(&gpu);
     if (ir_ops_init() == AIR_OK &&
         air_context_create(&options, &cpu) == AIR_OK &&
         air_context_create(&(air_options){.driver = "ref"}, &ref) == AIR_OK)

@@ -32,7 +32,7 @@ device_lend(air_context *ctx, const air_value *v, device_loan *loan,
     if (!ctx->target.apart)
         return AIR_OK;
     loan->host = span(v, &loan->bytes);
-    AIR_TRY(ctx->driver->alloc(ctx->device, loan->bytes + 64, &loan->device));
+    AIR_TRY(ctx->driver->alloc(ctx->device, loan->bytes, &loan->device));
     out->data = (char *)loan->device + ((char *)v->data - loan->host);
     if (loan->bytes == 0)
         return AIR_OK;
@@ -49,7 +49,7 @@ device_return(air_context *ctx, device_loan *loan)
     if (loan->bytes > 0)
         status = ctx->driver->copy(ctx->device, loan->host, loan->device,
                                    loan->bytes);
-    ctx->driver->free(ctx->device, loan->device, loan->bytes + 64);
+    ctx->driver->free(ctx->device, loan->device, loan->bytes);
     loan->device = NULL;
     return status;
 }
