@@ -507,7 +507,8 @@ plan_rows(cuda_writer *w, int64_t vectors)
     bool everything = plan_held(w, vectors, all);
     if (everything || plan_held(w, vectors, kept)) {
         keep_in_registers(w, everything ? is_either : is_kept);
-        w->exact = w->cols % ((int64_t)w->V * w->G * w->iter) == 0 &&
+        w->exact = w->cols > 0 &&
+                   w->cols % ((int64_t)w->V * w->G * w->iter) == 0 &&
                    w->rows % (w->T / w->G) == 0;
         return;
     }
