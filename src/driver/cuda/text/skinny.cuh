@@ -60,8 +60,9 @@ struct floats {
         return FAST ? stream(p) : stream_halves(p);
     }
 
+    // In place of what lies behind K.
     static FN uint4
-    nothing()
+    nothing(pointer)
     {
         return make_uint4(0, 0, 0, 0);
     }
@@ -129,7 +130,7 @@ struct skinny {
     load(pointer p, int k)
     {
         if (K % UNIT != 0 && k >= K)
-            return W::nothing();
+            return W::nothing(p);
         return W::template load<FAST>(p, k);
     }
 

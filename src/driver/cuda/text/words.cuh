@@ -163,11 +163,17 @@ struct words {
         return make_uint4(w[0], w[1], w[2], w[3]);
     }
 
-    // Its numbers meet zeros of x.
+    // Its numbers meet zeros of x. Where the 4 lanes that share sums have loads of one
+    // group, and some of them lie behind its end, those want its factors, too.
     static FN loaded
-    nothing()
+    nothing(const pointer &p)
     {
         loaded v = {};
+        if constexpr (ZERO && GROUP == K && K % (4 * EACH) != 0) {
+            if constexpr (is_given<Q>::value)
+                v.scale = p.scale[0];
+            v.zero = p.zero[0];
+        }
         return v;
     }
 
