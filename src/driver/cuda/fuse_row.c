@@ -7,9 +7,10 @@
 #include "driver/cuda/touch.h"
 
 enum {
-    PIECE = 8 * FUSE_THREADS, /* of a row, at once */
-    MOST_KEPT = 4,            /* pieces in registers */
-    MOST_EARLY = 2            /* while the kernel waits */
+    PIECE = 8 * FUSE_THREADS,                     /* of a row, at once */
+    MOST_KEPT = 4,                                /* pieces in registers */
+    MOST_EARLY = 2,                               /* while the kernel waits */
+    MOST_ROWS = CUDA_MAX_EARLY - 2 * FUSE_WEIGHTS /* rows that come then */
 };
 
 static int64_t
@@ -47,12 +48,22 @@ span_of_row(const fuse_group *g, const air_rg_buf *b)
 }
 
 static bool
-is_early(const fuse_printer *p, const air_region *rg, int buf)
+may_be_early(const fuse_printer *p, const air_region *rg, int buf)
 {
     const fuse_group *g = p->g;
     const cuda_span span = span_of_row(g, &rg->bufs[buf]);
     return pieces(g) <= MOST_EARLY && is_kept(g, rg, buf) &&
            !cuda_is_written(g->steps - g->older, g->older, &span);
+}
+
+/* The first ones: a launch lists so many spans, those of weights with them. */
+static bool
+is_early(const fuse_printer *p, const air_region *rg, int buf)
+{
+    int before = 0;
+    for (int i = 0; i < buf; i++)
+        before += may_be_early(p, rg, i);
+    return before < MOST_ROWS && may_be_early(p, rg, buf);
 }
 
 static void
