@@ -349,7 +349,7 @@ as_copy(const air_step *step)
     const air_call *c = &step->call;
     if (!kernel->provider || kernel->provider->print != kern_index_copy ||
         !kern_same_place(c->args[0].t, &c->outs[0]) ||
-        !driver_is_dense(c->args[3].t) ||
+        !driver_is_dense(c->args[3].t) || kern_numel(c->args[3].t) < 1 ||
         kern_numel(c->args[3].t) > MOST_RESULTS)
         return NULL;
     return c;
