@@ -378,8 +378,8 @@ TEST(cuda_fuse_copies_results_into_a_cache)
     CHECK_INT(g.copies[0].from, 1);
     CHECK(!writes(&g, 1, 2000));
     CHECK(fuse_is_written(&g, 2, 9, 0));
-    CHECK(print_has(&g, "const bool inside = wrap(j, 32, bad);"));
-    CHECK(print_has(&g, "inside, 0 + (s64)(e / 1 % 16) * 1 + "
+    CHECK(print_has(&g, "const bool ok = inside(j, 32, bad);"));
+    CHECK(print_has(&g, "ok, 0 + (s64)(e / 1 % 16) * 1 + "
                         "(s64)(e / 16 % 4) * 512, j, 16, "));
 }
 

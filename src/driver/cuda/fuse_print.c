@@ -286,9 +286,9 @@ put_copy(fuse_printer *p, const fuse_copy *copy, const char *value)
     else
         base_text_add(&p->body, "                s64 j = h.j%d;\n", copy->step);
     base_text_add(&p->body,
-                  "                const bool inside = wrap(j, %" PRId64
+                  "                const bool ok = inside(j, %" PRId64
                   ", bad);\n"
-                  "                put_row(p%d, inside, 0",
+                  "                put_row(p%d, ok, 0",
                   to->dims[axis], first);
     put_place(p, src, to, axis);
     base_text_add(&p->body, ", j, %" PRId64 ", %s);\n", to->strides[axis],
