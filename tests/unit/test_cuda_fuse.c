@@ -3,6 +3,7 @@
 #include "../cuda/nvrtc.h"
 #include "codegen/cuda.h"
 #include "driver/cuda/fuse.h"
+#include "driver/cuda/touch.h"
 #include "test.h"
 
 #include <ctype.h>
@@ -532,6 +533,22 @@ TEST(cuda_fuse_asks_early_for_what_nobody_writes)
     CHECK_OK(cuda_fuse_print(&g, &h200, &s));
     CHECK_INT(s.launches[0].nearly, 2);
     base_text_deinit(&s.text);
+}
+
+/* ---- what is left of a span ---------------------------------------------- */
+
+/* A cut in the first of as many pieces as there is room for makes one more. */
+TEST(cuda_touch_keeps_all_pieces_or_says_so)
+{
+    cuda_remains r = {.count = 1, .piece = {{0, 0, 1000}}};
+    for (int i = 1; i < CUDA_PIECES; i++)
+        CHECK(cuda_remains_cut(&r, &(cuda_span){0, i * 100, i * 100 + 10}));
+    REQUIRE(r.count == CUDA_PIECES);
+    CHECK(!cuda_remains_cut(&r, &(cuda_span){0, 40, 50}));
+    CHECK_INT(r.count, CUDA_PIECES);
+    CHECK(cuda_remains_cut(&r, &(cuda_span){0, 0, 100}));
+    CHECK_INT(r.count, CUDA_PIECES - 1);
+    CHECK(cuda_remains_meet(&r, &(cuda_span){0, 999, 1000}));
 }
 
 static air_status

@@ -161,6 +161,18 @@ cuda_remains_meet(const cuda_remains *r, const cuda_span *s)
     return false;
 }
 
+/* False: there is no room for it. */
+static bool
+keep(cuda_remains *r, const cuda_span *s)
+{
+    if (s->begin >= s->end)
+        return true;
+    if (r->count == CUDA_PIECES)
+        return false;
+    r->piece[r->count++] = *s;
+    return true;
+}
+
 bool
 cuda_remains_cut(cuda_remains *r, const cuda_span *s)
 {
@@ -174,12 +186,8 @@ cuda_remains_cut(cuda_remains *r, const cuda_span *s)
             low.end = s->begin;
             high.begin = s->end;
         }
-        if (low.begin < low.end && left.count < CUDA_PIECES)
-            left.piece[left.count++] = low;
-        if (high.begin < high.end && left.count == CUDA_PIECES)
+        if (!keep(&left, &low) || !keep(&left, &high))
             return false;
-        if (high.begin < high.end)
-            left.piece[left.count++] = high;
     }
     *r = left;
     return true;
