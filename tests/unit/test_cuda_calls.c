@@ -170,6 +170,18 @@ TEST(cuda_calls_mm_of_more_columns_than_a_grid_has)
     kcase_end(&c.tensors);
 }
 
+/* Shares of a weight's tiles are counted in 32 bits. */
+TEST(cuda_calls_mm_of_more_tiles_than_blocks_can_share)
+{
+    print_case c;
+    mm(&c, AIR_BF16, 1, 16, 8);
+    c.tensors.t[1].dims[1] = c.outs[0].dims[1] = 80000000;
+    CHECK(find(&c, "mm", 90, 227 << 10));
+    c.tensors.t[1].dims[1] = c.outs[0].dims[1] = 90000000;
+    CHECK(!find(&c, "mm", 90, 227 << 10));
+    kcase_end(&c.tensors);
+}
+
 TEST(cuda_calls_on_smaller_gpus)
 {
     print_case c;

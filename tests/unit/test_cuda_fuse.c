@@ -397,6 +397,31 @@ TEST(cuda_fuse_copies_what_a_region_makes)
     CHECK(print_has(&g, "= v;"));
 }
 
+/* What lies 2^27 elements apart is counted in 64 bits. */
+TEST(cuda_fuse_reads_what_is_far_apart)
+{
+    list_case c = {.count = 0};
+    add_mm(&c, 0, 1, 1000);
+    add_product(&c, 1000, 0, 3000);
+    c.bufs[1][1].slot = 20;
+    c.bufs[1][1].strides[0] = 1 << 27;
+    const fuse_group g = find(&c, 0);
+    REQUIRE(g.count == 2);
+    CHECK(print_has(&g, "[0 + c0 * 134217728ll]"));
+    CHECK(print_has(&g, "[0 + c0 * 1]"));
+}
+
+/* Tiles of all weights of a launch are counted in 32 bits. */
+TEST(cuda_fuse_leaves_endless_weights_alone)
+{
+    list_case c = {.count = 0};
+    add_mm(&c, 0, 1, 1000);
+    add_mm(&c, 0, 2, 2000);
+    CHECK_INT(find(&c, 0).count, 2);
+    c.tensors[1][1].dims[1] = c.tensors[1][2].dims[1] = (1 << 22) + 1;
+    CHECK(find(&c, 0).count < 2);
+}
+
 TEST(cuda_fuse_leaves_other_copies_alone)
 {
     list_case c = {.count = 0};

@@ -194,6 +194,8 @@ is_product(const cuda_provider *row, const air_call *call)
     return !c.zero && !c.bias;
 }
 
+enum { MOST_ROWS = 1 << 22 /* of a weight: 32 bits count those of a group */ };
+
 /* One row of x, results next to each other. */
 static const air_call *
 as_product(const air_step *step)
@@ -203,7 +205,9 @@ as_product(const air_step *step)
     if (!kernel->provider || !is_product(kernel->provider, c) ||
         c->args[0].t->rank != 2 || c->args[0].t->dims[0] != 1)
         return NULL;
-    return c->outs[0].strides[1] == 1 && c->outs[0].dims[1] > 1 ? c : NULL;
+    const int64_t rows = c->outs[0].dims[1];
+    return c->outs[0].strides[1] == 1 && rows > 1 && rows <= MOST_ROWS ? c
+                                                                       : NULL;
 }
 
 static bool

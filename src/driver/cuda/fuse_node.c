@@ -68,14 +68,25 @@ fuse_put_call(fuse_printer *p, const air_region *rg, const air_rg_node *n)
     base_text_add(&p->body, ")");
 }
 
-/* ` + index * stride`, the index k or c of an axis. */
+/* Does the buffer reach further than 32 bits count? */
+static bool
+is_far(const air_region *rg, const air_rg_buf *b)
+{
+    int64_t reach = 0;
+    for (int a = 0; a < rg->rank; a++)
+        reach += (rg->dims[a] - 1) * b->strides[a];
+    return reach > INT32_MAX;
+}
+
+/* ` + index * stride`, the index k or c of an axis, which are ints. */
 static void
-put_step(fuse_printer *p, int axis, int64_t stride)
+put_step(fuse_printer *p, int axis, int64_t stride, bool far)
 {
     if (axis < 0)
         base_text_add(&p->body, " + k * %" PRId64, stride);
     else
         base_text_add(&p->body, " + c%d * %" PRId64, axis, stride);
+    base_text_add(&p->body, far ? "ll" : "");
 }
 
 /* ` + ...` of the buffer at the index c0, c1, ...; a row: at k. */
@@ -86,7 +97,7 @@ fuse_put_offset(fuse_printer *p, const air_region *rg, int buf, bool row)
     const int last = rg->rank - 1;
     for (int a = 0; a < rg->rank; a++)
         if (rg->dims[a] > 1 && b->strides[a] != 0 && (!row || a == last))
-            put_step(p, row ? -1 : a, b->strides[a]);
+            put_step(p, row ? -1 : a, b->strides[a], is_far(rg, b));
 }
 
 void

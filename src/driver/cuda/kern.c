@@ -263,6 +263,13 @@ kern_grid(kern *k, int64_t x, int64_t y, uint32_t shared)
     k->launch->shape.shared = shared;
 }
 
+bool
+kern_is_shared(int64_t n, const cuda_props *props)
+{
+    const int64_t blocks = KERN_ROW_BLOCKS * (int64_t)props->processors;
+    return n / KERN_ROW_TILE < UINT32_MAX / blocks;
+}
+
 int
 kern_tile(int64_t rows, int64_t m, int64_t blocks)
 {

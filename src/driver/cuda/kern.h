@@ -93,6 +93,8 @@ enum { KERN_ROW_BLOCKS = 3, KERN_ROW_TILE = 8 };
  * with 4 pairs 3.74, with 2 blocks 3.86. */
 int kern_row_depth(int64_t k, int64_t n);
 int kern_row_bound(int64_t k, int64_t n);
+/* Do 32 bits count a weight of n rows, shared by all blocks (tiles_of)? */
+bool kern_is_shared(int64_t n, const cuda_props *props);
 /* Rows of a tile of it; of several rows of x so many that the busiest block, of
  * a grid of `blocks`, has the fewest. `m`: rows of x. */
 int kern_tile(int64_t rows, int64_t m, int64_t blocks);

@@ -74,9 +74,10 @@ kern_skinny_on(const air_call *call, const cuda_props *props)
     const int r = p.x->rank - 2;
     return props->capability >= KERN_HALF_CAPABILITY &&
            (has_type(&p, AIR_BF16) || has_type(&p, AIR_F16)) && p.m >= 1 &&
-           p.m <= MOST_ROWS && p.n >= 1 && p.k >= 8 && p.k % 8 == 0 &&
-           p.x->strides[r + 1] == 1 && p.w->strides[r] == 1 && p.alpha != 0 &&
-           p.batch >= 1 && p.batch <= KERN_MOST_Y &&
+           p.m <= MOST_ROWS && p.n >= 1 && kern_is_shared(p.n, props) &&
+           p.k >= 8 && p.k % 8 == 0 && p.x->strides[r + 1] == 1 &&
+           p.w->strides[r] == 1 && p.alpha != 0 && p.batch >= 1 &&
+           p.batch <= KERN_MOST_Y &&
            shared_bytes(&p) <= (int64_t)props->shared_bytes;
 }
 

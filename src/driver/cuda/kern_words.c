@@ -124,8 +124,9 @@ kern_words_on(const air_call *call, const cuda_props *props)
            kern_bytes(c.x->dtype) == 2 && kern_is_float(c.x->dtype) &&
            c.m >= 1 && c.m <= MOST_ROWS && c.n >= 1 && c.k >= each &&
            c.k % each == 0 && c.group % each == 0 && driver_is_dense(c.w) &&
-           (c.x->strides[1] == 1 || c.k == 1) && is_factor(c.scale, props) &&
-           is_factor(c.zero, props) && is_added(c.bias, props) &&
+           kern_is_shared(c.n, props) && (c.x->strides[1] == 1 || c.k == 1) &&
+           is_factor(c.scale, props) && is_factor(c.zero, props) &&
+           is_added(c.bias, props) &&
            shared_bytes(&c, tile_of(&c, props)) <=
                (int64_t)props->shared_bytes &&
            !kern_wide_beats(call, props);
