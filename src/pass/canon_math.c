@@ -109,3 +109,26 @@ canon_pow(pass_context *ctx, uint32_t node)
         return AIR_OK;
     return build_forward(&b, node, 0, power(&b, x, p, is_float));
 }
+
+/* (a, dim, index, source, alpha): where ATen keeps sums of halves in f32, which
+ * are those of rows and of columns that nothing multiplies. */
+air_status
+canon_index_add(pass_context *ctx, uint32_t node)
+{
+    const ir_value v = *ir_val(ctx->g, node_out(ctx->g, node, 0));
+    int64_t axis;
+
+    if ((v.dtype != AIR_BF16 && v.dtype != AIR_F16) || v.rank < 2 ||
+        !pass_int(ctx->g, node_attr(ctx->g, node, 1), &axis) ||
+        (axis % v.rank != 0 && (axis + 1) % v.rank != 0) ||
+        !is_number(ctx, node, 4, 1.0) || (ctx->target && ctx->target->apart))
+        return AIR_OK;
+    pass_build b = build_at(ctx, node);
+    const air_ref a = b_wide(&b, node_in(ctx->g, node, 0));
+    const air_ref source = b_wide(&b, node_in(ctx->g, node, 3));
+    const air_ref sum =
+        B_OP(&b, "index_add", at_value(a), *node_attr(ctx->g, node, 1),
+             *node_attr(ctx->g, node, 2), at_value(source),
+             *node_attr(ctx->g, node, 4));
+    return build_forward(&b, node, 0, b_cast(&b, sum, (air_dtype)v.dtype));
+}

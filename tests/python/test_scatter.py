@@ -52,3 +52,23 @@ def test_gradients_of_gather(dtype):
     want = torch.zeros(4, 3)
     want[0] = 3000
     torch.testing.assert_close(x.grad, want.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "sizes, axis", [((4, 5), 0), ((4, 5), -1), ((3, 4, 5), 2)]
+)
+@pytest.mark.host("eager on a GPU rounds each sum")
+def test_rows_of_halves(dtype, sizes, axis):
+    """Rows and columns at indices, and gradients of index_select."""
+    index = torch.zeros(3000, dtype=torch.int64)
+    wide = list(sizes)
+    wide[axis] = 3000
+    src = torch.ones(wide, dtype=dtype)
+    x = torch.zeros(sizes, dtype=dtype, requires_grad=True)
+    compiled(lambda x: x.index_select(axis, index).sum())(x).backward()
+    want = torch.zeros(sizes).index_add(axis, index, src.float())
+    assert want.max() == 3000
+    torch.testing.assert_close(x.grad, want.to(dtype))
+    got = compiled(lambda x, s: x.index_add(axis, index, s))(x.detach(), src)
+    torch.testing.assert_close(got, want.to(dtype))
