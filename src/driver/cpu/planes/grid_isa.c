@@ -453,24 +453,21 @@ REAL_KERNEL(grid_sampler)(const air_call *call, const air_task *task)
 
 /* ---- gradients ----------------------------------------------------------- */
 
-/* Taps of one place go to different elements, but for borders. */
+/* Place by place: neighbours often go to the same element, where one sum waits
+ * for the other; the taps of one place go to different ones, but for borders.
+ */
 static void
 spread_block(const block_taps *t, int n, const real *restrict grad, real *dst)
 {
-    real part[BLOCK];
+    real part[TAPS][BLOCK];
 
-    for (int k = 0; k < t->count; k++) {
-        const volatile int32_t *at = t->offset[k];
+    for (int k = 0; k < t->count; k++)
         for (int i = 0; i < n; i++)
-            part[i] = t->weight[k][i] * grad[i];
-        if (t->all_inside)
-            for (int i = 0; i < n; i++)
-                dst[at[i]] += part[i];
-        else
-            for (int i = 0; i < n; i++)
-                if (t->inside[k][i])
-                    dst[at[i]] += part[i];
-    }
+            part[k][i] = t->weight[k][i] * grad[i];
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < t->count; k++)
+            if (t->all_inside || t->inside[k][i])
+                dst[t->offset[k][i]] += part[k][i];
 }
 
 static const real *
