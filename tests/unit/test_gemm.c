@@ -169,6 +169,22 @@ TEST(mm_small_sizes)
                                            .dtype = AIR_F32});
 }
 
+/* Many rows, few columns: vectors that end behind a row, the last rows of a
+ * thread, depths and columns up to the most and one more. */
+TEST(mm_thin)
+{
+    static const int64_t rows[] = {32, 41, 135};
+    static const int64_t depths[] = {0, 1, 16, 17, 128, 129};
+    EACH_SET(s)
+    for (int64_t n = 1; n <= 17; n++)
+        for (size_t i = 0; i < 3; i++)
+            for (size_t k = 0; k < 6; k++)
+                check_layouts(s, (mm_case){.m = rows[i],
+                                           .n = n,
+                                           .k = depths[k],
+                                           .dtype = AIR_F32});
+}
+
 TEST(mm_few_rows)
 {
     EACH_SET(s)
@@ -475,7 +491,7 @@ TEST(baddbmm_against_double)
         {35, 3, 3, 3},   {5, 300, 2, 2}, {18, 2, 300, 3}, {16, 6, 6, 1},
         {4, 1, 1, 256},  {9, 6, 40, 8},  {4, 3, 2, 0},    {6, 1, 50, 20},
         {4, 70, 1, 33},  {2, 1, 16, 17}, {1, 1, 8, 40},   {5, 1, 32, 33},
-        {1, 1, 56, 16}};
+        {1, 1, 56, 16},  {2, 40, 9, 20}, {1, 70, 5, 100}, {3, 33, 16, 3}};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     EACH_SET(s)
     for (int i = 0; i < COUNT; i++)
@@ -494,9 +510,10 @@ TEST(baddbmm_integers)
 }
 
 /* addmm with a bias, into a block of a wider matrix. */
-TEST(addmm_strided_result)
+static void
+check_strided_result(const int64_t N, const int64_t K)
 {
-    enum { M = 37, N = 50, K = 130 };
+    enum { M = 37 };
     EACH_SET(set)
     {
         kernel_case c;
@@ -525,6 +542,13 @@ TEST(addmm_strided_result)
             }
         kcase_end(&c);
     }
+}
+
+TEST(addmm_strided_result)
+{
+    check_strided_result(50, 130);
+    check_strided_result(7, 20);
+    check_strided_result(16, 3);
 }
 
 /* bf16: blocks, groups of panels, padded rows and depths, either side packed.

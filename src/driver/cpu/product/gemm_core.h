@@ -76,8 +76,10 @@ typedef struct {
 #define GEMM_KB         192 /* depth of a block at most: also the longest sum */
 #define GEMM_WB         (GEMM_KB + 16) /* row of a packed w block: no power of two */
 #define GEMV_MAX        12             /* rows that the dot kernels take */
-#define GEMV_NB         128            /* columns of their result block */
-#define GEMM_GROUPS_MAX 1024           /* of a row of gemm_words */
+#define GEMM_THIN       16 /* columns, and depth, of thin_isa.c at most */
+#define GEMM_THIN_DEPTH 128
+#define GEMV_NB         128  /* columns of their result block */
+#define GEMM_GROUPS_MAX 1024 /* of a row of gemm_words */
 
 /* Rows of 4-bit numbers less 8, two in a byte, the lower one first. Dots of
  * pairs: or of 8 bits, and any group of cpu_pairs_take. */
@@ -258,6 +260,8 @@ typedef struct {
     void (*digits)(void *dst, const float *x, int bits, int64_t n);
     void (*dots_digits)(float *t, int64_t nm, const void *x, int64_t xs,
                         int64_t nn, int bits, const gemm_words *w);
+    /* thin_isa.c: rows [b, e) of x times all rows of w, cpu_gemm_is_thin */
+    void (*thin)(const gemm_job *job, int64_t b, int64_t e);
     /* small_isa.c: products [begin, end) of f32 or f64, of a few numbers each
      */
     void (*small)(const gemm_product *b, int64_t begin, int64_t end);

@@ -4,6 +4,21 @@
 
 #include <string.h>
 
+/* ---- many rows, few columns ---------------------------------------------- */
+
+bool
+cpu_gemm_is_thin(const gemm_job *job)
+{
+    enum { ROWS = 32, SHORT = 16 };
+    const bool s = job->s == NULL || (job->s_dtype == AIR_F32 && job->sl == 0);
+
+    return job->pack == NULL && job->lines == NULL && !job->pairs && s &&
+           job->x.dtype == AIR_F32 && job->w.dtype == AIR_F32 &&
+           job->y_dtype == AIR_F32 && job->nx >= ROWS &&
+           (job->nw > 1 || (job->k <= SHORT && job->x.rs != 1)) &&
+           job->nw <= GEMM_THIN && job->k <= GEMM_THIN_DEPTH && job->yr == 1;
+}
+
 /* ---- few rows: dot kernels ----------------------------------------------- */
 
 #define DOT_ROWS 120 /* of w at once: a multiple of every tile's streams */

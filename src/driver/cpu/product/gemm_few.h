@@ -5,6 +5,8 @@
 #include "driver/cpu/product/gemm_core.h"
 
 /* Few lanes: dot products with rows of w. */
+/* Many rows of x, few of w, whose results lie side by side. */
+bool cpu_gemm_is_thin(const gemm_job *job);
 bool cpu_gemm_is_dots(const gemm_job *job);
 void cpu_gemm_dots(const gemm_job *job, const gemm_ops *ops,
                    const gemm_team *team);

@@ -327,6 +327,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .integers = ISA_NAME(integers),
     .order_words = ISA_NAME(order_words),
     .dots_words = ISA_NAME(dots_words),
+    .thin = ISA_NAME(thin),
     .small = ISA_NAME(small_products),
     .attend = &ISA_NAME(cpu_attend),
     .winograd = &ISA_NAME(cpu_winograd),

@@ -19,6 +19,9 @@ void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
                          int64_t nn, const void *w, int64_t rs, int dtype,
                          int64_t k);
 
+/* thin_isa.c */
+void ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e);
+
 /* small_isa.c */
 void ISA_NAME(small_products)(const gemm_product *b, int64_t begin,
                               int64_t end);

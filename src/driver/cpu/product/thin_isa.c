@@ -1,0 +1,102 @@
+/* thin_isa.c: many rows times a factor of few columns (coordinates into a
+ * small network, and its last layer), compiled once per instruction set.
+ *
+ * Columns lie in the lanes, so that a row of the result is one or two vectors:
+ * kernels whose lanes lie along k or along the rows would sum lanes of mostly
+ * nothing, or turn the result around. */
+#include "driver/cpu/product/gemm_isa.h"
+#include "driver/cpu/product/gemm_vec.h"
+
+enum { VECTORS = GEMM_THIN / VL };
+
+typedef struct {
+    vf w[GEMM_THIN_DEPTH][VECTORS]; /* zeros behind the last column */
+    vf start[VECTORS];              /* beta s */
+} factor;
+
+static void
+take_factor(const gemm_job *job, factor *f)
+{
+    const float *w = job->w.p, *s = job->s;
+    float row[GEMM_THIN] = {0};
+
+    for (int64_t k = 0; k < job->k; k++) {
+        for (int64_t c = 0; c < job->nw; c++)
+            row[c] = w[c * job->w.rs + k * job->w.ks];
+        memcpy(f->w[k], row, sizeof row);
+    }
+    for (int64_t c = 0; c < job->nw; c++)
+        row[c] = s == NULL ? 0 : job->beta * s[c * job->sr];
+    memcpy(f->start, row, sizeof row);
+}
+
+/* R rows from `at` on, V vectors of each. */
+INLINE void
+sum_rows(const gemm_job *job, const factor *f, const int R, const int V,
+         int64_t at, float (*out)[GEMM_THIN])
+{
+    const int64_t rs = job->x.rs, ks = job->x.ks;
+    const float *x = (const float *)job->x.p + at * rs;
+    const vf alpha = set(job->alpha);
+    vf sum[8][VECTORS];
+
+    UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
+        sum[i][j] = (vf){0};
+    for (int64_t k = 0; k < job->k; k++, x += ks)
+        UNROLL for (int i = 0; i < R; i++)
+        {
+            const vf one = set(x[i * rs]);
+            UNROLL for (int j = 0; j < V; j++) sum[i][j] =
+                fma_(one, f->w[k][j], sum[i][j]);
+        }
+    UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
+        store(out[i] + j * VL, fma_(alpha, sum[i][j], f->start[j]));
+}
+
+/* A row as whole vectors where what lies behind it, up to `end`, is written
+ * later. */
+INLINE void
+put_row(float *y, const float *row, const int V, int64_t n, const float *end)
+{
+    if (end - y >= V * VL)
+        UNROLL for (int j = 0; j < V; j++)
+            store(y + j * VL, load(row + j * VL));
+    else
+        for (int64_t c = 0; c < n; c++)
+            y[c] = row[c];
+}
+
+INLINE void
+walk_rows(const gemm_job *job, const factor *f, const int R, const int V,
+          int64_t b, int64_t e)
+{
+    float out[8][GEMM_THIN];
+    float *y = job->y;
+    const float *end = job->yl == job->nw ? y + e * job->yl : y;
+
+    for (; e - b >= R; b += R) {
+        sum_rows(job, f, R, V, b, out);
+        for (int i = 0; i < R; i++)
+            put_row(y + (b + i) * job->yl, out[i], V, job->nw, end);
+    }
+    for (; b < e; b++) {
+        sum_rows(job, f, 1, V, b, out);
+        put_row(y + b * job->yl, out[0], V, job->nw, end);
+    }
+}
+
+void
+ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e)
+{
+    factor f;
+
+    take_factor(job, &f);
+    if (job->nw <= VL)
+        walk_rows(job, &f, 8, 1, b, e);
+#if VL < GEMM_THIN
+    else if (job->nw <= 2 * VL)
+        walk_rows(job, &f, 4, 2, b, e);
+#endif
+    else
+        walk_rows(job, &f, 2, VECTORS, b, e);
+}
