@@ -185,6 +185,20 @@ TEST(mm_thin)
                                            .dtype = AIR_F32});
 }
 
+/* Sums of more than one block; w that ends with its last number. */
+TEST(mm_thin_deep)
+{
+    static const int64_t sizes[] = {2, 3, 5, 8, 9, 16};
+    EACH_SET(s)
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 6; j++)
+            for (int64_t k = 257; k < 800; k += 300)
+                check_layouts(s, (mm_case){.m = sizes[i],
+                                           .n = sizes[j],
+                                           .k = k,
+                                           .dtype = AIR_F32});
+}
+
 TEST(mm_few_rows)
 {
     EACH_SET(s)
@@ -491,7 +505,8 @@ TEST(baddbmm_against_double)
         {35, 3, 3, 3},   {5, 300, 2, 2}, {18, 2, 300, 3}, {16, 6, 6, 1},
         {4, 1, 1, 256},  {9, 6, 40, 8},  {4, 3, 2, 0},    {6, 1, 50, 20},
         {4, 70, 1, 33},  {2, 1, 16, 17}, {1, 1, 8, 40},   {5, 1, 32, 33},
-        {1, 1, 56, 16},  {2, 40, 9, 20}, {1, 70, 5, 100}, {3, 33, 16, 3}};
+        {1, 1, 56, 16},  {2, 40, 9, 20}, {1, 70, 5, 100}, {3, 33, 16, 3},
+        {1, 4, 8, 300},  {2, 9, 3, 500}};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     EACH_SET(s)
     for (int i = 0; i < COUNT; i++)

@@ -744,10 +744,8 @@ cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     gemm_job t = cpu_gemm_turned(job);
     if (job->nx == 0 || job->nw == 0)
         return;
-    if (cpu_gemm_is_thin(job) || cpu_gemm_is_thin(&t)) {
-        const gemm_job *thin = cpu_gemm_is_thin(job) ? job : &t;
-        ops->thin(thin, thin->nx * team->id / team->count,
-                  thin->nx * (team->id + 1) / team->count);
+    if (cpu_gemm_is_thin(job)) {
+        cpu_gemm_thin(job, ops, team);
     } else if (cpu_gemm_is_dots(job)) {
         cpu_gemm_dots(job, ops, team);
     } else if (cpu_gemm_is_dots(&t)) {
@@ -769,7 +767,7 @@ cpu_gemm_workspace(const gemm_job *job, int threads)
     int64_t floats;
     if (job->nx == 0 || job->nw == 0)
         return 0;
-    if (cpu_gemm_is_thin(job) || cpu_gemm_is_thin(&t)) {
+    if (cpu_gemm_is_thin(job)) {
         floats = 0;
     } else if (cpu_gemm_is_dots(job)) {
         floats = cpu_gemm_dots_in_place(job) ? 0 : job->nx * job->k;

@@ -260,8 +260,10 @@ typedef struct {
     void (*digits)(void *dst, const float *x, int bits, int64_t n);
     void (*dots_digits)(float *t, int64_t nm, const void *x, int64_t xs,
                         int64_t nn, int bits, const gemm_words *w);
-    /* thin_isa.c: rows [b, e) of x times all rows of w, cpu_gemm_is_thin */
+    /* thin_isa.c: rows [b, e) of x times all rows of w, cpu_gemm_is_thin;
+     * thin_deep: w.rs is 1 */
     void (*thin)(const gemm_job *job, int64_t b, int64_t e);
+    void (*thin_deep)(const gemm_job *job, int64_t b, int64_t e);
     /* small_isa.c: products [begin, end) of f32 or f64, of a few numbers each
      */
     void (*small)(const gemm_product *b, int64_t begin, int64_t end);

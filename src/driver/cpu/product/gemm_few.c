@@ -4,19 +4,55 @@
 
 #include <string.h>
 
-/* ---- many rows, few columns ---------------------------------------------- */
+/* ---- few columns --------------------------------------------------------- */
+
+static bool
+has_floats(const gemm_job *job)
+{
+    return job->pack == NULL && job->lines == NULL && !job->pairs &&
+           job->x.dtype == AIR_F32 && job->w.dtype == AIR_F32 &&
+           job->y_dtype == AIR_F32 &&
+           (job->s == NULL || job->s_dtype == AIR_F32);
+}
+
+/* Many rows. A single column of some depth is a dot product for each. */
+static bool
+is_tall(const gemm_job *job)
+{
+    enum { ROWS = 32, SHORT = 16 };
+    const bool wide = job->nw > 1 || (job->k <= SHORT && job->x.rs != 1);
+
+    return has_floats(job) && job->nx >= ROWS && wide && job->nw <= GEMM_THIN &&
+           job->k <= GEMM_THIN_DEPTH && job->yr == 1 &&
+           (job->s == NULL || job->sl == 0);
+}
+
+/* Few rows, too: gradients of such factors. */
+static bool
+is_deep(const gemm_job *job)
+{
+    return has_floats(job) && job->nx > 1 && job->nx <= job->nw &&
+           job->nw <= GEMM_THIN && job->k > 2 * GEMM_THIN_DEPTH &&
+           job->w.rs == 1 && job->w.ks >= job->nw;
+}
 
 bool
 cpu_gemm_is_thin(const gemm_job *job)
 {
-    enum { ROWS = 32, SHORT = 16 };
-    const bool s = job->s == NULL || (job->s_dtype == AIR_F32 && job->sl == 0);
+    const gemm_job t = cpu_gemm_turned(job);
 
-    return job->pack == NULL && job->lines == NULL && !job->pairs && s &&
-           job->x.dtype == AIR_F32 && job->w.dtype == AIR_F32 &&
-           job->y_dtype == AIR_F32 && job->nx >= ROWS &&
-           (job->nw > 1 || (job->k <= SHORT && job->x.rs != 1)) &&
-           job->nw <= GEMM_THIN && job->k <= GEMM_THIN_DEPTH && job->yr == 1;
+    return is_tall(job) || is_tall(&t) || is_deep(job) || is_deep(&t);
+}
+
+void
+cpu_gemm_thin(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
+{
+    const gemm_job t = cpu_gemm_turned(job);
+    const bool tall = is_tall(job) || is_tall(&t);
+    const gemm_job *j = (tall ? is_tall(job) : is_deep(job)) ? job : &t;
+
+    (tall ? ops->thin : ops->thin_deep)(j, j->nx * team->id / team->count,
+                                        j->nx * (team->id + 1) / team->count);
 }
 
 /* ---- few rows: dot kernels ----------------------------------------------- */

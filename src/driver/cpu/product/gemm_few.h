@@ -4,9 +4,12 @@
 
 #include "driver/cpu/product/gemm_core.h"
 
-/* Few lanes: dot products with rows of w. */
-/* Many rows of x, few of w, whose results lie side by side. */
+/* Few columns: they lie in the lanes. */
 bool cpu_gemm_is_thin(const gemm_job *job);
+void cpu_gemm_thin(const gemm_job *job, const gemm_ops *ops,
+                   const gemm_team *team);
+
+/* Few lanes: dot products with rows of w. */
 bool cpu_gemm_is_dots(const gemm_job *job);
 void cpu_gemm_dots(const gemm_job *job, const gemm_ops *ops,
                    const gemm_team *team);

@@ -328,6 +328,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .order_words = ISA_NAME(order_words),
     .dots_words = ISA_NAME(dots_words),
     .thin = ISA_NAME(thin),
+    .thin_deep = ISA_NAME(thin_deep),
     .small = ISA_NAME(small_products),
     .attend = &ISA_NAME(cpu_attend),
     .winograd = &ISA_NAME(cpu_winograd),

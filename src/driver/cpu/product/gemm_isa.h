@@ -21,6 +21,7 @@ void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
 
 /* thin_isa.c */
 void ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e);
+void ISA_NAME(thin_deep)(const gemm_job *job, int64_t b, int64_t e);
 
 /* small_isa.c */
 void ISA_NAME(small_products)(const gemm_product *b, int64_t begin,

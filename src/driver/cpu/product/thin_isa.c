@@ -1,5 +1,6 @@
-/* thin_isa.c: many rows times a factor of few columns (coordinates into a
- * small network, and its last layer), compiled once per instruction set.
+/* thin_isa.c: products of few columns: of many rows (coordinates into a small
+ * network, and its last layer), and of few rows that are deep (gradients of
+ * these factors), compiled once per instruction set.
  *
  * Columns lie in the lanes, so that a row of the result is one or two vectors:
  * kernels whose lanes lie along k or along the rows would sum lanes of mostly
@@ -52,6 +53,88 @@ sum_rows(const gemm_job *job, const factor *f, const int R, const int V,
     UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
         store(out[i] + j * VL, fma_(alpha, sum[i][j], f->start[j]));
 }
+
+/* ---- few rows, too, and deep: gradients of such factors -------------------
+ */
+
+/* A row of w, of which memory may end with the last number. */
+INLINE void
+load_row(const gemm_job *job, const int V, int64_t k, vf *out)
+{
+    const float *w = (const float *)job->w.p + k * job->w.ks;
+    float row[GEMM_THIN] = {0};
+
+    if ((job->k - 1 - k) * job->w.ks + job->nw < V * VL) {
+        for (int64_t c = 0; c < job->nw; c++)
+            row[c] = w[c];
+        w = row;
+    }
+    UNROLL for (int j = 0; j < V; j++) out[j] = load(w + j * VL);
+}
+
+/* R rows of y from `at` on; no sum is longer than GEMM_KB. */
+INLINE void
+sum_deep(const gemm_job *job, const int R, const int V, int64_t at,
+         float (*out)[GEMM_THIN])
+{
+    const int64_t rs = job->x.rs, ks = job->x.ks;
+    const float *x = (const float *)job->x.p + at * rs;
+    vf total[4][VECTORS], sum[4][VECTORS], w[VECTORS];
+
+    UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
+        total[i][j] = (vf){0};
+    for (int64_t k = 0; k < job->k;) {
+        const int64_t end = min64(k + GEMM_KB, job->k);
+        UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
+            sum[i][j] = (vf){0};
+        for (; k < end; k++) {
+            load_row(job, V, k, w);
+            UNROLL for (int i = 0; i < R; i++)
+                UNROLL for (int j = 0; j < V; j++) sum[i][j] =
+                    fma_(set(x[i * rs + k * ks]), w[j], sum[i][j]);
+        }
+        UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
+            total[i][j] += sum[i][j];
+    }
+    UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < V; j++)
+        store(out[i] + j * VL, total[i][j]);
+}
+
+INLINE void
+walk_deep(const gemm_job *job, const int R, const int V, int64_t b, int64_t e)
+{
+    const float *s = job->s;
+    float out[4][GEMM_THIN];
+
+    for (int64_t n; b < e; b += n) {
+        n = min64(e - b, R);
+        switch (n) {
+        case 4: sum_deep(job, 4, V, b, out); break;
+        case 3: sum_deep(job, 3, V, b, out); break;
+        case 2: sum_deep(job, 2, V, b, out); break;
+        default: sum_deep(job, 1, V, b, out);
+        }
+        for (int64_t i = 0; i < n * job->nw; i++) {
+            const int64_t l = i / job->nw, c = i % job->nw;
+            float *y = (float *)job->y + (b + l) * job->yl + c * job->yr;
+            *y = job->alpha * out[l][c] +
+                 (s == NULL ? 0
+                            : job->beta * s[(b + l) * job->sl + c * job->sr]);
+        }
+    }
+}
+
+void
+ISA_NAME(thin_deep)(const gemm_job *job, int64_t b, int64_t e)
+{
+    if (job->nw <= VL)
+        walk_deep(job, 4, 1, b, e);
+    else
+        walk_deep(job, 2, VECTORS, b, e);
+}
+
+/* ---- many rows ------------------------------------------------------------
+ */
 
 /* A row as whole vectors where what lies behind it, up to `end`, is written
  * later. */
