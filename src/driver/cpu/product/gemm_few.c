@@ -22,8 +22,8 @@ is_tall(const gemm_job *job)
     enum { ROWS = 32, SHORT = 16 };
     const bool wide = job->nw > 1 || (job->k <= SHORT && job->x.rs != 1);
 
-    return has_floats(job) && job->nx >= ROWS && wide && job->nw <= GEMM_THIN &&
-           job->k <= GEMM_THIN_DEPTH && job->yr == 1 &&
+    return has_floats(job) && job->k > 0 && job->nx >= ROWS && wide &&
+           job->nw <= GEMM_THIN && job->k <= GEMM_THIN_DEPTH && job->yr == 1 &&
            (job->s == NULL || job->sl == 0);
 }
 
