@@ -5,7 +5,8 @@
  * cuBLASLt's.
  *
  * All memory ends where a page does (fence.h), and begins anew with each run,
- * so that nothing is left over from the one before. Every other inputs begin at
+ * so that nothing is left over from the one before; of persistent kernels only
+ * inputs do. Every other inputs begin at
  * addresses that are no multiples of 16.
  *
  * A graph may say in a comment how many launches its first run takes, and how
@@ -22,7 +23,7 @@
 #include "exec/exec.h"
 #include "fence.h"
 
-enum { PATIENCE = 6000 /* ms */, RESULTS = 8, RUNS = 3, INPUTS = 64 };
+enum { PATIENCE = 8000 /* ms */, RESULTS = 8, RUNS = 3, INPUTS = 64 };
 
 static long passed, failed;
 static fake_state *gpu;
@@ -96,7 +97,8 @@ open_side(side *s, const char *text, bool cuda)
     const air_options options = {
         .driver = cuda ? "cuda" : "ref", .gpu = &lent, .threads = 1};
     *s = (side){.seed = 1};
-    fence_lend(&lent);
+    if (!persistent) /* one that gives up would show as NaN, without a word */
+        fence_lend(&lent);
     AIR_TRY(air_context_create(&options, &s->ctx));
     AIR_TRY(air_graph_parse(s->ctx, text, strlen(text), &s->graph));
     AIR_TRY(make_inputs(s));
@@ -117,7 +119,8 @@ static air_status
 run_side(side *s)
 {
     drop_results(s);
-    air_context_trim(s->ctx); /* the next blocks are new ones */
+    if (!persistent)
+        air_context_trim(s->ctx); /* the next blocks are new ones */
     return air_program_run(s->program, NULL, s->inputs.count, s->inputs.values,
                            s->nouts, s->outs);
 }
@@ -148,7 +151,7 @@ static bool
 compare(const char *file, const side *got, const side *want)
 {
     for (size_t i = 0; i < want->nouts; i++) {
-        if (!ends(&got->outs[i]))
+        if (!persistent && !ends(&got->outs[i]))
             return fail(file, "running", "a result goes on behind its end");
         const value_difference d = value_compare(&got->outs[i], &want->outs[i]);
         if (d.at < 0)
