@@ -139,6 +139,8 @@ int py_tensor_read(PyObject *object, const py_label *label, Py_ssize_t index,
  * over value->block also when it fails. A value without block is borrowed. */
 PyObject *py_tensor_wrap(const air_value *value, const py_dtype *dtype,
                          int place);
+/* The same data, dims and strides, which both have? */
+bool py_same_layout(const air_value *a, const air_value *b);
 /* The part of `base` (described by base_value) that *value describes. */
 PyObject *py_tensor_alias(PyObject *base, const air_value *base_value,
                           const air_value *value);

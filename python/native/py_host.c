@@ -85,13 +85,6 @@ same_dims(const air_value *got, const air_value *want)
            (!bytes || !memcmp(got->dims, want->dims, bytes));
 }
 
-static bool
-same_strides(const air_value *got, const air_value *want)
-{
-    size_t bytes = (size_t)want->rank * sizeof *want->strides;
-    return !bytes || !memcmp(got->strides, want->strides, bytes);
-}
-
 /* The tensor that an earlier node left, where the input is all of it; to make
  * another one over its memory takes as long as a small operator. Borrowed;
  * NULL: it is none. */
@@ -102,16 +95,13 @@ find_left(const py_host *h, const air_value *input, const py_dtype *want)
     PyObject *left = input->block;
     const py_dtype *dtype;
     air_value got;
-    if (!left || Py_TYPE(left) != torch_api.tensor || !input->strides)
+    if (!left || Py_TYPE(left) != torch_api.tensor)
         return NULL;
     if (py_tensor_read(left, &label, 0, h->place, &got, &dtype)) {
         py_error_drop();
         return NULL;
     }
-    return dtype == want && got.data == input->data && same_dims(&got, input) &&
-                   same_strides(&got, input)
-               ? left
-               : NULL;
+    return dtype == want && py_same_layout(&got, input) ? left : NULL;
 }
 
 static PyObject *

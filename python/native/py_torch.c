@@ -476,8 +476,8 @@ py_tensor_wrap(const air_value *value, const py_dtype *dtype, int place)
     return torch_api.dl->to_object(&b->m, &out) ? NULL : out;
 }
 
-static bool
-same_layout(const air_value *a, const air_value *b)
+bool
+py_same_layout(const air_value *a, const air_value *b)
 {
     if (a->data != b->data || a->rank != b->rank || !a->strides || !b->strides)
         return false;
@@ -502,7 +502,7 @@ PyObject *
 py_tensor_alias(PyObject *base, const air_value *base_value,
                 const air_value *value)
 {
-    if (same_layout(value, base_value))
+    if (py_same_layout(value, base_value))
         return Py_NewRef(base);
     block layout;
     fill_layout(&layout, value);

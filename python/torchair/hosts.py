@@ -137,22 +137,20 @@ def make_call(
 
     filled = _filled(target, args, kwargs)
 
-    def call_one(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        r = filled(call_args, tensors)
+    def settled(r: Any, dtype: torch.dtype) -> Any:
         if resolve:
             r = r.resolve_conj().resolve_neg()
-        if getattr(r, "dtype", None) is not dtypes[0]:
-            r = _as_said(target, r, dtypes[0])
-        return (r,)
+        said = getattr(r, "dtype", None) is dtype
+        return r if said else _as_said(target, r, dtype)
+
+    def call_one(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (settled(filled(call_args, tensors), dtypes[0]),)
 
     def call(call_args: Args, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
         found = filled(call_args, tensors)
         results = (found,) if keep is None else tuple(found[i] for i in keep)
-        if resolve:
-            results = tuple(r.resolve_conj().resolve_neg() for r in results)
         results = tuple(
-            r if getattr(r, "dtype", None) is d else _as_said(target, r, d)
-            for r, d in zip(results, dtypes, strict=True)
+            settled(r, d) for r, d in zip(results, dtypes, strict=True)
         )
         if any(orders):
             results = tuple(

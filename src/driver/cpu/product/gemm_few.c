@@ -1,4 +1,4 @@
-/* gemm_few.c: products of so few rows that panels do not pay. */
+/* gemm_few.c: products of so few rows or columns that panels do not pay. */
 #include "driver/cpu/product/gemm_few.h"
 #include "driver/cpu/share.h"
 

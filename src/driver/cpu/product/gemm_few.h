@@ -1,4 +1,4 @@
-/* gemm_few.h: products of so few rows that panels do not pay. */
+/* gemm_few.h: products of so few rows or columns that panels do not pay. */
 #ifndef CPU_GEMM_FEW_H
 #define CPU_GEMM_FEW_H
 
