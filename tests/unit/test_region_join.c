@@ -157,7 +157,7 @@ check_join(join_case *j, const char *name, const char *isa)
 
 static void
 check_mm(const char *isa, int threads, int dtype, int64_t m, int64_t n,
-         int64_t k, bool turn)
+         int64_t k, int turn)
 {
     static const int turned[] = {1, 0};
     join_case j = {0};
@@ -165,9 +165,10 @@ check_mm(const char *isa, int threads, int dtype, int64_t m, int64_t n,
     const air_options options = {.threads = threads, .isa = isa};
     REQUIRE_OK(air_driver_cpu.open(&options, &base_libc_alloc, &j.dev));
     kcase_begin(c, (uint64_t)(m + n + k));
-    int a = kcase_tensor(c, dtype, 2, (int64_t[]){m, k}, NULL, 0, 0);
-    int b = kcase_tensor(c, dtype, 2, (int64_t[]){k, n}, turn ? turned : NULL,
-                         0, 0);
+    int a = kcase_tensor(c, dtype, 2, (int64_t[]){m, k},
+                         turn == 2 ? turned : NULL, 0, 0);
+    int b = kcase_tensor(c, dtype, 2, (int64_t[]){k, n},
+                         turn == 1 ? turned : NULL, 0, 0);
     int s = kcase_tensor(c, dtype, 1, &n, NULL, 0, 0);
     c->count = PRODUCT;
     kcase_tensor(c, dtype, 2, (int64_t[]){m, n}, NULL, 0, 0);
@@ -184,20 +185,21 @@ check_mm(const char *isa, int threads, int dtype, int64_t m, int64_t n,
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16"};
 
-/* Dots, streams, blocks, and blocks of the turned product. */
+/* Dots, streams, blocks, blocks of the turned product, few columns, deep. */
 TEST(join_products)
 {
     static const int64_t sizes[][3] = {
         {3, 130, 70},  {300, 5, 70}, {100, 301, 270}, {530, 40, 33},
-        {40, 530, 64}, {1, 40, 20},  {5000, 1, 20},   {90, 11, 70}};
+        {40, 530, 64}, {1, 40, 20},  {5000, 1, 20},   {90, 11, 70},
+        {4, 8, 900},  {8, 4, 900}};
     for (size_t i = 0; i < 4 * sizeof sizes / sizeof *sizes; i++) {
         const char *isa = isas[i % 4];
         const int64_t *s = sizes[i / 4];
         if (!kcase_has_isa(isa))
             continue;
-        for (int turn = 0; turn < 2; turn++) {
-            check_mm(isa, 1 + 2 * turn, AIR_F32, s[0], s[1], s[2], turn);
-            check_mm(isa, 3 - 2 * turn, AIR_BF16, s[0], s[1], s[2], turn);
+        for (int turn = 0; turn < 3; turn++) {
+            check_mm(isa, 1 + turn, AIR_F32, s[0], s[1], s[2], turn);
+            check_mm(isa, 3 - turn, AIR_BF16, s[0], s[1], s[2], turn);
         }
     }
 }

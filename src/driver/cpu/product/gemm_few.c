@@ -9,9 +9,8 @@
 static bool
 has_floats(const gemm_job *job)
 {
-    return job->pack == NULL && job->lines == NULL && !job->pairs &&
-           job->x.dtype == AIR_F32 && job->w.dtype == AIR_F32 &&
-           job->y_dtype == AIR_F32 &&
+    return job->pack == NULL && !job->pairs && job->x.dtype == AIR_F32 &&
+           job->w.dtype == AIR_F32 && job->y_dtype == AIR_F32 &&
            (job->s == NULL || job->s_dtype == AIR_F32);
 }
 

@@ -124,8 +124,8 @@ walk_deep(const gemm_job *job, const int R, const int V, int64_t b, int64_t e)
     }
 }
 
-void
-ISA_NAME(thin_deep)(const gemm_job *job, int64_t b, int64_t e)
+static void
+take_deep(const gemm_job *job, int64_t b, int64_t e)
 {
     if (job->nw <= VL)
         walk_deep(job, 4, 1, b, e);
@@ -168,8 +168,8 @@ walk_rows(const gemm_job *job, const factor *f, const int R, const int V,
     }
 }
 
-void
-ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e)
+static void
+take_tall(const gemm_job *job, int64_t b, int64_t e)
 {
     factor f;
 
@@ -182,4 +182,56 @@ ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e)
 #endif
     else
         walk_rows(job, &f, 2, VECTORS, b, e);
+}
+
+/* ---- results that somebody takes line by line -----------------------------
+ */
+
+/* y: results of lanes [l, l + n), along rows or along lanes as job->y is. */
+static void
+give_lanes(const gemm_job *job, const float *y, int64_t l, int64_t n)
+{
+    const gemm_lines *lines = job->lines;
+    const bool by_rows = job->yr == 1, whole = by_rows && job->yl == job->nw;
+    const int64_t size = whole ? n * job->nw : by_rows ? job->nw : n;
+    const int64_t step = by_rows ? job->yl : job->yr;
+    int64_t at = l * job->yl;
+
+    for (int64_t i = 0; i < n * job->nw; i += size, at += step) {
+        if (lines->keep)
+            memcpy((float *)job->y + at, y + i, (size_t)size * sizeof *y);
+        lines->run(lines->arg, y + i, job->at + at, size);
+    }
+}
+
+INLINE void
+run(const gemm_job *job, int64_t b, int64_t e,
+    void (*take)(const gemm_job *job, int64_t b, int64_t e))
+{
+    enum { SOME = 64 };
+    float y[SOME * GEMM_THIN];
+    gemm_job one = *job;
+
+    if (job->lines == NULL)
+        take(job, b, e);
+    for (int64_t n; job->lines != NULL && b < e; b += n) {
+        n = min64(e - b, SOME);
+        one.yl = job->yr == 1 ? job->nw : 1;
+        one.yr = job->yr == 1 ? 1 : n;
+        one.y = y - b * one.yl;
+        take(&one, b, b + n);
+        give_lanes(job, y, b, n);
+    }
+}
+
+void
+ISA_NAME(thin_deep)(const gemm_job *job, int64_t b, int64_t e)
+{
+    run(job, b, e, take_deep);
+}
+
+void
+ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e)
+{
+    run(job, b, e, take_tall);
 }
