@@ -63,6 +63,7 @@ struct emu_group {
     void **memory;  // thread_local memory of each block
     char **dynamic; // and what else it has of shared memory
     unsigned first;
+    unsigned haste; // of the clock
 };
 
 struct emu_block {
@@ -366,7 +367,9 @@ template <class F> static void *emu_run_thread(void *user)
 // Blocks [first, first + count) at once.
 template <class F> static void emu_run_group(F f, const emu_shape *s, unsigned first, unsigned count, void **args)
 {
-    emu_group group = {{0, 0}, (int)(count * s->block[0]), new void *[count], new char *[count], first};
+    emu_group group = {{0, 0}, (int)(count * s->block[0]), new void *[count], new char *[count], first,
+                       // who waits for blocks that are not there does so in vain
+                       s->there > 0 && s->there < s->grid[0] ? 32u : 1u};
     auto *jobs = new emu_job<F>[count];
     auto *threads = new pthread_t[count];
     for (unsigned i = 0; i < count; i++)

@@ -119,7 +119,7 @@ static inline void ptx_mov_u64_globaltimer(unsigned long long &out)
 {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    out = (unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec;
+    out = ((unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec) * emu->group->haste;
 }
 
 static inline bool __isGlobal(const void *) { return true; }
