@@ -191,7 +191,7 @@ TEST(join_products)
     static const int64_t sizes[][3] = {
         {3, 130, 70},  {300, 5, 70}, {100, 301, 270}, {530, 40, 33},
         {40, 530, 64}, {1, 40, 20},  {5000, 1, 20},   {90, 11, 70},
-        {4, 8, 900},  {8, 4, 900}};
+        {4, 8, 900},   {8, 4, 900}};
     for (size_t i = 0; i < 4 * sizeof sizes / sizeof *sizes; i++) {
         const char *isa = isas[i % 4];
         const int64_t *s = sizes[i / 4];
