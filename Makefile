@@ -82,7 +82,7 @@ build-tsan/build.ninja: | $(VENV)/.deps
 tsan: build-tsan/build.ninja ## C tests under TSan
 	@$(NINJA) -C build-tsan
 	@$(PY) tools/run_tests.py --build build-tsan --jobs $(JOBS) \
-	    --only unit --only stress
+	    --only unit --only unit_rest --only stress
 
 fuzz: build-asan/build.ninja ## random mutations of the corpora, under ASan
 	@$(NINJA) -C build-asan

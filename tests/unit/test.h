@@ -9,7 +9,8 @@
  *     }
  *
  * A failed check prints file:line and the test goes on; REQUIRE leaves the
- * test. One program holds all tests: `unit [substring ...]`, `unit -l`.
+ * test. One program holds all tests: `unit [substring ...]`, `unit -l`;
+ * `unit -s I/N` runs every N-th one from the I-th on.
  */
 #ifndef TEST_H
 #define TEST_H

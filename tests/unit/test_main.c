@@ -126,9 +126,16 @@ main(int argc, char **argv)
         list_tests();
         return 0;
     }
-    long passed = 0, failed = 0, left_out = 0;
+    long passed = 0, failed = 0, left_out = 0, part = 0, parts = 1, at = 0;
+    if (argc == 3 && strcmp(argv[1], "-s") == 0) {
+        if (sscanf(argv[2], "%ld/%ld", &part, &parts) != 2 || parts < 1) {
+            fprintf(stderr, "unit: -s %s: give I/N, such as 0/2\n", argv[2]);
+            return 2;
+        }
+        argc = 1;
+    }
     for (const test_case *t = first; t; t = t->next) {
-        if (!selected(t, argc, argv))
+        if (at++ % parts != part || !selected(t, argc, argv))
             continue;
         failures = 0;
         skipped = NULL;
