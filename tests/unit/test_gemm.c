@@ -173,15 +173,14 @@ TEST(mm_small_sizes)
  * thread, depths and columns up to the most and one more. */
 TEST(mm_thin)
 {
-    static const int64_t rows[] = {32, 135};
-    static const int64_t columns[] = {1, 2, 7, 8, 9, 16, 17};
+    static const int64_t rows[] = {32, 41, 135};
     static const int64_t depths[] = {0, 1, 16, 17, 128, 129};
     EACH_SET(s)
-    for (size_t n = 0; n < 7; n++)
-        for (size_t i = 0; i < 2; i++)
+    for (int64_t n = 1; n <= 17; n++)
+        for (size_t i = 0; i < 3; i++)
             for (size_t k = 0; k < 6; k++)
                 check_layouts(s, (mm_case){.m = rows[i],
-                                           .n = columns[n],
+                                           .n = n,
                                            .k = depths[k],
                                            .dtype = AIR_F32});
 }

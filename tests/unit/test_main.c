@@ -3,11 +3,11 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/thread.h"
 #include "test.h"
 
-#define SLOW_MS 5000 /* tests that take as long are shown with their time */
+#define SLOW 5.0 /* s: tests that take as long are shown with their time */
 
 static test_case *first;
 static long failures; /* of the running test */
@@ -103,14 +103,6 @@ selected(const test_case *test, int argc, char **argv)
     return argc <= 1;
 }
 
-static int64_t
-now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static void
 list_tests(void)
 {
@@ -139,11 +131,11 @@ main(int argc, char **argv)
             continue;
         failures = 0;
         skipped = NULL;
-        const int64_t begin = now_ms();
+        const double begin = base_now();
         t->fn();
-        const int64_t took = now_ms() - begin;
-        if (took >= SLOW_MS)
-            printf("   %s: %.1f s\n", t->name, (double)took / 1e3);
+        const double took = base_now() - begin;
+        if (took >= SLOW)
+            printf("   %s: %.1f s\n", t->name, took);
         if (failures > 0) {
             printf("FAILED %s (%s)\n", t->name, t->file);
             failed++;

@@ -189,7 +189,7 @@ take_tall(const gemm_job *job, int64_t b, int64_t e)
 
 /* y: results of lanes [l, l + n), along rows or along lanes as job->y is. */
 static void
-give_lanes(const gemm_job *job, const float *y, int64_t l, int64_t n)
+give_results(const gemm_job *job, const float *y, int64_t l, int64_t n)
 {
     const gemm_lines *lines = job->lines;
     const bool by_rows = job->yr == 1, whole = by_rows && job->yl == job->nw;
@@ -212,15 +212,17 @@ run(const gemm_job *job, int64_t b, int64_t e,
     float y[SOME * GEMM_THIN];
     gemm_job one = *job;
 
-    if (job->lines == NULL)
+    if (job->lines == NULL) {
         take(job, b, e);
-    for (int64_t n; job->lines != NULL && b < e; b += n) {
+        return;
+    }
+    for (int64_t n; b < e; b += n) {
         n = min64(e - b, SOME);
         one.yl = job->yr == 1 ? job->nw : 1;
         one.yr = job->yr == 1 ? 1 : n;
         one.y = y - b * one.yl;
         take(&one, b, b + n);
-        give_lanes(job, y, b, n);
+        give_results(job, y, b, n);
     }
 }
 
