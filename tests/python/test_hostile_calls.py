@@ -282,7 +282,7 @@ NUMBERS = {
     "factor": lambda x, n: x * n,
     "distance": lambda x, n: torch.roll(x, n, 0) + n,
     "quotient": lambda x, n: (x // n, x % n, torch.div(x, n)),
-    "place": lambda x, n: x.index_fill(0, torch.tensor([1]), n),
+    "place": lambda x, n: x.index_fill(0, torch.tensor([1]).to(x.device), n),
     "end": lambda x, n: (x[:n] + 1, x[n:], n * 2 - 1),
     "diagonal": lambda x, n: x.expand(5, 5).tril(n),
 }

@@ -77,6 +77,7 @@ def test_dilated_windows_beside_the_input(places, dtype):
     assert_same(compiled(fn)(x), fn(x))
 
 
+@pytest.mark.host("torch pools no integers on a GPU")
 def test_large_integers():
     """Neighbours that are one number as doubles."""
 
