@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from . import cuda
+from . import several
 from .compiled import Record
 from .schema import with_effects
 
@@ -98,7 +98,7 @@ def _held(gm: GraphModule) -> dict[str, GraphModule]:
     """The graphs that nodes of gm call, by name; of a graph of a GPU none,
     as that was never tried."""
     found: dict[str, GraphModule] = {}
-    if cuda.place_of(gm) >= cuda.PLACE:
+    if several.gpus(gm):
         return found
     for node in gm.graph.nodes:
         if node.target not in _CALLS or node.kwargs:

@@ -9,7 +9,8 @@ from helpers import check, compiled, recorded
 from torch.nn.functional import dropout, linear, pad
 
 import torchair
-from torchair import several
+from torchair import cuda, several
+from torchair.sizes import Unexpressible
 
 pytestmark = pytest.mark.host("sizes play devices")
 modes = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
@@ -22,7 +23,14 @@ def _sizes_are_devices(monkeypatch):
         tensors = list(several._tensors(value))
         return {str(t.shape[-1]) for t in tensors if t.dim() > 0}
 
+    def place_of(gm):
+        if len(several.gpus(gm)) > 1:
+            raise Unexpressible("tensors are on several GPUs")
+        return one_place(gm)
+
+    one_place = cuda.place_of
     monkeypatch.setattr(several, "of_value", of_value)
+    monkeypatch.setattr(cuda, "place_of", place_of)
 
 
 def there(x):
