@@ -17,8 +17,8 @@ open_device(air_context *ctx, const air_options *options)
                 "there is no driver \"%s\"; `air drivers` lists them", name);
     AIR_TRY(ctx->driver->open(options, &ctx->alloc, &ctx->device));
     ctx->driver->target(ctx->device, &ctx->target);
-    status =
-        exec_pool_create(&ctx->alloc, ctx->driver, ctx->device, &ctx->pool);
+    status = exec_pool_create(&ctx->alloc, ctx->driver, ctx->device,
+                              ctx->target.apart, &ctx->pool);
     if (status != AIR_OK)
         ctx->driver->close(ctx->device);
     return status;

@@ -33,8 +33,9 @@ typedef struct exec_block {
     bool once; /* is not kept for another */
 } exec_block;
 
+/* apart: as air_target has it. */
 air_status exec_pool_create(const air_alloc *alloc, const air_driver *driver,
-                            air_device *device, exec_pool **out);
+                            air_device *device, bool apart, exec_pool **out);
 /* Frees what is kept; the pool itself, and the device, go with the last block
  * that is still out. */
 void exec_pool_release(exec_pool *pool);
@@ -53,6 +54,8 @@ void exec_pool_trim(exec_pool *pool);
 /* Memory beside the bins, for graph pools; keeps the device open. */
 air_status exec_pool_map(exec_pool *pool, size_t size, void **out);
 void exec_pool_unmap(exec_pool *pool, void *data, size_t size);
+/* Of how many blocks that come back a kept one may be none. */
+uint64_t exec_pool_keeps(const exec_pool *pool);
 const air_alloc *exec_pool_alloc(const exec_pool *pool);
 /* The graph pools on top of this pool. */
 typedef struct {

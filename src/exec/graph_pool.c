@@ -3,9 +3,7 @@
 
 #include "exec/graph_segment.h"
 
-/* What is more than needed goes back after this many blocks came back: a step
- * that repeats finds its segments again. */
-#define KEEP_TICKS 4096
+#define TRIM_TICKS 64 /* how often what is more than needed is looked for */
 
 /* ---- the pool ---- */
 
@@ -132,6 +130,8 @@ put_block(exec_block *block)
     graph_chunk *c = (graph_chunk *)(void *)block;
     air_graph_pool *pool = block->pool;
     graph_segment *s = c->segment;
+    /* a step that repeats finds its segments again */
+    const uint64_t keep = exec_pool_keeps(pool->base);
     bool last;
 
     pthread_mutex_lock(&pool->mutex);
@@ -141,9 +141,9 @@ put_block(exec_block *block)
         pool->scratch_bytes -= block->size;
     s->tick = ++pool->tick;
     graph_chunk_put(pool, c);
-    if (!pool->closed && pool->tick % 64 == 0 && pool->tick > KEEP_TICKS)
+    if (!pool->closed && pool->tick % TRIM_TICKS == 0 && pool->tick > keep)
         graph_segments_trim(pool, graph_segments_bound(pool),
-                            pool->tick - KEEP_TICKS);
+                            pool->tick - keep);
     last = pool->closed && pool->live_blocks == 0;
     pthread_mutex_unlock(&pool->mutex);
     if (last)

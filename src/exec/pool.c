@@ -7,8 +7,10 @@
 
 #define BINS      160
 #define MIN_SHIFT 8
-/* A kept block is freed after this many blocks came back unused by it. */
-#define KEEP_TICKS 4096
+/* A kept block is freed after this many blocks came back unused by it. A GPU's
+ * memory is scarcer, and whoever gives it keeps blocks as well. */
+#define KEEP_TICKS       4096
+#define KEEP_TICKS_APART 512
 
 struct exec_pool {
     air_alloc alloc;
@@ -16,6 +18,7 @@ struct exec_pool {
     air_device *device;
     pthread_mutex_t mutex;
     exec_block *bins[BINS];
+    uint64_t keep; /* ticks */
     uint64_t tick, live_blocks, live_bytes, kept_bytes, mapped;
     bool closed;
     exec_graph_list graphs;
@@ -42,7 +45,7 @@ bin_of(size_t size, size_t *out_size)
 
 air_status
 exec_pool_create(const air_alloc *alloc, const air_driver *driver,
-                 air_device *device, exec_pool **out)
+                 air_device *device, bool apart, exec_pool **out)
 {
     exec_pool *pool;
 
@@ -51,6 +54,7 @@ exec_pool_create(const air_alloc *alloc, const air_driver *driver,
     pool->alloc = *alloc;
     pool->driver = driver;
     pool->device = device;
+    pool->keep = apart ? KEEP_TICKS_APART : KEEP_TICKS;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_mutex_init(&pool->graphs.mutex, NULL);
     *out = pool;
@@ -148,6 +152,8 @@ take_back(exec_block *block, bool keep)
         block->next = pool->bins[block->bin];
         pool->bins[block->bin] = block;
         pool->kept_bytes += block->size;
+        if (pool->tick % pool->keep == 0)
+            free_older(pool, pool->tick - pool->keep);
     }
     last = pool->closed && is_empty(pool);
     pthread_mutex_unlock(&pool->mutex);
@@ -193,8 +199,8 @@ find_memory(exec_pool *pool, size_t bytes, int bin, exec_block **out)
 {
     air_status status;
 
-    if (pool->tick > KEEP_TICKS)
-        free_older(pool, pool->tick - KEEP_TICKS);
+    if (pool->tick > pool->keep)
+        free_older(pool, pool->tick - pool->keep);
     status = new_block(pool, bytes, bin, out);
     if (status == AIR_ERROR_MEMORY || status == AIR_ERROR_DRIVER) {
         free_older(pool, UINT64_MAX);
@@ -313,6 +319,12 @@ exec_pool_unmap(exec_pool *pool, void *data, size_t size)
     pthread_mutex_unlock(&pool->mutex);
     if (last)
         destroy(pool);
+}
+
+uint64_t
+exec_pool_keeps(const exec_pool *pool)
+{
+    return pool->keep;
 }
 
 const air_alloc *

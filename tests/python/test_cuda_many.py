@@ -246,6 +246,8 @@ def test_memory_is_the_seconds_and_comes_back():
     during = used()
     assert len({y.data_ptr() for y in kept}) == len(kept)
     del kept
+    for _ in range(600):  # what 512 blocks that come back are not goes
+        call(x)
     after = used()
     assert max(during[0], after[0]) <= before[0]  # of earlier tests
     # One may have memory that the program kept between two calls.

@@ -1,4 +1,6 @@
 /* test_graph_pool.c: segments and chunks. */
+#include "driver/driver.h"
+#include "exec/exec.h"
 #include "exec/graph_pool.h"
 
 #include "test.h"
@@ -128,6 +130,65 @@ TEST(graph_pool_gives_back_a_peak)
     CHECK_INT(stats_of(&f).mapped_bytes, 200 * KB);
 done:
     teardown(&f);
+}
+
+/* n blocks of 8 KB, one at a time. */
+static void
+get_and_put(exec_pool *pool, air_graph_pool *graph, int n)
+{
+    exec_block *block;
+
+    for (int i = 0; i < n; i++) {
+        REQUIRE_OK(exec_pool_get(pool, 8 * KB, false, &block));
+        exec_block_release(block);
+        REQUIRE_OK(exec_graph_pool_get(graph, 16 * KB, false, &block));
+        exec_block_release(block);
+    }
+}
+
+/* Four results that were held at once, then one at a time. */
+static void
+let_go_of_a_peak(bool apart, uint64_t *kept, uint64_t *mapped)
+{
+    const air_options options = {.threads = 1};
+    const air_driver *driver = driver_find("ref");
+    air_device *device = NULL;
+    exec_pool *pool = NULL;
+    air_graph_pool *graph = NULL;
+    air_graph_pool_stats graph_stats;
+    air_pool_stats stats;
+    exec_block *blocks[8];
+
+    REQUIRE_OK(driver->open(&options, &base_libc_alloc, &device));
+    REQUIRE_OK(
+        exec_pool_create(&base_libc_alloc, driver, device, apart, &pool));
+    REQUIRE_OK(exec_graph_pool_create(pool, NULL, &graph));
+    exec_graph_pool_expect(graph, 16 * KB, 1);
+    for (int i = 0; i < 4; i++) {
+        REQUIRE_OK(exec_pool_get(pool, 8 * KB, false, &blocks[i]));
+        REQUIRE_OK(exec_graph_pool_get(graph, 16 * KB, false, &blocks[4 + i]));
+    }
+    for (int i = 0; i < 8; i++)
+        exec_block_release(blocks[i]);
+    get_and_put(pool, graph, 1100);
+    exec_pool_stats(pool, &stats);
+    exec_graph_pool_stats(graph, &graph_stats);
+    *kept = stats.kept_bytes;
+    *mapped = graph_stats.mapped_bytes;
+    exec_graph_pool_release(graph);
+    exec_pool_release(pool);
+}
+
+TEST(pools_of_a_gpu_give_back_soon)
+{
+    uint64_t kept = 0, mapped = 0;
+
+    let_go_of_a_peak(false, &kept, &mapped);
+    CHECK_INT(kept, 4 * 8 * KB);
+    CHECK_INT(mapped, 4 * 16 * KB);
+    let_go_of_a_peak(true, &kept, &mapped);
+    CHECK_INT(kept, 8 * KB);
+    CHECK_INT(mapped, 16 * KB);
 }
 
 /* Unused segments go first when a larger one is needed. */
