@@ -242,7 +242,7 @@ def test_memory_is_the_seconds_and_comes_back():
     for _ in range(4):
         call(x)
     before = used()
-    kept = [call(x) for _ in range(4)]
+    kept = [call(x) for _ in range(12)]
     during = used()
     assert len({y.data_ptr() for y in kept}) == len(kept)
     del kept
@@ -250,9 +250,10 @@ def test_memory_is_the_seconds_and_comes_back():
         call(x)
     after = used()
     assert max(during[0], after[0]) <= before[0]  # of earlier tests
-    # One may have memory that the program kept between two calls.
-    assert during[1] - before[1] >= 3 * x.nbytes
-    assert after[1] <= before[1] + x.nbytes
+    # One may have memory that the program kept between two calls; what its
+    # capture could need and torch's sort had by itself is two.
+    assert during[1] - before[1] >= 11 * x.nbytes
+    assert after[1] <= before[1] + 2 * x.nbytes
     del call
     torch._dynamo.reset()
     assert used()[1] <= before[1]
