@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,14 +109,8 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  torch runs this graph ({g.by_torch}x): {g.fallback}"
         if not g.stats:
             return
-    for region in g.regions:
-        limit = region.get("threads")
-        limited = f" ({limit} threads)" if limit else ""
-        yield f"  region {region['ops']}{limited}"
-        if region["at"]:
-            yield f"    at {region['at']}"
-    for text in g.calls:
-        yield f"  call {text}"
+    yield from _counted(map(_region_line, g.regions))
+    yield from _counted(f"  call {text}" for text in g.calls)
     for text in g.weight_lines:
         yield f"  {text}"
     if g.options:
@@ -125,8 +119,7 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         yield f"  lists of steps: {', '.join(map(str, g.lists))}"
     for text in g.notes:
         yield f"  list {text}"
-    for text in g.copies:
-        yield f"  copy {text}"
+    yield from _counted(f"  copy {text}" for text in g.copies)
     for text in g.collectives:
         yield f"  collective {text}"
     yield from _step_lines(g.steps, g.limits)
@@ -148,7 +141,21 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
         )
 
 
-_SHOWN = 8  # steps
+def _counted(lines: Iterable[str]) -> Iterator[str]:
+    """Layers of a model are alike: each once, its first line with how often."""
+    for text, count in Counter(lines).items():
+        line, *more = text.split("\n", 1)
+        yield "\n".join((line + (f" ({count}x)" * (count > 1)), *more))
+
+
+def _region_line(region: dict[str, Any]) -> str:
+    limit = region.get("threads")
+    limited = f" ({limit} threads)" if limit else ""
+    at = f"\n    at {region['at']}" if region["at"] else ""
+    return f"  region {region['ops']}{limited}{at}"
+
+
+_SHOWN = 8  # steps, and of those with one label together
 
 
 def _step_lines(
@@ -179,6 +186,20 @@ def _step_lines(
             + _pair_limit(limits)
             + ", of multiply-adds in registers. More than 100%: from a cache"
         )
+    yield from _label_lines(steps, total)
+
+
+def _label_lines(steps: list[dict[str, Any]], total: float) -> Iterator[str]:
+    """What steps with one label take together, where some have one."""
+    times: dict[str, list[float]] = {}
+    for s in steps:
+        times.setdefault(f"{s['kind']} {s['label']}", []).append(s["us"])
+    if len(steps) <= _SHOWN or len(times) == len(steps):
+        return
+    yield "  together:"
+    for name, us in sorted(times.items(), key=lambda t: -sum(t[1]))[:_SHOWN]:
+        share = sum(us) / total
+        yield f"    {sum(us):8.1f} us {share:4.0%} {name} ({len(us)}x)"
 
 
 def _pair_limit(limits: dict[str, float]) -> str:

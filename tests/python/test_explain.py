@@ -316,3 +316,36 @@ def test_a_graph_of_compile_fx():
     (graph,) = torchair.explain(fn, x).graphs
     assert graph.settings == {"debug.aclgraph.enable_output_clone": "True"}
     assert counted(graph) == {"captured": 1, "replayed": 1}
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 24)
+        self.down = nn.Linear(24, 8)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(x)))
+
+
+@pytest.mark.host("other steps are fused on a GPU")
+def test_equal_layers_are_one_line_each():
+    model = nn.Sequential(*(Layer() for _ in range(5)))
+    with torch.no_grad():
+        said = str(torchair.explain(model, torch.randn(32, 8))).split("\n")
+    first = [line for line in said if line.startswith(("  region", "  call "))]
+    assert len(first) == len(set(first)) == 4
+    counted = [line for line in said if line.endswith(" (5x)")]
+    assert "  region gelu (5x)" in counted
+    assert sum(line.startswith("  call addmm ") for line in counted) == 2
+    at = said.index("  together:")
+    assert any(line.endswith("call addmm (10x)") for line in said[at:])
+
+
+@pytest.mark.host("other steps are fused on a GPU")
+def test_few_steps_are_not_put_together():
+    model = nn.Sequential(Layer(), Layer())
+    with torch.no_grad():
+        said = str(torchair.explain(model, torch.randn(32, 8)))
+    assert "the slowest steps:" in said
+    assert "together:" not in said
