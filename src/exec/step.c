@@ -394,9 +394,9 @@ make_unit(exec_maker *m, const exec_unit *unit)
         return make_view(m, n);
     if (n->op == AIR_OP_COPY_)
         return make_copy(m, n);
-    AIR_REQUIRE(info->cls == IR_CLASS_CALL, AIR_ERROR_STATE,
-                "%s reached the lowering: pass expand has no rule for it",
-                info->name);
+    AIR_REQUIRE(info->cls == IR_CLASS_CALL, AIR_ERROR_UNSUPPORTED,
+                "driver %s has no kernel for %s, nor has pass expand a rule",
+                m->p->ctx->driver->name, info->name);
     if (n->op == AIR_OP_CAT)
         return make_cat(m, n);
     if (n->op == AIR_OP_RESTRIDE)

@@ -487,3 +487,20 @@ TEST(cuda_super_every_allocation_may_fail)
     static fixture f;
     TEST_OOM(run_failing, &f);
 }
+
+/* An operator that is the application's on a GPU, and no application. */
+TEST(cuda_names_what_it_has_no_kernel_for)
+{
+    const char *text =
+        "graph f(%x: f32[4, 6], %t: f32[6], %u: f32[6]) {\n"
+        "  %1, %2 = fake_quantize_per_channel_affine_cachemask(%x, %t, %u, 1, "
+        "0, 255)\n"
+        "  return %1\n}\n";
+    fixture f;
+    REQUIRE(prepare(&f, text));
+    CHECK_FAILS(run(&f), UNSUPPORTED);
+    CHECK(strstr(air_last_error()->message,
+                 "driver cuda has no kernel for "
+                 "fake_quantize_per_channel_affine_cachemask"));
+    drop(&f);
+}
