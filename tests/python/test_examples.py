@@ -377,6 +377,35 @@ def test_bench_counts_what_a_token_reads():
     assert case.reads == 2 * (weights - table + config.width + cache)
 
 
+def test_bench_models_have_no_equal_parameters():
+    """A backend may compute what is equal once."""
+    import models
+
+    def make():
+        layers = (torch.nn.Linear(8, 8, bias=False) for _ in range(4))
+        return torch.nn.Sequential(*layers)
+
+    model = models.fast_build(make, torch.float32)
+    made = [p.flatten().tolist() for p in model.parameters()]
+    assert len({tuple(values) for values in made}) == 4
+
+
+def test_bench_takes_turns(capsys, monkeypatch):
+    import turns
+
+    command = "turns tiny-64 eager,torchair-max-autotune --turns 3 --threads 1"
+    monkeypatch.setattr(sys, "argv", command.split())
+    threads = torch.get_num_threads()
+    try:
+        turns.main()
+    finally:
+        torch.set_num_threads(threads)
+    first, times, ours, more = capsys.readouterr().out.splitlines()
+    assert first.startswith("eager: ") and "1.000 x" in first
+    assert ours.startswith("torchair-max-autotune: ")
+    assert len(times.split()) == len(more.split()) == 3
+
+
 def test_bench_leaves_out_what_is_not_installed(tmp_path, monkeypatch, capsys):
     import outside
     import run
