@@ -98,8 +98,6 @@ def _held(gm: GraphModule) -> dict[str, GraphModule]:
     """The graphs that nodes of gm call, by name; of a graph of a GPU none,
     as that was never tried."""
     found: dict[str, GraphModule] = {}
-    if several.gpus(gm):
-        return found
     for node in gm.graph.nodes:
         if node.target not in _CALLS or node.kwargs:
             continue
@@ -107,6 +105,8 @@ def _held(gm: GraphModule) -> dict[str, GraphModule]:
             name = str(held.target)
             if held.op == "get_attr" and "." not in name:
                 found[name] = getattr(gm, name)
+    if found and several.gpus(gm):
+        return {}
     return {k: v for k, v in found.items() if isinstance(v, GraphModule)}
 
 

@@ -144,8 +144,8 @@ def _graph_lines(g: GraphReport) -> Iterator[str]:
 def _counted(lines: Iterable[str]) -> Iterator[str]:
     """Layers of a model are alike: each once, its first line with how often."""
     for text, count in Counter(lines).items():
-        line, *more = text.split("\n", 1)
-        yield "\n".join((line + (f" ({count}x)" * (count > 1)), *more))
+        line, end, more = text.partition("\n")
+        yield line + (f" ({count}x)" if count > 1 else "") + end + more
 
 
 def _region_line(region: dict[str, Any]) -> str:
