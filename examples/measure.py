@@ -57,11 +57,10 @@ def _torchair():
 # ---- time -------------------------------------------------------------------
 
 
-def in_turns(functions, seconds=2.0, least=5):
+def take_turns(functions, seconds=2.0, least=5):
     """Times functions in turns, since a shared machine's speed drifts.
 
-    Returns one (milliseconds, speed-up over the first) a function: medians,
-    the speed-up of the ratios within a turn.
+    Returns a row a turn: seconds of a call of each function.
     """
     calls = [max(1, int(0.02 / _time(f, 2))) for f in functions]
     turns = []
@@ -69,6 +68,12 @@ def in_turns(functions, seconds=2.0, least=5):
     while len(turns) < least or time.perf_counter() < end:
         turn = zip(functions, calls, strict=True)
         turns.append([_time(function, n) for function, n in turn])
+    return turns
+
+
+def medians(turns):
+    """One (milliseconds, speed-up over the first) a function: the speed-up of
+    the ratios within a turn."""
     return [
         (
             statistics.median(column) * 1e3,
@@ -76,6 +81,11 @@ def in_turns(functions, seconds=2.0, least=5):
         )
         for i, column in enumerate(zip(*turns, strict=True))
     ]
+
+
+def in_turns(functions, seconds=2.0, least=5):
+    """medians of take_turns"""
+    return medians(take_turns(functions, seconds, least))
 
 
 def _time(function, calls):

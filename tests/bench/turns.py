@@ -2,68 +2,37 @@
 run.py, a process for each backend, cannot see on a machine that drifts.
 
     python tests/bench/turns.py bert-f32 openvino,torchair-max-autotune
-    python tests/bench/turns.py resnet50 torchair-max-autotune,eager --turns 40
+    python tests/bench/turns.py resnet50 torchair-frozen,eager --seconds 40
 
-A turn is the median of CALLS calls behind one that warms the caches. Prints all
-turns of each backend in ms, so that phases of the machine show, their median,
-and the median of what the first one takes over what this one takes, turn by
-turn. Inference only: a case that writes its inputs is refused.
+Prints, for each, the median, the median of its speed over the first one's turn
+by turn, and all turns in ms, so that phases of the machine show. Inference
+only: a case that writes its inputs is refused.
 """
 
 import argparse
-import statistics
-import time
+from functools import partial
 
+import examples_path  # noqa: F401
+import measure
 import torch
 from backends import BACKENDS
 from models import MODELS
 from outside import missing
 
-CALLS = 6
 
-
-def turn(call, inputs):
-    """Milliseconds."""
-    call(*inputs)
-    times = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        call(*inputs)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3
-
-
-def measure(case, names, turns):
-    """{name: milliseconds of its turns}"""
-    calls = {name: BACKENDS[name](case.target) for name in names}
-    found = {name: [] for name in names}
-    with torch.no_grad():
-        for call in calls.values():
-            for _ in range(3):
-                call(*case.inputs)
-        for _ in range(turns):
-            for name, call in calls.items():
-                found[name].append(turn(call, case.inputs))
-    return found
-
-
-def lines(found):
-    first = next(iter(found.values()))
-    for name, times in found.items():
-        pairs = zip(first, times, strict=True)
-        speed = statistics.median(a / b for a, b in pairs)
-        median = statistics.median(times)
-        yield f"{name}: {median:.1f} ms, {speed:.3f} x the first one's speed"
-        yield "    " + " ".join(f"{ms:.1f}" for ms in times)
+def lines(names, turns):
+    columns = zip(*turns, strict=True)
+    found = zip(names, measure.medians(turns), columns, strict=True)
+    for name, (ms, speed), column in found:
+        yield f"{name}: {ms:.1f} ms, {speed:.3f} x the first one's speed"
+        yield "    " + " ".join(f"{s * 1e3:.1f}" for s in column)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("backends", help="names with commas between")
-    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--threads", type=int, default=2)
     asked = parser.parse_args()
     names = asked.backends.split(",")
@@ -76,7 +45,12 @@ def main():
     case = MODELS[asked.model]()
     if case.step or case.drive or case.writes:
         parser.error(f"{asked.model} is no call that can be repeated as it is")
-    print("\n".join(lines(measure(case, names, asked.turns))))
+    calls = [partial(BACKENDS[n](case.target), *case.inputs) for n in names]
+    with torch.no_grad():
+        for call in calls:
+            call()  # compiles
+        turns = measure.take_turns(calls, asked.seconds)
+    print("\n".join(lines(names, turns)))
 
 
 if __name__ == "__main__":
