@@ -124,7 +124,8 @@ put_preludes(printer *p)
 {
     for (size_t i = 0; i < p->run->count && !p->prelude; i++)
         p->prelude = p->run->phases[i].prelude;
-    put(p, "#define await alone_await\n#define release alone_release\n"
+    put(p, "#define LOOKS_ALIGNED\n"
+           "#define await alone_await\n#define release alone_release\n"
            "#define stores_shared alone_stores_shared\n");
     put(p, kern_text_common);
     put(p, "#undef await\n#undef release\n#undef stores_shared\n");
@@ -178,7 +179,7 @@ put_parameters(printer *p, const char *at, const super_phase *phase)
 /* The text without a prelude of its own, its entries as functions: the line of
  * ENTRY(0) and the one before it are their heads. */
 static void
-put_phase_text(printer *p, const super_phase *phase)
+put_phase_text(printer *p, const super_phase *phase, bool asks)
 {
     static const char head[] = "extern \"C\" __global__", name[] = "\nENTRY(";
     const char *at = phase->source->text.data;
@@ -190,7 +191,10 @@ put_phase_text(printer *p, const super_phase *phase)
         if (!entry)
             break;
         base_text_put(p->text, at, (size_t)(next - at));
-        put(p, "static __device__ __forceinline__ void\nrun_");
+        /* Phases are called: the compiler takes them one by one then. Not what
+         * the warp that asks runs, which has few registers. */
+        base_text_add(p->text, "static __device__ %s void\nrun_",
+                      asks ? "__forceinline__" : "__noinline__");
         entry += sizeof name - 1;
         at = strchr(entry, ')');
         base_text_put(p->text, entry, (size_t)(at++ - entry));
@@ -222,7 +226,7 @@ put_texts(printer *p, bool asks)
             continue;
         base_text_add(p->text, "namespace %s_%u {\n", name_of(asks),
                       p->kinds[i]);
-        put_phase_text(p, phase);
+        put_phase_text(p, phase, asks);
         put(p, "}\n");
     }
 }
@@ -230,7 +234,7 @@ put_texts(printer *p, bool asks)
 static void
 put_phases(printer *p)
 {
-    put(p, "#define gridDim call::super_block.grid\n");
+    put(p, "#define gridDim call::super_block.now.grid\n");
     if (p->run->apart)
         put(p, "#define blockIdx call::super_only()\n");
     if (p->stages > 0)
@@ -383,7 +387,7 @@ put_persistent(printer *p)
         "        if (!super_next(i, %zu, super_program[i + 1], a.v))\n"
         "            break;\n"
         "        if (super_is_mine())\n"
-        "        switch (super_block.now.kind) {\n",
+        "        switch (super_block.now.of.kind) {\n",
         p->run->count, p->run->count);
     put_cases(p, false);
     put(p, "        }\n        else\n            await();\n    }\n"

@@ -149,6 +149,31 @@ stream_halves(const void *p)
     return v;
 }
 
+// Either of 2-byte elements, aligned where FAST says so. Each phase of a persistent
+// kernel is one text, which looks: two would be twice what is compiled, and what
+// the cache of instructions has to hold.
+#ifdef LOOKS_ALIGNED
+static __device__ __noinline__ uint4
+halves_of(const void *p)
+{
+    return stream_halves(p);
+}
+
+template <bool FAST>
+FN uint4
+take16(const void *p)
+{
+    return aligned(p) ? *(const uint4 *)p : halves_of(p);
+}
+#else
+template <bool FAST>
+FN uint4
+take16(const void *p)
+{
+    return FAST ? *(const uint4 *)p : stream_halves(p);
+}
+#endif
+
 // What lies in memory now, past L1.
 template <class T>
 FN T

@@ -203,7 +203,7 @@ struct fresh_row {
 #pragma unroll
             for (int c = 0; c < D::SLOTS; c++)
                 missing |= absent(v[c]);
-            if (!turns.again(missing == 0))
+            if (!turns.all_again(missing == 0))
                 return;
             ask(g, t);
         }
@@ -242,7 +242,7 @@ row_of(D, const fresh<T, PLANE, WIDTH> &k, const fresh<T, PLANE, WIDTH> &v, s64 
     return row;
 }
 
-// N times 8 neighbours, number i from at(i) on; those that are not `there` are the
+// By all lanes: N times 8 neighbours, number i from at(i) on; those that are not `there` are the
 // first ones: where some lanes do not ask, ptxas spills registers in the whole kernel.
 template <int N, class AT, class THERE>
 FN void
@@ -264,7 +264,7 @@ end_eights(uint4 (&w)[N], const u16 *from, AT at, THERE there)
 #pragma unroll
         for (int i = 0; i < N; i++)
             missing |= absent(w[i]);
-        if (!turns.again(missing == 0))
+        if (!turns.all_again(missing == 0))
             break;
         ask_eights(w, from, at, there);
     }
@@ -322,7 +322,8 @@ stage_rows(T *to, cross<T> from)
 {
     constexpr int STEP = G::THREADS * 8, N = M * G::ROW > STEP ? 4 : 1;
 #pragma unroll 1
-    for (int first = threadIdx.x * 8; first < M * G::ROW; first += N * STEP) {
+    for (int all = 0; all < M * G::ROW; all += N * STEP) {
+        const int first = all + threadIdx.x * 8;
         uint4 v[N];
         take_eights(
             v, from.words,

@@ -118,9 +118,7 @@ take_query(uint4 (&q)[N], const T *from, bool there)
 {
 #pragma unroll
     for (int c = 0; c < N; c++)
-        q[c] = !there ? make_uint4(0, 0, 0, 0)
-               : FAST ? *(const uint4 *)(from + c * 32)
-                      : stream_halves(from + c * 32);
+        q[c] = there ? take16<FAST>(from + c * 32) : make_uint4(0, 0, 0, 0);
 }
 
 template <class T, int WIDTH, int QUERIES, int TILES>

@@ -253,8 +253,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
 
     template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
     static FN void
-    run(int tiles, bool fast, ROWS, AHEAD ahead, STAGE stage, WANT want,
-        OUT out)
+    run(int tiles, bool, ROWS, AHEAD ahead, STAGE stage, WANT want, OUT out)
     {
         extern __shared__ __align__(1024) char shared[];
         T *x = (T *)shared;
@@ -262,22 +261,16 @@ struct ringed : skinny<T, M, K, R, S, D> {
         const tile_share share = tiles_of(tiles, SUPER_BLOCKS);
         const int tile = share.first, mine = share.count;
 
-        if (super_block.now.calm)
+        if (super_block.now.of.calm)
             super_calm(true);
-        if (fast)
-            ahead(flag<true>());
-        else
-            ahead(flag<false>());
+        ahead(flag<true>());
         await();
         const int own = row_of_thread();
         auto held = want(tile + own / ROWS_OF, own % ROWS_OF / M,
                          own % M);
-        if (fast)
-            stage(flag<true>(), x);
-        else
-            stage(flag<false>(), x);
+        stage(flag<true>(), x);
         __syncthreads();
-        if (!super_block.now.calm)
+        if (!super_block.now.of.calm)
             super_calm(false);
         u32 n = ring.taken;
         for (int first = 0; first < mine; first += BATCH) {

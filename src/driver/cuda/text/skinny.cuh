@@ -432,7 +432,7 @@ ask_row(eight<T> (&to)[J], const T *from)
         if (k >= K)
             continue;
         if constexpr (sizeof(T) == 2)
-            to[j].v = FAST ? *(const uint4 *)(from + k) : stream_halves(from + k);
+            to[j].v = take16<FAST>(from + k);
         else
 #pragma unroll
             for (int i = 0; i < 8; i++)
@@ -497,7 +497,7 @@ stage_rows(T *to, const T *from)
         const T *p = from + m * (s64)STRIDE + k;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (k < K)
-            v = FAST ? *(const uint4 *)p : stream_halves(p);
+            v = take16<FAST>(p);
         *(uint4 *)(to + m * G::PITCH + G::place8(k)) = G::ordered(v);
     }
 }

@@ -56,10 +56,7 @@ struct split {
         const bool likely =
             ahead(p, (s64)(rank + SPLITS * warp) * D::KEYS, warp, lane);
         await_memory();
-        if (p.query_fast() && p.key_fast())
-            look<true>(p, rank, likely, mine);
-        else
-            look<false>(p, rank, likely, mine);
+        look(p, rank, likely, mine);
         __syncthreads();
         for (int n = warp; n < QUERIES; n += WARPS)
             leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
@@ -81,14 +78,32 @@ struct split {
             super_block.hinted[warp] = p.hinted();
             super_block.hints[warp] = seen;
         }
-        if (super_block.now.waits == SUPER_MEMORY && seen >> lane & 1 &&
+        if (super_block.now.of.waits == SUPER_MEMORY && seen >> lane & 1 &&
             at < p.keys())
             D::prefetch(lane < 16 ? p.key(at) : p.value(at));
         return seen != 0;
     }
 
+    // Rows that are not aligned: few have them.
+    static __device__ __noinline__ typename D::pieces
+    fetch_halves(const typename D::places &at)
+    {
+        typename D::pieces x;
+        D::template fetch<false>(x, at);
+        return x;
+    }
+
+    static FN void
+    fetch(typename D::pieces &x, const typename D::places &at, bool fast)
+    {
+        if (fast)
+            D::template fetch<true>(x, at);
+        else
+            x = fetch_halves(at);
+    }
+
     // What each warp finds in its keys.
-    template <bool FAST, class P>
+    template <class P>
     static FN void
     look(const P &p, int rank, bool likely, float *mine)
     {
@@ -102,17 +117,18 @@ struct split {
         uint4 q[D::CHUNKS];
         auto row = row_of(D(), p.k, p.v, p.plane());
         D::aim(at, p, j, g, t);
+        const bool fast = p.key_fast();
         if (likely)
-            D::template fetch<FAST>(x, at);
+            fetch(x, at, fast);
         row.ask(g, t);
         typename D::added m = D::template look<false>(p, j, g, t);
-        D::template take<FAST>(p, g, t, q);
+        D::template take<true>(p, g, t, q);
         row.end(g, t);
 #pragma unroll 1
         for (; j < p.keys(); j += step) {
             const bool some = likely || D::is_any(m);
             if (some && !likely)
-                D::template fetch<FAST>(x, at);
+                fetch(x, at, fast);
             const typename D::added next =
                 D::template look<false>(p, j + step, g, t);
             if (some) {
@@ -170,10 +186,11 @@ struct split {
         if (!super_block.told)
             return;
         again(p, mine);
-        for (int i = first + threadIdx.x; i < end; i += 32 * WARPS)
-            if (!is_settled(cells, i / WIDTH))
-                D::finish(p, mine + i / WIDTH * CELL, QUERIES, i / WIDTH,
-                          i % WIDTH);
+        for (int all = first; all < end; all += 32 * WARPS) {
+            const int i = all + threadIdx.x, n = (i < end ? i : end - 1) / WIDTH;
+            if (!is_settled(cells, n) && i < end)
+                D::finish(p, mine + n * CELL, QUERIES, n, i % WIDTH);
+        }
     }
 
     // A row of the block, from its warps.
@@ -207,7 +224,7 @@ struct split {
         show(to, (u64)super_mark() << 32 | __float_as_uint(x));
     }
 
-    // Numbers of a part, as soon as they are there.
+    // By all lanes: numbers of a part, as soon as they are there.
     template <int N>
     static FN void
     take(float (&to)[N], const u64 *const (&from)[N])
@@ -225,7 +242,7 @@ struct split {
                 good &= (u32)(w[i] >> 32) == super_mark();
                 to[i] = __uint_as_float((u32)w[i]);
             }
-        } while (turns.again(good));
+        } while (turns.all_again(good));
     }
 
     // Element i of the head, by a lane for each part. False: its row has seen
@@ -234,12 +251,15 @@ struct split {
     static FN bool
     element(const P &p, const u64 *cells, int i, int end)
     {
-        const int r = threadIdx.x % LANES, n = i / WIDTH, e = i % WIDTH;
-        float x[3] = {-infinity(), 0, 0}; // maximum, sum, accumulator
-        if (i < end && r < SPLITS) {
-            const u64 *c = cells + (r * QUERIES + n) * CELL;
-            const u64 *const from[3] = {c + WIDTH, c + WIDTH + 1, c + e};
-            take(x, from);
+        const int at = i < end ? i : end - 1; // all lanes look, for some part
+        const int r = threadIdx.x % LANES, n = at / WIDTH, e = at % WIDTH;
+        const u64 *c = cells + ((r < SPLITS ? r : 0) * QUERIES + n) * CELL;
+        const u64 *const from[3] = {c + WIDTH, c + WIDTH + 1, c + e};
+        float x[3]; // maximum, sum, accumulator
+        take(x, from);
+        if (r >= SPLITS) {
+            x[0] = -infinity();
+            x[1] = x[2] = 0;
         }
         const float high = highest(x[0]);
         const float f = D::decay(x[0], high);

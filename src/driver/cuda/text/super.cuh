@@ -52,17 +52,28 @@ struct super_value {
     FN operator s64() const { return (s64)bits; }
 };
 
+// All that a phase is told. It is made while the phase before it runs, so that
+// between them it is only copied, a word by a thread.
+struct super_step {
+    u64 parameters[SUPER_PARAMETERS];
+    super_phase of;
+    u32 number;
+    u32 goal; // arrivals; 0: nothing to wait for
+    struct {
+        u32 x; // blocks of the phase: its `gridDim`
+    } grid;
+    u32 none; // a multiple of 8 bytes
+};
+
+static const int SUPER_WORDS = sizeof(super_step) / 8;
+
 static __shared__ struct {
     super_state *state;
     fault *bad;
     u64 patience; // ns, 0: endless
-    // Of the phase that is computed, and of the one whose weights are asked for.
-    u64 parameters[2][SUPER_PARAMETERS];
-    u64 after[SUPER_PARAMETERS]; // of the next phase
-    super_phase next, now;
-    u32 counted; // arrivals of all phases so far
-    u32 goal;    // arrivals; 0: nothing to wait for
-    u32 phase;
+    super_step now, after;
+    u64 asked[SUPER_PARAMETERS]; // of the phase whose weights are asked for
+    u32 counted; // arrivals of all phases so far, `after` with them
     u32 launch; // from 1 on
     u64 words;  // of this launch: how far behind those of even ones
     bool ready; // they are absent
@@ -74,9 +85,6 @@ static __shared__ struct {
     u32 told; // of text/split.cuh: a row has seen nothing
     bool stuck;  // it gives up
     u32 arrived; // what it saw then
-    struct {
-        u32 x; // blocks of the phase: its `gridDim`
-    } grid;
 } super_block;
 
 // The threads that compute. A warp behind them asks for weights.
@@ -116,7 +124,7 @@ super_tell()
 {
     if (atomicCAS(&super_block.bad->raised, 0, 2) != 0)
         return;
-    super_block.bad->index = super_block.phase;
+    super_block.bad->index = super_block.now.number;
     super_block.bad->size = super_block.arrived;
     __threadfence_system();
     *(volatile int *)&super_block.bad->raised = 3;
@@ -151,13 +159,21 @@ struct super_turns {
         super_block.stuck = true;
         return false;
     }
+
+    // The same of all lanes of the warp, that stay together: what follows is then
+    // known to have them all.
+    FN bool
+    all_again(bool good)
+    {
+        return __any_sync(~0u, again(good));
+    }
 };
 
 // Of this phase of this launch.
 FN u32
 super_mark()
 {
-    return super_block.launch << 12 | (super_block.phase & 0xfff);
+    return super_block.launch << 12 | (super_block.now.number & 0xfff);
 }
 
 FN void
@@ -189,11 +205,11 @@ super_slack()
 FN void
 await()
 {
-    const u32 goal = super_block.goal;
+    const u32 goal = super_block.now.goal;
     if (goal == 0)
         return;
     if (threadIdx.x == 0) {
-        const bool memory = super_block.now.waits == SUPER_MEMORY;
+        const bool memory = super_block.now.of.waits == SUPER_MEMORY;
         super_poll(&super_block.state->arrived,
                    memory ? goal : goal - super_slack(), memory);
     }
@@ -204,7 +220,7 @@ await()
 FN void
 await_memory()
 {
-    if (super_block.now.waits == SUPER_MEMORY)
+    if (super_block.now.of.waits == SUPER_MEMORY)
         await();
 }
 
@@ -213,14 +229,14 @@ FN void
 super_calm(bool calm)
 {
     if (threadIdx.x == 0)
-        super_block.calm = calm ? super_block.phase + 1 : 0;
+        super_block.calm = calm ? super_block.now.number + 1 : 0;
 }
 
 // By all blocks, as others wait for each of them.
 FN bool
 stores_shared()
 {
-    return threadIdx.x % super_block.grid.x == blockIdx.x;
+    return threadIdx.x % super_block.now.grid.x == blockIdx.x;
 }
 
 FN void
@@ -228,23 +244,27 @@ release()
 {
 }
 
-// By a warp: parameters of the next phase. They come from memory that is seldom
-// read, while others wait.
+// By a warp: what phase i will be told. It comes from memory that is seldom read,
+// while others wait.
 FN void
-super_look(const super_phase &next, const u64 *v)
+super_look(u32 i, const super_phase &next, const u64 *v)
 {
     const int lane = threadIdx.x % SUPER_PARAMETERS;
-    super_block.after[lane] = v[next.first + lane];
-    if (lane == 0)
-        super_block.next = next;
+    super_step *to = &super_block.after;
+    to->parameters[lane] = v[next.first + lane];
+    if (lane != 0)
+        return;
+    super_block.counted += next.waits ? gridDim.x : 0;
+    to->of = next;
+    to->number = i;
+    to->goal = next.waits ? super_block.counted : 0;
+    to->grid.x = next.alone ? 1 : gridDim.x;
 }
 
 // Before a barrier of the block.
 FN void
 super_begin(const super_phase &first, const u64 *v)
 {
-    if (threadIdx.x < SUPER_PARAMETERS)
-        super_look(first, v + SUPER_HEAD);
     if (threadIdx.x == 0) {
         super_block.state = (super_state *)v[0];
         super_block.bad = (fault *)v[1];
@@ -256,6 +276,9 @@ super_begin(const super_phase &first, const u64 *v)
         super_block.stuck = false;
         super_block.calm = 0;
     }
+    __syncwarp();
+    if (threadIdx.x < SUPER_PARAMETERS)
+        super_look(0, first, v + SUPER_HEAD);
     if (threadIdx.x < 8)
         super_block.hinted[threadIdx.x] = nullptr;
 }
@@ -291,37 +314,31 @@ super_ready(const u64 *v)
     super_sync_all();
 }
 
-// Between phases: shared memory is free again, and parameters are those of
-// phase i of `count`. Little of it is in registers, which phases need. False: the kernel
-// gives up. next: phase i + 1.
+// Between phases: shared memory is free again, and what a phase is told is that of
+// phase i of `count`. Little of it is in registers, which phases need. False: the
+// kernel gives up. next: phase i + 1.
 FN bool
 super_next(u32 i, u32 count, const super_phase &next, const u64 *v)
 {
     super_sync_all();
-    if (super_block.stuck)
-        return false;
+    const bool stuck = super_block.stuck;
+    if (threadIdx.x < SUPER_WORDS)
+        ((u64 *)&super_block.now)[threadIdx.x] = ((u64 *)&super_block.after)[threadIdx.x];
     // At once, as others wait for it; not by the warp that polls: it takes its
     // time.
-    if (super_block.next.waits && threadIdx.x == 32) {
-        u32 *p = &super_block.state->arrived;
-        if (super_block.next.waits == SUPER_MEMORY)
-            count_up(p);
-        else
-            count_up_only(p);
-    }
-    if (threadIdx.x < SUPER_PARAMETERS)
-        super_block.parameters[0][threadIdx.x] = super_block.after[threadIdx.x];
-    if (threadIdx.x == 0) {
-        const super_phase e = super_block.next;
-        super_block.now = e;
-        super_block.counted += e.waits ? gridDim.x : 0;
-        super_block.goal = e.waits ? super_block.counted : 0;
-        super_block.phase = i;
-        super_block.grid.x = e.alone ? 1 : gridDim.x;
+    if (threadIdx.x == SUPER_THREADS - 1 && !stuck) {
+        u32 *arrived = &((super_state *)v[0])->arrived;
+        const u32 waits = super_block.after.of.waits;
+        if (waits == SUPER_MEMORY)
+            count_up(arrived);
+        else if (waits == SUPER_COUNT)
+            count_up_only(arrived);
     }
     super_sync_all();
+    if (stuck)
+        return false;
     if (threadIdx.x / 32 == 2)
-        super_look(next, v + SUPER_HEAD);
+        super_look(i + 1, next, v + SUPER_HEAD);
     // Those of the next launch, little by little.
     if (threadIdx.x / 32 == 3)
         super_clear(v[3] + v[4] - super_block.words, v[4],
@@ -333,13 +350,13 @@ super_next(u32 i, u32 count, const super_phase &next, const u64 *v)
 FN bool
 super_is_mine()
 {
-    return !super_block.now.alone || blockIdx.x == 0;
+    return !super_block.now.of.alone || blockIdx.x == 0;
 }
 
 FN super_value
 super_get(int i)
 {
-    return super_value{super_block.parameters[super_asks()][i]};
+    return super_value{(super_asks() ? super_block.asked : super_block.now.parameters)[i]};
 }
 
 // For the warp that asks: this lane's parameter of phase i is there.
@@ -348,7 +365,7 @@ super_ask(u32 i, u64 parameter)
 {
     __syncwarp();
     super_block.asking = i;
-    super_block.parameters[1][threadIdx.x % SUPER_PARAMETERS] = parameter;
+    super_block.asked[threadIdx.x % SUPER_PARAMETERS] = parameter;
     __syncwarp();
 }
 
@@ -388,9 +405,9 @@ FN void
 super_apart(u64 parameter)
 {
     if (threadIdx.x < SUPER_PARAMETERS)
-        super_block.parameters[0][threadIdx.x] = parameter;
+        super_block.now.parameters[threadIdx.x] = parameter;
     if (threadIdx.x == 0)
-        super_block.grid.x = 1;
+        super_block.now.grid.x = 1;
     super_sync_all();
 }
 
