@@ -9,7 +9,11 @@
 /* Products and sums are fused where the text says so, as everywhere. */
 static const char *const options[] = {"--std=c++17", "--fmad=false",
                                       "--device-as-default-execution-space"};
-enum { OPTIONS = sizeof options / sizeof *options };
+enum {
+    OPTIONS = sizeof options / sizeof *options,
+    LONG_TEXT = 100000, /* bytes: a persistent kernel of many phases */
+    SPLITS_SINCE = 13   /* NVRTC that takes functions of a text side by side */
+};
 
 typedef struct {
     air_device *dev;
@@ -92,17 +96,21 @@ static air_status
 compile(job *j)
 {
     const cuda_symbols *cu = &j->dev->cu;
-    const char *arguments[OPTIONS + 1];
+    const char *arguments[OPTIONS + 2];
+    int count = OPTIONS + 1;
     char arch[64];
     cu_program program = NULL;
     (void)snprintf(arch, sizeof arch, "--gpu-architecture=%s",
                    j->dev->props.isa);
     memcpy(arguments, options, sizeof options);
     arguments[OPTIONS] = arch;
+    /* Others have texts beside them for the processors. */
+    if (j->source.len > LONG_TEXT && j->dev->compiler[0] >= SPLITS_SINCE)
+        arguments[count++] = "--split-compile=0";
     AIR_REQUIRE(
         cu->program_new(&program, j->source.data, "air.cu", 0, NULL, NULL) == 0,
         AIR_ERROR_DRIVER, "NVRTC cannot be started");
-    const bool good = cu->program_compile(program, OPTIONS + 1, arguments) == 0;
+    const bool good = cu->program_compile(program, count, arguments) == 0;
     const air_status status =
         good ? take_cubin(j, program) : refuse(j, program);
     (void)cu->program_free(&program);

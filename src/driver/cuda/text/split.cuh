@@ -193,20 +193,22 @@ struct split {
         }
     }
 
-    // A row of the block, from its warps.
+    // A row of the block, from its warps: lane w has what warp w weighs.
     static FN void
     leave(const float *from, u64 *to, int lane)
     {
-        float high = -infinity(), total = 0, x[(WIDTH + 31) / 32] = {};
-        for (int w = 0; w < WARPS; w++)
-            high = fmaxf(high, from[w * QUERIES * CELL + WIDTH]);
+        const float *own = from + lane % WARPS * QUERIES * CELL + WIDTH;
+        const float top = own[0], high = highest(top, WARPS);
+        const float f = D::decay(top, high);
+        const float total = sum<WARPS>(f * own[1]);
+        float x[(WIDTH + 31) / 32] = {};
+#pragma unroll
         for (int w = 0; w < WARPS; w++) {
             const float *c = from + w * QUERIES * CELL;
-            const float f = D::decay(c[WIDTH], high);
-            total += f * c[WIDTH + 1];
+            const float of = __shfl_sync(~0u, f, w);
 #pragma unroll
             for (int i = 0; i < (WIDTH + 31) / 32; i++)
-                x[i] += f * c[(i * 32 + lane) % WIDTH];
+                x[i] += of * c[(i * 32 + lane) % WIDTH];
         }
 #pragma unroll
         for (int i = 0; i < (WIDTH + 31) / 32; i++)
@@ -261,7 +263,7 @@ struct split {
             x[0] = -infinity();
             x[1] = x[2] = 0;
         }
-        const float high = highest(x[0]);
+        const float high = highest(x[0], LANES);
         const float f = D::decay(x[0], high);
         const float total = sum<LANES>(f * x[1]), y = sum<LANES>(f * x[2]);
         if (i >= end)
@@ -276,10 +278,10 @@ struct split {
     }
 
     static FN float
-    highest(float x)
+    highest(float x, int lanes)
     {
 #pragma unroll
-        for (int d = LANES / 2; d > 0; d /= 2)
+        for (int d = lanes / 2; d > 0; d /= 2)
             x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
         return x;
     }
