@@ -338,6 +338,50 @@ pairs_of(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
     }
 }
 
+/* Are the lanes' pairs pixels that lie side by side? */
+static bool
+are_neighbours(const conv_pairs *from, const row_parts *r)
+{
+    bool same = from->p[0] == from->p[1] && r[0].n == r[1].n &&
+                from->stride <= STRIDE_MAX;
+    for (int i = 0; same && i < r[0].n; i++) {
+        const part *a = &r[0].parts[i], *b = &r[1].parts[i];
+        same = a->lanes == b->lanes && a->first + 1 == b->first;
+    }
+    return same;
+}
+
+static void
+gather_pairs(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
+             const row_parts *r)
+{
+    const vi at = LANE_NUMBERS * (int32_t)from->stride;
+    for (int64_t c = 0; c < count; c++) {
+        __m512i v = _mm512_setzero_si512();
+        for (const part *t = r->parts; t < r->parts + r->n; t++)
+            v = _mm512_mask_i32gather_epi32(
+                v, t->lanes, (__m512i)at,
+                from->p[0] + c * from->step + t->first, 2);
+        store(dst + c * ld, (vf)v);
+    }
+}
+
+/* Pixel by pixel. */
+static void
+pairs_any(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
+          const row_parts *r)
+{
+    for (int64_t c = 0; c < count; c++) {
+        uint16_t v[2 * VL] = {0};
+        for (int k = 0; k < 2; k++)
+            for (const part *t = r[k].parts; t < r[k].parts + r[k].n; t++)
+                for (int64_t i = t->b; i < t->e; i++)
+                    v[2 * i + k] = from->p[k][c * from->step + t->first +
+                                              i * from->stride];
+        memcpy(dst + c * ld, v, sizeof v);
+    }
+}
+
 void
 cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from, int64_t count)
 {
@@ -350,7 +394,11 @@ cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from, int64_t count)
             for (int k = r[i].n; k < 2; k++)
                 r[i].parts[k] = none;
         }
-        if (from->stride > 1)
+        if (from->stride > 2 && are_neighbours(from, r))
+            gather_pairs(dst + l, ld, from, count, r);
+        else if (from->stride > 2)
+            pairs_any(dst + l, ld, from, count, r);
+        else if (from->stride > 1)
             pairs_of(dst + l, ld, from, count, r, 2, 2);
         else if (r[0].n <= 1 && r[1].n <= 1)
             pairs_of(dst + l, ld, from, count, r, 1, 1);

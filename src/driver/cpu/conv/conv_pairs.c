@@ -96,8 +96,7 @@ cpu_convolution_on_pairs(const air_call *call, const char *isa)
         g.out_pixels <= GEMV_MAX)
         return false;
     return cpu_conv_is_windows(call, &g, true) ||
-           (g.c_in * g.taps > 0 && g.c_in * g.taps % 2 == 0 &&
-            g.stride[2] <= 2);
+           (g.c_in * g.taps > 0 && g.c_in * g.taps % 2 == 0);
 }
 
 size_t
