@@ -343,7 +343,7 @@ static bool
 are_neighbours(const conv_pairs *from, const row_parts *r)
 {
     bool same = from->p[0] == from->p[1] && r[0].n == r[1].n &&
-                from->stride <= STRIDE_MAX;
+                from->stride % 2 == 0 && from->stride <= STRIDE_MAX;
     for (int i = 0; same && i < r[0].n; i++) {
         const part *a = &r[0].parts[i], *b = &r[1].parts[i];
         same = a->lanes == b->lanes && a->first + 1 == b->first;
@@ -351,17 +351,19 @@ are_neighbours(const conv_pairs *from, const row_parts *r)
     return same;
 }
 
+/* Such pairs as floats, of half the stride. */
 static void
-gather_pairs(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
-             const row_parts *r)
+neighbours(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
+           const row_parts *r)
 {
-    const vi at = LANE_NUMBERS * (int32_t)from->stride;
     for (int64_t c = 0; c < count; c++) {
-        __m512i v = _mm512_setzero_si512();
-        for (const part *t = r->parts; t < r->parts + r->n; t++)
-            v = _mm512_mask_i32gather_epi32(
-                v, t->lanes, (__m512i)at,
-                from->p[0] + c * from->step + t->first, 2);
+        vu v = {0};
+        for (const part *t = r->parts; t < r->parts + r->n; t++) {
+            const uint16_t *p = from->p[0] + c * from->step + t->first;
+            part floats = *t;
+            floats.first = 0;
+            v |= (vu)take((const char *)p, &floats, from->stride / 2, AIR_F32);
+        }
         store(dst + c * ld, (vf)v);
     }
 }
@@ -395,7 +397,7 @@ cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from, int64_t count)
                 r[i].parts[k] = none;
         }
         if (from->stride > 2 && are_neighbours(from, r))
-            gather_pairs(dst + l, ld, from, count, r);
+            neighbours(dst + l, ld, from, count, r);
         else if (from->stride > 2)
             pairs_any(dst + l, ld, from, count, r);
         else if (from->stride > 1)
