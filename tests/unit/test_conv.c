@@ -276,6 +276,30 @@ TEST(conv_pairs_of_many_channels)
     check(&(conv_case){3, 1, 1, 32, 9, {3, 4, 5}, {2, 3, 3}, ONES, ONES, ONES});
 }
 
+/* By three and more: pairs of neighbours, of pixels beside the image, of two
+ * rows, channels and parts of an image. */
+TEST(conv_pairs_apart)
+{
+    check(&(conv_case){2, 1, 1, 5, 17, {48, 64}, {8, 8}, {8, 8}, {0}, ONES});
+    check(&(conv_case){2, 2, 1, 6, 17, {21, 27}, {3, 4}, {2, 3}, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 2, 16, 34, {9, 90}, {2, 3}, {1, 5}, {0, 2}, ONES});
+    check(&(conv_case){1, 1, 1, 12, 20, {400}, {8}, {4}, {3}, {2}});
+}
+
+/* From planes of two channels: an odd number of them, strips, groups, gaps in
+ * windows; slices of volumes that are outside, all of a window's, too. */
+TEST(conv_pairs_of_planes)
+{
+    check(&(conv_case){2, 2, 1, 9, 17, {13, 21}, {3, 3}, ONES, {1, 1}, ONES});
+    check(&(conv_case){2, 1, 1, 64, 17, {60, 60}, {2, 1}, ONES, {2, 0}, ONES});
+    check(&(conv_case){2, 1, 2, 30, 34, {9, 18}, {2, 5}, ONES, {1, 4}, {2, 2}});
+    check(&(conv_case){1, 3, 1, 17, 20, {70}, {4}, {1}, {3}, {3}});
+    check(&(conv_case){
+        3, 1, 1, 6, 20, {3, 9, 8}, {3, 3, 3}, ONES, {4, 1, 1}, {2, 1, 1}});
+    check(&(conv_case){
+        3, 2, 2, 14, 34, {6, 7, 9}, {3, 2, 3}, {2, 1, 1}, {1, 1, 1}, ONES});
+}
+
 /* One channel in: short rows, strips of long ones, phases, planes. */
 TEST(conv_depthwise)
 {

@@ -32,6 +32,9 @@ static const kernel_set amx = {"amx", cpu_convolution_transposed_amx,
                                cpu_convolution_weight_amx,
                                cpu_convolution_transposed_amx_workspace,
                                cpu_convolution_weight_amx_workspace};
+static const kernel_set pairs = {
+    "avx512_bf16", cpu_convolution_transposed_pairs, NULL,
+    cpu_convolution_transposed_pairs_workspace, NULL};
 #endif
 #define EACH_SET(s)                                                         \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
@@ -186,6 +189,9 @@ check_planes(const shape *p)
         check_weight(&amx, p, AIR_BF16, threads);
         check_transposed(&amx, p, AIR_BF16, threads);
     }
+    for (int threads = 1; threads <= 3 && kcase_has_isa("avx512_bf16");
+         threads++)
+        check_transposed(&pairs, p, AIR_BF16, threads);
 #endif
 }
 

@@ -338,6 +338,52 @@ pairs_of(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
     }
 }
 
+/* Are the lanes' pairs pixels that lie side by side? */
+static bool
+are_neighbours(const conv_pairs *from, const row_parts *r)
+{
+    bool same = from->p[0] == from->p[1] && r[0].n == r[1].n &&
+                from->stride % 2 == 0 && from->stride <= STRIDE_MAX;
+    for (int i = 0; same && i < r[0].n; i++) {
+        const part *a = &r[0].parts[i], *b = &r[1].parts[i];
+        same = a->lanes == b->lanes && a->first + 1 == b->first;
+    }
+    return same;
+}
+
+/* Such pairs as floats, of half the stride. */
+static void
+neighbours(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
+           const row_parts *r)
+{
+    for (int64_t c = 0; c < count; c++) {
+        vu v = {0};
+        for (const part *t = r->parts; t < r->parts + r->n; t++) {
+            const uint16_t *p = from->p[0] + c * from->step + t->first;
+            part floats = *t;
+            floats.first = 0;
+            v |= (vu)take((const char *)p, &floats, from->stride / 2, AIR_F32);
+        }
+        store(dst + c * ld, (vf)v);
+    }
+}
+
+/* Pixel by pixel. */
+static void
+pairs_any(float *dst, int64_t ld, const conv_pairs *from, int64_t count,
+          const row_parts *r)
+{
+    for (int64_t c = 0; c < count; c++) {
+        uint16_t v[2 * VL] = {0};
+        for (int k = 0; k < 2; k++)
+            for (const part *t = r[k].parts; t < r[k].parts + r[k].n; t++)
+                for (int64_t i = t->b; i < t->e; i++)
+                    v[2 * i + k] = from->p[k][c * from->step + t->first +
+                                              i * from->stride];
+        memcpy(dst + c * ld, v, sizeof v);
+    }
+}
+
 void
 cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from, int64_t count)
 {
@@ -350,7 +396,11 @@ cpu_pairs_columns(float *dst, int64_t ld, const conv_pairs *from, int64_t count)
             for (int k = r[i].n; k < 2; k++)
                 r[i].parts[k] = none;
         }
-        if (from->stride > 1)
+        if (from->stride > 2 && are_neighbours(from, r))
+            neighbours(dst + l, ld, from, count, r);
+        else if (from->stride > 2)
+            pairs_any(dst + l, ld, from, count, r);
+        else if (from->stride > 1)
             pairs_of(dst + l, ld, from, count, r, 2, 2);
         else if (r[0].n <= 1 && r[1].n <= 1)
             pairs_of(dst + l, ld, from, count, r, 1, 1);

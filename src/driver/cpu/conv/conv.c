@@ -124,8 +124,8 @@ cpu_convolution_workspace(const air_call *call, int threads)
     size_t bytes = cpu_conv_is_direct(&g) ? 0
                    : cpu_conv_is_winograd(call, &g)
                        ? cpu_conv_winograd_workspace(call, &g, threads)
-                   : cpu_conv_is_windows(call, &g)
-                       ? cpu_conv_windows_workspace(call, &g, threads)
+                   : cpu_conv_is_windows(call, &g, false)
+                       ? cpu_conv_windows_workspace(call, &g, false, threads)
                        : cpu_conv_workspace(call, &g, threads, false);
     return cpu_join_workspace(call->extra, bytes, threads);
 }
@@ -173,8 +173,8 @@ run(const air_call *call, const air_task *task, const gemm_ops *ops)
         cpu_conv_direct(call, &g, ops, task);
     else if (cpu_conv_is_winograd(call, &g))
         cpu_conv_winograd(call, &g, ops, task);
-    else if (cpu_conv_is_windows(call, &g))
-        cpu_conv_windows(call, &g, ops, task);
+    else if (cpu_conv_is_windows(call, &g, false))
+        cpu_conv_windows(call, &g, false, ops, task);
     else
         cpu_conv_run(call, &g, task, ops, false);
 }

@@ -18,6 +18,11 @@ CONV_KERNEL(convolution_weight)
 #undef CONV_KERNEL
 
 /* conv_transposed.c, of bf16 */
+bool cpu_convolution_transposed_on_pairs(const air_call *call, const char *isa);
+void cpu_convolution_transposed_pairs(const air_call *call,
+                                      const air_task *task);
+size_t cpu_convolution_transposed_pairs_workspace(const air_call *call,
+                                                  int threads);
 bool cpu_convolution_transposed_on_amx(const air_call *call, const char *isa);
 void cpu_convolution_transposed_amx(const air_call *call, const air_task *task);
 size_t cpu_convolution_transposed_amx_workspace(const air_call *call,

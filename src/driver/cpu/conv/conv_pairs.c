@@ -4,6 +4,7 @@
  * the next: what repeats is a channel or two. */
 #include "driver/cpu/conv/conv.h"
 #include "driver/cpu/conv/conv_direct.h"
+#include "driver/cpu/conv/conv_windows.h"
 #include "driver/cpu/product/gemm.h"
 #include "driver/cpu/product/gemm_pairs.h"
 #include "driver/cpu/region/region_join.h"
@@ -91,18 +92,22 @@ cpu_convolution_on_pairs(const air_call *call, const char *isa)
         return false;
     if (cpu_conv_is_direct(&g))
         return g.c_in > 1 && cpu_isa_has_pairs(isa);
-    return strcmp(isa, "avx512_bf16") == 0 && g.c_in * g.taps > 0 &&
-           g.c_in * g.taps % 2 == 0 && g.stride[2] <= 2 && g.c_out > GEMV_MAX &&
-           g.out_pixels > GEMV_MAX;
+    if (strcmp(isa, "avx512_bf16") != 0 || g.c_out <= GEMV_MAX ||
+        g.out_pixels <= GEMV_MAX)
+        return false;
+    return cpu_conv_is_windows(call, &g, true) ||
+           (g.c_in * g.taps > 0 && g.c_in * g.taps % 2 == 0);
 }
 
 size_t
 cpu_convolution_pairs_workspace(const air_call *call, int threads)
 {
     const conv_geometry g = cpu_conv_forward(call);
-    const size_t bytes = cpu_conv_is_direct(&g)
-                             ? 0
-                             : cpu_conv_workspace(call, &g, threads, true);
+    const size_t bytes =
+        cpu_conv_is_direct(&g) ? 0
+        : cpu_conv_is_windows(call, &g, true)
+            ? cpu_conv_windows_workspace(call, &g, true, threads)
+            : cpu_conv_workspace(call, &g, threads, true);
     return cpu_join_workspace(call->extra, bytes, threads);
 }
 
@@ -113,6 +118,8 @@ cpu_convolution_pairs(const air_call *call, const air_task *task)
     gemm_ops ops = cpu_pairs_ops();
     if (cpu_conv_is_direct(&g))
         cpu_conv_direct(call, &g, &ops, task);
+    else if (cpu_conv_is_windows(call, &g, true))
+        cpu_conv_windows(call, &g, true, &ops, task);
     else
         cpu_conv_run(call, &g, task, &ops, true);
 }

@@ -36,7 +36,19 @@ typedef struct {
 } spread_unit;
 
 extern const spread_unit cpu_spread_floats;
+#if defined(__x86_64__)
+extern const spread_unit
+    cpu_spread_pairs;                    /* conv_spread_pairs_isa.c: of bf16 */
 extern const spread_unit cpu_spread_amx; /* conv_spread_amx_isa.c */
+/* What both have: rows of weights are of 32 channels. */
+void cpu_spread_plane_pairs(const gemm_ops *ops, void *dst, const void *p,
+                            int64_t step, int64_t have, int dtype, int64_t n);
+void cpu_spread_turn_pairs(const gemm_ops *ops, void *dst, const void *p,
+                           int64_t step, int dtype, int64_t channels,
+                           int64_t n);
+void cpu_spread_put2_pairs(void *dst, const float *even, const float *odd,
+                           float bias, int64_t n);
+#endif
 
 /* Are there enough channels, and is most of a plane no padding? */
 bool cpu_spread_takes(const conv_geometry *g);

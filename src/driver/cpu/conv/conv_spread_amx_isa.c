@@ -4,47 +4,6 @@
 #include "driver/cpu/product/amx_isa.h"
 #include "driver/cpu/product/gemm_vec.h"
 
-#include <string.h>
-
-static void
-plane(const gemm_ops *ops, void *dst, const void *p, int64_t step, int64_t have,
-      int dtype, int64_t n)
-{
-    (void)ops, (void)dtype;
-    uint32_t *to = dst;
-    const uint16_t *low = p, *high = low + step;
-    for (int64_t i = 0; i < n && have < 2; i++)
-        to[i] = low[i];
-    for (int64_t i = 0; i < n && have >= 2; i++)
-        to[i] = low[i] | (uint32_t)high[i] << 16;
-}
-
-static void
-turn(const gemm_ops *ops, void *dst, const void *p, int64_t step, int dtype,
-     int64_t channels, int64_t n)
-{
-    (void)ops;
-    gemm_view view = {p, 1, step, dtype};
-    amx_copy(dst, &view, 0, n, channels);
-}
-
-static void
-put2(void *dst, const float *even, const float *odd, float bias, int64_t n)
-{
-    const __m512 add = _mm512_set1_ps(bias);
-    for (int64_t i = 0; i < n; i += 32, even += 16, odd += 16) {
-        int64_t left = n - i;
-        __mmask32 mask = left >= 32 ? UINT32_MAX : (UINT32_C(1) << left) - 1;
-        __mmask16 low = first_lanes((left + 1) / 2);
-        __m512 a = _mm512_add_ps(_mm512_maskz_loadu_ps(low, even), add);
-        __m512 b = _mm512_add_ps(_mm512_maskz_loadu_ps(low, odd), add);
-        __m512i x = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a));
-        __m512i y = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(b));
-        _mm512_mask_storeu_epi16((uint16_t *)dst + i, mask,
-                                 _mm512_or_si512(x, _mm512_slli_epi32(y, 16)));
-    }
-}
-
 static void
 multiply(const gemm_ops *ops, float *acc, const spread_taps *t)
 {
@@ -80,10 +39,10 @@ multiply(const gemm_ops *ops, float *acc, const spread_taps *t)
 const spread_unit cpu_spread_amx = {.size = 2,
                                     .unit = AMX_DEPTH,
                                     .pairs = 2,
-                                    .run = 32,
+                                    .run = 128,
                                     .begin = amx_begin,
                                     .end = amx_end,
-                                    .plane = plane,
-                                    .turn = turn,
-                                    .put2 = put2,
+                                    .plane = cpu_spread_plane_pairs,
+                                    .turn = cpu_spread_turn_pairs,
+                                    .put2 = cpu_spread_put2_pairs,
                                     .multiply = multiply};

@@ -10,6 +10,7 @@
 #include "driver/cpu/conv/conv_columns.h"
 #include "driver/cpu/conv/conv_spread.h"
 #include "driver/cpu/product/gemm.h"
+#include "driver/cpu/product/gemm_pairs.h"
 
 #include <string.h>
 
@@ -249,16 +250,42 @@ accept(const air_call *call)
 GEMM_KERNELS(convolution_transposed)
 
 #if defined(__x86_64__)
-/* ---- bf16 by AMX --------------------------------------------------------- */
+/* ---- bf16 by pairs and by AMX -------------------------------------------- */
+
+static bool
+takes_bf16(const air_call *call)
+{
+    if (call->args[0].t->dtype != AIR_BF16 || !accept(call))
+        return false;
+    transposed t = read_call(call);
+    return cpu_spread_takes(&t.g);
+}
+
+bool
+cpu_convolution_transposed_on_pairs(const air_call *call, const char *isa)
+{
+    return strcmp(isa, "avx512_bf16") == 0 && takes_bf16(call);
+}
+
+void
+cpu_convolution_transposed_pairs(const air_call *call, const air_task *task)
+{
+    transposed t = read_call(call);
+    gemm_ops ops = cpu_pairs_ops();
+    cpu_spread_run(call, &t.g, task, &ops, &cpu_spread_pairs);
+}
+
+size_t
+cpu_convolution_transposed_pairs_workspace(const air_call *call, int threads)
+{
+    transposed t = read_call(call);
+    return cpu_spread_workspace(&t.g, threads, &cpu_spread_pairs);
+}
 
 bool
 cpu_convolution_transposed_on_amx(const air_call *call, const char *isa)
 {
-    if (strcmp(isa, "amx") != 0 || call->args[0].t->dtype != AIR_BF16 ||
-        !accept(call))
-        return false;
-    transposed t = read_call(call);
-    return cpu_spread_takes(&t.g);
+    return strcmp(isa, "amx") == 0 && takes_bf16(call);
 }
 
 void

@@ -13,35 +13,29 @@ cpu_pairs_correlate(const gemm_windows *s, const float *p, const float *w,
     slide_all(s, p, w, start, outs, y);
 }
 
-/* Numbers i .. i + VL - 1 of a row, one in two of them where stride is 2. */
+/* n <= VL numbers, one in two of them where stride is 2; no others are read. */
 INLINE vu
-numbers(const uint16_t *p, int64_t i, const int stride)
+numbers(const uint16_t *p, int64_t n, const int64_t stride)
 {
-    vh h;
-    vu v;
-    if (stride == 1) {
-        memcpy(&h, p + i, sizeof h);
-        return widen_halves(h);
-    }
-    memcpy(&v, p + 2 * i, sizeof v);
-    return v & 0xffff;
+    const uint32_t even = (uint32_t)((UINT64_C(1) << 2 * n) - 1) & 0x55555555;
+    if (stride == 2)
+        return (vu)_mm512_maskz_loadu_epi16(even, p);
+    return (vu)_mm512_cvtepu16_epi32(
+        _mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 
 INLINE void
 pair_row(uint32_t *dst, const uint16_t *a, const uint16_t *b, int64_t n,
          const int64_t stride)
 {
-    /* of every second number, the one behind the last is not there */
-    const int64_t end = stride == 1 ? n : n - 1, last = end - VL;
-    int64_t i = 0;
-    for (; stride <= 2 && i < end && last >= 0; i += VL) {
-        i = min64(i, last); /* the last vector: again a few */
-        vu v = numbers(a, i, (int)stride);
+    for (int64_t i = 0; stride <= 2 && i < n; i += VL) {
+        const int64_t m = min64(n - i, VL);
+        vu v = numbers(a + i * stride, m, stride);
         if (b != NULL)
-            v |= numbers(b, i, (int)stride) << 16;
-        memcpy(dst + i, &v, sizeof v);
+            v |= numbers(b + i * stride, m, stride) << 16;
+        _mm512_mask_storeu_epi32(dst + i, first_lanes(m), (__m512i)v);
     }
-    for (; i < n; i++)
+    for (int64_t i = 0; stride > 2 && i < n; i++)
         dst[i] = a[i * stride] |
                  (b != NULL ? (uint32_t)b[i * stride] << 16 : UINT32_C(0));
 }

@@ -59,9 +59,13 @@ put_vector(void *y, int64_t at, int dtype, vf v, int64_t n)
         _mm512_mask_storeu_ps((float *)y + at, first_lanes(n), (__m512)v);
         return;
     }
-#endif
+    __m256i halves;
+    vput(&halves, 0, dtype, v);
+    _mm256_mask_storeu_epi16((uint16_t *)y + at, first_lanes(n), halves);
+#else
     for (int64_t i = 0; i < n; i++)
         put(y, at + i, dtype, v[i]);
+#endif
 }
 
 /* Results (row, i) and what is below and beside it. */

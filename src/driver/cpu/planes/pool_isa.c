@@ -28,6 +28,7 @@ typedef struct {
     int dtype, axes;
     int64_t volumes, size[AXES], results[AXES];
     int64_t kernel[AXES], stride[AXES], pad[AXES], dilation[AXES];
+    int64_t share[AXES];      /* adaptive: places of each; 0: they differ */
     bool adaptive, count_pad; /* means: the padding counts */
     int64_t divisor;          /* means: not 0: instead of the count */
     real *wide;               /* 16-bit: a volume of this thread */
@@ -106,6 +107,8 @@ open_pool(const air_call *call, const air_task *task, int axes,
         p.stride[k] = windows ? ref_ints(call, at + 1, entry, p.kernel[k]) : 1;
         p.pad[k] = windows ? ref_ints(call, at + 2, entry, 0) : 0;
         p.dilation[k] = 1;
+        if (p.results[k] > 0 && p.size[k] % p.results[k] == 0)
+            p.share[k] = p.size[k] / p.results[k];
     }
     return p;
 }
@@ -171,7 +174,9 @@ reach_of(const pool *p, int axis, int64_t result)
 {
     int64_t step = p->dilation[axis], size = p->size[axis];
     if (p->adaptive) {
-        int64_t n = p->results[axis];
+        int64_t n = p->results[axis], share = p->share[axis];
+        if (share != 0) /* divisions are slow */
+            return (reach){result * share, (result + 1) * share, 1};
         return (reach){result * size / n, ((result + 1) * size + n - 1) / n, 1};
     }
     int64_t at = result * p->stride[axis] - p->pad[axis];
@@ -193,15 +198,30 @@ places(const pool *p, int axis, int64_t result)
     return to <= from ? 0 : p->count_pad ? end - begin : to - from;
 }
 
-/* Sums or gradients of a strip over what they are divided by. */
+/* Results *from .. *to - 1 of a strip, whose windows lie in the rows. */
+static void
+whole_windows(const pool *p, const strip *s, int64_t *from, int64_t *to)
+{
+    int64_t last = (p->kernel[2] - 1) * p->dilation[2] - p->pad[2], none;
+    inside(p, s, -p->pad[2], from, &none);
+    inside(p, s, last, &none, to);
+}
+
+/* Sums or gradients of a strip over what they are divided by; of
+ * windows that lie in the rows, and of even shares, it is one number. */
 static void
 divide(const pool *p, const strip *s, real *row)
 {
     int64_t rows = places(p, 0, s->row[0]) * places(p, 1, s->row[1]);
-    for (int64_t i = 0; i < s->count; i++) {
-        int64_t n = rows * places(p, 2, s->begin + i);
-        real by = (real)(p->divisor != 0 ? p->divisor : n);
-        row[i] = n != 0 ? row[i] / by : 0;
+    int64_t from = 0, to = p->share[2] != 0 ? s->count : 0, i = 0;
+    if (!p->adaptive)
+        whole_windows(p, s, &from, &to);
+    while (i < s->count) {
+        const int64_t n = rows * places(p, 2, s->begin + i);
+        const int64_t end = i >= from && i < to ? to : i + 1;
+        const real by = (real)(p->divisor != 0 ? p->divisor : n);
+        for (; i < end; i++)
+            row[i] = n != 0 ? row[i] / by : 0;
     }
 }
 
@@ -240,6 +260,7 @@ forward(pool *p, void (*make)(const pool *p, const strip *s, int64_t at))
 
 enum {
     BLOCK = TILE_VECTOR / (int)sizeof(real), /* results taken in one go */
+    BLOCKS = 4,                              /* side by side */
     FEW = 4                                  /* one by one */
 };
 
@@ -283,34 +304,62 @@ load_block(block *out, const real *p, const int64_t step)
     *out = a;
 }
 
-/* All taps of results i .. i + BLOCK - 1, whose windows lie in the rows.
- * places: theirs, too; constants of each call, as is step. */
+/* All taps of `blocks` blocks of results from i on, whose windows lie in the
+ * rows: none waits for another. places: theirs, too; constants of each call, as
+ * is step. */
 static inline __attribute__((always_inline)) void
 take_block(const pool *p, const strip *s, const reach *zs, const reach *ys,
-           int64_t i, const int64_t step, const bool places, largest *l)
+           int64_t i, const int blocks, const int64_t step, const bool places,
+           largest *l)
 {
-    const block_places lane = block_lanes();
-    block best = (block){0} - INFINITY, v;
-    int64_t first = line_of(p, zs->begin, ys->begin) - p->pad[2];
-    block_places at =
-        lane * (real_place)step + (real_place)(first + (s->begin + i) * step);
+    const block_places lane = block_lanes() * (real_place)step;
+    const int64_t from = (s->begin + i) * step - p->pad[2];
+    const int64_t first = line_of(p, zs->begin, ys->begin) + from;
+    block best[BLOCKS], v;
+    block_places at[BLOCKS];
+#pragma GCC unroll 4
+    for (int b = 0; b < blocks; b++) {
+        best[b] = (block){0} - INFINITY;
+        at[b] = lane + (real_place)(first + b * BLOCK * step);
+    }
     for (int64_t z = zs->begin; z < zs->end; z += zs->step)
         for (int64_t y = ys->begin; y < ys->end; y += ys->step) {
-            int64_t start =
-                line_of(p, z, y) + (s->begin + i) * step - p->pad[2];
+            int64_t start = line_of(p, z, y) + from;
             for (int64_t k = 0; k < p->kernel[2]; k++) {
-                load_block(&v, s->volume + start, step);
-                block_places take = (v > best) | (v != v);
-                block_places here = lane * (real_place)step + (real_place)start;
-                best = (block)(((block_places)v & take) |
-                               ((block_places)best & ~take));
-                at = (here & take) | (at & ~take);
+#pragma GCC unroll 4
+                for (int b = 0; b < blocks; b++) {
+                    const int64_t place = start + b * BLOCK * step;
+                    load_block(&v, s->volume + place, step);
+                    block_places take = (v > best[b]) | (v != v);
+                    block_places here = lane + (real_place)place;
+                    best[b] = (block)(((block_places)v & take) |
+                                      ((block_places)best[b] & ~take));
+                    at[b] = (here & take) | (at[b] & ~take);
+                }
                 start += p->dilation[2];
             }
         }
-    memcpy(l->best + i, &best, sizeof best);
-    if (places)
-        memcpy(l->at + i, &at, sizeof at);
+#pragma GCC unroll 4
+    for (int b = 0; b < blocks; b++) {
+        memcpy(l->best + i + b * BLOCK, &best[b], sizeof best[b]);
+        if (places)
+            memcpy(l->at + i + b * BLOCK, &at[b], sizeof at[b]);
+    }
+}
+
+/* Steps and places of a call as constants. */
+static inline __attribute__((always_inline)) void
+take_some(const pool *p, const strip *s, const reach *z, const reach *y,
+          int64_t i, const int blocks, largest *l)
+{
+    if (p->index == NULL && p->stride[2] == 1)
+        take_block(p, s, z, y, i, blocks, 1, false, l);
+    else if (p->index == NULL)
+        take_block(p, s, z, y, i, blocks, 2, false, l);
+    else if (p->stride[2] == 1)
+        take_block(p, s, z, y, i, blocks, 1, true, l);
+    else
+        take_block(p, s, z, y, i, blocks, 2, true, l);
 }
 
 /* May a block from result i on read what lies behind the windows of its strip?
@@ -333,9 +382,7 @@ static void
 take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
             largest *l, int64_t *from, int64_t *to)
 {
-    int64_t last = (p->kernel[2] - 1) * p->dilation[2] - p->pad[2], none;
-    inside(p, s, -p->pad[2], from, &none);
-    inside(p, s, last, &none, to);
+    whole_windows(p, s, from, to);
     bool filled = *to - *from >= BLOCK;
     if (p->adaptive || p->stride[2] > 2 || *to - *from < FEW ||
         z->begin >= z->end || y->begin >= y->end ||
@@ -343,18 +390,11 @@ take_blocks(const pool *p, const strip *s, const reach *z, const reach *y,
         *from = *to = 0;
         return;
     }
-    int64_t last_block = filled ? *to - BLOCK : *from;
-    for (int64_t i = *from; i < *to; i += BLOCK) {
-        const int64_t at = min64(i, last_block);
-        if (p->index == NULL && p->stride[2] == 1)
-            take_block(p, s, z, y, at, 1, false, l);
-        else if (p->index == NULL)
-            take_block(p, s, z, y, at, 2, false, l);
-        else if (p->stride[2] == 1)
-            take_block(p, s, z, y, at, 1, true, l);
-        else
-            take_block(p, s, z, y, at, 2, true, l);
-    }
+    int64_t last_block = filled ? *to - BLOCK : *from, i = *from;
+    for (; i + BLOCKS * BLOCK <= *to; i += BLOCKS * BLOCK)
+        take_some(p, s, z, y, i, BLOCKS, l);
+    for (; i < *to; i += BLOCK)
+        take_some(p, s, z, y, min64(i, last_block), 1, l);
 }
 
 /* Results [begin, end), one by one. Dilated windows may have no place in the
@@ -452,8 +492,9 @@ add_tap(const pool *p, const strip *s, int64_t line, int64_t shift, real *sum)
 static void
 mean_strip(const pool *p, const strip *s, int64_t at)
 {
-    real sum[COLUMNS] = {0};
+    real sum[COLUMNS];
     reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    memset(sum, 0, (size_t)s->count * sizeof *sum);
     for (int64_t i = z.begin; i < z.end; i++)
         for (int64_t j = y.begin; j < y.end; j++)
             for (int64_t k = 0; k < p->kernel[2]; k++)

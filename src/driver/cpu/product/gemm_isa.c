@@ -38,15 +38,14 @@ pack_adjacent(float *dst, int64_t ld, const void *p, int64_t ks, int dtype,
             continue;
         }
 #if VL == 16
-        if (l < n && dtype == AIR_F32) {
-            __m512 v = _mm512_maskz_loadu_ps(first_lanes(n - l),
-                                             (const float *)p + k * ks + l);
-            _mm512_mask_storeu_ps(dst + k * ld + l, first_lanes(n - l), v);
-            continue;
-        }
-#endif
+        if (l < n)
+            _mm512_mask_storeu_ps(
+                dst + k * ld + l, first_lanes(n - l),
+                (__m512)vget_first(p, k * ks + l, dtype, n - l));
+#else
         for (; l < n; l++)
             dst[k * ld + l] = get(p, k * ks + l, dtype);
+#endif
     }
 }
 

@@ -30,7 +30,7 @@ typedef struct {
     const uint16_t *p[2];
     const conv_segment *segments[2];
     int counts[2];
-    int64_t step, stride; /* stride: 1 or 2 */
+    int64_t step, stride;
 } conv_pairs;
 
 /* columns_isa.c: dst[c * ld + lane], c < count, 0 where no segment is. */

@@ -224,6 +224,20 @@ vget(const void *p, int64_t i, int dtype)
 #endif
 }
 
+#if defined(__AVX512F__)
+/* The first n of them, zeros behind; no others are read. */
+INLINE vf
+vget_first(const void *p, int64_t i, int dtype, int64_t n)
+{
+    const __mmask16 lanes = first_lanes(n);
+    if (dtype == AIR_F32)
+        return (vf)_mm512_maskz_loadu_ps(lanes, (const float *)p + i);
+    __m256i h = _mm256_maskz_loadu_epi16(lanes, (const uint16_t *)p + i);
+    return dtype == AIR_BF16 ? (vf)(widen_halves((vh)h) << 16)
+                             : (vf)_mm512_cvtph_ps(h);
+}
+#endif
+
 /* VL integers of 8 bits. */
 INLINE vf
 vget8(const int8_t *p)
