@@ -439,7 +439,7 @@ enum { SPREAD_ROW = 16, SPREAD_PAIRS = 128, SPREAD_ROWS = 16 };
 static bool
 has_pairs(const lower_build *b, int rank)
 {
-    for (int i = 0; i < b->nbufs; i++)
+    for (int i = 0; i < b->nbufs && !b->env->pairs; i++)
         if (!b->bufs[i].scratch && b->bufs[i].strides[rank - 1] == 2)
             return true;
     return false;

@@ -686,6 +686,8 @@ load_code(cpu_region *r, const air_code *code)
     uint32_t staged = 0;
     int32_t all = code->all;
     for (int p = 0; p < r->rg->nphases; p++) {
+        r->phases[p].staged_in &= ~code->pairs;
+        r->phases[p].staged_out &= ~code->pairs;
         uint32_t here = r->phases[p].staged_in | r->phases[p].staged_out;
         if (code->offset[p] < 0 || r->phases[p].narrow) {
             all = 0;
