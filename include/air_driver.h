@@ -37,8 +37,9 @@ typedef struct {
     const uint8_t *bytes;
     size_t size;
     int32_t offset[AIR_RG_MAX_PHASES];
-    uint32_t rows; /* set of phases that take several rows a call */
-    int32_t all;   /* INNER: where code of all row phases starts, 0: none */
+    uint32_t rows;  /* set of phases that take several rows a call */
+    uint32_t pairs; /* set of buffers that are walked at their stride of 2 */
+    int32_t all;    /* INNER: where code of all row phases starts, 0: none */
     /* text */
     const char *prelude; /* what it needs before it, static */
     int32_t nlaunches;

@@ -325,7 +325,8 @@ typedef union {
  * acc[s] of a reduction is read and written: 64 partial results, element i of
  * the call belonging to number i % 64 (OUTER: a row of n). In the last phase
  * of OUTER acc[s] is the row that SCALAR nodes read. Scalars are of
- * F32 lanes; inner strides 0 or 1 only (others are staged).
+ * F32 lanes; inner strides are 0 or 1, or 2 of air_code.pairs (others are
+ * staged).
  * Regions that run `across` rows: the elements of a call belong to different
  * rows, and element i finds its row's scalar s in acc[s][i]: REDUCE folds into
  * it, SET writes it, SCALAR reads it.

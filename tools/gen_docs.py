@@ -48,7 +48,8 @@ Each is compiled and compared with eager over them, with its overloads and
 optional arguments, in both modes, with fixed and with changing sizes, by
 `test_aten_list.py::test_row[NAME-DTYPE-MODE-SIZES]`. The last column has the
 rows of the engine that its calls become (`test_who_runs_it[NAME]`), and which
-calls run on PyTorch's kernels; arithmetic on complex dtypes always does.
+calls run on PyTorch's kernels; of complex dtypes the engine computes with
+complex64, and not every function.
 
 torch.compile itself refuses, with every backend (2.13): `nll_loss` with a uint8
 target, `_foreach_addcdiv` and `_foreach_addcmul` with a tensor of scalars. CPU

@@ -1,7 +1,8 @@
 """Dtypes that the engine has no arithmetic for, as the integers of their size.
 
 Operators that only move such numbers are the engine's own; float8 is converted
-from and to float32 by rows of its formats. Everything else is HOST.
+from and to float32 by rows of its formats; pairs.py has what complex64 gets.
+Everything else is HOST.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _MOVES = {
     aten.flip.default,
     aten.repeat.default,
     aten.roll.default,
+    aten.select_backward.default,
     aten.select_scatter.default,
+    aten.slice_backward.default,
     aten.slice_scatter.default,
     aten.stack.default,
     aten.split.Tensor,

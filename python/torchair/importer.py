@@ -25,6 +25,7 @@ from . import (
     kinds,
     lazy,
     names,
+    pairs,
     places,
     rng_states,
     schema,
@@ -55,8 +56,6 @@ from .tensor_types import Types, dtype_of
 
 PARAM, FROZEN = 1, 2  # AIR_INPUT_PARAM, AIR_INPUT_FROZEN
 aten = torch.ops.aten
-# Results share memory with their operand and have a lazy negation.
-_LAZY = {aten._neg_view.default, aten._conj.default}
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -284,17 +283,17 @@ class _Importer(schema.Importing):
             elif v is not None and not (many and isinstance(v, int)):
                 raise Unexpressible(f"{node.target} gives a {type(v).__name__}")
 
-    def _check_arithmetic(self, node: torch.fx.Node, value: Any) -> None:
-        """Refused where a result or operand is of a dtype without it."""
+    def _without_arithmetic(self, node: torch.fx.Node, value: Any) -> Any:
+        """Writes a node on a dtype without it. None: on others, moves only."""
         if self.inexact.isdisjoint((node, *node.all_input_nodes)):
-            return
-        if (dtype := carried.unable(node, value)) is not None:
-            raise Refused(f"{dtype} has no arithmetic in the engine")
+            return None
+        dtype = carried.unable(node, value)
+        return None if dtype is None else pairs.rewrite_of(node, dtype)
 
     def _engine_node(
         self, node: torch.fx.Node, kind: kinds.Kind, value: Any
     ) -> Sequence[int | None]:
-        self._check_arithmetic(node, value)
+        rewrite = self._without_arithmetic(node, value) or kind.rewrite
         divisors.check(node, value, self.place < cuda.PLACE)
         if node.name in self.without:
             raise Refused(cuda.NO_KERNEL)
@@ -302,8 +301,8 @@ class _Importer(schema.Importing):
             raise Refused(rng_states.REASON)
         if kind.random and not draws_nothing(node):
             draws.check(node.target, schema.first(value), self.place)
-        if kind.rewrite is not None:
-            return kind.rewrite(self, node, value)
+        if rewrite is not None:
+            return rewrite(self, node, value)
         return self.row_node(node, value)
 
     def row_node(self, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
@@ -380,7 +379,8 @@ class _Importer(schema.Importing):
         ]
         tensors = [n.meta["val"] for n in arguments.tensors]
         kept = [values[i] for i in keep]
-        resolve = node.target in _LAZY or any(
+        # Results may share memory with their operand, and be lazy.
+        resolve = node.target is aten._neg_view.default or any(
             v.dtype.is_complex for v in tensors + kept
         )
         orders = images.orders(node, kept, self.place)
@@ -491,7 +491,7 @@ class _Importer(schema.Importing):
             return ("const", self.constants[x])
         if isinstance(value, torch.Tensor):
             self.types.of(value, "the result", x)  # not where it was moved to
-            results.append(self.ref(x))
+            results.append(views.result_of(self, x))
             strides.append(self.sizes.result_strides(value))
             dtype = DTYPE_NAMES[value.dtype]
             return ("result", len(results) - 1, dtype, cuda.place(value))

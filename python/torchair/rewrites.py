@@ -19,6 +19,7 @@ from . import (
     foreach,
     grouped,
     mutations,
+    pairs,
     schema,
 )
 from .schema import DTYPE, DTYPES, INT, INTS, NONE, VALUE, VALUES, Refused
@@ -257,6 +258,7 @@ REWRITES: dict[Any, Rewrite] = {
     **cuda_attention.REWRITES,
     **dict.fromkeys(carried.CONVERSIONS, carried.convert),
     aten.view.dtype: carried.view_dtype,
+    aten._neg_view.default: pairs.negated,
     aten.native_dropout.default: draws.dropout,
     aten.rand_like.default: draws.rand_like,
     aten.randn_like.default: draws.randn_like,

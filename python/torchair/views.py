@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from .direct import is_subclass
-from .schema import base_of, viewed
+from .schema import VALUE, base_of, viewed
 
 _COPY = torch.ops.aten.copy_.default
 _BY_STRIDES = torch.ops.aten.as_strided.default
@@ -31,6 +31,16 @@ def share_memory(outputs: Sequence[Any], outs: list[tuple[Any, ...]]) -> None:
         for i in at:
             if i != like:
                 outs[i] = (*outs[i], like)
+
+
+def result_of(at: Any, x: Node) -> int:
+    """The graph's result for an output. What shows an input as another dtype
+    is a copy: views of the input's tensor have its dtype."""
+    ref: int = at.ref(x)
+    base, value = base_of(x), x.meta["val"]
+    if base.op == "call_function" or value.dtype == base.meta["val"].dtype:
+        return ref
+    return int(at.add(x, "clone", [VALUE, ref], value))
 
 
 def take_views_of_inputs(graph: torch.fx.Graph, meta: Any) -> None:

@@ -39,6 +39,7 @@ emit_phases(codegen_work *w, const air_region *rg, air_code *out,
         w->emit.s = &w->s;
         emit_phase(&w->emit, &w->list,
                    x86_schedule_nodes(&w->list, &w->schedule), 0);
+        out->pairs |= w->list.pairs;
         out->rows |= (uint32_t)w->emit.rows << p;
         any = true;
     }
@@ -147,6 +148,19 @@ same_buffer(const air_region *a, const air_region *b, int i)
     return true;
 }
 
+/* Pairs are stored together. */
+static bool
+same_pairs(const air_region *a, const air_region *b)
+{
+    const uint32_t pairs = x86_pairs(a);
+    bool same = pairs == x86_pairs(b);
+    for (uint32_t left = pairs; same && left; left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        same = x86_pair_mate(a, i) == x86_pair_mate(b, i);
+    }
+    return same;
+}
+
 bool
 codegen_same(const air_region *a, const air_region *b)
 {
@@ -166,7 +180,7 @@ codegen_same(const air_region *a, const air_region *b)
     for (int i = 0; i < a->nbufs; i++)
         if (!same_buffer(a, b, i))
             return false;
-    return true;
+    return same_pairs(a, b);
 }
 
 void

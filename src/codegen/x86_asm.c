@@ -99,6 +99,42 @@ asm_align(x86_asm *s, size_t alignment)
     }
 }
 
+static unsigned
+table_entry(unsigned table, unsigned k)
+{
+    switch (table) {
+    case ASM_EVEN: return 2 * k;
+    case ASM_SHARED: return k < 8 ? 2 * k : 2 * k + 1;
+    case ASM_ODD: return 2 * k + 1;
+    default: return (table == ASM_HIGH ? 8 : 0) + k / 2 + k % 2 * 16;
+    }
+}
+
+static size_t
+put_table(x86_asm *s, unsigned table)
+{
+    asm_align(s, 64);
+    for (unsigned k = 0; k < 16; k++)
+        asm_word(s, table_entry(table, k));
+    return asm_here(s) - 64;
+}
+
+/* Those tables that are referred to. */
+static void
+finish_tables(x86_asm *s)
+{
+    for (unsigned table = ASM_EVEN; table <= ASM_HIGH; table++) {
+        size_t at = 0;
+        for (size_t i = 0; i < s->fixups.count; i++) {
+            const x86_fixup *f = &s->fixups.data[i];
+            if (f->constant != table)
+                continue;
+            at = at != 0 ? at : put_table(s, table);
+            asm_patch_word(s, f->at, (uint32_t)(at - (f->at + 4 + f->behind)));
+        }
+    }
+}
+
 void
 asm_finish_constants(x86_asm *s)
 {
@@ -112,9 +148,12 @@ asm_finish_constants(x86_asm *s)
                                    (s->wide ? 8 * (k & 4) : 0)));
     for (size_t i = 0; i < s->fixups.count; i++) {
         const x86_fixup *f = &s->fixups.data[i];
+        if (f->constant >= ASM_EVEN)
+            continue;
         size_t target = pool + f->constant * size;
         asm_patch_word(s, f->at, (uint32_t)(target - (f->at + 4 + f->behind)));
     }
+    finish_tables(s);
     s->fixups.count = 0;
     s->constants.count = 0;
 }

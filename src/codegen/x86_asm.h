@@ -70,6 +70,10 @@ size_t asm_here(const x86_asm *s);
 /* Throws away what was written after `code` bytes. */
 void asm_rewind(x86_asm *s, size_t code);
 uint16_t asm_constant(x86_asm *s, uint64_t bits);
+/* Constants of 64 bytes, of 32-bit lanes: numbers for a permutation of two
+ * vectors. Every other element, from the first one on, where the vectors share
+ * one, or from the second one on; the elements of both in turns. */
+enum { ASM_EVEN = 0xfffb, ASM_SHARED, ASM_ODD, ASM_LOW, ASM_HIGH };
 /* Places the constants (32 bytes each for AVX2, 4 or 8 for AVX-512), resolves
  * the references to them and forgets them. */
 void asm_finish_constants(x86_asm *s);

@@ -6,6 +6,7 @@
 #include "codegen/x86_nodes.h"
 
 #define X86_MAX_UNROLL 8
+#define X86_PAIR_MASK  6 /* k6 */
 
 /* rdi ptrs, rsi n, rdx scalars, rcx acc, r8 rows, r9 steps as called; rax
  * counts elements. */
@@ -28,7 +29,8 @@ typedef enum {
 
 /* The frame, from rsp up. */
 enum {
-    FRAME_MASK = 0,    /* AVX2: of the tail; behind it of words, beside wider */
+    FRAME_MASK = 0,    /* AVX2: of the tail; behind it of words, beside wider;
+                          AVX-512: of a tail of pairs */
     FRAME_BOUNCE = 64, /* 32 bytes a buffer */
     FRAME_BCAST = 64 + 32 * AIR_RG_MAX_BUFS, /* 8 bytes a buffer */
     FRAME_ROWS = FRAME_BCAST + 192,          /* as called */
@@ -59,8 +61,9 @@ typedef struct {
     int16_t spill[X86_MAX_NODES][X86_MAX_UNROLL]; /* -1: none */
     bool hoisted[X86_MAX_NODES];
     int8_t mask[X86_MAX_NODES][X86_MAX_UNROLL]; /* AVX-512: k1 .., 0: none */
-    int8_t buf_reg[AIR_RG_MAX_BUFS];            /* -1: loaded into REG_TEMP */
-    uint32_t loaded, stored, broadcast;         /* sets of buffers */
+    int8_t tables[5]; /* registers of ASM_EVEN .. ASM_HIGH; -1: not needed */
+    int8_t buf_reg[AIR_RG_MAX_BUFS];    /* -1: loaded into REG_TEMP */
+    uint32_t loaded, stored, broadcast; /* sets of buffers */
     bool rows;   /* OUTER: several rows a call, for one vector after another */
     bool inside; /* INNER: the phases of a row follow each other (x86_rows.c) */
     int inside_count, inside_spills; /* phases so far, the most of one */
@@ -69,7 +72,7 @@ typedef struct {
     int8_t part[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
     int8_t total[AIR_RG_MAX_SCALARS][X86_MAX_UNROLL];
     uint32_t free, pinned, temps; /* sets of vector registers */
-    uint32_t free_masks;          /* set of k2 to k6 */
+    uint32_t free_masks;          /* set of k2 to k6, or k5 with pairs */
     int16_t owner[32];            /* node * X86_MAX_UNROLL + copy, -1 */
     int nspills, peak_spills;
     int low_free;   /* fewest free registers seen */
@@ -138,6 +141,12 @@ void emit_move_parts(x86_emit *e, emit_mode mode, int unroll, bool hold);
 /* Of a few rows: held ones begin anew beside the totals, or are folded in. */
 void emit_few(x86_emit *e, int unroll, bool begin);
 void emit_acc(x86_emit *e, const x86_node *n);
+
+/* x86_pairs.c: buffers of stride 2. */
+void emit_load_part(x86_emit *e, const x86_node *n);
+void emit_store_pair(x86_emit *e, const x86_node *n);
+void x86_pair_masks(x86_emit *e);  /* of a tail */
+void x86_pair_tables(x86_emit *e); /* what both need, for a whole phase */
 
 /* Does the value of a BCAST node change from row to row of a call? */
 static inline bool

@@ -291,6 +291,21 @@ unrounded(const x86_list *l, int a)
     return l->nodes[a].op == X86_TOSINGLE ? l->nodes[a].a : a;
 }
 
+/* Parts of pairs are stored when both are there. */
+static void
+store_part(x86_list *l, int buf, int a)
+{
+    l->half[buf] = (int16_t)a;
+    for (int b = 0; b < l->rg->nbufs; b++) {
+        const int mate = l->half[b] < 0 ? -1 : x86_pair_mate(l->rg, b);
+        if (mate < 0 || l->half[mate] < 0)
+            continue;
+        put(l, (x86_node){X86_STORE, AIR_F32, l->half[b], l->half[mate], -1,
+                          (uint64_t)b});
+        l->half[b] = l->half[mate] = -1;
+    }
+}
+
 static void
 store(x86_list *l, const air_rg_node *n)
 {
@@ -306,6 +321,10 @@ store(x86_list *l, const air_rg_node *n)
         a = unrounded(l, a);
     else if (!stores_as_is(l, n->lane, dtype))
         x86_refuse(l, "a store of this dtype");
+    if (l->pairs >> n->buf & 1) {
+        store_part(l, n->buf, a);
+        return;
+    }
     effect(l, X86_STORE, dtype, (uint32_t)n->buf, a);
 }
 
@@ -609,6 +628,8 @@ x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex)
     l->width = x86_lanes_find(l);
     if (l->width == 0)
         return x86_refuse(l, "integers that need 64 bits");
+    l->pairs = evex && l->width == 4 ? x86_pairs(rg) : 0;
+    memset(l->half, -1, sizeof l->half);
     find_bf16(l);
     for (int i = 0; i < l->nsource; i++)
         l->value[i] = -1;

@@ -13,9 +13,9 @@ typedef enum {
     X86_LOAD, /* k: buffer, imm: dtype; widened to the lane, f16 converted */
     X86_ACC,  /* OUTER: k: scalar, its value of the column */
     /* effects */
-    X86_STORE,  /* a -> buffer k, imm: dtype; bf16: the low 16 bits, f16: of
-                   the f32 value, bool: of the truth value, integers: the low
-                   bits */
+    X86_STORE,  /* a -> buffer k, imm: dtype; b: of a pair (x86_pairs.c); bf16:
+                   the low 16 bits, f16: of  the f32 value, bool: of the truth
+                   value, integers: the low  bits */
     X86_REDUCE, /* a -> scalar k, imm: air_reduce, and X86_OF_INTEGERS */
     X86_SET,    /* a -> scalar k */
     X86_RAISE,  /* a is a divisor: is it 0? */
@@ -102,8 +102,10 @@ typedef struct {
     const air_region *rg;
     int phase;
     bool evex;
-    int width;          /* bytes of a lane: 4; 1, 2 where all is narrow; 8 */
-    const char *reason; /* why there is no list */
+    int width;      /* bytes of a lane: 4; 1, 2 where all is narrow; 8 */
+    uint32_t pairs; /* buffers that are walked at stride 2 */
+    int16_t half[AIR_RG_MAX_BUFS]; /* of pairs to store: the value; -1: none */
+    const char *reason;            /* why there is no list */
     int count;
     x86_node nodes[X86_MAX_NODES];
     uint16_t bucket[X86_MAX_NODES * 2]; /* of equal nodes: number + 1 */
@@ -162,7 +164,13 @@ typedef struct {
  * NULL: the list is too long. */
 const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 
-/* Inner stride as machine code walks the buffer: 0 or 1. */
+/* x86_pairs.c: buffers of inner stride 2 that AVX-512 walks as they are: those
+ * that are only read, and pairs of those that are only written. */
+uint32_t x86_pairs(const air_region *rg);
+/* The buffer whose elements are behind those of b; -1: none. */
+int x86_pair_mate(const air_region *rg, int b);
+
+/* Inner stride as machine code walks other buffers: 0 or 1. */
 static inline bool
 x86_is_broadcast(const air_region *rg, int buf)
 {

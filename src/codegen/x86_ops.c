@@ -404,9 +404,19 @@ emit_node(x86_emit *e)
 {
     const x86_node *n = &e->nodes[e->at];
     switch (n->op) {
-    case X86_LOAD: emit_load(e, n); return;
+    case X86_LOAD:
+        if (e->l->pairs >> n->k & 1)
+            emit_load_part(e, n);
+        else
+            emit_load(e, n);
+        return;
     case X86_ACC: emit_acc(e, n); return;
-    case X86_STORE: emit_store(e, n); return;
+    case X86_STORE:
+        if (n->b >= 0)
+            emit_store_pair(e, n);
+        else
+            emit_store(e, n);
+        return;
     case X86_REDUCE: emit_reduce(e, n); return;
     case X86_SET: emit_set(e, n); return;
     case X86_RAISE: emit_raise(e, n); return;

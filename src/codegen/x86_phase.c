@@ -576,6 +576,8 @@ tail(x86_emit *e, size_t masks)
     size_t skip = asm_jump(e->s, NOT_BELOW);
     if (e->s->evex) {
         mask_avx512(e);
+        if (e->l->pairs)
+            x86_pair_masks(e);
         body(e, EMIT_TAIL, 1);
     } else {
         mask_avx2(e, masks);
@@ -602,6 +604,7 @@ attempt(x86_emit *e, size_t start, size_t masks, int unroll, int hoists)
         enter(e, used, x86_raises(e->l));
     load_pointers(e);
     asm_alu(e->s, ALU_XOR, REG_INDEX, REG_INDEX);
+    x86_pair_tables(e);
     if (!e->rows)
         place_broadcasts(e);
     place_invariants(e, hoists);

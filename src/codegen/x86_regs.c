@@ -19,10 +19,11 @@ emit_reset(x86_emit *e)
     memset(e->hoisted, 0, count * sizeof e->hoisted[0]);
     memset(e->mask, 0, count * sizeof e->mask[0]);
     memset(e->owner, -1, sizeof e->owner);
+    memset(e->tables, -1, sizeof e->tables);
     bool high = e->s->evex && e->mode != EMIT_ONE;
     e->free = high ? UINT32_MAX : 0xffff;
     e->pinned = e->temps = 0;
-    e->free_masks = 0x7c;
+    e->free_masks = e->l->pairs ? 0x3c : 0x7c;
     e->nspills = e->peak_spills = 0;
     e->low_free = 32;
     e->spilled = false;

@@ -47,20 +47,26 @@ find_heights(x86_schedule *s)
     }
 }
 
+/* May both be of one place? A pair is two. */
+static bool
+may_meet(const x86_schedule *s, const x86_node *a, const x86_node *b)
+{
+    const air_rg_buf *x = &s->l->rg->bufs[a->k], *y = &s->l->rg->bufs[b->k];
+    const bool pairs = (s->l->pairs >> a->k | s->l->pairs >> b->k) & 1;
+    return x->slot == y->slot && (pairs || x->offset == y->offset);
+}
+
 /* What touches the place that a store writes keeps its order. */
 static bool
 must_wait(const x86_schedule *s, int i)
 {
     const x86_node *n = &s->l->nodes[i];
-    const air_rg_buf *bufs = s->l->rg->bufs;
     if (n->op != X86_STORE && n->op != X86_LOAD)
         return false;
     for (int j = 0; j < i; j++) {
         const x86_node *o = &s->l->nodes[j];
         if (s->place[j] < 0 && (o->op == X86_STORE || o->op == X86_LOAD) &&
-            (o->op == X86_STORE || n->op == X86_STORE) &&
-            bufs[o->k].slot == bufs[n->k].slot &&
-            bufs[o->k].offset == bufs[n->k].offset)
+            (o->op == X86_STORE || n->op == X86_STORE) && may_meet(s, o, n))
             return true;
     }
     return false;

@@ -409,6 +409,9 @@ void exec_set_place(exec_maker *m, air_ref ref, const lower_place *place);
 /* The place of a result of n, unless it has one: an operand's that n writes in
  * place, a part of a cat, or its own. */
 air_status exec_place_result(exec_maker *m, const ir_node *n, air_ref ref);
+/* What operand v of a cat is a view of, with an axis of size 1 along which it
+ * is put beside the others; else v. */
+air_ref exec_cat_source(const ir_graph *g, const ir_node *cat, air_ref v);
 /* Where operand number `which` of a cat lies in its result. */
 air_status exec_cat_place(exec_maker *m, uint32_t cat, size_t which,
                           lower_place *out);

@@ -175,10 +175,51 @@ find_memory(const ir_graph *g, base_arena *arena, exec_order *order)
 
 /* ---- cat: producers write into the result ---- */
 
+/* Of values, by nodes that are not in the unit of their producer: those read
+ * memory. */
+typedef struct {
+    const order_maker *m;
+    uint32_t unit;
+    uint32_t *uses;
+} use_counter;
+
 static void
-count_uses(void *arg, air_ref *ref)
+count_use(void *arg, air_ref *ref)
 {
-    ((uint32_t *)arg)[ref->id]++;
+    const use_counter *c = arg;
+    const uint32_t from = ir_val(c->m->g, *ref)->node;
+
+    if (from == IR_NO_NODE || c->m->unit_of[from] != c->unit)
+        c->uses[ref->id]++;
+}
+
+static air_status
+count_uses(const order_maker *m, uint32_t **out)
+{
+    const ir_graph *g = m->g;
+
+    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->values.count, out));
+    IR_FOR_EACH(g, id)
+    {
+        use_counter c = {m, m->unit_of[id], *out};
+        ir_each_operand(NULL, ir_node_at(g, id), count_use, &c);
+    }
+    for (size_t i = 0; i < g->results.count; i++)
+        (*out)[g->results.data[i].value.id]++;
+    return AIR_OK;
+}
+
+/* May the producer of operand v of cat node n write it into the result? */
+static bool
+goes_into(const order_maker *m, const exec_order *order, const uint32_t *uses,
+          const ir_node *n, air_ref v)
+{
+    const ir_value *made = ir_val(m->g, v);
+
+    return made->node != IR_NO_NODE && uses[v.id] == 1 &&
+           order->units[m->unit_of[made->node]].fused &&
+           ir_node_at(m->g, made->node)->once == n->once &&
+           made->dtype == ir_val(m->g, n->outs[0])->dtype;
 }
 
 static air_status
@@ -189,25 +230,17 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
 
     AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count, &order->cat));
     memset(order->cat, 0xff, g->values.count * sizeof *order->cat);
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->values.count, &uses));
-    IR_FOR_EACH(g, id)
-    ir_each_operand(NULL, ir_node_at(g, id), count_uses, uses);
-    for (size_t i = 0; i < g->results.count; i++)
-        uses[g->results.data[i].value.id]++;
+    AIR_TRY(count_uses(m, &uses));
     IR_FOR_EACH(g, id)
     {
         const ir_node *n = ir_node_at(g, id);
         if (n->op != AIR_OP_CAT || (m->options->without & AIR_WITHOUT_CAT))
             continue;
         for (size_t i = 0; i < n->attrs[0].count; i++) {
-            air_ref v = n->attrs[0].values[i];
-            uint32_t from = ir_val(g, v)->node;
-            if (from == IR_NO_NODE || uses[v.id] != 1 ||
-                !order->units[m->unit_of[from]].fused ||
-                ir_node_at(g, from)->once != n->once ||
-                ir_val(g, v)->dtype != ir_val(g, n->outs[0])->dtype)
-                continue;
-            order->cat[v.id] = id;
+            const air_ref v = n->attrs[0].values[i];
+            const air_ref made = exec_cat_source(g, n, v);
+            if (uses[v.id] == 1 && goes_into(m, order, uses, n, made))
+                order->cat[v.id] = order->cat[made.id] = id;
         }
     }
     return AIR_OK;

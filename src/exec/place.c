@@ -154,23 +154,78 @@ exec_cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
     return AIR_OK;
 }
 
+/* Does x with an axis of size 1 at `axis` have the sizes of v? */
+static bool
+adds_axis(const ir_graph *g, air_ref x, air_ref v, int axis)
+{
+    const ir_value *from = ir_val(g, x), *to = ir_val(g, v);
+    int64_t one;
+    bool same = to->rank == from->rank + 1 &&
+                ir_dim_is_const(g, to->dims[axis], &one) && one == 1;
+
+    for (int i = 0; same && i < from->rank; i++)
+        same = ir_dim_eq(from->dims[i], to->dims[i < axis ? i : i + 1]);
+    return same;
+}
+
+air_ref
+exec_cat_source(const ir_graph *g, const ir_node *cat, air_ref v)
+{
+    const uint32_t made = ir_val(g, v)->node;
+    const int rank = ir_val(g, cat->outs[0])->rank;
+    int axis;
+
+    if (made == IR_NO_NODE || ir_node_at(g, made)->op == AIR_OP_HOST ||
+        ir_val(g, v)->rank != rank ||
+        ir_axis(g, &cat->attrs[1], rank, "dim", &axis) != AIR_OK)
+        return v;
+    const ir_op_info *info = ir_info(ir_node_at(g, made));
+    const air_ref x = ir_node_at(g, made)->attrs[0].value;
+    const bool adds =
+        info->cls == IR_CLASS_VIEW &&
+        (info->view == IR_VIEW_view || info->view == IR_VIEW_unsqueeze);
+    return adds && adds_axis(g, x, v, axis) ? x : v;
+}
+
+/* The place of a value that lies in the result of a cat, maybe without the axis
+ * along which it is put there. */
+static air_status
+part_place(exec_maker *m, uint32_t cat, air_ref ref, lower_place *out)
+{
+    const ir_node *n = ir_node_at(m->g, cat);
+    const air_ref *values = n->attrs[0].values;
+    size_t which = 0;
+    int axis;
+
+    while (exec_cat_source(m->g, n, values[which]).id != ref.id)
+        which++;
+    AIR_TRY(exec_cat_place(m, cat, which, out));
+    if (values[which].id == ref.id)
+        return AIR_OK;
+    AIR_TRY(ir_axis(m->g, &n->attrs[1], out->layout.rank, "dim", &axis));
+    out->layout.rank--;
+    for (int i = axis; i < out->layout.rank; i++) {
+        out->layout.dims[i] = out->layout.dims[i + 1];
+        out->layout.strides[i] = out->layout.strides[i + 1];
+    }
+    return AIR_OK;
+}
+
 /* Does the value lie in the result of this cat, which may be none? An empty
  * operand of one axis does not. */
 static bool
 is_part(const exec_maker *m, uint32_t cat, air_ref ref)
 {
-    return cat != IR_NO_NODE &&
-           ir_val(m->g, ref)->rank ==
-               ir_val(m->g, ir_node_at(m->g, cat)->outs[0])->rank;
-}
-
-static size_t
-cat_operand(const ir_node *cat, air_ref ref)
-{
-    size_t i = 0;
-    while (cat->attrs[0].values[i].id != ref.id)
-        i++;
-    return i;
+    if (cat == IR_NO_NODE)
+        return false;
+    const ir_node *n = ir_node_at(m->g, cat);
+    const int rank = ir_val(m->g, n->outs[0])->rank;
+    for (size_t i = 0; i < n->attrs[0].count; i++) {
+        const air_ref v = n->attrs[0].values[i];
+        if (exec_cat_source(m->g, n, v).id == ref.id)
+            return ir_val(m->g, v)->rank == rank;
+    }
+    return false;
 }
 
 /* Do the strides walk all of a block, each element once, in some order of the
@@ -235,8 +290,7 @@ exec_place_result(exec_maker *m, const ir_node *n, air_ref ref)
     if (n->inplace)
         place = m->places[n->attrs[0].value.id];
     else if (is_part(m, cat, ref))
-        AIR_TRY(exec_cat_place(m, cat, cat_operand(ir_node_at(m->g, cat), ref),
-                               &place));
+        AIR_TRY(part_place(m, cat, ref, &place));
     else
         AIR_TRY(own_place(m, n, ref, &place));
     exec_set_place(m, ref, &place);

@@ -151,12 +151,14 @@ is_result(const exec_unit *unit, const ir_graph *g, air_ref ref)
 static air_status
 make_fused(exec_maker *m, const exec_unit *unit)
 {
+    const char *isa = m->p->ctx->target.isa;
     const lower_env env = {.g = m->g,
                            .dims = m->s->dims,
                            .places = m->places,
                            .stored = m->p->order.stored,
                            .exact = m->p->options.exact,
                            .columns = m->p->ctx->target.source,
+                           .pairs = strcmp(isa, "avx512") == 0,
                            .arena = &m->s->arena,
                            .scratch = &m->lowering};
     bool any = false;

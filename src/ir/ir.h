@@ -147,7 +147,9 @@ typedef enum { /* rows of VIEW: ir_op_info.view */
                IR_VIEW_alias,
                IR_VIEW_unfold,
                IR_VIEW_diagonal,
-               IR_VIEW_retype
+               IR_VIEW_retype,
+               IR_VIEW_pairs,
+               IR_VIEW_paired
 } ir_view;
 
 /* ---- graph --------------------------------------------------------------- */

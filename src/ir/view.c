@@ -214,6 +214,33 @@ layout_diagonal(const view_env *e)
                                       : -offset * e->in->strides[i];
 }
 
+/* Each element becomes two of half its size, side by side. */
+static void
+layout_pairs(const view_env *e)
+{
+    const int last = e->in->rank;
+
+    for (int i = 0; i < last; i++)
+        e->out->strides[i] *= 2;
+    e->out->strides[last] = 1;
+    e->out->offset *= 2;
+}
+
+/* And back. False: some pair does not lie so. */
+static bool
+layout_paired(const view_env *e)
+{
+    const int last = e->in->rank - 1;
+    bool fits = e->in->strides[last] == 1 && e->in->offset % 2 == 0;
+
+    for (int i = 0; i < last; i++) {
+        fits &= e->in->dims[i] <= 1 || e->in->strides[i] % 2 == 0;
+        e->out->strides[i] = e->in->strides[i] / 2;
+    }
+    e->out->offset /= 2;
+    return fits;
+}
+
 /* An index or offset that only its value shows to be wrong. */
 static air_status
 check_bounds(const view_env *e)
@@ -259,6 +286,8 @@ ir_view_layout(const ir_graph *g, const ir_node *n, const int64_t *dims,
     case IR_VIEW_as_strided: layout_as_strided(&e); break;
     case IR_VIEW_unfold: layout_unfold(&e); break;
     case IR_VIEW_diagonal: layout_diagonal(&e); break;
+    case IR_VIEW_pairs: layout_pairs(&e); break;
+    case IR_VIEW_paired: *out_copy = !layout_paired(&e); break;
     case IR_VIEW_alias:
     case IR_VIEW_retype: break;
     }

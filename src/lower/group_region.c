@@ -433,7 +433,17 @@ has_short_rows(const lower_build *b, int rank, const int64_t *dims)
     return dims[rank - 1] <= most;
 }
 
-enum { SPREAD_ROW = 16, SPREAD_ROWS = 16 };
+enum { SPREAD_ROW = 16, SPREAD_PAIRS = 128, SPREAD_ROWS = 16 };
+
+/* Are there parts of pairs, which are taken apart before code runs? */
+static bool
+has_pairs(const lower_build *b, int rank)
+{
+    for (int i = 0; i < b->nbufs && !b->env->pairs; i++)
+        if (!b->bufs[i].scratch && b->bufs[i].strides[rank - 1] == 2)
+            return true;
+    return false;
+}
 
 /* Rows of a few elements that no buffer's strides let be one. What only moves
  * elements is not for code. */
@@ -445,7 +455,8 @@ is_spread(const lower_build *b, int count, int rank, const int64_t *dims)
     for (int i = 0; i < rank - 1; i++)
         rows *= dims[i];
     return b->walk == AIR_WALK_MAP && rank > 1 && count > 2 &&
-           dims[rank - 1] <= SPREAD_ROW && rows >= SPREAD_ROWS;
+           dims[rank - 1] <= (has_pairs(b, rank) ? SPREAD_PAIRS : SPREAD_ROW) &&
+           rows >= SPREAD_ROWS;
 }
 
 static bool

@@ -21,6 +21,7 @@ typedef struct {
     const bool *stored;        /* by value id: a member that must be stored */
     bool exact;                /* round each op's result to its dtype */
     bool columns;              /* few of them are walked as well as many */
+    bool pairs;                /* so are buffers of stride 2 (x86_pairs.c) */
     base_arena *arena;         /* of the result */
     base_arena *scratch;       /* reset by the caller */
 } lower_env;

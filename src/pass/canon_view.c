@@ -66,6 +66,27 @@ canon_view(pass_context *ctx, uint32_t node)
                                 ir_val(g, out)->rank, ir_val(g, out)->dims));
 }
 
+/* One view of pairs behind the other. */
+static air_status
+undo(pass_context *ctx, uint32_t node, const char *other)
+{
+    const ir_node *n = pass_made_by(ctx->g, node_in(ctx->g, node, 0), other);
+
+    return n ? canon_drop(ctx, node, n->attrs[0].value) : AIR_OK;
+}
+
+air_status
+canon_view_as_real(pass_context *ctx, uint32_t node)
+{
+    return undo(ctx, node, "view_as_complex");
+}
+
+air_status
+canon_view_as_complex(pass_context *ctx, uint32_t node)
+{
+    return undo(ctx, node, "view_as_real");
+}
+
 /* ---- permutations -------------------------------------------------------- */
 
 static air_status

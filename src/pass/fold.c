@@ -174,6 +174,13 @@ fold_arithmetic(pass_context *ctx, uint32_t node)
     return forward_number(ctx, node, v);
 }
 
+/* The same bits, other numbers. */
+static bool
+renames(const ir_graph *g, const ir_node *n)
+{
+    return ir_val(g, n->attrs[0].value)->dtype != ir_val(g, n->outs[0])->dtype;
+}
+
 static air_status
 visit(pass_context *ctx, uint32_t node, void *arg)
 {
@@ -183,8 +190,8 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     if (n->op == AIR_OP_HOST || n->inplace)
         return AIR_OK;
     const ir_op_info *info = ir_info(n);
-    if (strcmp(info->name, "view.dtype") == 0)
-        return AIR_OK; /* the same bits, another number */
+    if (info->cls == IR_CLASS_VIEW && renames(ctx->g, n))
+        return AIR_OK;
     if (info->cls == IR_CLASS_VIEW || strcmp(info->name, "_to_copy") == 0)
         return fold_moved(ctx, node);
     if (info->cls != IR_CLASS_POINTWISE)

@@ -436,17 +436,37 @@ try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
     return AIR_OK;
 }
 
+/* What is read for v: both parts of pairs (complex numbers) lie in the same
+ * lines. */
+static air_ref
+lines_of(const ir_graph *g, air_ref v)
+{
+    const ir_node *n = pass_made_by(g, v, "select.int");
+    int axis;
+    int64_t size;
+
+    if (!n)
+        return v;
+    const ir_value *x = ir_val(g, n->attrs[0].value);
+    if (ir_axis(g, &n->attrs[1], x->rank, "dim", &axis) != AIR_OK ||
+        axis != x->rank - 1 || !ir_dim_is_const(g, x->dims[axis], &size) ||
+        size != 2)
+        return v;
+    return n->attrs[0].value;
+}
+
 /* Siblings: two nodes that read the same value share its loads. */
 static air_status
 join_reader(grouper *p, uint32_t id, air_ref v, const uint32_t *uses)
 {
     const ir_node *n = ir_node_at(p->g, id);
-    const uint32_t from = p->reader[v.id];
+    const air_ref key = lines_of(p->g, v);
+    const uint32_t from = p->reader[key.id];
     group_kind kind = group_kind_of(p->g, &p->groups.data[n->group].domain, v);
 
     if (kind != GROUP_FULL)
         return AIR_OK;
-    p->reader[v.id] = id;
+    p->reader[key.id] = id;
     return from == IR_NO_NODE ? AIR_OK : try_join(p, id, from, uses);
 }
 

@@ -331,11 +331,27 @@ any_value(unsigned *state)
     return r % 61 == 0 ? 0.0 : ((double)(r % 64) - 32) / 8;
 }
 
+bool
+case_is_complex(const ir_op_info *info)
+{
+    static const char *const others[] = {"complex", "polar", "view_as_real",
+                                         "view_as_complex"};
+    bool found = strncmp(info->name, "air::complex_", 13) == 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        found |= strcmp(info->name, others[i]) == 0;
+    return found;
+}
+
 static void
 put_value(const case_input *in, int64_t i, unsigned *state, void *p)
 {
     double v = any_value(state);
     int64_t r = next_random(state);
+    if (in->pairs) {
+        const float parts[2] = {(float)v, (float)any_value(state)};
+        memcpy(p, parts, sizeof parts);
+        return;
+    }
     if (in->distinct)
         ref_put_int(in->dtype, p, i * 2 % in->below + i * 2 / in->below);
     else if (in->below > 0)

@@ -20,6 +20,7 @@ typedef struct {
     bool distinct; /* each once */
     bool unit;     /* between 0 and 1 */
     bool divides;  /* integers are not 0, which raises */
+    bool pairs;    /* i64 are complex numbers */
 } case_input;
 
 /* Arguments of an op, before there is a graph. */
@@ -46,6 +47,9 @@ bool case_guess(case_call *c, const ir_op_info *info, air_dtype dtype, int rank,
 /* The one-node graph of the call; a status of inference where the op does not
  * take such arguments. */
 air_status case_graph(const case_call *c, air_context *ctx, air_graph **out);
+
+/* Are i64 of the op pairs of f32? */
+bool case_is_complex(const ir_op_info *info);
 
 /* Memory of input i: *out_value owns out_value->block (free). Equal seeds
  * give equal contents, whatever the layout. */

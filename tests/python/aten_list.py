@@ -367,10 +367,8 @@ ROWS = [
 HOST = {
     "torch._foreach_norm": "with dtype=",
     "torch.linspace": "with ends that are tensors",
-    "torch.view_as_complex": "complex numbers",
-    "torch.view_as_real": "complex numbers",
-    "torch.fft.fft": "complex numbers",
-    "torch.fft.fft2": "complex numbers",
+    "torch.fft.fft": "transforms",
+    "torch.fft.fft2": "transforms",
 }
 
 # Rows with calls that are several graphs.

@@ -243,10 +243,10 @@ def test_memory_goes_back(mode):
 @gpu
 @modes
 def test_an_input_that_torch_writes_is_written(mode):
-    """Of complex numbers, with which the engine does not compute."""
-    run = compile_with(lambda x: x.exp_(), mode)
+    """Of complex numbers, whose logarithm is torch's."""
+    run = compile_with(lambda x: x.log_(), mode)
     for _ in range(4):
         mine = torch.randn(3, 4, dtype=torch.complex64, device="cuda")
-        want = mine.exp()
+        want = mine.log()
         torch.testing.assert_close(run(mine), want)
         torch.testing.assert_close(mine, want)

@@ -85,6 +85,20 @@ TEST(view_layouts)
     CHECK_VIEW("%v = view.dtype(%x, dtype=i32)", 0, 1, 2);
 }
 
+/* Elements of i64 are counted in pairs. */
+TEST(view_of_pairs)
+{
+    CHECK_VIEW("%a = view(%x, size=[s, 3, 2, 2])\n%v = view_as_complex(%a)", 0,
+               1, 2, 3, 4);
+    CHECK_VIEW("%a = view(%x, size=[s, 3, 2, 2])\n"
+               "%b = view_as_complex(%a)\n"
+               "%c = select.int(%b, dim=2, index=1)\n%v = view_as_real(%c)",
+               2, 3, 6, 7, 10, 11, 14, 15);
+    CHECK_VIEW("%a = slice.Tensor(%x, dim=2, start=2)\n"
+               "%v = view_as_complex(%a)",
+               1, 3, 5, 7);
+}
+
 TEST(view_chains)
 {
     CHECK_VIEW("%a = select.int(%x, dim=2, index=1)\n"
@@ -112,6 +126,24 @@ TEST(view_that_needs_a_copy)
     REQUIRE_OK(ir_dim_eval_all(g, NULL, dims));
     CHECK(!lay_out(g, dims, &l));
     ir_graph_free(g);
+}
+
+/* Pairs that begin at an odd element, and those whose parts are apart. */
+TEST(view_of_pairs_that_needs_a_copy)
+{
+    static const char *const bodies[] = {
+        "%a = slice.Tensor(%x, dim=2, start=1, end=3)\n"
+        "%v = view_as_complex(%a)",
+        "%a = slice.Tensor(%x, dim=2, step=2)\n%v = view_as_complex(%a)"};
+    for (int i = 0; i < 2; i++) {
+        ir_graph *g = ir_case_body("%x: f32[2, 3, 4]", bodies[i]);
+        int64_t dims[64];
+        ir_layout l;
+        REQUIRE(g && g->dims.count <= 64);
+        REQUIRE_OK(ir_dim_eval_all(g, NULL, dims));
+        CHECK(!lay_out(g, dims, &l));
+        ir_graph_free(g);
+    }
 }
 
 /* torch gives an empty tensor any strides; ours must not fail. */

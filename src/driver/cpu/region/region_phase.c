@@ -227,11 +227,28 @@ tile_phase(region_run *run, int phase, int64_t begin, int64_t at, int64_t count)
 
 /* ---- machine code ---- */
 
+/* Parts of pairs: those that are left are moved one by one. */
+static uint32_t
+stage_pairs(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
+            int64_t rows, bool out)
+{
+    const cpu_region *r = run->r;
+    for (uint32_t left = bufs & r->pairs; left; left &= left - 1) {
+        const int b = __builtin_ctz(left), c = r->mate[b];
+        char *parts[2] = {run->mem + r->stage[b], run->mem + r->stage[c]};
+        region_move_pairs(r->set, element(run, b, begin), row_stride(r, b),
+                          parts, REGION_BLOCK_COLS, rows, n, out);
+        bufs &= ~(UINT32_C(1) << b | UINT32_C(1) << c);
+    }
+    return bufs;
+}
+
 static void
 stage_in(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
          int64_t rows)
 {
     const cpu_region *r = run->r;
+    bufs = stage_pairs(run, bufs, begin, n, rows, false);
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
             region_move(r->set, run->mem + r->stage[b], REGION_BLOCK_COLS, 1,
@@ -244,6 +261,7 @@ stage_out(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
           int64_t rows)
 {
     const cpu_region *r = run->r;
+    bufs = stage_pairs(run, bufs, begin, n, rows, true);
     for (int b = 0; b < r->rg->nbufs; b++)
         if (bufs >> b & 1)
             region_move(r->set, element(run, b, begin), row_stride(r, b),

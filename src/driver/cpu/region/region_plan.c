@@ -381,7 +381,7 @@ plan_phase(cpu_region *r, int p)
             (r->strides[b][r->rank - 1] < 0 || r->strides[b][r->rank - 1] > 1))
             strided |= UINT32_C(1) << b;
     for (int b = 0; b < r->rg->nbufs && r->rg->walk == AIR_WALK_MAP; b++)
-        if (strided >> b & 1 && r->rank > 1 &&
+        if (strided >> b & 1 && r->rank > 1 && r->strides[b][r->rank - 2] &&
             llabs(r->strides[b][r->rank - 2]) <
                 llabs(r->strides[b][r->rank - 1]))
             r->blocked = true;
@@ -686,6 +686,8 @@ load_code(cpu_region *r, const air_code *code)
     uint32_t staged = 0;
     int32_t all = code->all;
     for (int p = 0; p < r->rg->nphases; p++) {
+        r->phases[p].staged_in &= ~code->pairs;
+        r->phases[p].staged_out &= ~code->pairs;
         uint32_t here = r->phases[p].staged_in | r->phases[p].staged_out;
         if (code->offset[p] < 0 || r->phases[p].narrow) {
             all = 0;
@@ -730,6 +732,7 @@ make(const air_alloc *alloc, const air_region *region, const air_code *code,
     region_plan_spread(r, alone && !has_code);
     for (int p = 0; p < region->nphases; p++)
         plan_phase(r, p);
+    region_plan_pairs(r);
     air_status status = base_new(alloc, tiles_bytes(r), (void **)&r->tiles);
     if (status == AIR_OK)
         status = plan_places(r);

@@ -64,9 +64,11 @@ struct cpu_region {
                           are turned, from the first on, in elements; NULL:
                           all at the stride of the last axis of rows */
     uint32_t apart;    /* spread: buffers that are copied to be dense */
-    int row_phases;    /* those before a COLUMN phase */
-    int64_t sum_rows;  /* rows that one set of SUMS is for */
-    size_t sum_bytes;  /* of a set; 0: none */
+    uint32_t pairs;    /* buffers between whose elements lie those of `mate` */
+    int8_t mate[AIR_RG_MAX_BUFS]; /* see region_pairs.c */
+    int row_phases;               /* those before a COLUMN phase */
+    int64_t sum_rows;             /* rows that one set of SUMS is for */
+    size_t sum_bytes;             /* of a set; 0: none */
     int64_t block;
     bool blocked; /* MAP: some buffer lies along the last axis but one */
     int levels;   /* OUTER: of the pairwise fold */
@@ -207,6 +209,12 @@ void region_run_block(region_run *run, int64_t begin, int64_t n, int64_t rows);
 void region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
                  const char *from, int64_t from_row, int64_t from_col,
                  size_t bytes, int64_t rows, int64_t cols);
+/* Of buffers that are in r->pairs and their mates: `rows` x `cols` pairs to (or
+ * from) both parts; strides of rows in elements. */
+void region_move_pairs(const tile_set *set, char *pairs, int64_t pairs_row,
+                       char *parts[2], int64_t parts_row, int64_t rows,
+                       int64_t cols, bool out);
+void region_plan_pairs(cpu_region *r);
 /* One value is loaded and stored as it is. */
 bool region_is_copy(const air_region *rg);
 void region_copy(region_run *run);

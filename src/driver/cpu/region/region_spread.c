@@ -116,32 +116,68 @@ typedef struct {
     int64_t rows;
 } row_block;
 
+/* Rows that lie alike in memory, between `p` and a dense block; both parts of
+ * pairs. */
+static void
+move_line(const region_run *run, int b, char *p, int64_t at, int64_t rows,
+          bool out)
+{
+    const cpu_region *r = run->r;
+    const int64_t cols = r->cols, down = r->strides[b][r->rank - 2];
+    const int64_t right = r->strides[b][r->rank - 1];
+    const int64_t bytes = (int64_t)r->bytes[b];
+    char *dense = run->mem + r->stage[b] + at * cols * bytes;
+    if (r->pairs >> b & 1) {
+        char *mate = run->mem + r->stage[r->mate[b]] + at * cols * bytes;
+        region_move_pairs(r->set, p, down, (char *[2]){dense, mate}, cols, rows,
+                          cols, out);
+    } else if (out) {
+        region_move(r->set, p, down, right, dense, cols, 1, r->bytes[b], rows,
+                    cols);
+    } else {
+        region_move(r->set, dense, cols, 1, p, down, right, r->bytes[b], rows,
+                    cols);
+    }
+}
+
+/* The first row of a dense block becomes all of them. */
+static void
+repeat_line(const region_run *run, int b, int64_t at, int64_t rows)
+{
+    const cpu_region *r = run->r;
+    const int64_t row = r->cols * (int64_t)r->bytes[b];
+    repeat(run->mem + r->stage[b] + at * row, row, rows);
+    if (r->pairs >> b & 1)
+        repeat(run->mem + r->stage[r->mate[b]] + at * row, row, rows);
+}
+
 /* Rows of buffer b to (or from) a dense block, line by line. */
 static void
 move_rows(const region_run *run, int b, const row_block *k, bool out)
 {
     const cpu_region *r = run->r;
-    const int64_t line = line_of(r), cols = r->cols;
-    const int64_t down = r->strides[b][r->rank - 2];
-    const int64_t right = r->strides[b][r->rank - 1];
-    const size_t bytes = r->bytes[b];
+    const int64_t line = line_of(r), down = r->strides[b][r->rank - 2];
     const air_rg_buf *buf = &r->rg->bufs[b];
-    int64_t index[AIR_MAX_RANK], at = k->index[r->rank - 2];
+    int64_t index[AIR_MAX_RANK], from = k->index[r->rank - 2];
     char *base = (char *)run->task->slots[buf->slot] + buf->offset;
-    char *dense = run->mem + r->stage[b];
     memcpy(index, k->index, sizeof index);
-    for (int64_t left = k->rows, n; left > 0; left -= n, at = 0) {
-        char *p = base + next_line(r, b, index) + at * down * (int64_t)bytes;
-        n = left < line - at ? left : line - at;
-        if (out)
-            region_move(r->set, p, down, right, dense, cols, 1, bytes, n, cols);
-        else
-            region_move(r->set, dense, cols, 1, p, down, right, bytes,
-                        down == 0 ? 1 : n, cols);
+    for (int64_t at = 0, n; at < k->rows; at += n, from = 0) {
+        char *p =
+            base + next_line(r, b, index) + from * down * (int64_t)r->bytes[b];
+        n = k->rows - at < line - from ? k->rows - at : line - from;
+        move_line(run, b, p, at, !out && down == 0 ? 1 : n, out);
         if (!out && down == 0)
-            repeat(dense, cols * (int64_t)bytes, n);
-        dense += n * cols * (int64_t)bytes;
+            repeat_line(run, b, at, n);
     }
+}
+
+/* Those of a set without the second parts of pairs, which go with the first. */
+static uint32_t
+moved(const cpu_region *r, uint32_t bufs)
+{
+    for (uint32_t left = bufs & r->pairs; left; left &= left - 1)
+        bufs &= ~(UINT32_C(1) << r->mate[__builtin_ctz(left)]);
+    return bufs;
 }
 
 static void
@@ -152,14 +188,16 @@ run_block(region_run *run, int64_t row, int64_t n, bool first)
     row_block k = {.rows = n};
     region_run_seek(run, r->rank - 1, row);
     memcpy(k.index, run->index, sizeof k.index);
-    for (uint32_t left = r->apart; left; left &= left - 1) {
-        const int b = __builtin_ctz(left);
-        run->base[b] = run->mem + r->stage[b];
-        if ((phase->loads >> b & 1) && (first || !is_pattern(r, b)))
-            move_rows(run, b, &k, false);
-    }
+    for (uint32_t left = r->apart; left; left &= left - 1)
+        run->base[__builtin_ctz(left)] =
+            run->mem + r->stage[__builtin_ctz(left)];
+    for (uint32_t left = moved(r, r->apart & phase->loads); left;
+         left &= left - 1)
+        if (first || !is_pattern(r, __builtin_ctz(left)))
+            move_rows(run, __builtin_ctz(left), &k, false);
     region_run_span(run, 0, 0, n * r->cols);
-    for (uint32_t left = r->apart & phase->stores; left; left &= left - 1)
+    for (uint32_t left = moved(r, r->apart & phase->stores); left;
+         left &= left - 1)
         move_rows(run, __builtin_ctz(left), &k, true);
 }
 

@@ -28,6 +28,30 @@ MOVE(uint16_t)
 MOVE(uint32_t)
 MOVE(uint64_t)
 
+static void
+part(void *pairs, void *first, void *second, int64_t n)
+{
+    const uint32_t *restrict s = pairs;
+    uint32_t *restrict a = first, *restrict b = second;
+    for (int64_t i = 0; i < n; i++) {
+        a[i] = s[2 * i];
+        b[i] = s[2 * i + 1];
+    }
+}
+
+static void
+join(void *pairs, void *first, void *second, int64_t n)
+{
+    uint32_t *restrict d = pairs;
+    const uint32_t *restrict a = first, *restrict b = second;
+    for (int64_t i = 0; i < n; i++) {
+        d[2 * i] = a[i];
+        d[2 * i + 1] = b[i];
+    }
+}
+
+const tile_pairs TILE_NAME(tile_pairs) = {part, join};
+
 const tile_move_table TILE_NAME(tile_moves) = {[1] = move_uint8_t,
                                                [2] = move_uint16_t,
                                                [4] = move_uint32_t,

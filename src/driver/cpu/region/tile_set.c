@@ -8,7 +8,8 @@
 #isa, bytes, &tile_ops_##isa, &tile_cvts_##isa, &tile_loads_##isa, \
             &tile_stores_##isa, &tile_fills_##isa, &tile_folds_##isa,      \
             &tile_eachs_##isa, &tile_narrow_##isa, &tile_trees_##isa,      \
-            &tile_rows_##isa, &tile_columns_##isa, &tile_moves_##isa       \
+            &tile_rows_##isa, &tile_columns_##isa, &tile_moves_##isa,      \
+            &tile_pairs_##isa                                              \
     }
 
 static const tile_set sets[] = {
