@@ -39,7 +39,7 @@ emit_phases(codegen_work *w, const air_region *rg, air_code *out,
         w->emit.s = &w->s;
         emit_phase(&w->emit, &w->list,
                    x86_schedule_nodes(&w->list, &w->schedule), 0);
-        out->pairs |= w->list.pairs;
+        out->pairs |= w->list.pairs | w->list.words;
         out->rows |= (uint32_t)w->emit.rows << p;
         any = true;
     }
@@ -152,8 +152,8 @@ same_buffer(const air_region *a, const air_region *b, int i)
 static bool
 same_pairs(const air_region *a, const air_region *b)
 {
-    const uint32_t pairs = x86_pairs(a);
-    bool same = pairs == x86_pairs(b);
+    const uint32_t pairs = x86_pairs(a) | x86_words(a);
+    bool same = pairs == (x86_pairs(b) | x86_words(b));
     for (uint32_t left = pairs; same && left; left &= left - 1) {
         const int i = __builtin_ctz(left);
         same = x86_pair_mate(a, i) == x86_pair_mate(b, i);

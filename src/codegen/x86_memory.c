@@ -69,11 +69,19 @@ emit_dtype_bytes(int dtype)
     return air_dtype_bytes((air_dtype)dtype);
 }
 
+/* Of an element, or of a word of two. */
+static size_t
+bytes_of(const x86_emit *e, int buf)
+{
+    return e->l->words >> buf & 1 ? 4
+                                  : emit_dtype_bytes(e->l->rg->bufs[buf].dtype);
+}
+
 x86_opd
 emit_buffer(x86_emit *e, int buf, bool indexed, int32_t element)
 {
     int base = e->buf_reg[buf];
-    size_t bytes = emit_dtype_bytes(e->l->rg->bufs[buf].dtype);
+    size_t bytes = bytes_of(e, buf);
     if (base < 0) {
         base = REG_TEMP;
         asm_mov_load(e->s, REG_TEMP, opd_mem(REG_PTRS, 8 * buf));
@@ -285,8 +293,7 @@ store_one(x86_emit *e, const x86_node *n, int a)
 bool
 emit_may_stream(const x86_emit *e, int buf)
 {
-    const air_rg_buf *b = &e->l->rg->bufs[buf];
-    return (int)emit_dtype_bytes(b->dtype) == e->l->width && !b->scratch;
+    return (int)bytes_of(e, buf) == e->l->width && !e->l->rg->bufs[buf].scratch;
 }
 
 /* A vector, or what a tail has of it. */

@@ -231,10 +231,22 @@ truth_of_bool(x86_list *l, int v)
                            x86_bits(l, l->width == 1 ? 0x1010101 : 0x10001)));
 }
 
+/* Half of a word. */
+static int
+load_half(x86_list *l, int buf)
+{
+    const int first = x86_word_of(l->rg, buf);
+    const int word = leaf(l, X86_LOAD, AIR_I32, (uint64_t)first);
+    return first == buf ? x86_op1(l, X86_SHL, 16, word)
+                        : x86_op2(l, X86_AND, word, x86_bits(l, 0xffff0000));
+}
+
 static int
 load(x86_list *l, const air_rg_node *n)
 {
     int dtype = l->rg->bufs[n->buf].dtype;
+    if (l->words >> n->buf & 1)
+        return load_half(l, n->buf);
     bool once =
         !x86_is_single(l->rg, l->phase) && x86_is_broadcast(l->rg, n->buf);
     int v = leaf(l, once ? X86_BCAST : X86_LOAD, dtype, (uint64_t)n->buf);
@@ -291,6 +303,15 @@ unrounded(const x86_list *l, int a)
     return l->nodes[a].op == X86_TOSINGLE ? l->nodes[a].a : a;
 }
 
+/* a, b: bf16 in the upper half, the lower half being garbage. */
+static void
+store_word(x86_list *l, int buf, int a, int b)
+{
+    const int word = x86_op2(l, X86_OR, x86_op1(l, X86_SHR, 16, a),
+                             x86_op2(l, X86_AND, b, x86_bits(l, 0xffff0000)));
+    effect(l, X86_STORE, AIR_I32, (uint32_t)buf, word);
+}
+
 /* Parts of pairs are stored when both are there. */
 static void
 store_part(x86_list *l, int buf, int a)
@@ -300,8 +321,11 @@ store_part(x86_list *l, int buf, int a)
         const int mate = l->half[b] < 0 ? -1 : x86_pair_mate(l->rg, b);
         if (mate < 0 || l->half[mate] < 0)
             continue;
-        put(l, (x86_node){X86_STORE, AIR_F32, l->half[b], l->half[mate], -1,
-                          (uint64_t)b});
+        if (l->words >> b & 1)
+            store_word(l, b, l->half[b], l->half[mate]);
+        else
+            put(l, (x86_node){X86_STORE, AIR_F32, l->half[b], l->half[mate], -1,
+                              (uint64_t)b});
         l->half[b] = l->half[mate] = -1;
     }
 }
@@ -312,6 +336,8 @@ store(x86_list *l, const air_rg_node *n)
     int dtype = l->rg->bufs[n->buf].dtype, a = l->value[n->a];
     if (n->lane == AIR_LANE_B && (dtype == AIR_F32 || dtype == AIR_F64))
         a = x86_op2(l, X86_AND, a, number(l, 1));
+    else if (l->words >> n->buf & 1)
+        a = l->bf16[n->a] ? a : round_bf16(l, a);
     else if (n->lane == AIR_LANE_F32 && dtype == AIR_BF16 && l->width == 4)
         a = x86_op1(l, X86_SHR, 16, l->bf16[n->a] ? a : round_bf16(l, a));
     else if (n->lane == AIR_LANE_I64 && is_small_int(dtype))
@@ -321,7 +347,7 @@ store(x86_list *l, const air_rg_node *n)
         a = unrounded(l, a);
     else if (!stores_as_is(l, n->lane, dtype))
         x86_refuse(l, "a store of this dtype");
-    if (l->pairs >> n->buf & 1) {
+    if ((l->pairs | l->words) >> n->buf & 1) {
         store_part(l, n->buf, a);
         return;
     }
@@ -629,6 +655,7 @@ x86_list_make(x86_list *l, const air_region *rg, int phase, bool evex)
     if (l->width == 0)
         return x86_refuse(l, "integers that need 64 bits");
     l->pairs = evex && l->width == 4 ? x86_pairs(rg) : 0;
+    l->words = evex && l->width == 4 ? x86_words(rg) : 0;
     memset(l->half, -1, sizeof l->half);
     find_bf16(l);
     for (int i = 0; i < l->nsource; i++)

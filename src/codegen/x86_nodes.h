@@ -104,7 +104,8 @@ typedef struct {
     bool evex;
     int width;      /* bytes of a lane: 4; 1, 2 where all is narrow; 8 */
     uint32_t pairs; /* buffers that are walked at stride 2 */
-    int16_t half[AIR_RG_MAX_BUFS]; /* of pairs to store: the value; -1: none */
+    uint32_t words; /* buffers of which two are words side by side */
+    int16_t half[AIR_RG_MAX_BUFS]; /* of both, to store: the value; -1: none */
     const char *reason;            /* why there is no list */
     int count;
     x86_node nodes[X86_MAX_NODES];
@@ -167,6 +168,10 @@ const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 /* x86_pairs.c: buffers of inner stride 2 that AVX-512 walks as they are: those
  * that are only read, and pairs of those that are only written. */
 uint32_t x86_pairs(const air_region *rg);
+/* The same of bf16, where both parts are read, or both written. */
+uint32_t x86_words(const air_region *rg);
+/* The first part of the word that holds buffer b, which may be b. */
+int x86_word_of(const air_region *rg, int b);
 /* The buffer whose elements are behind those of b; -1: none. */
 int x86_pair_mate(const air_region *rg, int b);
 

@@ -1,6 +1,6 @@
 /* x86_pairs.c: buffers of stride 2, as the parts of complex numbers are: read
  * as every other element of two vectors, both parts written together. AVX-512,
- * f32 lanes. */
+ * f32 lanes. Two parts of bf16 are words of 32 bits, which lie side by side. */
 #include "air.h"
 #include "codegen/x86_emit.h"
 
@@ -16,7 +16,7 @@ static bool
 is_part(const air_region *rg, int b)
 {
     const air_rg_buf *buf = &rg->bufs[b];
-    return buf->dtype == AIR_F32 && !buf->scratch &&
+    return (buf->dtype == AIR_F32 || buf->dtype == AIR_BF16) && !buf->scratch &&
            buf->strides[air_region_axis(rg)] == 2;
 }
 
@@ -24,10 +24,12 @@ int
 x86_pair_mate(const air_region *rg, int b)
 {
     const air_rg_buf *first = &rg->bufs[b];
+    const int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)first->dtype);
     for (int c = 0; c < rg->nbufs; c++) {
         const air_rg_buf *second = &rg->bufs[c];
-        bool same = is_part(rg, c) && first->slot == second->slot &&
-                    first->offset + 4 == second->offset;
+        bool same = is_part(rg, c) && first->dtype == second->dtype &&
+                    first->slot == second->slot &&
+                    first->offset + bytes == second->offset;
         for (int a = 0; a < rg->rank; a++)
             same = same && first->strides[a] == second->strides[a];
         if (same)
@@ -45,25 +47,79 @@ count_ops(const air_region *rg, int op, int b)
     return count;
 }
 
+static bool
+is_written(const air_region *rg, int b)
+{
+    return count_ops(rg, AIR_RG_STORE, b) == 1 &&
+           count_ops(rg, AIR_RG_LOAD, b) == 0;
+}
+
+static bool
+is_read(const air_region *rg, int b)
+{
+    return count_ops(rg, AIR_RG_STORE, b) == 0;
+}
+
+/* Are all of its numbers loaded as, and made of, f32? */
+static bool
+is_of_floats(const air_region *rg, int b)
+{
+    bool floats = true;
+    for (int i = 0; i < rg->nnodes; i++) {
+        const air_rg_node *n = &rg->nodes[i];
+        if ((n->op == AIR_RG_STORE || n->op == AIR_RG_LOAD) && n->buf == b)
+            floats = floats && n->lane == AIR_LANE_F32;
+    }
+    return floats;
+}
+
+static bool
+can_walk(const air_region *rg)
+{
+    return rg->walk == AIR_WALK_MAP && rg->nphases == 1 && !rg->spread;
+}
+
 uint32_t
 x86_pairs(const air_region *rg)
 {
     uint32_t found = 0;
-    if (rg->walk != AIR_WALK_MAP || rg->nphases != 1 || rg->spread)
-        return 0;
-    for (int b = 0; b < rg->nbufs; b++) {
-        if (!is_part(rg, b))
+    for (int b = 0; b < rg->nbufs && can_walk(rg); b++) {
+        if (!is_part(rg, b) || rg->bufs[b].dtype != AIR_F32)
             continue;
         const int mate = x86_pair_mate(rg, b);
-        if (count_ops(rg, AIR_RG_STORE, b) == 0)
+        if (is_read(rg, b))
             found |= UINT32_C(1) << b;
-        else if (mate >= 0 && count_ops(rg, AIR_RG_STORE, b) == 1 &&
-                 count_ops(rg, AIR_RG_STORE, mate) == 1 &&
-                 count_ops(rg, AIR_RG_LOAD, b) == 0 &&
-                 count_ops(rg, AIR_RG_LOAD, mate) == 0)
+        else if (mate >= 0 && is_written(rg, b) && is_written(rg, mate))
             found |= UINT32_C(1) << b | UINT32_C(1) << mate;
     }
     return found;
+}
+
+uint32_t
+x86_words(const air_region *rg)
+{
+    uint32_t found = 0;
+    for (int b = 0; b < rg->nbufs && can_walk(rg); b++) {
+        if (!is_part(rg, b) || rg->bufs[b].dtype != AIR_BF16)
+            continue;
+        const int mate = x86_pair_mate(rg, b);
+        if (mate >= 0 && is_of_floats(rg, b) && is_of_floats(rg, mate) &&
+            ((is_read(rg, b) && is_read(rg, mate)) ||
+             (is_written(rg, b) && is_written(rg, mate))))
+            found |= UINT32_C(1) << b | UINT32_C(1) << mate;
+    }
+    return found;
+}
+
+int
+x86_word_of(const air_region *rg, int b)
+{
+    if (x86_pair_mate(rg, b) >= 0)
+        return b;
+    for (int first = 0; first < rg->nbufs; first++)
+        if (is_part(rg, first) && x86_pair_mate(rg, first) == b)
+            return first;
+    return -1;
 }
 
 /* ---- instructions ---- */

@@ -52,7 +52,8 @@ static bool
 may_meet(const x86_schedule *s, const x86_node *a, const x86_node *b)
 {
     const air_rg_buf *x = &s->l->rg->bufs[a->k], *y = &s->l->rg->bufs[b->k];
-    const bool pairs = (s->l->pairs >> a->k | s->l->pairs >> b->k) & 1;
+    const uint32_t both = s->l->pairs | s->l->words;
+    const bool pairs = (both >> a->k | both >> b->k) & 1;
     return x->slot == y->slot && (pairs || x->offset == y->offset);
 }
 

@@ -178,6 +178,61 @@ TEST(complex_ends_where_memory_does)
     munmap(page, 2 * PAGE);
 }
 
+/* [n] of turned pairs of bf16, (a, b) to (b - a, b + a): two parts are a word.
+ * The page ends behind x. */
+static void
+check_halves(const fixture *f, const char *end, int64_t n)
+{
+    uint16_t *x = (uint16_t *)(void *)(uintptr_t)end - 2 * n;
+    const air_value in = air_value_tensor(x, AIR_BF16, 2, (int64_t[]){n, 2});
+    air_value out;
+
+    for (int64_t i = 0; i < 2 * n; i++) {
+        const float v = (float)(i * 7 % 23) - 11;
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        x[i] = (uint16_t)(bits >> 16);
+    }
+    if (!CHECK_OK(air_program_run(f->program, NULL, 1, &in, 1, &out)))
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        const float a = (float)(2 * i * 7 % 23) - 11;
+        const float b = (float)((2 * i + 1) * 7 % 23) - 11;
+        for (int k = 0; k < 2; k++) {
+            const float want = k == 0 ? b - a : b + a;
+            const uint32_t bits = (uint32_t)((uint16_t *)out.data)[2 * i + k]
+                                  << 16;
+            float got;
+            memcpy(&got, &bits, sizeof got);
+            CHECK(got == want);
+        }
+    }
+    air_value_release(&out);
+}
+
+TEST(complex_halves_are_words)
+{
+    const char *text = "graph f(%x: bf16[s0, 2]) {\n"
+                       "  %1 = select.int(%x, 1, 0)\n"
+                       "  %2 = select.int(%x, 1, 1)\n"
+                       "  %3 = sub.Tensor(%2, %1)\n"
+                       "  %4 = add.Tensor(%2, %1)\n"
+                       "  %5 = unsqueeze(%3, 1)\n"
+                       "  %6 = unsqueeze(%4, 1)\n"
+                       "  %7 = cat([%5, %6], 1)\n"
+                       "  return %7\n}\n";
+    char *page = fenced_page();
+    fixture f;
+
+    if (setup(&f, text)) {
+        for (int64_t n = 1; n < 100; n++)
+            check_halves(&f, page + PAGE, n);
+        check_steps(&f, "0: region", "copy");
+    }
+    teardown(&f);
+    munmap(page, 2 * PAGE);
+}
+
 /* Both parts of a sum are of one region, though they have no operand in
  * common. */
 TEST(complex_sum_is_one_region)
