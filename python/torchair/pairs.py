@@ -86,6 +86,19 @@ def _row(row: str, *names: str) -> Write:
     return write
 
 
+def _of_floats(row: str, *names: str) -> Write:
+    """Where these are not float32, eager has an error of its own."""
+    write = _row(row, *names)
+
+    def checked(at: Any, node: Any, value: Any) -> Sequence[int | None]:
+        args = bound(node)
+        if any(args[name].meta["val"].dtype != _F32 for name in names):
+            raise Refused("parts of another dtype than float32")
+        return write(at, node, value)
+
+    return checked
+
+
 def _sum(row: str, first: str, second: str) -> Write:
     """first + alpha second; product by product, as eager rounds."""
 
@@ -163,8 +176,8 @@ _CONJ = _row("air::complex_conj", "self")
 _WRITES: dict[Any, Write] = {
     aten.view_as_real.default: _row("view_as_real", "self"),
     aten.view_as_complex.default: _row("view_as_complex", "self"),
-    aten.complex.default: _row("complex", "real", "imag"),
-    aten.polar.default: _row("polar", "abs", "angle"),
+    aten.complex.default: _of_floats("complex", "real", "imag"),
+    aten.polar.default: _of_floats("polar", "abs", "angle"),
     aten.add.Tensor: _sum(_ADD, "self", "other"),
     aten.add.Scalar: _sum(_ADD, "self", "other"),
     aten.sub.Tensor: _sum(_SUB, "self", "other"),

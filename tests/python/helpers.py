@@ -23,6 +23,7 @@ TEXT_PASSES = 8  # Program.text: air_text_kind of air.h
 TOLERANCE = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (2e-5, 2e-5),
+    torch.complex64: (2e-5, 2e-5),
     torch.bfloat16: (3e-2, 3e-2),
     torch.float16: (4e-3, 4e-3),
 }
