@@ -14,8 +14,8 @@ typedef enum {
     X86_ACC,  /* OUTER: k: scalar, its value of the column */
     /* effects */
     X86_STORE,  /* a -> buffer k, imm: dtype; b: of a pair (x86_pairs.c); bf16:
-                   the low 16 bits, f16: of  the f32 value, bool: of the truth
-                   value, integers: the low  bits */
+                   the low 16 bits, f16: of the f32 value, bool: of the truth
+                   value, integers: the low bits */
     X86_REDUCE, /* a -> scalar k, imm: air_reduce, and X86_OF_INTEGERS */
     X86_SET,    /* a -> scalar k */
     X86_RAISE,  /* a is a divisor: is it 0? */

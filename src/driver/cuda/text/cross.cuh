@@ -242,8 +242,9 @@ row_of(D, const fresh<T, PLANE, WIDTH> &k, const fresh<T, PLANE, WIDTH> &v, s64 
     return row;
 }
 
-// By all lanes: N times 8 neighbours, number i from at(i) on; those that are not `there` are the
-// first ones: where some lanes do not ask, ptxas spills registers in the whole kernel.
+// By all lanes: N times 8 neighbours, number i from at(i) on; those that are not
+// `there` are the first ones: where some lanes do not ask, ptxas spills registers in
+// the whole kernel.
 template <int N, class AT, class THERE>
 FN void
 ask_eights(uint4 (&w)[N], const u16 *from, AT at, THERE there)
