@@ -172,6 +172,21 @@ def negated(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
     return [at.add(node, row, [VALUE, at.ref(node.args[0])], value)]
 
 
+def _where(at: Any, node: torch.fx.Node, value: Any) -> list[int]:
+    mask, *others = node.args
+    attrs = [VALUE, at.ref(mask)]
+    for x in others:
+        attrs += [VALUE, _operand(at, node, x)]
+    return [at.add(node, "air::complex_where", attrs, value)]
+
+
+def _fill_masked(at: Any, node: torch.fx.Node, value: Any) -> list[int]:
+    x, mask, number = node.args
+    attrs = [VALUE, at.ref(mask), VALUE, _operand(at, node, number)]
+    attrs += [VALUE, _operand(at, node, x)]
+    return [at.add(node, "air::complex_where", attrs, value)]
+
+
 _CONJ = _row("air::complex_conj", "self")
 _WRITES: dict[Any, Write] = {
     aten.view_as_real.default: _row("view_as_real", "self"),
@@ -215,25 +230,6 @@ _WRITES: dict[Any, Write] = {
     aten.scalar_tensor.default: _filled,
     aten._to_copy.default: _convert,
     _CONVERT: _convert,
-}
-
-
-def _where(at: Any, node: torch.fx.Node, value: Any) -> list[int]:
-    mask, *others = node.args
-    attrs = [VALUE, at.ref(mask)]
-    for x in others:
-        attrs += [VALUE, _operand(at, node, x)]
-    return [at.add(node, "air::complex_where", attrs, value)]
-
-
-def _fill_masked(at: Any, node: torch.fx.Node, value: Any) -> list[int]:
-    x, mask, number = node.args
-    attrs = [VALUE, at.ref(mask), VALUE, _operand(at, node, number)]
-    attrs += [VALUE, _operand(at, node, x)]
-    return [at.add(node, "air::complex_where", attrs, value)]
-
-
-_WRITES |= {
     aten.where.self: _where,
     aten.where.ScalarSelf: _where,
     aten.where.ScalarOther: _where,

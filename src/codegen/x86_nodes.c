@@ -235,7 +235,7 @@ truth_of_bool(x86_list *l, int v)
 static int
 load_half(x86_list *l, int buf)
 {
-    const int first = x86_word_of(l->rg, buf);
+    const int first = x86_word_of(l->rg, l->words, buf);
     const int word = leaf(l, X86_LOAD, AIR_I32, (uint64_t)first);
     return first == buf ? x86_op1(l, X86_SHL, 16, word)
                         : x86_op2(l, X86_AND, word, x86_bits(l, 0xffff0000));

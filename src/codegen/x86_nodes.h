@@ -170,8 +170,8 @@ const x86_node *x86_schedule_nodes(const x86_list *l, x86_schedule *s);
 uint32_t x86_pairs(const air_region *rg);
 /* The same of bf16, where both parts are read, or both written. */
 uint32_t x86_words(const air_region *rg);
-/* The first part of the word that holds buffer b, which may be b. */
-int x86_word_of(const air_region *rg, int b);
+/* The first part of the word that holds buffer b of these, which may be b. */
+int x86_word_of(const air_region *rg, uint32_t words, int b);
 /* The buffer whose elements are behind those of b; -1: none. */
 int x86_pair_mate(const air_region *rg, int b);
 

@@ -38,6 +38,16 @@ x86_pair_mate(const air_region *rg, int b)
     return -1;
 }
 
+/* The one of a set whose mate is b; -1: none. */
+static int
+lead_of(const air_region *rg, uint32_t bufs, int b)
+{
+    for (uint32_t left = bufs; left; left &= left - 1)
+        if (x86_pair_mate(rg, __builtin_ctz(left)) == b)
+            return __builtin_ctz(left);
+    return -1;
+}
+
 static int
 count_ops(const air_region *rg, int op, int b)
 {
@@ -112,14 +122,9 @@ x86_words(const air_region *rg)
 }
 
 int
-x86_word_of(const air_region *rg, int b)
+x86_word_of(const air_region *rg, uint32_t words, int b)
 {
-    if (x86_pair_mate(rg, b) >= 0)
-        return b;
-    for (int first = 0; first < rg->nbufs; first++)
-        if (is_part(rg, first) && x86_pair_mate(rg, first) == b)
-            return first;
-    return -1;
+    return x86_pair_mate(rg, b) >= 0 ? b : lead_of(rg, words, b);
 }
 
 /* ---- instructions ---- */
@@ -167,12 +172,11 @@ reading_of(const x86_emit *e, int b)
 {
     const air_region *rg = e->l->rg;
     const uint32_t both = e->loaded & e->l->pairs;
-    const int mate = x86_pair_mate(rg, b);
+    const int mate = x86_pair_mate(rg, b), lead = lead_of(rg, both, b);
     if (mate >= 0 && both >> mate & 1)
         return (reading){b, ASM_EVEN, 16, LOW_BOTH, HIGH_BOTH};
-    for (int first = 0; first < rg->nbufs; first++)
-        if (both >> first & 1 && x86_pair_mate(rg, first) == b)
-            return (reading){first, ASM_ODD, 16, LOW_BOTH, HIGH_BOTH};
+    if (lead >= 0)
+        return (reading){lead, ASM_ODD, 16, LOW_BOTH, HIGH_BOTH};
     return (reading){b, ASM_SHARED, 15, LOW_READ, HIGH_READ};
 }
 

@@ -208,24 +208,28 @@ expand_polar(pass_context *ctx, uint32_t node)
     return forward_parts(&b, node, re, im);
 }
 
+typedef air_ref binary(pass_build *b, air_ref x, air_ref y);
+
+/* Part by part. */
+static air_status
+expand_each(pass_context *ctx, uint32_t node, binary *op)
+{
+    operands o = operands_at(ctx, node);
+    const air_ref re = op(&o.b, o.x.re, o.y.re);
+
+    return forward_parts(&o.b, node, re, op(&o.b, o.x.im, o.y.im));
+}
+
 air_status
 expand_complex_add(pass_context *ctx, uint32_t node)
 {
-    operands o = operands_at(ctx, node);
-    const air_ref re = b_add(&o.b, o.x.re, o.y.re);
-    const air_ref im = b_add(&o.b, o.x.im, o.y.im);
-
-    return forward_parts(&o.b, node, re, im);
+    return expand_each(ctx, node, b_add);
 }
 
 air_status
 expand_complex_sub(pass_context *ctx, uint32_t node)
 {
-    operands o = operands_at(ctx, node);
-    const air_ref re = b_sub(&o.b, o.x.re, o.y.re);
-    const air_ref im = b_sub(&o.b, o.x.im, o.y.im);
-
-    return forward_parts(&o.b, node, re, im);
+    return expand_each(ctx, node, b_sub);
 }
 
 air_status

@@ -4,29 +4,8 @@
 #include <sys/mman.h>
 
 #include "air.h"
+#include "program_case.h"
 #include "test.h"
-
-typedef struct {
-    air_context *ctx;
-    air_graph *graph;
-    air_program *program;
-} fixture;
-
-static bool
-setup(fixture *f, const char *text)
-{
-    return CHECK_OK(air_context_create(NULL, &f->ctx)) &&
-           CHECK_OK(air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
-           CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
-}
-
-static void
-teardown(fixture *f)
-{
-    air_program_destroy(f->program);
-    air_graph_destroy(f->graph);
-    air_context_destroy(f->ctx);
-}
 
 typedef struct {
     float re, im;
@@ -65,7 +44,7 @@ walks_pairs(void)
 }
 
 static void
-check_steps(const fixture *f, const char *with, const char *without)
+check_steps(const program_case *f, const char *with, const char *without)
 {
     char *steps = NULL;
 
@@ -90,14 +69,14 @@ check_rows(int64_t rows, int64_t cols, const char *steps)
         air_value_tensor(x, AIR_I64, 2, (int64_t[]){rows, cols}),
         air_value_tensor(y, AIR_I64, 1, &cols)};
     air_value out;
-    fixture f;
+    program_case f;
 
     REQUIRE(x && y);
     for (int64_t i = 0; i < rows * cols; i++)
         x[i] = number(i, 3);
     for (int64_t i = 0; i < cols; i++)
         y[i] = number(i, 8);
-    if (setup(&f, text) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
         const pair *z = out.data;
         for (int64_t i = 0; i < rows * cols; i++) {
@@ -109,7 +88,7 @@ check_rows(int64_t rows, int64_t cols, const char *steps)
         check_steps(&f, steps, "copy");
         air_value_release(&out);
     }
-    teardown(&f);
+    pcase_end(&f);
     free(x);
     free(y);
 }
@@ -156,8 +135,8 @@ TEST(complex_ends_where_memory_does)
         "  %2 = air::complex_real(%1)\n  return %2\n}\n"};
     char *page = fenced_page();
     for (int k = 0; k < 3; k++) {
-        fixture f;
-        bool ready = setup(&f, texts[k]);
+        program_case f;
+        bool ready = pcase_begin(&f, texts[k], NULL);
         for (int64_t n = 1; ready && n < 100; n++) {
             pair *x = (pair *)(void *)(page + PAGE) - n;
             const air_value in = air_value_tensor(x, AIR_I64, 1, &n);
@@ -173,7 +152,7 @@ TEST(complex_ends_where_memory_does)
                 air_value_release(&out);
             }
         }
-        teardown(&f);
+        pcase_end(&f);
     }
     munmap(page, 2 * PAGE);
 }
@@ -181,7 +160,7 @@ TEST(complex_ends_where_memory_does)
 /* [n] of turned pairs of bf16, (a, b) to (b - a, b + a): two parts are a word.
  * The page ends behind x. */
 static void
-check_halves(const fixture *f, const char *end, int64_t n)
+check_halves(const program_case *f, const char *end, int64_t n)
 {
     uint16_t *x = (uint16_t *)(void *)(uintptr_t)end - 2 * n;
     const air_value in = air_value_tensor(x, AIR_BF16, 2, (int64_t[]){n, 2});
@@ -222,14 +201,14 @@ TEST(complex_halves_are_words)
                        "  %7 = cat([%5, %6], 1)\n"
                        "  return %7\n}\n";
     char *page = fenced_page();
-    fixture f;
+    program_case f;
 
-    if (setup(&f, text)) {
+    if (pcase_begin(&f, text, NULL)) {
         for (int64_t n = 1; n < 100; n++)
             check_halves(&f, page + PAGE, n);
         check_steps(&f, "0: region", "copy");
     }
-    teardown(&f);
+    pcase_end(&f);
     munmap(page, 2 * PAGE);
 }
 
@@ -245,13 +224,13 @@ TEST(complex_sum_is_one_region)
     const air_value in[] = {air_value_tensor(x, AIR_I64, 1, &n),
                             air_value_tensor(y, AIR_I64, 1, &n)};
     air_value out;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < 9; i++) {
         x[i] = number(i, 1);
         y[i] = number(i, 2);
     }
-    if (setup(&f, text) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
         for (int i = 0; i < 9; i++)
             CHECK(is_near(((pair *)out.data)[i],
@@ -259,7 +238,7 @@ TEST(complex_sum_is_one_region)
         check_steps(&f, "0: region add+add", "1: region");
         air_value_release(&out);
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* Pairs that do not lie as an i64 would are copied first. */
@@ -272,18 +251,18 @@ TEST(complex_of_pairs_with_gaps)
     float x[9];
     const air_value in = air_value_tensor(x, AIR_F32, 2, (int64_t[]){3, 3});
     air_value out;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < 9; i++)
         x[i] = (float)i;
-    if (setup(&f, text) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         for (int i = 0; i < 3; i++)
             CHECK(is_near(((pair *)out.data)[i],
                           (pair){x[3 * i + 1], x[3 * i + 2]}));
         air_value_release(&out);
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* A part that is read again lies in the pairs, and is not copied there. */
@@ -298,16 +277,16 @@ TEST(complex_part_that_is_read_again)
     const int64_t n = 70;
     const air_value in = air_value_tensor(x, AIR_F32, 1, &n);
     air_value out;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < 70; i++)
         x[i] = (float)i;
-    if (setup(&f, text) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         for (int i = 0; i < 70; i++)
             CHECK(is_near(((pair *)out.data)[i], (pair){2 * x[i], 3 * x[i]}));
         check_steps(&f, "region", "copy");
         air_value_release(&out);
     }
-    teardown(&f);
+    pcase_end(&f);
 }

@@ -4,30 +4,8 @@
 #include <stdlib.h>
 
 #include "air.h"
+#include "program_case.h"
 #include "test.h"
-
-typedef struct {
-    air_context *ctx;
-    air_graph *graph;
-    air_program *program;
-} fixture;
-
-static bool
-setup(fixture *f, const char *text, const air_options *options)
-{
-    memset(f, 0, sizeof *f);
-    return CHECK_OK(air_context_create(options, &f->ctx)) &&
-           CHECK_OK(air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
-           CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
-}
-
-static void
-teardown(fixture *f)
-{
-    air_program_destroy(f->program);
-    air_graph_destroy(f->graph);
-    air_context_destroy(f->ctx);
-}
 
 #define TENSOR(data, ...)                                                \
     air_value_tensor((data), AIR_F32,                                    \
@@ -46,9 +24,9 @@ TEST(exec_pointwise)
     const float want[8] = {0, 2, 3, 4, 5, 0, 7, 8};
     air_program_stats stats;
     air_value out;
-    fixture f;
+    program_case f;
 
-    if (!setup(&f, text, NULL))
+    if (!pcase_begin(&f, text, NULL))
         goto done;
     for (int i = 0; i < 3; i++) {
         if (!CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
@@ -64,7 +42,7 @@ TEST(exec_pointwise)
     CHECK_INT(stats.specialisations, 1);
     CHECK_INT(stats.regions, 1);
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* One program serves all sizes of a symbol; strides are read at run time. */
@@ -77,11 +55,11 @@ TEST(exec_sizes_and_strides)
     float x[12];
     const int64_t dims[2] = {3, 4}, strides[2] = {1, 3};
     air_value in = TENSOR(x, 3, 4), out;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < 12; i++)
         x[i] = (float)i;
-    if (!setup(&f, text, NULL))
+    if (!pcase_begin(&f, text, NULL))
         goto done;
     in.dims = dims;
     in.strides = strides; /* x transposed */
@@ -100,7 +78,7 @@ TEST(exec_sizes_and_strides)
     in = TENSOR(x, 0, 5); /* symbols are at least 1 unless a line says else */
     CHECK_FAILS(air_program_run(f.program, NULL, 1, &in, 1, &out), SHAPE);
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* Which exponential the region of a graph over [4, 64] computes. */
@@ -112,12 +90,12 @@ uses_expneg(const char *lines)
     const air_value in[] = {TENSOR(x[0], 4, 64), TENSOR(x[1], 4, 64)};
     air_value out;
     bool found = false;
-    fixture f;
+    program_case f;
 
     snprintf(text, sizeof text,
              "graph f(%%x: f32[4, 64], %%y: f32[4, 64]) {\n%s  return %%r\n}\n",
              lines);
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
         air_value_release(&out);
         CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
@@ -125,7 +103,7 @@ uses_expneg(const char *lines)
         CHECK(steps && strstr(steps, "EXP"));
         air_program_text_free(f.program, steps);
     }
-    teardown(&f);
+    pcase_end(&f);
     return found;
 }
 
@@ -163,11 +141,11 @@ TEST(exec_softmax_of_rows)
     static float x[ROWS * COLS];
     air_value in = TENSOR(x, ROWS, COLS), out;
     air_program_stats stats;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < ROWS * COLS; i++)
         x[i] = (float)((i * 7919) % 1000) / 100.0f - 5.0f;
-    if (!setup(&f, text, NULL))
+    if (!pcase_begin(&f, text, NULL))
         goto done;
     if (!CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out)))
         goto done;
@@ -183,7 +161,7 @@ TEST(exec_softmax_of_rows)
     air_program_get_stats(f.program, &stats);
     CHECK_INT(stats.regions, 1);
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* Results keep their memory while somebody holds them. */
@@ -197,9 +175,9 @@ TEST(exec_outputs_are_not_overwritten)
     const air_value in = TENSOR(x, 4);
     air_value a, b;
     air_pool_stats pool;
-    fixture f;
+    program_case f;
 
-    if (!setup(&f, text, NULL))
+    if (!pcase_begin(&f, text, NULL))
         goto done;
     REQUIRE_OK(air_program_run(f.program, NULL, 1, &in, 1, &a));
     x[0] = 10;
@@ -213,7 +191,7 @@ TEST(exec_outputs_are_not_overwritten)
     air_context_get_pool_stats(f.ctx, &pool);
     CHECK_INT(pool.live_blocks, 0);
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* One region along memory: no copy, and no blocks of transposed elements. */
@@ -228,9 +206,9 @@ TEST(exec_result_is_made_with_its_strides)
     const air_value in = TENSOR(x, 2, 3);
     air_value out[2];
     char *steps = NULL;
-    fixture f;
+    program_case f;
 
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out))) {
         CHECK_INT(out[0].strides[1], 3);
         CHECK_INT(out[1].strides[0], 2);
@@ -244,7 +222,7 @@ TEST(exec_result_is_made_with_its_strides)
         CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
         CHECK(strstr(steps, "region add\n  map [6]\n") != NULL);
     air_program_text_free(f.program, steps);
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* Kernels that only move elements write any strides, too. */
@@ -260,9 +238,9 @@ TEST(exec_move_is_made_with_its_strides)
     const air_value in = TENSOR(x, 2, 3);
     air_value out;
     char *steps = NULL;
-    fixture f;
+    program_case f;
 
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         CHECK_INT(out.strides[1], 3);
         for (int i = 0; i < 6; i++)
@@ -273,7 +251,7 @@ TEST(exec_move_is_made_with_its_strides)
         CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
         CHECK(strstr(steps, "call flip") && !strstr(steps, "copy"));
     air_program_text_free(f.program, steps);
-    teardown(&f);
+    pcase_end(&f);
 }
 
 static bool
@@ -282,10 +260,10 @@ runs_across(const char *text, const float *x, int64_t rows, int64_t cols)
     const air_value in = TENSOR((float *)(uintptr_t)x, rows, cols);
     air_value out;
     char *steps = NULL;
-    fixture f;
+    program_case f;
     bool across = false;
 
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         CHECK_NEAR(((float *)out.data)[0], cols, 0);
         air_value_release(&out);
@@ -293,7 +271,7 @@ runs_across(const char *text, const float *x, int64_t rows, int64_t cols)
         across = strstr(steps, "inner across [") != NULL;
         air_program_text_free(f.program, steps);
     }
-    teardown(&f);
+    pcase_end(&f);
     return across;
 }
 
@@ -305,15 +283,15 @@ TEST(exec_folds_long_rows)
     const air_value in = TENSOR((float[160]){0}, 5, 4, 8);
     char *steps = NULL;
     air_value out;
-    fixture f;
-    if (setup(&f, text, NULL) &&
+    program_case f;
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         air_value_release(&out);
         CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
         CHECK(strstr(steps, "outer [5, 32]"));
         air_program_text_free(f.program, steps);
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* The shape decides, not the threads or the machine; rows that are only summed
@@ -358,9 +336,9 @@ TEST(exec_copies_of_short_integers_are_copies)
         air_value_tensor(x, AIR_U8, 2, (const int64_t[]){2, 3});
     air_value out;
     char *steps = NULL;
-    fixture f;
+    program_case f;
 
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         CHECK_INT(((uint8_t *)out.data)[1], 253);
         CHECK_INT(((uint8_t *)out.data)[5], 255);
@@ -370,7 +348,7 @@ TEST(exec_copies_of_short_integers_are_copies)
         CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
         CHECK(strstr(steps, "WRAP") == NULL);
     air_program_text_free(f.program, steps);
-    teardown(&f);
+    pcase_end(&f);
 }
 
 typedef struct {
@@ -382,8 +360,8 @@ typedef struct {
 
 /* By a run, and by a capture; a good call works as before. */
 static void
-check_bad_input(const fixture *f, air_capture *capture, const air_value *good,
-                const bad_input *bad)
+check_bad_input(const program_case *f, air_capture *capture,
+                const air_value *good, const bad_input *bad)
 {
     air_value in[3] = {good[0], good[1], good[2]}, out;
     air_capture_call call = {0};
@@ -443,9 +421,9 @@ TEST(exec_bad_inputs_name_the_input)
     };
     air_capture *capture = NULL;
     air_value out;
-    fixture f;
+    program_case f;
 
-    if (!setup(&f, text, NULL) ||
+    if (!pcase_begin(&f, text, NULL) ||
         !CHECK_OK(air_capture_create(f.program, NULL, &capture)))
         goto done;
     CHECK_FAILS(air_program_run(f.program, NULL, 2, good, 1, &out), ARGUMENT);
@@ -454,7 +432,7 @@ TEST(exec_bad_inputs_name_the_input)
         check_bad_input(&f, capture, good, &bad[i]);
 done:
     air_capture_destroy(capture);
-    teardown(&f);
+    pcase_end(&f);
 }
 
 TEST(exec_nothing_has_no_greatest_element)
@@ -465,14 +443,14 @@ TEST(exec_nothing_has_no_greatest_element)
                        "  return %1\n}\n";
     const air_value none = TENSOR(NULL, 0);
     air_value out;
-    fixture f;
+    program_case f;
 
-    if (setup(&f, text, NULL)) {
+    if (pcase_begin(&f, text, NULL)) {
         CHECK_FAILS(air_program_run(f.program, NULL, 1, &none, 1, &out),
                     UNSUPPORTED);
         CHECK_STR(air_last_error()->message, "graph f: max of nothing");
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 TEST(exec_sizes_below_zero_are_refused)
@@ -489,9 +467,9 @@ TEST(exec_sizes_below_zero_are_refused)
     const air_value one[2] = {TENSOR(x, 1, 2, 1), TENSOR(w, 1, 2, 2)};
     const air_value two[2] = {TENSOR(x, 1, 2, 2), TENSOR(w, 1, 2, 2)};
     air_value out;
-    fixture f;
+    program_case f;
 
-    if (!setup(&f, text, NULL))
+    if (!pcase_begin(&f, text, NULL))
         goto done;
     CHECK_FAILS(air_program_run(f.program, NULL, 2, none, 1, &out), SHAPE);
     CHECK_STR(air_last_error()->message,
@@ -506,7 +484,7 @@ TEST(exec_sizes_below_zero_are_refused)
         air_value_release(&out);
     }
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* ---- HOST nodes ---- */
@@ -547,10 +525,10 @@ TEST(exec_host_node_between_regions)
     float x[4] = {1, 2, 3, 4};
     const air_value in = TENSOR(x, 4);
     air_value out;
-    fixture f;
+    program_case f;
 
     done_calls = 0;
-    if (!setup(&f, text, NULL))
+    if (!pcase_begin(&f, text, NULL))
         goto done;
     CHECK_FAILS(air_program_run(f.program, NULL, 1, &in, 1, &out), ARGUMENT);
     if (CHECK_OK(air_program_run(f.program, &host, 1, &in, 1, &out))) {
@@ -560,7 +538,7 @@ TEST(exec_host_node_between_regions)
     }
     CHECK_INT(done_calls, 1);
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 static air_status
@@ -590,17 +568,17 @@ TEST(exec_host_result_that_views_its_input)
     float x[64];
     const air_value in = TENSOR(x, 64);
     air_value out;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < 64; i++)
         x[i] = (float)i;
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, &host, 1, &in, 1, &out))) {
         for (int i = 0; i < 64; i++)
             CHECK_NEAR(((float *)out.data)[i], 6.0 * i + 1, 0);
         air_value_release(&out);
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 TEST(exec_steady_state_does_not_allocate)
@@ -616,10 +594,10 @@ TEST(exec_steady_state_does_not_allocate)
     const air_options options = {.alloc = &counter.alloc, .threads = 2};
     air_value out;
     long before = 0;
-    fixture f;
+    program_case f;
 
     test_alloc_init(&counter);
-    if (!setup(&f, text, &options))
+    if (!pcase_begin(&f, text, &options))
         goto done;
     for (int i = 0; i < 1000; i++) {
         if (!CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
@@ -630,7 +608,7 @@ TEST(exec_steady_state_does_not_allocate)
     }
     CHECK_INT(counter.calls, before);
 done:
-    teardown(&f);
+    pcase_end(&f);
     CHECK_CLEAN(&counter);
 }
 
@@ -641,13 +619,13 @@ TEST(exec_reductions_of_rank_0)
     const air_value in = air_value_tensor(&x, AIR_F32, 0, NULL);
     air_value out;
     char text[256];
-    fixture f;
+    program_case f;
 
     for (size_t i = 0; i < 4; i++) {
         snprintf(text, sizeof text,
                  "graph f(%%x: f32[]) {\n  %%1 = %s(%%x)\n  return %%1\n}\n",
                  ops[i]);
-        if (setup(&f, text, NULL) &&
+        if (pcase_begin(&f, text, NULL) &&
             CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
             if (out.dtype == AIR_BOOL)
                 CHECK_INT(*(uint8_t *)out.data, 1);
@@ -656,7 +634,7 @@ TEST(exec_reductions_of_rank_0)
             CHECK_INT(out.alias, -1);
             air_value_release(&out);
         }
-        teardown(&f);
+        pcase_end(&f);
     }
 }
 
@@ -673,24 +651,24 @@ TEST(exec_dense_copies_serve_one_step)
     float x[32];
     const air_value in = TENSOR(x, 2, 1, 4, 4);
     air_value out;
-    fixture f;
+    program_case f;
 
     for (int i = 0; i < 32; i++)
         x[i] = (float)i;
-    if (setup(&f, text, NULL) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
         CHECK_NEAR(((float *)out.data)[1], (8 + 9 + 12 + 13) / 4.0, 0);
         for (int i = 0; i < 32; i++)
             CHECK_NEAR(x[i], 10.0 * i, 0);
         air_value_release(&out);
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* ---- several threads ---- */
 
 typedef struct {
-    fixture *f;
+    program_case *f;
     int64_t rows;
     bool ok;
 } runner;
@@ -729,9 +707,9 @@ TEST(exec_threads_share_a_program)
     const air_options options = {.threads = 2};
     pthread_t threads[4];
     runner runners[4];
-    fixture f;
+    program_case f;
 
-    if (!setup(&f, text, &options))
+    if (!pcase_begin(&f, text, &options))
         goto done;
     for (int i = 0; i < 4; i++) {
         runners[i] = (runner){&f, 1 + 40 * i, false};
@@ -742,7 +720,7 @@ TEST(exec_threads_share_a_program)
         CHECK(runners[i].ok);
     }
 done:
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* ---- cpu against ref ---- */
@@ -752,9 +730,9 @@ compare_with_ref(const char *text, const air_value *in, size_t nin)
 {
     const air_options ref = {.driver = "ref"}, cpu = {.threads = 2};
     air_value a, b;
-    fixture fa, fb;
+    program_case fa, fb;
 
-    if (setup(&fa, text, &ref) & setup(&fb, text, &cpu) &&
+    if (pcase_begin(&fa, text, &ref) & pcase_begin(&fb, text, &cpu) &&
         CHECK_OK(air_program_run(fa.program, NULL, nin, in, 1, &a)) &&
         CHECK_OK(air_program_run(fb.program, NULL, nin, in, 1, &b))) {
         int64_t n = 1;
@@ -767,8 +745,8 @@ compare_with_ref(const char *text, const air_value *in, size_t nin)
         air_value_release(&a);
         air_value_release(&b);
     }
-    teardown(&fa);
-    teardown(&fb);
+    pcase_end(&fa);
+    pcase_end(&fb);
 }
 
 TEST(exec_reductions_over_any_axes)

@@ -4,29 +4,8 @@
 #include <math.h>
 
 #include "air.h"
+#include "program_case.h"
 #include "test.h"
-
-typedef struct {
-    air_context *ctx;
-    air_graph *graph;
-    air_program *program;
-} fixture;
-
-static bool
-setup(fixture *f, const char *text)
-{
-    return CHECK_OK(air_context_create(NULL, &f->ctx)) &&
-           CHECK_OK(air_graph_parse(f->ctx, text, strlen(text), &f->graph)) &&
-           CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
-}
-
-static void
-teardown(fixture *f)
-{
-    air_program_destroy(f->program);
-    air_graph_destroy(f->graph);
-    air_context_destroy(f->ctx);
-}
 
 /* Inputs are f32; none for rank -1. */
 typedef struct {
@@ -64,7 +43,7 @@ make_inputs(const example *e, air_value *in)
 }
 
 static void
-check_text(const fixture *f, const example *e, air_text_kind kind,
+check_text(const program_case *f, const example *e, air_text_kind kind,
            const char *with, const char *without)
 {
     char *text = NULL;
@@ -86,7 +65,7 @@ check_numbers(const char *name, const float *got, const float *want, int count)
 }
 
 static void
-run_example(const fixture *f, const example *e)
+run_example(const program_case *f, const example *e)
 {
     const size_t nout = e->results ? (size_t)e->results : 1;
     air_value in[2], out[2];
@@ -108,11 +87,11 @@ run_example(const fixture *f, const example *e)
 static void
 check_example(const example *e)
 {
-    fixture f = {0};
+    program_case f;
 
-    if (setup(&f, e->text))
+    if (pcase_begin(&f, e->text, NULL))
         run_example(&f, e);
-    teardown(&f);
+    pcase_end(&f);
 }
 
 #define NONE     \
@@ -323,9 +302,9 @@ TEST(place_of_parts_that_are_results)
     const int64_t dims[2] = {2, 2};
     const air_value in = air_value_tensor(x, AIR_F32, 2, dims);
     air_value out[2];
-    fixture f = {0};
+    program_case f;
 
-    if (setup(&f, text) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out))) {
         CHECK(out[0].data != out[1].data);
         CHECK_NEAR(((float *)out[0].data)[3], -4, 0);
@@ -333,7 +312,7 @@ TEST(place_of_parts_that_are_results)
         for (int i = 0; i < 2; i++)
             air_value_release(&out[i]);
     }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* Whatever strides it has, and whatever were asked for. */
@@ -347,9 +326,9 @@ TEST(place_of_inputs_that_are_results)
     const int64_t dims[2] = {2, 3};
     const air_value in = air_value_tensor(x, AIR_F32, 2, dims);
     air_value out[2];
-    fixture f = {0};
+    program_case f;
 
-    if (setup(&f, text) &&
+    if (pcase_begin(&f, text, NULL) &&
         CHECK_OK(air_program_run(f.program, NULL, 1, &in, 2, out)))
         for (int i = 0; i < 2; i++) {
             CHECK_INT(out[i].alias, 0);
@@ -357,7 +336,7 @@ TEST(place_of_inputs_that_are_results)
             CHECK_INT(out[i].strides[0], 1);
             air_value_release(&out[i]);
         }
-    teardown(&f);
+    pcase_end(&f);
 }
 
 /* Sizes and strides that no memory has: refused before anything is planned. */
@@ -380,18 +359,18 @@ TEST(place_of_values_that_cannot_be)
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[256];
-        fixture f = {0};
+        program_case f;
         air_value out;
         (void)snprintf(text, sizeof text,
                        "graph f(%%x: f32[4]) {\n  %s\n"
                        "  %%2: f32[%s4] = exp(%%1)\n  return %%2\n}\n",
                        bad[i].line, i == 3 ? "70368744177664, " : "");
-        if (setup(&f, text)) {
+        if (pcase_begin(&f, text, NULL)) {
             CHECK_INT(air_program_run(f.program, NULL, 1, &in, 1, &out),
                       AIR_ERROR_SHAPE);
             CHECK(strstr(air_last_error()->message, bad[i].message));
         }
-        teardown(&f);
+        pcase_end(&f);
     }
 }
 
@@ -417,8 +396,8 @@ TEST(place_short_rows_are_spread)
             air_value_tensor(y, AIR_F32, 1, &cols)};
         char *steps = NULL;
         air_value out;
-        fixture f;
-        if (setup(&f, text) &&
+        program_case f;
+        if (pcase_begin(&f, text, NULL) &&
             CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
             if (rows > 15)
                 CHECK_NEAR(((float *)out.data)[15 * cols + 2], 8, 0);
@@ -427,6 +406,6 @@ TEST(place_short_rows_are_spread)
             CHECK((strstr(steps, "map spread [") != NULL) == sizes[k][2]);
             air_program_text_free(f.program, steps);
         }
-        teardown(&f);
+        pcase_end(&f);
     }
 }
