@@ -499,6 +499,8 @@ typedef struct {
     int64_t list_min;
     bool give_back;      /* of a graph without symbols: memory of intermediate
                             results goes back to the system after each run */
+    bool tf32;           /* products of f32 may take their operands as TF32, 10
+                            bits of mantissa, where a device multiplies those */
     uint64_t spec_limit; /* specialisations (classes of sizes and strides) that
                             are kept; one more, and the one that was used the
                             longest time ago goes when no run is in it and

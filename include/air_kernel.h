@@ -77,6 +77,7 @@ typedef struct {
     const void *extra; /* what the kernel's plan function made, or the region */
     bool by_rule; /* who runs it is the same at every run and machine of a kind:
                      nothing that was measured counts */
+    bool tf32;    /* a product of f32 may take its operands as TF32 */
 } air_call;
 
 /* What a kernel found wrong in the data, first come: an index out of range, or

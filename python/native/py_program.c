@@ -620,21 +620,21 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         "graph",     "args",     "consts",     "results",    "outs",
         "hosts",     "fallback", "exact",      "pass_limit", "rewrite_limit",
         "dump_dir",  "without",  "capture",    "order",      "list_min",
-        "give_back", "frozen",   "spec_limit", NULL};
+        "give_back", "frozen",   "spec_limit", "tf32",       NULL};
     PyObject *graph, *arg_specs, *consts, *outs, *hosts, *fallback = Py_None;
     PyObject *capture = Py_None;
     air_compile_options options = {0};
-    int exact = 0, order = 0, give_back = 0, frozen = 0;
+    int exact = 0, order = 0, give_back = 0, frozen = 0, tf32 = 0;
     long long list_min = 0;
     unsigned long long spec_limit = 0;
     Py_ssize_t nresults;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!O!nO!O!|OpiizIOiLppK", names, &graph,
+            args, keywords, "OO!O!nO!O!|OpiizIOiLppKp", names, &graph,
             &PyTuple_Type, &arg_specs, &PyTuple_Type, &consts, &nresults,
             &PyTuple_Type, &outs, &PyTuple_Type, &hosts, &fallback, &exact,
             &options.pass_limit, &options.rewrite_limit, &options.dump_dir,
             &options.without, &capture, &order, &list_min, &give_back, &frozen,
-            &spec_limit))
+            &spec_limit, &tf32))
         return NULL;
     if (nresults < 0) {
         PyErr_SetString(PyExc_ValueError, "results must not be negative");
@@ -645,6 +645,7 @@ program_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     options.list_min = list_min;
     options.give_back = give_back != 0;
     options.spec_limit = spec_limit;
+    options.tf32 = tf32 != 0;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     py_program *p = (py_program *)alloc(type, 0);
     if (!p)

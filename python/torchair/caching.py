@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import cache_file, files, loading
+from . import cache_file, files, loading, switches
 from .config import CompilerConfig
 from .logs import logger
 from .options import text
@@ -80,8 +80,10 @@ def _gpus(module: Any, given: Iterable[Any]) -> list[str]:
 
 
 def _key(module: Any, config: CompilerConfig, given: Iterable[Any] = ()) -> str:
-    """Of the module's structure, the options and the GPU."""
+    """Of the module's structure, the options, the GPU and its precision."""
     said = [str(module), *_gpus(module, given)]
+    if switches.allows_tf32():
+        said.append("tf32")
     for option in config.options():
         raw = option.raw
         code = getattr(raw, "__code__", None)

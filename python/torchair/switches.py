@@ -52,6 +52,7 @@ class Asked:
     give_back: bool = False
     frozen: bool = False  # addresses of parameters
     spec_limit: int = 256
+    tf32: bool = False  # torch's precision of products on a GPU
     contents: bool = False  # and what is in them: flags of the graph's inputs
 
     def keywords(self) -> dict[str, Any]:
@@ -64,6 +65,7 @@ class Asked:
             "give_back": self.give_back,
             "frozen": self.frozen,
             "spec_limit": self.spec_limit,
+            "tf32": self.tf32,
         }
 
     def words(self) -> list[str]:
@@ -77,6 +79,8 @@ class Asked:
             said.append("memory of intermediate results is given back")
         if self.frozen:
             said.append("parameters are bound to the memory of the first call")
+        if self.tf32:
+            said.append("products of float32 on a GPU may be of TF32")
         if self.contents:
             said.append("what is made of weights alone is computed once, kept")
         return said
@@ -98,6 +102,7 @@ def asked(config: CompilerConfig, sends: int = 0) -> Asked:
     out = Asked(_off_by_key(config))
     if torch.are_deterministic_algorithms_enabled():
         out.off.add("measure")
+    out.tf32 = allows_tf32()
     out.contents = bool(config.weights.frozen)
     out.spec_limit = config.sizes.limit.raw
     if config.captures:
@@ -114,6 +119,12 @@ def asked(config: CompilerConfig, sends: int = 0) -> Asked:
     out.give_back = bool(expert.memory_efficiency)
     out.frozen = bool(expert.frozen_parameter)
     return out
+
+
+def allows_tf32() -> bool:
+    """By the precision of products that torch was set to. Dynamo compiles
+    again where it changes."""
+    return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def _off_by_key(config: CompilerConfig) -> set[str]:

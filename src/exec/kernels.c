@@ -75,6 +75,7 @@ call_kernel(exec_maker *m, exec_step *step)
     air_context *ctx = m->p->ctx;
     const ir_op_info *info = ir_info(step->node);
     step->step.call.by_rule = m->p->options.without & AIR_WITHOUT_MEASURE;
+    step->step.call.tf32 = m->p->options.tf32;
 
     AIR_TRY(ctx->driver->kernel_find(ctx->device, info->kernel,
                                      &step->step.call, &step->step.kernel));

@@ -1,7 +1,9 @@
 /* cuBLASLt of a GPU that is none: a product is noted as it was asked for. Where
  * libcuda's stand-in lends its streams (`enqueue`), it is also computed, by the
  * rules of cublasLt.h: matrices lie by columns, D = epilogue(alpha op(A) op(B)
- * + beta C), a C of beta 0 is not read, sums are f32 (f64 of f64). */
+ * + beta C), a C of beta 0 is not read, sums are f32 (f64 of f64), operands as
+ * TF32 where that is asked for. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +12,8 @@
 
 enum { NOT_VALID = 7, NOT_SUPPORTED = 15 }; /* cublasStatus_t */
 enum { EPILOGUE_NONE = 1, EPILOGUE_BIAS = 4 };
-enum { REAL_64F = 1, COMPUTE_32F = 68, COMPUTE_64F = 70 };
+enum { REAL_32F, REAL_64F };
+enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_32F_TF32 = 77 };
 enum { ALGORITHM = 96, WORKSPACE_UNIT = 256 };
 
 typedef struct {
@@ -56,6 +59,7 @@ FAKE(cublasLtMatmulDescCreate, void **out, int compute, int scale)
 {
     const description made = {
         .compute = compute, .scale = scale, .epilogue = EPILOGUE_NONE};
+    fake_cuda_state()->compute = compute;
     return new_like(out, &made, sizeof made);
 }
 FAKE(cublasLtMatmulDescDestroy, void *object)
@@ -163,6 +167,15 @@ turned(const layout *l, int transposed)
 }
 
 static bool
+computes(const description *desc, int64_t type)
+{
+    if (type == REAL_64F)
+        return desc->compute == COMPUTE_64F;
+    return desc->compute == COMPUTE_32F ||
+           (desc->compute == COMPUTE_32F_TF32 && type == REAL_32F);
+}
+
+static bool
 fits(const description *desc, const layout *a, const layout *b, const layout *c,
      const layout *d)
 {
@@ -170,8 +183,7 @@ fits(const description *desc, const layout *a, const layout *b, const layout *c,
     const layout n = turned(b, desc->transposed[1]);
     const bool wide = d->type == REAL_64F;
     return is_layout(a, d) && is_layout(b, d) && is_layout(c, d) &&
-           is_layout(d, d) &&
-           desc->compute == (wide ? COMPUTE_64F : COMPUTE_32F) &&
+           is_layout(d, d) && computes(desc, d->type) &&
            desc->scale == (wide ? REAL_64F : 0) &&
            (desc->epilogue == EPILOGUE_NONE ||
             desc->epilogue == EPILOGUE_BIAS) &&
@@ -205,12 +217,27 @@ element(const layout *l, const char *at, int64_t z, int64_t row, int64_t column)
     return ref_get(dtype, at + i * (int64_t)ref_bytes(dtype));
 }
 
+/* The float of 10 bits of mantissa that is next to x; of halves, the larger. */
 static double
-operand(const layout *l, int transposed, const char *at, int64_t z, int64_t row,
-        int64_t column)
+as_tf32(double x)
 {
-    return transposed ? element(l, at, z, column, row)
-                      : element(l, at, z, row, column);
+    const float f = (float)x;
+    uint32_t bits;
+    float rounded;
+    memcpy(&bits, &f, sizeof bits);
+    bits = (bits + 0x1000) & ~0x1fffu;
+    memcpy(&rounded, &bits, sizeof rounded);
+    return isfinite(f) ? (double)rounded : x;
+}
+
+static double
+operand(const product *p, int which, int64_t z, int64_t row, int64_t column)
+{
+    const layout *l = which == 0 ? &p->a : &p->b;
+    const double x = p->desc.transposed[which]
+                         ? element(l, p->at[which], z, column, row)
+                         : element(l, p->at[which], z, row, column);
+    return p->desc.compute == COMPUTE_32F_TF32 ? as_tf32(x) : x;
 }
 
 static double
@@ -221,8 +248,7 @@ multiply_one(const product *p, int64_t z, int64_t row, int64_t column)
     const layout of_bias = {.type = p->d.type};
     double sum = 0;
     for (int64_t i = 0; i < k; i++) {
-        sum += operand(&p->a, p->desc.transposed[0], p->at[0], z, row, i) *
-               operand(&p->b, p->desc.transposed[1], p->at[1], z, i, column);
+        sum += operand(p, 0, z, row, i) * operand(p, 1, z, i, column);
         sum = wide ? sum : (double)(float)sum;
     }
     sum *= p->alpha;

@@ -63,6 +63,7 @@ typedef struct {
     /* of the last product: as cuBLASLt was asked */
     int transposed[2];
     uint64_t bias;
+    int compute; /* of the last product that was described */
     uint32_t alignment;
     float alpha, beta;
     /* called with what a product is to add, before it is looked at, and where

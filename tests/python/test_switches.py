@@ -459,3 +459,20 @@ def test_no_statistics(tmp_path, monkeypatch):
     made = configured(ge_config__export_compile_stat="0")
     compiled(lambda x: x + 1, made)(torch.ones(2))
     assert not list(tmp_path.iterdir())
+
+
+def test_precision_of_products_on_a_gpu():
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("high", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            for mode in ("max-autotune", "reduce-overhead"):
+                config = torchair.CompilerConfig()
+                config.mode = mode
+                found = switches.asked(config)
+                assert found.tf32 == (precision == "high")
+                assert found.keywords()["tf32"] == found.tf32
+                said = any("TF32" in word for word in found.words())
+                assert said == found.tf32
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -181,7 +181,7 @@ matrix(int32_t slot, int64_t rows, int64_t columns, bool transposed)
 
 /* y = c + x w of 64 x 40 and a transposed 40 x 96; the workspace is slot 4. */
 static air_status
-make_product(cuda_case *f, product_case *p)
+make_product(cuda_case *f, product_case *p, bool tf32)
 {
     *p = (product_case){.x = matrix(0, 64, 40, false),
                         .w = matrix(1, 40, 96, true),
@@ -194,8 +194,8 @@ make_product(cuda_case *f, product_case *p)
     const air_tensor *tensors[] = {&p->c, &p->x, &p->w};
     for (int i = 0; i < 3; i++)
         p->args[i] = (air_arg){.kind = AIR_ARG_TENSOR, .t = tensors[i]};
-    p->call =
-        (air_call){.nargs = 5, .nouts = 1, .args = p->args, .outs = &p->y};
+    p->call = (air_call){
+        .nargs = 5, .nouts = 1, .args = p->args, .outs = &p->y, .tf32 = tf32};
     p->step = (air_step){.call = p->call, .workspace_slot = 4};
     AIR_TRY(cuda->kernel_find(f->dev, "addmm", &p->call, &p->step.kernel));
     p->step.workspace = cuda->workspace(f->dev, p->step.kernel, &p->step.call);
@@ -221,7 +221,7 @@ TEST(cuda_product_is_asked_for_in_columns)
     fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
     *blas = (fake_state){0};
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
-    REQUIRE_OK(make_product(&f, &p));
+    REQUIRE_OK(make_product(&f, &p, false));
     CHECK(p.step.workspace > 0);
     REQUIRE_OK(cuda->list_run(f.dev, p.list, product_slots));
     CHECK_INT(blas->launches, 1);
@@ -250,6 +250,22 @@ TEST(cuda_product_is_asked_for_in_columns)
     drop_product(&f, &p);
     cuda_case_drop(&f);
     CHECK_INT(blas->live, 0);
+}
+
+TEST(cuda_products_are_of_tf32_where_they_may_be)
+{
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        cuda_case f;
+        product_case p;
+        REQUIRE(cuda_case_prepare(&f));
+        fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
+        *blas = (fake_state){0};
+        REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+        REQUIRE_OK(make_product(&f, &p, tf32));
+        CHECK_INT(blas->compute, tf32 ? 77 : 68); /* cublasComputeType_t */
+        drop_product(&f, &p);
+        cuda_case_drop(&f);
+    }
 }
 
 enum { TURNS = 2000, ROW_BEHIND = 0x100000 };
@@ -292,7 +308,7 @@ TEST(cuda_product_adds_the_row_of_its_own_thread)
     fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
     *blas = (fake_state){.adding = look_at_row, .user = &others};
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
-    REQUIRE_OK(make_product(&f, &p));
+    REQUIRE_OK(make_product(&f, &p, false));
     REQUIRE_OK(cuda_product_make(f.dev, &p.call, &product));
     for (int i = 0; i < 2; i++) {
         each[i] = (multiplier){f.dev, product, 0x4000 + 0x1000 * (uint64_t)i};
@@ -318,7 +334,7 @@ TEST(cuda_product_in_a_graph_is_captured_again_when_pointers_move)
     fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
     *blas = (fake_state){0};
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
-    REQUIRE_OK(make_product(&f, &p));
+    REQUIRE_OK(make_product(&f, &p, false));
     CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
     CHECK_OK(cuda->list_run(f.dev, p.list, product_slots));
     REQUIRE_OK(cuda->capture_end(f.dev, &graph));
@@ -363,7 +379,7 @@ TEST(cuda_every_call_of_a_product_may_fail)
         fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
         *blas = (fake_state){.fail_at = call, .error = 15};
         REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
-        air_status status = make_product(&f, &p);
+        air_status status = make_product(&f, &p, false);
         if (status == AIR_OK)
             status = cuda->list_run(f.dev, p.list, product_slots);
         CHECK(status == AIR_OK || status == AIR_ERROR_DRIVER ||

@@ -25,6 +25,7 @@ typedef struct {
     int64_t batch;
     double alpha, beta;
     bool bias; /* c is a row that is added to each */
+    bool tf32; /* of operands in f32 */
 } product;
 
 struct cuda_product {
@@ -106,7 +107,7 @@ read_words(const air_call *call, product *p)
 }
 
 static bool
-read_product(const air_call *call, product *p)
+read_matrices(const air_call *call, product *p)
 {
     if (call->nargs == KERN_WORDS_ARGS)
         return read_words(call, p);
@@ -125,6 +126,14 @@ read_product(const air_call *call, product *p)
     }
     return read_matrix(p->x, &p->mx) && read_matrix(p->w, &p->mw) &&
            read_matrix(p->y, &p->my) && !p->my.transposed && read_added(p);
+}
+
+static bool
+read_product(const air_call *call, product *p)
+{
+    const bool read = read_matrices(call, p);
+    p->tf32 = call->tf32;
+    return read;
 }
 
 static int
@@ -299,15 +308,21 @@ choose(const air_device *dev, const cuda_product *g, uint32_t bytes,
     return AIR_OK;
 }
 
+static int
+compute_of(const product *p, int type)
+{
+    if (type == CU_R_64F)
+        return CU_COMPUTE_64F;
+    return type == CU_R_32F && p->tf32 ? CU_COMPUTE_32F_TF32 : CU_COMPUTE_32F;
+}
+
 static air_status
 describe(const air_device *dev, const product *p, cuda_product *g)
 {
     const int type = type_of(p->y->dtype);
-    const bool wide = type == CU_R_64F;
+    const int scale = type == CU_R_64F ? CU_R_64F : CU_R_32F;
     bool found;
-    AIR_TRY(check(dev->cu.product_new(&g->product,
-                                      wide ? CU_COMPUTE_64F : CU_COMPUTE_32F,
-                                      wide ? CU_R_64F : CU_R_32F),
+    AIR_TRY(check(dev->cu.product_new(&g->product, compute_of(p, type), scale),
                   "a product cannot be made"));
     AIR_TRY(set_product(dev, p, g->product));
     AIR_TRY(make_layout(dev, type, &p->mw, p->batch, &g->w));
