@@ -25,11 +25,11 @@ _OPERATORS = (
 )
 
 
-# What those do that have no mask runs at several hundred TFLOPS; ours of many
-# queries at about 10 on an H200, where so many operations take longer than a
-# HOST node costs the host.
+# Operations from which torch's kernel is the faster one, on an H100 (docs/cuda.md
+# has the figures): of halves without a mask in the first and last of those, of
+# halves otherwise, of float32, which ours multiplies one by one.
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
-_MANY = 5e8
+_MANY, _MANY_MASKED, _MANY_FLOATS = 5e8, 2.5e9, 2e8
 _PAD = 8  # numbers of 16 bits in 16 bytes
 
 
@@ -77,14 +77,20 @@ def own_plan(operator: Any) -> Any:
 
 def is_large(node: torch.fx.Node, given: dict[str, Any]) -> bool:
     """Has torch a much faster kernel? By the sizes that were traced."""
-    if node.target not in _FLASH or given.get("attn_bias") is not None:
-        return False
-    return is_many(given["query"].meta["val"], given["key"].meta["val"])
+    query = given["query"].meta["val"]
+    many = _MANY
+    if query.dtype == torch.float32:
+        many = _MANY_FLOATS
+    elif node.target not in _FLASH or given.get("attn_bias") is not None:
+        many = _MANY_MASKED
+    return is_many(query, given["key"].meta["val"], many)
 
 
-def is_many(query: torch.Tensor, key: torch.Tensor) -> bool:
+def is_many(
+    query: torch.Tensor, key: torch.Tensor, many: float = _MANY
+) -> bool:
     dims = hints([*query.shape, key.shape[-2]])
-    return dims is not None and 4 * math.prod(dims) >= _MANY
+    return dims is not None and 4 * math.prod(dims) >= many
 
 
 def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:

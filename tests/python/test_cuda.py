@@ -76,19 +76,24 @@ def test_the_place_of_inputs(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("batch", "operator", "large"),
+    ("batch", "operator", "dtype", "large"),
     [
-        (32, "flash", True),
-        (32, "cudnn", True),
-        (32, "efficient", False),
-        (1, "flash", False),
+        (32, "flash", torch.bfloat16, True),
+        (32, "cudnn", torch.float16, True),
+        (1, "flash", torch.bfloat16, False),
+        (16, "efficient", torch.bfloat16, False),
+        (32, "efficient", torch.bfloat16, True),
+        (2, "efficient", torch.float32, True),
+        (1, "efficient", torch.float32, False),
     ],
 )
-def test_large_attention_is_torchs(batch, operator, large):
+def test_large_attention_is_torchs(batch, operator, dtype, large):
     graph = torch.fx.Graph()
     parts = [graph.placeholder(name) for name in "qkv"]
     for part in parts:
-        part.meta["val"] = torch.empty(batch, 12, 197, 64, device="meta")
+        part.meta["val"] = torch.empty(
+            batch, 12, 197, 64, device="meta", dtype=dtype
+        )
     name = f"_scaled_dot_product_{operator}_attention"
     target = getattr(torch.ops.aten, name).default
     rest = () if operator == "flash" else (None, True)
@@ -807,3 +812,22 @@ def test_a_replay_after_inputs_moved(mode):
     for _ in range(6):
         kept.append(kept[-1].clone() + 1)
         torch.testing.assert_close(compiled(kept[-1], w), product(kept[-1], w))
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU")
+def test_precision_of_products():
+    """As torch was told: with "high", operands of float32 have 10 bits."""
+    x, w = (torch.randn(512, 512, device="cuda") for _ in "xw")
+    fn = compile_with(lambda x, w: x @ w + 1)
+    want = x.double() @ w.double() + 1
+    before = torch.get_float32_matmul_precision()
+    errors = {}
+    try:
+        for precision in ("highest", "high", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            error = (fn(x, w).double() - want).norm() / want.norm()
+            errors[precision] = error.item()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert errors["highest"] < 1e-6
+    assert 1e-5 < errors["high"] < 1e-3
