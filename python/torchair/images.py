@@ -2,8 +2,9 @@
 
 cuDNN's tensor-core kernels want it, and turn each operand there and each result
 back where it is not so. In max-autotune convolutions and pooling get operands
-in that order and give results of [N, H, W, C], permuted; pass permute of the
-engine has what is pointwise between them compute in it too. A bias is added
+in that order, as [N, H, W, C], and give results of it, permuted; pass permute
+of the engine has what is pointwise between them compute in it too, and what
+else a region makes for them is written so (exec/order.c). A bias is added
 behind, where it is fused: for cuDNN it is a kernel of its own anyway. In half
 precision a convolution of patches becomes a product.
 
@@ -13,6 +14,7 @@ Results of other HOST nodes of a GPU are left as torch's kernels leave them, too
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,11 +35,12 @@ _OPERATORS = {
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
 _MARK = "torchair_channels_last"
+_MANY_PIXELS = 4096  # of all images of a batch
 
 
 def prepare(gm: torch.fx.GraphModule, captures: bool, kind: str) -> None:
-    """Marks what reads and leaves channels-last order. Not with groups:
-    cuDNN's kernels for these are slower in it."""
+    """Marks what reads and leaves channels-last order, if all convolutions are
+    the faster for it."""
     if captures or kind != "inference":
         return
     found = gm.graph.find_nodes(op="call_function", target=_CONVOLUTION)
@@ -71,8 +74,15 @@ def _is_image(node: Any) -> bool:
 
 
 def _suits(node: torch.fx.Node) -> bool:
-    groups = node.args[8]
-    return _is_image(node.args[0]) and bool(groups == 1)
+    """With groups, kernels of float32 for few pixels are slower in that order;
+    others take a half to a fifth of the time (docs/cuda.md)."""
+    if not _is_image(node.args[0]):
+        return False
+    image, groups = node.args[0].meta["val"], node.args[8]  # type: ignore
+    if groups == 1 or image.dtype != torch.float32:
+        return True
+    dims = cuda.hints([image.shape[0], *image.shape[2:]])
+    return dims is not None and math.prod(dims) >= _MANY_PIXELS
 
 
 def _split_bias(node: torch.fx.Node) -> None:
@@ -158,10 +168,16 @@ def _becomes_product(node: torch.fx.Node) -> bool:
 def operands(
     importing: Any, node: torch.fx.Node, tensors: Sequence[torch.fx.Node]
 ) -> list[int]:
-    """What the HOST node reads; weights of windows are turned by the engine:
-    torch's copy of them reads one number of many."""
+    """What the HOST node reads: an image as [N, H, W, C]; weights of windows are
+    turned by the engine: torch's copy of them reads one number of many."""
     refs = [importing.ref(n) for n in tensors]
-    if _MARK not in node.meta or node.target is not _CONVOLUTION:
+    if _MARK not in node.meta:
+        return refs
+    axes = [importing.sizes.dim(i) for i in _TO_LAST]
+    attrs = [VALUE, refs[0], INTS, axes]
+    image = tensors[0].meta["val"].permute(_TO_LAST)
+    refs[0] = importing.add(node, "permute", attrs, image)
+    if node.target is not _CONVOLUTION:
         return refs
     shape = tensors[1].meta["val"].shape
     if not all(isinstance(n, int) for n in shape):
@@ -184,6 +200,11 @@ def _last(x: Any) -> Any:
     return x
 
 
+def _dense(image: torch.Tensor) -> torch.Tensor:
+    """[N, H, W, C]; a copy where it lies otherwise, as an argument may."""
+    return image.contiguous()
+
+
 def _pair(x: Any) -> list[int]:
     return list(x) * 2 if len(x) == 1 else list(x)
 
@@ -204,7 +225,7 @@ class Largest:
     ) -> tuple[torch.Tensor]:
         stride = stride or kernel
         found, _ = aten.max_pool3d_with_indices(
-            _last(x).permute(_TO_LAST).unsqueeze(1),
+            _dense(x).unsqueeze(1),
             [*_pair(kernel), 1],
             [*_pair(stride), 1],
             [*_pair(padding), 0],
@@ -215,13 +236,14 @@ class Largest:
 
 
 class Last:
-    """An operator on images whose channels lie last."""
+    """An operator on images whose channels lie last, given as [N, H, W, C]."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.target(*map(_last, args), **kwargs)
+    def __call__(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        image = _dense(x).permute(_FROM_LAST)
+        return self.target(image, *map(_last, args), **kwargs)
 
 
 def target_of(node: torch.fx.Node) -> Any:

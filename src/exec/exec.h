@@ -110,12 +110,14 @@ typedef struct {
     size_t once;      /* the first ones, which run at the first run only */
     exec_edge *edges; /* sorted by `to`; lanes only */
     size_t nedges;
-    bool lanes;     /* some node is not in the main one */
-    bool *stored;   /* by value: must be in memory */
-    uint32_t *cat;  /* by value: CAT node whose result it is written into, or
-                       IR_NO_NODE */
-    uint32_t *root; /* by value: the value whose memory it may lie in */
-    bool *written;  /* by value: a node writes into its memory */
+    bool lanes;       /* some node is not in the main one */
+    bool *stored;     /* by value: must be in memory */
+    uint32_t *cat;    /* by value: CAT node whose result it is written into, or
+                         IR_NO_NODE */
+    uint32_t *turned; /* by value: PERMUTE node as whose result it is to lie
+                         dense, or IR_NO_NODE */
+    uint32_t *root;   /* by value: the value whose memory it may lie in */
+    bool *written;    /* by value: a node writes into its memory */
 } exec_order;
 
 /* options: `without` and `order` are looked at. early: small units that wait

@@ -246,6 +246,82 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     return AIR_OK;
 }
 
+/* ---- the order of axes that HOST nodes ask for ---- */
+
+/* What a HOST node reads through a permute it wants to lie in that order:
+ * torch's kernels copy images that do not have their channels last. A region
+ * writes it so, where nobody but regions reads it otherwise. Operators of the
+ * application get strides as they are in eager. */
+typedef struct {
+    const order_maker *m;
+    exec_order *order;
+    uint32_t node;
+} turn_finder;
+
+static void
+find_turn(void *arg, air_ref *ref)
+{
+    const turn_finder *f = arg;
+    const uint32_t made = ir_val(f->m->g, *ref)->node;
+
+    if (made != IR_NO_NODE && ir_node_at(f->m->g, made)->op == AIR_OP_PERMUTE)
+        f->order->turned[ir_node_at(f->m->g, made)->attrs[0].value.id] = made;
+}
+
+static bool
+is_aten(const ir_node *n)
+{
+    return n->op == AIR_OP_HOST && strstr(n->host_op, "::") == NULL;
+}
+
+static bool
+turns_alike(const ir_graph *g, const ir_node *a, const ir_node *b)
+{
+    const int rank = ir_val(g, a->outs[0])->rank;
+
+    for (int i = 0; i < rank; i++)
+        if (!ir_dim_eq(a->attrs[1].dims[i], b->attrs[1].dims[i]))
+            return false;
+    return true;
+}
+
+static void
+check_reader(void *arg, air_ref *ref)
+{
+    const turn_finder *f = arg;
+    const ir_graph *g = f->m->g;
+    uint32_t *turned = &f->order->turned[ref->id];
+    const ir_node *n = ir_node_at(g, f->node);
+
+    if (*turned == IR_NO_NODE || *turned == f->node)
+        return;
+    const bool alike =
+        n->op == AIR_OP_PERMUTE && turns_alike(g, n, ir_node_at(g, *turned));
+    if (!alike && !f->order->units[f->m->unit_of[f->node]].fused)
+        *turned = IR_NO_NODE;
+}
+
+static air_status
+find_turned(const order_maker *m, base_arena *arena, exec_order *order)
+{
+    const ir_graph *g = m->g;
+    turn_finder f = {m, order, 0};
+
+    AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count + 1, &order->turned));
+    memset(order->turned, 0xff, g->values.count * sizeof *order->turned);
+    IR_FOR_EACH(g, id)
+    if (is_aten(ir_node_at(g, id)))
+        ir_each_operand(NULL, ir_node_at(g, id), find_turn, &f);
+    IR_FOR_EACH(g, id)
+    {
+        f.node = id;
+        ir_each_operand(NULL, ir_node_at(g, id), check_reader, &f);
+    }
+    for (size_t i = 0; i < g->results.count; i++)
+        order->turned[g->results.data[i].value.id] = IR_NO_NODE;
+    return AIR_OK;
+}
+
 /* ---- lanes ---- */
 
 static bool
@@ -330,6 +406,7 @@ make_order(order_maker *m, bool early, base_arena *arena, exec_order *out)
     mark_stored(m, out);
     AIR_TRY(find_memory(m->g, arena, out));
     AIR_TRY(find_cats(m, arena, out));
+    AIR_TRY(find_turned(m, arena, out));
     AIR_TRY(once_first(m, units, sorted, &out->once));
     for (size_t i = 0; i < m->nunits; i++)
         out->units[i] = units[sorted[i]];

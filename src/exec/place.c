@@ -270,10 +270,32 @@ take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
     }
 }
 
+/* The strides with which a permutation of it is dense. */
+static air_status
+turn_strides(const exec_maker *m, uint32_t permute, ir_layout *layout)
+{
+    const ir_node *n = ir_node_at(m->g, permute);
+    int64_t run = 1;
+
+    for (int i = layout->rank - 1; i >= 0; i--) {
+        const air_attr axis = {.kind = AIR_ATTR_INT,
+                               .dim = n->attrs[1].dims[i]};
+        int at;
+        AIR_TRY(ir_axis(m->g, &axis, layout->rank, "dims", &at));
+        layout->strides[at] = run;
+        run *= layout->dims[at] > 0 ? layout->dims[at] : 1;
+    }
+    return AIR_OK;
+}
+
 static air_status
 own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
 {
+    const uint32_t turned = m->p->order.turned[ref.id];
+
     AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
+    if (m->unit->fused && turned != IR_NO_NODE)
+        return turn_strides(m, turned, &out->layout);
     if (m->unit->fused || ir_info(n)->flags & IR_PUTS)
         take_strides(m, ref, &out->layout);
     return AIR_OK;

@@ -27,15 +27,20 @@ class Seen:
 
     def __init__(self, monkeypatch):
         self.orders = []
-        real = images._last
+        last, dense = images._last, images._dense
 
-        def last(x):
+        def weights(x):
             if isinstance(x, torch.Tensor) and x.dim() == 4:
                 form = torch.channels_last
                 self.orders.append(x.is_contiguous(memory_format=form))
-            return real(x)
+            return last(x)
 
-        monkeypatch.setattr(images, "_last", last)
+        def image(x):
+            self.orders.append(x.is_contiguous())
+            return dense(x)
+
+        monkeypatch.setattr(images, "_last", weights)
+        monkeypatch.setattr(images, "_dense", image)
 
 
 class Block(nn.Module):
@@ -81,6 +86,62 @@ def test_what_lies_between_is_not_turned(monkeypatch):
     images_of_x = 2  # the model's input comes as it is
     assert seen.orders.count(False) == images_of_x
     assert len(seen.orders) == 3 * 2 + 2
+
+
+class Normed(nn.Module):
+    """Its norms are no pointwise nodes, which would follow the order."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(3, 8, 3, padding=1)
+        self.norms = nn.ModuleList(nn.GroupNorm(2, 8) for _ in range(2))
+        self.two = nn.Conv2d(8, 8, 3, padding=1)
+        self.three = nn.Conv2d(8, 8, 1)
+        self.row = nn.LayerNorm(8)
+        self.line = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.one(x)
+        y = self.two(functional.silu(self.norms[0](x)))
+        z = self.line(self.row(y.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+        y = y + functional.silu(self.norms[1](z + x))
+        return self.three(y) + y
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_regions_write_what_is_read_so(monkeypatch, dtype):
+    seen = Seen(monkeypatch)
+    model = Normed().eval().to(dtype)
+    x = torch.randn(2, 3, 6, 5).to(dtype)
+    fn = compiled(model)
+    assert_same(fn(x), model(x))
+    if dtype == torch.float64:
+        assert not seen.orders
+        return
+    seen.orders.clear()
+    fn(x)
+    assert seen.orders.count(False) == 1  # the model's input
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("groups", [8, 4])
+@pytest.mark.parametrize(
+    ("dtype", "batch", "last"),
+    [
+        (torch.bfloat16, 2, True),
+        (torch.float32, 2, False),
+        (torch.float32, 70, True),
+    ],
+)
+def test_groups(groups, dtype, batch, last):
+    model = nn.Sequential(
+        nn.Conv2d(8, 8, 3, padding=1, groups=groups), nn.Conv2d(8, 6, 1)
+    )
+    model.to(dtype)
+    x = torch.randn(batch, 8, 10, 6).to(dtype)
+    assert_same(compiled(model)(x), model(x))
+    assert (f"[{batch}, 10, 6, 8] = host" in graph()) == last
 
 
 @torch.no_grad()
@@ -184,7 +245,7 @@ def test_images_in_that_order_and_indices():
 @pytest.mark.parametrize(
     ("model", "mode"),
     [
-        (Block(groups=4), "max-autotune"),  # slower in that order
+        (Block(groups=4), "max-autotune"),  # of few pixels
         (Block(), "reduce-overhead"),  # eager's own kernels
         (Block().double(), "max-autotune"),
     ],
