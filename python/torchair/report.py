@@ -448,6 +448,8 @@ def _watched_run(
     limits = _native_limits() if recorders else None
     for record, report in zip(held, out.graphs, strict=True):
         recorder = recorders.get(record.name)
+        if recorder:
+            recorder.finish()
         steps = recorder.steps if recorder else []
         report.limits = limits or {}
         report.steps = [s.as_dict(limits) for s in steps if s.kind != "view"]

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 
 @dataclass
 class Value:
@@ -125,12 +127,38 @@ def _of_convolution(op: str, count: int, shapes: list[tuple[int, ...]]) -> int:
     return 2 * math.prod(met) * math.prod(shapes[1][1:])
 
 
+class _Clock:
+    """When steps of a GPU begin and end there: the host only starts them. It
+    gets ahead while the GPU waits, so that no step waits for the host."""
+
+    CYCLES = 200_000_000  # some 0.1 s
+
+    def __init__(self) -> None:
+        self._marks: list[Any] = []
+        torch.cuda._sleep(self.CYCLES)
+
+    def mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append(event)
+
+    def microseconds(self) -> list[float]:
+        """Between the first mark and the second one, the third and the fourth,
+        and so on."""
+        torch.cuda.synchronize()
+        pairs = zip(self._marks[::2], self._marks[1::2], strict=True)
+        return [1e3 * begin.elapsed_time(end) for begin, end in pairs]
+
+
 class Recorder:
-    """Program.watch that keeps the steps of the last run."""
+    """Program.watch that keeps the steps of the last run; `finish` when it is
+    over."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._reads: list[Value] = []
+        self._clock: _Clock | None = None
+        self._timed: list[Step] = []  # by the clock
 
     def __call__(
         self,
@@ -143,16 +171,33 @@ class Recorder:
         values: tuple[Any, ...],
     ) -> None:
         if index == 0 and not done:
-            self.steps = []
+            self.steps, self._timed, self._clock = [], [], None
+        on_gpu = any(v[4].is_cuda for v in values)
+        if on_gpu and not done and self._clock is None:
+            self._clock = _Clock()
+        if done and self._clock is not None:
+            self._clock.mark()
         found = [_value(v) for v in values]
-        if not done:
-            self._reads = found
+        if done:
+            if not seconds:  # a view, or computed in its place by others
+                kind = "view"
+            us, reads = seconds * 1e6, self._reads
+            self.steps.append(Step(index, kind, label, us, reads, found, once))
+            if self._clock is not None:
+                self._timed.append(self.steps[-1])
             return
-        if not seconds:  # a view, or computed in its place by others
-            kind = "view"
-        self.steps.append(
-            Step(index, kind, label, seconds * 1e6, self._reads, found, once)
-        )
+        self._reads = found
+        if self._clock is not None:
+            self._clock.mark()
+
+    def finish(self) -> None:
+        """Steps of a GPU get the times that they had there."""
+        if self._clock is None:
+            return
+        times = self._clock.microseconds()
+        for step, us in zip(self._timed, times, strict=True):
+            step.us = us
+        self._clock = None
 
 
 def _value(seen: Any) -> Value:
