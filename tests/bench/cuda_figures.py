@@ -63,6 +63,16 @@ def model(name, batch, inductor="default,reduce-overhead,max-autotune"):
     )
 
 
+def other(names):
+    """Of bench_cuda_zoo.py; MobileNet's need torchvision."""
+    return Part(
+        f"zoo {names}",
+        "bench_cuda_zoo.py",
+        *(names, "--inductor=reduce-overhead"),
+        small=("DLRM", "--inductor="),
+    )
+
+
 ALL_WAYS = (
     "eager,cudagraphs,max-autotune,reduce-overhead,inductor-reduce-overhead"
 )
@@ -77,6 +87,9 @@ PARTS = [
     *(model("BERT", n) for n in (1, 32)),
     *(model("ResNet-50", n) for n in (1, 64)),
     *(model("ViT", n) for n in (1, 32)),
+    *map(other, ("Llama", "GPT", "encoder", "U-Net", "ConvNeXt", "DLRM")),
+    other("MobileNet"),
+    Part("attention", "bench_cuda_attention.py"),
     decode("1b", "inductor-max-autotune", " Inductor max-autotune"),
     decode("8b", "eager,inductor-reduce-overhead", " others"),
 ]
@@ -210,7 +223,7 @@ def readme_rows(rows):
 
 
 def all_rows(rows):
-    for bench in ("models", "decode"):
+    for bench in ("models", "decode", "zoo"):
         for name, ways in of(rows, bench).items():
             for way, row in ways.items():
                 limit = row.get("limit_ms")
@@ -231,6 +244,13 @@ def tables(rows):
     yield from table(head, readme_rows(rows))
     head = ("", "way", "ms", "error", "of the rate", "host µs", "first s")
     yield from table(head, all_rows(rows))
+    yield from table(
+        ("attention, ms", "eager", "max-autotune"),
+        [
+            (name, cell(ways.get("eager")), cell(ways.get("max-autotune")))
+            for name, ways in of(rows, "attention").items()
+        ],
+    )
     host = of(rows, "host").get("three pointwise", {})
     yield from table(
         ("host cost", "µs"),
