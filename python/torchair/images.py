@@ -168,8 +168,8 @@ def _becomes_product(node: torch.fx.Node) -> bool:
 def operands(
     importing: Any, node: torch.fx.Node, tensors: Sequence[torch.fx.Node]
 ) -> list[int]:
-    """What the HOST node reads: an image as [N, H, W, C]; weights of windows are
-    turned by the engine: torch's copy of them reads one number of many."""
+    """What the HOST node reads: an image as [N, H, W, C]; weights of windows
+    are turned by the engine: torch's copy of them reads one number of many."""
     refs = [importing.ref(n) for n in tensors]
     if _MARK not in node.meta:
         return refs
