@@ -1,0 +1,62 @@
+/* narrow.c: a concatenation of which only a cast is read is one of casts, so
+ * that those who make its operands write what is read (a rotary embedding in
+ * float32 before attention in half precision). */
+#include "pass/build.h"
+
+typedef struct {
+    const uint32_t *uses; /* by value, before the pass */
+    size_t known;
+} cast_finder;
+
+/* The cat that `x` is, if this reader is the only one; NULL: it is none. */
+static const ir_node *
+find_cat(const pass_context *ctx, const cast_finder *f, air_ref x)
+{
+    const ir_node *cat = pass_made_by(ctx->g, x, "cat");
+
+    if (!cat || x.id >= f->known || f->uses[x.id] != 1 ||
+        pass_is_shown(ctx, x) || pass_is_mutated(ctx, x))
+        return NULL;
+    for (size_t i = 0; i < cat->attrs[0].count; i++)
+        if (pass_is_mutated(ctx, cat->attrs[0].values[i]))
+            return NULL;
+    return cat;
+}
+
+static air_status
+visit(pass_context *ctx, uint32_t node, void *arg)
+{
+    const cast_finder *f = arg;
+    const ir_node n = *ir_node_at(ctx->g, node);
+
+    if (n.op == AIR_OP_HOST || n.inplace || n.nattrs == 0 ||
+        n.attrs[0].kind != AIR_ATTR_VALUE ||
+        pass_made_by(ctx->g, n.outs[0], "_to_copy") == NULL)
+        return AIR_OK;
+    const ir_node *found = find_cat(ctx, f, n.attrs[0].value);
+    if (!found || !pass_allow(ctx))
+        return AIR_OK;
+    const ir_node cat = *found;
+    const air_dtype to = (air_dtype)ir_val(ctx->g, n.outs[0])->dtype;
+    pass_build b = build_at(ctx, node);
+    air_ref *values;
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, cat.attrs[0].count, &values));
+    for (size_t i = 0; i < cat.attrs[0].count; i++)
+        values[i] = b_cast(&b, cat.attrs[0].values[i], to);
+    const air_ref y = B_OP(&b, "cat", at_values(&b, cat.attrs[0].count, values),
+                           cat.attrs[1]);
+    return build_forward(&b, node, 0, y);
+}
+
+air_status
+pass_narrow(pass_context *ctx)
+{
+    cast_finder f = {.known = ctx->g->values.count};
+    uint32_t *uses;
+
+    AIR_TRY(pass_facts_make(ctx));
+    AIR_TRY(pass_count_uses(ctx, &uses));
+    f.uses = uses;
+    AIR_TRY(pass_walk(ctx, visit, &f));
+    return pass_sweep(ctx);
+}
