@@ -3,13 +3,22 @@ has to know of it before."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import operator
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
 
+aten = torch.ops.aten
+_LOG_SOFTMAX = aten._log_softmax.default
+_FUSED = (
+    aten._log_softmax_backward_data.default,
+    aten.nll_loss_forward.default,
+    aten.nll_loss_backward.default,
+)
+_TARGET = "torchair_target"
 _NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 # Result -> argument whose dtype it has where that is given.
 _LIKE = {1: 1, 2: 1, 3: 3, 4: 4}
@@ -27,15 +36,88 @@ def cut(joint: torch.fx.GraphModule, inputs: Any, **keywords: Any) -> Pair:
     from torch._functorch import config, partitioners
 
     describe_statistics(joint.graph)
+    drop_detached(joint.graph)
+    write_out(joint.graph)
     if config.cse:
         merge_equal(joint.graph)
     make: Any = partitioners.min_cut_rematerialization_partition
     if importlib.util.find_spec("networkx") is None:  # which it needs
         make = partitioners.default_partition
     # For its own merging torch imports Inductor's lowerings: half a second.
-    with config.patch(cse=False):
+    with config.patch(cse=False), _as_pointwise(joint.graph):
         found: Pair = make(joint, inputs, **keywords)
+    for part in found:
+        _named_again(part)
     return found
+
+
+@contextlib.contextmanager
+def _as_pointwise(graph: torch.fx.Graph) -> Iterator[None]:
+    """What reads a log_softmax fuses with it here. torch's cut takes it for an
+    operator that reads memory, for which the whole result is kept."""
+    for target in _FUSED:
+        for node in graph.find_nodes(op="call_function", target=target):
+            node.meta[_TARGET], node.target = target, aten.mul.Tensor
+    yield
+    _restore(graph)
+
+
+def _restore(graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+        node.target = node.meta.pop(_TARGET, node.target)
+
+
+def _named_again(part: torch.fx.GraphModule) -> None:
+    _restore(part.graph)
+    part.recompile()
+
+
+def drop_detached(graph: torch.fx.Graph) -> None:
+    """What is behind autograd needs no detach; torch's cut takes it for an
+    operator that reads memory."""
+    for node in graph.find_nodes(
+        op="call_function", target=aten.detach.default
+    ):
+        if not any(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def write_out(graph: torch.fx.Graph) -> None:
+    """log_softmax as what it computes, if gradients read its result. So that
+    may be computed again from the operand, of which often half as many bytes
+    have to be kept (a large vocabulary in bfloat16)."""
+    backward = aten._log_softmax_backward_data.default
+    for node in graph.find_nodes(op="call_function", target=_LOG_SOFTMAX):
+        if not any(user.target is backward for user in node.users):
+            continue
+        x, dim, _ = node.args
+        with graph.inserting_before(node):
+            found = _log_softmax(node, x, dim)
+        node.replace_all_uses_with(found)
+        graph.erase_node(node)
+
+
+def _log_softmax(node: torch.fx.Node, x: Any, dim: Any) -> torch.fx.Node:
+    """The engine computes it in this order, too, halves in float32."""
+
+    def call(target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        made = node.graph.call_function(target, args, kwargs)
+        values = torch.fx.map_arg(args, lambda n: n.meta["val"])
+        made.meta = {**node.meta, "val": target(*values, **kwargs)}
+        return made
+
+    given, wanted = x.meta["val"].dtype, node.meta["val"].dtype
+    if given in (torch.float16, torch.bfloat16):
+        x = call(aten._to_copy.default, x, dtype=torch.float32)
+    elif given != wanted:
+        x = call(aten._to_copy.default, x, dtype=wanted)
+    x = call(aten.sub.Tensor, x, call(aten.amax.default, x, [dim], True))
+    sums = call(aten.sum.dim_IntList, call(aten.exp.default, x), [dim], True)
+    y = call(aten.sub.Tensor, x, call(aten.log.default, sums))
+    if y.meta["val"].dtype != wanted:
+        y = call(aten._to_copy.default, y, dtype=wanted)
+    return y
 
 
 def merge_equal(graph: torch.fx.Graph) -> None:

@@ -270,6 +270,70 @@ nll_make(pass_context *ctx, uint32_t node, int x, nll *l)
     return b->status;
 }
 
+enum { CHAIN = 6 }; /* nodes behind each other */
+
+static air_ref pick_class(const nll *l, pass_build *b, air_ref v, air_ref at,
+                          int left);
+
+/* Operand v of a pointwise node whose result has the sizes of `like`. */
+static air_ref
+pick_operand(const nll *l, pass_build *b, air_ref v, air_ref like, air_ref at,
+             int left)
+{
+    const ir_value *x = ir_val(b->g, v);
+    const int behind = ir_val(b->g, like)->rank - x->rank;
+    int64_t one;
+
+    if (pass_same_dims(b->g, v, like))
+        return pick_class(l, b, v, at, left);
+    if (behind > l->axis ||
+        (ir_dim_is_const(b->g, x->dims[l->axis - behind], &one) && one == 1))
+        return v; /* the same for all classes */
+    return AIR_NO_REF;
+}
+
+/* op(picked operands); AIR_NO_REF: it cannot be so. */
+static air_ref
+pick_pointwise(const nll *l, pass_build *b, const ir_node *made, air_ref at,
+               int left)
+{
+    const ir_node n = *made;
+    air_attr *attrs;
+
+    if (b->status == AIR_OK)
+        b->status =
+            BASE_ARENA_ARRAY(b->ctx->scratch, (size_t)n.nattrs + 1, &attrs);
+    for (int i = 0; b->status == AIR_OK && i < n.nattrs; i++) {
+        attrs[i] = n.attrs[i];
+        if (attrs[i].kind == AIR_ATTR_VALUES)
+            return AIR_NO_REF;
+        if (attrs[i].kind != AIR_ATTR_VALUE)
+            continue;
+        attrs[i].value =
+            pick_operand(l, b, attrs[i].value, n.outs[0], at, left);
+        if (attrs[i].value.id == AIR_NO_REF.id)
+            return AIR_NO_REF;
+    }
+    return b->status == AIR_OK ? b_op(b, ir_info(&n)->name, n.nattrs, attrs)
+                               : AIR_NO_REF;
+}
+
+/* The elements of v at the classes `at`. Of what is computed (a log-softmax)
+ * those alone are: else it would be written as a whole, to be read once. */
+static air_ref
+pick_class(const nll *l, pass_build *b, air_ref v, air_ref at, int left)
+{
+    const ir_node *made = pass_producer(b->g, v);
+    air_ref y = AIR_NO_REF;
+
+    if (left > 0 && made && made->op != AIR_OP_HOST && made->nouts == 1 &&
+        ir_info(made)->cls == IR_CLASS_POINTWISE)
+        y = pick_pointwise(l, b, made, at, left - 1);
+    return y.id != AIR_NO_REF.id ? y
+                                 : B_OP(b, "gather", at_value(v),
+                                        at_int(b, l->axis), at_value(at));
+}
+
 /* (x, target, weight?, reduction, ignore_index) -> (loss, total_weight) */
 air_status
 expand_nll_loss(pass_context *ctx, uint32_t node)
@@ -279,8 +343,7 @@ expand_nll_loss(pass_context *ctx, uint32_t node)
     AIR_TRY(nll_make(ctx, node, 0, &l));
     pass_build *b = &l.b;
     air_ref at = b_unsqueeze(b, l.target, l.axis);
-    air_ref y =
-        B_OP(b, "gather", at_value(l.x), at_int(b, l.axis), at_value(at));
+    air_ref y = pick_class(&l, b, l.x, at, CHAIN);
     AIR_TRY(b->status);
     y = b_view(b, y, ir_val(b->g, l.target)->rank,
                ir_val(b->g, l.target)->dims);

@@ -177,15 +177,16 @@ expand_log_softmax_backward(pass_context *ctx, uint32_t node)
     air_ref index, value;
     bool twice = !ctx->target || !ctx->target->bundles;
 
-    if (twice && n == 1 &&
-        find_one_hot(ctx->g, grad, axes[0], &index, &value)) {
+    const bool one_hot =
+        n == 1 && find_one_hot(ctx->g, grad, axes[0], &index, &value);
+    if (twice && one_hot) {
         air_ref rest = b_mul(&b, b_1(&b, "neg", b_exp(&b, y)), value);
         return build_forward(&b, node, 0,
                              B_OP(&b, "scatter_add", at_value(rest),
                                   at_int(&b, axes[0]), at_value(index),
                                   at_value(value)));
     }
-    air_ref sum = b_sum(&b, grad, n, axes, true);
+    air_ref sum = one_hot ? value : b_sum(&b, grad, n, axes, true);
     air_ref part = b_mul(&b, b_exp(&b, y), sum);
     return build_forward(&b, node, 0, b_sub(&b, grad, part));
 }

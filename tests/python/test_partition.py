@@ -100,3 +100,35 @@ sys.exit("torch._inductor.lowering" in sys.modules)
 def test_inductor_is_not_imported():
     """Its lowerings take half a second of a process's first training."""
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_logits_are_kept_not_what_a_loss_makes_of_them(monkeypatch, dtype):
+    """Of a large vocabulary float32 takes twice the bytes of bfloat16."""
+    kept, real = [], partition.cut
+
+    def cut(joint, inputs, **keywords):
+        forward, backward = real(joint, inputs, **keywords)
+        (output,) = forward.graph.find_nodes(op="output")
+        kept.extend(n.meta["val"] for n in output.args[0])
+        for part in (forward, backward):
+            assert not any(
+                partition._TARGET in n.meta for n in part.graph.nodes
+            )
+        return forward, backward
+
+    def fn(x, w, labels):
+        y = torch.log_softmax((x @ w).float(), -1)
+        return torch.nn.functional.nll_loss(y, labels, ignore_index=1)
+
+    monkeypatch.setattr(partition, "cut", cut)
+    x = torch.randn(6, 8).to(dtype).requires_grad_()
+    w = torch.randn(8, 40).to(dtype).requires_grad_()
+    labels = torch.tensor([3, 1, 39, 0, 7, 1])
+    results = {}
+    for name, call in (("eager", fn), ("ours", compiled(fn))):
+        loss = call(x, w, labels)
+        results[name] = [loss, *torch.autograd.grad(loss, [x, w])]
+    assert_same(results["ours"], results["eager"])
+    large = [x for x in kept if x.shape == (6, 40)]
+    assert [x.dtype for x in large] == [dtype]
