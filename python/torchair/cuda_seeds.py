@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import compat, schema
 
 aten = torch.ops.aten
-_AT = 7  # which argument the seed is, the offset is behind it
+_AT = 7  # which argument the seed is; the offset and dropout_p are behind it
 GRADIENT = aten._scaled_dot_product_efficient_attention_backward.default
 
 
@@ -68,13 +68,14 @@ def seeded(operator: Any) -> Any:
 
 
 def _inputs(gm: torch.fx.GraphModule) -> list[int]:
-    """Which inputs of a backward are seeds and offsets."""
+    """Which inputs of a backward are seeds and offsets of what was dropped."""
     found = {
         arg
         for node in gm.graph.find_nodes(
             op="call_function", target=GRADIENT, sort=False
         )
         for arg in node.args[_AT : _AT + 2]
+        if schema.bound(node)["dropout_p"]
     }
     places = gm.graph.find_nodes(op="placeholder")
     return [i for i, node in enumerate(places) if node in found]

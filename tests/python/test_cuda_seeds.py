@@ -32,13 +32,13 @@ def fetched(monkeypatch):
     return found
 
 
-def backward_of(layers):
+def backward_of(layers, p=0.1):
     """A graph of gradients of attention: two inputs each are its seeds."""
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     for i in range(layers):
         seeds = [graph.placeholder(f"{name}_{i}") for name in ("seed", "off")]
-        args = (*[x] * 7, *seeds, 0.1, [True] * 4)
+        args = (*[x] * 7, *seeds, p, [True] * 4)
         graph.call_function(cuda_seeds.GRADIENT, args)
     graph.output((x,))
     return torch.fx.GraphModule({}, graph)
@@ -93,6 +93,10 @@ def test_nothing_is_fetched_in_a_capture(monkeypatch, fetched):
     args = [torch.ones(4), torch.tensor(1), torch.tensor(2)]
     assert program(args) == [1, 2]
     assert fetched == []
+
+
+def test_nothing_is_fetched_where_nothing_is_dropped():
+    assert cuda_seeds.reading(backward_of(2, p=0.0), run) is run
 
 
 def test_a_backward_without_attention_is_left_alone():
