@@ -180,9 +180,10 @@ expand_rms_norm_backward(pass_context *ctx, uint32_t node)
 
 /* ---- group norm ---------------------------------------------------------- */
 
-/* Statistics are of [N, group, C / group * HxW]; the rest is done on
- * [N, C, HxW], the mean taken off first: a shift by scale * mean would lose as
- * many bits as the mean is larger than what is left. */
+/* Statistics are of [N, group, C / group * HxW]; the rest is done on the axes
+ * of the input (gradients: on [N, C, HxW]), the mean taken off first: a shift
+ * by scale * mean would lose as many bits as the mean is larger than what is
+ * left. */
 typedef struct {
     pass_build b;
     uint32_t node;
@@ -260,10 +261,24 @@ forward_viewed(groups *r, int index, air_ref y)
     return build_forward(&r->b, r->node, index, y);
 }
 
+/* One number a channel with the axes of x, for every pixel of it: what is done
+ * on x as it is fuses with what reads it, and lies as it does. */
+static air_ref
+along(groups *r, air_ref number, air_ref x)
+{
+    const int rank = ir_val(r->b.g, x)->rank;
+    air_dim dims[AIR_MAX_RANK];
+
+    for (int i = 0; i < rank; i++)
+        dims[i] = i == 0 ? r->n : i == 1 ? r->image[1] : r->one;
+    return b_view(&r->b, b_expand(&r->b, number, 3, r->channels), rank, dims);
+}
+
 /* (input, weight?, bias?, N, C, HxW, group, eps) -> (y, mean, rstd) */
 air_status
 expand_group_norm(pass_context *ctx, uint32_t node)
 {
+    const air_ref in = node_in(ctx->g, node, 0);
     const int last = 2;
     groups r;
     double eps;
@@ -278,11 +293,10 @@ expand_group_norm(pass_context *ctx, uint32_t node)
     air_ref rstd = b_1(b, "rsqrt", b_addf(b, var, eps));
     air_ref w = of_channels(&r, group_in(&r, 1), true);
     air_ref bias = of_channels(&r, group_in(&r, 2), true);
-    air_ref scale = of_pixels(&r, mul_some(b, rstd, w));
-    air_ref y = viewed_in(&r, 0, r.image);
-    y = b_sub(b, y, of_pixels(&r, mean));
+    air_ref scale = along(&r, mul_some(b, rstd, w), in);
+    air_ref y = b_sub(b, b_wide(b, in), along(&r, mean, in));
     y = bias.id == AIR_NO_REF.id ? b_mul(b, y, scale)
-                                 : b_fma(b, y, scale, of_pixels(&r, bias));
+                                 : b_fma(b, y, scale, along(&r, bias, in));
     AIR_TRY(forward_viewed(&r, 0, y));
     AIR_TRY(forward_viewed(&r, 1, mean));
     return forward_viewed(&r, 2, rstd);
