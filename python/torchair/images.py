@@ -14,7 +14,6 @@ Results of other HOST nodes of a GPU are left as torch's kernels leave them, too
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ _OPERATORS = {
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
 _MARK = "torchair_channels_last"
-_MANY_PIXELS = 4096  # of all images of a batch
+_MANY_IMAGES = 8
 
 
 def prepare(gm: torch.fx.GraphModule, captures: bool, kind: str) -> None:
@@ -74,15 +73,15 @@ def _is_image(node: Any) -> bool:
 
 
 def _suits(node: torch.fx.Node) -> bool:
-    """With groups, kernels of float32 for few pixels are slower in that order;
+    """With groups, kernels of float32 for one image are slower in that order;
     others take a half to a fifth of the time (docs/cuda.md)."""
     if not _is_image(node.args[0]):
         return False
     image, groups = node.args[0].meta["val"], node.args[8]  # type: ignore
     if groups == 1 or image.dtype != torch.float32:
         return True
-    dims = cuda.hints([image.shape[0], *image.shape[2:]])
-    return dims is not None and math.prod(dims) >= _MANY_PIXELS
+    dims = cuda.hints(image.shape[:1])
+    return dims is not None and dims[0] >= _MANY_IMAGES
 
 
 def _split_bias(node: torch.fx.Node) -> None:

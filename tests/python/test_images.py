@@ -131,7 +131,7 @@ def test_regions_write_what_is_read_so(monkeypatch, dtype):
     [
         (torch.bfloat16, 2, True),
         (torch.float32, 2, False),
-        (torch.float32, 70, True),
+        (torch.float32, 8, True),
     ],
 )
 def test_groups(groups, dtype, batch, last):
@@ -245,7 +245,7 @@ def test_images_in_that_order_and_indices():
 @pytest.mark.parametrize(
     ("model", "mode"),
     [
-        (Block(groups=4), "max-autotune"),  # of few pixels
+        (Block(groups=4), "max-autotune"),  # of few images
         (Block(), "reduce-overhead"),  # eager's own kernels
         (Block().double(), "max-autotune"),
     ],
