@@ -193,6 +193,37 @@ static const example examples[] = {
      .in = {{2, {2, 2}, {0}}, NONE},
      .count = 8,
      .want = {1, 2, -1, -2, 3, 4, -3, -4}},
+    {.name = "parts of a cat that is a part of another",
+     .text = "graph f(%x: f32[2, 2], %y: f32[2, 1]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2] = mul.Tensor(%1, %1)\n"
+             "  %3: f32[2, 2, 1] = unsqueeze(%1, -1)\n"
+             "  %4: f32[2, 2, 1] = unsqueeze(%2, -1)\n"
+             "  %5: f32[2, 2, 2] = cat([%3, %4], -1)\n"
+             "  %6: f32[2, 4] = view(%5, size=[2, 4])\n"
+             "  %7: f32[2, 1] = neg(%y)\n"
+             "  %8: f32[2, 5] = cat([%7, %6], -1)\n"
+             "  return %8\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, {2, {2, 1}, {0}}},
+     .no_steps = "copy",
+     .count = 10,
+     .want = {-101, -1, 1, -2, 4, -102, -3, 9, -4, 16}},
+    {.name = "the same along the axis in front of those that are merged",
+     .text = "graph f(%x: f32[2, 2], %y: f32[1, 4]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2] = mul.Tensor(%1, %1)\n"
+             "  %3: f32[2, 4] = cat([%1, %2], -1)\n"
+             "  %4: f32[2, 2, 2] = view(%3, size=[2, 2, 2])\n"
+             "  %5: f32[2, 4, 2] = cat([%4, %4], 1)\n"
+             "  %6: f32[1, 4] = neg(%y)\n"
+             "  %7: f32[3, 4] = cat([%6, %3], 0)\n"
+             "  return %7, %5\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, {2, {1, 4}, {0}}},
+     .results = 2,
+     .count = 12,
+     .want = {-101, -102, -103, -104, -1, -2, 1, 4, -3, -4, 9, 16}},
     {.name = "an empty operand of one axis is no part of a cat",
      .text = "graph f(%x: f32[2, 2], %e: f32[0]) {\n"
              "  %1: f32[2, 2] = neg(%x)\n"
