@@ -32,7 +32,8 @@ LAYERS = {
     # what is made of frozen inputs: 350
     # elements of short axes: 190; numbers as if quantised: 140
     # complex numbers as two real ones: 480
-    "src/pass": (10530, C),
+    # elements of two values in turns, and their gradients: 560
+    "src/pass": (11090, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350; all phases of a row in one loop: 250
     # pairs: 310; two parts of bf16 as one word: 100
