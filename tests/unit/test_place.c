@@ -440,3 +440,48 @@ TEST(place_short_rows_are_spread)
         pcase_end(&f);
     }
 }
+
+/* Numbers of 1, 2, 4, 8 bytes, each for a row of so many: what is written
+ * beyond a row is written again, and nothing beyond the last one. */
+TEST(place_numbers_for_short_rows)
+{
+    static const char *const names[] = {"bool", "f16", "f32", "f64"};
+    for (size_t d = 0; d < sizeof names / sizeof *names; d++) {
+        char text[256];
+        program_case f;
+        snprintf(text, sizeof text,
+                 "graph f(%%x: f32[s0, 2], %%y: f32[s1]) {\n"
+                 "  %%1 = select.int(%%x, 1, 1)\n"
+                 "  %%2 = unsqueeze(%%1, 1)\n"
+                 "  %%3 = _to_copy(%%2, dtype=%s)\n"
+                 "  %%4 = mul.Tensor(%%3, %%y)\n"
+                 "  %%5 = add.Tensor(%%4, %%2)\n"
+                 "  return %%5\n}\n",
+                 names[d]);
+        if (!pcase_begin(&f, text, NULL))
+            continue;
+        for (int64_t cols = 2; cols < 18; cols++)
+            for (int64_t rows = 16; rows < 24; rows++) {
+                float x[48] = {0}, y[18];
+                air_value out;
+                for (int i = 0; i < 48; i++)
+                    x[i] = (float)((i * 5 + 3) % 7 < 3);
+                for (int i = 0; i < 18; i++)
+                    y[i] = (float)(i + 1);
+                const air_value in[] = {
+                    air_value_tensor(x, AIR_F32, 2, (int64_t[]){rows, 2}),
+                    air_value_tensor(y, AIR_F32, 1, &cols)};
+                if (!CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
+                    continue;
+                for (int64_t i = 0; i < rows * cols; i++) {
+                    const float want = x[i / cols * 2 + 1] * (y[i % cols] + 1);
+                    const float got = out.dtype == AIR_F64
+                                          ? (float)((double *)out.data)[i]
+                                          : ((float *)out.data)[i];
+                    CHECK_NEAR(got, want, 0);
+                }
+                air_value_release(&out);
+            }
+        pcase_end(&f);
+    }
+}
