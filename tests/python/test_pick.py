@@ -116,3 +116,40 @@ def test_a_place_that_is_not_there(where, wrong):
         compiled(fn)(x, level, at)
     with pytest.raises(IndexError, match="out of range|index"):
         compiled(fn)(x, at.clamp(-100, 100), level)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64]
+)
+def test_folds_of_a_few_elements(dtype, size, mode):
+    def fn(x, y, z):
+        d = x[:, None] - y
+        e = x * z
+        return (
+            (d * d).sum(-1),
+            (e + 1).prod(-1, keepdim=True),
+            e.sum(-1) + e.amax(-1),
+            (-x).sum(),
+            (x * 0 * -1).sum(-1),
+        )
+
+    x, y = numbers(70, size, dtype=dtype), numbers(9, size, dtype=dtype)
+    check(fn, x, y, numbers(size, dtype=dtype), mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("cols", [2, 3, 4, 6])
+def test_weighted_sums_of_few_columns(cols, dtype):
+    """Blocks of rows of which some lie side by side, or are one number."""
+
+    def fn(x, w, y):
+        return (
+            (x * w[..., None]).sum(2),
+            (x * y).prod(2),
+            (x - w[..., None]).amax(2),
+        )
+
+    x, w = numbers(41, 3, 8, cols, dtype=dtype), numbers(41, 3, 8, dtype=dtype)
+    check(fn, x, w, numbers(8, cols, dtype=dtype))

@@ -104,22 +104,22 @@ check_example(const example *e)
 
 static const example examples[] = {
     {.name = "rows are written when all that reads what was there is done",
-     .text = "graph f(%x: f32[2, 4], %s: f32[2, 1]) {\n"
+     .text = "graph f(%x: f32[2, 5], %s: f32[2, 1]) {\n"
              "  %1: f32[2, 1] = sum.dim_IntList(%x, [1], true)\n"
-             "  %2: f32[2, 4] = sub.Tensor(%x, %1)\n"
-             "  %3: f32[2, 4] = mul.Tensor(%2, %2)\n"
+             "  %2: f32[2, 5] = sub.Tensor(%x, %1)\n"
+             "  %3: f32[2, 5] = mul.Tensor(%2, %2)\n"
              "  %4: f32[2, 1] = sum.dim_IntList(%3, [1], true)\n"
              "  %5: f32[2, 1] = mul.Tensor(%4, %s)\n"
              "  %6: f32[2, 1] = copy_(%s, %1)\n"
              "  return %5\n"
              "}\n",
-     .in = {{2, {2, 4}, {0}}, {2, {2, 1}, {0}}},
+     .in = {{2, {2, 5}, {0}}, {2, {2, 1}, {0}}},
      .steps = "0: region",
      .no_steps = "1: region",
      .count = 2,
-     .want = {230 * 101, 1526 * 102},
+     .want = {730 * 101, 5130 * 102},
      .after = {{0},
-               {10,  26,  103, 104, 105, 106, 107, 108, 109, 110, 111, 112,
+               {15,  40,  103, 104, 105, 106, 107, 108, 109, 110, 111, 112,
                 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124}}},
     {.name = "one region exchanges two inputs",
      .text = "graph f(%x: f32[4], %y: f32[4]) {\n"
