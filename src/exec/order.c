@@ -217,7 +217,8 @@ goes_into(const order_maker *m, const exec_order *order, const uint32_t *uses,
     const ir_value *made = ir_val(m->g, v);
 
     return made->node != IR_NO_NODE && uses[v.id] == 1 &&
-           order->units[m->unit_of[made->node]].fused &&
+           (order->units[m->unit_of[made->node]].fused ||
+            ir_node_at(m->g, made->node)->op == AIR_OP_CAT) &&
            ir_node_at(m->g, made->node)->once == n->once &&
            made->dtype == ir_val(m->g, n->outs[0])->dtype;
 }

@@ -126,34 +126,6 @@ exec_set_place(exec_maker *m, air_ref ref, const lower_place *place)
 
 /* ---- results of units ---- */
 
-air_status
-exec_cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
-{
-    const ir_node *cat = ir_node_at(m->g, cat_node);
-    const air_ref result = cat->outs[0];
-    const ir_value *v = ir_val(m->g, result);
-    int64_t at = 0, axis = m->s->dims[cat->attrs[1].dim.id];
-
-    if (!m->placed[result.id]) {
-        lower_place place;
-        AIR_TRY(exec_new_place(m, v, &place));
-        m->s->storages.data[place.slot].parts = true;
-        exec_set_place(m, result, &place);
-    }
-    if (axis < 0)
-        axis += v->rank;
-    for (size_t i = 0; i < which; i++) {
-        const ir_value *o = ir_val(m->g, cat->attrs[0].values[i]);
-        if (o->rank == v->rank) /* legacy: empty 1-d operands are skipped */
-            at += m->s->dims[o->dims[axis].id];
-    }
-    *out = m->places[result.id];
-    out->layout.offset += at * out->layout.strides[axis];
-    const ir_value *operand = ir_val(m->g, cat->attrs[0].values[which]);
-    out->layout.dims[axis] = m->s->dims[operand->dims[axis].id];
-    return AIR_OK;
-}
-
 /* Does x with an axis of size 1 at `axis` have the sizes of v? */
 static bool
 adds_axis(const ir_graph *g, air_ref x, air_ref v, int axis)
@@ -168,6 +140,21 @@ adds_axis(const ir_graph *g, air_ref x, air_ref v, int axis)
     return same;
 }
 
+/* The axis of x that v, a view of it, has as one with the next; -1: none. */
+static int
+merged_axis(const ir_graph *g, air_ref x, air_ref v)
+{
+    const ir_value *from = ir_val(g, x), *to = ir_val(g, v);
+    int at = 0;
+    bool same = from->rank == to->rank + 1 && to->rank > 0;
+
+    while (same && at < to->rank - 1 && ir_dim_eq(from->dims[at], to->dims[at]))
+        at++;
+    for (int i = at + 1; same && i < to->rank; i++)
+        same = ir_dim_eq(from->dims[i + 1], to->dims[i]);
+    return same ? at : -1;
+}
+
 air_ref
 exec_cat_source(const ir_graph *g, const ir_node *cat, air_ref v)
 {
@@ -180,15 +167,42 @@ exec_cat_source(const ir_graph *g, const ir_node *cat, air_ref v)
         ir_axis(g, &cat->attrs[1], rank, "dim", &axis) != AIR_OK)
         return v;
     const ir_op_info *info = ir_info(ir_node_at(g, made));
+    if (info->cls != IR_CLASS_VIEW)
+        return v;
     const air_ref x = ir_node_at(g, made)->attrs[0].value;
-    const bool adds =
-        info->cls == IR_CLASS_VIEW &&
-        (info->view == IR_VIEW_view || info->view == IR_VIEW_unsqueeze);
-    return adds && adds_axis(g, x, v, axis) ? x : v;
+    const bool view = info->view == IR_VIEW_view;
+    const bool adds = view || info->view == IR_VIEW_unsqueeze;
+    return (adds && adds_axis(g, x, v, axis)) ||
+                   (view && merged_axis(g, x, v) >= 0)
+               ? x
+               : v;
+}
+
+static void
+drop_axis(ir_layout *l, int axis)
+{
+    l->rank--;
+    for (int i = axis; i < l->rank; i++) {
+        l->dims[i] = l->dims[i + 1];
+        l->strides[i] = l->strides[i + 1];
+    }
+}
+
+/* The axis becomes two, the second one of `size`. */
+static void
+split_axis(ir_layout *l, int axis, int64_t size)
+{
+    for (int i = l->rank++; i > axis; i--) {
+        l->dims[i] = l->dims[i - 1];
+        l->strides[i] = l->strides[i - 1];
+    }
+    l->dims[axis] = size > 0 ? l->dims[axis] / size : 0;
+    l->strides[axis] *= size;
+    l->dims[axis + 1] = size;
 }
 
 /* The place of a value that lies in the result of a cat, maybe without the axis
- * along which it is put there. */
+ * along which it is put there, or with an axis cut in two. */
 static air_status
 part_place(exec_maker *m, uint32_t cat, air_ref ref, lower_place *out)
 {
@@ -202,12 +216,14 @@ part_place(exec_maker *m, uint32_t cat, air_ref ref, lower_place *out)
     AIR_TRY(exec_cat_place(m, cat, which, out));
     if (values[which].id == ref.id)
         return AIR_OK;
+    const ir_value *v = ir_val(m->g, ref);
     AIR_TRY(ir_axis(m->g, &n->attrs[1], out->layout.rank, "dim", &axis));
-    out->layout.rank--;
-    for (int i = axis; i < out->layout.rank; i++) {
-        out->layout.dims[i] = out->layout.dims[i + 1];
-        out->layout.strides[i] = out->layout.strides[i + 1];
+    if (adds_axis(m->g, ref, values[which], axis)) {
+        drop_axis(&out->layout, axis);
+        return AIR_OK;
     }
+    axis = merged_axis(m->g, ref, values[which]);
+    split_axis(&out->layout, axis, m->s->dims[v->dims[axis + 1].id]);
     return AIR_OK;
 }
 
@@ -226,6 +242,37 @@ is_part(const exec_maker *m, uint32_t cat, air_ref ref)
             return ir_val(m->g, v)->rank == rank;
     }
     return false;
+}
+
+air_status
+exec_cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
+{
+    const ir_node *cat = ir_node_at(m->g, cat_node);
+    const air_ref result = cat->outs[0];
+    const ir_value *v = ir_val(m->g, result);
+    int64_t at = 0, axis = m->s->dims[cat->attrs[1].dim.id];
+
+    if (!m->placed[result.id]) {
+        lower_place place;
+        if (is_part(m, m->p->order.cat[result.id], result))
+            AIR_TRY(part_place(m, m->p->order.cat[result.id], result, &place));
+        else
+            AIR_TRY(exec_new_place(m, v, &place));
+        m->s->storages.data[place.slot].parts = true;
+        exec_set_place(m, result, &place);
+    }
+    if (axis < 0)
+        axis += v->rank;
+    for (size_t i = 0; i < which; i++) {
+        const ir_value *o = ir_val(m->g, cat->attrs[0].values[i]);
+        if (o->rank == v->rank) /* legacy: empty 1-d operands are skipped */
+            at += m->s->dims[o->dims[axis].id];
+    }
+    *out = m->places[result.id];
+    out->layout.offset += at * out->layout.strides[axis];
+    const ir_value *operand = ir_val(m->g, cat->attrs[0].values[which]);
+    out->layout.dims[axis] = m->s->dims[operand->dims[axis].id];
+    return AIR_OK;
 }
 
 /* Do the strides walk all of a block, each element once, in some order of the

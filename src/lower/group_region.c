@@ -433,29 +433,73 @@ has_short_rows(const lower_build *b, int rank, const int64_t *dims)
     return dims[rank - 1] <= most;
 }
 
-enum { SPREAD_ROW = 16, SPREAD_PAIRS = 128, SPREAD_ROWS = 16 };
+enum {
+    SPREAD_ROW = 16,
+    SPREAD_PAIRS = 128,
+    SPREAD_WALKED = 3,
+    SPREAD_ROWS = 16
+};
 
-/* Are there parts of pairs, which are taken apart before code runs? */
+/* Is the other part of a pair there, too? */
 static bool
-has_pairs(const lower_build *b, int rank)
+has_mate(const lower_build *b, int rank, const air_rg_buf *one)
 {
-    for (int i = 0; i < b->nbufs && !b->env->pairs; i++)
-        if (!b->bufs[i].scratch && b->bufs[i].strides[rank - 1] == 2)
+    const int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)one->dtype);
+
+    for (int i = 0; i < b->nbufs; i++) {
+        const air_rg_buf *other = &b->bufs[i];
+        const int64_t apart = other->offset - one->offset;
+        if (other->slot == one->slot && other->dtype == one->dtype &&
+            (apart == bytes || apart == -bytes) &&
+            memcmp(other->strides, one->strides,
+                   (size_t)rank * sizeof *one->strides) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool
+is_stored(const air_rg_node *nodes, int count, int buf)
+{
+    for (int i = 0; i < count; i++)
+        if (nodes[i].op == AIR_RG_STORE && nodes[i].buf == buf)
             return true;
     return false;
+}
+
+/* Up to which length rows are spread: longer where parts of pairs are taken
+ * apart anyway before code runs, shorter where code walks them as they lie. */
+static int64_t
+most_spread(const lower_build *b, const air_rg_node *nodes, int count, int rank)
+{
+    bool pairs = false, walked = b->env->pairs;
+
+    for (int i = 0; i < b->nbufs; i++) {
+        const air_rg_buf *buf = &b->bufs[i];
+        if (buf->scratch || buf->strides[rank - 1] != 2)
+            continue;
+        pairs = true;
+        walked = walked && (buf->dtype == AIR_F32 || buf->dtype == AIR_BF16) &&
+                 (has_mate(b, rank, buf) ||
+                  (buf->dtype == AIR_F32 && !is_stored(nodes, count, i)));
+    }
+    if (!pairs)
+        return SPREAD_ROW;
+    return walked ? SPREAD_WALKED : b->env->pairs ? SPREAD_ROW : SPREAD_PAIRS;
 }
 
 /* Rows of a few elements that no buffer's strides let be one. What only moves
  * elements is not for code. */
 static bool
-is_spread(const lower_build *b, int count, int rank, const int64_t *dims)
+is_spread(const lower_build *b, const air_rg_node *nodes, int count, int rank,
+          const int64_t *dims)
 {
     int64_t rows = 1;
 
     for (int i = 0; i < rank - 1; i++)
         rows *= dims[i];
     return b->walk == AIR_WALK_MAP && rank > 1 && count > 2 &&
-           dims[rank - 1] <= (has_pairs(b, rank) ? SPREAD_PAIRS : SPREAD_ROW) &&
+           dims[rank - 1] <= most_spread(b, nodes, count, rank) &&
            rows >= SPREAD_ROWS;
 }
 
@@ -566,7 +610,7 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     r->across = !keep && b->walk == AIR_WALK_INNER && !has_sums(b) &&
                 (has_short_rows(b, rank, r->dims) ||
                  has_plain_sums(b, nodes, rank, r->dims));
-    r->spread = !keep && is_spread(b, count, rank, r->dims);
+    r->spread = !keep && is_spread(b, nodes, count, rank, r->dims);
     r->nnodes = (int16_t)count;
     r->nbufs = (int16_t)b->nbufs;
     r->nscalars = (int16_t)b->nscalars;

@@ -207,6 +207,73 @@ join_terms(pass_build *b, const sum_of_parts *s, air_ref *by_index)
     }
 }
 
+/* ---- every other element ------------------------------------------------- */
+
+/* (zeros, src, dim, start, end, step): every other element of a last axis of
+ * even size. */
+static bool
+read_turn(const ir_graph *g, air_ref r, part *out)
+{
+    const ir_node *made = pass_made_by(g, r, "slice_scatter");
+    const int rank = ir_val(g, r)->rank;
+    int64_t step, size, half;
+    int axis;
+
+    if (made == NULL || !is_zeros(g, made->attrs[0].value) ||
+        ir_axis(g, &made->attrs[2], rank, "dim", &axis) != AIR_OK ||
+        axis != rank - 1 || !pass_int(g, &made->attrs[5], &step) || step != 2)
+        return false;
+    out->src = made->attrs[1].value;
+    out->index = 0;
+    return (made->attrs[3].kind == AIR_ATTR_NONE ||
+            pass_int(g, &made->attrs[3], &out->index)) &&
+           (out->index == 0 || out->index == 1) &&
+           ir_dim_is_const(g, ir_val(g, r)->dims[axis], &size) &&
+           ir_dim_is_const(g, ir_val(g, out->src)->dims[axis], &half) &&
+           2 * half == size &&
+           ir_val(g, out->src)->dtype == ir_val(g, r)->dtype;
+}
+
+/* The sum of both: the gradient of what is read as x[..., ::2] and x[..., 1::2]
+ * is these in turns. */
+static bool
+read_turns(const pass_context *ctx, const ir_node *sum, air_ref *turn)
+{
+    const ir_graph *g = ctx->g;
+    part p[2];
+
+    if (strcmp(ir_info(sum)->name, "add.Tensor") != 0 ||
+        !is_plain_sum(g, sum) || ir_val(g, sum->outs[0])->rank == AIR_MAX_RANK)
+        return false;
+    for (int k = 0; k < 2; k++) {
+        const air_ref r = sum->attrs[k].value;
+        if (!pass_same_dims(g, r, sum->outs[0]) || !read_turn(g, r, &p[k]) ||
+            pass_is_mutated(ctx, p[k].src))
+            return false;
+        turn[p[k].index] = p[k].src;
+    }
+    return p[0].index != p[1].index &&
+           ir_val(g, turn[0])->dtype == ir_val(g, turn[1])->dtype;
+}
+
+static air_status
+canon_turns(pass_context *ctx, uint32_t node, bool zero, bool *done)
+{
+    air_ref turn[2];
+
+    *done = read_turns(ctx, ir_node_at(ctx->g, node), turn) && pass_allow(ctx);
+    if (!*done)
+        return AIR_OK;
+    pass_build b = build_at(ctx, node);
+    for (int k = 0; k < 2; k++)
+        turn[k] = b_unsqueeze(&b, turn[k], -1);
+    air_ref all = B_OP(&b, "cat", at_values(&b, 2, turn), at_int(&b, -1));
+    AIR_TRY(b.status);
+    const ir_value out = *ir_val(ctx->g, node_out(ctx->g, node, 0));
+    all = b_view(&b, all, out.rank, out.dims);
+    return build_forward(&b, node, 0, zero ? b_addf(&b, all, 0.0) : all);
+}
+
 /* -0.0 + 0.0 is 0.0, which counts in exact mode. */
 air_status
 canon_sum_of_parts(pass_context *ctx, uint32_t node, bool *done)
@@ -217,6 +284,9 @@ canon_sum_of_parts(pass_context *ctx, uint32_t node, bool *done)
     air_ref by_index[TERMS];
     sum_of_parts s;
 
+    AIR_TRY(canon_turns(ctx, node, zero, done));
+    if (*done)
+        return AIR_OK;
     s.out = out;
     s.count = 0;
     *done = add_terms(ctx->g, &s) && pays(ctx->g, node, out, &s) &&

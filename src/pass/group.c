@@ -436,23 +436,38 @@ try_join(grouper *p, uint32_t id, uint32_t from, const uint32_t *uses)
     return AIR_OK;
 }
 
+/* Does n take every other element of a last axis, or one of two? */
+static bool
+takes_part(const ir_graph *g, const ir_node *n)
+{
+    const bool slice = strcmp(ir_info(n)->name, "slice.Tensor") == 0;
+    int axis;
+    int64_t count;
+
+    if (!slice && strcmp(ir_info(n)->name, "select.int") != 0)
+        return false;
+    const ir_value *x = ir_val(g, n->attrs[0].value);
+    if (ir_axis(g, &n->attrs[1], x->rank, "dim", &axis) != AIR_OK ||
+        axis != x->rank - 1)
+        return false;
+    return (slice ? pass_int(g, &n->attrs[4], &count)
+                  : ir_dim_is_const(g, x->dims[axis], &count)) &&
+           count == 2;
+}
+
 /* What is read for v: both parts of pairs (complex numbers) lie in the same
  * lines. */
 static air_ref
 lines_of(const ir_graph *g, air_ref v)
 {
-    const ir_node *n = pass_made_by(g, v, "select.int");
-    int axis;
-    int64_t size;
+    const ir_node *n = pass_producer(g, v);
 
-    if (!n)
+    if (!n || n->op == AIR_OP_NONE || n->op == AIR_OP_HOST || !takes_part(g, n))
         return v;
-    const ir_value *x = ir_val(g, n->attrs[0].value);
-    if (ir_axis(g, &n->attrs[1], x->rank, "dim", &axis) != AIR_OK ||
-        axis != x->rank - 1 || !ir_dim_is_const(g, x->dims[axis], &size) ||
-        size != 2)
-        return v;
-    return n->attrs[0].value;
+    v = n->attrs[0].value;
+    while ((n = pass_made_by(g, v, "view")) != NULL)
+        v = n->attrs[0].value;
+    return v;
 }
 
 /* Siblings: two nodes that read the same value share its loads. */

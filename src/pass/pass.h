@@ -121,6 +121,9 @@ bool pass_same_dims(const ir_graph *g, air_ref a, air_ref b);
 bool pass_int(const ir_graph *g, const air_attr *attr, int64_t *out);
 /* The value of a number: FLOAT, BOOL or constant INT. */
 bool pass_number(const ir_graph *g, const air_attr *attr, double *out);
+/* Does the device walk every other element of such a value as well as all?
+ * (x86_pairs.c) */
+bool pass_walks_pairs(const pass_context *ctx, air_ref r);
 /* All sizes multiplied; false unless all are constants. */
 bool pass_count_of(const ir_graph *g, air_ref r, int64_t *out);
 

@@ -1,5 +1,6 @@
 /* pick.c: of a pointwise value of which only elements at indices of a short
- * axis are read (the coordinates of points), each reader computes its own.
+ * axis are read (the coordinates of points), or every other one of the last
+ * axis, each reader computes its own.
  *
  * select(op(x, y)) becomes op(select(x), select(y)), which fuses with what
  * reads it; the whole value would be written, and read with strides. */
@@ -9,8 +10,9 @@
 
 enum { LONGEST = 4 };
 
-/* By value: the axis that all readers pick of, counted from the end, from 1. */
-enum { UNREAD = 0, OTHERWISE = 255 };
+/* By value: the axis that all readers pick of, counted from the end, from 1;
+ * EVERY_OTHER of the last one. */
+enum { UNREAD = 0, EVERY_OTHER = AIR_MAX_RANK + 1, OTHERWISE = 255 };
 
 typedef struct {
     uint8_t *axis;
@@ -61,6 +63,46 @@ read_select(const ir_graph *g, const ir_node *n, int *axis, int64_t *index)
     return true;
 }
 
+/* Of a slice that takes every other element of a last axis of even size, from
+ * the index on. */
+static bool
+read_every_other(const ir_graph *g, const ir_node *n, int64_t *index)
+{
+    int axis;
+    int64_t step;
+
+    if (n->op == AIR_OP_NONE || n->op == AIR_OP_HOST ||
+        strcmp(ir_info(n)->name, "slice.Tensor") != 0 ||
+        !pass_int(g, &n->attrs[4], &step) || step != 2)
+        return false;
+    const int rank = ir_val(g, n->attrs[0].value)->rank;
+    const int64_t size = size_at(g, n->attrs[0].value, 1);
+    if (n->attrs[2].kind == AIR_ATTR_NONE)
+        *index = 0;
+    else if (!pass_int(g, &n->attrs[2], index))
+        return false;
+    return ir_axis(g, &n->attrs[1], rank, "dim", &axis) == AIR_OK &&
+           axis == rank - 1 && (*index == 0 || *index == 1) && size % 2 == 0 &&
+           2 * size_at(g, n->outs[0], 1) == size && size > 0;
+}
+
+static bool
+read_pick(const ir_graph *g, const ir_node *n, int *axis, int64_t *index)
+{
+    if (read_select(g, n, axis, index))
+        return true;
+    *axis = EVERY_OTHER;
+    return read_every_other(g, n, index);
+}
+
+/* Have both values the same size where it is picked? */
+static bool
+agree(const ir_graph *g, air_ref x, air_ref y, int axis)
+{
+    axis = axis == EVERY_OTHER ? 1 : axis;
+    return size_at(g, x, axis) == size_at(g, y, axis);
+}
+
 /* What node n does with its operand r. */
 static int
 reads(const picks *p, const ir_graph *g, const ir_node *n, air_ref r)
@@ -68,15 +110,14 @@ reads(const picks *p, const ir_graph *g, const ir_node *n, air_ref r)
     int axis;
     int64_t index;
 
-    if (read_select(g, n, &axis, &index))
+    if (read_pick(g, n, &axis, &index))
         return axis;
     if (!is_pointwise(n))
         return OTHERWISE;
     axis = p->axis[n->outs[0].id];
     if (axis == UNREAD || axis == OTHERWISE)
         return OTHERWISE;
-    return size_at(g, r, axis) == size_at(g, n->outs[0], axis) ? axis
-                                                               : OTHERWISE;
+    return agree(g, r, n->outs[0], axis) ? axis : OTHERWISE;
 }
 
 typedef struct {
@@ -118,6 +159,24 @@ find_picks(pass_context *ctx, picks *p)
 
 /* ---- writing ------------------------------------------------------------- */
 
+/* May elements along the axis of what node n makes be picked of what it
+ * reads? */
+static bool
+can_pick(const pass_context *ctx, const ir_node *n, int axis)
+{
+    const ir_graph *g = ctx->g;
+    bool pairs = pass_walks_pairs(ctx, n->outs[0]);
+
+    if (axis != EVERY_OTHER)
+        return size_at(g, n->outs[0], axis) >= 2 &&
+               size_at(g, n->outs[0], axis) <= LONGEST;
+    for (int i = 0; i < n->nattrs; i++)
+        if (n->attrs[i].kind == AIR_ATTR_VALUE &&
+            size_at(g, n->attrs[i].value, 1) != 1)
+            pairs = pairs && pass_walks_pairs(ctx, n->attrs[i].value);
+    return pairs;
+}
+
 /* Of tensors one by one, and of more axes than that. They are read later: none
  * may have been written by then. */
 static bool
@@ -131,6 +190,16 @@ is_plain(const pass_context *ctx, const ir_node *n)
     return ir_val(ctx->g, n->outs[0])->rank > 1;
 }
 
+static air_ref
+every_other(pass_build *b, air_ref x, int64_t index)
+{
+    const int64_t size = size_at(b->g, x, 1);
+
+    return size <= 1 ? x
+                     : B_OP(b, "slice.Tensor", at_value(x), at_int(b, -1),
+                            at_int(b, index), at_int(b, size), at_int(b, 2));
+}
+
 /* The operand at the index, or all of it where it has no such axis. A vector
  * stays one: without axes it would count otherwise in promotions. */
 static air_ref
@@ -138,6 +207,8 @@ picked(pass_build *b, air_ref x, int axis, int64_t index)
 {
     const ir_value v = *ir_val(b->g, x);
 
+    if (axis == EVERY_OTHER)
+        return every_other(b, x, index);
     if (v.rank < axis)
         return x;
     if (size_at(b->g, x, axis) == 1)
@@ -158,13 +229,12 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     int axis;
     int64_t index;
 
-    if (!read_select(g, ir_node_at(g, node), &axis, &index))
+    if (!read_pick(g, ir_node_at(g, node), &axis, &index))
         return AIR_OK;
     const air_ref x = ir_node_at(g, node)->attrs[0].value;
     of = pass_producer(g, x);
     if (x.id >= p->count || p->axis[x.id] != axis || !is_pointwise(of) ||
-        size_at(g, x, axis) < 2 || size_at(g, x, axis) > LONGEST ||
-        !is_plain(ctx, of) || !pass_allow(ctx))
+        !can_pick(ctx, of, axis) || !is_plain(ctx, of) || !pass_allow(ctx))
         return AIR_OK;
     const ir_node n = *of;
     pass_build b = build_at(ctx, node);

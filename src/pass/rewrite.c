@@ -258,6 +258,16 @@ pass_count_of(const ir_graph *g, air_ref r, int64_t *out)
     return true;
 }
 
+bool
+pass_walks_pairs(const pass_context *ctx, air_ref r)
+{
+    const int dtype = ir_val(ctx->g, r)->dtype;
+
+    return ctx->target && ctx->target->isa &&
+           strcmp(ctx->target->isa, "avx512") == 0 &&
+           (dtype == AIR_F32 || dtype == AIR_BF16);
+}
+
 /* ---- facts --------------------------------------------------------------- */
 
 /* as_strided sees how its operand lies in memory, so that is not ours to

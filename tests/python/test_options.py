@@ -496,7 +496,7 @@ def test_dump_tensor_data(tmp_path, stage):
     assert_same(torch.load(folder / names[1]), want)
 
 
-def test_force_eager_with_dump_writes_arrays(tmp_path):
+def test_force_eager_with_dump_writes_arrays(tmp_path, fresh_warnings):
     x = torch.ones(3)
     run = compile_with(
         lambda x: x + 2,

@@ -3,7 +3,7 @@ that lie along several short axes."""
 
 import pytest
 import torch
-from helpers import check, seeded
+from helpers import check, compiled, seeded
 
 
 def numbers(*sizes, dtype=torch.float32):
@@ -85,3 +85,71 @@ def test_rows_along_short_axes(cols, sizes):
     x, y = numbers(*sizes, cols), numbers(sizes[0], *inner, cols)
     z, w = numbers(sizes[-1], cols), numbers(*sizes[:-1], 1, 1)
     check(fn, x, y, z, w, numbers(sizes[-1], cols) > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.float64])
+@pytest.mark.parametrize("row", [(), (2,), (3,), (5, 2)])
+def test_many_places(row, dtype):
+    """More than are looked up at once, by indices of which one is the same for
+    many, of either sign."""
+
+    def fn(x, level, at, small):
+        return x[level, at], x[level.flip(1), at], x[0, small], x[:, small]
+
+    g = seeded(5)
+    x = (torch.randn(4, 50, *row, generator=g) * 100).to(dtype)
+    at = torch.randint(-50, 50, (300, 4, 7), generator=g)
+    level = torch.tensor([0, -1, 2, 1])[None, :, None]
+    check(fn, x, level, at, torch.randint(-50, 50, (1500,)).int())
+
+
+@pytest.mark.parametrize("wrong", [50, -51, 2**62, -(2**63)])
+@pytest.mark.parametrize("where", [0, 1023, 1024, 2999])
+def test_a_place_that_is_not_there(where, wrong):
+    def fn(x, level, at):
+        return x[level, at]
+
+    at = torch.zeros(3000, dtype=torch.int64)
+    at[where] = wrong
+    x, level = torch.randn(4, 50, 2), torch.tensor([3])
+    with pytest.raises(IndexError, match="out of range|index"):
+        compiled(fn)(x, level, at)
+    with pytest.raises(IndexError, match="out of range|index"):
+        compiled(fn)(x, at.clamp(-100, 100), level)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64]
+)
+def test_folds_of_a_few_elements(dtype, size, mode):
+    def fn(x, y, z):
+        d = x[:, None] - y
+        e = x * z
+        return (
+            (d * d).sum(-1),
+            (e + 1).prod(-1, keepdim=True),
+            e.sum(-1) + e.amax(-1),
+            (-x).sum(),
+            (x * 0 * -1).sum(-1),
+        )
+
+    x, y = numbers(70, size, dtype=dtype), numbers(9, size, dtype=dtype)
+    check(fn, x, y, numbers(size, dtype=dtype), mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("cols", [2, 3, 4, 6])
+def test_weighted_sums_of_few_columns(cols, dtype):
+    """Blocks of rows of which some lie side by side, or are one number."""
+
+    def fn(x, w, y):
+        return (
+            (x * w[..., None]).sum(2),
+            (x * y).prod(2),
+            (x - w[..., None]).amax(2),
+        )
+
+    x, w = numbers(41, 3, 8, cols, dtype=dtype), numbers(41, 3, 8, dtype=dtype)
+    check(fn, x, w, numbers(8, cols, dtype=dtype))

@@ -104,6 +104,7 @@ TEST(complex_rows)
     check_rows(40, 200, "map [40, 200]");
     check_rows(40, 3, "map spread [40, 3]");
     check_rows(100, 32, walks_pairs() ? "map [100, 32]" : "spread [100, 32]");
+    check_rows(100, 4, walks_pairs() ? "map [100, 4]" : "spread [100, 4]");
     check_rows(300, 77, NULL);
     check_rows(300, 128, NULL);
 }

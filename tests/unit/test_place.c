@@ -104,22 +104,22 @@ check_example(const example *e)
 
 static const example examples[] = {
     {.name = "rows are written when all that reads what was there is done",
-     .text = "graph f(%x: f32[2, 4], %s: f32[2, 1]) {\n"
+     .text = "graph f(%x: f32[2, 5], %s: f32[2, 1]) {\n"
              "  %1: f32[2, 1] = sum.dim_IntList(%x, [1], true)\n"
-             "  %2: f32[2, 4] = sub.Tensor(%x, %1)\n"
-             "  %3: f32[2, 4] = mul.Tensor(%2, %2)\n"
+             "  %2: f32[2, 5] = sub.Tensor(%x, %1)\n"
+             "  %3: f32[2, 5] = mul.Tensor(%2, %2)\n"
              "  %4: f32[2, 1] = sum.dim_IntList(%3, [1], true)\n"
              "  %5: f32[2, 1] = mul.Tensor(%4, %s)\n"
              "  %6: f32[2, 1] = copy_(%s, %1)\n"
              "  return %5\n"
              "}\n",
-     .in = {{2, {2, 4}, {0}}, {2, {2, 1}, {0}}},
+     .in = {{2, {2, 5}, {0}}, {2, {2, 1}, {0}}},
      .steps = "0: region",
      .no_steps = "1: region",
      .count = 2,
-     .want = {230 * 101, 1526 * 102},
+     .want = {730 * 101, 5130 * 102},
      .after = {{0},
-               {10,  26,  103, 104, 105, 106, 107, 108, 109, 110, 111, 112,
+               {15,  40,  103, 104, 105, 106, 107, 108, 109, 110, 111, 112,
                 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124}}},
     {.name = "one region exchanges two inputs",
      .text = "graph f(%x: f32[4], %y: f32[4]) {\n"
@@ -193,6 +193,37 @@ static const example examples[] = {
      .in = {{2, {2, 2}, {0}}, NONE},
      .count = 8,
      .want = {1, 2, -1, -2, 3, 4, -3, -4}},
+    {.name = "parts of a cat that is a part of another",
+     .text = "graph f(%x: f32[2, 2], %y: f32[2, 1]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2] = mul.Tensor(%1, %1)\n"
+             "  %3: f32[2, 2, 1] = unsqueeze(%1, -1)\n"
+             "  %4: f32[2, 2, 1] = unsqueeze(%2, -1)\n"
+             "  %5: f32[2, 2, 2] = cat([%3, %4], -1)\n"
+             "  %6: f32[2, 4] = view(%5, size=[2, 4])\n"
+             "  %7: f32[2, 1] = neg(%y)\n"
+             "  %8: f32[2, 5] = cat([%7, %6], -1)\n"
+             "  return %8\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, {2, {2, 1}, {0}}},
+     .no_steps = "copy",
+     .count = 10,
+     .want = {-101, -1, 1, -2, 4, -102, -3, 9, -4, 16}},
+    {.name = "the same along the axis in front of those that are merged",
+     .text = "graph f(%x: f32[2, 2], %y: f32[1, 4]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2] = mul.Tensor(%1, %1)\n"
+             "  %3: f32[2, 4] = cat([%1, %2], -1)\n"
+             "  %4: f32[2, 2, 2] = view(%3, size=[2, 2, 2])\n"
+             "  %5: f32[2, 4, 2] = cat([%4, %4], 1)\n"
+             "  %6: f32[1, 4] = neg(%y)\n"
+             "  %7: f32[3, 4] = cat([%6, %3], 0)\n"
+             "  return %7, %5\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, {2, {1, 4}, {0}}},
+     .results = 2,
+     .count = 12,
+     .want = {-101, -102, -103, -104, -1, -2, 1, 4, -3, -4, 9, 16}},
     {.name = "an empty operand of one axis is no part of a cat",
      .text = "graph f(%x: f32[2, 2], %e: f32[0]) {\n"
              "  %1: f32[2, 2] = neg(%x)\n"
@@ -406,6 +437,51 @@ TEST(place_short_rows_are_spread)
             CHECK((strstr(steps, "map spread [") != NULL) == sizes[k][2]);
             air_program_text_free(f.program, steps);
         }
+        pcase_end(&f);
+    }
+}
+
+/* Numbers of 1, 2, 4, 8 bytes, each for a row of so many: what is written
+ * beyond a row is written again, and nothing beyond the last one. */
+TEST(place_numbers_for_short_rows)
+{
+    static const char *const names[] = {"bool", "f16", "f32", "f64"};
+    for (size_t d = 0; d < sizeof names / sizeof *names; d++) {
+        char text[256];
+        program_case f;
+        snprintf(text, sizeof text,
+                 "graph f(%%x: f32[s0, 2], %%y: f32[s1]) {\n"
+                 "  %%1 = select.int(%%x, 1, 1)\n"
+                 "  %%2 = unsqueeze(%%1, 1)\n"
+                 "  %%3 = _to_copy(%%2, dtype=%s)\n"
+                 "  %%4 = mul.Tensor(%%3, %%y)\n"
+                 "  %%5 = add.Tensor(%%4, %%2)\n"
+                 "  return %%5\n}\n",
+                 names[d]);
+        if (!pcase_begin(&f, text, NULL))
+            continue;
+        for (int64_t cols = 2; cols < 18; cols++)
+            for (int64_t rows = 16; rows < 24; rows++) {
+                float x[48] = {0}, y[18];
+                air_value out;
+                for (int i = 0; i < 48; i++)
+                    x[i] = (float)((i * 5 + 3) % 7 < 3);
+                for (int i = 0; i < 18; i++)
+                    y[i] = (float)(i + 1);
+                const air_value in[] = {
+                    air_value_tensor(x, AIR_F32, 2, (int64_t[]){rows, 2}),
+                    air_value_tensor(y, AIR_F32, 1, &cols)};
+                if (!CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out)))
+                    continue;
+                for (int64_t i = 0; i < rows * cols; i++) {
+                    const float want = x[i / cols * 2 + 1] * (y[i % cols] + 1);
+                    const float got = out.dtype == AIR_F64
+                                          ? (float)((double *)out.data)[i]
+                                          : ((float *)out.data)[i];
+                    CHECK_NEAR(got, want, 0);
+                }
+                air_value_release(&out);
+            }
         pcase_end(&f);
     }
 }

@@ -116,7 +116,7 @@ index_plan_make(const air_call *call, const air_task *task, ref_tensor self,
  * walked in runs, along which it is at even steps or stays where it is. */
 
 #define OUT_OF_RANGE INT64_MIN
-enum { BLOCK = 256 }; /* places whose offsets are found together */
+enum { BLOCK = 1024 }; /* places whose offsets are found together */
 
 static inline void
 add_offset(const index_plan *p, int k, int64_t at, const air_task *task,
@@ -128,30 +128,62 @@ add_offset(const index_plan *p, int k, int64_t at, const air_task *task,
         *offset += at * p->stride[k];
 }
 
-/* The run of index tensor k at src. */
-static inline void
+/* The same for n indices side by side, where all of these, and all before them,
+ * are in range: vector code. False: nothing was added. */
+static inline bool
+add_all(const index_plan *p, int k, const char *src, int64_t n,
+        int64_t *offsets)
+{
+    const uint64_t size = (uint64_t)p->size[k], stride = (uint64_t)p->stride[k];
+    uint64_t wrong = 0, at;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(&at, src + i * (int64_t)sizeof at, sizeof at);
+        wrong |= at + size >= 2 * size;
+    }
+    for (int64_t i = 0; i < n && !wrong; i++) {
+        memcpy(&at, src + i * (int64_t)sizeof at, sizeof at);
+        at += (int64_t)at < 0 ? size : 0;
+        offsets[i] = (int64_t)((uint64_t)offsets[i] + at * stride);
+    }
+    return !wrong;
+}
+
+/* One index for n places. */
+static inline bool
+add_same(const index_plan *p, int k, const char *src, int64_t n, bool whole,
+         const air_task *task, int64_t *offsets)
+{
+    int64_t all = 0;
+    add_offset(p, k, ref_get_int(p->index[k].dtype, src), task, &all);
+    if (whole && all != OUT_OF_RANGE) {
+        for (int64_t i = 0; i < n; i++)
+            offsets[i] += all;
+        return true;
+    }
+    for (int64_t i = 0; i < n; i++)
+        offsets[i] = all == OUT_OF_RANGE || offsets[i] == OUT_OF_RANGE
+                         ? OUT_OF_RANGE
+                         : offsets[i] + all;
+    return false;
+}
+
+/* The run of index tensor k at src. whole: all offsets so far are in range;
+ * gives whether they are then. */
+static inline bool
 add_run(const index_plan *p, int k, const char *src, int64_t step, int64_t n,
-        const air_task *task, int64_t *offsets)
+        bool whole, const air_task *task, int64_t *offsets)
 {
     const int dtype = p->index[k].dtype;
-    int64_t at;
-    if (step == 0) {
-        int64_t all = 0;
-        add_offset(p, k, ref_get_int(dtype, src), task, &all);
-        for (int64_t i = 0; i < n; i++)
-            offsets[i] = all == OUT_OF_RANGE || offsets[i] == OUT_OF_RANGE
-                             ? OUT_OF_RANGE
-                             : offsets[i] + all;
-    } else if (dtype == AIR_I64) {
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(&at, src + i * step, sizeof at);
-            add_offset(p, k, at, task, &offsets[i]);
-        }
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            add_offset(p, k, ref_get_int(dtype, src + i * step), task,
-                       &offsets[i]);
+    if (step == 0)
+        return add_same(p, k, src, n, whole, task, offsets);
+    if (whole && dtype == AIR_I64 && step == (int64_t)sizeof(int64_t) &&
+        add_all(p, k, src, n, offsets))
+        return true;
+    for (int64_t i = 0; i < n; i++) {
+        add_offset(p, k, ref_get_int(dtype, src + i * step), task, &offsets[i]);
+        whole = whole && offsets[i] != OUT_OF_RANGE;
     }
+    return whole;
 }
 
 /* The next axis outwards of t; one of size 1 where there is none. */
@@ -165,8 +197,8 @@ pop_axis(ref_tensor *t, int64_t *size, int64_t *stride)
 }
 
 /* Adds what index tensor k says of places [begin, begin + n). */
-static void
-add_offsets(const index_plan *p, int k, int64_t begin, int64_t n,
+static bool
+add_offsets(const index_plan *p, int k, int64_t begin, int64_t n, bool whole,
             const air_task *task, int64_t *offsets)
 {
     ref_tensor outer = p->index[k];
@@ -178,23 +210,27 @@ add_offsets(const index_plan *p, int k, int64_t begin, int64_t n,
     int64_t r = begin / row % rows, at = begin % row;
     for (int64_t i = 0; i < n; i += count, at = 0) {
         count = n - i < row - at ? n - i : row - at;
-        add_run(p, k, w.p[0] + r * jump + at * step, step, count, task,
-                offsets + i);
+        whole = add_run(p, k, w.p[0] + r * jump + at * step, step, count, whole,
+                        task, offsets + i);
         if (++r == rows) {
             r = 0;
             ref_walk_next(&w);
         }
     }
+    return whole;
 }
 
-/* Byte offsets in self of places [begin, begin + n). */
-static void
+/* Byte offsets in self of places [begin, begin + n); gives whether all of them
+ * are in range. */
+static bool
 offsets_of(const index_plan *p, int64_t begin, int64_t n, const air_task *task,
            int64_t *offsets)
 {
+    bool whole = true;
     memset(offsets, 0, (size_t)n * sizeof *offsets);
     for (int k = 0; k < p->n; k++)
-        add_offsets(p, k, begin, n, task, offsets);
+        whole = add_offsets(p, k, begin, n, whole, task, offsets);
+    return whole;
 }
 
 static inline int64_t
@@ -265,8 +301,13 @@ all_offsets(const index_plan *p, const air_task *task)
 /* dst[i * step] = src[offsets[i]]; bytes is a constant of each call. */
 static inline void
 pick(char *dst, int64_t step, const char *src, const int64_t *offsets,
-     int64_t n, size_t bytes)
+     int64_t n, bool whole, size_t bytes)
 {
+    if (whole) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(dst + i * step, src + offsets[i], bytes);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         if (offsets[i] == OUT_OF_RANGE)
             memset(dst + i * step, 0, bytes);
@@ -274,18 +315,19 @@ pick(char *dst, int64_t step, const char *src, const int64_t *offsets,
             memcpy(dst + i * step, src + offsets[i], bytes);
 }
 
+/* whole: all offsets are in range. */
 static void
 pick_row(char *dst, int64_t step, const char *src, const int64_t *offsets,
-         int64_t n, size_t bytes)
+         int64_t n, bool whole, size_t bytes)
 {
     switch (bytes) {
-    case 1: pick(dst, step, src, offsets, n, 1); break;
-    case 2: pick(dst, step, src, offsets, n, 2); break;
-    case 4: pick(dst, step, src, offsets, n, 4); break;
-    case 8: pick(dst, step, src, offsets, n, 8); break;
-    case 12: pick(dst, step, src, offsets, n, 12); break;
-    case 16: pick(dst, step, src, offsets, n, 16); break;
-    default: pick(dst, step, src, offsets, n, bytes); break;
+    case 1: pick(dst, step, src, offsets, n, whole, 1); break;
+    case 2: pick(dst, step, src, offsets, n, whole, 2); break;
+    case 4: pick(dst, step, src, offsets, n, whole, 4); break;
+    case 8: pick(dst, step, src, offsets, n, whole, 8); break;
+    case 12: pick(dst, step, src, offsets, n, whole, 12); break;
+    case 16: pick(dst, step, src, offsets, n, whole, 16); break;
+    default: pick(dst, step, src, offsets, n, whole, bytes); break;
     }
 }
 
@@ -297,9 +339,9 @@ pick_places(const index_plan *p, int64_t step, const air_task *task)
     air_split(ref_numel(&p->places), task, &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = block_size(i, end);
-        offsets_of(p, i, n, task, offsets);
+        const bool whole = offsets_of(p, i, n, task, offsets);
         pick_row(p->outside.data + i * step, step, p->inside.data, offsets, n,
-                 ref_bytes(p->inside.dtype));
+                 whole, ref_bytes(p->inside.dtype));
     }
 }
 
@@ -315,7 +357,7 @@ pick_rows(const index_plan *p, int64_t step, const air_task *task)
         int64_t count = end - begin < n - at ? end - begin : n - at;
         pick_row(p->outside.data + ref_offset(&p->outside, row) + at * step,
                  step, p->inside.data + ref_offset(&p->inside, row),
-                 offsets + at, count, ref_bytes(p->inside.dtype));
+                 offsets + at, count, false, ref_bytes(p->inside.dtype));
         begin += count;
     }
 }
@@ -368,14 +410,14 @@ put_places(const index_plan *p, int64_t step, bool accumulate,
 
 static void
 take_slices(const index_plan *p, int64_t begin, int64_t n,
-            const int64_t *offsets)
+            const int64_t *offsets, bool whole)
 {
     const air_task alone = {.count = 1};
     ref_box box = ref_box_make(&p->outside, &p->inside);
     int64_t step;
     if (box.run > 0 && place_step(&p->places, &step)) {
         pick_row(p->outside.data + begin * step, step, p->inside.data, offsets,
-                 n, box.run);
+                 n, whole, box.run);
         return;
     }
     ref_walk w = ref_walk_begin(1, (const ref_tensor *[]){&p->places}, begin);
@@ -407,8 +449,8 @@ ref_index(const air_call *call, const air_task *task)
     air_split(ref_numel(&p.places), task, &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = block_size(i, end);
-        offsets_of(&p, i, n, task, offsets);
-        take_slices(&p, i, n, offsets);
+        const bool whole = offsets_of(&p, i, n, task, offsets);
+        take_slices(&p, i, n, offsets, whole);
     }
 }
 

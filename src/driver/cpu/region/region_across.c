@@ -108,6 +108,54 @@ turn_column(char *apart, char *dense, const int64_t *at, int64_t rows,
     }
 }
 
+/* The same of rows that lie N side by side, or are one number. */
+#define LINES(T, N)                                                      \
+    static void lines_##T##_##N(T *to, const T *from, const int64_t *at, \
+                                int64_t rows, bool same)                 \
+    {                                                                    \
+        for (int64_t i = 0; i < rows && !same; i += N)                   \
+            memcpy(to + i, from + at[i], N * sizeof(T));                 \
+        for (int64_t i = 0; i < rows && same; i += N) {                  \
+            const T value = from[at[i]];                                 \
+            for (int j = 0; j < N; j++)                                  \
+                to[i + j] = value;                                       \
+        }                                                                \
+    }
+LINES(uint32_t, 2)
+LINES(uint32_t, 3)
+LINES(uint32_t, 4)
+LINES(uint64_t, 2)
+LINES(uint64_t, 3)
+LINES(uint64_t, 4)
+#undef LINES
+
+/* False: they do not lie so. */
+static bool
+gather_lines(const cpu_region *r, int b, char *dense, const char *apart,
+             const int64_t *at, int64_t rows)
+{
+    const int64_t line = r->dims[r->rank - 2],
+                  step = r->strides[b][r->rank - 2];
+    const void *from = apart;
+    void *to = dense;
+    if (step != 0 && step != 1)
+        return false;
+    switch (line * 16 + (int64_t)r->bytes[b]) {
+#define CASE(T, N)                                      \
+    case N * 16 + sizeof(T):                            \
+        lines_##T##_##N(to, from, at, rows, step == 0); \
+        return true;
+        CASE(uint32_t, 2)
+        CASE(uint32_t, 3)
+        CASE(uint32_t, 4)
+        CASE(uint64_t, 2)
+        CASE(uint64_t, 3)
+        CASE(uint64_t, 4)
+#undef CASE
+    default: return false;
+    }
+}
+
 static void
 turn(const row_block *k, int b, bool out)
 {
@@ -122,10 +170,12 @@ turn(const row_block *k, int b, bool out)
     else if (places == NULL)
         region_move(r->set, k->at[b], k->rows, 1, k->home[b], right, down,
                     r->bytes[b], cols, k->rows);
-    for (int64_t c = 0; c < cols && places != NULL; c++)
-        turn_column(k->home[b] + c * right * bytes,
-                    k->at[b] + c * k->rows * bytes, places, k->rows,
-                    r->bytes[b], out);
+    for (int64_t c = 0; c < cols && places != NULL; c++) {
+        char *apart = k->home[b] + c * right * bytes;
+        char *dense = k->at[b] + c * k->rows * bytes;
+        if (out || !gather_lines(r, b, dense, apart, places, k->rows))
+            turn_column(apart, dense, places, k->rows, r->bytes[b], out);
+    }
 }
 
 static void

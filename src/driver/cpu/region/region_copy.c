@@ -189,6 +189,44 @@ move_runs(char *to, int64_t to_step, const char *from, int64_t step,
 }
 #undef RUNS
 
+/* Each element of a column `cols` times, one after the other, in vectors that
+ * reach into the rows behind, which are written later; the last rows end where
+ * they do. */
+#define EACH(T)                                                            \
+    typedef T each_##T##s __attribute__((vector_size(16)));                \
+    static void each_##T(T *to, const T *from, int64_t step, int64_t rows, \
+                         int64_t cols)                                     \
+    {                                                                      \
+        enum { N = 16 / sizeof(T) };                                       \
+        const int64_t vectors = (cols + N - 1) / N;                        \
+        const int64_t last = rows - (vectors * N + cols - 1) / cols;       \
+        for (int64_t i = 0; i <= last; i++) {                              \
+            const each_##T##s all = from[i * step] - (each_##T##s){0};     \
+            for (int64_t v = 0; v < vectors; v++)                          \
+                memcpy(to + i * cols + v * N, &all, sizeof all);           \
+        }                                                                  \
+        for (int64_t i = last < 0 ? 0 : last + 1; i < rows; i++)           \
+            for (int64_t j = 0; j < cols; j++)                             \
+                to[i * cols + j] = from[i * step];                         \
+    }
+EACH(uint8_t)
+EACH(uint16_t)
+EACH(uint32_t)
+EACH(uint64_t)
+#undef EACH
+
+static void
+repeat_each(void *to, const void *from, int64_t step, size_t bytes,
+            int64_t rows, int64_t cols)
+{
+    switch (bytes) {
+    case 1: each_uint8_t(to, from, step, rows, cols); break;
+    case 2: each_uint16_t(to, from, step, rows, cols); break;
+    case 4: each_uint32_t(to, from, step, rows, cols); break;
+    default: each_uint64_t(to, from, step, rows, cols); break;
+    }
+}
+
 void
 region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
             const char *from, int64_t from_row, int64_t from_col, size_t bytes,
@@ -210,6 +248,9 @@ region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
             move_turned(to + j * to_col * size, to_col, from + j * size,
                         from_row, bytes, cols - j < high ? cols - j : high,
                         rows);
+    } else if (to_col == 1 && from_col == 0 && to_row == cols && cols > 0 &&
+               cols <= SHORT) {
+        repeat_each(to, from, from_row, bytes, rows, cols);
     } else if (cols < SHORT && cols < rows) {
         for (int64_t j = 0; j < cols; j++)
             (*set->moves)[bytes](to + j * to_col * size, to_row,

@@ -17,6 +17,10 @@
                 d[i] = value;                                         \
         } else if (to_step == 1 && from_step == 2) {                  \
             ALONG(1, 2);                                              \
+        } else if (to_step == 1 && from_step == 3) {                  \
+            ALONG(1, 3);                                              \
+        } else if (to_step == 1 && from_step == 4) {                  \
+            ALONG(1, 4);                                              \
         } else if (to_step == 1 && from_step == -1) {                 \
             ALONG(1, -1);                                             \
         } else {                                                      \
