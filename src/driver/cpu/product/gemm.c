@@ -24,10 +24,13 @@
 
 /* ---- the plan ------------------------------------------------------------ */
 
+/* Columns are read a piece of a line for each step of k, wherever the next one
+ * is: the CPU looks so far ahead that a copy costs more. Rows of a multiple of
+ * 4 KB share a set of the cache, and are. */
 static bool
 w_in_place(const gemm_view *w)
 {
-    return w->dtype == AIR_F32 && w->ks == 1 && w->rs % 1024 != 0;
+    return w->dtype == AIR_F32 && (w->ks == 1 ? w->rs % 1024 != 0 : w->rs == 1);
 }
 
 /* The last lanes that dot products with the rows of w take: too few for a
@@ -115,14 +118,6 @@ static int64_t
 rest_of(const gemm_job *job, int64_t l, int64_t count)
 {
     return l + count == job->nx ? rest_lanes(job) : 0;
-}
-
-/* Columns of w: copied for a tile, which then reads them as one run. */
-static bool
-by_tiles(const gemm_job *job)
-{
-    return job->w.dtype == AIR_F32 && job->w.rs == 1 && job->w.ks != 1 &&
-           !job->pairs;
 }
 
 static int64_t
@@ -296,19 +291,14 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
     int64_t lanes = w->ops->lanes, most = w->ops->rows, rs, ks;
     int64_t tiles = (at->nr + most - 1) / most;
     int64_t panels = (nl + lanes - 1) / lanes;
-    bool alone = by_tiles(w->job);
-    const float *src = alone ? NULL : place_w(w, at, &rs, &ks);
+    const float *src = place_w(w, at, &rs, &ks);
     for (int64_t t = 0; t < tiles; t++) { /* even sizes: no thin last one */
         int64_t b = at->nr * t / tiles, e = at->nr * (t + 1) / tiles;
-        piece one = {at->r + b, e - b, at->k0, at->k1};
-        tile_rows rows = {.nr = e - b};
-        rows.p = alone ? place_w(w, &one, &rows.rs, &rows.ks) : src + b * rs;
-        if (!alone)
-            rows.rs = rs, rows.ks = ks;
+        const tile_rows rows = {src + b * rs, rs, ks, e - b};
         for (int64_t i = 0; i < nl; i += lanes) {
             const int64_t count = min64(lanes, nl - i);
             if (at->k0 == 0)
-                cpu_gemm_ask_ends(w->job, l + i, count, one.r, one.nr);
+                cpu_gemm_ask_ends(w->job, l + i, count, at->r + b, rows.nr);
             const gemm_ahead ahead = find_ahead(w, at, t, i / lanes, panels);
             multiply_panel(w, acc + i * acc_rows + b * lanes, l + i, count,
                            &rows, at, &ahead);
@@ -359,7 +349,7 @@ block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
     int64_t lanes = round_up(nl, w->ops->lanes);
     bool in_place = w_in_place(&w->job->w);
     bool straight = w->job->yl == 1;
-    bool brief = by_tiles(w->job) && k_parts(w->job) == 1;
+    bool brief = in_place && k_parts(w->job) == 1;
     bool stream = w->job->w.ks == 1 || (brief && straight);
     bool soon = stream && straight;
     int64_t pieces = stream ? (nr + most - 1) / most : 1;
