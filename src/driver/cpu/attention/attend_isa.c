@@ -14,21 +14,6 @@ size_of(const int D)
     return D == AIR_F32 ? 4 : 2;
 }
 
-/* Lane i of the result is the sum of the lanes of r[i]. */
-INLINE vf
-fold(vf r[VL])
-{
-    UNROLL for (int n = VL / 2; n > 0; n /= 2)
-    {
-        const vi at = LANE_NUMBERS, upper = (at & n) != 0;
-        const vi low = at + (upper & (VL - n)), high = low + n;
-        UNROLL for (int i = 0; i < n; i++) r[i] =
-            __builtin_shuffle(r[i], r[i + n], low) +
-            __builtin_shuffle(r[i], r[i + n], high);
-    }
-    return r[0];
-}
-
 /* Keys of a tile: with the queries they fill one vector of results. */
 #define KEYS_OF(M) (VL / ((M) == 3 ? 4 : (M)))
 

@@ -18,8 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-#define KEYS  128 /* of a block */
-#define AHEAD 8   /* rows that are fetched before they are copied */
+#define KEYS 128 /* of a block */
 
 /* A stack of matrices [outer, heads, rows, width] as memory. */
 typedef struct {
@@ -31,7 +30,7 @@ typedef struct {
 typedef struct {
     stack q, k, v, mask, out, grad, dq, dk, dv, sums;
     const gemm_ops *ops;
-    weights_backward_fn *weights;
+    const backward_ops *own;
     int64_t batch, kv_heads, share; /* share: query heads of a kv head */
     int64_t rows, keys, depth, width;
     bool causal;
@@ -44,6 +43,7 @@ typedef struct {
     float *q, *grad, *dq;      /* panels: depth, width, depth */
     float *q_rows, *grad_rows; /* [row][depth], [row][width] */
     float *sums, *dots;        /* [panel][lane] */
+    float *out;                /* rows of a panel of results: [row][width] */
     float *k, *v, *s, *dp, *mask, *lines, *dk, *dv, *line;
 } memory;
 
@@ -107,10 +107,10 @@ layout(const sdpa *s, int64_t lanes, float *mem, memory *m)
     int64_t rows = s->share * round_up(s->rows, lanes), total = 0;
     int64_t depth = round_up(s->depth, lanes),
             width = round_up(s->width, lanes);
-    float **parts[] = {&m->q,         &m->grad, &m->dq,   &m->q_rows,
-                       &m->grad_rows, &m->sums, &m->dots, &m->k,
-                       &m->v,         &m->s,    &m->dp,   &m->mask,
-                       &m->lines,     &m->dk,   &m->dv,   &m->line};
+    float **parts[] = {&m->q,    &m->grad, &m->dq,   &m->q_rows, &m->grad_rows,
+                       &m->sums, &m->dots, &m->out,  &m->k,      &m->v,
+                       &m->s,    &m->dp,   &m->mask, &m->lines,  &m->dk,
+                       &m->dv,   &m->line};
     int64_t sizes[] = {rows * s->depth,
                        rows * s->width,
                        rows * s->depth,
@@ -118,6 +118,7 @@ layout(const sdpa *s, int64_t lanes, float *mem, memory *m)
                        rows * width,
                        rows,
                        rows,
+                       lanes * width,
                        KEYS * s->depth,
                        KEYS * s->width,
                        KEYS * lanes,
@@ -142,45 +143,52 @@ typedef struct {
     int64_t b, kv; /* which problem */
 } problem;
 
-/* dst[0 .. round_up(n)) = n elements as floats, then zeros. */
+/* Rows of a head as floats, zeros behind them. */
 static void
-widen_row(const sdpa *s, const stack *t, const char *p, float *dst, int64_t n)
+copy_rows(const problem *p, const stack *t, int64_t head, float *dst,
+          int64_t width)
 {
-    int64_t room = round_up(n, s->ops->lanes);
-    s->ops->widen(dst, p, t->step[3], t->dtype, n);
-    memset(dst + n, 0, (size_t)(room - n) * sizeof *dst);
+    const sdpa *s = p->s;
+    const int64_t room = round_up(width, s->ops->lanes);
+    if (room > width)
+        memset(dst, 0, (size_t)(s->rows * room) * sizeof *dst);
+    s->ops->copies(dst, room, at(t, p->b, head, 0), t->step[2], t->step[3],
+                   t->dtype, width, s->rows);
 }
 
-/* A row is a few lines of memory, and the next one is elsewhere: the hardware
- * does not find it by itself. */
+/* Of a head: its rows, which are r and more of the problem, and their sums. */
 static void
-fetch(const stack *t, const char *row, int64_t n)
-{
-    row += AHEAD * t->step[2] * t->size;
-    for (int64_t i = 0; i < n * t->size; i += 64)
-        __builtin_prefetch(row + i);
-}
-
-/* Row i of a head: its floats, the sum and the dot product of do and o. */
-static void
-begin_row(const problem *p, int64_t head, int64_t i, int64_t r)
+begin_head(const problem *p, int64_t head, int64_t r)
 {
     const sdpa *s = p->s;
     const memory *m = p->m;
-    float *q = m->q_rows + r * round_up(s->depth, s->ops->lanes);
-    float *grad = m->grad_rows + r * round_up(s->width, s->ops->lanes);
-    const char *rows[] = {at(&s->q, p->b, head, i), at(&s->grad, p->b, head, i),
-                          at(&s->out, p->b, head, i)};
-    fetch(&s->q, rows[0], s->depth);
-    fetch(&s->grad, rows[1], s->width);
-    fetch(&s->out, rows[2], s->width);
-    widen_row(s, &s->q, rows[0], q, s->depth);
-    s->ops->attend->scale(q, s->scale, s->depth);
-    widen_row(s, &s->grad, rows[1], grad, s->width);
-    widen_row(s, &s->out, rows[2], m->line, s->width);
-    s->ops->dots(&m->dots[r], 1, grad, s->width, 1, m->line, s->width, AIR_F32,
-                 s->width);
-    memcpy(&m->sums[r], at(&s->sums, p->b, head, i), sizeof *m->sums);
+    const int64_t depth = round_up(s->depth, s->ops->lanes);
+    const int64_t width = round_up(s->width, s->ops->lanes);
+    copy_rows(p, &s->q, head, m->q_rows + r * depth, s->depth);
+    s->ops->attend->scale(m->q_rows + r * depth, s->scale, s->rows * depth);
+    copy_rows(p, &s->grad, head, m->grad_rows + r * width, s->width);
+    for (int64_t i = 0; i < s->rows; i++)
+        memcpy(&m->sums[r + i], at(&s->sums, p->b, head, i), sizeof *m->sums);
+}
+
+/* The dot products of do and o of rows [i, i + n) of a head. */
+static void
+begin_dots(const problem *p, int64_t head, int64_t i, int64_t n, int64_t r)
+{
+    const sdpa *s = p->s;
+    const memory *m = p->m;
+    const stack *t = &s->out;
+    const int64_t width = round_up(s->width, s->ops->lanes);
+    const float *grad = m->grad_rows + r * width;
+    const char *out = at(t, p->b, head, i);
+    if (t->step[3] == 1) {
+        s->own->dots(m->dots + r, grad, width, out, t->step[2], t->dtype, n,
+                     s->width);
+        return;
+    }
+    s->ops->copies(m->out, width, out, t->step[2], t->step[3], t->dtype,
+                   s->width, n);
+    s->own->dots(m->dots + r, grad, width, m->out, width, AIR_F32, n, s->width);
 }
 
 /* Lanes behind the last row of a head: their weights become 0. */
@@ -216,8 +224,10 @@ begin_problem(const problem *p)
     const sdpa *s = p->s;
     int64_t lanes = s->ops->lanes, padded = round_up(s->rows, lanes);
     for (int64_t h = 0; h < s->share; h++) {
-        for (int64_t i = 0; i < s->rows; i++)
-            begin_row(p, p->kv * s->share + h, i, h * padded + i);
+        begin_head(p, p->kv * s->share + h, h * padded);
+        for (int64_t i = 0; i < s->rows; i += lanes)
+            begin_dots(p, p->kv * s->share + h, i, min64(lanes, s->rows - i),
+                       h * padded + i);
         begin_padding(p, h * padded + s->rows, (h + 1) * padded);
         for (int64_t r = h * padded; r < (h + 1) * padded; r += lanes)
             begin_panel(p, r);
@@ -278,10 +288,8 @@ get_rows(const problem *p, const stack *t, int64_t j, int64_t n, int64_t width,
         t->step[2] == width)
         return (const float *)(const void *)first;
     *out_rs = width;
-    for (int64_t i = 0; i < n; i++, first += t->step[2] * t->size) {
-        fetch(t, first, width);
-        p->s->ops->widen(block + i * width, first, t->step[3], t->dtype, width);
-    }
+    p->s->ops->copies(block, width, first, t->step[2], t->step[3], t->dtype,
+                      width, n);
     return block;
 }
 
@@ -336,8 +344,8 @@ panel(const problem *p, const key_block *k, int64_t head, int64_t i, int64_t r)
                true);
     ops->block(m->dp, n, m->grad + r * s->width, lanes, k->v, k->vrs, 1,
                s->width, true);
-    s->weights(m->s, m->dp, masked ? m->mask : NULL, n, last, m->sums + r,
-               m->dots + r);
+    s->own->weights(m->s, m->dp, masked ? m->mask : NULL, n, last, m->sums + r,
+                    m->dots + r);
     ops->block(m->dq + r * s->depth, s->depth, m->dp, lanes, k->k, 1, k->krs, n,
                false);
     add_rows(s, m->dv, m->s, m->grad_rows + r * round_up(s->width, lanes),
@@ -352,7 +360,12 @@ put_rows(const problem *p, const stack *t, int64_t j, int64_t n,
          const float *sum, int64_t width)
 {
     const gemm_ops *ops = p->s->ops;
-    for (int64_t e = 0; e < n; e++) {
+    const bool floats = t->dtype == AIR_F32 && t->step[3] == 1;
+    for (int64_t d = 0; floats && d < width; d += ops->lanes)
+        ops->copies((float *)(void *)at(t, p->b, p->kv, j) + d, t->step[2],
+                    sum + d * KEYS, ops->lanes, 1, AIR_F32,
+                    min64(ops->lanes, width - d), n);
+    for (int64_t e = 0; !floats && e < n; e++) {
         char *row = at(t, p->b, p->kv, j + e);
         for (int64_t d = 0; d < width; d += ops->lanes)
             ops->narrow(row + d * t->step[3] * t->size, t->step[3], t->dtype,
@@ -391,13 +404,13 @@ block_of_keys(const problem *p, int64_t j)
 
 static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops,
-    weights_backward_fn *weights)
+    const backward_ops *own)
 {
     sdpa s = read_call(call, task);
     memory m;
     int64_t begin, end;
     s.ops = ops;
-    s.weights = weights;
+    s.own = own;
     int64_t floats = layout(&s, GEMM_LANES_MAX, NULL, &m);
     (void)layout(&s, ops->lanes, (float *)task->workspace + floats * task->id,
                  &m);
@@ -444,7 +457,7 @@ accept(const air_call *call)
     }                                                                          \
     void cpu_sdpa_backward_##table(const air_call *call, const air_task *task) \
     {                                                                          \
-        run(call, task, &cpu_gemm_##table, cpu_weights_backward_##table);      \
+        run(call, task, &cpu_gemm_##table, &cpu_attention_backward_##table);   \
     }
 ISA_KERNEL(scalar)
 #if defined(__x86_64__)

@@ -1,21 +1,28 @@
-/* attention_backward.h: the inner loop of attention's gradient, compiled once
+/* attention_backward.h: the inner loops of attention's gradient, compiled once
  * per instruction set, and the rows of the kernel table. */
 #ifndef CPU_ATTENTION_BACKWARD_H
 #define CPU_ATTENTION_BACKWARD_H
 
 #include "air_kernel.h"
 
-/* One panel of queries and a block of keys, both [key][lane]:
- *     s:  scores, becomes the weights p = e^(s + mask - sums)
- *     dp: gradient of p, becomes that of s: p * (dp - dots)
- * mask may be NULL; lane l sees keys up to last + l; sums and dots: one for
- * each lane. A weight of 0 has gradient 0 whatever dp is. */
-typedef void weights_backward_fn(float *s, float *dp, const float *mask,
-                                 int64_t keys, int64_t last, const float *sums,
-                                 const float *dots);
-weights_backward_fn cpu_weights_backward_scalar;
-weights_backward_fn cpu_weights_backward_avx2;
-weights_backward_fn cpu_weights_backward_avx512;
+typedef struct {
+    /* One panel of queries and a block of keys, both [key][lane]:
+     *     s:  scores, becomes the weights p = e^(s + mask - sums)
+     *     dp: gradient of p, becomes that of s: p * (dp - dots)
+     * mask may be NULL; lane l sees keys up to last + l; sums and dots: one for
+     * each lane. A weight of 0 has gradient 0 whatever dp is. */
+    void (*weights)(float *s, float *dp, const float *mask, int64_t keys,
+                    int64_t last, const float *sums, const float *dots);
+    /* dots[r] = a[r * as + d] * b[r * bs + d] summed over d < width, r < n */
+    void (*dots)(float *dots, const float *a, int64_t as, const void *b,
+                 int64_t bs, int dtype, int64_t n, int64_t width);
+} backward_ops;
+
+extern const backward_ops cpu_attention_backward_scalar;
+#if defined(__x86_64__)
+extern const backward_ops cpu_attention_backward_avx2;
+extern const backward_ops cpu_attention_backward_avx512;
+#endif
 
 bool cpu_sdpa_backward_on_scalar(const air_call *call, const char *isa);
 bool cpu_sdpa_backward_on_avx2(const air_call *call, const char *isa);

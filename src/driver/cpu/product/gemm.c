@@ -3,9 +3,9 @@
 #include "driver/cpu/product/gemm_ask.h"
 #include "driver/cpu/product/gemm_core.h"
 #include "driver/cpu/product/gemm_few.h"
+#include "driver/cpu/product/gemm_plan.h"
 #include "driver/cpu/product/gemm_split.h"
 
-#include <math.h>
 #include <string.h>
 
 #define CHUNK_BYTES   ((int64_t)16 << 20)  /* of panels at most, if K allows */
@@ -14,67 +14,11 @@
 #define STRIP_LANES   128 /* packed at once by a thread for itself */
 #define ROWS_OF_PANEL 128 /* of w, that a panel is made for in pieces */
 #define LINE_PANELS   4   /* of lines for who takes them */
-#define REST_MAX      2   /* lanes */
-/* Floats of a thread's scratch: sums, a block of w, the last lanes of x. */
-#define ACC_FLOATS  (GEMM_MB * GEMM_NB)
-#define W_FLOATS    (GEMM_MB * GEMM_WB)
-#define ALL_FLOATS  ((int64_t)(AIR_SCRATCH / sizeof(float)))
-#define W_TILE      (16 * GEMM_WB) /* rows of one tile */
-#define REST_FLOATS (ALL_FLOATS - ACC_FLOATS - W_FLOATS)
+#define W_TILE        (16 * GEMM_WB) /* rows of one tile */
+#define MANY_ROWS     14             /* of a tile */
+#define SHARED        256            /* floats: a multiple of 1 KB */
 
-/* ---- the plan ------------------------------------------------------------ */
-
-static bool
-w_in_place(const gemm_view *w)
-{
-    return w->dtype == AIR_F32 && w->ks == 1 && w->rs % 1024 != 0;
-}
-
-/* The last lanes that dot products with the rows of w take: too few for a
- * vector. */
-static int64_t
-rest_lanes(const gemm_job *job)
-{
-    int64_t rest = job->nx % PLAN_LANES;
-    bool fits = rest <= REST_MAX && rest * job->k <= REST_FLOATS;
-    return job->w.ks == 1 && fits && !job->pairs ? rest : 0;
-}
-
-/* Multiply-adds of a vector core cycle and element moves, roughly in cycles. */
-static double
-plan_cost(const gemm_job *job)
-{
-    int64_t rest = rest_lanes(job);
-    double nx = (double)(round_up(job->nx - rest, PLAN_LANES) + rest),
-           nw = (double)job->nw;
-    double k = (double)job->k;
-    double px = job->x.rs == 1 ? 0.3 : job->x.ks == 1 ? 0.4 : 3;
-    double pw = w_in_place(&job->w)                ? 0
-                : job->w.rs == 1 || job->w.ks == 1 ? 0.3
-                                                   : 3;
-    double py = job->yl == 1 ? 0.2 : job->yr == 1 ? 0.5 : 4;
-    return nx * nw * k / 16 + nx * k * px + nw * k * pw * ceil(nx / GEMM_NB) +
-           nx * nw * py;
-}
-
-gemm_job
-cpu_gemm_turned(const gemm_job *job)
-{
-    gemm_job t = *job;
-    t.nx = job->nw, t.nw = job->nx;
-    t.x = job->w, t.w = job->x;
-    t.yl = job->yr, t.yr = job->yl;
-    t.sl = job->sr, t.sr = job->sl;
-    return t;
-}
-
-static gemm_job
-plan(const gemm_job *job)
-{
-    gemm_job t = cpu_gemm_turned(job);
-    bool fixed = job->pack != NULL;
-    return !fixed && plan_cost(&t) < plan_cost(job) ? t : *job;
-}
+/* ---- panels and threads -------------------------------------------------- */
 
 /* Lanes whose panels are made at once. */
 static int64_t
@@ -114,15 +58,7 @@ typedef struct {
 static int64_t
 rest_of(const gemm_job *job, int64_t l, int64_t count)
 {
-    return l + count == job->nx ? rest_lanes(job) : 0;
-}
-
-/* Columns of w: copied for a tile, which then reads them as one run. */
-static bool
-by_tiles(const gemm_job *job)
-{
-    return job->w.dtype == AIR_F32 && job->w.rs == 1 && job->w.ks != 1 &&
-           !job->pairs;
+    return l + count == job->nx ? gemm_rest_lanes(job) : 0;
 }
 
 static int64_t
@@ -142,10 +78,37 @@ pack_at(const work *w, float *dst, int64_t l, int64_t nl, int64_t k0,
         w->ops->pack_x(dst, &w->job->x, l, nl, k0, k1);
 }
 
+/* Is the panel from lane l on read where x lies? What shares sets of the
+ * nearest cache comes from the second one, in time for tiles of many rows. */
+static bool
+lies(const work *w, int64_t l)
+{
+    return gemm_x_in_place(w->job) && l + w->ops->lanes <= w->job->nx &&
+           (w->ops->rows >= MANY_ROWS || w->job->x.ks % SHARED != 0);
+}
+
+/* A panel from some k on: floats from one step to the next. */
+typedef struct {
+    const float *p;
+    int64_t step;
+} panel_view;
+
+/* packed: where it is if it does not lie in x */
+static panel_view
+panel_at(const work *w, int64_t l, int64_t k0, const float *packed)
+{
+    const gemm_view *x = &w->job->x;
+    if (!lies(w, l))
+        return (panel_view){packed, w->ops->lanes};
+    return (panel_view){(const float *)x->p + l + k0 * x->ks, x->ks};
+}
+
 static void
 pack_panel(const work *w, int64_t panel, int64_t k0, int64_t k1)
 {
     int64_t lanes = w->ops->lanes, l = w->l0 + panel * lanes;
+    if (lies(w, l))
+        return;
     pack_at(w, w->panels + (panel * w->job->k + k0) * lanes, l,
             min64(lanes, w->job->nx - l), k0, k1);
 }
@@ -175,7 +138,7 @@ pack_panels(const work *w, int64_t b, int64_t e, int64_t k0, int64_t k1)
     int64_t step = across ? TOGETHER : k1 - k0;
     for (int64_t k = k0; k < k1; k += step)
         for (int64_t i = b; i < e; i++) {
-            if (across)
+            if (across && !lies(w, w->l0 + i * w->ops->lanes))
                 ask_for_lanes(w, i, k + step, k + 2 * step);
             pack_panel(w, i, k, min64(k + step, k1));
         }
@@ -192,7 +155,7 @@ place_w(const work *w, const piece *at, int64_t *rs, int64_t *ks)
 {
     const gemm_view *v = &w->job->w;
     *rs = v->rs, *ks = v->ks;
-    if (w_in_place(v))
+    if (gemm_w_in_place(v))
         return (const float *)v->p + at->r * *rs + at->k0 * *ks;
     w->ops->pack_w(w->wblock, v, at->r, at->r + at->nr, at->k0, at->k1, rs, ks);
     return w->wblock;
@@ -279,9 +242,10 @@ multiply_panel(const work *w, float *acc, int64_t l, int64_t count,
                const tile_rows *rows, const piece *at, const gemm_ahead *ahead)
 {
     int64_t lanes = w->ops->lanes, rest = rest_of(w->job, l, count);
-    const float *panel = w->panels + (l - w->l0) * w->job->k + at->k0 * lanes;
+    const panel_view panel = panel_at(
+        w, l, at->k0, w->panels + (l - w->l0) * w->job->k + at->k0 * lanes);
     if (count > rest)
-        w->ops->tile(acc, rows->nr, panel, lanes, count - rest, rows->p,
+        w->ops->tile(acc, rows->nr, panel.p, panel.step, count - rest, rows->p,
                      rows->rs, rows->ks, at->k1 - at->k0, at->k0 == 0, ahead);
     if (rest > 0)
         add_rest(w, acc, count - rest, rest, rows, at);
@@ -296,19 +260,14 @@ multiply(const work *w, float *acc, int64_t acc_rows, int64_t l, int64_t nl,
     int64_t lanes = w->ops->lanes, most = w->ops->rows, rs, ks;
     int64_t tiles = (at->nr + most - 1) / most;
     int64_t panels = (nl + lanes - 1) / lanes;
-    bool alone = by_tiles(w->job);
-    const float *src = alone ? NULL : place_w(w, at, &rs, &ks);
+    const float *src = place_w(w, at, &rs, &ks);
     for (int64_t t = 0; t < tiles; t++) { /* even sizes: no thin last one */
         int64_t b = at->nr * t / tiles, e = at->nr * (t + 1) / tiles;
-        piece one = {at->r + b, e - b, at->k0, at->k1};
-        tile_rows rows = {.nr = e - b};
-        rows.p = alone ? place_w(w, &one, &rows.rs, &rows.ks) : src + b * rs;
-        if (!alone)
-            rows.rs = rs, rows.ks = ks;
+        const tile_rows rows = {src + b * rs, rs, ks, e - b};
         for (int64_t i = 0; i < nl; i += lanes) {
             const int64_t count = min64(lanes, nl - i);
             if (at->k0 == 0)
-                cpu_gemm_ask_ends(w->job, l + i, count, one.r, one.nr);
+                cpu_gemm_ask_ends(w->job, l + i, count, at->r + b, rows.nr);
             const gemm_ahead ahead = find_ahead(w, at, t, i / lanes, panels);
             multiply_panel(w, acc + i * acc_rows + b * lanes, l + i, count,
                            &rows, at, &ahead);
@@ -357,9 +316,9 @@ block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
 {
     int64_t k = w->job->k, most = w->ops->rows;
     int64_t lanes = round_up(nl, w->ops->lanes);
-    bool in_place = w_in_place(&w->job->w);
+    bool in_place = gemm_w_in_place(&w->job->w);
     bool straight = w->job->yl == 1;
-    bool brief = by_tiles(w->job) && k_parts(w->job) == 1;
+    bool brief = in_place && k_parts(w->job) == 1;
     bool stream = w->job->w.ks == 1 || (brief && straight);
     bool soon = stream && straight;
     int64_t pieces = stream ? (nr + most - 1) / most : 1;
@@ -528,7 +487,7 @@ deep_run(const work *w, int64_t l0, int64_t l1, int64_t r0, int64_t r1)
 {
     const int64_t nb = block_lanes(w->job), whole = block_rows(w->ops);
     const int64_t floats =
-        ALL_FLOATS - W_TILE - (rest_lanes(w->job) > 0 ? REST_FLOATS : 0);
+        ALL_FLOATS - W_TILE - (gemm_rest_lanes(w->job) > 0 ? REST_FLOATS : 0);
     work mine = *w;
     mine.wblock = w->acc + floats;
     for (int64_t l = l0; l < l1; l += nb) {
@@ -672,15 +631,17 @@ panel_run(const work *w, float *acc, int64_t l, int64_t nl)
     for (int64_t p = 0; p < parts; p++) {
         piece at = {0, job->nw, k * p / parts, k * (p + 1) / parts};
         const float *src = place_w(w, &at, &rs, &ks);
-        pack_at(w, w->panels, l, nl, at.k0, at.k1);
+        const panel_view panel = panel_at(w, l, at.k0, w->panels);
+        if (!lies(w, l))
+            pack_at(w, w->panels, l, nl, at.k0, at.k1);
         for (int64_t t = 0; t < tiles; t++) {
             int64_t b = job->nw * t / tiles, e = job->nw * (t + 1) / tiles;
             const gemm_ahead ahead = next_panel(w, l, &at, t, tiles);
             if (p + 1 == parts)
                 cpu_gemm_ask_lines(job, l, b, e - b);
-            w->ops->tile(acc + b * w->ops->lanes, e - b, w->panels,
-                         w->ops->lanes, nl, src + b * rs, rs, ks, at.k1 - at.k0,
-                         p == 0, &ahead);
+            w->ops->tile(acc + b * w->ops->lanes, e - b, panel.p, panel.step,
+                         nl, src + b * rs, rs, ks, at.k1 - at.k0, p == 0,
+                         &ahead);
         }
     }
 }
@@ -689,7 +650,7 @@ static bool
 takes_panels(const gemm_job *job)
 {
     return job->nw <= ROWS_OF_PANEL && job->k > 0 && job->yl == 1 &&
-           w_in_place(&job->w) && rest_lanes(job) == 0;
+           gemm_w_in_place(&job->w) && gemm_rest_lanes(job) == 0;
 }
 
 /* Threads split the panels. Who takes lines is called for those of a few. */
@@ -755,7 +716,7 @@ cpu_gemm_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
     } else if (cpu_gemm_is_stream(&t)) {
         cpu_gemm_streams(&t, ops, team);
     } else {
-        t = plan(job);
+        t = gemm_plan(job);
         blocked_run(&t, ops, team);
     }
 }
@@ -776,7 +737,7 @@ cpu_gemm_workspace(const gemm_job *job, int threads)
     } else if (cpu_gemm_is_stream(job) || cpu_gemm_is_stream(&t)) {
         floats = 0;
     } else {
-        t = plan(job);
+        t = gemm_plan(job);
         floats = gemm_panel_lanes(chunk_lanes(&t), threads) * t.k;
     }
     return (size_t)round_up(floats * 4, 64);

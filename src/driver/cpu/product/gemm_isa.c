@@ -122,22 +122,6 @@ pack_x(float *panel, const gemm_view *x, int64_t l0, int64_t nl, int64_t k0,
         pack_any(panel, LANES, x, p, nl, kc);
 }
 
-/* The first n of up to TILE_STEP floats. */
-#define TILE_STEP (VL > ROWS_MAX ? VL : 8)
-
-INLINE void
-copy_first(float *dst, const float *p, int64_t n)
-{
-#if VL == 16
-    store(dst, (vf)_mm512_maskz_loadu_ps(first_lanes(n), p));
-#elif VL == 8
-    const vi mask = LANE_NUMBERS < (int32_t)n;
-    store(dst, (vf)_mm256_maskload_ps(p, (__m256i)mask));
-#else
-    memcpy(dst, p, (size_t)n * sizeof *dst);
-#endif
-}
-
 static void
 pack_w(float *block_, const gemm_view *w, int64_t r0, int64_t r1, int64_t k0,
        int64_t k1, int64_t *out_rs, int64_t *out_ks)
@@ -146,13 +130,6 @@ pack_w(float *block_, const gemm_view *w, int64_t r0, int64_t r1, int64_t k0,
     bool rows = w->ks == 1;
     *out_rs = rows ? GEMM_WB : 1;
     *out_ks = rows ? 1 : GEMM_MB;
-    if (w->dtype == AIR_F32 && w->rs == 1 && !rows && r1 - r0 <= ROWS_MAX) {
-        *out_ks = TILE_STEP;
-        for (int64_t k = 0; k < k1 - k0; k++)
-            copy_first(block_ + k * TILE_STEP, (const float *)p + k * w->ks,
-                       r1 - r0);
-        return;
-    }
     if (rows)
         BY_DTYPE(w->dtype,
                  pack_adjacent(block_, GEMM_WB, p, w->rs, D, k1 - k0, r1 - r0))

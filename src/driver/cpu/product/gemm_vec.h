@@ -430,4 +430,19 @@ transpose(vf r[VL])
     TRANSPOSE_STEP(r, 1)
 }
 
+/* Lane i of the result is the sum of the lanes of r[i]. */
+INLINE vf
+fold(vf r[VL])
+{
+    UNROLL for (int n = VL / 2; n > 0; n /= 2)
+    {
+        const vi at = LANE_NUMBERS, upper = (at & n) != 0;
+        const vi low = at + (upper & (VL - n)), high = low + n;
+        UNROLL for (int i = 0; i < n; i++) r[i] =
+            __builtin_shuffle(r[i], r[i + n], low) +
+            __builtin_shuffle(r[i], r[i + n], high);
+    }
+    return r[0];
+}
+
 #endif
