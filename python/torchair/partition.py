@@ -58,8 +58,10 @@ def _as_pointwise(graph: torch.fx.Graph) -> Iterator[None]:
     for target in _FUSED:
         for node in graph.find_nodes(op="call_function", target=target):
             node.meta[_TARGET], node.target = target, aten.mul.Tensor
-    yield
-    _restore(graph)
+    try:
+        yield
+    finally:
+        _restore(graph)
 
 
 def _restore(graph: torch.fx.Graph) -> None:

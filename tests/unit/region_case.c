@@ -357,3 +357,19 @@ case_drop(const region_case *c, void **saved)
     for (int b = 0; b < c->rg.nbufs; b++)
         free(saved[b]);
 }
+
+bool
+case_has_code(void)
+{
+#ifdef __SANITIZE_THREAD__
+    test_skip("one thread, in code that TSan does not see");
+    return false;
+#endif
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+        return true;
+#endif
+    test_skip("no AVX2");
+    return false;
+}

@@ -51,4 +51,7 @@ bool case_equal(const region_case *a, void *const *other);
 void case_save(const region_case *c, void **out); /* copies of work */
 void case_drop(const region_case *c, void **saved);
 
+/* Can this machine run code of regions? Skips the test where it cannot. */
+bool case_has_code(void);
+
 #endif

@@ -443,19 +443,9 @@ random_regions(air_walk walk, void (*make)(region_case *, bool), int rank,
     case_free(&c);
 }
 
-static bool
-can_run(void)
-{
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
-        return true;
-    test_skip("no AVX2");
-    return false;
-}
-
 TEST(x86_map)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 300; seed++)
         random_regions(AIR_WALK_MAP, gen_map, 2, (int64_t[]){3, 1 + seed % 130},
@@ -476,7 +466,7 @@ gen_spread(region_case *c, bool special)
 
 TEST(x86_short_rows_are_one)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 300; seed++)
         random_regions(
@@ -487,7 +477,7 @@ TEST(x86_short_rows_are_one)
 
 TEST(x86_integers)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 600; seed++)
         random_regions(AIR_WALK_MAP, gen_integers, 2,
@@ -496,7 +486,7 @@ TEST(x86_integers)
 
 TEST(x86_inner)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 300; seed++)
         random_regions(AIR_WALK_INNER, gen_inner, 2,
@@ -530,7 +520,7 @@ regions_of_rows(air_walk walk, void (*make)(region_case *, bool))
 
 TEST(x86_rows)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     regions_of_rows(AIR_WALK_INNER, gen_inner);
     regions_of_rows(AIR_WALK_MAP, gen_map);
@@ -538,7 +528,7 @@ TEST(x86_rows)
 
 TEST(x86_columns)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 100; seed++)
         random_regions(AIR_WALK_INNER, gen_columns, 2,
@@ -555,7 +545,7 @@ gen_across(region_case *c, bool special)
 
 TEST(x86_across)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t i = 0; i < 300; i++) {
         const int64_t cols = 1 + i * 5 % (i % 9 == 0 ? 300 : 70), a = i % 9;
@@ -568,7 +558,7 @@ TEST(x86_across)
 
 TEST(x86_outer)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 200; seed++)
         random_regions(AIR_WALK_OUTER, gen_outer, 3,
@@ -579,7 +569,7 @@ TEST(x86_outer)
 /* Strides that machine code does not walk. */
 TEST(x86_strided)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (int64_t n = 1; n < 1300; n += 111) {
         region_case c;
@@ -601,7 +591,7 @@ TEST(x86_transposed)
 {
     static const int64_t sizes[][3] = {
         {1, 64, 64}, {2, 33, 65}, {3, 1, 200}, {1, 200, 7}, {2, 129, 190}};
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t *d = sizes[i];
@@ -626,7 +616,7 @@ TEST(x86_transposed)
 /* Results in the place of operands, two of them exchanged. */
 TEST(x86_in_place)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (int64_t n = 1; n < 300; n += 23) {
         region_case c;
@@ -648,7 +638,7 @@ TEST(x86_in_place)
 TEST(x86_spills)
 {
     enum { COUNT = 20 };
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (int64_t n = 1; n < 100; n += 7) {
         region_case c;
@@ -676,7 +666,7 @@ TEST(x86_spills)
 /* A kept row that does not fit a thread's scratch. */
 TEST(x86_long_rows)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (uint32_t seed = 0; seed < 4; seed++)
         random_regions(AIR_WALK_INNER, gen_inner, 2, (int64_t[]){2, 140001},
@@ -686,7 +676,7 @@ TEST(x86_long_rows)
 /* Stores past the caches: aligned rows and others, in one region. */
 TEST(x86_stream)
 {
-    if (!can_run())
+    if (!case_has_code())
         return;
     for (int64_t n = 60; n < 200; n += 4) {
         region_case c;
