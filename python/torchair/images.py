@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from . import bodies, cuda, rewrites
+from .inlined import call_like
 from .schema import INTS, VALUE, used_items
 
 aten = torch.ops.aten
@@ -105,16 +106,6 @@ def _split_bias(node: torch.fx.Node) -> None:
 # ---- patches ----
 
 
-def _call(
-    node: torch.fx.Node, target: Any, *args: Any, **kwargs: Any
-) -> torch.fx.Node:
-    """A node like those around it, its value computed from theirs."""
-    made = node.graph.call_function(target, args, kwargs)
-    value = torch.fx.map_arg(args, lambda n: n.meta["val"])
-    made.meta = {**node.meta, "val": target(*value, **kwargs)}
-    return made
-
-
 def _are_patches(node: torch.fx.Node) -> bool:
     """Windows side by side that cover the image, in half precision: in f32
     torch's convolutions are faster and less exact than its products."""
@@ -145,19 +136,23 @@ def _becomes_product(node: torch.fx.Node) -> bool:
     k, _, h, w = weight.meta["val"].shape  # type: ignore
     rows, columns = height // h, width // w
     with node.graph.inserting_before(node):
-        x = _call(node, aten.view.default, image, [n, c, rows, h, columns, w])
-        x = _call(node, aten.permute.default, x, [0, 2, 4, 1, 3, 5])
+        x = call_like(
+            node, aten.view.default, image, [n, c, rows, h, columns, w]
+        )
+        x = call_like(node, aten.permute.default, x, [0, 2, 4, 1, 3, 5])
         dense = torch.contiguous_format
-        x = _call(node, aten.clone.default, x, memory_format=dense)
-        x = _call(node, aten.view.default, x, [n * rows * columns, c * h * w])
-        y = _call(node, aten.view.default, weight, [k, c * h * w])
-        y = _call(node, aten.permute.default, y, [1, 0])
+        x = call_like(node, aten.clone.default, x, memory_format=dense)
+        x = call_like(
+            node, aten.view.default, x, [n * rows * columns, c * h * w]
+        )
+        y = call_like(node, aten.view.default, weight, [k, c * h * w])
+        y = call_like(node, aten.permute.default, y, [1, 0])
         if bias is None:
-            x = _call(node, aten.mm.default, x, y)
+            x = call_like(node, aten.mm.default, x, y)
         else:
-            x = _call(node, aten.addmm.default, bias, x, y)
-        x = _call(node, aten.view.default, x, [n, rows, columns, k])
-        x = _call(node, aten.permute.default, x, _FROM_LAST)
+            x = call_like(node, aten.addmm.default, bias, x, y)
+        x = call_like(node, aten.view.default, x, [n, rows, columns, k])
+        x = call_like(node, aten.permute.default, x, _FROM_LAST)
     x.meta = node.meta
     node.replace_all_uses_with(x)
     node.graph.erase_node(node)
@@ -210,8 +205,8 @@ def _pair(x: Any) -> list[int]:
 
 class Largest:
     """max_pool2d as max_pool3d of one channel, whose last axis are the
-    channels: several times as fast on a GPU as the kernel for that order.
-    Indices would be others."""
+    channels: several times as fast on a GPU as the kernel for that order. The
+    image is given as [N, H, W, C]; indices would be others."""
 
     def __call__(
         self,

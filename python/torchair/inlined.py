@@ -28,6 +28,15 @@ def register(
     _bodies[op] = body, when
 
 
+def call_like(node: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+    """A node that says of itself what `node` does, its value computed from
+    those of its arguments."""
+    made = node.graph.call_function(target, args, kwargs)
+    values = torch.fx.map_arg(args, lambda n: n.meta["val"])
+    made.meta = {**node.meta, "val": target(*values, **kwargs)}
+    return made
+
+
 def expand(gm: GraphModule) -> None:
     """The graph with the bodies in place."""
     if not _bodies:

@@ -4,12 +4,15 @@ has to know of it before."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import operator
 from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
+
+from .inlined import call_like
 
 aten = torch.ops.aten
 _LOG_SOFTMAX = aten._log_softmax.default
@@ -103,12 +106,7 @@ def write_out(graph: torch.fx.Graph) -> None:
 def _log_softmax(node: torch.fx.Node, x: Any, dim: Any) -> torch.fx.Node:
     """The engine computes it in this order, too, halves in float32."""
 
-    def call(target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-        made = node.graph.call_function(target, args, kwargs)
-        values = torch.fx.map_arg(args, lambda n: n.meta["val"])
-        made.meta = {**node.meta, "val": target(*values, **kwargs)}
-        return made
-
+    call = functools.partial(call_like, node)
     given, wanted = x.meta["val"].dtype, node.meta["val"].dtype
     if given in (torch.float16, torch.bfloat16):
         x = call(aten._to_copy.default, x, dtype=torch.float32)

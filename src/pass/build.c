@@ -304,6 +304,16 @@ b_slice(pass_build *b, air_ref x, int axis, air_dim start, air_dim end)
 }
 
 air_ref
+b_every_other(pass_build *b, air_ref x, int64_t first)
+{
+    const int64_t size = pass_size_at(b->g, x, 1);
+
+    return size <= 1 ? x
+                     : B_OP(b, "slice.Tensor", at_value(x), at_int(b, -1),
+                            at_int(b, first), at_int(b, size), at_int(b, 2));
+}
+
+air_ref
 b_along(pass_build *b, air_ref x, int rank, int axis)
 {
     air_dim dims[AIR_MAX_RANK], one = b_dim(b, 1);

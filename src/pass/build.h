@@ -113,6 +113,8 @@ air_ref b_permute(pass_build *b, air_ref x, int rank, const int *order);
 air_ref b_unsqueeze(pass_build *b, air_ref x, int axis);
 /* x[start : end] along an axis. */
 air_ref b_slice(pass_build *b, air_ref x, int axis, air_dim start, air_dim end);
+/* Of the last axis, from element `first` on; x where that is of one. */
+air_ref b_every_other(pass_build *b, air_ref x, int64_t first);
 /* A vector as a tensor of `rank` whose axis `axis` it is, others of size 1. */
 air_ref b_along(pass_build *b, air_ref x, int rank, int axis);
 

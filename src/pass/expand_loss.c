@@ -326,8 +326,7 @@ pick_class(const nll *l, pass_build *b, air_ref v, air_ref at, int left)
     const ir_node *made = pass_producer(b->g, v);
     air_ref y = AIR_NO_REF;
 
-    if (left > 0 && made && made->op != AIR_OP_HOST && made->nouts == 1 &&
-        ir_info(made)->cls == IR_CLASS_POINTWISE)
+    if (left > 0 && pass_is_pointwise(made))
         y = pick_pointwise(l, b, made, at, left - 1);
     return y.id != AIR_NO_REF.id ? y
                                  : B_OP(b, "gather", at_value(v),

@@ -39,13 +39,6 @@ is_view(const ir_node *n, ir_view kind)
            ir_info(n)->cls == IR_CLASS_VIEW && ir_info(n)->view == (int)kind;
 }
 
-static bool
-is_pointwise(const ir_node *n)
-{
-    return n != NULL && n->op != AIR_OP_NONE && n->op != AIR_OP_HOST &&
-           ir_info(n)->cls == IR_CLASS_POINTWISE && n->nouts == 1;
-}
-
 /* Does v have the first `count` sizes of x? */
 static bool
 begins_as(const ir_graph *g, air_ref v, air_ref x, int count)
@@ -58,17 +51,6 @@ begins_as(const ir_graph *g, air_ref v, air_ref x, int count)
     return same;
 }
 
-/* Size of the last axis; 0: none, or not known. */
-static int64_t
-last_size(const ir_graph *g, air_ref r)
-{
-    const ir_value *v = ir_val(g, r);
-    int64_t size;
-
-    return v->rank > 0 && ir_dim_is_const(g, v->dims[v->rank - 1], &size) ? size
-                                                                          : 0;
-}
-
 /* The operand to which x adds a last axis of one; AIR_NO_REF: none. */
 static air_ref
 read_column(const ir_graph *g, air_ref x)
@@ -79,7 +61,7 @@ read_column(const ir_graph *g, air_ref x)
     if (!is_view(n, IR_VIEW_view) && !is_view(n, IR_VIEW_unsqueeze))
         return AIR_NO_REF;
     const air_ref from = n->attrs[0].value;
-    return ir_val(g, from)->rank == rank - 1 && last_size(g, x) == 1 &&
+    return ir_val(g, from)->rank == rank - 1 && pass_size_at(g, x, 1) == 1 &&
                    begins_as(g, x, from, rank - 1)
                ? from
                : AIR_NO_REF;
@@ -119,7 +101,8 @@ read_turns(const ir_graph *g, air_ref v, turns *out)
         return false;
     const air_ref x = n->attrs[0].value;
     out->flat = ir_val(g, x)->rank == rank + 1 &&
-                last_size(g, v) >= LEAST_FLAT && begins_as(g, v, x, rank - 1);
+                pass_size_at(g, v, 1) >= LEAST_FLAT &&
+                begins_as(g, v, x, rank - 1);
     return out->flat && read_cat(g, x, out);
 }
 
@@ -136,8 +119,8 @@ note_operand(void *arg, air_ref *r)
 {
     const reader *at = arg;
 
-    if (r->id != AIR_NO_REF.id &&
-        (!is_pointwise(at->n) || !pass_same_dims(at->g, *r, at->n->outs[0])))
+    if (r->id != AIR_NO_REF.id && (!pass_is_pointwise(at->n) ||
+                                   !pass_same_dims(at->g, *r, at->n->outs[0])))
         at->s->sinks[r->id] = 0;
 }
 
@@ -186,21 +169,12 @@ can_sink(const pass_context *ctx, const interleave *s, air_ref v, turns *out)
 
 /* ---- writing ------------------------------------------------------------- */
 
-static air_ref
-every_other(pass_build *b, air_ref x, int first)
-{
-    const int64_t size = last_size(b->g, x);
-
-    return B_OP(b, "slice.Tensor", at_value(x), at_int(b, -1), at_int(b, first),
-                at_int(b, size), at_int(b, 2));
-}
-
 /* Every other element of x, as the parts of `like` are of it. A vector stays
  * one: without axes it would count otherwise in promotions. */
 static air_ref
 part_of(pass_build *b, air_ref x, const turns *like, int k)
 {
-    const int64_t size = b->status == AIR_OK ? last_size(b->g, x) : 0;
+    const int64_t size = b->status == AIR_OK ? pass_size_at(b->g, x, 1) : 0;
     turns own;
 
     if (b->status != AIR_OK || ir_val(b->g, x)->rank == 0 ||
@@ -210,7 +184,7 @@ part_of(pass_build *b, air_ref x, const turns *like, int k)
         return own.part[k];
     const int index = size == 1 ? 0 : k;
     if (like->flat)
-        return every_other(b, x, index);
+        return b_every_other(b, x, index);
     if (ir_val(b->g, x)->rank == 1)
         return b_slice(b, x, 0, b_dim(b, index), b_dim(b, index + 1));
     return B_OP(b, "select.int", at_value(x), at_int(b, -1), at_int(b, index));
@@ -253,7 +227,7 @@ is_plain(const pass_context *ctx, const ir_node *n)
     for (int i = 0; i < n->nattrs; i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUES ||
             (n->attrs[i].kind == AIR_ATTR_VALUE &&
-             last_size(ctx->g, n->attrs[i].value) > 1 &&
+             pass_size_at(ctx->g, n->attrs[i].value, 1) > 1 &&
              !pass_walks_pairs(ctx, n->attrs[i].value)))
             return false;
     return pass_walks_pairs(ctx, n->outs[0]);
@@ -289,7 +263,7 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     turns of;
     air_ref parts[2];
 
-    if (!is_pointwise(&n) || n.outs[0].id >= s->cap || !is_plain(ctx, &n))
+    if (!pass_is_pointwise(&n) || n.outs[0].id >= s->cap || !is_plain(ctx, &n))
         return AIR_OK;
     const air_ref v = find_turns(ctx, s, &n, &of);
     if (v.id == AIR_NO_REF.id || !pass_allow(ctx))
@@ -311,7 +285,7 @@ is_made_of(const ir_graph *g, air_ref v, air_ref root, int nodes)
 {
     const ir_node *n = pass_producer(g, v);
 
-    if (!is_pointwise(n))
+    if (!pass_is_pointwise(n))
         return pass_root(g, v).id == root.id;
     for (int i = 0; i < n->nattrs && nodes > 0; i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUE &&
@@ -324,7 +298,7 @@ is_made_of(const ir_graph *g, air_ref v, air_ref root, int nodes)
 static bool
 is_left(const ir_graph *g, const turns *t, int k)
 {
-    return !is_pointwise(pass_producer(g, t->part[k])) &&
+    return !pass_is_pointwise(pass_producer(g, t->part[k])) &&
            is_made_of(g, t->part[1 - k], pass_root(g, t->part[k]), MOST_READ);
 }
 
@@ -372,13 +346,14 @@ visit_select(pass_context *ctx, uint32_t node, void *arg)
     const air_ref x = pass_producer(g, pairs)->attrs[0].value;
     const int rank = ir_val(g, pairs)->rank;
     if (ir_axis(g, &n->attrs[1], rank, "dim", &axis) != AIR_OK ||
-        axis != rank - 1 || last_size(g, pairs) != 2 ||
+        axis != rank - 1 || pass_size_at(g, pairs, 1) != 2 ||
         ir_val(g, x)->rank != rank - 1 || !begins_as(g, pairs, x, rank - 2) ||
-        last_size(g, x) < LEAST_FLAT || !is_pointwise(pass_producer(g, x)) ||
-        !pass_walks_pairs(ctx, x) || !pass_allow(ctx))
+        pass_size_at(g, x, 1) < LEAST_FLAT ||
+        !pass_is_pointwise(pass_producer(g, x)) || !pass_walks_pairs(ctx, x) ||
+        !pass_allow(ctx))
         return AIR_OK;
     pass_build b = build_at(ctx, node);
-    return build_forward(&b, node, 0, every_other(&b, x, (int)(index & 1)));
+    return build_forward(&b, node, 0, b_every_other(&b, x, index & 1));
 }
 
 air_status

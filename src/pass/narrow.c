@@ -1,20 +1,18 @@
 /* narrow.c: a concatenation of which only a cast is read is one of casts, so
  * that those who make its operands write what is read (a rotary embedding in
  * float32 before attention in half precision). */
+#include <string.h>
+
 #include "pass/build.h"
 
-typedef struct {
-    const uint32_t *uses; /* by value, before the pass */
-    size_t known;
-} cast_finder;
-
-/* The cat that `x` is, if this reader is the only one; NULL: it is none. */
+/* The cat that `x` is, if this reader is the only one; NULL: it is none. known:
+ * values whose uses were counted. */
 static const ir_node *
-find_cat(const pass_context *ctx, const cast_finder *f, air_ref x)
+find_cat(const pass_context *ctx, size_t known, air_ref x)
 {
     const ir_node *cat = pass_made_by(ctx->g, x, "cat");
 
-    if (!cat || x.id >= f->known || f->uses[x.id] != 1 ||
+    if (!cat || x.id >= known || ctx->uses[x.id] != 1 ||
         pass_is_shown(ctx, x) || pass_is_mutated(ctx, x))
         return NULL;
     for (size_t i = 0; i < cat->attrs[0].count; i++)
@@ -26,14 +24,14 @@ find_cat(const pass_context *ctx, const cast_finder *f, air_ref x)
 static air_status
 visit(pass_context *ctx, uint32_t node, void *arg)
 {
-    const cast_finder *f = arg;
+    const size_t *known = arg;
     const ir_node n = *ir_node_at(ctx->g, node);
 
-    if (n.op == AIR_OP_HOST || n.inplace || n.nattrs == 0 ||
-        n.attrs[0].kind != AIR_ATTR_VALUE ||
-        pass_made_by(ctx->g, n.outs[0], "_to_copy") == NULL)
+    if (!pass_is_pointwise(&n) || n.inplace ||
+        strcmp(ir_info(&n)->name, "_to_copy") != 0 ||
+        n.attrs[0].kind != AIR_ATTR_VALUE)
         return AIR_OK;
-    const ir_node *found = find_cat(ctx, f, n.attrs[0].value);
+    const ir_node *found = find_cat(ctx, *known, n.attrs[0].value);
     if (!found || !pass_allow(ctx))
         return AIR_OK;
     const ir_node cat = *found;
@@ -51,12 +49,10 @@ visit(pass_context *ctx, uint32_t node, void *arg)
 air_status
 pass_narrow(pass_context *ctx)
 {
-    cast_finder f = {.known = ctx->g->values.count};
-    uint32_t *uses;
+    size_t known = ctx->g->values.count;
 
     AIR_TRY(pass_facts_make(ctx));
-    AIR_TRY(pass_count_uses(ctx, &uses));
-    f.uses = uses;
-    AIR_TRY(pass_walk(ctx, visit, &f));
+    AIR_TRY(pass_count_uses(ctx, &ctx->uses));
+    AIR_TRY(pass_walk(ctx, visit, &known));
     return pass_sweep(ctx);
 }

@@ -124,6 +124,10 @@ bool pass_number(const ir_graph *g, const air_attr *attr, double *out);
 /* Does the device walk every other element of such a value as well as all?
  * (x86_pairs.c) */
 bool pass_walks_pairs(const pass_context *ctx, air_ref r);
+/* Size of the axis, counted from the end, from 1; 0: none, or not known. */
+int64_t pass_size_at(const ir_graph *g, air_ref r, int axis);
+/* Is it a pointwise node with one result? NULL: no. */
+bool pass_is_pointwise(const ir_node *n);
 /* All sizes multiplied; false unless all are constants. */
 bool pass_count_of(const ir_graph *g, air_ref r, int64_t *out);
 

@@ -27,25 +27,6 @@ note(picks *p, air_ref r, int axis)
     *known = (uint8_t)(*known == UNREAD || *known == axis ? axis : OTHERWISE);
 }
 
-static bool
-is_pointwise(const ir_node *n)
-{
-    return n != NULL && n->op != AIR_OP_NONE && n->op != AIR_OP_HOST &&
-           ir_info(n)->cls == IR_CLASS_POINTWISE && n->nouts == 1;
-}
-
-/* Size of the axis, counted from the end; 0: none, or not known. */
-static int64_t
-size_at(const ir_graph *g, air_ref r, int axis)
-{
-    const ir_value *v = ir_val(g, r);
-    int64_t size;
-
-    return axis <= v->rank && ir_dim_is_const(g, v->dims[v->rank - axis], &size)
-               ? size
-               : 0;
-}
-
 /* The axis, as above, and the index of a select; false: it is none. */
 static bool
 read_select(const ir_graph *g, const ir_node *n, int *axis, int64_t *index)
@@ -76,14 +57,14 @@ read_every_other(const ir_graph *g, const ir_node *n, int64_t *index)
         !pass_int(g, &n->attrs[4], &step) || step != 2)
         return false;
     const int rank = ir_val(g, n->attrs[0].value)->rank;
-    const int64_t size = size_at(g, n->attrs[0].value, 1);
+    const int64_t size = pass_size_at(g, n->attrs[0].value, 1);
     if (n->attrs[2].kind == AIR_ATTR_NONE)
         *index = 0;
     else if (!pass_int(g, &n->attrs[2], index))
         return false;
     return ir_axis(g, &n->attrs[1], rank, "dim", &axis) == AIR_OK &&
            axis == rank - 1 && (*index == 0 || *index == 1) && size % 2 == 0 &&
-           2 * size_at(g, n->outs[0], 1) == size && size > 0;
+           2 * pass_size_at(g, n->outs[0], 1) == size && size > 0;
 }
 
 static bool
@@ -100,7 +81,7 @@ static bool
 agree(const ir_graph *g, air_ref x, air_ref y, int axis)
 {
     axis = axis == EVERY_OTHER ? 1 : axis;
-    return size_at(g, x, axis) == size_at(g, y, axis);
+    return pass_size_at(g, x, axis) == pass_size_at(g, y, axis);
 }
 
 /* What node n does with its operand r. */
@@ -112,7 +93,7 @@ reads(const picks *p, const ir_graph *g, const ir_node *n, air_ref r)
 
     if (read_pick(g, n, &axis, &index))
         return axis;
-    if (!is_pointwise(n))
+    if (!pass_is_pointwise(n))
         return OTHERWISE;
     axis = p->axis[n->outs[0].id];
     if (axis == UNREAD || axis == OTHERWISE)
@@ -168,11 +149,11 @@ can_pick(const pass_context *ctx, const ir_node *n, int axis)
     bool pairs = pass_walks_pairs(ctx, n->outs[0]);
 
     if (axis != EVERY_OTHER)
-        return size_at(g, n->outs[0], axis) >= 2 &&
-               size_at(g, n->outs[0], axis) <= LONGEST;
+        return pass_size_at(g, n->outs[0], axis) >= 2 &&
+               pass_size_at(g, n->outs[0], axis) <= LONGEST;
     for (int i = 0; i < n->nattrs; i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUE &&
-            size_at(g, n->attrs[i].value, 1) != 1)
+            pass_size_at(g, n->attrs[i].value, 1) != 1)
             pairs = pairs && pass_walks_pairs(ctx, n->attrs[i].value);
     return pairs;
 }
@@ -190,16 +171,6 @@ is_plain(const pass_context *ctx, const ir_node *n)
     return ir_val(ctx->g, n->outs[0])->rank > 1;
 }
 
-static air_ref
-every_other(pass_build *b, air_ref x, int64_t index)
-{
-    const int64_t size = size_at(b->g, x, 1);
-
-    return size <= 1 ? x
-                     : B_OP(b, "slice.Tensor", at_value(x), at_int(b, -1),
-                            at_int(b, index), at_int(b, size), at_int(b, 2));
-}
-
 /* The operand at the index, or all of it where it has no such axis. A vector
  * stays one: without axes it would count otherwise in promotions. */
 static air_ref
@@ -208,10 +179,10 @@ picked(pass_build *b, air_ref x, int axis, int64_t index)
     const ir_value v = *ir_val(b->g, x);
 
     if (axis == EVERY_OTHER)
-        return every_other(b, x, index);
+        return b_every_other(b, x, index);
     if (v.rank < axis)
         return x;
-    if (size_at(b->g, x, axis) == 1)
+    if (pass_size_at(b->g, x, axis) == 1)
         index = 0;
     if (v.rank == 1)
         return b_slice(b, x, 0, b_dim(b, index), b_dim(b, index + 1));
@@ -233,7 +204,7 @@ visit(pass_context *ctx, uint32_t node, void *arg)
         return AIR_OK;
     const air_ref x = ir_node_at(g, node)->attrs[0].value;
     of = pass_producer(g, x);
-    if (x.id >= p->count || p->axis[x.id] != axis || !is_pointwise(of) ||
+    if (x.id >= p->count || p->axis[x.id] != axis || !pass_is_pointwise(of) ||
         !can_pick(ctx, of, axis) || !is_plain(ctx, of) || !pass_allow(ctx))
         return AIR_OK;
     const ir_node n = *of;

@@ -258,6 +258,24 @@ pass_count_of(const ir_graph *g, air_ref r, int64_t *out)
     return true;
 }
 
+int64_t
+pass_size_at(const ir_graph *g, air_ref r, int axis)
+{
+    const ir_value *v = ir_val(g, r);
+    int64_t size;
+
+    return axis <= v->rank && ir_dim_is_const(g, v->dims[v->rank - axis], &size)
+               ? size
+               : 0;
+}
+
+bool
+pass_is_pointwise(const ir_node *n)
+{
+    return n != NULL && n->op != AIR_OP_NONE && n->op != AIR_OP_HOST &&
+           ir_info(n)->cls == IR_CLASS_POINTWISE && n->nouts == 1;
+}
+
 bool
 pass_walks_pairs(const pass_context *ctx, air_ref r)
 {

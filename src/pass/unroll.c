@@ -45,10 +45,7 @@ is_wide(const ir_graph *g, const ir_node *n)
 static bool
 is_at_hand(const pass_context *ctx, air_ref x)
 {
-    const ir_node *n = pass_producer(ctx->g, x);
-
-    return ctx->uses[x.id] == 1 || n == NULL || n->op == AIR_OP_NONE ||
-           n->op == AIR_OP_HOST || ir_info(n)->cls != IR_CLASS_POINTWISE;
+    return ctx->uses[x.id] == 1 || !pass_is_pointwise(pass_producer(ctx->g, x));
 }
 
 static bool

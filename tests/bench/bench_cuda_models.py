@@ -142,30 +142,43 @@ def show(name, batch, model, x, inductor):
     sys.stdout.flush()
 
 
-def warm(names, inductor):
+def warm(script, names, inductor):
     runs = [
         subprocess.Popen(
-            [sys.executable, __file__, name, f"--inductor={inductor}", "--one"]
+            [sys.executable, script, name, f"--inductor={inductor}", "--one"]
         )
         for name in names
     ]
     return max(run.wait() for run in runs)
 
 
-def main():
+def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--inductor", default="default,reduce-overhead")
-    parser.add_argument("--batch", type=int, help="this one only")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    return parser
+
+
+def chosen(asked, known, script):
+    """Names of the known ones, and modes of Inductor; for --warm the script
+    ends here."""
     names = [
-        n for n in MODELS if not asked.names or any(a in n for a in asked.names)
+        n for n in known if not asked.names or any(a in n for a in asked.names)
     ]
+    if not names:
+        sys.exit(f"{asked.names}: none of " + "; ".join(known))
     if asked.warm:
-        sys.exit(warm(names, asked.inductor))
-    inductor = [m for m in asked.inductor.split(",") if m]
+        sys.exit(warm(script, names, asked.inductor))
+    return names, [m for m in asked.inductor.split(",") if m]
+
+
+def main():
+    parser = options()
+    parser.add_argument("--batch", type=int, help="this one only")
+    asked = parser.parse_args()
+    names, inductor = chosen(asked, MODELS, __file__)
     for name in names:
         make, inputs, batches = MODELS[name]
         torch.manual_seed(0)

@@ -13,10 +13,8 @@ be so (`high` is the precision of products). Errors are relative, of the result
 or the loss, against eager's.
 """
 
-import argparse
 import copy
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -26,7 +24,8 @@ import gpu
 import tiny_llama as llama
 import torch
 import torch.nn.functional as F
-from bench_cuda_models import ours
+from bench_cuda_models import chosen, options, ours
+from models import Gpt
 from torch import nn
 
 from torchair import backend
@@ -257,15 +256,7 @@ def gpt_step():
     )
     tokens = ids(config.vocabulary, sized(8, 2), sized(1025, 33))
 
-    class Step(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = llama.Llama(config)
-
-        def forward(self, tokens):
-            return self.model.loss(tokens)
-
-    return Case(Step(), (tokens,), trains=True, autocast=True)
+    return Case(Gpt(config), (tokens,), trains=True, autocast=True)
 
 
 def encoder(batch, length, dtype, masked=False):
@@ -418,30 +409,11 @@ def show(name, case, inductor, count):
     sys.stdout.flush()
 
 
-def warm(names, inductor):
-    runs = [
-        subprocess.Popen(
-            [sys.executable, __file__, name, f"--inductor={inductor}", "--one"]
-        )
-        for name in names
-    ]
-    return max(run.wait() for run in runs)
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--inductor", default="default,reduce-overhead")
-    parser.add_argument("--warm", action="store_true")
+    parser = options()
     parser.add_argument("--kernels", type=int, default=0)
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    names = [
-        n for n in CASES if not asked.names or any(a in n for a in asked.names)
-    ]
-    if asked.warm:
-        sys.exit(warm(names, asked.inductor))
-    inductor = [m for m in asked.inductor.split(",") if m]
+    names, inductor = chosen(asked, CASES, __file__)
     for name in names:
         precision = "high" if FAST in name else "highest"
         torch.set_float32_matmul_precision(precision)

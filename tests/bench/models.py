@@ -229,9 +229,9 @@ class SimpleMLP(nn.Module):
 class Gpt(nn.Module):
     """A Llama block stack with its loss: the four-layer GPT of the tests."""
 
-    def __init__(self):
+    def __init__(self, config=None):
         super().__init__()
-        self.model = llama.Llama(llama.Config(layers=4))
+        self.model = llama.Llama(config or llama.Config(layers=4))
 
     def forward(self, tokens):
         return self.model.loss(tokens)

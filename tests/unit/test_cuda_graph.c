@@ -202,6 +202,17 @@ make_product(cuda_case *f, product_case *p, bool tf32)
     return cuda->list_make(f->dev, &p->step, 1, &p->list);
 }
 
+/* A GPU whose cuBLASLt begins as `first`; NULL: the test has failed. */
+static fake_state *
+begin_blas(cuda_case *f, fake_state first)
+{
+    if (!CHECK(cuda_case_prepare(f)))
+        return NULL;
+    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
+    *blas = first;
+    return CHECK_OK(cuda_case_open(f, &base_libc_alloc)) ? blas : NULL;
+}
+
 static void
 drop_product(cuda_case *f, product_case *p)
 {
@@ -217,10 +228,8 @@ TEST(cuda_product_is_asked_for_in_columns)
 {
     cuda_case f;
     product_case p;
-    REQUIRE(cuda_case_prepare(&f));
-    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
-    *blas = (fake_state){0};
-    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    fake_state *blas = begin_blas(&f, (fake_state){0});
+    REQUIRE(blas != NULL);
     REQUIRE_OK(make_product(&f, &p, false));
     CHECK(p.step.workspace > 0);
     REQUIRE_OK(cuda->list_run(f.dev, p.list, product_slots));
@@ -257,10 +266,8 @@ TEST(cuda_products_are_of_tf32_where_they_may_be)
     for (int tf32 = 0; tf32 < 2; tf32++) {
         cuda_case f;
         product_case p;
-        REQUIRE(cuda_case_prepare(&f));
-        fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
-        *blas = (fake_state){0};
-        REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+        fake_state *blas = begin_blas(&f, (fake_state){0});
+        REQUIRE(blas != NULL);
         REQUIRE_OK(make_product(&f, &p, tf32));
         CHECK_INT(blas->compute, tf32 ? 77 : 68); /* cublasComputeType_t */
         drop_product(&f, &p);
@@ -304,10 +311,9 @@ TEST(cuda_product_adds_the_row_of_its_own_thread)
     pthread_t threads[2];
     multiplier each[2];
     long others = 0;
-    REQUIRE(cuda_case_prepare(&f));
-    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
-    *blas = (fake_state){.adding = look_at_row, .user = &others};
-    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    fake_state *blas =
+        begin_blas(&f, (fake_state){.adding = look_at_row, .user = &others});
+    REQUIRE(blas != NULL);
     REQUIRE_OK(make_product(&f, &p, false));
     REQUIRE_OK(cuda_product_make(f.dev, &p.call, &product));
     for (int i = 0; i < 2; i++) {
@@ -330,10 +336,8 @@ TEST(cuda_product_in_a_graph_is_captured_again_when_pointers_move)
     cuda_case f;
     product_case p;
     air_device_graph *graph = NULL;
-    REQUIRE(cuda_case_prepare(&f));
-    fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
-    *blas = (fake_state){0};
-    REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+    fake_state *blas = begin_blas(&f, (fake_state){0});
+    REQUIRE(blas != NULL);
     REQUIRE_OK(make_product(&f, &p, false));
     CHECK_OK(cuda->capture_begin(f.dev, AIR_CAPTURE_GLOBAL));
     CHECK_OK(cuda->list_run(f.dev, p.list, product_slots));
@@ -375,10 +379,9 @@ TEST(cuda_every_call_of_a_product_may_fail)
     product_case p;
     bool done = false;
     for (long call = 1; !done && call < 100; call++) {
-        REQUIRE(cuda_case_prepare(&f));
-        fake_state *blas = cuda_case_state(FAKE_CUDA "/libcublasLt.so.13");
-        *blas = (fake_state){.fail_at = call, .error = 15};
-        REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+        fake_state *blas =
+            begin_blas(&f, (fake_state){.fail_at = call, .error = 15});
+        REQUIRE(blas != NULL);
         air_status status = make_product(&f, &p, false);
         if (status == AIR_OK)
             status = cuda->list_run(f.dev, p.list, product_slots);
