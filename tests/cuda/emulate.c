@@ -106,10 +106,11 @@ put_entries(base_text *t, const char *text)
         const char *at = strstr(text, name);
         if (at)
             base_text_add(t,
-                          SHOWN "void run_%d(const emu_shape *s, void **args)\n"
-                                "{ emu_launch(air_%d, %u, s, args); }\n" SHOWN
-                                "int sizes_%d(size_t *out)\n"
-                                "{ return emu_sizes(air_%d, out); }\n",
+                          SHOWN
+                          "void run_%d(const emu_shape *s, void **args)\n"
+                          "{ emu_launch(ENTRY(%d), %u, s, args); }\n" SHOWN
+                          "int sizes_%d(size_t *out)\n"
+                          "{ return emu_sizes(ENTRY(%d), out); }\n",
                           i, i, cluster_of(text, at), i, i);
     }
 }
@@ -125,8 +126,9 @@ write_unit(const char *path, const char *text)
     if (!make_header(regions, header))
         return false;
     base_text_init(&t, &base_libc_alloc);
-    base_text_add(&t, "#include \"%s\"\n#define ENTRY(i) air_##i\n",
-                  strrchr(header, '/') + 1);
+    base_text_add(&t, "#include \"%s\"\n", strrchr(header, '/') + 1);
+    if (regions) /* else the text says it */
+        base_text_add(&t, "#define ENTRY(i) air_##i\n");
     emulate_translate(regions ? prelude + strlen(cuda_prelude) : text, &t);
     put_entries(&t, text);
     const bool good = write_text(path, &t);

@@ -5,12 +5,12 @@
  * by the codegen layer (air_code), CALL kernels by rows of kernels.def.
  *
  * NVRTC compiles each text by itself, behind its prelude and a line that says
- * what ENTRY(i) is: air_i.
+ * what ENTRY(i) is: air_i, and behind it what it computes.
  *
  * Equal texts are one kernel, so that what differs between the layers of a
  * model (slots, offsets) belongs into parameters, what is equal (sizes,
- * strides, dtypes) may be constants of the text. Its cubin is kept by content:
- * in the process, and in a folder. */
+ * strides, dtypes) may be constants of the text. Its cubin is kept by content,
+ * the name with it: in the process, and in a folder. */
 #ifndef CUDA_CUDA_H
 #define CUDA_CUDA_H
 

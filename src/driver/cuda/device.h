@@ -80,9 +80,12 @@ air_status cuda_fault_check(air_device *dev);
 
 /* ---- module.c ---- */
 
-/* A text that is wanted, and the code of it. */
+/* A text that is wanted, and the code of it. Entry i is air_<i><name>:
+ * profilers show what it computes. */
+enum { CUDA_NAME = 80 };
 typedef struct {
     const char *text, *prelude;
+    char name[CUDA_NAME];      /* of letters, digits and _; may be "" */
     uint32_t nentries, shared; /* entries; most dynamic shared memory */
     cuda_module *module;       /* out */
 } cuda_want;

@@ -1,4 +1,5 @@
 /* list.c: the steps of a list become launches; what they need is made. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,6 +48,35 @@ view_of(const cuda_source *s, int32_t k)
                   s->shapes ? k : l->entry, l, l->params, (size_t)l->nparams};
 }
 
+/* Adds "_" and the words of a label, one "_" between them, as far as there is
+ * room. */
+static void
+add_label(char name[CUDA_NAME], const char *label)
+{
+    size_t len = strlen(name);
+    bool between = true;
+    for (; label && *label && len + 2 < CUDA_NAME; label++) {
+        const bool word = isalnum((unsigned char)*label);
+        if (word && between)
+            name[len++] = '_';
+        if (word)
+            name[len++] = *label;
+        between = !word;
+    }
+    name[len] = '\0';
+}
+
+/* Of its step and those that it does as well: they have no launches. */
+static void
+name_want(const maker *m, size_t i, cuda_want *w)
+{
+    const size_t first = i;
+    do
+        add_label(w->name, m->steps[i++].label);
+    while (i < m->count && m->sources[i].nlaunches == 0 &&
+           m->sources[first].nlaunches > 0);
+}
+
 static void
 want(maker *m, size_t i)
 {
@@ -54,6 +84,7 @@ want(maker *m, size_t i)
     cuda_want *w = &m->wants[i];
     *w = (cuda_want){.text = s->text.len > 0 ? s->text.data : NULL,
                      .prelude = s->prelude};
+    name_want(m, i, w);
     for (int32_t k = 0; k < s->nlaunches; k++) {
         const view v = view_of(s, k);
         if ((uint32_t)v.entry >= w->nentries)

@@ -44,7 +44,10 @@ make_source(job *j)
                   dev->compiler[1]);
     for (int i = 0; i < OPTIONS; i++)
         base_text_add(t, " %s", options[i]);
-    base_text_add(t, "\n#define ENTRY(i) air_##i\n");
+    base_text_add(t, "\n#define ENTRY(i) air_##i");
+    if (j->want->name[0])
+        base_text_add(t, "##%s", j->want->name);
+    base_text_add(t, "\n");
     if (j->want->prelude)
         base_text_put(t, j->want->prelude, strlen(j->want->prelude));
     base_text_put(t, "\n", 1);
@@ -154,11 +157,11 @@ find_module(const air_device *dev, const uint64_t hash[2])
 }
 
 static air_status
-find_entries(const air_device *dev, cuda_module *m, uint32_t count)
+find_entries(const air_device *dev, cuda_module *m, const cuda_want *want)
 {
-    char name[16];
-    for (uint32_t i = 0; i < count; i++) {
-        (void)snprintf(name, sizeof name, "air_%u", i);
+    char name[CUDA_NAME + 16];
+    for (uint32_t i = 0; i < want->nentries; i++) {
+        (void)snprintf(name, sizeof name, "air_%u%s", i, want->name);
         CUDA_TRY(dev, "a kernel has no such entry",
                  dev->cu.module_function(&m->functions[i], m->module, name));
     }
@@ -176,7 +179,7 @@ load(job *j, cuda_module **out)
         cuda_check(dev, dev->cu.module_load(&m->module, j->cubin),
                    "code cannot be loaded");
     if (status == AIR_OK)
-        status = find_entries(dev, m, j->want->nentries);
+        status = find_entries(dev, m, j->want);
     if (status != AIR_OK) {
         if (m->module)
             (void)dev->cu.module_unload(m->module);
