@@ -31,7 +31,7 @@ typedef struct {
 
 typedef enum {
     INPUT_PATCHED, /* its pointer goes into the slot */
-    INPUT_COPIED,  /* into room behind the arena */
+    INPUT_COPIED,  /* into room behind the arena, or of its own */
     INPUT_FIRST    /* into the first call's tensor */
 } capture_how;
 
@@ -40,8 +40,12 @@ typedef struct {
     int32_t slot;
     capture_how how;
     bool written;
-    void *data;    /* FIRST, written: what the capture saw */
-    size_t offset; /* COPIED: in the arena */
+    bool pinned; /* PATCHED, and a graph reads it where it was: it is
+                    copied from the first call on that finds it moved */
+    void *data;  /* FIRST, written, pinned: what the capture saw */
+    size_t bytes;
+    size_t offset;     /* COPIED: in the arena; */
+    exec_block *block; /* or all of this */
 } capture_input;
 
 typedef struct {
@@ -183,6 +187,8 @@ air_status capture_graphs_prepare(air_capture *c, capture_record *r,
 /* Captures what is not, and again what has moved. */
 air_status capture_graphs_make(air_capture *c, capture_record *r,
                                exec_run *run);
+/* Forgets them: the run does without, or makes them again. */
+void capture_graphs_again(air_capture *c, capture_record *r, exec_run *run);
 void capture_graphs_free(air_capture *c, capture_record *r);
 void capture_graphs_print(air_capture *c, base_text *out);
 

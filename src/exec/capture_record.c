@@ -4,8 +4,10 @@
 
 #include "exec/capture.h"
 
-/* Bytes of an input that is copied because a HOST node in a graph reads it. */
-#define MOST_COPIED (64 << 20)
+/* Bytes of an input that is copied because a HOST node in a graph reads it; of
+ * fewer a copy costs less than to find out whether they move. */
+#define MOST_COPIED ((size_t)64 << 20)
+#define FEW         ((size_t)1 << 20)
 
 air_status
 capture_record_make(air_capture *c, const air_binding *binding,
@@ -53,6 +55,8 @@ capture_record_free(air_capture *c, capture_record *r)
     capture_graphs_free(c, r);
     capture_binding_drop(c, r->binding);
     free_frames(c, r);
+    for (size_t i = 0; i < r->ninputs; i++)
+        exec_block_release(r->inputs[i].block);
     exec_spec_release(c->p, r->spec);
     exec_block_release(r->own_arena);
     capture_area_drop(c, r->area);
@@ -198,7 +202,7 @@ static bool
 is_pinned(const air_capture *c, const capture_record *r, const exec_storage *t,
           const air_value *v)
 {
-    if (!r->joins || t->bytes > MOST_COPIED ||
+    if (!r->joins || (size_t)t->bytes > MOST_COPIED ||
         is_written(c, (uint32_t)t->input) ||
         holds_result(c, (uint32_t)t->input) ||
         !exec_is_dense(v->rank, v->dims, v->strides))
@@ -211,18 +215,21 @@ place_input(air_capture *c, capture_record *r, const exec_storage *t,
             const air_value *v)
 {
     capture_input *in = &r->inputs[r->ninputs++];
-    capture_how how = how_of(c, (uint32_t)t->input);
+    const capture_how how = how_of(c, (uint32_t)t->input);
+    const bool pinned = how == INPUT_PATCHED && is_pinned(c, r, t, v);
 
-    if (how == INPUT_PATCHED && is_pinned(c, r, t, v))
-        how = INPUT_COPIED;
     *in = (capture_input){.input = (uint32_t)t->input,
                           .slot = t->slot,
                           .how = how,
                           .written = is_written(c, (uint32_t)t->input),
+                          .pinned = pinned,
                           .data = v->data,
+                          .bytes = (size_t)t->bytes,
                           .offset = r->arena_bytes};
+    if (pinned && in->bytes < FEW)
+        in->how = INPUT_COPIED;
     if (in->how == INPUT_COPIED)
-        r->arena_bytes += exec_round_up((size_t)t->bytes);
+        r->arena_bytes += exec_round_up(in->bytes);
 }
 
 static void

@@ -118,14 +118,23 @@ cut_chunk(air_graph_pool *pool, graph_chunk *c, size_t size)
     link_free(pool, rest);
 }
 
+static bool
+fits_better(const graph_chunk *c, const graph_chunk *best)
+{
+    return c->block.size != best->block.size
+               ? c->block.size < best->block.size
+               : (uintptr_t)c->block.data < (uintptr_t)best->block.data;
+}
+
+/* Of equal ones the same one whatever came back last: a step that repeats gets
+ * the memory that it had, which HOST nodes in graphs need. */
 static graph_chunk *
 best_of(graph_chunk *list, size_t size)
 {
     graph_chunk *best = NULL;
 
     for (graph_chunk *c = list; c; c = c->next)
-        if (c->block.size >= size &&
-            (!best || c->block.size < best->block.size))
+        if (c->block.size >= size && (!best || fits_better(c, best)))
             best = c;
     return best;
 }

@@ -62,7 +62,7 @@ copy_into_first(air_capture *c, const air_value *v, const int64_t *strides,
 
 static air_status
 copy_input(air_capture *c, const capture_input *in, const air_value *v,
-           char *arena)
+           char *room)
 {
     int64_t dense[AIR_MAX_RANK];
     const int64_t *strides = v->strides ? v->strides : dense;
@@ -75,30 +75,54 @@ copy_input(air_capture *c, const capture_input *in, const air_value *v,
                               memory_order_relaxed);
     if (in->how == INPUT_FIRST)
         return copy_into_first(c, v, strides, in->data);
-    return exec_copy_strided(&s, arena + in->offset, v->data);
+    return exec_copy_strided(&s, room, v->data);
 }
 
 /* ---- slots ---- */
 
+static char *
+room_of(const exec_run *run, const capture_input *in)
+{
+    return in->block ? in->block->data : run->arena + in->offset;
+}
+
+/* A graph reads it where it was: from now on in a room, which stays. */
 static air_status
-fill_inputs(air_capture *c, const capture_record *r, exec_run *run,
+leave_place(air_capture *c, capture_record *r, exec_run *run, capture_input *in)
+{
+    AIR_TRY(exec_graph_pool_get(c->pool, in->bytes, false, &in->block));
+    in->how = INPUT_COPIED;
+    capture_graphs_again(c, r, run);
+    return AIR_OK;
+}
+
+static air_status
+fill_input(air_capture *c, capture_record *r, exec_run *run, capture_input *in,
+           const air_value *v)
+{
+    if (in->pinned && in->how == INPUT_PATCHED && r->captured &&
+        in->data != v->data)
+        AIR_TRY(leave_place(c, r, run, in));
+    switch (in->how) {
+    case INPUT_PATCHED: run->slots[in->slot] = v->data; break;
+    case INPUT_COPIED:
+        run->slots[in->slot] = room_of(run, in);
+        return copy_input(c, in, v, room_of(run, in));
+    case INPUT_FIRST:
+        if (v->data != in->data)
+            return copy_input(c, in, v, NULL);
+        break;
+    }
+    return AIR_OK;
+}
+
+static air_status
+fill_inputs(air_capture *c, capture_record *r, exec_run *run,
             const air_value *inputs)
 {
-    for (size_t i = 0; i < r->ninputs; i++) {
-        const capture_input *in = &r->inputs[i];
-        const air_value *v = &inputs[in->input];
-        switch (in->how) {
-        case INPUT_PATCHED: run->slots[in->slot] = v->data; break;
-        case INPUT_COPIED:
-            run->slots[in->slot] = run->arena + in->offset;
-            AIR_TRY(copy_input(c, in, v, run->arena));
-            break;
-        case INPUT_FIRST:
-            if (v->data != in->data)
-                AIR_TRY(copy_input(c, in, v, run->arena));
-            break;
-        }
-    }
+    for (size_t i = 0; i < r->ninputs; i++)
+        AIR_TRY(
+            fill_input(c, r, run, &r->inputs[i], &inputs[r->inputs[i].input]));
     return AIR_OK;
 }
 

@@ -5,10 +5,12 @@
  * that it gives to a stream becomes a part of the graph. It runs by itself
  * once before that: libraries choose and allocate at the first call. What it
  * reads has to stay where it is, so that such a capture has its arena for
- * itself and copies inputs that such a node reads, and results of HOST nodes
- * that run by themselves; where another operand lies elsewhere all is recorded
- * again, and after a few times without that node. Results live in memory of the
- * recording: while one is needed by what comes behind, its token is kept. */
+ * itself and copies results of HOST nodes that run by themselves and inputs
+ * that such a node reads, large ones since they were seen to move; where
+ * another operand lies elsewhere (a result of the program: it does not where a
+ * step repeats) all is recorded again, and after a few times without that node.
+ * Results of HOST nodes live in memory of the recording: while one is needed by
+ * what comes behind, its token is kept. */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,40 +45,14 @@ host_of(const exec_spec *s, size_t segment)
                : &s->steps.data[s->segments[segment].begin];
 }
 
-static bool
-gives_result(const exec_spec *s, size_t nresults, const exec_step *step)
-{
-    for (size_t i = 0; i < nresults; i++)
-        for (size_t k = 0; k < step->nout; k++)
-            if (s->results[i].storage == step->out_storage[k])
-                return true;
-    return false;
-}
-
-/* Results are memory of their own at each call, unless they are static. */
-static bool
-reads_result(const air_capture *c, const exec_spec *s, const exec_step *step)
-{
-    for (size_t k = 0; k < step->nin; k++)
-        if (s->storages.data[step->in_storage[k]].where == EXEC_BLOCK &&
-            c->options.clone_output != AIR_CHOICE_OFF)
-            return true;
-    return false;
-}
-
 static const char *
-reason_of(const air_capture *c, const capture_record *r, const air_host *host,
-          const exec_step *step)
+reason_of(const air_host *host, const exec_step *step)
 {
     const char *why = NULL;
     if (host->unrecorded)
         why = host->unrecorded(host->user, step->node->host_id);
     if (!why && step->node->host != AIR_HOST_CALL)
         why = "it begins or ends what runs beside the graph";
-    if (!why && gives_result(r->spec, c->p->g->results.count, step))
-        why = "its result is the program's";
-    if (!why && reads_result(c, r->spec, step))
-        why = "an operand is a result of the program";
     return why;
 }
 
@@ -91,7 +67,7 @@ sort_hosts(air_capture *c, capture_record *r, const air_host *host)
     AIR_TRY(BASE_ARENA_ARRAY(&r->arena, s->nslots, &r->stays));
     for (size_t i = 0; i < s->nsegments; i++) {
         const exec_step *step = host_of(s, i);
-        const char *why = step ? reason_of(c, r, host, step) : NULL;
+        const char *why = step ? reason_of(host, step) : NULL;
         if (why)
             refuse(c, &r->joins[i], why);
         operands += step ? step->nin : 0;
@@ -300,6 +276,21 @@ leave_recordings(const capture_record *r, exec_run *run)
         run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
 }
 
+void
+capture_graphs_again(air_capture *c, capture_record *r, exec_run *run)
+{
+    drop_graphs(c, r);
+    leave_recordings(r, run);
+}
+
+static void
+note_inputs(capture_record *r, const exec_run *run)
+{
+    for (size_t i = 0; i < r->ninputs; i++)
+        if (r->inputs[i].pinned)
+            r->inputs[i].data = run->slots[r->inputs[i].slot];
+}
+
 static air_status
 make_graphs(air_capture *c, capture_record *r, exec_run *run)
 {
@@ -307,10 +298,11 @@ make_graphs(air_capture *c, capture_record *r, exec_run *run)
     const air_status status = close_graph(&m, take_segments(&m));
     exec_let_go(run, INT32_MAX);
     r->captured = status == AIR_OK;
-    if (r->captured)
+    if (r->captured) {
+        note_inputs(r, run);
         return AIR_OK;
-    drop_graphs(c, r);
-    leave_recordings(r, run);
+    }
+    capture_graphs_again(c, r, run);
     if (status != AIR_ERROR_UNSUPPORTED)
         return base_trace(status, __func__, __LINE__);
     atomic_store(&r->plain, true);
@@ -337,10 +329,8 @@ has_moved(air_capture *c, capture_record *r, void *const *slots)
 air_status
 capture_graphs_make(air_capture *c, capture_record *r, exec_run *run)
 {
-    if (r->captured && r->npins > 0 && has_moved(c, r, run->slots)) {
-        drop_graphs(c, r);
-        leave_recordings(r, run);
-    }
+    if (r->captured && r->npins > 0 && has_moved(c, r, run->slots))
+        capture_graphs_again(c, r, run);
     if (r->captured)
         return AIR_OK;
     if (r->joins && !r->ran) {

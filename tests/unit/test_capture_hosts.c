@@ -12,7 +12,7 @@
 #include "driver/driver.h"
 #include "driver/wrap/wrap.h"
 
-enum { N = 16, ROOMS = 8, IDS = 5, START = 1, WAIT = 2 };
+enum { N = 16, LARGE = 1 << 18, ROOMS = 8, IDS = 5, START = 1, WAIT = 2 };
 
 /* y = 9 (2x) + 3 (3 (2x) + y), then times 3x: of four HOST nodes one reads an
  * input, and one the result of another that a list reads, too. */
@@ -54,6 +54,17 @@ static const char awaited[] =
     "  return %3\n"
     "}\n";
 
+/* 3x + y and (9x + 3y) y of 1 MB: one node reads an input, the other one a
+ * result of the program. */
+static const char large[] =
+    "graph f(%x: f32[262144], %y: f32[262144]) {\n"
+    "  %1: f32[262144] = host \"my::triple\" 1 \"no row\" (%x)\n"
+    "  %2: f32[262144] = add.Tensor(%1, %y)\n"
+    "  %3: f32[262144] = host \"my::triple\" 2 \"no row\" (%2)\n"
+    "  %4: f32[262144] = mul.Tensor(%3, %y)\n"
+    "  return %2, %4\n"
+    "}\n";
+
 static double
 right_started(double x, double y)
 {
@@ -70,7 +81,7 @@ right_awaited(double x, double y)
 
 /* Memory of recorded results: a room is the next one's when it is done. */
 typedef struct {
-    float rooms[ROOMS][N];
+    float rooms[ROOMS][LARGE];
     bool taken[ROOMS];
 } memory;
 
@@ -410,6 +421,92 @@ TEST(capture_hosts_whose_operands_move_are_recorded_again_thrice)
                         "my::triple: an operand lies elsewhere at each call\n");
     }
     close_life(&l);
+}
+
+/* One call of `large`: x is the first or the second one, all of it `number`. */
+static void
+call_large(life *l, float *xs, int which, float number, air_value outs[2])
+{
+    float *x = xs + (size_t)which * LARGE, *y = xs + (size_t)2 * LARGE;
+    for (int i = 0; i < LARGE; i++) {
+        x[i] = number;
+        y[i] = (float)(i % 3);
+    }
+    const air_value in[] = {TENSOR(x, LARGE), TENSOR(y, LARGE)};
+    app.calls = app.records = 0;
+    if (!CHECK_OK(air_capture_run(l->capture, &l->call, &host, 2, in, 2, outs)))
+        return;
+    for (int i = LARGE - 3; i < LARGE; i++) {
+        const double first = 3 * (double)number + i % 3;
+        CHECK_NEAR(((float *)outs[0].data)[i], first, 0);
+        CHECK_NEAR(((float *)outs[1].data)[i], 3 * first * (i % 3), 0);
+    }
+}
+
+static void
+check_large(life *l, float *xs, int which, long calls, long records)
+{
+    air_value outs[2];
+    call_large(l, xs, which, (float)(++l->turn % 5), outs);
+    CHECK_INT(app.calls, calls);
+    CHECK_INT(app.records, records);
+    air_value_release(&outs[0]);
+    air_value_release(&outs[1]);
+}
+
+static uint64_t
+bytes_copied(const life *l)
+{
+    air_capture_stats stats;
+    air_capture_get_stats(l->capture, &stats);
+    return stats.copied_bytes;
+}
+
+/* Until it is seen to move; then it is copied, and nothing is recorded. */
+TEST(capture_hosts_read_a_large_input_where_it_is)
+{
+    float *xs = calloc((size_t)3 * LARGE, sizeof *xs);
+    life l;
+    if (open_life(&l, (application){.text = large})) {
+        check_large(&l, xs, 0, 2, 0);
+        check_large(&l, xs, 0, 0, 2);
+        for (int i = 0; i < 3; i++)
+            check_large(&l, xs, 0, 0, 0);
+        CHECK_INT(bytes_copied(&l), 0);
+        check_large(&l, xs, 1, 0, 2);
+        for (int i = 0; i < 6; i++)
+            check_large(&l, xs, i % 2, 0, 0);
+        CHECK_INT(bytes_copied(&l), 7 * LARGE * sizeof *xs);
+    }
+    close_life(&l);
+    free(xs);
+}
+
+/* A step that repeats finds results where they were. */
+TEST(capture_hosts_read_results_of_the_program)
+{
+    float *xs = calloc((size_t)3 * LARGE, sizeof *xs);
+    air_value held[3][2];
+    life l;
+    if (open_life(&l, (application){.text = large})) {
+        check_large(&l, xs, 0, 2, 0);
+        check_large(&l, xs, 0, 0, 2);
+        for (int i = 0; i < 3; i++)
+            check_large(&l, xs, 0, 0, 0);
+        for (int i = 0; i < 3; i++) /* the first one is where it was */
+            call_large(&l, xs, 0, 1, held[i]);
+        CHECK_INT(app.records, 2);
+        for (int i = 0; i < 3; i++) {
+            air_value_release(&held[i][0]);
+            air_value_release(&held[i][1]);
+        }
+        check_large(&l, xs, 0, 1, 1); /* moved for the third time */
+        check_large(&l, xs, 0, 1, 0);
+        check_hosts(&l, "my::triple: in the graph\n"
+                        "my::triple: an operand lies elsewhere at each call\n");
+    }
+    close_life(&l);
+    free(xs);
 }
 
 /* What is on its way is read where it arrives, and not before. */
