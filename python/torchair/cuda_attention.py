@@ -31,6 +31,7 @@ _OPERATORS = (
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY, _MANY_MASKED, _MANY_FLOATS = 5e8, 2.5e9, 2e8
 _PAD = 8  # numbers of 16 bits in 16 bytes
+_DROPPED = 8  # which argument behind `out` the dropped share is
 
 
 def draws_nothing(node: torch.fx.Node) -> bool:
@@ -54,10 +55,12 @@ def _apart(x: torch.Tensor) -> torch.Tensor:
 def own_plan(operator: Any) -> Any:
     """cuDNN's gradient of attention, its operands laid out so that it is right.
 
-    torch (2.11 and 2.13) keeps the kernel by sizes and the strides of query,
-    key and value; the result and the gradient that comes in are read as they
-    lay when it was made. Eager may have made it for another layout. So the
-    query gets strides that no model gives it, and both lie in one way.
+    torch (2.11 and 2.13) keeps the kernel by sizes, the strides of query, key
+    and value, and the share that is dropped, bit for bit; the result and the
+    gradient that comes in are read as they lay when it was made. Eager may have
+    made it for another layout. So ours is kept by what no model gives it: a
+    share of -0.0, which is none, or where some is dropped strides of the query;
+    and both lie in one way.
     """
 
     def call(
@@ -69,8 +72,13 @@ def own_plan(operator: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        rest = list(args)
+        if rest[_DROPPED] == 0:
+            rest[_DROPPED] = -0.0
+        else:
+            query = _apart(query)
         grad, out = _beside(grad), _beside(out)
-        return operator(grad, _apart(query), key, value, out, *args, **kwargs)
+        return operator(grad, query, key, value, out, *rest, **kwargs)
 
     return call
 

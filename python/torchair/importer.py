@@ -396,7 +396,7 @@ class _Importer(schema.Importing):
         )
         name = schema.target_name(node.target)
         if schema.is_random(node.target):
-            call = draws.in_memory_order(call, tensors)
+            call = draws.in_memory_order(call, tensors, schema.draws(node))
         if collective is not None:
             call = comm.starting(comm.name_of(node.target), call, collective)
         left = images.stored(kept, orders)

@@ -1,6 +1,8 @@
 """Tensors of the CPU in graphs of a GPU: numbers, and constants that torch
 moves there. Graphs of descriptions are imported, which needs no GPU."""
 
+import math
+
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -140,23 +142,28 @@ def rows_of_heads(batch, heads, rows, width):
     return torch.randn(batch, rows, heads, width).transpose(1, 2)
 
 
+@pytest.mark.parametrize("dropped", [0.0, 0.5])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("make", [torch.randn, rows_of_heads])
-def test_gradients_of_attention_have_a_plan_of_their_own(make, batch):
-    """Told apart by strides that no model has; what the plan is not told of
-    lies in one way."""
+def test_gradients_of_attention_have_a_plan_of_their_own(make, batch, dropped):
+    """Told apart by what no model gives: a share of -0.0, or strides; what the
+    plan is not told of lies in one way."""
     seen = []
     backward = aten._scaled_dot_product_cudnn_attention_backward.default
     call = rewrites.host_target(
         call_of(backward), lambda *args, **named: seen.append((args, named))
     )
     grad, q, k, v, out = (make(batch, 4, 5, 8) for _ in range(5))
+    rest = ("lse", "seed", "offset", None, None, None, 5, 5, dropped, False)
     for layout in (grad, grad.clone(memory_format=torch.contiguous_format)):
-        call(layout, q, k, v, out, "rest", scale=0.5)
+        call(layout, q, k, v, out, *rest, scale=0.5)
     for args, named in seen:
         for mine, theirs in zip(args, (grad, q, k, v, out), strict=False):
             assert torch.equal(mine, theirs)
         assert args[0].stride() == args[4].stride() == (160, 8, 32, 1)
-        assert args[1].stride() == (168, 8, 32, 1)
-        assert args[2:4] == (k, v) and args[5:] == ("rest",)
-        assert named == {"scale": 0.5}
+        assert args[2:4] == (k, v) and args[5:13] == rest[:8]
+        assert args[13:] == (dropped, False) and named == {"scale": 0.5}
+        if dropped:
+            assert args[1].stride() == (168, 8, 32, 1)
+        else:
+            assert args[1] is q and math.copysign(1, args[13]) == -1

@@ -415,3 +415,24 @@ def test_operands_of_what_draws_lie_as_eagers(value, strides):
     call = draws.in_memory_order(lambda args, tensors: tensors, [value])
     (got,) = call((), (value.contiguous(),))
     assert got.stride() == strides
+
+
+@pytest.mark.parametrize(
+    ("given", "stays"),
+    [
+        (torch.ones(2, 7, 3, 16).transpose(1, 2), True),
+        (torch.ones(2, 7, 3, 32)[..., 16:].transpose(1, 2), True),
+        (torch.ones(2, 3, 7, 18)[..., :16], False),  # rows of 18 numbers
+        (torch.ones(2, 3, 16, 7).mT, False),
+        (torch.ones(1, 7, 3, 16).transpose(1, 2), True),
+    ],
+)
+def test_attention_reads_rows_where_they_lie(given, stays):
+    """Of what drops nothing no number depends on where operands lie."""
+    traced = torch.empty(given.shape).contiguous()
+    call = draws.in_memory_order(
+        lambda args, tensors: tensors, [traced], draws=False
+    )
+    (got,) = call((), (given,))
+    assert (got is given) == stays
+    assert torch.equal(got, given)
