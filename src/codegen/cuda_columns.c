@@ -3,6 +3,8 @@
  * folds what they leave. */
 #include "codegen/cuda_write.h"
 
+enum { COLUMN_LANES = 8 }; /* threads that fold partial results of a column */
+
 static void
 put_columns_begin(cuda_writer *w, int64_t blocks)
 {
@@ -112,44 +114,53 @@ put_column_partials(cuda_writer *w)
                 cuda_value(w, (int64_t)w->part_at[s]), s);
 }
 
-/* A thread a column folds the partial results and runs phase 1. */
+/* Partial results of a column are few, and far away: COLUMN_LANES threads ask
+ * for them at once. */
+static void
+put_fold_partials(cuda_writer *w, int s)
+{
+    const char *how = cuda_reduction(w, 0, s),
+               *type = cuda_lane_type(w->lane[s]);
+    base_text_add(&w->text,
+                  "        %s t%d[1] = {air_%s::start<%s>()};\n"
+                  "        #pragma unroll 8\n"
+                  "        for (I part = y; part < end; part += %d) t%d[0] = "
+                  "air_%s::op(t%d[0], ((%s *)(ws + a.v[%d]))[(at * parts "
+                  "+ part) * cols + c]);\n"
+                  "        air_fold_rows<air_%s, %d, %d, 1>(t%d);\n",
+                  type, s, how, type, COLUMN_LANES, s, how, s, type,
+                  cuda_value(w, (int64_t)w->part_at[s]), how, COLUMN_LANES,
+                  CUDA_FOLD_BLOCK / COLUMN_LANES, s);
+}
+
+/* Folds the partial results and runs phase 1. */
 static void
 put_column_kernel(cuda_writer *w)
 {
-    const cuda_access at = {.suffix = "", .offset = 'o', .each = true};
-    const int64_t threads = w->rows * w->cols;
+    const int G = CUDA_FOLD_BLOCK / COLUMN_LANES;
+    const int64_t blocks = (w->cols + G - 1) / G;
     w->V = 1;
     cuda_begin_kernel(w, CUDA_FOLD_BLOCK);
     cuda_put_size(w, "cols", w->cols);
     cuda_put_size(w, "parts", w->parts);
-    cuda_put_size(w, "total", threads);
+    cuda_put_size(w, "blocks", blocks);
     base_text_add(&w->text,
-                  "    const I t = (I)blockIdx.x * %d + (I)threadIdx.x;\n"
-                  "    if (t < total) {\n"
-                  "        const I at = t / cols, c = t - at * cols;\n"
-                  "        %s row = at;\n"
-                  "        const int n = 1;\n",
-                  CUDA_FOLD_BLOCK, w->naxes > 1 ? "I" : "const I");
+                  "    {\n"
+                  "        const I at = (I)blockIdx.x / blocks;\n"
+                  "        const I c = ((I)blockIdx.x - at * blocks) * %d + "
+                  "(I)threadIdx.x %% %d, y = (I)threadIdx.x / %d;\n"
+                  "        const int count = c < cols ? 1 : 0;\n"
+                  "        const I end = count > 0 ? parts : (I)0;\n"
+                  "        %s row = at;\n",
+                  G, G, G, w->naxes > 1 ? "I" : "const I");
     cuda_put_indices(w, "");
     cuda_put_offsets(w, "");
-    for (int s = 0; s < w->rg->nscalars; s++) {
-        if (w->made[s] != 0)
-            continue;
-        const char *how = cuda_reduction(w, 0, s),
-                   *type = cuda_lane_type(w->lane[s]);
-        base_text_add(&w->text,
-                      "        %s s%d[1] = {air_%s::start<%s>()};\n"
-                      "        for (I part = 0; part < parts; part++) s%d[0] = "
-                      "air_%s::op(s%d[0], ((%s *)(ws + a.v[%d]))[(at * parts "
-                      "+ part) * cols + c]);\n",
-                      type, s, how, type, s, how, s, type,
-                      cuda_value(w, (int64_t)w->part_at[s]));
-    }
-    cuda_put_loads(w, 1, false, &at);
-    cuda_put_elements(w, 1, &at);
+    for (int s = 0; s < w->rg->nscalars; s++)
+        if (w->made[s] == 0)
+            put_fold_partials(w, s);
+    put_column_results(w);
     base_text_add(&w->text, "    }\n}\n");
-    cuda_launch(w, (threads + CUDA_FOLD_BLOCK - 1) / CUDA_FOLD_BLOCK,
-                CUDA_FOLD_BLOCK, 0);
+    cuda_launch(w, w->rows * blocks, CUDA_FOLD_BLOCK, 0);
 }
 
 void
