@@ -57,9 +57,31 @@ TEST(cuda_compiles_equal_texts_once)
     CHECK_OK(cuda_case_list(&f));
     CHECK_INT(f.nvrtc->compiled, 2);
     CHECK(strstr(f.nvrtc->options, "--gpu-architecture=sm_90a"));
-    CHECK(strstr(f.nvrtc->text, "#define ENTRY(i) air_##i"));
+    CHECK(strstr(f.nvrtc->text, "#define ENTRY(i) air_##i##_step\n"));
     CHECK(strstr(f.nvrtc->text, "// prelude\n"));
     cuda_case_drop(&f);
+}
+
+/* Profilers show it. */
+TEST(cuda_kernels_are_named_by_what_they_compute)
+{
+    char longest[200];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    const char *const labels[] = {"_to_copy+prims::fma+1 more", "", longest};
+    const char *const names[] = {"air_##i##_to_copy_prims_fma_1_more\n",
+                                 "air_##i\n", "air_##i##_xxx"};
+    for (int i = 0; i < 3; i++) {
+        cuda_case f;
+        REQUIRE(cuda_case_prepare(&f));
+        REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
+        CHECK_OK(cuda_case_step(&f, 0, "a"));
+        f.steps[0].label = labels[i];
+        CHECK_OK(cuda->list_make(f.dev, f.steps, 1, &f.list));
+        CHECK(strstr(f.nvrtc->text, names[i]));
+        CHECK(!strstr(f.nvrtc->text, longest));
+        cuda_case_drop(&f);
+    }
 }
 
 TEST(cuda_launches_in_order_with_pointers_of_slots)
