@@ -17,6 +17,7 @@ after which such a kernel gives up waiting (default 2000, 0: never).
 from __future__ import annotations
 
 import glob
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -249,17 +250,30 @@ _MESSAGE = re.compile(
 )
 
 
-def without_kernel(why: str, known: frozenset[str]) -> frozenset[str]:
-    """`known` and what the message names: a node, else an operator, else all
-    that is written in others; `known` where it names no kernel."""
+def without_kernel(
+    why: str, known: frozenset[str], gm: torch.fx.GraphModule | None = None
+) -> frozenset[str]:
+    """`known` and what the message names: a node, else an operator, else the
+    one that the node of gm is or is a result of (a gradient of convolutions is
+    written in convolutions), else all that is written in others; `known` where
+    it names no kernel."""
     found = _MESSAGE.search(why)
     if found is None:
         return known
-    operator, node = found.groups()
-    for name in (node, operator, COMPOSITES):
+    op, node = found.groups()
+    for name in (node, op, _row_of(node, gm), COMPOSITES):
         if name and name not in known:
             return known | {name}
     return known
+
+
+def _row_of(name: str, gm: torch.fx.GraphModule | None) -> str | None:
+    nodes = gm.graph.nodes if gm is not None else ()
+    node: Any = next((n for n in nodes if n.name == name), None)
+    while node is not None and node.target is operator.getitem:
+        node = node.args[0]
+    row = None if node is None else schema.find_row(node.target)
+    return None if row is None else row.name
 
 
 def prepare(program: Any, gm: torch.fx.GraphModule, known: Any) -> Any:
@@ -273,7 +287,7 @@ def prepare(program: Any, gm: torch.fx.GraphModule, known: Any) -> Any:
         if sizes is not None:
             program.prepare(sizes)
     except AirUnsupportedError as why:
-        more = without_kernel(str(why), known)
+        more = without_kernel(str(why), known, gm)
         if more == known:
             raise
         return more

@@ -2,6 +2,7 @@
 runs the rest on a machine with one."""
 
 import copy
+import operator
 import re
 import sys
 from pathlib import Path
@@ -167,6 +168,24 @@ def test_what_a_missing_kernel_leaves_out(text, named):
         known = cuda.without_kernel(text, known)
     assert known >= {named, cuda.COMPOSITES}
     assert cuda.without_kernel(text, known) == known
+
+
+def test_a_missing_kernel_of_what_is_written_in_it():
+    """Not all that is written in others: only what asked for it."""
+    graph = torch.fx.Graph()
+    found = graph.call_function(
+        torch.ops.aten.convolution_backward.default, (), {}
+    )
+    result = graph.call_function(operator.getitem, (found, 0))
+    text = (
+        "driver cuda has no kernel convolution for these arguments of "
+        f"convolution (node {result.name}, model.py:3)"
+    )
+    known = frozenset({result.name, "convolution"})
+    gm = torch.fx.GraphModule(torch.nn.Module(), graph)
+    more = cuda.without_kernel(text, known, gm)
+    assert more - known == {"convolution_backward"}
+    assert cuda.COMPOSITES in cuda.without_kernel(text, more, gm)
 
 
 def test_another_message_leaves_nothing_out():
