@@ -1,7 +1,7 @@
 /* again.c: a value that one group makes and another reads is made again by the
  * reader, where that is a few operations on what the reader reads anyway, or
  * reads in its place (x of a norm, less its mean): it need not be stored then.
- */
+ * What is only widened is so by each of several readers. */
 #include "pass/group.h"
 #include "pass/pass.h"
 
@@ -10,7 +10,7 @@ enum {
     MAX_WORK = 24, /* region nodes of theirs, loads and all */
     MAX_MEMBERS =
         16, /* of the reader's group: below the bounds of pass group */
-    MAX_EXTERNALS = 8, /* values that it reads */
+    MAX_EXTERNALS = 10, /* values that it reads */
 };
 
 typedef struct {
@@ -232,6 +232,19 @@ is_between(const remake *r, air_ref v)
     return from > 0 && from + count_group(r->a, r->to, v) == r->a->uses[v.id];
 }
 
+/* Of what lies in memory in fewer bytes: to widen it again costs nothing, in
+ * however many groups. */
+static bool
+is_widened(const remake *r, air_ref v)
+{
+    const ir_graph *g = r->a->g;
+    const ir_node *n = pass_made_by(g, v, "_to_copy");
+
+    return n && count_group(r->a, r->from, v) > 0 &&
+           air_dtype_bytes((air_dtype)ir_val(g, n->attrs[0].value)->dtype) <
+               air_dtype_bytes((air_dtype)ir_val(g, v)->dtype);
+}
+
 static void
 replace(remake *r, air_ref v, air_ref by)
 {
@@ -301,8 +314,8 @@ visit(again *a, uint32_t id, air_ref v)
     r.from = ir_node_at(a->g, maker)->group;
     if ((r.lane != AIR_LANE_F32 && r.lane != AIR_LANE_F64) ||
         lane_of(a->g, ir_node_at(a->g, id)->outs[0]) != r.lane || r.from < 0 ||
-        r.from == r.to || !is_between(&r, v) || !find_members(&r) ||
-        group_kind_of(a->g, &r.domain, v) != GROUP_FULL)
+        r.from == r.to || !(is_between(&r, v) || is_widened(&r, v)) ||
+        !find_members(&r) || group_kind_of(a->g, &r.domain, v) != GROUP_FULL)
         return AIR_OK;
     const size_t before = r.nexternals;
     r.bytes = air_dtype_bytes((air_dtype)ir_val(a->g, v)->dtype);
