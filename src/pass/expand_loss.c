@@ -368,7 +368,7 @@ expand_nll_loss(pass_context *ctx, uint32_t node)
 
 /* Class numbers along the axis of x, sizes 1 elsewhere. */
 static air_ref
-classes(nll *l)
+classes(nll *l, air_dtype dtype)
 {
     pass_build *b = &l->b;
     int rank = ir_val(b->g, l->x)->rank;
@@ -376,7 +376,7 @@ classes(nll *l)
 
     return b_along(b,
                    B_OP(b, "arange.start_step", at_int(b, 0), at_dim(count),
-                        at_int(b, 1), at_dtype(AIR_I64)),
+                        at_int(b, 1), at_dtype(dtype)),
                    rank, l->axis);
 }
 
@@ -396,8 +396,12 @@ expand_nll_loss_backward(pass_context *ctx, uint32_t node)
         y = b_mul(b, y, l.weight);
     y = b_wheref(b, l.kept, y, 0.0);
     y = b_unsqueeze(b, y, l.axis);
-    air_ref hit =
-        b_2(b, "eq.Tensor", b_unsqueeze(b, l.target, l.axis), classes(&l));
+    /* A GPU reads them for each row, in the region that writes the gradient. */
+    const air_dtype dtype =
+        ctx->target && ctx->target->source ? AIR_I32 : AIR_I64;
+    const air_ref target = b_cast(b, l.target, dtype);
+    const air_ref hit =
+        b_2(b, "eq.Tensor", b_unsqueeze(b, target, l.axis), classes(&l, dtype));
     return build_forward(b, node, 0, b_wheref(b, hit, y, 0.0));
 }
 

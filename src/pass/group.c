@@ -367,6 +367,13 @@ count_stored(const candidate *c, const uint32_t *uses)
 
 /* ---- forming groups ---- */
 
+/* The compiler of the text sees to lanes of any kind. */
+static bool
+is_text(const pass_context *ctx)
+{
+    return ctx->target && ctx->target->source;
+}
+
 /* Of one kind of vector lanes, of one lane of the program, and both run at each
  * run or both at the first. */
 static bool
@@ -374,8 +381,8 @@ same_lanes(const grouper *p, uint32_t a, uint32_t b)
 {
     const ir_node *x = ir_node_at(p->g, a), *y = ir_node_at(p->g, b);
 
-    return p->wide[a] == p->wide[b] && x->once == y->once &&
-           x->scope.lane == y->scope.lane;
+    return (p->wide[a] == p->wide[b] || is_text(p->ctx)) &&
+           x->once == y->once && x->scope.lane == y->scope.lane;
 }
 
 static air_status
