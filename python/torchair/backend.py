@@ -387,7 +387,7 @@ def _compile_frame(
         fw_compiler=forward,
         bw_compiler=backward,
         inference_compiler=inference,
-        partition_fn=partition.cut,
+        partition_fn=functools.partial(partition.cut, captures=config.captures),
         decompositions=table,
         keep_inference_input_mutations=keep.raw,
     )

@@ -160,8 +160,9 @@ def computed_data(call: Callable[..., Any]) -> Any:
     return formula
 
 
-def _last(name: Any) -> images.Last:
-    return images.Last(_op(name))
+def _last(parts: Any) -> images.Last:
+    name, places = parts
+    return images.Last(_op(name), set(places))
 
 
 def _ranks(name: str) -> list[int]:
@@ -192,7 +193,11 @@ _KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "torch": (_TORCH, str, _torch_name),
     "device": (torch.device, str, lambda x: torch.device(_text(x))),
     "op": (torch._ops.OpOverload, _op_name, _op),
-    "last": (images.Last, lambda x: _op_name(x.target), _last),
+    "last": (
+        images.Last,
+        lambda x: [_op_name(x.target), sorted(x.images)],
+        _last,
+    ),
     "largest": (images.Largest, lambda x: None, lambda x: images.Largest()),
     "sends": (_Sends, lambda x: None, lambda x: _Sends()),
     "complex": (complex, lambda x: [x.real, x.imag], lambda x: complex(*x)),

@@ -1,12 +1,13 @@
 """Images on a GPU: HOST nodes that read and leave channels-last order.
 
 cuDNN's tensor-core kernels want it, and turn each operand there and each result
-back where it is not so. In max-autotune convolutions and pooling get operands
-in that order, as [N, H, W, C], and give results of it, permuted; pass permute
-of the engine has what is pointwise between them compute in it too, and what
-else a region makes for them is written so (exec/order.c). A bias is added
-behind, where it is fused: for cuDNN it is a kernel of its own anyway. In half
-precision a convolution of patches becomes a product.
+back where it is not so. In max-autotune convolutions, pooling and their
+gradients get operands in that order, as [N, H, W, C], and give results of it,
+permuted; pass permute of the engine has what is pointwise between them compute
+in it too, and what else a region makes for them is written so (exec/order.c).
+What a forward keeps for its backward lies so as well. A bias is added behind,
+where it is fused: for cuDNN it is a kernel of its own anyway. In half precision
+a convolution of patches becomes a product.
 
 Results of other HOST nodes of a GPU are left as torch's kernels leave them, too
 (attention: rows of all heads), in both modes.
@@ -25,13 +26,21 @@ from .schema import INTS, VALUE, used_items
 
 aten = torch.ops.aten
 _CONVOLUTION = aten.convolution.default
+_GRADIENT = aten.convolution_backward.default
 _MAX_POOL = aten.max_pool2d_with_indices.default
-_OPERATORS = {
-    _CONVOLUTION,
-    aten._adaptive_avg_pool2d.default,
-    aten.avg_pool2d.default,
-    _MAX_POOL,
+# Which arguments are images, and which are weights of windows.
+_IMAGES = {
+    _CONVOLUTION: (0,),
+    _GRADIENT: (0, 1),
+    _MAX_POOL: (0,),
+    aten.max_pool2d_with_indices_backward.default: (0, 1, 7),
+    aten.avg_pool2d.default: (0,),
+    aten.avg_pool2d_backward.default: (0, 1),
+    aten._adaptive_avg_pool2d.default: (0,),
+    aten._adaptive_avg_pool2d_backward.default: (0, 1),
 }
+_WEIGHTS = {_CONVOLUTION: 1, _GRADIENT: 2}
+_GROUPS = {_CONVOLUTION: 8, _GRADIENT: 9}
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
 _MARK = "torchair_channels_last"
@@ -41,23 +50,83 @@ _MANY_IMAGES = 8
 def prepare(gm: torch.fx.GraphModule, captures: bool, kind: str) -> None:
     """Marks what reads and leaves channels-last order, if all convolutions are
     the faster for it."""
-    if captures or kind != "inference":
-        return
-    found = gm.graph.find_nodes(op="call_function", target=_CONVOLUTION)
+    found = [] if captures else _convolutions(gm.graph)
     if not found or not is_on_gpu(gm):
         return
-    left = [n for n in found if not _becomes_product(n)]
-    if all(map(_suits, left)):
+    if kind == "inference":  # gradients of patches are convolutions'
+        found = [n for n in found if not _becomes_product(n)]
+    if all(map(_suits, found)):
         _mark_all(gm)
     gm.recompile()
 
 
+def _convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    return [
+        node
+        for target in _WEIGHTS
+        for node in graph.find_nodes(op="call_function", target=target)
+    ]
+
+
 def _mark_all(gm: torch.fx.GraphModule) -> None:
     for node in list(gm.graph.nodes):
-        if node.target in _OPERATORS and _is_image(node.args[0]):
+        if node.target in _IMAGES and _is_image(node.args[0]):
             node.meta[_MARK] = True
             if node.target is _CONVOLUTION:
                 _split_bias(node)
+
+
+def keep_in_order(
+    forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, given: int
+) -> None:
+    """What forward keeps for backward, its results behind the first `given`,
+    is kept as [N, H, W, C]; or all as it was."""
+    found = _convolutions(forward.graph)
+    if not found or not is_on_gpu(forward) or not all(map(_suits, found)):
+        return
+    (output,) = forward.graph.find_nodes(op="output")
+    results = list(output.args[0])
+    inputs = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
+    for i, node in enumerate(results[given:], given):
+        read = inputs.get(getattr(node, "name", None))
+        if read is not None and _may_be_turned(node, results[:given]):
+            results[i] = _turn_result(node, output)
+            _turn_input(read, results[i].meta["val"])
+    output.args = (type(output.args[0])(results),)
+    forward.recompile()
+    backward.recompile()
+
+
+def _may_be_turned(node: torch.fx.Node, shown: Sequence[Any]) -> bool:
+    value = node.meta["val"]
+    return (
+        node.op == "call_function"
+        and node not in shown
+        and isinstance(value, torch.Tensor)
+        and value.dim() == 4
+        and all(isinstance(n, int) for n in value.shape)
+        and value.shape[1] > 1
+        and value.is_contiguous()
+    )
+
+
+def _turn_result(node: torch.fx.Node, output: torch.fx.Node) -> torch.fx.Node:
+    with node.graph.inserting_before(output):
+        turned = call_like(node, aten.permute.default, node, _TO_LAST)
+    value = turned.meta["val"]
+    with value.fake_mode:
+        turned.meta["val"] = value.contiguous()
+    return turned
+
+
+def _turn_input(read: torch.fx.Node, value: torch.Tensor) -> None:
+    read.meta["val"] = value
+    readers = list(read.users)
+    inputs = read.graph.find_nodes(op="placeholder")
+    with read.graph.inserting_after(inputs[-1]):
+        usual = call_like(read, aten.permute.default, read, _FROM_LAST)
+    for reader in readers:
+        reader.replace_input_with(read, usual)
 
 
 def is_on_gpu(gm: torch.fx.GraphModule) -> bool:
@@ -78,7 +147,8 @@ def _suits(node: torch.fx.Node) -> bool:
     others take a half to a fifth of the time (docs/cuda.md)."""
     if not _is_image(node.args[0]):
         return False
-    image, groups = node.args[0].meta["val"], node.args[8]  # type: ignore
+    groups = node.args[_GROUPS[node.target]]  # type: ignore
+    image = node.args[0].meta["val"]  # type: ignore
     if groups == 1 or image.dtype != torch.float32:
         return True
     dims = cuda.hints(image.shape[:1])
@@ -159,30 +229,51 @@ def _becomes_product(node: torch.fx.Node) -> bool:
     return True
 
 
+def _in_order(node: torch.fx.Node) -> set[int]:
+    """Which arguments a HOST node is given as [N, H, W, C]. A weight that is
+    computed is written so; one that is not is turned by the engine: torch's
+    copy of it reads one number of many."""
+    target: Any = node.target
+    found = set(_IMAGES[target])
+    at = _WEIGHTS.get(target)
+    if at is not None and node.args[at].op == "call_function":  # type: ignore
+        found.add(at)
+    return found
+
+
 def operands(
     importing: Any, node: torch.fx.Node, tensors: Sequence[torch.fx.Node]
 ) -> list[int]:
-    """What the HOST node reads: an image as [N, H, W, C]; weights of windows
-    are turned by the engine: torch's copy of them reads one number of many."""
+    """What the HOST node reads."""
     refs = [importing.ref(n) for n in tensors]
     if _MARK not in node.meta:
         return refs
-    axes = [importing.sizes.dim(i) for i in _TO_LAST]
-    attrs = [VALUE, refs[0], INTS, axes]
-    image = tensors[0].meta["val"].permute(_TO_LAST)
-    refs[0] = importing.add(node, "permute", attrs, image)
-    if node.target is not _CONVOLUTION:
-        return refs
-    shape = tensors[1].meta["val"].shape
-    if not all(isinstance(n, int) for n in shape):
-        return refs
-    _, c, h, w = shape
-    if min(c, h * w) > 1:
-        strides = [importing.sizes.dim(n) for n in (c * h * w, 1, c * w, c)]
-        attrs = [VALUE, refs[1], INTS, strides]
-        value = tensors[1].meta["val"]
-        refs[1] = importing.add(node, "air::restride", attrs, value)
+    target: Any = node.target
+    given = _in_order(node)
+    for i in {tensors.index(node.args[i]) for i in given}:
+        axes = [importing.sizes.dim(k) for k in _TO_LAST]
+        attrs = [VALUE, refs[i], INTS, axes]
+        image = tensors[i].meta["val"].permute(_TO_LAST)
+        refs[i] = importing.add(node, "permute", attrs, image)
+    at = _WEIGHTS.get(target)
+    if at is not None and at not in given:
+        i = tensors.index(node.args[at])
+        refs[i] = _turned(importing, node, refs[i], tensors[i].meta["val"])
     return refs
+
+
+def _turned(
+    importing: Any, node: torch.fx.Node, ref: int, weight: torch.Tensor
+) -> int:
+    if not all(isinstance(n, int) for n in weight.shape):
+        return ref
+    _, c, h, w = weight.shape
+    if min(c, h * w) <= 1:
+        return ref
+    strides = [importing.sizes.dim(n) for n in (c * h * w, 1, c * w, c)]
+    return importing.add(  # type: ignore[no-any-return]
+        node, "air::restride", [VALUE, ref, INTS, strides], weight
+    )
 
 
 # ---- HOST nodes ----
@@ -230,14 +321,18 @@ class Largest:
 
 
 class Last:
-    """An operator on images whose channels lie last, given as [N, H, W, C]."""
+    """An operator on images whose channels lie last; those at `images` of its
+    arguments are given as [N, H, W, C]."""
 
-    def __init__(self, target: Any) -> None:
-        self.target = target
+    def __init__(self, target: Any, images: set[int]) -> None:
+        self.target, self.images = target, images
 
-    def __call__(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        image = _dense(x).permute(_FROM_LAST)
-        return self.target(image, *map(_last, args), **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = [
+            _dense(a).permute(_FROM_LAST) if i in self.images else _last(a)
+            for i, a in enumerate(args)
+        ]
+        return self.target(*given, **kwargs)
 
 
 def target_of(node: torch.fx.Node) -> Any:
@@ -247,7 +342,7 @@ def target_of(node: torch.fx.Node) -> Any:
         return rewrites.host_target(node, bodies.target_of(node))
     if operator is _MAX_POOL and used_items(node) == {0}:
         return Largest()
-    return Last(operator)
+    return Last(operator, _in_order(node))
 
 
 def _order(
@@ -257,7 +352,7 @@ def _order(
     one, or not known. Kernels of attention leave rows of all heads."""
     strides = result.stride()
     if _MARK in node.meta:
-        return _TO_LAST
+        return _TO_LAST if result.dim() == 4 else None
     if place < cuda.PLACE or not all(isinstance(s, int) for s in strides):
         return None
     order = sorted(range(result.dim()), key=lambda i: -strides[i])

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from . import images
 from .inlined import call_like
 
 aten = torch.ops.aten
@@ -29,12 +30,18 @@ _LIKE = {1: 1, 2: 1, 3: 3, 4: 4}
 Pair = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 
-def cut(joint: torch.fx.GraphModule, inputs: Any, **keywords: Any) -> Pair:
+def cut(
+    joint: torch.fx.GraphModule,
+    inputs: Any,
+    captures: bool = False,
+    **keywords: Any,
+) -> Pair:
     """A partition_fn of aot_autograd: what is cheaper computed again by the
     region that needs it than kept is not kept.
 
     torch's minimum cut reckons with fusion much as the engine fuses. It keeps
     what products, attention, random numbers and long chains of sums give.
+    captures: what is kept lies as eager's does (reduce-overhead).
     """
     from torch._functorch import config, partitioners
 
@@ -51,6 +58,8 @@ def cut(joint: torch.fx.GraphModule, inputs: Any, **keywords: Any) -> Pair:
         found: Pair = make(joint, inputs, **keywords)
     for part in found:
         _named_again(part)
+    if not captures:
+        images.keep_in_order(*found, keywords["num_fwd_outputs"])
     return found
 
 

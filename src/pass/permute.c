@@ -1,26 +1,72 @@
 /* permute.c: permutations are moved behind what does not depend on the order of
  * axes, so that no copy turns values there and back.
  *
- * Pointwise nodes and concatenations of what HOST nodes left in another order
- * (images in channels-last order) compute in that order. Products whose rows
+ * Pointwise nodes, reductions and concatenations of what HOST nodes left in
+ * another order (images in channels-last order) compute in that order; so do
+ * those of inputs in that order, where HOST nodes read it. Products whose rows
  * are permuted (of a sequence that comes first, or second) take them as they
  * lie; what is pointwise behind them follows. What as_strided reads stays as it
  * lies. */
 #include <string.h>
 
 #include "pass/canon.h"
+#include "pass/group.h"
 
 typedef struct {
     bool *is; /* by value: of a HOST node, or moved here */
     size_t cap;
+    bool images; /* HOST nodes read [N, H, W, C] of [N, C, H, W] */
 } apart;
 
+/* Of a permutation that the graph has: in which order it reads its operand. */
 static bool
-is_apart(const pass_context *ctx, const apart *a, air_ref r)
+find_order(const ir_graph *g, const ir_node *n, int *order)
 {
+    const int rank = ir_val(g, n->outs[0])->rank;
+
+    for (int i = 0; i < rank; i++) {
+        const air_attr axis = at_dim(n->attrs[1].dims[i]);
+        if (ir_axis(g, &axis, rank, "dims", &order[i]) != AIR_OK)
+            return false;
+    }
+    return true;
+}
+
+static bool
+is_image(const ir_graph *g, const ir_node *n, const int *want)
+{
+    int order[AIR_MAX_RANK];
+
+    return ir_val(g, n->outs[0])->rank == 4 && find_order(g, n, order) &&
+           memcmp(order, want, 4 * sizeof *want) == 0;
+}
+
+static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
+
+static air_status
+look_for_images(pass_context *ctx, uint32_t node, void *arg)
+{
+    const ir_node *n = ir_node_at(ctx->g, node);
+    apart *a = arg;
+
+    for (size_t i = 0; n->op == AIR_OP_HOST && i < n->attrs[0].count; i++) {
+        const ir_node *p =
+            pass_made_by(ctx->g, n->attrs[0].values[i], "permute");
+        a->images = a->images || (p && is_image(ctx->g, p, to_last));
+    }
+    return AIR_OK;
+}
+
+/* Is the operand of the permutation one whose order of axes counts? */
+static bool
+is_apart(const pass_context *ctx, const apart *a, const ir_node *permute)
+{
+    const air_ref r = permute->attrs[0].value;
     const ir_node *n = pass_producer(ctx->g, r);
 
-    return (n && n->op == AIR_OP_HOST) || (r.id < a->cap && a->is[r.id]);
+    if (!n)
+        return a->images && is_image(ctx->g, permute, from_last);
+    return n->op == AIR_OP_HOST || (r.id < a->cap && a->is[r.id]);
 }
 
 static air_status
@@ -32,7 +78,8 @@ mark(pass_context *ctx, apart *a, air_ref r)
         AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, cap, &grown));
         if (a->cap)
             memcpy(grown, a->is, a->cap * sizeof *grown);
-        *a = (apart){grown, cap};
+        a->is = grown;
+        a->cap = cap;
     }
     a->is[r.id] = true;
     return AIR_OK;
@@ -44,16 +91,10 @@ static air_ref
 unpermuted(const pass_context *ctx, const apart *a, air_ref r, int *order)
 {
     const ir_node *n = pass_made_by(ctx->g, r, "permute");
-    const int rank = ir_val(ctx->g, r)->rank;
 
-    if (!n || !is_apart(ctx, a, n->attrs[0].value))
-        return AIR_NO_REF;
-    for (int i = 0; i < rank; i++) {
-        const air_attr axis = at_dim(n->attrs[1].dims[i]);
-        if (ir_axis(ctx->g, &axis, rank, "dims", &order[i]) != AIR_OK)
-            return AIR_NO_REF;
-    }
-    return n->attrs[0].value;
+    return n && is_apart(ctx, a, n) && find_order(ctx->g, n, order)
+               ? n->attrs[0].value
+               : AIR_NO_REF;
 }
 
 /* The same with an order that is known already (rank entries), or is read:
@@ -81,6 +122,17 @@ is_one(const ir_graph *g, air_ref r)
     int64_t count;
 
     return pass_count_of(g, r, &count) && count == 1;
+}
+
+/* What an operand of the result's sizes repeats, if it does; else itself. */
+static air_ref
+repeated(const pass_context *ctx, air_ref r)
+{
+    const ir_node *n = pass_made_by(ctx->g, r, "expand");
+
+    return n && !pass_same_dims(ctx->g, n->attrs[0].value, r)
+               ? n->attrs[0].value
+               : r;
 }
 
 /* What is broadcast, its axes where the order has them. */
@@ -115,6 +167,31 @@ finish(pass_build *b, apart *a, uint32_t node, const air_attr *attrs,
     return build_forward(b, node, 0, b_permute(b, y, rank, order));
 }
 
+/* A node of one operand, which is repeated: its result is, in any order. */
+static air_status
+move_repeated(pass_context *ctx, uint32_t node)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    const air_dim *dims = ir_val(ctx->g, n.outs[0])->dims;
+    const int rank = ir_val(ctx->g, n.outs[0])->rank;
+    air_attr *attrs;
+    int operands = 0;
+
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, (size_t)n.nattrs + 1, &attrs));
+    memcpy(attrs, n.attrs, (size_t)n.nattrs * sizeof *attrs);
+    for (int i = 0; i < n.nattrs; i++)
+        if (n.attrs[i].kind == AIR_ATTR_VALUE) {
+            attrs[i].value = repeated(ctx, n.attrs[i].value);
+            if (++operands > 1 || attrs[i].value.id == n.attrs[i].value.id)
+                return AIR_OK;
+        }
+    if (operands == 0 || !pass_allow(ctx))
+        return AIR_OK;
+    pass_build b = build_at(ctx, node);
+    const air_ref y = b_op(&b, ir_info(&n)->name, (size_t)n.nattrs, attrs);
+    return build_forward(&b, node, 0, b_expand(&b, y, rank, dims));
+}
+
 /* Every operand of the result's sizes is permuted in one order. */
 static air_status
 move_pointwise(pass_context *ctx, uint32_t node, apart *a)
@@ -130,21 +207,73 @@ move_pointwise(pass_context *ctx, uint32_t node, apart *a)
         attrs[i] = n.attrs[i];
         if (attrs[i].kind == AIR_ATTR_VALUES)
             return AIR_OK;
-        if (attrs[i].kind != AIR_ATTR_VALUE ||
-            !pass_same_dims(ctx->g, attrs[i].value, n.outs[0]))
+        if (attrs[i].kind != AIR_ATTR_VALUE)
+            continue;
+        attrs[i].value = repeated(ctx, attrs[i].value);
+        if (!pass_same_dims(ctx->g, attrs[i].value, n.outs[0]))
             continue;
         attrs[i].value = in_order(ctx, a, attrs[i].value, order, &known);
         if (attrs[i].value.id == AIR_NO_REF.id)
             return AIR_OK;
     }
+    if (!known && a->images)
+        return move_repeated(ctx, node);
     if (!known || !pass_allow(ctx))
         return AIR_OK;
     pass_build b = build_at(ctx, node);
-    for (int i = 0; i < n.nattrs; i++)
-        if (n.attrs[i].kind == AIR_ATTR_VALUE &&
-            !pass_same_dims(ctx->g, n.attrs[i].value, n.outs[0]))
-            attrs[i].value = turned(&b, n.attrs[i].value, rank, order);
+    for (int i = 0; i < n.nattrs; i++) {
+        const air_ref x = n.attrs[i].kind == AIR_ATTR_VALUE
+                              ? repeated(ctx, n.attrs[i].value)
+                              : AIR_NO_REF;
+        if (x.id != AIR_NO_REF.id && !pass_same_dims(ctx->g, x, n.outs[0]))
+            attrs[i].value = turned(&b, x, rank, order);
+    }
     return finish(&b, a, node, attrs, order);
+}
+
+/* The folded axes in that order; false: those that are left have another one.
+ */
+static bool
+turn_folded(int rank, const int *order, const bool *folded, int *axes, int *n)
+{
+    int last = -1;
+
+    *n = 0;
+    for (int i = 0; i < rank; i++) {
+        if (folded[i]) {
+            axes[(*n)++] = order[i];
+        } else {
+            if (order[i] < last)
+                return false;
+            last = order[i];
+        }
+    }
+    return *n > 0;
+}
+
+/* sum(x, dims, keepdim) of what is permuted */
+static air_status
+move_sum(pass_context *ctx, uint32_t node, apart *a)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    const int rank = ir_val(ctx->g, n.attrs[0].value)->rank;
+    int order[AIR_MAX_RANK], axes[AIR_MAX_RANK], count;
+    bool folded[AIR_MAX_RANK];
+    air_attr *attrs;
+    const air_ref x = unpermuted(ctx, a, n.attrs[0].value, order);
+
+    if (x.id == AIR_NO_REF.id || node_flag(ctx->g, node, 2))
+        return AIR_OK;
+    AIR_TRY(group_reduced_axes(ctx->g, &n, folded));
+    if (!turn_folded(rank, order, folded, axes, &count) || !pass_allow(ctx))
+        return AIR_OK;
+    pass_build b = build_at(ctx, node);
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, (size_t)n.nattrs, &attrs));
+    memcpy(attrs, n.attrs, (size_t)n.nattrs * sizeof *attrs);
+    attrs[0] = at_value(x);
+    attrs[1] = at_ints(&b, (size_t)count, axes);
+    return build_forward(&b, node, 0,
+                         b_op(&b, ir_info(&n)->name, (size_t)n.nattrs, attrs));
 }
 
 /* cat(tensors, dim) */
@@ -273,6 +402,8 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     const char *name = ir_info(n)->name;
     if (strcmp(name, "cat") == 0)
         return move_cat(ctx, node, arg);
+    if (strcmp(name, "sum.dim_IntList") == 0)
+        return move_sum(ctx, node, arg);
     if (strcmp(name, "mm") == 0)
         return move_product(ctx, node, 0, arg);
     if (strcmp(name, "addmm") == 0)
@@ -290,6 +421,7 @@ pass_permute(pass_context *ctx)
     apart a = {0};
 
     AIR_TRY(pass_facts_make(ctx));
+    AIR_TRY(pass_walk(ctx, look_for_images, &a));
     AIR_TRY(pass_walk(ctx, visit, &a));
     return pass_sweep(ctx);
 }

@@ -8,9 +8,9 @@ Medians of rounds, by events.
                 filled by all cores
     --kernels=N names of the N kernels that take the most time, and their ms
 
-MobileNet-V2 is torchvision's. Where a name has "tf32", products of float32 may
-be so (`high` is the precision of products). Errors are relative, of the result
-or the loss, against eager's.
+MobileNet-V2 and ResNet-50 are torchvision's. Where a name has "tf32", products
+of float32 may be so (`high` is the precision of products). Errors are relative,
+of the result or the loss, against eager's.
 """
 
 import copy
@@ -105,6 +105,15 @@ class Loss(nn.Module):
     def forward(self, ids):
         y = self.model(ids).flatten(0, 1).float()
         return F.cross_entropy(y, ids.flatten())
+
+
+class Classified(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, image, kind):
+        return F.cross_entropy(self.model(image).float(), kind)
 
 
 class Residual(nn.Module):
@@ -300,6 +309,14 @@ def mobilenet(dtype):
     return Case(mobilenet_v2().eval().to(dtype), (torch.randn(size).to(dtype),))
 
 
+def resnet_step():
+    from torchvision.models import resnet50
+
+    size = sized((64, 3, 224, 224), (2, 3, 32, 32))
+    inputs = (torch.randn(size), ids(1000, size[0]))
+    return Case(Classified(resnet50()), inputs, trains=True, autocast=True)
+
+
 def recommender():
     tables, rows, width, wide, batch = sized(
         (26, 100000, 64, 512, 4096), (3, 100, 8, 16, 4)
@@ -324,6 +341,7 @@ CASES = {
     "ConvNeXt-T, 32 images, bf16": convnext,
     "MobileNet-V2, 32 images, bf16": lambda: mobilenet(torch.bfloat16),
     "MobileNet-V2, 32 images, f32": lambda: mobilenet(torch.float32),
+    "ResNet-50 step, 64 images, autocast": resnet_step,
     "DLRM, 4096, tf32": recommender,
 }
 

@@ -1,6 +1,8 @@
 """Channels-last order of HOST nodes (torchair.images), tried on the CPU: graphs
 are marked here as those of a GPU are, and have no kernels of such operators."""
 
+import copy
+
 import pytest
 import torch
 from helpers import assert_same, compiled
@@ -10,7 +12,13 @@ from torch.nn import functional
 from torchair import backend, cuda, images
 
 pytestmark = pytest.mark.host("it plays a GPU on the CPU")
-HOSTS = frozenset({"convolution", "max_pool2d_with_indices", "avg_pool2d"})
+HOSTS = frozenset(
+    {
+        name + gradient
+        for name in ("convolution", "max_pool2d_with_indices", "avg_pool2d")
+        for gradient in ("", "_backward")
+    }
+)
 TEXT_GRAPH = 0
 
 
@@ -257,7 +265,69 @@ def test_what_is_left_alone(model, mode):
     assert "[2, 10, 6, 12] = host" not in graph()
 
 
-def test_training_is_left_alone():
+class Trained(nn.Module):
+    def __init__(self, groups=1):
+        super().__init__()
+        self.one = nn.Conv2d(8, 12, 3, padding=1, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(12) for _ in range(2))
+        self.two = nn.Conv2d(12, 12, 3, padding=1, groups=groups)
+        self.three = nn.Conv2d(12, 8, 1)
+
+    def forward(self, x):
+        y = functional.relu(self.norms[0](self.one(x)))
+        y = functional.max_pool2d(y, 3, 2, 1)
+        y = functional.relu(self.norms[1](self.two(y)) + y)
+        return functional.avg_pool2d(self.three(y), 2), y
+
+
+def train(model, fn, x):
+    model.zero_grad()
+    first, second = fn(x)
+    (first.square().sum() + second.sum()).backward()
+    return [first, second, *(p.grad for p in model.parameters())]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_step_of_training(monkeypatch, turned):
+    """What is kept lies in the order in which gradients read it."""
+    seen = Seen(monkeypatch)
+    model = Trained()
+    x = torch.randn(4, 8, 10, 6)
+    if turned:
+        model, x = (t.to(memory_format=torch.channels_last) for t in (model, x))
+    fn = compiled(model)
+    train(model, fn, x)
+    seen.orders.clear()
+    got = train(model, fn, x)
+    # x, for each, a result that is kept, and the gradient of one
+    assert seen.orders.count(False) == (0 if turned else 4)
+    again = copy.deepcopy(model)
+    for g, w in zip(got, train(again, again, x), strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
+    texts = [r.program().text(TEXT_GRAPH) for r in backend.records]
+    for kind in ("convolution_backward", "max_pool2d_with_indices_backward"):
+        assert any(kind in text for text in texts)
+
+
+def test_training_of_few_images_with_groups_is_left_alone(monkeypatch):
+    seen = Seen(monkeypatch)
+    model = Trained(groups=3)
+    x = torch.randn(2, 8, 10, 6)
+    again = copy.deepcopy(model)
+    got = train(model, compiled(model), x)
+    for g, w in zip(got, train(again, again, x), strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
+    assert not seen.orders
+
+
+def test_training_with_eagers_kernels_is_left_alone(monkeypatch):
+    seen = Seen(monkeypatch)
+    model = Trained()
+    train(model, compiled(model, "reduce-overhead"), torch.randn(2, 8, 10, 6))
+    assert not seen.orders
+
+
+def test_training_with_constant_norms():
     model = Block().eval()
     x = torch.randn(2, 8, 10, 6)
     got, want = compiled(model)(x), model(x)
