@@ -124,17 +124,6 @@ is_one(const ir_graph *g, air_ref r)
     return pass_count_of(g, r, &count) && count == 1;
 }
 
-/* What an operand of the result's sizes repeats, if it does; else itself. */
-static air_ref
-repeated(const pass_context *ctx, air_ref r)
-{
-    const ir_node *n = pass_made_by(ctx->g, r, "expand");
-
-    return n && !pass_same_dims(ctx->g, n->attrs[0].value, r)
-               ? n->attrs[0].value
-               : r;
-}
-
 /* What is broadcast, its axes where the order has them. */
 static air_ref
 turned(pass_build *b, air_ref x, int rank, const int *order)
@@ -167,31 +156,6 @@ finish(pass_build *b, apart *a, uint32_t node, const air_attr *attrs,
     return build_forward(b, node, 0, b_permute(b, y, rank, order));
 }
 
-/* A node of one operand, which is repeated: its result is, in any order. */
-static air_status
-move_repeated(pass_context *ctx, uint32_t node)
-{
-    const ir_node n = *ir_node_at(ctx->g, node);
-    const air_dim *dims = ir_val(ctx->g, n.outs[0])->dims;
-    const int rank = ir_val(ctx->g, n.outs[0])->rank;
-    air_attr *attrs;
-    int operands = 0;
-
-    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, (size_t)n.nattrs + 1, &attrs));
-    memcpy(attrs, n.attrs, (size_t)n.nattrs * sizeof *attrs);
-    for (int i = 0; i < n.nattrs; i++)
-        if (n.attrs[i].kind == AIR_ATTR_VALUE) {
-            attrs[i].value = repeated(ctx, n.attrs[i].value);
-            if (++operands > 1 || attrs[i].value.id == n.attrs[i].value.id)
-                return AIR_OK;
-        }
-    if (operands == 0 || !pass_allow(ctx))
-        return AIR_OK;
-    pass_build b = build_at(ctx, node);
-    const air_ref y = b_op(&b, ir_info(&n)->name, (size_t)n.nattrs, attrs);
-    return build_forward(&b, node, 0, b_expand(&b, y, rank, dims));
-}
-
 /* Every operand of the result's sizes is permuted in one order. */
 static air_status
 move_pointwise(pass_context *ctx, uint32_t node, apart *a)
@@ -207,27 +171,20 @@ move_pointwise(pass_context *ctx, uint32_t node, apart *a)
         attrs[i] = n.attrs[i];
         if (attrs[i].kind == AIR_ATTR_VALUES)
             return AIR_OK;
-        if (attrs[i].kind != AIR_ATTR_VALUE)
-            continue;
-        attrs[i].value = repeated(ctx, attrs[i].value);
-        if (!pass_same_dims(ctx->g, attrs[i].value, n.outs[0]))
+        if (attrs[i].kind != AIR_ATTR_VALUE ||
+            !pass_same_dims(ctx->g, attrs[i].value, n.outs[0]))
             continue;
         attrs[i].value = in_order(ctx, a, attrs[i].value, order, &known);
         if (attrs[i].value.id == AIR_NO_REF.id)
             return AIR_OK;
     }
-    if (!known && a->images)
-        return move_repeated(ctx, node);
     if (!known || !pass_allow(ctx))
         return AIR_OK;
     pass_build b = build_at(ctx, node);
-    for (int i = 0; i < n.nattrs; i++) {
-        const air_ref x = n.attrs[i].kind == AIR_ATTR_VALUE
-                              ? repeated(ctx, n.attrs[i].value)
-                              : AIR_NO_REF;
-        if (x.id != AIR_NO_REF.id && !pass_same_dims(ctx->g, x, n.outs[0]))
-            attrs[i].value = turned(&b, x, rank, order);
-    }
+    for (int i = 0; i < n.nattrs; i++)
+        if (n.attrs[i].kind == AIR_ATTR_VALUE &&
+            !pass_same_dims(ctx->g, n.attrs[i].value, n.outs[0]))
+            attrs[i].value = turned(&b, n.attrs[i].value, rank, order);
     return finish(&b, a, node, attrs, order);
 }
 
