@@ -411,15 +411,16 @@ TEST(place_of_values)
         check_example(&examples[i]);
 }
 
-/* Rows of a few elements that a broadcast operand keeps apart. */
+/* Rows of a few elements that a broadcast operand keeps apart; those of whole
+ * vectors are read where they lie. */
 TEST(place_short_rows_are_spread)
 {
     const char *text = "graph f(%x: f32[s0, 1], %y: f32[s1]) {\n"
                        "  %1: f32[s0, s1] = mul.Tensor(%x, %y)\n"
                        "  return %1\n}\n";
     static const int64_t sizes[][3] = {
-        {100, 3, 1}, {16, 16, 1}, {15, 3, 0}, {100, 17, 0}};
-    for (int k = 0; k < 4; k++) {
+        {100, 3, 1}, {16, 15, 1}, {16, 16, 0}, {15, 3, 0}, {100, 17, 0}};
+    for (int k = 0; k < 5; k++) {
         const int64_t rows = sizes[k][0], cols = sizes[k][1];
         float x[100] = {[15] = 2}, y[17] = {[2] = 4};
         const air_value in[] = {
