@@ -48,7 +48,8 @@ LAYERS = {
     # parts of pairs that are written where these lie: 100
     # the order of axes that HOST nodes read: 95
     # parts of a cat that is a part of another: 45
-    "src/exec": (8200, C),
+    # values in the order in which they are reshaped: 40
+    "src/exec": (8240, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500

@@ -253,6 +253,42 @@ static const example examples[] = {
      .plan = "result 0 28 ",
      .count = 3,
      .want = {-1, -2, -3}},
+    {.name = "what is reshaped behind a permute is made in its order",
+     .text = "graph f(%x: f32[2, 2, 2]) {\n"
+             "  %1: f32[2, 2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2, 2] = permute(%1, [1, 0, 2])\n"
+             "  %3: f32[2, 4] = view(%2, [2, 4])\n"
+             "  return %3\n"
+             "}\n",
+     .in = {{3, {2, 2, 2}, {0}}, NONE},
+     .no_steps = "copy",
+     .count = 8,
+     .want = {-1, -2, -5, -6, -3, -4, -7, -8}},
+    {.name = "so are the parts of a cat",
+     .text = "graph f(%x: f32[2, 2, 1]) {\n"
+             "  %1: f32[2, 2, 1] = neg(%x)\n"
+             "  %2: f32[2, 2, 1] = mul.Tensor(%x, 2)\n"
+             "  %3: f32[2, 2, 2] = cat([%1, %2], -1)\n"
+             "  %4: f32[2, 2, 2] = permute(%3, [1, 0, 2])\n"
+             "  %5: f32[2, 4] = view(%4, [2, 4])\n"
+             "  return %5\n"
+             "}\n",
+     .in = {{3, {2, 2, 1}, {0}}, NONE},
+     .no_steps = "copy",
+     .count = 8,
+     .want = {-1, 2, -3, 6, -2, 4, -4, 8}},
+    {.name = "not where a permute moves the last axis, or a result is read",
+     .text = "graph f(%x: f32[2, 2]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2] = permute(%1, [1, 0])\n"
+             "  %3: f32[4] = view(%2, [4])\n"
+             "  return %3, %1\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, NONE},
+     .steps = "copy",
+     .results = 2,
+     .count = 4,
+     .want = {-1, -3, -2, -4}},
     {.name = "a result in another order of axes is made so",
      .text = "graph f(%x: f32[2, 1, 3]) {\n"
              "  %1: f32[2, 1, 3] = neg(%x)\n"
