@@ -490,7 +490,7 @@ most_spread(const lower_build *b, const air_rg_node *nodes, int count, int rank)
 }
 
 /* Rows of whole vectors: code takes each where it lies, in less time than to
- * copy what does not lie dense. Parts of pairs are taken apart anyway. */
+ * copy what does not lie dense; what has gaps is copied anyway. */
 static bool
 fills_vectors(const lower_build *b, int rank, int64_t cols)
 {
@@ -499,7 +499,7 @@ fills_vectors(const lower_build *b, int rank, int64_t cols)
     for (int i = 0; i < b->nbufs; i++) {
         const int64_t size =
             (int64_t)air_dtype_bytes((air_dtype)b->bufs[i].dtype);
-        if (!b->bufs[i].scratch && b->bufs[i].strides[rank - 1] == 2)
+        if (!b->bufs[i].scratch && b->bufs[i].strides[rank - 1] > 1)
             return false;
         width = size > width ? size : width;
     }
