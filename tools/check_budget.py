@@ -35,8 +35,9 @@ LAYERS = {
     # casts behind concatenations: 65; elements that a loss reads: 55
     # elements of two values in turns, and their gradients: 560
     # folds of a few elements, written out: 135
-    # sums of images in their order, and what they repeat: 115
-    "src/pass": (11475, C),
+    # pointwise nodes before what is broadcast: 90
+    # sums of images in their order: 75
+    "src/pass": (11525, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350; all phases of a row in one loop: 250
     # pairs: 310; two parts of bf16 as one word: 100
@@ -49,7 +50,8 @@ LAYERS = {
     # the order of axes that HOST nodes read: 95
     # parts of a cat that is a part of another: 45
     # inputs of HOST nodes that stay where they are: 35
-    "src/exec": (8240, C),
+    # values in the order in which they are reshaped: 40
+    "src/exec": (8280, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500
@@ -84,7 +86,9 @@ LAYERS = {
     # rows that lie side by side in a turned block: 60
     # dot products of rows with rows, in attention's gradients: 70
     # lanes of products read in place, and the plan's own file: 30
-    "src/driver/cpu": (28605, C),
+    # attention's halves of panels at the diagonal: 75
+    # lines of short rows that lie alike: 25
+    "src/driver/cpu": (28705, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of
     # the 76 options; 1,500 are dumps, comparisons and reports,

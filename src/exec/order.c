@@ -247,7 +247,7 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
     return AIR_OK;
 }
 
-/* ---- the order of axes that HOST nodes ask for ---- */
+/* ---- the order of axes that readers ask for ---- */
 
 /* What a HOST node reads through a permute it wants to lie in that order:
  * torch's kernels copy images that do not have their channels last. A region
@@ -267,6 +267,33 @@ find_turn(void *arg, air_ref *ref)
 
     if (made != IR_NO_NODE && ir_node_at(f->m->g, made)->op == AIR_OP_PERMUTE)
         f->order->turned[ir_node_at(f->m->g, made)->attrs[0].value.id] = made;
+}
+
+/* Nor is what is reshaped behind a permute copied where it lies in that order
+ * (gradients of heads). The last axis stays: who reads or writes it otherwise
+ * has runs as long as before. */
+static void
+find_reshaped(const turn_finder *f, const ir_node *n)
+{
+    const ir_graph *g = f->m->g;
+    const ir_op_info *info = ir_info(n);
+    int last;
+
+    if (info->cls != IR_CLASS_VIEW || info->view != IR_VIEW_view)
+        return;
+    const air_ref v = n->attrs[0].value;
+    const int rank = ir_val(g, v)->rank;
+    const uint32_t made = ir_val(g, v)->node;
+    if (made == IR_NO_NODE || ir_node_at(g, made)->op != AIR_OP_PERMUTE ||
+        ir_val(g, n->outs[0])->rank >= rank)
+        return;
+    const ir_node *permute = ir_node_at(g, made);
+    const air_attr axis = {.kind = AIR_ATTR_INT,
+                           .dim = permute->attrs[1].dims[rank - 1]};
+    uint32_t *turned = &f->order->turned[permute->attrs[0].value.id];
+    if (*turned == IR_NO_NODE &&
+        ir_axis(g, &axis, rank, "dims", &last) == AIR_OK && last == rank - 1)
+        *turned = made;
 }
 
 static bool
@@ -313,6 +340,8 @@ find_turned(const order_maker *m, base_arena *arena, exec_order *order)
     IR_FOR_EACH(g, id)
     if (is_aten(ir_node_at(g, id)))
         ir_each_operand(NULL, ir_node_at(g, id), find_turn, &f);
+    IR_FOR_EACH(g, id)
+    find_reshaped(&f, ir_node_at(g, id));
     IR_FOR_EACH(g, id)
     {
         f.node = id;

@@ -244,6 +244,35 @@ is_part(const exec_maker *m, uint32_t cat, air_ref ref)
     return false;
 }
 
+/* The strides with which a permutation of it is dense. */
+static air_status
+turn_strides(const exec_maker *m, uint32_t permute, ir_layout *layout)
+{
+    const ir_node *n = ir_node_at(m->g, permute);
+    int64_t run = 1;
+
+    for (int i = layout->rank - 1; i >= 0; i--) {
+        const air_attr axis = {.kind = AIR_ATTR_INT,
+                               .dim = n->attrs[1].dims[i]};
+        int at;
+        AIR_TRY(ir_axis(m->g, &axis, layout->rank, "dims", &at));
+        layout->strides[at] = run;
+        run *= layout->dims[at] > 0 ? layout->dims[at] : 1;
+    }
+    return AIR_OK;
+}
+
+/* Memory of its own, in the order that its readers ask for, if any. */
+static air_status
+turned_place(exec_maker *m, air_ref ref, lower_place *out)
+{
+    const uint32_t turned = m->p->order.turned[ref.id];
+
+    AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
+    return turned == IR_NO_NODE ? AIR_OK
+                                : turn_strides(m, turned, &out->layout);
+}
+
 air_status
 exec_cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
 {
@@ -257,7 +286,7 @@ exec_cat_place(exec_maker *m, uint32_t cat_node, size_t which, lower_place *out)
         if (is_part(m, m->p->order.cat[result.id], result))
             AIR_TRY(part_place(m, m->p->order.cat[result.id], result, &place));
         else
-            AIR_TRY(exec_new_place(m, v, &place));
+            AIR_TRY(turned_place(m, result, &place));
         m->s->storages.data[place.slot].parts = true;
         exec_set_place(m, result, &place);
     }
@@ -317,33 +346,13 @@ take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
     }
 }
 
-/* The strides with which a permutation of it is dense. */
-static air_status
-turn_strides(const exec_maker *m, uint32_t permute, ir_layout *layout)
-{
-    const ir_node *n = ir_node_at(m->g, permute);
-    int64_t run = 1;
-
-    for (int i = layout->rank - 1; i >= 0; i--) {
-        const air_attr axis = {.kind = AIR_ATTR_INT,
-                               .dim = n->attrs[1].dims[i]};
-        int at;
-        AIR_TRY(ir_axis(m->g, &axis, layout->rank, "dims", &at));
-        layout->strides[at] = run;
-        run *= layout->dims[at] > 0 ? layout->dims[at] : 1;
-    }
-    return AIR_OK;
-}
-
 static air_status
 own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
 {
-    const uint32_t turned = m->p->order.turned[ref.id];
-
-    AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
-    if (m->unit->fused && turned != IR_NO_NODE)
-        return turn_strides(m, turned, &out->layout);
-    if (m->unit->fused || ir_info(n)->flags & IR_PUTS)
+    if (!m->unit->fused && !(ir_info(n)->flags & IR_PUTS))
+        return exec_new_place(m, ir_val(m->g, ref), out);
+    AIR_TRY(turned_place(m, ref, out));
+    if (m->p->order.turned[ref.id] == IR_NO_NODE)
         take_strides(m, ref, &out->layout);
     return AIR_OK;
 }

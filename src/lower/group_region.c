@@ -437,7 +437,8 @@ enum {
     SPREAD_ROW = 16,
     SPREAD_PAIRS = 128,
     SPREAD_WALKED = 3,
-    SPREAD_ROWS = 16
+    SPREAD_ROWS = 16,
+    VECTOR = 64 /* bytes of AVX-512's; those of AVX2 have half of them */
 };
 
 /* Is the other part of a pair there, too? */
@@ -488,6 +489,23 @@ most_spread(const lower_build *b, const air_rg_node *nodes, int count, int rank)
     return walked ? SPREAD_WALKED : b->env->pairs ? SPREAD_ROW : SPREAD_PAIRS;
 }
 
+/* Rows of whole vectors: code takes each where it lies, in less time than to
+ * copy what does not lie dense; what has gaps is copied anyway. */
+static bool
+fills_vectors(const lower_build *b, int rank, int64_t cols)
+{
+    int64_t width = 0;
+
+    for (int i = 0; i < b->nbufs; i++) {
+        const int64_t size =
+            (int64_t)air_dtype_bytes((air_dtype)b->bufs[i].dtype);
+        if (!b->bufs[i].scratch && b->bufs[i].strides[rank - 1] > 1)
+            return false;
+        width = size > width ? size : width;
+    }
+    return width * cols >= VECTOR && width * cols % (VECTOR / 2) == 0;
+}
+
 /* Rows of a few elements that no buffer's strides let be one. What only moves
  * elements is not for code. */
 static bool
@@ -500,7 +518,7 @@ is_spread(const lower_build *b, const air_rg_node *nodes, int count, int rank,
         rows *= dims[i];
     return b->walk == AIR_WALK_MAP && rank > 1 && count > 2 &&
            dims[rank - 1] <= most_spread(b, nodes, count, rank) &&
-           rows >= SPREAD_ROWS;
+           !fills_vectors(b, rank, dims[rank - 1]) && rows >= SPREAD_ROWS;
 }
 
 static bool

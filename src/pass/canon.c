@@ -101,13 +101,15 @@ canon_node(pass_context *ctx, uint32_t node, void *arg)
 {
     const tables *t = arg;
     uint16_t op = ir_node_at(ctx->g, node)->op;
+    bool done;
 
     if (op == AIR_OP_HOST || ir_node_at(ctx->g, node)->inplace)
         return AIR_OK;
     if (t->rename[op] != AIR_OP_NONE)
         return rename_node(ctx, node, (ir_op)t->rename[op]);
     number_right(ctx, node);
-    return t->fn[op] ? t->fn[op](ctx, node) : AIR_OK;
+    AIR_TRY(canon_expanded(ctx, node, &done));
+    return t->fn[op] && !done ? t->fn[op](ctx, node) : AIR_OK;
 }
 
 air_status

@@ -15,6 +15,9 @@
 air_status canon_split(pass_context *ctx, uint32_t node, bool *done);
 /* Of add: done where it became parts side by side. */
 air_status canon_sum_of_parts(pass_context *ctx, uint32_t node, bool *done);
+/* Of a node that reads what is broadcast: done where another one took its
+ * place. */
+air_status canon_expanded(pass_context *ctx, uint32_t node, bool *done);
 /* A copy or cast of a number becomes a `full`. */
 air_status canon_number(pass_context *ctx, uint32_t node);
 /* The result becomes operand `src` where that has its dtype and sizes and, for

@@ -253,6 +253,42 @@ static const example examples[] = {
      .plan = "result 0 28 ",
      .count = 3,
      .want = {-1, -2, -3}},
+    {.name = "what is reshaped behind a permute is made in its order",
+     .text = "graph f(%x: f32[2, 2, 2]) {\n"
+             "  %1: f32[2, 2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2, 2] = permute(%1, [1, 0, 2])\n"
+             "  %3: f32[2, 4] = view(%2, [2, 4])\n"
+             "  return %3\n"
+             "}\n",
+     .in = {{3, {2, 2, 2}, {0}}, NONE},
+     .no_steps = "copy",
+     .count = 8,
+     .want = {-1, -2, -5, -6, -3, -4, -7, -8}},
+    {.name = "so are the parts of a cat",
+     .text = "graph f(%x: f32[2, 2, 1]) {\n"
+             "  %1: f32[2, 2, 1] = neg(%x)\n"
+             "  %2: f32[2, 2, 1] = mul.Tensor(%x, 2)\n"
+             "  %3: f32[2, 2, 2] = cat([%1, %2], -1)\n"
+             "  %4: f32[2, 2, 2] = permute(%3, [1, 0, 2])\n"
+             "  %5: f32[2, 4] = view(%4, [2, 4])\n"
+             "  return %5\n"
+             "}\n",
+     .in = {{3, {2, 2, 1}, {0}}, NONE},
+     .no_steps = "copy",
+     .count = 8,
+     .want = {-1, 2, -3, 6, -2, 4, -4, 8}},
+    {.name = "not where a permute moves the last axis, or a result is read",
+     .text = "graph f(%x: f32[2, 2]) {\n"
+             "  %1: f32[2, 2] = neg(%x)\n"
+             "  %2: f32[2, 2] = permute(%1, [1, 0])\n"
+             "  %3: f32[4] = view(%2, [4])\n"
+             "  return %3, %1\n"
+             "}\n",
+     .in = {{2, {2, 2}, {0}}, NONE},
+     .steps = "copy",
+     .results = 2,
+     .count = 4,
+     .want = {-1, -3, -2, -4}},
     {.name = "a result in another order of axes is made so",
      .text = "graph f(%x: f32[2, 1, 3]) {\n"
              "  %1: f32[2, 1, 3] = neg(%x)\n"
@@ -411,15 +447,16 @@ TEST(place_of_values)
         check_example(&examples[i]);
 }
 
-/* Rows of a few elements that a broadcast operand keeps apart. */
+/* Rows of a few elements that a broadcast operand keeps apart; those of whole
+ * vectors are read where they lie. */
 TEST(place_short_rows_are_spread)
 {
     const char *text = "graph f(%x: f32[s0, 1], %y: f32[s1]) {\n"
                        "  %1: f32[s0, s1] = mul.Tensor(%x, %y)\n"
                        "  return %1\n}\n";
     static const int64_t sizes[][3] = {
-        {100, 3, 1}, {16, 16, 1}, {15, 3, 0}, {100, 17, 0}};
-    for (int k = 0; k < 4; k++) {
+        {100, 3, 1}, {16, 15, 1}, {16, 16, 0}, {15, 3, 0}, {100, 17, 0}};
+    for (int k = 0; k < 5; k++) {
         const int64_t rows = sizes[k][0], cols = sizes[k][1];
         float x[100] = {[15] = 2}, y[17] = {[2] = 4};
         const air_value in[] = {
@@ -484,4 +521,75 @@ TEST(place_numbers_for_short_rows)
             }
         pcase_end(&f);
     }
+}
+
+enum { LINES = 300 };
+
+static void
+check_lines(const program_case *f, int64_t rows, int64_t cols)
+{
+    static float x[LINES * 5], y[LINES * 9];
+    const air_value in[] = {
+        air_value_tensor(x, AIR_F32, 3, (int64_t[]){LINES, 1, cols}),
+        air_value_tensor(y, AIR_F32, 3, (int64_t[]){LINES, rows, 1})};
+    air_value out;
+    int wrong = 0;
+
+    for (int64_t i = 0; i < LINES * cols; i++)
+        x[i] = (float)(i % 251);
+    for (int64_t i = 0; i < LINES * rows; i++)
+        y[i] = (float)(i % 127);
+    if (!CHECK_OK(air_program_run(f->program, NULL, 2, in, 1, &out)))
+        return;
+    for (int64_t i = 0; i < LINES * rows * cols; i++) {
+        const int64_t row = i / cols, line = row / rows;
+        const float want = x[line * cols + i % cols] * y[row] + y[row];
+        wrong += ((const float *)out.data)[i] != want;
+    }
+    CHECK_INT(wrong, 0);
+    air_value_release(&out);
+}
+
+/* Rows that a line shares beside numbers of each row: blocks of them end within
+ * lines, and where those begin. */
+TEST(place_lines_of_short_rows)
+{
+    program_case f;
+
+    if (pcase_begin(&f,
+                    "graph f(%x: f32[s0, 1, s2], %y: f32[s0, s1, 1]) {\n"
+                    "  %1: f32[s0, s1, s2] = mul.Tensor(%x, %y)\n"
+                    "  %2: f32[s0, s1, s2] = add.Tensor(%1, %y)\n"
+                    "  return %2\n}\n",
+                    NULL))
+        for (int64_t rows = 2; rows < 10; rows++)
+            for (int64_t cols = 2; cols < 6; cols++)
+                check_lines(&f, rows, cols);
+    pcase_end(&f);
+}
+
+/* Coordinates lie with gaps: they are copied, however wide the rows are. */
+TEST(place_gaps_in_rows_are_spread)
+{
+    const char *text = "graph f(%x: i64[8, 3], %y: i64[40, 1]) {\n"
+                       "  %1: i64[8] = select.int(%x, 1, 1)\n"
+                       "  %2: i64[40, 8] = add.Tensor(%1, %y)\n"
+                       "  return %2\n}\n";
+    int64_t x[24] = {[4] = 7}, y[40] = {[39] = 2};
+    const air_value in[] = {
+        air_value_tensor(x, AIR_I64, 2, (int64_t[]){8, 3}),
+        air_value_tensor(y, AIR_I64, 2, (int64_t[]){40, 1})};
+    program_case f;
+    air_value out;
+    char *steps = NULL;
+
+    if (pcase_begin(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+        CHECK_INT(((const int64_t *)out.data)[39 * 8 + 1], 9);
+        air_value_release(&out);
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
+        CHECK(strstr(steps, "map spread [") != NULL);
+        air_program_text_free(f.program, steps);
+    }
+    pcase_end(&f);
 }

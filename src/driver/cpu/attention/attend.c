@@ -278,6 +278,29 @@ pairs_block(const attend *a, const panel_mem *m, int64_t p, int64_t n,
                         lone_values(a, m, b, at), 1, a->width, 1, false);
 }
 
+/* panel_block of n keys that some lane sees; the first half of the lanes sees
+ * less of them. */
+static void
+floats_block(const attend *a, const panel_mem *m, int64_t p, int64_t n,
+             int64_t last, const float *mask, bool even, const key_block *b)
+{
+    const gemm_ops *ops = a->ops;
+    const int64_t lanes = ops->lanes, half = lanes / 2;
+    const int64_t both = last < n - half ? max64(0, last + half) : n;
+    const float *q = m->q + p * lanes * a->depth;
+    float *out = m->out + p * lanes * a->width, *s = m->s;
+    ops->block(s, both, q, lanes, b->k, b->krs, 1, a->depth, true);
+    s += both * lanes + half;
+    ops->half_block(s, n - both, q + half, lanes, b->k + both * b->krs, b->krs,
+                    1, a->depth, true);
+    ops->attend->softmax_panel(m->s, mask, even, n, last, m->top + p * lanes,
+                               m->sum + p * lanes, out, a->width);
+    ops->block(out, a->width, m->s, lanes, b->v, 1, b->vrs, both, false);
+    if (both < n)
+        ops->half_block(out + half, a->width, s, lanes, b->v + both * b->vrs, 1,
+                        b->vrs, n - both, false);
+}
+
 /* Scores, softmax and values of panel p, rows [r0, r0 + nr), for one block of
  * keys. */
 static void
@@ -286,7 +309,6 @@ panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
 {
     int64_t lanes = a->ops->lanes, last = INT64_MAX;
     unsigned masked = a->from->is_masked(a, r0, nr, j, n);
-    float *out = m->out + p * lanes * a->width;
     bool even =
         (masked & ATTEND_MASK) != 0 && even_mask(a, r0, nr, j, n, m->mask);
     if ((masked & ATTEND_MASK) != 0) {
@@ -303,11 +325,7 @@ panel_block(const attend *a, const panel_mem *m, int64_t p, int64_t r0,
         pairs_block(a, m, p, n, last, mask, even, b);
         return;
     }
-    a->ops->block(m->s, n, m->q + p * lanes * a->depth, lanes, b->k, b->krs, 1,
-                  a->depth, true);
-    a->ops->attend->softmax_panel(m->s, mask, even, n, last, m->top + p * lanes,
-                                  m->sum + p * lanes, out, a->width);
-    a->ops->block(out, a->width, m->s, lanes, b->v, 1, b->vrs, n, false);
+    floats_block(a, m, p, n, last, mask, even, b);
 }
 
 static void

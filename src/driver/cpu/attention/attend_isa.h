@@ -18,7 +18,8 @@ struct attend_ops {
      * scaled to the new top.
      * panel: lanes are queries; s[key][lane], top, sum [lane],
      * out[width][lane]; mask the same as s, or [key] where it is `even` for
-     * all lanes, or NULL. Lane l sees keys up to `last` + l. */
+     * all lanes, or NULL. Lane l sees keys up to `last` + l; what no lane of
+     * a vector sees is neither read nor written. */
     void (*softmax_panel)(float *s, const float *mask, bool even, int64_t keys,
                           int64_t last, float *top, float *sum, float *out,
                           int64_t width);

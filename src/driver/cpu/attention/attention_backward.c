@@ -314,15 +314,59 @@ get_mask(const problem *p, int64_t head, int64_t i, int64_t nr, int64_t j,
     s->ops->pack_x(p->m->mask, &rows, 0, nr, 0, n);
 }
 
-/* sum[chunk][key][lane] += w^T rows, w: [key][lane of a panel] */
+/* How many of n keys the first half of a panel sees, whose first row sees keys
+ * up to `last`. */
+static int64_t
+keys_of_half(const sdpa *s, int64_t n, int64_t last)
+{
+    return s->causal ? min64(n, last + s->ops->lanes / 2) : n;
+}
+
+/* to[key][lane] = rows * panel, of n keys, of which the first half of the lanes
+ * needs those before `both` */
+static void
+score(const sdpa *s, float *to, const float *panel, const float *rows,
+      int64_t rs, int64_t depth, int64_t n, int64_t both)
+{
+    const int64_t lanes = s->ops->lanes, half = lanes / 2;
+    s->ops->block(to, both, panel, lanes, rows, rs, 1, depth, true);
+    s->ops->half_block(to + both * lanes + half, n - both, panel + half, lanes,
+                       rows + both * rs, rs, 1, depth, true);
+}
+
+/* sum[d][lane] += rows^T w, w and the keys as above */
+static void
+add_keys(const sdpa *s, float *sum, const float *w, const float *rows,
+         int64_t rs, int64_t depth, int64_t n, int64_t both)
+{
+    const int64_t lanes = s->ops->lanes, half = lanes / 2;
+    s->ops->block(sum, depth, w, lanes, rows, 1, rs, both, false);
+    if (n > both)
+        s->ops->half_block(sum + half, depth, w + both * lanes + half, lanes,
+                           rows + both * rs, 1, rs, n - both, false);
+}
+
+/* sum[chunk][key][lane] += w^T rows, w: [key][lane of a panel], of which only
+ * those from `first` on count */
 static void
 add_rows(const sdpa *s, float *sum, const float *w, const float *rows,
-         int64_t width, int64_t n)
+         int64_t width, int64_t n, int64_t first)
 {
     int64_t lanes = s->ops->lanes, room = round_up(width, lanes);
     for (int64_t d = 0; d < room; d += lanes)
-        s->ops->block(sum + d * KEYS, n, rows + d, room, w, lanes, 1, lanes,
-                      false);
+        s->ops->block(sum + d * KEYS, n, rows + first * room + d, room,
+                      w + first, lanes, 1, lanes - first, false);
+}
+
+/* The same of n keys as above. */
+static void
+add_both(const sdpa *s, float *sum, const float *w, const float *rows,
+         int64_t width, int64_t n, int64_t both)
+{
+    const int64_t lanes = s->ops->lanes;
+    add_rows(s, sum, w, rows, width, both, 0);
+    add_rows(s, sum + both * lanes, w + both * lanes, rows, width, n - both,
+             lanes / 2);
 }
 
 /* Rows [i, i + lanes) of a head, row r of the problem's memory. */
@@ -331,8 +375,7 @@ panel(const problem *p, const key_block *k, int64_t head, int64_t i, int64_t r)
 {
     const sdpa *s = p->s;
     const memory *m = p->m;
-    const gemm_ops *ops = s->ops;
-    int64_t lanes = ops->lanes, nr = min64(lanes, s->rows - i);
+    int64_t lanes = s->ops->lanes, nr = min64(lanes, s->rows - i);
     int64_t last = s->causal ? i - k->j : KEYS;
     int64_t n = min64(k->n, last + nr); /* keys that some row sees */
     bool masked = s->mask.dtype != AIR_DTYPE_NONE;
@@ -340,18 +383,16 @@ panel(const problem *p, const key_block *k, int64_t head, int64_t i, int64_t r)
         return;
     if (masked)
         get_mask(p, head, i, nr, k->j, n);
-    ops->block(m->s, n, m->q + r * s->depth, lanes, k->k, k->krs, 1, s->depth,
-               true);
-    ops->block(m->dp, n, m->grad + r * s->width, lanes, k->v, k->vrs, 1,
-               s->width, true);
+    const int64_t both = keys_of_half(s, n, last);
+    score(s, m->s, m->q + r * s->depth, k->k, k->krs, s->depth, n, both);
+    score(s, m->dp, m->grad + r * s->width, k->v, k->vrs, s->width, n, both);
     s->own->weights(m->s, m->dp, masked ? m->mask : NULL, n, last, m->sums + r,
                     m->dots + r);
-    ops->block(m->dq + r * s->depth, s->depth, m->dp, lanes, k->k, 1, k->krs, n,
-               false);
-    add_rows(s, m->dv, m->s, m->grad_rows + r * round_up(s->width, lanes),
-             s->width, n);
-    add_rows(s, m->dk, m->dp, m->q_rows + r * round_up(s->depth, lanes),
-             s->depth, n);
+    add_keys(s, m->dq + r * s->depth, m->dp, k->k, k->krs, s->depth, n, both);
+    add_both(s, m->dv, m->s, m->grad_rows + r * round_up(s->width, lanes),
+             s->width, n, both);
+    add_both(s, m->dk, m->dp, m->q_rows + r * round_up(s->depth, lanes),
+             s->depth, n, both);
 }
 
 /* Keys [j, j + n) of the result from sum[chunk][key][lane]. */

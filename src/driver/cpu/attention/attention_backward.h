@@ -10,7 +10,8 @@ typedef struct {
      *     s:  scores, becomes the weights p = e^(s + mask - sums)
      *     dp: gradient of p, becomes that of s: p * (dp - dots)
      * mask may be NULL; lane l sees keys up to last + l; sums and dots: one for
-     * each lane. A weight of 0 has gradient 0 whatever dp is. */
+     * each lane. A weight of 0 has gradient 0 whatever dp is. What no lane of
+     * a vector sees is neither read nor written. */
     void (*weights)(float *s, float *dp, const float *mask, int64_t keys,
                     int64_t last, const float *sums, const float *dots);
     /* dots[r] = a[r * as + d] * b[r * bs + d] summed over d < width, r < n */

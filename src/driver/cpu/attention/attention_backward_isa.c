@@ -50,7 +50,7 @@ weights(float *s, float *dp, const float *mask, int64_t keys, int64_t last,
     for (int64_t l = 0; l < LANES; l += VL) {
         half h = {mask == NULL ? NULL : mask + l, load(sums + l),
                   load(dots + l)};
-        half_panel(&h, s + l, dp + l, keys, last + l);
+        half_panel(&h, s + l, dp + l, min64(keys, last + l + VL), last + l);
     }
 }
 

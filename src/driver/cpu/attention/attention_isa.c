@@ -74,10 +74,12 @@ ISA_NAME(softmax_panel)(float *s, const float *mask, bool even, int64_t keys,
                         int64_t last, float *top, float *sum_, float *out,
                         int64_t width)
 {
-    for (int64_t h = 0; h < LANES; h += VL)
-        panel_half(s + h, mask == NULL || even ? mask : mask + h, !even, keys,
-                   last > INT64_MAX - LANES ? last : last + h, top + h,
-                   sum_ + h, out + h, width);
+    for (int64_t h = 0; h < LANES; h += VL) {
+        const int64_t seen = last >= keys ? keys : last + h;
+        panel_half(s + h, mask == NULL || even ? mask : mask + h, !even,
+                   min64(keys, seen + VL), seen, top + h, sum_ + h, out + h,
+                   width);
+    }
 }
 
 /* VL lanes from l on; elements [d, d + VL) of each. */

@@ -169,6 +169,10 @@ typedef struct {
     void (*block)(float *acc, int64_t nr, const float *panel, int64_t xs,
                   const float *w, int64_t rs, int64_t ks, int64_t kc,
                   bool first);
+    /* the same of the first half of the lanes */
+    void (*half_block)(float *acc, int64_t nr, const float *panel, int64_t xs,
+                       const float *w, int64_t rs, int64_t ks, int64_t kc,
+                       bool first);
     /* the same of `rows` rows at most, and of the first lanes of a panel at
      * least: acc of the others may stay as it was */
     void (*tile)(float *acc, int64_t nr, const float *panel, int64_t xs,

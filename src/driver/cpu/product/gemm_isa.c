@@ -277,6 +277,14 @@ dots_near(float *t, int64_t nm, const float *x, int64_t xs, int64_t nn,
     }
 }
 
+/* gemm_ops.half_block */
+static void
+half_block(float *acc, int64_t nr, const float *panel, int64_t xs,
+           const float *w, int64_t rs, int64_t ks, int64_t kc, bool first)
+{
+    block_by(halves, acc, nr, panel, xs, w, rs, ks, kc, first);
+}
+
 const gemm_ops ISA_NAME(cpu_gemm) = {
     .isa = ISA_TEXT,
     .lanes = LANES,
@@ -284,6 +292,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .pack_x = pack_x,
     .pack_w = pack_w,
     .block = block,
+    .half_block = half_block,
     .tile = tile_rows,
     .finish = finish,
     .finish_rows = finish_rows,

@@ -146,18 +146,26 @@ TILES(NARROW_TILE)
 static tile_fn *const narrows[ROWS_MAX + 1] = {NULL, TILES(NARROW_ROW)};
 #endif
 
-/* gemm_ops.block */
-static void
-block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
-      int64_t rs, int64_t ks, int64_t kc, bool first)
+INLINE void
+block_by(tile_fn *const *table, float *acc, int64_t nr, const float *panel,
+         int64_t xs, const float *w, int64_t rs, int64_t ks, int64_t kc,
+         bool first)
 {
     const gemm_ahead nothing = gemm_ahead_of(panel, 0);
     int64_t nb = (nr + ROWS_MAX - 1) / ROWS_MAX;
     for (int64_t i = 0; i < nb; i++) { /* even sizes: no thin last one */
         int64_t b = nr * i / nb, e = nr * (i + 1) / nb;
-        tiles[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
+        table[e - b](acc + b * LANES, panel, xs, w + b * rs, rs, ks, kc, first,
                      &nothing);
     }
+}
+
+/* gemm_ops.block */
+static void
+block(float *acc, int64_t nr, const float *panel, int64_t xs, const float *w,
+      int64_t rs, int64_t ks, int64_t kc, bool first)
+{
+    block_by(tiles, acc, nr, panel, xs, w, rs, ks, kc, first);
 }
 
 /* gemm_ops.tile */

@@ -101,10 +101,24 @@ next_line(const cpu_region *r, int b, int64_t *index)
     return at * (int64_t)r->bytes[b];
 }
 
+/* One row of two floats, or a larger number, again and again. */
+static void
+repeat_words(char *to, int64_t rows)
+{
+    uint64_t word;
+    memcpy(&word, to, sizeof word);
+    for (int64_t i = 1; i < rows; i++)
+        memcpy(to + i * (int64_t)sizeof word, &word, sizeof word);
+}
+
 /* One row again and again, in pieces that grow. */
 static void
 repeat(char *to, int64_t bytes, int64_t rows)
 {
+    if (bytes == sizeof(uint64_t)) {
+        repeat_words(to, rows);
+        return;
+    }
     for (int64_t done = 1, n; done < rows; done += n) {
         n = done < rows - done ? done : rows - done;
         memcpy(to + done * bytes, to, (size_t)(n * bytes));
@@ -131,6 +145,8 @@ move_line(const region_run *run, int b, char *p, int64_t at, int64_t rows,
         char *mate = run->mem + r->stage[r->mate[b]] + at * cols * bytes;
         region_move_pairs(r->set, p, down, (char *[2]){dense, mate}, cols, rows,
                           cols, out);
+    } else if (rows == 1 && right == 1 && !out) {
+        memcpy(dense, p, (size_t)(cols * bytes));
     } else if (out) {
         region_move(r->set, p, down, right, dense, cols, 1, r->bytes[b], rows,
                     cols);
@@ -151,12 +167,23 @@ repeat_line(const region_run *run, int b, int64_t at, int64_t rows)
         repeat(run->mem + r->stage[r->mate[b]] + at * row, row, rows);
 }
 
+/* Do all rows of a block lie as those of one line? */
+static bool
+is_one_line(const cpu_region *r, int b)
+{
+    bool one = r->strides[b][r->rank - 2] != 0;
+    for (int a = r->flat; a < r->rank - 2; a++)
+        one = one && r->strides[b][a] == r->strides[b][a + 1] * r->dims[a + 1];
+    return one;
+}
+
 /* Rows of buffer b to (or from) a dense block, line by line. */
 static void
 move_rows(const region_run *run, int b, const row_block *k, bool out)
 {
     const cpu_region *r = run->r;
     const int64_t line = line_of(r), down = r->strides[b][r->rank - 2];
+    const bool whole = is_one_line(r, b);
     const air_rg_buf *buf = &r->rg->bufs[b];
     int64_t index[AIR_MAX_RANK], from = k->index[r->rank - 2];
     char *base = (char *)run->task->slots[buf->slot] + buf->offset;
@@ -164,7 +191,7 @@ move_rows(const region_run *run, int b, const row_block *k, bool out)
     for (int64_t at = 0, n; at < k->rows; at += n, from = 0) {
         char *p =
             base + next_line(r, b, index) + from * down * (int64_t)r->bytes[b];
-        n = k->rows - at < line - from ? k->rows - at : line - from;
+        n = whole || k->rows - at < line - from ? k->rows - at : line - from;
         move_line(run, b, p, at, !out && down == 0 ? 1 : n, out);
         if (!out && down == 0)
             repeat_line(run, b, at, n);
