@@ -163,7 +163,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
                            .scratch = &m->lowering};
     bool any = false;
     lower_region region = {0};
-    const char *gaps = "reduced axes are not one run";
+    const char *gaps = "a region wants other strides";
     dense_copies copies = {0}, written = {0}; /* before it, after it */
 
     for (size_t i = 0; i < unit->count; i++) {

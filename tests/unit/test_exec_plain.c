@@ -1,4 +1,5 @@
-/* test_exec_plain.c: calls that but a plain kernel would take as they lie. */
+/* test_exec_plain.c: operands that are copied since they are read badly as they
+ * lie: by a plain kernel, or again and again. */
 #include "air.h"
 #include "program_case.h"
 #include "test.h"
@@ -76,4 +77,45 @@ TEST(exec_plain_table)
                        "}\n";
 
     check_copies(text, (const int64_t[]){1, 3}, 0);
+}
+
+static uint32_t
+copies_of_product(const char *text)
+{
+    static float x[16 * 20 * 16];
+    air_value in = air_value_tensor(x, AIR_F32, 3, (int64_t[]){16, 20, 16});
+    air_value out;
+    air_program_stats stats = {0};
+    program_case f;
+
+    for (int i = 0; i < 16 * 20 * 16; i++)
+        x[i] = (float)(i % 37);
+    if (pcase_begin(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 1, &in, 1, &out))) {
+        const float *got = out.data; /* [b, d, i, j]: x[b, i, d] x[b, j, d] */
+        for (int k = 0; k < 20 * 20; k++)
+            CHECK_NEAR(got[(5 * 16 + 3) * 400 + k],
+                       x[(5 * 20 + k / 20) * 16 + 3] *
+                           x[(5 * 20 + k % 20) * 16 + 3],
+                       0);
+        air_value_release(&out);
+        air_program_get_stats(f.program, &stats);
+    }
+    pcase_end(&f);
+    return stats.copies;
+}
+
+/* Each element is read 20 times, 16 apart: as a row of the other one it need
+ * not be dense. */
+TEST(exec_outer_product_of_turned_rows)
+{
+    CHECK_INT(
+        copies_of_product("graph f(%x: f32[16, 20, 16]) {\n"
+                          "  %1: f32[16, 16, 20] = permute(%x, [0, 2, 1])\n"
+                          "  %2: f32[16, 16, 20, 1] = unsqueeze(%1, 3)\n"
+                          "  %3: f32[16, 16, 1, 20] = unsqueeze(%1, 2)\n"
+                          "  %4: f32[16, 16, 20, 20] = mul.Tensor(%2, %3)\n"
+                          "  return %4\n"
+                          "}\n"),
+        1);
 }
