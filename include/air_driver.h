@@ -123,6 +123,10 @@ typedef struct air_driver {
     air_status (*kernel_make)(air_device *dev, const air_region *region,
                               const air_code *code /* copied; may be NULL */,
                               const air_kernel **out);
+    /* ? Does nothing but a plain kernel take the call, one that goes element by
+     * element? Operands are copied dense where that changes it. */
+    bool (*is_plain)(const air_device *dev, const char *name,
+                     const air_call *call);
     /* ? One kernel of `first`, found for `call`, and of a MAP region behind it:
      * the region runs on pieces of the call's first result while they are in
      * the cache. Buffer `buf` of the region is that result, its element e the

@@ -38,12 +38,7 @@ from .imported import HostNode, Imported
 from .node_log import log_node, logs_nodes
 from .origin import location_of
 from .recorded import entry
-from .schema import (
-    DTYPE_NAMES,
-    Refused,
-    namespace_of,
-    used_items,
-)
+from .schema import DTYPE_NAMES, Refused, namespace_of, used_items
 from .sizes import (
     Sizes,
     Source,
@@ -51,6 +46,7 @@ from .sizes import (
     evaluator,
     expression,
     is_symbolic,
+    limits,
 )
 from .tensor_types import Types, dtype_of
 
@@ -155,8 +151,9 @@ class _Importer(schema.Importing):
         if expr.is_Symbol:
             dim = self.sizes.symbol(expr, value.node.shape_env)
         else:  # a saved expression comes in as a number of its own
+            low, high = limits(expr, value.node.shape_env)
             dim = self.graph.symbol(
-                f"arg{index}", -(2**62), 2**62, int(value.node.hint or 0)
+                f"arg{index}", low, high, int(value.node.hint or 0)
             )
         if expr not in self.sources and not expr.is_Integer:
             self.sizes.bind(expr, dim)

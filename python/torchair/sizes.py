@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
-from . import compat
+from . import compat, ratios
 from ._native import Graph
 
 
@@ -26,6 +26,14 @@ def is_symbolic(value: Any) -> bool:
     return hasattr(value, "node") and hasattr(value.node, "expr")
 
 
+def limits(expr: Any, shape_env: Any) -> tuple[int, int]:
+    """Least and greatest value, within int64."""
+    found, most = shape_env.bound_sympy(expr), 2**62
+    low = int(found.lower) if found.lower.is_Integer else -most
+    high = int(found.upper) if found.upper.is_Integer else most
+    return max(low, -most), min(high, most)
+
+
 _BINARY = {
     "FloorDiv": "//",
     "CleanDiv": "//",
@@ -33,6 +41,7 @@ _BINARY = {
     "Mod": "%",
 }
 _FOLDED = {"Max": "max", "Min": "min"}
+_ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt")
 
 
 class Sizes:
@@ -110,16 +119,23 @@ class Sizes:
             return self._power(*expr.args)
         if name == "Identity":
             return self.of(expr.args[0])
-        if name == "CeilToInt" and type(expr.args[0]).__name__ == "IntTrueDiv":
-            return self._parts(*expr.args[0].args)
+        if name in _ROUNDED:
+            return self._rounded(expr, name == "CeilToInt")
         raise Unexpressible(f"a size is {expr}: no {name} of sizes")
 
-    def _parts(self, whole: Any, part: Any) -> int:
-        """Parts that it takes to hold the whole, as blocks of a kernel do."""
-        if not part.is_Integer or not part.is_positive:
-            raise Unexpressible(f"a size is parts of {part}")
-        up = self._op("+", self.of(whole), self.dim(int(part) - 1))
-        return self._op("//", up, self.of(part))
+    def _rounded(self, expr: Any, up: bool) -> int:
+        """An integer that was computed with floats."""
+        found = ratios.rounded(expr.args[0], up)
+        if found is None or not self._is_natural(found[1]):
+            raise Unexpressible(f"a size is {expr}: no ratio of sizes")
+        ratio, of = found
+        top = self._op("*", self.of(of), self.dim(ratio.numerator))
+        if up:
+            top = self._op("+", top, self.dim(ratio.denominator - 1))
+        return self._op("//", top, self.dim(ratio.denominator))
+
+    def _is_natural(self, expr: Any) -> bool:
+        return limits(expr, self._shape_env)[0] >= 0
 
     def _op(self, op: str, a: int, b: int) -> int:
         return self.graph.dim_op(op, a, b)

@@ -163,7 +163,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
                            .scratch = &m->lowering};
     bool any = false;
     lower_region region = {0};
-    const char *gaps = "reduced axes are not one run";
+    const char *gaps = "a region wants other strides";
     dense_copies copies = {0}, written = {0}; /* before it, after it */
 
     for (size_t i = 0; i < unit->count; i++) {
@@ -262,6 +262,113 @@ make_cat(exec_maker *m, const ir_node *n)
     return AIR_OK;
 }
 
+/* ---- calls ---- */
+
+/* Operands of a call that do not lie dense. */
+typedef struct {
+    size_t count;
+    air_ref ref[AIR_RG_MAX_BUFS];
+} strided_values;
+
+static void
+add_strided(const exec_maker *m, air_ref ref, strided_values *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->ref[i].id == ref.id)
+            return;
+    if (!is_dense_value(m, ref) && s->count < AIR_RG_MAX_BUFS)
+        s->ref[s->count++] = ref;
+}
+
+/* What an INDEX op picks from is read in part: it stays where it is if that
+ * may be a small one. */
+static bool
+is_picked_from(const exec_maker *m, const ir_node *n)
+{
+    const ir_layout *from = &m->places[n->attrs[0].value.id].layout;
+    const ir_layout *to = &m->places[n->outs[0].id].layout;
+
+    return ir_info(n)->flags & IR_INDEX &&
+           exec_numel(from->rank, from->dims) >
+               2 * exec_numel(to->rank, to->dims);
+}
+
+static strided_values
+find_strided(const exec_maker *m, const ir_node *n)
+{
+    strided_values s = {0};
+
+    for (int i = 0; i < n->nattrs && !n->inplace; i++)
+        if (n->attrs[i].kind == AIR_ATTR_VALUE &&
+            (i > 0 || !is_picked_from(m, n)))
+            add_strided(m, n->attrs[i].value, &s);
+    return s;
+}
+
+/* Does but a plain kernel take the call, were values of the set dense? */
+static air_status
+is_plain_with(exec_maker *m, const ir_node *n, const strided_values *s,
+              uint32_t dense, bool *out)
+{
+    const air_driver *driver = m->p->ctx->driver;
+    ir_layout kept[AIR_RG_MAX_BUFS];
+    exec_step step = {0};
+
+    for (size_t i = 0; i < s->count; i++) {
+        ir_layout *l = &m->places[s->ref[i].id].layout;
+        kept[i] = *l;
+        if (dense >> i & 1)
+            exec_dense_strides(l->rank, l->dims, l->strides);
+    }
+    const air_status status = exec_make_call(m, n, &step);
+    for (size_t i = 0; i < s->count; i++)
+        m->places[s->ref[i].id].layout = kept[i];
+    AIR_TRY(status);
+    *out = driver->is_plain(m->p->ctx->device, ir_info(n)->kernel,
+                            &step.step.call);
+    return AIR_OK;
+}
+
+/* The least values that have to be dense for another kernel than a plain one;
+ * none if that takes the call anyway, or whatever they are. */
+static air_status
+find_needed(exec_maker *m, const ir_node *n, const strided_values *s,
+            uint32_t *out)
+{
+    uint32_t all = (uint32_t)((1ull << s->count) - 1);
+    bool plain;
+
+    *out = 0;
+    if (s->count == 0 || !m->p->ctx->driver->is_plain)
+        return AIR_OK;
+    AIR_TRY(is_plain_with(m, n, s, 0, &plain));
+    if (!plain)
+        return AIR_OK;
+    AIR_TRY(is_plain_with(m, n, s, all, &plain));
+    if (plain)
+        return AIR_OK;
+    for (size_t i = 0; i < s->count; i++) {
+        AIR_TRY(is_plain_with(m, n, s, all & ~(1u << i), &plain));
+        all &= plain ? all : ~(1u << i);
+    }
+    *out = all;
+    return AIR_OK;
+}
+
+static air_status
+avoid_plain(exec_maker *m, const ir_node *n, dense_copies *copies)
+{
+    const strided_values s = find_strided(m, n);
+    uint32_t needed;
+
+    AIR_TRY(find_needed(m, n, &s, &needed));
+    for (size_t i = 0; i < s.count; i++)
+        if (needed >> i & 1)
+            AIR_TRY(use_dense(m, copies, s.ref[i],
+                              "only a plain kernel reads these strides"));
+    return AIR_OK;
+}
+
 static air_status
 make_call(exec_maker *m, uint32_t id)
 {
@@ -277,6 +384,7 @@ make_call(exec_maker *m, uint32_t id)
             !is_dense_value(m, n->attrs[i].value))
             AIR_TRY(use_dense(m, &copies, n->attrs[i].value,
                               "this op reads dense memory only"));
+    AIR_TRY(avoid_plain(m, n, &copies));
     touch_node(m, n);
     AIR_TRY(exec_make_call(m, n, &step));
     drop_dense(m, &copies);

@@ -188,6 +188,27 @@ shape_expand(ir_infer *in)
     return shape_set(in, 0, (int)size->count, dims);
 }
 
+/* d counts from the end where it is negative; its sign may be open. */
+static air_status
+from_end(ir_infer *in, air_dim d, air_dim size, air_dim *out)
+{
+    const ir_dim_node *e = &in->g->dims.data[d.id];
+    air_dim zero, one, by = size;
+
+    *out = d;
+    if (e->min >= 0)
+        return AIR_OK;
+    if (e->max >= 0) { /* size x max(min(-d, 1), 0) */
+        AIR_TRY(ir_dim_const(in->g, 0, &zero));
+        AIR_TRY(ir_dim_const(in->g, 1, &one));
+        AIR_TRY(ir_dim_make(in->g, IR_DIM_SUB, zero, d, &by));
+        AIR_TRY(ir_dim_make(in->g, IR_DIM_MIN, by, one, &by));
+        AIR_TRY(ir_dim_make(in->g, IR_DIM_MAX, by, zero, &by));
+        AIR_TRY(ir_dim_make(in->g, IR_DIM_MUL, by, size, &by));
+    }
+    return ir_dim_make(in->g, IR_DIM_ADD, d, by, out);
+}
+
 /* A slice bound as Python takes it: from the end when negative, then clamped
  * to [0, size]. */
 static air_status
@@ -199,9 +220,7 @@ slice_bound(ir_infer *in, const air_attr *a, air_dim size, air_dim otherwise,
     *out = otherwise;
     if (a->kind != AIR_ATTR_INT)
         return AIR_OK;
-    *out = a->dim;
-    if (in->g->dims.data[a->dim.id].max < 0)
-        AIR_TRY(ir_dim_make(in->g, IR_DIM_ADD, a->dim, size, out));
+    AIR_TRY(from_end(in, a->dim, size, out));
     AIR_TRY(ir_dim_const(in->g, 0, &zero));
     AIR_TRY(ir_dim_make(in->g, IR_DIM_MAX, *out, zero, out));
     return ir_dim_make(in->g, IR_DIM_MIN, *out, size, out);

@@ -411,12 +411,24 @@ uses_index(const ir_record *rec)
     return false;
 }
 
-/* Rows that are walked many at a time. Dense ones of f32 take less time one by
- * one from 32 elements on, of other dtypes from 64. */
+/* Rows of which but sums are wanted, whose order is that of one row. */
 static bool
-has_short_rows(const lower_build *b, int rank, const int64_t *dims)
+has_but_sums(const lower_build *b, const air_rg_node *nodes)
 {
-    int64_t most = 31, rows = 1;
+    for (int i = 0; i < b->phases[0].end; i++)
+        if (nodes[i].op == AIR_RG_REDUCE && nodes[i].reduce != AIR_REDUCE_SUM)
+            return false;
+    return b->nphases == 2;
+}
+
+/* Rows that are walked many at a time. Dense ones take less time one by one
+ * from 32 elements on, if they are but summed from 12 on; those of narrow
+ * dtypes, which are converted, from 64 on. */
+static bool
+has_short_rows(const lower_build *b, const air_rg_node *nodes, int rank,
+               const int64_t *dims)
+{
+    int64_t most = has_but_sums(b, nodes) ? 11 : 31, rows = 1;
 
     for (int i = 0; i < rank - 1; i++)
         rows *= dims[i];
@@ -427,7 +439,8 @@ has_short_rows(const lower_build *b, int rank, const int64_t *dims)
         const int64_t stride = buf->strides[rank - 1];
         if (!buf->scratch && stride != 0 && stride != 1)
             return true;
-        if (!buf->scratch && buf->dtype != AIR_F32)
+        if (!buf->scratch && buf->dtype != AIR_F32 &&
+            air_dtype_bytes((air_dtype)buf->dtype) < 8)
             most = 63;
     }
     return dims[rank - 1] <= most;
@@ -600,6 +613,76 @@ shorten(const lower_build *b, air_rg_node *nodes, int count)
             nodes[i].op = AIR_RG_NDTRH;
 }
 
+/* ---- operands that are read again and again ---- */
+
+enum { READ_AGAIN = 4, READ_ELEMENTS = 4096 };
+
+/* The domain axis that vectors will run along, -1: none. */
+static int
+vector_axis(const lower_build *b, const air_rg_buf *stored)
+{
+    int axis = b->domain.rank - 1;
+
+    if (b->walk == AIR_WALK_OUTER)
+        return b->vector;
+    while (axis >= 0 && (b->sizes[axis] == 1 || (b->walk == AIR_WALK_MAP &&
+                                                 stored->strides[axis] != 1)))
+        axis--;
+    return axis;
+}
+
+/* Has the value's last axis the elements of domain axis `axis`, while it does
+ * not lie dense? Only values whose axes are the last ones of the domain. */
+static bool
+ends_along(const lower_build *b, const air_rg_buf *buf, const ir_layout *l,
+           int axis)
+{
+    const int lead = b->domain.rank - l->rank;
+    int64_t dense = 1;
+    bool apart = false;
+    int last = -1;
+
+    for (int i = l->rank - 1; i >= 0; i--) {
+        if (l->dims[i] == 1)
+            continue;
+        if (lead < 0 || buf->strides[lead + i] != l->strides[i])
+            return false;
+        last = last < 0 ? lead + i : last;
+        apart = apart || l->strides[i] != dense;
+        dense *= l->dims[i];
+    }
+    return apart && last == axis;
+}
+
+/* Are elements of buffer i, which vectors have to gather, read so often that
+ * a dense copy of them costs less? Lanes of a GPU find them in a cache. */
+static bool
+is_read_again(const lower_build *b, int i, int axis)
+{
+    const air_rg_buf *buf = &b->bufs[i];
+    int64_t all = 1, own = 1;
+
+    for (int k = 0; k < b->domain.rank; k++) {
+        all *= b->sizes[k];
+        own *= buf->strides[k] != 0 ? b->sizes[k] : 1;
+    }
+    return buf->strides[axis] != 0 && buf->strides[axis] != 1 &&
+           all >= READ_ELEMENTS && all >= READ_AGAIN * own &&
+           ends_along(b, buf, &b->env->places[b->buf_value[i].id].layout, axis);
+}
+
+static air_ref
+find_read_again(const lower_build *b, const air_rg_node *nodes, int count)
+{
+    const int axis = vector_axis(b, &b->bufs[first_stored(nodes, count)]);
+
+    for (int i = 0; !b->env->columns && axis >= 0 && i < b->nbufs; i++)
+        if (!b->bufs[i].scratch && !is_stored(nodes, count, i) &&
+            is_read_again(b, i, axis))
+            return b->buf_value[i];
+    return AIR_NO_REF;
+}
+
 static air_status
 finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
        lower_region *out_region, air_ref *out_dense)
@@ -610,6 +693,9 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     void *copy;
     int rank, bad;
 
+    *out_dense = find_read_again(b, nodes, count);
+    if (out_dense->id != AIR_NO_REF.id)
+        return AIR_OK;
     axis_roles(b, roles);
     if (b->walk == AIR_WALK_MAP && !keep)
         lower_sort_axes(b->domain.rank, b->sizes, b->nbufs, b->bufs,
@@ -626,7 +712,7 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     r->walk = (uint8_t)b->walk;
     r->rank = (uint8_t)rank;
     r->across = !keep && b->walk == AIR_WALK_INNER && !has_sums(b) &&
-                (has_short_rows(b, rank, r->dims) ||
+                (has_short_rows(b, nodes, rank, r->dims) ||
                  has_plain_sums(b, nodes, rank, r->dims));
     r->spread = !keep && is_spread(b, nodes, count, rank, r->dims);
     r->nnodes = (int16_t)count;

@@ -49,6 +49,28 @@ def test_rows(n, dtype):
         assert torch.equal(got.nan_to_num(), want.nan_to_num())
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 31, 32, 33])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8],
+)
+def test_many_short_rows(n, dtype):
+    """Of more rows than one block of columns has; ties, and NaN."""
+    torch.manual_seed(n)
+    x = (torch.randn(150, n) * 2).round()
+    if dtype.is_floating_point:
+        x[::7, n // 2] = NAN
+        x[::5, 0] = NAN
+    x = x.to(dtype) if dtype.is_floating_point else x.abs().to(dtype)
+
+    def fn(x):
+        return (*x.max(-1), *x.min(-1), x.argmax(-1), x.argmin(-1))
+
+    for got, want in zip(compiled(fn)(x), fn(x), strict=True):
+        assert torch.equal(got.isnan(), want.isnan())
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
 def picks_of_columns(x):
     best = (*x.max(0), *x.min(1), *x.max(-1))
     if x.dtype == torch.bool:  # eager has no argmax of those

@@ -183,3 +183,66 @@ def test_an_integer_that_dynamo_makes_constant_may_be_negative():
     x, model = torch.randn(3, 5), compiled(fn, dynamic=True)
     for axis in (0, -1, 1, -2):
         torch.testing.assert_close(model(x, axis), fn(x, axis))
+
+
+ROUNDED = {
+    "truncated": lambda n: int(n * 0.75),
+    "floor": lambda n: math.floor(n * 0.3),
+    "ceiling": lambda n: math.ceil(n * 0.3),
+    "half": lambda n: int(n / 2),
+    "quotient by a float": lambda n: int(n / 2.5),
+    "of a product": lambda n: int(0.5 * n * (n + 1) / 20.0),
+    "at least one": lambda n: max(1, int(n * 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_sizes_that_are_rounded_floats(name):
+    def fn(x):
+        return x[: ROUNDED[name](x.shape[0])] * 2
+
+    net = compiled(fn, dynamic=True)
+    with recorded() as records:
+        for n in (30, 7, 10, 16, 20, 100):
+            x = torch.randn(n, 3)
+            assert_same(net(x), fn(x))
+    assert not fallbacks(records)
+
+
+@pytest.mark.parametrize("factor", [2, 0.5, 1.5, 1 / 3])
+def test_images_of_any_size_by_a_factor(factor):
+    def fn(x):
+        return F.interpolate(x, scale_factor=factor, mode="bilinear").relu()
+
+    net = compiled(fn, dynamic=True)
+    with recorded() as records:
+        for height, width in (6, 8), (9, 7), (15, 30), (31, 10):
+            x = torch.randn(2, 3, height, width)
+            torch.testing.assert_close(net(x), fn(x), rtol=1e-5, atol=1e-6)
+    assert len(records) == 1 and not fallbacks(records)
+
+
+def test_floats_that_are_counted_down():
+    def fn(x):
+        n = x.shape[0]
+        return x * torch.arange(n - 1, -1, -1.0), torch.arange(0.0, n, 2.0)
+
+    net = compiled(fn, dynamic=True)
+    with recorded() as records:
+        for n in 5, 8, 11:
+            assert_same(net(torch.ones(n)), fn(torch.ones(n)))
+    assert len(records) == 1 and not fallbacks(records)
+
+
+def test_gradient_of_the_last_ones():
+    """How many there are comes to the backward graph as a number below 0."""
+
+    def fn(x, y):
+        return torch.cat([x, y])[-y.shape[0] :].sin().sum()
+
+    net = compiled(fn, dynamic=True)
+    for n, m in (3, 5), (6, 2):
+        x = torch.randn(n, 4, requires_grad=True)
+        y = torch.randn(m, 4, requires_grad=True)
+        got = torch.autograd.grad(net(x, y), (x, y))
+        torch.testing.assert_close(got, torch.autograd.grad(fn(x, y), (x, y)))

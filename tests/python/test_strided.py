@@ -74,3 +74,47 @@ def test_where_torch_writes_through_it(monkeypatch):
     (host,) = records[0].hosts
     assert host.op == "as_strided_scatter"
     torch.testing.assert_close(got, write(x))
+
+
+PLACES = torch.linspace(-1.2, 1.2, 2 * 5 * 6 * 2, device=DEVICE)
+READERS = {
+    "running sum": lambda x: x.cumsum(-1),
+    "running product of columns": lambda x: x.cumprod(1),
+    "largest": lambda x: x.max(-1),
+    "places of the least": lambda x: x.argmin(1),
+    "sort": lambda x: x.sort(-1),
+    "pool": lambda x: F.avg_pool2d(x, 2),
+    "image": lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+    "padding": lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "sampling": lambda x: F.grid_sample(
+        x, PLACES.view(2, 5, 6, 2), align_corners=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_operands_of_any_strides(name):
+    """Kernels that want dense memory get it; parts, turned ones, rows."""
+    whole = torch.linspace(-3, 3, 4 * 6 * 8 * 10, device=DEVICE).sin()
+    whole = whole.view(4, 6, 8, 10)
+    for x in (
+        whole[:2, :, :, 1:7],
+        whole.transpose(2, 3)[:2],
+        whole[::2, ::2],
+        whole.permute(0, 3, 1, 2)[:2],
+    ):
+        got, want = compiled(READERS[name])(x), READERS[name](x)
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_that_is_part_of_another():
+    def fn(x, grid):
+        a = F.grid_sample(x, grid, align_corners=False)
+        return torch.cat([a, a * 2], -1).square().sum()
+
+    x = torch.linspace(-3, 3, 2 * 3 * 8 * 9, device=DEVICE).sin()
+    x = x.view(2, 3, 8, 9).requires_grad_()
+    grid = PLACES.view(2, 5, 6, 2).clone().requires_grad_()
+    got = torch.autograd.grad(compiled(fn)(x, grid), (x, grid))
+    want = torch.autograd.grad(fn(x, grid), (x, grid))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

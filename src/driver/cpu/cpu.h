@@ -40,6 +40,10 @@ typedef enum { CPU_OWN, CPU_BY_RULE, CPU_LIBRARY } cpu_use;
 const air_kernel *cpu_kernel_find(const char *name, const air_call *call,
                                   const char *isa, cpu_use use);
 
+/* Is it a plain kernel, one of driver/ref, that takes the call? */
+bool cpu_kernel_is_plain(const char *name, const air_call *call,
+                         const char *isa);
+
 /* What one run needs for itself, kept and reused: scratch of its threads,
  * barriers, faults. */
 typedef struct cpu_run cpu_run;

@@ -150,6 +150,12 @@ cpu_find(air_device *dev, const char *name, const air_call *call,
     return AIR_OK;
 }
 
+static bool
+cpu_is_plain(const air_device *dev, const char *name, const air_call *call)
+{
+    return cpu_kernel_is_plain(name, call, dev->isa);
+}
+
 static air_status
 cpu_make(air_device *dev, const air_region *region, const air_code *code,
          const air_kernel **out)
@@ -210,6 +216,7 @@ const air_driver air_driver_cpu = {
     .free = cpu_free,
     .kernel_find = cpu_find,
     .kernel_make = cpu_make,
+    .is_plain = cpu_is_plain,
     .kernel_join = cpu_join_make,
     .kernel_free = cpu_kernel_free,
     .workspace = cpu_workspace,

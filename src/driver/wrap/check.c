@@ -285,6 +285,12 @@ check_kernel_make(air_device *dev, const air_region *region,
     return status;
 }
 
+static bool
+check_is_plain(const air_device *dev, const char *name, const air_call *call)
+{
+    return wrap_is_plain(&dev->in, name, call);
+}
+
 static air_status
 check_kernel_join(air_device *dev, const air_kernel *first,
                   const air_call *call, const air_region *region,
@@ -458,6 +464,7 @@ const air_driver air_driver_check = {
     .copy = check_copy,
     .kernel_find = check_kernel_find,
     .kernel_make = check_kernel_make,
+    .is_plain = check_is_plain,
     .kernel_join = check_kernel_join,
     .kernel_free = check_kernel_free,
     .workspace = check_workspace,

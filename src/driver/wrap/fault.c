@@ -112,6 +112,12 @@ fault_kernel_make(air_device *dev, const air_region *region,
     return dev->in.driver->kernel_make(dev->in.device, region, code, out);
 }
 
+static bool
+fault_is_plain(const air_device *dev, const char *name, const air_call *call)
+{
+    return wrap_is_plain(&dev->in, name, call);
+}
+
 static air_status
 fault_kernel_join(air_device *dev, const air_kernel *first,
                   const air_call *call, const air_region *region,
@@ -239,6 +245,7 @@ const air_driver air_driver_fault = {
     .copy = fault_copy,
     .kernel_find = fault_kernel_find,
     .kernel_make = fault_kernel_make,
+    .is_plain = fault_is_plain,
     .kernel_join = fault_kernel_join,
     .kernel_free = fault_kernel_free,
     .workspace = fault_workspace,

@@ -186,6 +186,12 @@ trace_kernel_make(air_device *dev, const air_region *region,
     return status;
 }
 
+static bool
+trace_is_plain(const air_device *dev, const char *name, const air_call *call)
+{
+    return wrap_is_plain(&dev->in, name, call);
+}
+
 static air_status
 trace_kernel_join(air_device *dev, const air_kernel *first,
                   const air_call *call, const air_region *region,
@@ -328,6 +334,7 @@ const air_driver air_driver_trace = {
     .copy = trace_copy,
     .kernel_find = trace_kernel_find,
     .kernel_make = trace_kernel_make,
+    .is_plain = trace_is_plain,
     .kernel_join = trace_kernel_join,
     .kernel_free = trace_kernel_free,
     .workspace = trace_workspace,

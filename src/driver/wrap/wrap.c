@@ -63,6 +63,12 @@ wrap_list_note(const wrap_inner *in, const air_list *list)
                                  : NULL;
 }
 
+bool
+wrap_is_plain(const wrap_inner *in, const char *name, const air_call *call)
+{
+    return in->driver->is_plain && in->driver->is_plain(in->device, name, call);
+}
+
 void
 wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
 {

@@ -31,6 +31,9 @@ air_status wrap_foreign_end(const wrap_inner *in, bool keep);
 void wrap_around(const air_driver *driver);
 /* What the driver inside says of a list; NULL: nothing. */
 const char *wrap_list_note(const wrap_inner *in, const air_list *list);
+/* Whether the driver inside has but a plain kernel for the call. */
+bool wrap_is_plain(const wrap_inner *in, const char *name,
+                   const air_call *call);
 void wrap_log(const wrap_inner *in, air_log_level level, const char *fmt, ...)
     AIR_PRINTF(3, 4);
 

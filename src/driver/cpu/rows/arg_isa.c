@@ -1,7 +1,7 @@
 /* arg_isa.c: where the largest or smallest element is, compiled once per
  * instruction set. A row goes by blocks: only the first with the best element
- * is looked through. Columns go side by side. The first of equals wins, and the
- * first NaN over everything. */
+ * is looked through. Columns go side by side, and so do short rows, turned. The
+ * first of equals wins, and the first NaN over everything. */
 #include "driver/cpu/rows/arg_isa.h"
 
 #include <math.h>
@@ -276,11 +276,80 @@ keep(const places *p, int64_t at, const char *from, int64_t index)
                (size_t)p->bytes);
 }
 
+/* Element k of row r of `to` is element r of row k of `from`. */
+#define TURN(bits)                                                      \
+    static void turn_##bits(const void *from, int64_t n, int64_t count, \
+                            void *to)                                   \
+    {                                                                   \
+        const uint##bits##_t *x = from;                                 \
+        uint##bits##_t *y = to;                                         \
+        for (int64_t k = 0; k < count; k++)                             \
+            for (int64_t r = 0; r < n; r++)                             \
+                y[r * COLUMNS + k] = x[k * n + r];                      \
+    }
+#define PICK(bits)                                                      \
+    static void pick_##bits(const void *from, int64_t n, int64_t count, \
+                            const int32_t *at, void *to)                \
+    {                                                                   \
+        const uint##bits##_t *x = from;                                 \
+        uint##bits##_t *y = to;                                         \
+        for (int64_t k = 0; k < count; k++)                             \
+            y[k] = x[k * n + at[k]];                                    \
+    }
+#define EACH_WIDTH(_) _(8) _(16) _(32) _(64)
+EACH_WIDTH(TURN)
+EACH_WIDTH(PICK)
+
+enum { SHORT = 32 }; /* elements of a row that is turned */
+
+/* `count` short rows from row `first` on, as columns. */
+static void
+turned_rows(const places *p, int64_t first, int64_t count, void *turned)
+{
+    const char *rows = p->data + first * p->n * p->bytes;
+    int32_t at[COLUMNS] = {0};
+
+    switch (p->bytes) {
+#define CASE(bits) \
+    case bits / 8: turn_##bits(rows, p->n, count, turned); break;
+        EACH_WIDTH(CASE)
+#undef CASE
+    default: break;
+    }
+    places_in_columns(turned, p->dtype, p->n, COLUMNS, count, at, p->most);
+    for (int64_t k = 0; k < count; k++)
+        p->index[first + k] = at[k];
+    switch (p->values ? p->bytes : 0) {
+#define CASE(bits)                                            \
+    case bits / 8:                                            \
+        pick_##bits(rows, p->n, count, at,                    \
+                    p->values + first * (int64_t)(bits / 8)); \
+        break;
+        EACH_WIDTH(CASE)
+#undef CASE
+    default: break;
+    }
+}
+
+static void
+short_rows(const places *p, int64_t begin, int64_t end)
+{
+    int64_t turned[SHORT * COLUMNS] = {0};
+
+    for (; begin < end; begin += COLUMNS)
+        turned_rows(p, begin, end - begin < COLUMNS ? end - begin : COLUMNS,
+                    turned);
+}
+
 static void
 each_row(const places *p, const air_task *task)
 {
     int64_t begin, end;
     air_split(p->outer, task, &begin, &end);
+    if (p->n <= SHORT && end - begin > 4) {
+        short_rows(p, begin, end);
+        return;
+    }
     for (int64_t r = begin; r < end; r++) {
         const char *row = p->data + r * p->n * p->bytes;
         keep(p, r, row, place_in_row(row, p->dtype, p->n, p->most));
