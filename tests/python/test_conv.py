@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import compiled, hosts, recorded, seeded
+from helpers import DEVICE, compiled, hosts, recorded, seeded
 from torch.nn import functional as F
 
 # sizes of input and weight, options, transposed
@@ -80,7 +80,9 @@ def test_results_are_as_good_as_eager(case, dtype):
     for g, w, e in zip(got, want, exact, strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape
         ulp = torch.finfo(dtype).eps * e.std(correction=0).item()
-        assert error(g, e) <= 1.1 * error(w, e) + ulp
+        # A GPU's channels-last kernels sum in another order than eager's.
+        ulps = 1 if DEVICE.type == "cpu" else 2
+        assert error(g, e) <= 1.1 * error(w, e) + ulps * ulp
 
 
 def test_float64_takes_the_plain_kernels():
