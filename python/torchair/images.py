@@ -15,6 +15,7 @@ Results of other HOST nodes of a GPU are left as torch's kernels leave them, too
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 
 from . import bodies, cuda, rewrites
 from .inlined import call_like
-from .schema import INTS, VALUE, used_items
+from .schema import INTS, VALUE, first, used_items, viewed
 
 aten = torch.ops.aten
 _CONVOLUTION = aten.convolution.default
@@ -87,9 +88,10 @@ def keep_in_order(
     (output,) = forward.graph.find_nodes(op="output")
     results = list(output.args[0])
     inputs = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
+    images = _images_of(forward.graph) - set(results[:given])
     for i, node in enumerate(results[given:], given):
         read = inputs.get(getattr(node, "name", None))
-        if read is not None and _may_be_turned(node, results[:given]):
+        if read is not None and node in images and _may_be_turned(node):
             results[i] = _turn_result(node, output)
             _turn_input(read, results[i].meta["val"])
     output.args = (type(output.args[0])(results),)
@@ -97,11 +99,35 @@ def keep_in_order(
     backward.recompile()
 
 
-def _may_be_turned(node: torch.fx.Node, shown: Sequence[Any]) -> bool:
+def _images_of(graph: torch.fx.Graph) -> set[Any]:
+    """What convolutions and pooling read and give, and what has the sizes of
+    such an image and is made of it: not the heads of attention."""
+    found: set[Any] = set()
+    for node in graph.nodes:
+        target: Any = node.target
+        if target in _IMAGES:
+            read = (*_IMAGES[target], *filter(None, [_WEIGHTS.get(target)]))
+            found.update((node, *(node.args[i] for i in read)))
+        elif any(_follows(node, x) for x in node.all_input_nodes if x in found):
+            found.add(node)
+    return found
+
+
+def _follows(node: torch.fx.Node, image: torch.fx.Node) -> bool:
+    if node.target in (operator.getitem, aten.cat.default):
+        return True
+    value = first(node.meta.get("val"))
+    return (
+        isinstance(value, torch.Tensor)
+        and viewed(node) is None
+        and value.shape == first(image.meta["val"]).shape
+    )
+
+
+def _may_be_turned(node: torch.fx.Node) -> bool:
     value = node.meta["val"]
     return (
         node.op == "call_function"
-        and node not in shown
         and isinstance(value, torch.Tensor)
         and value.dim() == 4
         and all(isinstance(n, int) for n in value.shape)
@@ -337,12 +363,12 @@ class Last:
 
 def target_of(node: torch.fx.Node) -> Any:
     """What the HOST node of an operator calls."""
-    operator: Any = node.target
+    target: Any = node.target
     if _MARK not in node.meta:
         return rewrites.host_target(node, bodies.target_of(node))
-    if operator is _MAX_POOL and used_items(node) == {0}:
+    if target is _MAX_POOL and used_items(node) == {0}:
         return Largest()
-    return Last(operator, _in_order(node))
+    return Last(target, _in_order(node))
 
 
 def _order(

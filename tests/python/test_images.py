@@ -309,6 +309,56 @@ def test_a_step_of_training(monkeypatch, turned):
         assert any(kind in text for text in texts)
 
 
+class Looks(nn.Module):
+    """Places of an image look at each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(8, 12, 3, padding=1)
+        self.three = nn.Linear(12, 36)
+        self.two = nn.Conv2d(12, 8, 3, padding=1)
+
+    def forward(self, x):
+        x = torch.sigmoid(self.one(x)) * 2
+        rows = self.three(x.flatten(2).transpose(1, 2))
+        q, k, v = (
+            t.unflatten(2, (3, 4)).transpose(1, 2) for t in rows.chunk(3, 2)
+        )
+        y = torch.softmax(q @ k.mT, -1) @ v
+        y = y.transpose(1, 2).flatten(2).transpose(1, 2).view_as(x)
+        return self.two(torch.cat([x, torch.tanh(y)], 1)[:, 3:15]), x.sum()
+
+
+def test_heads_of_attention_are_no_images(monkeypatch):
+    turned = []
+    real = images._turn_result
+
+    def turn(node, output):
+        turned.append(tuple(node.meta["val"].shape))
+        return real(node, output)
+
+    monkeypatch.setattr(images, "_turn_result", turn)
+    model = Looks()
+    x = torch.randn(2, 8, 6, 5)
+    again = copy.deepcopy(model)
+    got = train(model, compiled(model), x)
+    for g, w in zip(got, train(again, again, x), strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
+    assert turned and set(turned) <= {(2, 12, 6, 5), (2, 24, 6, 5)}
+
+
+@pytest.mark.parametrize("sizes", [((4, 10, 6), (3, 8, 8), (2, 12, 7))])
+def test_training_with_changing_sizes(sizes):
+    model = Trained()
+    again = copy.deepcopy(model)
+    fn = compiled(model, dynamic=True)
+    for n, h, w in sizes:
+        x = torch.randn(n, 8, h, w)
+        got, want = train(model, fn, x), train(again, again, x)
+        for g, e in zip(got, want, strict=True):
+            torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
+
+
 def test_training_of_few_images_with_groups_is_left_alone(monkeypatch):
     seen = Seen(monkeypatch)
     model = Trained(groups=3)
