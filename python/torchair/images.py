@@ -132,7 +132,7 @@ def _may_be_turned(node: torch.fx.Node) -> bool:
         and value.dim() == 4
         and all(isinstance(n, int) for n in value.shape)
         and value.shape[1] > 1
-        and value.is_contiguous()
+        and (value.is_contiguous() or value.permute(_TO_LAST).is_contiguous())
     )
 
 
