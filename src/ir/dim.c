@@ -218,6 +218,15 @@ ir_dim_is_const(const ir_graph *g, air_dim d, int64_t *out)
 
 /* ---- making expressions -------------------------------------------------- */
 
+/* a - floor_div(a, b) * b, of which the product may overflow. */
+static int64_t
+floor_mod(int64_t a, int64_t b)
+{
+    const int64_t rest = a % b;
+
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 /* False: overflow or division by zero. */
 static bool
 fold(ir_dim_op op, int64_t a, int64_t b, int64_t *out)
@@ -230,8 +239,7 @@ fold(ir_dim_op op, int64_t a, int64_t b, int64_t *out)
     case IR_DIM_MOD:
         if (b == 0 || (a == INT64_MIN && b == -1))
             return false;
-        *out = op == IR_DIM_DIV ? dim_floor_div(a, b)
-                                : a - dim_floor_div(a, b) * b;
+        *out = op == IR_DIM_DIV ? dim_floor_div(a, b) : floor_mod(a, b);
         return true;
     case IR_DIM_MIN: *out = min_i64(a, b); return true;
     case IR_DIM_MAX: *out = max_i64(a, b); return true;

@@ -1,5 +1,6 @@
 /* shape_view.c: shapes of views, and of the ops that give a list of views. */
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "ir/shape.h"
@@ -366,6 +367,8 @@ list_axis(const ir_infer *in, int *axis, int64_t *size)
                 AIR_ERROR_UNSUPPORTED,
                 "%s: the number of results depends on a symbol",
                 in->info->name);
+    AIR_REQUIRE(*size >= 0, AIR_ERROR_SHAPE, "%s: an axis of %" PRId64,
+                in->info->name, *size);
     return AIR_OK;
 }
 

@@ -51,9 +51,8 @@ look_for_images(pass_context *ctx, uint32_t node, void *arg)
 
     for (size_t i = 0; n->op == AIR_OP_HOST && i < n->attrs[0].count; i++) {
         const air_ref v = n->attrs[0].values[i];
-        const ir_node *p = v.id == AIR_NO_REF.id
-                               ? NULL
-                               : pass_made_by(ctx->g, v, "permute");
+        const ir_node *p =
+            v.id == AIR_NO_REF.id ? NULL : pass_made_by(ctx->g, v, "permute");
         a->images = a->images || (p && is_image(ctx->g, p, to_last));
     }
     return AIR_OK;

@@ -56,6 +56,8 @@ TEST(dim_constants_fold)
     REQUIRE(make_dims(&d));
     shows(&d, op(&d, DIV, constant(&d, -7), constant(&d, 2)), "-4");
     shows(&d, op(&d, MOD, constant(&d, -7), constant(&d, 2)), "1");
+    shows(&d, op(&d, MOD, constant(&d, 7), constant(&d, -4)), "-1");
+    shows(&d, op(&d, MOD, constant(&d, INT64_MIN), constant(&d, 3)), "1");
     shows(&d, op(&d, IR_DIM_MAX, constant(&d, 3), constant(&d, 5)), "5");
     air_dim out;
     CHECK_FAILS(ir_dim_make(d.g, DIV, d.a, constant(&d, 0), &out), ARGUMENT);

@@ -108,6 +108,9 @@ static const mistake mistakes[] = {
      "2:25: arguments after a named one need names"},
     {"graph f(%x: f32[2]) {\n  %1 = view(%x, size=[s0])\n",
      "2:23: unknown symbol 's0'"},
+    {"graph f(%x: f32[-9223372036854775808, 2]) {\n"
+     "  %1, %2 = split.Tensor(%x, 1)\n  return %1\n}\n",
+     "split.Tensor: an axis of -9223372036854775808"},
     {"graph f(%x: f32[2]) {\n  %1, %2 = relu(%x)\n",
      "2:12: wrong number of results for 'relu'"},
     {"graph f(%x: f32[2]) {\n  %x = relu(%x)\n",
