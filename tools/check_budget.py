@@ -25,7 +25,7 @@ LAYERS = {
     # as if quantised, the largest without places: 120
     # complex numbers: 140
     # slices from a number of any sign: 15
-    "src/ir": (13455, C),
+    "src/ir": (13475, C),
     # every composite operator with its backward is written out in expand_*
     # attention of operands cast from half precision: 100
     # nested writes of parts of one memory, and which parts lie apart: 200

@@ -277,7 +277,7 @@ find_reshaped(const turn_finder *f, const ir_node *n)
 {
     const ir_graph *g = f->m->g;
     const ir_op_info *info = ir_info(n);
-    int last;
+    int order[AIR_MAX_RANK];
 
     if (info->cls != IR_CLASS_VIEW || info->view != IR_VIEW_view)
         return;
@@ -288,11 +288,10 @@ find_reshaped(const turn_finder *f, const ir_node *n)
         ir_val(g, n->outs[0])->rank >= rank)
         return;
     const ir_node *permute = ir_node_at(g, made);
-    const air_attr axis = {.kind = AIR_ATTR_INT,
-                           .dim = permute->attrs[1].dims[rank - 1]};
     uint32_t *turned = &f->order->turned[permute->attrs[0].value.id];
     if (*turned == IR_NO_NODE &&
-        ir_axis(g, &axis, rank, "dims", &last) == AIR_OK && last == rank - 1)
+        ir_permute_order(g, permute, order) == AIR_OK &&
+        order[rank - 1] == rank - 1)
         *turned = made;
 }
 

@@ -248,16 +248,13 @@ is_part(const exec_maker *m, uint32_t cat, air_ref ref)
 static air_status
 turn_strides(const exec_maker *m, uint32_t permute, ir_layout *layout)
 {
-    const ir_node *n = ir_node_at(m->g, permute);
+    int order[AIR_MAX_RANK];
     int64_t run = 1;
 
+    AIR_TRY(ir_permute_order(m->g, ir_node_at(m->g, permute), order));
     for (int i = layout->rank - 1; i >= 0; i--) {
-        const air_attr axis = {.kind = AIR_ATTR_INT,
-                               .dim = n->attrs[1].dims[i]};
-        int at;
-        AIR_TRY(ir_axis(m->g, &axis, layout->rank, "dims", &at));
-        layout->strides[at] = run;
-        run *= layout->dims[at] > 0 ? layout->dims[at] : 1;
+        layout->strides[order[i]] = run;
+        run *= layout->dims[order[i]] > 0 ? layout->dims[order[i]] : 1;
     }
     return AIR_OK;
 }

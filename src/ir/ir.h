@@ -398,6 +398,8 @@ air_status ir_broadcast(ir_graph *g, int ra, const air_dim *a, int rb,
 /* Normalised `dim` argument of a tensor of this rank: 0 <= *out < rank. */
 air_status ir_axis(const ir_graph *g, const air_attr *attr, int rank,
                    const char *name, int *out);
+/* Of a permutation: axis i of the result is axis order[i] of the operand. */
+air_status ir_permute_order(const ir_graph *g, const ir_node *n, int *order);
 static inline bool
 ir_is_float(air_dtype d)
 {

@@ -75,6 +75,19 @@ ir_axis(const ir_graph *g, const air_attr *attr, int rank, const char *name,
 }
 
 air_status
+ir_permute_order(const ir_graph *g, const ir_node *n, int *order)
+{
+    const int rank = ir_val(g, n->outs[0])->rank;
+
+    for (int i = 0; i < rank; i++) {
+        const air_attr axis = {.kind = AIR_ATTR_INT,
+                               .dim = n->attrs[1].dims[i]};
+        AIR_TRY(ir_axis(g, &axis, rank, "dims", &order[i]));
+    }
+    return AIR_OK;
+}
+
+air_status
 shape_axis(const ir_infer *in, const char *name, int rank, int *out)
 {
     return ir_axis(in->g, shape_arg(in, name), rank, name, out);

@@ -89,16 +89,14 @@ order_of_factors(const ir_graph *g, const ir_node *permute, const sizes *b,
                  const int *axis_of, const factor *f, int n, int *order)
 {
     const int rank = ir_val(g, permute->outs[0])->rank;
-    int count = 0, axis;
+    int count = 0, axes[AIR_MAX_RANK];
 
-    for (int i = 0; i < rank; i++) {
-        const air_attr dim = at_dim(permute->attrs[1].dims[i]);
-        if (ir_axis(g, &dim, rank, "dims", &axis) != AIR_OK)
-            return 0;
+    if (ir_permute_order(g, permute, axes) != AIR_OK)
+        return 0;
+    for (int i = 0; i < rank; i++)
         for (int k = n - 1; k >= 0; k--)
-            if (f[k].to < b->rank && axis_of[f[k].to] == axis)
+            if (f[k].to < b->rank && axis_of[f[k].to] == axes[i])
                 order[count++] = k;
-    }
     return count;
 }
 

@@ -89,16 +89,6 @@ canon_view_as_complex(pass_context *ctx, uint32_t node)
 
 /* ---- permutations -------------------------------------------------------- */
 
-static air_status
-read_order(const ir_graph *g, const ir_node *n, int rank, int *out)
-{
-    for (int i = 0; i < rank; i++) {
-        air_attr axis = at_dim(n->attrs[1].dims[i]);
-        AIR_TRY(ir_axis(g, &axis, rank, "dims", &out[i]));
-    }
-    return AIR_OK;
-}
-
 static bool
 is_identity(const int *order, int rank)
 {
@@ -132,12 +122,12 @@ canon_permute(pass_context *ctx, uint32_t node)
 
     if (pass_without(ctx, AIR_WITHOUT_VIEW))
         return AIR_OK;
-    AIR_TRY(read_order(g, ir_node_at(g, node), rank, outer));
+    AIR_TRY(ir_permute_order(g, ir_node_at(g, node), outer));
     if (is_identity(outer, rank))
         return canon_drop(ctx, node, x);
     if (!first)
         return AIR_OK;
-    AIR_TRY(read_order(g, first, rank, inner));
+    AIR_TRY(ir_permute_order(g, first, inner));
     for (int i = 0; i < rank; i++)
         both[i] = inner[outer[i]];
     return forward_permuted(ctx, node, first->attrs[0].value, rank, both);

@@ -110,7 +110,7 @@ air_status pass_count_uses(pass_context *ctx, uint32_t **out);
 /* Position of each node in execution order, by node id. In scratch. */
 air_status pass_positions(pass_context *ctx, uint32_t **out);
 
-/* The producer of a value, NULL for graph inputs. */
+/* The producer of a value, NULL for graph inputs and AIR_NO_REF. */
 ir_node *pass_producer(const ir_graph *g, air_ref r);
 /* The same where it is node `op` ("permute"), else NULL. */
 ir_node *pass_made_by(const ir_graph *g, air_ref r, const char *op);

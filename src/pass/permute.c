@@ -1,8 +1,8 @@
 /* permute.c: permutations are moved behind what does not depend on the order of
  * axes, so that no copy turns values there and back.
  *
- * Pointwise nodes, reductions and concatenations of what HOST nodes left in
- * another order (images in channels-last order) compute in that order; so do
+ * Pointwise nodes, sums and concatenations of what HOST nodes left in another
+ * order (images in channels-last order) compute in that order; so do
  * those of inputs in that order, where HOST nodes read it. Products whose rows
  * are permuted (of a sequence that comes first, or second) take them as they
  * lie; what is pointwise behind them follows. What as_strided reads stays as it
@@ -18,26 +18,13 @@ typedef struct {
     bool images; /* HOST nodes read [N, H, W, C] of [N, C, H, W] */
 } apart;
 
-/* Of a permutation that the graph has: in which order it reads its operand. */
-static bool
-find_order(const ir_graph *g, const ir_node *n, int *order)
-{
-    const int rank = ir_val(g, n->outs[0])->rank;
-
-    for (int i = 0; i < rank; i++) {
-        const air_attr axis = at_dim(n->attrs[1].dims[i]);
-        if (ir_axis(g, &axis, rank, "dims", &order[i]) != AIR_OK)
-            return false;
-    }
-    return true;
-}
-
 static bool
 is_image(const ir_graph *g, const ir_node *n, const int *want)
 {
     int order[AIR_MAX_RANK];
 
-    return ir_val(g, n->outs[0])->rank == 4 && find_order(g, n, order) &&
+    return ir_val(g, n->outs[0])->rank == 4 &&
+           ir_permute_order(g, n, order) == AIR_OK &&
            memcmp(order, want, 4 * sizeof *want) == 0;
 }
 
@@ -50,9 +37,8 @@ look_for_images(pass_context *ctx, uint32_t node, void *arg)
     apart *a = arg;
 
     for (size_t i = 0; n->op == AIR_OP_HOST && i < n->attrs[0].count; i++) {
-        const air_ref v = n->attrs[0].values[i];
         const ir_node *p =
-            v.id == AIR_NO_REF.id ? NULL : pass_made_by(ctx->g, v, "permute");
+            pass_made_by(ctx->g, n->attrs[0].values[i], "permute");
         a->images = a->images || (p && is_image(ctx->g, p, to_last));
     }
     return AIR_OK;
@@ -93,7 +79,8 @@ unpermuted(const pass_context *ctx, const apart *a, air_ref r, int *order)
 {
     const ir_node *n = pass_made_by(ctx->g, r, "permute");
 
-    return n && is_apart(ctx, a, n) && find_order(ctx->g, n, order)
+    return n && is_apart(ctx, a, n) &&
+                   ir_permute_order(ctx->g, n, order) == AIR_OK
                ? n->attrs[0].value
                : AIR_NO_REF;
 }
@@ -306,10 +293,10 @@ find_rows(const ir_graph *g, air_ref operand, moved_rows *out)
         return false;
     out->x = p->attrs[0].value;
     out->nrows = count_row_axes(g, v, ir_val(g, operand)->dims[1]);
+    if (ir_permute_order(g, p, out->order) != AIR_OK)
+        return false;
     for (int i = 0; i < v->rank; i++) {
-        const air_attr axis = at_dim(p->attrs[1].dims[i]);
-        if (ir_axis(g, &axis, v->rank, "dims", &out->order[i]) != AIR_OK ||
-            (i >= out->nrows && out->order[i] != i))
+        if (i >= out->nrows && out->order[i] != i)
             return false;
         moved = moved || out->order[i] != i;
     }

@@ -185,7 +185,8 @@ pass_dce(pass_context *ctx)
 ir_node *
 pass_producer(const ir_graph *g, air_ref r)
 {
-    uint32_t node = ir_val(g, r)->node;
+    const uint32_t node =
+        r.id == AIR_NO_REF.id ? IR_NO_NODE : ir_val(g, r)->node;
     return node == IR_NO_NODE ? NULL : ir_node_at(g, node);
 }
 

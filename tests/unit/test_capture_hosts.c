@@ -454,6 +454,16 @@ check_large(life *l, float *xs, int which, long calls, long records)
     air_value_release(&outs[1]);
 }
 
+/* By themselves, then recorded, then out of the graph. */
+static void
+check_first_large(life *l, float *xs)
+{
+    check_large(l, xs, 0, 2, 0);
+    check_large(l, xs, 0, 0, 2);
+    for (int i = 0; i < 3; i++)
+        check_large(l, xs, 0, 0, 0);
+}
+
 static uint64_t
 bytes_copied(const life *l)
 {
@@ -468,10 +478,7 @@ TEST(capture_hosts_read_a_large_input_where_it_is)
     float *xs = calloc((size_t)3 * LARGE, sizeof *xs);
     life l;
     if (open_life(&l, (application){.text = large})) {
-        check_large(&l, xs, 0, 2, 0);
-        check_large(&l, xs, 0, 0, 2);
-        for (int i = 0; i < 3; i++)
-            check_large(&l, xs, 0, 0, 0);
+        check_first_large(&l, xs);
         CHECK_INT(bytes_copied(&l), 0);
         check_large(&l, xs, 1, 0, 2);
         for (int i = 0; i < 6; i++)
@@ -489,10 +496,7 @@ TEST(capture_hosts_read_results_of_the_program)
     air_value held[3][2];
     life l;
     if (open_life(&l, (application){.text = large})) {
-        check_large(&l, xs, 0, 2, 0);
-        check_large(&l, xs, 0, 0, 2);
-        for (int i = 0; i < 3; i++)
-            check_large(&l, xs, 0, 0, 0);
+        check_first_large(&l, xs);
         for (int i = 0; i < 3; i++) /* the first one is where it was */
             call_large(&l, xs, 0, 1, held[i]);
         CHECK_INT(app.records, 2);
