@@ -378,6 +378,7 @@ cuda_put_loads(cuda_writer *w, int phase, bool early, const cuda_access *at)
     for (int i = p->begin; i < p->end; i++) {
         const air_rg_node *n = &w->rg->nodes[i];
         if (n->op == AIR_RG_LOAD && is_first_load(w, p->begin, i) &&
+            (p->kind != AIR_PHASE_COLUMN || !cuda_is_sum(w, n->buf)) &&
             (w->bufs[n->buf].home == CUDA_REGISTERS) == early &&
             !is_held_already(w, phase, n->buf))
             put_load(w, n->buf, at);

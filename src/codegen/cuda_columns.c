@@ -3,7 +3,9 @@
  * folds what they leave. */
 #include "codegen/cuda_write.h"
 
-enum { COLUMN_LANES = 8 }; /* threads that fold partial results of a column */
+/* Threads that fold partial results of a column: of blocks that share it, of
+ * all blocks that walk rows. */
+enum { COLUMN_LANES = 8, SUM_LANES = 32 };
 
 static void
 put_columns_begin(cuda_writer *w, int64_t blocks)
@@ -88,14 +90,15 @@ static void
 put_column_results(cuda_writer *w)
 {
     const cuda_access at = {.suffix = "", .offset = 'o', .each = true};
+    const int last = w->rg->nphases - 1;
     base_text_add(&w->text, "        if (y == 0 && count > 0) {\n"
                             "        const int n = count;\n");
     for (int s = 0; s < w->rg->nscalars; s++)
-        if (w->made[s] == 0)
+        if (w->rg->walk == AIR_WALK_OUTER && w->made[s] == 0)
             base_text_add(&w->text, "        const %s *const s%d = t%d;\n",
                           cuda_lane_type(w->lane[s]), s, s);
-    cuda_put_loads(w, 1, false, &at);
-    cuda_put_elements(w, 1, &at);
+    cuda_put_loads(w, last, false, &at);
+    cuda_put_elements(w, last, &at);
     base_text_add(&w->text, "        }\n");
 }
 
@@ -114,34 +117,48 @@ put_column_partials(cuda_writer *w)
                 cuda_value(w, (int64_t)w->part_at[s]), s);
 }
 
-/* Partial results of a column are few, and far away: COLUMN_LANES threads ask
- * for them at once. */
+/* Partial results of a column are far away: `lanes` threads ask for them at
+ * once. Into v[0], t3 or v3; pitch: elements from one of them to the next. */
 static void
-put_fold_partials(cuda_writer *w, int s)
+put_fold_partials(cuda_writer *w, int lanes, char name, int at, const char *how,
+                  const char *type, size_t from)
 {
-    const char *how = cuda_reduction(w, 0, s),
-               *type = cuda_lane_type(w->lane[s]);
     base_text_add(&w->text,
-                  "        %s t%d[1] = {air_%s::start<%s>()};\n"
+                  "        %s %c%d[1] = {air_%s::start<%s>()};\n"
                   "        #pragma unroll 8\n"
-                  "        for (I part = y; part < end; part += %d) t%d[0] = "
-                  "air_%s::op(t%d[0], ((%s *)(ws + a.v[%d]))[(at * parts "
-                  "+ part) * cols + c]);\n"
-                  "        air_fold_rows<air_%s, %d, %d, 1>(t%d);\n",
-                  type, s, how, type, COLUMN_LANES, s, how, s, type,
-                  cuda_value(w, (int64_t)w->part_at[s]), how, COLUMN_LANES,
-                  CUDA_FOLD_BLOCK / COLUMN_LANES, s);
+                  "        for (I part = y; part < end; part += %d) %c%d[0] = "
+                  "air_%s::op(%c%d[0], ((%s *)(ws + a.v[%d]))[(at * parts "
+                  "+ part) * pitch + c]);\n"
+                  "        air_fold_rows<air_%s, %d, %d, 1>(%c%d);\n",
+                  type, name, at, how, type, lanes, name, at, how, name, at,
+                  type, cuda_value(w, (int64_t)from), how, lanes,
+                  CUDA_FOLD_BLOCK / lanes, name, at);
 }
 
-/* Folds the partial results and runs phase 1. */
 static void
-put_column_kernel(cuda_writer *w)
+put_all_partials(cuda_writer *w, int lanes)
 {
-    const int G = CUDA_FOLD_BLOCK / COLUMN_LANES;
+    for (int s = 0; s < w->rg->nscalars; s++)
+        if (w->rg->walk == AIR_WALK_OUTER && w->made[s] == 0)
+            put_fold_partials(w, lanes, 't', s, cuda_reduction(w, 0, s),
+                              cuda_lane_type(w->lane[s]), w->part_at[s]);
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_is_sum(w, b))
+            put_fold_partials(w, lanes, 'v', b, "SUM",
+                              w->bufs[b].bytes == 8 ? "double" : "float",
+                              w->bufs[b].sums_at);
+}
+
+/* Folds the partial results of `rows` by columns and runs the last phase. */
+static void
+put_column_kernel(cuda_writer *w, int64_t rows, int64_t pitch, int lanes)
+{
+    const int G = CUDA_FOLD_BLOCK / lanes;
     const int64_t blocks = (w->cols + G - 1) / G;
     w->V = 1;
     cuda_begin_kernel(w, CUDA_FOLD_BLOCK);
     cuda_put_size(w, "cols", w->cols);
+    cuda_put_size(w, "pitch", pitch);
     cuda_put_size(w, "parts", w->parts);
     cuda_put_size(w, "blocks", blocks);
     base_text_add(&w->text,
@@ -155,12 +172,16 @@ put_column_kernel(cuda_writer *w)
                   G, G, G, w->naxes > 1 ? "I" : "const I");
     cuda_put_indices(w, "");
     cuda_put_offsets(w, "");
-    for (int s = 0; s < w->rg->nscalars; s++)
-        if (w->made[s] == 0)
-            put_fold_partials(w, s);
+    put_all_partials(w, lanes);
     put_column_results(w);
     base_text_add(&w->text, "    }\n}\n");
-    cuda_launch(w, w->rows * blocks, CUDA_FOLD_BLOCK, 0);
+    cuda_launch(w, rows * blocks, CUDA_FOLD_BLOCK, 0);
+}
+
+void
+cuda_put_column_phase(cuda_writer *w)
+{
+    put_column_kernel(w, 1, cuda_round_up(w->cols, 16), SUM_LANES);
 }
 
 void
@@ -177,5 +198,5 @@ cuda_put_outer(cuda_writer *w)
     base_text_add(&w->text, "    }\n}\n");
     cuda_launch(w, w->grid, w->T, 0);
     if (w->parts > 1)
-        put_column_kernel(w);
+        put_column_kernel(w, w->rows, w->cols, COLUMN_LANES);
 }

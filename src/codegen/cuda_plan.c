@@ -14,6 +14,9 @@
  * under way, else as many as go round a few times. */
 #define WAVES       4096
 #define SHORT_WAVES 16
+/* Sums over rows: what a processor reads at once, and what a block's take. */
+#define SUM_READ  ((int64_t)64 * 1024)
+#define SUM_BYTES ((int64_t)48 * 1024)
 
 int64_t
 cuda_round_up(int64_t n, int64_t to)
@@ -31,6 +34,12 @@ static int64_t
 at_most(int64_t n, int64_t most)
 {
     return n < most ? n : most;
+}
+
+static int64_t
+at_least(int64_t n, int64_t least)
+{
+    return n > least ? n : least;
 }
 
 static int
@@ -270,11 +279,28 @@ is_row_phase(const cuda_writer *w, int phase)
     return w->rg->phases[phase].kind == AIR_PHASE_ROW;
 }
 
+bool
+cuda_is_sum(const cuda_writer *w, int buf)
+{
+    return w->rg->bufs[buf].scratch == AIR_RG_SUMS;
+}
+
+bool
+cuda_has_sums(const cuda_writer *w)
+{
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_is_sum(w, b))
+            return true;
+    return false;
+}
+
 /* Buffers that live from phase to phase: scratch, and what is read again. */
 static bool
 is_kept(const cuda_writer *w, int buf)
 {
     int uses = 0;
+    if (cuda_is_sum(w, buf))
+        return false;
     for (int p = 0; p < w->rg->nphases; p++) {
         bool loads = cuda_has(w, p, AIR_RG_LOAD, buf);
         bool stores = cuda_has(w, p, AIR_RG_STORE, buf);
@@ -301,7 +327,7 @@ is_streamed(const cuda_writer *w, int buf)
 static bool
 is_scratch(const cuda_writer *w, int buf)
 {
-    return w->rg->bufs[buf].scratch != 0;
+    return w->rg->bufs[buf].scratch == AIR_RG_ROW;
 }
 
 static bool
@@ -341,7 +367,7 @@ keep_rows(cuda_writer *w, int64_t count, bool shared)
 {
     for (int b = 0; b < w->rg->nbufs; b++) {
         cuda_buf *buf = &w->bufs[b];
-        if (!w->rg->bufs[b].scratch)
+        if (!is_scratch(w, b))
             continue;
         int64_t bytes = row_bytes(w, b);
         buf->home = CUDA_WORKSPACE;
@@ -512,7 +538,7 @@ plan_rows(cuda_writer *w, int64_t vectors)
                    w->rows % (w->T / w->G) == 0;
         return;
     }
-    if (kept > 0 && plan_cluster(w, vectors, all)) {
+    if (kept > 0 && !cuda_has_sums(w) && plan_cluster(w, vectors, all)) {
         keep_in_registers(w, is_either);
         w->exact = w->cols % ((int64_t)w->V * w->G * w->iter) == 0;
         return;
@@ -521,16 +547,56 @@ plan_rows(cuda_writer *w, int64_t vectors)
     plan_loop(w);
 }
 
+/* Each group of threads that walk a row adds to rows of its own, in shared
+ * memory where they fit; a block leaves one of each. */
+static void
+keep_sums(cuda_writer *w)
+{
+    int64_t all = 0;
+    for (int b = 0; b < w->rg->nbufs; b++)
+        all += cuda_is_sum(w, b) ? row_bytes(w, b) : 0;
+    if (all * (w->T / w->G) > SUM_BYTES && w->T > w->G)
+        w->T = w->G < 32 ? 32 : w->G;
+    for (int b = 0; b < w->rg->nbufs; b++) {
+        const int64_t own = (w->T / w->G) * row_bytes(w, b);
+        cuda_buf *buf = &w->bufs[b];
+        if (!cuda_is_sum(w, b))
+            continue;
+        buf->home = CUDA_WORKSPACE;
+        if (w->T > w->G || (int64_t)w->shared + own <= SUM_BYTES) {
+            buf->home = CUDA_SHARED;
+            buf->at = take(&w->shared, own);
+        }
+    }
+}
+
+/* Blocks that stay: what each leaves is read again. */
+static void
+plan_sums(cuda_writer *w)
+{
+    const int64_t rows = w->T / w->G, once = rows * (read_bytes(w) + 1);
+    const int64_t least = at_least(512 / w->T, 1);
+    const int64_t blocks = at_most(at_least(div_up(SUM_READ, once), least),
+                                   at_least(1536 / w->T, 1));
+    w->grid = w->parts =
+        at_most(div_up(w->rows, rows), (int64_t)w->sms * blocks);
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_is_sum(w, b))
+            w->bufs[b].sums_at =
+                take(&w->workspace, w->parts * row_bytes(w, b));
+}
+
 static void
 plan_inner(cuda_writer *w)
 {
+    const bool sums = cuda_has_sums(w);
     int64_t vectors = div_up(w->cols, w->V);
     w->parts = w->C = 1;
-    if (is_turned(w)) {
+    if (!sums && is_turned(w)) {
         w->G = 1;
         w->T = ROW_BLOCK;
         plan_loop(w);
-    } else if (plan_parts(w, vectors)) {
+    } else if (!sums && plan_parts(w, vectors)) {
         plan_loop(w);
         return;
     } else {
@@ -539,8 +605,13 @@ plan_inner(cuda_writer *w)
     int64_t waves = w->loop || w->iter > 1 ? WAVES : SHORT_WAVES;
     w->grid = w->C > 1 ? at_most(w->rows, w->sms * waves) * w->C
                        : at_most(div_up(w->rows, w->T / w->G), w->sms * waves);
+    if (sums) {
+        keep_sums(w);
+        plan_sums(w);
+    }
     if (w->loop && bytes_of(w, is_scratch) > 0) {
-        w->grid = at_most(w->grid, (int64_t)w->sms * SHORT_WAVES);
+        if (!sums)
+            w->grid = at_most(w->grid, (int64_t)w->sms * SHORT_WAVES);
         keep_rows(w, w->grid, true);
     }
 }
@@ -584,11 +655,8 @@ cuda_plan(cuda_writer *w)
     case AIR_WALK_INNER: plan_inner(w); break;
     default: plan_outer(w);
     }
-    for (int b = 0; b < w->rg->nbufs; b++) {
+    for (int b = 0; b < w->rg->nbufs; b++)
         if (w->rg->walk != AIR_WALK_INNER && w->rg->bufs[b].scratch)
             w->reason = "rows of scratch outside of rows";
-        if (w->rg->bufs[b].scratch == AIR_RG_SUMS)
-            w->reason = "sums over rows";
-    }
     return w->reason == NULL;
 }

@@ -9,6 +9,8 @@ put_home(cuda_writer *w, int buf)
 {
     const cuda_buf *b = &w->bufs[buf];
     const char *dtype = cuda_dtype(w->rg->bufs[buf].dtype);
+    if (cuda_is_sum(w, buf))
+        return;
     if (b->home == CUDA_REGISTERS && !w->loop)
         base_text_add(&w->text, "        air_%s h%d[%d][%d];\n", dtype, buf,
                       w->iter, w->V);
@@ -22,7 +24,7 @@ put_home(cuda_writer *w, int buf)
                       "        air_%s *const h%d = (air_%s *)(ws + a.v[%d] + "
                       "(air_i64)%s * a.v[%d]);\n",
                       dtype, buf, dtype, cuda_value(w, (int64_t)b->at),
-                      w->parts > 1 ? "at" : "blockIdx.x",
+                      w->parts > 1 && !cuda_has_sums(w) ? "at" : "blockIdx.x",
                       cuda_value(w, cuda_round_up(w->cols, 16) * b->bytes));
     }
 }
@@ -113,6 +115,78 @@ put_row_phase(cuda_writer *w, int phase)
     base_text_add(&w->text, "        }\n");
 }
 
+/* ---- sums over rows ----
+ * A thread adds to its own elements of the rows of its group; the groups of a
+ * block are added up when all rows are done. */
+
+static void
+put_sum_home(cuda_writer *w, int buf)
+{
+    const cuda_buf *b = &w->bufs[buf];
+    const char *dtype = cuda_dtype(w->rg->bufs[buf].dtype);
+    const int64_t bytes = cuda_round_up(w->cols, 16) * b->bytes;
+    if (b->home == CUDA_SHARED)
+        base_text_add(&w->text,
+                      "    air_%s *const h%d = (air_%s *)(air_shared + a.v[%d] "
+                      "+ threadIdx.x / %d * a.v[%d]);\n",
+                      dtype, buf, dtype, cuda_value(w, (int64_t)b->at), w->G,
+                      cuda_value(w, bytes));
+    else
+        base_text_add(&w->text,
+                      "    air_%s *const h%d = (air_%s *)(ws + a.v[%d] + "
+                      "(air_i64)blockIdx.x * a.v[%d]);\n",
+                      dtype, buf, dtype, cuda_value(w, (int64_t)b->sums_at),
+                      cuda_value(w, bytes));
+    base_text_add(&w->text,
+                  "    for (I c = lane * %d; c < width; c += %d)\n"
+                  "        for (int k = 0; k < %d; k++) h%d[c + k] = 0;\n",
+                  w->V, w->G * w->V, w->V, buf);
+}
+
+static void
+put_sums_begin(cuda_writer *w)
+{
+    cuda_put_size(w, "width", w->cols);
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_is_sum(w, b))
+            put_sum_home(w, b);
+}
+
+static void
+put_sum_of_groups(cuda_writer *w, int buf)
+{
+    const cuda_buf *b = &w->bufs[buf];
+    const char *dtype = cuda_dtype(w->rg->bufs[buf].dtype);
+    const int64_t pitch = cuda_round_up(w->cols, 16);
+    const int at = cuda_value(w, (int64_t)b->at);
+    const int step = cuda_value(w, pitch);
+    base_text_add(&w->text,
+                  "    {\n"
+                  "        const air_%s *const s = (const air_%s *)"
+                  "(air_shared + a.v[%d]);\n"
+                  "        air_%s *const all = (air_%s *)(ws + a.v[%d]) + "
+                  "(air_i64)blockIdx.x * a.v[%d];\n"
+                  "        for (I c = (I)threadIdx.x; c < width; c += %d) {\n"
+                  "        air_%s v = s[c];\n"
+                  "        for (int g = 1; g < %d; g++) v = air_SUM::op(v, "
+                  "s[g * a.v[%d] + c]);\n"
+                  "        all[c] = v;\n"
+                  "        }\n"
+                  "    }\n",
+                  dtype, dtype, at, dtype, dtype,
+                  cuda_value(w, (int64_t)b->sums_at), step, w->T, dtype,
+                  w->T / w->G, step);
+}
+
+static void
+put_sums_end(cuda_writer *w)
+{
+    base_text_add(&w->text, "    __syncthreads();\n");
+    for (int b = 0; b < w->rg->nbufs; b++)
+        if (cuda_is_sum(w, b) && w->bufs[b].home == CUDA_SHARED)
+            put_sum_of_groups(w, b);
+}
+
 static void
 put_row_loop(cuda_writer *w)
 {
@@ -126,10 +200,14 @@ put_row_loop(cuda_writer *w)
                       w->C, w->T, w->C, w->C);
     else
         base_text_add(&w->text,
-                      "    const int lane = (int)threadIdx.x %% %d;\n"
+                      "    const int lane = (int)threadIdx.x %% %d;\n", w->G);
+    if (cuda_has_sums(w))
+        put_sums_begin(w);
+    if (w->C == 1)
+        base_text_add(&w->text,
                       "    for (I row0 = (I)blockIdx.x * %d; row0 < rows; "
                       "row0 += (I)gridDim.x * %d) {\n",
-                      w->G, w->T / w->G, w->T / w->G);
+                      w->T / w->G, w->T / w->G);
 }
 
 static void
@@ -169,10 +247,15 @@ cuda_put_inner(cuda_writer *w)
     for (int p = 0; p < w->rg->nphases; p++)
         if (w->rg->phases[p].kind == AIR_PHASE_SCALAR)
             cuda_put_scalar_phase(w, p);
-        else
+        else if (w->rg->phases[p].kind == AIR_PHASE_ROW)
             put_row_phase(w, p);
-    base_text_add(&w->text, "    }\n%s}\n", w->C > 1 ? "    air_met();\n" : "");
+    base_text_add(&w->text, "    }\n%s", w->C > 1 ? "    air_met();\n" : "");
+    if (cuda_has_sums(w))
+        put_sums_end(w);
+    base_text_add(&w->text, "}\n");
     cuda_launch(w, w->grid, w->T, w->shared);
+    if (cuda_has_sums(w))
+        cuda_put_column_phase(w);
 }
 
 /* ---- several blocks a row ----

@@ -32,6 +32,7 @@ typedef struct {
     uint8_t home;   /* cuda_home */
     bool moved;     /* V elements may move at once: inner stride 1 */
     size_t at;      /* SHARED, WORKSPACE: bytes */
+    size_t sums_at; /* SUMS: what blocks leave, in the workspace */
 } cuda_buf;
 
 typedef struct {
@@ -54,8 +55,8 @@ typedef struct {
     int iter;   /* INNER, OUTER: vectors of a thread at once */
     bool exact; /* every thread has all of its elements */
     bool loop;  /* INNER: and then the next ones: nothing stays in registers */
-    int64_t
-        parts; /* INNER, OUTER: blocks a row (column) is shared by, 1: one */
+    int64_t parts; /* INNER, OUTER: blocks a row (column) is shared by, 1: one;
+                      with SUMS those that leave sums */
     int64_t grid;
     cuda_buf bufs[AIR_RG_MAX_BUFS];
     uint8_t lane[AIR_RG_MAX_SCALARS];
@@ -74,6 +75,8 @@ typedef struct {
 /* Chooses the shape. False: w->reason. */
 bool cuda_plan(cuda_writer *w);
 int64_t cuda_round_up(int64_t n, int64_t to);
+bool cuda_is_sum(const cuda_writer *w, int buf); /* place SUMS */
+bool cuda_has_sums(const cuda_writer *w);
 
 /* cuda_body.c: expressions, phases. */
 
@@ -129,5 +132,7 @@ void cuda_put_tiles(cuda_writer *w);
 void cuda_put_inner(cuda_writer *w);
 void cuda_put_inner_parts(cuda_writer *w); /* several blocks a row */
 void cuda_put_outer(cuda_writer *w);
+/* INNER with SUMS: folds what the blocks have left, runs the last phase. */
+void cuda_put_column_phase(cuda_writer *w);
 
 #endif

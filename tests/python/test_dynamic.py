@@ -224,8 +224,9 @@ def test_images_of_any_size_by_a_factor(factor):
 
 def test_floats_that_are_counted_down():
     def fn(x):
-        n = x.shape[0]
-        return x * torch.arange(n - 1, -1, -1.0), torch.arange(0.0, n, 2.0)
+        n, device = x.shape[0], x.device
+        down = torch.arange(n - 1, -1, -1.0, device=device)
+        return x * down, torch.arange(0.0, n, 2.0, device=device)
 
     net = compiled(fn, dynamic=True)
     with recorded() as records:

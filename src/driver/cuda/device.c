@@ -378,6 +378,7 @@ cuda_target(const air_device *dev, air_target *out)
                         .alignment = 256,
                         .isa = dev->target,
                         .regions = true,
+                        .sums = true,
                         .apart = true,
                         .source = true,
                         .fine_weights = true,
