@@ -188,8 +188,8 @@ is_compare(unsigned op)
            op == AIR_RG_NE;
 }
 
-/* Is all that the region leaves rounded to 16 bits? Then NDTR may be shorter.
- */
+/* Is all that the region leaves rounded to 16 bits? Then functions may be
+ * shorter. */
 static bool
 is_rounded(const air_region *rg)
 {
@@ -203,17 +203,33 @@ is_rounded(const air_region *rg)
     return true;
 }
 
+/* Names in cuda_prelude.c of functions of float32 that have others than their
+ * rows': of any region, of one that leaves 16 bits. */
+static void
+put_name(cuda_writer *w, const air_rg_node *n, int lane)
+{
+    static const struct {
+        uint16_t op;
+        const char *name, *rounded;
+    } others[] = {
+        {AIR_RG_EXP, "small::EXP", "halves::EXP"},
+        {AIR_RG_EXPNEG, "small::EXP", "halves::EXP"},
+        {AIR_RG_SIGMOID, "SIGMOID", "halves::SIGMOID"},
+        {AIR_RG_NDTR, "NDTR", "halves::NDTR"},
+        {AIR_RG_NDTRH, "NDTR", "halves::NDTR"},
+    };
+    const char *name = n->op == AIR_RG_CVT ? "of" : base_prim_name(n->op);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (lane == AIR_LANE_F32 && others[i].op == n->op)
+            name = is_rounded(w->rg) ? others[i].rounded : others[i].name;
+    base_text_add(&w->text, "%s::%s(", lane_name(lane), name);
+}
+
 static void
 put_call(cuda_writer *w, const air_rg_node *n)
 {
     const int16_t operands[3] = {n->a, n->b, n->c};
-    int lane = is_compare(n->op) ? w->rg->nodes[n->a].lane : n->lane;
-    const unsigned op = n->op == AIR_RG_NDTRH ? AIR_RG_NDTR : n->op;
-    bool shorter =
-        op == AIR_RG_NDTR && lane == AIR_LANE_F32 && is_rounded(w->rg);
-    base_text_add(&w->text, "%s::%s%s(", lane_name(lane),
-                  shorter ? "halves::" : "",
-                  op == AIR_RG_CVT ? "of" : base_prim_name(op));
+    put_name(w, n, is_compare(n->op) ? w->rg->nodes[n->a].lane : n->lane);
     for (int i = 0; i < base_prim_arity(n->op); i++) {
         base_text_add(&w->text, i > 0 ? ", " : "");
         put_operand(w, operands[i]);

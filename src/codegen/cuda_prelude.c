@@ -135,7 +135,8 @@ const char cuda_prelude[] =
     AIR_FN T round_f16_(T a) { return air_of_F16(air_to_F16(a)); })
     /* In composites, whose arguments are below 2^22: adding 1.5 * 2^23 rounds,
      * and leaves the integer in the low bits (conversions run at a quarter of
-     * the rate of additions). */
+     * the rate of additions). e^x is the library's, as in torch's kernels: it
+     * takes 2^x from the special unit. */
     TEXT(
     namespace small {
         AIR_FN T RINT(T a) { return (a + 0x1.8p23f) - 0x1.8p23f; }
@@ -152,6 +153,8 @@ const char cuda_prelude[] =
             T r = __uint_as_float(__float_as_uint(a) + (__float_as_uint(b + 0x1.8p23f) << 23));
             return a != a ? a : r;
         }
+        AIR_FN T EXP(T a) { return expf(a); }
+        AIR_FN T EXPH(T a) { return 0.5f * expf(a); }
     })
 #define ROW_F(id, n, ...)       VALUE("T", ARGS_##n, id, __VA_ARGS__)
 #define ROW_FI                  ROW_F
@@ -159,15 +162,18 @@ const char cuda_prelude[] =
 #define ROW_I                   NONE
 #define ROW_B                   NONE
 #define COMP(id, n, exact, ...) \
-    FN("T", ARGS_##n, id, "using small::RINT; using small::SCALEF; using small::SCALEN; " #__VA_ARGS__)
+    FN("T", ARGS_##n, id, "using small::RINT; using small::SCALEF; using small::SCALEN; using small::EXPH; " #__VA_ARGS__)
 #define FUNC                    ROW_F
 #include "air_prims.def"
 #undef ROW_V
 #undef COMP
     /* What is stored in 16 bits: 2^x of the special unit, which errs by 2^-22 of
-     * it (PTX ISA, ex2.approx); the polynomial is NDTR's in air_prims.def. */
+     * it (PTX ISA, ex2.approx), and quotients by 2 ulp; where x is rounded e^x
+     * errs by x 2^-24. The polynomial is NDTR's in air_prims.def. */
     "namespace halves {\n" TEXT(
     AIR_FN T power(T a) { T r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
+    AIR_FN T EXP(T a) { return power(a * 1.44269504f); }
+    AIR_FN T SIGMOID(T a) { return __fdividef(1.0f, 1.0f + power(a * -1.44269504f)); }
     AIR_FN T NDTR(T a)
     {
         T t = fabsf(a);

@@ -214,6 +214,7 @@ template <class T> static void ptx_mapa_u64(T *&out, T *p, int rank)
 // ---- numbers
 
 #define __expf expf
+#define __fdividef(a, b) ((a) / (b))
 #define __logf logf
 #define __sinf sinf
 #define __cosf cosf
