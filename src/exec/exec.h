@@ -121,7 +121,7 @@ typedef struct {
 } exec_order;
 
 /* options: `without` and `order` are looked at. early: small units that wait
- * for nothing come first, side by side. */
+ * for nothing come first, side by side, those that nothing waits for last. */
 air_status exec_order_make(const ir_graph *g,
                            const air_compile_options *options, bool early,
                            base_arena *arena, base_arena *scratch,

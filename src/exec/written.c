@@ -1,5 +1,6 @@
 /* written.c: units in the order of the graph (AIR_ORDER_WRITTEN), but for small
- * ones that come early and waits that come late; by Kahn's algorithm. */
+ * ones that come early or late and waits that come late; by Kahn's algorithm.
+ */
 #include "exec/exec.h"
 
 /* So much may be started and not waited for: results of collectives take
@@ -14,8 +15,11 @@ typedef struct {
     exec_chains after;
     uint32_t *waits; /* by unit: for how many others */
     bool *ready;
-    size_t low;   /* no unit before it is ready */
-    size_t early; /* no small one before it is; nunits: none is looked for */
+    size_t low;     /* no unit before it is ready */
+    size_t early;   /* no small one before it is; nunits: none is looked for */
+    bool *late;     /* by unit: only such units wait for it; NULL: none is */
+    uint32_t *held; /* late ones that could run */
+    size_t nheld;
     int in_flight;
 } walker;
 
@@ -51,12 +55,13 @@ next_written(const walker *w)
 
 /* ---- small units that wait for nothing ---- */
 
+/* Pointwise, of few elements. */
 static bool
-is_small_node(const ir_graph *g, const ir_node *n)
+is_little(const ir_graph *g, const ir_node *n)
 {
     int64_t count = 1, size;
 
-    if (n->op == AIR_OP_HOST || n->inplace || n->nouts != 1 ||
+    if (n->op == AIR_OP_HOST || n->nouts != 1 ||
         ir_info(n)->cls != IR_CLASS_POINTWISE)
         return false;
     const ir_value *v = ir_val(g, n->outs[0]);
@@ -67,12 +72,15 @@ is_small_node(const ir_graph *g, const ir_node *n)
     return count <= SMALL;
 }
 
+/* written: it may write what it reads. */
 static bool
-is_small(const ir_graph *g, const exec_unit *u)
+is_small(const ir_graph *g, const exec_unit *u, bool written)
 {
-    for (size_t i = 0; i < u->count; i++)
-        if (!is_small_node(g, ir_node_at(g, u->nodes[i])))
+    for (size_t i = 0; i < u->count; i++) {
+        const ir_node *n = ir_node_at(g, u->nodes[i]);
+        if ((n->inplace && !written) || !is_little(g, n))
             return false;
+    }
     return u->count > 0;
 }
 
@@ -82,9 +90,91 @@ static size_t
 next_unit(walker *w)
 {
     while (w->early < w->nunits &&
-           !(w->ready[w->early] && is_small(w->g, &w->units[w->early])))
+           !(w->ready[w->early] && is_small(w->g, &w->units[w->early], false)))
         w->early++;
     return w->early < w->nunits ? w->early++ : next_written(w);
+}
+
+/* ---- small units that nothing waits for ---- */
+
+/* Loops, no call and no view: what stands behind a product may become part of
+ * it. */
+static bool
+is_loops(const walker *w, size_t u)
+{
+    const ir_node *n = ir_node_at(w->g, w->units[u].nodes[0]);
+    if (n->op == AIR_OP_HOST)
+        return false;
+    const ir_class cls = (ir_class)ir_info(n)->cls;
+    return cls == IR_CLASS_POINTWISE || cls == IR_CLASS_REDUCE;
+}
+
+/* Units are numbered by what stands first in them; one that waits for one of a
+ * higher number is left where it is. */
+static void
+find_behind(const walker *w, size_t u, bool *early, bool *behind_call)
+{
+    const exec_chains *c = &w->after;
+
+    for (uint32_t i = c->start[u]; i != EXEC_NO_EDGE; i = c->next[i]) {
+        const uint32_t later = c->edges->edges[2 * i + 1];
+        early[later] = early[later] && early[u];
+        behind_call[later] = behind_call[later] || !is_loops(w, u);
+    }
+}
+
+static bool
+only_late_wait(const walker *w, size_t u)
+{
+    const exec_chains *c = &w->after;
+    bool only = true;
+
+    for (uint32_t i = c->start[u]; i != EXEC_NO_EDGE; i = c->next[i]) {
+        const uint32_t later = c->edges->edges[2 * i + 1];
+        only = only && later > u && w->late[later];
+    }
+    return only;
+}
+
+/* What only results and other such units need (running statistics) runs last,
+ * side by side, if it could not run first. */
+static air_status
+find_late(walker *w, base_arena *scratch)
+{
+    bool *early, *behind_call;
+
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, w->nunits, &early));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, w->nunits, &behind_call));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, w->nunits, &w->late));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, w->nunits, &w->held));
+    for (size_t u = 0; u < w->nunits; u++)
+        early[u] = is_small(w->g, &w->units[u], false);
+    for (size_t u = 0; u < w->nunits; u++)
+        find_behind(w, u, early, behind_call);
+    for (size_t u = w->nunits; u-- > 0;)
+        w->late[u] = !early[u] && !behind_call[u] &&
+                     is_small(w->g, &w->units[u], true) && only_late_wait(w, u);
+    return AIR_OK;
+}
+
+static void
+set_ready(walker *w, uint32_t u)
+{
+    if (w->late && w->late[u]) {
+        w->held[w->nheld++] = u;
+        return;
+    }
+    w->ready[u] = true;
+    if (u < w->low)
+        w->low = u;
+}
+
+static void
+release_late(walker *w)
+{
+    w->late = NULL;
+    for (size_t i = 0; i < w->nheld; i++)
+        set_ready(w, w->held[i]);
 }
 
 /* ---- the walk ---- */
@@ -99,11 +189,8 @@ run_unit(walker *w, size_t u)
     w->in_flight -= is_host(w, u, AIR_HOST_WAIT);
     for (uint32_t i = c->start[u]; i != EXEC_NO_EDGE; i = c->next[i]) {
         const uint32_t later = c->edges->edges[2 * i + 1];
-        if (--w->waits[later] > 0)
-            continue;
-        w->ready[later] = true;
-        if (later < w->low)
-            w->low = later;
+        if (--w->waits[later] == 0)
+            set_ready(w, later);
     }
     while (w->low < w->nunits && !w->ready[w->low] && w->waits[w->low] == 0)
         w->low++;
@@ -122,10 +209,17 @@ exec_sort_written(const ir_graph *g, const exec_unit *units, size_t nunits,
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.ready));
     for (size_t i = 0; i < edges->count; i++)
         w.waits[edges->edges[2 * i + 1]]++;
-    for (size_t u = 0; u < nunits; u++)
-        w.ready[u] = w.waits[u] == 0;
+    if (early)
+        AIR_TRY(find_late(&w, scratch));
+    for (uint32_t u = 0; u < nunits; u++)
+        if (w.waits[u] == 0)
+            set_ready(&w, u);
     for (size_t done = 0; done < nunits; done++) {
-        const size_t u = next_unit(&w);
+        size_t u = next_unit(&w);
+        if (u == nunits && w.late) {
+            release_late(&w);
+            u = next_unit(&w);
+        }
         AIR_REQUIRE(u < nunits, AIR_ERROR_STATE, EXEC_CYCLE_FMT, g->name);
         run_unit(&w, u);
         out[done] = (uint32_t)u;

@@ -9,7 +9,7 @@ enum {
     MAX_CHAIN = 4, /* nodes that make a value again */
     MAX_WORK = 24, /* region nodes of theirs, loads and all */
     MAX_MEMBERS =
-        16, /* of the reader's group: below the bounds of pass group */
+        24, /* of the reader's group: below the bounds of pass group */
     MAX_EXTERNALS = 10, /* values that it reads */
 };
 

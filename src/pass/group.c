@@ -9,7 +9,9 @@
 #include "pass/group.h"
 #include "pass/pass.h"
 
-/* Bounds that keep a union within the limits of a region. */
+/* Bounds that keep a union within the limits of a region: what rows are made of
+ * is a scalar where a later phase reads it, which none does behind folds of
+ * outer axes. */
 #define MAX_MEMBERS 32
 #define MAX_BUFFERS 20
 #define MAX_ROWS    10
@@ -309,7 +311,8 @@ fits(candidate *c)
         level[i] = 0;
         if (kind[i] == GROUP_OTHER || (reduce && kind[i] == GROUP_FULL))
             return false;
-        rows += kind[i] != GROUP_FULL && kind[i] != GROUP_COLUMN;
+        if (kind[i] != GROUP_FULL && kind[i] != GROUP_COLUMN)
+            rows += reduce || !outer;
         c->sums += kind[i] == GROUP_COLUMN;
         work += c->p->work[c->nodes[i]];
         for (int k = 0; k < n->nattrs; k++) {
