@@ -94,6 +94,8 @@ expand_softmax_backward(pass_context *ctx, uint32_t node)
 
 /* ---- the gradient of a loss that reads one class ------------------------- */
 
+enum { MAX_CASTS = 4 };
+
 /* The node that computes v, by name; NULL: something else does. */
 static const ir_node *
 computed_by(const ir_graph *g, air_ref v, const char *name)
@@ -142,8 +144,8 @@ is_count(const ir_graph *g, air_ref v, air_ref x, int axis)
 /* Is `grad` where(index == 0, 1, 2 ..., value, 0), as expand_loss.c writes the
  * gradient of nll_loss? */
 static bool
-find_one_hot(const ir_graph *g, air_ref grad, int axis, air_ref *out_index,
-             air_ref *out_value)
+is_one_hot(const ir_graph *g, air_ref grad, int axis, air_ref *out_index,
+           air_ref *out_value)
 {
     const ir_node *where = computed_by(g, grad, "where.self");
     const ir_node *hit =
@@ -158,6 +160,26 @@ find_one_hot(const ir_graph *g, air_ref grad, int axis, air_ref *out_index,
     return is_one(g, *out_index, grad, axis, false) &&
            is_one(g, *out_value, grad, axis, false) &&
            is_count(g, hit->attrs[1].value, grad, axis);
+}
+
+/* The same of what is cast, as autocast does: the value is cast as well. */
+static bool
+find_one_hot(pass_build *b, air_ref grad, int axis, air_ref *out_index,
+             air_ref *out_value)
+{
+    air_dtype dtypes[MAX_CASTS];
+    const ir_node *cast;
+    int n = 0;
+
+    for (; n < MAX_CASTS && (cast = computed_by(b->g, grad, "_to_copy")); n++) {
+        dtypes[n] = (air_dtype)ir_val(b->g, grad)->dtype;
+        grad = cast->attrs[0].value;
+    }
+    if (!is_one_hot(b->g, grad, axis, out_index, out_value))
+        return false;
+    while (n-- > 0)
+        *out_value = b_cast(b, *out_value, dtypes[n]);
+    return true;
 }
 
 /* (grad, output, dim): grad - exp(output) * sum(grad). Where grad has one value
@@ -178,7 +200,7 @@ expand_log_softmax_backward(pass_context *ctx, uint32_t node)
     bool twice = !ctx->target || !ctx->target->bundles;
 
     const bool one_hot =
-        n == 1 && find_one_hot(ctx->g, grad, axes[0], &index, &value);
+        n == 1 && find_one_hot(&b, grad, axes[0], &index, &value);
     if (twice && one_hot) {
         air_ref rest = b_mul(&b, b_1(&b, "neg", b_exp(&b, y)), value);
         return build_forward(&b, node, 0,
