@@ -44,6 +44,9 @@ _WEIGHTS = {_CONVOLUTION: 1, _GRADIENT: 2}
 _GROUPS = {_CONVOLUTION: 8, _GRADIENT: 9}
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
+_ATTENTION_GRADIENT = aten._scaled_dot_product_cudnn_attention_backward.default
+_ATTENDED = 4  # which argument the result is
+_ROWS = [0, 2, 1, 3]
 _MARK = "torchair_channels_last"
 _MANY_IMAGES = 8
 
@@ -81,28 +84,42 @@ def keep_in_order(
     forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, given: int
 ) -> None:
     """What forward keeps for backward, its results behind the first `given`,
-    is kept as [N, H, W, C]; or all as it was."""
-    found = _convolutions(forward.graph)
-    if not found or not is_on_gpu(forward) or not all(map(_suits, found)):
+    is kept as [N, H, W, C], or all as it was; the result of attention with the
+    heads of a row side by side, as its gradient wants it."""
+    if not is_on_gpu(forward):
         return
     (output,) = forward.graph.find_nodes(op="output")
     results = list(output.args[0])
     inputs = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
     images = _images_of(forward.graph) - set(results[:given])
+    attended = _attended(backward.graph)
     for i, node in enumerate(results[given:], given):
         read = inputs.get(getattr(node, "name", None))
-        if read is not None and node in images and _may_be_turned(node):
-            results[i] = _turn_result(node, output)
-            _turn_input(read, results[i].meta["val"])
+        order = _ROWS if read in attended else _TO_LAST
+        if read is None or not (node in images or read in attended):
+            continue
+        if _may_be_turned(node, order):
+            results[i] = _turn_result(node, output, order)
+            _turn_input(read, results[i].meta["val"], order)
     output.args = (type(output.args[0])(results),)
     forward.recompile()
     backward.recompile()
 
 
+def _attended(graph: torch.fx.Graph) -> set[Any]:
+    """Results of attention that cuDNN's gradient reads."""
+    found = graph.find_nodes(op="call_function", target=_ATTENTION_GRADIENT)
+    return {node.args[_ATTENDED] for node in found}
+
+
 def _images_of(graph: torch.fx.Graph) -> set[Any]:
     """What convolutions and pooling read and give, and what has the sizes of
-    such an image and is made of it: not the heads of attention."""
+    such an image and is made of it: not the heads of attention. None, if a
+    convolution is the slower for it, or there is none."""
     found: set[Any] = set()
+    windows = _convolutions(graph)
+    if not windows or not all(map(_suits, windows)):
+        return found
     for node in graph.nodes:
         target: Any = node.target
         if target in _IMAGES:
@@ -124,7 +141,7 @@ def _follows(node: torch.fx.Node, image: torch.fx.Node) -> bool:
     )
 
 
-def _may_be_turned(node: torch.fx.Node) -> bool:
+def _may_be_turned(node: torch.fx.Node, order: list[int]) -> bool:
     value = node.meta["val"]
     return (
         node.op == "call_function"
@@ -132,25 +149,30 @@ def _may_be_turned(node: torch.fx.Node) -> bool:
         and value.dim() == 4
         and all(isinstance(n, int) for n in value.shape)
         and value.shape[1] > 1
-        and (value.is_contiguous() or value.permute(_TO_LAST).is_contiguous())
+        and (value.is_contiguous() or value.permute(order).is_contiguous())
     )
 
 
-def _turn_result(node: torch.fx.Node, output: torch.fx.Node) -> torch.fx.Node:
+def _turn_result(
+    node: torch.fx.Node, output: torch.fx.Node, order: list[int]
+) -> torch.fx.Node:
     with node.graph.inserting_before(output):
-        turned = call_like(node, aten.permute.default, node, _TO_LAST)
+        turned = call_like(node, aten.permute.default, node, order)
     value = turned.meta["val"]
     with value.fake_mode:
         turned.meta["val"] = value.contiguous()
     return turned
 
 
-def _turn_input(read: torch.fx.Node, value: torch.Tensor) -> None:
+def _turn_input(
+    read: torch.fx.Node, value: torch.Tensor, order: list[int]
+) -> None:
     read.meta["val"] = value
     readers = list(read.users)
     inputs = read.graph.find_nodes(op="placeholder")
     with read.graph.inserting_after(inputs[-1]):
-        usual = call_like(read, aten.permute.default, read, _FROM_LAST)
+        back = [order.index(i) for i in range(len(order))]
+        usual = call_like(read, aten.permute.default, read, back)
     for reader in readers:
         reader.replace_input_with(read, usual)
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 from helpers import assert_same, compiled
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from torchair import backend, cuda, images
@@ -333,9 +335,9 @@ def test_heads_of_attention_are_no_images(monkeypatch):
     turned = []
     real = images._turn_result
 
-    def turn(node, output):
+    def turn(node, output, order):
         turned.append(tuple(node.meta["val"].shape))
-        return real(node, output)
+        return real(node, output, order)
 
     monkeypatch.setattr(images, "_turn_result", turn)
     model = Looks()
@@ -345,6 +347,51 @@ def test_heads_of_attention_are_no_images(monkeypatch):
     for g, w in zip(got, train(again, again, x), strict=True):
         torch.testing.assert_close(g, w, rtol=1e-4, atol=1e-4)
     assert turned and set(turned) <= {(2, 12, 6, 5), (2, 24, 6, 5)}
+
+
+ATEN = torch.ops.aten
+ATTENTION = ATEN._scaled_dot_product_cudnn_attention
+GRADIENT = ATEN._scaled_dot_product_cudnn_attention_backward
+
+
+def attention(x):
+    """A forward that keeps all results of attention; a backward of its own."""
+    found = ATTENTION.default(x, x, x, None, True, 0.0, False)
+    return found[0].sum(), found[0], found[1]
+
+
+def gradient(x, out, sums):
+    rest = (sums, sums, sums, None, None, None, 6, 6, 0.0, False)
+    return GRADIENT.default(x, x, x, x, out, *rest)[0]
+
+
+def fake_graph(fn, names, *shapes):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        found = [torch.empty(s, dtype=torch.bfloat16) for s in shapes]
+        graph = make_fx(fn)(*found)
+    for node, name in zip(
+        graph.graph.find_nodes(op="placeholder"), names, strict=False
+    ):
+        node.name = name
+    return graph
+
+
+def test_attention_is_kept_as_its_gradient_reads_it():
+    sizes = (2, 4, 6, 16)
+    forward = fake_graph(attention, ["x"], sizes)
+    (output,) = forward.graph.find_nodes(op="output")
+    names = ["x", *(n.name for n in output.args[0][1:])]
+    backward = fake_graph(gradient, names, sizes, sizes, (2, 4, 6, 1))
+    images.keep_in_order(forward, backward, 1)
+    kept = output.args[0][1].meta["val"]
+    assert kept.shape == (2, 6, 4, 16) and kept.is_contiguous()
+    assert output.args[0][2].name == names[2]
+    (node,) = backward.graph.find_nodes(
+        op="call_function", target=GRADIENT.default
+    )
+    read = node.args[4].meta["val"]
+    assert read.shape == sizes and read.stride() == (384, 16, 64, 1)
+    assert node.args[4].args[0].meta["val"].shape == kept.shape
 
 
 @pytest.mark.parametrize("sizes", [((4, 10, 6), (3, 8, 8), (2, 12, 7))])
