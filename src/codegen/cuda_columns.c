@@ -3,9 +3,8 @@
  * folds what they leave. */
 #include "codegen/cuda_write.h"
 
-/* Threads that fold partial results of a column: of blocks that share it, of
- * all blocks that walk rows. */
-enum { COLUMN_LANES = 8, SUM_LANES = 32 };
+/* Threads that fold partial results of a column, where there are few, many. */
+enum { COLUMN_LANES = 8, MANY_LANES = 32, MANY_PARTS = 64 };
 
 static void
 put_columns_begin(cuda_writer *w, int64_t blocks)
@@ -151,8 +150,9 @@ put_all_partials(cuda_writer *w, int lanes)
 
 /* Folds the partial results of `rows` by columns and runs the last phase. */
 static void
-put_column_kernel(cuda_writer *w, int64_t rows, int64_t pitch, int lanes)
+put_column_kernel(cuda_writer *w, int64_t rows, int64_t pitch)
 {
+    const int lanes = w->parts > MANY_PARTS ? MANY_LANES : COLUMN_LANES;
     const int G = CUDA_FOLD_BLOCK / lanes;
     const int64_t blocks = (w->cols + G - 1) / G;
     w->V = 1;
@@ -181,7 +181,7 @@ put_column_kernel(cuda_writer *w, int64_t rows, int64_t pitch, int lanes)
 void
 cuda_put_column_phase(cuda_writer *w)
 {
-    put_column_kernel(w, 1, cuda_round_up(w->cols, 16), SUM_LANES);
+    put_column_kernel(w, 1, cuda_round_up(w->cols, 16));
 }
 
 void
@@ -198,5 +198,5 @@ cuda_put_outer(cuda_writer *w)
     base_text_add(&w->text, "    }\n}\n");
     cuda_launch(w, w->grid, w->T, 0);
     if (w->parts > 1)
-        put_column_kernel(w, w->rows, w->cols, COLUMN_LANES);
+        put_column_kernel(w, w->rows, w->cols);
 }

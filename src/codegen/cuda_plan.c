@@ -628,7 +628,7 @@ plan_outer(cuda_writer *w)
     int Y = w->T / w->G;
     w->parts = 1;
     if (blocks > 0 && blocks < w->sms)
-        w->parts = at_most(div_up((int64_t)w->sms * 2, blocks),
+        w->parts = at_most(div_up((int64_t)w->sms * 4, blocks),
                            div_up(w->folded, (int64_t)Y * 8));
     w->parts = w->parts < 1 ? 1 : w->parts;
     plan_loop(w);
