@@ -58,6 +58,14 @@ FORWARD = {
     "cdist 3": (lambda x: torch.cdist(x[:, :2], x, 3.0), (2, 7, 5)),
     "cdist inf": (lambda x: torch.cdist(x, x * 2, float("inf")), (2, 7, 5)),
     "cdist many": (lambda x: torch.cdist(x[0], x[1]), (2, 40, 16)),
+    "pairs": (
+        lambda x: torch.exp(-(x[0, :, None] - x[1]).square().mean(-1)),
+        (2, 40, 24),
+    ),
+    "pairs of turned ones": (
+        lambda x: (x[0, :, None] * x[1].mT.contiguous().mT).amax(-1),
+        (2, 40, 24),
+    ),
 }
 
 
