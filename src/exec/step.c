@@ -405,7 +405,7 @@ make_call(exec_maker *m, uint32_t id)
         if (i == 0 || !n->inplace)
             AIR_TRY(exec_place_result(m, n, n->outs[i]));
     for (int i = 0; i < n->nattrs && !(ir_info(n)->flags & IR_STRIDED); i++)
-        if (n->attrs[i].kind == AIR_ATTR_VALUE &&
+        if (n->attrs[i].kind == AIR_ATTR_VALUE && !exec_is_image(m, n, i) &&
             !is_dense_value(m, n->attrs[i].value))
             AIR_TRY(use_dense(m, &copies, n->attrs[i].value,
                               "this op reads dense memory only"));
