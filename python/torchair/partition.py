@@ -22,6 +22,7 @@ _FUSED = (
     aten.nll_loss_forward.default,
     aten.nll_loss_backward.default,
 )
+_BEST = (aten.max.dim, aten.min.dim)
 _TARGET = "torchair_target"
 _NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 # Result -> argument whose dtype it has where that is given.
@@ -54,7 +55,7 @@ def cut(
     if importlib.util.find_spec("networkx") is None:  # which it needs
         make = partitioners.default_partition
     # For its own merging torch imports Inductor's lowerings: half a second.
-    with config.patch(cse=False), _as_pointwise(joint.graph):
+    with config.patch(cse=False), _as_computed(joint.graph):
         found: Pair = make(joint, inputs, **keywords)
     for part in found:
         _named_again(part)
@@ -64,12 +65,18 @@ def cut(
 
 
 @contextlib.contextmanager
-def _as_pointwise(graph: torch.fx.Graph) -> Iterator[None]:
+def _as_computed(graph: torch.fx.Graph) -> Iterator[None]:
     """What reads a log_softmax fuses with it here. torch's cut takes it for an
-    operator that reads memory, for which the whole result is kept."""
+    operator that reads memory, for which the whole result is kept. Places of
+    extremes it takes for what fuses: here they are found in memory, and
+    are not found again."""
     for target in _FUSED:
         for node in graph.find_nodes(op="call_function", target=target):
             node.meta[_TARGET], node.target = target, aten.mul.Tensor
+    for target in _BEST:
+        for node in graph.find_nodes(op="call_function", target=target):
+            if any(user.args[1] == 1 for user in node.users):
+                node.meta[_TARGET], node.target = target, aten.topk.default
     try:
         yield
     finally:

@@ -17,4 +17,19 @@ driver_is_dense(const air_tensor *t)
     return true;
 }
 
+/* [N, C, ...] in the order of [N, ..., C], without gaps. */
+static inline bool
+driver_is_last(const air_tensor *t)
+{
+    int64_t stride = t->rank > 2 ? t->dims[1] : 0;
+    if (t->rank < 3 || (t->dims[1] != 1 && t->strides[1] != 1))
+        return false;
+    for (int i = t->rank - 1; i >= 0; i -= i == 2 ? 2 : 1) {
+        if (t->dims[i] != 1 && t->strides[i] != stride)
+            return false;
+        stride *= t->dims[i];
+    }
+    return true;
+}
+
 #endif

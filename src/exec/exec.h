@@ -399,6 +399,9 @@ typedef struct {
 void exec_dense_strides(int rank, const int64_t *dims, int64_t *strides);
 /* strides NULL: dense row-major. Axes of size 1 may have any. */
 bool exec_is_dense(int rank, const int64_t *dims, const int64_t *strides);
+/* Is the operand one that a kernel of images takes with channels last, and has
+ * it them there? */
+bool exec_is_image(const exec_maker *m, const ir_node *n, int operand);
 int64_t exec_numel(int rank, const int64_t *dims);
 air_status exec_add_storage(exec_maker *m, exec_where where, int64_t bytes,
                             int32_t *out);

@@ -29,6 +29,35 @@ exec_is_dense(int rank, const int64_t *dims, const int64_t *strides)
     return true;
 }
 
+/* Those of [N, C, ...] in the order of [N, ..., C]. */
+static void
+last_strides(int rank, const int64_t *dims, int64_t *strides)
+{
+    int64_t run = dims[1];
+
+    strides[1] = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        if (i == 1)
+            continue;
+        strides[i] = run;
+        run *= dims[i];
+    }
+}
+
+static bool
+lies_last(const ir_layout *l)
+{
+    int64_t last[AIR_MAX_RANK];
+
+    if (l->rank < 3 || exec_is_dense(l->rank, l->dims, l->strides))
+        return false;
+    last_strides(l->rank, l->dims, last);
+    for (int i = 0; i < l->rank; i++)
+        if (l->dims[i] > 1 && l->strides[i] != last[i])
+            return false;
+    return true;
+}
+
 int64_t
 exec_numel(int rank, const int64_t *dims)
 {
@@ -325,6 +354,13 @@ is_packed(const ir_layout *l)
     return found;
 }
 
+bool
+exec_is_image(const exec_maker *m, const ir_node *n, int operand)
+{
+    return operand == 0 && ir_info(n)->flags & IR_IMAGE &&
+           lies_last(&m->places[n->attrs[0].value.id].layout);
+}
+
 /* What the caller gets with other strides is made with them where regions or
  * kernels that write any do. */
 static void
@@ -346,8 +382,13 @@ take_strides(const exec_maker *m, air_ref ref, ir_layout *layout)
 static air_status
 own_place(exec_maker *m, const ir_node *n, air_ref ref, lower_place *out)
 {
-    if (!m->unit->fused && !(ir_info(n)->flags & IR_PUTS))
-        return exec_new_place(m, ir_val(m->g, ref), out);
+    if (!m->unit->fused && !(ir_info(n)->flags & IR_PUTS)) {
+        ir_layout *l = &out->layout;
+        AIR_TRY(exec_new_place(m, ir_val(m->g, ref), out));
+        if (exec_is_image(m, n, 0))
+            last_strides(l->rank, l->dims, l->strides);
+        return AIR_OK;
+    }
     AIR_TRY(turned_place(m, ref, out));
     if (m->p->order.turned[ref.id] == IR_NO_NODE)
         take_strides(m, ref, &out->layout);

@@ -92,14 +92,39 @@ stand_dense(exec_maker *m, dense_copies *d, air_ref ref)
     return AIR_OK;
 }
 
+/* Elements along `last` are side by side, all else is as it is written. */
+static void
+turn_dense(ir_layout *l, int last)
+{
+    int64_t run = l->dims[last];
+
+    for (int i = l->rank - 1; i >= 0; i--) {
+        if (i == last)
+            continue;
+        l->strides[i] = run;
+        run *= l->dims[i];
+    }
+    l->strides[last] = 1;
+}
+
+/* last: of lower_wish. */
 static air_status
-use_dense(exec_maker *m, dense_copies *d, air_ref ref, const char *reason)
+use_turned(exec_maker *m, dense_copies *d, air_ref ref, int last,
+           const char *reason)
 {
     const air_dtype dtype = (air_dtype)ir_val(m->g, ref)->dtype;
     const lower_place from = m->places[ref.id];
 
     AIR_TRY(stand_dense(m, d, ref));
+    if (last >= 0)
+        turn_dense(&m->places[ref.id].layout, last);
     return exec_add_copy(m, &from, dtype, &m->places[ref.id], dtype, reason);
+}
+
+static air_status
+use_dense(exec_maker *m, dense_copies *d, air_ref ref, const char *reason)
+{
+    return use_turned(m, d, ref, -1, reason);
 }
 
 static void
@@ -176,13 +201,13 @@ make_fused(exec_maker *m, const exec_unit *unit)
     if (!any)
         return AIR_OK;
     while (!region.region) {
-        air_ref bad;
+        lower_wish bad;
         base_arena_reset(&m->lowering);
         AIR_TRY(lower_group(&env, unit->nodes, unit->count, &region, &bad));
-        if (!region.region && is_result(unit, m->g, bad))
-            AIR_TRY(stand_dense(m, &written, bad));
+        if (!region.region && is_result(unit, m->g, bad.ref))
+            AIR_TRY(stand_dense(m, &written, bad.ref));
         else if (!region.region)
-            AIR_TRY(use_dense(m, &copies, bad, gaps));
+            AIR_TRY(use_turned(m, &copies, bad.ref, bad.last, gaps));
     }
     AIR_TRY(add_region(m, &region, ir_node_at(m->g, unit->nodes[0]),
                        fused_label(m, unit), NULL));
@@ -380,7 +405,7 @@ make_call(exec_maker *m, uint32_t id)
         if (i == 0 || !n->inplace)
             AIR_TRY(exec_place_result(m, n, n->outs[i]));
     for (int i = 0; i < n->nattrs && !(ir_info(n)->flags & IR_STRIDED); i++)
-        if (n->attrs[i].kind == AIR_ATTR_VALUE &&
+        if (n->attrs[i].kind == AIR_ATTR_VALUE && !exec_is_image(m, n, i) &&
             !is_dense_value(m, n->attrs[i].value))
             AIR_TRY(use_dense(m, &copies, n->attrs[i].value,
                               "this op reads dense memory only"));

@@ -98,7 +98,9 @@ enum {                    /* flags of a row */
        IR_NUMERIC = 256, /* rounding may differ between implementations */
        IR_AGREE = 512,   /* does not promote: see agree.c */
        IR_PUTS = 1024,   /* CALL: kernel writes a result of any strides */
-       IR_FILLED = 2048  /* a result of nothing is refused when it is run */
+       IR_FILLED = 2048, /* a result of nothing is refused when it is run */
+       IR_IMAGE = 4096   /* CALL: where operand 0 has its channels last, kernel
+                            takes it so, and leaves the result so */
 };
 
 struct ir_graph;

@@ -57,6 +57,10 @@ bool lower_is_constant(const lower_build *b, air_ref ref);
 
 /* Many rows, each of which would hardly fill the vectors it starts? */
 bool lower_is_short(int64_t row, int64_t rows);
+/* An operand that is read as often, by a region of as many elements, may be
+ * copied first to lie as vectors want it. */
+enum { LOWER_READ_AGAIN = 4, LOWER_READ_ELEMENTS = 4096 };
+
 /* Sets walk and vector, once members and their levels are known. *out_dense:
  * an operand that no walk suits, to be copied; else untouched. */
 void lower_choose_walk(lower_build *b, air_ref *out_dense);

@@ -615,8 +615,6 @@ shorten(const lower_build *b, air_rg_node *nodes, int count)
 
 /* ---- operands that are read again and again ---- */
 
-enum { READ_AGAIN = 4, READ_ELEMENTS = 4096 };
-
 /* The domain axis that vectors will run along, -1: none. */
 static int
 vector_axis(const lower_build *b, const air_rg_buf *stored)
@@ -631,27 +629,19 @@ vector_axis(const lower_build *b, const air_rg_buf *stored)
     return axis;
 }
 
-/* Has the value's last axis the elements of domain axis `axis`, while it does
- * not lie dense? Only values whose axes are the last ones of the domain. */
-static bool
-ends_along(const lower_build *b, const air_rg_buf *buf, const ir_layout *l,
-           int axis)
+/* The axis of the value that is domain axis `axis`, -1: none. Only values whose
+ * axes are the last ones of the domain. */
+static int
+own_axis(const lower_build *b, const air_rg_buf *buf, const ir_layout *l,
+         int axis)
 {
     const int lead = b->domain.rank - l->rank;
-    int64_t dense = 1;
-    bool apart = false;
-    int last = -1;
 
-    for (int i = l->rank - 1; i >= 0; i--) {
-        if (l->dims[i] == 1)
-            continue;
-        if (lead < 0 || buf->strides[lead + i] != l->strides[i])
-            return false;
-        last = last < 0 ? lead + i : last;
-        apart = apart || l->strides[i] != dense;
-        dense *= l->dims[i];
-    }
-    return apart && last == axis;
+    for (int i = l->rank - 1; i >= 0; i--)
+        if (l->dims[i] != 1 &&
+            (lead + i < 0 || buf->strides[lead + i] != l->strides[i]))
+            return -1;
+    return axis < lead || l->dims[axis - lead] == 1 ? -1 : axis - lead;
 }
 
 /* Are elements of buffer i, which vectors have to gather, read so often that
@@ -667,25 +657,31 @@ is_read_again(const lower_build *b, int i, int axis)
         own *= buf->strides[k] != 0 ? b->sizes[k] : 1;
     }
     return buf->strides[axis] != 0 && buf->strides[axis] != 1 &&
-           all >= READ_ELEMENTS && all >= READ_AGAIN * own &&
-           ends_along(b, buf, &b->env->places[b->buf_value[i].id].layout, axis);
+           all >= LOWER_READ_ELEMENTS && all >= LOWER_READ_AGAIN * own;
 }
 
-static air_ref
+static lower_wish
 find_read_again(const lower_build *b, const air_rg_node *nodes, int count)
 {
     const int axis = vector_axis(b, &b->bufs[first_stored(nodes, count)]);
+    lower_wish w = {.ref = AIR_NO_REF, .last = -1};
 
-    for (int i = 0; !b->env->columns && axis >= 0 && i < b->nbufs; i++)
-        if (!b->bufs[i].scratch && !is_stored(nodes, count, i) &&
-            is_read_again(b, i, axis))
-            return b->buf_value[i];
-    return AIR_NO_REF;
+    for (int i = 0; !b->env->columns && axis >= 0 && i < b->nbufs; i++) {
+        const air_ref ref = b->buf_value[i];
+        if (b->bufs[i].scratch || is_stored(nodes, count, i) ||
+            !is_read_again(b, i, axis))
+            continue;
+        w.last = own_axis(b, &b->bufs[i], &b->env->places[ref.id].layout, axis);
+        w.ref = w.last < 0 ? AIR_NO_REF : ref;
+        if (w.last >= 0)
+            break;
+    }
+    return w;
 }
 
 static air_status
 finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
-       lower_region *out_region, air_ref *out_dense)
+       lower_region *out_region, lower_wish *out_dense)
 {
     base_arena *arena = b->env->arena;
     lower_role roles[AIR_MAX_RANK];
@@ -694,7 +690,7 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     int rank, bad;
 
     *out_dense = find_read_again(b, nodes, count);
-    if (out_dense->id != AIR_NO_REF.id)
+    if (out_dense->ref.id != AIR_NO_REF.id)
         return AIR_OK;
     axis_roles(b, roles);
     if (b->walk == AIR_WALK_MAP && !keep)
@@ -703,7 +699,7 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
     AIR_TRY(base_arena_new(arena, sizeof *r, (void **)&r));
     if (!lower_axes(b->domain.rank, roles, b->sizes, keep, b->nbufs, b->bufs,
                     &rank, r->dims, &bad)) {
-        *out_dense = b->buf_value[bad];
+        out_dense->ref = b->buf_value[bad];
         return AIR_OK;
     }
     for (int i = 0; i < b->nbufs; i++)
@@ -734,14 +730,14 @@ finish(lower_build *b, const air_rg_node *nodes, int count, bool keep,
 
 air_status
 lower_group(const lower_env *env, const uint32_t *nodes, size_t count,
-            lower_region *out_region, air_ref *out_dense)
+            lower_region *out_region, lower_wish *out_dense)
 {
     lower_build *b;
     air_rg_node *all;
     int total = 0;
 
     *out_region = (lower_region){0};
-    *out_dense = AIR_NO_REF;
+    *out_dense = (lower_wish){.ref = AIR_NO_REF, .last = -1};
     AIR_TRY(base_arena_new(env->scratch, sizeof *b, (void **)&b));
     AIR_TRY(BASE_ARENA_ARRAY(env->scratch, 2 * AIR_RG_MAX_NODES, &all));
     b->env = env;
@@ -750,8 +746,8 @@ lower_group(const lower_env *env, const uint32_t *nodes, size_t count,
     b->rec = (ir_record){.nodes = all, .lane = AIR_LANE_F32};
     AIR_TRY(find_domain(b));
     AIR_TRY(add_members(b));
-    lower_choose_walk(b, out_dense);
-    if (out_dense->id != AIR_NO_REF.id)
+    lower_choose_walk(b, &out_dense->ref);
+    if (out_dense->ref.id != AIR_NO_REF.id)
         return AIR_OK;
     AIR_TRY(add_phases(b));
     if (b->nphases > 0)

@@ -33,12 +33,19 @@ typedef struct {
     air_rg_buf *bufs; /* region->bufs */
 } lower_region;
 
+/* An operand whose strides fit no region: to be copied to dense memory. */
+typedef struct {
+    air_ref ref; /* AIR_NO_REF: none */
+    int last;    /* the axis of which elements are side by side then, -1: as
+                    they are written */
+} lower_wish;
+
 /* Nodes in execution order, all of one group (or one fusable node).
- * *out_dense: AIR_NO_REF, or an operand whose strides fit no region: copy it
- * to dense memory and call again (out_region->region is NULL then). */
+ * *out_dense: what is wished for before lower_group is called again
+ * (out_region->region is NULL then). */
 air_status lower_group(const lower_env *env, const uint32_t *nodes,
                        size_t count, lower_region *out_region,
-                       air_ref *out_dense);
+                       lower_wish *out_dense);
 
 /* dst[...] = src[...] converted, over dst's sizes; src broadcasts. */
 air_status lower_copy(base_arena *arena, const lower_place *src,

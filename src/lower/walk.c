@@ -8,7 +8,8 @@
 enum {
     SHORT_ROW = 64, /* elements */
     MANY_ROWS = 16,
-    FEW_COLUMNS = 16 /* too few for vectors along them */
+    FEW_COLUMNS = 16, /* too few for vectors along them */
+    TURNED_ROW = 256
 };
 
 /* What the operands of full size ask for, in bytes of an element. */
@@ -16,6 +17,7 @@ typedef struct {
     int inner, outer;
     int vector;      /* axis along which the first of `outer` is dense */
     air_ref against; /* that operand */
+    int64_t apart;   /* elements that vectors of columns would gather */
 } votes;
 
 bool
@@ -44,12 +46,28 @@ dense_axis(const lower_build *b, air_ref ref)
     return at;
 }
 
+/* The elements of a value that lie apart along the last axis that is kept. */
+static int64_t
+count_apart(const lower_build *b, air_ref ref)
+{
+    const ir_layout *l = &b->env->places[ref.id].layout;
+    int64_t strides[AIR_MAX_RANK], n = 1;
+
+    lower_spread(b, ref, GROUP_FULL, strides);
+    for (int i = 0; i < l->rank; i++)
+        n *= l->dims[i];
+    return b->vector < 0 || strides[b->vector] == 0 || strides[b->vector] == 1
+               ? 0
+               : n;
+}
+
 static void
 vote(const lower_build *b, air_ref ref, votes *v)
 {
     air_dtype dtype = (air_dtype)ir_val(b->env->g, ref)->dtype;
     int axis = dense_axis(b, ref), bytes = (int)air_dtype_bytes(dtype);
 
+    v->apart += count_apart(b, ref);
     if (axis < 0)
         return;
     if (b->domain.reduced[axis]) {
@@ -145,6 +163,20 @@ has_few_columns(const lower_build *b)
     return false;
 }
 
+/* Rows of some elements, made of operands that are much smaller (distances of
+ * all points of two sets): these can be copied to lie as columns want them,
+ * whose folds need no last steps within a vector. */
+static bool
+is_made_of_little(const lower_build *b, const votes *v, int64_t row,
+                  int64_t rows)
+{
+    return v->inner == 0 && v->outer == 0 && b->vector >= 0 &&
+           b->sizes[b->vector] >= FEW_COLUMNS && row <= TURNED_ROW &&
+           row * rows >= LOWER_READ_ELEMENTS &&
+           row * rows / LOWER_READ_AGAIN >= v->apart && !b->env->columns &&
+           can_turn(b);
+}
+
 void
 lower_choose_walk(lower_build *b, air_ref *out_dense)
 {
@@ -163,6 +195,8 @@ lower_choose_walk(lower_build *b, air_ref *out_dense)
             b->walk = AIR_WALK_INNER;
         return;
     }
+    if (is_made_of_little(b, &v, row, rows))
+        b->walk = AIR_WALK_OUTER;
     if (v.outer == 0 || b->sizes[v.vector] < FEW_COLUMNS)
         return;
     if (v.outer > v.inner && can_turn(b)) {

@@ -2,6 +2,7 @@
 #include "pass/expand.h"
 
 #include <math.h>
+#include <string.h>
 
 air_ref
 expand_mean_over(pass_build *b, air_ref x, int n, const int *axes, bool keep)
@@ -303,6 +304,35 @@ expand_aminmax(pass_context *ctx, uint32_t node)
     air_ref x = node_in(ctx->g, node, 0);
     AIR_TRY(build_forward(&r.b, node, 0, b_amin(&r.b, x, r.n, r.axes, r.keep)));
     return build_forward(&r.b, node, 1, b_amax(&r.b, x, r.n, r.axes, r.keep));
+}
+
+static bool
+may_be_nothing(const ir_graph *g, const reduction *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (g->dims.data[ir_val(g, r->x)->dims[r->axes[i]].id].min < 1)
+            return true;
+    return false;
+}
+
+/* (a, dim, keepdim) -> (value, place): places that nobody reads need not be
+ * found. The fold of nothing would not be refused. */
+air_status
+expand_max_dim(pass_context *ctx, uint32_t node)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    const bool largest = strcmp(ir_info(&n)->name, "max.dim") == 0;
+    const air_ref x = node_in(ctx->g, node, 0);
+    reduction r;
+
+    if (ctx->uses[n.outs[1].id] > 0)
+        return AIR_OK;
+    AIR_TRY(reduction_make(ctx, node, 1, 2, -1, &r));
+    if (may_be_nothing(ctx->g, &r))
+        return AIR_OK;
+    air_ref y = largest ? b_amax(&r.b, x, r.n, r.axes, r.keep)
+                        : b_amin(&r.b, x, r.n, r.axes, r.keep);
+    return build_forward(&r.b, node, 0, y);
 }
 
 /* (a, dim) */

@@ -71,6 +71,29 @@ def test_many_short_rows(n, dtype):
         assert torch.equal(got.nan_to_num(), want.nan_to_num())
 
 
+def extremes(x):
+    """Without places."""
+    return x.max(-1)[0], x.min(0, keepdim=True)[0], x.max(0)[0]
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 300])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+)
+def test_values_alone(n, dtype):
+    x = rows(n, torch.float32)
+    if not dtype.is_floating_point:
+        x = x.nan_to_num(0, 3, -3)
+    x = x.to(dtype)
+    for got, want in zip(compiled(extremes)(x), extremes(x), strict=True):
+        assert torch.equal(got.isnan(), want.isnan())
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+def test_values_alone_of_one_number():
+    assert compiled(lambda x: x.max(0)[0])(torch.tensor(2.0)) == 2
+
+
 def picks_of_columns(x):
     best = (*x.max(0), *x.min(1), *x.max(-1))
     if x.dtype == torch.bool:  # eager has no argmax of those

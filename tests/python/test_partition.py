@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import torch
-from helpers import BEFORE_213, assert_same, compiled
+from helpers import BEFORE_213, assert_same, compiled, seeded
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchair import partition
@@ -132,3 +133,31 @@ def test_logits_are_kept_not_what_a_loss_makes_of_them(monkeypatch, dtype):
     assert_same(results["ours"], results["eager"])
     large = [x for x in kept if x.shape == (6, 40)]
     assert [x.dtype for x in large] == [dtype]
+
+
+def test_places_of_extremes_are_kept():
+    """Ties and NaN decide where a gradient goes, once."""
+    parts, real = [], partition.cut
+
+    def cut(joint, inputs, **keywords):
+        parts.extend(real(joint, inputs, **keywords))
+        return parts[-2:]
+
+    def fn(x):
+        y = torch.nn.functional.leaky_relu(x * 2, 0.1)
+        return y.max(-1)[0] * y.min(1)[0].sum(-1, keepdim=True)
+
+    x = (torch.randn(3, 5, 7, generator=seeded(0)) * 2).round()
+    x[0, 1, 2:4] = float("nan")
+    results = []
+    for call in (fn, compiled(fn)):
+        with mock.patch.object(partition, "cut", cut):
+            given = x.clone().requires_grad_()
+            y = call(given)
+            results.append([y, *torch.autograd.grad(y.nansum(), given)])
+    assert_same(results[1], results[0])
+    forward, backward = (
+        [n.target for n in part.graph.nodes if "max.dim" in str(n.target)]
+        for part in parts
+    )
+    assert forward and not backward

@@ -58,6 +58,14 @@ FORWARD = {
     "cdist 3": (lambda x: torch.cdist(x[:, :2], x, 3.0), (2, 7, 5)),
     "cdist inf": (lambda x: torch.cdist(x, x * 2, float("inf")), (2, 7, 5)),
     "cdist many": (lambda x: torch.cdist(x[0], x[1]), (2, 40, 16)),
+    "pairs": (
+        lambda x: torch.exp(-(x[0, :, None] - x[1]).square().mean(-1)),
+        (2, 40, 24),
+    ),
+    "pairs of turned ones": (
+        lambda x: (x[0, :, None] * x[1].mT.contiguous().mT).amax(-1),
+        (2, 40, 24),
+    ),
 }
 
 
@@ -244,3 +252,23 @@ def test_folds_of_narrow_integers(dtype):
         for got, want in zip(fast(x), fold(x), strict=True):
             assert got.dtype == want.dtype
             assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("fold", ["sum", "amax", "prod"])
+@pytest.mark.parametrize("cols", [3, 64, 128, 200])
+@pytest.mark.parametrize("rows", [1, 4, 7, 37, 4099])
+def test_rows_at_once_are_folded_as_one_by_one(rows, cols, fold):
+    """A cosine is computed in tiles: of several rows, if they lie as one."""
+
+    def fn(x):
+        y = torch.cos(x * 3) * 1.1
+        return y, getattr(y, fold)(0)
+
+    torch.manual_seed(rows + cols)
+    x = torch.randn(rows, cols + 1)[:, :cols]
+    apart, together = compiled(fn)(x), compiled(fn)(x.contiguous())
+    for a, b in zip(apart, together, strict=True):
+        assert torch.equal(a, b)
+    exact = fn(x.double())[1]
+    scale = exact.abs().max().item() + 1e-30
+    assert (together[1] - exact).abs().max().item() / scale < 1e-4

@@ -229,6 +229,22 @@ TEST(conv_windows)
     check(&(conv_case){2, 1, 1, 2, 3, {2, 1}, {3, 3}, ONES, {3, 3}, ONES});
 }
 
+/* By steps: planes of remainders, of one strip and of several, with gaps in
+ * windows, places that nobody sees, steps along one axis and of volumes. */
+TEST(conv_windows_by_steps)
+{
+    check(&(conv_case){2, 2, 1, 9, 17, {20, 20}, {9, 9}, {2, 2}, {0}, ONES});
+    check(&(conv_case){2, 1, 2, 6, 34, {17, 12}, {5, 4}, {3, 2}, {4, 3}, ONES});
+    check(
+        &(conv_case){2, 1, 1, 8, 9, {30, 23}, {4, 4}, {2, 3}, {1, 5}, {2, 3}});
+    check(&(conv_case){2, 1, 1, 3, 5, {9, 40}, {3, 6}, {1, 2}, {1, 0}, ONES});
+    check(&(conv_case){2, 1, 1, 3, 5, {3, 2}, {4, 4}, {3, 3}, {4, 4}, ONES});
+    check(&(conv_case){2, 1, 1, 70, 9, {90, 70}, {4, 4}, {2, 2}, {1, 1}, ONES});
+    check(&(conv_case){1, 2, 1, 5, 9, {70}, {16}, {3}, {7}, ONES});
+    check(&(conv_case){
+        3, 1, 1, 4, 6, {5, 9, 9}, {2, 4, 4}, {2, 2, 2}, {1, 1, 2}, ONES});
+}
+
 /* Of more than one panel, block and depth of tiles. */
 TEST(conv_tiles)
 {

@@ -593,3 +593,45 @@ TEST(place_gaps_in_rows_are_spread)
     }
     pcase_end(&f);
 }
+
+/* Rows of all pairs of two small sets are folded as columns, of a copy of the
+ * one whose elements vectors would gather. */
+TEST(place_rows_of_pairs_are_columns)
+{
+    const char *text = "graph f(%x: f32[s0, 1, s2], %y: f32[s1, s2]) {\n"
+                       "  %1: f32[s0, s1, s2] = sub.Tensor(%x, %y)\n"
+                       "  %2: f32[s0, s1, s2] = mul.Tensor(%1, %1)\n"
+                       "  %3: f32[s0, s1] = sum.dim_IntList(%2, [2])\n"
+                       "  return %3\n}\n";
+    static const int64_t sizes[][4] = {{40, 20, 8, 1},   {40, 15, 8, 0},
+                                       {3, 20, 8, 0},    {40, 20, 257, 0},
+                                       {257, 16, 40, 1}, {3, 260, 20, 0}};
+    static float x[257 * 257], y[260 * 257];
+
+    for (int i = 0; i < 257 * 257; i++)
+        x[i] = (float)(i % 13), y[i] = (float)(i % 7);
+    for (int k = 0; k < 6; k++) {
+        const int64_t rows = sizes[k][0], cols = sizes[k][1], n = sizes[k][2];
+        const air_value in[] = {
+            air_value_tensor(x, AIR_F32, 3, (int64_t[]){rows, 1, n}),
+            air_value_tensor(y, AIR_F32, 2, (int64_t[]){cols, n})};
+        float want = 0;
+        char *steps = NULL;
+        air_value out;
+        program_case f;
+        for (int64_t i = 0; i < n; i++) {
+            const float d = x[2 * n + i] - y[9 * n + i];
+            want += d * d;
+        }
+        if (pcase_begin(&f, text, NULL) &&
+            CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+            CHECK_NEAR(((float *)out.data)[2 * cols + 9], want, 0);
+            air_value_release(&out);
+            CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps));
+            CHECK((strstr(steps, "outer [") != NULL) == sizes[k][3]);
+            CHECK((strstr(steps, "copy") != NULL) == sizes[k][3]);
+            air_program_text_free(f.program, steps);
+        }
+        pcase_end(&f);
+    }
+}

@@ -122,28 +122,69 @@ mirror(int64_t i, int64_t n, bool reflect)
     return i >= n ? 2 * (n - 1) - i : i;
 }
 
+typedef struct {
+    ref_tensor out, src;
+    int64_t before[AIR_MAX_RANK]; /* elements in front of those of src */
+    bool padded[AIR_MAX_RANK], reflect;
+} pad_axes;
+
+/* Axis `axis` becomes the last one. */
+static void
+turn_tensor(ref_tensor *t, int axis)
+{
+    const int64_t dim = t->dims[axis], stride = t->strides[axis];
+    for (int i = axis; i < t->rank - 1; i++) {
+        t->dims[i] = t->dims[i + 1];
+        t->strides[i] = t->strides[i + 1];
+    }
+    t->dims[t->rank - 1] = dim;
+    t->strides[t->rank - 1] = stride;
+}
+
+/* Rows are those of elements side by side in the result, whichever axis it is
+ * (channels, where they are last). */
+static void
+open_axes(const air_call *call, const air_task *task, bool reflect, pad_axes *p)
+{
+    *p = (pad_axes){.out = ref_out(call, 0, task),
+                    .src = ref_arg(call, 0, task),
+                    .reflect = reflect};
+    const int64_t bytes = (int64_t)ref_bytes(p->out.dtype);
+    const int last = p->out.rank - 1;
+    int axis = last;
+    while (axis > 0 &&
+           (p->out.dims[axis] == 1 || p->out.strides[axis] != bytes))
+        axis--;
+    if (p->out.dims[axis] == 1 || ref_count(call, 1) / 2 > last - axis)
+        axis = last;
+    for (int k = 0; k < ref_count(call, 1) / 2; k++) {
+        const int at = last - k - (last - k > axis);
+        p->padded[at] = true;
+        p->before[at] = call->args[1].ints[2 * k];
+    }
+    turn_tensor(&p->out, axis);
+    turn_tensor(&p->src, axis);
+}
+
 /* Where element `at` of an axis of the result lies, and where it comes from. */
 static void
-padded_at(const air_call *call, const ref_tensor *out, const ref_tensor *src,
-          bool reflect, int axis, int64_t at, int64_t *to, int64_t *from)
+padded_at(const pad_axes *p, int axis, int64_t at, int64_t *to, int64_t *from)
 {
-    int k = out->rank - 1 - axis;
-    *to += at * out->strides[axis];
-    if (k < ref_count(call, 1) / 2)
-        at = mirror(at - call->args[1].ints[2 * k], src->dims[axis], reflect);
-    *from += at * src->strides[axis];
+    *to += at * p->out.strides[axis];
+    if (p->padded[axis])
+        at = mirror(at - p->before[axis], p->src.dims[axis], p->reflect);
+    *from += at * p->src.strides[axis];
 }
 
 /* The same of a plane of the two last axes, by an index of the others. */
 static void
-padded_plane(const air_call *call, const ref_tensor *out, const ref_tensor *src,
-             bool reflect, int64_t plane, int64_t *to, int64_t *from)
+padded_plane(const pad_axes *p, int64_t plane, int64_t *to, int64_t *from)
 {
     *to = *from = 0;
-    for (int axis = out->rank - 3; axis >= 0; axis--) {
-        int64_t at = plane % out->dims[axis];
-        plane /= out->dims[axis];
-        padded_at(call, out, src, reflect, axis, at, to, from);
+    for (int axis = p->out.rank - 3; axis >= 0; axis--) {
+        int64_t at = plane % p->out.dims[axis];
+        plane /= p->out.dims[axis];
+        padded_at(p, axis, at, to, from);
     }
 }
 
@@ -220,11 +261,13 @@ pad_row(char *to, const char *from, const padding *p, size_t bytes)
 static void
 pad_edges(const air_call *call, const air_task *task, bool reflect)
 {
-    ref_tensor out = ref_out(call, 0, task), src = ref_arg(call, 0, task);
+    pad_axes p;
+    open_axes(call, task, reflect, &p);
+    const ref_tensor out = p.out, src = p.src;
     const int last = out.rank - 1;
     const int64_t cols = out.dims[last], size = src.dims[last];
     const int64_t height = last > 0 ? out.dims[last - 1] : 1;
-    const int64_t before = call->args[1].ints[0];
+    const int64_t before = p.before[last];
     const size_t bytes = ref_bytes(out.dtype);
     const int64_t low = clamp(before, 0, cols);
     const int64_t high = clamp(before + size, low, cols);
@@ -248,11 +291,10 @@ pad_edges(const air_call *call, const air_task *task, bool reflect)
     for (int64_t r = begin; r < end && cols > 0; r++) {
         y = y + 1 < height ? y + 1 : 0;
         if (r == begin || y == 0)
-            padded_plane(call, &out, &src, reflect, r / height, &plane_to,
-                         &plane_from);
+            padded_plane(&p, r / height, &plane_to, &plane_from);
         int64_t d = plane_to, s = plane_from;
         if (last > 0)
-            padded_at(call, &out, &src, reflect, last - 1, y, &d, &s);
+            padded_at(&p, last - 1, y, &d, &s);
         if (dense) {
             pad_row(out.data + d, src.data + s, &parts, bytes);
             continue;

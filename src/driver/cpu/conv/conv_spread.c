@@ -112,15 +112,20 @@ parts_of(const plan *p, const spread_unit *unit, int64_t bytes[PARTS])
         max64(g->stride[2] * (ROWS + 1) + ROWS, unit->run) * p->lanes * 4;
 }
 
+/* Lanes for each place of small: of more, whose others are zeros, the products
+ * alone and adding up take less. Those of pairs take half. */
+enum { MOST = 2, MOST_PAIRS = 3 };
+
 bool
-cpu_spread_takes(const conv_geometry *g)
+cpu_spread_takes(const conv_geometry *g, int dtype)
 {
+    const int64_t most = dtype == AIR_BF16 ? MOST_PAIRS : MOST;
     if (g->out_pixels <= 0 || g->batch <= 0 || g->c_in <= 0 || g->taps <= 0)
         return false;
     plan p = plan_planes(g);
     return g->c_in >= 8 && g->c_out >= 16 &&
            g->kernel[2] <= TAPS / max64(1, g->taps / g->kernel[2]) &&
-           g->stride[2] <= 16 && places_of(&p) <= 3 * g->out_pixels;
+           g->stride[2] <= 16 && places_of(&p) <= most * g->out_pixels;
 }
 
 /* ---- planes and weights -------------------------------------------------- */

@@ -51,7 +51,7 @@ void cpu_spread_put2_pairs(void *dst, const float *even, const float *odd,
 #endif
 
 /* Are there enough channels, and is most of a plane no padding? */
-bool cpu_spread_takes(const conv_geometry *g);
+bool cpu_spread_takes(const conv_geometry *g, int dtype);
 /* (a, weight, bias, size, stride, padding, dilation, groups) */
 void cpu_spread_run(const air_call *call, const conv_geometry *g,
                     const air_task *task, const gemm_ops *ops,

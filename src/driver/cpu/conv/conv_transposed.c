@@ -194,7 +194,7 @@ static void
 run(const air_call *call, const air_task *task, const gemm_ops *ops)
 {
     transposed t = read_call(call);
-    if (cpu_spread_takes(&t.g)) {
+    if (cpu_spread_takes(&t.g, t.small->dtype)) {
         cpu_spread_run(call, &t.g, task, ops, &cpu_spread_floats);
         return;
     }
@@ -225,7 +225,7 @@ size_t
 cpu_convolution_transposed_workspace(const air_call *call, int threads)
 {
     transposed t = read_call(call);
-    if (cpu_spread_takes(&t.g))
+    if (cpu_spread_takes(&t.g, t.small->dtype))
         return cpu_spread_workspace(&t.g, threads, &cpu_spread_floats);
     size_t bytes = team_bytes(&t, 1);
     return bytes <= ALONE_BYTES ? bytes * (size_t)threads
@@ -258,7 +258,7 @@ takes_bf16(const air_call *call)
     if (call->args[0].t->dtype != AIR_BF16 || !accept(call))
         return false;
     transposed t = read_call(call);
-    return cpu_spread_takes(&t.g);
+    return cpu_spread_takes(&t.g, t.small->dtype);
 }
 
 bool

@@ -6,7 +6,8 @@
  * a panel of columns is what row 0 sees, steps[k] floats further, whatever the
  * places, and nobody asks for every tap where the image ends. A row of a plane
  * is as long as one of the image and the zeros between it and the next, which
- * serve both. With strides the places would not be adjacent.
+ * serve both. With strides a channel has a plane for each remainder of rows and
+ * of columns (of f32): there the places are adjacent, too.
  *
  * A plane of bf16 has two channels, and a number of it is a pixel of both. The
  * weights become pairs, too, in each call, slice by slice of the windows: those
@@ -31,6 +32,7 @@ typedef struct {
     int64_t pitch;         /* floats from one row to the next */
     int64_t strip, strips; /* rows of results at most; of a plane of them */
     int64_t rows, channel; /* of a plane; floats of all slices */
+    int64_t phases;        /* planes of a slice: remainders by the strides */
 } layout;
 
 static int64_t
@@ -45,15 +47,15 @@ set_strip(layout *l, int64_t strip)
     const conv_geometry *g = l->g;
     l->strip = strip;
     l->strips = (g->out[1] + strip - 1) / strip;
-    l->rows = strip + reach(g, 1);
-    l->channel = g->kernel[0] * l->rows * l->pitch;
+    l->rows = strip + reach(g, 1) / g->stride[1];
+    l->channel = g->kernel[0] * l->phases * l->rows * l->pitch;
 }
 
 /* Floats that windows see of a row. */
 static int64_t
 seen(const conv_geometry *g)
 {
-    return g->out[2] + reach(g, 2);
+    return g->out[2] + reach(g, 2) / g->stride[2];
 }
 
 static int64_t
@@ -69,14 +71,18 @@ make_layout(const conv_geometry *g, bool pairs)
     layout l = {.g = g,
                 .pairs = pairs,
                 .planes = pairs ? (g->c_in + 1) / 2 : g->c_in,
-                .area = g->kernel[1] * g->kernel[2]};
+                .area = g->kernel[1] * g->kernel[2],
+                .phases = g->stride[1] * g->stride[2]};
     l.k = l.row = l.planes * g->taps;
     if (pairs && l.row % 128 == 0) /* rows that share sets of a cache */
         l.row += 16;
     l.pitch = max64(seen(g) - g->pad[2], g->out[2]);
     l.pitch = max64(l.pitch, min64(seen(g), g->pad[2] + g->in[2]));
+    if (l.phases > 1)
+        l.pitch = seen(g);
     set_strip(&l, 1);
-    int64_t row = g->kernel[0] * l.pitch * l.planes, one = plane_floats(&l);
+    int64_t row = g->kernel[0] * l.phases * l.pitch * l.planes;
+    int64_t one = plane_floats(&l);
     if (one > PLANE_BYTES / 4) {
         l.strip = 0;
         return l;
@@ -91,12 +97,30 @@ make_layout(const conv_geometry *g, bool pairs)
  * of weights pay. */
 #define PLACES_EACH 3
 
+enum { PHASES = 3, PHASE_TAPS = 16, STRIP_PLACES = 128 };
+
+/* Windows by steps that overlap, of so many taps that a block of the depth has
+ * few channels of each (else columns made tap by tap cost no more), and lanes
+ * enough for a strip's panels. */
+static bool
+suits_phases(const conv_geometry *g)
+{
+    const layout l = make_layout(g, false);
+    return l.area >= PHASE_TAPS && g->stride[1] <= PHASES &&
+           g->stride[2] <= PHASES &&
+           (g->kernel[1] > g->stride[1] || g->stride[1] == 1) &&
+           g->kernel[2] > g->stride[2] &&
+           (l.strips == 1 || l.strip * g->out[2] >= STRIP_PLACES);
+}
+
 bool
 cpu_conv_is_windows(const air_call *call, const conv_geometry *g, bool pairs)
 {
     const int dtype = pairs ? AIR_BF16 : AIR_F32;
     return call->args[0].t->dtype == dtype && call->outs[0].dtype == dtype &&
-           g->taps > 1 && g->stride[1] == 1 && g->stride[2] == 1 &&
+           g->taps > 1 &&
+           ((g->stride[1] == 1 && g->stride[2] == 1) ||
+            (!pairs && suits_phases(g))) &&
            g->c_in * g->c_out * g->out_pixels * g->batch > 0 &&
            (!pairs || g->out_pixels * g->batch >= PLACES_EACH * g->c_out) &&
            make_layout(g, pairs).strip > 0;
@@ -117,7 +141,9 @@ find_steps(const layout *l, int32_t *steps)
         int64_t z = i / slice % g->kernel[0];
         int64_t x = t % g->kernel[2] * g->dilation[2];
         int64_t y = t / g->kernel[2] * g->dilation[1];
-        steps[i] = (int32_t)(c * l->channel + (z * l->rows + y) * l->pitch + x);
+        int64_t phase = y % g->stride[1] * g->stride[2] + x % g->stride[2];
+        y = (z * l->phases + phase) * l->rows + y / g->stride[1];
+        steps[i] = (int32_t)(c * l->channel + y * l->pitch + x / g->stride[2]);
     }
 }
 
@@ -157,6 +183,41 @@ fill_slice(const layout *l, const gemm_ops *ops, float *to, const char *x,
                   c * each + 1 < g->c_in, n, e - b);
 }
 
+/* The first of n places from `from` on, `step` apart, that is one of `size`,
+ * and behind the last. */
+static void
+find_inside(int64_t from, int64_t step, int64_t n, int64_t size, int64_t *b,
+            int64_t *e)
+{
+    *b = from < 0 ? min64(n, (step - 1 - from) / step) : 0;
+    *e = from < size ? min64(n, (size - 1 - from) / step + 1) : 0;
+}
+
+/* The same with strides: a plane for each remainder. */
+static void
+fill_phases(const layout *l, const gemm_ops *ops, float *to, const char *x,
+            int64_t c, const place *at, int64_t iz)
+{
+    const conv_geometry *g = l->g;
+    const float *from = (const float *)(const void *)x + c * g->in_pixels +
+                        iz * g->in[1] * g->in[2];
+    if (iz < 0 || iz >= g->in[0])
+        return;
+    for (int64_t i = 0; i < l->phases; i++, to += l->rows * l->pitch) {
+        const int64_t top = at->y * g->stride[1] - g->pad[1] + i / g->stride[2];
+        const int64_t left = i % g->stride[2] - g->pad[2];
+        int64_t b, e, first, end;
+        find_inside(top, g->stride[1], l->rows, g->in[1], &b, &e);
+        find_inside(left, g->stride[2], l->pitch, g->in[2], &first, &end);
+        if (b < e && first < end)
+            ops->copies(to + b * l->pitch + first, l->pitch,
+                        from + (top + b * g->stride[1]) * g->in[2] + left +
+                            first * g->stride[2],
+                        g->in[2] * g->stride[1], g->stride[2], AIR_F32,
+                        end - first, e - b);
+    }
+}
+
 /* Planes [b, e) of x. */
 static void
 fill(const layout *l, const gemm_ops *ops, float *planes, const void *x,
@@ -167,8 +228,9 @@ fill(const layout *l, const gemm_ops *ops, float *planes, const void *x,
         float *to = planes + c * l->channel;
         memset(to, 0, (size_t)l->channel * sizeof *to);
         for (int64_t i = 0; i < g->kernel[0]; i++)
-            fill_slice(l, ops, to + i * l->rows * l->pitch, x, c, at,
-                       at->z * g->stride[0] - g->pad[0] + i * g->dilation[0]);
+            (l->phases > 1 ? fill_phases : fill_slice)(
+                l, ops, to + i * l->phases * l->rows * l->pitch, x, c, at,
+                at->z * g->stride[0] - g->pad[0] + i * g->dilation[0]);
     }
     if (e == l->planes)
         memset(planes + e * l->channel, 0,

@@ -6,13 +6,15 @@
  * each result taps come in row-major order, as ATen takes them, so sums round
  * the same. The largest are found for a block of results at once, where their
  * windows lie in the rows. Threads share the rows of results; of gradients, the
- * volumes. Volumes of 16-bit floats are widened one by one. */
+ * volumes. Volumes of 16-bit floats are widened one by one. Where channels are
+ * last, they are the last axis of a volume, of windows of one element. */
 #include "driver/cpu/planes/pool_isa.h"
 
 #include "driver/cpu/planes/real.h"
 #include "driver/cpu/product/gemm.h"
 #include "driver/cpu/product/gemm_core.h"
 #include "driver/cpu/region/tile_ops.h"
+#include "driver/dense.h"
 #include "driver/ref/args.h"
 
 enum {
@@ -29,6 +31,7 @@ typedef struct {
     int64_t volumes, size[AXES], results[AXES];
     int64_t kernel[AXES], stride[AXES], pad[AXES], dilation[AXES];
     int64_t share[AXES];      /* adaptive: places of each; 0: they differ */
+    bool last;                /* channels are */
     bool adaptive, count_pad; /* means: the padding counts */
     int64_t divisor;          /* means: not 0: instead of the count */
     real *wide;               /* 16-bit: a volume of this thread */
@@ -44,11 +47,21 @@ typedef struct {
 
 /* ---- calls --------------------------------------------------------------- */
 
+/* Planes whose channels are last, both of operand and result? */
+static bool
+is_last(const air_call *call, int axes)
+{
+    const air_tensor *a = call->args[0].t, *out = &call->outs[0];
+    return axes == AXES - 1 && a->rank == AXES + 1 && call->nouts == 1 &&
+           driver_is_last(a) && driver_is_last(out) &&
+           !(driver_is_dense(a) && driver_is_dense(out));
+}
+
 static int64_t
-volume_of(const air_tensor *t, int axes)
+volume_of(const air_call *call, const air_tensor *t, int axes)
 {
     int64_t n = 1;
-    for (int i = t->rank - axes; i < t->rank; i++)
+    for (int i = t->rank - axes - is_last(call, axes); i < t->rank; i++)
         n *= t->dims[i];
     return n;
 }
@@ -63,9 +76,11 @@ takes(const air_call *call, const char *isa, int axes, int places)
     if (places >= 0 && (call->args[places].kind != AIR_ARG_TENSOR ||
                         !cpu_is_dense(call->args[places].t)))
         return false;
-    return reals_take(a->dtype) && out->dtype == a->dtype && cpu_is_dense(a) &&
-           cpu_is_dense(out) && volume_of(a, axes) < INT32_MAX &&
-           volume_of(out, axes) < INT32_MAX &&
+    const bool last = is_last(call, axes);
+    return reals_take(a->dtype) && out->dtype == a->dtype &&
+           (last ? places < 0 : cpu_is_dense(a) && cpu_is_dense(out)) &&
+           volume_of(call, a, axes) < INT32_MAX &&
+           volume_of(call, out, axes) < INT32_MAX &&
            (call->nouts < 2 || cpu_is_dense(&call->outs[1]));
 }
 
@@ -74,10 +89,19 @@ static size_t
 workspace(const air_call *call, int threads, int axes)
 {
     const air_tensor *a = call->args[0].t;
-    int64_t in = volume_of(a, axes), out = volume_of(&call->outs[0], axes);
+    int64_t in = volume_of(call, a, axes);
+    int64_t out = volume_of(call, &call->outs[0], axes);
     return a->dtype == REAL_DTYPE
                ? 0
                : (size_t)(in > out ? in : out) * sizeof(real) * (size_t)threads;
+}
+
+/* Which of the pooled axes axis k is, -1: none. */
+static int
+entry_of(const pool *p, int k)
+{
+    const int entry = k - (p->last ? 0 : AXES - p->axes);
+    return entry < p->axes ? entry : -1;
 }
 
 /* Windows of `small` in `large`; their parameters from argument `at` on. */
@@ -92,15 +116,18 @@ open_pool(const air_call *call, const air_task *task, int axes,
               .dtype = in.dtype,
               .axes = axes,
               .volumes = 1,
+              .last = is_last(call, axes),
               .adaptive = at < 0,
               .held = -1};
     p.wide = (real *)task->workspace + (int64_t)workspace(call, 1, axes) /
                                            (int64_t)sizeof(real) * task->id;
-    for (int i = 0; i < in.rank - axes; i++)
+    for (int i = 0; i < in.rank - axes - p.last; i++)
         p.volumes *= in.dims[i];
     for (int k = 0; k < AXES; k++) {
-        int entry = k - (AXES - axes), axis = in.rank - AXES + k;
-        bool given = entry >= 0, windows = given && at >= 0;
+        const int entry = entry_of(&p, k);
+        const bool given = entry >= 0 || p.last;
+        const bool windows = entry >= 0 && at >= 0;
+        const int axis = entry >= 0 ? in.rank - axes + entry : in.rank - AXES;
         p.size[k] = given ? large->dims[axis] : 1;
         p.results[k] = given ? small->dims[axis] : 1;
         p.kernel[k] = windows ? ref_ints(call, at, entry, 1) : 1;
@@ -234,9 +261,10 @@ each_strip(pool *p, int64_t begin, int64_t end,
     int64_t rows = p->results[0] * p->results[1];
     if (results_of(p) == 0)
         return;
+    int64_t k = begin / rows, z = begin % rows / p->results[1];
+    int64_t y = begin % p->results[1];
     for (int64_t r = begin; r < end; r++) {
-        int64_t k = r / rows, y = r % rows;
-        strip s = {.row = {y / p->results[1], y % p->results[1]}};
+        strip s = {.row = {z, y}};
         s.volume = widened(p, p->in, size_of(p), k);
         s.left = size_of(p) * (p->dtype == REAL_DTYPE ? p->volumes - k : 1);
         for (int64_t x = 0; x < p->results[2]; x += COLUMNS) {
@@ -244,6 +272,11 @@ each_strip(pool *p, int64_t begin, int64_t end,
             s.count = min64(COLUMNS, p->results[2] - x);
             make(p, &s, r * p->results[2] + x);
         }
+        if (++y < p->results[1]) /* divisions are slow */
+            continue;
+        y = 0;
+        z = z + 1 < p->results[0] ? z + 1 : 0;
+        k += z == 0;
     }
 }
 
@@ -443,8 +476,9 @@ max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
 {
     pool p = open_pool(call, task, axes, call->args[0].t, &call->outs[0],
                        adaptive ? -1 : 1);
-    for (int k = AXES - axes; k < AXES && !adaptive; k++)
-        p.dilation[k] = ref_ints(call, 4, k - (AXES - axes), 1);
+    for (int k = 0; k < AXES && !adaptive; k++)
+        if (entry_of(&p, k) >= 0)
+            p.dilation[k] = ref_ints(call, 4, entry_of(&p, k), 1);
     if (call->nouts > 1)
         p.index = (int64_t *)(void *)ref_out(call, 1, task).data;
     if (size_of(&p) > 0)
@@ -500,6 +534,52 @@ mean_strip(const pool *p, const strip *s, int64_t at)
             for (int64_t k = 0; k < p->kernel[2]; k++)
                 add_tap(p, s, line_of(p, i, j), k - p->pad[2], sum);
     divide(p, s, sum);
+    emit(p, at, sum, s->count);
+}
+
+/* Sums of channels that are last: `blocks` blocks of them from `src` on, a
+ * constant of each call; 0: `count` channels. */
+static inline __attribute__((always_inline)) void
+sum_channels(const pool *p, const reach *z, const reach *y, const real *src,
+             const int blocks, int64_t count, real *sums)
+{
+    block sum[BLOCKS], v;
+#pragma GCC unroll 4
+    for (int b = 0; b < blocks; b++)
+        sum[b] = (block){0};
+    memset(sums, 0, (size_t)count * sizeof *sums);
+    for (int64_t i = z->begin; i < z->end; i++)
+        for (int64_t j = y->begin; j < y->end; j++) {
+            const real *from = src + line_of(p, i, j);
+#pragma GCC unroll 4
+            for (int b = 0; b < blocks; b++) {
+                memcpy(&v, from + b * BLOCK, sizeof v);
+                sum[b] += v;
+            }
+            for (int64_t c = 0; c < count; c++)
+                sums[c] += from[c];
+        }
+    memcpy(sums + count, sum, (size_t)blocks * sizeof *sum);
+}
+
+/* Means of channels, which all have one window. */
+static void
+mean_channels(const pool *p, const strip *s, int64_t at)
+{
+    real sum[COLUMNS];
+    reach z = reach_of(p, 0, s->row[0]), y = reach_of(p, 1, s->row[1]);
+    const int64_t n = places(p, 0, s->row[0]) * places(p, 1, s->row[1]);
+    const real by = (real)(p->divisor != 0 ? p->divisor : n);
+    const real *src = s->volume + s->begin;
+    int64_t c = 0;
+    for (; c + BLOCKS * BLOCK <= s->count; c += BLOCKS * BLOCK)
+        sum_channels(p, &z, &y, src + c, BLOCKS, 0, sum + c);
+    for (; c + BLOCK <= s->count; c += BLOCK)
+        sum_channels(p, &z, &y, src + c, 1, 0, sum + c);
+    if (c < s->count)
+        sum_channels(p, &z, &y, src + c, 0, s->count - c, sum + c);
+    for (c = 0; c < s->count; c++)
+        sum[c] = n != 0 ? sum[c] / by : 0;
     emit(p, at, sum, s->count);
 }
 
@@ -567,7 +647,9 @@ mean_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
                        adaptive ? -1 : 1);
     p.count_pad = ref_int(call, 5, 1) != 0;
     p.divisor = adaptive ? 0 : ref_int(call, 6, 0);
-    forward(&p, adaptive ? mean_share_strip : mean_strip);
+    forward(&p, p.last     ? mean_channels
+                : adaptive ? mean_share_strip
+                           : mean_strip);
 }
 
 /* One row of gradients spread over the volume `dst`: what each result gave to

@@ -3,14 +3,21 @@
  *
  * A plane goes axis by axis, the last one first, through a table of what makes
  * each element: of the elements before, their weights. The gradient is the same
- * with the table turned round. Threads share the planes. */
+ * with the table turned round. Threads share the planes. Channels that are last
+ * go side by side, some at a time. */
 #include "driver/cpu/planes/resample_isa.h"
 
 #include "driver/cpu/planes/real.h"
 #include "driver/cpu/product/gemm.h"
+#include "driver/dense.h"
 #include "driver/ref/resample.h"
 
-enum { AXES = REF_RESAMPLE_AXES, ALIGN = 64 };
+enum {
+    AXES = REF_RESAMPLE_AXES,
+    ALIGN = 64,
+    TOGETHER = 16,     /* channels at least */
+    IN_CACHE = 1 << 17 /* elements */
+};
 
 /* Element i is made of begin[i] .. begin[i + 1] - 1 of the entries; where all
  * have `taps` of them, entry t of element i is number t * to + i. */
@@ -24,7 +31,8 @@ typedef struct {
 typedef struct {
     table axis[AXES];
     int dtype;
-    int64_t planes, from, to; /* elements of a plane */
+    int64_t planes, from, to;      /* elements of a plane */
+    int64_t channels, part, parts; /* that are last; 1: planes by themselves */
     real *in, *work[2];
     const char *src;
     char *dst;
@@ -68,13 +76,38 @@ table_bytes(const ref_resample *r)
            rounded_up(n * (int64_t)sizeof(entry));
 }
 
-static size_t
-plane_bytes(const ref_resample *axis)
+static bool
+is_last(const air_call *call)
+{
+    const air_tensor *a = call->args[0].t, *out = &call->outs[0];
+    return driver_is_last(a) && driver_is_last(out) &&
+           !(driver_is_dense(a) && driver_is_dense(out));
+}
+
+static int64_t
+plane_of(const ref_resample *axis)
 {
     int64_t n = 1;
     for (int k = 0; k < AXES; k++)
         n *= larger(axis[k].in, axis[k].out);
-    return rounded_up(n * (int64_t)sizeof(real));
+    return n;
+}
+
+/* How many channels of an image go together. */
+static int64_t
+part_of(const air_call *call, const ref_resample *axis)
+{
+    const int64_t channels = is_last(call) ? call->args[0].t->dims[1] : 1;
+    int64_t part = IN_CACHE / larger(plane_of(axis), 1) / TOGETHER * TOGETHER;
+    part = larger(part, TOGETHER);
+    return part < channels ? part : channels;
+}
+
+static size_t
+plane_bytes(const air_call *call, const ref_resample *axis)
+{
+    return rounded_up(plane_of(axis) * part_of(call, axis) *
+                      (int64_t)sizeof(real));
 }
 
 static size_t
@@ -84,7 +117,7 @@ workspace(const air_call *call, int threads, ref_filter filter, bool backward)
     size_t bytes;
 
     ref_resample_open(call, filter, backward, axis);
-    bytes = 3 * plane_bytes(axis);
+    bytes = 3 * plane_bytes(call, axis);
     for (int k = 0; k < AXES; k++)
         bytes += table_bytes(&axis[k]);
     return bytes * (size_t)threads;
@@ -214,21 +247,28 @@ mix_rows(const table *t, int64_t i, const real *src, real *restrict dst,
     for (int64_t k = 0; k < count; k++, at += step) {
         const real *restrict row = src + t->index[at] * n;
         const real w = t->weight[at];
-        if (k == 0)
+        if (k == 0 && count > 1) {
+            const real *restrict next = src + t->index[at + step] * n;
+            const real v = t->weight[at + step];
+            for (int64_t c = 0; c < n; c++)
+                dst[c] = w * row[c] + v * next[c];
+            k++, at += step;
+        } else if (k == 0) {
             for (int64_t c = 0; c < n; c++)
                 dst[c] = w * row[c];
-        else
+        } else {
             for (int64_t c = 0; c < n; c++)
                 dst[c] += w * row[c];
+        }
     }
 }
 
 static void
-resize_axis(const resampling *s, int axis, const int64_t *dims, const real *src,
-            real *dst)
+resize_axis(const resampling *s, int axis, const int64_t *dims,
+            int64_t channels, const real *src, real *dst)
 {
     const table *t = &s->axis[axis];
-    int64_t before = 1, after = 1;
+    int64_t before = 1, after = channels;
 
     for (int k = 0; k < axis; k++)
         before *= dims[k];
@@ -247,30 +287,67 @@ resize_axis(const resampling *s, int axis, const int64_t *dims, const real *src,
 
 /* ---- planes -------------------------------------------------------------- */
 
+/* n channels of each of `count` places. */
+static void
+read_places(const resampling *s, const char *src, int64_t count, int64_t n)
+{
+    const int64_t step = s->channels * reals_bytes(s->dtype);
+
+    if (n == s->channels)
+        reals_widen(s->in, src, s->dtype, count * n);
+    else
+        for (int64_t i = 0; i < count; i++)
+            reals_widen(s->in + i * n, src + i * step, s->dtype, n);
+}
+
+static void
+write_places(const resampling *s, char *dst, const real *src, int64_t count,
+             int64_t n)
+{
+    const int64_t step = s->channels * reals_bytes(s->dtype);
+
+    if (n == s->channels)
+        reals_narrow(dst, src, s->dtype, count * n);
+    else
+        for (int64_t i = 0; i < count; i++)
+            reals_narrow(dst + i * step, src + i * n, s->dtype, n);
+}
+
+/* Part p % parts of the channels of image p / parts. */
 static void
 resize_plane(const resampling *s, int64_t p)
 {
-    const char *src = s->src + p * s->from * reals_bytes(s->dtype);
-    char *dst = s->dst + p * s->to * reals_bytes(s->dtype);
+    const int64_t bytes = reals_bytes(s->dtype), c = p % s->parts * s->part;
+    const int64_t left = s->channels - c, n = left < s->part ? left : s->part;
+    const int64_t image = p / s->parts * s->channels;
+    const char *src = s->src + (image * s->from + c) * bytes;
+    char *dst = s->dst + (image * s->to + c) * bytes;
+    const bool whole = s->dtype == REAL_DTYPE && n == s->channels;
     int64_t dims[AXES];
     const real *now = s->in;
-    int work = 0;
+    int work = 0, end = 0;
 
-    if (s->dtype == REAL_DTYPE)
+    if (whole)
         now = (const real *)(const void *)src;
     else
-        reals_widen(s->in, src, s->dtype, s->from);
+        read_places(s, src, s->from, n);
     for (int k = 0; k < AXES; k++)
         dims[k] = s->axis[k].from;
+    while (end < AXES && s->axis[end].same)
+        end++;
     for (int k = AXES - 1; k >= 0; k--) {
         if (s->axis[k].same)
             continue;
-        resize_axis(s, k, dims, now, s->work[work]);
+        real *to = s->work[work];
+        if (whole && k == end)
+            to = (real *)(void *)dst;
+        resize_axis(s, k, dims, n, now, to);
         dims[k] = s->axis[k].to;
-        now = s->work[work];
+        now = to;
         work = !work;
     }
-    reals_narrow(dst, now, s->dtype, s->to);
+    if (!whole || end == AXES)
+        write_places(s, dst, now, s->to, n);
 }
 
 static void
@@ -286,14 +363,17 @@ resample(const air_call *call, const air_task *task, ref_filter filter,
 
     s.src = a.data;
     s.dst = out.data;
-    s.planes = a.dims[0] * a.dims[1];
+    ref_resample_open(call, filter, backward, axis);
+    s.channels = is_last(call) ? a.dims[1] : 1;
+    s.part = part_of(call, axis);
+    s.parts = s.part > 0 ? (s.channels + s.part - 1) / s.part : 0;
+    s.planes = a.dims[0] * (is_last(call) ? s.parts : a.dims[1]);
     air_split(s.planes, task, &begin, &end);
     if (begin == end)
         return;
-    ref_resample_open(call, filter, backward, axis);
-    s.in = take(&memory, (int64_t)plane_bytes(axis));
+    s.in = take(&memory, (int64_t)plane_bytes(call, axis));
     for (int k = 0; k < 2; k++)
-        s.work[k] = take(&memory, (int64_t)plane_bytes(axis));
+        s.work[k] = take(&memory, (int64_t)plane_bytes(call, axis));
     for (int k = 0; k < AXES; k++) {
         s.axis[k] = make_table(&axis[k], backward, &memory);
         s.from *= s.axis[k].from;
@@ -314,8 +394,8 @@ REAL_KERNEL(resample_on)(const air_call *call, const char *isa)
         return false;
     for (int i = 2; i < a->rank; i++)
         n *= larger(a->dims[i], out->dims[i]);
-    return reals_take(a->dtype) && cpu_is_dense(a) && cpu_is_dense(out) &&
-           n < INT32_MAX / 16;
+    return reals_take(a->dtype) && n < INT32_MAX / 16 &&
+           (is_last(call) || (cpu_is_dense(a) && cpu_is_dense(out)));
 }
 
 #define ONE(name, filter, backward)                                    \

@@ -9,6 +9,30 @@ row_stride(const cpu_region *r, int b)
     return r->rank < 2 ? 0 : r->strides[b][r->rank - 2];
 }
 
+/* Are rows of the folded axis one run in all that phase 0 reads and writes, and
+ * is there no code for it? Tiles may take some at once then. */
+static bool
+lies_flat(const cpu_region *r)
+{
+    const air_rg_phase *p = &r->rg->phases[0];
+    if (r->rg->walk != AIR_WALK_OUTER || r->phases[0].fn != NULL ||
+        r->cols * AIR_RG_FEW_ROWS >
+            (r->tile < TILE_CHUNK ? r->tile : TILE_CHUNK))
+        return false;
+    for (int i = p->begin; i < p->end; i++) {
+        const air_rg_node *n = &r->rg->nodes[i];
+        if (n->op == AIR_RG_INDEX || n->op == AIR_RG_SCALAR ||
+            n->op == AIR_RG_SET)
+            return false;
+        if ((n->op == AIR_RG_LOAD || n->op == AIR_RG_STORE) &&
+            (r->rg->bufs[n->buf].scratch ||
+             region_inner_stride(r, n->buf) != 1 ||
+             row_stride(r, n->buf) != r->cols))
+            return false;
+    }
+    return true;
+}
+
 void
 region_run_init(region_run *run, const cpu_region *r, const air_task *task)
 {
@@ -21,6 +45,7 @@ region_run_init(region_run *run, const cpu_region *r, const air_task *task)
             : task->scratch;
     for (int s = 0; s < r->rg->nscalars; s++)
         run->acc[s] = run->mem + r->acc[s];
+    run->flat = lies_flat(r);
     run->columns = r->across || r->rg->walk == AIR_WALK_OUTER;
     for (int b = 0; b < r->rg->nbufs; b++) {
         const bool scratch = r->rg->bufs[b].scratch;
@@ -108,6 +133,24 @@ tile_of(const region_run *run, int node, int64_t begin)
                               : run->mem + at;
 }
 
+/* Rows of a span, `bytes` apart, in the order in which they would be folded one
+ * by one. */
+static void
+fold_lines(region_run *run, const air_rg_node *n, tile_reduce_fn each,
+           const char *a, int64_t rows, size_t bytes)
+{
+    const cpu_region *r = run->r;
+    char *acc = run->acc[n->buf], *few = acc + region_acc_row(r);
+    for (int64_t i = 0; i < rows; i++, a += bytes) {
+        if (run->fours && i % AIR_RG_FEW_ROWS == 0)
+            region_acc_init(r, n->buf, few, run->line);
+        each(run->fours ? few : acc, a, run->line);
+        if (run->fours &&
+            (i % AIR_RG_FEW_ROWS == AIR_RG_FEW_ROWS - 1 || i == rows - 1))
+            (*r->set->eachs)[n->reduce][n->lane](acc, few, run->line);
+    }
+}
+
 static void
 tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
             int64_t count)
@@ -117,9 +160,17 @@ tile_reduce(region_run *run, const air_rg_node *n, const void *a, int64_t at,
     tile_narrow fn = {(*r->set->folds)[n->reduce][n->lane],
                       (*r->set->eachs)[n->reduce][n->lane], NULL, NULL};
     char *acc = run->acc[n->buf];
-    if (from->op == AIR_RG_LOAD && r->tiles[n->a] & REGION_DIRECT &&
-        r->rg->bufs[from->buf].dtype != AIR_I64 && n->lane == AIR_LANE_I64)
+    const bool direct =
+        from->op == AIR_RG_LOAD && r->tiles[n->a] & REGION_DIRECT;
+    if (direct && r->rg->bufs[from->buf].dtype != AIR_I64 &&
+        n->lane == AIR_LANE_I64)
         fn = (*r->set->narrow)[n->reduce][r->rg->bufs[from->buf].dtype];
+    const size_t bytes = direct ? r->bytes[from->buf] : tile_lane_size(n->lane);
+    if (run->line > 0) {
+        fold_lines(run, n, fn.each, a, count / run->line,
+                   (size_t)run->line * bytes);
+        return;
+    }
     if (run->columns)
         fn.each(acc + (size_t)at * tile_lane_size(n->lane), a, count);
     else

@@ -181,7 +181,10 @@ typedef struct {
     char *base[AIR_RG_MAX_BUFS];    /* element 0 of the current row */
     int64_t inner[AIR_RG_MAX_BUFS]; /* stride of its elements */
     int64_t steps[AIR_RG_MAX_BUFS]; /* bytes to the next row */
-    bool columns;                /* each element has its own scalars, in acc */
+    bool columns; /* each element has its own scalars, in acc */
+    bool flat;    /* OUTER, in tiles: rows that are folded lie as one */
+    int64_t line; /* not 0: a span is rows of so many columns */
+    bool fours;   /* that are folded by AIR_RG_FEW_ROWS, above the level */
     int64_t index[AIR_MAX_RANK]; /* of the current row */
     air_scalar scalars[AIR_RG_MAX_SCALARS];
     void *acc[AIR_RG_MAX_SCALARS];

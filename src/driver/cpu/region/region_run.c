@@ -17,6 +17,19 @@ map_rows(const region_run *run, int64_t col, int64_t left)
     return left / r->cols < line ? left / r->cols : line;
 }
 
+/* Behind `rows` rows of a line, of which code has not moved the bases: where
+ * the line ends, the next one is found without dividing. */
+static void
+pass_rows(region_run *run, int64_t rows, int64_t begin)
+{
+    const cpu_region *r = run->r;
+    const int axis = r->rank - 2;
+    if (run->index[axis] == 0 && rows == r->dims[axis])
+        region_run_next(run, axis);
+    else
+        region_run_seek(run, axis + 1, begin / r->cols);
+}
+
 /* Threads split the elements at multiples of 64. */
 static void
 run_map(region_run *run)
@@ -40,7 +53,7 @@ run_map(region_run *run)
                             run->acc, rows);
             begin += rows * r->cols;
             if (begin < end)
-                region_run_seek(run, axes, begin / r->cols);
+                pass_rows(run, rows, begin);
             continue;
         }
         int64_t n = r->cols - col < end - begin ? r->cols - col : end - begin;
@@ -197,11 +210,15 @@ call_rows(region_run *run, int64_t begin, int64_t end)
 {
     const cpu_region *r = run->r;
     const int64_t line = r->rank < 2 ? 1 : r->dims[r->rank - 2];
-    for (int64_t n; begin < end; begin += n) {
-        n = at_most(end - begin, line - begin % line);
-        region_run_seek(run, r->rank - 1, begin);
+    int64_t n = at_most(end - begin, line - begin % line);
+    region_run_seek(run, r->rank - 1, begin);
+    while (begin < end) {
         region_run_code(run, r->all, (void *const *)run->base, r->cols,
                         run->acc, n);
+        begin += n;
+        if (begin < end)
+            pass_rows(run, n, begin * r->cols);
+        n = at_most(end - begin, line);
     }
 }
 
@@ -371,6 +388,22 @@ outer_few(region_run *run, int64_t rows, int64_t col, int64_t n)
     }
 }
 
+/* Rows [begin, end) of the reduced axis that lie as one, some at once. */
+static void
+outer_flat(region_run *run, int64_t row, int64_t begin, int64_t end)
+{
+    const cpu_region *r = run->r;
+    const int64_t fit = at_most(r->tile, TILE_CHUNK) / r->cols;
+    const int64_t most = fit / AIR_RG_FEW_ROWS * AIR_RG_FEW_ROWS;
+    run->fours = r->by_fours && end - begin > AIR_RG_FEW_ROWS;
+    run->line = r->cols;
+    for (int64_t i = begin; i < end; i += most) {
+        region_run_seek(run, r->rank - 1, row * r->folded + i);
+        region_run_span(run, 0, 0, at_most(end - i, most) * r->cols);
+    }
+    run->line = 0;
+}
+
 /* `rows` of the reduced axis, `from` behind the current one, nothing but
  * folded. */
 static void
@@ -405,6 +438,10 @@ outer_rows(region_run *run, int level, int64_t row, int64_t begin, int64_t end,
     region_run_seek(run, r->rank - 1, row * r->folded + begin);
     if (r->phases[0].rows) {
         region_run_rows(run, 0, col, n, end - begin);
+        return;
+    }
+    if (run->flat) {
+        outer_flat(run, row, begin, end);
         return;
     }
     if (end - begin <= AIR_RG_FEW_ROWS || !r->by_fours) {
