@@ -409,7 +409,7 @@ def _compile_frame(
         dispatch.mark_trained(compiled, forward, backward, asks)
     if saver is not None:
         saver.frame(gm, inference.plan, why)
-    return compiled
+    return dispatch.shortened(compiled)
 
 
 def torchair(
