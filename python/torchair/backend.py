@@ -44,6 +44,7 @@ from . import (
     indices,
     joint,
     names,
+    norms,
     origin,
     partition,
     passes,
@@ -328,13 +329,9 @@ class Compiler:
         (results,) = gm.graph.find_nodes(op="output")[0].args
         if isinstance(results, (tuple, list)):
             self.gives = tuple(result is not None for result in results)
+        config, kind = self.config, self.kind
         found: Compiled = compile_graph(
-            gm,
-            example_inputs,
-            self.config,
-            self.kind,
-            self.capture,
-            self.folder,
+            gm, example_inputs, config, kind, self.capture, self.folder
         )
         if self.kind == "backward":
             found = cuda_seeds.reading(gm, found)
@@ -379,7 +376,7 @@ def _compile_frame(
         arguments=names.of_arguments(gm),
         values=example_inputs if config.weights.quantise.raw else (),
     )
-    table = dict(decompositions or {})
+    table = {**norms.DECOMPOSITIONS, **(decompositions or {})}
     inference = made("inference")
     forward, backward = made("forward"), made("backward")
     keep = config.experimental_config.keep_inference_input_mutations
@@ -409,7 +406,7 @@ def _compile_frame(
         dispatch.mark_trained(compiled, forward, backward, asks)
     if saver is not None:
         saver.frame(gm, inference.plan, why)
-    return compiled
+    return dispatch.shortened(compiled)
 
 
 def torchair(

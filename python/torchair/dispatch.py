@@ -75,6 +75,21 @@ def mark_trained(
     _direct[inner] = Trained(inner, forward, backward), asks
 
 
+def shortened(compiled: Call) -> Call:
+    """What Dynamo is given for `compiled`: calls what is marked for it. So do
+    frames that no dispatcher is in front of, as those behind a graph break."""
+    marked = _direct.get(_innermost(compiled))
+    if marked is None:
+        return compiled
+    program = marked[0]
+
+    def call(*args: Any, _kept: Call = compiled) -> Any:
+        return program(*args)
+
+    _direct[call] = marked
+    return call
+
+
 def _innermost(compiled: Call) -> Call:
     """Without the wrappers of torch._dynamo.disable, of which Dynamo makes
     new ones."""

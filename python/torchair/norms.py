@@ -1,4 +1,4 @@
-"""Layer norms that save statistics of another dtype than they compute in."""
+"""Norms that save statistics of another dtype than they compute in."""
 
 from __future__ import annotations
 
@@ -35,3 +35,51 @@ def _saves_wide(node: Node) -> bool:
 
 
 inlined.register(_OP, _layer_norm, _saves_wide)
+
+
+# ---- norms of half precision with weights of float32, as under autocast ----
+# torch's kernels save float32 statistics, and some take no others back, but the
+# operators' Meta functions say otherwise, of gradients too. So they are written
+# out while the graph is traced, before anything is said to be saved.
+
+
+def _is_mixed(x: Any, weight: Any) -> bool:
+    low = x.dtype in (torch.bfloat16, torch.float16)
+    return low and weight is not None and weight.dtype == torch.float32
+
+
+def _norm(op: Any, weight_at: int) -> Any:
+    def norm(x: Any, *args: Any) -> Any:
+        if not _is_mixed(x, args[weight_at - 1]):
+            return NotImplemented
+        y, *others = op(x.float(), *args)
+        return y.to(x.dtype), *others
+
+    return norm
+
+
+def _gradient(op: Any, weight_at: int) -> Any:
+    def gradient(grad: Any, x: Any, *args: Any) -> Any:
+        if not _is_mixed(x, args[weight_at - 2]):
+            return NotImplemented
+        first, *others = op(grad.float(), x.float(), *args)
+        return first if first is None else first.to(x.dtype), *others
+
+    return gradient
+
+
+_ATEN = torch.ops.aten
+_NORMS = {
+    _ATEN.native_group_norm.default: 1,
+    _ATEN.native_layer_norm.default: 2,
+    _ATEN._native_batch_norm_legit.no_stats: 1,
+}
+_GRADIENTS = {
+    _ATEN.native_group_norm_backward.default: 4,
+    _ATEN.native_layer_norm_backward.default: 5,
+    _ATEN.native_batch_norm_backward.default: 2,
+}
+DECOMPOSITIONS = {
+    **{op: _norm(op, at) for op, at in _NORMS.items()},
+    **{op: _gradient(op, at) for op, at in _GRADIENTS.items()},
+}

@@ -5,9 +5,11 @@ Every test compares with eager and looks at the dispatcher's counters.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import signal
+import sys
 import weakref
 
 import pytest
@@ -453,6 +455,40 @@ def test_graph_breaks_go_dynamos_way():
         same(c(x), fn(x))
     assert hits(c) == 0
     assert any("graph break" in r for r in dispatch.stats())
+
+
+@contextlib.contextmanager
+def calls_of_aotautograd():
+    """The names of its functions that are called inside."""
+    seen = set()
+
+    def see(frame, *_):
+        if "_functorch" in frame.f_code.co_filename:
+            seen.add(frame.f_code.co_name)
+
+    sys.setprofile(see)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(None)
+
+
+def test_graphs_around_a_break_go_without_aotautograd():
+    def fn(x, kept):
+        kept.add_(1)
+        y = x.t() * 2
+        torch._dynamo.graph_break()
+        return y + kept, y.t()
+
+    c, eager, ours = compiled(fn), torch.zeros(3), torch.zeros(3)
+    for n in (2, 2, 5, 5, 7, 7):
+        x = torch.arange(3.0 * n).reshape(3, n)
+        with calls_of_aotautograd() as calls:
+            got = c(x, ours)
+        want = fn(x, eager)
+        same(got, want)
+        assert ours._version == eager._version
+    assert calls <= {"mark_dynamo_propagated_dynamic_indices"}  # as C does
 
 
 def test_inside_another_compiled_function():

@@ -1,7 +1,9 @@
-"""Layer norms of half precision whose statistics are float32, as on a GPU."""
+"""Norms of half precision whose statistics are float32."""
 
 import pytest
 import torch
+from helpers import DEVICE, compiled
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -55,3 +57,42 @@ def test_numbers_are_eagers():
     assert torch.equal(got[0], want[0])
     exact = args[0].double().mean(1, True)
     torch.testing.assert_close(got[1].double(), exact, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("norm", ["group", "instance", "batch", "layer", "rms"])
+def test_gradients_of_half_precision_with_wide_weights(norm, mode):
+    """As convolutions leave it under autocast; torch's kernels keep float32
+    statistics, whatever their Meta functions say."""
+    torch.manual_seed(0)
+    made = {
+        "group": lambda: nn.GroupNorm(4, 16),
+        "instance": lambda: nn.InstanceNorm1d(16, affine=True),
+        "batch": lambda: nn.BatchNorm1d(16),
+        "layer": lambda: nn.LayerNorm(30),
+        "rms": lambda: nn.RMSNorm(30),
+    }
+    module, other = made[norm]().to(DEVICE), made[norm]().double().to(DEVICE)
+    x, weight = (torch.randn(8, 16, 30, device=DEVICE) for _ in range(2))
+
+    def loss(m, x, dtype):
+        return (m(x.to(dtype)) * weight).sum()
+
+    def grads(call, m, dtype, wide):
+        mine = x.to(wide, copy=True).requires_grad_()
+        m.zero_grad()
+        call(m, mine, dtype).backward()
+        found = [mine.grad, *(p.grad for p in m.parameters())]
+        return [g.double() for g in found]
+
+    low, most = torch.bfloat16, 1.15
+    if mode == "max-autotune":  # x is not rounded first, in which some luck is
+        most = 1.5
+    exact = grads(
+        lambda m, y, d: loss(m, y.to(low), d), other, torch.float64, low
+    )
+    eager = grads(loss, module, low, torch.float32)
+    ours = grads(compiled(loss, mode), module, low, torch.float32)
+    for got, near, want in zip(ours, eager, exact, strict=True):
+        error, allowed = (got - want).norm(), (near - want).norm()
+        assert error <= most * allowed + 1e-6 * want.norm()

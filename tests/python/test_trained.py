@@ -144,6 +144,35 @@ def test_steps_are_those_of_torchs_way(kind, mode, monkeypatch):
     assert forward_of(mine).wrapper == ""
 
 
+class Broken(nn.Module):
+    """Two graphs, the first of which writes a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 5), nn.Linear(5, 4)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x):
+        self.seen.add_(x.detach().sum((0, 1)))
+        y = self.first(x).relu()
+        torch._dynamo.graph_break()
+        return (self.second(y) ** 2).mean()
+
+
+def test_around_a_graph_break_too(monkeypatch):
+    torch.manual_seed(0)
+    model, x = Broken(), torch.randn(8, 3, 6)
+    other = copy.deepcopy(model)
+    torch._dynamo.reset()
+    with torchs_way(monkeypatch):
+        want = steps(compiled(model), model, x)
+    torch._dynamo.reset()
+    with recorded() as mine:
+        got = steps(compiled(other), other, x)
+    exactly(got, want)
+    assert [r.wrapper for r in mine] == [""] * 4
+
+
 def product(x, w):
     return (x @ w).relu().sum()
 

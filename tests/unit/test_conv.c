@@ -220,6 +220,15 @@ TEST(conv_pointwise)
     check(&(conv_case){2, 1, 1, 8, 12, {9, 5}, ONES, {2, 2}, {0}, ONES});
 }
 
+/* With a bias they are not those products of few columns that need no panels:
+ * the workspace says so. */
+TEST(conv_pointwise_of_few_pixels)
+{
+    check(&(conv_case){2, 3, 1, 48, 40, {2, 2}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){2, 1, 1, 48, 40, {3, 2}, ONES, ONES, {0}, ONES});
+    check(&(conv_case){1, 1, 2, 32, 64, {3}, ONES, ONES, {0}, ONES});
+}
+
 TEST(conv_windows)
 {
     check(&(conv_case){2, 1, 1, 5, 9, {13, 11}, {3, 3}, ONES, {1, 1}, ONES});

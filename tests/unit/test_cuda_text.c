@@ -165,19 +165,6 @@ print(const air_alloc *alloc, void *user)
     return AIR_OK;
 }
 
-TEST(cuda_refuses_sums)
-{
-    region_case c;
-    air_code code;
-    const char *reason;
-    softmax(&c, 3, 100);
-    c.bufs[1].scratch = AIR_RG_SUMS;
-    CHECK(codegen_region(&base_libc_alloc, &c.rg, "sm_90", &code, &reason) ==
-          AIR_ERROR_UNSUPPORTED);
-    CHECK(strstr(reason, "sums") != NULL);
-    case_free(&c);
-}
-
 TEST(cuda_text_out_of_memory)
 {
     region_case c;

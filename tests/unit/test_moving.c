@@ -102,3 +102,29 @@ TEST(moving_gathers_rows)
         kcase_end(&c);
     }
 }
+
+/* An index of a row's length that is broadcast along it: whole rows. */
+TEST(moving_gathers_whole_rows)
+{
+    static const uint8_t dtypes[] = {AIR_I8, AIR_BF16, AIR_F32, AIR_F64};
+    static const int64_t dims[] = {ROWS, COLS}, some[] = {ROWS, 1};
+    for (size_t i = 0; i < sizeof dtypes; i++) {
+        kernel_case c;
+        kcase_begin(&c, 37 + i);
+        const int self = kcase_tensor(&c, dtypes[i], 2, dims, NULL, 0, 0);
+        const int index = kcase_tensor(&c, AIR_I64, 2, some, NULL, 0, 0);
+        const int out = kcase_tensor(&c, dtypes[i], 2, dims, NULL, 0, 0);
+        for (int64_t k = 0; k < ROWS; k++)
+            kcase_put(&c, index, k, (double)(k * 5 % ROWS));
+        kcase_expand(&c, index, 1, COLS);
+        air_arg args[] = {kcase_arg(&c, self), kcase_int(0),
+                          kcase_arg(&c, index)};
+        air_call call = {3, 1, args, &c.t[out], NULL};
+        check_isas(&c, "gather", ref_gather, &call);
+        for (int64_t k = 0; k < ROWS * COLS; k++) {
+            const int64_t from = k / COLS * 5 % ROWS * COLS + k % COLS;
+            CHECK(kcase_get(&c, out, k) == kcase_get(&c, self, from));
+        }
+        kcase_end(&c);
+    }
+}

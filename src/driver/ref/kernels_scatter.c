@@ -178,6 +178,20 @@ gather_checked(const row_plan *p, char *const *at, int64_t begin,
     }
 }
 
+/* Of an index that is broadcast along the row: the row lies together. */
+static int64_t
+gather_whole(const row_plan *p, char *const *at)
+{
+    const int64_t bytes = (int64_t)ref_bytes(p->dtype);
+    if (p->index_step != 0 || p->dst_step != bytes || p->src_step != bytes)
+        return 0;
+    int64_t from = row_index(p, at[0]);
+    if ((uint64_t)from >= (uint64_t)p->size)
+        return 0;
+    ref_run_move(at[1], at[2] + from * p->stride, (size_t)(p->n * bytes));
+    return p->n;
+}
+
 typedef struct {
     row_plan plan;
     const air_task *task;
@@ -188,7 +202,10 @@ gather_row(void *arg, char *const *at, int64_t n)
 {
     gather_args *g = arg;
     g->plan.n = n;
-    gather_checked(&g->plan, at, gather_fast(&g->plan, at), g->task);
+    int64_t done = gather_whole(&g->plan, at);
+    if (done == 0)
+        done = gather_fast(&g->plan, at);
+    gather_checked(&g->plan, at, done, g->task);
 }
 
 void

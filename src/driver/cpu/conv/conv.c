@@ -67,18 +67,21 @@ cpu_conv_job(const air_call *call, const geometry *g, int64_t i,
                     .sr = 1};
     job.w = (gemm_view){NULL, k, 1, w->dtype};
     job.x = (gemm_view){NULL, 1, g->in_pixels, x->dtype};
-    if (task == NULL)
+    const bool biased =
+        bias->kind == AIR_ARG_TENSOR && bias->t->dtype != AIR_DTYPE_NONE;
+    if (biased) {
+        job.s = task == NULL ? ""
+                             : at_element(air_data(bias->t, task),
+                                          group * g->c_out, bias->t->dtype);
+        job.s_dtype = bias->t->dtype;
+    }
+    if (task == NULL) /* it takes the kernel that it will take */
         return job;
     job.x.p =
         at_element(air_data(x, task), i * g->c_in * g->in_pixels, x->dtype);
     job.w.p = at_element(air_data(w, task), group * g->c_out * k, w->dtype);
     job.y = (char *)air_data(y, task) +
             i * g->c_out * g->out_pixels * (y->dtype == AIR_F32 ? 4 : 2);
-    if (bias->kind == AIR_ARG_TENSOR && bias->t->dtype != AIR_DTYPE_NONE) {
-        job.s = at_element(air_data(bias->t, task), group * g->c_out,
-                           bias->t->dtype);
-        job.s_dtype = bias->t->dtype;
-    }
     return job;
 }
 
