@@ -40,12 +40,15 @@ inlined.register(_OP, _layer_norm, _saves_wide)
 # ---- norms of half precision with weights of float32, as under autocast ----
 # torch's kernels save float32 statistics, and some take no others back, but the
 # operators' Meta functions say otherwise, of gradients too. So they are written
-# out while the graph is traced, before anything is said to be saved.
+# out while the graph is traced, before anything is said to be saved. Kernels of
+# a GPU take no such weights, or (batch norm) are described as they are.
 
 
 def _is_mixed(x: Any, weight: Any) -> bool:
+    if x.device.type == "cuda" or weight is None:
+        return False
     low = x.dtype in (torch.bfloat16, torch.float16)
-    return low and weight is not None and weight.dtype == torch.float32
+    return low and weight.dtype == torch.float32
 
 
 def _norm(op: Any, weight_at: int) -> Any:

@@ -7,7 +7,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchair import inlined
+from torchair import inlined, norms
 
 ATEN = torch.ops.aten
 
@@ -59,8 +59,18 @@ def test_numbers_are_eagers():
     torch.testing.assert_close(got[1].double(), exact, rtol=1e-5, atol=0)
 
 
+ONE_DTYPE = pytest.mark.host("kernels of a GPU want weights of one dtype")
+MIXED = [
+    pytest.param("group", marks=ONE_DTYPE),
+    pytest.param("layer", marks=ONE_DTYPE),
+    "instance",
+    "batch",
+    "rms",
+]
+
+
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
-@pytest.mark.parametrize("norm", ["group", "instance", "batch", "layer", "rms"])
+@pytest.mark.parametrize("norm", MIXED)
 def test_gradients_of_half_precision_with_wide_weights(norm, mode):
     """As convolutions leave it under autocast; torch's kernels keep float32
     statistics, whatever their Meta functions say."""
@@ -96,3 +106,16 @@ def test_gradients_of_half_precision_with_wide_weights(norm, mode):
     for got, near, want in zip(ours, eager, exact, strict=True):
         error, allowed = (got - want).norm(), (near - want).norm()
         assert error <= most * allowed + 1e-6 * want.norm()
+
+
+@pytest.mark.parametrize(
+    ("device", "written"), [("cpu", True), ("cuda", False)]
+)
+def test_mixed_norms_of_a_gpu_are_its_own(device, written):
+    op = ATEN.native_batch_norm_backward.default
+    with FakeTensorMode():
+        x = torch.empty(2, 4, 8, dtype=torch.bfloat16, device=device)
+        w = torch.empty(4, device=device)
+        rest = (w, None, None, w, w, True, 1e-5, [True, True, True])
+        found = norms.DECOMPOSITIONS[op](x, x, *rest)
+    assert (found is not NotImplemented) == written
