@@ -24,6 +24,7 @@ import torch
 from . import bodies, cuda, rewrites
 from .inlined import call_like
 from .schema import INTS, VALUE, first, used_items, viewed
+from .sizes import Unexpressible
 
 aten = torch.ops.aten
 _CONVOLUTION = aten.convolution.default
@@ -85,8 +86,12 @@ def keep_in_order(
 ) -> None:
     """What forward keeps for backward, its results behind the first `given`,
     is kept as [N, H, W, C], or all as it was; the result of attention with the
-    heads of a row side by side, as its gradient wants it."""
-    if not is_on_gpu(forward):
+    heads of a row side by side, as its gradient wants it. Graphs of several
+    GPUs are left as they are."""
+    try:
+        if not is_on_gpu(forward):
+            return
+    except Unexpressible:  # on several
         return
     (output,) = forward.graph.find_nodes(op="output")
     results = list(output.args[0])

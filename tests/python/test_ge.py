@@ -109,7 +109,7 @@ def test_the_decorator_gives_a_converter_and_registering_again_replaces():
     assert torchair.register_fx_node_ge_converter(None)(scaled) is None
     import math
 
-    torchair.register_fx_node_ge_converter(math.floor)(scaled)
+    torchair.register_fx_node_ge_converter(math.gcd)(scaled)
     with pytest.raises(TypeError, match="aten_op is an overload"):
         torchair.register_fx_node_ge_converter("getest::pair")
 

@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from torchair import backend, cuda, images
+from torchair.sizes import Unexpressible
 
 pytestmark = pytest.mark.host("it plays a GPU on the CPU")
 HOSTS = frozenset(
@@ -392,6 +393,18 @@ def test_attention_is_kept_as_its_gradient_reads_it():
     read = node.args[4].meta["val"]
     assert read.shape == sizes and read.stride() == (384, 16, 64, 1)
     assert node.args[4].args[0].meta["val"].shape == kept.shape
+
+
+def test_what_several_gpus_keep_is_left_alone(monkeypatch):
+    def refuse(gm):
+        raise Unexpressible("tensors are on several GPUs")
+
+    monkeypatch.setattr(images, "is_on_gpu", refuse)
+    forward = fake_graph(attention, ["x"], (2, 4, 6, 16))
+    (output,) = forward.graph.find_nodes(op="output")
+    kept = list(output.args[0])
+    images.keep_in_order(forward, forward, 1)
+    assert list(output.args[0]) == kept
 
 
 @pytest.mark.parametrize("sizes", [((4, 10, 6), (3, 8, 8), (2, 12, 7))])
