@@ -43,7 +43,8 @@ free_frames(air_capture *c, capture_record *r)
     while (r->frames) {
         capture_frame *f = r->frames;
         r->frames = f->next;
-        base_free(&c->p->ctx->alloc, f, sizeof *f + exec_frame_bytes(r->spec));
+        base_free(&c->p->ctx->alloc, f,
+                  sizeof *f + exec_frame_bytes(c->p, r->spec));
     }
 }
 
@@ -238,7 +239,8 @@ place_storage(air_capture *c, capture_record *r, const exec_storage *t,
 {
     switch (t->where) {
     case EXEC_ARENA:
-    case EXEC_KEPT: break; /* exec_run_segments */
+    case EXEC_KEPT:          /* exec_run_segments */
+    case EXEC_NUMBER: break; /* exec_numbers_fill */
     case EXEC_INPUT:
         r->slots[t->slot] = inputs[t->input].data;
         if (!c->is_static[t->input])
@@ -343,8 +345,8 @@ new_frame(air_capture *c, capture_record *r, capture_frame **out)
     capture_frame *f;
     void *memory;
 
-    AIR_TRY(base_new(&c->p->ctx->alloc, sizeof *f + exec_frame_bytes(r->spec),
-                     &memory));
+    AIR_TRY(base_new(&c->p->ctx->alloc,
+                     sizeof *f + exec_frame_bytes(c->p, r->spec), &memory));
     f = memory;
     f->run = (exec_run){.p = c->p, .s = r->spec};
     exec_frame_place(&f->run, f + 1);

@@ -157,17 +157,18 @@ air_status exec_sort(air_order order, const char *name, size_t nunits,
 /* ---- specialisations ---- */
 
 typedef enum {
-    EXEC_ARENA, /* planned offset in the arena of a run */
-    EXEC_INPUT, /* the caller's tensor */
-    EXEC_BLOCK, /* a pool block that becomes (part of) a result */
-    EXEC_KEPT,  /* planned offset in what the first run computed and is kept */
-    EXEC_HOST   /* what a HOST node left; room in the arena otherwise */
+    EXEC_ARENA,  /* planned offset in the arena of a run */
+    EXEC_INPUT,  /* the caller's tensor */
+    EXEC_BLOCK,  /* a pool block that becomes (part of) a result */
+    EXEC_KEPT,   /* planned offset in what the first run computed and is kept */
+    EXEC_NUMBER, /* an integer of the call, in the frame of a run */
+    EXEC_HOST    /* what a HOST node left; room in the arena otherwise */
 } exec_where;
 
 typedef struct {
     exec_where where;
     int32_t slot;   /* final slot, after planning */
-    int32_t input;  /* EXEC_INPUT */
+    int32_t input;  /* EXEC_INPUT; EXEC_NUMBER: of the program's numbers */
     int64_t offset; /* bytes in the arena or what is kept, after planning */
     int64_t bytes;
     int32_t first, last; /* steps that use it */
@@ -223,7 +224,7 @@ typedef struct exec_spec {
                           * the application recorded reads its memory */
     atomic_bool ran;
     base_arena arena;
-    int64_t *dims;
+    int64_t *dims, *symbols;
     BASE_VEC(exec_storage) storages;
     BASE_VEC(exec_step) steps;
     air_step *list_steps; /* REGION and CALL steps, in order, joined */
@@ -280,6 +281,8 @@ struct air_program {
     double compile_s;
     uint32_t *sizes; /* nsizes places in the key that tell sizes apart */
     size_t nsizes;
+    uint32_t *numbers; /* size expressions that no size depends on */
+    size_t nnumbers;
     pthread_mutex_t mutex; /* who makes specs, or what is kept by one */
     exec_specs *specs;
     _Atomic uint64_t runs;
@@ -327,6 +330,8 @@ typedef struct {
     exec_token *tokens;
     size_t ntokens;
     air_value *values; /* of one HOST call */
+    int64_t *symbols;  /* of this run */
+    lower_number *numbers;
     /* by segment; NULL: lists are run. The slots that each graph knows. */
     air_device_graph **graphs;
     void **launched;
@@ -334,8 +339,8 @@ typedef struct {
     /* By slot: a recorded HOST node reads it where it was; or NULL. */
     const bool *stays;
 } exec_run;
-/* Slots, results, tokens and values in memory of exec_frame_bytes. */
-size_t exec_frame_bytes(const exec_spec *s);
+/* Slots, results, tokens, values and numbers in memory of exec_frame_bytes. */
+size_t exec_frame_bytes(const air_program *p, const exec_spec *s);
 void exec_frame_place(exec_run *r, void *memory);
 air_status exec_run_segments(exec_run *r);
 air_status exec_run_host(exec_run *r, const exec_step *step);
@@ -392,8 +397,16 @@ typedef struct {
     /* by step: bits of the steps before it, `words` of them; NULL: all are */
     uint64_t *before;
     size_t words;
-    int32_t joining; /* the step that join.c is at */
+    int32_t joining;  /* the step that join.c is at */
+    int32_t *numbers; /* by size expression, lower_env.numbers; or NULL */
 } exec_maker;
+
+/* numbers.c: integers of a call that are only computed with. Those of the
+ * graph, after its passes; storages of one specialisation; what they are in a
+ * run, SHAPE: an integer is out of its range. */
+air_status exec_numbers_find(air_program *p);
+air_status exec_numbers_place(exec_maker *m);
+air_status exec_numbers_fill(exec_run *r, const air_value *inputs);
 
 /* place.c: where values lie. */
 void exec_dense_strides(int rank, const int64_t *dims, int64_t *strides);

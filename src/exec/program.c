@@ -22,6 +22,7 @@ compile(air_program *p, const ir_graph *g)
     AIR_TRY(BASE_RESERVE(&p->ctx->alloc, &p->passes, pass_row_count()));
     AIR_TRY(pass_run_all(p->g, &p->ctx->alloc, &p->options, &p->ctx->target,
                          p->ctx->verify, keep_record, p));
+    AIR_TRY(exec_numbers_find(p));
     AIR_TRY(exec_key_prepare(p));
     base_arena_init(&scratch, &p->ctx->alloc);
     /* a region joins the product right before it */

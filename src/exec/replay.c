@@ -195,6 +195,8 @@ capture_replay(air_capture *c, capture_record *r, capture_frame *f,
     if (status == AIR_OK)
         status = fill_inputs(c, r, &f->run, inputs);
     if (status == AIR_OK)
+        status = exec_numbers_fill(&f->run, inputs);
+    if (status == AIR_OK)
         status = run_filled(c, r, &f->run, outs);
     exec_run_end(&f->run);
     exec_block_release(f->arena);

@@ -31,12 +31,27 @@ host_results(const exec_spec *s)
     return count;
 }
 
+static size_t
+value_bytes(const exec_spec *s)
+{
+    return exec_round_up(host_values(s) * sizeof(air_value));
+}
+
+static size_t
+symbol_bytes(const air_program *p)
+{
+    return p->nnumbers > 0
+               ? exec_round_up(p->g->symbols.count * sizeof(int64_t))
+               : 0;
+}
+
 size_t
-exec_frame_bytes(const exec_spec *s)
+exec_frame_bytes(const air_program *p, const exec_spec *s)
 {
     return 2 * exec_round_up((size_t)s->nslots * sizeof(void *)) +
            exec_round_up(host_results(s) * sizeof(exec_token)) +
-           host_values(s) * sizeof(air_value);
+           value_bytes(s) + symbol_bytes(p) +
+           p->nnumbers * sizeof(lower_number);
 }
 
 void
@@ -51,6 +66,9 @@ exec_frame_place(exec_run *r, void *memory)
     r->results = (exec_block **)(void *)(base + slots);
     r->tokens = (exec_token *)(void *)(base + 2 * slots);
     r->values = (air_value *)(void *)(base + 2 * slots + tokens);
+    base += 2 * slots + tokens + value_bytes(r->s);
+    r->symbols = (int64_t *)(void *)base;
+    r->numbers = (lower_number *)(void *)(base + symbol_bytes(r->p));
     memset(r->results, 0, (size_t)r->s->nslots * sizeof(void *));
 }
 
@@ -74,7 +92,8 @@ fill_slots(exec_run *r, const air_value *inputs)
         const exec_storage *t = &s->storages.data[i];
         switch (t->where) {
         case EXEC_ARENA:
-        case EXEC_KEPT: break; /* exec_run_segments */
+        case EXEC_KEPT:          /* exec_run_segments */
+        case EXEC_NUMBER: break; /* exec_numbers_fill */
         case EXEC_INPUT: r->slots[t->slot] = inputs[t->input].data; break;
         case EXEC_HOST: r->slots[t->slot] = r->arena + t->offset; break;
         case EXEC_BLOCK:
@@ -84,7 +103,7 @@ fill_slots(exec_run *r, const air_value *inputs)
             break;
         }
     }
-    return AIR_OK;
+    return exec_numbers_fill(r, inputs);
 }
 
 /* ---- HOST nodes ---- */
@@ -431,7 +450,7 @@ place_frame(exec_run *r, exec_block **out_block, void **out_own)
 {
     const air_context *ctx = r->p->ctx;
     const size_t arena = exec_round_up(r->s->arena_bytes);
-    const size_t frame = exec_frame_bytes(r->s);
+    const size_t frame = exec_frame_bytes(r->p, r->s);
     const bool apart = ctx->target.apart;
 
     *out_own = NULL;
@@ -467,7 +486,7 @@ run_spec(exec_run *r, const air_value *inputs, air_value *outs)
         exec_block_discard(block);
     else
         exec_block_release(block);
-    base_free(&p->ctx->alloc, own, exec_frame_bytes(r->s));
+    base_free(&p->ctx->alloc, own, exec_frame_bytes(p, r->s));
     return status;
 }
 

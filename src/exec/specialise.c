@@ -33,7 +33,7 @@ exec_key_prepare(air_program *p)
         for (int k = 0; v && k < v->rank; k++)
             if (g->dims.data[v->dims[k].id].op != IR_DIM_CONST)
                 p->sizes[p->nsizes++] = (uint32_t)at + (uint32_t)k;
-        if (in->is_int)
+        if (in->is_int && !in->loose)
             p->sizes[p->nsizes++] = (uint32_t)at;
         at += v ? 2u * v->rank : 1;
     }
@@ -51,7 +51,7 @@ exec_key_input(const ir_graph *g, size_t i, const air_value *a, int64_t **key)
                 EXEC_INPUT_FMT " must be %s", EXEC_INPUT_ARGS(g, i),
                 in->is_int ? "an integer" : "a tensor");
     if (in->is_int) {
-        *(*key)++ = a->i;
+        *(*key)++ = in->loose ? 0 : a->i;
         return AIR_OK;
     }
     v = ir_val(g, in->value);
@@ -216,7 +216,8 @@ find_sizes(exec_maker *m, const air_value *inputs)
     int64_t *symbols;
     bool *known;
 
-    AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->symbols.count + 1, &symbols));
+    AIR_TRY(BASE_ARENA_ARRAY(&m->s->arena, g->symbols.count + 1, &symbols));
+    m->s->symbols = symbols;
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, g->symbols.count + 1, &known));
     AIR_TRY(bind_symbols(g, inputs, symbols, known));
     for (size_t i = 0; i < g->symbols.count; i++)
@@ -333,6 +334,7 @@ make_steps(exec_maker *m, const air_value *inputs)
     m->s->places = m->places;
     m->s->placed = m->placed;
     AIR_TRY(place_inputs(m, inputs));
+    AIR_TRY(exec_numbers_place(m));
     for (size_t i = 0; i < order->count; i++) {
         AIR_TRY(exec_make_unit(m, &order->units[i]));
         if (i + 1 == order->once)

@@ -179,6 +179,7 @@ make_fused(exec_maker *m, const exec_unit *unit)
     const char *isa = m->p->ctx->target.isa;
     const lower_env env = {.g = m->g,
                            .dims = m->s->dims,
+                           .numbers = m->numbers,
                            .places = m->places,
                            .stored = m->p->order.stored,
                            .exact = m->p->options.exact,

@@ -237,6 +237,7 @@ typedef struct {
 
 typedef struct {
     bool is_int;
+    bool loose;    /* ints: no size depends on it (exec/numbers.c) */
     air_ref value; /* tensors */
     air_dim dim;   /* ints: a symbol */
     const char *name;

@@ -14,9 +14,19 @@ typedef struct {
     ir_layout layout;
 } lower_place;
 
+/* An integer that another run has another value of, as lanes load it. */
+typedef struct {
+    int64_t i;
+    double d;
+    float f;
+    uint8_t b; /* i != 0 */
+} lower_number;
+
 typedef struct {
     const ir_graph *g;
     const int64_t *dims;       /* every size expression, evaluated */
+    const int32_t *numbers;    /* by size expression: 1 + the slot of its
+                                  lower_number, 0: it is a constant; or NULL */
     const lower_place *places; /* by value id */
     const bool *stored;        /* by value id: a member that must be stored */
     bool exact;                /* round each op's result to its dtype */

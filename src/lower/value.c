@@ -1,5 +1,6 @@
 /* value.c: the nodes of a region that compute one value. */
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "lower/build.h"
@@ -81,6 +82,24 @@ lower_spread(const lower_build *b, air_ref ref, group_kind kind,
 }
 
 static air_status
+put_buf(lower_build *b, const air_rg_buf *buf, air_ref ref, int *out_buf)
+{
+    for (int i = 0; i < b->nbufs; i++) {
+        if (memcmp(&b->bufs[i], buf, sizeof *buf) == 0) {
+            *out_buf = i;
+            return AIR_OK;
+        }
+    }
+    AIR_REQUIRE(b->nbufs < AIR_RG_MAX_BUFS, AIR_ERROR_UNSUPPORTED,
+                "a fused region has more than %d buffers", AIR_RG_MAX_BUFS);
+    b->bufs[b->nbufs] = *buf;
+    b->buf_value[b->nbufs] = ref;
+    b->buf_node[b->nbufs] = -1;
+    *out_buf = b->nbufs++;
+    return AIR_OK;
+}
+
+static air_status
 add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
 {
     const lower_place *place = &b->env->places[ref.id];
@@ -90,19 +109,7 @@ add_buf(lower_build *b, air_ref ref, group_kind kind, int *out_buf)
     buf.offset = place->offset +
                  place->layout.offset * (int64_t)air_dtype_bytes(v->dtype);
     lower_spread(b, ref, kind, buf.strides);
-    for (int i = 0; i < b->nbufs; i++) {
-        if (memcmp(&b->bufs[i], &buf, sizeof buf) == 0) {
-            *out_buf = i;
-            return AIR_OK;
-        }
-    }
-    AIR_REQUIRE(b->nbufs < AIR_RG_MAX_BUFS, AIR_ERROR_UNSUPPORTED,
-                "a fused region has more than %d buffers", AIR_RG_MAX_BUFS);
-    b->bufs[b->nbufs] = buf;
-    b->buf_value[b->nbufs] = ref;
-    b->buf_node[b->nbufs] = -1;
-    *out_buf = b->nbufs++;
-    return AIR_OK;
+    return put_buf(b, &buf, ref, out_buf);
 }
 
 air_status
@@ -136,10 +143,35 @@ load_external(lower_build *b, air_ref ref, bool squeezed, int *out_node)
     return lower_load(b, buf, ir_lane_of((air_dtype)v->dtype), out_node);
 }
 
+/* One that differs from run to run is read. */
+static air_status
+load_number(lower_build *b, int32_t slot, air_lane lane, int *out_node)
+{
+    static const struct {
+        uint8_t dtype, at;
+    } parts[] = {
+        [AIR_LANE_F32] = {AIR_F32, offsetof(lower_number, f)},
+        [AIR_LANE_F64] = {AIR_F64, offsetof(lower_number, d)},
+        [AIR_LANE_I64] = {AIR_I64, offsetof(lower_number, i)},
+        [AIR_LANE_B] = {AIR_BOOL, offsetof(lower_number, b)},
+    };
+    const air_rg_buf buf = {
+        .slot = slot, .dtype = parts[lane].dtype, .offset = parts[lane].at};
+    int at;
+
+    AIR_TRY(put_buf(b, &buf, AIR_NO_REF, &at));
+    return lower_load(b, at, lane, out_node);
+}
+
 static air_status
 number_node(lower_build *b, const air_attr *attr, air_lane lane, int *out_node)
 {
     double value = 0;
+
+    if (attr->kind == AIR_ATTR_INT && b->env->numbers &&
+        b->env->numbers[attr->dim.id] > 0)
+        return load_number(b, b->env->numbers[attr->dim.id] - 1, lane,
+                           out_node);
 
     if (attr->kind == AIR_ATTR_INT)
         value = (double)b->env->dims[attr->dim.id];
@@ -207,6 +239,8 @@ to_common(lower_build *b, const ir_node *n, int i, air_dtype to, int *node)
         return AIR_OK;
     if (!ir_promotes(ir_info(n), i) || ir_lane_of(from) != AIR_LANE_I64)
         return AIR_OK;
+    if (is_narrow(to) && is_number && b->rec.nodes[*node].op != AIR_RG_CONST)
+        return put_round(b, to, node);
     if (is_narrow(to) && is_number) {
         air_rg_node k = b->rec.nodes[*node];
         k.i = wrapped(to, k.i);

@@ -247,3 +247,25 @@ def test_gradient_of_the_last_ones():
         y = torch.randn(m, 4, requires_grad=True)
         got = torch.autograd.grad(net(x, y), (x, y))
         torch.testing.assert_close(got, torch.autograd.grad(fn(x, y), (x, y)))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_integers_that_are_only_computed_with(mode):
+    """Another number of a step is no other specialisation."""
+
+    def fn(x, step, n):
+        halves = (x * step).to(torch.bfloat16) + step
+        whole = (x > step) & (torch.arange(4, dtype=torch.uint8) < step + n)
+        return halves, whole, x.double() / (step - 2), x[:n] ** step
+
+    net = compiled(fn, mode, dynamic=True)
+    with recorded() as records:
+        for n in 3, 2:
+            for step in 3, 7, 300, -5:
+                x = torch.rand(4) + 0.5
+                torch.testing.assert_close(
+                    net(x, step, n), fn(x, step, n), rtol=1e-2, atol=1e-2
+                )
+    assert len(records) <= 2 and not fallbacks(records)
+    spent = [r.program().stats()["specialisations"] for r in records]
+    assert sum(spent) <= 3

@@ -705,8 +705,11 @@ TEST(capture_keys_of_one_hash_are_told_apart)
     fill();
     if (capture_case_open(&t, "ref",
                           "graph f(n: int, m: int, %x: f32[4]) {\n"
-                          "  %1: f32[4] = mul.Tensor(%x, 2.0)\n"
-                          "  return %1\n"
+                          "  %1: f32[4] = full([4], n, dtype=f32)\n"
+                          "  %2: f32[4] = full([4], m, dtype=f32)\n"
+                          "  %3: f32[4] = mul.Tensor(%1, %2)\n"
+                          "  %4: f32[4] = mul.Tensor(%x, %3)\n"
+                          "  return %4\n"
                           "}\n",
                           NULL))
         for (int i = 0; i < 2; i++) {
@@ -717,6 +720,53 @@ TEST(capture_keys_of_one_hash_are_told_apart)
             if (capture_case_run(&t, 3, in, 1, &out, AIR_CALL_CAPTURED))
                 air_value_release(&out);
         }
+    capture_case_close(&t);
+}
+
+/* What is only computed with is no part of a key: one capture, one
+ * specialisation, another number at each call. */
+TEST(capture_of_integers_that_no_size_depends_on)
+{
+    capture_case t;
+    air_program_stats stats;
+    fill();
+    if (!capture_case_open(&t, "cpu",
+                           "sym n = [0, 100]\n"
+                           "sym k = [1, 9]\n"
+                           "graph f(n: int, k: int, %x: f32[4]) {\n"
+                           "  %1: f32[4] = mul.Tensor(%x, n)\n"
+                           "  %2: f32[4] = add.Tensor(%1, (n + 1))\n"
+                           "  %3: f32[4, k] = full([4, k], 0.5)\n"
+                           "  %4: f32[4, 1] = unsqueeze(%2, 1)\n"
+                           "  %5: f32[4, k] = add.Tensor(%3, %4)\n"
+                           "  return %5\n"
+                           "}\n",
+                           NULL))
+        return;
+    for (int i = 0; i < 6; i++) {
+        const float n = (float)(7 * i % 5);
+        const int k = i < 3 ? 2 : 3;
+        const air_value in[3] = {{.is_int = true, .i = 7 * i % 5, .alias = -1},
+                                 {.is_int = true, .i = k, .alias = -1},
+                                 TENSOR(x, 4)};
+        air_value out;
+        const air_call_class how =
+            i % 3 ? AIR_CALL_REPLAYED : AIR_CALL_CAPTURED;
+        if (!capture_case_run(&t, 3, in, 1, &out, how))
+            break;
+        for (int j = 0; j < 4 * k; j++)
+            CHECK(((float *)out.data)[j] == x[j / k] * n + (n + 1) + 0.5f);
+        air_value_release(&out);
+    }
+    air_program_get_stats(t.program, &stats);
+    CHECK_INT(stats.specialisations, 2);
+    const air_value far[3] = {{.is_int = true, .i = 101, .alias = -1},
+                              {.is_int = true, .i = 2, .alias = -1},
+                              TENSOR(x, 4)};
+    air_value out;
+    CHECK_INT(air_program_run(t.program, NULL, 3, far, 1, &out),
+              AIR_ERROR_SHAPE);
+    CHECK(strstr(air_last_error()->message, "has n = 101, outside [0, 100]"));
     capture_case_close(&t);
 }
 
