@@ -168,7 +168,7 @@ typedef enum {
 typedef struct {
     exec_where where;
     int32_t slot;   /* final slot, after planning */
-    int32_t input;  /* EXEC_INPUT; EXEC_NUMBER: of the program's numbers */
+    int32_t input;  /* EXEC_INPUT */
     int64_t offset; /* bytes in the arena or what is kept, after planning */
     int64_t bytes;
     int32_t first, last; /* steps that use it */
@@ -233,6 +233,7 @@ typedef struct exec_spec {
     exec_result *results;
     const lower_place *places; /* by value; slot: a storage */
     const bool *placed;
+    int32_t first_number;     /* storage of the program's first one */
     struct exec_watch *watch; /* once a run was watched: watch.c */
     int32_t nslots, arena_slot, kept_slot;
     size_t arena_bytes, code_bytes;

@@ -150,7 +150,7 @@ air_status
 exec_numbers_place(exec_maker *m)
 {
     const air_program *p = m->p;
-    int32_t storage;
+    int32_t storage = 0;
 
     if (p->nnumbers == 0)
         return AIR_OK;
@@ -158,9 +158,9 @@ exec_numbers_place(exec_maker *m)
     for (size_t i = 0; i < p->nnumbers; i++) {
         AIR_TRY(
             exec_add_storage(m, EXEC_NUMBER, sizeof(lower_number), &storage));
-        m->s->storages.data[storage].input = (int32_t)i;
         m->numbers[p->numbers[i]] = storage + 1;
     }
+    m->s->first_number = storage + 1 - (int32_t)p->nnumbers;
     return AIR_OK;
 }
 
@@ -189,6 +189,7 @@ air_status
 exec_numbers_fill(exec_run *r, const air_value *inputs)
 {
     const air_program *p = r->p;
+    const exec_storage *first = r->s->storages.data + r->s->first_number;
 
     if (p->nnumbers == 0)
         return AIR_OK;
@@ -199,11 +200,7 @@ exec_numbers_fill(exec_run *r, const air_value *inputs)
         n->d = (double)n->i;
         n->f = (float)n->d;
         n->b = n->i != 0;
-    }
-    for (size_t i = 0; i < r->s->storages.count; i++) {
-        const exec_storage *t = &r->s->storages.data[i];
-        if (t->where == EXEC_NUMBER)
-            r->slots[t->slot] = &r->numbers[t->input];
+        r->slots[first[i].slot] = n;
     }
     return AIR_OK;
 }

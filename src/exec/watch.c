@@ -328,8 +328,10 @@ print_values(const air_program *p, const exec_spec *s, size_t storage,
 void
 exec_print_memory(const air_program *p, const exec_spec *s, base_text *out)
 {
-    static const char *const where[] = {"arena", "input", "result", "kept",
-                                        "host"};
+    static const char *const where[] = {
+        [EXEC_ARENA] = "arena",   [EXEC_INPUT] = "input",
+        [EXEC_BLOCK] = "result",  [EXEC_KEPT] = "kept",
+        [EXEC_NUMBER] = "number", [EXEC_HOST] = "host"};
 
     for (size_t i = 0; i < s->storages.count; i++) {
         const exec_storage *t = &s->storages.data[i];

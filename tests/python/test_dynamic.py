@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from helpers import assert_same, compiled, fallbacks, recorded
 
+TEXT_MEMORY = 3
+
 SIZES = [
     2,
     3,
@@ -269,3 +271,4 @@ def test_integers_that_are_only_computed_with(mode):
     assert len(records) <= 2 and not fallbacks(records)
     spent = [r.program().stats()["specialisations"] for r in records]
     assert sum(spent) <= 3
+    assert "number" in records[-1].program().text(TEXT_MEMORY)
