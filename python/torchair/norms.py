@@ -51,24 +51,19 @@ def _is_mixed(x: Any, weight: Any) -> bool:
     return low and weight.dtype == torch.float32
 
 
-def _norm(op: Any, weight_at: int) -> Any:
-    def norm(x: Any, *args: Any) -> Any:
-        if not _is_mixed(x, args[weight_at - 1]):
+def _in_float32(op: Any, halves: int, weight_at: int) -> Any:
+    """The operator in float32; its first `halves` arguments, of which the last
+    is the norm's operand, and its first result are of half precision."""
+
+    def wide(*args: Any) -> Any:
+        x = args[halves - 1]
+        if not _is_mixed(x, args[weight_at]):
             return NotImplemented
-        y, *others = op(x.float(), *args)
-        return y.to(x.dtype), *others
-
-    return norm
-
-
-def _gradient(op: Any, weight_at: int) -> Any:
-    def gradient(grad: Any, x: Any, *args: Any) -> Any:
-        if not _is_mixed(x, args[weight_at - 2]):
-            return NotImplemented
-        first, *others = op(grad.float(), x.float(), *args)
+        given = (a.float() for a in args[:halves])
+        first, *others = op(*given, *args[halves:])
         return first if first is None else first.to(x.dtype), *others
 
-    return gradient
+    return wide
 
 
 _ATEN = torch.ops.aten
@@ -83,6 +78,6 @@ _GRADIENTS = {
     _ATEN.native_batch_norm_backward.default: 2,
 }
 DECOMPOSITIONS = {
-    **{op: _norm(op, at) for op, at in _NORMS.items()},
-    **{op: _gradient(op, at) for op, at in _GRADIENTS.items()},
+    **{op: _in_float32(op, 1, at) for op, at in _NORMS.items()},
+    **{op: _in_float32(op, 2, at) for op, at in _GRADIENTS.items()},
 }

@@ -56,7 +56,7 @@ put_kernels(cuda_writer *w)
         break;
     case AIR_WALK_OUTER: cuda_put_outer(w); break;
     default:
-        if (w->parts > 1 && !cuda_has_sums(w))
+        if (w->parts > 1)
             cuda_put_inner_parts(w);
         else
             cuda_put_inner(w);

@@ -117,7 +117,7 @@ put_column_partials(cuda_writer *w)
 }
 
 /* Partial results of a column are far away: `lanes` threads ask for them at
- * once. Into v[0], t3 or v3; pitch: elements from one of them to the next. */
+ * once. The sum is t3[0] or v3[0]. */
 static void
 put_fold_partials(cuda_writer *w, int lanes, char name, int at, const char *how,
                   const char *type, size_t from)
@@ -148,18 +148,19 @@ put_all_partials(cuda_writer *w, int lanes)
                               w->bufs[b].sums_at);
 }
 
-/* Folds the partial results of `rows` by columns and runs the last phase. */
+/* Folds the partial results of `rows` by columns, `parts` each, which lie
+ * `pitch` elements apart, and runs the last phase. */
 static void
-put_column_kernel(cuda_writer *w, int64_t rows, int64_t pitch)
+put_column_kernel(cuda_writer *w, int64_t rows, int64_t parts, int64_t pitch)
 {
-    const int lanes = w->parts > MANY_PARTS ? MANY_LANES : COLUMN_LANES;
+    const int lanes = parts > MANY_PARTS ? MANY_LANES : COLUMN_LANES;
     const int G = CUDA_FOLD_BLOCK / lanes;
     const int64_t blocks = (w->cols + G - 1) / G;
     w->V = 1;
     cuda_begin_kernel(w, CUDA_FOLD_BLOCK);
     cuda_put_size(w, "cols", w->cols);
     cuda_put_size(w, "pitch", pitch);
-    cuda_put_size(w, "parts", w->parts);
+    cuda_put_size(w, "parts", parts);
     cuda_put_size(w, "blocks", blocks);
     base_text_add(&w->text,
                   "    {\n"
@@ -181,7 +182,7 @@ put_column_kernel(cuda_writer *w, int64_t rows, int64_t pitch)
 void
 cuda_put_column_phase(cuda_writer *w)
 {
-    put_column_kernel(w, 1, cuda_round_up(w->cols, 16));
+    put_column_kernel(w, 1, w->grid, cuda_round_up(w->cols, 16));
 }
 
 void
@@ -198,5 +199,5 @@ cuda_put_outer(cuda_writer *w)
     base_text_add(&w->text, "    }\n}\n");
     cuda_launch(w, w->grid, w->T, 0);
     if (w->parts > 1)
-        put_column_kernel(w, w->rows, w->cols);
+        put_column_kernel(w, w->rows, w->parts, w->cols);
 }

@@ -578,12 +578,10 @@ plan_sums(cuda_writer *w)
     const int64_t least = at_least(512 / w->T, 1);
     const int64_t blocks = at_most(at_least(div_up(SUM_READ, once), least),
                                    at_least(1536 / w->T, 1));
-    w->grid = w->parts =
-        at_most(div_up(w->rows, rows), (int64_t)w->sms * blocks);
+    w->grid = at_most(div_up(w->rows, rows), (int64_t)w->sms * blocks);
     for (int b = 0; b < w->rg->nbufs; b++)
         if (cuda_is_sum(w, b))
-            w->bufs[b].sums_at =
-                take(&w->workspace, w->parts * row_bytes(w, b));
+            w->bufs[b].sums_at = take(&w->workspace, w->grid * row_bytes(w, b));
 }
 
 static void

@@ -24,7 +24,7 @@ put_home(cuda_writer *w, int buf)
                       "        air_%s *const h%d = (air_%s *)(ws + a.v[%d] + "
                       "(air_i64)%s * a.v[%d]);\n",
                       dtype, buf, dtype, cuda_value(w, (int64_t)b->at),
-                      w->parts > 1 && !cuda_has_sums(w) ? "at" : "blockIdx.x",
+                      w->parts > 1 ? "at" : "blockIdx.x",
                       cuda_value(w, cuda_round_up(w->cols, 16) * b->bytes));
     }
 }

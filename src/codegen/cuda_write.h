@@ -55,8 +55,8 @@ typedef struct {
     int iter;   /* INNER, OUTER: vectors of a thread at once */
     bool exact; /* every thread has all of its elements */
     bool loop;  /* INNER: and then the next ones: nothing stays in registers */
-    int64_t parts; /* INNER, OUTER: blocks a row (column) is shared by, 1: one;
-                      with SUMS those that leave sums */
+    int64_t
+        parts; /* INNER, OUTER: blocks a row (column) is shared by, 1: one */
     int64_t grid;
     cuda_buf bufs[AIR_RG_MAX_BUFS];
     uint8_t lane[AIR_RG_MAX_SCALARS];

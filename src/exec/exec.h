@@ -359,6 +359,9 @@ air_status exec_find_recorded(exec_run *r, exec_cores cores,
                               const air_value *inputs);
 /* Gives tokens and blocks back. */
 void exec_run_end(exec_run *r);
+/* SHAPE: input i says that the symbol is out of its range. */
+air_status exec_check_symbol(const ir_graph *g, size_t i, const ir_symbol *s,
+                             int64_t value);
 /* Checks the sizes of an input that is a tensor; *out_count: its elements. */
 air_status exec_check_sizes(const ir_graph *g, size_t i, const air_value *v,
                             int64_t *out_count);

@@ -174,13 +174,9 @@ take_symbols(exec_run *r, const air_value *inputs)
         const ir_input *in = &g->inputs.data[i];
         if (!in->loose)
             continue;
-        const ir_symbol *s = &g->symbols.data[g->dims.data[in->dim.id].a];
-        AIR_REQUIRE(inputs[i].i >= s->min && inputs[i].i <= s->max,
-                    AIR_ERROR_SHAPE,
-                    EXEC_INPUT_FMT " has %s = %lld, outside [%lld, %lld]",
-                    EXEC_INPUT_ARGS(g, i), s->name, (long long)inputs[i].i,
-                    (long long)s->min, (long long)s->max);
-        r->symbols[g->dims.data[in->dim.id].a] = inputs[i].i;
+        const uint32_t s = g->dims.data[in->dim.id].a;
+        AIR_TRY(exec_check_symbol(g, i, &g->symbols.data[s], inputs[i].i));
+        r->symbols[s] = inputs[i].i;
     }
     return AIR_OK;
 }

@@ -122,20 +122,26 @@ check_all_sizes(const ir_graph *g, const air_value *inputs)
     return AIR_OK;
 }
 
+air_status
+exec_check_symbol(const ir_graph *g, size_t i, const ir_symbol *s,
+                  int64_t value)
+{
+    AIR_REQUIRE(value >= s->min && value <= s->max, AIR_ERROR_SHAPE,
+                EXEC_INPUT_FMT " has %s = %lld, outside [%lld, %lld]",
+                EXEC_INPUT_ARGS(g, i), s->name, (long long)value,
+                (long long)s->min, (long long)s->max);
+    return AIR_OK;
+}
+
 static air_status
 bind_symbol(const ir_graph *g, size_t i, air_dim dim, int64_t value,
             int64_t *symbols, bool *known)
 {
     const ir_dim_node *d = &g->dims.data[dim.id];
-    const ir_symbol *s;
 
     if (d->op != IR_DIM_SYMBOL)
         return AIR_OK;
-    s = &g->symbols.data[d->a];
-    AIR_REQUIRE(value >= s->min && value <= s->max, AIR_ERROR_SHAPE,
-                EXEC_INPUT_FMT " has %s = %lld, outside [%lld, %lld]",
-                EXEC_INPUT_ARGS(g, i), s->name, (long long)value,
-                (long long)s->min, (long long)s->max);
+    AIR_TRY(exec_check_symbol(g, i, &g->symbols.data[d->a], value));
     if (!known[d->a]) {
         known[d->a] = true;
         symbols[d->a] = value;

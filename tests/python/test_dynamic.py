@@ -251,6 +251,7 @@ def test_gradient_of_the_last_ones():
         torch.testing.assert_close(got, torch.autograd.grad(fn(x, y), (x, y)))
 
 
+@pytest.mark.host("kernels of a GPU cannot read them")
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 def test_integers_that_are_only_computed_with(mode):
     """Another number of a step is no other specialisation."""

@@ -78,6 +78,14 @@ TEST(moving_adds_rows)
     }
 }
 
+static void
+check_gather(kernel_case *c, int self, int index, int out, int axis)
+{
+    air_arg args[] = {kcase_arg(c, self), kcase_int(axis), kcase_arg(c, index)};
+    air_call call = {3, 1, args, &c->t[out], NULL};
+    check_isas(c, "gather", ref_gather, &call);
+}
+
 /* Rows longer than a block of indices, of every size of element. */
 TEST(moving_gathers_rows)
 {
@@ -91,10 +99,7 @@ TEST(moving_gathers_rows)
         const int out = kcase_tensor(&c, dtypes[i], 2, dims, NULL, 0, 0);
         for (int64_t k = 0; k < ROWS * COLS; k++)
             kcase_put(&c, index, k, (double)(k * 7919 % COLS));
-        air_arg args[] = {kcase_arg(&c, self), kcase_int(1),
-                          kcase_arg(&c, index)};
-        air_call call = {3, 1, args, &c.t[out], NULL};
-        check_isas(&c, "gather", ref_gather, &call);
+        check_gather(&c, self, index, out, 1);
         for (int64_t k = 0; k < ROWS * COLS; k++) {
             const int64_t from = k / COLS * COLS + k * 7919 % COLS;
             CHECK(kcase_get(&c, out, k) == kcase_get(&c, self, from));
@@ -117,10 +122,7 @@ TEST(moving_gathers_whole_rows)
         for (int64_t k = 0; k < ROWS; k++)
             kcase_put(&c, index, k, (double)(k * 5 % ROWS));
         kcase_expand(&c, index, 1, COLS);
-        air_arg args[] = {kcase_arg(&c, self), kcase_int(0),
-                          kcase_arg(&c, index)};
-        air_call call = {3, 1, args, &c.t[out], NULL};
-        check_isas(&c, "gather", ref_gather, &call);
+        check_gather(&c, self, index, out, 0);
         for (int64_t k = 0; k < ROWS * COLS; k++) {
             const int64_t from = k / COLS * 5 % ROWS * COLS + k % COLS;
             CHECK(kcase_get(&c, out, k) == kcase_get(&c, self, from));
