@@ -568,8 +568,9 @@ typedef struct {
  * writes the results into outs[i].data (dense row-major), or replaces data and
  * strides by memory of its own that stays valid until `done` is called with
  * the token it leaves in outs[i].block: no step of the run needs it then, or
- * the run has ended. inputs[i].block is such a token where the tensor lies in
- * what it stands for, or NULL.
+ * the run has ended and nobody holds a result that lies there (`user` is NULL
+ * then, and the thread any). inputs[i].block is such a token where the tensor
+ * lies in what it stands for, or NULL.
  *
  * see: NULL, or is shown every step of the run, which then runs step by step;
  * results do not depend on it. A status other than AIR_OK ends the run.
@@ -579,9 +580,9 @@ typedef struct {
  * again, with inputs where they are now and results where outs say, dense. A
  * result's memory is nobody else's until `done` of its token, and from then on
  * that of later records with the same *memory: NULL at first, a token that is
- * done when the graph is gone. (`user` of that `done` is NULL.) Other statuses
- * than AIR_OK: it cannot be recorded, and every run calls it; `why`, of
- * AIR_HOST_WHY bytes, gets the reason. unrecorded: why it is not even tried;
+ * done when the graph is gone. (`user` of these `done` may be NULL.) Other
+ * statuses than AIR_OK: it cannot be recorded, and every run calls it; `why`,
+ * of AIR_HOST_WHY bytes, gets the reason. unrecorded: why it is not even tried;
  * NULL: it is. */
 enum { AIR_HOST_WHY = 160 };
 typedef struct {

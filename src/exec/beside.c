@@ -34,7 +34,8 @@ add_use(void *arg, int32_t *slot, int64_t *offset, bool written)
 static bool
 is_foreign(const exec_storage *s)
 {
-    return s->where == EXEC_INPUT || s->where == EXEC_HOST;
+    return s->where == EXEC_INPUT || s->where == EXEC_HOST ||
+           s->where == EXEC_LEFT;
 }
 
 static bool

@@ -48,18 +48,23 @@ typedef struct {
     exec_block *block; /* or all of this */
 } capture_input;
 
-typedef struct {
-    int32_t slot;
-    size_t bytes, offset; /* offset: in the area */
-    void *data; /* of a HOST result that a graph leaves; NULL: in the arena */
-} capture_block;
-
 /* A HOST node that may be in a graph, by segment. */
 typedef struct {
     bool in_graph;
     uint8_t moves;          /* times that an operand lay elsewhere */
     char why[AIR_HOST_WHY]; /* it is in none; "": it may be */
 } capture_host;
+
+typedef struct {
+    int32_t slot;
+    size_t bytes, offset; /* offset: in the area; of a HOST result that is none
+                             of the program: in the arena */
+    const capture_host *left_by; /* HOST node that may be in a graph, or NULL */
+    void *data;                  /* where a graph leaves it; NULL: in neither */
+    exec_block *block;           /* that a result is part of then */
+    uint8_t held; /* times that a call found the last result held */
+    bool copied;  /* results are copies of what is at data */
+} capture_block;
 
 /* Where an operand of a recorded HOST node has to lie. */
 typedef struct {
@@ -88,8 +93,7 @@ typedef struct capture_record {
     void **slots; /* static inputs are in place */
     capture_input *inputs;
     size_t ninputs;
-    capture_block *blocks, *hosts; /* of results; of HOST results: offset in
-                                      the arena */
+    capture_block *blocks, *hosts; /* of results; of other HOST results */
     size_t nblocks, nhosts;
     size_t arena_bytes, area_bytes, need_bytes;
     exec_block *own_arena; /* keep_apart */
@@ -178,17 +182,28 @@ air_status capture_frame_take(air_capture *c, capture_record *r,
 air_status capture_replay(air_capture *c, capture_record *r,
                           capture_frame *frame, const air_host *host,
                           const air_value *inputs, air_value *outs);
+/* Slots of what becomes results, again where they were filled before. */
+air_status capture_fill_block(air_capture *c, exec_run *run,
+                              const capture_block *b);
+air_status capture_fill_blocks(air_capture *c, const capture_record *r,
+                               exec_run *run);
+
 /* ---- replay_graph.c ---- */
 
 /* Rooms for the graphs of a record that has its specialisation, and which of
  * its HOST nodes may be in them. */
 air_status capture_graphs_prepare(air_capture *c, capture_record *r,
                                   const air_host *host);
+/* Recorded results that somebody still holds: all is recorded again, into other
+ * memory; after a few times they are copied. Before slots are filled. */
+air_status capture_graphs_leave(air_capture *c, capture_record *r,
+                                exec_run *run);
 /* Captures what is not, and again what has moved. */
 air_status capture_graphs_make(air_capture *c, capture_record *r,
                                exec_run *run);
 /* Forgets them: the run does without, or makes them again. */
-void capture_graphs_again(air_capture *c, capture_record *r, exec_run *run);
+air_status capture_graphs_again(air_capture *c, capture_record *r,
+                                exec_run *run);
 void capture_graphs_free(air_capture *c, capture_record *r);
 void capture_graphs_print(air_capture *c, base_text *out);
 

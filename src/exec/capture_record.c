@@ -99,12 +99,6 @@ capture_area_drop(air_capture *c, capture_area *area)
     base_free(&c->p->ctx->alloc, area, sizeof *area);
 }
 
-static bool
-is_held(const capture_area *area)
-{
-    return atomic_load_explicit(&area->block->refs, memory_order_acquire) > 1;
-}
-
 static void
 move_area(air_capture *c, capture_record *r)
 {
@@ -121,7 +115,8 @@ share_area(air_capture *c)
     if (!c->area)
         return;
     for (capture_record *o = c->records; o; o = o->next)
-        if (o->area && o->area != c->area && !is_held(o->area))
+        if (o->area && o->area != c->area &&
+            !exec_block_is_held(o->area->block))
             move_area(c, o);
 }
 
@@ -233,6 +228,21 @@ place_input(air_capture *c, capture_record *r, const exec_storage *t,
         r->arena_bytes += exec_round_up(in->bytes);
 }
 
+/* The segment of the HOST node that leaves it, which may be in a graph. */
+static const capture_host *
+left_by(const capture_record *r, const exec_storage *t)
+{
+    const exec_spec *s = r->spec;
+
+    for (size_t i = 0; r->joins && i < s->nsegments; i++) {
+        const exec_step *step = &s->steps.data[s->segments[i].begin];
+        for (size_t k = 0; !s->segments[i].list && k < step->nout; k++)
+            if (&s->storages.data[step->out_storage[k]] == t)
+                return &r->joins[i];
+    }
+    return NULL;
+}
+
 static void
 place_storage(air_capture *c, capture_record *r, const exec_storage *t,
               const air_value *inputs)
@@ -251,7 +261,9 @@ place_storage(air_capture *c, capture_record *r, const exec_storage *t,
             (capture_block){.slot = t->slot, .offset = (size_t)t->offset};
         break;
     case EXEC_BLOCK:
+    case EXEC_LEFT:
         r->blocks[r->nblocks++] = (capture_block){.slot = t->slot,
+                                                  .left_by = left_by(r, t),
                                                   .bytes = (size_t)t->bytes,
                                                   .offset = r->area_bytes};
         r->area_bytes += exec_round_up((size_t)t->bytes);

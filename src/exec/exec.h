@@ -46,6 +46,7 @@ air_status exec_pool_new(exec_pool *pool, size_t size, exec_block **out);
 air_status exec_pool_get(exec_pool *pool, size_t size, bool loose,
                          exec_block **out);
 void exec_block_retain(exec_block *block);
+bool exec_block_is_held(const exec_block *block); /* by others, too */
 void exec_block_release(exec_block *block); /* any thread; NULL: nothing */
 /* Of a pool's block with one reference: its memory goes back to the device. */
 void exec_block_discard(exec_block *block);
@@ -162,7 +163,8 @@ typedef enum {
     EXEC_BLOCK,  /* a pool block that becomes (part of) a result */
     EXEC_KEPT,   /* planned offset in what the first run computed and is kept */
     EXEC_NUMBER, /* an integer of the call, in the frame of a run */
-    EXEC_HOST    /* what a HOST node left; room in the arena otherwise */
+    EXEC_HOST,   /* what a HOST node left; room in the arena otherwise */
+    EXEC_LEFT    /* the same, (part of) a result; a block otherwise */
 } exec_where;
 
 typedef struct {
@@ -173,6 +175,7 @@ typedef struct {
     int64_t bytes;
     int32_t first, last; /* steps that use it */
     bool parts;          /* of a cat: its writers write different elements */
+    bool begun;          /* EXEC_HOST: on its way until a WAIT */
 } exec_storage;
 
 typedef enum { EXEC_STEP_REGION, EXEC_STEP_CALL, EXEC_STEP_HOST } exec_kind;
@@ -326,7 +329,9 @@ typedef struct {
     bool recorded; /* air_host */
     char *arena;
     void **slots;
-    exec_block **results; /* by slot: its block */
+    exec_block **results; /* by slot: its block; NULL, EXEC_LEFT: what lies
+                             there stays, the result is a copy */
+    exec_block *area;     /* not NULL: results lie in it, where they do */
     exec_block *kept;     /* as this run reads it; NULL: nothing is kept */
     exec_token *tokens;
     size_t ntokens;
@@ -352,7 +357,16 @@ air_status exec_record_host(exec_run *r, const exec_step *step, void *stream,
                             void **memory, char *why);
 /* Gives back what HOST nodes left and no step from `next` on reads. */
 void exec_let_go(exec_run *r, int32_t next);
+/* A block for a result. */
+air_status exec_run_block(const exec_run *r, size_t bytes, exec_block **out);
+/* results.c: copies of what stays; then outs, which may not fail. */
+air_status exec_run_own_results(exec_run *r);
 void exec_run_hand_out(exec_run *r, air_value *outs);
+/* Memory that a HOST node of the run left, as a block with one reference: its
+ * token is done with the last one, and where this fails. */
+air_status exec_left_make(const exec_run *r, void *token, void *data,
+                          exec_block **out);
+void *exec_left_token(const exec_block *block); /* NULL: another block */
 /* recorded.c: r->s, with a reference, for a run that the application records;
  * STATE, see air_host. */
 air_status exec_find_recorded(exec_run *r, exec_cores cores,

@@ -263,6 +263,12 @@ exec_block_retain(exec_block *block)
     atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
 }
 
+bool
+exec_block_is_held(const exec_block *block)
+{
+    return atomic_load_explicit(&block->refs, memory_order_acquire) > 1;
+}
+
 void
 exec_block_release(exec_block *block)
 {

@@ -92,8 +92,7 @@ leave_place(air_capture *c, capture_record *r, exec_run *run, capture_input *in)
 {
     AIR_TRY(exec_graph_pool_get(c->pool, in->bytes, false, &in->block));
     in->how = INPUT_COPIED;
-    capture_graphs_again(c, r, run);
-    return AIR_OK;
+    return capture_graphs_again(c, r, run);
 }
 
 static air_status
@@ -126,23 +125,36 @@ fill_inputs(air_capture *c, capture_record *r, exec_run *run,
     return AIR_OK;
 }
 
-static air_status
-fill_blocks(air_capture *c, const capture_record *r, capture_frame *f)
+/* Memory that a recording brings along is not looked for before: others would
+ * lie elsewhere in the next call, which HOST nodes in the graph would miss. */
+air_status
+capture_fill_block(air_capture *c, exec_run *run, const capture_block *b)
 {
-    exec_run *run = &f->run;
+    exec_block **block = &run->results[b->slot];
 
-    for (size_t i = 0; i < r->nblocks; i++) {
-        const capture_block *b = &r->blocks[i];
-        exec_block **block = &run->results[b->slot];
-        if (f->area) {
-            exec_block_retain(f->area);
-            *block = f->area;
-            run->slots[b->slot] = (char *)f->area->data + b->offset;
-            continue;
-        }
-        AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, false, block));
-        run->slots[b->slot] = (*block)->data;
+    exec_block_release(*block);
+    *block = NULL;
+    run->slots[b->slot] = NULL;
+    if (b->data || run->area) {
+        run->slots[b->slot] =
+            b->data ? b->data : (char *)run->area->data + b->offset;
+        *block = b->copied ? NULL : b->data ? b->block : run->area;
+        if (*block)
+            exec_block_retain(*block);
+        return AIR_OK;
     }
+    if (b->left_by && !b->left_by->why[0])
+        return AIR_OK;
+    AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, false, block));
+    run->slots[b->slot] = (*block)->data;
+    return AIR_OK;
+}
+
+air_status
+capture_fill_blocks(air_capture *c, const capture_record *r, exec_run *run)
+{
+    for (size_t i = 0; i < r->nblocks; i++)
+        AIR_TRY(capture_fill_block(c, run, &r->blocks[i]));
     return AIR_OK;
 }
 
@@ -176,6 +188,7 @@ run_filled(air_capture *c, capture_record *r, exec_run *run, air_value *outs)
     run->joined = r->joined;
     run->stays = r->stays;
     AIR_TRY(exec_run_segments(run));
+    AIR_TRY(exec_run_own_results(run));
     exec_run_hand_out(run, outs);
     return AIR_OK;
 }
@@ -190,8 +203,11 @@ capture_replay(air_capture *c, capture_record *r, capture_frame *f,
     if (r->serial)
         pthread_mutex_lock(&r->mutex);
     status = fill_arena(c, r, f);
+    f->run.area = f->area;
     if (status == AIR_OK)
-        status = fill_blocks(c, r, f);
+        status = capture_graphs_leave(c, r, &f->run);
+    if (status == AIR_OK)
+        status = capture_fill_blocks(c, r, &f->run);
     if (status == AIR_OK)
         status = fill_inputs(c, r, &f->run, inputs);
     if (status == AIR_OK)

@@ -10,7 +10,8 @@
  * another operand lies elsewhere (a result of the program: it does not where a
  * step repeats) all is recorded again, and after a few times without that node.
  * Results of HOST nodes live in memory of the recording: while one is needed by
- * what comes behind, its token is kept. */
+ * what comes behind, its token is kept; results of the program lie there, too,
+ * unless callers were seen to hold them when they call again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -108,6 +109,11 @@ drop_graphs(air_capture *c, capture_record *r)
     }
     for (size_t i = 0; i < r->nhosts; i++)
         r->hosts[i].data = NULL;
+    for (size_t i = 0; i < r->nblocks; i++) {
+        exec_block_release(r->blocks[i].block);
+        r->blocks[i].block = NULL;
+        r->blocks[i].data = NULL;
+    }
     if (r->memory && r->done)
         r->done(NULL, r->memory);
     r->memory = NULL;
@@ -163,6 +169,55 @@ close_graph(graph_maker *m, air_status status)
     return status != AIR_OK ? status : ended;
 }
 
+static capture_block *
+find_block(capture_block *blocks, size_t count, int32_t slot)
+{
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i].slot == slot)
+            return &blocks[i];
+    return NULL;
+}
+
+/* Where the graph leaves it at each replay. */
+static void
+note_result(const graph_maker *m, int32_t slot)
+{
+    capture_record *r = m->r;
+    capture_block *host = find_block(r->hosts, r->nhosts, slot);
+    capture_block *b = find_block(r->blocks, r->nblocks, slot);
+
+    if (host)
+        host->data = m->run->slots[slot];
+    if (!b)
+        return;
+    b->data = m->run->slots[slot];
+    b->block = m->run->results[slot];
+    b->copied |= !b->block;
+    if (b->copied)
+        m->run->results[slot] = NULL;
+    else
+        exec_block_retain(b->block);
+}
+
+/* A result that a HOST node by itself leaves anew at each call has a place
+ * where the graph finds it. */
+static air_status
+fix_operand(const graph_maker *m, const exec_storage *t)
+{
+    capture_block *b = find_block(m->r->blocks, m->r->nblocks, t->slot);
+    exec_block **result = &m->run->results[t->slot];
+
+    if (t->where != EXEC_LEFT || !b || b->data || m->run->area)
+        return AIR_OK;
+    AIR_TRY(exec_graph_pool_get(m->c->pool, b->bytes, false, &b->block));
+    b->data = b->block->data;
+    b->copied = true;
+    exec_block_release(*result);
+    *result = NULL;
+    m->run->slots[t->slot] = b->data;
+    return AIR_OK;
+}
+
 /* Its operands stay where they are; its results are where they will be. */
 static void
 settle(graph_maker *m, size_t i, const exec_step *step)
@@ -175,11 +230,7 @@ settle(graph_maker *m, size_t i, const exec_step *step)
         r->stays[slot] = true;
     }
     for (size_t k = 0; k < step->nout; k++)
-        for (size_t h = 0; h < r->nhosts; h++) {
-            const exec_storage *t = &s->storages.data[step->out_storage[k]];
-            if (r->hosts[h].slot == t->slot)
-                r->hosts[h].data = m->run->slots[t->slot];
-        }
+        note_result(m, s->storages.data[step->out_storage[k]].slot);
     tell(m->c, &r->joins[i], true, NULL);
 }
 
@@ -192,6 +243,9 @@ record_host(graph_maker *m, size_t i)
     char why[AIR_HOST_WHY] = "";
     void *stream;
 
+    for (size_t k = 0; k < step->nin; k++)
+        AIR_TRY(
+            fix_operand(m, &m->r->spec->storages.data[step->in_storage[k]]));
     air_status begun = ctx->driver->foreign_begin(ctx->device, &stream);
     if (begun == AIR_ERROR_UNSUPPORTED)
         refuse(m->c, &m->r->joins[i], air_last_error()->message);
@@ -210,16 +264,22 @@ record_host(graph_maker *m, size_t i)
     return AIR_OK;
 }
 
-/* Slots of a HOST node that runs by itself: room in the arena, until it has. */
-static void
+/* Slots of a HOST node that runs by itself: room for what it leaves. */
+static air_status
 unrecord(const graph_maker *m, size_t i)
 {
-    const exec_spec *s = m->r->spec;
+    const capture_record *r = m->r;
+    const exec_spec *s = r->spec;
     const exec_step *step = host_of(s, i);
     for (size_t k = 0; k < step->nout; k++) {
         const exec_storage *t = &s->storages.data[step->out_storage[k]];
-        m->run->slots[t->slot] = m->run->arena + t->offset;
+        const capture_block *b = find_block(r->blocks, r->nblocks, t->slot);
+        if (t->where == EXEC_HOST)
+            m->run->slots[t->slot] = m->run->arena + t->offset;
+        if (b)
+            AIR_TRY(capture_fill_block(m->c, m->run, b));
     }
+    return AIR_OK;
 }
 
 static air_status
@@ -233,7 +293,7 @@ take_host(graph_maker *m, size_t i)
         if (status != AIR_ERROR_UNSUPPORTED)
             return status;
         m->r->joined[i] = false;
-        unrecord(m, i);
+        AIR_TRY(unrecord(m, i));
         if (!was_open) { /* nothing is in it */
             AIR_TRY(close_graph(m, AIR_OK));
             m->c->p->ctx->driver->graph_free(m->c->p->ctx->device,
@@ -269,18 +329,28 @@ take_segments(graph_maker *m)
 }
 
 /* Results of HOST nodes are where they are without graphs. */
-static void
-leave_recordings(const capture_record *r, exec_run *run)
-{
-    for (size_t i = 0; i < r->nhosts; i++)
-        run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
-}
-
-void
+air_status
 capture_graphs_again(air_capture *c, capture_record *r, exec_run *run)
 {
     drop_graphs(c, r);
-    leave_recordings(r, run);
+    for (size_t i = 0; i < r->nhosts; i++)
+        run->slots[r->hosts[i].slot] = run->arena + r->hosts[i].offset;
+    return capture_fill_blocks(c, r, run);
+}
+
+air_status
+capture_graphs_leave(air_capture *c, capture_record *r, exec_run *run)
+{
+    bool held = false;
+
+    for (size_t i = 0; i < r->nblocks && !run->area; i++) {
+        capture_block *b = &r->blocks[i];
+        if (!b->block || b->copied || !exec_block_is_held(b->block))
+            continue;
+        held = true;
+        b->copied = ++b->held >= MOST_MOVES;
+    }
+    return held ? capture_graphs_again(c, r, run) : AIR_OK;
 }
 
 static void
@@ -302,7 +372,7 @@ make_graphs(air_capture *c, capture_record *r, exec_run *run)
         note_inputs(r, run);
         return AIR_OK;
     }
-    capture_graphs_again(c, r, run);
+    AIR_TRY(capture_graphs_again(c, r, run));
     if (status != AIR_ERROR_UNSUPPORTED)
         return base_trace(status, __func__, __LINE__);
     atomic_store(&r->plain, true);
@@ -330,7 +400,7 @@ air_status
 capture_graphs_make(air_capture *c, capture_record *r, exec_run *run)
 {
     if (r->captured && r->npins > 0 && has_moved(c, r, run->slots))
-        capture_graphs_again(c, r, run);
+        AIR_TRY(capture_graphs_again(c, r, run));
     if (r->captured)
         return AIR_OK;
     if (r->joins && !r->ran) {

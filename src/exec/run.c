@@ -72,7 +72,7 @@ exec_frame_place(exec_run *r, void *memory)
     memset(r->results, 0, (size_t)r->s->nslots * sizeof(void *));
 }
 
-/* Memory of the run; what the application records has its own. */
+/* What the application records has its own memory. */
 static air_status
 get_block(const exec_run *r, size_t bytes, bool loose, exec_block **out)
 {
@@ -80,6 +80,12 @@ get_block(const exec_run *r, size_t bytes, bool loose, exec_block **out)
 
     return r->recorded ? exec_pool_new(pool, bytes, out)
                        : exec_pool_get(pool, bytes, loose, out);
+}
+
+air_status
+exec_run_block(const exec_run *r, size_t bytes, exec_block **out)
+{
+    return get_block(r, bytes, false, out);
 }
 
 static air_status
@@ -96,9 +102,9 @@ fill_slots(exec_run *r, const air_value *inputs)
         case EXEC_NUMBER: break; /* exec_numbers_fill */
         case EXEC_INPUT: r->slots[t->slot] = inputs[t->input].data; break;
         case EXEC_HOST: r->slots[t->slot] = r->arena + t->offset; break;
+        case EXEC_LEFT: r->slots[t->slot] = NULL; break; /* make_rooms */
         case EXEC_BLOCK:
-            AIR_TRY(
-                get_block(r, (size_t)t->bytes, false, &r->results[t->slot]));
+            AIR_TRY(exec_run_block(r, (size_t)t->bytes, &r->results[t->slot]));
             r->slots[t->slot] = r->results[t->slot]->data;
             break;
         }
@@ -122,6 +128,10 @@ keep_token(exec_run *r, const exec_step *step, size_t i, void *of)
 static void *
 find_token(const exec_run *r, int32_t storage)
 {
+    const exec_storage *t = &r->s->storages.data[storage];
+
+    if (t->where == EXEC_LEFT)
+        return exec_left_token(r->results[t->slot]);
     for (size_t i = r->ntokens; i-- > 0;)
         if (r->tokens[i].storage == storage)
             return r->tokens[i].of;
@@ -148,6 +158,12 @@ stays(const exec_run *r, const exec_storage *t)
     return r->graphs && r->stays && r->stays[t->slot];
 }
 
+static char *
+room_of(const exec_run *r, const exec_storage *t)
+{
+    return t->where == EXEC_LEFT ? r->slots[t->slot] : r->arena + t->offset;
+}
+
 /* Into the room; strides: of data. */
 static air_status
 copy_to_room(const exec_run *r, const exec_storage *t, const air_value *v,
@@ -159,7 +175,27 @@ copy_to_room(const exec_run *r, const exec_storage *t, const air_value *v,
     return exec_copy_strided(&(exec_copy){r->p->ctx, v->rank, v->dims, dense,
                                           strides ? strides : dense,
                                           (int64_t)air_dtype_bytes(v->dtype)},
-                             (char *)r->arena + t->offset, v->data);
+                             room_of(r, t), v->data);
+}
+
+/* A result of the program becomes the memory that the HOST node left, unless
+ * it is to lie where it does: in an area, or as a graph reads it there. */
+static bool
+is_handed_over(const exec_run *r, const exec_storage *t, const air_value *v)
+{
+    return t->where == EXEC_LEFT && v->block && !r->area && r->results[t->slot];
+}
+
+static air_status
+hand_over(exec_run *r, const exec_storage *t, const air_value *v)
+{
+    exec_block *left;
+
+    AIR_TRY(exec_left_make(r, v->block, v->data, &left));
+    exec_block_release(r->results[t->slot]);
+    r->results[t->slot] = left;
+    r->slots[t->slot] = v->data;
+    return AIR_OK;
 }
 
 /* What a HOST node left: its own memory is used in place when it is dense. A
@@ -172,15 +208,17 @@ take_host_result(exec_run *r, const exec_step *step, size_t i,
 {
     const exec_storage *t = &r->s->storages.data[step->out_storage[i]];
     const bool begun = step->node->host == AIR_HOST_START;
-    char *arena = r->arena, *room = arena + t->offset;
+    const char *arena = r->arena, *room = room_of(r, t);
     bool ours =
         (char *)v->data >= arena && (char *)v->data < arena + r->s->arena_bytes;
     bool dense = exec_is_dense(v->rank, v->dims, v->strides);
 
+    if (v->data != room && dense && !ours && is_handed_over(r, t, v))
+        return hand_over(r, t, v);
     keep_token(r, step, i, v->block);
     if (v->data == room)
         return AIR_OK;
-    if (dense && !ours && (begun || !stays(r, t))) {
+    if (dense && !ours && t->where != EXEC_LEFT && (begun || !stays(r, t))) {
         r->slots[t->slot] = v->data;
         return AIR_OK;
     }
@@ -203,6 +241,21 @@ take_waited(exec_run *r, const exec_step *step, const air_value *v)
     return AIR_OK;
 }
 
+/* For results that nothing else has a place for. */
+static air_status
+make_rooms(exec_run *r, const exec_step *step)
+{
+    for (size_t i = 0; i < step->nout; i++) {
+        const exec_storage *t = &r->s->storages.data[step->out_storage[i]];
+        exec_block **block = &r->results[t->slot];
+        if (t->where != EXEC_LEFT || r->slots[t->slot])
+            continue;
+        AIR_TRY(exec_run_block(r, (size_t)t->bytes, block));
+        r->slots[t->slot] = (*block)->data;
+    }
+    return AIR_OK;
+}
+
 static void
 fill_values(const exec_run *r, const exec_step *step)
 {
@@ -219,7 +272,7 @@ fill_values(const exec_run *r, const exec_step *step)
         const exec_storage *t = &s->storages.data[step->out_storage[i]];
         out[i] = step->out[i];
         out[i].strides = NULL;
-        out[i].data = r->arena + t->offset;
+        out[i].data = room_of(r, t);
     }
 }
 
@@ -233,6 +286,7 @@ exec_run_host(exec_run *r, const exec_step *step)
                 "graph %s has the HOST node %s (%s): air_program_run needs an "
                 "air_host",
                 r->p->g->name, step->node->host_op, step->node->reason);
+    AIR_TRY(make_rooms(r, step));
     fill_values(r, step);
     for (size_t i = 0; i < step->nin && !r->p->ctx->target.apart; i++)
         in[i].block = find_token(r, step->in_storage[i]);
@@ -251,27 +305,45 @@ exec_run_host(exec_run *r, const exec_step *step)
     return status;
 }
 
+static air_status
+take_recorded(exec_run *r, const exec_step *step, size_t i, const air_value *v,
+              char *why)
+{
+    const exec_storage *t = &r->s->storages.data[step->out_storage[i]];
+
+    if (!exec_is_dense(v->rank, v->dims, v->strides)) {
+        (void)snprintf(why, AIR_HOST_WHY, "a result is not dense");
+        keep_token(r, step, i, v->block);
+        return AIR_ERROR_UNSUPPORTED;
+    }
+    if (t->where == EXEC_LEFT && v->block)
+        return hand_over(r, t, v);
+    keep_token(r, step, i, v->block);
+    r->slots[t->slot] = v->data;
+    if (t->where == EXEC_LEFT) { /* nothing keeps it: a copy */
+        exec_block_release(r->results[t->slot]);
+        r->results[t->slot] = NULL;
+    }
+    return AIR_OK;
+}
+
 air_status
 exec_record_host(exec_run *r, const exec_step *step, void *stream,
                  void **memory, char *why)
 {
-    const exec_spec *s = r->s;
     air_value *in = r->values, *out = r->values + step->nin;
+    air_status status = AIR_OK;
 
     fill_values(r, step);
     if (r->host->record(r->host->user, step->node->host_id, stream, memory,
                         step->nin, in, step->nout, out, why) != AIR_OK)
         return AIR_ERROR_UNSUPPORTED;
     for (size_t i = 0; i < step->nout; i++)
-        keep_token(r, step, i, out[i].block);
-    for (size_t i = 0; i < step->nout; i++) {
-        if (!exec_is_dense(out[i].rank, out[i].dims, out[i].strides)) {
-            (void)snprintf(why, AIR_HOST_WHY, "a result is not dense");
-            return AIR_ERROR_UNSUPPORTED;
-        }
-        r->slots[s->storages.data[step->out_storage[i]].slot] = out[i].data;
-    }
-    return AIR_OK;
+        if (status == AIR_OK)
+            status = take_recorded(r, step, i, &out[i], why);
+        else
+            keep_token(r, step, i, out[i].block);
+    return status;
 }
 
 /* ---- the run ---- */
@@ -374,46 +446,6 @@ exec_run_segments(exec_run *r)
     return AIR_OK;
 }
 
-/* Into the caller's room, which outlives the specialisation. */
-static void
-copy_layout(const ir_layout *l, int64_t *room, air_value *out)
-{
-    for (int k = 0; k < l->rank; k++) {
-        room[k] = l->dims[k];
-        room[AIR_MAX_RANK + k] = l->strides[k];
-    }
-    out->dims = room;
-    out->strides = room + AIR_MAX_RANK;
-}
-
-void
-exec_run_hand_out(exec_run *r, air_value *outs)
-{
-    int64_t *room = r->host ? r->host->layouts : NULL;
-    exec_spec *s = r->s;
-
-    if (!room)
-        atomic_store_explicit(&s->lent, true, memory_order_relaxed);
-
-    for (size_t i = 0; i < r->p->g->results.count; i++) {
-        const exec_result *res = &s->results[i];
-        const exec_storage *t = &s->storages.data[res->storage];
-        outs[i] = (air_value){.dtype = res->dtype,
-                              .rank = res->layout.rank,
-                              .dims = res->layout.dims,
-                              .strides = res->layout.strides,
-                              .data = (char *)r->slots[t->slot] + res->offset,
-                              .block = r->results[t->slot],
-                              .alias = -1};
-        if (room)
-            copy_layout(&res->layout, room + i * 2 * AIR_MAX_RANK, &outs[i]);
-        if (t->where == EXEC_INPUT)
-            outs[i].alias = t->input;
-        else
-            exec_block_retain(r->results[t->slot]);
-    }
-}
-
 void
 exec_run_end(exec_run *r)
 {
@@ -479,6 +511,8 @@ run_spec(exec_run *r, const air_value *inputs, air_value *outs)
     status = fill_slots(r, inputs);
     if (status == AIR_OK)
         status = exec_run_segments(r);
+    if (status == AIR_OK)
+        status = exec_run_own_results(r);
     if (status == AIR_OK)
         exec_run_hand_out(r, outs);
     exec_run_end(r);

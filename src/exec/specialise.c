@@ -312,11 +312,13 @@ make_results(exec_maker *m)
         const ir_value *v = ir_val(g, r->value);
         lower_place place = m->places[r->value.id];
         exec_where where = m->s->storages.data[place.slot].where;
-        if (where == EXEC_HOST ||
+        if (m->s->storages.data[place.slot].begun ||
             (where != EXEC_INPUT && !has_strides(m, r, &place.layout)))
             AIR_TRY(copy_result(m, r, &place));
-        if (where != EXEC_INPUT)
-            m->s->storages.data[place.slot].where = EXEC_BLOCK;
+        where = m->s->storages.data[place.slot].where;
+        if (where != EXEC_INPUT && where != EXEC_LEFT)
+            m->s->storages.data[place.slot].where =
+                where == EXEC_HOST ? EXEC_LEFT : EXEC_BLOCK;
         m->s->results[i] =
             (exec_result){.storage = place.slot,
                           .offset = place.offset + place.layout.offset *

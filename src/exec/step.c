@@ -470,6 +470,7 @@ make_host_result(exec_maker *m, const ir_node *n, size_t i, exec_step *step)
 
     AIR_TRY(exec_new_place(m, ir_val(m->g, n->outs[i]), &place));
     m->s->storages.data[place.slot].where = EXEC_HOST;
+    m->s->storages.data[place.slot].begun = n->host == AIR_HOST_START;
     exec_set_place(m, n->outs[i], &place);
     step->out_storage[i] = place.slot;
     describe(m, n->outs[i], &step->out[i]);

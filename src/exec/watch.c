@@ -331,7 +331,8 @@ exec_print_memory(const air_program *p, const exec_spec *s, base_text *out)
     static const char *const where[] = {
         [EXEC_ARENA] = "arena",   [EXEC_INPUT] = "input",
         [EXEC_BLOCK] = "result",  [EXEC_KEPT] = "kept",
-        [EXEC_NUMBER] = "number", [EXEC_HOST] = "host"};
+        [EXEC_NUMBER] = "number", [EXEC_HOST] = "host",
+        [EXEC_LEFT] = "left"};
 
     for (size_t i = 0; i < s->storages.count; i++) {
         const exec_storage *t = &s->storages.data[i];

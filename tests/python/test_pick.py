@@ -103,6 +103,7 @@ def test_many_places(row, dtype):
     check(fn, x, level, at, torch.randint(-50, 50, (1500,)).int())
 
 
+@pytest.mark.host("of a wrong index the call after it tells")
 @pytest.mark.parametrize("wrong", [50, -51, 2**62, -(2**63)])
 @pytest.mark.parametrize("where", [0, 1023, 1024, 2999])
 def test_a_place_that_is_not_there(where, wrong):
