@@ -1,7 +1,8 @@
 /* py_direct.c: torchair._native.Direct: a program with what AOTAutograd's
  * runtime wrapper of an inference graph adds to it, and nothing of its Python.
  *
- *   before  the version counters of inputs that the graph writes; a look at the
+ *   before  tensors that the graph itself holds go before the arguments; the
+ *           version counters of inputs that the graph writes; a look at the
  *           arguments, where one is asked for (weights.py)
  *   after   outputs that are inputs, or views of them made anew; the sizes of
  *           outputs that Dynamo is to take for dynamic
@@ -26,6 +27,7 @@ typedef struct {
     PyObject *view;    /* (base, views) -> tensor */
     PyObject *mark;    /* (tensor, dims) -> None */
     PyObject *look;    /* (*args) -> None, or NULL */
+    PyObject *held;    /* list of the first arguments, or NULL */
     Py_ssize_t *wrote; /* arguments that the graph writes */
     Py_ssize_t nwrote, nouts, most; /* most: the largest argument named */
     direct_out *outs;
@@ -122,12 +124,9 @@ finish(const direct *d, PyObject *const *args, PyObject *made)
 }
 
 static PyObject *
-direct_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
-                  PyObject *names)
+call_with(const direct *d, PyObject *const *args, Py_ssize_t n)
 {
-    const direct *d = (const direct *)self;
-    const Py_ssize_t n = (Py_ssize_t)(nargsf & ~ARGUMENTS_OFFSET);
-    if ((names && PyTuple_Size(names)) || n <= d->most) {
+    if (n <= d->most) {
         PyErr_SetString(PyExc_TypeError, "arguments are missing or named");
         return NULL;
     }
@@ -135,6 +134,39 @@ direct_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
         return NULL;
     PyObject *made = py_program_call(d->program, args, n, d->skip);
     return d->outs ? finish(d, args, made) : made;
+}
+
+/* Held tensors, then args. Torch empties the list when an optimizer whose step
+ * the graph is goes: what is left of it is too few arguments. */
+static PyObject *
+call_behind_held(const direct *d, PyObject *const *args, Py_ssize_t n)
+{
+    const Py_ssize_t held = PyList_Size(d->held);
+    PyObject **all = PyMem_Calloc((size_t)(held + n) + 1, sizeof(PyObject *));
+    if (!all)
+        return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < held; i++)
+        all[i] = Py_NewRef(PyList_GetItem(d->held, i));
+    for (Py_ssize_t i = 0; i < n; i++)
+        all[held + i] = args[i];
+    PyObject *made = call_with(d, all, held + n);
+    for (Py_ssize_t i = 0; i < held; i++)
+        Py_DECREF(all[i]);
+    PyMem_Free(all);
+    return made;
+}
+
+static PyObject *
+direct_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
+                  PyObject *names)
+{
+    const direct *d = (const direct *)self;
+    const Py_ssize_t n = (Py_ssize_t)(nargsf & ~ARGUMENTS_OFFSET);
+    if (names && PyTuple_Size(names)) {
+        PyErr_SetString(PyExc_TypeError, "arguments are missing or named");
+        return NULL;
+    }
+    return d->held ? call_behind_held(d, args, n) : call_with(d, args, n);
 }
 
 static PyObject *
@@ -226,12 +258,14 @@ read_outs(direct *d, PyObject *outs)
 static PyObject *
 direct_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *words[] = {"program", "wrote", "outs", "count",
-                            "view",    "mark",  "look", NULL};
+    static char *words[] = {"program", "wrote", "outs", "count", "view",
+                            "mark",    "look",  "held", NULL};
     PyObject *program, *wrote, *outs, *count, *view, *mark, *look = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "O!O!OOOO|O", words, py_program_type, &program,
-            &PyTuple_Type, &wrote, &outs, &count, &view, &mark, &look))
+    PyObject *held = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!OOOO|OO!", words,
+                                     py_program_type, &program, &PyTuple_Type,
+                                     &wrote, &outs, &count, &view, &mark, &look,
+                                     &PyList_Type, &held))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     direct *d = (direct *)alloc(type, 0);
@@ -243,6 +277,7 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     d->view = Py_NewRef(view);
     d->mark = Py_NewRef(mark);
     d->look = or_null(look);
+    d->held = held && PyList_Size(held) ? Py_NewRef(held) : NULL;
     if (read_wrote(d, wrote) || read_outs(d, outs)) {
         Py_DECREF((PyObject *)d);
         return NULL;
@@ -266,6 +301,7 @@ direct_dealloc(PyObject *self)
     Py_XDECREF(d->view);
     Py_XDECREF(d->mark);
     Py_XDECREF(d->look);
+    Py_XDECREF(d->held);
     PyMem_Free(d->wrote);
     PyMem_Free(d->outs);
     PyMem_Free(d->skip);

@@ -73,6 +73,7 @@ typedef struct {
     entry *entries;
     Py_ssize_t nentries;
     unsigned long long counts[WHY_COUNT];
+    unsigned in_vain; /* looks for entries in a row that found nothing new */
     PyObject *weakrefs;
 } dispatcher;
 
@@ -330,13 +331,23 @@ find_entry(dispatcher *d, PyObject *locals, entry *out)
 
 /* ---- the call ---- */
 
+/* A frame that a graph break has cut in two never gets an entry, and to look
+ * takes as long as a third of such a call. */
+static bool
+looks_again(dispatcher *d)
+{
+    enum { OFTEN = 8, SELDOM = 16 };
+    return d->in_vain++ < OFTEN || d->in_vain % SELDOM == 0;
+}
+
 static PyObject *
 call_slow(dispatcher *d, PyObject *const *args, size_t nargsf, PyObject *names,
           why reason)
 {
     d->counts[reason]++;
     PyObject *out = PyObject_Vectorcall(d->slow, args, nargsf, names);
-    if (!out || (reason != WHY_EMPTY && reason != WHY_GUARDS))
+    if (!out || (reason != WHY_EMPTY && reason != WHY_GUARDS) ||
+        !looks_again(d))
         return out;
     PyObject *done = PyObject_CallFunctionObjArgs(d->refresh, d, NULL);
     if (!done)
@@ -714,6 +725,7 @@ dispatcher_set(PyObject *self, PyObject *entries)
     entries_clear(d);
     d->entries = made;
     d->nentries = n;
+    d->in_vain = 0;
     Py_RETURN_NONE;
 }
 

@@ -201,6 +201,7 @@ class Direct:
         view: Callable[..., Any] | None,
         mark: Callable[..., Any] | None,
         look: Callable[..., None] | None = None,
+        held: list[Any] = ...,
     ) -> Direct: ...
     def __call__(self, *args: Any) -> Any: ...
 

@@ -310,6 +310,7 @@ class Compiler:
         self.nargs = 0
         self.meta: Any = None  # AOTAutograd's, of the last graph
         self.plan: direct.Plan | None = None  # of calls that go around it
+        self.held: list[Any] = []  # arguments that Dynamo's graph has itself
         self.gives: tuple[bool, ...] = ()  # by result of a backward: is it one
         self.owner = compiled.current()
 
@@ -340,6 +341,7 @@ class Compiler:
         if self.owner is not None:
             self.owner.records += [self.record, *self.record.parts]
         self.meta = compat.runtime_metadata()
+        self.held = compat_training.held_arguments()
         compat_training.donate_nothing(self.meta)
         return found
 

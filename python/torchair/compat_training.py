@@ -75,3 +75,10 @@ def donate_nothing(meta: Any) -> None:
     refuses backward(retain_graph=True) once the graph has run without."""
     if getattr(meta, "bw_donated_idxs", ()) is None:
         meta.bw_donated_idxs = []
+
+
+def held_arguments() -> list[Any]:
+    """Parameters and buffers of Dynamo's graph at hand, which AOTAutograd puts
+    before the arguments: its own list, which torch empties when they go."""
+    context = torch._guards.TracingContext.try_get()
+    return getattr(context, "params_flat", None) or []

@@ -10,7 +10,7 @@ is to do for a graph, or why its calls keep the wrapper.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Plan:
 
     wrote: tuple[int, ...] = ()  # inputs whose version counters advance
     outs: tuple[Out, ...] | None = None  # None: all as the program gives them
+    held: list[Any] = field(default_factory=list)  # arguments before Dynamo's
 
 
 class Kept(Exception):
@@ -70,23 +71,25 @@ REASONS: Sequence[tuple[Callable[[Any], Any], str]] = (
 )
 
 
-def plan(meta: Any, nargs: int, program_args: int) -> Plan:
+def plan(meta: Any, nargs: int, program_args: int, held: list[Any]) -> Plan:
     """What the wrapper of this inference graph does; Kept: it stays.
 
     meta: AOTAutograd's ViewAndMutationMeta; nargs: arguments that Dynamo
-    gives; program_args: arguments of the program.
+    gives; program_args: arguments of the program; held: tensors that Dynamo's
+    graph has itself, as that of an optimizer's step has the parameters.
     """
     if meta is None:
         raise Kept("torch does not say what the wrapper does")
-    if nargs != program_args:
+    if len(held) + nargs != program_args:
         raise Kept("arguments are joined: some are the same, or overlap")
     for found, why in REASONS:
         if found(meta):
             raise Kept(why)
     wrote = tuple(meta.mutated_graph_handled_indices_seen_by_autograd)
     if not meta.num_outputs_aliased and not meta.dynamic_outputs:
-        return Plan(wrote)
-    return Plan(wrote, tuple(_out(meta, info) for info in meta.output_info))
+        return Plan(wrote, held=held)
+    outs = tuple(_out(meta, info) for info in meta.output_info)
+    return Plan(wrote, outs, held)
 
 
 def _out(meta: Any, info: Any) -> Out:
@@ -131,6 +134,7 @@ def make(
         compat.apply_views(),
         compat.mark_dynamic(),
         look,
+        found.held,
     )
 
 

@@ -17,6 +17,7 @@ class Made(Protocol):
     nargs: int
     meta: Any  # AOTAutograd's
     plan: direct.Plan | None
+    held: list[Any]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def call_directly(
     if direct.takes_wrapped(job.gm):
         return "an input is a subclass of Tensor"
     try:
-        found = direct.plan(made.meta, job.nargs, made.nargs)
+        found = direct.plan(made.meta, job.nargs, made.nargs, made.held)
     except direct.Kept as why:
         dispatch.reasons[f"through AOTAutograd: {why}"] += 1
         return str(why)

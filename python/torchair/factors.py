@@ -66,6 +66,8 @@ _SIGNED: dict[Any, int] = {
 def free(gm: GraphModule, exact: bool) -> None:
     """gm: Dynamo's; made anew where a factor changes. exact: only where no
     rounding is added."""
+    for node in list(gm.graph.nodes):
+        _widen_addend(node)
     ways = [_free_number, _free_negated, _free_fused]
     ways += [] if exact else [_free_factor]
     changed = [n for n in gm.graph.nodes if any(way(n) for way in ways)]
@@ -155,6 +157,24 @@ def _factor(node: Node) -> str | None:
     if len(node.args) != wanted or len(node.kwargs) != 1:
         return None
     return name if all(_of_one_dtype(*r) for r in _rows(node)) else None
+
+
+def _widen_addend(node: Node) -> None:
+    """x.add_(y, alpha=lr) of a shorter y, as Muon's of bf16: eager's kernel
+    converts y first."""
+    if _name(node) not in ("add", "sub") or len(node.args) != 2:
+        return
+    x, y = _known(node.args[0]), _known(node.args[1])
+    if (
+        _changes(node.kwargs.get("alpha"))
+        and isinstance(x, torch.Tensor)
+        and isinstance(y, torch.Tensor)
+        and y.dtype.is_floating_point
+        and y.dtype != x.dtype == torch.result_type(x, y)
+    ):
+        wide = _call(node, torch.Tensor.to, node.args[1], x.dtype)
+        wide.meta["example_value"] = y.to(x.dtype)
+        node.args = (node.args[0], wide)
 
 
 def _free_fused(node: Node) -> bool:

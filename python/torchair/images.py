@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import bodies, cuda, rewrites
+from . import bodies, cuda, layouts, rewrites
 from .inlined import call_like
 from .schema import INTS, VALUE, first, used_items, viewed
 from .sizes import Unexpressible
@@ -300,7 +300,7 @@ def operands(
     """What the HOST node reads."""
     refs = [importing.ref(n) for n in tensors]
     if _MARK not in node.meta:
-        return refs
+        return layouts.operands(importing, node, tensors, refs)
     target: Any = node.target
     given = _in_order(node)
     for i in {tensors.index(node.args[i]) for i in given}:

@@ -97,6 +97,9 @@ class Saver(GraphSaver):
         if plan is None or self.reason:
             self.reason = self.reason or why
             return
+        if plan.held:
+            self.reason = "the graph has parameters of its own"
+            return
         self.asks = direct.asks_for_objects(gm)
         try:
             self.content |= {

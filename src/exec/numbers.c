@@ -1,7 +1,8 @@
 /* numbers.c: integers of a call that no size depends on, such as the number of
- * a step: operands of pointwise nodes. They are read from memory of the run, so
- * that another value is no other specialisation. Not where kernels cannot read
- * that memory (air_target.apart). */
+ * a step: operands of pointwise nodes, and what tensors are filled with. They
+ * are read from memory of the run, so that another value is no other
+ * specialisation. Not where kernels cannot read that memory
+ * (air_target.apart). */
 #include <string.h>
 
 #include "exec/exec.h"
@@ -32,8 +33,10 @@ mark_value(finder *f, air_ref ref)
 static bool
 is_read(const ir_node *n)
 {
+    const ir_class cls = ir_info(n)->cls;
+
     return n->op != AIR_OP_HOST && !n->once &&
-           ir_info(n)->cls == IR_CLASS_POINTWISE;
+           (cls == IR_CLASS_POINTWISE || cls == IR_CLASS_CREATE);
 }
 
 static void

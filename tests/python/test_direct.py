@@ -7,9 +7,12 @@ own; results and inputs must be told apart by nothing.
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
-from helpers import assert_same, recorded
+from helpers import assert_same, recorded, seeded
 from torch import nn
 
 import torchair
@@ -362,6 +365,48 @@ def test_inputs_and_views_beyond_the_capture_limit():
             assert_same(got, fn(twin, n))
             assert_same(x, twin)
             assert got[0] is x and got[1]._base is x
+
+
+def test_the_step_of_an_optimizer_loses_the_wrapper():
+    """Its parameters are no arguments of Dynamo's graph, which holds them."""
+    mine, theirs = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    theirs.load_state_dict(mine.state_dict())
+    optimizer = torch.optim.SGD(mine.parameters(), 0.1)
+    expected = torch.optim.SGD(theirs.parameters(), 0.1)
+    with recorded() as records:
+        step = compiled(optimizer.step)
+        for i in range(4):
+            for p, q in zip(
+                mine.parameters(), theirs.parameters(), strict=True
+            ):
+                q.grad = torch.randn(p.shape, generator=seeded(i))
+                p.grad = q.grad.clone()
+            version = mine.weight._version
+            step()
+            expected.step()
+            assert mine.weight._version == version + 1
+    assert_same(list(mine.parameters()), list(theirs.parameters()))
+    (record,) = records
+    assert record.wrapper == ""
+
+
+def test_held_tensors_go_with_the_optimizer():
+    """Torch empties the list; a call then lacks arguments."""
+    net = torch.nn.Linear(5, 3)
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    compiled(optimizer.step)()
+    made = list(dispatch._direct.values())[-1][0]
+    grads = [p.grad for p in net.parameters()]
+    with torch.no_grad():
+        made(*grads)
+    weight = weakref.ref(net.weight)
+    del net, optimizer, p
+    gc.collect()
+    assert weight() is None
+    with pytest.raises(TypeError, match="missing"):
+        made(*grads)
 
 
 def test_what_direct_is_made_of():

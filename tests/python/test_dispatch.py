@@ -60,6 +60,32 @@ def test_second_call_takes_the_short_way():
     assert stats(c)[SLOW["new"]] == 1
 
 
+def test_looks_in_vain_become_seldom(monkeypatch):
+    """A frame that a break has cut never gets an entry; another one of the
+    function is found all the same."""
+    looks, plainly = [], dispatch._Refresher.__call__
+
+    def look(self, dispatcher):
+        looks.append(self)
+        plainly(self, dispatcher)
+
+    monkeypatch.setattr(dispatch._Refresher, "__call__", look)
+
+    def fn(x, cut):
+        y = x * 2
+        if cut:
+            torch._dynamo.graph_break()
+        return y + 1
+
+    c, x = compiled(fn), torch.randn(8)
+    for _ in range(100):
+        same(c(x, True), x * 2 + 1)
+    assert len(looks) < 20
+    for _ in range(40):
+        same(c(x, False), x * 2 + 1)
+    assert hits(c) > 20
+
+
 def plain(x):
     return x + 1
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, compiled, fallbacks, recorded
+from helpers import assert_same, compiled, fallbacks, recorded, seeded
 
 TEXT_MEMORY = 3
 
@@ -273,3 +273,26 @@ def test_integers_that_are_only_computed_with(mode):
     spent = [r.program().stats()["specialisations"] for r in records]
     assert sum(spent) <= 3
     assert "number" in records[-1].program().text(TEXT_MEMORY)
+
+
+@pytest.mark.host("kernels of a GPU cannot read them")
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_tensors_made_of_integers(mode):
+    """Nor are those that tensors are made of, but for their sizes."""
+
+    def fn(x, a, b, n):
+        drawn = torch.tensor([a, b, a + b])
+        filled = torch.full((2, n), a) * x[:n]
+        steps = torch.arange(b, b + n) + torch.arange(a, a + 8, 2)[:n]
+        parts = torch.full_like(x, b), torch.linspace(a, b, 3)
+        return drawn, filled, steps, x[drawn % 4], *parts
+
+    net = compiled(fn, mode, dynamic=True)
+    with recorded() as records:
+        for n in 3, 2:
+            for a, b in (5, 7), (9, 100), (1 << 40, -3), (7, 6):
+                x = torch.rand(4, generator=seeded(a % 97))
+                assert_same(net(x, a, b, n), fn(x, a, b, n))
+    assert len(records) <= 2 and not fallbacks(records)
+    spent = [r.program().stats()["specialisations"] for r in records]
+    assert sum(spent) <= 3

@@ -5,7 +5,15 @@ import copy
 
 import pytest
 import torch
-from helpers import BEFORE_213, DEVICE, assert_same, compiled, fallbacks, hosts
+from helpers import (
+    BEFORE_213,
+    DEVICE,
+    assert_same,
+    compiled,
+    fallbacks,
+    hosts,
+    seeded,
+)
 from torch import nn
 
 from torchair import backend
@@ -121,6 +129,25 @@ def follow_schedule(make, schedule, mode="max-autotune"):
 def test_learning_rate_changes(name):
     schedules = torch.optim.lr_scheduler
     follow_schedule(SCHEDULED[name], lambda o: schedules.ExponentialLR(o, 0.8))
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_a_rate_of_updates_of_fewer_bits(mode):
+    """As Muon's, of bf16 for parameters of float32."""
+
+    def fn(x, y, z, rate):
+        return x.add_(y, alpha=-rate), x.sub(z, alpha=rate)
+
+    programs = []
+    with backend.collect([], programs):
+        step = compiled(fn, mode)
+        for i in range(6):
+            x, y = torch.randn(2, 9, 5, generator=seeded(i)).unbind()
+            more = y.bfloat16(), y.half(), 0.3 / (i + 1)
+            want = fn(x.clone(), *more)
+            got = step(x, *more)
+            torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-7)
+    assert len(programs) <= 2
 
 
 @pytest.mark.parametrize("name", CYCLED)

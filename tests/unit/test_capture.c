@@ -705,11 +705,9 @@ TEST(capture_keys_of_one_hash_are_told_apart)
     fill();
     if (capture_case_open(&t, "ref",
                           "graph f(n: int, m: int, %x: f32[4]) {\n"
-                          "  %1: f32[4] = full([4], n, dtype=f32)\n"
-                          "  %2: f32[4] = full([4], m, dtype=f32)\n"
-                          "  %3: f32[4] = mul.Tensor(%1, %2)\n"
-                          "  %4: f32[4] = mul.Tensor(%x, %3)\n"
-                          "  return %4\n"
+                          "  %1: f32[2, 2] = view(%x, [2, 2])\n"
+                          "  %2: f32[2, 2] = roll(%1, [n, m], [0, 1])\n"
+                          "  return %2\n"
                           "}\n",
                           NULL))
         for (int i = 0; i < 2; i++) {
@@ -736,7 +734,7 @@ TEST(capture_of_integers_that_no_size_depends_on)
                            "graph f(n: int, k: int, %x: f32[4]) {\n"
                            "  %1: f32[4] = mul.Tensor(%x, n)\n"
                            "  %2: f32[4] = add.Tensor(%1, (n + 1))\n"
-                           "  %3: f32[4, k] = full([4, k], 0.5)\n"
+                           "  %3: f32[4, k] = full([4, k], n, dtype=f32)\n"
                            "  %4: f32[4, 1] = unsqueeze(%2, 1)\n"
                            "  %5: f32[4, k] = add.Tensor(%3, %4)\n"
                            "  return %5\n"
@@ -755,7 +753,7 @@ TEST(capture_of_integers_that_no_size_depends_on)
         if (!capture_case_run(&t, 3, in, 1, &out, how))
             break;
         for (int j = 0; j < 4 * k; j++)
-            CHECK(((float *)out.data)[j] == x[j / k] * n + (n + 1) + 0.5f);
+            CHECK(((float *)out.data)[j] == x[j / k] * n + (n + 1) + n);
         air_value_release(&out);
     }
     air_program_get_stats(t.program, &stats);
