@@ -180,7 +180,7 @@ measure(bench *b, const layer *l, const char *label)
     args[6] = kcase_int(0);
     args[7] = (air_arg){.kind = AIR_ARG_INTS, .count = l->axes, .ints = zeros};
     args[8] = kcase_int(l->groups);
-    air_call call = {9, 1, args, &c.t[y], NULL, false};
+    air_call call = {9, 1, args, &c.t[y], NULL, false, false};
     give_workspace(
         &c, b->dtype == AIR_F32 ? cpu_convolution_workspace : b->own.bf16_size,
         &call);

@@ -114,7 +114,7 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
                       .strides = {c.t[w].strides[1], c.t[w].strides[2]}};
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
-    air_call call = {2, 1, args, &c.t[y], NULL, false};
+    air_call call = {2, 1, args, &c.t[y], NULL, false, false};
     give_workspace(&c, dtype == AIR_F32 ? cpu_mm_workspace : b->own.bf16_size,
                    &call);
     for (int i = 0; i < TURNS; i++) {

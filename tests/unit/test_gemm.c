@@ -218,6 +218,17 @@ TEST(mm_few_rows_deep)
             check_layouts(s, (mm_case){.m = m, .n = 35, .k = 4100, .dtype = d});
 }
 
+/* Lanes in several pieces, a last one that is no whole panel, and more of k
+ * than rows of w are copied of. */
+TEST(mm_few_rows_wide)
+{
+    EACH_SET(s)
+    for (int64_t m = 1; m <= 12; m += 11)
+        for (int d = AIR_F32; d <= AIR_F16; d++)
+            check_layouts(
+                s, (mm_case){.m = m, .n = 8300 / m, .k = 203, .dtype = d});
+}
+
 /* Rows of the result with one column for each row of w: how rows of w fall into
  * tiles and threads must not change a bit of a sum. */
 TEST(mm_few_rows_any_threads)

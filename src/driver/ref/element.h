@@ -56,6 +56,23 @@ ref_of_bf16(uint16_t h)
     return ref_from_bits((uint32_t)h << 16);
 }
 
+/* The same of n side by side, without asking each for its dtype. */
+static inline void
+ref_widen_bf16(float *restrict dst, const void *src, int64_t n)
+{
+    const uint16_t *h = src;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = ref_of_bf16(h[i]);
+}
+
+static inline void
+ref_narrow_bf16(void *dst, const float *restrict src, int64_t n)
+{
+    uint16_t *restrict h = dst;
+    for (int64_t i = 0; i < n; i++)
+        h[i] = ref_to_bf16(src[i]);
+}
+
 /* Normal halves: the exponent moves by 112 and 13 bits are rounded off;
  * subnormal ones count in 2^-24. */
 static inline uint16_t

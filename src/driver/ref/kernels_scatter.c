@@ -480,8 +480,11 @@ scatter_widened(const scatter_args *s, char *const *at)
         char *here[] = {at[0] + i * p->index_step, at[1] + i * p->dst_step,
                         (char *)wide, at[3] + i * s->count_step};
         p->n = s->plan.n - i < WIDE ? s->plan.n - i : WIDE;
-        for (int64_t k = 0; k < p->n; k++)
-            wide[k] = (float)ref_get(s->from, from + k * s->plan.src_step);
+        if (s->from == AIR_BF16 && s->plan.src_step == 2)
+            ref_widen_bf16(wide, from, p->n);
+        else
+            for (int64_t k = 0; k < p->n; k++)
+                wide[k] = (float)ref_get(s->from, from + k * s->plan.src_step);
         scatter_part(&part, here);
     }
 }

@@ -110,7 +110,11 @@ cpu_gemm_dots(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 
 /* ---- few rows of w, adjacent lanes: x streams through once --------------- */
 
-#define STREAMS 32 /* rows of x read side by side */
+#define STREAMS     8  /* rows of x read side by side, each as a run; or */
+#define SHORT       32 /* panel by panel */
+#define STREAM_ACC  ((int64_t)4096) /* floats of sums, in the nearest cache */
+#define STREAM_FAR  512             /* bytes, on a row, and */
+#define STREAM_NEXT (2 * STREAMS)   /* rows ahead that lines are asked for */
 
 bool
 cpu_gemm_is_stream(const gemm_job *job)
@@ -119,12 +123,37 @@ cpu_gemm_is_stream(const gemm_job *job)
            job->nx > 1;
 }
 
-/* acc[panel][nw][lanes] += over k in [k0, k1), lanes [l, l + nl). */
+/* What one thread has of its own. */
+typedef struct {
+    float *sums, *part, *w, *panel;
+} stream_room;
+
+/* How many of the lanes [l, l + nl) are done as runs. Of whole rows the next
+ * ones follow in memory. */
+static int64_t
+stream_runs(const gemm_job *job, const gemm_ops *ops, float *acc,
+            const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1,
+            bool first)
+{
+    const gemm_view *v = &job->x;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2;
+    const int64_t panels = ops->stream != NULL ? nl / ops->lanes : 0;
+    const int64_t next = STREAM_NEXT * v->ks * size;
+    if (panels > 0)
+        ops->stream(acc, job->nw, (const char *)v->p + (l + k0 * v->ks) * size,
+                    v->ks, v->dtype, panels, w, k1 - k0, first,
+                    nl == job->nx ? next : STREAM_FAR);
+    return panels * ops->lanes;
+}
+
+/* acc[panel][nw][lanes] (+)= over k in [k0, k1), lanes [l, l + nl). */
 static void
 stream(const gemm_job *job, const gemm_ops *ops, float *acc, float *panel,
-       const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1)
+       const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1,
+       bool first)
 {
-    for (int64_t i = 0; i < nl; i += ops->lanes) {
+    int64_t i = stream_runs(job, ops, acc, w, l, nl, k0, k1, first);
+    for (; i < nl; i += ops->lanes) {
         const float *x = (const float *)job->x.p + l + i + k0 * job->x.ks;
         int64_t xs = job->x.ks;
         if (job->x.dtype != AIR_F32 || nl - i < ops->lanes) {
@@ -133,7 +162,30 @@ stream(const gemm_job *job, const gemm_ops *ops, float *acc, float *panel,
             x = panel, xs = ops->lanes;
         }
         ops->block(acc + i * job->nw, job->nw, x, xs, w, GEMM_WB, 1, k1 - k0,
-                   k0 == 0);
+                   first);
+    }
+}
+
+/* The same of all of k. Blocks of it are summed on their own and then added. */
+static void
+streams_run(const gemm_job *job, const gemm_ops *ops, const stream_room *room,
+            int64_t l, int64_t nl)
+{
+    const gemm_view *v = &job->w;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2;
+    const int64_t steps = ops->stream != NULL ? STREAMS : SHORT;
+    for (int64_t b = 0; b < job->k; b += GEMM_KB) {
+        const int64_t e = min64(b + GEMM_KB, job->k);
+        float *acc = b == 0 ? room->sums : room->part;
+        for (int64_t r = 0; r < job->nw; r++)
+            ops->widen(room->w + r * GEMM_WB,
+                       (const char *)v->p + (r * v->rs + b * v->ks) * size,
+                       v->ks, v->dtype, e - b);
+        for (int64_t k = b; k < e; k += steps)
+            stream(job, ops, acc, room->panel, room->w + k - b, l, nl, k,
+                   min64(k + steps, e), k == b);
+        if (b > 0)
+            ops->add(room->sums, acc, round_up(nl, ops->lanes) * job->nw);
     }
 }
 
@@ -142,26 +194,18 @@ void
 cpu_gemm_streams(const gemm_job *job, const gemm_ops *ops,
                  const gemm_team *team)
 {
-    float *acc = team->scratch, *w = acc + GEMM_MB * GEMM_NB;
-    float *panel = w + GEMV_MAX * GEMM_WB;
+    float *sums = team->scratch, *w = sums + 2 * STREAM_ACC;
+    const stream_room room = {sums, sums + STREAM_ACC, w,
+                              w + GEMV_MAX * GEMM_WB};
     int64_t unit = GEMM_LANES_MAX, units = (job->nx + unit - 1) / unit;
     int64_t b = units * team->id / team->count * unit;
     int64_t e = min64(job->nx, units * (team->id + 1) / team->count * unit);
-    int64_t most = GEMM_MB * GEMM_NB / job->nw / unit * unit;
-    int64_t size = job->w.dtype == AIR_F32 ? 4 : 2;
+    int64_t most = STREAM_ACC / job->nw / unit * unit;
     for (int64_t l = b; l < e; l += most) {
         int64_t nl = min64(most, e - l);
         if (job->k == 0)
-            memset(acc, 0, (size_t)(GEMM_MB * GEMM_NB) * sizeof *acc);
-        for (int64_t k = 0; k < job->k; k += STREAMS) {
-            int64_t kc = min64(STREAMS, job->k - k);
-            for (int64_t r = 0; r < job->nw; r++)
-                ops->widen(w + r * GEMM_WB,
-                           (const char *)job->w.p +
-                               (r * job->w.rs + k * job->w.ks) * size,
-                           job->w.ks, job->w.dtype, kc);
-            stream(job, ops, acc, panel, w, l, nl, k, k + kc);
-        }
-        ops->finish(job, acc, job->nw, l, nl, 0, job->nw);
+            memset(sums, 0, (size_t)STREAM_ACC * sizeof *sums);
+        streams_run(job, ops, &room, l, nl);
+        ops->finish(job, sums, job->nw, l, nl, 0, job->nw);
     }
 }

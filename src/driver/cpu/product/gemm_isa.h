@@ -18,6 +18,9 @@
 void ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
                          int64_t nn, const void *w, int64_t rs, int dtype,
                          int64_t k);
+void ISA_NAME(gemv_stream)(float *acc, int64_t nw, const void *x, int64_t xs,
+                           int dtype, int64_t panels, const float *w,
+                           int64_t kc, bool first, int64_t ahead);
 
 /* thin_isa.c */
 void ISA_NAME(thin)(const gemm_job *job, int64_t b, int64_t e);

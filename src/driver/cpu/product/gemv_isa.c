@@ -1,5 +1,6 @@
-/* gemv_isa.c: dot products of few rows of x with many rows of w, compiled once
- * per instruction set. Lanes lie along k, in torch's own layout.
+/* gemv_isa.c: products of few rows with many, compiled once per instruction
+ * set. First dot products of few rows of x with many rows of w: lanes lie along
+ * k, in torch's own layout.
  *
  * w comes from memory, once, and that is all the time there is. Rows next to
  * each other are a poor order to read it in: a row is a page or less, so every
@@ -181,3 +182,80 @@ ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
         }
     }
 }
+
+/* ---- few rows of w, adjacent lanes of x ---------------------------------- */
+
+#if VL < 16
+#define STREAM_ROWS 6 /* of w at once: 12 sums, 2 of x, one of w */
+#define STREAM_LINE 8 /* panels: a piece of x stays in the nearest cache */
+
+/* Panels [0, n) and rows of w: acc[panel][nw][LANES] (+)= sums over kc. */
+INLINE void
+stream_rows(const int rows, const int D, float *acc, int64_t nw, const char *x,
+            int64_t step, int64_t n, const float *w, int64_t kc, bool first,
+            int64_t ahead)
+{
+    const int64_t panel = LANES * size_of(D);
+    for (int64_t i = 0; i < n; i++, x += panel, acc += nw * LANES) {
+        vf c[STREAM_ROWS][2];
+        const char *p = x;
+        UNROLL for (int r = 0; r < rows; r++) c[r][0] = c[r][1] = (vf){0};
+        for (int64_t k = 0; k < kc; k++, p += step) {
+            const vf x0 = vget(p, 0, D), x1 = vget(p, VL, D);
+            __builtin_prefetch(p + ahead, 0, 2);
+            UNROLL for (int r = 0; r < rows; r++)
+            {
+                const vf b = set(w[r * GEMM_WB + k]);
+                c[r][0] = fma_(x0, b, c[r][0]);
+                c[r][1] = fma_(x1, b, c[r][1]);
+            }
+        }
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < 2; v++)
+        {
+            float *a = acc + r * LANES + v * VL;
+            store(a, first ? c[r][v] : load(a) + c[r][v]);
+        }
+    }
+}
+
+typedef void stream_fn(float *acc, int64_t nw, const char *x, int64_t step,
+                       int64_t n, const float *w, int64_t kc, bool first,
+                       int64_t ahead);
+
+#define STREAM(R, D)                                                       \
+    static void stream_##R##_##D(float *acc, int64_t nw, const char *x,    \
+                                 int64_t step, int64_t n, const float *w,  \
+                                 int64_t kc, bool first, int64_t ahead)    \
+    {                                                                      \
+        stream_rows(R, AIR_##D, acc, nw, x, step, n, w, kc, first, ahead); \
+    }
+#define STREAM_ROW(R, D)   [R] = stream_##R##_##D,
+#define STREAM_SIZES(X, D) X(1, D) X(2, D) X(3, D) X(4, D) X(5, D) X(6, D)
+#define STREAM_TYPE(D)      \
+    STREAM_SIZES(STREAM, D) \
+    static stream_fn *const streams_##D[] = {STREAM_SIZES(STREAM_ROW, D)};
+STREAM_TYPE(F32)
+STREAM_TYPE(BF16)
+STREAM_TYPE(F16)
+
+void
+ISA_NAME(gemv_stream)(float *acc, int64_t nw, const void *x, int64_t xs,
+                      int dtype, int64_t panels, const float *w, int64_t kc,
+                      bool first, int64_t ahead)
+{
+    stream_fn *const *set = dtype == AIR_F32    ? streams_F32
+                            : dtype == AIR_BF16 ? streams_BF16
+                                                : streams_F16;
+    const int64_t size = size_of(dtype);
+    const int64_t parts = (nw + STREAM_ROWS - 1) / STREAM_ROWS;
+    for (int64_t i = 0; i < panels; i += STREAM_LINE) {
+        const int64_t n = min64(STREAM_LINE, panels - i);
+        for (int64_t t = 0; t < parts; t++) {
+            const int64_t b = nw * t / parts, e = nw * (t + 1) / parts;
+            set[e - b](acc + (i * nw + b) * LANES, nw,
+                       (const char *)x + i * LANES * size, xs * size, n,
+                       w + b * GEMM_WB, kc, first, ahead);
+        }
+    }
+}
+#endif
