@@ -62,6 +62,7 @@ typedef struct {
     bool apart;          /* the host cannot touch the device's blocks */
     bool source;         /* regions need code, which is source text */
     bool sums;           /* regions may have buffers of SUMS */
+    bool moments;        /* and reductions that are MOMENT */
     /* Attention of half precision, with a mask, keeps what keys weigh to 16
      * bits or more: it is no worse than of operands cast to f32. */
     bool fine_weights;

@@ -211,7 +211,9 @@ typedef enum {
     AIR_REDUCE_MAX, /* NaN wins, as in ATen */
     AIR_REDUCE_MIN,
     AIR_REDUCE_ANY, /* B */
-    AIR_REDUCE_ALL
+    AIR_REDUCE_ALL,
+    AIR_REDUCE_MOMENT /* F32: squares of what it is off the mean, added up;
+                         of air_target.moments only */
 } air_reduce;
 
 typedef struct {

@@ -26,9 +26,10 @@ static const uint8_t arity[AIR_RG_OP_COUNT] = {
 #undef FUNC
 };
 static const char *const reductions[] = {
-    [AIR_REDUCE_SUM] = "SUM", [AIR_REDUCE_PROD] = "PROD",
-    [AIR_REDUCE_MAX] = "MAX", [AIR_REDUCE_MIN] = "MIN",
-    [AIR_REDUCE_ANY] = "ANY", [AIR_REDUCE_ALL] = "ALL",
+    [AIR_REDUCE_SUM] = "SUM",       [AIR_REDUCE_PROD] = "PROD",
+    [AIR_REDUCE_MAX] = "MAX",       [AIR_REDUCE_MIN] = "MIN",
+    [AIR_REDUCE_ANY] = "ANY",       [AIR_REDUCE_ALL] = "ALL",
+    [AIR_REDUCE_MOMENT] = "MOMENT",
 };
 
 const char *

@@ -46,6 +46,12 @@ cuda_reduction(const cuda_writer *w, int phase, int scalar)
     return NULL;
 }
 
+const char *
+cuda_fold_type(const cuda_writer *w, int scalar)
+{
+    return w->moment[scalar] ? "air_moment" : cuda_lane_type(w->lane[scalar]);
+}
+
 /* The lane that a dtype is stored from. */
 static const char *
 store_lane(int dtype)

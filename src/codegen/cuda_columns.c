@@ -78,11 +78,25 @@ put_column_sums(cuda_writer *w)
     cuda_put_loads(w, 0, false, &at);
     cuda_put_elements(w, 0, &at);
     base_text_add(&w->text, "        }\n        }\n");
+    cuda_put_closed(w, 0);
     for (int s = 0; s < w->rg->nscalars; s++)
         if (w->made[s] == 0)
             base_text_add(&w->text,
                           "        air_fold_rows<air_%s, %d, %d, %d>(t%d);\n",
                           cuda_reduction(w, 0, s), w->T / w->G, w->G, w->V, s);
+}
+
+static void
+put_result(cuda_writer *w, int scalar)
+{
+    if (w->moment[scalar])
+        base_text_add(&w->text,
+                      "        float s%d[%d];\n"
+                      "        for (int k = 0; k < %d; k++) s%d[k] = t%d[k];\n",
+                      scalar, w->V, w->V, scalar, scalar);
+    else
+        base_text_add(&w->text, "        const %s *const s%d = t%d;\n",
+                      cuda_lane_type(w->lane[scalar]), scalar, scalar);
 }
 
 static void
@@ -94,8 +108,7 @@ put_column_results(cuda_writer *w)
                             "        const int n = count;\n");
     for (int s = 0; s < w->rg->nscalars; s++)
         if (w->rg->walk == AIR_WALK_OUTER && w->made[s] == 0)
-            base_text_add(&w->text, "        const %s *const s%d = t%d;\n",
-                          cuda_lane_type(w->lane[s]), s, s);
+            put_result(w, s);
     cuda_put_loads(w, last, false, &at);
     cuda_put_elements(w, last, &at);
     base_text_add(&w->text, "        }\n");
@@ -112,7 +125,7 @@ put_column_partials(cuda_writer *w)
                 "count)\n"
                 "            ((%s *)(ws + a.v[%d]))[(at * parts + part) * "
                 "cols + c + k] = t%d[k];\n",
-                w->V, cuda_lane_type(w->lane[s]),
+                w->V, cuda_fold_type(w, s),
                 cuda_value(w, (int64_t)w->part_at[s]), s);
 }
 
@@ -140,7 +153,7 @@ put_all_partials(cuda_writer *w, int lanes)
     for (int s = 0; s < w->rg->nscalars; s++)
         if (w->rg->walk == AIR_WALK_OUTER && w->made[s] == 0)
             put_fold_partials(w, lanes, 't', s, cuda_reduction(w, 0, s),
-                              cuda_lane_type(w->lane[s]), w->part_at[s]);
+                              cuda_fold_type(w, s), w->part_at[s]);
     for (int b = 0; b < w->rg->nbufs; b++)
         if (cuda_is_sum(w, b))
             put_fold_partials(w, lanes, 'v', b, "SUM",

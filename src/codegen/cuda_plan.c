@@ -234,6 +234,8 @@ plan_scalars(cuda_writer *w)
                 continue;
             w->made[n->buf] = (int8_t)p;
             w->lane[n->buf] = n->lane;
+            w->moment[n->buf] =
+                n->op == AIR_RG_REDUCE && n->reduce == AIR_REDUCE_MOMENT;
         }
     return w->reason == NULL;
 }
@@ -405,6 +407,9 @@ static bool
 plan_parts(cuda_writer *w, int64_t vectors)
 {
     const int T = CUDA_FOLD_BLOCK;
+    for (int s = 0; s < w->rg->nscalars; s++)
+        if (w->moment[s])
+            return false;
     if (w->rows * 2 > w->sms ||
         read_bytes(w) < LAUNCH_BYTES * 2 * row_phases(w))
         return false;
@@ -635,7 +640,8 @@ plan_outer(cuda_writer *w)
             w->bufs[b].home = CUDA_MEMORY;
     w->grid = blocks * w->parts;
     for (int s = 0; s < w->rg->nscalars && w->parts > 1; s++)
-        w->part_at[s] = take(&w->workspace, w->rows * w->parts * w->cols * 8);
+        w->part_at[s] = take(&w->workspace, w->rows * w->parts * w->cols *
+                                                (w->moment[s] ? 16 : 8));
 }
 
 bool

@@ -292,15 +292,60 @@ const char cuda_prelude[] =
     FOLD("MAX", "air_limit<T>::least()", "air_most(a, x)")
     FOLD("MIN", "air_limit<T>::most()", "air_least(a, x)")
     FOLD("ANY", "(T)0", "(T)(a | x)")
-    FOLD("ALL", "(T)1", "(T)(a & x)") TEXT(
+    FOLD("ALL", "(T)1", "(T)(a & x)")
+    "#ifdef __CUDA_ARCH__\n" TEXT(
+    AIR_FN float air_reciprocal(float a)
+    { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a)); return y; })
+    "#else\n" TEXT(
+    AIR_FN float air_reciprocal(float a) { return 1.0f / a; })
+    "#endif\n"
+    /* Of a thread: how many, sums of what they are off the first of them, and
+     * of squares of that. Behind close(): the mean, off `first`, and squares of
+     * what they are off it; two are put together by Chan, Golub and LeVeque,
+     * without branches: loads go ahead. */
+    TEXT(
+    struct alignas(16) air_moment {
+        float n, first, mean, sum;
+        __device__ __forceinline__ operator float() const { return sum; }
+        __device__ __forceinline__ void close()
+        {
+            const float all = mean;
+            mean = all * air_reciprocal(n > 0 ? n : 1);
+            sum -= all * mean;
+            sum = sum < 0 ? 0 : sum;
+        }
+    };
+    struct air_MOMENT {
+        template <class T> AIR_METHOD T start() { return T{0, 0, 0, 0}; }
+        AIR_METHOD air_moment op(air_moment a, float x)
+        {
+            a.first = a.n > 0 ? a.first : x;
+            const float d = x - a.first;
+            return {a.n + 1, a.first, a.mean + d, a.sum + d * d};
+        }
+        AIR_METHOD air_moment op(air_moment a, air_moment b)
+        {
+            const float n = a.n + b.n;
+            const float part = b.n * air_reciprocal(n > 0 ? n : 1);
+            const float first = a.n > 0 ? a.first : b.first;
+            const float off = b.first - first + (b.mean - a.mean);
+            const float d = b.n > 0 ? off : 0;
+            return {n, first, a.mean + d * part, a.sum + b.sum + d * part * (d * a.n)};
+        }
+    };) TEXT(
     template <class T> AIR_FN T air_across(T v, int w)
     { return __shfl_xor_sync(0xffffffffu, v, w); }
+    template <> __device__ __forceinline__ air_moment air_across<air_moment>(air_moment v, int w)
+    {
+        return {air_across(v.n, w), air_across(v.first, w), air_across(v.mean, w),
+                air_across(v.sum, w)};
+    }
     template <> __device__ __forceinline__ bool air_across<bool>(bool v, int w)
     { return (bool)__shfl_xor_sync(0xffffffffu, (int)v, w); }) TEXT(
     template <class O, int G, class T> AIR_FN T air_fold_warp(T v)
     {
         for (int w = G / 2; w > 0; w /= 2)
-            v = O::template op<T>(v, air_across(v, w));
+            v = O::op(v, air_across(v, w));
         return v;
     })
     /* Over G neighbouring threads, G a power of two; all get the result. More

@@ -67,6 +67,7 @@ put_fold(cuda_writer *w, int scalar, const char *how)
 static void
 put_folds(cuda_writer *w, int phase)
 {
+    cuda_put_closed(w, phase);
     for (int s = 0; s < w->rg->nscalars; s++) {
         const char *how = cuda_reduction(w, phase, s);
         if (how != NULL)

@@ -155,7 +155,7 @@ cuda_put_sums(cuda_writer *w, int phase)
 {
     for (int s = 0; s < w->rg->nscalars; s++) {
         const char *how = cuda_reduction(w, phase, s);
-        const char *type = cuda_lane_type(w->lane[s]);
+        const char *type = cuda_fold_type(w, s);
         if (how != NULL)
             base_text_add(&w->text,
                           "        %s t%d[%d];\n"
@@ -163,6 +163,17 @@ cuda_put_sums(cuda_writer *w, int phase)
                           "air_%s::start<%s>();\n",
                           type, s, w->V, w->V, s, how, type);
     }
+}
+
+void
+cuda_put_closed(cuda_writer *w, int phase)
+{
+    for (int s = 0; s < w->rg->nscalars; s++)
+        if (w->moment[s] && w->made[s] == phase)
+            base_text_add(&w->text,
+                          "        for (int k = 0; k < %d; k++) "
+                          "t%d[k].close();\n",
+                          w->V, s);
 }
 
 bool

@@ -60,6 +60,7 @@ typedef struct {
     int64_t grid;
     cuda_buf bufs[AIR_RG_MAX_BUFS];
     uint8_t lane[AIR_RG_MAX_SCALARS];
+    bool moment[AIR_RG_MAX_SCALARS]; /* folded as one: air_moment */
     int8_t made[AIR_RG_MAX_SCALARS]; /* phase that makes it */
     size_t scalar_at[AIR_RG_MAX_SCALARS], part_at[AIR_RG_MAX_SCALARS];
     size_t workspace, shared;
@@ -89,6 +90,8 @@ const char *cuda_dtype(int dtype);    /* "f32" */
 const char *cuda_lane_type(int lane); /* "float" */
 /* "SUM" .. of the REDUCE into this scalar; NULL: the phase has none. */
 const char *cuda_reduction(const cuda_writer *w, int phase, int scalar);
+/* What it is folded in: of MOMENT three numbers, else the lane's type. */
+const char *cuda_fold_type(const cuda_writer *w, int scalar);
 
 /* How the elements of a phase are reached. Names end in `suffix` where several
  * vectors are alive at once. */
@@ -120,6 +123,8 @@ void cuda_put_shared(cuda_writer *w);
 void cuda_launch(cuda_writer *w, int64_t grid, int block, size_t shared);
 /* What a thread folds in a phase begins: t2[k]. */
 void cuda_put_sums(cuda_writer *w, int phase);
+/* Behind all elements of a thread. */
+void cuda_put_closed(cuda_writer *w, int phase);
 /* Are there loads into registers, before the others? */
 bool cuda_loads_early(const cuda_writer *w, int phase);
 /* Arrays of what a phase loads early, when they live for one pass. */

@@ -5,8 +5,8 @@
 static const char *const lane_names[] = {"f32", "f64", "i64", "b"};
 static const char *const walk_names[] = {"map", "inner", "outer"};
 static const char *const phase_names[] = {"elements", "per row", "per column"};
-static const char *const fold_names[] = {"sum", "prod", "max",
-                                         "min", "any",  "all"};
+static const char *const fold_names[] = {"sum", "prod", "max",   "min",
+                                         "any", "all",  "moment"};
 
 static void
 print_list(const int64_t *v, int n, base_text *out)

@@ -145,6 +145,19 @@ var_correction(pass_context *ctx, uint32_t node, bool root, bool with_mean)
     return var(ctx, node, &r, correction, root, with_mean);
 }
 
+/* (a, dim, keepdim): what the variance is the mean of. */
+air_status
+expand_moment(pass_context *ctx, uint32_t node)
+{
+    reduction r;
+
+    AIR_TRY(reduction_make(ctx, node, 1, 2, -1, &r));
+    pass_build *b = &r.b;
+    air_ref d = b_sub(b, r.x, expand_mean_over(b, r.x, r.n, r.axes, true));
+    return build_forward(b, node, 0,
+                         b_sum(b, b_mul(b, d, d), r.n, r.axes, r.keep));
+}
+
 /* (a, dim, unbiased, keepdim), or (a, unbiased) */
 static air_status
 var_unbiased(pass_context *ctx, uint32_t node, bool dims, bool root)

@@ -407,6 +407,13 @@ def kernels(step, count, calls=4):
         print(f"    {ms:8.3f} ms {e.count / calls:6.1f} x {e.key[:110]}")
 
 
+def outside(record):
+    """HOST nodes that cut its graph in two."""
+    capture = record.program().stats().get("capture") or {}
+    lines = capture.get("hosts", ())
+    return sum(not line.endswith(": in the graph") for line in lines)
+
+
 def show(name, case, inductor, count):
     backend.records.clear()
     made = start(case, inductor)
@@ -415,7 +422,8 @@ def show(name, case, inductor, count):
     for _ in range(ROUNDS):
         for way, (step, *_) in made.items():
             spent[way].append(gpu.milliseconds(step, (), CALLS))
-    print(f"{name}: HOST {hosts}")
+    cuts = [outside(r) for r in backend.records]
+    print(f"{name}: HOST {hosts}, outside of graphs {cuts}")
     want = made["eager"][2]
     for way, times in spent.items():
         ms, (_, first, found) = statistics.median(times), made[way]

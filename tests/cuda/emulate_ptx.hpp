@@ -265,6 +265,11 @@ static inline void ptx_ex2_approx_ftz_f32(float &out, float in)
     const float y = (float)(exp2((double)in) * (1 + 0x1p-22));
     out = y < 0x1p-126f ? 0 : y;
 }
+// It errs by 1 ulp at most.
+static inline void ptx_rcp_approx_ftz_f32(float &out, float in)
+{
+    out = nextafterf(1.0f / in, 0.0f);
+}
 // The first operand is the upper half.
 static inline void ptx_cvt_rn_f16x2_f32(unsigned &out, float high, float low)
 {

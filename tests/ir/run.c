@@ -5,9 +5,11 @@
  *     # mode: exact                  (default: fast)
  *     # without: inplace             bits of air_without.def
  *     # device: fine weights         air_target.fine_weights; bundles:
- * .bundles; avx512: .isa graph f(...) { ... } # expect: the graph it becomes;
- * value names are free graph f(...) { ... } # fails: SHAPE instead of expect:
- * the status
+ *                                  .bundles; moments: .moments; avx512: .isa
+ *     graph f(...) { ... }
+ *     # expect:                    the graph it becomes; value names are free
+ *     graph f(...) { ... }
+ *     # fails: SHAPE               instead of expect: the status
  *
  * Without a pass, the graph must print as it was written. -u prints the file
  * with what came out in the place of what was expected. Each case runs again
@@ -47,7 +49,7 @@ counting_resize(void *user, void *ptr, size_t old_size, size_t new_size)
 typedef struct {
     const char *file, *title;
     char title_text[128], passes[128], fails[32], without[64];
-    bool exact, fine_weights, bundles, avx512;
+    bool exact, fine_weights, bundles, moments, avx512;
     const char *graph, *expect; /* in the file's text */
     size_t graph_len, expect_len;
 } test_case;
@@ -99,6 +101,7 @@ read_case(const char *p, test_case *c)
         } else if (line_key(p, "device", word, sizeof word)) {
             c->fine_weights = strcmp(word, "fine weights") == 0;
             c->bundles = strcmp(word, "bundles") == 0;
+            c->moments = strcmp(word, "moments") == 0;
             c->avx512 = strcmp(word, "avx512") == 0;
         } else if (line_key(p, "expect", word, sizeof word)) {
             after = true;
@@ -153,6 +156,7 @@ run_passes(ir_graph *g, const air_alloc *alloc, const test_case *c)
                                    .without = without_bits(c->without)};
     const air_target target = {.fine_weights = c->fine_weights,
                                .bundles = c->bundles,
+                               .moments = c->moments,
                                .isa = c->avx512 ? "avx512" : NULL};
     char list[128];
 

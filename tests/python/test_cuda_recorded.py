@@ -141,6 +141,32 @@ def test_convolutions_are_in_the_graph(mode):
 
 @gpu
 @modes
+def test_results_stay_where_the_graph_leaves_them(mode):
+    """Until one is held; what is held keeps its numbers."""
+
+    def fn(x):
+        places = torch.sort(x * 2, dim=-1)
+        return places[0], places[1], places[0].cumsum(-1).tanh()
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        fast, seen, held = compile_with(fn, mode), [], []
+        for i in range(12):
+            x = torch.randn(64, 1000, device="cuda") * (i + 1)
+            ours, eager = fast(x), fn(x)
+            seen.append(ours[1].data_ptr())
+            torch.testing.assert_close(ours, eager)
+            if i > 6:
+                held.append((ours[1], eager[1]))
+            del ours
+    assert len(set(seen[3:7])) == 1
+    for ours, eager in held:
+        assert torch.equal(ours, eager)
+    assert len({ours.data_ptr() for ours, _ in held}) == len(held)
+
+
+@gpu
+@modes
 def test_a_graph_of_several_host_nodes_reuses_their_memory(mode):
     def chain(x):
         for _ in range(12):

@@ -2,10 +2,11 @@
 not, in three ways: eager, reduce-overhead, max-autotune."""
 
 import os
+import weakref
 
 import pytest
 import torch
-from helpers import assert_same, make_backend
+from helpers import DEVICE, assert_same, make_backend
 
 import torchair
 from torchair import ge
@@ -241,6 +242,37 @@ def test_there_is_none_for_other_things():
     ):
         with pytest.raises(RuntimeError, match=reason):
             automatic(op)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_what_an_operator_leaves_is_a_result_as_it_lies(mode):
+    left = []
+
+    def kernel(x):
+        y = x * 3
+        left.append(weakref.ref(y))
+        return y, (x + 1).t()
+
+    with torch.library._scoped_library("cutest", "FRAGMENT") as own:
+        own.define("left(Tensor x) -> (Tensor, Tensor)")
+        own.impl("left", kernel, "CompositeExplicitAutograd")
+        own.impl("left", lambda x: (x + 0, (x + 1).t()), "Meta")
+        fn = torch.compile(
+            lambda x: torch.ops.cutest.left(x * 2),
+            backend=make_backend(mode),
+        )
+        x = torch.arange(6.0, device=DEVICE).reshape(2, 3)
+        kept = []
+        for i in range(4):
+            y, turned = fn(x + i)
+            assert y.data_ptr() == left[-1]().data_ptr()
+            kept.append((y, (x + i) * 6))
+            torch.testing.assert_close(turned, ((x + i) * 2 + 1).t())
+            assert not turned.is_contiguous()
+        for y, want in kept:
+            torch.testing.assert_close(y, want)
+        del kept, y
+        assert all(ref() is None for ref in left)
 
 
 def test_manual_functionalisation():

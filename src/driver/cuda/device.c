@@ -379,6 +379,7 @@ cuda_target(const air_device *dev, air_target *out)
                         .isa = dev->target,
                         .regions = true,
                         .sums = true,
+                        .moments = true,
                         .apart = true,
                         .source = true,
                         .fine_weights = true,

@@ -28,7 +28,9 @@ static bool
 is_plain(const air_region *rg)
 {
     for (int i = 0; i < rg->nnodes; i++)
-        if (!is_plain_lane(&rg->nodes[i]) || rg->nodes[i].op == AIR_RG_INDEX)
+        if (!is_plain_lane(&rg->nodes[i]) || rg->nodes[i].op == AIR_RG_INDEX ||
+            (rg->nodes[i].op == AIR_RG_REDUCE &&
+             rg->nodes[i].reduce == AIR_REDUCE_MOMENT))
             return false;
     for (int i = 0; i < rg->nbufs; i++)
         if (!is_plain_buf(&rg->bufs[i]) ||

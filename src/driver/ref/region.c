@@ -114,6 +114,7 @@ reduce_start(const air_rg_node *n)
     ref_value v = {.i = 0};
     switch ((air_reduce)n->reduce) {
     case AIR_REDUCE_SUM:
+    case AIR_REDUCE_MOMENT: /* none comes here: air_target.moments */
     case AIR_REDUCE_ANY: break;
     case AIR_REDUCE_PROD:
     case AIR_REDUCE_ALL:
