@@ -90,7 +90,7 @@ const char *cuda_dtype(int dtype);    /* "f32" */
 const char *cuda_lane_type(int lane); /* "float" */
 /* "SUM" .. of the REDUCE into this scalar; NULL: the phase has none. */
 const char *cuda_reduction(const cuda_writer *w, int phase, int scalar);
-/* What it is folded in: of MOMENT three numbers, else the lane's type. */
+/* What it is folded in: of MOMENT four numbers, else the lane's type. */
 const char *cuda_fold_type(const cuda_writer *w, int scalar);
 
 /* How the elements of a phase are reached. Names end in `suffix` where several

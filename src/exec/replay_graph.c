@@ -199,23 +199,55 @@ note_result(const graph_maker *m, int32_t slot)
         exec_block_retain(b->block);
 }
 
-/* A result that a HOST node by itself leaves anew at each call has a place
- * where the graph finds it. */
-static air_status
-fix_operand(const graph_maker *m, const exec_storage *t)
+/* The result that a HOST node by itself leaves anew at each call, if operand k
+ * is one; or NULL. */
+static capture_block *
+left_anew(const graph_maker *m, const exec_step *step, size_t k)
 {
-    capture_block *b = find_block(m->r->blocks, m->r->nblocks, t->slot);
-    exec_block **result = &m->run->results[t->slot];
+    const capture_record *r = m->r;
+    const exec_storage *t = &r->spec->storages.data[step->in_storage[k]];
+    capture_block *b = find_block(r->blocks, r->nblocks, t->slot);
+    const bool anew = b && b->left_by && b->left_by->why[0] && !b->data;
 
-    if (t->where != EXEC_LEFT || !b || b->data || m->run->area)
-        return AIR_OK;
-    AIR_TRY(exec_graph_pool_get(m->c->pool, b->bytes, false, &b->block));
-    b->data = b->block->data;
-    b->copied = true;
-    exec_block_release(*result);
-    *result = NULL;
-    m->run->slots[t->slot] = b->data;
+    return anew && !m->run->area ? b : NULL;
+}
+
+/* It has a place where the graph finds it. Memory is taken before a device
+ * captures. */
+static air_status
+fix_operands(const graph_maker *m, const exec_step *step)
+{
+    for (size_t k = 0; k < step->nin; k++) {
+        capture_block *b = left_anew(m, step, k);
+        if (!b)
+            continue;
+        AIR_TRY(exec_graph_pool_get(m->c->pool, b->bytes, false, &b->block));
+        b->data = b->block->data;
+        b->copied = true;
+        AIR_TRY(capture_fill_block(m->c, m->run, b));
+    }
     return AIR_OK;
+}
+
+static air_status
+fix_all_operands(const graph_maker *m)
+{
+    for (size_t i = 0; m->r->joins && i < m->r->spec->nsegments; i++) {
+        const exec_step *step = host_of(m->r->spec, i);
+        if (step && !m->r->joins[i].why[0])
+            AIR_TRY(fix_operands(m, step));
+    }
+    return AIR_OK;
+}
+
+/* Of a node that was to be recorded, and was not. */
+static bool
+reads_left_anew(const graph_maker *m, const exec_step *step)
+{
+    for (size_t k = 0; k < step->nin; k++)
+        if (left_anew(m, step, k))
+            return true;
+    return false;
 }
 
 /* Its operands stay where they are; its results are where they will be. */
@@ -243,9 +275,10 @@ record_host(graph_maker *m, size_t i)
     char why[AIR_HOST_WHY] = "";
     void *stream;
 
-    for (size_t k = 0; k < step->nin; k++)
-        AIR_TRY(
-            fix_operand(m, &m->r->spec->storages.data[step->in_storage[k]]));
+    if (reads_left_anew(m, step)) {
+        refuse(m->c, &m->r->joins[i], "it reads what another one leaves anew");
+        return AIR_ERROR_UNSUPPORTED;
+    }
     air_status begun = ctx->driver->foreign_begin(ctx->device, &stream);
     if (begun == AIR_ERROR_UNSUPPORTED)
         refuse(m->c, &m->r->joins[i], air_last_error()->message);
@@ -264,22 +297,33 @@ record_host(graph_maker *m, size_t i)
     return AIR_OK;
 }
 
-/* Slots of a HOST node that runs by itself: room for what it leaves. */
-static air_status
+/* Slots of a HOST node that runs by itself: room in the arena, until it has;
+ * of results any memory while the device captures what reads them, then none,
+ * until it has. */
+static void
 unrecord(const graph_maker *m, size_t i)
 {
-    const capture_record *r = m->r;
-    const exec_spec *s = r->spec;
+    const exec_spec *s = m->r->spec;
     const exec_step *step = host_of(s, i);
     for (size_t k = 0; k < step->nout; k++) {
         const exec_storage *t = &s->storages.data[step->out_storage[k]];
-        const capture_block *b = find_block(r->blocks, r->nblocks, t->slot);
-        if (t->where == EXEC_HOST)
-            m->run->slots[t->slot] = m->run->arena + t->offset;
-        if (b)
-            AIR_TRY(capture_fill_block(m->c, m->run, b));
+        exec_block **result = &m->run->results[t->slot];
+        if (t->where == EXEC_LEFT && m->run->area)
+            continue;
+        m->run->slots[t->slot] = m->run->arena + t->offset;
+        exec_block_release(*result);
+        *result = NULL;
     }
-    return AIR_OK;
+}
+
+static void
+take_no_place(const graph_maker *m)
+{
+    for (size_t i = 0; i < m->r->nblocks; i++) {
+        const capture_block *b = &m->r->blocks[i];
+        if (!b->data && !m->run->results[b->slot])
+            m->run->slots[b->slot] = NULL;
+    }
 }
 
 static air_status
@@ -293,7 +337,7 @@ take_host(graph_maker *m, size_t i)
         if (status != AIR_ERROR_UNSUPPORTED)
             return status;
         m->r->joined[i] = false;
-        AIR_TRY(unrecord(m, i));
+        unrecord(m, i);
         if (!was_open) { /* nothing is in it */
             AIR_TRY(close_graph(m, AIR_OK));
             m->c->p->ctx->driver->graph_free(m->c->p->ctx->device,
@@ -365,7 +409,10 @@ static air_status
 make_graphs(air_capture *c, capture_record *r, exec_run *run)
 {
     graph_maker m = {.c = c, .r = r, .run = run};
-    const air_status status = close_graph(&m, take_segments(&m));
+    air_status status = fix_all_operands(&m);
+    if (status == AIR_OK)
+        status = close_graph(&m, take_segments(&m));
+    take_no_place(&m);
     exec_let_go(run, INT32_MAX);
     r->captured = status == AIR_OK;
     if (r->captured) {

@@ -1,8 +1,8 @@
 /* moments.c: the sum of squares of what an image's channels are off their mean
  * by, sum((x - sum(x) / n)^2), reads x twice. Where a device folds columns in
- * one walk (air_target.moments) it becomes air::moment(x), which finds the mean
- * on the way (Welford; partial results by Chan, Golub and LeVeque) and is taken
- * beside sum(x). */
+ * one walk (air_target.moments) it becomes air::moment(x), which finds means of
+ * its own on the way (air_moment of codegen/cuda_prelude.c) and is taken beside
+ * sum(x). */
 #include "pass/build.h"
 #include "pass/group.h"
 

@@ -274,6 +274,19 @@ TEST(capture_hosts_read_results_that_others_left)
                              "my::triple: in the graph\n");
     }
     hosts_close(&l);
+    /* Known too late to have a place for it. */
+    if (hosts_open(&l, (application){.text = hosts_given,
+                                     .right = hosts_right_started,
+                                     .refused = 1u << 3,
+                                     .own = 1u << 3,
+                                     .holds = true})) {
+        for (int i = 0; i < 5; i++)
+            hosts_check_call(&l, 2, 0);
+        hosts_check_text(&l, "my::triple: not this one\n"
+                             "my::triple: it reads what another one leaves "
+                             "anew\n");
+    }
+    hosts_close(&l);
 }
 
 /* What is on its way is read where it arrives, and not before. */

@@ -22,6 +22,10 @@ static const application kinds[] = {
     {.text = hosts_given, .right = hosts_right_started, .holds = true},
     {.text = hosts_given,
      .right = hosts_right_started,
+     .refused = 1u << 3,
+     .own = 1u << 3},
+    {.text = hosts_given,
+     .right = hosts_right_started,
      .unrecorded = 1u << 3,
      .own = 1u << 3}};
 enum { KINDS = sizeof kinds / sizeof *kinds, CALLS = 4 };
