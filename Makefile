@@ -74,6 +74,10 @@ build-asan/build.ninja: | $(VENV)/.deps
 
 asan: build-asan/build.ninja ## C tests under ASan and UBSan
 	@$(NINJA) -C build-asan
+	@# tests/cuda compiles kernels by content, for both builds alike
+	@mkdir -p build-asan/tests/cuda
+	@[ ! -d build/tests/cuda/units ] || \
+	    cp -a -n build/tests/cuda/units build-asan/tests/cuda
 	@$(PY) tools/run_tests.py --build build-asan --jobs $(JOBS)
 
 build-tsan/build.ninja: | $(VENV)/.deps

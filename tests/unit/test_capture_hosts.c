@@ -249,6 +249,7 @@ TEST(capture_hosts_leave_results_that_are_held)
             hosts_check_call(&l, 0, 0);
         CHECK(memcmp(kept, held.data, sizeof kept) == 0);
         hosts_end(&l); /* results outlive all */
+        air_value_release(&held);
     }
     hosts_give_back(&l);
     CHECK_INT(hosts_app.live, 0);
