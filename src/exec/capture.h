@@ -77,7 +77,7 @@ typedef struct {
 typedef struct capture_frame {
     struct capture_frame *next;
     exec_run run;
-    exec_block *arena, *area; /* while it runs */
+    exec_block *arena; /* while it runs, as run.area is held then */
 } capture_frame;
 
 typedef struct capture_record {

@@ -228,7 +228,7 @@ place_input(air_capture *c, capture_record *r, const exec_storage *t,
         r->arena_bytes += exec_round_up(in->bytes);
 }
 
-/* The segment of the HOST node that leaves it, which may be in a graph. */
+/* The HOST node that leaves it, where such may be in a graph. */
 static const capture_host *
 left_by(const capture_record *r, const exec_storage *t)
 {
@@ -377,9 +377,9 @@ capture_frame_take(air_capture *c, capture_record *r, capture_frame **out)
     else
         r->frames = f->next;
     share_area(c);
-    f->area = r->area ? r->area->block : NULL;
-    if (f->area)
-        exec_block_retain(f->area);
+    f->run.area = r->area ? r->area->block : NULL;
+    if (f->run.area)
+        exec_block_retain(f->run.area);
     *out = f;
     return AIR_OK;
 }

@@ -357,8 +357,9 @@ air_status exec_record_host(exec_run *r, const exec_step *step, void *stream,
                             void **memory, char *why);
 /* Gives back what HOST nodes left and no step from `next` on reads. */
 void exec_let_go(exec_run *r, int32_t next);
-/* A block for a result. */
-air_status exec_run_block(const exec_run *r, size_t bytes, exec_block **out);
+/* exec_pool_get for the run; what the application records has its own. */
+air_status exec_run_block(const exec_run *r, size_t bytes, bool loose,
+                          exec_block **out);
 /* results.c: copies of what stays; then outs, which may not fail. */
 air_status exec_run_own_results(exec_run *r);
 void exec_run_hand_out(exec_run *r, air_value *outs);

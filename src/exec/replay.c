@@ -135,14 +135,17 @@ capture_fill_block(air_capture *c, exec_run *run, const capture_block *b)
     exec_block_release(*block);
     *block = NULL;
     run->slots[b->slot] = NULL;
-    if (b->data || run->area) {
-        run->slots[b->slot] =
-            b->data ? b->data : (char *)run->area->data + b->offset;
-        *block = b->copied ? NULL : b->data ? b->block : run->area;
-        if (*block)
-            exec_block_retain(*block);
-        return AIR_OK;
+    if (b->data) {
+        run->slots[b->slot] = b->data;
+        *block = b->copied ? NULL : b->block;
+    } else if (run->area) {
+        run->slots[b->slot] = (char *)run->area->data + b->offset;
+        *block = run->area;
     }
+    if (*block)
+        exec_block_retain(*block);
+    if (b->data || run->area)
+        return AIR_OK;
     if (b->left_by && !b->left_by->why[0])
         return AIR_OK;
     AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, false, block));
@@ -203,7 +206,6 @@ capture_replay(air_capture *c, capture_record *r, capture_frame *f,
     if (r->serial)
         pthread_mutex_lock(&r->mutex);
     status = fill_arena(c, r, f);
-    f->run.area = f->area;
     if (status == AIR_OK)
         status = capture_graphs_leave(c, r, &f->run);
     if (status == AIR_OK)
@@ -216,8 +218,8 @@ capture_replay(air_capture *c, capture_record *r, capture_frame *f,
         status = run_filled(c, r, &f->run, outs);
     exec_run_end(&f->run);
     exec_block_release(f->arena);
-    exec_block_release(f->area);
-    f->arena = f->area = NULL;
+    exec_block_release(f->run.area);
+    f->arena = f->run.area = NULL;
     if (r->serial)
         pthread_mutex_unlock(&r->mutex);
     return status;

@@ -63,7 +63,7 @@ copy_left(exec_run *r, const exec_storage *t)
     exec_block **block = &r->results[t->slot];
     const int64_t one = 1;
 
-    AIR_TRY(exec_run_block(r, (size_t)t->bytes, block));
+    AIR_TRY(exec_run_block(r, (size_t)t->bytes, false, block));
     AIR_TRY(
         exec_copy_strided(&(exec_copy){r->p->ctx, 1, &t->bytes, &one, &one, 1},
                           (*block)->data, r->slots[t->slot]));

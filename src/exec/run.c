@@ -72,20 +72,13 @@ exec_frame_place(exec_run *r, void *memory)
     memset(r->results, 0, (size_t)r->s->nslots * sizeof(void *));
 }
 
-/* What the application records has its own memory. */
-static air_status
-get_block(const exec_run *r, size_t bytes, bool loose, exec_block **out)
+air_status
+exec_run_block(const exec_run *r, size_t bytes, bool loose, exec_block **out)
 {
     exec_pool *pool = r->p->ctx->pool;
 
     return r->recorded ? exec_pool_new(pool, bytes, out)
                        : exec_pool_get(pool, bytes, loose, out);
-}
-
-air_status
-exec_run_block(const exec_run *r, size_t bytes, exec_block **out)
-{
-    return get_block(r, bytes, false, out);
 }
 
 static air_status
@@ -104,7 +97,8 @@ fill_slots(exec_run *r, const air_value *inputs)
         case EXEC_HOST: r->slots[t->slot] = r->arena + t->offset; break;
         case EXEC_LEFT: r->slots[t->slot] = NULL; break; /* make_rooms */
         case EXEC_BLOCK:
-            AIR_TRY(exec_run_block(r, (size_t)t->bytes, &r->results[t->slot]));
+            AIR_TRY(exec_run_block(r, (size_t)t->bytes, false,
+                                   &r->results[t->slot]));
             r->slots[t->slot] = r->results[t->slot]->data;
             break;
         }
@@ -250,7 +244,7 @@ make_rooms(exec_run *r, const exec_step *step)
         exec_block **block = &r->results[t->slot];
         if (t->where != EXEC_LEFT || r->slots[t->slot])
             continue;
-        AIR_TRY(exec_run_block(r, (size_t)t->bytes, block));
+        AIR_TRY(exec_run_block(r, (size_t)t->bytes, false, block));
         r->slots[t->slot] = (*block)->data;
     }
     return AIR_OK;
@@ -489,7 +483,7 @@ place_frame(exec_run *r, exec_block **out_block, void **out_own)
     if (apart)
         AIR_TRY(base_new(&ctx->alloc, frame, out_own));
     air_status status =
-        get_block(r, apart ? arena : arena + frame, true, out_block);
+        exec_run_block(r, apart ? arena : arena + frame, true, out_block);
     if (status != AIR_OK) {
         base_free(&ctx->alloc, *out_own, frame);
         return base_trace(status, __func__, __LINE__);

@@ -6,14 +6,6 @@
 #include "pass/build.h"
 #include "pass/group.h"
 
-static const ir_node *
-made_by(const ir_graph *g, air_ref r, ir_op op)
-{
-    const ir_node *n = pass_producer(g, r);
-
-    return n && n->op == op ? n : NULL;
-}
-
 /* Along one axis at most: moving axes leaves the order of its elements. */
 static bool
 is_vector(const ir_graph *g, const ir_value *v)
@@ -30,9 +22,9 @@ static air_ref
 behind_views(const ir_graph *g, air_ref r)
 {
     for (;;) {
-        const ir_node *n = made_by(g, r, AIR_OP_VIEW);
+        const ir_node *n = pass_made_by(g, r, "view");
         if (!n && is_vector(g, ir_val(g, r)))
-            n = made_by(g, r, AIR_OP_PERMUTE);
+            n = pass_made_by(g, r, "permute");
         if (!n)
             return r;
         r = n->attrs[0].value;
@@ -83,14 +75,15 @@ is_mean(const ir_graph *g, air_ref m, air_ref x, const bool *reduced,
         int64_t count)
 {
     const ir_value *from = ir_val(g, x);
-    const ir_node *quotient = made_by(g, behind_views(g, m), AIR_OP_DIV_TENSOR);
+    const ir_node *quotient = pass_made_by(g, behind_views(g, m), "div.Tensor");
     bool also[AIR_MAX_RANK];
     double by;
 
     if (!stands_for_folded(g, ir_val(g, m), from, reduced) || !quotient ||
         !pass_number(g, &quotient->attrs[1], &by) || by != (double)count)
         return false;
-    const ir_node *sum = made_by(g, quotient->attrs[0].value, AIR_OP_SUM_DIM);
+    const ir_node *sum =
+        pass_made_by(g, quotient->attrs[0].value, "sum.dim_IntList");
     if (!sum || sum->attrs[0].value.id != x.id ||
         ir_val(g, sum->outs[0])->dtype != from->dtype ||
         group_reduced_axes(g, sum, also) != AIR_OK)
@@ -105,7 +98,7 @@ is_mean(const ir_graph *g, air_ref m, air_ref x, const bool *reduced,
 static air_ref
 find_moment(const ir_graph *g, const ir_node *sum)
 {
-    const ir_node *square = made_by(g, sum->attrs[0].value, AIR_OP_MUL_TENSOR);
+    const ir_node *square = pass_made_by(g, sum->attrs[0].value, "mul.Tensor");
     const ir_node *off;
     bool reduced[AIR_MAX_RANK];
     int64_t count;
@@ -114,7 +107,7 @@ find_moment(const ir_graph *g, const ir_node *sum)
     if (!square || square->attrs[1].kind != AIR_ATTR_VALUE ||
         square->attrs[0].value.id != square->attrs[1].value.id)
         return AIR_NO_REF;
-    off = made_by(g, square->attrs[0].value, AIR_OP_SUB_TENSOR);
+    off = pass_made_by(g, square->attrs[0].value, "sub.Tensor");
     if (!off || off->attrs[1].kind != AIR_ATTR_VALUE ||
         !pass_number(g, &off->attrs[2], &alpha) || alpha != 1.0)
         return AIR_NO_REF;
