@@ -417,16 +417,28 @@ is_read_later(const cuda_writer *w, int phase, int buf)
     return false;
 }
 
+/* What columns beyond the last one fold to is not read, so that a thread asks
+ * once for each of its rows. */
+static void
+put_reduce(cuda_writer *w, int phase, const air_rg_node *n)
+{
+    const bool columns = w->rg->walk == AIR_WALK_OUTER;
+    const bool near = columns && w->moment[n->buf];
+    const char *where = columns ? "if (r < end) " : "if (k < n) ";
+    base_text_add(&w->text, "            %st%d[k] = air_%s::%s(t%d[k], ",
+                  near ? "" : where, n->buf, cuda_reduction(w, phase, n->buf),
+                  near ? "near" : "op", n->buf);
+    put_operand(w, n->a);
+    base_text_add(&w->text,
+                  near ? ", j == 0 && r == begin + y, r < end);\n" : ");\n");
+}
+
 static void
 put_effect(cuda_writer *w, int phase, const air_rg_node *n,
            const cuda_access *at)
 {
     if (n->op == AIR_RG_REDUCE) {
-        base_text_add(&w->text,
-                      "            if (k < n) t%d[k] = air_%s::op(t%d[k], ",
-                      n->buf, cuda_reduction(w, phase, n->buf), n->buf);
-        put_operand(w, n->a);
-        base_text_add(&w->text, ");\n");
+        put_reduce(w, phase, n);
         return;
     }
     bool held = w->bufs[n->buf].home == CUDA_REGISTERS;

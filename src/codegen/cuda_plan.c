@@ -621,6 +621,17 @@ plan_inner(cuda_writer *w)
 
 /* ---- OUTER ---- */
 
+/* Blocks of 256 threads that are on a processor side by side: a moment takes
+ * four registers of each of 8 columns. */
+static int64_t
+column_blocks(const cuda_writer *w)
+{
+    for (int s = 0; s < w->rg->nscalars; s++)
+        if (w->moment[s])
+            return 3;
+    return 4;
+}
+
 static void
 plan_outer(cuda_writer *w)
 {
@@ -631,7 +642,7 @@ plan_outer(cuda_writer *w)
     int Y = w->T / w->G;
     w->parts = 1;
     if (blocks > 0 && blocks < w->sms)
-        w->parts = at_most(div_up((int64_t)w->sms * 4, blocks),
+        w->parts = at_most(div_up((int64_t)w->sms * column_blocks(w), blocks),
                            div_up(w->folded, (int64_t)Y * 8));
     w->parts = w->parts < 1 ? 1 : w->parts;
     plan_loop(w);

@@ -302,14 +302,16 @@ const char cuda_prelude[] =
     /* Of a thread: how many, sums of what they are off the first of them, and
      * of squares of that. Behind close(): the mean, off `first`, and squares of
      * what they are off it; two are put together by Chan, Golub and LeVeque,
-     * without branches: loads go ahead. */
+     * without branches: loads go ahead. `near` leaves to close() how many they
+     * are, and skips x where it is not `in`, without a branch. */
     TEXT(
     struct alignas(16) air_moment {
         float n, first, mean, sum;
         __device__ __forceinline__ operator float() const { return sum; }
-        __device__ __forceinline__ void close()
+        __device__ __forceinline__ void close(float count)
         {
             const float all = mean;
+            n = count;
             mean = all * air_reciprocal(n > 0 ? n : 1);
             sum -= all * mean;
             sum = sum < 0 ? 0 : sum;
@@ -321,7 +323,13 @@ const char cuda_prelude[] =
         {
             a.first = a.n > 0 ? a.first : x;
             const float d = x - a.first;
-            return {a.n + 1, a.first, a.mean + d, a.sum + d * d};
+            return {a.n + 1, a.first, a.mean + d, fmaf(d, d, a.sum)};
+        }
+        AIR_METHOD air_moment near(air_moment a, float x, bool first, bool in)
+        {
+            a.first = first ? x : a.first;
+            const float d = in ? x - a.first : 0;
+            return {a.n, a.first, a.mean + d, fmaf(d, d, a.sum)};
         }
         AIR_METHOD air_moment op(air_moment a, air_moment b)
         {

@@ -168,12 +168,20 @@ cuda_put_sums(cuda_writer *w, int phase)
 void
 cuda_put_closed(cuda_writer *w, int phase)
 {
-    for (int s = 0; s < w->rg->nscalars; s++)
-        if (w->moment[s] && w->made[s] == phase)
+    for (int s = 0; s < w->rg->nscalars; s++) {
+        if (!w->moment[s] || w->made[s] != phase)
+            continue;
+        base_text_add(&w->text,
+                      "        for (int k = 0; k < %d; k++) t%d[k].close(",
+                      w->V, s);
+        if (w->rg->walk == AIR_WALK_OUTER)
             base_text_add(&w->text,
-                          "        for (int k = 0; k < %d; k++) "
-                          "t%d[k].close();\n",
-                          w->V, s);
+                          "begin + y < end ? (end - begin - y + %d) / %d : 0",
+                          w->T / w->G - 1, w->T / w->G);
+        else
+            base_text_add(&w->text, "t%d[k].n", s);
+        base_text_add(&w->text, ");\n");
+    }
 }
 
 bool
