@@ -107,7 +107,7 @@ class _Sends:
 def _target(target: Any) -> Any:
     if target is comm.isend:
         return _Sends()
-    if isinstance(target, (images.Last, images.Largest)):
+    if isinstance(target, images.Last):
         return target
     if not isinstance(target, torch._ops.OpOverload):
         raise Unwritable(f"{target} is no operator with a schema")
@@ -198,7 +198,6 @@ _KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: [_op_name(x.target), sorted(x.images)],
         _last,
     ),
-    "largest": (images.Largest, lambda x: None, lambda x: images.Largest()),
     "sends": (_Sends, lambda x: None, lambda x: _Sends()),
     "complex": (complex, lambda x: [x.real, x.imag], lambda x: complex(*x)),
     "slice": (

@@ -23,18 +23,18 @@ import torch
 
 from . import bodies, cuda, layouts, rewrites
 from .inlined import call_like
-from .schema import INTS, VALUE, first, used_items, viewed
+from .pooling import FROM_LAST, MARK, TO_LAST
+from .schema import INTS, VALUE, first, viewed
 from .sizes import Unexpressible
 
 aten = torch.ops.aten
 _CONVOLUTION = aten.convolution.default
 _GRADIENT = aten.convolution_backward.default
-_MAX_POOL = aten.max_pool2d_with_indices.default
 # Which arguments are images, and which are weights of windows.
 _IMAGES = {
     _CONVOLUTION: (0,),
     _GRADIENT: (0, 1),
-    _MAX_POOL: (0,),
+    aten.max_pool2d_with_indices.default: (0,),
     aten.max_pool2d_with_indices_backward.default: (0, 1, 7),
     aten.avg_pool2d.default: (0,),
     aten.avg_pool2d_backward.default: (0, 1),
@@ -44,11 +44,9 @@ _IMAGES = {
 _WEIGHTS = {_CONVOLUTION: 1, _GRADIENT: 2}
 _GROUPS = {_CONVOLUTION: 8, _GRADIENT: 9}
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
 _ATTENTION_GRADIENT = aten._scaled_dot_product_cudnn_attention_backward.default
 _ATTENDED = 4  # which argument the result is
 _ROWS = [0, 2, 1, 3]
-_MARK = "torchair_channels_last"
 _MANY_IMAGES = 8
 
 
@@ -76,7 +74,7 @@ def _convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 def _mark_all(gm: torch.fx.GraphModule) -> None:
     for node in list(gm.graph.nodes):
         if node.target in _IMAGES and _is_image(node.args[0]):
-            node.meta[_MARK] = True
+            node.meta[MARK] = True
             if node.target is _CONVOLUTION:
                 _split_bias(node)
 
@@ -100,7 +98,7 @@ def keep_in_order(
     attended = _attended(backward.graph)
     for i, node in enumerate(results[given:], given):
         read = inputs.get(getattr(node, "name", None))
-        order = _ROWS if read in attended else _TO_LAST
+        order = _ROWS if read in attended else TO_LAST
         if read is None or not (node in images or read in attended):
             continue
         if _may_be_turned(node, order):
@@ -220,7 +218,7 @@ def _split_bias(node: torch.fx.Node) -> None:
         wide = graph.call_function(aten.view.default, (bias, sizes))
         total = graph.call_function(aten.add.Tensor, (plain, wide))
     plain.meta, total.meta = dict(node.meta), dict(node.meta)
-    total.meta.pop(_MARK)
+    total.meta.pop(MARK)
     wide.meta["val"] = bias.meta["val"].view(sizes)
     node.replace_all_uses_with(total)
     graph.erase_node(node)
@@ -275,7 +273,7 @@ def _becomes_product(node: torch.fx.Node) -> bool:
         else:
             x = call_like(node, aten.addmm.default, bias, x, y)
         x = call_like(node, aten.view.default, x, [n, rows, columns, k])
-        x = call_like(node, aten.permute.default, x, _FROM_LAST)
+        x = call_like(node, aten.permute.default, x, FROM_LAST)
     x.meta = node.meta
     node.replace_all_uses_with(x)
     node.graph.erase_node(node)
@@ -299,14 +297,14 @@ def operands(
 ) -> list[int]:
     """What the HOST node reads."""
     refs = [importing.ref(n) for n in tensors]
-    if _MARK not in node.meta:
+    if MARK not in node.meta:
         return layouts.operands(importing, node, tensors, refs)
     target: Any = node.target
     given = _in_order(node)
     for i in {tensors.index(node.args[i]) for i in given}:
-        axes = [importing.sizes.dim(k) for k in _TO_LAST]
+        axes = [importing.sizes.dim(k) for k in TO_LAST]
         attrs = [VALUE, refs[i], INTS, axes]
-        image = tensors[i].meta["val"].permute(_TO_LAST)
+        image = tensors[i].meta["val"].permute(TO_LAST)
         refs[i] = importing.add(node, "permute", attrs, image)
     at = _WEIGHTS.get(target)
     if at is not None and at not in given:
@@ -343,36 +341,6 @@ def _dense(image: torch.Tensor) -> torch.Tensor:
     return image.contiguous()
 
 
-def _pair(x: Any) -> list[int]:
-    return list(x) * 2 if len(x) == 1 else list(x)
-
-
-class Largest:
-    """max_pool2d as max_pool3d of one channel, whose last axis are the
-    channels: several times as fast on a GPU as the kernel for that order. The
-    image is given as [N, H, W, C]; indices would be others."""
-
-    def __call__(
-        self,
-        x: torch.Tensor,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = (0,),
-        dilation: Any = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[torch.Tensor]:
-        stride = stride or kernel
-        found, _ = aten.max_pool3d_with_indices(
-            _dense(x).unsqueeze(1),
-            [*_pair(kernel), 1],
-            [*_pair(stride), 1],
-            [*_pair(padding), 0],
-            [*_pair(dilation), 1],
-            ceil_mode,
-        )
-        return (found.squeeze(1).permute(_FROM_LAST),)
-
-
 class Last:
     """An operator on images whose channels lie last; those at `images` of its
     arguments are given as [N, H, W, C]."""
@@ -382,7 +350,7 @@ class Last:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = [
-            _dense(a).permute(_FROM_LAST) if i in self.images else _last(a)
+            _dense(a).permute(FROM_LAST) if i in self.images else _last(a)
             for i, a in enumerate(args)
         ]
         return self.target(*given, **kwargs)
@@ -391,10 +359,8 @@ class Last:
 def target_of(node: torch.fx.Node) -> Any:
     """What the HOST node of an operator calls."""
     target: Any = node.target
-    if _MARK not in node.meta:
+    if MARK not in node.meta:
         return rewrites.host_target(node, bodies.target_of(node))
-    if target is _MAX_POOL and used_items(node) == {0}:
-        return Largest()
     return Last(target, _in_order(node))
 
 
@@ -404,8 +370,8 @@ def _order(
     """Axes in the order in which the HOST node leaves them; None: the usual
     one, or not known. Kernels of attention leave rows of all heads."""
     strides = result.stride()
-    if _MARK in node.meta:
-        return _TO_LAST if result.dim() == 4 else None
+    if MARK in node.meta:
+        return TO_LAST if result.dim() == 4 else None
     if place < cuda.PLACE or not all(isinstance(s, int) for s in strides):
         return None
     order = sorted(range(result.dim()), key=lambda i: -strides[i])

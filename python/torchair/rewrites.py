@@ -20,6 +20,7 @@ from . import (
     grouped,
     mutations,
     pairs,
+    pooling,
     schema,
 )
 from .schema import DTYPE, DTYPES, INT, INTS, NONE, VALUE, VALUES, Refused
@@ -256,6 +257,7 @@ REWRITES: dict[Any, Rewrite] = {
     aten.unsafe_split_with_sizes.default: _slices,
     aten.unbind.int: _unbind,
     **cuda_attention.REWRITES,
+    **pooling.REWRITES,
     **dict.fromkeys(carried.CONVERSIONS, carried.convert),
     aten.view.dtype: carried.view_dtype,
     aten._neg_view.default: pairs.negated,

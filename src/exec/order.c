@@ -250,7 +250,8 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
 /* ---- the order of axes that readers ask for ---- */
 
 /* What a HOST node reads through a permute it wants to lie in that order:
- * torch's kernels copy images that do not have their channels last. A region
+ * torch's kernels copy images that do not have their channels last; so do rows
+ * that ask (IR_ORDER). A region
  * writes it so, where nobody but regions reads it otherwise. Operators of the
  * application get strides as they are in eager. */
 typedef struct {
@@ -296,9 +297,11 @@ find_reshaped(const turn_finder *f, const ir_node *n)
 }
 
 static bool
-is_aten(const ir_node *n)
+asks_for_order(const ir_node *n)
 {
-    return n->op == AIR_OP_HOST && strstr(n->host_op, "::") == NULL;
+    if (n->op == AIR_OP_HOST)
+        return strstr(n->host_op, "::") == NULL; /* ATen's */
+    return ir_info(n)->flags & IR_ORDER;
 }
 
 static bool
@@ -337,7 +340,7 @@ find_turned(const order_maker *m, base_arena *arena, exec_order *order)
     AIR_TRY(BASE_ARENA_ARRAY(arena, g->values.count + 1, &order->turned));
     memset(order->turned, 0xff, g->values.count * sizeof *order->turned);
     IR_FOR_EACH(g, id)
-    if (is_aten(ir_node_at(g, id)))
+    if (asks_for_order(ir_node_at(g, id)))
         ir_each_operand(NULL, ir_node_at(g, id), find_turn, &f);
     IR_FOR_EACH(g, id)
     find_reshaped(&f, ir_node_at(g, id));

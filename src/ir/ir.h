@@ -99,8 +99,11 @@ enum {                    /* flags of a row */
        IR_AGREE = 512,   /* does not promote: see agree.c */
        IR_PUTS = 1024,   /* CALL: kernel writes a result of any strides */
        IR_FILLED = 2048, /* a result of nothing is refused when it is run */
-       IR_IMAGE = 4096   /* CALL: where operand 0 has its channels last, kernel
+       IR_IMAGE = 4096,  /* CALL: where operand 0 has its channels last, kernel
                             takes it so, and leaves the result so */
+       IR_ORDER = 8192   /* CALL: images are [N, H, W, C], like those of HOST
+                            nodes that ask for it: what is around computes in
+                            that order */
 };
 
 struct ir_graph;

@@ -389,14 +389,14 @@ check_pooled(const ir_infer *in, int axes)
     return AIR_OK;
 }
 
+/* at: the first axis that is pooled. */
 static air_status
-set_pooled(ir_infer *in, int axes, bool has_dilation)
+set_pooled_at(ir_infer *in, int at, int axes, bool has_dilation)
 {
     const ir_value *v = shape_tensor(in, "a");
     int64_t kernel[3], stride[3], pad[3], dilation[3] = {1, 1, 1};
     air_dim dims[AIR_MAX_RANK];
 
-    AIR_TRY(check_pooled(in, axes));
     AIR_TRY(shape_ints(in, "kernel_size", axes, kernel));
     if (shape_arg(in, "stride")->count == 0)
         memcpy(stride, kernel, sizeof stride);
@@ -407,12 +407,20 @@ set_pooled(ir_infer *in, int axes, bool has_dilation)
         AIR_TRY(shape_ints(in, "dilation", axes, dilation));
     memcpy(dims, v->dims, v->rank * sizeof *dims);
     for (int i = 0; i < axes; i++) {
-        air_dim *d = &dims[v->rank - axes + i];
+        air_dim *d = &dims[at + i];
         window w = {kernel[i], stride[i], pad[i], dilation[i],
                     shape_flag(in, "ceil_mode")};
         AIR_TRY(window_count(in, &w, *d, d));
     }
     return shape_set(in, 0, v->rank, dims);
+}
+
+static air_status
+set_pooled(ir_infer *in, int axes, bool has_dilation)
+{
+    AIR_TRY(check_pooled(in, axes));
+    return set_pooled_at(in, shape_tensor(in, "a")->rank - axes, axes,
+                         has_dilation);
 }
 
 /* Result 1: where result 0 was found. */
@@ -448,6 +456,20 @@ air_status
 shape_largest_pool3d(ir_infer *in)
 {
     return set_pooled(in, 3, true);
+}
+
+air_status
+shape_largest_pool_last(ir_infer *in)
+{
+    AIR_TRY(shape_rank(in, "a", 4));
+    return set_pooled_at(in, 1, 2, true);
+}
+
+air_status
+shape_max_pool_last(ir_infer *in)
+{
+    AIR_TRY(shape_largest_pool_last(in));
+    return add_places(in);
 }
 
 air_status
@@ -568,6 +590,19 @@ shape_max_pool3d_backward(ir_infer *in)
 {
     AIR_TRY(check_places(in, shape_tensor(in, "grad")));
     return set_pool_gradient(in, 3);
+}
+
+air_status
+shape_max_pool_last_backward(ir_infer *in)
+{
+    const ir_value *v = shape_tensor(in, "a"), *grad = shape_tensor(in, "grad");
+
+    AIR_TRY(shape_rank(in, "a", 4));
+    AIR_TRY(check_places(in, grad));
+    AIR_TRY(shape_rank(in, "grad", 4));
+    AIR_TRY(shape_same(in, v->dims[0], grad->dims[0]));
+    AIR_TRY(shape_same(in, v->dims[3], grad->dims[3]));
+    return shape_set_like(in, 0, "a");
 }
 
 /* ---- convolution --------------------------------------------------------- */

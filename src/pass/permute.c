@@ -2,7 +2,8 @@
  * axes, so that no copy turns values there and back.
  *
  * Pointwise nodes, sums and concatenations of what HOST nodes left in another
- * order (images in channels-last order) compute in that order; so do
+ * order (images in channels-last order), or rows with IR_ORDER, compute in that
+ * order; so do
  * those of inputs in that order, where HOST nodes read it. Products whose rows
  * are permuted (of a sequence that comes first, or second) take them as they
  * lie; what is pointwise behind them follows. What as_strided reads stays as it
@@ -53,7 +54,8 @@ is_apart(const pass_context *ctx, const apart *a, const ir_node *permute)
 
     if (!n)
         return a->images && is_image(ctx->g, permute, from_last);
-    return n->op == AIR_OP_HOST || (r.id < a->cap && a->is[r.id]);
+    return n->op == AIR_OP_HOST || ir_info(n)->flags & IR_ORDER ||
+           (r.id < a->cap && a->is[r.id]);
 }
 
 static air_status

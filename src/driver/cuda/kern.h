@@ -13,6 +13,7 @@ extern const char kern_text_wide[];
 extern const char kern_text_unpack[];
 extern const char kern_text_decode[];
 extern const char kern_text_draw[];
+extern const char kern_text_pool[];
 extern const char kern_text_split[];
 extern const char kern_text_super[];
 extern const char kern_text_cross[];

@@ -29,6 +29,23 @@ volumes_of(const ref_tensor *t, int axes)
     return v;
 }
 
+/* [N, H, W, C] as [N, C, H, W], if it is so. */
+static ref_tensor
+usual(ref_tensor t, bool last)
+{
+    const int64_t channels = t.dims[3], step = t.strides[3];
+
+    for (int i = 3; i > 1 && last; i--) {
+        t.dims[i] = t.dims[i - 1];
+        t.strides[i] = t.strides[i - 1];
+    }
+    if (last) {
+        t.dims[1] = channels;
+        t.strides[1] = step;
+    }
+    return t;
+}
+
 static int64_t
 count_of(const volumes *v)
 {
@@ -244,14 +261,18 @@ max_forward(const windows *w, const volumes *in, const volumes *out,
     }
 }
 
+typedef enum { PLAIN_WINDOWS, ADAPTIVE, CHANNELS_LAST } pool_kind;
+
 /* (self, kernel_size, stride, padding, dilation, ceil_mode), or (self,
  * output_size) where adaptive: indices count in the volume */
 static void
-max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
+max_pool(const air_call *call, const air_task *task, int axes, pool_kind kind)
 {
-    ref_tensor a = ref_arg(call, 0, task), b = ref_out(call, 0, task);
+    const bool last = kind == CHANNELS_LAST, adaptive = kind == ADAPTIVE;
     const bool places = call->nouts > 1;
-    ref_tensor c = ref_out(call, places, task);
+    ref_tensor a = usual(ref_arg(call, 0, task), last);
+    ref_tensor b = usual(ref_out(call, 0, task), last);
+    ref_tensor c = usual(ref_out(call, places, task), last);
     volumes in = volumes_of(&a, axes), out = volumes_of(&b, axes);
     volumes index = volumes_of(&c, axes);
     windows w = adaptive ? windows_adaptive(&in, &out)
@@ -264,35 +285,42 @@ max_pool(const air_call *call, const air_task *task, int axes, bool adaptive)
 void
 ref_max_pool2d(const air_call *call, const air_task *task)
 {
-    max_pool(call, task, 2, false);
+    max_pool(call, task, 2, PLAIN_WINDOWS);
 }
 
 void
 ref_max_pool3d(const air_call *call, const air_task *task)
 {
-    max_pool(call, task, 3, false);
+    max_pool(call, task, 3, PLAIN_WINDOWS);
 }
 
 void
 ref_adaptive_max_pool2d(const air_call *call, const air_task *task)
 {
-    max_pool(call, task, 2, true);
+    max_pool(call, task, 2, ADAPTIVE);
 }
 
 void
 ref_adaptive_max_pool3d(const air_call *call, const air_task *task)
 {
-    max_pool(call, task, 3, true);
+    max_pool(call, task, 3, ADAPTIVE);
+}
+
+void
+ref_max_pool_last(const air_call *call, const air_task *task)
+{
+    max_pool(call, task, 2, CHANNELS_LAST);
 }
 
 /* Elements of argument 0 go to the places that argument `at` names, where they
- * add up or, `put`, the last one stays. */
+ * add up or, `put`, the last one stays. `last`: [N, H, W, C]. */
 static void
 scatter_places(const air_call *call, const air_task *task, int axes, int at,
-               bool put)
+               bool put, bool last)
 {
-    ref_tensor a = ref_arg(call, 0, task), b = ref_arg(call, at, task);
-    ref_tensor c = ref_out(call, 0, task);
+    ref_tensor a = usual(ref_arg(call, 0, task), last);
+    ref_tensor b = usual(ref_arg(call, at, task), last);
+    ref_tensor c = usual(ref_out(call, 0, task), last);
     volumes grad = volumes_of(&a, axes), index = volumes_of(&b, axes);
     volumes out = volumes_of(&c, axes);
     int64_t begin, end;
@@ -319,39 +347,46 @@ scatter_places(const air_call *call, const air_task *task, int axes, int at,
 void
 ref_max_pool2d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 7, false);
+    scatter_places(call, task, 2, 7, false, false);
+}
+
+/* (grad, self, kernel_size, stride, padding, dilation, ceil_mode, indices) */
+void
+ref_max_pool_last_backward(const air_call *call, const air_task *task)
+{
+    scatter_places(call, task, 2, 7, false, true);
 }
 
 void
 ref_max_pool3d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 3, 7, false);
+    scatter_places(call, task, 3, 7, false, false);
 }
 
 /* (grad, self, indices) */
 void
 ref_adaptive_max_pool2d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 2, false);
+    scatter_places(call, task, 2, 2, false, false);
 }
 
 void
 ref_adaptive_max_pool3d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 3, 2, false);
+    scatter_places(call, task, 3, 2, false, false);
 }
 
 /* (self, indices, output_size, ...) */
 void
 ref_max_unpool2d(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 1, true);
+    scatter_places(call, task, 2, 1, true, false);
 }
 
 void
 ref_max_unpool3d(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 3, 1, true);
+    scatter_places(call, task, 3, 1, true, false);
 }
 
 /* ---- means --------------------------------------------------------------- */
