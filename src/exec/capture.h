@@ -61,6 +61,7 @@ typedef struct {
                              of the program: in the arena */
     const capture_host *left_by; /* HOST node that may be in a graph, or NULL */
     void *data;                  /* where a graph leaves it; NULL: in neither */
+    void *last;                  /* where the last call had it; or NULL */
     exec_block *block;           /* that a result is part of then */
     uint8_t held; /* times that a call found the last result held */
     bool copied;  /* results are copies of what is at data */
@@ -111,8 +112,9 @@ typedef struct capture_record {
     bool *joined;              /* by segment: in the graph of one before it */
     capture_pin *pins;
     size_t npins;
-    bool *stays;  /* by slot: one of the pins is there */
-    void *memory; /* of recorded HOST nodes */
+    uint32_t still; /* calls in a row in which all pins were there */
+    bool *stays;    /* by slot: one of the pins is there */
+    void *memory;   /* of recorded HOST nodes */
     void (*done)(void *user, void *token);
 } capture_record;
 

@@ -150,6 +150,27 @@ put_block(exec_block *block)
         destroy(pool);
 }
 
+static size_t
+chunk_size(size_t size)
+{
+    return size ? exec_round_up(size) : EXEC_ALIGN;
+}
+
+static exec_block *
+give_out(air_graph_pool *pool, graph_chunk *c, bool scratch)
+{
+    c->generation = pool->generation;
+    c->scratch = scratch;
+    if (scratch)
+        pool->scratch_bytes += c->block.size;
+    c->block.put = put_block;
+    c->block.pool = pool;
+    atomic_init(&c->block.refs, 1);
+    pool->live_blocks++;
+    pool->live_bytes += c->block.size;
+    return &c->block;
+}
+
 air_status
 exec_graph_pool_get(air_graph_pool *pool, size_t size, bool scratch,
                     exec_block **out)
@@ -160,23 +181,26 @@ exec_graph_pool_get(air_graph_pool *pool, size_t size, bool scratch,
     *out = NULL;
     AIR_REQUIRE(size <= SIZE_MAX - EXEC_ALIGN, AIR_ERROR_MEMORY,
                 "%zu bytes are more than there can be", size);
-    size = size ? exec_round_up(size) : EXEC_ALIGN;
     pthread_mutex_lock(&pool->mutex);
-    status = graph_chunk_take(pool, size, &c);
-    if (status == AIR_OK) {
-        c->generation = pool->generation;
-        c->scratch = scratch;
-        if (scratch)
-            pool->scratch_bytes += c->block.size;
-        c->block.put = put_block;
-        c->block.pool = pool;
-        atomic_init(&c->block.refs, 1);
-        pool->live_blocks++;
-        pool->live_bytes += c->block.size;
-        *out = &c->block;
-    }
+    status = graph_chunk_take(pool, chunk_size(size), &c);
+    if (status == AIR_OK)
+        *out = give_out(pool, c, scratch);
     pthread_mutex_unlock(&pool->mutex);
     return status;
+}
+
+void
+exec_graph_pool_get_at(air_graph_pool *pool, size_t size, const void *data,
+                       exec_block **out)
+{
+    graph_chunk *c;
+
+    *out = NULL;
+    pthread_mutex_lock(&pool->mutex);
+    c = graph_chunk_take_at(pool, data, chunk_size(size));
+    if (c)
+        *out = give_out(pool, c, false);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
 void

@@ -20,6 +20,9 @@ void exec_graph_pool_release(air_graph_pool *pool);
 /* A block with one reference; scratch: until the end of a run. */
 air_status exec_graph_pool_get(air_graph_pool *pool, size_t size, bool scratch,
                                exec_block **out);
+/* The same of the memory at `data`; *out NULL where it is not free. */
+void exec_graph_pool_get_at(air_graph_pool *pool, size_t size, const void *data,
+                            exec_block **out);
 /* A capture of this many bytes begins (+1) or ends (-1) to be. */
 void exec_graph_pool_expect(air_graph_pool *pool, size_t bytes, int captures);
 void exec_graph_pool_mark_step(air_graph_pool *pool);

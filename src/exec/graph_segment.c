@@ -255,6 +255,46 @@ graph_chunk_take(air_graph_pool *pool, size_t size, graph_chunk **out)
     return AIR_OK;
 }
 
+/* The chunk with the bytes at `data`, if they are free. */
+static graph_chunk *
+free_at(const air_graph_pool *pool, const char *data, size_t size)
+{
+    graph_chunk *c = best_fit(pool, size, size <= SMALL_CHUNK);
+    const graph_segment *s = pool->segments;
+
+    if (c && c->block.data == data) /* of a step that repeats it mostly is */
+        return c;
+    while (s && !(data >= s->data && data + size <= s->data + s->size))
+        s = s->next;
+    c = s ? s->first : NULL;
+    while (c && (char *)c->block.data + c->block.size <= data)
+        c = c->right;
+    return c && c->free && data + size <= (char *)c->block.data + c->block.size
+               ? c
+               : NULL;
+}
+
+graph_chunk *
+graph_chunk_take_at(air_graph_pool *pool, const char *data, size_t size)
+{
+    graph_chunk *c = free_at(pool, data, size);
+    const size_t before = c ? (size_t)(data - (char *)c->block.data) : 0;
+
+    if (!c)
+        return NULL;
+    unlink_free(pool, c);
+    if (before > 0) {
+        cut_chunk(pool, c, before);
+        link_free(pool, c);
+        if (c->block.size != before)
+            return NULL;
+        c = c->right;
+        unlink_free(pool, c);
+    }
+    cut_chunk(pool, c, size);
+    return c;
+}
+
 /* ---- the end ---- */
 
 graph_segment *

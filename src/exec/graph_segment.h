@@ -48,6 +48,9 @@ struct air_graph_pool {
  * one is large enough; larger where there was no memory to cut it. */
 air_status graph_chunk_take(air_graph_pool *pool, size_t size,
                             graph_chunk **out);
+/* The same where the bytes at `data` lie free; NULL: they do not. */
+graph_chunk *graph_chunk_take_at(air_graph_pool *pool, const char *data,
+                                 size_t size);
 /* Gives it back: it and its free neighbours become one. */
 void graph_chunk_put(air_graph_pool *pool, graph_chunk *c);
 /* Bytes that may be mapped: the largest capture beside what is held. */

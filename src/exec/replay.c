@@ -127,14 +127,31 @@ fill_inputs(air_capture *c, capture_record *r, exec_run *run,
 
 /* Memory that a recording brings along is not looked for before: others would
  * lie elsewhere in the next call, which HOST nodes in the graph would miss. */
-air_status
-capture_fill_block(air_capture *c, exec_run *run, const capture_block *b)
+static bool
+takes_memory(const exec_run *run, const capture_block *b)
+{
+    return !b->data && !run->area && !(b->left_by && !b->left_by->why[0]);
+}
+
+static void
+drop_block(exec_run *run, const capture_block *b)
+{
+    exec_block_release(run->results[b->slot]);
+    run->results[b->slot] = NULL;
+    run->slots[b->slot] = NULL;
+}
+
+static air_status
+fill_block(air_capture *c, exec_run *run, const capture_block *b)
 {
     exec_block **block = &run->results[b->slot];
 
-    exec_block_release(*block);
-    *block = NULL;
-    run->slots[b->slot] = NULL;
+    if (takes_memory(run, b)) {
+        if (!*block)
+            AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, false, block));
+        run->slots[b->slot] = (*block)->data;
+        return AIR_OK;
+    }
     if (b->data) {
         run->slots[b->slot] = b->data;
         *block = b->copied ? NULL : b->block;
@@ -144,20 +161,35 @@ capture_fill_block(air_capture *c, exec_run *run, const capture_block *b)
     }
     if (*block)
         exec_block_retain(*block);
-    if (b->data || run->area)
-        return AIR_OK;
-    if (b->left_by && !b->left_by->why[0])
-        return AIR_OK;
-    AIR_TRY(exec_graph_pool_get(c->pool, b->bytes, false, block));
-    run->slots[b->slot] = (*block)->data;
     return AIR_OK;
 }
 
 air_status
+capture_fill_block(air_capture *c, exec_run *run, const capture_block *b)
+{
+    drop_block(run, b);
+    return fill_block(c, run, b);
+}
+
+/* Results lie where they were, if that is free, whatever else has taken and
+ * given back memory since: HOST nodes in graphs read them there. */
+air_status
 capture_fill_blocks(air_capture *c, const capture_record *r, exec_run *run)
 {
     for (size_t i = 0; i < r->nblocks; i++)
-        AIR_TRY(capture_fill_block(c, run, &r->blocks[i]));
+        drop_block(run, &r->blocks[i]);
+    for (size_t i = 0; i < r->nblocks && r->joins; i++) {
+        const capture_block *b = &r->blocks[i];
+        if (b->last && takes_memory(run, b))
+            exec_graph_pool_get_at(c->pool, b->bytes, b->last,
+                                   &run->results[b->slot]);
+    }
+    for (size_t i = 0; i < r->nblocks; i++) {
+        capture_block *b = &r->blocks[i];
+        AIR_TRY(fill_block(c, run, b));
+        if (r->joins) /* else several threads may run it */
+            b->last = takes_memory(run, b) ? run->slots[b->slot] : NULL;
+    }
     return AIR_OK;
 }
 

@@ -8,7 +8,8 @@
  * itself and copies results of HOST nodes that run by themselves and inputs
  * that such a node reads, large ones since they were seen to move; where
  * another operand lies elsewhere (a result of the program: it does not where a
- * step repeats) all is recorded again, and after a few times without that node.
+ * step repeats) all is recorded again, and after a few times close together
+ * without that node.
  * Results of HOST nodes live in memory of the recording: while one is needed by
  * what comes behind, its token is kept; results of the program lie there, too,
  * unless callers were seen to hold them when they call again. */
@@ -18,6 +19,7 @@
 #include "exec/capture.h"
 
 #define MOST_MOVES 3
+#define FORGOTTEN  16 /* calls without a move: earlier ones do not count */
 
 /* ---- which HOST nodes ---- */
 
@@ -426,6 +428,13 @@ make_graphs(air_capture *c, capture_record *r, exec_run *run)
     return AIR_OK;
 }
 
+static void
+forget_moves(capture_record *r)
+{
+    for (size_t i = 0; i < r->spec->nsegments; i++)
+        r->joins[i].moves = 0;
+}
+
 /* Notes whose operands do. */
 static bool
 has_moved(air_capture *c, capture_record *r, void *const *slots)
@@ -440,6 +449,9 @@ has_moved(air_capture *c, capture_record *r, void *const *slots)
         if (++h->moves >= MOST_MOVES)
             refuse(c, h, "an operand lies elsewhere at each call");
     }
+    r->still = moved ? 0 : r->still + 1;
+    if (!moved && r->still % FORGOTTEN == 0)
+        forget_moves(r);
     return moved;
 }
 

@@ -13,6 +13,7 @@ of float32 may be so (`high` is the precision of products). Errors are relative,
 of the result or the loss, against eager's.
 """
 
+import collections
 import copy
 import statistics
 import sys
@@ -408,10 +409,10 @@ def kernels(step, count, calls=4):
 
 
 def outside(record):
-    """HOST nodes that cut its graph in two."""
+    """HOST nodes that cut its graph in two: how many, by why."""
     capture = record.program().stats().get("capture") or {}
-    lines = capture.get("hosts", ())
-    return sum(not line.endswith(": in the graph") for line in lines)
+    why = [line.partition(": ")[2] for line in capture.get("hosts", ())]
+    return dict(collections.Counter(w for w in why if w != "in the graph"))
 
 
 def show(name, case, inductor, count):
