@@ -39,12 +39,13 @@ LAYERS = {
     # folds of a few elements, written out: 135
     # pointwise nodes before what is broadcast: 90
     # sums of images in their order: 75; extremes without places: 35
-    "src/pass": (11760, C),
+    # tokens and lookups of images in their order: 90
+    "src/pass": (11850, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350; all phases of a row in one loop: 250
     # pairs: 310; two parts of bf16 as one word: 100
-    # moments of columns: 10
-    "src/codegen": (8490, C),
+    # moments of columns: 10; threads of a row by how many rows there are: 20
+    "src/codegen": (8510, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
     # files cut where they held two things: 70; sizes that cannot be: 30
     # specialisations that are counted, dropped and found by a hash: 330
