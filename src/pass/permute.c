@@ -1,13 +1,12 @@
 /* permute.c: permutations are moved behind what does not depend on the order of
  * axes, so that no copy turns values there and back.
  *
- * Pointwise nodes, sums and concatenations of what HOST nodes left in another
- * order (images in channels-last order), or rows with IR_ORDER, compute in that
- * order; so do
- * those of inputs in that order, where HOST nodes read it. Products whose rows
- * are permuted (of a sequence that comes first, or second) take them as they
- * lie; what is pointwise behind them follows. What as_strided reads stays as it
- * lies. */
+ * Pointwise nodes, sums, concatenations and lookups of what HOST nodes left in
+ * another order (images in channels-last order), or rows with IR_ORDER, compute
+ * in that order; so do those of inputs in that order, where HOST nodes read it.
+ * Products whose rows are permuted (of a sequence that comes first, or second)
+ * take them as they lie; what is pointwise behind them follows. What as_strided
+ * reads stays as it lies. */
 #include <string.h>
 
 #include "pass/canon.h"
@@ -337,6 +336,134 @@ move_product(pass_context *ctx, uint32_t node, int at, apart *a)
 }
 
 static air_status
+move_mm(pass_context *ctx, uint32_t node, apart *a)
+{
+    return move_product(ctx, node, 0, a);
+}
+
+static air_status
+move_addmm(pass_context *ctx, uint32_t node, apart *a)
+{
+    return move_product(ctx, node, 1, a);
+}
+
+/* ---- rows and columns of images ---- */
+
+/* Tokens [N, S, C] as an image: view(permute(x, [0, 2, 1]), [N, C, H, W]) is a
+ * permutation of x as [N, H, W, C]. */
+static bool
+makes_image(const ir_graph *g, const ir_node *n, const ir_node *permute)
+{
+    static const int turned_rows[] = {0, 2, 1};
+    int order[AIR_MAX_RANK];
+
+    if (!permute)
+        return false;
+    const ir_value *x = ir_val(g, permute->outs[0]);
+    const ir_value *v = ir_val(g, n->outs[0]);
+    return x->rank == 3 && v->rank == 4 && ir_dim_eq(v->dims[0], x->dims[0]) &&
+           ir_dim_eq(v->dims[1], x->dims[1]) &&
+           ir_permute_order(g, permute, order) == AIR_OK &&
+           memcmp(order, turned_rows, sizeof turned_rows) == 0;
+}
+
+static air_status
+move_view(pass_context *ctx, uint32_t node, apart *a)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    const ir_node *p = pass_made_by(ctx->g, n.attrs[0].value, "permute");
+
+    if (!a->images || !makes_image(ctx->g, &n, p) || !pass_allow(ctx))
+        return canon_view(ctx, node);
+    const air_dim *d = ir_val(ctx->g, n.outs[0])->dims;
+    const air_dim dims[] = {d[0], d[2], d[3], d[1]};
+    pass_build b = build_at(ctx, node);
+    const air_ref y = b_view(&b, p->attrs[0].value, 4, dims);
+    AIR_TRY(b.status);
+    AIR_TRY(mark(ctx, a, y));
+    return build_forward(&b, node, 0, b_permute(&b, y, 4, from_last));
+}
+
+/* Axes that have an index tensor, [first, last], one after the other; the
+ * result has `rank` axes of theirs there. */
+typedef struct {
+    int first, last, rank;
+} indexed;
+
+static bool
+find_indexed(const ir_graph *g, const air_attr *list, indexed *out)
+{
+    *out = (indexed){.first = -1};
+    for (int i = 0; i < (int)list->count; i++) {
+        if (list->values[i].id == AIR_NO_REF.id)
+            continue;
+        const ir_value *v = ir_val(g, list->values[i]);
+        if (v->dtype == AIR_BOOL || (out->first >= 0 && out->last != i - 1))
+            return false;
+        out->first = out->first < 0 ? i : out->first;
+        out->last = i;
+        out->rank = v->rank > out->rank ? v->rank : out->rank;
+    }
+    return out->first >= 0;
+}
+
+/* The axis of the result where an axis without an index is. */
+static int
+kept_axis(const indexed *x, int axis)
+{
+    return axis < x->first ? axis : axis - (x->last - x->first + 1) + x->rank;
+}
+
+/* index(x, indices) of what is permuted, the indexed axes in order there, too
+ */
+static air_status
+move_index(pass_context *ctx, uint32_t node, apart *a)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    const int rank = ir_val(ctx->g, n.attrs[0].value)->rank;
+    int order[AIR_MAX_RANK], back[AIR_MAX_RANK];
+    air_ref values[AIR_MAX_RANK];
+    indexed of;
+    const air_ref x = unpermuted(ctx, a, n.attrs[0].value, order);
+
+    if (x.id == AIR_NO_REF.id || !find_indexed(ctx->g, &n.attrs[1], &of))
+        return AIR_OK;
+    for (int i = 0; i < rank; i++)
+        values[i] = AIR_NO_REF;
+    for (int i = of.first; i <= of.last; i++) {
+        if (order[i] != order[of.first] + i - of.first)
+            return AIR_OK;
+        values[order[i]] = n.attrs[1].values[i];
+    }
+    if (!pass_allow(ctx))
+        return AIR_OK;
+    const int shift = order[of.first] - of.first;
+    const indexed there = {of.first + shift, of.last + shift, of.rank};
+    for (int i = 0; i < rank; i++)
+        if (i < of.first || i > of.last)
+            back[kept_axis(&of, i)] = kept_axis(&there, order[i]);
+    for (int k = 0; k < of.rank; k++)
+        back[of.first + k] = there.first + k;
+    pass_build b = build_at(ctx, node);
+    const air_attr attrs[] = {at_value(x),
+                              at_values(&b, (size_t)there.last + 1, values)};
+    return finish(&b, a, node, attrs, back);
+}
+
+/* ---- the walk ---- */
+
+static const struct {
+    const char *name;
+    air_status (*move)(pass_context *ctx, uint32_t node, apart *a);
+} moves[] = {{"cat", move_cat},
+             {"sum.dim_IntList", move_sum},
+             {"mm", move_mm},
+             {"addmm", move_addmm},
+             {"view", move_view},
+             {"index.Tensor", move_index},
+             {"_unsafe_index.Tensor", move_index}};
+
+static air_status
 visit(pass_context *ctx, uint32_t node, void *arg)
 {
     const ir_node *n = ir_node_at(ctx->g, node);
@@ -347,19 +474,10 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     if (ir_info(n)->cls == IR_CLASS_POINTWISE)
         return move_pointwise(ctx, node, arg);
     const char *name = ir_info(n)->name;
-    if (strcmp(name, "cat") == 0)
-        return move_cat(ctx, node, arg);
-    if (strcmp(name, "sum.dim_IntList") == 0)
-        return move_sum(ctx, node, arg);
-    if (strcmp(name, "mm") == 0)
-        return move_product(ctx, node, 0, arg);
-    if (strcmp(name, "addmm") == 0)
-        return move_product(ctx, node, 1, arg);
-    if (strcmp(name, "view") == 0)
-        return canon_view(ctx, node);
-    if (strcmp(name, "permute") == 0)
-        return canon_permute(ctx, node);
-    return AIR_OK;
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
+        if (strcmp(name, moves[i].name) == 0)
+            return moves[i].move(ctx, node, arg);
+    return strcmp(name, "permute") == 0 ? canon_permute(ctx, node) : AIR_OK;
 }
 
 air_status
