@@ -308,7 +308,7 @@ node_fits(const x86_list *l, const air_rg_node *n, int width)
     if (n->op == AIR_RG_LOAD || n->op == AIR_RG_STORE)
         return n->lane == AIR_LANE_B && memory_fits(l, n, width);
     if (n->op == AIR_RG_REDUCE)
-        return n->lane == AIR_LANE_B && width == 1 && l->evex;
+        return n->lane == AIR_LANE_B && width == 1;
     return n->lane == AIR_LANE_B && n->op != AIR_RG_SCALAR &&
            n->op != AIR_RG_SET;
 }

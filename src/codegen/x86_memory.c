@@ -52,6 +52,7 @@ static const x86_ins narrow_8 = {MAP_0F38, PP_F3, 0x31, false};
 static const x86_ins xor_ps = {MAP_0F, PP_NONE, 0x57, false};
 static const x86_ins shift_right = {MAP_0F, PP_66, 0x72, false};
 static const x86_ins blend_variable = {MAP_0F3A, PP_66, 0x4a, false};
+static const x86_ins blend_bytes = {MAP_0F3A, PP_66, 0x4c, false};
 static const x86_ins above_long = {MAP_0F38, PP_66, 0x37, false};
 static const x86_ins multiply_halves = {MAP_0F, PP_66, 0xf4, false};
 static const x86_ins add_long = {MAP_0F, PP_66, 0xd4, false};
@@ -490,16 +491,25 @@ store_tail_parts(x86_emit *e, int a, x86_opd to)
         asm_masked(e->s, move_form(e, true), t, 0, opd_reg(a), 0, 7, false);
     } else {
         int mask = tail_mask(e);
-        asm_v(e->s, blend_variable, t, t, opd_reg(a), 1);
+        asm_v(e->s, e->l->width == 1 ? blend_bytes : blend_variable, t, t,
+              opd_reg(a), 1);
         asm_byte(e->s, (unsigned)mask << 4);
     }
     asm_v(e->s, move_store, t, 0, to, 0);
 }
 
+/* Columns: a store of those that the call has. Of bytes AVX2 has none, and rows
+ * of partial results are longer than the bytes in them. */
+static bool
+stores_lanes(const x86_emit *e)
+{
+    return x86_has_columns(e->l->rg) && (e->s->evex || e->l->width > 1);
+}
+
 static void
 store_partial(x86_emit *e, int a, x86_opd to)
 {
-    if (e->mode == EMIT_TAIL && !x86_has_columns(e->l->rg))
+    if (e->mode == EMIT_TAIL && !stores_lanes(e))
         store_tail_parts(e, a, to);
     else if (is_masked(e))
         asm_masked(e->s, move_form(e, false), a, 0, to, 0, 7, false);

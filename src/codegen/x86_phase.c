@@ -550,20 +550,22 @@ put_mask(x86_emit *e, int place)
     e->pinned = 0;
 }
 
-/* The mask vector begins n - i words (or twice as many) before the end of the
- * ones. Elements of fewer bytes go through the frame. */
+/* The mask vector begins n - i words (or twice as many, or bytes) before the
+ * end of the ones. Elements of fewer bytes go through the frame, what they are
+ * folded into is as wide as its lanes. */
 static void
 mask_avx2(x86_emit *e, size_t masks)
 {
     x86_asm *s = e->s;
     bool wide = e->l->width == 8;
     asm_alu(s, ALU_SUB, REG_COUNT, REG_INDEX);
-    if (e->l->width < 4)
+    if (e->l->width < 4 && count_parts(e) == 0)
         return;
     asm_bytes(s, "\x4c\x8d\x1d", 3); /* lea r11, [rip + masks + 32] */
     asm_word(s, (uint32_t)(masks + 32 - (asm_here(s) + 4)));
     asm_alu(s, ALU_MOV, REG_SCALARS, REG_COUNT);
-    asm_shift_imm(s, REG_SCALARS, 2);
+    if (e->l->width >= 4)
+        asm_shift_imm(s, REG_SCALARS, 2);
     put_mask(e, wide ? FRAME_MASK + 32 : FRAME_MASK);
     if (wide)
         put_mask(e, FRAME_MASK);
@@ -658,7 +660,7 @@ first_unroll(const x86_emit *e, bool scalar)
 {
     int copies = e->l->count <= 24 ? 4 : 2;
     if (e->l->width == 1 && folds_rows(e))
-        return 1;
+        return PARTS / e->vector;
     bool all = e->l->width == 8 && folds_rows(e) && e->l->count <= 8;
     return scalar ? 1 : all ? 8 : copies;
 }

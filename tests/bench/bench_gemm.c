@@ -62,13 +62,22 @@ register_turn(const bench *b)
     return flops / (base_work_now() - start);
 }
 
+/* As the device picks it: pairs are not for every layout. */
+static bool
+is_plain(const bench *b, const air_call *call)
+{
+    const bool pairs = b->own.bf16 == cpu_gemm_pairs;
+    return call->args[0].t->dtype == AIR_F32 ||
+           (pairs && !cpu_gemm_on_pairs(call, b->own.isa));
+}
+
 static double
 own_turn(const bench *b, kernel_case *c, const air_call *call)
 {
     air_fault fault = {.raised = false};
     air_task task = task_of(c, b->scratch, &fault);
     double start = base_work_now();
-    (c->t[0].dtype == AIR_F32 ? b->own.kernel : b->own.bf16)(call, &task);
+    (is_plain(b, call) ? b->own.kernel : b->own.bf16)(call, &task);
     return base_work_now() - start;
 }
 
@@ -115,7 +124,7 @@ measure(const bench *b, uint8_t dtype, int m, int k, int n)
     air_arg args[] = {kcase_arg(&c, x),
                       {.kind = AIR_ARG_TENSOR, .count = 1, .t = &one}};
     air_call call = {2, 1, args, &c.t[y], NULL, false, false};
-    give_workspace(&c, dtype == AIR_F32 ? cpu_mm_workspace : b->own.bf16_size,
+    give_workspace(&c, is_plain(b, &call) ? cpu_mm_workspace : b->own.bf16_size,
                    &call);
     for (int i = 0; i < TURNS; i++) {
         one.offset = c.t[w].offset + i % copies * bytes;

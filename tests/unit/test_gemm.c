@@ -274,12 +274,15 @@ TEST(mm_blocks)
     }
 }
 
-/* Depths that share sets of the cache; columns that end inside of a line; more
- * lanes than rows by far. */
+/* Depths and columns that share sets of the cache; columns that end inside of a
+ * line; more lanes than rows by far. */
 TEST(mm_shared_sets)
 {
-    static const int64_t sizes[][3] = {
-        {40, 83, 1024}, {300, 97, 1024}, {33, 1024, 200}, {270, 29, 384}};
+    static const int64_t sizes[][3] = {{40, 83, 1024},
+                                       {300, 97, 1024},
+                                       {33, 1024, 200},
+                                       {270, 29, 384},
+                                       {192, 320, 270}};
     EACH_SET(s)
     {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -16,7 +16,7 @@
 #define LINE_PANELS   4   /* of lines for who takes them */
 #define W_TILE        (16 * GEMM_WB) /* rows of one tile */
 #define MANY_ROWS     14             /* of a tile */
-#define SHARED        256            /* floats: a multiple of 1 KB */
+#define SHARED        64 /* floats: steps that far apart share sets of the cache */
 
 /* ---- panels and threads -------------------------------------------------- */
 
@@ -78,13 +78,20 @@ pack_at(const work *w, float *dst, int64_t l, int64_t nl, int64_t k0,
         w->ops->pack_x(dst, &w->job->x, l, nl, k0, k1);
 }
 
-/* Is the panel from lane l on read where x lies? What shares sets of the
- * nearest cache comes from the second one, in time for tiles of many rows. */
+/* Where steps of k share sets of the nearest cache, a block of GEMM_KB does not
+ * stay there: it comes from the second one, in time for tiles of many rows. */
+static bool
+comes_in_time(const gemm_ops *ops, int64_t ks)
+{
+    return ops->rows >= MANY_ROWS || ks % SHARED != 0;
+}
+
+/* Is the panel from lane l on read where x lies? */
 static bool
 lies(const work *w, int64_t l)
 {
     return gemm_x_in_place(w->job) && l + w->ops->lanes <= w->job->nx &&
-           (w->ops->rows >= MANY_ROWS || w->job->x.ks % SHARED != 0);
+           comes_in_time(w->ops, w->job->x.ks);
 }
 
 /* A panel from some k on: floats from one step to the next. */
@@ -144,6 +151,14 @@ pack_panels(const work *w, int64_t b, int64_t e, int64_t k0, int64_t k1)
         }
 }
 
+/* Is w? */
+static bool
+w_lies(const gemm_job *job, const gemm_ops *ops)
+{
+    const gemm_view *v = &job->w;
+    return gemm_w_in_place(v) && (v->ks == 1 || comes_in_time(ops, v->ks));
+}
+
 /* A few rows of w, [r, r + nr), and where k is. */
 typedef struct {
     int64_t r, nr, k0, k1;
@@ -155,7 +170,7 @@ place_w(const work *w, const piece *at, int64_t *rs, int64_t *ks)
 {
     const gemm_view *v = &w->job->w;
     *rs = v->rs, *ks = v->ks;
-    if (gemm_w_in_place(v))
+    if (w_lies(w->job, w->ops))
         return (const float *)v->p + at->r * *rs + at->k0 * *ks;
     w->ops->pack_w(w->wblock, v, at->r, at->r + at->nr, at->k0, at->k1, rs, ks);
     return w->wblock;
@@ -316,7 +331,7 @@ block_run(const work *w, int64_t l, int64_t nl, int64_t r, int64_t nr)
 {
     int64_t k = w->job->k, most = w->ops->rows;
     int64_t lanes = round_up(nl, w->ops->lanes);
-    bool in_place = gemm_w_in_place(&w->job->w);
+    bool in_place = w_lies(w->job, w->ops);
     bool straight = w->job->yl == 1;
     bool brief = in_place && k_parts(w->job) == 1;
     bool stream = w->job->w.ks == 1 || (brief && straight);
@@ -647,10 +662,10 @@ panel_run(const work *w, float *acc, int64_t l, int64_t nl)
 }
 
 static bool
-takes_panels(const gemm_job *job)
+takes_panels(const gemm_job *job, const gemm_ops *ops)
 {
     return job->nw <= ROWS_OF_PANEL && job->k > 0 && job->yl == 1 &&
-           gemm_w_in_place(&job->w) && gemm_rest_lanes(job) == 0;
+           w_lies(job, ops) && gemm_rest_lanes(job) == 0;
 }
 
 /* Threads split the panels. Who takes lines is called for those of a few. */
@@ -682,7 +697,7 @@ blocked_run(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
               .rest = team->scratch + ACC_FLOATS + W_FLOATS};
     int64_t chunk = chunk_lanes(job);
     bool by_rows = gemm_splits_rows(job, team->count);
-    if (!by_rows && takes_panels(job)) {
+    if (!by_rows && takes_panels(job, ops)) {
         panels_run(&w, team);
         return;
     }

@@ -198,8 +198,7 @@ typedef struct {
                       int64_t nn, const float *w, int64_t rs, int64_t k);
     /* acc[panel][nw][lanes] (+)= sum over k < kc of x[panel * lanes + l + k *
      * xs] * w[r * GEMM_WB + k]: few rows of w, and full panels side by side, so
-     * that each k is a run of memory. Lines are asked for so many bytes ahead.
-     * NULL: panel by panel, by `block` (AVX-512, where nobody measured it) */
+     * that each k is a run of memory. Lines are asked for `ahead` bytes on. */
     void (*stream)(float *acc, int64_t nw, const void *x, int64_t xs, int dtype,
                    int64_t panels, const float *w, int64_t kc, bool first,
                    int64_t ahead);

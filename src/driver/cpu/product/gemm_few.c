@@ -110,17 +110,16 @@ cpu_gemm_dots(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 
 /* ---- few rows of w, adjacent lanes: x streams through once --------------- */
 
-#define STREAMS     8  /* rows of x read side by side, each as a run; or */
-#define SHORT       32 /* panel by panel */
-#define STREAM_ACC  ((int64_t)4096) /* floats of sums, in the nearest cache */
-#define STREAM_FAR  512             /* bytes, on a row, and */
-#define STREAM_NEXT (2 * STREAMS)   /* rows ahead that lines are asked for */
+#define STREAMS    8  /* rows of x read side by side, each as a run; */
+#define STREAMS_12 16 /* of many sums: they are read and written less often */
+#define STREAM_ACC ((int64_t)4096) /* floats of sums, in the nearest cache */
+#define STREAM_FAR 16              /* rows ahead that lines are asked for */
 
 bool
 cpu_gemm_is_stream(const gemm_job *job)
 {
-    return job->pack == NULL && job->nw <= GEMV_MAX && job->x.rs == 1 &&
-           job->nx > 1;
+    return job->pack == NULL && !job->pairs && job->nw <= GEMV_MAX &&
+           job->x.rs == 1 && job->nx > 1;
 }
 
 /* What one thread has of its own. */
@@ -128,21 +127,18 @@ typedef struct {
     float *sums, *part, *w, *panel;
 } stream_room;
 
-/* How many of the lanes [l, l + nl) are done as runs. Of whole rows the next
- * ones follow in memory. */
+/* How many of the lanes [l, l + nl) are done as runs: all whole panels. */
 static int64_t
 stream_runs(const gemm_job *job, const gemm_ops *ops, float *acc,
             const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1,
             bool first)
 {
     const gemm_view *v = &job->x;
-    const int64_t size = v->dtype == AIR_F32 ? 4 : 2;
-    const int64_t panels = ops->stream != NULL ? nl / ops->lanes : 0;
-    const int64_t next = STREAM_NEXT * v->ks * size;
+    const int64_t size = v->dtype == AIR_F32 ? 4 : 2, panels = nl / ops->lanes;
     if (panels > 0)
         ops->stream(acc, job->nw, (const char *)v->p + (l + k0 * v->ks) * size,
                     v->ks, v->dtype, panels, w, k1 - k0, first,
-                    nl == job->nx ? next : STREAM_FAR);
+                    STREAM_FAR * v->ks * size);
     return panels * ops->lanes;
 }
 
@@ -152,17 +148,11 @@ stream(const gemm_job *job, const gemm_ops *ops, float *acc, float *panel,
        const float *w, int64_t l, int64_t nl, int64_t k0, int64_t k1,
        bool first)
 {
-    int64_t i = stream_runs(job, ops, acc, w, l, nl, k0, k1, first);
-    for (; i < nl; i += ops->lanes) {
-        const float *x = (const float *)job->x.p + l + i + k0 * job->x.ks;
-        int64_t xs = job->x.ks;
-        if (job->x.dtype != AIR_F32 || nl - i < ops->lanes) {
-            ops->pack_x(panel, &job->x, l + i, min64(nl - i, ops->lanes), k0,
-                        k1);
-            x = panel, xs = ops->lanes;
-        }
-        ops->block(acc + i * job->nw, job->nw, x, xs, w, GEMM_WB, 1, k1 - k0,
-                   first);
+    const int64_t i = stream_runs(job, ops, acc, w, l, nl, k0, k1, first);
+    if (i < nl) {
+        ops->pack_x(panel, &job->x, l + i, nl - i, k0, k1);
+        ops->block(acc + i * job->nw, job->nw, panel, ops->lanes, w, GEMM_WB, 1,
+                   k1 - k0, first);
     }
 }
 
@@ -173,7 +163,7 @@ streams_run(const gemm_job *job, const gemm_ops *ops, const stream_room *room,
 {
     const gemm_view *v = &job->w;
     const int64_t size = v->dtype == AIR_F32 ? 4 : 2;
-    const int64_t steps = ops->stream != NULL ? STREAMS : SHORT;
+    const int64_t steps = job->nw > STREAMS ? STREAMS_12 : STREAMS;
     for (int64_t b = 0; b < job->k; b += GEMM_KB) {
         const int64_t e = min64(b + GEMM_KB, job->k);
         float *acc = b == 0 ? room->sums : room->part;

@@ -299,9 +299,7 @@ const gemm_ops ISA_NAME(cpu_gemm) = {
     .widen = widen,
     .dots = ISA_NAME(gemv_dots),
     .dots_near = dots_near,
-#if VL < 16
     .stream = ISA_NAME(gemv_stream),
-#endif
     .copies = copies,
     .columns = ISA_NAME(columns),
     .shifted = ISA_NAME(shifted),

@@ -185,7 +185,6 @@ ISA_NAME(gemv_dots)(float *t, int64_t nm, const float *x, int64_t xs,
 
 /* ---- few rows of w, adjacent lanes of x ---------------------------------- */
 
-#if VL < 16
 #define STREAM_ROWS 6 /* of w at once: 12 sums, 2 of x, one of w */
 #define STREAM_LINE 8 /* panels: a piece of x stays in the nearest cache */
 
@@ -202,7 +201,8 @@ stream_rows(const int rows, const int D, float *acc, int64_t nw, const char *x,
         UNROLL for (int r = 0; r < rows; r++) c[r][0] = c[r][1] = (vf){0};
         for (int64_t k = 0; k < kc; k++, p += step) {
             const vf x0 = vget(p, 0, D), x1 = vget(p, VL, D);
-            __builtin_prefetch(p + ahead, 0, 2);
+            for (int64_t line = 0; line < panel; line += 64)
+                __builtin_prefetch(p + ahead + line, 0, 2);
             UNROLL for (int r = 0; r < rows; r++)
             {
                 const vf b = set(w[r * GEMM_WB + k]);
@@ -258,4 +258,3 @@ ISA_NAME(gemv_stream)(float *acc, int64_t nw, const void *x, int64_t xs,
         }
     }
 }
-#endif
