@@ -1,5 +1,6 @@
 """Settings every test starts with."""
 
+import logging
 import os
 
 import helpers
@@ -11,6 +12,14 @@ from torchair import backend
 
 # Before the engine starts: what a test sees must not depend on what was fast.
 os.environ.setdefault("TORCHAIR_MEASURE", "0")
+
+
+# What torch does with every compilation, and no test looks at. It times the
+# guards after it has emptied the caches of the machine: 25 ms.
+torch._dynamo.guards.profile_guard_manager = lambda *args: 0.0
+# And its trace is rendered where anybody listens. pytest since 9.1 does, to
+# each logger by name that keeps its records to itself.
+logging.root.manager.loggerDict.pop("torch.__trace", None)
 
 
 def pytest_addoption(parser):
