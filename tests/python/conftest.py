@@ -1,5 +1,6 @@
 """Settings every test starts with."""
 
+import gc
 import logging
 import os
 
@@ -50,6 +51,15 @@ def pytest_collection_modifyitems(config, items):
         if mark is not None:
             why = f"of the CPU: {mark.args[0]}"
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settled():
+    """gc.collect() of a test looks at what its file made, not at all that was
+    imported and made before: 2 s each in a process that ran many files."""
+    torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
