@@ -11,7 +11,7 @@
 
 /* Shared memory of templates is each unit's own: hidden, and not unique. */
 #define COMPILE                                                      \
-    "g++ -std=c++17 -O0 -w -ffp-contract=off -fPIC -fno-gnu-unique " \
+    "g++ -std=c++17 -O1 -w -ffp-contract=off -fPIC -fno-gnu-unique " \
     "-fvisibility=hidden -fno-extern-tls-init "
 #define SHOWN "extern \"C\" __attribute__((visibility(\"default\"))) "
 

@@ -70,6 +70,7 @@ struct emu_block {
     emu_group *group;
     emu_barrier all, some, numbered[16], turn, warps[EMU_WARPS], lanes[EMU_WARPS][32];
     unsigned self, count, rank;
+    bool waits; // some thread does, for other memory
     uint32_t luck;
     char *stacks, *dynamic;
     size_t dynamic_size;
@@ -100,7 +101,7 @@ static unsigned emu_luck(unsigned n)
 // ---- fibers
 
 // x86-64: what a call keeps goes to the stack, whose end is left in *from.
-__attribute__((naked, noinline)) static void emu_switch(void **from, void *to)
+__attribute__((naked, noipa)) static void emu_switch(void **from, void *to)
 {
     asm("push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
         "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
@@ -160,10 +161,11 @@ static void emu_store_late(void *to, uint64_t bits, unsigned size)
     emu->late[emu->nlate++] = {to, bits, size};
 }
 
-// Who waits for other memory lets all the others go on first.
+// Who waits for other memory lets all the others go on first, those of other blocks too:
+// the host's thread gives way once for all that wait (emu_give_way).
 static void emu_yield()
 {
-    sched_yield();
+    emu->waits = true;
     emu_wait_round(&emu->turn.round, __atomic_load_n(&emu->turn.round, __ATOMIC_ACQUIRE));
 }
 
@@ -225,6 +227,14 @@ static bool emu_is_done()
     return true;
 }
 
+static void emu_give_way()
+{
+    if (emu->waits && emu->group->members > (int)emu->count)
+        sched_yield();
+    emu->waits = false;
+    emu->turn.round++;
+}
+
 // One warp goes as far as it can before the next one does.
 static void emu_run_fibers()
 {
@@ -236,7 +246,7 @@ static void emu_run_fibers()
         for (unsigned i = 0; i < warps; i++)
             while (emu_run_warp(order[i] * 32))
                 any = true;
-        emu->turn.round++;
+        emu_give_way();
         emu_check_stuck(since, any || emu_is_done());
     }
 }

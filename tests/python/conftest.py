@@ -1,5 +1,7 @@
 """Settings every test starts with."""
 
+import gc
+import logging
 import os
 
 import helpers
@@ -11,6 +13,14 @@ from torchair import backend
 
 # Before the engine starts: what a test sees must not depend on what was fast.
 os.environ.setdefault("TORCHAIR_MEASURE", "0")
+
+
+# What torch does with every compilation, and no test looks at. It times the
+# guards after it has emptied the caches of the machine: 25 ms.
+torch._dynamo.guards.profile_guard_manager = lambda *args: 0.0
+# And its trace is rendered where anybody listens. pytest since 9.1 does, to
+# each logger by name that keeps its records to itself.
+logging.root.manager.loggerDict.pop("torch.__trace", None)
 
 
 def pytest_addoption(parser):
@@ -41,6 +51,15 @@ def pytest_collection_modifyitems(config, items):
         if mark is not None:
             why = f"of the CPU: {mark.args[0]}"
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settled():
+    """gc.collect() of a test looks at what its file made, not at all that was
+    imported and made before: 2 s each in a process that ran many files."""
+    torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -57,15 +57,17 @@ kcase_random(kernel_case *c)
 static double
 half_get(uint16_t h, int dtype)
 {
-    int e_bits = dtype == AIR_BF16 ? 8 : 5, m_bits = 15 - e_bits;
-    int bias = (1 << (e_bits - 1)) - 1, e = h >> m_bits & ((1 << e_bits) - 1);
-    double m = h & ((1 << m_bits) - 1), scale = 1 << m_bits, v;
-    if (e == (1 << e_bits) - 1)
+    const uint32_t word = (uint32_t)h << 16; /* bf16 is half of an f32 */
+    const int e = h >> 10 & 31, m = h & 1023;
+    float f;
+    double v;
+    memcpy(&f, &word, sizeof f);
+    if (dtype == AIR_BF16)
+        return (double)f;
+    if (e == 31)
         v = m != 0 ? (double)NAN : (double)INFINITY;
-    else if (e == 0)
-        v = ldexp(m / scale, 1 - bias);
     else
-        v = ldexp(1 + m / scale, e - bias);
+        v = e == 0 ? m * 0x1p-24 : (1024 + m) * 0x1p-25 * (1u << e);
     return h >> 15 ? -v : v;
 }
 
