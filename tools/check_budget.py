@@ -45,7 +45,8 @@ LAYERS = {
     # lanes of 64 bits: 350; all phases of a row in one loop: 250
     # pairs: 310; two parts of bf16 as one word: 100
     # moments of columns: 10; threads of a row by how many rows there are: 20
-    "src/codegen": (8510, C),
+    # truth values as bytes with AVX2: 10
+    "src/codegen": (8520, C),
     # programs, captures with the memory they share, watched runs, waits, lanes
     # files cut where they held two things: 70; sizes that cannot be: 30
     # specialisations that are counted, dropped and found by a hash: 330

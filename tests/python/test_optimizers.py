@@ -134,6 +134,8 @@ def test_learning_rate_changes(name):
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 def test_a_rate_of_updates_of_fewer_bits(mode):
     """As Muon's, of bf16 for parameters of float32."""
+    if mode == "reduce-overhead" and BEFORE_213:
+        pytest.skip("Dynamo of this torch rounds the product by itself")
 
     def fn(x, y, z, rate):
         return x.add_(y, alpha=-rate), x.sub(z, alpha=rate)
