@@ -250,10 +250,10 @@ find_cats(const order_maker *m, base_arena *arena, exec_order *order)
 /* ---- the order of axes that readers ask for ---- */
 
 /* What a HOST node reads through a permute it wants to lie in that order:
- * torch's kernels copy images that do not have their channels last; so do rows
- * that ask (IR_ORDER). A region
- * writes it so, where nobody but regions reads it otherwise. Operators of the
- * application get strides as they are in eager. */
+ * torch's kernels copy images that do not have their channels last; so it is
+ * with rows that have IR_ORDER. A region writes it so, where nobody but regions
+ * reads it otherwise. Operators of the application get strides as they are in
+ * eager. */
 typedef struct {
     const order_maker *m;
     exec_order *order;

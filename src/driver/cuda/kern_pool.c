@@ -54,11 +54,20 @@ extent(const air_tensor *t)
     return last;
 }
 
-static void
-put_pair(kern *k, char name, const int64_t *of)
+/* Of an axis of windows; one number may stand for both. */
+enum { SIZE, STRIDE, PADDING, DILATION, SIZES };
+static int64_t
+entry(const pool *p, int of, int axis)
 {
-    base_text_add(k->text, "%cH = %" PRId64 ", %cW = %" PRId64 ", ", name,
-                  of[0], name, of[1]);
+    const air_arg *a = &p->call->args[p->windows + of];
+    return a->ints[a->count > 1 ? axis : 0];
+}
+
+static void
+put_pair(kern *k, char name, int64_t h, int64_t w)
+{
+    base_text_add(k->text, "%cH = %" PRId64 ", %cW = %" PRId64 ", ", name, h,
+                  name, w);
 }
 
 static void
@@ -69,12 +78,16 @@ put_strides(kern *k, char name, const air_tensor *t)
                       kern_stride(t, i));
 }
 
+/* The text computes places up to a window beyond an edge. */
 static const char *
 index_type(const pool *p)
 {
-    const int64_t most = INT32_MAX / 2; /* what a loop goes beyond the end */
-    const bool near = extent(p->x) < most && extent(p->y) < most &&
-                      (!p->at || extent(p->at) < most);
+    const int64_t most = INT32_MAX / 4;
+    bool near = extent(p->x) < most && extent(p->y) < most &&
+                (!p->at || extent(p->at) < most);
+    for (int k = 0; k < 2; k++)
+        near = near && entry(p, SIZE, k) * entry(p, DILATION, k) < most &&
+               entry(p, STRIDE, k) < most && entry(p, PADDING, k) < most;
     return near ? "int" : "s64";
 }
 
@@ -82,18 +95,14 @@ index_type(const pool *p)
 static void
 put_constants(kern *k, const pool *p)
 {
-    const air_arg *args = &p->call->args[p->windows];
+    static const char names[SIZES + 1] = "KSPD";
     base_text_add(k->text,
                   "    typedef %s I;\n    struct P { enum : I {\n        "
                   "H = %" PRId64 ", W = %" PRId64 ", ",
                   index_type(p), p->x->dims[1], p->x->dims[2]);
-    put_pair(k, 'O', &p->y->dims[1]);
-    for (int i = 0; i < 4; i++) {
-        static const char names[] = "KSPD";
-        const int64_t *of = args[i].ints; /* one may stand for both */
-        const int64_t both[] = {of[0], of[args[i].count > 1]};
-        put_pair(k, names[i], both);
-    }
+    put_pair(k, 'O', p->y->dims[1], p->y->dims[2]);
+    for (int i = 0; i < SIZES; i++)
+        put_pair(k, names[i], entry(p, i, 0), entry(p, i, 1));
     put_strides(k, 'X', p->x);
     put_strides(k, 'Y', p->y);
     put_strides(k, 'A', p->at ? p->at : p->y);

@@ -4,24 +4,9 @@
 // P: sizes of the image (H, W), of results (OH, OW), of windows (KH, KW), their
 // strides (SH, SW), padding (PH, PW) and dilation (DH, DW); elements between
 // neighbours of x (XN, XH, XW, XC), y (YN, ..) and places (AN, ..).
-template <class T, int V>
+template <int V, class T>
 FN void
-load_pixel(T (&to)[V], const T *from, bool whole)
-{
-    if (V > 1 && whole) {
-#pragma unroll
-        for (int i = 0; i < (int)(V * sizeof(T) / 16); i++)
-            ((uint4 *)to)[i] = ((const uint4 *)from)[i];
-    } else {
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            to[v] = from[v];
-    }
-}
-
-template <class T, int V>
-FN void
-store_pixel(T *to, const T (&from)[V], bool whole)
+move_pixel(T *to, const T *from, bool whole)
 {
     if (V > 1 && whole) {
 #pragma unroll
@@ -69,7 +54,7 @@ largest(T *y, s64 *at, const T *x, I n, I oh, I ow, I c)
             __align__(16) T from[V];
             if (h < 0 || h >= P::H || w < 0 || w >= P::W)
                 continue;
-            load_pixel(from, x + h * P::XH + w * P::XW, whole);
+            move_pixel<V>(from, x + h * P::XH + w * P::XW, whole);
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 const R next = get(from[v]);
@@ -86,10 +71,10 @@ largest(T *y, s64 *at, const T *x, I n, I oh, I ow, I c)
         put(&found[v], best[v]);
         places[v] = place[v];
     }
-    store_pixel(y + n * P::YN + oh * P::YH + ow * P::YW + c * P::YC, found,
+    move_pixel<V>(y + n * P::YN + oh * P::YH + ow * P::YW + c * P::YC, found,
                 aligned(y));
     if (at)
-        store_pixel(at + n * P::AN + oh * P::AH + ow * P::AW + c * P::AC,
+        move_pixel<V>(at + n * P::AN + oh * P::AH + ow * P::AW + c * P::AC,
                     places, aligned(at));
 }
 
@@ -117,8 +102,8 @@ largest_gradient(T *x, const T *y, const s64 *at, I n, I h, I w, I c)
         for (I j = from_w; j <= to_w && j < P::OW; j++) {
             __align__(16) s64 found[V];
             __align__(16) T grad[V];
-            load_pixel(found, at + i * P::AH + j * P::AW, whole_at);
-            load_pixel(grad, y + i * P::YH + j * P::YW, whole);
+            move_pixel<V>(found, at + i * P::AH + j * P::AW, whole_at);
+            move_pixel<V>(grad, y + i * P::YH + j * P::YW, whole);
 #pragma unroll
             for (int v = 0; v < V; v++)
                 sums[v] += found[v] == place ? get(grad[v]) : (R)0;
@@ -127,6 +112,6 @@ largest_gradient(T *x, const T *y, const s64 *at, I n, I h, I w, I c)
 #pragma unroll
     for (int v = 0; v < V; v++)
         put(&out[v], sums[v]);
-    store_pixel(x + n * P::XN + h * P::XH + w * P::XW + c * P::XC, out,
+    move_pixel<V>(x + n * P::XN + h * P::XH + w * P::XW + c * P::XC, out,
                 aligned(x));
 }
