@@ -342,6 +342,15 @@ def print_rest(results):
 # ---- command line -----------------------------------------------------------
 
 
+def refuse_unknown(options, name, asked, known):
+    """A name that is not known would be a failed row for each backend."""
+    unknown = [x for x in (asked or "").split(",") if x and x not in known]
+    if unknown:
+        options.error(
+            f"{name}: no {', '.join(unknown)}; there are {', '.join(known)}"
+        )
+
+
 def main():
     options = argparse.ArgumentParser(
         description=__doc__,
@@ -355,6 +364,8 @@ def main():
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--json", default=ROOT / "build" / "bench.json")
     args = options.parse_args()
+    refuse_unknown(options, "--models", args.models, MODELS)
+    refuse_unknown(options, "--backends", args.backends, BACKENDS)
 
     report = {
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
