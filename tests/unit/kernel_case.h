@@ -30,6 +30,8 @@ int kcase_tensor(kernel_case *c, int dtype, int rank, const int64_t *dims,
 /* Stride 0 along dim. */
 void kcase_expand(kernel_case *c, int tensor, int dim, int64_t size);
 double kcase_get(const kernel_case *c, int tensor, int64_t element);
+/* The larger one of errors; NaN, once it is one. */
+double kcase_worse(double worst, double error);
 void kcase_put(kernel_case *c, int tensor, int64_t element, double value);
 /* Element offset of an index. */
 int64_t kcase_at(const kernel_case *c, int tensor, const int64_t *index);

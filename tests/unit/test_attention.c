@@ -144,8 +144,7 @@ row_error(const tensors *t, const sdpa_case *p, const int64_t *at,
             kcase_get(c, t->out,
                       kcase_at(c, t->out, (int64_t[]){at[0], at[1], at[2], d}));
         double err = fabs(got - want);
-        if (!(err <= worst))
-            worst = err;
+        worst = kcase_worse(worst, err);
     }
     return worst;
 }
@@ -185,8 +184,7 @@ check(const kernel_set *set, const sdpa_case *p)
                         i % p->rows};
         weights(&t, p, at, w);
         double err = row_error(&t, p, at, w);
-        if (!(err <= worst))
-            worst = err;
+        worst = kcase_worse(worst, err);
     }
     double limit = p->dtype == AIR_BF16  ? 8e-3
                    : p->dtype == AIR_F16 ? 1e-3

@@ -91,8 +91,7 @@ difference(const kernel_case *c, int out)
     for (int64_t i = 0; i < n; i++) {
         double got = kcase_get(c, out, i), want = kcase_get(c, out + 3, i);
         double err = fabs(got - want);
-        if (!(err <= worst))
-            worst = err;
+        worst = kcase_worse(worst, err);
         size = fmax(size, fabs(want));
     }
     return worst / size;

@@ -200,8 +200,7 @@ check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
     double *want = make_want(&v, p);
     for (int64_t i = 0; i < v.n; i++) {
         double err = fabs(kcase_get(&v.c, v.y, i) - want[i]);
-        if (!(err <= worst))
-            worst = err;
+        worst = kcase_worse(worst, err);
     }
     kcase_free(want, (size_t)v.n * sizeof *want);
     if (!CHECK(worst <= (dtype == AIR_F32 ? 2e-5 : 0.13)))

@@ -98,8 +98,7 @@ check_results(const kernel_case *c, const kernel_set *set, const char *what)
     for (int64_t i = 0; i < n; i++) {
         double want = kcase_get(c, PLAIN, i);
         double err = fabs(kcase_get(c, MINE, i) - want);
-        if (!(err <= worst))
-            worst = err;
+        worst = kcase_worse(worst, err);
         size = fmax(size, fabs(want));
     }
     double limit = t->dtype == AIR_F32   ? 2e-6

@@ -105,8 +105,7 @@ worst_error(const kernel_case *c, const mm_case *p, int a, int b, int y)
             for (int64_t k = 0; k < p->k; k++)
                 sum += x[i * p->k + k] * w[j * p->k + k];
             double err = fabs(kcase_get(c, y, i * p->n + j) - sum);
-            if (!(err <= worst))
-                worst = err;
+            worst = kcase_worse(worst, err);
         }
     kcase_free(x, (size_t)(p->m * p->k + 1) * sizeof *x);
     kcase_free(w, (size_t)(p->n * p->k + 1) * sizeof *w);
@@ -502,8 +501,7 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
         if (p->beta != 0)
             sum += p->beta * self_at(&c, s, at);
         double err = fabs(kcase_get(&c, y, i) - sum);
-        if (!(err <= worst))
-            worst = err;
+        worst = kcase_worse(worst, err);
     }
     if (!CHECK(worst <= 4 * tolerance(p->dtype, p->k)))
         printf("  %s %d x %d,%d,%d self %d %g\n", set->isa, (int)p->batch,

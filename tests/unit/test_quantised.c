@@ -119,8 +119,7 @@ worst_of_row(const setup *s, int64_t m)
         }
         double error =
             fabs(kcase_get(&s->c, s->y, m * s->p.n + n) - sum) / size;
-        if (!(error <= worst))
-            worst = error;
+        worst = kcase_worse(worst, error);
     }
     return worst;
 }
