@@ -110,10 +110,11 @@ cpu_gemm_dots(const gemm_job *job, const gemm_ops *ops, const gemm_team *team)
 
 /* ---- few rows of w, adjacent lanes: x streams through once --------------- */
 
-#define STREAMS    8  /* rows of x read side by side, each as a run; */
-#define STREAMS_12 16 /* of many sums: they are read and written less often */
-#define STREAM_ACC ((int64_t)4096) /* floats of sums, in the nearest cache */
-#define STREAM_FAR 16              /* rows ahead that lines are asked for */
+#define STREAMS      8  /* rows of x read side by side, each as a run, */
+#define STREAM_ROWS  8  /* up to so many rows of w; for more of them */
+#define MANY_STREAMS 16 /* sums are read and written less often */
+#define STREAM_ACC   ((int64_t)4096) /* floats of sums, in the nearest cache */
+#define STREAM_FAR   16              /* rows ahead that lines are asked for */
 
 bool
 cpu_gemm_is_stream(const gemm_job *job)
@@ -163,7 +164,7 @@ streams_run(const gemm_job *job, const gemm_ops *ops, const stream_room *room,
 {
     const gemm_view *v = &job->w;
     const int64_t size = v->dtype == AIR_F32 ? 4 : 2;
-    const int64_t steps = job->nw > STREAMS ? STREAMS_12 : STREAMS;
+    const int64_t steps = job->nw > STREAM_ROWS ? MANY_STREAMS : STREAMS;
     for (int64_t b = 0; b < job->k; b += GEMM_KB) {
         const int64_t e = min64(b + GEMM_KB, job->k);
         float *acc = b == 0 ? room->sums : room->part;
