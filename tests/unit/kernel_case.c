@@ -241,7 +241,7 @@ guards_stand(const kernel_case *c, int slot)
     return true;
 }
 
-/* The workspace is guarded behind, and full of NaN. */
+/* The workspace is guarded behind, and full of that byte. */
 static void
 set_workspace(kernel_case *c, size_t bytes, int filler)
 {
