@@ -28,6 +28,7 @@ from .schema import (
     VALUE,
     Refused,
     find_row,
+    permuted,
 )
 from .sizes import Args, is_symbolic
 
@@ -271,8 +272,8 @@ def _drawn(
     where = location_of(node)
     (ref,) = at.graph.node(op, row, where, 1)
     if order is not None:
-        back = [at.sizes.dim(order.index(i)) for i in range(len(order))]
-        (ref,) = at.graph.node("permute", [VALUE, ref, INTS, back], where, 1)
+        back = [order.index(i) for i in range(len(order))]
+        return permuted(at, node, ref, back, value)
     at.check_type(ref, value)
     return int(ref)
 

@@ -1,8 +1,9 @@
 """Images on a GPU: HOST nodes that read and leave channels-last order.
 
 cuDNN's tensor-core kernels want it, and turn each operand there and each result
-back where it is not so. In max-autotune convolutions, pooling and their
-gradients get operands in that order, as [N, H, W, C], and give results of it,
+back where it is not so. In max-autotune convolutions, means of windows and
+their gradients get operands in that order (the largest of windows are rows of
+the engine in it: pooling.py), as [N, H, W, C], and give results of it,
 permuted; pass permute of the engine has what is pointwise between them compute
 in it too, and what else a region makes for them is written so (exec/order.c).
 What a forward keeps for its backward lies so as well. A bias is added behind,
@@ -24,7 +25,7 @@ import torch
 from . import bodies, cuda, layouts, rewrites
 from .inlined import call_like
 from .pooling import FROM_LAST, MARK, TO_LAST
-from .schema import INTS, VALUE, first, viewed
+from .schema import INTS, VALUE, first, permuted, viewed
 from .sizes import Unexpressible
 
 aten = torch.ops.aten
@@ -302,10 +303,8 @@ def operands(
     target: Any = node.target
     given = _in_order(node)
     for i in {tensors.index(node.args[i]) for i in given}:
-        axes = [importing.sizes.dim(k) for k in TO_LAST]
-        attrs = [VALUE, refs[i], INTS, axes]
         image = tensors[i].meta["val"].permute(TO_LAST)
-        refs[i] = importing.add(node, "permute", attrs, image)
+        refs[i] = permuted(importing, node, refs[i], TO_LAST, image)
     at = _WEIGHTS.get(target)
     if at is not None and at not in given:
         i = tensors.index(node.args[at])
@@ -410,10 +409,7 @@ def shown(
     found = []
     for ref, result, order in zip(refs, results, orders, strict=True):
         if order is not None:
-            back = [
-                importing.sizes.dim(order.index(i)) for i in range(len(order))
-            ]
-            attrs = [VALUE, ref, INTS, back]
-            ref = importing.add(node, "permute", attrs, result)
+            back = [order.index(i) for i in range(len(order))]
+            ref = permuted(importing, node, ref, back, result)
         found.append(ref)
     return found

@@ -11,7 +11,7 @@ import torch
 
 from . import cuda, schema
 from .origin import location_of
-from .schema import INTS, VALUE
+from .schema import permuted
 
 aten = torch.ops.aten
 MARK = "torchair_channels_last"  # in the meta of such a node
@@ -19,14 +19,6 @@ TO_LAST, FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
 _LARGEST = "air::max_pool_last"
 _WITH_PLACES = "air::max_pool_last_with_indices"
 _GRADIENT = "air::max_pool_last_backward"
-
-
-def _permuted(
-    at: Any, node: torch.fx.Node, ref: int, value: torch.Tensor, order: Any
-) -> int:
-    axes = [at.sizes.dim(i) for i in order]
-    attrs = [VALUE, ref, INTS, axes]
-    return at.add(node, "permute", attrs, value)  # type: ignore[no-any-return]
 
 
 def _row(
@@ -47,12 +39,12 @@ def _row(
     for i in map(list(given).index, images):
         image = list(given.values())[i]
         turned = image.meta["val"].permute(TO_LAST)
-        attrs[2 * i + 1] = _permuted(at, node, at.ref(image), turned, TO_LAST)
+        attrs[2 * i + 1] = permuted(at, node, at.ref(image), TO_LAST, turned)
     refs = at.graph.node(name, attrs, location_of(node), len(results))
     for ref, result in zip(refs, results, strict=True):
         at.check_type(ref, result.permute(TO_LAST))
     return [
-        _permuted(at, node, ref, result, FROM_LAST)
+        permuted(at, node, ref, FROM_LAST, result)
         for ref, result in zip(refs, results, strict=True)
     ]
 

@@ -137,8 +137,7 @@ def _turned(value: torch.Tensor) -> list[int] | None:
 
 def _in_memory_order(at: Any, node: torch.fx.Node, of: Any, order: Any) -> int:
     x = of.meta["val"].permute(order)
-    attrs = [VALUE, at.ref(of), INTS, at.sizes.dims(order)]
-    attrs = [VALUE, at.add(node, "permute", attrs, x)]
+    attrs = [VALUE, schema.permuted(at, node, at.ref(of), order, x)]
     return int(at.add(node, "clone", attrs, x))
 
 
@@ -179,8 +178,7 @@ def _as_strided_scatter(
     attrs = _reading(at, node, _in_memory_order(at, node, source, order))
     x = at.add(node, "as_strided_scatter", attrs, value.permute(order))
     back = [order.index(i) for i in range(len(order))]
-    attrs = [VALUE, x, INTS, at.sizes.dims(back)]
-    return [at.add(node, "permute", attrs, value)]
+    return [schema.permuted(at, node, x, back, value)]
 
 
 def _of_one_shape(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -261,6 +261,14 @@ def attributes(at: Importing, row: Row, args: Any, kwargs: Any) -> list[Any]:
     return out
 
 
+def permuted(
+    at: Any, node: torch.fx.Node, ref: int, order: Any, value: torch.Tensor
+) -> int:
+    """A node that gives `value`: the axes of ref in this order."""
+    attrs = [VALUE, ref, INTS, at.sizes.dims(order)]
+    return int(at.add(node, "permute", attrs, value))
+
+
 def namespace_of(target: Any) -> str:
     """Of an operator, "" where it has none."""
     return str(getattr(target, "namespace", ""))

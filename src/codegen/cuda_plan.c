@@ -402,16 +402,22 @@ row_phases(const cuda_writer *w)
     return count;
 }
 
+static bool
+has_moments(const cuda_writer *w)
+{
+    for (int s = 0; s < w->rg->nscalars; s++)
+        if (w->moment[s])
+            return true;
+    return false;
+}
+
 /* Few rows so long that one block each would take longer than the launches
  * that several need. */
 static bool
 plan_parts(cuda_writer *w, int64_t vectors)
 {
     const int T = CUDA_FOLD_BLOCK;
-    for (int s = 0; s < w->rg->nscalars; s++)
-        if (w->moment[s])
-            return false;
-    if (w->rows * 2 > w->sms ||
+    if (has_moments(w) || w->rows * 2 > w->sms ||
         read_bytes(w) < LAUNCH_BYTES * 2 * row_phases(w))
         return false;
     w->parts = at_most(div_up((int64_t)w->sms * 4, w->rows),
@@ -641,17 +647,6 @@ plan_inner(cuda_writer *w)
 
 /* ---- OUTER ---- */
 
-/* Blocks of 256 threads that are on a processor side by side: a moment takes
- * four registers of each of 8 columns. */
-static int64_t
-column_blocks(const cuda_writer *w)
-{
-    for (int s = 0; s < w->rg->nscalars; s++)
-        if (w->moment[s])
-            return 3;
-    return 4;
-}
-
 static void
 plan_outer(cuda_writer *w)
 {
@@ -660,9 +655,11 @@ plan_outer(cuda_writer *w)
     w->G = power_of_two(vectors, 32);
     int64_t blocks = w->rows * div_up(vectors, w->G);
     int Y = w->T / w->G;
+    /* On a processor side by side: a moment takes four registers a column. */
+    const int64_t side = has_moments(w) ? 3 : 4;
     w->parts = 1;
     if (blocks > 0 && blocks < w->sms)
-        w->parts = at_most(div_up((int64_t)w->sms * column_blocks(w), blocks),
+        w->parts = at_most(div_up(w->sms * side, blocks),
                            div_up(w->folded, (int64_t)Y * 8));
     w->parts = w->parts < 1 ? 1 : w->parts;
     plan_loop(w);

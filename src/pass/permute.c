@@ -18,14 +18,21 @@ typedef struct {
     bool images; /* HOST nodes read [N, H, W, C] of [N, C, H, W] */
 } apart;
 
+/* Is it that permutation of `rank` axes? */
 static bool
-is_image(const ir_graph *g, const ir_node *n, const int *want)
+permutes(const ir_graph *g, const ir_node *n, int rank, const int *want)
 {
     int order[AIR_MAX_RANK];
 
-    return ir_val(g, n->outs[0])->rank == 4 &&
+    return ir_val(g, n->outs[0])->rank == rank &&
            ir_permute_order(g, n, order) == AIR_OK &&
-           memcmp(order, want, 4 * sizeof *want) == 0;
+           memcmp(order, want, (size_t)rank * sizeof *want) == 0;
+}
+
+static bool
+is_image(const ir_graph *g, const ir_node *n, const int *want)
+{
+    return permutes(g, n, 4, want);
 }
 
 static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
@@ -355,16 +362,13 @@ static bool
 makes_image(const ir_graph *g, const ir_node *n, const ir_node *permute)
 {
     static const int turned_rows[] = {0, 2, 1};
-    int order[AIR_MAX_RANK];
 
-    if (!permute)
+    if (!permute || !permutes(g, permute, 3, turned_rows))
         return false;
     const ir_value *x = ir_val(g, permute->outs[0]);
     const ir_value *v = ir_val(g, n->outs[0]);
-    return x->rank == 3 && v->rank == 4 && ir_dim_eq(v->dims[0], x->dims[0]) &&
-           ir_dim_eq(v->dims[1], x->dims[1]) &&
-           ir_permute_order(g, permute, order) == AIR_OK &&
-           memcmp(order, turned_rows, sizeof turned_rows) == 0;
+    return v->rank == 4 && ir_dim_eq(v->dims[0], x->dims[0]) &&
+           ir_dim_eq(v->dims[1], x->dims[1]);
 }
 
 static air_status

@@ -13,16 +13,11 @@ typedef struct {
     int windows; /* argument of the sizes of windows; three follow it */
 } pool;
 
-static bool
-is_taken(const air_tensor *t, const cuda_props *props)
-{
-    return kern_is_float(t->dtype) && kern_has_dtype(t->dtype, props);
-}
-
 bool
 kern_pool_on(const air_call *call, const cuda_props *props)
 {
-    return is_taken(call->args[0].t, props);
+    const int dtype = call->args[0].t->dtype;
+    return kern_is_float(dtype) && kern_has_dtype(dtype, props);
 }
 
 /* Are elements of `v` channels side by side, at multiples of them? */
@@ -44,14 +39,11 @@ channels_of(const pool *p)
     return good ? v : 1;
 }
 
-/* How far its last element lies from its first. */
 static int64_t
 extent(const air_tensor *t)
 {
-    int64_t last = 0;
-    for (int i = 0; i < t->rank; i++)
-        last += (t->dims[i] - 1) * t->strides[i];
-    return last;
+    const cuda_span span = cuda_span_of(t);
+    return (span.end - span.begin) / (int64_t)kern_bytes(t->dtype);
 }
 
 /* Of an axis of windows; one number may stand for both. */

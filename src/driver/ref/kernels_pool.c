@@ -312,12 +312,15 @@ ref_max_pool_last(const air_call *call, const air_task *task)
     max_pool(call, task, 2, CHANNELS_LAST);
 }
 
+typedef enum { ADDED, PUT, ADDED_LAST } scatter_kind;
+
 /* Elements of argument 0 go to the places that argument `at` names, where they
- * add up or, `put`, the last one stays. `last`: [N, H, W, C]. */
+ * add up or, PUT, the last one stays. ADDED_LAST: [N, H, W, C]. */
 static void
 scatter_places(const air_call *call, const air_task *task, int axes, int at,
-               bool put, bool last)
+               scatter_kind kind)
 {
+    const bool last = kind == ADDED_LAST;
     ref_tensor a = usual(ref_arg(call, 0, task), last);
     ref_tensor b = usual(ref_arg(call, at, task), last);
     ref_tensor c = usual(ref_out(call, 0, task), last);
@@ -335,7 +338,7 @@ scatter_places(const air_call *call, const air_task *task, int axes, int at,
             if (!ref_wrap(&to, count_of(&out), task))
                 continue;
             char *from = element_at(&grad, src, i);
-            if (put)
+            if (kind == PUT)
                 ref_copy(element_at(&out, dst, to), from, ref_bytes(c.dtype));
             else
                 ref_add(c.dtype, element_at(&out, dst, to), from);
@@ -347,46 +350,45 @@ scatter_places(const air_call *call, const air_task *task, int axes, int at,
 void
 ref_max_pool2d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 7, false, false);
+    scatter_places(call, task, 2, 7, ADDED);
 }
 
-/* (grad, self, kernel_size, stride, padding, dilation, ceil_mode, indices) */
 void
 ref_max_pool_last_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 7, false, true);
+    scatter_places(call, task, 2, 7, ADDED_LAST);
 }
 
 void
 ref_max_pool3d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 3, 7, false, false);
+    scatter_places(call, task, 3, 7, ADDED);
 }
 
 /* (grad, self, indices) */
 void
 ref_adaptive_max_pool2d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 2, false, false);
+    scatter_places(call, task, 2, 2, ADDED);
 }
 
 void
 ref_adaptive_max_pool3d_backward(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 3, 2, false, false);
+    scatter_places(call, task, 3, 2, ADDED);
 }
 
 /* (self, indices, output_size, ...) */
 void
 ref_max_unpool2d(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 2, 1, true, false);
+    scatter_places(call, task, 2, 1, PUT);
 }
 
 void
 ref_max_unpool3d(const air_call *call, const air_task *task)
 {
-    scatter_places(call, task, 3, 1, true, false);
+    scatter_places(call, task, 3, 1, PUT);
 }
 
 /* ---- means --------------------------------------------------------------- */
