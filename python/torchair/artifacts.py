@@ -55,7 +55,7 @@ class Compiled:
     ) -> None:
         """reason: why torch runs the graph, "" where it does not."""
         self._run, self._saved, self._config = run, saved, config
-        self._reason = reason or saved.reason
+        self.reason = reason or saved.reason  # why it cannot be written
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         made = self._run(*args)
@@ -70,7 +70,7 @@ class Compiled:
         instead, of those that are about captures (`mode`, `clone_input`,
         ...). ValueError for others: they have made the graph what it is.
         """
-        if self._reason:
+        if self.reason:
             return self
         content = self._content(extend_config)
         program = dict(content["program"])
@@ -85,9 +85,9 @@ class Compiled:
     def dump_artifacts(self) -> bytes:
         """All that `load_artifacts` needs, in the same torch and engine.
         RuntimeError where the graph cannot be written, with the reason."""
-        if self._reason:
+        if self.reason:
             raise RuntimeError(
-                f"dump_artifacts: the graph cannot be written: {self._reason}"
+                f"dump_artifacts: the graph cannot be written: {self.reason}"
             )
         return cache_file.packed(self._content(None), self._saved.tensors)
 
@@ -134,7 +134,7 @@ class Loaded(Compiled):
     def __init__(
         self, run: Run, content: dict[str, Any], tensors: list[torch.Tensor]
     ) -> None:
-        self._run, self._reason = run, ""
+        self._run, self.reason = run, ""
         self._loaded = content
         self._saved = saving.GraphSaver()
         self._saved.tensors = tensors

@@ -23,6 +23,7 @@ from . import (
     checks,
     collectives,
     compat,
+    compat_saving,
     compat_training,
     compile_stat,
     compiled,
@@ -346,6 +347,14 @@ class Compiler:
         return found
 
 
+def _compiler() -> type[Compiler]:
+    if not compat_saving.is_precompiling():
+        return Compiler
+    from . import precompiled
+
+    return precompiled.Compiler
+
+
 @decorated
 def _compile_frame(
     gm: torch.fx.GraphModule,
@@ -371,7 +380,7 @@ def _compile_frame(
     gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)
     made = functools.partial(
-        Compiler,
+        _compiler(),
         config,
         capture=capture,
         folder=folder,
@@ -390,6 +399,8 @@ def _compile_frame(
         decompositions=table,
         keep_inference_input_mutations=keep.raw,
     )
+    if compat_saving.is_precompiling():
+        return backend(gm, example_inputs)
     if joint.wanted(config, example_inputs):
         how = joint.How(made("joint"), table, backend)
         return joint.make(gm, example_inputs, config, how)
@@ -463,17 +474,7 @@ def get_npu_backend(
         )
     warn_of_other_mode(config)
     table = {} if custom_decompositions is None else custom_decompositions
-    checks.is_a(
-        dict, table, "custom_decompositions", "a dict of operators, functions"
-    )
-    for op, fn in table.items():
-        checks.is_a(
-            torch._ops.OperatorBase,
-            op,
-            "a key of custom_decompositions",
-            "an operator such as torch.ops.aten.relu.default",
-        )
-        checks.calls(fn, f"custom_decompositions[{op}]")
+    checks.maps_operators(table, "custom_decompositions")
     return _named(config, decompositions=dict(table))
 
 

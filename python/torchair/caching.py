@@ -180,14 +180,14 @@ class Cached:
         return made
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from . import compat, saving
+        from . import compat_saving, saving
 
         function: Any = self.method.__func__
         saver = saving.Saver(function, self.method.__self__)
         saver.locals = loading._bind(self.method, args, kwargs)
         saver.again = self._abandon
         compiled = self._plain(saver)
-        with compat.bytecode_of(function.__code__, saver.code):
+        with compat_saving.bytecode_of(function.__code__, saver.code):
             result = compiled(*args, **kwargs)
         if saver.save(self.path, self._description()):
             logger.info("cache_compile: saved to %s", self.path)

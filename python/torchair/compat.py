@@ -143,11 +143,11 @@ def forget_hooks_guard() -> None:
     guards = getattr(context, "guards_context", None)
     found: Any = getattr(getattr(guards, "dynamo_guards", None), "inner", None)
     for guard in list(found or ()):
-        if _guard_name(guard) == "AUTOGRAD_SAVED_TENSORS_HOOKS":
+        if guard_name(guard) == "AUTOGRAD_SAVED_TENSORS_HOOKS":
             found.discard(guard)
 
 
-def _guard_name(guard: Any) -> str:
+def guard_name(guard: Any) -> str:
     create = getattr(guard, "create_fn", None)
     return str(getattr(create, "__name__", ""))
 
@@ -427,74 +427,3 @@ def functional_strides(value: torch.Tensor) -> tuple[int, ...] | None:
     getattr(torch, "_sync")(value)  # noqa: B009  (mypy does not know it)
     inner: torch.Tensor = torch._from_functional_tensor(value.elem)
     return inner.stride()
-
-
-# ---- what a trace took for granted, while the backend runs ----
-
-
-def traced_code() -> list[Any]:
-    """Code objects that Dynamo went through; [] where it does not say."""
-    context: Any = torch._guards.TracingContext.try_get()
-    found = getattr(context, "get_traced_code", None)
-    return list(found() or ()) if found is not None else []
-
-
-def source_of(node: Any) -> str:
-    """Where an input of Dynamo's graph comes from, as Python of `L`, the
-    arguments, and `G`, the globals."""
-    return _text_of(node._dynamo_source)
-
-
-def _text_of(source: Any) -> str:
-    name = source.name  # a method in 2.11
-    return str(name() if callable(name) else name)
-
-
-def guards() -> list[tuple[str, str]]:
-    """(kind, where the value comes from) of Dynamo's guards."""
-    context: Any = torch._guards.TracingContext.try_get()
-    found = getattr(context, "guards_context", None)
-    inner = getattr(getattr(found, "dynamo_guards", None), "inner", None) or ()
-    return [(_guard_name(g), str(g.name)) for g in inner]
-
-
-def size_conditions() -> list[str]:
-    """What was assumed of sizes, as Python of `L`."""
-    from torch.utils._sympy.printers import PythonPrinter
-
-    context: Any = torch._guards.TracingContext.try_get()
-    mode = getattr(context, "fake_mode", None)
-    env = getattr(mode, "shape_env", None)
-    if env is None:
-        return []
-
-    sources: Any = env.var_to_sources
-
-    class Printer(PythonPrinter):
-        def _print_Symbol(self, symbol: Any) -> str:
-            return _text_of(sources[symbol][0])
-
-    printer = Printer()
-    return [
-        printer.doprint(g.expr)
-        for g in env.guards
-        if all(s in sources for s in g.expr.free_symbols)
-    ]
-
-
-@contextlib.contextmanager
-def bytecode_of(code: Any, seen: Callable[[Any], None]) -> Iterator[None]:
-    """seen(made) for what Dynamo makes of the code object meanwhile."""
-    from torch._dynamo import convert_frame
-
-    register: Any = convert_frame.register_bytecode_hook
-
-    def hook(old: Any, made: Any) -> None:
-        if old is code:
-            seen(made)
-
-    handle = register(hook)
-    try:
-        yield
-    finally:
-        handle.remove()

@@ -59,13 +59,6 @@ DRAWS = "it draws random numbers"
 _INDEX = ("aten.index", "aten.index_put", "aten._unsafe_index")
 
 
-def _draws(node: torch.fx.Node) -> bool:
-    """Attention has the tag of dropout, which may be 0."""
-    if not schema.is_random(node.target):
-        return False
-    return bool(schema.bound(node).get("dropout_p", 1.0))
-
-
 def _is_elsewhere(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type != "cuda"
 
@@ -101,7 +94,7 @@ def unrecorded(
         return "it writes an operand"  # what is recorded may be a copy of it
     if _depends_on_data(target, operands):
         return "its result depends on data"
-    if _draws(node):
+    if schema.draws(node):
         return DRAWS
     return ""
 

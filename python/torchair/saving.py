@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from . import bytecode, cache_file, compat, direct
+from . import bytecode, cache_file, compat_saving, direct
 from .codec import Unwritable, call_data, computed_data, encode
-from .schema import is_random
+from .schema import draws
 from .sizes import expression
 
 _SIMPLE = (bool, int, float, str, type(None))
@@ -49,7 +49,7 @@ class GraphSaver:
         self, gm: torch.fx.GraphModule, got: Any, keywords: dict[str, Any]
     ) -> None:
         """A program was made of an Imported graph with these arguments."""
-        if any(is_random(node.target) for node in gm.graph.nodes):
+        if any(draws(node) for node in gm.graph.nodes):
             self.reason = "the graph draws random numbers"
             return
         try:
@@ -114,7 +114,7 @@ class Saver(GraphSaver):
     def _sources(self) -> list[list[str]]:
         """Files that were read while tracing, with their digests."""
         here = os.path.dirname(torch.__file__) + os.sep
-        codes = [self.function.__code__, *compat.traced_code()]
+        codes = [self.function.__code__, *compat_saving.traced_code()]
         names = dict.fromkeys(c.co_filename for c in codes)
         return [
             [name, digest(name)]
@@ -128,7 +128,7 @@ class Saver(GraphSaver):
         for node in gm.graph.nodes:
             if node.op != "placeholder":
                 continue
-            source = compat.source_of(node)
+            source = compat_saving.source_of(node)
             value = node.meta.get("example_value")
             if isinstance(value, torch.Tensor):
                 real = _evaluate(source, scope)
@@ -139,12 +139,12 @@ class Saver(GraphSaver):
         return {
             "inputs": inputs,
             "constants": list(self._constants(scope)),
-            "conditions": compat.size_conditions(),
+            "conditions": compat_saving.size_conditions(),
         }
 
     def _constants(self, scope: dict[str, Any]) -> Iterator[list[Any]]:
         seen = set()
-        for kind, source in compat.guards():
+        for kind, source in compat_saving.guards():
             if kind not in _CONSTANT_GUARDS or source in seen:
                 continue
             seen.add(source)

@@ -6,6 +6,7 @@ import json
 import sys
 
 import torch
+import torch.nn.functional as F
 
 import torchair
 from torchair.inference import cache_compile
@@ -29,6 +30,7 @@ class Model(torch.nn.Module):
         self.cached_scaled = cache_compile(self.scaled, **options)
         self.cached_noisy = cache_compile(self.noisy, **options)
         self.cached_view = cache_compile(self.view, **options)
+        self.cached_attend = cache_compile(self.attend, **options)
 
     def _forward(self, x, where):
         self.cache[: x.shape[0]].copy_(x)
@@ -52,6 +54,10 @@ class Model(torch.nn.Module):
 
     def view(self, x):
         return x[1:], x.relu()
+
+    def attend(self, x):
+        heads = x.view(1, 2, -1, 8)
+        return F.scaled_dot_product_attention(heads, heads, heads)
 
 
 def call(method, size=3):

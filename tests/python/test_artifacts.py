@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -164,10 +165,17 @@ def test_what_decides_the_graph_cannot_change_in_the_code():
         loaded.get_code({"capture_limit": 3})
 
 
+def dropping(x):
+    heads = x.view(1, 2, 4, 4)
+    made = F.scaled_dot_product_attention(heads, heads, heads, None, 0.5)
+    return (made.reshape(x.shape),)
+
+
 @pytest.mark.parametrize(
     "fn, why",
     [
         (lambda x: (torch.rand_like(x),), "draws random numbers"),
+        (dropping, "draws random numbers"),
         (lambda x: (x + 1,), "run_eagerly"),
     ],
 )

@@ -411,6 +411,17 @@ def test_what_cannot_be_written(tmp_path):
         assert files(tmp_path) == []
 
 
+def test_attention_without_dropout_is_written(tmp_path):
+    """Its operator has the tag of those that draw."""
+    x = torch.linspace(-1, 1, 96)
+    for _ in range(2):
+        model = Model(cache_dir=str(tmp_path))
+        found, said = said_of(lambda m=model: m.cached_attend(x))
+        torch.testing.assert_close(found, model.attend(x))
+        assert not said
+    assert len(files(tmp_path)) == 1
+
+
 def test_the_engines_result(tmp_path):
     path = compiled(tmp_path, ge_cache=True)
     folder = os.path.dirname(path)
