@@ -42,13 +42,16 @@ class Output(OutputCode):
 
     def prepare_for_serialization(self) -> None:
         if self._made is not None:
-            self._data, self._made = self._made.dump_artifacts(), None
+            with compat.real_tensors():
+                self._data, self._made = self._made.dump_artifacts(), None
 
     def post_compile(self, *_: Any) -> None:
         """In the process that loads it. ValueError: it is of another torch or
         engine."""
-        if self._made is None:
-            self._made = artifacts.Compiled.load_artifacts(self._data)
+        with compat.real_tensors():
+            self._made = self._made or artifacts.Compiled.load_artifacts(
+                self._data
+            )
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         pass

@@ -82,6 +82,17 @@ def test_gradients(mode, tmp_path):
         assert_same(found, wanted)
 
 
+def test_constants_are_in_the_file(tmp_path):
+    """It is written while AOTAutograd's tensors are fake."""
+
+    def scaled(x):
+        return x / torch.tensor([2.0, 4.0], device=x.device)
+
+    x = tensor(3, 2)
+    run = loaded(precompiled(scaled, x), tmp_path / "scaled")
+    assert_same([run(x)], [scaled(x)])
+
+
 def test_sizes_that_vary(tmp_path):
     x, w = tensor(4, 8), tensor(8, 3)
     torch._dynamo.mark_dynamic(x, 0)
