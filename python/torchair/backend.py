@@ -37,6 +37,7 @@ from . import (
     dispatch,
     dumps,
     eager,
+    encoders,
     events,
     factors,
     gears,
@@ -347,14 +348,6 @@ class Compiler:
         return found
 
 
-def _compiler() -> type[Compiler]:
-    if not compat_saving.is_precompiling():
-        return Compiler
-    from . import precompiled
-
-    return precompiled.Compiler
-
-
 @decorated
 def _compile_frame(
     gm: torch.fx.GraphModule,
@@ -379,15 +372,21 @@ def _compile_frame(
     factors.free(gm, exact=config.captures)
     gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
     folder = dumps.model_folder(config, gm)
+    compiler: type[Compiler] = Compiler
+    if precompiling := compat_saving.is_precompiling():
+        from . import precompiled
+
+        compiler = precompiled.Compiler
     made = functools.partial(
-        _compiler(),
+        compiler,
         config,
         capture=capture,
         folder=folder,
         arguments=names.of_arguments(gm),
         values=example_inputs if config.weights.quantise.raw else (),
     )
-    table = {**norms.DECOMPOSITIONS, **(decompositions or {})}
+    table = norms.DECOMPOSITIONS | encoders.DECOMPOSITIONS
+    table |= decompositions or {}
     inference = made("inference")
     forward, backward = made("forward"), made("backward")
     keep = config.experimental_config.keep_inference_input_mutations
@@ -399,7 +398,7 @@ def _compile_frame(
         decompositions=table,
         keep_inference_input_mutations=keep.raw,
     )
-    if compat_saving.is_precompiling():
+    if precompiling:  # AOTAutograd keeps what it gets
         return backend(gm, example_inputs)
     if joint.wanted(config, example_inputs):
         how = joint.How(made("joint"), table, backend)
