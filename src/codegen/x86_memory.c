@@ -294,7 +294,9 @@ store_one(x86_emit *e, const x86_node *n, int a)
 bool
 emit_may_stream(const x86_emit *e, int buf)
 {
-    return (int)bytes_of(e, buf) == e->l->width && !e->l->rg->bufs[buf].scratch;
+    const air_region *rg = e->l->rg;
+    return (int)bytes_of(e, buf) == e->l->width && !rg->bufs[buf].scratch &&
+           (x86_is_dense(rg, buf) || e->l->pairs >> buf & 1);
 }
 
 /* A vector, or what a tail has of it. */

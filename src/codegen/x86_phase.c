@@ -509,7 +509,9 @@ stream_loop(x86_emit *e, int unroll)
     x86_asm *s = e->s;
     bool any = false;
     for (int b = 0; b < e->l->rg->nbufs; b++) {
-        if (!(e->stored >> b & 1) || !emit_may_stream(e, b))
+        const bool second =
+            e->l->pairs >> b & 1 && x86_pair_mate(e->l->rg, b) < 0;
+        if (!(e->stored >> b & 1) || !emit_may_stream(e, b) || second)
             continue;
         if (e->buf_reg[b] < 0)
             return;

@@ -466,6 +466,7 @@ def test_bench_exports_a_function_once():
 
 def test_bench_reports_a_failure_and_goes_on(tmp_path, monkeypatch, capsys):
     import run
+
     out = tmp_path / "bench.json"
     # Known to this process alone: the child that measures it fails.
     monkeypatch.setattr(run, "MODELS", run.MODELS | {"no-such-model": None})
@@ -480,6 +481,7 @@ def test_bench_reports_a_failure_and_goes_on(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", ["--models", "--backends"])
 def test_bench_refuses_a_name_it_does_not_know(name, monkeypatch, capsys):
     import run
+
     monkeypatch.setattr(sys, "argv", ["run.py", name, "tiny-64,aot-nop,typo"])
     with pytest.raises(SystemExit):
         run.main()

@@ -696,6 +696,7 @@ load_code(cpu_region *r, const air_code *code)
         }
         r->phases[p].fn = code_at(r, code->offset[p]);
         r->phases[p].rows = (code->rows >> p & 1) && !here;
+        r->phases[p].span = region_staged_span(r, here);
         staged |= here;
     }
     if (all > 0 && !staged && r->cols <= TILE_CHUNK)

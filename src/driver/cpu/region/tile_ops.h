@@ -45,12 +45,14 @@ typedef void (*tile_tree_fn)(void *acc, const void *start, void *value);
 typedef void (*tile_move_fn)(void *to, int64_t to_step, const void *from,
                              int64_t from_step, int64_t n);
 typedef tile_move_fn tile_move_table[9];
-/* n pairs of 4 bytes each, from or to their first and second elements. */
+/* n pairs of 1, 2, 4 or 8 bytes each, from or to their first and second
+ * elements. */
 typedef void (*tile_pairs_fn)(void *pairs, void *first, void *second,
                               int64_t n);
 typedef struct {
     tile_pairs_fn part, join;
 } tile_pairs;
+typedef tile_pairs tile_pairs_table[9];
 
 typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
 enum { TILE_FEW_VECTORS = 4 }; /* of columns, at most */
@@ -81,7 +83,7 @@ typedef struct {
     const tile_rows_table *columns; /* folded[i] op= those of column i; at least
                                        a vector, at most a few */
     const tile_move_table *moves;
-    const tile_pairs *pairs;
+    const tile_pairs_table *pairs;
 } tile_set;
 
 /* The best set that is not above `isa` and that this CPU can run. */
@@ -104,7 +106,7 @@ size_t tile_lane_size(unsigned lane);
     extern const tile_rows_table tile_rows_##isa;     \
     extern const tile_rows_table tile_columns_##isa;  \
     extern const tile_move_table tile_moves_##isa;    \
-    extern const tile_pairs tile_pairs_##isa;
+    extern const tile_pairs_table tile_pairs_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)
 TILE_DECLARE(avx512)
