@@ -53,8 +53,7 @@ has_rows(const air_region *rg)
 {
     return rg->walk == AIR_WALK_INNER
                ? !rg->across
-               : rg->walk == AIR_WALK_MAP && rg->rank > 1 && !rg->spread &&
-                     !rg->stream;
+               : rg->walk == AIR_WALK_MAP && rg->rank > 1 && !rg->spread;
 }
 
 static void

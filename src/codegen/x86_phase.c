@@ -524,8 +524,9 @@ stream_loop(x86_emit *e, int unroll)
     size_t skip = asm_jump(s, NOT_EQUAL);
     e->streaming = true;
     loop(e, unroll);
+    if (unroll > 1)
+        loop(e, 1); /* not the rest of a row some other way */
     e->streaming = false;
-    asm_bytes(s, "\x0f\xae\xf8", 3); /* sfence */
     asm_patch_here(s, skip);
 }
 

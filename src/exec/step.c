@@ -32,6 +32,38 @@ region_cost(const air_region *r)
     return (int64_t)((double)exec_numel(r->rank, r->dims) * work);
 }
 
+/* What a region touches of a buffer: of a cache of keys and values, a row. */
+static int64_t
+bytes_touched(const air_region *r, const air_rg_buf *buf)
+{
+    int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)buf->dtype);
+
+    for (int i = 0; i < r->rank; i++)
+        if (buf->strides[i] != 0)
+            bytes *= r->dims[i];
+    return bytes;
+}
+
+/* Do stores write whole lines of a cache, but at the ends of long rows? Rows
+ * of which every few lie so are worse than none. */
+static bool
+writes_lines(const air_region *r)
+{
+    enum { LINE = 64, LONG = 4096 };
+    const int axis = air_region_axis(r);
+    bool whole = true;
+
+    for (int i = 0; i < r->nnodes && axis > 0 && !r->spread; i++) {
+        const air_rg_buf *buf = &r->bufs[r->nodes[i].buf];
+        if (r->nodes[i].op != AIR_RG_STORE)
+            continue;
+        const int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)buf->dtype);
+        whole = whole && (r->dims[axis] * bytes >= LONG ||
+                          buf->strides[axis - 1] * bytes % LINE == 0);
+    }
+    return whole;
+}
+
 static air_status
 add_region(exec_maker *m, const lower_region *region, const ir_node *node,
            const char *label, const char *reason)
@@ -51,10 +83,11 @@ add_region(exec_maker *m, const lower_region *region, const ir_node *node,
         if (region->bufs[b].slot < 0)
             continue;
         touch(m, region->bufs[b].slot);
-        bytes += m->s->storages.data[region->bufs[b].slot].bytes;
+        bytes += bytes_touched(region->region, &region->bufs[b]);
     }
     step.step.cost = region_cost(region->region);
-    region->region->stream = bytes > m->p->ctx->target.cache_bytes;
+    region->region->stream =
+        bytes > m->p->ctx->target.cache_bytes && writes_lines(region->region);
     return BASE_PUSH(m->g->alloc, &m->s->steps, step);
 }
 

@@ -596,3 +596,14 @@ cpu_region_run(const air_call *call, const air_task *task)
             run_columns(&run);
     }
 }
+
+void
+cpu_region_fence(const cpu_region *r)
+{
+#if defined(__x86_64__)
+    if (r->rg->stream)
+        __builtin_ia32_sfence();
+#else
+    (void)r;
+#endif
+}
