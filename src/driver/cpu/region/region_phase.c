@@ -387,7 +387,10 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
         region_run_code(run, ph->fn, ptrs, n, run->acc, 1);
         return;
     }
-    int64_t step = ph->fn != NULL ? ph->span : ph->folds ? TILE_CHUNK : r->tile;
+    int64_t step = ph->fn != NULL ? ph->span
+                   : ph->narrow   ? n
+                   : ph->folds    ? TILE_CHUNK
+                                  : r->tile;
     for (int64_t at = 0; at < n; at += step) {
         int64_t count = n - at < step ? n - at : step;
         if (ph->fn != NULL) {

@@ -104,6 +104,14 @@ region_chunks(const cpu_region *r)
     return (n + size - 1) / size;
 }
 
+/* INNER: elements of rows that are folded whole, at least: shorter ones are
+ * turned in less time; not across, they are the chunks of a long row. */
+static inline int64_t
+region_whole_row(const cpu_region *r, size_t bytes)
+{
+    return r->across ? r->set->vector / (int64_t)bytes : TILE_CHUNK + 1;
+}
+
 /* OUTER: units of work, each a row of one column block. */
 static inline int64_t
 region_blocks(const cpu_region *r)

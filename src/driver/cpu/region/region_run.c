@@ -163,6 +163,33 @@ fold_parts(const region_run *run, int s, air_scalar *value)
                                                value);
 }
 
+/* Whole chunks of a phase that does nothing but fold are rows of a block; gives
+ * how many there were. */
+static int64_t
+fold_chunks(const region_run *run, int phase, scalar_fold *folds)
+{
+    enum { BLOCK = 16 };
+    const cpu_region *r = run->r;
+    const air_rg_node *load = &r->rg->nodes[r->rg->phases[phase].begin];
+    const size_t size = tile_lane_size(load->lane);
+    const int s = load[1].buf;
+    const int64_t whole =
+        r->phases[phase].fold_rows == NULL ? 0 : r->cols / TILE_CHUNK;
+    char values[BLOCK * sizeof(air_scalar)];
+    for (int64_t k = 0, n; k < whole; k += n) {
+        n = at_most(whole - k, BLOCK);
+        r->phases[phase].fold_rows(run->base[load->buf] +
+                                       k * TILE_CHUNK * (int64_t)size,
+                                   TILE_CHUNK, n, TILE_CHUNK, values);
+        for (int64_t i = 0; i < n; i++) {
+            air_scalar v = {.i = 0};
+            memcpy(&v, values + (size_t)i * size, size);
+            fold_push(r, s, &folds[s], k + i, v);
+        }
+    }
+    return whole;
+}
+
 /* A reducing phase over a row of several chunks. */
 static void
 run_chunks(region_run *run, int phase)
@@ -171,7 +198,8 @@ run_chunks(region_run *run, int phase)
     scalar_fold folds[AIR_RG_MAX_SCALARS];
     for (int s = 0; s < r->rg->nscalars; s++)
         folds[s].depth = 0;
-    for (int64_t k = 0; k < region_chunks(r); k++) {
+    for (int64_t k = fold_chunks(run, phase, folds); k < region_chunks(r);
+         k++) {
         int64_t at = k * TILE_CHUNK;
         region_run_span(run, phase, at, at_most(r->cols - at, TILE_CHUNK));
         for (unsigned left = r->phases[phase].reduces; left; left &= left - 1) {
@@ -192,7 +220,7 @@ run_row_phase(region_run *run, int phase)
 {
     const cpu_region *r = run->r;
     unsigned reduces = r->phases[phase].reduces;
-    if (reduces && r->cols > TILE_CHUNK) {
+    if (reduces && r->cols > TILE_CHUNK && !r->phases[phase].narrow) {
         run_chunks(run, phase);
         return;
     }
@@ -499,16 +527,38 @@ outer_finish(region_run *run, int64_t row, int64_t col, int64_t n)
     region_run_span(run, 1, col, n);
 }
 
+/* The order of extremes of integers is free: all rows at once. */
+static bool
+is_free(const cpu_region *r)
+{
+    return r->phases[0].narrow && r->phases[0].fold_columns != NULL;
+}
+
+static void
+outer_free(region_run *run, int64_t row, int64_t col, int64_t n)
+{
+    const cpu_region *r = run->r;
+    outer_level(run, 0);
+    outer_init(run, n);
+    if (r->folded == 0)
+        return;
+    region_run_seek(run, r->rank - 1, row * r->folded);
+    outer_fold(run, 0, r->folded, col, n);
+}
+
 static void
 run_columns(region_run *run)
 {
     const cpu_region *r = run->r;
+    const bool by_order = !is_free(r);
     int64_t begin, end, row, col, n;
     air_split(r->rows * region_blocks(r), run->task, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
         int depth = 0;
         outer_block(r, unit, &row, &col, &n);
-        for (int64_t k = 0; k == 0 || k < region_chunks(r); k++) {
+        if (!by_order)
+            outer_free(run, row, col, n);
+        for (int64_t k = 0; by_order && (k == 0 || k < region_chunks(r)); k++) {
             outer_chunk(run, depth++, row, k, col, n);
             outer_merge(run, &depth, merges(k), n);
         }
