@@ -8,10 +8,10 @@
 #include "driver/cpu/region/tile_ops.h"
 
 #define REGION_OUTER_ROWS   256 /* rows that a thread folds at once, OUTER */
-#define REGION_OUTER_SUM    32  /* rows that are folded without a tree */
-#define REGION_OUTER_LEVELS 3   /* of the pairwise fold of those */
-#define REGION_BLOCK_ROWS   32  /* MAP with transposed buffers: a block of */
-#define REGION_BLOCK_COLS   64  /* rows and columns is staged at once */
+#define REGION_OUTER_SUM    TILE_SUM_ROWS /* folded without a tree */
+#define REGION_OUTER_LEVELS 3             /* of the pairwise fold of those */
+#define REGION_BLOCK_ROWS   32 /* MAP with transposed buffers: a block of */
+#define REGION_BLOCK_COLS   64 /* rows and columns is staged at once */
 #define REGION_STAGE        (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
 #define REGION_STAGED                                                      \
     8192                     /* bytes of a row that are staged at once, of \

@@ -432,18 +432,18 @@ outer_flat(region_run *run, int64_t row, int64_t begin, int64_t end)
     run->line = 0;
 }
 
-/* `rows` of the reduced axis, `from` behind the current one, nothing but
- * folded. */
+/* `rows` of the reduced axis from row `begin` on, nothing but folded. */
 static void
-outer_fold(region_run *run, int64_t from, int64_t rows, int64_t col, int64_t n)
+outer_fold(region_run *run, int64_t row, int64_t begin, int64_t rows,
+           int64_t col, int64_t n)
 {
     const cpu_region *r = run->r;
     const air_rg_node *load = &r->rg->nodes[r->rg->phases[0].begin];
     const int b = load->buf;
-    const int64_t step = r->strides[b][r->rank - 2];
-    r->phases[0].fold_columns(run->base[b] +
-                                  (from * step + col) * (int64_t)r->bytes[b],
-                              step, rows, n, run->acc[load[1].buf]);
+    region_run_seek(run, r->rank - 1, row * r->folded + begin);
+    r->phases[0].fold_columns(run->base[b] + col * (int64_t)r->bytes[b],
+                              r->strides[b][r->rank - 2], rows, n,
+                              run->acc[load[1].buf]);
 }
 
 /* Rows [begin, end) of the reduced axis into the acc rows of `level`, which is
@@ -456,13 +456,6 @@ outer_rows(region_run *run, int level, int64_t row, int64_t begin, int64_t end,
     outer_init(run, n);
     if (begin >= end)
         return;
-    if (r->phases[0].fold_columns != NULL) {
-        const int64_t from = begin % REGION_OUTER_ROWS;
-        if (from == 0) /* else at the start of the chunk */
-            region_run_seek(run, r->rank - 1, row * r->folded + begin);
-        outer_fold(run, from, end - begin, col, n);
-        return;
-    }
     region_run_seek(run, r->rank - 1, row * r->folded + begin);
     if (r->phases[0].rows) {
         region_run_rows(run, 0, col, n, end - begin);
@@ -496,6 +489,12 @@ outer_chunk(region_run *run, int level, int64_t row, int64_t chunk, int64_t col,
     const int64_t folded = run->r->folded;
     int64_t begin = chunk * REGION_OUTER_ROWS;
     int depth = level;
+    if (run->r->phases[0].fold_columns != NULL && begin < folded) {
+        outer_level(run, level);
+        outer_fold(run, row, begin, at_most(folded - begin, REGION_OUTER_ROWS),
+                   col, n);
+        return;
+    }
     for (int64_t k = 0; k < REGION_OUTER_ROWS / REGION_OUTER_SUM; k++) {
         int64_t end = begin + REGION_OUTER_SUM;
         outer_level(run, depth);
@@ -539,30 +538,37 @@ outer_free(region_run *run, int64_t row, int64_t col, int64_t n)
 {
     const cpu_region *r = run->r;
     outer_level(run, 0);
-    outer_init(run, n);
-    if (r->folded == 0)
+    if (r->folded == 0) {
+        outer_init(run, n);
         return;
-    region_run_seek(run, r->rank - 1, row * r->folded);
-    outer_fold(run, 0, r->folded, col, n);
+    }
+    outer_fold(run, row, 0, r->folded, col, n);
+}
+
+static void
+outer_unit(region_run *run, int64_t row, int64_t col, int64_t n)
+{
+    int depth = 0;
+    for (int64_t k = 0; k == 0 || k < region_chunks(run->r); k++) {
+        outer_chunk(run, depth++, row, k, col, n);
+        outer_merge(run, &depth, merges(k), n);
+    }
+    outer_merge(run, &depth, depth - 1, n);
 }
 
 static void
 run_columns(region_run *run)
 {
     const cpu_region *r = run->r;
-    const bool by_order = !is_free(r);
+    const bool in_order = !is_free(r);
     int64_t begin, end, row, col, n;
     air_split(r->rows * region_blocks(r), run->task, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
-        int depth = 0;
         outer_block(r, unit, &row, &col, &n);
-        if (!by_order)
+        if (in_order)
+            outer_unit(run, row, col, n);
+        else
             outer_free(run, row, col, n);
-        for (int64_t k = 0; by_order && (k == 0 || k < region_chunks(r)); k++) {
-            outer_chunk(run, depth++, row, k, col, n);
-            outer_merge(run, &depth, merges(k), n);
-        }
-        outer_merge(run, &depth, depth - 1, n);
         outer_finish(run, row, col, n);
     }
 }

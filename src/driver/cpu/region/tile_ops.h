@@ -35,7 +35,7 @@ typedef void (*tile_rows_fn)(const void *x, int64_t stride, int64_t rows,
 typedef struct {
     tile_reduce_fn fold, each;
     tile_rows_fn rows;
-    tile_rows_fn columns; /* element i of all rows into folded[i] */
+    tile_rows_fn columns; /* folded[i]: those of column i, of 1 or more rows */
 } tile_narrow;
 /* Folds TILE_PARTS partial results into `value` and sets them to `start`, the
  * reduction's identity, for the next row; all of the lane's type. */
@@ -56,6 +56,11 @@ typedef tile_pairs tile_pairs_table[9];
 
 typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
 enum { TILE_FEW_VECTORS = 4 }; /* of columns, at most */
+enum {
+    TILE_SUM_ROWS = 32,
+    TILE_LEVELS = 4
+}; /* without a tree; of it, for
+      as many rows as there are */
 
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */
@@ -80,8 +85,9 @@ typedef struct {
     const tile_narrow_table *narrow; /* NULL functions: as I64 only */
     const tile_tree_table *trees;
     const tile_rows_table *rows;
-    const tile_rows_table *columns; /* folded[i] op= those of column i; at least
-                                       a vector, at most a few */
+    const tile_rows_table *columns; /* folded[i]: those of column i, of 1 to
+                                       256 rows by the tree of OUTER; a few
+                                       vectors at most, at least one */
     const tile_move_table *moves;
     const tile_pairs_table *pairs;
 } tile_set;

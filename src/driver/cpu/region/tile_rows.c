@@ -100,47 +100,75 @@ ROWS(SUM, I64, int64_t, 0)
 ROWS(PROD, F32, float, 1)
 ROWS(PROD, F64, double, 1)
 
+/* How many values of the tree chunk `chunk` is folded with. */
+static inline int
+merged(int64_t chunk)
+{
+    return __builtin_ctzll(~(unsigned long long)chunk);
+}
+
 /* `vectors` of columns; the last one may begin within the one before it. */
-#define COLUMNS(red, lane, T, START, FEW)                                   \
-    static inline __attribute__((always_inline)) void strip_##red##_##lane( \
-        const T *x, int64_t stride, int64_t rows, int64_t n, T *folded,     \
-        const int vectors)                                                  \
-    {                                                                       \
-        enum { LANES = LANES_##lane };                                      \
-        const vector_##lane identity = (vector_##lane){0} + (T)(START);     \
-        vector_##lane a[TILE_FEW_VECTORS], few[TILE_FEW_VECTORS], v;        \
-        int64_t at[TILE_FEW_VECTORS];                                       \
-        EACH(k, vectors)                                                    \
-        {                                                                   \
-            at[k] = k + 1 < vectors ? LANES * k : n - LANES;                \
-            memcpy(&a[k], folded + at[k], sizeof v);                        \
-        }                                                                   \
-        for (int64_t left = rows; left > 0; left -= FEW) {                  \
-            EACH(k, vectors) few[k] = identity;                             \
-            EACH(e, FEW)                                                    \
-            {                                                               \
-                if (e < left) {                                             \
-                    EACH(k, vectors)                                        \
-                    {                                                       \
-                        memcpy(&v, x + at[k], sizeof v);                    \
-                        few[k] = OP_##red(few[k], v);                       \
-                    }                                                       \
-                    x += stride;                                            \
-                }                                                           \
-            }                                                               \
-            EACH(k, vectors) a[k] = OP_##red(a[k], few[k]);                 \
-        }                                                                   \
-        EACH(k, vectors) memcpy(folded + at[k], &a[k], sizeof v);           \
-    }                                                                       \
-    static void columns_##red##_##lane(const void *from, int64_t stride,    \
-                                       int64_t rows, int64_t n, void *to)   \
-    {                                                                       \
-        switch ((n + LANES_##lane - 1) / LANES_##lane) {                    \
-        case 1: strip_##red##_##lane(from, stride, rows, n, to, 1); break;  \
-        case 2: strip_##red##_##lane(from, stride, rows, n, to, 2); break;  \
-        case 3: strip_##red##_##lane(from, stride, rows, n, to, 3); break;  \
-        default: strip_##red##_##lane(from, stride, rows, n, to, 4); break; \
-        }                                                                   \
+#define COLUMNS(red, lane, T, START, FEW)                                     \
+    static inline __attribute__((always_inline)) void chunk_##red##_##lane(   \
+        const T *x, int64_t stride, int64_t rows, const int64_t *at,          \
+        vector_##lane *a, const int vectors)                                  \
+    {                                                                         \
+        const vector_##lane identity = (vector_##lane){0} + (T)(START);       \
+        vector_##lane few[TILE_FEW_VECTORS], v;                               \
+        EACH(k, vectors) a[k] = identity;                                     \
+        for (int64_t left = rows; left > 0; left -= FEW) {                    \
+            EACH(k, vectors) few[k] = identity;                               \
+            EACH(e, FEW)                                                      \
+            {                                                                 \
+                if (e < left) {                                               \
+                    EACH(k, vectors)                                          \
+                    {                                                         \
+                        memcpy(&v, x + at[k], sizeof v);                      \
+                        few[k] = OP_##red(few[k], v);                         \
+                    }                                                         \
+                    x += stride;                                              \
+                }                                                             \
+            }                                                                 \
+            EACH(k, vectors) a[k] = OP_##red(a[k], few[k]);                   \
+        }                                                                     \
+    }                                                                         \
+    static inline __attribute__((always_inline)) void strip_##red##_##lane(   \
+        const T *x, int64_t stride, int64_t rows, int64_t n, T *folded,       \
+        const int vectors)                                                    \
+    {                                                                         \
+        enum { LANES = LANES_##lane };                                        \
+        vector_##lane level[TILE_LEVELS][TILE_FEW_VECTORS];                   \
+        int64_t at[TILE_FEW_VECTORS], depth = 0;                              \
+        EACH(k, vectors) at[k] = k + 1 < vectors ? LANES * k : n - LANES;     \
+        for (int64_t i = 0; i * TILE_SUM_ROWS < rows; i++) {                  \
+            const int64_t left = rows - i * TILE_SUM_ROWS;                    \
+            vector_##lane a[TILE_FEW_VECTORS];                                \
+            chunk_##red##_##lane(x + i * TILE_SUM_ROWS * stride, stride,      \
+                                 left < TILE_SUM_ROWS ? left : TILE_SUM_ROWS, \
+                                 at, a, vectors);                             \
+            for (int m = merged(i); m > 0; m--) {                             \
+                depth--;                                                      \
+                EACH(k, vectors) a[k] = OP_##red(level[depth][k], a[k]);      \
+            }                                                                 \
+            EACH(k, vectors) level[depth][k] = a[k];                          \
+            depth++;                                                          \
+        }                                                                     \
+        for (; depth > 1; depth--)                                            \
+            EACH(k, vectors)                                                  \
+        level[depth - 2][k] =                                                 \
+            OP_##red(level[depth - 2][k], level[depth - 1][k]);               \
+        EACH(k, vectors)                                                      \
+        memcpy(folded + at[k], &level[0][k], sizeof(vector_##lane));          \
+    }                                                                         \
+    static void columns_##red##_##lane(const void *from, int64_t stride,      \
+                                       int64_t rows, int64_t n, void *to)     \
+    {                                                                         \
+        switch ((n + LANES_##lane - 1) / LANES_##lane) {                      \
+        case 1: strip_##red##_##lane(from, stride, rows, n, to, 1); break;    \
+        case 2: strip_##red##_##lane(from, stride, rows, n, to, 2); break;    \
+        case 3: strip_##red##_##lane(from, stride, rows, n, to, 3); break;    \
+        default: strip_##red##_##lane(from, stride, rows, n, to, 4); break;   \
+        }                                                                     \
     }
 COLUMNS(SUM, F32, float, 0, AIR_RG_FEW_ROWS)
 COLUMNS(SUM, F64, double, 0, 1)
