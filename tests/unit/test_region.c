@@ -243,7 +243,8 @@ TEST(region_rows_only_folded)
         const int64_t rows = cols > 500 ? 2 : 19;
         region_case c;
         case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){rows, cols}, (uint32_t)k);
-        int x = case_buf(&c, dtypes[lane], (int64_t[]){cols + k % 2, 1}, false);
+        int x = case_buf(&c, dtypes[lane], (int64_t[]){cols + k % 2, 1},
+                         k % 3 == 0);
         int y = case_dense(&c, dtypes[lane], 2, false);
         case_phase(&c, AIR_PHASE_ROW);
         int s = case_reduce(&c, folds[k / nsizes / 5],
