@@ -138,6 +138,8 @@ cpu_isa_cache(int threads)
     if (size == 0)
         size = third_cache(0x8000001d, &sharing);
     size *= (threads + sharing - 1) / sharing;
+#else
+    (void)threads;
 #endif
     if (size == 0)
         size = sysconf(_SC_LEVEL3_CACHE_SIZE);
