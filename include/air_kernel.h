@@ -278,7 +278,8 @@ typedef enum { AIR_WALK_MAP, AIR_WALK_INNER, AIR_WALK_OUTER } air_walk;
 typedef struct {
     uint8_t walk;   /* air_walk */
     uint8_t rank;   /* axes of the iteration space, 1 .. AIR_MAX_RANK */
-    uint8_t stream; /* 1: working set larger than the cache (NT stores pay) */
+    uint8_t stream; /* 1: working set larger than the cache (NT stores pay;
+                       who runs the code fences them) */
     uint8_t across; /* 1: INNER, code runs across rows: short or only summed */
     uint8_t spread; /* 1: MAP, rows are short: code runs along many as one row,
                        buffers that lie otherwise are written out so */

@@ -53,8 +53,7 @@ has_rows(const air_region *rg)
 {
     return rg->walk == AIR_WALK_INNER
                ? !rg->across
-               : rg->walk == AIR_WALK_MAP && rg->rank > 1 && !rg->spread &&
-                     !rg->stream;
+               : rg->walk == AIR_WALK_MAP && rg->rank > 1 && !rg->spread;
 }
 
 static void
@@ -134,13 +133,15 @@ same_place(const air_rg_buf *a, const air_rg_buf *b)
     return a->slot == b->slot && a->offset == b->offset;
 }
 
-/* Which buffers are one place decides the order of loads and stores. */
+/* Which buffers are one place decides the order of loads and stores, where they
+ * lie whether stores go straight to memory. */
 static bool
 same_buffer(const air_region *a, const air_region *b, int i)
 {
     const air_rg_buf *x = &a->bufs[i], *y = &b->bufs[i];
     if (x->dtype != y->dtype || x->scratch != y->scratch ||
-        x86_is_broadcast(a, i) != x86_is_broadcast(b, i))
+        x86_is_broadcast(a, i) != x86_is_broadcast(b, i) ||
+        (a->stream && x86_is_dense(a, i) != x86_is_dense(b, i)))
         return false;
     for (int k = 0; k < i; k++)
         if (same_place(x, &a->bufs[k]) != same_place(y, &b->bufs[k]))

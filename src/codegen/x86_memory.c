@@ -291,23 +291,33 @@ store_one(x86_emit *e, const x86_node *n, int a)
     asm_mov_store(e->s, emit_buffer(e, (int)n->k, false, 0), RAX, bytes);
 }
 
+/* Whole lanes, and those of 4 bytes that are stored as 2. */
 bool
 emit_may_stream(const x86_emit *e, int buf)
 {
-    return (int)bytes_of(e, buf) == e->l->width && !e->l->rg->bufs[buf].scratch;
+    const air_region *rg = e->l->rg;
+    const int bytes = (int)bytes_of(e, buf), width = e->l->width;
+    return (bytes == width || (bytes == 2 && width == 4)) &&
+           rg->bufs[buf].dtype != AIR_F16 && !rg->bufs[buf].scratch &&
+           (x86_is_dense(rg, buf) || e->l->pairs >> buf & 1);
+}
+
+static bool
+is_streamed(const x86_emit *e, const x86_node *n)
+{
+    return e->streaming && emit_may_stream(e, (int)n->k);
 }
 
 /* A vector, or what a tail has of it. */
 static void
 store_lanes(x86_emit *e, const x86_node *n, int a, x86_opd at)
 {
-    bool streamed = e->streaming && emit_may_stream(e, (int)n->k);
     if (is_masked(e))
         asm_masked(e->s, move_form(e, false), a, 0, at, 0, 7, false);
     else if (e->mode == EMIT_TAIL && e->l->width >= 4)
         asm_v(e->s, mask_store, a, tail_mask(e), at, 0);
     else
-        asm_v(e->s, streamed ? move_stream : move_store, a, 0, at, 0);
+        asm_v(e->s, is_streamed(e, n) ? move_stream : move_store, a, 0, at, 0);
 }
 
 /* Truth values of 1 or 2 bytes, as 0 and 1. */
@@ -332,12 +342,12 @@ pack(x86_emit *e, x86_ins how, int a)
 
 /* AVX2: integers of fewer bytes than a lane, the others of which are zero. */
 static void
-store_packed(x86_emit *e, size_t bytes, int a, x86_opd at)
+store_packed(x86_emit *e, const x86_node *n, size_t bytes, int a, x86_opd at)
 {
     bool words = e->l->width == 2;
     int t = pack(e, words ? pack_u8 : pack_u16, a);
     if (words || bytes == 2) {
-        asm_x(e->s, store_128, t, 0, at, 0);
+        asm_x(e->s, is_streamed(e, n) ? move_stream : store_128, t, 0, at, 0);
         return;
     }
     asm_x(e->s, pack_u8, t, t, opd_reg(t), 0);
@@ -400,7 +410,7 @@ store_avx2(x86_emit *e, const x86_node *n, int a)
         asm_x(e->s, abs_s8, t, 0, opd_reg(t), 0);
         asm_x(e->s, store_64, t, 0, at, 0);
     } else {
-        store_packed(e, bytes, a, at);
+        store_packed(e, n, bytes, a, at);
     }
 }
 
@@ -449,6 +459,10 @@ store_avx512(x86_emit *e, const x86_node *n, int a)
         asm_v(e->s, shift_right, 2, t, opd_reg(a), 1);
         asm_byte(e->s, 31);
         asm_masked(e->s, narrow_8, t, 0, at, 0, mask, false);
+    } else if (is_streamed(e, n)) {
+        int t = emit_temp(e);
+        asm_masked(e->s, narrow_16, a, 0, opd_reg(t), 0, 0, false);
+        asm_store_half(e->s, move_stream, t, at, false, 0);
     } else {
         x86_ins ins = e->l->width == 2 ? narrow_words
                       : bytes == 2     ? narrow_16

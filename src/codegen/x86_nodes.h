@@ -175,6 +175,22 @@ int x86_word_of(const air_region *rg, uint32_t words, int b);
 /* The buffer whose elements are behind those of b; -1: none. */
 int x86_pair_mate(const air_region *rg, int b);
 
+/* Are the elements of a call side by side in memory? Else those that are not
+ * of pairs, nor broadcast, go through a dense copy. */
+static inline bool
+x86_is_dense(const air_region *rg, int buf)
+{
+    const int64_t *strides = rg->bufs[buf].strides;
+    int axis = air_region_axis(rg);
+    int64_t run = rg->dims[axis];
+    bool dense = strides[axis] == 1;
+    while (rg->spread && --axis >= 0) {
+        dense = dense && (rg->dims[axis] == 1 || strides[axis] == run);
+        run *= rg->dims[axis];
+    }
+    return dense;
+}
+
 /* Inner stride as machine code walks other buffers: 0 or 1. */
 static inline bool
 x86_is_broadcast(const air_region *rg, int buf)

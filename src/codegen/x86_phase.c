@@ -509,7 +509,9 @@ stream_loop(x86_emit *e, int unroll)
     x86_asm *s = e->s;
     bool any = false;
     for (int b = 0; b < e->l->rg->nbufs; b++) {
-        if (!(e->stored >> b & 1) || !emit_may_stream(e, b))
+        const bool second =
+            e->l->pairs >> b & 1 && x86_pair_mate(e->l->rg, b) < 0;
+        if (!(e->stored >> b & 1) || !emit_may_stream(e, b) || second)
             continue;
         if (e->buf_reg[b] < 0)
             return;
@@ -522,8 +524,9 @@ stream_loop(x86_emit *e, int unroll)
     size_t skip = asm_jump(s, NOT_EQUAL);
     e->streaming = true;
     loop(e, unroll);
+    if (unroll > 1)
+        loop(e, 1); /* not the rest of a row some other way */
     e->streaming = false;
-    asm_bytes(s, "\x0f\xae\xf8", 3); /* sfence */
     asm_patch_here(s, skip);
 }
 

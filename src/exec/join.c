@@ -92,8 +92,10 @@ exec_find_joins(exec_maker *m)
             continue;
         next->join = find_buffer(step, next);
         m->joining = (int32_t)i;
-        if (next->join)
-            exec_each_place(step, live_on, m);
+        if (!next->join)
+            continue;
+        next->region.region->stream = 0; /* pieces of lines go to the cache */
+        exec_each_place(step, live_on, m);
     }
 }
 

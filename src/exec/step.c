@@ -32,6 +32,38 @@ region_cost(const air_region *r)
     return (int64_t)((double)exec_numel(r->rank, r->dims) * work);
 }
 
+/* What a region touches of a buffer: of a cache of keys and values, a row. */
+static int64_t
+bytes_touched(const air_region *r, const air_rg_buf *buf)
+{
+    int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)buf->dtype);
+
+    for (int i = 0; i < r->rank; i++)
+        if (buf->strides[i] != 0)
+            bytes *= r->dims[i];
+    return bytes;
+}
+
+/* Do stores write whole lines of a cache, but at the ends of long rows? Rows
+ * of which every few lie so are worse than none. */
+static bool
+writes_lines(const air_region *r)
+{
+    enum { LINE = 64, LONG = 4096 };
+    const int axis = air_region_axis(r);
+    bool whole = true;
+
+    for (int i = 0; i < r->nnodes && axis > 0 && !r->spread; i++) {
+        const air_rg_buf *buf = &r->bufs[r->nodes[i].buf];
+        if (r->nodes[i].op != AIR_RG_STORE)
+            continue;
+        const int64_t bytes = (int64_t)air_dtype_bytes((air_dtype)buf->dtype);
+        whole = whole && (r->dims[axis] * bytes >= LONG ||
+                          buf->strides[axis - 1] * bytes % LINE == 0);
+    }
+    return whole;
+}
+
 static air_status
 add_region(exec_maker *m, const lower_region *region, const ir_node *node,
            const char *label, const char *reason)
@@ -51,22 +83,31 @@ add_region(exec_maker *m, const lower_region *region, const ir_node *node,
         if (region->bufs[b].slot < 0)
             continue;
         touch(m, region->bufs[b].slot);
-        bytes += m->s->storages.data[region->bufs[b].slot].bytes;
+        bytes += bytes_touched(region->region, &region->bufs[b]);
     }
     step.step.cost = region_cost(region->region);
-    region->region->stream = bytes > m->p->ctx->target.cache_bytes;
+    region->region->stream =
+        bytes > m->p->ctx->target.cache_bytes && writes_lines(region->region);
     return BASE_PUSH(m->g->alloc, &m->s->steps, step);
+}
+
+static air_status
+add_copies(exec_maker *m, const lower_move *moves, int count,
+           const char *reason)
+{
+    lower_region region;
+
+    AIR_TRY(lower_copy(&m->s->arena, moves, count, &region));
+    m->s->ncopies++;
+    return add_region(m, &region, NULL, "copy", reason);
 }
 
 air_status
 exec_add_copy(exec_maker *m, const lower_place *src, air_dtype src_dtype,
               const lower_place *dst, air_dtype dst_dtype, const char *reason)
 {
-    lower_region region;
-
-    AIR_TRY(lower_copy(&m->s->arena, src, src_dtype, dst, dst_dtype, &region));
-    m->s->ncopies++;
-    return add_region(m, &region, NULL, "copy", reason);
+    return add_copies(m, &(lower_move){*src, *dst, src_dtype, dst_dtype}, 1,
+                      reason);
 }
 
 /* Dense copies that stand for operands while one step is made. The values keep
@@ -264,28 +305,61 @@ touch_node(exec_maker *m, ir_node *n)
         touch(m, m->places[n->outs[i].id].slot);
 }
 
+/* Is this one of two operands whose elements come in turns? */
+static bool
+is_interleaved(const exec_maker *m, const ir_node *cat, const lower_move *part)
+{
+    const ir_layout *l = &part->dst.layout;
+    int axis;
+
+    return cat->attrs[0].count == 2 && part->src_dtype == part->dst_dtype &&
+           ir_axis(m->g, &cat->attrs[1], l->rank, "dim", &axis) == AIR_OK &&
+           l->dims[axis] == 1 && l->strides[axis] == 1;
+}
+
+/* Both of a pair are written together: one by one, each would write every
+ * other element of all lines of the result. */
+typedef struct {
+    int count;
+    lower_move moves[LOWER_MOVES];
+} cat_parts;
+
+static air_status
+flush_parts(exec_maker *m, cat_parts *parts, const char *reason)
+{
+    const int count = parts->count;
+
+    parts->count = 0;
+    return count == 0 ? AIR_OK : add_copies(m, parts->moves, count, reason);
+}
+
 static air_status
 make_cat(exec_maker *m, const ir_node *n)
 {
     const air_ref result = n->outs[0];
     const air_dtype dtype = (air_dtype)ir_val(m->g, result)->dtype;
+    const char *reason = "cat of a value that lies elsewhere";
+    cat_parts parts = {0};
 
     AIR_TRY(exec_place_result(m, n, result));
     for (size_t i = 0; i < n->attrs[0].count; i++) {
         const air_ref v = n->attrs[0].values[i];
-        lower_place slice;
+        lower_move *part = &parts.moves[parts.count];
         if (m->p->order.cat[v.id] != IR_NO_NODE &&
             m->places[v.id].slot == m->places[result.id].slot)
             continue;
         if (ir_val(m->g, v)->rank != ir_val(m->g, result)->rank)
             continue;
         uint32_t self = ir_val(m->g, result)->node;
-        AIR_TRY(exec_cat_place(m, self, i, &slice));
-        AIR_TRY(exec_add_copy(m, &m->places[v.id],
-                              (air_dtype)ir_val(m->g, v)->dtype, &slice, dtype,
-                              "cat of a value that lies elsewhere"));
+        part->src = m->places[v.id];
+        part->src_dtype = (air_dtype)ir_val(m->g, v)->dtype;
+        part->dst_dtype = dtype;
+        AIR_TRY(exec_cat_place(m, self, i, &part->dst));
+        parts.count++;
+        if (!is_interleaved(m, n, part) || parts.count == LOWER_MOVES)
+            AIR_TRY(flush_parts(m, &parts, reason));
     }
-    return AIR_OK;
+    return flush_parts(m, &parts, reason);
 }
 
 /* ---- calls ---- */

@@ -58,9 +58,15 @@ air_status lower_group(const lower_env *env, const uint32_t *nodes,
                        lower_wish *out_dense);
 
 /* dst[...] = src[...] converted, over dst's sizes; src broadcasts. */
-air_status lower_copy(base_arena *arena, const lower_place *src,
-                      air_dtype src_dtype, const lower_place *dst,
-                      air_dtype dst_dtype, lower_region *out_region);
+typedef struct {
+    lower_place src, dst;
+    air_dtype src_dtype, dst_dtype;
+} lower_move;
+#define LOWER_MOVES 2
+/* Up to LOWER_MOVES of them in one region, whose dst are of the same sizes and
+ * strides and do not overlap any src. */
+air_status lower_copy(base_arena *arena, const lower_move *moves, int count,
+                      lower_region *out_region);
 
 /* The axes of a region: roles decide order and which may be merged. */
 typedef enum { LOWER_OUTER, LOWER_REDUCED, LOWER_VECTOR } lower_role;

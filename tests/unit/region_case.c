@@ -102,7 +102,9 @@ case_buf(region_case *c, air_dtype dtype, const int64_t *strides, bool special)
     c->bufs[b].offset = -low * (int64_t)size;
     c->count[b] = high - low + 1;
     c->data[b] = malloc((size_t)c->count[b] * size);
-    c->work[b] = malloc((size_t)c->count[b] * size);
+    c->work[b] = NULL; /* a line of a cache, as results lie */
+    if (posix_memalign(&c->work[b], 64, (size_t)c->count[b] * size) != 0)
+        abort();
     for (int64_t i = 0; i < c->count[b]; i++)
         put(c->data[b], dtype, i, c, special);
     return b;

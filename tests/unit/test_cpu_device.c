@@ -422,3 +422,10 @@ TEST(cpu_slow_steps_are_reported)
     CHECK(strstr(said, "op_never_timeout") != NULL);
     close_device(&f);
 }
+
+TEST(cpu_device_caches_of_more_threads)
+{
+    const int64_t one = cpu_isa_cache(1), many = cpu_isa_cache(1024);
+    CHECK(one >= (int64_t)1 << 20 && one < (int64_t)1 << 32);
+    CHECK(many >= one && many % one == 0);
+}

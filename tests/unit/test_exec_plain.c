@@ -119,3 +119,52 @@ TEST(exec_outer_product_of_turned_rows)
                           "}\n"),
         1);
 }
+
+/* Elements that lie in turns are written at once, whatever their size. */
+static void
+check_turns(const char *dtype, air_dtype id)
+{
+    enum { COUNT = 5003 };
+    static uint8_t x[COUNT * 8], y[COUNT * 8];
+    const size_t bytes = air_dtype_bytes(id);
+    const air_value in[] = {
+        air_value_tensor(x, id, 1, (const int64_t[]){COUNT}),
+        air_value_tensor(y, id, 1, (const int64_t[]){COUNT})};
+    char text[256], *steps = NULL;
+    air_value out;
+    program_case f;
+
+    snprintf(text, sizeof text,
+             "graph f(%%x: %s[5003], %%y: %s[5003]) {\n"
+             "  %%1 = stack([%%x, %%y], dim=1)\n"
+             "  return %%1\n"
+             "}\n",
+             dtype, dtype);
+    for (size_t i = 0; i < COUNT * bytes; i++) {
+        x[i] = (uint8_t)(i * 7 % 251);
+        y[i] = (uint8_t)(i * 5 % 241);
+    }
+    if (pcase_begin(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+        const uint8_t *z = out.data;
+        for (size_t i = 0; i < COUNT; i++)
+            if (!CHECK(memcmp(z + 2 * i * bytes, x + i * bytes, bytes) == 0) ||
+                !CHECK(memcmp(z + (2 * i + 1) * bytes, y + i * bytes, bytes) ==
+                       0))
+                break;
+        air_value_release(&out);
+    }
+    if (f.program &&
+        CHECK_OK(air_program_print(f.program, AIR_TEXT_STEPS, &steps)))
+        CHECK(strstr(steps, "1: region") == NULL);
+    air_program_text_free(f.program, steps);
+    pcase_end(&f);
+}
+
+TEST(exec_elements_in_turns_are_one_copy)
+{
+    check_turns("u8", AIR_U8);
+    check_turns("i16", AIR_I16);
+    check_turns("f32", AIR_F32);
+    check_turns("i64", AIR_I64);
+}

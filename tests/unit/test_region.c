@@ -223,7 +223,8 @@ TEST(region_map_index)
     case_free(&c);
 }
 
-/* Rows that are only folded: each reduction, lane and rest of a row. */
+/* Rows that are only folded: each reduction, lane and rest of a row, and of
+ * chunks of one. */
 TEST(region_rows_only_folded)
 {
     static const air_dtype dtypes[] = {AIR_F32, AIR_F64, AIR_I64, AIR_U8,
@@ -232,14 +233,18 @@ TEST(region_rows_only_folded)
                                      AIR_LANE_I64, AIR_LANE_I64};
     static const air_reduce folds[] = {AIR_REDUCE_SUM, AIR_REDUCE_PROD,
                                        AIR_REDUCE_MAX, AIR_REDUCE_MIN};
-    static const int64_t sizes[] = {1, 3, 7, 8, 9, 31, 63, 64, 65, 130, 500};
+    static const int64_t sizes[] = {1,    3,    7,    8,     9,     31,
+                                    63,   64,   65,   130,   500,   4096,
+                                    4097, 4160, 8192, 70003, 139400};
     const int nsizes = sizeof sizes / sizeof *sizes;
     for (int k = 0; k < 5 * 4 * nsizes; k++) {
         const int64_t cols = sizes[k % nsizes];
         const int lane = k / nsizes % 5;
+        const int64_t rows = cols > 500 ? 2 : 19;
         region_case c;
-        case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){19, cols}, (uint32_t)k);
-        int x = case_buf(&c, dtypes[lane], (int64_t[]){cols + k % 2, 1}, false);
+        case_init(&c, AIR_WALK_INNER, 2, (int64_t[]){rows, cols}, (uint32_t)k);
+        int x = case_buf(&c, dtypes[lane], (int64_t[]){cols + k % 2, 1},
+                         k % 3 == 0);
         int y = case_dense(&c, dtypes[lane], 2, false);
         case_phase(&c, AIR_PHASE_ROW);
         int s = case_reduce(&c, folds[k / nsizes / 5],

@@ -574,6 +574,7 @@ TEST(x86_strided)
     for (int64_t n = 1; n < 1300; n += 111) {
         region_case c;
         case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){3, n}, 9);
+        c.rg.stream = n % 2 == 0;
         int x = case_buf(&c, AIR_F32, (int64_t[]){1, 3}, false);
         int y = case_buf(&c, AIR_BF16, (int64_t[]){n, -1}, false);
         int z = case_buf(&c, AIR_F32, (int64_t[]){2 * n, 2}, false);

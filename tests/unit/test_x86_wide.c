@@ -539,3 +539,27 @@ TEST(x86_same_pairs)
     case_free(&c);
     case_free(&d);
 }
+
+/* Stores past the caches of pairs, whose second parts are never aligned. */
+TEST(x86_stream_pairs)
+{
+    if (!case_has_code())
+        return;
+    for (int64_t n = 60; n < 200; n += 4) {
+        region_case c;
+        case_init(&c, AIR_WALK_MAP, 2, (int64_t[]){5, n + 1}, 12);
+        c.rg.stream = 1;
+        int z = case_buf(&c, AIR_F32, (int64_t[]){2 * n + 8, 2}, false);
+        c.rg.dims[1] = n;
+        int w = case_buf(&c, AIR_F32, (int64_t[]){2 * n + 8, 2}, false);
+        int x = case_dense(&c, AIR_F32, 0, false);
+        int y = case_dense(&c, AIR_F32, 0, false);
+        c.bufs[w].slot = c.bufs[z].slot;
+        c.bufs[w].offset = c.bufs[z].offset + (int64_t)sizeof(float);
+        case_phase(&c, AIR_PHASE_ROW);
+        case_store(&c, z, case_load(&c, AIR_LANE_F32, x));
+        case_store(&c, w, case_load(&c, AIR_LANE_F32, y));
+        CHECK(compare(&c, true, 0));
+        case_free(&c);
+    }
+}

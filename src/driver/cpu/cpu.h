@@ -82,6 +82,9 @@ const char *cpu_isa_base(const char *isa);
 /* VDPBF16PS? */
 bool cpu_isa_has_pairs(const char *isa);
 bool cpu_isa_is_intel(void);
+/* Bytes of the last caches that so many threads reach, neighbours sharing one.
+ */
+int64_t cpu_isa_cache(int threads);
 /* What the CPU calls itself; "CPU" where it says nothing. */
 void cpu_isa_brand(char out[49]);
 

@@ -7,13 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int64_t
-cache_size(void)
-{
-    long size = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return size > 0 ? size : (int64_t)8 << 20;
-}
-
 static int
 threads_wanted(const air_options *options)
 {
@@ -80,7 +73,6 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     dev->isa = isa;
     dev->now = base_now;
     dev->work_now = base_work_now;
-    dev->cache_bytes = cache_size();
     dev->generator = options->generator;
     dev->philox = (air_philox){.seed = options->seed};
     dev->step_seconds = options->step_seconds;
@@ -94,6 +86,7 @@ cpu_open(const air_options *options, const air_alloc *alloc, air_device **out)
     }
     pthread_mutex_init(&dev->mutex, NULL);
     air_status status = open_threads(dev, options);
+    dev->cache_bytes = cpu_isa_cache(dev->threads);
     if (status == AIR_OK)
         status = cpu_runs_fill(dev, 0, 0);
     if (status == AIR_OK)

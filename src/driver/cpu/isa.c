@@ -2,10 +2,10 @@
 
 #include <string.h>
 
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16",
@@ -104,6 +104,46 @@ cpu_isa_is_intel(void)
 #else
     return false;
 #endif
+}
+
+#if defined(__x86_64__)
+/* Of leaf 4, or AMD's of the same form: what the CPUs share that are neighbours
+ * of this one. 0: it does not say. */
+static int64_t
+third_cache(unsigned leaf, int *out_sharing)
+{
+    unsigned a = 1, b, c, d;
+    for (unsigned i = 0; (a & 31) != 0; i++) {
+        if (!__get_cpuid_count(leaf, i, &a, &b, &c, &d))
+            return 0;
+        if ((a & 31) == 0 || (a >> 5 & 7) != 3)
+            continue;
+        *out_sharing = (int)(a >> 14 & 0xfff) + 1;
+        return (int64_t)((b >> 22) + 1) * ((b >> 12 & 0x3ff) + 1) *
+               ((b & 0xfff) + 1) * ((int64_t)c + 1);
+    }
+    return 0;
+}
+#endif
+
+/* The C library's figure is that of a whole AMD package, of which a core
+ * reaches a twelfth. */
+int64_t
+cpu_isa_cache(int threads)
+{
+    int64_t size = 0;
+#if defined(__x86_64__)
+    int sharing = 1;
+    size = third_cache(4, &sharing);
+    if (size == 0)
+        size = third_cache(0x8000001d, &sharing);
+    size *= (threads + sharing - 1) / sharing;
+#else
+    (void)threads;
+#endif
+    if (size == 0)
+        size = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return size > 0 ? size : (int64_t)8 << 20;
 }
 
 void

@@ -492,6 +492,8 @@ step_compute(const air_step *step, air_task *task)
         kernel->run(&call, task);
     else
         cpu_region_run(&call, task);
+    if (kernel->region != NULL)
+        cpu_region_fence(kernel->region);
 }
 
 /* first: the thread of the region that is number 0 of the step's. */

@@ -23,6 +23,9 @@ void cpu_region_free(cpu_region *r);
 /* An air_kernel_fn and an air_workspace_fn; call->extra is the cpu_region. */
 void cpu_region_run(const air_call *call, const air_task *task);
 size_t cpu_region_workspace(const air_call *call, int threads);
+/* Of a thread that ran it, or lines of it: what went past the caches is there
+ * for the others, too. */
+void cpu_region_fence(const cpu_region *r);
 
 /* Phases that run as machine code, of all phases. */
 int cpu_region_native(const cpu_region *r);

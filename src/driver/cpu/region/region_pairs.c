@@ -2,12 +2,10 @@
  * numbers: both are taken apart, or put together, in one go. */
 #include "driver/cpu/region/region_plan.h"
 
-enum { PART = 4 }; /* bytes of one */
-
 static bool
 is_part(const cpu_region *r, int b)
 {
-    return !r->rg->bufs[b].scratch && r->bytes[b] == PART && r->rank > 0 &&
+    return !r->rg->bufs[b].scratch && r->rank > 0 &&
            r->strides[b][r->rank - 1] == 2;
 }
 
@@ -29,8 +27,9 @@ static bool
 follows(const cpu_region *r, int b, int c)
 {
     const air_rg_buf *first = &r->rg->bufs[b], *second = &r->rg->bufs[c];
-    bool same = first->slot == second->slot &&
-                first->offset + PART == second->offset && is_part(r, c);
+    bool same = first->slot == second->slot && r->bytes[b] == r->bytes[c] &&
+                first->offset + (int64_t)r->bytes[b] == second->offset &&
+                is_part(r, c);
     for (int a = 0; a < r->rank; a++)
         same = same && r->strides[b][a] == r->strides[c][a];
     return same && move_together(r, b, c);
@@ -52,15 +51,17 @@ region_plan_pairs(cpu_region *r)
 
 void
 region_move_pairs(const tile_set *set, char *pairs, int64_t pairs_row,
-                  char *parts[2], int64_t parts_row, int64_t rows, int64_t cols,
-                  bool out)
+                  char *parts[2], int64_t parts_row, size_t bytes, int64_t rows,
+                  int64_t cols, bool out)
 {
-    const tile_pairs_fn move = out ? set->pairs->join : set->pairs->part;
+    const tile_pairs *pair = &(*set->pairs)[bytes];
+    const tile_pairs_fn move = out ? pair->join : pair->part;
+    const int64_t size = (int64_t)bytes;
     if (pairs_row == 2 * cols && parts_row == cols) {
         cols *= rows;
         rows = 1;
     }
     for (int64_t i = 0; i < rows; i++)
-        move(pairs + i * pairs_row * PART, parts[0] + i * parts_row * PART,
-             parts[1] + i * parts_row * PART, cols);
+        move(pairs + i * pairs_row * size, parts[0] + i * parts_row * size,
+             parts[1] + i * parts_row * size, cols);
 }

@@ -288,7 +288,7 @@ stage_pairs(const region_run *run, uint32_t bufs, int64_t begin, int64_t n,
         const int b = __builtin_ctz(left), c = r->mate[b];
         char *parts[2] = {run->mem + r->stage[b], run->mem + r->stage[c]};
         region_move_pairs(r->set, element(run, b, begin), row_stride(r, b),
-                          parts, REGION_BLOCK_COLS, rows, n, out);
+                          parts, REGION_BLOCK_COLS, r->bytes[b], rows, n, out);
         bufs &= ~(UINT32_C(1) << b | UINT32_C(1) << c);
     }
     return bufs;
@@ -336,7 +336,18 @@ code_ptrs(const region_run *run, uint32_t staged, int64_t begin, void **ptrs)
                                   : element(run, b, begin);
 }
 
-/* n <= REGION_STAGE: buffers that machine code cannot walk go through a dense
+int16_t
+region_staged_span(const cpu_region *r, uint32_t staged)
+{
+    int64_t span = REGION_STAGE, bytes = 0;
+    for (; staged; staged &= staged - 1)
+        bytes += (int64_t)r->bytes[__builtin_ctz(staged)];
+    while (span > REGION_SPAN && span * bytes > REGION_STAGED)
+        span /= 2;
+    return (int16_t)span;
+}
+
+/* n <= span: buffers that machine code cannot walk go through a dense
  * copy. */
 static void
 code_staged(region_run *run, int phase, int64_t begin, int64_t n,
@@ -376,7 +387,8 @@ region_run_span(region_run *run, int phase, int64_t begin, int64_t n)
         region_run_code(run, ph->fn, ptrs, n, run->acc, 1);
         return;
     }
-    int64_t step = ph->fn != NULL ? REGION_STAGE
+    int64_t step = ph->fn != NULL ? ph->span
+                   : ph->narrow   ? n
                    : ph->folds    ? TILE_CHUNK
                                   : r->tile;
     for (int64_t at = 0; at < n; at += step) {

@@ -347,8 +347,8 @@ find_fold(const cpu_region *r, const air_rg_phase *phase, region_phase *out)
     out->narrow = narrow != NULL && narrow->columns != NULL;
     if (r->across && narrow != NULL)
         out->fold_rows = narrow->rows;
-    else if (r->across && is_tile(r, load) && /* less: turned in less time */
-             r->cols * (int64_t)tile_lane_size(load->lane) >= r->set->vector)
+    else if (is_tile(r, load) && r->rg->walk == AIR_WALK_INNER &&
+             r->cols >= region_whole_row(r, tile_lane_size(load->lane)))
         out->fold_rows = (*r->set->rows)[fold->reduce][fold->lane];
 }
 
@@ -696,6 +696,7 @@ load_code(cpu_region *r, const air_code *code)
         }
         r->phases[p].fn = code_at(r, code->offset[p]);
         r->phases[p].rows = (code->rows >> p & 1) && !here;
+        r->phases[p].span = region_staged_span(r, here);
         staged |= here;
     }
     if (all > 0 && !staged && r->cols <= TILE_CHUNK)

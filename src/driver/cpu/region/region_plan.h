@@ -8,18 +8,22 @@
 #include "driver/cpu/region/tile_ops.h"
 
 #define REGION_OUTER_ROWS   256 /* rows that a thread folds at once, OUTER */
-#define REGION_OUTER_SUM    32  /* rows that are folded without a tree */
-#define REGION_OUTER_LEVELS 3   /* of the pairwise fold of those */
-#define REGION_BLOCK_ROWS   32  /* MAP with transposed buffers: a block of */
-#define REGION_BLOCK_COLS   64  /* rows and columns is staged at once */
+#define REGION_OUTER_SUM    TILE_SUM_ROWS /* folded without a tree */
+#define REGION_OUTER_LEVELS 3             /* of the pairwise fold of those */
+#define REGION_BLOCK_ROWS   32 /* MAP with transposed buffers: a block of */
+#define REGION_BLOCK_COLS   64 /* rows and columns is staged at once */
 #define REGION_STAGE        (REGION_BLOCK_ROWS * REGION_BLOCK_COLS) /* elements */
-#define REGION_ACROSS       8192 /* elements of a block of short rows */
-#define REGION_SUM_SETS     128 /* of SUMS, fewer where each would be for less */
-#define REGION_SUM_ROWS     16 /* than these rows, more where it would be for */
-#define REGION_SUM_MOST     256 /* more than these: what one sum is long */
-#define REGION_LEVELS       48  /* of the pairwise fold: 2^48 chunks */
-#define REGION_ALIGN        64
-#define REGION_DIRECT       (UINT32_C(1) << 31) /* a tile is the buffer itself */
+#define REGION_STAGED                                                      \
+    8192                     /* bytes of a row that are staged at once, of \
+                                all buffers: they stay in the first cache */
+#define REGION_SPAN     256  /* elements of it at least */
+#define REGION_ACROSS   8192 /* elements of a block of short rows */
+#define REGION_SUM_SETS 128  /* of SUMS, fewer where each would be for less */
+#define REGION_SUM_ROWS 16   /* than these rows, more where it would be for */
+#define REGION_SUM_MOST 256  /* more than these: what one sum is long */
+#define REGION_LEVELS   48   /* of the pairwise fold: 2^48 chunks */
+#define REGION_ALIGN    64
+#define REGION_DIRECT   (UINT32_C(1) << 31) /* a tile is the buffer itself */
 
 /* What a phase needs of its surroundings. */
 typedef struct {
@@ -27,6 +31,7 @@ typedef struct {
     uint32_t loads, stores;         /* sets of buffers */
     uint32_t staged_in, staged_out; /* of these, inner stride not 0 or 1 */
     uint16_t reduces;               /* set of scalars */
+    int16_t span; /* elements that are staged at once, of a row */
     bool reads_scalars;
     bool rows;              /* fn takes several rows */
     bool folds;             /* tile loops: nothing but folds of direct loads */
@@ -97,6 +102,14 @@ region_chunks(const cpu_region *r)
     int64_t size =
         r->rg->walk == AIR_WALK_OUTER ? REGION_OUTER_ROWS : TILE_CHUNK;
     return (n + size - 1) / size;
+}
+
+/* INNER: elements of rows that are folded whole, at least: shorter ones are
+ * turned in less time; not across, they are the chunks of a long row. */
+static inline int64_t
+region_whole_row(const cpu_region *r, size_t bytes)
+{
+    return r->across ? r->set->vector / (int64_t)bytes : TILE_CHUNK + 1;
 }
 
 /* OUTER: units of work, each a row of one column block. */
@@ -201,6 +214,8 @@ void region_run_next(region_run *run, int axes);
 /* Elements [begin, begin + n) of the current row. OUTER: acc[s] belongs to
  * element `begin`; other walks: to the first of a chunk. */
 void region_run_span(region_run *run, int phase, int64_t begin, int64_t n);
+/* Elements of a row that are staged at once, of a set of buffers. */
+int16_t region_staged_span(const cpu_region *r, uint32_t staged);
 /* As many calls of region_run_span, from the current row to those behind it on
  * the last axis but one; the phase has `rows`. */
 void region_run_rows(region_run *run, int phase, int64_t begin, int64_t n,
@@ -215,8 +230,8 @@ void region_move(const tile_set *set, char *to, int64_t to_row, int64_t to_col,
 /* Of buffers that are in r->pairs and their mates: `rows` x `cols` pairs to (or
  * from) both parts; strides of rows in elements. */
 void region_move_pairs(const tile_set *set, char *pairs, int64_t pairs_row,
-                       char *parts[2], int64_t parts_row, int64_t rows,
-                       int64_t cols, bool out);
+                       char *parts[2], int64_t parts_row, size_t bytes,
+                       int64_t rows, int64_t cols, bool out);
 void region_plan_pairs(cpu_region *r);
 /* One value is loaded and stored as it is. */
 bool region_is_copy(const air_region *rg);

@@ -163,6 +163,33 @@ fold_parts(const region_run *run, int s, air_scalar *value)
                                                value);
 }
 
+/* Whole chunks of a phase that does nothing but fold are rows of a block; gives
+ * how many there were. */
+static int64_t
+fold_chunks(const region_run *run, int phase, scalar_fold *folds)
+{
+    enum { BLOCK = 16 };
+    const cpu_region *r = run->r;
+    const air_rg_node *load = &r->rg->nodes[r->rg->phases[phase].begin];
+    const size_t size = tile_lane_size(load->lane);
+    const int s = load[1].buf;
+    const int64_t whole =
+        r->phases[phase].fold_rows == NULL ? 0 : r->cols / TILE_CHUNK;
+    char values[BLOCK * sizeof(air_scalar)];
+    for (int64_t k = 0, n; k < whole; k += n) {
+        n = at_most(whole - k, BLOCK);
+        r->phases[phase].fold_rows(run->base[load->buf] +
+                                       k * TILE_CHUNK * (int64_t)size,
+                                   TILE_CHUNK, n, TILE_CHUNK, values);
+        for (int64_t i = 0; i < n; i++) {
+            air_scalar v = {.i = 0};
+            memcpy(&v, values + (size_t)i * size, size);
+            fold_push(r, s, &folds[s], k + i, v);
+        }
+    }
+    return whole;
+}
+
 /* A reducing phase over a row of several chunks. */
 static void
 run_chunks(region_run *run, int phase)
@@ -171,7 +198,8 @@ run_chunks(region_run *run, int phase)
     scalar_fold folds[AIR_RG_MAX_SCALARS];
     for (int s = 0; s < r->rg->nscalars; s++)
         folds[s].depth = 0;
-    for (int64_t k = 0; k < region_chunks(r); k++) {
+    for (int64_t k = fold_chunks(run, phase, folds); k < region_chunks(r);
+         k++) {
         int64_t at = k * TILE_CHUNK;
         region_run_span(run, phase, at, at_most(r->cols - at, TILE_CHUNK));
         for (unsigned left = r->phases[phase].reduces; left; left &= left - 1) {
@@ -192,7 +220,7 @@ run_row_phase(region_run *run, int phase)
 {
     const cpu_region *r = run->r;
     unsigned reduces = r->phases[phase].reduces;
-    if (reduces && r->cols > TILE_CHUNK) {
+    if (reduces && r->cols > TILE_CHUNK && !r->phases[phase].narrow) {
         run_chunks(run, phase);
         return;
     }
@@ -404,18 +432,18 @@ outer_flat(region_run *run, int64_t row, int64_t begin, int64_t end)
     run->line = 0;
 }
 
-/* `rows` of the reduced axis, `from` behind the current one, nothing but
- * folded. */
+/* `rows` of the reduced axis from row `begin` on, nothing but folded. */
 static void
-outer_fold(region_run *run, int64_t from, int64_t rows, int64_t col, int64_t n)
+outer_fold(region_run *run, int64_t row, int64_t begin, int64_t rows,
+           int64_t col, int64_t n)
 {
     const cpu_region *r = run->r;
     const air_rg_node *load = &r->rg->nodes[r->rg->phases[0].begin];
     const int b = load->buf;
-    const int64_t step = r->strides[b][r->rank - 2];
-    r->phases[0].fold_columns(run->base[b] +
-                                  (from * step + col) * (int64_t)r->bytes[b],
-                              step, rows, n, run->acc[load[1].buf]);
+    region_run_seek(run, r->rank - 1, row * r->folded + begin);
+    r->phases[0].fold_columns(run->base[b] + col * (int64_t)r->bytes[b],
+                              r->strides[b][r->rank - 2], rows, n,
+                              run->acc[load[1].buf]);
 }
 
 /* Rows [begin, end) of the reduced axis into the acc rows of `level`, which is
@@ -428,13 +456,6 @@ outer_rows(region_run *run, int level, int64_t row, int64_t begin, int64_t end,
     outer_init(run, n);
     if (begin >= end)
         return;
-    if (r->phases[0].fold_columns != NULL) {
-        const int64_t from = begin % REGION_OUTER_ROWS;
-        if (from == 0) /* else at the start of the chunk */
-            region_run_seek(run, r->rank - 1, row * r->folded + begin);
-        outer_fold(run, from, end - begin, col, n);
-        return;
-    }
     region_run_seek(run, r->rank - 1, row * r->folded + begin);
     if (r->phases[0].rows) {
         region_run_rows(run, 0, col, n, end - begin);
@@ -468,6 +489,12 @@ outer_chunk(region_run *run, int level, int64_t row, int64_t chunk, int64_t col,
     const int64_t folded = run->r->folded;
     int64_t begin = chunk * REGION_OUTER_ROWS;
     int depth = level;
+    if (run->r->phases[0].fold_columns != NULL && begin < folded) {
+        outer_level(run, level);
+        outer_fold(run, row, begin, at_most(folded - begin, REGION_OUTER_ROWS),
+                   col, n);
+        return;
+    }
     for (int64_t k = 0; k < REGION_OUTER_ROWS / REGION_OUTER_SUM; k++) {
         int64_t end = begin + REGION_OUTER_SUM;
         outer_level(run, depth);
@@ -499,20 +526,49 @@ outer_finish(region_run *run, int64_t row, int64_t col, int64_t n)
     region_run_span(run, 1, col, n);
 }
 
+/* The order of extremes of integers is free: all rows at once. */
+static bool
+is_free(const cpu_region *r)
+{
+    return r->phases[0].narrow && r->phases[0].fold_columns != NULL;
+}
+
+static void
+outer_free(region_run *run, int64_t row, int64_t col, int64_t n)
+{
+    const cpu_region *r = run->r;
+    outer_level(run, 0);
+    if (r->folded == 0) {
+        outer_init(run, n);
+        return;
+    }
+    outer_fold(run, row, 0, r->folded, col, n);
+}
+
+static void
+outer_unit(region_run *run, int64_t row, int64_t col, int64_t n)
+{
+    int depth = 0;
+    for (int64_t k = 0; k == 0 || k < region_chunks(run->r); k++) {
+        outer_chunk(run, depth++, row, k, col, n);
+        outer_merge(run, &depth, merges(k), n);
+    }
+    outer_merge(run, &depth, depth - 1, n);
+}
+
 static void
 run_columns(region_run *run)
 {
     const cpu_region *r = run->r;
+    const bool in_order = !is_free(r);
     int64_t begin, end, row, col, n;
     air_split(r->rows * region_blocks(r), run->task, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
-        int depth = 0;
         outer_block(r, unit, &row, &col, &n);
-        for (int64_t k = 0; k == 0 || k < region_chunks(r); k++) {
-            outer_chunk(run, depth++, row, k, col, n);
-            outer_merge(run, &depth, merges(k), n);
-        }
-        outer_merge(run, &depth, depth - 1, n);
+        if (in_order)
+            outer_unit(run, row, col, n);
+        else
+            outer_free(run, row, col, n);
         outer_finish(run, row, col, n);
     }
 }
@@ -595,4 +651,15 @@ cpu_region_run(const air_call *call, const air_task *task)
         else
             run_columns(&run);
     }
+}
+
+void
+cpu_region_fence(const cpu_region *r)
+{
+#if defined(__x86_64__)
+    if (r->rg->stream)
+        __builtin_ia32_sfence();
+#else
+    (void)r;
+#endif
 }

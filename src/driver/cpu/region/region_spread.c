@@ -143,8 +143,8 @@ move_line(const region_run *run, int b, char *p, int64_t at, int64_t rows,
     char *dense = run->mem + r->stage[b] + at * cols * bytes;
     if (r->pairs >> b & 1) {
         char *mate = run->mem + r->stage[r->mate[b]] + at * cols * bytes;
-        region_move_pairs(r->set, p, down, (char *[2]){dense, mate}, cols, rows,
-                          cols, out);
+        region_move_pairs(r->set, p, down, (char *[2]){dense, mate}, cols,
+                          r->bytes[b], rows, cols, out);
     } else if (rows == 1 && right == 1 && !out) {
         memcpy(dense, p, (size_t)(cols * bytes));
     } else if (out) {

@@ -32,29 +32,35 @@ MOVE(uint16_t)
 MOVE(uint32_t)
 MOVE(uint64_t)
 
-static void
-part(void *pairs, void *first, void *second, int64_t n)
-{
-    const uint32_t *restrict s = pairs;
-    uint32_t *restrict a = first, *restrict b = second;
-    for (int64_t i = 0; i < n; i++) {
-        a[i] = s[2 * i];
-        b[i] = s[2 * i + 1];
+#define PAIRS(T)                                                            \
+    static void part_##T(void *pairs, void *first, void *second, int64_t n) \
+    {                                                                       \
+        const T *restrict s = pairs;                                        \
+        T *restrict a = first, *restrict b = second;                        \
+        for (int64_t i = 0; i < n; i++) {                                   \
+            a[i] = s[2 * i];                                                \
+            b[i] = s[2 * i + 1];                                            \
+        }                                                                   \
+    }                                                                       \
+    static void join_##T(void *pairs, void *first, void *second, int64_t n) \
+    {                                                                       \
+        T *restrict d = pairs;                                              \
+        const T *restrict a = first, *restrict b = second;                  \
+        for (int64_t i = 0; i < n; i++) {                                   \
+            d[2 * i] = a[i];                                                \
+            d[2 * i + 1] = b[i];                                            \
+        }                                                                   \
     }
-}
+PAIRS(uint8_t)
+PAIRS(uint16_t)
+PAIRS(uint32_t)
+PAIRS(uint64_t)
 
-static void
-join(void *pairs, void *first, void *second, int64_t n)
-{
-    uint32_t *restrict d = pairs;
-    const uint32_t *restrict a = first, *restrict b = second;
-    for (int64_t i = 0; i < n; i++) {
-        d[2 * i] = a[i];
-        d[2 * i + 1] = b[i];
-    }
-}
-
-const tile_pairs TILE_NAME(tile_pairs) = {part, join};
+const tile_pairs_table TILE_NAME(tile_pairs) = {
+    [1] = {part_uint8_t, join_uint8_t},
+    [2] = {part_uint16_t, join_uint16_t},
+    [4] = {part_uint32_t, join_uint32_t},
+    [8] = {part_uint64_t, join_uint64_t}};
 
 const tile_move_table TILE_NAME(tile_moves) = {[1] = move_uint8_t,
                                                [2] = move_uint16_t,

@@ -35,7 +35,7 @@ typedef void (*tile_rows_fn)(const void *x, int64_t stride, int64_t rows,
 typedef struct {
     tile_reduce_fn fold, each;
     tile_rows_fn rows;
-    tile_rows_fn columns; /* element i of all rows into folded[i] */
+    tile_rows_fn columns; /* folded[i]: those of column i, of 1 or more rows */
 } tile_narrow;
 /* Folds TILE_PARTS partial results into `value` and sets them to `start`, the
  * reduction's identity, for the next row; all of the lane's type. */
@@ -45,15 +45,22 @@ typedef void (*tile_tree_fn)(void *acc, const void *start, void *value);
 typedef void (*tile_move_fn)(void *to, int64_t to_step, const void *from,
                              int64_t from_step, int64_t n);
 typedef tile_move_fn tile_move_table[9];
-/* n pairs of 4 bytes each, from or to their first and second elements. */
+/* n pairs of 1, 2, 4 or 8 bytes each, from or to their first and second
+ * elements. */
 typedef void (*tile_pairs_fn)(void *pairs, void *first, void *second,
                               int64_t n);
 typedef struct {
     tile_pairs_fn part, join;
 } tile_pairs;
+typedef tile_pairs tile_pairs_table[9];
 
 typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
 enum { TILE_FEW_VECTORS = 4 }; /* of columns, at most */
+enum {
+    TILE_SUM_ROWS = 32,
+    TILE_LEVELS = 4
+}; /* without a tree; of it, for
+      as many rows as there are */
 
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */
@@ -78,10 +85,11 @@ typedef struct {
     const tile_narrow_table *narrow; /* NULL functions: as I64 only */
     const tile_tree_table *trees;
     const tile_rows_table *rows;
-    const tile_rows_table *columns; /* folded[i] op= those of column i; at least
-                                       a vector, at most a few */
+    const tile_rows_table *columns; /* folded[i]: those of column i, of 1 to
+                                       256 rows by the tree of OUTER; a few
+                                       vectors at most, at least one */
     const tile_move_table *moves;
-    const tile_pairs *pairs;
+    const tile_pairs_table *pairs;
 } tile_set;
 
 /* The best set that is not above `isa` and that this CPU can run. */
@@ -104,7 +112,7 @@ size_t tile_lane_size(unsigned lane);
     extern const tile_rows_table tile_rows_##isa;     \
     extern const tile_rows_table tile_columns_##isa;  \
     extern const tile_move_table tile_moves_##isa;    \
-    extern const tile_pairs tile_pairs_##isa;
+    extern const tile_pairs_table tile_pairs_##isa;
 TILE_DECLARE(scalar)
 TILE_DECLARE(avx2)
 TILE_DECLARE(avx512)

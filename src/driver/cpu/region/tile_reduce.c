@@ -102,21 +102,42 @@ REDUCE(ALL, B, uint8_t)
             fold_##red##_##dtype(a, x, n);                                \
         }                                                                 \
     }
-/* As narrow as memory until the end. */
-#define COLUMNS(red, dtype, T)                                             \
-    static void columns_##red##_##dtype(const void *vx, int64_t stride,    \
-                                        int64_t rows, int64_t n, void *va) \
-    {                                                                      \
-        T best[TILE_MAX];                                                  \
-        memcpy(best, vx, (size_t)n * sizeof *best);                        \
-        for (int64_t r = 1; r < rows; r++) {                               \
-            const T *restrict x = (const T *)vx + r * stride;              \
-            for (int64_t i = 0; i < n; i++)                                \
-                best[i] = OP_##red(best[i], x[i]);                         \
-        }                                                                  \
-        int64_t *restrict a = va;                                          \
-        for (int64_t i = 0; i < n; i++)                                    \
-            a[i] = OP_##red(a[i], (int64_t)best[i]);                       \
+/* As narrow as memory until the end; `count` columns, which is a constant of
+ * each call, so that they stay in registers. */
+#define COLUMNS(red, dtype, T)                                                 \
+    static inline __attribute__((always_inline)) void strip_##red##_##dtype(   \
+        const T *restrict x, int64_t stride, int64_t rows,                     \
+        int64_t *restrict a, const int count)                                  \
+    {                                                                          \
+        T best[TILE_FEW_VECTORS * TILE_VECTOR / sizeof(T)];                    \
+        for (int i = 0; i < count; i++)                                        \
+            best[i] = x[i];                                                    \
+        for (int64_t r = 1; r < rows; r++) {                                   \
+            x += stride;                                                       \
+            for (int i = 0; i < count; i++)                                    \
+                best[i] = OP_##red(best[i], x[i]);                             \
+        }                                                                      \
+        for (int i = 0; i < count; i++)                                        \
+            a[i] = best[i];                                                    \
+    }                                                                          \
+    /* the last vector may begin within the one before it */                   \
+    static void columns_##red##_##dtype(const void *vx, int64_t stride,        \
+                                        int64_t rows, int64_t n, void *va)     \
+    {                                                                          \
+        enum { LANES = TILE_VECTOR / sizeof(T) };                              \
+        enum { STRIP = TILE_FEW_VECTORS * LANES };                             \
+        const T *x = vx;                                                       \
+        int64_t *a = va, i = 0;                                                \
+        for (; n - i >= STRIP; i += STRIP)                                     \
+            strip_##red##_##dtype(x + i, stride, rows, a + i, STRIP);          \
+        for (; n >= LANES && i < n; i += LANES) {                              \
+            i = i + LANES <= n ? i : n - LANES;                                \
+            strip_##red##_##dtype(x + i, stride, rows, a + i, LANES);          \
+        }                                                                      \
+        for (int64_t r = 0; r < rows && i < n; r++)                            \
+            for (int64_t k = 0; k < n; k++)                                    \
+                a[k] =                                                         \
+                    r > 0 ? OP_##red(a[k], (int64_t)x[r * stride + k]) : x[k]; \
     }
 #define columns_SUM(dtype) NULL
 #define columns_MAX(dtype) columns_MAX_##dtype

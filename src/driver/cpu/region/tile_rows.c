@@ -1,5 +1,6 @@
 /* tile_rows.c: folds of whole rows, and of a few columns, in the order of the
  * kernel ABI: partial results stay in registers. Compiled once per ISA. */
+#include <math.h>
 #include <string.h>
 
 #include "driver/cpu/region/tile_ops.h"
@@ -21,8 +22,24 @@ VECTORS_OF(F32, float, int32_t)
 VECTORS_OF(F64, double, int64_t)
 VECTORS_OF(I64, int64_t, int64_t)
 
-#define OP_SUM(a, x)  ((a) + (x))
-#define OP_PROD(a, x) ((a) * (x))
+/* x where it is larger (smaller) or NaN. */
+#define BEST(lane, which, sign)                                 \
+    static inline vector_##lane which##_##lane(vector_##lane a, \
+                                               vector_##lane x) \
+    {                                                           \
+        const places_##lane m = (x sign a) | (x != x);          \
+        return (vector_##lane)(((places_##lane)x & m) |         \
+                               ((places_##lane)a & ~m));        \
+    }
+BEST(F64, larger, >)
+BEST(I64, larger, >)
+BEST(F64, smaller, <)
+BEST(I64, smaller, <)
+
+#define OP_SUM(lane, a, x)  ((a) + (x))
+#define OP_PROD(lane, a, x) ((a) * (x))
+#define OP_MAX(lane, a, x)  larger_##lane(a, x)
+#define OP_MIN(lane, a, x)  smaller_##lane(a, x)
 
 /* The last `left` elements of a row of n, fewer than a vector has, then the
  * identity, which is what `to` has so far. What a longer row has before them
@@ -54,93 +71,128 @@ LAST(I64, int64_t)
 #define HALVES(w, n) \
     _Pragma("GCC unroll 4") for (int w = (n) / 2; w > 0; w /= 2)
 
-#define ROWS(red, lane, T, START)                                            \
-    static void rows_##red##_##lane(const void *from, int64_t stride,        \
-                                    int64_t rows, int64_t n, void *to)       \
-    {                                                                        \
-        enum { LANES = LANES_##lane, VECTORS = TILE_PARTS / LANES };         \
-        const T *x = from;                                                   \
-        T *folded = to;                                                      \
-        const int left = (int)(n % LANES);                                   \
-        const int whole = (int)(n % TILE_PARTS) / LANES;                     \
-        const vector_##lane identity = (vector_##lane){0} + (T)(START);      \
-        for (int64_t r = 0; r < rows; r++, x += stride) {                    \
-            vector_##lane a[VECTORS], v, last = identity;                    \
-            int64_t i = 0;                                                   \
-            EACH(k, VECTORS) a[k] = identity;                                \
-            for (; n - i >= TILE_PARTS; i += TILE_PARTS) {                   \
-                EACH(k, VECTORS)                                             \
-                {                                                            \
-                    memcpy(&v, x + i + LANES * k, sizeof v);                 \
-                    a[k] = OP_##red(a[k], v);                                \
-                }                                                            \
-            }                                                                \
-            if (left > 0)                                                    \
-                last_##lane(x, n, left, &last);                              \
-            EACH(k, VECTORS)                                                 \
-            {                                                                \
-                if (k < whole) {                                             \
-                    memcpy(&v, x + i + LANES * k, sizeof v);                 \
-                    a[k] = OP_##red(a[k], v);                                \
-                } else if (k == whole) {                                     \
-                    a[k] = OP_##red(a[k], last);                             \
-                }                                                            \
-            }                                                                \
-            HALVES(w, VECTORS)                                               \
-            EACH(k, w) a[k] = OP_##red(a[k], a[k + w]);                      \
-            HALVES(w, LANES)                                                 \
-            a[0] =                                                           \
-                OP_##red(a[0], __builtin_shuffle(a[0], count_##lane() ^ w)); \
-            folded[r] = a[0][0];                                             \
-        }                                                                    \
+#define ROWS(red, lane, T, START)                                         \
+    static void rows_##red##_##lane(const void *from, int64_t stride,     \
+                                    int64_t rows, int64_t n, void *to)    \
+    {                                                                     \
+        enum { LANES = LANES_##lane, VECTORS = TILE_PARTS / LANES };      \
+        const T *x = from;                                                \
+        T *folded = to;                                                   \
+        const int left = (int)(n % LANES);                                \
+        const int whole = (int)(n % TILE_PARTS) / LANES;                  \
+        const vector_##lane identity = (vector_##lane){0} + (T)(START);   \
+        for (int64_t r = 0; r < rows; r++, x += stride) {                 \
+            vector_##lane a[VECTORS], v, last = identity;                 \
+            int64_t i = 0;                                                \
+            EACH(k, VECTORS) a[k] = identity;                             \
+            for (; n - i >= TILE_PARTS; i += TILE_PARTS) {                \
+                EACH(k, VECTORS)                                          \
+                {                                                         \
+                    memcpy(&v, x + i + LANES * k, sizeof v);              \
+                    a[k] = OP_##red(lane, a[k], v);                       \
+                }                                                         \
+            }                                                             \
+            if (left > 0)                                                 \
+                last_##lane(x, n, left, &last);                           \
+            EACH(k, VECTORS)                                              \
+            {                                                             \
+                if (k < whole) {                                          \
+                    memcpy(&v, x + i + LANES * k, sizeof v);              \
+                    a[k] = OP_##red(lane, a[k], v);                       \
+                } else if (k == whole) {                                  \
+                    a[k] = OP_##red(lane, a[k], last);                    \
+                }                                                         \
+            }                                                             \
+            HALVES(w, VECTORS)                                            \
+            EACH(k, w) a[k] = OP_##red(lane, a[k], a[k + w]);             \
+            HALVES(w, LANES)                                              \
+            a[0] = OP_##red(lane, a[0],                                   \
+                            __builtin_shuffle(a[0], count_##lane() ^ w)); \
+            folded[r] = a[0][0];                                          \
+        }                                                                 \
     }
 ROWS(SUM, F32, float, 0)
 ROWS(SUM, F64, double, 0)
 ROWS(SUM, I64, int64_t, 0)
 ROWS(PROD, F32, float, 1)
 ROWS(PROD, F64, double, 1)
+/* AVX-512 has instructions for these, with which machine code is faster. */
+#ifndef __AVX512F__
+ROWS(MAX, F64, double, -INFINITY)
+ROWS(MAX, I64, int64_t, INT64_MIN)
+ROWS(MIN, F64, double, INFINITY)
+ROWS(MIN, I64, int64_t, INT64_MAX)
+#endif
+
+/* How many values of the tree chunk `chunk` is folded with. */
+static inline int
+merged(int64_t chunk)
+{
+    return __builtin_ctzll(~(unsigned long long)chunk);
+}
 
 /* `vectors` of columns; the last one may begin within the one before it. */
-#define COLUMNS(red, lane, T, START, FEW)                                   \
-    static inline __attribute__((always_inline)) void strip_##red##_##lane( \
-        const T *x, int64_t stride, int64_t rows, int64_t n, T *folded,     \
-        const int vectors)                                                  \
-    {                                                                       \
-        enum { LANES = LANES_##lane };                                      \
-        const vector_##lane identity = (vector_##lane){0} + (T)(START);     \
-        vector_##lane a[TILE_FEW_VECTORS], few[TILE_FEW_VECTORS], v;        \
-        int64_t at[TILE_FEW_VECTORS];                                       \
-        EACH(k, vectors)                                                    \
-        {                                                                   \
-            at[k] = k + 1 < vectors ? LANES * k : n - LANES;                \
-            memcpy(&a[k], folded + at[k], sizeof v);                        \
-        }                                                                   \
-        for (int64_t left = rows; left > 0; left -= FEW) {                  \
-            EACH(k, vectors) few[k] = identity;                             \
-            EACH(e, FEW)                                                    \
-            {                                                               \
-                if (e < left) {                                             \
-                    EACH(k, vectors)                                        \
-                    {                                                       \
-                        memcpy(&v, x + at[k], sizeof v);                    \
-                        few[k] = OP_##red(few[k], v);                       \
-                    }                                                       \
-                    x += stride;                                            \
-                }                                                           \
-            }                                                               \
-            EACH(k, vectors) a[k] = OP_##red(a[k], few[k]);                 \
-        }                                                                   \
-        EACH(k, vectors) memcpy(folded + at[k], &a[k], sizeof v);           \
-    }                                                                       \
-    static void columns_##red##_##lane(const void *from, int64_t stride,    \
-                                       int64_t rows, int64_t n, void *to)   \
-    {                                                                       \
-        switch ((n + LANES_##lane - 1) / LANES_##lane) {                    \
-        case 1: strip_##red##_##lane(from, stride, rows, n, to, 1); break;  \
-        case 2: strip_##red##_##lane(from, stride, rows, n, to, 2); break;  \
-        case 3: strip_##red##_##lane(from, stride, rows, n, to, 3); break;  \
-        default: strip_##red##_##lane(from, stride, rows, n, to, 4); break; \
-        }                                                                   \
+#define COLUMNS(red, lane, T, START, FEW)                                      \
+    static inline __attribute__((always_inline)) void chunk_##red##_##lane(    \
+        const T *x, int64_t stride, int64_t rows, const int64_t *at,           \
+        vector_##lane *a, const int vectors)                                   \
+    {                                                                          \
+        const vector_##lane identity = (vector_##lane){0} + (T)(START);        \
+        vector_##lane few[TILE_FEW_VECTORS], v;                                \
+        EACH(k, vectors) a[k] = identity;                                      \
+        for (int64_t left = rows; left > 0; left -= FEW) {                     \
+            EACH(k, vectors) few[k] = identity;                                \
+            EACH(e, FEW)                                                       \
+            {                                                                  \
+                if (e < left) {                                                \
+                    EACH(k, vectors)                                           \
+                    {                                                          \
+                        memcpy(&v, x + at[k], sizeof v);                       \
+                        few[k] = OP_##red(lane, few[k], v);                    \
+                    }                                                          \
+                    x += stride;                                               \
+                }                                                              \
+            }                                                                  \
+            EACH(k, vectors) a[k] = OP_##red(lane, a[k], few[k]);              \
+        }                                                                      \
+    }                                                                          \
+    static inline __attribute__((always_inline)) void strip_##red##_##lane(    \
+        const T *x, int64_t stride, int64_t rows, int64_t n, T *folded,        \
+        const int vectors)                                                     \
+    {                                                                          \
+        enum { LANES = LANES_##lane };                                         \
+        vector_##lane level[TILE_LEVELS][TILE_FEW_VECTORS];                    \
+        int64_t at[TILE_FEW_VECTORS], depth = 0;                               \
+        EACH(k, vectors) at[k] = k + 1 < vectors ? LANES * k : n - LANES;      \
+        for (int64_t i = 0; i * TILE_SUM_ROWS < rows; i++) {                   \
+            const int64_t left = rows - i * TILE_SUM_ROWS;                     \
+            vector_##lane a[TILE_FEW_VECTORS];                                 \
+            chunk_##red##_##lane(x + i * TILE_SUM_ROWS * stride, stride,       \
+                                 left < TILE_SUM_ROWS ? left : TILE_SUM_ROWS,  \
+                                 at, a, vectors);                              \
+            for (int m = merged(i); m > 0; m--) {                              \
+                depth--;                                                       \
+                EACH(k, vectors) a[k] = OP_##red(lane, level[depth][k], a[k]); \
+            }                                                                  \
+            EACH(k, vectors) level[depth][k] = a[k];                           \
+            depth++;                                                           \
+        }                                                                      \
+        for (; depth > 1; depth--)                                             \
+            EACH(k, vectors)                                                   \
+        level[depth - 2][k] =                                                  \
+            OP_##red(lane, level[depth - 2][k], level[depth - 1][k]);          \
+        EACH(k, vectors)                                                       \
+        memcpy(folded + at[k], &level[0][k], sizeof(vector_##lane));           \
+    }                                                                          \
+    static void columns_##red##_##lane(const void *from, int64_t stride,       \
+                                       int64_t rows, int64_t n, void *to)      \
+    {                                                                          \
+        switch ((n + LANES_##lane - 1) / LANES_##lane) {                       \
+        case 1: strip_##red##_##lane(from, stride, rows, n, to, 1); break;     \
+        case 2: strip_##red##_##lane(from, stride, rows, n, to, 2); break;     \
+        case 3: strip_##red##_##lane(from, stride, rows, n, to, 3); break;     \
+        default: strip_##red##_##lane(from, stride, rows, n, to, 4); break;    \
+        }                                                                      \
     }
 COLUMNS(SUM, F32, float, 0, AIR_RG_FEW_ROWS)
 COLUMNS(SUM, F64, double, 0, 1)
@@ -150,6 +202,10 @@ COLUMNS(PROD, F64, double, 1, 1)
 
 const tile_rows_table TILE_NAME(tile_rows) = {
     [AIR_REDUCE_SUM] = {rows_SUM_F32, rows_SUM_F64, rows_SUM_I64},
+#ifndef __AVX512F__
+    [AIR_REDUCE_MAX] = {NULL, rows_MAX_F64, rows_MAX_I64},
+    [AIR_REDUCE_MIN] = {NULL, rows_MIN_F64, rows_MIN_I64},
+#endif
     [AIR_REDUCE_PROD] = {rows_PROD_F32, rows_PROD_F64}};
 const tile_rows_table TILE_NAME(tile_columns) = {
     [AIR_REDUCE_SUM] = {columns_SUM_F32, columns_SUM_F64, columns_SUM_I64},
