@@ -305,16 +305,18 @@ touch_node(exec_maker *m, ir_node *n)
         touch(m, m->places[n->outs[i].id].slot);
 }
 
-/* Is this one of two operands whose elements come in turns? */
+/* Is this one of two operands whose elements come in turns? Of both there is
+ * one along the axis. */
 static bool
 is_interleaved(const exec_maker *m, const ir_node *cat, const lower_move *part)
 {
     const ir_layout *l = &part->dst.layout;
+    const ir_layout *all = &m->places[cat->outs[0].id].layout;
     int axis;
 
     return cat->attrs[0].count == 2 && part->src_dtype == part->dst_dtype &&
            ir_axis(m->g, &cat->attrs[1], l->rank, "dim", &axis) == AIR_OK &&
-           l->dims[axis] == 1 && l->strides[axis] == 1;
+           l->dims[axis] == 1 && all->dims[axis] == 2 && l->strides[axis] == 1;
 }
 
 /* Both of a pair are written together: one by one, each would write every

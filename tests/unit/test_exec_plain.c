@@ -168,3 +168,47 @@ TEST(exec_elements_in_turns_are_one_copy)
     check_turns("f32", AIR_F32);
     check_turns("i64", AIR_I64);
 }
+
+/* Columns of x behind those of y, whose lines are no pairs. */
+static void
+check_columns(int64_t left, int64_t right)
+{
+    enum { ROWS = 5, MOST = 4 };
+    float x[ROWS * MOST], y[ROWS * MOST];
+    const air_value in[] = {
+        air_value_tensor(x, AIR_F32, 2, (const int64_t[]){ROWS, left}),
+        air_value_tensor(y, AIR_F32, 2, (const int64_t[]){ROWS, right})};
+    char text[256];
+    air_value out;
+    program_case f;
+
+    snprintf(text, sizeof text,
+             "graph f(%%x: f32[5, %d], %%y: f32[5, %d]) {\n"
+             "  %%1 = cat([%%x, %%y], dim=1)\n"
+             "  return %%1\n"
+             "}\n",
+             (int)left, (int)right);
+    for (int i = 0; i < ROWS * MOST; i++) {
+        x[i] = (float)i;
+        y[i] = (float)-i;
+    }
+    if (pcase_begin(&f, text, NULL) &&
+        CHECK_OK(air_program_run(f.program, NULL, 2, in, 1, &out))) {
+        const float *z = out.data;
+        for (int64_t i = 0; i < ROWS; i++) {
+            for (int64_t k = 0; k < left; k++)
+                CHECK(*z++ == x[i * left + k]);
+            for (int64_t k = 0; k < right; k++)
+                CHECK(*z++ == y[i * right + k]);
+        }
+        air_value_release(&out);
+    }
+    pcase_end(&f);
+}
+
+TEST(exec_columns_behind_each_other)
+{
+    for (int64_t left = 0; left <= 4; left++)
+        for (int64_t right = left == 0; right <= 4; right++)
+            check_columns(left, right);
+}
