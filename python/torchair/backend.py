@@ -35,6 +35,7 @@ from . import (
     direct,
     direct_calls,
     dispatch,
+    doubles,
     dumps,
     eager,
     encoders,
@@ -223,14 +224,14 @@ def _engine_program(
 
     logger.debug("FX graph %s: %s", record.name, gm.graph)
     begin = time.perf_counter()
-    static = dict.fromkeys(
-        parameters,
-        PARAM | FROZEN if record.asked.contents else PARAM,
-    )
+    how = PARAM | FROZEN if record.asked.contents else PARAM
+    static = dict.fromkeys(parameters, how)
     converters.expand(gm, converts=not config.captures)
     indices.prepare(gm)
     origin.note_modules(gm, config)
     images.prepare(gm, config.captures, record.kind)
+    if not config.export.export_mode:
+        doubles.mark(gm.graph)
     dump = graph_dump.of(config, folder)
     got = import_graph(gm, record.name, static, without, dump.wanted)
     record.nodes, record.hosts = got.nodes, got.host_nodes

@@ -20,6 +20,7 @@ from . import (
     compat,
     cuda,
     divisors,
+    doubles,
     draws,
     images,
     kinds,
@@ -294,6 +295,7 @@ class _Importer(schema.Importing):
         divisors.check(node, value, self.place < cuda.PLACE)
         if node.name in self.without:
             raise Refused(cuda.NO_KERNEL)
+        doubles.check(node)
         if kind.state:
             raise Refused(rng_states.REASON)
         if kind.random and not draws_nothing(node):

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -147,7 +148,8 @@ _limits = []  # limits.c as a program, where there is a compiler
 def build_limits(folder):
     program = Path(folder) / "limits"
     flags = ["-O3", "-march=native", "-std=gnu11", "-pthread"]
-    command = [os.environ.get("CC", "cc"), *flags, str(HERE / "limits.c")]
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    command = [*compiler, *flags, str(HERE / "limits.c")]
     try:
         subprocess.run([*command, "-o", str(program)], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
