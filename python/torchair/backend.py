@@ -35,7 +35,6 @@ from . import (
     direct,
     direct_calls,
     dispatch,
-    doubles,
     dumps,
     eager,
     encoders,
@@ -55,6 +54,7 @@ from . import (
     profiling,
     recorded,
     several,
+    slow,
     switches,
     syncs,
     views,
@@ -231,7 +231,7 @@ def _engine_program(
     origin.note_modules(gm, config)
     images.prepare(gm, config.captures, record.kind)
     if not config.export.export_mode:
-        doubles.mark(gm.graph)
+        slow.mark(gm.graph)
     dump = graph_dump.of(config, folder)
     got = import_graph(gm, record.name, static, without, dump.wanted)
     record.nodes, record.hosts = got.nodes, got.host_nodes

@@ -20,7 +20,6 @@ from . import (
     compat,
     cuda,
     divisors,
-    doubles,
     draws,
     images,
     kinds,
@@ -30,6 +29,7 @@ from . import (
     places,
     rng_states,
     schema,
+    slow,
     views,
 )
 from ._native import AirError, Graph
@@ -295,7 +295,7 @@ class _Importer(schema.Importing):
         divisors.check(node, value, self.place < cuda.PLACE)
         if node.name in self.without:
             raise Refused(cuda.NO_KERNEL)
-        doubles.check(node)
+        slow.check(node)
         if kind.state:
             raise Refused(rng_states.REASON)
         if kind.random and not draws_nothing(node):

@@ -1,4 +1,4 @@
-"""float64 on a CPU, where torch's kernels of some operators are the faster."""
+"""Dtypes on a CPU of which torch's kernels of some operators are the faster."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from helpers import assert_same, compiled, seeded
 
 import torchair
-from torchair import backend, doubles
+from torchair import backend, slow
 
 pytestmark = pytest.mark.host("a GPU has kernels of its own")
 MODES = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
@@ -47,7 +47,46 @@ def test_torch_runs_it_and_its_gradients(mode, name):
         assert a is None or b is None or torch.allclose(a, b)
     for record in backend.records[-2:]:
         (host,) = record.hosts
-        assert name in host.op and host.reason == doubles.REASON
+        assert name in host.op and host.reason == slow.REASON
+
+
+def whole(*shape, dtype):
+    made = torch.randint(0, 9, shape, generator=seeded(4))
+    return made.to(dtype)
+
+
+PRODUCTS = {
+    "mm": (torch.mm, (20, 30), (30, 40)),
+    "bmm": (torch.bmm, (3, 16, 16), (3, 16, 16)),
+    "mv": (torch.mv, (80, 80), (80,)),
+    "addmm": (lambda x, y: torch.addmm(y, x, y), (30, 30), (30, 30)),
+    "convolution": (F.conv2d, (1, 2, 5, 5), (2, 2, 3, 3)),
+}
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_integers(name, dtype, mode):
+    fn, *shapes = PRODUCTS[name]
+    args = [whole(*shape, dtype=dtype) for shape in shapes]
+    assert_same(compiled(fn, mode)(*args), fn(*args))
+    (host,) = backend.records[-1].hosts
+    assert name in host.op and host.reason == slow.REASON
+
+
+def test_a_few_products_are_the_engines():
+    args = [whole(*s, dtype=torch.int64) for s in ((50, 3, 3), (50, 3, 3))]
+    assert_same(compiled(torch.bmm)(*args), torch.bmm(*args))
+    assert not backend.records[-1].hosts
+
+
+def test_sizes_that_vary_may_become_large():
+    run = compiled(torch.mm, dynamic=True)
+    for rows in (3, 50):
+        args = [whole(*s, dtype=torch.int64) for s in ((rows, 7), (7, rows))]
+        assert_same(run(*args), torch.mm(*args))
+    assert len(backend.records[-1].hosts) == 1
 
 
 def test_of_other_dtypes_the_engine_runs_it():
