@@ -56,39 +56,20 @@ ref_of_bf16(uint16_t h)
     return ref_from_bits((uint32_t)h << 16);
 }
 
-/* The same of n side by side, without asking each for its dtype. */
-static inline void
-ref_widen_bf16(float *restrict dst, const void *src, int64_t n)
-{
-    const uint16_t *h = src;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = ref_of_bf16(h[i]);
-}
-
-static inline void
-ref_narrow_bf16(void *dst, const float *restrict src, int64_t n)
-{
-    uint16_t *restrict h = dst;
-    for (int64_t i = 0; i < n; i++)
-        h[i] = ref_to_bf16(src[i]);
-}
-
-/* Normal halves: the exponent moves by 112 and 13 bits are rounded off;
- * subnormal ones count in 2^-24. */
+/* Normal halves: the exponent moves by 112 and 13 bits are rounded off; the
+ * last place of subnormal ones is that of a sum with 0.5. Without branches, for
+ * loops of vectors. */
 static inline uint16_t
 ref_to_f16(float f)
 {
-    uint32_t u = ref_to_bits(f), sign = u >> 16 & 0x8000;
-    float x = fabsf(f);
-    if (isnan(f))
-        return (uint16_t)(sign | 0x7e00);
-    if (x >= 65520.0f)
-        return (uint16_t)(sign | 0x7c00);
-    if (x < 0x1p-14f)
-        return (uint16_t)(sign | (uint32_t)rintf(x * 0x1p24f));
-    u = ref_to_bits(x);
-    u = (u + 0xfff + (u >> 13 & 1)) >> 13;
-    return (uint16_t)(sign | (u - (112u << 10)));
+    const uint32_t u = ref_to_bits(f), x = u & 0x7fffffff;
+    const uint32_t normal = ((x + 0xfff + (x >> 13 & 1)) >> 13) - (112u << 10);
+    const uint32_t small =
+        ref_to_bits(ref_from_bits(x) + 0.5f) - ref_to_bits(0.5f);
+    uint32_t h = x < ref_to_bits(0x1p-14f) ? small : normal;
+    h = x >= ref_to_bits(65520.0f) ? 0x7c00 : h;
+    h = x > 0x7f800000 ? 0x7e00 : h; /* NaN */
+    return (uint16_t)((u >> 16 & 0x8000) | h);
 }
 
 /* The bits of a half in the place of a float's are 2^112 too small. */
@@ -99,6 +80,48 @@ ref_of_f16(uint16_t h)
     float x = (h & 0x7c00) == 0x7c00 ? ref_from_bits(bits | 0x7f800000u)
                                      : ref_from_bits(bits) * 0x1p112f;
     return (h & 0x8000) != 0 ? -x : x;
+}
+
+/* n side by side, without asking each for its dtype. */
+#define REF_HALVES(name, of, to)                                               \
+    static inline void ref_widen_##name(                                       \
+        float *restrict dst, const uint16_t *restrict src, int64_t n)          \
+    {                                                                          \
+        for (int64_t i = 0; i < n; i++)                                        \
+            dst[i] = of(src[i]);                                               \
+    }                                                                          \
+    static inline void ref_narrow_##name(uint16_t *restrict dst,               \
+                                         const float *restrict src, int64_t n) \
+    {                                                                          \
+        for (int64_t i = 0; i < n; i++)                                        \
+            dst[i] = to(src[i]);                                               \
+    }
+REF_HALVES(bf16, ref_of_bf16, ref_to_bf16)
+REF_HALVES(f16, ref_of_f16, ref_to_f16)
+
+/* false: dtype is no half, nothing is done. */
+static inline bool
+ref_widen(int dtype, float *restrict dst, const void *src, int64_t n)
+{
+    if (dtype == AIR_BF16)
+        ref_widen_bf16(dst, src, n);
+    else if (dtype == AIR_F16)
+        ref_widen_f16(dst, src, n);
+    else
+        return false;
+    return true;
+}
+
+static inline bool
+ref_narrow(int dtype, void *dst, const float *restrict src, int64_t n)
+{
+    if (dtype == AIR_BF16)
+        ref_narrow_bf16(dst, src, n);
+    else if (dtype == AIR_F16)
+        ref_narrow_f16(dst, src, n);
+    else
+        return false;
+    return true;
 }
 
 /* Towards zero; INT64_MIN where it does not fit, as the CPU does. */

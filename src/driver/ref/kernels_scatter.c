@@ -480,9 +480,8 @@ scatter_widened(const scatter_args *s, char *const *at)
         char *here[] = {at[0] + i * p->index_step, at[1] + i * p->dst_step,
                         (char *)wide, at[3] + i * s->count_step};
         p->n = s->plan.n - i < WIDE ? s->plan.n - i : WIDE;
-        if (s->from == AIR_BF16 && s->plan.src_step == 2)
-            ref_widen_bf16(wide, from, p->n);
-        else
+        const bool dense = s->plan.src_step == 2;
+        if (!dense || !ref_widen(s->from, wide, from, p->n))
             for (int64_t k = 0; k < p->n; k++)
                 wide[k] = (float)ref_get(s->from, from + k * s->plan.src_step);
         scatter_part(&part, here);

@@ -179,16 +179,12 @@ static void
 row_convert(const ref_box *b, char *dst, int64_t ds, const char *src,
             int64_t ss, int64_t n)
 {
-    if (b->src_dtype == AIR_BF16 && b->dst_dtype == AIR_F32 && ss == 2 &&
-        ds == 4) {
-        ref_widen_bf16((void *)dst, src, n);
+    if (b->dst_dtype == AIR_F32 && ss == 2 && ds == 4 &&
+        ref_widen(b->src_dtype, (void *)dst, src, n))
         return;
-    }
-    if (b->src_dtype == AIR_F32 && b->dst_dtype == AIR_BF16 && ss == 4 &&
-        ds == 2) {
-        ref_narrow_bf16(dst, (const void *)src, n);
+    if (b->src_dtype == AIR_F32 && ss == 4 && ds == 2 &&
+        ref_narrow(b->dst_dtype, dst, (const void *)src, n))
         return;
-    }
     for (int64_t i = 0; i < n; i++)
         ref_convert(b->dst_dtype, dst + i * ds, b->src_dtype, src + i * ss);
 }
