@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from . import compat
+from . import compat, schema
 from .schema import Refused
 
 _ATEN = torch.ops.aten
@@ -56,8 +56,7 @@ def _is_slow(node: Node) -> bool:
     one_by_one = target in _CONVOLUTIONS
     if product is None and not one_by_one and target not in _ATTENTION:
         return False
-    factor: Any = node.args[product or 0]
-    operand = factor.meta["val"]
+    operand = list(schema.bound(node).values())[product or 0].meta["val"]
     if operand.device.type not in compat.HOST_DEVICES:
         return False
     if product is None and operand.dtype == torch.float64:
