@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _ATEN = torch.ops.aten
-# What a mask is of; without a type it is of scores.
-_OF_PAIRS, _OF_KEYS, _OF_SCORES = 0, 1, 2
+_OF_KEYS = 1  # mask_type; 0: of pairs of query and key; 2, None: of scores
 
 
 def _projected(
@@ -45,7 +44,7 @@ def _weighted(
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)
     if kept is not None:
         scores = scores.masked_fill(kept.logical_not(), float("-inf"))
-    weights = torch.ops.aten._safe_softmax.default(scores, -1)
+    weights = _ATEN._safe_softmax.default(scores, -1)
     return weights @ value, weights
 
 
@@ -69,7 +68,7 @@ def _attention(
     None."""
     if query.is_nested:
         return NotImplemented
-    kept = _kept(mask, _OF_SCORES if mask_type is None else mask_type)
+    kept = _kept(mask, mask_type)
     q, k, v = (
         x.unflatten(-1, (heads, -1)).transpose(1, 2)
         for x in _projected((query, key, value), qkv_weight, qkv_bias)
