@@ -171,6 +171,19 @@ def test_what_cannot_be_written_says_why():
         precompiled(lambda x: torch.dropout(x, 0.5, True), tensor(4))
 
 
+def test_quantised_parameters_cannot_be_written():
+    module = nn.Sequential(nn.Linear(256, 256)).to(helpers.DEVICE).eval()
+    config = torchair.CompilerConfig()
+    config.weights.quantise = "int8"
+    entry = torchair.get_npu_backend(compiler_config=config)
+    made = torch.compile(module, backend=entry, fullgraph=True)
+    with (
+        torch.no_grad(),
+        pytest.raises(RuntimeError, match="parameters that are quantised"),
+    ):
+        made.forward.aot_compile(((tensor(2, 256),), {}))
+
+
 def test_a_file_of_another_engine(tmp_path, monkeypatch):
     x, w = tensor(4, 8), tensor(8, 3)
     made = precompiled(fn, x, w)
