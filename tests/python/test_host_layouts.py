@@ -98,3 +98,20 @@ def test_a_kernel_of_torch_that_trusts_in_copies():
     with torch.no_grad():
         got = compiled(fn)(x, *lstm.parameters())
         torch.testing.assert_close(got, lstm(x)[0])
+
+
+@pytest.mark.host("its kernel is oneDNN's")
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_a_layer_that_torch_traced_for_inference_says_so():
+    """It looks at the input's gradient, not at those of the parameters."""
+    lstm = torch.nn.LSTM(8, 16, batch_first=True)
+    x = torch.randn(3, 5, 8, generator=seeded(2))
+    with pytest.raises(TypeError, match="let the input require a gradient"):
+        compiled(lstm)(x)
+    torch._dynamo.reset()
+    x.requires_grad_()
+    wanted = torch.autograd.grad(lstm(x)[0].sum(), list(lstm.parameters()))
+    found = torch.autograd.grad(
+        compiled(lstm)(x)[0].sum(), list(lstm.parameters())
+    )
+    assert_same(found, wanted)
