@@ -34,12 +34,6 @@ _PAD = 8  # numbers of 16 bits in 16 bytes
 _DROPPED = 8  # which argument behind `out` the dropped share is
 
 
-def draws_nothing(node: torch.fx.Node) -> bool:
-    """Attention is counted among the operators that draw random numbers. Where
-    it drops weights it does, and is torch's."""
-    return node.target in _OPERATORS and not bound(node)["dropout_p"]
-
-
 def _beside(x: torch.Tensor) -> torch.Tensor:
     """[batch, heads, rows, width] whose heads lie side by side in a row."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)

@@ -97,28 +97,30 @@ def _filled(target: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
     return call
 
 
-# nn.LSTM by allow_rnn: torch looks whether its input requires a gradient, not
-# whether its parameters do.
-_TRACED_FOR_INFERENCE = (
-    "torch traced it for inference, and its gradients need more. Of nn.LSTM, "
-    "let the input require a gradient, or compile and run it under "
-    "torch.backends.mkldnn.flags(enabled=False)"
-)
+# What helps where a kernel of torch's own gives less than its schema says.
+_HINTS = {
+    # It looks whether the input requires a gradient, not whether parameters do.
+    "aten.mkldnn_rnn_layer.default": (
+        "torch traced nn.LSTM for inference; let the input require a gradient, "
+        "or compile and run it under torch.backends.mkldnn.flags(enabled=False)"
+    ),
+}
 
 
 def _as_said(target: Any, result: Any, dtype: torch.dtype) -> Any:
     """A result that is not what the graph says. Kernels of torch's own may
     give another dtype; of others' operators the Meta function is wrong, which
     the engine says."""
-    operator = isinstance(target, torch._ops.OpOverload)
-    torchs = operator and target.namespace in ("aten", "prims")
     if not isinstance(result, torch.Tensor):
+        hint = _HINTS.get(str(target), "correct the kernel")
         raise TypeError(
             f"{target}: the kernel gives a {type(result).__name__} where its "
-            "schema has a Tensor: "
-            + (_TRACED_FOR_INFERENCE if torchs else "correct the kernel")
+            f"schema has a Tensor: {hint}"
         )
-    return result if operator and not torchs else result.to(dtype)
+    theirs = isinstance(target, torch._ops.OpOverload)
+    if theirs and target.namespace not in ("aten", "prims"):
+        return result
+    return result.to(dtype)
 
 
 def make_call(

@@ -33,7 +33,6 @@ from . import (
     views,
 )
 from ._native import AirError, Graph
-from .cuda_attention import draws_nothing
 from .hosts import Arguments, Call, make_call
 from .imported import HostNode, Imported
 from .node_log import log_node, logs_nodes
@@ -298,7 +297,7 @@ class _Importer(schema.Importing):
         slow.check(node)
         if kind.state:
             raise Refused(rng_states.REASON)
-        if kind.random and not draws_nothing(node):
+        if kind.random and schema.draws(node):
             draws.check(node.target, schema.first(value), self.place)
         if rewrite is not None:
             return rewrite(self, node, value)

@@ -1,8 +1,8 @@
 #include "driver/cpu/cpu.h"
 
 #include <string.h>
-
 #include <unistd.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>

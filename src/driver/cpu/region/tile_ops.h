@@ -56,11 +56,8 @@ typedef tile_pairs tile_pairs_table[9];
 
 typedef tile_rows_fn tile_rows_table[TILE_REDUCES][TILE_LANES];
 enum { TILE_FEW_VECTORS = 4 }; /* of columns, at most */
-enum {
-    TILE_SUM_ROWS = 32,
-    TILE_LEVELS = 4
-}; /* without a tree; of it, for
-      as many rows as there are */
+/* Rows that are added up without a tree, and what the tree of 256 keeps. */
+enum { TILE_SUM_ROWS = 32, TILE_LEVELS = 4 };
 
 /* Compares are found by the lane of their operands, all others by their own
  * lane. An entry is NULL where the lane has no such operation. */
