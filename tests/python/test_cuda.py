@@ -109,11 +109,11 @@ ITS_GRADIENT = (
 )
 
 
-@pytest.mark.parametrize(("p", "nothing"), [(0.0, True), (0.1, False)])
-def test_attention_draws_where_it_drops(p, nothing):
+@pytest.mark.parametrize(("p", "draws"), [(0.0, False), (0.1, True)])
+def test_attention_draws_where_it_drops(p, draws):
     args = ("q", "k", "v", None, True, p)
     node = torch.fx.Graph().call_function(DROPPED, args)
-    assert cuda_attention.draws_nothing(node) == nothing
+    assert schema.draws(node) == draws
 
 
 @pytest.mark.parametrize("captured", [True, False])
