@@ -240,6 +240,8 @@ typedef struct {
     int32_t slot;
     uint8_t dtype;
     uint8_t scratch; /* air_rg_place; MEMORY: at slots[slot] */
+    uint8_t number;  /* one element that a run gives, of 8 readable bytes of the
+                        host: a device apart from it takes them by value */
     int64_t offset;  /* bytes, from slots[slot] */
     int64_t strides[AIR_MAX_RANK];
 } air_rg_buf;

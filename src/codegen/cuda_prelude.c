@@ -64,7 +64,12 @@ const char cuda_prelude[] =
     typedef int air_I32;
     typedef long long air_I64;
     typedef unsigned char air_BOOL;
-    template <int N> struct air_values { air_i64 v[N]; };) TEXT(
+    template <int N> struct air_values { air_i64 v[N]; };
+    template <class T> AIR_FN T air_number(air_i64 bytes) {
+        T number;
+        memcpy(&number, &bytes, sizeof number);
+        return number;
+    }) TEXT(
     AIR_FN float air_of_F32(float a) { return a; }
     AIR_FN double air_of_F64(double a) { return a; }
     AIR_FN float air_of_BF16(air_BF16 a) { return __uint_as_float((unsigned)a << 16); }

@@ -41,6 +41,28 @@ cuda_launch(cuda_writer *w, int64_t grid, int block, size_t shared)
                                                .shared = (uint32_t)shared};
 }
 
+static void
+put_parameter(cuda_writer *w, int b)
+{
+    if (w->rg->bufs[b].number)
+        base_text_add(&w->text, "air_i64 b%d, ", b);
+    else if (has_buffer(w, b))
+        base_text_add(&w->text, "air_%s *p%d, ",
+                      cuda_dtype(w->rg->bufs[b].dtype), b);
+}
+
+/* What is given by value is read as if it were in memory. */
+static void
+put_number(cuda_writer *w, int b)
+{
+    const char *dtype = cuda_dtype(w->rg->bufs[b].dtype);
+    if (w->rg->bufs[b].number)
+        base_text_add(
+            &w->text,
+            "    const air_%s m%d = air_number<air_%s>(b%d), *p%d = &m%d;\n",
+            dtype, b, dtype, b, b, b);
+}
+
 void
 cuda_begin_kernel(cuda_writer *w, int block)
 {
@@ -50,12 +72,12 @@ cuda_begin_kernel(cuda_writer *w, int block)
         base_text_add(&w->text, " __cluster_dims__(%d, 1, 1)", w->C);
     base_text_add(&w->text, "\nENTRY(%d)(", w->nlaunches);
     for (int b = 0; b < w->rg->nbufs; b++)
-        if (has_buffer(w, b))
-            base_text_add(&w->text, "air_%s *p%d, ",
-                          cuda_dtype(w->rg->bufs[b].dtype), b);
+        put_parameter(w, b);
     base_text_add(
         &w->text, "%sconst A a)\n{\n    using I = %s;\n    air_begin();\n",
         w->workspace > 0 ? "char *ws, " : "", w->wide ? "air_i64" : "int");
+    for (int b = 0; b < w->rg->nbufs; b++)
+        put_number(w, b);
     int mask = cuda_value(w, fast_mask(w));
     for (int b = 0; b < w->rg->nbufs; b++)
         if (has_buffer(w, b) &&

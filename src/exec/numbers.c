@@ -1,8 +1,8 @@
 /* numbers.c: integers of a call that no size depends on, such as the number of
  * a step: operands of pointwise nodes, and what tensors are filled with. They
  * are read from memory of the run, so that another value is no other
- * specialisation. Not where kernels cannot read that memory
- * (air_target.apart). */
+ * specialisation. A device that cannot read that memory (air_target.apart) is
+ * told by value (air_rg_buf.number). */
 #include <string.h>
 
 #include "exec/exec.h"
@@ -128,8 +128,6 @@ exec_numbers_find(air_program *p)
     finder f = {.g = p->g};
     const size_t n = p->g->dims.count + 1;
 
-    if (p->ctx->target.apart)
-        return AIR_OK;
     base_arena_init(&scratch, &p->ctx->alloc);
     air_status status = BASE_ARENA_ARRAY(&scratch, n, &f.size);
     if (status == AIR_OK)

@@ -14,12 +14,13 @@ typedef struct {
     ir_layout layout;
 } lower_place;
 
-/* An integer that another run has another value of, as lanes load it. */
+/* An integer that another run has another value of, as lanes load it: 8 bytes
+ * can be read at each. */
 typedef struct {
-    int64_t i;
-    double d;
     float f;
     uint8_t b; /* i != 0 */
+    double d;
+    int64_t i;
 } lower_number;
 
 typedef struct {

@@ -155,8 +155,10 @@ load_number(lower_build *b, int32_t slot, air_lane lane, int *out_node)
         [AIR_LANE_I64] = {AIR_I64, offsetof(lower_number, i)},
         [AIR_LANE_B] = {AIR_BOOL, offsetof(lower_number, b)},
     };
-    const air_rg_buf buf = {
-        .slot = slot, .dtype = parts[lane].dtype, .offset = parts[lane].at};
+    const air_rg_buf buf = {.slot = slot,
+                            .dtype = parts[lane].dtype,
+                            .number = true,
+                            .offset = parts[lane].at};
     int at;
 
     AIR_TRY(put_buf(b, &buf, AIR_NO_REF, &at));

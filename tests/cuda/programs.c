@@ -1,8 +1,8 @@
 /* Programs of driver cuda over a GPU that is none (tests/fake), whose launches
  * run as plain C++ (emulate.hpp), beside driver ref. Their runs after the first
- * are graphs of the driver. With --persistent a program is one kernel, which
- * also has to give up where a block comes too late; with --blas products are
- * cuBLASLt's.
+ * are graphs of the driver, then come calls of a capture. With --persistent a
+ * program is one kernel, which also has to give up where a block comes too
+ * late; with --blas products are cuBLASLt's.
  *
  * All memory ends where a page does (fence.h), and begins anew with each run,
  * so that nothing is left over from the one before; of persistent kernels only
@@ -43,6 +43,7 @@ typedef struct {
     air_context *ctx;
     air_graph *graph;
     air_program *program;
+    air_capture *capture; /* NULL: runs are the program's */
     air_values inputs;
     void *was[INPUTS]; /* what values_make gave */
     uint64_t seed;     /* of inputs */
@@ -62,8 +63,10 @@ make_inputs(side *s)
     AIR_TRY(values_make(s->graph, s->seed, &s->inputs));
     for (size_t i = 0; i < s->inputs.count && i < INPUTS; i++) {
         air_value *v = &s->inputs.values[i];
-        if (v->is_int)
+        if (v->is_int) { /* no size depends on it */
+            v->i += (int64_t)s->seed;
             continue;
+        }
         void *copy = fence_copy(v->data, bytes_of(v), air_dtype_bytes(v->dtype),
                                 s->seed % 2 == 0);
         if (!copy)
@@ -121,14 +124,19 @@ run_side(side *s)
     drop_results(s);
     if (!persistent)
         air_context_trim(s->ctx); /* the next blocks are new ones */
-    return air_program_run(s->program, NULL, s->inputs.count, s->inputs.values,
-                           s->nouts, s->outs);
+    air_capture_call call = {0};
+    return s->capture
+               ? air_capture_run(s->capture, &call, NULL, s->inputs.count,
+                                 s->inputs.values, s->nouts, s->outs)
+               : air_program_run(s->program, NULL, s->inputs.count,
+                                 s->inputs.values, s->nouts, s->outs);
 }
 
 static void
 close_side(side *s)
 {
     drop_results(s);
+    air_capture_destroy(s->capture);
     air_program_destroy(s->program);
     drop_inputs(s);
     air_graph_destroy(s->graph);
@@ -147,11 +155,18 @@ ends(const air_value *v)
                           (size_t)count * air_dtype_bytes(v->dtype));
 }
 
+/* A graph pool has results beside each other. */
+static bool
+ends_where_a_page_does(const side *s)
+{
+    return !persistent && !s->capture;
+}
+
 static bool
 compare(const char *file, const side *got, const side *want)
 {
     for (size_t i = 0; i < want->nouts; i++) {
-        if (!persistent && !ends(&got->outs[i]))
+        if (ends_where_a_page_does(got) && !ends(&got->outs[i]))
             return fail(file, "running", "a result goes on behind its end");
         const value_difference d = value_compare(&got->outs[i], &want->outs[i]);
         if (d.at < 0)
@@ -235,6 +250,41 @@ counts_launches(const char *file, const char *text, long launches)
 }
 
 static void
+add_one(side *s)
+{
+    for (size_t i = 0; i < s->inputs.count; i++)
+        if (s->inputs.values[i].is_int)
+            s->inputs.values[i].i++;
+}
+
+/* The same tensors, and as results lie where they did, the same pointers. */
+static bool
+counts_on(const char *file, side *got, side *want)
+{
+    add_one(got);
+    add_one(want);
+    if (run_side(want) != AIR_OK)
+        return fail(file, "other integers", air_last_error()->message);
+    return run_once(file, got) && compare(file, got, want);
+}
+
+/* Other tensors and integers are no other specialisation, nor in a capture. */
+static bool
+replays(const char *file, side *got, side *want)
+{
+    air_program_stats stats;
+    if (air_capture_create(got->program, NULL, &got->capture) != AIR_OK)
+        return fail(file, "capturing", air_last_error()->message);
+    for (int i = 0; i < RUNS; i++)
+        if (!renew_both(file, got, want) || !run_once(file, got) ||
+            !compare(file, got, want) || !counts_on(file, got, want))
+            return false;
+    air_program_get_stats(got->program, &stats);
+    return stats.specialisations == 1 ||
+           fail(file, "running", "there are several specialisations");
+}
+
+static void
 run_text(const char *file, const char *text)
 {
     side want, got;
@@ -251,7 +301,8 @@ run_text(const char *file, const char *text)
         good = (i != RUNS - 1 || renew_both(file, &got, &want)) &&
                run_once(file, &got) && compare(file, &got, &want) &&
                (i > 0 || counts_launches(file, text, gpu->launches - before));
-    good = good && (!persistent || give_up(file, &got, &want));
+    good = good && (persistent ? give_up(file, &got, &want)
+                               : replays(file, &got, &want));
     if (good && blas && emulate_products() == products)
         good = fail(file, "running", "cuBLASLt was asked for no product");
     passed += good;

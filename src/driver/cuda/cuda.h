@@ -37,6 +37,7 @@ typedef struct {
 /* A parameter of a launch, 8 bytes: a pointer or a number. */
 typedef enum {
     CUDA_PARAM_POINTER,   /* slots[slot] + value */
+    CUDA_PARAM_NUMBER,    /* the 8 bytes there, of the host */
     CUDA_PARAM_INT,       /* value: int64_t */
     CUDA_PARAM_WORKSPACE, /* the step's workspace + value */
     CUDA_PARAM_FAULT,     /* cuda_fault *, see below */

@@ -18,8 +18,9 @@ is_plain_lane(const air_rg_node *n)
 static bool
 is_plain_buf(const air_rg_buf *b)
 {
-    return !b->scratch && (b->dtype == AIR_F32 || b->dtype == AIR_BF16 ||
-                           b->dtype == AIR_F16 || b->dtype == AIR_BOOL);
+    return !b->scratch && !b->number &&
+           (b->dtype == AIR_F32 || b->dtype == AIR_BF16 ||
+            b->dtype == AIR_F16 || b->dtype == AIR_BOOL);
 }
 
 /* Numbers that are float while they are computed; nothing is read that is

@@ -86,9 +86,11 @@ add_params(cuda_launch *launch, const air_kernel *kernel)
     const air_region *region = kernel->region;
     for (int i = 0; i < region->nbufs; i++) {
         const air_rg_buf *b = &region->bufs[i];
+        const cuda_param_kind kind =
+            b->number ? CUDA_PARAM_NUMBER : CUDA_PARAM_POINTER;
         if (!b->scratch)
             launch->params[launch->nparams++] =
-                (cuda_param){CUDA_PARAM_POINTER, b->slot, b->offset};
+                (cuda_param){kind, b->slot, b->offset};
     }
     if (kernel->code.workspace > 0)
         cuda_add_workspace(launch, 0);

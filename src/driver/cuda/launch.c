@@ -6,7 +6,17 @@
  * was before: the graph is the application's. It has all that a launch is told
  * by value; memory that is the list's own would be shared with runs that the
  * application does not order, so that each capture has its own. */
+#include <string.h>
+
 #include "driver/cuda/blas.h"
+
+static uint64_t
+number_at(const void *slot, int64_t offset)
+{
+    uint64_t bits;
+    memcpy(&bits, (const char *)slot + offset, sizeof bits);
+    return bits;
+}
 
 static uint64_t
 value_of(const air_list *list, const cuda_param *p, void *const *slots,
@@ -15,6 +25,7 @@ value_of(const air_list *list, const cuda_param *p, void *const *slots,
     const uint64_t value = (uint64_t)p->value;
     switch ((cuda_param_kind)p->kind) {
     case CUDA_PARAM_POINTER: return value + (uint64_t)(uintptr_t)slots[p->slot];
+    case CUDA_PARAM_NUMBER: return number_at(slots[p->slot], p->value);
     case CUDA_PARAM_SCRATCH: return value + list->own;
     case CUDA_PARAM_SEED: return drawn.seed;
     case CUDA_PARAM_OFFSET: return value + drawn.offset;
@@ -26,12 +37,18 @@ value_of(const air_list *list, const cuda_param *p, void *const *slots,
     return value;
 }
 
+static bool
+is_in_slot(const cuda_param *p)
+{
+    return p->kind == CUDA_PARAM_POINTER || p->kind == CUDA_PARAM_NUMBER;
+}
+
 void
 cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
           cuda_drawn drawn, uint64_t *values)
 {
     for (uint32_t i = c->first; i < c->first + c->nparams; i++)
-        if (list->params[i].kind != CUDA_PARAM_POINTER || slots)
+        if (slots || !is_in_slot(&list->params[i]))
             values[i] = value_of(list, &list->params[i], slots, drawn);
 }
 

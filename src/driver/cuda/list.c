@@ -172,6 +172,7 @@ resolve(const air_device *dev, const air_list *list, const air_step *step,
     case CUDA_PARAM_OFFSET:
         return (cuda_param){CUDA_PARAM_OFFSET, 0, list->draws + p.value};
     case CUDA_PARAM_POINTER:
+    case CUDA_PARAM_NUMBER:
     case CUDA_PARAM_INT:
     case CUDA_PARAM_SCRATCH:
     case CUDA_PARAM_SEED:

@@ -58,9 +58,9 @@ static cuda_span
 span_of_buf(const air_region *rg, int i)
 {
     const air_rg_buf *b = &rg->bufs[i];
-    return b->scratch ? (cuda_span){.slot = -1}
-                      : span_of(b->slot, b->offset, b->dtype, rg->rank,
-                                rg->dims, b->strides);
+    return b->scratch || b->number ? (cuda_span){.slot = -1}
+                                   : span_of(b->slot, b->offset, b->dtype,
+                                             rg->rank, rg->dims, b->strides);
 }
 
 /* Stores that lie between each other, halves of heads, count as one. */
