@@ -43,13 +43,13 @@ from . import (
     gears,
     graph_dump,
     images,
-    indices,
     joint,
     names,
     norms,
     origin,
     partition,
     passes,
+    prepared,
     printing,
     profiling,
     recorded,
@@ -227,7 +227,7 @@ def _engine_program(
     how = PARAM | FROZEN if record.asked.contents else PARAM
     static = dict.fromkeys(parameters, how)
     converters.expand(gm, converts=not config.captures)
-    indices.prepare(gm)
+    prepared.prepare(gm)
     origin.note_modules(gm, config)
     images.prepare(gm, config.captures, record.kind)
     if not config.export.export_mode:

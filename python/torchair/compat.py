@@ -239,12 +239,16 @@ def aot_settings(inputs: Sequence[Any]) -> Iterator[None]:
     """AOTAutograd's settings while we compile.
 
     The engine gains nothing from overwriting saved tensors (donated_buffer);
-    see also compat_training.py.
+    see also compat_training.py. Tokens, which order effects, are no inputs and
+    results: wrappers would add them and take them away again.
     """
     from . import resizing
 
     kept = resizing.kept(inputs)
-    with torch._functorch.config.patch(donated_buffer=False), kept:
+    patched = torch._functorch.config.patch(
+        donated_buffer=False, unlift_effect_tokens=True
+    )
+    with patched, kept:
         yield
 
 

@@ -9,6 +9,7 @@ import torch
 
 from . import cuda_seeds
 from .compat import HOST_DEVICES
+from .schema import TOKENS
 from .sizes import Args, Source, evaluator, expression, is_symbolic
 
 Call = Callable[[Args, tuple[Any, ...]], tuple[Any, ...]]
@@ -55,7 +56,7 @@ class Arguments:
 
     def _node(self, node: Any) -> Any:
         value = node.meta.get("val")
-        if node in self.constants and self.constants[node] is None:
+        if node.target in TOKENS or self.constants.get(node, node) is None:
             return None
         if isinstance(value, torch.Tensor):
             if node not in self.tensors:

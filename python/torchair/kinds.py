@@ -8,11 +8,13 @@ import torch
 
 from . import comm, rewrites, rng_states
 from .operators import remembered
-from .schema import is_random, namespace_of
+from .schema import TOKENS, is_random, namespace_of
 
 aten = torch.ops.aten
-# Checks that guards have made already, or that have no meaning here.
+# Checks that guards have made already, or that have no meaning here; the first
+# and last of the tokens that order effects.
 _DROPPED = {
+    *TOKENS,
     aten._assert_scalar.default,
     aten._assert_tensor_metadata.default,
     aten.sym_constrain_range.default,

@@ -26,6 +26,11 @@ NONE, VALUE, VALUES, INT, INTS, FLOAT, FLOATS, BOOL, BOOLS, DTYPE, STR = range(
 
 Attr = tuple[int, Any]
 with_effects = torch.ops.higher_order.with_effects
+# The first and the last of the tokens that order effects.
+TOKENS = (
+    torch.ops.prims._make_token.default,
+    torch.ops.prims._sink_tokens.default,
+)
 NO_ROW = "no row in the op table"  # why a node goes to HOST, if nothing else
 
 DTYPES: dict[torch.dtype, tuple[int, bool]] = {

@@ -1,5 +1,7 @@
-"""Indices of triangles, which depend on sizes alone, become constants of the
-graph; gradients of bags get the bag of each index where it was not made."""
+"""Graphs as the importer takes them: indices of triangles and windows of
+signals, which depend on sizes alone, become constants of the graph; vectors of
+decompositions that nobody looks at are not made; gradients of bags get the bag
+of each index where it was not made."""
 
 from __future__ import annotations
 
@@ -7,23 +9,48 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import compat, schema
 
 aten = torch.ops.aten
-_TARGETS = (aten.tril_indices.default, aten.triu_indices.default)
+_WINDOWS = ("bartlett", "blackman", "hamming", "hann", "kaiser")
+_KNOWN = (
+    aten.tril_indices.default,
+    aten.triu_indices.default,
+    *(
+        getattr(getattr(aten, f"{name}_window"), overload)
+        for name in _WINDOWS
+        for overload in ("default", "periodic")
+    ),
+)
 _MOST = 1 << 20  # bytes of one
+# Results that are vectors, and the argument before the one that asks for them,
+# where it is missing. Values alone, as of svdvals, are traced with vectors: as
+# if they had gradients.
+_VECTORS: dict[Any, tuple[set[int], Any]] = {
+    aten._linalg_svd.default: ({0, 2}, False),
+    aten._linalg_eigh.default: ({1}, "L"),
+}
 
 
 def prepare(gm: torch.fx.GraphModule) -> None:
     op = aten._embedding_bag_backward.default
-    for node in gm.graph.find_nodes(op="call_function", target=op):
+    for node in _nodes(gm, op):
         _write_bags(gm.graph, node)
-    for op in _TARGETS:
-        for node in gm.graph.find_nodes(op="call_function", target=op):
+    for op in _KNOWN:
+        for node in _nodes(gm, op):
             value = node.meta["val"]
-            known = all(isinstance(n, int) for n in node.args)
-            if known and value.nbytes <= _MOST and value.device.type == "cpu":
+            numbers = all(isinstance(n, (int, float)) for n in node.args)
+            if numbers and value.nbytes <= _MOST and value.device.type == "cpu":
                 _replace(gm, node)
+    for op, (vectors, how) in _VECTORS.items():
+        for node in _nodes(gm, op):
+            if not vectors & schema.used_items(node):
+                given: Any = (*node.args, how)[:2]
+                node.args = (*given, False)
+
+
+def _nodes(gm: torch.fx.GraphModule, op: Any) -> Any:
+    return gm.graph.find_nodes(op="call_function", target=op)
 
 
 def _replace(gm: torch.fx.GraphModule, node: torch.fx.Node) -> None:
