@@ -140,8 +140,8 @@ LAYERS = {
     # sizes that are rounded floats: 100; places of extremes, kept: 10
     # windows of a GPU's images: 20; aot_compile: 100
     # layers of encoders, written out: 140; what torch runs faster: 75
-    # checks, values and windows of torch.linalg and torch.signal: 35
-    "python/torchair": (31130, (".py",)),
+    # checks, values and windows of torch.linalg and torch.signal: 55
+    "python/torchair": (31150, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

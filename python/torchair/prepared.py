@@ -36,12 +36,11 @@ def prepare(gm: torch.fx.GraphModule) -> None:
     op = aten._embedding_bag_backward.default
     for node in _nodes(gm, op):
         _write_bags(gm.graph, node)
+    shown = _shown(gm)
     for op in _KNOWN:
         for node in _nodes(gm, op):
-            value = node.meta["val"]
-            numbers = all(isinstance(n, (int, float)) for n in node.args)
-            if numbers and value.nbytes <= _MOST and value.device.type == "cpu":
-                _replace(gm, node)
+            if _is_known(node):
+                _replace(gm, node, node in shown)
     for op, (vectors, how) in _VECTORS.items():
         for node in _nodes(gm, op):
             if not vectors & schema.used_items(node):
@@ -49,18 +48,38 @@ def prepare(gm: torch.fx.GraphModule) -> None:
                 node.args = (*given, False)
 
 
+def _shown(gm: torch.fx.GraphModule) -> set[Any]:
+    """What results are, or are views of: callers may write them."""
+    (output,) = gm.graph.find_nodes(op="output")
+    return {schema.base_of(result) for result in output.all_input_nodes}
+
+
+def _is_known(node: torch.fx.Node) -> bool:
+    value = node.meta["val"]
+    return (
+        all(isinstance(n, (int, float)) for n in node.args)
+        and value.nbytes <= _MOST
+        and value.device.type == "cpu"
+    )
+
+
 def _nodes(gm: torch.fx.GraphModule, op: Any) -> Any:
     return gm.graph.find_nodes(op="call_function", target=op)
 
 
-def _replace(gm: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+def _replace(
+    gm: torch.fx.GraphModule, node: torch.fx.Node, copied: bool
+) -> None:
     name = f"_{node.name}"
     with compat.real_tensors():
         found = node.target(*node.args, **node.kwargs)  # type: ignore[operator]
     gm.register_buffer(name, found, persistent=False)
     with gm.graph.inserting_before(node):
         made = gm.graph.get_attr(name)
-    made.meta.update(node.meta)
+        made.meta.update(node.meta)
+        if copied:
+            made = gm.graph.call_function(aten.clone.default, (made,))
+            made.meta.update(node.meta)
     node.replace_all_uses_with(made)
     gm.graph.erase_node(node)
 

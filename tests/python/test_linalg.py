@@ -92,3 +92,18 @@ def test_windows_are_constants(mode):
     with recorded() as records:
         check(fn, torch.ones(3, 16), mode=mode)
     assert not hosts_of(records)
+
+
+@modes
+def test_results_of_the_kind_are_the_callers(mode):
+    """Constants of the graph would be written."""
+
+    def fn(x):
+        return torch.tril_indices(3, 3), torch.hann_window(6)[1:], x + 1
+
+    call = compiled(fn, mode)
+    for _ in range(2):
+        got = call(torch.ones(2))
+        assert_same(got, fn(torch.ones(2)))
+        for tensor in got:
+            tensor.zero_()
