@@ -54,7 +54,6 @@ REASONS: Sequence[tuple[Callable[[Any], Any], str]] = (
         ),
         "the state of a generator is an argument",
     ),
-    (lambda meta: meta.tokens, "operators with side effects are in an order"),
     (
         lambda meta: meta.grad_enabled_mutation is not None,
         "the function changes the grad mode",

@@ -34,10 +34,6 @@ _REASONS: Sequence[tuple[Callable[[Any], Any], str]] = (
     ),
     (lambda meta: meta.dynamic_outputs, "outputs have dynamic sizes"),
     (
-        lambda meta: meta.num_backward_tokens,
-        "operators with side effects are in an order",
-    ),
-    (
         lambda meta: (
             meta.indices_of_inputs_that_requires_grad_with_mutations_in_bw
         ),
