@@ -37,7 +37,6 @@ from . import (
     dispatch,
     dumps,
     eager,
-    encoders,
     events,
     factors,
     gears,
@@ -45,7 +44,6 @@ from . import (
     images,
     joint,
     names,
-    norms,
     origin,
     partition,
     passes,
@@ -59,6 +57,7 @@ from . import (
     syncs,
     views,
     weights,
+    written,
 )
 from .capture import CaptureOptions, with_warning
 from .compiled import Record
@@ -386,8 +385,7 @@ def _compile_frame(
         arguments=names.of_arguments(gm),
         values=example_inputs if config.weights.quantise.raw else (),
     )
-    table = norms.DECOMPOSITIONS | encoders.DECOMPOSITIONS
-    table |= decompositions or {}
+    table = written.DECOMPOSITIONS | (decompositions or {})
     inference = made("inference")
     forward, backward = made("forward"), made("backward")
     keep = config.experimental_config.keep_inference_input_mutations
