@@ -385,7 +385,7 @@ def _compile_frame(
         arguments=names.of_arguments(gm),
         values=example_inputs if config.weights.quantise.raw else (),
     )
-    table = written.DECOMPOSITIONS | (decompositions or {})
+    table = written.table() | (decompositions or {})
     inference = made("inference")
     forward, backward = made("forward"), made("backward")
     keep = config.experimental_config.keep_inference_input_mutations

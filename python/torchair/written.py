@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import encoders, norms
+from . import converters, encoders, norms
 
 _ATEN = torch.ops.aten
 # Of these torch has the formula.
@@ -53,9 +53,15 @@ def _torchs() -> dict[Any, Any]:
     return found
 
 
-DECOMPOSITIONS = {
+_ALL = {
     **norms.DECOMPOSITIONS,
     **encoders.DECOMPOSITIONS,
     **_torchs(),
     _ATEN._trilinear.default: _trilinear,
 }
+
+
+def table() -> dict[Any, Any]:
+    """By operator, for AOTAutograd; not those that have a user's converter,
+    which is to see them."""
+    return {op: f for op, f in _ALL.items() if converters.find(op) is None}

@@ -6,6 +6,9 @@ import torch.nn.functional as F
 from helpers import check, compiled, recorded, seeded
 from helpers import hosts as hosts_of
 
+import torchair
+from torchair import ge
+
 
 def numbers(*sizes):
     return torch.randn(*sizes, generator=seeded(sum(sizes)))
@@ -73,6 +76,23 @@ def test_bilinear_of_any_batch():
     for batch in (2, 5, 9):
         a, b = numbers(batch, 3), numbers(batch, 5)
         torch.testing.assert_close(call(a, b, weight), F.bilinear(a, b, weight))
+
+
+def test_a_converter_sees_its_operator():
+    """Of the user's: it is not written in others before."""
+
+    def convert(x, other, meta_outputs=None):
+        seen.append(meta_outputs)
+        return ge.custom_op("Mul", x, ge.Cast(other, dst_type=0))
+
+    op, seen = torch.ops.aten.ldexp.Tensor, []
+    torchair.register_fx_node_ge_converter(op)(convert)
+    try:
+        got = compiled(torch.ldexp)(torch.ones(3), torch.arange(3))
+    finally:
+        del op._ge_converter
+    assert len(seen) == 1
+    assert got.tolist() == [0, 1, 2]
 
 
 @pytest.mark.host("a GPU's generator is another one")
