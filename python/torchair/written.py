@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 
 from . import converters, encoders, norms
 
@@ -46,17 +47,10 @@ def _trilinear(
     return torch.einsum(f"{operands}->{names(sums)}", a, b, c).contiguous()
 
 
-def _torchs() -> dict[Any, Any]:
-    from torch._decomp import get_decompositions
-
-    found: dict[Any, Any] = get_decompositions(_TORCHS)
-    return found
-
-
-_ALL = {
+_ALL: dict[Any, Any] = {
     **norms.DECOMPOSITIONS,
     **encoders.DECOMPOSITIONS,
-    **_torchs(),
+    **get_decompositions(_TORCHS),
     _ATEN._trilinear.default: _trilinear,
 }
 
