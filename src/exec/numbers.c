@@ -121,6 +121,21 @@ collect(air_program *p, finder *f)
     }
 }
 
+/* A recorded HOST node does what it did with the integers of that call, which
+ * the engine does not know. */
+static bool
+may_record_hosts(const air_program *p)
+{
+    if (!p->ctx->driver->foreign_begin)
+        return false;
+    IR_FOR_EACH(p->g, id)
+    {
+        if (ir_node_at(p->g, id)->op == AIR_OP_HOST)
+            return true;
+    }
+    return false;
+}
+
 air_status
 exec_numbers_find(air_program *p)
 {
@@ -128,6 +143,8 @@ exec_numbers_find(air_program *p)
     finder f = {.g = p->g};
     const size_t n = p->g->dims.count + 1;
 
+    if (may_record_hosts(p))
+        return AIR_OK;
     base_arena_init(&scratch, &p->ctx->alloc);
     air_status status = BASE_ARENA_ARRAY(&scratch, n, &f.size);
     if (status == AIR_OK)

@@ -347,6 +347,36 @@ read_hosts(void *user)
 }
 
 /* For TSan: people read while runs write. */
+/* What a HOST node does with an integer of the call is recorded, too. */
+TEST(capture_hosts_know_the_integers_of_a_call)
+{
+    static const char numbered[] =
+        "sym n = [-9, 9]\n"
+        "graph f(n: int, %x: f32[16]) {\n"
+        "  %1: f32[16] = host \"my::triple\" 1 \"no row\" (%x)\n"
+        "  %2: f32[16] = mul.Tensor(%1, n)\n"
+        "  return %2\n"
+        "}\n";
+    static const int ns[] = {2, 2, 2, -3, -3, 2};
+    static const int calls[] = {1, 0, 0, 1, 0, 0};
+    life l;
+    float x[N] = {1};
+    if (!hosts_open(&l, (application){.text = numbered}))
+        return;
+    for (int i = 0; i < 6; i++) {
+        const air_value in[] = {{.is_int = true, .i = ns[i], .alias = -1},
+                                TENSOR(x, N)};
+        hosts_app.calls = 0;
+        if (!CHECK_OK(air_capture_run(l.capture, &l.call, &hosts_host, 2, in, 1,
+                                      l.outs)))
+            break;
+        CHECK_INT(hosts_app.calls, calls[i]);
+        CHECK_NEAR(((float *)l.outs[0].data)[0], 3.0 * ns[i], 0);
+        hosts_give_back(&l);
+    }
+    hosts_close(&l);
+}
+
 TEST(capture_hosts_are_shown_while_they_run)
 {
     life l;
