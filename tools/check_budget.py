@@ -63,7 +63,7 @@ LAYERS = {
     # small units that nothing waits for: 85; integers that are read: 230
     # results where the last call had them: 115; pairs put together: 35;
     # what of a region goes past the caches: 35
-    "src/exec": (9340, C),
+    "src/exec": (9360, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500

@@ -13,10 +13,9 @@ _HEADS = (
 
 _BACKWARD = ("", "_backward")
 _PADS = [
-    f"{kind}_pad{n}d{end}"
+    f"{kind}_pad{n}d_backward"
     for kind in ("reflection", "replication")
     for n in (1, 2, 3)
-    for end in _BACKWARD
 ]
 _POOLS = [
     f"{name}{end}"
@@ -51,14 +50,11 @@ _ATTENTION = [
 LACKING = {
     "cuda": {
         **dict.fromkeys(["convolution", "convolution_backward"], _NO_KERNEL),
-        **dict.fromkeys(["im2col", "col2im", "constant_pad_nd"], _NO_KERNEL),
+        "col2im": _NO_KERNEL,
         **dict.fromkeys([*_PADS, *_POOLS], _NO_KERNEL),
-        **dict.fromkeys(["diag_embed", "diagonal_backward"], _NO_KERNEL),
-        **dict.fromkeys(["index_fill.int_Tensor"], _NO_KERNEL),
         **dict.fromkeys(_BAGS, _NO_KERNEL),
         "fake_quantize_per_channel_affine_cachemask": _ROUNDS,
         **dict.fromkeys(["tril_indices", "triu_indices"], _NO_KERNEL),
-        **dict.fromkeys(["as_strided_scatter"], _NO_KERNEL),
         **dict.fromkeys(["embedding_dense_backward"], _NO_KERNEL),
         **dict.fromkeys(["_unsafe_index_put", "scatter_add"], _SUMS),
         **dict.fromkeys(_ATTENTION, _GRADIENT),

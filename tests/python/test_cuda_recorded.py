@@ -146,7 +146,7 @@ def test_results_stay_where_the_graph_leaves_them(mode):
 
     def fn(x):
         places = torch.sort(x * 2, dim=-1)
-        return places[0], places[1], places[0].cumsum(-1).tanh()
+        return *places, torch.special.bessel_j0(places[0])
 
     torch._dynamo.reset()
     with torch.no_grad():
@@ -170,7 +170,7 @@ def test_results_stay_where_the_graph_leaves_them(mode):
 def test_a_graph_of_several_host_nodes_reuses_their_memory(mode):
     def chain(x):
         for _ in range(12):
-            x = torch.sort(x * 2 - 1, dim=-1)[0].cumsum(-1).tanh()
+            x = torch.special.bessel_j0(torch.sort(x * 2 - 1, dim=-1)[0])
         return x + 1
 
     torch._dynamo.reset()

@@ -5,6 +5,7 @@
 #include "driver/cuda/cuda.h"
 #include "kernel_case.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -662,4 +663,98 @@ TEST(cuda_calls_random_that_are_torchs)
     random_call(&c, AIR_F32, 8, kcase_float(0), kcase_float(1));
     c.outs[0].dims[0] = (int64_t)1 << 30; /* torch draws it in parts */
     refuses(&c, "uniform");
+}
+
+static void
+padded(print_case *c, int dtype)
+{
+    static const int64_t pads[] = {1, -2, 0, 3};
+    begin(c);
+    arg_tensor(c, dtype, DIMS(5, 6, 7));
+    arg(c, (air_arg){.kind = AIR_ARG_INTS, .count = 4, .ints = pads});
+}
+
+TEST(cuda_calls_pads)
+{
+    static const int dtypes[] = {AIR_F32, AIR_F64, AIR_BF16, AIR_F16,
+                                 AIR_I64, AIR_I8,  AIR_BOOL};
+    static const double values[] = {1, -0.5, (double)-INFINITY, (double)NAN};
+    print_case c;
+    for (int i = 0; i < 7; i++) {
+        padded(&c, dtypes[i]);
+        if (i < 4)
+            arg(&c, kcase_float(values[i]));
+        else
+            arg(&c, kcase_int(-i));
+        out(&c, dtypes[i], DIMS(5, 9, 6));
+        takes(&c, "constant_pad_nd", 1);
+    }
+    padded(&c, AIR_BF16);
+    out(&c, AIR_BF16, DIMS(5, 9, 6));
+    takes(&c, "reflection_pad", 1);
+    padded(&c, AIR_F64);
+    out(&c, AIR_F64, DIMS(5, 9, 6));
+    takes(&c, "replication_pad", 1);
+}
+
+/* ---- folds along an axis ------------------------------------------------- */
+
+static void
+scanned(print_case *c, int from, int to, int64_t rows, int64_t n)
+{
+    begin(c);
+    arg_tensor(c, from, DIMS(rows, n));
+    arg(c, kcase_int(1));
+    arg(c, (air_arg){.kind = AIR_ARG_NONE});
+    out(c, to, DIMS(rows, n));
+}
+
+TEST(cuda_calls_scans)
+{
+    static const int to[] = {AIR_F32, AIR_F64, AIR_BF16,
+                             AIR_F16, AIR_I64, AIR_I32};
+    static const int64_t lengths[] = {9, 5000}; /* a thread's, a block's */
+    print_case c;
+    for (int i = 0; i < 6; i++) {
+        scanned(&c, i == 4 ? AIR_BOOL : to[i], to[i], 3, lengths[i % 2]);
+        takes(&c, "cumsum", 1);
+        scanned(&c, to[i], to[i], 3, lengths[i % 2]);
+        out(&c, AIR_I64, DIMS(3, lengths[i % 2]));
+        takes(&c, i % 2 ? "cummax" : "cummin", 1);
+    }
+    scanned(&c, AIR_BF16, AIR_BF16, 3, 40);
+    takes(&c, "logcumsumexp", 1);
+    scanned(&c, AIR_F64, AIR_F64, 3, 40);
+    takes(&c, "logcumsumexp", 1);
+    scanned(&c, AIR_F32, AIR_F32, 3, 40);
+    takes(&c, "cumprod", 1);
+    scanned(&c, AIR_F32, AIR_F16, 3, 40); /* it would round first */
+    refuses(&c, "cumsum");
+    scanned(&c, AIR_F32, AIR_F32, 2, 1 << 20); /* too long for a block */
+    refuses(&c, "cumsum");
+}
+
+TEST(cuda_calls_places)
+{
+    print_case c;
+    for (int parts = 0; parts < 2; parts++) {
+        begin(&c);
+        arg_tensor(&c, AIR_BF16, DIMS(3, parts ? 9000 : 100));
+        arg(&c, kcase_int(-1));
+        arg(&c, kcase_int(parts));
+        out(&c, AIR_I64, DIMS(3, 1));
+        takes(&c, "argmax", 1 + parts);
+        begin(&c);
+        arg_tensor(&c, AIR_I64, DIMS(parts ? 9000 : 100, 3));
+        arg(&c, kcase_int(0));
+        arg(&c, kcase_int(0));
+        out(&c, AIR_I64, DIMS(3));
+        out(&c, AIR_I64, DIMS(3));
+        takes(&c, "min_dim", 1 + parts);
+    }
+    begin(&c);
+    arg_tensor(&c, AIR_F64, DIMS(3, 5));
+    arg(&c, (air_arg){.kind = AIR_ARG_NONE});
+    out(&c, AIR_I64, 0, NULL);
+    takes(&c, "argmin", 1);
 }

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -175,24 +176,37 @@ kern_body(kern *k)
     base_text_add(k->text, ")\n{\n");
 }
 
-void
-kern_loop(kern *k, const int64_t *dims, int rank)
+static void
+print_loop(kern *k, const int64_t *dims, int rank, const char *mine,
+           const char *all)
 {
     int64_t total = 1;
     for (int i = 0; i < rank; i++)
         total *= dims[i];
     base_text_add(k->text,
                   "    release();\n    await();\n"
-                  "    for (s64 n = blockIdx.x * 256ll + threadIdx.x; "
-                  "n < %" PRId64 "; n += gridDim.x * 256ll) {\n"
+                  "    for (s64 n = blockIdx.x%s; "
+                  "n < %" PRId64 "; n += gridDim.x%s) {\n"
                   "        %s rest = n;\n",
-                  total, total <= INT32_MAX ? "u32" : "u64");
+                  mine, total, all, total <= INT32_MAX ? "u32" : "u64");
     for (int i = rank - 1; i >= 0; i--)
         base_text_add(k->text,
                       i > 0 ? "        const s64 c%d = rest %% %" PRId64
                               "; rest /= %" PRId64 ";\n"
                             : "        const s64 c%d = rest;\n",
                       i, dims[i] > 0 ? dims[i] : 1, dims[i] > 0 ? dims[i] : 1);
+}
+
+void
+kern_loop(kern *k, const int64_t *dims, int rank)
+{
+    print_loop(k, dims, rank, " * 256ll + threadIdx.x", " * 256ll");
+}
+
+void
+kern_blocks(kern *k, const int64_t *dims, int rank)
+{
+    print_loop(k, dims, rank, "", "");
 }
 
 void
@@ -211,6 +225,26 @@ kern_at_broadcast(kern *k, const air_tensor *t, int rank)
     for (int i = 0; i < t->rank; i++)
         axes[i] = rank - t->rank + i;
     kern_at(k, t, axes);
+}
+
+void
+kern_number(kern *k, const char *name, int dtype, const air_arg *a)
+{
+    const char *type = kern_type(dtype);
+    const bool is_float = a->kind == AIR_ARG_FLOAT;
+    const double value = is_float ? a->f : (double)a->i;
+    if (!kern_is_float(dtype))
+        base_text_add(k->text, "        const %s %s = (%s)%" PRIu64 "ull;\n",
+                      type, name, type,
+                      (uint64_t)(is_float ? (int64_t)a->f : a->i));
+    else if (isfinite(value))
+        base_text_add(k->text, "        %s %s;\n        put(&%s, %a%s);\n",
+                      type, name, name, value, dtype == AIR_F64 ? "" : "f");
+    else
+        base_text_add(k->text,
+                      "        %s %s;\n        put(&%s, %sinfinity()%s);\n",
+                      type, name, name, value < 0 ? "-" : "",
+                      isnan(value) ? " - infinity()" : "");
 }
 
 void

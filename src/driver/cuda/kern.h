@@ -14,6 +14,7 @@ extern const char kern_text_unpack[];
 extern const char kern_text_decode[];
 extern const char kern_text_draw[];
 extern const char kern_text_pool[];
+extern const char kern_text_scan[];
 extern const char kern_text_split[];
 extern const char kern_text_super[];
 extern const char kern_text_cross[];
@@ -77,10 +78,14 @@ void kern_body(kern *k);
 /* Other kernels may begin, those before are waited for; then a loop over the
  * elements of these sizes, c0, c1, ... their index. */
 void kern_loop(kern *k, const int64_t *dims, int rank);
+/* The same with a block for each element. */
+void kern_blocks(kern *k, const int64_t *dims, int rank);
 /* ` + c0 * stride + ...` of the axes of t; axes[i]: the c of axis i. */
 void kern_at(kern *k, const air_tensor *t, const int *axes);
 /* The same with axes counted from the right, and sizes of 1 broadcast. */
 void kern_at_broadcast(kern *k, const air_tensor *t, int rank);
+/* A variable of this type with the value of the argument, a number. */
+void kern_number(kern *k, const char *name, int dtype, const air_arg *a);
 /* Closes loop and body, the launch covers `total` elements. */
 void kern_end(kern *k, int64_t total, const cuda_props *props);
 /* Of text/skinny.cuh for one row of x: blocks of an SM, and rows of a tile. A

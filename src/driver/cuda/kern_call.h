@@ -21,6 +21,7 @@ air_status cuda_blas_print(const air_call *call, const cuda_props *props,
 size_t cuda_blas_workspace(const air_call *call, const cuda_props *props);
 size_t cuda_words_workspace(const air_call *call, const cuda_props *props);
 size_t kern_unpacked_workspace(const air_call *call, const cuda_props *props);
+size_t kern_best_workspace(const air_call *call, const cuda_props *props);
 
 /* The result begins as the first argument, unless they are one memory. */
 void kern_print_start(cuda_source *out, const cuda_props *props,

@@ -209,18 +209,20 @@ print_through(kern *k, const air_tensor *t, int axis)
             base_text_add(k->text, " + c%d * %" PRId64, i, t->strides[i]);
 }
 
-/* y, x and the index as parameters, a loop over `over`, s64 j and bool ok: the
- * index at c[axis], or, with `full`, at the whole of c. */
+/* y, x (NULL: none) and the index as parameters, a loop over `over`, s64 j and
+ * bool ok: the index at c[axis], or, with `full`, at the whole of c. checks:
+ * `inside`, or `wrap` where it may count from the end. */
 static kern
 begin_axis(const air_call *call, cuda_source *out, const air_tensor *x,
-           const air_tensor *over, bool full)
+           const air_tensor *over, bool full, const char *checks)
 {
     const air_tensor *y = &call->outs[0], *index = call->args[2].t;
     const air_tensor *self = call->args[0].t;
     const int axis = kern_axis(kern_int(call, 1, 0), self->rank);
     kern k = kern_begin(out, kern_text_common, "");
-    kern_tensor(&k, kern_word(y->dtype), "y", y);
-    kern_tensor(&k, kern_word(x->dtype), "x", x);
+    kern_tensor(&k, x ? kern_word(y->dtype) : kern_type(y->dtype), "y", y);
+    if (x)
+        kern_tensor(&k, kern_word(x->dtype), "x", x);
     kern_tensor(&k, kern_type(index->dtype), "index", index);
     kern_fault(&k);
     kern_body(&k);
@@ -228,8 +230,8 @@ begin_axis(const air_call *call, cuda_source *out, const air_tensor *x,
     base_text_add(k.text, "        s64 j = index[0");
     kern_at(&k, index, full ? NULL : &axis);
     base_text_add(k.text,
-                  "];\n        const bool ok = inside(j, %" PRId64 ", bad);\n",
-                  self->dims[axis]);
+                  "];\n        const bool ok = %s(j, %" PRId64 ", bad);\n",
+                  checks, self->dims[axis]);
     return k;
 }
 
@@ -238,7 +240,7 @@ print_read(const air_call *call, const cuda_props *props, cuda_source *out,
            bool full)
 {
     const air_tensor *y = &call->outs[0], *x = call->args[0].t;
-    kern k = begin_axis(call, out, x, y, full);
+    kern k = begin_axis(call, out, x, y, full, "inside");
     base_text_add(k.text, "        y[0");
     kern_at(&k, y, NULL);
     base_text_add(k.text, "] = ok ? x[0");
@@ -269,7 +271,7 @@ print_write(const air_call *call, const cuda_props *props, cuda_source *out,
 {
     const air_tensor *y = &call->outs[0], *x = call->args[3].t;
     kern_print_start(out, props, call);
-    kern k = begin_axis(call, out, x, over, full);
+    kern k = begin_axis(call, out, x, over, full, "inside");
     base_text_add(k.text, "        if (ok)\n            y[0");
     print_through(&k, y, kern_axis(kern_int(call, 1, 0), y->rank));
     base_text_add(k.text, "] = x[0");
@@ -292,6 +294,51 @@ kern_scatter_src(const air_call *call, const cuda_props *props,
                  cuda_source *out)
 {
     return print_write(call, props, out, call->args[2].t, true);
+}
+
+/* (self, dim, index, value): a number, or a tensor of one element. */
+bool
+kern_value_on(const air_call *call, const cuda_props *props)
+{
+    const air_tensor *y = &call->outs[0], *value = kern_arg(call, 3);
+    (void)props;
+    return is_index(kern_arg(call, 2)) && y->rank > 0 && kern_type(y->dtype) &&
+           (!value || (value->dtype == y->dtype && kern_numel(value) == 1));
+}
+
+/* The value at the places of a loop over `over`. */
+static air_status
+print_value(const air_call *call, const cuda_props *props, cuda_source *out,
+            const air_tensor *over, bool full, const char *checks)
+{
+    const air_tensor *y = &call->outs[0], *value = kern_arg(call, 3);
+    kern_print_start(out, props, call);
+    kern k = begin_axis(call, out, value, over, full, checks);
+    if (!value)
+        kern_number(&k, "value", y->dtype, &call->args[3]);
+    base_text_add(k.text, "        if (ok)\n            y[0");
+    print_through(&k, y, kern_axis(kern_int(call, 1, 0), y->rank));
+    base_text_add(k.text, "] = %s;\n", value ? "x[0]" : "value");
+    kern_end(&k, kern_numel(over), props);
+    return AIR_OK;
+}
+
+/* scatter.value(self, dim, index, value) */
+air_status
+kern_scatter_value(const air_call *call, const cuda_props *props,
+                   cuda_source *out)
+{
+    return print_value(call, props, out, call->args[2].t, true, "inside");
+}
+
+/* index_fill(self, dim, index, value) */
+air_status
+kern_index_fill(const air_call *call, const cuda_props *props, cuda_source *out)
+{
+    air_tensor over = call->outs[0];
+    const int axis = kern_axis(kern_int(call, 1, 0), over.rank);
+    over.dims[axis] = kern_numel(call->args[2].t);
+    return print_value(call, props, out, &over, false, "wrap");
 }
 
 /* ---- embedding ----------------------------------------------------------- */
