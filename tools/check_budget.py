@@ -60,7 +60,7 @@ LAYERS = {
     # values in the order in which they are reshaped: 40
     # operands copied to spare plain kernels: 110
     # images whose channels are last, operands turned for columns: 75
-    # small units that nothing waits for: 85; integers that are read: 230
+    # small units that nothing waits for: 85; integers that are read: 250
     # results where the last call had them: 115; pairs put together: 35;
     # what of a region goes past the caches: 35
     "src/exec": (9360, C),

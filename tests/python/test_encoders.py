@@ -130,6 +130,8 @@ def test_attention(mode, weights, average):
     ],
 )
 def test_masks_of_attention(mask, kind):
+    if kind is None and torch.device(helpers.DEVICE).type == "cuda":
+        pytest.skip("eager of a GPU wants a kind of mask")
     x = tensor(BATCH, TOKENS, WIDTH)
     checked(filled(Attention()), x, x, x, mask(), True, False, kind)
 

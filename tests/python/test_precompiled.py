@@ -13,7 +13,7 @@ import torchair
 from torchair import compat_saving, saving
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(torch._functorch.config, "force_autograd_cache"),
+    not hasattr(torch.compile(lambda x: x), "aot_compile"),
     reason="this torch's aot_compile takes Inductor alone",
 )
 MODES = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])

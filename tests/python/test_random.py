@@ -1,7 +1,5 @@
 """Random operators draw what eager draws from the same seed, bit by bit."""
 
-import threading
-
 import pytest
 import torch
 from helpers import (
@@ -9,6 +7,7 @@ from helpers import (
     assert_same,
     compiled,
     hosts,
+    in_threads,
     recorded,
     seeded,
 )
@@ -355,16 +354,12 @@ def test_threads_that_draw_at_once_spoil_nothing():
     run()
     means = []
 
-    def work():
+    def work(_):
         for _ in range(50):
             means.append(run().mean().item())
             means.append(torch.rand(3000).mean().item())
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(range(4), work)
     assert len(means) == 400
     assert all(0.45 < m < 0.55 for m in means)
     assert torch.rand(10).max() < 1
