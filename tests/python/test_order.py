@@ -3,7 +3,7 @@ zeros of both signs, bit for bit as eager's stable sort."""
 
 import pytest
 import torch
-from helpers import compiled
+from helpers import DEVICE, compiled
 
 INF, NAN = float("inf"), float("nan")
 
@@ -96,5 +96,8 @@ def scans(x):
 )
 def test_running_sums(dtype):
     x = (torch.randn(5, 70, 67) * 3).to(getattr(torch, dtype))
+    # torch's kernels of a GPU add up in another order
+    exact = DEVICE.type == "cpu" or not x.dtype.is_floating_point
+    near = 0 if exact else 100 * torch.finfo(x.dtype).eps
     for got, want in zip(compiled(scans)(x), scans(x), strict=True):
-        torch.testing.assert_close(got, want, rtol=0, atol=0)
+        torch.testing.assert_close(got, want, rtol=near, atol=near)
