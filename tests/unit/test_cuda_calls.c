@@ -713,13 +713,15 @@ TEST(cuda_calls_scans)
 {
     static const int to[] = {AIR_F32, AIR_F64, AIR_BF16,
                              AIR_F16, AIR_I64, AIR_I32};
-    static const int64_t lengths[] = {9, 5000}; /* a thread's, a block's */
+    static const int64_t lengths[] = {9, 5000, 100}; /* a thread, block, warp */
     print_case c;
-    for (int i = 0; i < 6; i++) {
-        scanned(&c, i == 4 ? AIR_BOOL : to[i], to[i], 3, lengths[i % 2]);
+    for (int i = 0; i < 12; i++) {
+        const int dtype = to[i % 6];
+        const int64_t n = lengths[i % 3];
+        scanned(&c, i == 4 ? AIR_BOOL : dtype, dtype, 3, n);
         takes(&c, "cumsum", 1);
-        scanned(&c, to[i], to[i], 3, lengths[i % 2]);
-        out(&c, AIR_I64, DIMS(3, lengths[i % 2]));
+        scanned(&c, dtype, dtype, 3, n);
+        out(&c, AIR_I64, DIMS(3, n));
         takes(&c, i % 2 ? "cummax" : "cummin", 1);
     }
     scanned(&c, AIR_BF16, AIR_BF16, 3, 40);
@@ -730,7 +732,7 @@ TEST(cuda_calls_scans)
     takes(&c, "cumprod", 1);
     scanned(&c, AIR_F32, AIR_F16, 3, 40); /* it would round first */
     refuses(&c, "cumsum");
-    scanned(&c, AIR_F32, AIR_F32, 2, 1 << 20); /* too long for a block */
+    scanned(&c, AIR_F32, AIR_F32, 1, 1 << 20); /* one block would do it all */
     refuses(&c, "cumsum");
 }
 
@@ -739,7 +741,7 @@ TEST(cuda_calls_places)
     print_case c;
     for (int parts = 0; parts < 2; parts++) {
         begin(&c);
-        arg_tensor(&c, AIR_BF16, DIMS(3, parts ? 9000 : 100));
+        arg_tensor(&c, AIR_BF16, DIMS(3, parts ? 9000 : 3000));
         arg(&c, kcase_int(-1));
         arg(&c, kcase_int(parts));
         out(&c, AIR_I64, DIMS(3, 1));

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -204,9 +205,14 @@ kern_loop(kern *k, const int64_t *dims, int rank)
 }
 
 void
-kern_blocks(kern *k, const int64_t *dims, int rank)
+kern_groups(kern *k, const int64_t *dims, int rank, int threads)
 {
-    print_loop(k, dims, rank, "", "");
+    char mine[48], all[32];
+    const int groups = KERN_THREADS / threads;
+    (void)snprintf(mine, sizeof mine, " * %dll + threadIdx.x / %d", groups,
+                   threads);
+    (void)snprintf(all, sizeof all, " * %dll", groups);
+    print_loop(k, dims, rank, mine, all);
 }
 
 void

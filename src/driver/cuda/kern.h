@@ -78,8 +78,8 @@ void kern_body(kern *k);
 /* Other kernels may begin, those before are waited for; then a loop over the
  * elements of these sizes, c0, c1, ... their index. */
 void kern_loop(kern *k, const int64_t *dims, int rank);
-/* The same with a block for each element. */
-void kern_blocks(kern *k, const int64_t *dims, int rank);
+/* The same with so many threads, that are neighbours, for each element. */
+void kern_groups(kern *k, const int64_t *dims, int rank, int threads);
 /* ` + c0 * stride + ...` of the axes of t; axes[i]: the c of axis i. */
 void kern_at(kern *k, const air_tensor *t, const int *axes);
 /* The same with axes counted from the right, and sizes of 1 broadcast. */

@@ -7,11 +7,12 @@
 #include "driver/dense.h"
 
 enum {
-    SHORT = 32,       /* elements of an axis that one thread has */
-    PART = 4096,      /* and of which each block has one, with few axes */
-    MOST_PARTS = 256, /* of an axis */
-    LONG = 1 << 17,   /* one block would take longer than torch's kernels */
-    FEW = 64          /* axes */
+    SHORT = 32,        /* elements of an axis that a thread has by itself */
+    MIDDLE = 1024,     /* that a warp has */
+    PART = 4096,       /* and of which each block has one, with few axes */
+    MOST_PARTS = 256,  /* of an axis */
+    FEW = 64,          /* axes */
+    MOST_OF_ONE = 8192 /* of a single axis: torch's kernel has more blocks */
 };
 
 /* The axis that is folded, `count` elements of x that are `step` apart, and
@@ -36,12 +37,20 @@ line_of(const air_tensor *x, int64_t axis)
     return l;
 }
 
-/* Are threads of a warp to have an axis each? */
-static bool
-is_alone(const line *l)
+/* Threads that have an axis together: 1, a warp, or a block. */
+static int
+threads_of(const line *l)
 {
     const int64_t axes = kern_numel(&l->around);
-    return l->count <= SHORT || (l->step != 1 && axes >= 2048);
+    if (l->count <= SHORT || (l->step != 1 && axes >= 2048))
+        return 1;
+    return l->count <= MIDDLE ? 32 : KERN_THREADS;
+}
+
+static const char *
+by(int threads)
+{
+    return threads == 1 ? "alone" : threads == 32 ? "in_warp" : "together";
 }
 
 /* The element of the axis, as an address or behind "[0". */
@@ -60,22 +69,17 @@ folds_in(int dtype)
     return dtype == AIR_F64 ? "double" : "float";
 }
 
-/* A loop over axes: a thread's, or a block's. */
 static void
-begin_lines(kern *k, const line *l, bool alone)
+begin_lines(kern *k, const line *l)
 {
     kern_body(k);
-    if (alone)
-        kern_loop(k, l->around.dims, l->around.rank);
-    else
-        kern_blocks(k, l->around.dims, l->around.rank);
+    kern_groups(k, l->around.dims, l->around.rank, threads_of(l));
 }
 
 static void
-end_lines(kern *k, const line *l, bool alone, const cuda_props *props)
+end_lines(kern *k, const line *l, const cuda_props *props)
 {
-    const int64_t axes = kern_numel(&l->around);
-    kern_end(k, alone ? axes : axes * KERN_THREADS, props);
+    kern_end(k, kern_numel(&l->around) * threads_of(l), props);
 }
 
 /* ---- running folds ------------------------------------------------------- */
@@ -84,7 +88,7 @@ static bool
 is_short(const air_call *call)
 {
     const line l = line_of(call->args[0].t, kern_int(call, 1, 0));
-    return l.count <= LONG || kern_numel(&l.around) >= FEW;
+    return l.count <= MOST_OF_ONE || kern_numel(&l.around) > 1;
 }
 
 static bool
@@ -111,12 +115,10 @@ kern_logs_on(const air_call *call, const cuda_props *props)
 static void
 put_scan(kern *k, const line *l, const char *fold, const cuda_props *props)
 {
-    const bool alone = is_alone(l);
-    base_text_add(k->text, "        scan_%s<%s>(to, ",
-                  alone ? "alone" : "together", fold);
+    base_text_add(k->text, "        scan_%s<%s>(to, ", by(threads_of(l)), fold);
     put_place(k, "x", &l->around, NULL);
     base_text_add(k->text, ", %" PRId64 ", %" PRId64 ");\n", l->count, l->step);
-    end_lines(k, l, alone, props);
+    end_lines(k, l, props);
 }
 
 static air_status
@@ -132,7 +134,7 @@ print_scan(const air_call *call, const cuda_props *props, cuda_source *out,
     kern k = kern_begin(out, kern_text_scan, "");
     kern_tensor(&k, type, "y", y);
     kern_tensor(&k, kern_type(x->dtype), "x", x);
-    begin_lines(&k, &l, is_alone(&l));
+    begin_lines(&k, &l);
     base_text_add(k.text, "        const Results<%s, %s> to{", type, state);
     put_place(&k, "y", &to.around, NULL);
     base_text_add(k.text, ", %" PRId64 "};\n", to.step);
@@ -183,7 +185,7 @@ print_running_best(const air_call *call, const cuda_props *props,
     kern_tensor(&k, kern_word(y->dtype), "y", y);
     kern_tensor(&k, "s64", "at", at);
     kern_tensor(&k, kern_type(x->dtype), "x", x);
-    begin_lines(&k, &l, is_alone(&l));
+    begin_lines(&k, &l);
     base_text_add(k.text, "        const Places<%s> to{", kern_word(y->dtype));
     put_place(&k, "y", &to.around, NULL);
     put_place(&k, ", at", &places.around, NULL);
@@ -215,7 +217,7 @@ typedef struct {
     line l;
     const air_tensor *values, *at; /* values: NULL, nobody asks */
     int64_t parts;                 /* blocks of an axis */
-    bool alone;
+    int threads;                   /* of an axis, or of a part */
     char fold[64];
 } search;
 
@@ -237,8 +239,9 @@ search_of(const air_call *call, bool most)
                 .at = &call->outs[call->nouts - 1],
                 .parts = 1};
     s.values = call->nouts > 1 ? &call->outs[0] : NULL;
-    s.alone = is_alone(&s.l);
-    if (!s.alone && s.l.count > PART && kern_numel(&s.l.around) < FEW)
+    s.threads = threads_of(&s.l);
+    if (s.threads == KERN_THREADS && s.l.count > PART &&
+        kern_numel(&s.l.around) < FEW)
         s.parts = (s.l.count + PART - 1) / PART;
     s.parts = s.parts < MOST_PARTS ? s.parts : MOST_PARTS;
     name_best(s.fold, sizeof s.fold, x->dtype, most, false);
@@ -286,7 +289,7 @@ find_parts(cuda_source *out, const search *s, const cuda_props *props)
     put_parts(&k, s);
     kern_tensor(&k, kern_type(s->l.x->dtype), "x", s->l.x);
     kern_body(&k);
-    kern_blocks(&k, dims, around->rank + 1);
+    kern_groups(&k, dims, around->rank + 1, KERN_THREADS);
     base_text_add(k.text, "        const s64 begin = c%d * %" PRId64 ";\n",
                   around->rank, (s->l.count + s->parts - 1) / s->parts);
     base_text_add(k.text, "        const auto found = find_together<%s>(x",
@@ -308,9 +311,11 @@ put_found(kern *k, const search *s)
     const bool dropped = s->at->rank < s->l.around.rank;
     for (int i = 0; i < s->at->rank; i++)
         axes[i] = i + (dropped && i >= s->l.axis);
-    if (!s->alone)
-        base_text_add(k->text, "        if (threadIdx.x > 0)\n"
-                               "            continue;\n");
+    if (s->threads > 1)
+        base_text_add(k->text,
+                      "        if (threadIdx.x %% %d > 0)\n"
+                      "            continue;\n",
+                      s->threads);
     put_place(k, "        at[0", s->at, axes);
     base_text_add(k->text, "] = found.at;\n");
     if (!s->values)
@@ -332,7 +337,7 @@ put_search(kern *k, const search *s)
         return;
     }
     base_text_add(k->text, "        const auto found = find_%s<%s>(x",
-                  s->alone ? "alone" : "together", s->fold);
+                  by(s->threads), s->fold);
     kern_at(k, &s->l.around, NULL);
     base_text_add(k->text, ", 0, %" PRId64 ", %" PRId64 ");\n", s->l.count,
                   s->l.step);
@@ -352,10 +357,10 @@ print_best(const air_call *call, const cuda_props *props, cuda_source *out,
     if (s.parts > 1)
         put_parts(&k, &s);
     kern_tensor(&k, kern_type(s.l.x->dtype), "x", s.l.x);
-    begin_lines(&k, &s.l, s.alone);
+    begin_lines(&k, &s.l);
     put_search(&k, &s);
     put_found(&k, &s);
-    end_lines(&k, &s.l, s.alone, props);
+    end_lines(&k, &s.l, props);
     return AIR_OK;
 }
 

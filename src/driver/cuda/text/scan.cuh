@@ -134,6 +134,53 @@ scan_alone(const O &out, const T *x, s64 count, s64 step)
     }
 }
 
+// What a lane of the warp has.
+template <class S>
+FN S
+from_lane(S mine, int lane)
+{
+    return __shfl_sync(~0u, mine, lane & 31);
+}
+
+template <class R>
+FN Place<R>
+from_lane(Place<R> mine, int lane)
+{
+    return Place<R>{from_lane(mine.value, lane), from_lane(mine.at, lane)};
+}
+
+// A warp has the axis, a thread EACH neighbours at once.
+template <class F, class T, class O>
+FN void
+scan_in_warp(const O &out, const T *x, s64 count, s64 step)
+{
+    typedef typename F::S S;
+    enum { LANES = 32, EACH = 4 };
+    const int me = threadIdx.x % LANES;
+    S before = F::none();
+    for (s64 begin = 0; begin < count; begin += LANES * EACH) {
+        const s64 first = begin + me * EACH;
+        S mine[EACH], all = F::none();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            if (first + i < count)
+                all = F::join(all, F::one(x[(first + i) * step], first + i));
+            mine[i] = all;
+        }
+        for (int d = 1; d < LANES; d *= 2) {
+            const S left = from_lane(all, me - d);
+            all = me >= d ? F::join(left, all) : all;
+        }
+        const S last = from_lane(all, me - 1);
+        const S left = me > 0 ? F::join(before, last) : before;
+        before = F::join(before, from_lane(all, LANES - 1));
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (first + i < count)
+                out.give(first + i, F::join(left, mine[i]));
+    }
+}
+
 // A block has the axis, a thread EACH neighbours at once.
 template <class F, class T, class O>
 FN void
@@ -171,7 +218,8 @@ scan_together(const O &out, const T *x, s64 count, s64 step)
     }
 }
 
-// Where the best of an axis lies, by a thread; of what a fold left in parts, too.
+// Where the best of an axis lies: by a thread, by a warp, all lanes of which know
+// it, by a block, whose thread 0 knows it.
 template <class F, class T>
 FN typename F::S
 find_alone(const T *x, s64 begin, s64 end, s64 step)
@@ -183,7 +231,20 @@ find_alone(const T *x, s64 begin, s64 end, s64 step)
     return all;
 }
 
-// Of all threads of a block, which has 256; thread 0 knows it.
+template <class F, class T>
+FN typename F::S
+find_in_warp(const T *x, s64 begin, s64 end, s64 step)
+{
+    const int me = threadIdx.x % 32;
+    typename F::S all = F::none();
+#pragma unroll 8
+    for (s64 i = begin + me; i < end; i += 32)
+        all = F::join(all, F::one(x[i * step], i));
+    for (int d = 16; d > 0; d /= 2)
+        all = F::join(all, from_lane(all, me ^ d));
+    return all;
+}
+
 template <class F>
 FN typename F::S
 join_block(typename F::S mine)
