@@ -21,6 +21,8 @@ import torch.distributed as dist
 
 Traced = Callable[..., Any]
 
+_REDUCTIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+
 
 def _group(group: Any) -> Any:
     return dist.group.WORLD if group is None else group
@@ -79,6 +81,14 @@ def _all_to_all(
         begin += out.numel()
 
 
+def _name_of(op: Any) -> str:
+    """By a walk: Dynamo of 2.11 cannot look it up."""
+    for name in _REDUCTIONS:
+        if op is getattr(dist.ReduceOp, name):
+            return name.lower()
+    raise ValueError(f"reduce_scatter: unsupported reduction {op}")
+
+
 def _reduce_scatter(
     output: torch.Tensor,
     input_list: list[torch.Tensor],
@@ -89,9 +99,7 @@ def _reduce_scatter(
     from torch.distributed import _functional_collectives as functional
 
     if not isinstance(op, str):  # Dynamo of 2.14 gives the name
-        if op not in functional.REDUCE_OP_TO_STR:
-            raise ValueError(f"reduce_scatter: unsupported reduction {op}")
-        op = functional.REDUCE_OP_TO_STR[op]
+        op = _name_of(op)
     found = functional.reduce_scatter_tensor(
         torch.cat([t.reshape(-1) for t in input_list]),
         op,

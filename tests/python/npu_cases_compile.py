@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from helpers import BEFORE_213
 from torch import nn
 from torch.testing import assert_close
 
@@ -572,6 +573,8 @@ def waits_for_an_event(x, side):
 )
 def test_waiting_for_streams(fn, grad):
     """AOTAutograd wraps it together with the values it is about."""
+    if fn is waits_for_an_event and BEFORE_213:
+        pytest.skip("Dynamo of this torch loses the event")
     compiled = torch.compile(fn, backend=air.torchair)
     side = torch.Stream(device="npu")
     for _ in range(3):

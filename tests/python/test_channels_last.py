@@ -4,7 +4,7 @@ them as they lie, and round as they do for planes."""
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import DEVICE, compiled, recorded, seeded
+from helpers import BEFORE_213, DEVICE, compiled, recorded, seeded
 
 LAST = torch.channels_last
 CASES = {
@@ -46,12 +46,14 @@ def test_as_eager(name, size, dtype):
     with recorded() as records:
         got = run(x)
     want, exact = fn(x), fn(x.double())
-    if DEVICE.type == "cpu" or size[1] > 3:  # or planes, says torch's Meta
+    planes = BEFORE_213 and name in ("mirrored", "edges")
+    # or planes, says torch's Meta
+    if not planes and (DEVICE.type == "cpu" or size[1] > 3):
         assert got.stride() == want.stride()
     assert got.dtype == dtype
     ulp = torch.finfo(dtype).eps * exact.abs().mean().item()
     assert error(got, exact) <= 1.1 * error(want, exact) + 2 * ulp
-    if DEVICE.type == "cpu":
+    if DEVICE.type == "cpu" and not planes:
         assert records[0].program().stats()["copies"] == 0
 
 

@@ -100,7 +100,8 @@ def test_a_rank_that_ends_is_an_error(mode, tmp_path):
         2, tmp_path, FAULTS, "case_one_leaves", MODE=mode, SECONDS_LEFT="60"
     )
     assert "result [5.0, 5.0, 5.0]" in left, left
-    assert left.count("RuntimeError") == 2 and "remote worker" in left, left
+    assert left.count("RuntimeError") == 2, left
+    assert "remote worker" in left or "by peer" in left, left  # 2.11
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -199,7 +200,9 @@ def test_a_reduction_of_lists_that_does_not_exist(alone):
         dist.reduce_scatter(out, [x], op=dist.ReduceOp.PREMUL_SUM)
         return out
 
-    with pytest.raises(Exception, match="[uU]nsupported .*PREMUL_SUM"):
+    with pytest.raises(
+        Exception, match="[uU]nsupported (reduction|.*PREMUL_SUM)"
+    ):
         compiled(fn, fullgraph=True)(torch.ones(3))
 
 

@@ -3,7 +3,7 @@ lanes are in the graph, scopes must be paired."""
 
 import pytest
 import torch
-from helpers import assert_same, check, recorded
+from helpers import BEFORE_213, assert_same, check, recorded
 
 import torchair
 from torchair import backend, lanes, npu, ops, scope
@@ -206,6 +206,8 @@ def _torch_kinds():
 @pytest.mark.parametrize("kinds", [_npu_kinds, _torch_kinds])
 def test_events_that_name_no_stream(graphs, kinds):
     """They mean the current one; outside of `with`, the main one."""
+    if kinds is _torch_kinds and BEFORE_213:
+        pytest.skip("Dynamo of this torch fails")
     side, on, new_event = kinds()
 
     def fn(x, y):

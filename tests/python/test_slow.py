@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, compiled, seeded
+from helpers import BEFORE_213, assert_same, compiled, seeded
 
 import torchair
 from torchair import backend, slow
@@ -34,6 +34,8 @@ CASES = {
 @MODES
 @pytest.mark.parametrize("name", CASES)
 def test_torch_runs_it_and_its_gradients(mode, name):
+    if name == "flash_attention" and BEFORE_213:
+        pytest.skip("its Meta function says float32 of a sum that is float64")
     fn, *shapes = CASES[name]
     args = [tensor(*shape) for shape in shapes]
     run = compiled(fn, mode)

@@ -79,6 +79,8 @@ def _patch_cuda() -> None:
             setattr(torch.cuda, name, found)
     cuda: Any = torch.cuda
     cuda.CUDAGraph = npu.__getattr__("NPUGraph")
+    # Torch compares it where there is Triton: none that has kernels for it.
+    cuda.get_device_capability = lambda device=None: (0, 0)
     backends: Any = torch.backends
     backends.cuda.is_built = lambda: True
 

@@ -105,13 +105,16 @@ class device_of(device):
 @dataclass(frozen=True)
 class DeviceProperties:
     """total_memory: bytes of the host. Core numbers are those that
-    torch.npu.set_device_limit counts with."""
+    torch.npu.set_device_limit counts with. major and minor: Triton's question
+    to what torch.cuda is then (transfer_to_npu): it has no kernels for it."""
 
     name: str
     total_memory: int
     cube_core_num: int
     vector_core_num: int
     multi_processor_count: int
+    major: int = 0
+    minor: int = 0
 
 
 def get_device_name(device: Any = None) -> str:
