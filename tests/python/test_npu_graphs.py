@@ -6,7 +6,6 @@ import threading
 
 import pytest
 import torch
-from helpers import BEFORE_213
 from test_npu_record import capture
 
 import torchair
@@ -572,19 +571,18 @@ def test_saving_at_replay(tmp_path):
 
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.skipif(BEFORE_213, reason="Dynamo of this torch mixes arguments")
 def test_showing_in_compiled_functions(mode, grad, tmp_path, capfd):
     config = torchair.CompilerConfig()
     config.mode = mode
     backend = torchair.get_npu_backend(compiler_config=config)
 
-    one, both = str(tmp_path / "y.pt"), str(tmp_path / "both.pt")
+    one, all_of = str(tmp_path / "y.pt"), str(tmp_path / "both.pt")
 
     def body(x):
         y = x * 2
         torch.ops.npu.print_npugraph_tensor(y, tensor_name="y")
         npu.save_npugraph_tensor(y, save_path=one)
-        npu.save_npugraph_tensor([x, y], save_path=both, overwrite=True)
+        npu.save_npugraph_tensor([x, y], save_path=all_of, overwrite=True)
         return y.relu_() + 1
 
     fn = torch.compile(body, backend=backend, fullgraph=True)

@@ -11,7 +11,7 @@ enum {
     MIDDLE = 1024,     /* that a warp has */
     PART = 4096,       /* and of which each block has one, with few axes */
     MOST_PARTS = 256,  /* of an axis */
-    FEW = 64,          /* axes */
+    FEW = 64,          /* axes: they leave a GPU idle */
     MOST_OF_ONE = 8192 /* of a single axis: torch's kernel has more blocks */
 };
 
