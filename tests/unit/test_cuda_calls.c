@@ -678,7 +678,8 @@ TEST(cuda_calls_pads)
 {
     static const int dtypes[] = {AIR_F32, AIR_F64, AIR_BF16, AIR_F16,
                                  AIR_I64, AIR_I8,  AIR_BOOL};
-    static const double values[] = {1, -0.5, (double)-INFINITY, (double)NAN};
+    static const double values[] = {1e300, -0.5, (double)-INFINITY,
+                                    (double)NAN};
     print_case c;
     for (int i = 0; i < 7; i++) {
         padded(&c, dtypes[i]);

@@ -238,7 +238,8 @@ kern_number(kern *k, const char *name, int dtype, const air_arg *a)
 {
     const char *type = kern_type(dtype);
     const bool is_float = a->kind == AIR_ARG_FLOAT;
-    const double value = is_float ? a->f : (double)a->i;
+    const double exact = is_float ? a->f : (double)a->i;
+    const double value = dtype == AIR_F64 ? exact : (double)(float)exact;
     if (!kern_is_float(dtype))
         base_text_add(k->text, "        const %s %s = (%s)%" PRIu64 "ull;\n",
                       type, name, type,
