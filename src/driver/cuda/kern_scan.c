@@ -84,8 +84,9 @@ end_lines(kern *k, const line *l, const cuda_props *props)
 
 /* ---- running folds ------------------------------------------------------- */
 
+/* One block would have a single axis. */
 static bool
-is_short(const air_call *call)
+is_shared_out(const air_call *call)
 {
     const line l = line_of(call->args[0].t, kern_int(call, 1, 0));
     return l.count <= MOST_OF_ONE || kern_numel(&l.around) > 1;
@@ -103,7 +104,7 @@ kern_scan_on(const air_call *call, const cuda_props *props)
 {
     const air_tensor *x = call->args[0].t, *y = &call->outs[0];
     const bool exact = x->dtype == y->dtype || !kern_is_float(x->dtype);
-    return takes(x, props) && takes(y, props) && exact && is_short(call);
+    return takes(x, props) && takes(y, props) && exact && is_shared_out(call);
 }
 
 bool
