@@ -346,7 +346,6 @@ read_hosts(void *user)
     return NULL;
 }
 
-/* For TSan: people read while runs write. */
 /* What a HOST node does with an integer of the call is recorded, too. */
 TEST(capture_hosts_know_the_integers_of_a_call)
 {
@@ -377,6 +376,7 @@ TEST(capture_hosts_know_the_integers_of_a_call)
     hosts_close(&l);
 }
 
+/* For TSan: people read while runs write. */
 TEST(capture_hosts_are_shown_while_they_run)
 {
     life l;

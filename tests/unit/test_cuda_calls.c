@@ -698,6 +698,24 @@ TEST(cuda_calls_pads)
     takes(&c, "replication_pad", 1);
 }
 
+/* A number of 16 bits is made by an instruction of 8.0. */
+TEST(cuda_calls_pads_on_smaller_gpus)
+{
+    cuda_props props = h200;
+    print_case c;
+    props.capability = 75;
+    padded(&c, AIR_BF16);
+    arg(&c, kcase_float(1));
+    out(&c, AIR_BF16, DIMS(5, 9, 6));
+    CHECK(!cuda_provider_find("constant_pad_nd", &c.call, &props));
+    kcase_end(&c.tensors);
+    padded(&c, AIR_F32);
+    arg(&c, kcase_float(1));
+    out(&c, AIR_F32, DIMS(5, 9, 6));
+    CHECK(cuda_provider_find("constant_pad_nd", &c.call, &props));
+    kcase_end(&c.tensors);
+}
+
 /* ---- folds along an axis ------------------------------------------------- */
 
 static void

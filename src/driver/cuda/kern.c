@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -40,7 +39,8 @@ kern_is_float(int dtype)
 bool
 kern_has_dtype(int dtype, const cuda_props *props)
 {
-    return kern_bytes(dtype) != 2 || props->capability >= KERN_HALF_CAPABILITY;
+    return kern_type(dtype) && (kern_bytes(dtype) != 2 ||
+                                props->capability >= KERN_HALF_CAPABILITY);
 }
 
 const char *
@@ -177,19 +177,20 @@ kern_body(kern *k)
     base_text_add(k->text, ")\n{\n");
 }
 
-static void
-print_loop(kern *k, const int64_t *dims, int rank, const char *mine,
-           const char *all)
+void
+kern_groups(kern *k, const int64_t *dims, int rank, int threads)
 {
+    const int groups = KERN_THREADS / threads;
     int64_t total = 1;
     for (int i = 0; i < rank; i++)
         total *= dims[i];
     base_text_add(k->text,
                   "    release();\n    await();\n"
-                  "    for (s64 n = blockIdx.x%s; "
-                  "n < %" PRId64 "; n += gridDim.x%s) {\n"
+                  "    for (s64 n = blockIdx.x * %dll + threadIdx.x / %d; "
+                  "n < %" PRId64 "; n += gridDim.x * %dll) {\n"
                   "        %s rest = n;\n",
-                  mine, total, all, total <= INT32_MAX ? "u32" : "u64");
+                  groups, threads, total, groups,
+                  total <= INT32_MAX ? "u32" : "u64");
     for (int i = rank - 1; i >= 0; i--)
         base_text_add(k->text,
                       i > 0 ? "        const s64 c%d = rest %% %" PRId64
@@ -201,18 +202,7 @@ print_loop(kern *k, const int64_t *dims, int rank, const char *mine,
 void
 kern_loop(kern *k, const int64_t *dims, int rank)
 {
-    print_loop(k, dims, rank, " * 256ll + threadIdx.x", " * 256ll");
-}
-
-void
-kern_groups(kern *k, const int64_t *dims, int rank, int threads)
-{
-    char mine[48], all[32];
-    const int groups = KERN_THREADS / threads;
-    (void)snprintf(mine, sizeof mine, " * %dll + threadIdx.x / %d", groups,
-                   threads);
-    (void)snprintf(all, sizeof all, " * %dll", groups);
-    print_loop(k, dims, rank, mine, all);
+    kern_groups(k, dims, rank, 1);
 }
 
 void

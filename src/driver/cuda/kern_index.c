@@ -301,8 +301,8 @@ bool
 kern_value_on(const air_call *call, const cuda_props *props)
 {
     const air_tensor *y = &call->outs[0], *value = kern_arg(call, 3);
-    (void)props;
-    return is_index(kern_arg(call, 2)) && y->rank > 0 && kern_type(y->dtype) &&
+    return is_index(kern_arg(call, 2)) && y->rank > 0 &&
+           kern_has_dtype(y->dtype, props) &&
            (!value || (value->dtype == y->dtype && kern_numel(value) == 1));
 }
 

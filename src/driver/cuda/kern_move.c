@@ -229,8 +229,7 @@ put_from(kern *k, const air_tensor *x)
 bool
 kern_pad_on(const air_call *call, const cuda_props *props)
 {
-    (void)props;
-    return kern_type(call->outs[0].dtype) != NULL;
+    return kern_has_dtype(call->outs[0].dtype, props);
 }
 
 /* constant_pad_nd(self, pad, value): negative numbers crop. */

@@ -92,19 +92,14 @@ is_shared_out(const air_call *call)
     return l.count <= MOST_OF_ONE || kern_numel(&l.around) > 1;
 }
 
-static bool
-takes(const air_tensor *t, const cuda_props *props)
-{
-    return kern_type(t->dtype) != NULL && kern_has_dtype(t->dtype, props);
-}
-
 /* What a float is rounded to before it is added would count. */
 bool
 kern_scan_on(const air_call *call, const cuda_props *props)
 {
     const air_tensor *x = call->args[0].t, *y = &call->outs[0];
     const bool exact = x->dtype == y->dtype || !kern_is_float(x->dtype);
-    return takes(x, props) && takes(y, props) && exact && is_shared_out(call);
+    return kern_has_dtype(x->dtype, props) && kern_has_dtype(y->dtype, props) &&
+           exact && is_shared_out(call);
 }
 
 bool
@@ -254,7 +249,7 @@ kern_best_on(const air_call *call, const cuda_props *props)
 {
     const air_tensor *x = call->args[0].t;
     const bool all = call->args[1].kind == AIR_ARG_NONE;
-    return takes(x, props) && (!all || driver_is_dense(x));
+    return kern_has_dtype(x->dtype, props) && (!all || driver_is_dense(x));
 }
 
 /* Of one axis; a place is two words of 8 bytes. */
@@ -282,6 +277,7 @@ static void
 find_parts(cuda_source *out, const search *s, const cuda_props *props)
 {
     const air_tensor *around = &s->l.around;
+    const int64_t part = (s->l.count + s->parts - 1) / s->parts;
     int64_t dims[AIR_MAX_RANK + 1];
     for (int i = 0; i < around->rank; i++)
         dims[i] = around->dims[i];
@@ -292,7 +288,7 @@ find_parts(cuda_source *out, const search *s, const cuda_props *props)
     kern_body(&k);
     kern_groups(&k, dims, around->rank + 1, KERN_THREADS);
     base_text_add(k.text, "        const s64 begin = c%d * %" PRId64 ";\n",
-                  around->rank, (s->l.count + s->parts - 1) / s->parts);
+                  around->rank, part);
     base_text_add(k.text, "        const auto found = find_together<%s>(x",
                   s->fold);
     kern_at(&k, around, NULL);
@@ -300,8 +296,7 @@ find_parts(cuda_source *out, const search *s, const cuda_props *props)
                   ", begin, least(begin + %" PRId64 ", %" PRId64 "), %" PRId64
                   ");\n        if (threadIdx.x == 0)\n"
                   "            parts[n] = found;\n",
-                  (s->l.count + s->parts - 1) / s->parts, s->l.count,
-                  s->l.step);
+                  part, s->l.count, s->l.step);
     kern_end(&k, kern_numel(around) * s->parts * KERN_THREADS, props);
 }
 

@@ -149,6 +149,32 @@ from_lane(Place<R> mine, int lane)
     return Place<R>{from_lane(mine.value, lane), from_lane(mine.at, lane)};
 }
 
+// EACH neighbours from `first` on, each with those before it; all of them.
+template <class F, int EACH, class T>
+FN typename F::S
+take_each(typename F::S (&mine)[EACH], const T *x, s64 first, s64 count, s64 step)
+{
+    typename F::S all = F::none();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        if (first + i < count)
+            all = F::join(all, F::one(x[(first + i) * step], first + i));
+        mine[i] = all;
+    }
+    return all;
+}
+
+template <class F, int EACH, class O>
+FN void
+give_each(const O &out, typename F::S left, const typename F::S (&mine)[EACH],
+          s64 first, s64 count)
+{
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (first + i < count)
+            out.give(first + i, F::join(left, mine[i]));
+}
+
 // A warp has the axis, a thread EACH neighbours at once.
 template <class F, class T, class O>
 FN void
@@ -160,13 +186,7 @@ scan_in_warp(const O &out, const T *x, s64 count, s64 step)
     S before = F::none();
     for (s64 begin = 0; begin < count; begin += LANES * EACH) {
         const s64 first = begin + me * EACH;
-        S mine[EACH], all = F::none();
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            if (first + i < count)
-                all = F::join(all, F::one(x[(first + i) * step], first + i));
-            mine[i] = all;
-        }
+        S mine[EACH], all = take_each<F>(mine, x, first, count, step);
         for (int d = 1; d < LANES; d *= 2) {
             const S left = from_lane(all, me - d);
             all = me >= d ? F::join(left, all) : all;
@@ -174,10 +194,7 @@ scan_in_warp(const O &out, const T *x, s64 count, s64 step)
         const S last = from_lane(all, me - 1);
         const S left = me > 0 ? F::join(before, last) : before;
         before = F::join(before, from_lane(all, LANES - 1));
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (first + i < count)
-                out.give(first + i, F::join(left, mine[i]));
+        give_each<F>(out, left, mine, first, count);
     }
 }
 
@@ -193,14 +210,8 @@ scan_together(const O &out, const T *x, s64 count, s64 step)
     S before = F::none();
     for (s64 begin = 0; begin < count; begin += THREADS * EACH) {
         const s64 first = begin + me * EACH;
-        S mine[EACH], all = F::none();
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            if (first + i < count)
-                all = F::join(all, F::one(x[(first + i) * step], first + i));
-            mine[i] = all;
-        }
-        sums[me] = all;
+        S mine[EACH];
+        sums[me] = take_each<F>(mine, x, first, count, step);
         __syncthreads();
         for (int d = 1; d < THREADS; d *= 2) {
             const S left = me >= d ? sums[me - d] : F::none();
@@ -211,22 +222,19 @@ scan_together(const O &out, const T *x, s64 count, s64 step)
         const S left = me > 0 ? F::join(before, sums[me - 1]) : before;
         before = F::join(before, sums[THREADS - 1]);
         __syncthreads();
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (first + i < count)
-                out.give(first + i, F::join(left, mine[i]));
+        give_each<F>(out, left, mine, first, count);
     }
 }
 
 // Where the best of an axis lies: by a thread, by a warp, all lanes of which know
 // it, by a block, whose thread 0 knows it.
-template <class F, class T>
+template <class F, int BY = 1, class T>
 FN typename F::S
 find_alone(const T *x, s64 begin, s64 end, s64 step)
 {
     typename F::S all = F::none();
 #pragma unroll 8
-    for (s64 i = begin; i < end; i++)
+    for (s64 i = begin; i < end; i += BY)
         all = F::join(all, F::one(x[i * step], i));
     return all;
 }
@@ -236,10 +244,7 @@ FN typename F::S
 find_in_warp(const T *x, s64 begin, s64 end, s64 step)
 {
     const int me = threadIdx.x % 32;
-    typename F::S all = F::none();
-#pragma unroll 8
-    for (s64 i = begin + me; i < end; i += 32)
-        all = F::join(all, F::one(x[i * step], i));
+    typename F::S all = find_alone<F, 32>(x, begin + me, end, step);
     for (int d = 16; d > 0; d /= 2)
         all = F::join(all, from_lane(all, me ^ d));
     return all;
@@ -266,11 +271,8 @@ template <class F, class T>
 FN typename F::S
 find_together(const T *x, s64 begin, s64 end, s64 step)
 {
-    typename F::S all = F::none();
-#pragma unroll 8
-    for (s64 i = begin + threadIdx.x; i < end; i += 256)
-        all = F::join(all, F::one(x[i * step], i));
-    return join_block<F>(all);
+    return join_block<F>(
+        find_alone<F, 256>(x, begin + threadIdx.x, end, step));
 }
 
 template <class F>
