@@ -375,13 +375,12 @@ HOST = {
 BREAKS = {"torch.ops.aten.index.Tensor", "torch.sym_sum"}
 
 
-# Rows of aten_rows.txt that are others in torch 2.11, and in 2.14, whose Dynamo
-# leaves these calls as they are.
-OTHERS = {
-    "torch._foreach_lerp": (
-        "add.Tensor, copy_, lerp.Scalar, lerp.Tensor, mul.Scalar, sub.Tensor",
-        "copy_, lerp.Scalar, lerp.Tensor",
-    )
+# Rows of aten_rows.txt that are others in torch 2.14, whose Dynamo leaves
+# these calls as they are, and in torch 2.11.
+SINCE_2_14 = {"torch._foreach_lerp": "copy_, lerp.Scalar, lerp.Tensor"}
+TILL_2_12 = {
+    "torch._foreach_lerp": "add.Tensor, copy_, lerp.Scalar, lerp.Tensor, "
+    "mul.Scalar, sub.Tensor"
 }
 
 

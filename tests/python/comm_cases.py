@@ -19,8 +19,6 @@ import torchair
 from torchair import backend
 
 MODES = ("max-autotune", "reduce-overhead")
-# Does Dynamo trace send and recv? From 2.13 on.
-TRACES_PEERS = hasattr(torch.ops._c10d_functional, "isend")
 
 
 def calls(rank, world):
@@ -131,7 +129,7 @@ def calls(rank, world):
     found["coalesced"] = (found["coalesced"][0], 2)
     if not _has_all_to_all(world):
         del found["all_to_all"]
-    if not TRACES_PEERS:
+    if BEFORE_213:  # Dynamo traces no send and recv
         del found["send_recv"]
     return found
 
@@ -572,7 +570,7 @@ def case_subgroups(rank, world):
         dist.all_reduce(a, group=mine)
         b = x * 3
         dist.broadcast(b, first + 1, group=mine)
-        if not TRACES_PEERS:
+        if BEFORE_213:
             return a, b
         if rank == first:
             dist.send(x, first + 1, group=mine)

@@ -1,11 +1,17 @@
 """Decompositions of matrices, which are torch's: their checks, values without
 vectors; windows of signals, which are constants."""
 
-import functools
-
 import pytest
 import torch
-from helpers import DEVICE, assert_same, check, compiled, recorded, seeded
+from helpers import (
+    BEFORE_213,
+    DEVICE,
+    assert_same,
+    check,
+    compiled,
+    recorded,
+    seeded,
+)
 from helpers import hosts as hosts_of
 
 modes = pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
@@ -16,20 +22,9 @@ def spd(*sizes):
     return x @ x.mT + torch.eye(sizes[-1])
 
 
-@functools.cache
-def drops_checks():
-    """torch 2.11 drops them from what AOTAutograd traces."""
-    traced = torch.compile(torch.linalg.cholesky, backend="aot_eager")
-    try:
-        traced(-torch.eye(2))
-    except torch.linalg.LinAlgError:
-        return False
-    return True
-
-
 def assert_told(call, a):
-    """As AOTAutograd does it: it may have dropped the check."""
-    if drops_checks():
+    """AOTAutograd of torch 2.11 drops the checks."""
+    if BEFORE_213:
         call(-a)
         return
     with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):

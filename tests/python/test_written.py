@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import check, compiled, recorded, seeded
+from helpers import DEVICE, check, compiled, recorded, seeded
 from helpers import hosts as hosts_of
 
 import torchair
@@ -66,7 +66,9 @@ def test_gradients(name):
     with recorded() as records:
         got = torch.autograd.grad(compiled(fn)(*mine).square().sum(), mine)
     want = torch.autograd.grad(fn(*mine).square().sum(), mine)
-    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-4)
+    # a GPU adds up in another order
+    near = {} if DEVICE.type == "cpu" else {"rtol": 1e-5, "atol": 1e-4}
+    torch.testing.assert_close(got, want, **near)
     assert not hosts_of(records)
 
 
