@@ -125,7 +125,7 @@ typedef struct air_driver {
                               const air_code *code /* copied; may be NULL */,
                               const air_kernel **out);
     /* ? Does nothing but a plain kernel take the call, one that goes element by
-     * element? Operands are copied dense where that changes it. */
+     * element, or none? Operands are copied dense where that changes it. */
     bool (*is_plain)(const air_device *dev, const char *name,
                      const air_call *call);
     /* ? One kernel of `first`, found for `call`, and of a MAP region behind it:

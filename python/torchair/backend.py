@@ -228,9 +228,10 @@ def _engine_program(
     converters.expand(gm, converts=not config.captures)
     prepared.prepare(gm)
     origin.note_modules(gm, config)
-    images.prepare(gm, config.captures, record.kind)
+    images.prepare(gm, config.captures)
     if not config.export.export_mode:
         slow.mark(gm.graph)
+    record.asked.off |= without & {*cuda.PASSES.values()}
     dump = graph_dump.of(config, folder)
     got = import_graph(gm, record.name, static, without, dump.wanted)
     record.nodes, record.hosts = got.nodes, got.host_nodes

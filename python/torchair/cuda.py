@@ -30,6 +30,8 @@ from .sizes import Unexpressible
 
 # What a message of a missing kernel that names nothing new leaves out.
 COMPOSITES = "composite"  # the class of rows, see air_op_describe
+# Operators that a pass of the engine makes of others, and the pass.
+PASSES = {"scaled_dot_product_attention": "attention"}
 NO_KERNEL = "the device has no kernel for it"
 # py.h: PLACE_HOST, PLACE_NPU, PLACE_CUDA + index
 HOST, NPU, PLACE = 0, 1, 2
@@ -253,15 +255,18 @@ _MESSAGE = re.compile(
 def without_kernel(
     why: str, known: frozenset[str], gm: torch.fx.GraphModule | None = None
 ) -> frozenset[str]:
-    """`known` and what the message names: a node, else an operator, else the
-    one that the node of gm is or is a result of (a gradient of convolutions is
-    written in convolutions), else all that is written in others; `known` where
-    it names no kernel."""
+    """`known` and what the message names: the pass that made it of others, a
+    node, else an operator, else the one that the node of gm is or is a result
+    of (a gradient of convolutions is written in convolutions), else all that is
+    written in others; `known` where it names no kernel."""
     found = _MESSAGE.search(why)
     if found is None:
         return known
     op, node = found.groups()
-    for name in (node, op, _row_of(node, gm), COMPOSITES):
+    row, made = _row_of(node, gm), PASSES.get(op)
+    if row is None or (made is not None and made in row):
+        made = None
+    for name in (made, node, op, row, COMPOSITES):
         if name and name not in known:
             return known | {name}
     return known

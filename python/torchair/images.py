@@ -7,8 +7,8 @@ the engine in it: pooling.py), as [N, H, W, C], and give results of it,
 permuted; pass permute of the engine has what is pointwise between them compute
 in it too, and what else a region makes for them is written so (exec/order.c).
 What a forward keeps for its backward lies so as well. A bias is added behind,
-where it is fused: for cuDNN it is a kernel of its own anyway. In half precision
-a convolution of patches becomes a product.
+where it is fused: for cuDNN it is a kernel of its own anyway. Convolutions of
+patches are products (patches.py).
 
 Results of other HOST nodes of a GPU are left as torch's kernels leave them, too
 (attention: rows of all heads), in both modes.
@@ -22,15 +22,14 @@ from typing import Any
 
 import torch
 
-from . import bodies, cuda, layouts, rewrites
+from . import bodies, cuda, layouts, patches, rewrites
 from .inlined import call_like
 from .pooling import FROM_LAST, MARK, TO_LAST
 from .schema import INTS, VALUE, first, permuted, viewed
 from .sizes import Unexpressible
 
 aten = torch.ops.aten
-_CONVOLUTION = aten.convolution.default
-_GRADIENT = aten.convolution_backward.default
+_CONVOLUTION, _GRADIENT = patches.CONVOLUTION, patches.GRADIENT
 # Which arguments are images, and which are weights of windows.
 _IMAGES = {
     _CONVOLUTION: (0,),
@@ -51,14 +50,13 @@ _ROWS = [0, 2, 1, 3]
 _MANY_IMAGES = 8
 
 
-def prepare(gm: torch.fx.GraphModule, captures: bool, kind: str) -> None:
+def prepare(gm: torch.fx.GraphModule, captures: bool) -> None:
     """Marks what reads and leaves channels-last order, if all convolutions are
     the faster for it."""
     found = [] if captures else _convolutions(gm.graph)
     if not found or not is_on_gpu(gm):
         return
-    if kind == "inference":  # gradients of patches are convolutions'
-        found = [n for n in found if not _becomes_product(n)]
+    found = [n for n in found if not patches.becomes_product(n)]
     if all(map(_suits, found)):
         _mark_all(gm)
     gm.recompile()
@@ -223,62 +221,6 @@ def _split_bias(node: torch.fx.Node) -> None:
     wide.meta["val"] = bias.meta["val"].view(sizes)
     node.replace_all_uses_with(total)
     graph.erase_node(node)
-
-
-# ---- patches ----
-
-
-def _are_patches(node: torch.fx.Node) -> bool:
-    """Windows side by side that cover the image, in half precision: in f32
-    torch's convolutions are faster and less exact than its products."""
-    image, weight = (n.meta["val"] for n in node.args[:2])  # type: ignore
-    stride, padding, dilation, transposed, _, groups = node.args[3:]
-    sizes = (*image.shape, *weight.shape)
-    return (
-        image.dim() == 4
-        and image.dtype in _DTYPES[1:]
-        and all(isinstance(n, int) for n in sizes)
-        and list(stride) == list(weight.shape[2:])  # type: ignore
-        and max(sizes[6:]) > 1
-        and set(padding) == {0}  # type: ignore
-        and set(dilation) == {1}  # type: ignore
-        and not transposed
-        and groups == 1
-        and all(n % k == 0 for n, k in zip(sizes[2:4], sizes[6:], strict=True))
-    )
-
-
-def _becomes_product(node: torch.fx.Node) -> bool:
-    """A convolution of patches (the first layer of a ViT) is one product,
-    where cuDNN takes ten times as long as that."""
-    if not _are_patches(node):
-        return False
-    image, weight, bias = node.args[:3]
-    n, c, height, width = image.meta["val"].shape  # type: ignore
-    k, _, h, w = weight.meta["val"].shape  # type: ignore
-    rows, columns = height // h, width // w
-    with node.graph.inserting_before(node):
-        x = call_like(
-            node, aten.view.default, image, [n, c, rows, h, columns, w]
-        )
-        x = call_like(node, aten.permute.default, x, [0, 2, 4, 1, 3, 5])
-        dense = torch.contiguous_format
-        x = call_like(node, aten.clone.default, x, memory_format=dense)
-        x = call_like(
-            node, aten.view.default, x, [n * rows * columns, c * h * w]
-        )
-        y = call_like(node, aten.view.default, weight, [k, c * h * w])
-        y = call_like(node, aten.permute.default, y, [1, 0])
-        if bias is None:
-            x = call_like(node, aten.mm.default, x, y)
-        else:
-            x = call_like(node, aten.addmm.default, bias, x, y)
-        x = call_like(node, aten.view.default, x, [n, rows, columns, k])
-        x = call_like(node, aten.permute.default, x, FROM_LAST)
-    x.meta = node.meta
-    node.replace_all_uses_with(x)
-    node.graph.erase_node(node)
-    return True
 
 
 def _in_order(node: torch.fx.Node) -> set[int]:

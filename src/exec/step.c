@@ -407,7 +407,8 @@ find_strided(const exec_maker *m, const ir_node *n)
     return s;
 }
 
-/* Does but a plain kernel take the call, were values of the set dense? */
+/* Does but a plain kernel, or none, take the call, were values of the set
+ * dense? */
 static air_status
 is_plain_with(exec_maker *m, const ir_node *n, const strided_values *s,
               uint32_t dense, bool *out)
@@ -467,7 +468,7 @@ avoid_plain(exec_maker *m, const ir_node *n, dense_copies *copies)
     for (size_t i = 0; i < s.count; i++)
         if (needed >> i & 1)
             AIR_TRY(use_dense(m, copies, s.ref[i],
-                              "only a plain kernel reads these strides"));
+                              "no fast kernel reads these strides"));
     return AIR_OK;
 }
 

@@ -188,6 +188,25 @@ def test_a_missing_kernel_of_what_is_written_in_it():
     assert cuda.COMPOSITES in cuda.without_kernel(text, more, gm)
 
 
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        (torch.ops.aten.bmm.default, "attention"),  # written so by the model
+        (torch.ops.aten._scaled_dot_product_efficient_attention.default, None),
+    ],
+)
+def test_a_missing_kernel_of_what_a_pass_made(target, named):
+    graph = torch.fx.Graph()
+    node = graph.call_function(target, (), {})
+    text = (
+        "driver cuda has no kernel sdpa for these arguments of "
+        f"scaled_dot_product_attention (node {node.name}, model.py:3)"
+    )
+    gm = torch.fx.GraphModule(torch.nn.Module(), graph)
+    more = cuda.without_kernel(text, frozenset(), gm)
+    assert more == {named or node.name}
+
+
 def test_another_message_leaves_nothing_out():
     known = frozenset({"mm"})
     assert cuda.without_kernel("there is no GPU 3", known) == known

@@ -178,17 +178,46 @@ def test_largest_of_windows(how):
     assert "= air::max_pool_last(" in graph()
 
 
+def patches_of(dtype, bias, turned):
+    conv = nn.Conv2d(3, 20, (4, 2), (4, 2), bias=bias).to(dtype)
+    x = torch.randn(2, 3, 12, 10).to(dtype)
+    order = torch.channels_last if turned else torch.contiguous_format
+    return conv.to(memory_format=order), x.to(memory_format=order)
+
+
 @torch.no_grad()
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("bias", [True, False])
-def test_patches_are_a_product(bias):
-    conv = nn.Conv2d(3, 20, (4, 2), (4, 2), bias=bias).bfloat16()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_patches_are_a_product(dtype, bias, turned):
+    conv, x = patches_of(dtype, bias, turned)
 
     def fn(x):
         return conv(x).flatten(2).transpose(1, 2) * 2
 
-    x = torch.randn(2, 3, 12, 10).bfloat16()
-    assert_same(compiled(fn)(x), fn(x))
+    torch.testing.assert_close(compiled(fn)(x), fn(x))
     assert "host" not in graph()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_patches_are_products(dtype, bias, turned):
+    conv, x = patches_of(dtype, bias, turned)
+    x.requires_grad_()
+
+    def step(fn):
+        x.grad = None
+        conv.zero_grad()
+        y = fn(x)
+        y.square().sum().backward()
+        return [y, x.grad, *(p.grad for p in conv.parameters())]
+
+    for got, want in zip(step(compiled(conv)), step(conv), strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+        assert got.stride() == want.stride()
+    for record in backend.records:
+        assert "host" not in record.program().text(TEXT_GRAPH)
 
 
 @torch.no_grad()
@@ -199,7 +228,7 @@ def test_patches_are_a_product(bias):
         ({"kernel_size": 4, "stride": 2}, torch.bfloat16),
         ({"kernel_size": 4, "stride": 4, "padding": 2}, torch.bfloat16),
         ({"kernel_size": 4, "stride": 4, "groups": 3}, torch.bfloat16),
-        ({"kernel_size": 4, "stride": 4}, torch.float32),
+        ({"kernel_size": 4, "stride": 4}, torch.float64),
     ],
 )
 def test_what_are_no_patches(how, dtype):

@@ -494,6 +494,7 @@ const air_driver air_driver_cuda = {
     .copy = cuda_copy,
     .kernel_find = cuda_kernel_find,
     .kernel_make = cuda_kernel_make,
+    .is_plain = cuda_is_plain,
     .kernel_free = cuda_kernel_free,
     .workspace = cuda_kernel_workspace,
     .list_make = cuda_list_make,

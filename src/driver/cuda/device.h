@@ -169,6 +169,8 @@ struct air_kernel {
 };
 air_status cuda_kernel_find(air_device *dev, const char *name,
                             const air_call *call, const air_kernel **out);
+bool cuda_is_plain(const air_device *dev, const char *name,
+                   const air_call *call);
 air_status cuda_kernel_make(air_device *dev, const air_region *region,
                             const air_code *code, const air_kernel **out);
 void cuda_kernel_free(air_device *dev, const air_kernel *kernel);

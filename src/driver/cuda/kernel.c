@@ -28,6 +28,12 @@ cuda_kernel_find(air_device *dev, const char *name, const air_call *call,
     return AIR_OK;
 }
 
+bool
+cuda_is_plain(const air_device *dev, const char *name, const air_call *call)
+{
+    return !cuda_provider_find(name, call, &dev->props);
+}
+
 air_status
 cuda_kernel_make(air_device *dev, const air_region *region,
                  const air_code *code, const air_kernel **out)
