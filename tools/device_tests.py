@@ -48,11 +48,15 @@ NUMBER = re.compile(r"\d+")
 LATE = 2  # exit status; pytest's own 2 (interrupted) is a failure here
 
 
-def chosen(asked):
-    if asked:
-        return asked
+def chosen(asked, refuse):
+    """Paths from TESTS; refuse(message) does not return."""
     names = sorted(p.name for p in TESTS.glob("test_*.py"))
-    return [n for n in names if not n.startswith(APART)]
+    if not asked:
+        return [n for n in names if not n.startswith(APART)]
+    for path in asked:
+        if pathlib.Path(path).name not in names:
+            refuse(f"{path}: no such file of tests in {TESTS}")
+    return [pathlib.Path(path).name for path in asked]
 
 
 def run_share(share, of, files, out, end):
@@ -144,7 +148,7 @@ def main():
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + asked.limit
-    files = chosen(asked.files)
+    files = chosen(asked.files, parser.error)
     with concurrent.futures.ThreadPoolExecutor(asked.j) as pool:
         statuses = list(
             pool.map(

@@ -61,6 +61,7 @@ BACKENDS = {
     "aot-nop": nothing,
     "aot-nop-core": partial(nothing, decompositions=core_aten),
     "inductor": inductor,
+    "inductor-reduce-overhead": partial(inductor, mode="reduce-overhead"),
     "inductor-freezing": partial(inductor, settings={"freezing": True}),
     "openvino": outside.openvino,
     "onnxruntime": outside.onnxruntime,

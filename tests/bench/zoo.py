@@ -5,18 +5,22 @@
     python tests/bench/zoo.py bert t5 --dtypes f32 --backends inductor
     python tests/bench/zoo.py --train                a step's gradients
     python tests/bench/zoo.py --images               those of timm, one image
+    python tests/bench/zoo.py --device cuda          on a GPU
 
 The bench's models are few and were tuned for; these were not. One thread; eager
 and a backend take turns in this process; the time is the least of the CPU's of
-`--turns`, so other work on the machine matters little. An error is the root of
-the mean square against float64 over eager's (with --train: of all gradients).
-At the end stand the geometric mean of the speeds and the worst of each column.
+`--turns`, so other work on the machine matters little (on a GPU the least of 10
+calls between two events). An error is the root of the mean square against
+float64 over eager's (with --train: of all gradients). At the end stand the
+geometric mean of the speeds and the worst of each column.
 """
 
 import argparse
 import math
 import time
+from functools import partial
 
+import gpu
 import torch
 from backends import BACKENDS, OURS
 
@@ -287,7 +291,7 @@ def differentiate(call, model, inputs):
 def in_float64(run, name, model, inputs, training):
     exact, _ = make_model(name, training)
     exact.load_state_dict(model.state_dict())
-    exact = exact.double()
+    exact = exact.to(next(model.parameters()).device, torch.double)
     inputs = {
         key: value.double() if value.is_floating_point() else value
         for key, value in inputs.items()
@@ -295,14 +299,18 @@ def in_float64(run, name, model, inputs, training):
     return run(exact, exact, inputs)
 
 
-def take_turns(calls, turns):
-    """The least CPU seconds of each."""
+def cpu_milliseconds(call):
+    start = time.process_time()
+    call()
+    return (time.process_time() - start) * 1e3
+
+
+def take_turns(calls, turns, clock):
+    """The least milliseconds of each."""
     least = [math.inf] * len(calls)
     for _ in range(turns):
         for i, call in enumerate(calls):
-            start = time.process_time()
-            call()
-            least[i] = min(least[i], time.process_time() - start)
+            least[i] = min(least[i], clock(call))
     return least
 
 
@@ -311,8 +319,9 @@ def measure(name, dtype, backend, options):
     torch._dynamo.reset()
     run = train if options.train else infer
     model, kind = make_model(name, options.train)
-    model = model.to(DTYPES[dtype])
+    model = model.to(options.device, DTYPES[dtype])
     inputs = make_inputs(kind, DTYPES[dtype])
+    inputs = {key: value.to(options.device) for key, value in inputs.items()}
     # Batch norms move as they run: each call starts from the same state.
     state = {key: value.clone() for key, value in model.state_dict().items()}
     exact = in_float64(run, name, model, inputs, options.train)
@@ -327,8 +336,11 @@ def measure(name, dtype, backend, options):
     calls = [lambda c=c: timed(c, model, inputs) for c in (model, compiled)]
     for call in calls:
         call()
-    eager, ours = take_turns(calls, options.turns)
-    return eager * 1e3, eager / ours, ratio.item()
+    clock = cpu_milliseconds
+    if options.device == "cuda":
+        clock = partial(gpu.milliseconds, args=(), calls=10)
+    eager, ours = take_turns(calls, options.turns, clock)
+    return eager, eager / ours, ratio.item()
 
 
 def print_row(cells):
@@ -356,6 +368,7 @@ def main():
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--images", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     known = IMAGES if options.images else list(MODELS)
     for name in options.models:
@@ -381,7 +394,7 @@ def main():
             for backend, column in zip(backends, columns, strict=True):
                 eager, speed, error = measure(name, dtype, backend, options)
                 column.append((speed, error))
-                cells[1] = f"{eager:.1f}"
+                cells[1] = f"{eager:.3g}"
                 cells += [f"{speed:.2f} ×", f"{error:.2f}"]
             print_row(cells)
     print_summary(columns)
