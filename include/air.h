@@ -349,6 +349,12 @@ air_graph_add_host(air_graph *g, air_host_kind kind, const char *op,
                    uint32_t id, const char *reason, size_t ninputs,
                    const air_ref *inputs, const char *location, size_t nouts,
                    const air_type *types, air_ref *out_refs);
+/* Integers of a call that the HOST node added last is told, by itself and not
+ * by its operands. A device that records HOST nodes (air_host.recorded) does so
+ * again for others of these; other integers that no size depends on may
+ * change. STATE: the last node is no HOST node. */
+AIR_API AIR_CHECK air_status air_graph_host_reads(air_graph *g, size_t count,
+                                                  const air_dim *dims);
 /* What the application calls a value. The tag stays with it through all
  * passes; a value may have several. air_host.see and AIR_TEXT_MEMORY show it.
  * origin: attribute _fx_tensor_name of the first one's value in the Ascend IR,

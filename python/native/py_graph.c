@@ -373,37 +373,39 @@ read_type(PyObject *o, air_type *out)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* host(op, id, reason, inputs, location, [(dtype, dims), ...]) */
+/* host(op, id, reason, inputs, location, [(dtype, dims), ...], kind, reads) */
 static PyObject *
 graph_host(PyObject *self, PyObject *args)
 {
     const char *op, *reason, *location;
-    PyObject *inputs, *types;
+    PyObject *inputs, *types, *numbers;
     unsigned id;
-    int kind = AIR_HOST_CALL;
-    size_t nin = 0;
-    if (!PyArg_ParseTuple(args, "sIsOzO|i", &op, &id, &reason, &inputs,
-                          &location, &types, &kind))
+    int kind;
+    size_t nin = 0, nreads = 0;
+    if (!PyArg_ParseTuple(args, "sIsOzOiO", &op, &id, &reason, &inputs,
+                          &location, &types, &kind, &numbers))
         return NULL;
     Py_ssize_t n = length_of(types), i = 0;
     uint32_t *refs = n < 0 ? NULL : read_ids(inputs, &nin);
-    if (!refs)
-        return NULL;
-    air_type *outs = PyMem_Calloc((size_t)n + 1, sizeof *outs);
-    air_ref *made = PyMem_Calloc((size_t)n + 1, sizeof *made);
+    uint32_t *reads = refs ? read_ids(numbers, &nreads) : NULL;
+    air_type *outs = reads ? PyMem_Calloc((size_t)n + 1, sizeof *outs) : NULL;
+    air_ref *made = reads ? PyMem_Calloc((size_t)n + 1, sizeof *made) : NULL;
     PyObject *result = NULL;
-    if (!outs || !made)
+    if (reads && (!outs || !made))
         PyErr_NoMemory();
-    else
+    else if (reads)
         while (i < n && !read_type(item_of(types, i), &outs[i]))
             i++;
     if (!PyErr_Occurred() &&
         !py_check(air_graph_add_host(graph_of(self), (air_host_kind)kind, op,
                                      id, reason, nin, (const air_ref *)refs,
-                                     location, (size_t)n, outs, made)))
+                                     location, (size_t)n, outs, made)) &&
+        !py_check(air_graph_host_reads(graph_of(self), nreads,
+                                       (const air_dim *)reads)))
         result = ref_tuple((size_t)n, made);
     PyMem_Free(made);
     PyMem_Free(outs);
+    PyMem_Free(reads);
     PyMem_Free(refs);
     return result;
 }

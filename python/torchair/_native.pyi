@@ -133,7 +133,8 @@ class Graph:
         inputs: Sequence[int],
         location: str | None,
         types: Sequence[tuple[int, Sequence[int]]],
-        kind: int = 0,
+        kind: int,
+        reads: Sequence[int],
         /,
     ) -> tuple[int, ...]: ...
     def tag(self, ref: int, name: str, origin: str | None, /) -> None: ...

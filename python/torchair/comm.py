@@ -152,6 +152,12 @@ def _wait(tensor: torch.Tensor) -> None:
         work.wait()
 
 
+def is_same_on_cpu(node: torch.fx.Node) -> bool:
+    """torch's own operators are the same on the CPU, and process groups want
+    CPU tensors; any other may look at the device of its arguments."""
+    return schema.namespace_of(node.target) in ("aten", "prims", NAMESPACE)
+
+
 def waiting(argument: int | None) -> Call:
     """The call of a WAIT node. argument: its operand is that argument of the
     graph, begun by eager code."""

@@ -10,7 +10,14 @@ import torch
 from . import cuda_seeds
 from .compat import HOST_DEVICES
 from .schema import TOKENS
-from .sizes import Args, Source, evaluator, expression, is_symbolic
+from .sizes import (
+    Args,
+    Source,
+    arguments,
+    evaluator,
+    expression,
+    is_symbolic,
+)
 
 Call = Callable[[Args, tuple[Any, ...]], tuple[Any, ...]]
 
@@ -38,12 +45,13 @@ class Arguments:
         self.constants = constants
         self.on_cpu = on_cpu
         self.tensors: list[Any] = []  # FX nodes
+        self.sizes: list[Size] = []
 
     def template(self, x: Any) -> Any:
         if isinstance(x, torch.fx.Node):
             return self._node(x)
         if is_symbolic(x):
-            return Size(evaluator(expression(x), self.sources))
+            return self._size(x)
         if isinstance(x, (list, tuple)):
             # some higher-order operators tell the two apart
             parts = [self.template(y) for y in x]
@@ -63,8 +71,21 @@ class Arguments:
                 self.tensors.append(node)
             return Operand(self.tensors.index(node))
         if value is not None and is_symbolic(value):
-            return Size(evaluator(expression(value), self.sources))
+            return self._size(value)
         return self.constants.get(node, value)
+
+    def _size(self, value: Any) -> Size:
+        self.sizes.append(Size(evaluator(expression(value), self.sources)))
+        return self.sizes[-1]
+
+    def reads(self, ints: Mapping[int, int]) -> list[int]:
+        """Which integers of the call it is told. ints: the engine's number of
+        those arguments that are integers."""
+        found: set[int] = set()
+        for size in self.sizes:
+            formula = getattr(size.value, "formula", None)
+            found |= set(ints) if formula is None else arguments(formula)
+        return [ints[i] for i in sorted(found & set(ints))]
 
 
 def _text(x: Any, names: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ from .imported import HostNode, Imported
 from .node_log import log_node, logs_nodes
 from .origin import location_of
 from .recorded import entry
-from .schema import DTYPE_NAMES, Refused, namespace_of, used_items
+from .schema import DTYPE_NAMES, Refused, used_items
 from .sizes import (
     Sizes,
     Source,
@@ -89,6 +89,7 @@ class _Importer(schema.Importing):
         self.places = places.Places(self.graph)
         self.tuples: dict[torch.fx.Node, Sequence[int | None]] = {}
         self.sources: dict[Any, Source] = {}
+        self.ints: dict[int, int] = {}  # dims of arguments that are integers
         self.arg_of: dict[torch.fx.Node, int] = {}
         self.constants: dict[torch.fx.Node, Any] = {}
         self.names: set[str] = set()  # of inputs
@@ -160,6 +161,7 @@ class _Importer(schema.Importing):
             self.sources[expr] = (index, None)
         name = names.of_input(node, self.names)
         self.out.inputs.append(name)
+        self.ints[index] = dim
         self.graph.int_input(name, dim)
 
     def _tensor_input(
@@ -363,7 +365,7 @@ class _Importer(schema.Importing):
     ) -> Sequence[int | None]:
         """collective: its kind, where it is one."""
         cuda.refuse_writes(node, self.place)
-        on_cpu = self._is_same_on_cpu(node)
+        on_cpu = self.place < cuda.PLACE and comm.is_same_on_cpu(node)
         arguments = Arguments(self.sources, self.constants, on_cpu)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
@@ -399,7 +401,8 @@ class _Importer(schema.Importing):
             call = comm.starting(comm.name_of(node.target), call, collective)
         left = images.stored(kept, orders)
         told = (node, name, reason, call, arguments.tensors, left, collective)
-        refs = images.shown(self, node, self.host(*told), kept, orders)
+        refs = self.host(*told, reads=arguments.reads(self.ints))
+        refs = images.shown(self, node, refs, kept, orders)
         results: list[int | None] = [None] * len(values)
         for i, ref in zip(keep, refs, strict=True):
             results[i] = ref
@@ -414,8 +417,9 @@ class _Importer(schema.Importing):
         operands: Sequence[torch.fx.Node],
         results: Sequence[torch.Tensor],
         collective: int | None = None,
+        reads: Sequence[int] = (),
     ) -> Sequence[int]:
-        """A HOST node that does `call` on the operands."""
+        """A HOST node that does `call` on operands; reads: see Arguments."""
         tensors = [n.meta["val"] for n in operands]
         types = [(dtype_of(v)[0], self.sizes.dims(v.shape)) for v in results]
         location = location_of(node)
@@ -427,11 +431,12 @@ class _Importer(schema.Importing):
             location,
             types,
             collective or comm.CALL,
+            reads,
         )
         if collective == comm.WAIT:
             results = []  # its operand, see air_host_kind
         shown = cuda.HOST
-        if not self._is_same_on_cpu(node):
+        if self.place >= cuda.PLACE or not comm.is_same_on_cpu(node):
             shown = cuda.place_of_host(self.place, tensors)
         self.out.hosts.append(
             (
@@ -448,12 +453,6 @@ class _Importer(schema.Importing):
         if collective != comm.WAIT:
             found.append(HostNode(name, reason, location or ""))
         return refs
-
-    def _is_same_on_cpu(self, node: torch.fx.Node) -> bool:
-        """torch's own operators are the same on the CPU, and process groups
-        want CPU tensors; any other may look at the device of its arguments."""
-        names = ("aten", "prims", comm.NAMESPACE)
-        return self.place < cuda.PLACE and namespace_of(node.target) in names
 
     # ---- results ----
 

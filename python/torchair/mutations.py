@@ -190,7 +190,8 @@ def rewrite(at: Any, node: Node, values: Sequence[Any]) -> Sequence[int | None]:
         before = [ref for r in readers for ref in _refs(at, r)]
         at.refs[bases[i]] = _later(at, plain[i], *before)
     name = str(node.args[0])
-    refs = at.host(node, name, REASON, call, arguments.tensors, kept)
+    told = (node, name, REASON, call, arguments.tensors, kept)
+    refs = at.host(*told, reads=arguments.reads(at.ints))
     results: list[int | None] = [None] * len(values)
     for i, ref in zip(keep, refs[:-1], strict=True):
         results[i] = ref

@@ -252,6 +252,15 @@ def _operation(expr: Any) -> str:
     return "//" if type(expr).__name__ in ("FloorDiv", "CleanDiv") else ""
 
 
+def arguments(formula: Formula) -> set[int]:
+    """Those that are read as numbers, not for their sizes."""
+    if not isinstance(formula, list):
+        return set()
+    if formula[0] == "arg":
+        return {formula[1]}
+    return set().union(*map(arguments, formula[1:]))
+
+
 def computed(formula: Formula) -> Callable[[Args], Any]:
     """ValueError: it is no formula."""
     call = _computed(formula)

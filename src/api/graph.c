@@ -340,6 +340,15 @@ air_graph_add_host(air_graph *g, air_host_kind kind, const char *op,
 }
 
 air_status
+air_graph_host_reads(air_graph *g, size_t count, const air_dim *dims)
+{
+    REQUIRE_PTR(g);
+    for (size_t i = 0; i < count; i++)
+        AIR_TRY(check_dim(g, dims[i], "an integer of a HOST node"));
+    return ir_host_reads(g, count, dims);
+}
+
+air_status
 air_graph_get_type(const air_graph *g, air_ref v, air_type *out)
 {
     const ir_value *value;

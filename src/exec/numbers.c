@@ -2,7 +2,8 @@
  * a step: operands of pointwise nodes, and what tensors are filled with. They
  * are read from memory of the run, so that another value is no other
  * specialisation. A device that cannot read that memory (air_target.apart) is
- * told by value (air_rg_buf.number). */
+ * told by value (air_rg_buf.number). What HOST nodes are told (`reads`) is part
+ * of a specialisation where a device records them. */
 #include <string.h>
 
 #include "exec/exec.h"
@@ -10,8 +11,9 @@
 /* By size expression. */
 typedef struct {
     const ir_graph *g;
-    bool *size;  /* a size depends on it */
-    bool *loose; /* it depends on an integer that no size depends on */
+    bool records; /* the device does again what HOST nodes were told */
+    bool *size;   /* a size depends on it */
+    bool *loose;  /* it depends on an integer that no size depends on */
 } finder;
 
 static void
@@ -47,7 +49,7 @@ mark_node(finder *f, const ir_node *n)
             mark_value(f, n->outs[i]);
     for (int i = 0; i < n->nattrs; i++) {
         const air_attr *a = &n->attrs[i];
-        if (a->kind == AIR_ATTR_INTS)
+        if (a->kind == AIR_ATTR_INTS && (n->op != AIR_OP_HOST || f->records))
             mark_all(f, a->count, a->dims);
         if (a->kind == AIR_ATTR_INT && !is_read(n))
             mark_all(f, 1, &a->dim);
@@ -121,30 +123,13 @@ collect(air_program *p, finder *f)
     }
 }
 
-/* A recorded HOST node does what it did with the integers of that call, which
- * the engine does not know. */
-static bool
-may_record_hosts(const air_program *p)
-{
-    if (!p->ctx->driver->foreign_begin)
-        return false;
-    IR_FOR_EACH(p->g, id)
-    {
-        if (ir_node_at(p->g, id)->op == AIR_OP_HOST)
-            return true;
-    }
-    return false;
-}
-
 air_status
 exec_numbers_find(air_program *p)
 {
     base_arena scratch;
-    finder f = {.g = p->g};
+    finder f = {.g = p->g, .records = p->ctx->driver->foreign_begin != NULL};
     const size_t n = p->g->dims.count + 1;
 
-    if (may_record_hosts(p))
-        return AIR_OK;
     base_arena_init(&scratch, &p->ctx->alloc);
     air_status status = BASE_ARENA_ARRAY(&scratch, n, &f.size);
     if (status == AIR_OK)

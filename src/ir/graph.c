@@ -318,7 +318,7 @@ ir_add_host(ir_graph *g, air_host_kind kind, const char *op, uint32_t id,
             const char *reason, size_t nin, const air_ref *in, const char *loc,
             size_t nouts, const air_type *types, air_ref *outs)
 {
-    ir_node n = {.op = AIR_OP_HOST, .nattrs = 1, .host = (uint8_t)kind};
+    ir_node n = {.op = AIR_OP_HOST, .nattrs = 2, .host = (uint8_t)kind};
     air_ref *refs;
 
     n.host_id = id;
@@ -339,13 +339,30 @@ ir_add_host(ir_graph *g, air_host_kind kind, const char *op, uint32_t id,
     AIR_TRY(BASE_ARENA_ARRAY(&g->arena, nin, &refs));
     if (nin)
         memcpy(refs, in, nin * sizeof *in);
-    AIR_TRY(BASE_ARENA_ARRAY(&g->arena, 1, &n.attrs));
+    AIR_TRY(BASE_ARENA_ARRAY(&g->arena, n.nattrs, &n.attrs));
     n.attrs[0] = (air_attr){.kind = AIR_ATTR_VALUES, .count = nin};
     n.attrs[0].values = refs;
+    n.attrs[1] = (air_attr){.kind = AIR_ATTR_INTS};
     AIR_TRY(base_arena_str(&g->arena, op, strlen(op), &n.host_op));
     AIR_TRY(base_arena_str(&g->arena, reason, strlen(reason), &n.reason));
     AIR_TRY(copy_loc(g, loc, &n));
     return commit_node(g, &n, nouts, types, IR_NO_NODE, outs);
+}
+
+air_status
+ir_host_reads(ir_graph *g, size_t count, const air_dim *dims)
+{
+    const uint32_t last = (uint32_t)g->nodes.count;
+    air_dim *copy;
+
+    AIR_REQUIRE(last > 0 && ir_node_at(g, last - 1)->op == AIR_OP_HOST,
+                AIR_ERROR_STATE, "the node added last is no HOST node");
+    AIR_TRY(BASE_ARENA_ARRAY(&g->arena, count, &copy));
+    if (count)
+        memcpy(copy, dims, count * sizeof *dims);
+    ir_node_at(g, last - 1)->attrs[1].count = count;
+    ir_node_at(g, last - 1)->attrs[1].dims = copy;
+    return AIR_OK;
 }
 
 /* ---- uses ---------------------------------------------------------------- */

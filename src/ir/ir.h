@@ -318,6 +318,8 @@ air_status ir_add_host(ir_graph *g, air_host_kind kind, const char *op,
                        uint32_t id, const char *reason, size_t nin,
                        const air_ref *in, const char *loc, size_t nouts,
                        const air_type *types, air_ref *outs);
+/* Integers that the HOST node added last is told. */
+air_status ir_host_reads(ir_graph *g, size_t count, const air_dim *dims);
 /* "host", "start", "wait": as text form and reports call the kinds. */
 const char *ir_host_word(air_host_kind kind);
 static inline bool

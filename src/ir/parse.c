@@ -301,12 +301,14 @@ parse_op(scanner *s, line *l)
     return name_results(s, l);
 }
 
-/* host "ns::op" id "reason" (%a, none); so are start and wait */
+/* host "ns::op" id "reason" (%a, none) [reads [n]]; so are start and wait */
 static air_status
 parse_host(scanner *s, air_host_kind kind, line *l)
 {
     const char *op, *reason, *at = s->p;
     air_attr in;
+    air_dim *reads = NULL;
+    size_t count = 0;
     int64_t id;
     air_status status;
 
@@ -315,6 +317,8 @@ parse_host(scanner *s, air_host_kind kind, line *l)
     AIR_TRY(scan_str(s, &reason));
     AIR_TRY(scan_expect(s, "("));
     AIR_TRY(parse_items(s, IR_PARAM_TENSORS, ")", &in));
+    if (scan_keyword(s, "reads"))
+        AIR_TRY(scan_dims(s, &count, &reads));
     if (id < 0 || id > UINT32_MAX)
         return scan_fail(s, at, "the id of a host node is out of range");
     for (size_t i = 0; i < l->count; i++)
@@ -322,6 +326,8 @@ parse_host(scanner *s, air_host_kind kind, line *l)
             return scan_fail(s, l->names[i].s, "a host result needs a type");
     status = ir_add_host(s->g, kind, op, (uint32_t)id, reason, in.count,
                          in.values, NULL, l->count, l->types, l->refs);
+    if (status == AIR_OK)
+        status = ir_host_reads(s->g, count, reads);
     return status == AIR_OK ? name_results(s, l) : scan_locate(s, at, status);
 }
 

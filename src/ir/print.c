@@ -208,11 +208,15 @@ print_node(const ir_graph *g, const ir_node *n, base_text *out)
             base_text_add(out, "%s", i ? ", " : "");
             print_ref(g, n->attrs[0].values[i], out);
         }
+        base_text_add(out, ")%s", n->attrs[1].count ? " reads " : "");
+        if (n->attrs[1].count)
+            print_dims(g, n->attrs[1].count, n->attrs[1].dims, out);
     } else {
         base_text_add(out, "%s(", ir_info(n)->name);
         print_args(g, n, out);
+        base_text_add(out, ")");
     }
-    base_text_add(out, ")%s%s", n->inplace ? " inplace" : "",
+    base_text_add(out, "%s%s", n->inplace ? " inplace" : "",
                   n->once ? " once" : "");
     if (n->group >= 0)
         base_text_add(out, " @%" PRId32, n->group);

@@ -122,7 +122,7 @@ check_node(verify_env *e, uint32_t id)
 
     AIR_REQUIRE(n->op > AIR_OP_NONE && n->op < AIR_OP_COUNT, AIR_ERROR_SYNTAX,
                 "node %u of the order is removed or has no op", id);
-    AIR_REQUIRE(n->nattrs == (n->op == AIR_OP_HOST ? 1 : ir_info(n)->nparams),
+    AIR_REQUIRE(n->nattrs == (n->op == AIR_OP_HOST ? 2 : ir_info(n)->nparams),
                 AIR_ERROR_SYNTAX, "%s: wrong number of arguments",
                 ir_info(n)->name);
     e->wrong = NULL;

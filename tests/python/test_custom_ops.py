@@ -2,11 +2,12 @@
 not, in three ways: eager, reduce-overhead, max-autotune."""
 
 import os
+import re
 import weakref
 
 import pytest
 import torch
-from helpers import DEVICE, assert_same, make_backend
+from helpers import DEVICE, assert_same, make_backend, recorded
 
 import torchair
 from torchair import ge
@@ -426,3 +427,21 @@ def test_wrong_kernels_are_told(mode, kernel, made, error, message):
     f = torch.compile(lambda x: op(x) + 1, backend=make_backend(mode))
     with pytest.raises(error, match=message):
         f(torch.ones(2, 3))
+
+
+def test_graphs_say_which_integers_they_are_told():
+    """A GPU records them for each of these, not for what others read."""
+
+    def fn(x, n, m, k):
+        return ops.scalar(x * m, 2 * n + x.shape[0]) + k
+
+    x = torch.arange(6.0).reshape(2, 3)
+    compiled = torch.compile(fn, backend="torchair", dynamic=True)
+    with recorded() as records:
+        for n, m, k in ((2, 3, 4), (3, 4, 5), (3, 5, 6)):
+            assert torch.equal(compiled(x, n, m, k), fn(x, n, m, k))
+    (record,) = records
+    text = record.program().text(0)
+    (told,) = re.findall(r"= host .*reads \[(.*?)\]", text)
+    symbols = dict(re.findall(r"([\w.]+): int = (s\d+)", text))
+    assert set(told.split(", ")) == {symbols["n"], symbols["x.size.0"]}

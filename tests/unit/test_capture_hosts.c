@@ -346,21 +346,23 @@ read_hosts(void *user)
     return NULL;
 }
 
-/* What a HOST node does with an integer of the call is recorded, too. */
-TEST(capture_hosts_know_the_integers_of_a_call)
+/* calls: of the HOST node, run by run. */
+static void
+run_numbered(const char *reads, const int *calls)
 {
-    static const char numbered[] =
-        "sym n = [-9, 9]\n"
-        "graph f(n: int, %x: f32[16]) {\n"
-        "  %1: f32[16] = host \"my::triple\" 1 \"no row\" (%x)\n"
-        "  %2: f32[16] = mul.Tensor(%1, n)\n"
-        "  return %2\n"
-        "}\n";
     static const int ns[] = {2, 2, 2, -3, -3, 2};
-    static const int calls[] = {1, 0, 0, 1, 0, 0};
+    char text[256];
     life l;
     float x[N] = {1};
-    if (!hosts_open(&l, (application){.text = numbered}))
+    (void)snprintf(text, sizeof text,
+                   "sym n = [-9, 9]\n"
+                   "graph f(n: int, %%x: f32[16]) {\n"
+                   "  %%1: f32[16] = host \"my::triple\" 1 \"no row\" (%%x)%s\n"
+                   "  %%2: f32[16] = mul.Tensor(%%1, n)\n"
+                   "  return %%2\n"
+                   "}\n",
+                   reads);
+    if (!hosts_open(&l, (application){.text = text}))
         return;
     for (int i = 0; i < 6; i++) {
         const air_value in[] = {{.is_int = true, .i = ns[i], .alias = -1},
@@ -374,6 +376,18 @@ TEST(capture_hosts_know_the_integers_of_a_call)
         hosts_give_back(&l);
     }
     hosts_close(&l);
+}
+
+/* What a HOST node does with an integer of the call is recorded, too. */
+TEST(capture_hosts_know_the_integers_they_are_told)
+{
+    run_numbered(" reads [n * 2]", (int[]){1, 0, 0, 1, 0, 0});
+    run_numbered(" reads [n]", (int[]){1, 0, 0, 1, 0, 0});
+}
+
+TEST(capture_hosts_stay_where_others_read_an_integer)
+{
+    run_numbered("", (int[]){1, 0, 0, 0, 0, 0});
 }
 
 /* For TSan: people read while runs write. */
