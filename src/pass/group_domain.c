@@ -139,12 +139,17 @@ group_kind
 group_kind_of(const ir_graph *g, const group_domain *d, air_ref v)
 {
     const ir_value *value = ir_val(g, v);
-    group_kind kind = kind_of(g, d, value->rank, value->dims);
+    const group_kind kind = kind_of(g, d, value->rank, value->dims);
+    group_domain own;
 
-    if (kind == GROUP_FULL && d->nreduced > 0 && value->node != IR_NO_NODE &&
-        ir_info(ir_node_at(g, value->node))->cls == IR_CLASS_REDUCE)
-        return GROUP_ROW; /* reduced axes of size 1 */
-    return kind;
+    if (d->nreduced == 0 || value->node == IR_NO_NODE ||
+        !group_domain_of(g, ir_node_at(g, value->node), &own) ||
+        own.nreduced == 0)
+        return kind;
+    /* Sizes do not tell which axes it folds: they may be 1, or equal. */
+    if (memcmp(own.reduced, d->reduced, sizeof own.reduced) != 0)
+        return GROUP_OTHER;
+    return kind == GROUP_FULL ? GROUP_ROW : kind; /* reduced axes of size 1 */
 }
 
 static bool

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import DEVICE, compiled
+from helpers import DEVICE, compiled, seeded
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -119,3 +119,31 @@ def test_mixed_norms_of_a_gpu_are_its_own(device, written):
         rest = (w, None, None, w, w, True, 1e-5, [True, True, True])
         found = norms.DECOMPOSITIONS[op](x, x, *rest)
     assert (found is not NotImplemented) == written
+
+
+def folds_of_a_square(x):
+    """The distance of two sets of points, each to the nearest, has these."""
+    near, far = x.amin(0) + x.amin(1), x.amax(0) - x.amax(1)
+    return near, far, x.exp().amax(0) + x.exp().amax(1), x.prod(0) - x.prod(1)
+
+
+def folds_of_one_row(x):
+    y = x.half().amax(0, keepdim=True)
+    return torch.maximum(nn.functional.layer_norm(y, y.shape[1:]), y)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize(
+    ("fn", "size"),
+    [
+        (folds_of_a_square, (17, 17)),
+        (folds_of_a_square, (64, 64)),
+        (folds_of_one_row, (1, 33)),
+    ],
+)
+def test_rows_and_columns_of_one_value(fn, size, mode):
+    """Where sizes do not tell which axis was folded columns were taken for
+    rows."""
+    x = torch.rand(size, generator=seeded(0)) + 0.5
+    got = torch.compile(fn, backend="torchair", mode=mode)(x)
+    torch.testing.assert_close(got, fn(x), rtol=1e-3, atol=1e-3)
