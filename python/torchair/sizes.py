@@ -183,8 +183,7 @@ class Sizes:
         return a == b or self.graph.hint(a) == self.graph.hint(b)
 
     def result_strides(self, value: Any) -> list[int] | None:
-        """None: dense row-major. A result whose elements share memory (an
-        expanded one) is given dense."""
+        """None: dense row-major."""
         dense = self.dim(1)
         expected: list[int] = []
         for size in reversed(value.shape):
@@ -197,15 +196,11 @@ class Sizes:
             )
         expected.reverse()
         found = self.dims(value.stride())
-        one, zero = self.dim(1), self.dim(0)
+        one = self.dim(1)
         sizes = self.dims(value.shape)
         if all(
             f == e or n == one
             for f, e, n in zip(found, expected, sizes, strict=True)
-        ):
-            return None
-        if any(
-            f == zero and n != one for f, n in zip(found, sizes, strict=True)
         ):
             return None
         return found

@@ -285,17 +285,22 @@ has_strides(const exec_maker *m, const ir_result *r, const ir_layout *l)
     return true;
 }
 
+/* Elements of an expanded axis share memory: one of them is copied. */
 static air_status
 copy_result(exec_maker *m, const ir_result *r, lower_place *place)
 {
     const ir_value *v = ir_val(m->g, r->value);
-    const lower_place src = *place;
+    lower_place src = *place, dst;
 
     if (r->strides)
         AIR_TRY(exec_strided_place(m, v, r->strides, place));
     else
         AIR_TRY(exec_new_place(m, v, place));
-    return exec_add_copy(m, &src, (air_dtype)v->dtype, place,
+    dst = *place;
+    for (int i = 0; i < dst.layout.rank; i++)
+        if (dst.layout.strides[i] == 0 && dst.layout.dims[i] > 1)
+            src.layout.dims[i] = dst.layout.dims[i] = 1;
+    return exec_add_copy(m, &src, (air_dtype)v->dtype, &dst,
                          (air_dtype)v->dtype,
                          "a result lies elsewhere or wants other strides");
 }

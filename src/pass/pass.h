@@ -23,7 +23,9 @@ typedef struct {
     bool *escapes; /* by value: a result of the graph, or viewed by one */
     bool *mutated; /* by value: memory that an EFFECT writes */
     bool *shown;   /* by value: as_strided reads how its memory lies */
-    size_t count;  /* values known; later ones neither escape nor change */
+    /* Values known: later ones, which none of these was forwarded to, neither
+     * escape nor change. */
+    size_t count;
 } pass_facts;
 
 typedef struct {

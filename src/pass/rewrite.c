@@ -49,6 +49,8 @@ forward_find(const pass_context *ctx, air_ref r)
     return r;
 }
 
+static air_status follow_facts(pass_context *ctx, air_ref from, air_ref to);
+
 air_status
 pass_forward(pass_context *ctx, air_ref from, air_ref to)
 {
@@ -56,7 +58,7 @@ pass_forward(pass_context *ctx, air_ref from, air_ref to)
     to = forward_find(ctx, to);
     assert(to.id != from.id);
     ctx->forward[from.id] = to;
-    return AIR_OK;
+    return ctx->facts ? follow_facts(ctx, from, to) : AIR_OK;
 }
 
 static void
@@ -364,6 +366,57 @@ bool
 pass_is_shown(const pass_context *ctx, air_ref r)
 {
     return fact(ctx->facts, ctx->facts->shown, r);
+}
+
+static air_status
+grow_flags(pass_context *ctx, size_t count, bool **flags)
+{
+    bool *grown;
+
+    AIR_TRY(BASE_ARENA_ARRAY(ctx->scratch, count, &grown));
+    memcpy(grown, *flags, ctx->facts->count * sizeof *grown);
+    *flags = grown;
+    return AIR_OK;
+}
+
+static air_status
+grow_facts(pass_context *ctx)
+{
+    pass_facts *f = ctx->facts;
+    const size_t count = 2 * ctx->g->values.count;
+
+    if (f->count >= ctx->g->values.count)
+        return AIR_OK;
+    AIR_TRY(grow_flags(ctx, count, &f->escapes));
+    AIR_TRY(grow_flags(ctx, count, &f->mutated));
+    AIR_TRY(grow_flags(ctx, count, &f->shown));
+    f->count = count;
+    return AIR_OK;
+}
+
+/* What stands for a value that the caller gets, and what that is a view of, is
+ * what the caller gets. */
+static air_status
+follow_facts(pass_context *ctx, air_ref from, air_ref to)
+{
+    const bool escapes = fact(ctx->facts, ctx->facts->escapes, from);
+    const bool shown = pass_is_shown(ctx, from);
+    const bool mutated = pass_is_mutated(ctx, from);
+
+    if (!escapes && !shown && !mutated)
+        return AIR_OK;
+    AIR_TRY(grow_facts(ctx));
+    pass_facts *f = ctx->facts;
+    if (mutated)
+        f->mutated[pass_root(ctx->g, to).id] = true;
+    for (const ir_node *n = NULL;; to = n->attrs[0].value) {
+        f->escapes[to.id] = f->escapes[to.id] || escapes;
+        f->shown[to.id] = f->shown[to.id] || shown;
+        n = pass_producer(ctx->g, to);
+        if (!n || n->op == AIR_OP_HOST ||
+            (ir_info(n)->cls != IR_CLASS_VIEW && !n->inplace))
+            return AIR_OK;
+    }
 }
 
 bool

@@ -192,3 +192,49 @@ def test_parts_of_one_memory_are_written_and_given(mode):
         x, y = torch.arange(10.0), torch.arange(10.0)
         assert_same(run(x[::2], x[1::2]), fn(y[::2], y[1::2]))
         assert_same(x, y)
+
+
+def whole_slice(x):
+    y = torch.zeros(4, 6)
+    y[:] = x
+    return y
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        whole_slice,
+        lambda x: torch.empty(4, 6).copy_(x),
+        lambda x: torch.zeros_like(x).copy_(x.double().float()),
+        lambda x: torch.empty(6, 4).copy_(x.t()).t(),
+        lambda x: torch.full((4, 6), 1.0).copy_(x[:1])[:],
+    ],
+)
+def test_what_is_copied_into_memory_is_no_input(fn, step, mode):
+    """It was: who wrote the result wrote the input."""
+    x = torch.randn(4, 6 * step)[:, ::step]
+    before = x.clone()
+    result = torch.compile(fn, backend="torchair", mode=mode)(x)
+    assert_same(result, fn(x))
+    result.zero_()
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_broadcast_results_stay_so(mode, dynamic, grad):
+    """With changing sizes and gradients AOTAutograd takes them from the value,
+    by the strides that the program gives."""
+
+    def fn(x):
+        y = x.clamp(-1, 1)
+        return y, y.unsqueeze(0).expand(3, *y.shape), (y * 2).expand(2, 5, 7)
+
+    compiled = torch.compile(fn, backend="torchair", mode=mode, dynamic=dynamic)
+    x = torch.randn(1, 7, requires_grad=grad)
+    assert_same(compiled(x), fn(x))
+    y, wide, _ = compiled(x)
+    assert wide.untyped_storage().nbytes() == y.untyped_storage().nbytes()
