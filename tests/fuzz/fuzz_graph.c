@@ -221,9 +221,12 @@ run(air_context *ctx, const builder *b, const air_compile_options *options,
     air_values *inputs)
 {
     require_ok(values_make(b->g, 7, inputs), b);
-    require_ok(air_program_create(ctx, b->g, options, out_program), b);
-    air_status status = air_program_run(*out_program, NULL, inputs->count,
-                                        inputs->values, count, outs);
+    air_status status = air_program_create(ctx, b->g, options, out_program);
+    if (status == AIR_ERROR_SHAPE)
+        return false;
+    require_ok(status, b);
+    status = air_program_run(*out_program, NULL, inputs->count, inputs->values,
+                             count, outs);
     if (status != AIR_ERROR_SHAPE)
         require_ok(status, b);
     return status == AIR_OK;
