@@ -26,7 +26,7 @@ _OPERATORS = (
 
 
 # Operations from which torch's kernel is the faster one, on an H100 (figures:
-# docs/cuda.md): of halves without a mask in the first and last of those, of
+# docs/cuda-figures.md): of halves without a mask in the first and last of those, of
 # halves otherwise, of float32, which ours multiplies one by one.
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY, _MANY_MASKED, _MANY_FLOATS = 5e8, 2.5e9, 2e8

@@ -194,7 +194,7 @@ def _is_image(node: Any) -> bool:
 
 def _suits(node: torch.fx.Node) -> bool:
     """With groups, kernels of float32 for one image are slower in that order;
-    others take a half to a fifth of the time (docs/cuda.md)."""
+    others take a half to a fifth of the time (docs/cuda-figures.md)."""
     if not _is_image(node.args[0]):
         return False
     groups = node.args[_GROUPS[node.target]]  # type: ignore

@@ -1,4 +1,4 @@
-"""Every figure of a GPU in README.md and docs/cuda.md, by one command:
+"""Every figure of a GPU in README.md and docs/cuda-figures.md, by one command:
 
     python tests/bench/cuda_figures.py                 # about half an hour
     python tests/bench/cuda_figures.py --only decode   # parts of names
@@ -235,7 +235,7 @@ def all_rows(rows):
 
 
 def tables(rows):
-    """README.md's table, then those of docs/cuda.md."""
+    """README.md's table, then those of docs/cuda-figures.md."""
     devices = sorted({(r["gpu"], r["torch"]) for r in rows})
     for name, version in devices:
         yield f"{name}, torch {version}"
