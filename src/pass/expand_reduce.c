@@ -307,6 +307,16 @@ expand_nansum(pass_context *ctx, uint32_t node)
     return build_forward(&b, node, 0, sum_typed(&b, x, dims, keep, dtype));
 }
 
+/* Of a number without axes it is a copy: a result of its own. */
+static air_ref
+extreme(reduction *r, air_ref x, bool largest)
+{
+    if (r->n == 0)
+        return b_1(&r->b, "clone", x);
+    return largest ? b_amax(&r->b, x, r->n, r->axes, r->keep)
+                   : b_amin(&r->b, x, r->n, r->axes, r->keep);
+}
+
 /* (a, dim, keepdim) -> (min, max) */
 air_status
 expand_aminmax(pass_context *ctx, uint32_t node)
@@ -315,8 +325,8 @@ expand_aminmax(pass_context *ctx, uint32_t node)
 
     AIR_TRY(reduction_make(ctx, node, 1, 2, -1, &r));
     air_ref x = node_in(ctx->g, node, 0);
-    AIR_TRY(build_forward(&r.b, node, 0, b_amin(&r.b, x, r.n, r.axes, r.keep)));
-    return build_forward(&r.b, node, 1, b_amax(&r.b, x, r.n, r.axes, r.keep));
+    AIR_TRY(build_forward(&r.b, node, 0, extreme(&r, x, false)));
+    return build_forward(&r.b, node, 1, extreme(&r, x, true));
 }
 
 static bool
@@ -343,9 +353,7 @@ expand_max_dim(pass_context *ctx, uint32_t node)
     AIR_TRY(reduction_make(ctx, node, 1, 2, -1, &r));
     if (may_be_nothing(ctx->g, &r))
         return AIR_OK;
-    air_ref y = largest ? b_amax(&r.b, x, r.n, r.axes, r.keep)
-                        : b_amin(&r.b, x, r.n, r.axes, r.keep);
-    return build_forward(&r.b, node, 0, y);
+    return build_forward(&r.b, node, 0, extreme(&r, x, largest));
 }
 
 /* (a, dim) */

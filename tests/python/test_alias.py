@@ -223,6 +223,19 @@ def test_what_is_copied_into_memory_is_no_input(fn, step, mode):
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_folds_of_a_number_are_no_input(mode):
+    def fn(x):
+        y = x * 2
+        return x.max(0)[0], x.min(0)[0], *x.aminmax(), y, y.max(0)[0]
+
+    x = torch.tensor(3.0)
+    results = torch.compile(fn, backend="torchair", mode=mode)(x)
+    assert_same(results, fn(x))
+    memory = {t.untyped_storage().data_ptr() for t in (x, *results)}
+    assert len(memory) == 1 + len(results)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 def test_broadcast_results_stay_so(mode, dynamic, grad):
