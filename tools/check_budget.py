@@ -41,8 +41,9 @@ LAYERS = {
     # pointwise nodes before what is broadcast: 90
     # sums of images in their order: 75; extremes without places: 35
     # tokens and lookups of images in their order: 90
-    # facts of values that stand for others: 50; which axes a row folds: 10
-    "src/pass": (11910, C),
+    # facts of values that stand for others: 50
+    # which axes a row folds; folds of a number: 20
+    "src/pass": (11920, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350; all phases of a row in one loop: 250
     # pairs: 310; two parts of bf16 as one word: 100

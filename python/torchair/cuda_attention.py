@@ -26,8 +26,8 @@ _OPERATORS = (
 
 
 # Operations from which torch's kernel is the faster one, on an H100 (figures:
-# docs/cuda-figures.md): of halves without a mask in the first and last of those, of
-# halves otherwise, of float32, which ours multiplies one by one.
+# docs/cuda-figures.md): of halves without a mask in the first and the last,
+# of halves otherwise, of float32, which ours multiplies one by one.
 _FLASH = (_OPERATORS[0], _OPERATORS[2])
 _MANY, _MANY_MASKED, _MANY_FLOATS = 5e8, 2.5e9, 2e8
 _PAD = 8  # numbers of 16 bits in 16 bytes

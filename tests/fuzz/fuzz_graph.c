@@ -95,7 +95,7 @@ add_reduce(builder *b, bytes *in)
     air_attr attrs[] = {
         attr_value(choose(b, in)),
         {.kind = AIR_ATTR_INTS, .count = 1, .dims = &axis.dim},
-        {.kind = AIR_ATTR_BOOL, .b = next_byte(in) % 4 != 0},
+        {.kind = AIR_ATTR_BOOL, .b = next_byte(in) % 2 != 0},
     };
     add(b, ops[op], 3, attrs);
 }
