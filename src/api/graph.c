@@ -343,6 +343,7 @@ air_status
 air_graph_host_reads(air_graph *g, size_t count, const air_dim *dims)
 {
     REQUIRE_PTR(g);
+    AIR_REQUIRE(count == 0 || dims, AIR_ERROR_ARGUMENT, "dims is NULL");
     for (size_t i = 0; i < count; i++)
         AIR_TRY(check_dim(g, dims[i], "an integer of a HOST node"));
     return ir_host_reads(g, count, dims);

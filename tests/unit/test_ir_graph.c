@@ -28,6 +28,29 @@ check_text(const ir_graph *g, const char *want)
     base_text_deinit(&text);
 }
 
+TEST(graph_a_host_node_says_what_it_reads)
+{
+    ir_graph *g = ir_case_graph("graph f(n: int, %x: f32[4]) {\n"
+                                "  %a: f32[4] = host \"a::b\" 1 \"why\" (%x)\n"
+                                "  return %a\n"
+                                "}\n");
+    REQUIRE(g);
+    const air_dim n = g->inputs.data[0].dim;
+    CHECK(air_graph_host_reads(g, 1, NULL) == AIR_ERROR_ARGUMENT);
+    CHECK(air_graph_host_reads(g, 1, &(air_dim){1000}) == AIR_ERROR_ARGUMENT);
+    CHECK_OK(air_graph_host_reads(g, 1, &n));
+    CHECK_OK(ir_verify(g));
+    check_text(g, "graph f(n: int, %x: f32[4]) {\n"
+                  "  %a: f32[4] = host \"a::b\" 1 \"why\" (%x) reads [n]\n"
+                  "  return %a\n"
+                  "}\n");
+    ir_graph_free(g);
+    g = ir_case_graph(chain);
+    REQUIRE(g);
+    CHECK(air_graph_host_reads(g, 0, NULL) == AIR_ERROR_STATE);
+    ir_graph_free(g);
+}
+
 TEST(graph_replace_and_remove)
 {
     ir_graph *g = ir_case_graph(chain);

@@ -17,7 +17,7 @@ static const char *const everything =
     "  %5: f32[s0, 384] = slice.Tensor(%4, start=s0)\n"
     "  %h: f32[2], %j: bool[s0*s1] = host \"a::b\" 12 \"why \\\"x\\\"\" "
     "(%1, none)\n"
-    "  host \"a::c\" 13 \"\" ()\n"
+    "  host \"a::c\" 13 \"\" () reads [s0, 2*s1]\n"
     "  %st: f32[s0, 768] = start \"a::d\" 14 \"sum\" (%1)\n"
     "  %wt: f32[s0, 768] = wait \"a::e\" 15 \"for s\" (%st)\n"
     "  %a: f32[2*s0, 382], %b: f32[2*s0, 2] = split_with_sizes(%4, "
@@ -123,6 +123,7 @@ static const mistake mistakes[] = {
     {"graph f(%x: f32[2]) {\n  return %x\n}\n}", "4:1: text after the graph"},
     {"graph f() {\n  %h = host \"a\" 1 \"\" ()\n", "a host result needs"},
     {"graph f() {\n  host \"a", "the string has no end"},
+    {"graph f() {\n  host \"a\" 1 \"\" () reads n\n", "2:26: expected '['"},
     {"graph f(%x: f32[2]) {\n  %s: f32[2] = start \"a\" 1 \"\" (%x)\n"
      "  %w: f32[3] = wait \"a\" 2 \"\" (%s)\n",
      "of the same type"},
