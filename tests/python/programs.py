@@ -19,6 +19,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from helpers import seeded
 
 MODES = ("max-autotune", "reduce-overhead")
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17)
@@ -151,8 +152,7 @@ class Program:
         if self.values and self.random.random() < 0.4:
             size = self.random.choice([*self.values.values()]).shape
         dtype = self.random.choice(self.dtypes)
-        numbers = torch.Generator().manual_seed(seed)
-        x = torch.randn(size, generator=numbers) * 2
+        x = torch.randn(size, generator=seeded(seed, "cpu")) * 2
         x = x.to(dtype) if dtype.is_floating_point else x.abs().to(dtype)
         how = self.random.random()
         if how < 0.2 and x.dim() > 1:
