@@ -388,12 +388,16 @@ graph_host(PyObject *self, PyObject *args)
     Py_ssize_t n = length_of(types), i = 0;
     uint32_t *refs = n < 0 ? NULL : read_ids(inputs, &nin);
     uint32_t *reads = refs ? read_ids(numbers, &nreads) : NULL;
-    air_type *outs = reads ? PyMem_Calloc((size_t)n + 1, sizeof *outs) : NULL;
-    air_ref *made = reads ? PyMem_Calloc((size_t)n + 1, sizeof *made) : NULL;
+    if (!reads) {
+        PyMem_Free(refs);
+        return NULL;
+    }
+    air_type *outs = PyMem_Calloc((size_t)n + 1, sizeof *outs);
+    air_ref *made = PyMem_Calloc((size_t)n + 1, sizeof *made);
     PyObject *result = NULL;
-    if (reads && (!outs || !made))
+    if (!outs || !made)
         PyErr_NoMemory();
-    else if (reads)
+    else
         while (i < n && !read_type(item_of(types, i), &outs[i]))
             i++;
     if (!PyErr_Occurred() &&

@@ -264,7 +264,7 @@ def without_kernel(
         return known
     op, node = found.groups()
     row, made = _row_of(node, gm), PASSES.get(op)
-    if row is None or (made is not None and made in row):
+    if made and (row is None or made in row):  # the model wrote it so
         made = None
     for name in (made, node, op, row, COMPOSITES):
         if name and name not in known:

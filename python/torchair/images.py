@@ -43,7 +43,6 @@ _IMAGES = {
 }
 _WEIGHTS = {_CONVOLUTION: 1, _GRADIENT: 2}
 _GROUPS = {_CONVOLUTION: 8, _GRADIENT: 9}
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _ATTENTION_GRADIENT = aten._scaled_dot_product_cudnn_attention_backward.default
 _ATTENDED = 4  # which argument the result is
 _ROWS = [0, 2, 1, 3]
@@ -188,7 +187,7 @@ def _is_image(node: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.dim() == 4
-        and value.dtype in _DTYPES
+        and value.dtype in patches.DTYPES
     )
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from .inlined import call_like
+from .pooling import FROM_LAST, TO_LAST
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
 GRADIENT = aten.convolution_backward.default
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TO_ROWS, _FROM_ROWS = [0, 2, 4, 1, 3, 5], [0, 3, 1, 4, 2, 5]
-_TO_LAST, _FROM_LAST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 
 class _Written:
@@ -68,58 +68,66 @@ class _Written:
             x = self.call(aten.addmm.default, bias, x, y)
         n, _, rows, _, columns, _ = self.split
         x = self.view(x, n, rows, columns, self.windows)
-        return self.permuted(x, _FROM_LAST)
+        return self.permuted(x, FROM_LAST)
 
-    def gradients(self, given: Any) -> tuple[Any, Any, Any]:
-        """Of image, weight and bias, as calls to make. given: [n, windows,
-        rows, columns], the gradient of the result."""
-        last = self.dense(self.permuted(given, _TO_LAST))
-        g = self.view(last, self.rows, self.windows)
+    def gradient_of_image(self, g: Any) -> Any:
+        """g: gradient_rows"""
+        x = self.call(aten.mm.default, g, self.flat_weight())
+        x = self.view(x, *(self.split[i] for i in _TO_ROWS))
+        x = self.dense(self.permuted(x, _FROM_ROWS))
+        return self.view(x, *self.image.meta["val"].shape)
 
-        def of_image() -> Any:
-            x = self.call(aten.mm.default, g, self.flat_weight())
-            x = self.view(x, *(self.split[_TO_ROWS[i]] for i in range(6)))
-            x = self.dense(self.permuted(x, _FROM_ROWS))
-            return self.view(x, *self.image.meta["val"].shape)
+    def gradient_of_weight(self, g: Any) -> Any:
+        turned = self.permuted(g, [1, 0])
+        x = self.call(aten.mm.default, turned, self.patches())
+        return self.view(x, *self.weight.meta["val"].shape)
 
-        def of_weight() -> Any:
-            turned = self.permuted(g, [1, 0])
-            x = self.call(aten.mm.default, turned, self.patches())
-            return self.view(x, *self.weight.meta["val"].shape)
+    def gradient_of_bias(self, g: Any) -> Any:
+        return self.call(aten.sum.dim_IntList, g, [0])
 
-        def of_bias() -> Any:
-            return self.call(aten.sum.dim_IntList, g, [0])
+    def gradient_rows(self, given: Any) -> Any:
+        """[rows, windows]. given: the gradient of the result, as an image"""
+        last = self.dense(self.permuted(given, TO_LAST))
+        return self.view(last, self.rows, self.windows)
 
-        return of_image, of_weight, of_bias
+
+# Results of the gradient, in its order.
+_GRADIENTS = (
+    _Written.gradient_of_image,
+    _Written.gradient_of_weight,
+    _Written.gradient_of_bias,
+)
 
 
 def becomes_product(node: torch.fx.Node) -> bool:
     """The node, a convolution or its gradient, is gone if so."""
-    gradient = node.target is GRADIENT
-    image, weight, after = node.args[int(gradient) :][:3]
-    if not _are_patches(image, weight, node.args[3 + int(gradient) :]):
+    given: Any = node.args
+    if node.target is GRADIENT:
+        given = given[1:]
+    image, weight, after, *how = given
+    if not _are_patches(image, weight, how):
         return False
     with node.graph.inserting_before(node):
         written = _Written(node, image, weight)
-        if gradient:
-            return _take_gradients(node, written)
-        x = written.result(after)
-    x.meta = node.meta
-    node.replace_all_uses_with(x)
+        if node.target is GRADIENT:
+            _take_gradients(node, written)
+        else:
+            _replace(node, written.result(after))
     node.graph.erase_node(node)
     return True
 
 
-def _take_gradients(node: torch.fx.Node, written: _Written) -> bool:
-    made = written.gradients(node.args[0])
+def _take_gradients(node: torch.fx.Node, written: _Written) -> None:
+    g = written.gradient_rows(node.args[0])
     for part in list(node.users):
         assert part.target is operator.getitem
-        x = made[part.args[1]]()  # type: ignore
-        x.meta = part.meta
-        part.replace_all_uses_with(x)
+        _replace(part, _GRADIENTS[part.args[1]](written, g))  # type: ignore
         node.graph.erase_node(part)
-    node.graph.erase_node(node)
-    return True
+
+
+def _replace(node: torch.fx.Node, by: torch.fx.Node) -> None:
+    by.meta = node.meta
+    node.replace_all_uses_with(by)
 
 
 def _are_patches(image: Any, weight: Any, how: Any) -> bool:
@@ -129,7 +137,7 @@ def _are_patches(image: Any, weight: Any, how: Any) -> bool:
     sizes = (*image.shape, *weight.shape)
     return (
         image.dim() == 4
-        and image.dtype in _DTYPES
+        and image.dtype in DTYPES
         and all(isinstance(n, int) for n in sizes)
         and list(stride) == list(weight.shape[2:])
         and max(sizes[6:]) > 1

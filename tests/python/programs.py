@@ -307,29 +307,33 @@ def compare(program, want, loose, **how):
     return ""
 
 
-def check(seed):
-    """'' or how a program of this seed differs; None: eager cannot run it."""
+def chosen(seed):
+    """A program, its mode and how else it is compiled."""
     ways = random.Random(~seed)
     mode, grad = ways.choice(MODES), ways.random() < 0.35
     program = Program(seed, grad, halves=mode == "reduce-overhead")
+    return program, mode, {"dynamic": ways.random() < 0.3}
+
+
+def check(seed):
+    """'' or how a program of this seed differs; None: eager cannot run it."""
+    program, mode, how = chosen(seed)
     loose = any(x.dtype in HALVES for x in program.values.values())
     try:
         want = run(program, program.function())
     except RuntimeError:  # what autograd saved was written
         return None
-    how = {"dynamic": ways.random() < 0.3}
     said = compare(program, want, loose, backend="torchair", mode=mode, **how)
     if not said or compare(program, want, loose, backend="aot_eager", **how):
         return ""
-    return (
-        f"seed {seed}, {mode}, {how}, gradients {grad}: {said}\n{program.text}"
-    )
+    head = f"seed {seed}, {mode}, {how}, gradients {program.grad}"
+    return f"{head}: {said}\n{program.text}"
 
 
 def main():
     first = int(sys.argv[1])
     if len(sys.argv) < 3:
-        print(Program(first, False, False).text, check(first), sep="\n")
+        print(chosen(first)[0].text, check(first), sep="\n")
         return
     end, seed, ran = time.monotonic() + float(sys.argv[2]), first, 0
     while time.monotonic() < end:
