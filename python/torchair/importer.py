@@ -312,12 +312,13 @@ class _Importer(schema.Importing):
         if row.kinds & self.without:
             raise Refused(cuda.NO_KERNEL)
         attrs = schema.attributes(self, row, node.args, node.kwargs)
-        refs = self.graph.node(row.name, attrs, location_of(node), row.nresults)
+        where, count = location_of(node), row.nresults
+        refs = list(self.graph.node(row.name, attrs, where, count))
         if not isinstance(value, (tuple, list)):
             if row.nresults != 1:
                 raise Refused(f"1 result, the engine gives {row.nresults}")
             if value is not None:
-                self.check_type(refs[0], value)
+                return [self.check_type(refs[0], value)]
             return refs
         if len(value) != len(refs):
             raise Refused(f"{len(value)} results, the engine gives {len(refs)}")
@@ -325,7 +326,7 @@ class _Importer(schema.Importing):
         used = used_items(node)
         for i, (ref, v) in enumerate(zip(refs, value, strict=True)):
             if v is not None and i in used:
-                self.check_type(ref, v)
+                refs[i] = self.check_type(ref, v)
         return refs
 
     def add(
@@ -337,14 +338,13 @@ class _Importer(schema.Importing):
     ) -> int:
         """A node of a rewrite, checked against torch's result."""
         (ref,) = self.graph.node(op, attrs, location_of(node), 1)
-        self.check_type(ref, value)
-        return ref
+        return self.check_type(ref, value)
 
-    def check_type(self, ref: int, value: torch.Tensor) -> None:
+    def check_type(self, ref: int, value: torch.Tensor) -> int:
         wanted = self.types.of(value, "the result of", "a node", True).type
         found = self.graph.type(ref)
         if found == wanted:
-            return
+            return ref
         if found[0] != wanted[0]:
             raise Refused(f"the engine infers another dtype than {value.dtype}")
         if len(found[1]) != len(wanted[1]) or not all(
@@ -353,6 +353,7 @@ class _Importer(schema.Importing):
             raise Refused(
                 f"the engine infers other sizes than {list(value.shape)}"
             )
+        return schema.narrowed(self, ref, found[1], wanted[1])
 
     # ---- HOST ----
 

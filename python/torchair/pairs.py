@@ -162,8 +162,7 @@ def _filled(at: Any, node: torch.fx.Node, value: Any) -> list[int]:
     if not isinstance(number, (int, float, complex)):
         raise Refused(f"a number of type {type(number).__name__}")
     ref = _number(at, node, complex(number), value.shape)
-    at.check_type(ref, value)
-    return [ref]
+    return [at.check_type(ref, value)]
 
 
 def negated(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:

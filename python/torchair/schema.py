@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,6 +272,18 @@ def permuted(
     """A node that gives `value`: the axes of ref in this order."""
     attrs = [VALUE, ref, INTS, at.sizes.dims(order)]
     return int(at.add(node, "permute", attrs, value))
+
+
+def narrowed(
+    at: Any, ref: int, found: Sequence[int], wanted: Sequence[int]
+) -> int:
+    """The value, where torch knows sizes of it to be 1, with these as 1."""
+    one = at.sizes.dim(1)
+    known = [w if w == one else f for f, w in zip(found, wanted, strict=True)]
+    if known == list(found):
+        return ref
+    (ref,) = at.graph.node("view", [VALUE, ref, INTS, known], None, 1)
+    return ref
 
 
 def namespace_of(target: Any) -> str:

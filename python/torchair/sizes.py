@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
 from . import compat, ratios
 from ._native import Graph
 
@@ -71,8 +73,16 @@ class Sizes:
             return found
         if is_symbolic(value):
             self._shape_env = value.node.shape_env
-            return self.of(expression(value))
+            return self._of_value(value, expression(value))
         return self.dim(operator.index(value))
+
+    def _of_value(self, value: Any, expr: Any) -> int:
+        """What torch knows to be 1, as it guards it, broadcasts: the engine
+        takes two expressions that meet in one axis for equal."""
+        is_new = expr not in self._known and not expr.is_Symbol
+        if is_new and statically_known_true(value == 1):
+            self._known[expr] = self.dim(1)
+        return self.of(expr)
 
     def dims(self, values: Any) -> list[int]:
         return [self.dim(v) for v in values]

@@ -101,9 +101,11 @@ enum {                    /* flags of a row */
        IR_FILLED = 2048, /* a result of nothing is refused when it is run */
        IR_IMAGE = 4096,  /* CALL: where operand 0 has its channels last, kernel
                             takes it so, and leaves the result so */
-       IR_ORDER = 8192   /* CALL: images are [N, H, W, C], like those of HOST
+       IR_ORDER = 8192,  /* CALL: images are [N, H, W, C], like those of HOST
                             nodes that ask for it: what is around computes in
                             that order */
+       IR_JUMPS = 16384  /* POINTWISE: operands are rounded to the common dtype
+                            first, as the result is not continuous */
 };
 
 struct ir_graph;

@@ -1,5 +1,6 @@
 /* value.c: the nodes of a region that compute one value. */
 #include <assert.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -226,6 +227,36 @@ wrapped(air_dtype dtype, int64_t i)
     }
 }
 
+/* A number of f32 as a half, ties to even. */
+static double
+half_of(air_dtype to, double x)
+{
+    const int bits = to == AIR_BF16 ? 8 : 11,
+              least = to == AIR_BF16 ? -133 : -24;
+    const double most = to == AIR_BF16 ? 0x1.fep127 : 65504;
+    int e;
+
+    if (x == 0 || !isfinite(x))
+        return x;
+    (void)frexp(x, &e);
+    const int ulp = e - bits > least ? e - bits : least;
+    const double y = ldexp(rint(ldexp(x, -ulp)), ulp);
+    return fabs(y) <= most ? y : copysign((double)INFINITY, x);
+}
+
+/* A float that is wider than the half of the common dtype, where what the node
+ * gives jumps: x > 0.9 is told of what 0.9 is in that dtype. */
+static air_status
+round_operand(lower_build *b, air_dtype to, int *node)
+{
+    air_rg_node k = b->rec.nodes[*node];
+
+    if (k.op != AIR_RG_CONST)
+        return put_round(b, to, node);
+    k.k = half_of(to, k.k);
+    return lower_put(b, k, node);
+}
+
 /* ATen converts an operand to the common dtype before it computes. A lane is
  * wider than that: an integer may have to wrap, or become infinite in f16. */
 static air_status
@@ -237,8 +268,13 @@ to_common(lower_build *b, const ir_node *n, int i, air_dtype to, int *node)
 
     if (attr->kind == AIR_ATTR_VALUE)
         from = (air_dtype)ir_val(b->env->g, attr->value)->dtype;
+    else if (attr->kind == AIR_ATTR_FLOAT)
+        from = AIR_F64;
     else if (!is_number)
         return AIR_OK;
+    if (ir_info(n)->flags & IR_JUMPS && is_half(to) && ir_is_float(from) &&
+        from != to)
+        return round_operand(b, to, node);
     if (!ir_promotes(ir_info(n), i) || ir_lane_of(from) != AIR_LANE_I64)
         return AIR_OK;
     if (is_narrow(to) && is_number && b->rec.nodes[*node].op != AIR_RG_CONST)

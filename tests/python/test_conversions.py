@@ -37,6 +37,18 @@ CONVERTED = {
     "add": (torch.add, WIDE, torch.full((6,), 3.0).bfloat16()),
 }
 
+# What jumps is told of a number, or a tensor without axes, as the half it is.
+JUMPS = {
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "gt": torch.gt,
+    "le": torch.le,
+    "turned": lambda x, n: n < x,
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "where": lambda x, n: torch.where(x >= n, x, -x),
+}
+
 # Of (4, 0) and (0, 4), dense and turned.
 OF_NOTHING = {
     "sum": torch.sum,
@@ -74,6 +86,19 @@ def _check(fn, *tensors):
 @pytest.mark.parametrize("name", CONVERTED)
 def test_operands_have_the_common_dtype(name):
     _check(*CONVERTED[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", JUMPS)
+def test_halves_beside_wider_numbers(name, dtype):
+    for number in (0.1, 0.9, -0.7, 1e-9, 70000.0):
+        wide = [torch.tensor(number), torch.tensor(number).double()]
+        half = wide[0].to(dtype)
+        near = [half, half * 1.5, half / 2, torch.nextafter(half, half * 0)]
+        x = torch.stack([*near, -half])
+        _check(lambda x, n=number: JUMPS[name](x, n), x)
+        for n in wide:
+            _check(JUMPS[name], x, n)
 
 
 @pytest.mark.parametrize("name", OF_NOTHING)

@@ -296,3 +296,24 @@ def test_tensors_made_of_integers(mode):
     assert len(records) <= 2 and not fallbacks(records)
     spent = [r.program().stats()["specialisations"] for r in records]
     assert sum(spent) <= 3
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_size_that_torch_knows_to_be_one_broadcasts(grad):
+    """As (n - 1) // 2 of 3 and 4: torch guards it, the engine cannot know."""
+
+    def fn(x, y):
+        some = x.transpose(0, 1)[2::2]
+        return some * y + 1, torch.where(some > y, some, y), some.sum(0)
+
+    run = compiled(fn, dynamic=True)
+    with recorded() as records:
+        for n in 3, 4, 3:
+            x = torch.randn(n, n, 5, generator=seeded(n), requires_grad=grad)
+            got, want = run(x, x.detach()), fn(x, x.detach())
+            assert_same(got, want)
+            if grad:
+                (mine,) = torch.autograd.grad(got[0].sum() + got[1].sum(), x)
+                (own,) = torch.autograd.grad(want[0].sum() + want[1].sum(), x)
+                assert_same(mine, own)
+    assert len(records) <= 2 and not fallbacks(records)

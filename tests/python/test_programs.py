@@ -3,14 +3,11 @@
 import pytest
 from programs import check
 
-# Those of which one failed before what it showed was mended come first.
-SEEDS = [90, 678, 20263, 20329, 20405, *range(79)]
-BLOCK = 12
-pytestmark = pytest.mark.host("its programs make tensors of the CPU")
+SEEDS, BLOCK = 84, 12
 
 
-@pytest.mark.parametrize("first", range(0, len(SEEDS), BLOCK))
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
 def test_random_programs(first):
-    ran = [check(seed) for seed in SEEDS[first : first + BLOCK]]
+    ran = [check(seed) for seed in range(first, first + BLOCK)]
     assert [said for said in ran if said] == []
     assert sum(said is not None for said in ran) > BLOCK // 2
