@@ -59,6 +59,9 @@ torch.where({a} > {b}, {a}, {b}) | {a}.float() - {b} | {a} * 0.5 + {b}
 torch.lerp({a}, {b}, 0.3) | torch.addcmul({a}, {b}, {b}, value=0.5) | {a} == {b}
 torch.logaddexp({a}, {b}) | F.mse_loss({a}, {b}) | F.smooth_l1_loss({a}, {b})
 torch.hypot({a}, {b} + 0.1) | torch.minimum({a}, {b}) | torch.rsub({a}, {b})
+{a} + {b}.float().mean() | {a} > {b}.float().amax() * 0.5
+torch.where({a} > 0.3, {a}, {b}.float().mean()) | {a} * {b}.double().mean()
+{a}.float() ** 2 - {b} * {b} | torch.where({a} != 0, {b}, 0)
 """
 # {x}: an axis, {y}: another or the same, {keep}: True or False
 FOLDS = """
@@ -130,6 +133,9 @@ WRITES = """
 {a}.scatter_add_(0, ({a}.detach() > 1).long() * 0, {a}.clone()) | {a}.neg_()
 {a}.index_put_(({a}.new_zeros(2).long(),), {a}[:1] + 1, accumulate=True)
 {a}.index_copy_(-1, {a}.new_zeros(1).long(), {a}[..., -1:].clone())
+{a}.view(-1)[0] = {a}.sum() | {a}[::2].mul_({a}[:1].clone()) | {a}.sub_({b})
+{a}.narrow(0, 0, 1).copy_({a}[-1:].clone()) | {a}.lerp_({b}, 0.5) | {a}.div_(2)
+{a}.unsqueeze(0).squeeze(0).add_({b}) | {a}[..., 0] = {b}.float().mean()
 """
 
 
