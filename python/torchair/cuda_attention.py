@@ -115,8 +115,8 @@ def rewrite(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
     }
     attrs = schema.attributes(at, row, [*args, given["is_causal"]], kwargs)
     refs = at.graph.node(row.name, attrs, location_of(node), row.nresults)
-    at.check_type(refs[0], value[0])
-    return [refs[0], *[None] * (len(value) - 1)]
+    first = at.check_type(refs[0], value[0])
+    return [first, *[None] * (len(value) - 1)]
 
 
 HOST_TARGETS = {

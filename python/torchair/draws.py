@@ -274,8 +274,7 @@ def _drawn(
     if order is not None:
         back = [order.index(i) for i in range(len(order))]
         return permuted(at, node, ref, back, value)
-    at.check_type(ref, value)
-    return int(ref)
+    return int(at.check_type(ref, value))
 
 
 # ---- operators in other rows ----

@@ -41,8 +41,10 @@ def _row(
         turned = image.meta["val"].permute(TO_LAST)
         attrs[2 * i + 1] = permuted(at, node, at.ref(image), TO_LAST, turned)
     refs = at.graph.node(name, attrs, location_of(node), len(results))
-    for ref, result in zip(refs, results, strict=True):
+    refs = [
         at.check_type(ref, result.permute(TO_LAST))
+        for ref, result in zip(refs, results, strict=True)
+    ]
     return [
         permuted(at, node, ref, FROM_LAST, result)
         for ref, result in zip(refs, results, strict=True)
