@@ -27,8 +27,8 @@ LAYERS = {
     # slices from a number of any sign: 15
     # largest of windows with channels last: 40
     # integers that HOST nodes are told: 30
-    # operands of what jumps, rounded: 10
-    "src/ir": (13555, C),
+    # operands of what jumps: 5; numbers as halves, of lower and pass: 20
+    "src/ir": (13570, C),
     # every composite operator with its backward is written out in expand_*
     # attention of operands cast from half precision: 100
     # nested writes of parts of one memory, and which parts lie apart: 200

@@ -1,6 +1,7 @@
 /* infer.c: arguments of a node in the form its schema asks for, and the dtypes
  * of its results by ATen's rules. */
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "ir/graph.h"
@@ -216,6 +217,23 @@ infer_normalise(ir_graph *g, const ir_op_info *info, size_t nattrs,
 }
 
 /* ---- promotion ----------------------------------------------------------- */
+
+double
+ir_half(air_dtype half, double v)
+{
+    const int digits = half == AIR_BF16 ? 8 : 11;
+    const int least = half == AIR_BF16 ? -133 : -24; /* exponent of a bit */
+    const double most = half == AIR_BF16 ? 0x1.fep127 : 65504;
+    int e;
+
+    v = (double)(float)v;
+    if (v == 0 || !isfinite(v))
+        return v;
+    (void)frexp(v, &e);
+    const int last = e - digits < least ? least : e - digits;
+    const double y = ldexp(rint(ldexp(v, -last)), last);
+    return fabs(y) <= most ? y : copysign((double)INFINITY, v);
+}
 
 static air_dtype
 promote_floats(air_dtype a, air_dtype b)

@@ -401,6 +401,9 @@ air_status ir_check_agreement(const ir_graph *g, const ir_op_info *info,
 air_dtype ir_compute_dtype(const ir_graph *g, const ir_node *n);
 /* Does ATen convert this argument to the dtype the operator computes in? */
 bool ir_promotes(const ir_op_info *info, int param);
+/* v as a bf16 or f16 holds it, by way of f32 as ATen converts, ties to even;
+ * infinite where it is too large. */
+double ir_half(air_dtype half, double v);
 /* ATen promotion of two dtypes of equal category rank. */
 air_dtype ir_promote(air_dtype a, air_dtype b);
 air_status ir_broadcast(ir_graph *g, int ra, const air_dim *a, int rb,

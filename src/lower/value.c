@@ -1,6 +1,5 @@
 /* value.c: the nodes of a region that compute one value. */
 #include <assert.h>
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -227,23 +226,6 @@ wrapped(air_dtype dtype, int64_t i)
     }
 }
 
-/* A number of f32 as a half, ties to even. */
-static double
-half_of(air_dtype to, double x)
-{
-    const int bits = to == AIR_BF16 ? 8 : 11,
-              least = to == AIR_BF16 ? -133 : -24;
-    const double most = to == AIR_BF16 ? 0x1.fep127 : 65504;
-    int e;
-
-    if (x == 0 || !isfinite(x))
-        return x;
-    (void)frexp(x, &e);
-    const int ulp = e - bits > least ? e - bits : least;
-    const double y = ldexp(rint(ldexp(x, -ulp)), ulp);
-    return fabs(y) <= most ? y : copysign((double)INFINITY, x);
-}
-
 /* A float that is wider than the half of the common dtype, where what the node
  * gives jumps: x > 0.9 is told of what 0.9 is in that dtype. */
 static air_status
@@ -253,7 +235,7 @@ round_operand(lower_build *b, air_dtype to, int *node)
 
     if (k.op != AIR_RG_CONST)
         return put_round(b, to, node);
-    k.k = half_of(to, k.k);
+    k.k = ir_half(to, k.k);
     return lower_put(b, k, node);
 }
 

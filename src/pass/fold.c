@@ -6,18 +6,6 @@
 
 /* ---- values of a dtype --------------------------------------------------- */
 
-static double
-round_bits(double v, int digits, int min_exponent)
-{
-    int e;
-
-    if (v == 0.0 || !isfinite(v))
-        return v;
-    (void)frexp(v, &e);
-    int last = e - digits < min_exponent ? min_exponent : e - digits;
-    return ldexp(rint(ldexp(v, -last)), last);
-}
-
 /* v as the dtype holds it; false: integers out of range. */
 static bool
 round_to(air_dtype dtype, double v, double *out)
@@ -25,14 +13,15 @@ round_to(air_dtype dtype, double v, double *out)
     switch (dtype) {
     case AIR_F64: *out = v; return true;
     case AIR_F32: *out = (double)(float)v; return true;
-    case AIR_BF16: *out = round_bits((double)(float)v, 8, -133); break;
-    case AIR_F16: *out = round_bits((double)(float)v, 11, -24); break;
+    case AIR_BF16:
+    case AIR_F16:
+        *out = ir_half(dtype, v);
+        return isfinite(*out) || !isfinite(v);
     case AIR_BOOL: *out = v != 0.0; return true;
     default:
         *out = trunc(v);
         return v >= (dtype == AIR_U8 ? 0.0 : -128.0) && v <= 127.0;
     }
-    return !isfinite(v) || fabs(*out) < (dtype == AIR_F16 ? 65520.0 : 0x1p128);
 }
 
 static air_attr

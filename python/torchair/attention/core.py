@@ -189,12 +189,11 @@ def rewrite(at: Any, node: torch.fx.Node, values: Any) -> Sequence[int | None]:
     attrs += (NONE, None) if mask is None else (VALUE, at.ref(mask))
     attrs += FLOAT, 0.0, BOOL, given["causal"], FLOAT, given["scale"]
     attrs += BOOL, True
-    refs = at.graph.node("air::attention", attrs, location_of(node), 2)
-    at.check_type(refs[0], values[0])
+    out, sums = at.graph.node("air::attention", attrs, location_of(node), 2)
+    out = at.check_type(out, values[0])
     if not given["sums"]:
-        return [refs[0], None]
-    at.check_type(refs[1], values[1])
-    return refs  # type: ignore[no-any-return]
+        return [out, None]
+    return [out, at.check_type(sums, values[1])]
 
 
 _library = own.define(_SCHEMA, _compute, _sizes)

@@ -319,9 +319,10 @@ def rewrite(version: int, at: Any, node: Any, values: Any) -> list[int]:
         lse = to.view(lse, values[1].shape)
     else:
         lse = to.add("full", INTS, to.dims([0]), *_zero_f32(to))
-    for ref, value in zip((out, lse), values, strict=True):
+    return [
         at.check_type(ref, value)
-    return [out, lse]
+        for ref, value in zip((out, lse), values, strict=True)
+    ]
 
 
 def _zero_f32(to: _Nodes) -> tuple[Any, ...]:
