@@ -363,6 +363,15 @@ TEST(cpu_isa_can_be_lowered)
     CHECK_STR(cpu_isa_base("avx2"), "avx2");
 }
 
+TEST(cpu_isa_of_slow_pairs_is_only_by_name)
+{
+    const char *isa;
+    if (!kcase_has_isa("avx512_bf16") || kcase_has_isa("amx"))
+        return;
+    CHECK_OK(cpu_isa_find(NULL, &isa));
+    CHECK_STR(isa, cpu_limits_pairs_pay() ? "avx512_bf16" : "avx512");
+}
+
 static air_status
 open_and_close(const air_alloc *alloc, void *user)
 {

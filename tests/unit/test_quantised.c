@@ -20,6 +20,8 @@ static const kernel_isa isas[] = {
      cpu_quantised_mm_on_digits},
     {"avx512_bf16", cpu_quantised_mm_pairs, cpu_quantised_mm_pairs_workspace,
      cpu_quantised_mm_on_pairs},
+    {"avx512", cpu_quantised_mm_digits, cpu_quantised_mm_digits_workspace,
+     cpu_quantised_mm_on_digits},
     {"avx512", cpu_quantised_mm_avx512, cpu_quantised_mm_workspace, NULL},
     {"avx2", cpu_quantised_mm_avx2, cpu_quantised_mm_workspace, NULL},
 #endif

@@ -73,14 +73,19 @@ struct air_device {
     cpu_run *idle;
 };
 
-/* isa.c: the best of this CPU that is not above `want` (NULL: the best).
- * ARGUMENT: no such name. */
+/* isa.c: the best of this CPU that is not above `want` (NULL: the fastest one,
+ * which may be below what the CPU has). ARGUMENT: no such name. */
 air_status cpu_isa_find(const char *want, const char **out);
 /* The instruction set of regions and of what has no kernel above it: "avx512"
  * for those above it, else the same. */
 const char *cpu_isa_base(const char *isa);
 /* VDPBF16PS? */
 bool cpu_isa_has_pairs(const char *isa);
+/* That does more in a cycle than multiply-adds of floats? Not where there is
+ * AMX: Intel's take two cycles. */
+bool cpu_isa_has_fast_pairs(const char *isa);
+/* VPDPBUSD, and no fast pairs? */
+bool cpu_isa_has_bytes(const char *isa);
 bool cpu_isa_is_intel(void);
 /* Bytes of the last caches that so many threads reach, neighbours sharing one.
  */
@@ -90,6 +95,9 @@ void cpu_isa_brand(char out[49]);
 
 /* limits.c */
 air_status cpu_limits(air_device *dev, air_limits *out);
+/* Are multiply-adds of pairs of bf16 faster than those of floats? Measured,
+ * in some 50 us. Of a CPU that has VDPBF16PS only. */
+bool cpu_limits_pairs_pay(void);
 
 /* list.c */
 air_status cpu_list_make(air_device *dev, const air_step *steps, size_t count,

@@ -1,5 +1,6 @@
 #include "driver/cpu/cpu.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16",
                                    "amx"};
 
-enum { COUNT = sizeof isas / sizeof *isas };
+enum { SCALAR, AVX2, AVX512, PAIRS, AMX, COUNT };
 
 #if defined(__x86_64__)
 static bool
@@ -44,6 +45,7 @@ may_use_tiles(void)
 }
 #endif
 
+/* The highest that this CPU has. */
 static int
 isa_here(void)
 {
@@ -56,22 +58,44 @@ isa_here(void)
                   __builtin_cpu_supports("avx512vl") &&
                   __builtin_cpu_supports("avx512dq");
     if (!avx2 || !avx512)
-        return avx2 ? 1 : 0;
+        return avx2 ? AVX2 : SCALAR;
     if (!has_bf16())
-        return 2;
-    return has_amx() && may_use_tiles() ? 4 : 3;
+        return AVX512;
+    return has_amx() && may_use_tiles() ? AMX : PAIRS;
 #else
-    return 0;
+    return SCALAR;
 #endif
+}
+
+static int default_here;
+
+/* Intel's CPUs take two cycles for VDPBF16PS: without AMX, as virtual machines
+ * may have it, products of halves as floats are twice as fast. */
+static void
+find_default(void)
+{
+    default_here = isa_here();
+    if (default_here == PAIRS && !cpu_limits_pairs_pay())
+        default_here = AVX512;
+}
+
+static int
+isa_by_default(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_default);
+    return default_here;
 }
 
 air_status
 cpu_isa_find(const char *want, const char **out)
 {
     int best = isa_here();
-    int level = best;
+    int level = COUNT;
     *out = NULL;
-    if (want != NULL) {
+    if (want == NULL) {
+        level = isa_by_default();
+    } else {
         for (level = COUNT - 1; level >= 0; level--)
             if (strcmp(want, isas[level]) == 0)
                 break;
@@ -94,6 +118,24 @@ const char *
 cpu_isa_base(const char *isa)
 {
     return cpu_isa_has_pairs(isa) ? "avx512" : isa;
+}
+
+bool
+cpu_isa_has_fast_pairs(const char *isa)
+{
+    return strcmp(isa, "avx512_bf16") == 0;
+}
+
+bool
+cpu_isa_has_bytes(const char *isa)
+{
+#if defined(__x86_64__)
+    return strcmp(isa, "amx") == 0 ||
+           (strcmp(isa, "avx512") == 0 && __builtin_cpu_supports("avx512vnni"));
+#else
+    (void)isa;
+    return false;
+#endif
 }
 
 bool

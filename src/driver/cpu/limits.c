@@ -12,6 +12,8 @@
 #define PIECES     8 /* of the data: one a pass */
 #define ROUNDS     ((int64_t)1 << 17)
 #define PASSES     32
+/* microseconds */
+#define SHORT_ROUNDS ((int64_t)1 << 9)
 
 #define LIMITS_OF(isa)                                  \
     float limits_read_##isa(const float *p, int64_t n); \
@@ -122,6 +124,37 @@ isa_of(const air_device *dev)
         i++;
     return &isas[i];
 }
+
+#if defined(__x86_64__)
+/* Seconds of one operation of a round, at best. */
+static double
+seconds_of(float (*compute_rounds)(int64_t rounds, float x, double *flops),
+           double best)
+{
+    double flops, begin = base_now();
+    volatile float kept = compute_rounds(SHORT_ROUNDS, 0.5f, &flops);
+    double seconds = (base_now() - begin) / flops;
+    (void)kept;
+    return seconds < best ? seconds : best;
+}
+
+bool
+cpu_limits_pairs_pay(void)
+{
+    double pairs = 1, floats = 1;
+    for (int i = 0; i < PASSES; i++) {
+        pairs = seconds_of(cpu_pairs_limits, pairs);
+        floats = seconds_of(limits_compute_avx512, floats);
+    }
+    return pairs < floats;
+}
+#else
+bool
+cpu_limits_pairs_pay(void)
+{
+    return false;
+}
+#endif
 
 air_status
 cpu_limits(air_device *dev, air_limits *out)

@@ -13,6 +13,6 @@ cpu_sdpa_pairs(const air_call *call, const air_task *task)
 bool
 cpu_sdpa_on_pairs(const air_call *call, const char *isa)
 {
-    return cpu_isa_has_pairs(isa) && cpu_sdpa_on_avx512(call, "avx512") &&
+    return cpu_isa_has_fast_pairs(isa) && cpu_sdpa_on_avx512(call, "avx512") &&
            sdpa_is_of_halves(call) && sdpa_dim(call->args[0].t, 1) % 2 == 0;
 }

@@ -693,7 +693,7 @@ cpu_fused_attention_on_pairs(const air_call *call, const char *isa)
     static const int parts[] = {
         FUSED_QUERY,    FUSED_KEYS,       FUSED_VALUES,      FUSED_QUERY_ROPE,
         FUSED_KEY_ROPE, FUSED_KEY_PREFIX, FUSED_VALUE_PREFIX};
-    if (!cpu_isa_has_pairs(isa) || call->outs[0].dtype != AIR_BF16 ||
+    if (!cpu_isa_has_fast_pairs(isa) || call->outs[0].dtype != AIR_BF16 ||
         !cpu_fused_attention_on_avx512(call, "avx512"))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -5,11 +5,10 @@
 #include "driver/cpu/conv/conv.h"
 #include "driver/cpu/conv/conv_direct.h"
 #include "driver/cpu/conv/conv_windows.h"
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/product/gemm.h"
 #include "driver/cpu/product/gemm_pairs.h"
 #include "driver/cpu/region/region_join.h"
-
-#include <string.h>
 
 #define PLACES   8  /* pairs of what repeats whose segments are found at once */
 #define CHANNELS 32 /* whose pixels stay in the nearest cache */
@@ -90,10 +89,11 @@ cpu_convolution_on_pairs(const air_call *call, const char *isa)
     if (!cpu_conv_takes(call) || call->args[0].t->dtype != AIR_BF16 ||
         call->outs[0].dtype != AIR_BF16)
         return false;
+    if (!cpu_isa_has_fast_pairs(isa))
+        return false;
     if (cpu_conv_is_direct(&g))
-        return g.c_in > 1 && cpu_isa_has_pairs(isa);
-    if (strcmp(isa, "avx512_bf16") != 0 || g.c_out <= GEMV_MAX ||
-        g.out_pixels <= GEMV_MAX)
+        return g.c_in > 1;
+    if (g.c_out <= GEMV_MAX || g.out_pixels <= GEMV_MAX)
         return false;
     return cpu_conv_is_windows(call, &g, true) ||
            (g.c_in * g.taps > 0 && g.c_in * g.taps % 2 == 0);

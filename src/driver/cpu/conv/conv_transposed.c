@@ -9,6 +9,7 @@
 #include "driver/cpu/conv/conv_backward.h"
 #include "driver/cpu/conv/conv_columns.h"
 #include "driver/cpu/conv/conv_spread.h"
+#include "driver/cpu/cpu.h"
 #include "driver/cpu/product/gemm.h"
 #include "driver/cpu/product/gemm_pairs.h"
 
@@ -264,7 +265,7 @@ takes_bf16(const air_call *call)
 bool
 cpu_convolution_transposed_on_pairs(const air_call *call, const char *isa)
 {
-    return strcmp(isa, "avx512_bf16") == 0 && takes_bf16(call);
+    return cpu_isa_has_fast_pairs(isa) && takes_bf16(call);
 }
 
 void

@@ -11,8 +11,6 @@
 #include "driver/cpu/product/gemm_call.h"
 #include "driver/cpu/region/region_join.h"
 
-#include <string.h>
-
 /* A view of pairs, which move as floats do, where its rows consist of them. */
 static gemm_view
 pair_view(const gemm_view *v)
@@ -74,17 +72,23 @@ rows_are_pairs(const gemm_product *p)
     return x->ks == 1 && w->ks == 1 && even && steps;
 }
 
+/* Where they take two cycles the rate of memory hides it for so many rows. */
+#define SLOW_MAX 4
+
 bool
 cpu_gemm_on_pairs(const air_call *call, const char *isa)
 {
+    const bool fast = cpu_isa_has_fast_pairs(isa);
     gemm_product p = cpu_gemm_product(call, NULL);
     const gemm_job *job = &p.job;
     if (job->x.dtype != AIR_BF16 || job->w.dtype != AIR_BF16 ||
         job->y_dtype != AIR_BF16 || job->k <= 0 || job->k % 2 != 0)
         return false;
-    if (job->nx <= GEMV_MAX || job->nw <= GEMV_MAX)
-        return cpu_isa_has_pairs(isa) && rows_are_pairs(&p);
-    return strcmp(isa, "avx512_bf16") == 0;
+    const int64_t few = job->nx < job->nw ? job->nx : job->nw;
+    if (few > GEMV_MAX)
+        return fast;
+    return rows_are_pairs(&p) &&
+           (fast || (cpu_isa_has_pairs(isa) && few <= SLOW_MAX));
 }
 
 size_t

@@ -601,9 +601,7 @@ bool
 cpu_quantised_mm_on_pairs(const air_call *call, const char *isa)
 {
     product p = make(call, NULL, NULL);
-    /* VDPBF16PS takes two cycles where there is AMX: few rows are digits', many
-     * the library's */
-    if (strcmp(isa, "avx512_bf16") != 0 || !accept(call) ||
+    if (!cpu_isa_has_fast_pairs(isa) || !accept(call) ||
         p.job.w.dtype != AIR_BF16)
         return false;
     if (p.job.nw > FEW)
@@ -615,7 +613,7 @@ bool
 cpu_quantised_mm_on_digits(const air_call *call, const char *isa)
 {
     product p = make(call, NULL, NULL);
-    return strcmp(isa, "amx") == 0 && accept(call) && p.job.nw <= FEW &&
+    return cpu_isa_has_bytes(isa) && accept(call) && p.job.nw <= FEW &&
            p.job.w.dtype != AIR_F32 && (p.bits == 4 || p.groups > 1) &&
            cpu_pairs_take(p.bits, p.group, p.groups);
 }
