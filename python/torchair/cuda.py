@@ -71,52 +71,106 @@ _INDEXING = (
 )
 
 
-def _may_move(node: torch.fx.Node) -> bool:
-    """Is a tensor of the CPU, are copies of it, used as an index or moved to
-    the GPU only?"""
-    return bool(node.users) and all(_moves(u, node) for u in node.users)
+def movable(graph: torch.fx.Graph, number: int) -> set[torch.fx.Node]:
+    """What is a tensor of the CPU in torch's graph, and as good on the GPU: its
+    readers move it there, have it as an index, or are such themselves. Those
+    compute from nothing that the caller passes. zeros(n).to(x.device)"""
+    if number < PLACE:
+        return set()
+    made: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if _is_made(node, made):
+            made.add(node)
+    found: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node not in made and node.op != "placeholder":
+            continue
+        if node.users and all(_moves(u, node, found) for u in node.users):
+            found.add(node)
+    return found
 
 
-def _moves(user: torch.fx.Node, node: torch.fx.Node) -> bool:
-    if user.target is torch.ops.aten.lift_fresh_copy.default:
-        return _may_move(user)
+def _is_made(node: torch.fx.Node, made: set[torch.fx.Node]) -> bool:
+    """A constant of the graph, or computed on the CPU from such only."""
+    if node.op == "get_attr":
+        return True
+    if not _is_of_host(node) or not _is_plain(node):
+        return False
+    operands = (x for x in node.all_input_nodes if "val" in x.meta)
+    return all(x in made or not _is_tensor(x) for x in operands)
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta["val"], torch.Tensor)
+
+
+def _is_of_host(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
+def _is_plain(node: torch.fx.Node) -> bool:
+    """Writes nothing, and draws nothing from the generator of the CPU."""
+    target = node.target
+    if schema.namespace_of(target) not in ("aten", "prims"):
+        return False
+    return not schema.mutates(node) and not schema.is_random(target)
+
+
+def _moves(
+    user: torch.fx.Node, node: torch.fx.Node, found: set[torch.fx.Node]
+) -> bool:
+    """found: of the nodes behind `node`."""
+    if user in found:
+        return True
     if user.target is torch.ops.aten._to_copy.default:
         return getattr(user.kwargs.get("device"), "type", "") == "cuda"
-    operands = (user.args[0], *user.args[2:])
-    return user.target in _INDEXING and node not in operands
+    if user.target not in _INDEXING or _is_of_host(user):
+        return False
+    return node not in (user.args[0], *user.args[2:])
 
 
 def is_loose_constant(
-    node: torch.fx.Node, value: torch.Tensor, number: int
+    node: torch.fx.Node,
+    value: torch.Tensor,
+    number: int,
+    loose: set[torch.fx.Node],
 ) -> bool:
-    """Of the graph, on the CPU, that is as good on the GPU: a number, or the
-    [0, 2] of x[[0, 2]], which torch copies there at each call."""
-    if number < PLACE or value.device.type != "cpu":
-        return False
-    return value.dim() == 0 or _may_move(node)
+    """Given to the graph, or of it, on the CPU, and as good on the GPU: a
+    number, or one of `loose`, which are `movable`: the [0, 2] of x[[0, 2]]."""
+    return is_loose_scalar(value, number) or (
+        number >= PLACE and value.device.type == "cpu" and node in loose
+    )
+
+
+def is_loose_result(
+    node: torch.fx.Node,
+    value: torch.Tensor,
+    number: int,
+    loose: set[torch.fx.Node],
+) -> bool:
+    """Computed on the CPU in torch's graph, and as good on the GPU: numbers
+    made of numbers, and what is `movable`. Not what is written to an input, nor
+    what the generator of the CPU gives."""
+    if node in loose:
+        return True
+    return is_loose_scalar(value, number) and _is_plain(node)
+
+
+def device_of_call(
+    node: torch.fx.Node, number: int, loose: set[torch.fx.Node], on_cpu: bool
+) -> torch.device | None:
+    """What a HOST node is told for a device that the graph names. None: that.
+    on_cpu: it runs there whatever the graph says."""
+    if node in loose:
+        return device_of(number)
+    return HOST_DEVICE if on_cpu else None
 
 
 def refuse_writes(node: torch.fx.Node, number: int) -> None:
     """Of a HOST node: its operand may be a copy of what the caller has."""
     if number >= PLACE and schema.mutates(node):
         raise Unexpressible(f"{node.target} writes an operand, on a GPU")
-
-
-def is_loose_result(
-    node: torch.fx.Node, value: torch.Tensor, number: int
-) -> bool:
-    """Computed on the CPU in torch's graph, and as good on the GPU: numbers
-    made of numbers, and copies of constants. Not what is written to an input,
-    nor what the generator of the CPU gives."""
-    if number < PLACE or value.device.type != "cpu":
-        return False
-    target = node.target
-    if target is torch.ops.aten.lift_fresh_copy.default:
-        return is_loose_constant(node, value, number)
-    if schema.namespace_of(target) not in ("aten", "prims"):
-        return False
-    plain = not schema.mutates(node) and not schema.is_random(target)
-    return plain and value.dim() == 0
 
 
 def place_of_host(number: int, tensors: Iterable[torch.Tensor]) -> int:

@@ -38,12 +38,13 @@ class Arguments:
         self,
         sources: dict[Any, Source],
         constants: Mapping[Any, Any],
-        on_cpu: bool = True,
+        where: torch.device | None = None,
     ) -> None:
-        """on_cpu: the call sees CPU tensors, whatever device the graph says."""
+        """where: the call's tensors are, whatever device the graph says. None:
+        there."""
         self.sources = sources
         self.constants = constants
-        self.on_cpu = on_cpu
+        self.where = where
         self.tensors: list[Any] = []  # FX nodes
         self.sizes: list[Size] = []
 
@@ -58,8 +59,8 @@ class Arguments:
             return tuple(parts) if isinstance(x, tuple) else parts
         if isinstance(x, dict):
             return {k: self.template(v) for k, v in x.items()}
-        if isinstance(x, torch.device) and self.on_cpu:
-            return torch.device("cpu") if x.type in HOST_DEVICES else x
+        if isinstance(x, torch.device) and self.where is not None:
+            return self.where if x.type in HOST_DEVICES else x
         return x
 
     def _node(self, node: Any) -> Any:

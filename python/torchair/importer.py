@@ -82,6 +82,7 @@ class _Importer(schema.Importing):
         self.without = without
         self.origins = origins
         self.place = cuda.place_of(gm)
+        self.loose = cuda.movable(gm.graph, self.place)
         self.graph = Graph(name, self.place)
         self.sizes = Sizes(self.graph)
         self.out = Imported(self.graph, self.place)
@@ -137,7 +138,7 @@ class _Importer(schema.Importing):
             self.constants[node] = None
             self.out.args.append(None)
         elif isinstance(value, torch.Tensor) and node.users:
-            moved = cuda.is_loose_scalar(value, self.place)
+            moved = cuda.is_loose_constant(node, value, self.place, self.loose)
             self._tensor_input(node, index, value, moved)
             kept = lazy.entry(node, value, DTYPE_NAMES[value.dtype])
             self.out.args.append((kept,) if moved else kept)
@@ -180,7 +181,7 @@ class _Importer(schema.Importing):
         self, node: torch.fx.Node, name: str, value: torch.Tensor, flags: int
     ) -> None:
         what = "constant" if node.op == "get_attr" else "input"
-        moved = cuda.is_loose_scalar(value, self.place)
+        moved = cuda.is_loose_constant(node, value, self.place, self.loose)
         found = self.types.of(value, what, node, moved)
         if not found.exact:
             self.inexact.add(node)
@@ -193,7 +194,7 @@ class _Importer(schema.Importing):
             value = getattr(value, part)
         self.constants[node] = value
         if isinstance(value, torch.Tensor):
-            if cuda.is_loose_constant(node, value, self.place):
+            if cuda.is_loose_constant(node, value, self.place, self.loose):
                 with compat.real_tensors():
                     value = value.to(cuda.device_of(self.place))
             name = names.unique(f"const_{node.name}", self.names)
@@ -276,7 +277,7 @@ class _Importer(schema.Importing):
             if i not in used and self.place >= cuda.PLACE:
                 continue  # numbers, and tensors of the CPU
             if isinstance(v, torch.Tensor):
-                moved = cuda.is_loose_result(node, v, self.place)
+                moved = cuda.is_loose_result(node, v, self.place, self.loose)
                 if not self.types.of(v, "the result of", node, moved).exact:
                     self.inexact.add(node)
             elif v is not None and not (many and isinstance(v, int)):
@@ -367,7 +368,8 @@ class _Importer(schema.Importing):
         """collective: its kind, where it is one."""
         cuda.refuse_writes(node, self.place)
         on_cpu = self.place < cuda.PLACE and comm.is_same_on_cpu(node)
-        arguments = Arguments(self.sources, self.constants, on_cpu)
+        where = cuda.device_of_call(node, self.place, self.loose, on_cpu)
+        arguments = Arguments(self.sources, self.constants, where)
         args = [arguments.template(a) for a in node.args]
         kwargs = arguments.template(dict(node.kwargs))
         many = isinstance(value, (tuple, list))

@@ -63,6 +63,7 @@ class Loaded:
             self.run = self._function(content, tensors, config)
             self.holds = _checker(method.__func__, content)
             self.inputs = content["inputs"]
+            self.on_cpu = set(content["on_cpu"])
             self.place = content["program"]["place"]
             self._check_weights(content)
         except WRONG as why:
@@ -109,8 +110,11 @@ class Loaded:
     def _check(self, source: str, value: Any, layout: list[Any]) -> None:
         _check_layout(source, value, layout)
         where = cuda.device_of(self.place) or "the CPU"
-        assert cuda.is_at(value, self.place) or cuda.is_loose_scalar(
-            value, self.place
+        on_cpu = source in self.on_cpu and value.device.type == "cpu"
+        assert (
+            on_cpu
+            or cuda.is_at(value, self.place)
+            or cuda.is_loose_scalar(value, self.place)
         ), f"{source} is on {value.device}, it was on {where}"
 
     def _globals(self) -> dict[str, Any]:

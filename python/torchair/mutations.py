@@ -176,7 +176,7 @@ def rewrite(at: Any, node: Node, values: Sequence[Any]) -> Sequence[int | None]:
     ]
     kept = [values[i] for i in keep]
     kept.append(torch.empty(1, dtype=torch.uint8, device="meta"))
-    arguments = Arguments(at.sources, at.constants, on_cpu=False)
+    arguments = Arguments(at.sources, at.constants)
     call = make_call(
         _in_place(node.args[0], clones),
         [],

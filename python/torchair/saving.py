@@ -124,7 +124,7 @@ class Saver(GraphSaver):
 
     def _inputs(self, gm: torch.fx.GraphModule) -> dict[str, Any]:
         scope = {"L": self.locals, "G": self.function.__globals__}
-        inputs, names = [], {}
+        inputs, names, on_cpu = [], {}, []
         for node in gm.graph.nodes:
             if node.op != "placeholder":
                 continue
@@ -134,10 +134,12 @@ class Saver(GraphSaver):
                 real = _evaluate(source, scope)
                 if isinstance(real, torch.Tensor):  # not a float of the module
                     inputs.append([source, node.name, *_layout(value, real)])
+                    on_cpu += [source] * (real.device.type == "cpu")
             elif isinstance(value, torch.SymInt):
                 names[str(value.node.expr)] = source
         return {
             "inputs": inputs,
+            "on_cpu": on_cpu,
             "constants": list(self._constants(scope)),
             "conditions": compat_saving.size_conditions(),
         }

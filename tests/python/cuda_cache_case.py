@@ -27,11 +27,12 @@ class Model(torch.nn.Module):
             self.step, config=config, cache_dir=folder, **more
         )
 
-    def step(self, x, scale, at):
+    def step(self, x, scale, at, shift):
         y = self.pool(self.image(x).relu()).mean((2, 3))
         y = torch.special.bessel_j0(self.linear(y))  # torch's
         self.cache.index_copy_(0, at, y[:1])
-        return y * scale + self.cache.sum(0), x.shape[2]
+        y = y * scale + shift.to(y.device)
+        return y + self.cache.sum(0), x.shape[2]
 
 
 @torch.no_grad()
@@ -45,7 +46,8 @@ def main():
     for i, size in enumerate((12, 20, 12, 12, 12)):
         made = torch.Generator("cpu").manual_seed(i)
         x = torch.randn(2, 3, size, size, generator=made).to(device)
-        args = x, torch.tensor(2.5), torch.tensor([i % 4], device=device)
+        at = torch.tensor([i % 4], device=device)
+        args = x, torch.tensor(2.5), at, torch.arange(16) / (i + 1)
         (y, n), (want, m) = model.cached(*args), plain.step(*args)
         assert n == m and y.device == torch.device(device)
         worst = max(worst, (y - want).abs().max().item())

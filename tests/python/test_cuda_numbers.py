@@ -5,9 +5,11 @@ import math
 
 import pytest
 import torch
+from helpers import assert_same, compiled, seeded
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensorMode
 
+import torchair
 from torchair import cuda, engine, importer, rewrites
 from torchair.sizes import Unexpressible
 
@@ -35,7 +37,12 @@ def imported(monkeypatch):
     def run(fn, *sizes, **options):
         backend = aot_autograd(fw_compiler=compiler)
         with FakeTensorMode():
-            tensors = [torch.empty(size, device=GPU) for size in sizes]
+            tensors = [
+                torch.empty(size[1:], device="cpu")
+                if size[0] == "cpu"
+                else torch.empty(size, device=GPU)
+                for size in sizes
+            ]
         with pytest.raises(Exception, match="nothing is compiled"):
             torch.compile(fn, backend=backend, **options)(*tensors)
         return found.pop()
@@ -52,6 +59,46 @@ SERVED = {
 @pytest.mark.parametrize("name", SERVED)
 def test_as_good_on_the_gpu(imported, name):
     assert imported(SERVED[name], (8, 4), dynamic=True) == []
+
+
+def sines(n):
+    return (torch.arange(n).float() / n).sin()
+
+
+MOVED = {
+    "a mask that is made there": lambda x, y: (
+        x * (torch.zeros(8, 4) == 0).to(device=x.device, dtype=x.dtype)
+    ),
+    "what is computed of such": lambda x, y: (
+        x + (sines(4) * sines(4).cos()).to(x.device)
+    ),
+    "a tensor of the caller": lambda x, y: x + y.to(x.device),
+    "two copies of it": lambda x, y: y.to(x.device) + y.to(x.device, x.dtype),
+    "what torch computes": lambda x, y: (
+        x + torch.hamming_window(4).cumsum(0).lgamma().to(x.device)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_made_on_the_cpu_for_the_gpu(imported, name):
+    found = imported(MOVED[name], (8, 4), ("cpu", 4))
+    assert isinstance(found, list), found
+
+
+STAYS = {
+    "computed of a tensor of the caller": lambda x, y: x + y.sin().to(x.device),
+    "drawn there": lambda x, y: x + torch.rand(4).to(x.device),
+    "a result, too": lambda x, y: (x + (z := sines(4)).to(x.device), z),
+    "read there, too": lambda x, y: x + (y + (z := sines(4))).sum() + z.to(x),
+}
+
+
+@pytest.mark.host("its tensors are on the CPU")
+@pytest.mark.parametrize("name", STAYS)
+def test_made_on_the_cpu_and_used_there(imported, name):
+    said = imported(STAYS[name], (8, 4), ("cpu", 4))
+    assert "on device cpu" in said
 
 
 def test_log_sigmoid_has_an_empty_buffer_there(imported):
@@ -121,9 +168,14 @@ def test_constants_that_torch_moves(name):
     x, constant = graph.placeholder("x"), graph.get_attr("index")
     fresh = graph.call_function(aten.lift_fresh_copy.default, (constant,))
     use(graph, x, fresh)
-    assert cuda.is_loose_constant(constant, INDEX, cuda.PLACE) == moves
-    assert cuda.is_loose_result(fresh, INDEX, cuda.PLACE) == moves
-    assert not cuda.is_loose_constant(constant, INDEX, cuda.HOST)
+    fresh.meta["val"] = INDEX
+    loose = cuda.movable(graph, cuda.PLACE)
+    assert ({constant, fresh} <= loose) == moves
+    for there in (cuda.HOST, cuda.PLACE):
+        good = moves and there == cuda.PLACE
+        assert cuda.is_loose_constant(constant, INDEX, there, loose) == good
+    assert cuda.is_loose_result(fresh, INDEX, cuda.PLACE, loose) == moves
+    assert not cuda.movable(graph, cuda.HOST)
 
 
 def call_of(target, *args):
@@ -167,3 +219,17 @@ def test_gradients_of_attention_have_a_plan_of_their_own(make, batch, dropped):
             assert args[1].stride() == (168, 8, 32, 1)
         else:
             assert args[1] is q and math.copysign(1, args[13]) == -1
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("name", MOVED)
+def test_what_is_moved_is_as_good(name, mode):
+    """On a GPU in a graph of its, again with other numbers."""
+    torch._dynamo.reset()
+    fn = MOVED[name]
+    run = compiled(fn, mode)
+    for seed in range(4):
+        x = torch.randn(8, 4, generator=seeded(seed))
+        y = torch.randn(4, generator=seeded(seed, "cpu"), device="cpu")
+        assert_same(run(x, y), fn(x, y))
+    assert "is on device" not in str(torchair.explain(fn, x, y))
