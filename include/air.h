@@ -162,7 +162,7 @@ typedef struct {
 
 typedef struct {
     const char *driver; /* "cpu" (default), "cuda", "ref", "null" */
-    /* NULL: the best here; "amx" "avx512_bf16" "avx512" "avx2" "scalar" */
+    /* NULL: the fastest here; "amx" "avx512_bf16" "avx512" "avx2" "scalar" */
     const char *isa;
     int threads;            /* 0: one per CPU; fixed when parallel is given */
     const air_alloc *alloc; /* NULL: the C library's */
