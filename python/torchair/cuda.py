@@ -157,6 +157,25 @@ def is_loose_result(
     return is_loose_scalar(value, number) and _is_plain(node)
 
 
+def needs_host(graph: torch.fx.Graph) -> bool:
+    """Has a graph of a GPU tensors of the CPU that are not as good there? Of
+    operators with several results these are nobody's."""
+    loose = movable(graph, PLACE)
+    (output,) = graph.find_nodes(op="output")
+    for node in filter(_is_of_host, graph.nodes):
+        value = node.meta["val"]
+        if node.op == "placeholder" and node.users:
+            good = is_loose_constant(node, value, PLACE, loose)
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            good = is_loose_result(node, value, PLACE, loose)
+            good = good and output not in node.users
+        else:
+            continue
+        if not good:
+            return True
+    return False
+
+
 def device_of_call(
     node: torch.fx.Node, number: int, loose: set[torch.fx.Node], on_cpu: bool
 ) -> torch.device | None:

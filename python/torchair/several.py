@@ -1,5 +1,5 @@
-"""Graphs of several GPUs: parts of one GPU each, which are programs of their
-own.
+"""Graphs of several GPUs, or of one and the CPU: parts of one GPU each, which
+are programs of their own.
 
 A node belongs to the GPU that its tensors are on; what reads one GPU and gives
 a tensor of another, a copy, is torch's, as is what computes on the CPU. Nodes
@@ -22,12 +22,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from . import compat, eager, schema
+from . import compat, cuda, eager, schema
 from .compiled import Record
 
 Call = Callable[..., Any]
 TORCH = ""  # in place of a GPU: torch's own
-_FRESH = torch.ops.aten.lift_fresh_copy.default
 
 
 @dataclass
@@ -66,35 +65,36 @@ def gpus(gm: GraphModule) -> set[str]:
     return found.union(*map(_of_node, gm.graph.nodes))
 
 
-def _floats(node: Node) -> bool:
-    """As good on a GPU: numbers, and constants on their way there."""
+def _floats(node: Node, loose: set[Node]) -> bool:
+    """As good on a GPU: numbers, and what is on its way there."""
     around = (node, *node.all_input_nodes)
     tensors = [t for n in around for t in _tensors(n.meta.get("val"))]
-    return node.target is _FRESH or all(t.dim() == 0 for t in tensors)
+    return node in loose or all(t.dim() == 0 for t in tensors)
 
 
-def _place(node: Node, known: dict[Node, str]) -> str | None:
+def _place(node: Node, known: dict[Node, str], loose: set[Node]) -> str | None:
     """None: where its users are."""
     if node.target is operator.getitem:
         return known[node.all_input_nodes[0]]
     results = list(_tensors(node.meta.get("val")))
     made = _of_node(node)
     found = made.union(*map(_of_node, node.all_input_nodes))
-    if not found and _floats(node):
+    if not found and _floats(node, loose):
         return None
     on_one = len(found) == 1 and (not results or made == found)
     return found.pop() if on_one else TORCH
 
 
-def _places(nodes: Sequence[Node]) -> dict[Node, str]:
+def _places(nodes: Sequence[Node], loose: set[Node]) -> dict[Node, str]:
+    """loose: tensors of the CPU that are `cuda.movable`."""
     found: dict[Node, str] = {}
-    loose = []
+    left = []
     for node in nodes:
-        place = _place(node, found)
+        place = _place(node, found, loose)
         found[node] = place or TORCH
         if place is None:
-            loose.append(node)
-    for node in reversed(loose):
+            left.append(node)
+    for node in reversed(left):
         users = [found[u] for u in node.users if u in found]
         found[node] = next(filter(None, users), TORCH)
     return found
@@ -186,7 +186,7 @@ def parts(gm: GraphModule) -> list[Part]:
     nodes = [n for n in gm.graph.nodes if n.op not in ends]
     if not all(n.op == "call_function" and _is_plain(n) for n in nodes):
         return []
-    places = _places(nodes)
+    places = _places(nodes, cuda.movable(gm.graph, cuda.PLACE))
     writes = [n for n in nodes if schema.mutates(n)]
     if any(u.op != "output" for n in writes for u in n.users):
         return []
@@ -235,9 +235,10 @@ def _cut(gm: GraphModule, part: Part, static: set[str]) -> None:
 
 
 def cut(gm: GraphModule, static: set[int]) -> list[Part]:
-    """The parts of a graph with tensors on several GPUs; none: it stays as it
-    is. static: which arguments are parameters."""
-    if len(gpus(gm)) < 2:
+    """The parts of a graph with tensors on several GPUs, or on one and the CPU;
+    none: it stays as it is. static: which arguments are parameters."""
+    on = gpus(gm)
+    if not on or (len(on) == 1 and not cuda.needs_host(gm.graph)):
         return []
     found = parts(gm)
     names = [n.name for n in gm.graph.nodes if n.op == "placeholder"]
@@ -292,12 +293,12 @@ class How(NamedTuple):
 
 
 def made(gm: GraphModule, static: set[int], record: Record, how: How) -> Call:
-    """The call of a graph; where it is of several GPUs, of its parts. The
+    """The call of a graph; where it is of several devices, of its parts. The
     first one's record is the graph's."""
     found = cut(gm, static)
     if not found:
         return how.make(gm, record, static)
-    record.wrapper = "the graph is of several GPUs"
+    record.wrapper = "the graph is of several devices"
     for saver in how.savers:
         saver.reason = record.wrapper
     theirs = iter([record])

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import assert_same, compiled, seeded
+from helpers import assert_same, compiled, recorded, seeded
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensorMode
 
@@ -62,12 +62,15 @@ def test_as_good_on_the_gpu(imported, name):
 
 
 def sines(n):
-    return (torch.arange(n).float() / n).sin()
+    return (torch.arange(n, device="cpu").float() / n).sin()
 
 
 MOVED = {
     "a mask that is made there": lambda x, y: (
-        x * (torch.zeros(8, 4) == 0).to(device=x.device, dtype=x.dtype)
+        x
+        * (torch.zeros(8, 4, device="cpu") == 0).to(
+            device=x.device, dtype=x.dtype
+        )
     ),
     "what is computed of such": lambda x, y: (
         x + (sines(4) * sines(4).cos()).to(x.device)
@@ -75,7 +78,7 @@ MOVED = {
     "a tensor of the caller": lambda x, y: x + y.to(x.device),
     "two copies of it": lambda x, y: y.to(x.device) + y.to(x.device, x.dtype),
     "what torch computes": lambda x, y: (
-        x + torch.hamming_window(4).cumsum(0).lgamma().to(x.device)
+        x + torch.hamming_window(4, device="cpu").lgamma().to(x.device)
     ),
 }
 
@@ -88,7 +91,7 @@ def test_made_on_the_cpu_for_the_gpu(imported, name):
 
 STAYS = {
     "computed of a tensor of the caller": lambda x, y: x + y.sin().to(x.device),
-    "drawn there": lambda x, y: x + torch.rand(4).to(x.device),
+    "drawn there": lambda x, y: x + torch.rand(4, device="cpu").to(x.device),
     "a result, too": lambda x, y: (x + (z := sines(4)).to(x.device), z),
     "read there, too": lambda x, y: x + (y + (z := sines(4))).sum() + z.to(x),
 }
@@ -233,3 +236,36 @@ def test_what_is_moved_is_as_good(name, mode):
         y = torch.randn(4, generator=seeded(seed, "cpu"), device="cpu")
         assert_same(run(x, y), fn(x, y))
     assert "is on device" not in str(torchair.explain(fn, x, y))
+
+
+MIXED = STAYS | {
+    "a result on the CPU": lambda x, y: (x.sin(), (x * 2).sum(0).cpu() + 1),
+    "there and back": lambda x, y: (
+        ((x * 2).sum(0).cpu().sort()[0] + y).to(x.device) * x.tanh()
+    ),
+    "numbers": lambda x, y: (x * 2, x.sum().cpu() + y.sum(), y * x.sum().cpu()),
+}
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", MIXED)
+def test_what_stays_on_the_cpu_does_not_take_the_rest_along(name, grad, mode):
+    """A graph of a GPU and the CPU is parts; torch runs those of the CPU."""
+    torch._dynamo.reset()
+    with recorded() as records:
+        run = compiled(MIXED[name], mode)
+        for seed in range(3):
+            found = []
+            for fn in (MIXED[name], run):
+                torch.manual_seed(seed)
+                x = torch.randn(8, 4, generator=seeded(seed))
+                y = torch.randn(4, generator=seeded(seed, "cpu"), device="cpu")
+                results = fn(x.requires_grad_(grad), y.requires_grad_(grad))
+                several = results if isinstance(results, tuple) else (results,)
+                for r in several:
+                    if r.requires_grad:
+                        r.sum().backward(retain_graph=True)
+                found.append([*several, x.grad, y.grad])
+            assert_same(found[1], found[0])
+    assert [r.fallback for r in records] == [""] * len(records)
