@@ -125,9 +125,12 @@ def _moves(
         return True
     if user.target is torch.ops.aten._to_copy.default:
         return getattr(user.kwargs.get("device"), "type", "") == "cuda"
-    if user.target not in _INDEXING or _is_of_host(user):
+    if _is_of_host(user):
         return False
-    return node not in (user.args[0], *user.args[2:])
+    if user.target is torch.ops.aten.copy.default:
+        return node is not user.args[0]
+    others = (user.args[0], *user.args[2:]) if user.args else ()
+    return user.target in _INDEXING and node not in others
 
 
 def is_loose_constant(

@@ -48,6 +48,9 @@ torch.atan({a}) | 1 / ({a}.abs() + 1) | F.mish({a})
 F.hardtanh({a}) | F.selu({a}) | F.logsigmoid({a}) | torch.expm1(-{a}.abs())
 F.softshrink({a}) | F.threshold({a}, 0.1, 0.1) | torch.cos({a}) | F.relu6({a})
 {a}.nan_to_num() | torch.log({a}.abs() + 0.1) | {a}.sign() | F.softsign({a})
+({a}.cpu() * 2).to({a}.device) | {a} + torch.ones(1, device='cpu').to({a})
+{a} * torch.arange({a}.shape[-1], device='cpu').sin().to({a}.device)
+{a}[..., torch.zeros(2, dtype=torch.long, device='cpu')]
 """
 OF_INTEGERS = """
 {a} + 1 | {a}.float() | {a}.int() // 2 | {a} > 2 | {a}.int().clamp(1, 4)
@@ -62,6 +65,7 @@ torch.hypot({a}, {b} + 0.1) | torch.minimum({a}, {b}) | torch.rsub({a}, {b})
 {a} + {b}.float().mean() | {a} > {b}.float().amax() * 0.5
 torch.where({a} > 0.3, {a}, {b}.float().mean()) | {a} * {b}.double().mean()
 {a}.float() ** 2 - {b} * {b} | torch.where({a} != 0, {b}, 0)
+{a} * {b}.cpu().sum().to({a}.device) | {a}.cpu().float().mean().to({b}) + {b}
 """
 # {x}: an axis, {y}: another or the same, {keep}: True or False
 FOLDS = """

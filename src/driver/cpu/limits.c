@@ -12,8 +12,8 @@
 #define PIECES     8 /* of the data: one a pass */
 #define ROUNDS     ((int64_t)1 << 17)
 #define PASSES     32
-/* microseconds */
-#define SHORT_ROUNDS ((int64_t)1 << 9)
+
+#define SHORT_ROUNDS ((int64_t)1 << 9) /* microseconds */
 
 #define LIMITS_OF(isa)                                  \
     float limits_read_##isa(const float *p, int64_t n); \
