@@ -3,7 +3,8 @@ torch's library (src/driver/cpu/product/choice.h).
 
 TORCHAIR_MEASURE: "0" measures nothing, a rule decides; "again" forgets what
 was measured on all machines, once in this process; else what is not known is
-measured when a program first has a product of its class.
+measured when a program first has a product of its class, and in a second
+process, as the first may have been disturbed.
 TORCHAIR_CACHE_DIR: where `choices.txt` is; "": nothing is measured.
 """
 

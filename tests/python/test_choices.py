@@ -22,7 +22,7 @@ def test_path(folder, monkeypatch):
     assert choices.path() is None
     monkeypatch.delenv("TORCHAIR_MEASURE")
     assert choices.path() == str(folder / "choices.txt")
-    (folder / "choices.txt").write_text("torchair choices 1\n")
+    (folder / "choices.txt").write_text("torchair choices 2\n")
     monkeypatch.setenv("TORCHAIR_MEASURE", "1")
     assert choices.path() and (folder / "choices.txt").exists()
     monkeypatch.setenv("TORCHAIR_MEASURE", "again")

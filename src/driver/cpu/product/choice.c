@@ -10,10 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEAD    "torchair choices 1\n"
+#define HEAD    "torchair choices 2\n"
 #define MOST    ((size_t)1 << 20) /* bytes of a file */
 #define SECONDS 1.5               /* of measuring, in a process */
 #define SLOWEST ((int64_t)60 * 1000 * 1000 * 1000)
+#define RUNS    2    /* processes that measure a class */
 #define CLEAR   1.08 /* so much faster, to be taken against the rule */
 
 typedef BASE_VEC(cpu_choice) choices_vec;
@@ -73,17 +74,21 @@ is_word(word w, size_t most)
 static bool
 read_line(const char *at, const char *stop, word *machine, cpu_choice *out)
 {
-    word key, own;
+    word key, own, library;
     if (!next_word(&at, stop, '\t', machine) ||
-        !next_word(&at, stop, '\t', &key) || !next_word(&at, stop, '\t', &own))
+        !next_word(&at, stop, '\t', &key) ||
+        !next_word(&at, stop, '\t', &own) ||
+        !next_word(&at, stop, '\t', &library))
         return false;
-    word library = {at, (size_t)(stop - at)};
     if (!is_word(*machine, CPU_CHOICE_MACHINE) ||
         !is_word(key, CPU_CHOICE_KEY) || !read_time(own, &out->own) ||
-        !read_time(library, &out->library))
+        !read_time(library, &out->library) || stop - at != 1 || *at < '1' ||
+        *at > '9')
         return false;
     memcpy(out->key, key.at, key.len);
     out->key[key.len] = '\0';
+    out->runs = *at - '0';
+    out->here = false;
     return true;
 }
 
@@ -196,8 +201,8 @@ save(cpu_choices *c)
     air_status status = each_line(c, keep_line, &w);
     for (size_t i = 0; i < c->known.count; i++) {
         const cpu_choice *k = &c->known.data[i];
-        base_text_add(&w.text, "%s\t%s\t%" PRId64 "\t%" PRId64 "\n", c->machine,
-                      k->key, k->own, k->library);
+        base_text_add(&w.text, "%s\t%s\t%" PRId64 "\t%" PRId64 "\t%d\n",
+                      c->machine, k->key, k->own, k->library, k->runs);
     }
     if (status == AIR_OK)
         status = w.text.status;
@@ -254,18 +259,35 @@ is_sane(int64_t ns)
     return ns > 0 && ns < SLOWEST;
 }
 
-static void
-measure_new(cpu_choices *c, const char *key, cpu_measure_fn measure, void *arg)
+static int64_t
+least(int64_t a, int64_t b)
 {
-    cpu_choice made = {.own = 0};
+    return a < b ? a : b;
+}
+
+/* known: what another process has measured; NULL: nothing. */
+static void
+measure_now(cpu_choices *c, cpu_choice *known, const char *key,
+            cpu_measure_fn measure, void *arg)
+{
+    cpu_choice made = {.runs = 1, .here = true};
     const double start = base_now();
+    air_status status = AIR_OK;
     (void)snprintf(made.key, sizeof made.key, "%s", key);
     const bool good =
         measure(arg, &made) && is_sane(made.own) && is_sane(made.library);
     c->spent += base_now() - start;
+    if (known != NULL)
+        known->here = true;
     if (!good)
         return;
-    air_status status = BASE_PUSH(&c->alloc, &c->known, made);
+    if (known == NULL) {
+        status = BASE_PUSH(&c->alloc, &c->known, made);
+    } else {
+        known->own = least(known->own, made.own);
+        known->library = least(known->library, made.library);
+        known->runs++;
+    }
     if (status == AIR_OK)
         status = save(c);
     if (status != AIR_OK)
@@ -277,10 +299,12 @@ cpu_choices_find(cpu_choices *choices, const char *key, cpu_measure_fn measure,
                  void *arg, cpu_choice *out)
 {
     pthread_mutex_lock(&choices->mutex);
-    if (measure != NULL && find(choices, key) == NULL &&
-        choices->spent < SECONDS)
-        measure_new(choices, key, measure, arg);
-    const cpu_choice *found = find(choices, key);
+    cpu_choice *found = find(choices, key);
+    const bool known = found != NULL && (found->here || found->runs >= RUNS);
+    if (measure != NULL && !known && choices->spent < SECONDS) {
+        measure_now(choices, found, key, measure, arg);
+        found = find(choices, key);
+    }
     if (found != NULL)
         *out = *found;
     pthread_mutex_unlock(&choices->mutex);

@@ -1,11 +1,12 @@
-/* choice.h: whose kernel does a matrix product, ours or the library's: by one
- * measurement for each class of shapes, kept in a file.
+/* choice.h: whose kernel does a matrix product, ours or the library's: by a
+ * measurement for each class of shapes, kept in a file. What disturbs it makes
+ * it slower: a second process measures again, and the least of both counts.
  *
  * The file is text: a line that names the format, then a line for each class:
- * machine, class, and the nanoseconds of either kernel, with tabs between. It
- * is shared by processes and machines. What is no such line is not read, and
- * gone when the file is next written; a file that cannot be read or written is
- * as good as none. */
+ * machine, class, the nanoseconds of either kernel, and how many processes have
+ * measured it, with tabs between. It is shared by processes and machines. What
+ * is no such line is not read, and gone when the file is next written; a file
+ * that cannot be read or written is as good as none. */
 #ifndef CPU_CHOICE_H
 #define CPU_CHOICE_H
 
@@ -18,6 +19,8 @@ enum { CPU_CHOICE_KEY = 96, CPU_CHOICE_MACHINE = 192 };
 typedef struct {
     char key[CPU_CHOICE_KEY];
     int64_t own, library; /* ns of one run, above 0 */
+    int runs;             /* processes that have measured it: 1 .. 9 */
+    bool here;            /* this one has, or has tried */
 } cpu_choice;
 
 /* Fills in own and library. false: it could not be measured. */
@@ -28,9 +31,9 @@ typedef bool (*cpu_measure_fn)(void *arg, cpu_choice *out);
 air_status cpu_choices_create(const air_alloc *alloc, const char *path,
                               const char *machine, cpu_choices **out);
 void cpu_choices_destroy(cpu_choices *choices); /* may be NULL */
-/* The choice of that key; what is not known is measured, unless measuring has
- * taken long enough in this process. measure NULL: it is not. Any thread;
- * false: there is none. */
+/* The choice of that key; what is not known, or by one other process only, is
+ * measured, unless measuring has taken long enough in this process. measure
+ * NULL: it is not. Any thread; false: there is none. */
 bool cpu_choices_find(cpu_choices *choices, const char *key,
                       cpu_measure_fn measure, void *arg, cpu_choice *out);
 
