@@ -96,12 +96,8 @@ def _is_made(node: torch.fx.Node, made: set[torch.fx.Node]) -> bool:
         return True
     if not _is_of_host(node) or not _is_plain(node):
         return False
-    operands = (x for x in node.all_input_nodes if "val" in x.meta)
-    return all(x in made or not _is_tensor(x) for x in operands)
-
-
-def _is_tensor(node: torch.fx.Node) -> bool:
-    return isinstance(node.meta["val"], torch.Tensor)
+    others = (x.meta.get("val") for x in node.all_input_nodes if x not in made)
+    return not any(isinstance(v, torch.Tensor) for v in others)
 
 
 def _is_of_host(node: torch.fx.Node) -> bool:
@@ -161,8 +157,8 @@ def is_loose_result(
 
 
 def needs_host(graph: torch.fx.Graph) -> bool:
-    """Has a graph of a GPU tensors of the CPU that are not as good there? Of
-    operators with several results these are nobody's."""
+    """Has a graph of a GPU tensors of the CPU that are not as good there? What
+    operators with several results give (seeds of attention) is not asked."""
     loose = movable(graph, PLACE)
     (output,) = graph.find_nodes(op="output")
     for node in filter(_is_of_host, graph.nodes):

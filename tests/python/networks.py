@@ -12,11 +12,10 @@ is not ours.
 """
 
 import random
-import sys
-import time
 import warnings
 
 import helpers
+import seeds
 import torch
 import torch.nn.functional as F
 from helpers import seeded
@@ -467,22 +466,6 @@ def check(seed):
     return f"{head}: {said}\n{network.text}"
 
 
-def main():
-    warnings.simplefilter("ignore")
-    first = int(sys.argv[1])
-    helpers.DEVICE = torch.device(*sys.argv[3:] or ["cpu"])
-    if len(sys.argv) < 3:
-        print(chosen(first)[0].text, check(first), sep="\n")
-        return
-    end, seed, ran = time.monotonic() + float(sys.argv[2]), first, 0
-    while time.monotonic() < end:
-        said = check(seed)
-        ran += said is not None
-        seed += 1
-        if said:
-            print(said, flush=True)
-    print(f"{ran} networks, seeds {first} to {seed - 1}")
-
-
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("ignore")
+    seeds.main("networks", lambda seed: chosen(seed)[0].text, check)

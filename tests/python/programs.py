@@ -14,10 +14,9 @@ keep what is between two roundings in float32.
 """
 
 import random
-import sys
-import time
 
 import helpers
+import seeds
 import torch
 import torch.nn.functional as F
 from helpers import seeded
@@ -414,21 +413,5 @@ def check(seed):
     return f"{head}: {said}\n{program.text}"
 
 
-def main():
-    first = int(sys.argv[1])
-    helpers.DEVICE = torch.device(*sys.argv[3:] or ["cpu"])
-    if len(sys.argv) < 3:
-        print(chosen(first)[0].text, check(first), sep="\n")
-        return
-    end, seed, ran = time.monotonic() + float(sys.argv[2]), first, 0
-    while time.monotonic() < end:
-        said = check(seed)
-        ran += said is not None
-        seed += 1
-        if said:
-            print(said, flush=True)
-    print(f"{ran} programs, seeds {first} to {seed - 1}")
-
-
 if __name__ == "__main__":
-    main()
+    seeds.main("programs", lambda seed: chosen(seed)[0].text, check)

@@ -259,12 +259,6 @@ is_sane(int64_t ns)
     return ns > 0 && ns < SLOWEST;
 }
 
-static int64_t
-least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* known: what another process has measured; NULL: nothing. */
 static void
 measure_now(cpu_choices *c, cpu_choice *known, const char *key,
@@ -284,8 +278,8 @@ measure_now(cpu_choices *c, cpu_choice *known, const char *key,
     if (known == NULL) {
         status = BASE_PUSH(&c->alloc, &c->known, made);
     } else {
-        known->own = least(known->own, made.own);
-        known->library = least(known->library, made.library);
+        known->own = min64(known->own, made.own);
+        known->library = min64(known->library, made.library);
         known->runs++;
     }
     if (status == AIR_OK)
