@@ -3,6 +3,7 @@
 // What has no function here does not compile.
 
 struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(8) float2 { float x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
@@ -42,6 +43,14 @@ static inline unsigned __ballot_sync(unsigned mask, int v)
     return seen;
 }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
+static inline unsigned __reduce_max_sync(unsigned mask, unsigned v)
+{
+    for (int w = 16; w > 0; w /= 2) {
+        const unsigned other = __shfl_xor_sync(mask, v, w);
+        v = other > v ? other : v;
+    }
+    return v;
+}
 static inline int __any_sync(unsigned mask, int v) { return __ballot_sync(mask, v) != 0; }
 
 // ---- memory

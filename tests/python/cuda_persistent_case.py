@@ -1,5 +1,11 @@
 """A decode step of two layers with its cache, compiled in a process of its own
-(TORCHAIR_CUDA_PERSISTENT is read once): errors against float64 as one line."""
+(TORCHAIR_CUDA_PERSISTENT is read once): errors against float64 as one line.
+
+    cuda_persistent_case.py BATCH [DEVICE [LENGTH [DTYPE]]]
+
+Of a cache longer than LENGTH here the first keys are hidden, and of the last head
+all of them.
+"""
 
 import copy
 import sys
@@ -10,6 +16,7 @@ from torch import nn
 import torchair
 
 WIDTH, HEADS, KEYS, DEPTH, INNER, LENGTH = 256, 4, 2, 64, 512, 160
+HIDDEN = 40
 
 
 class Layer(nn.Module):
@@ -44,19 +51,25 @@ class Layer(nn.Module):
 
 
 class Decode(nn.Module):
-    def __init__(self, batch):
+    def __init__(self, batch, length, dtype):
         super().__init__()
+        # Scores of hidden keys are this, or in float16 keep something of theirs.
+        self.hidden = -6e4 if dtype == torch.float16 else -1e30
         self.table = nn.Embedding(300, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(2))
         self.head = nn.Linear(WIDTH, 300, bias=False)
         for i in range(4):
-            cache = torch.randn(batch, KEYS, LENGTH, DEPTH)
+            cache = torch.randn(batch, KEYS, length, DEPTH)
             self.register_buffer(f"cache{i}", cache)
 
     def forward(self, ids, pos):
         x = self.table(ids)
-        at = torch.arange(LENGTH, device=ids.device)
+        at = torch.arange(self.cache0.shape[2], device=ids.device)
         mask = (at <= pos)[None, None, None]
+        if len(at) > LENGTH:
+            head = torch.arange(HEADS, device=ids.device)[:, None, None]
+            mask = mask & (at >= HIDDEN) & (head < HEADS - 1)
+            mask = torch.where(mask, 0.0, self.hidden).to(x.dtype)
         for i, layer in enumerate(self.layers):
             keys = getattr(self, f"cache{2 * i}")
             values = getattr(self, f"cache{2 * i + 1}")
@@ -72,15 +85,17 @@ def error(found, want):
 def main():
     batch = int(sys.argv[1])
     device = sys.argv[2] if len(sys.argv) > 2 else "cuda"
+    length = int(sys.argv[3]) if len(sys.argv) > 3 else LENGTH
+    dtype = getattr(torch, sys.argv[4] if len(sys.argv) > 4 else "bfloat16")
     torch.manual_seed(0)
-    model = Decode(batch).to(device).bfloat16().eval()
+    model = Decode(batch, length, dtype).to(device, dtype).eval()
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     config = torchair.CompilerConfig()
     config.mode = "max-autotune"
     backend = torchair.get_npu_backend(compiler_config=config)
     fast = torch.compile(model, backend=backend, dynamic=False)
     ours = theirs = 0.0
-    for place in (0, 100, 101, LENGTH - 1, 3):
+    for place in (0, 100, 101, length - 1, 3):
         ids = torch.randint(0, 300, (batch, 1), device=device)
         pos = torch.tensor([place], device=device)
         want = exact(ids, pos)

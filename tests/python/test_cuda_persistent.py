@@ -16,13 +16,13 @@ needs_gpu = pytest.mark.skipif(
 )
 
 
-def errors(setting, batch, folder):
+def errors(setting, batch, folder, *more):
     names = {
         "TORCHAIR_CUDA_PERSISTENT": setting,
         "TORCHAIR_CACHE_DIR": str(folder),
     }
     found = subprocess.run(
-        [sys.executable, CASE, str(batch)],
+        [sys.executable, CASE, str(batch), *more],
         env={**os.environ, **names},
         capture_output=True,
         text=True,
@@ -37,6 +37,20 @@ def errors(setting, batch, folder):
 @pytest.mark.parametrize("setting", ["0", "1", "check"])
 def test_decode(setting, batch, tmp_path):
     ours, eager, caches, same = errors(setting, batch, tmp_path)
+    assert ours <= 1.1 * eager + 1e-3
+    assert caches < 1e-2
+    assert same == 1
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("length", ["1024", "1100"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_long_cache(batch, length, dtype, tmp_path):
+    """Attention hands on parts, to a product that puts them together."""
+    ours, eager, caches, same = errors(
+        "1", batch, tmp_path, "cuda", length, dtype
+    )
     assert ours <= 1.1 * eager + 1e-3
     assert caches < 1e-2
     assert same == 1

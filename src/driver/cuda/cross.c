@@ -101,28 +101,80 @@ is_kept_inside(const crossing *c, const super_phase *p, size_t step,
     return cuda_is_scrap(c->steps, s);
 }
 
-/* ---- where it then is ---------------------------------------------------- */
+/* ---- parts of attention -------------------------------------------------- */
 
-static void
-set_words(super_phase *p, const cuda_span *s, int64_t at)
+/* Can all that the phase has of the span be parts? */
+static bool
+can_be_parts(const super_phase *p, const cuda_span *s)
 {
     const cuda_launch *l = launch_of(p);
     for (int k = 0; k < l->nparams; k++)
-        if (lies_in(&l->params[k], s))
-            p->words[k] = at + l->params[k].value - s->begin;
+        if (lies_in(&l->params[k], s) &&
+            (!(l->parts >> k & 1) || l->params[k].value != s->begin))
+            return false;
+    return p->parted == 0;
+}
+
+/* What phase p writes there in its step, if those that read it put parts
+ * together. */
+static super_parts
+parts_of(const crossing *c, const super_phase *p, size_t step,
+         const cuda_span *s)
+{
+    const super_parts none = {0, 0, 0};
+    const cuda_launch *l = launch_of(p);
+    cuda_remains left = {.count = 1, .piece = {*s}};
+    cuda_touch t;
+    if (l->nparts == 0 || !can_be_parts(p, s))
+        return none;
+    for (size_t i = step + 1; i < c->count && left.count > 0; i++) {
+        for (int k = 0; i >= p->end && cuda_touch_at(&c->steps[i], k, &t); k++)
+            if (t.read && cuda_remains_meet(&left, &t.span) &&
+                !can_be_parts(phase_of(c, i), s))
+                return none;
+        (void)cut_by(&c->steps[i], &left);
+    }
+    return (super_parts){l->nparts, (s->end - s->begin) / 2, l->width};
+}
+
+/* Bytes of numbers as words, or of parts and what their rows weigh. */
+static size_t
+bytes_of(const cuda_span *s, const super_parts *parts)
+{
+    size_t n = (size_t)(s->end - s->begin) * (size_t)(1 + parts->count);
+    if (parts->count > 0)
+        n += (size_t)(parts->numbers / parts->width * parts->count * 8);
+    return (n + 127) / 128 * 128;
+}
+
+/* ---- where it then is ---------------------------------------------------- */
+
+static void
+set_words(super_phase *p, const cuda_span *s, int64_t at,
+          const super_parts *parts)
+{
+    const cuda_launch *l = launch_of(p);
+    for (int k = 0; k < l->nparams; k++) {
+        if (!lies_in(&l->params[k], s))
+            continue;
+        p->words[k] = at + l->params[k].value - s->begin;
+        p->parted |= (parts->count > 0 ? 1U : 0) << k;
+    }
+    if (parts->count > 0)
+        p->parts = *parts;
 }
 
 /* Those that read it. */
 static void
 set_readers(const crossing *c, const super_phase *p, size_t step,
-            const cuda_span *s, int64_t at)
+            const cuda_span *s, int64_t at, const super_parts *parts)
 {
     cuda_remains left = {.count = 1, .piece = {*s}};
     cuda_touch t;
     for (size_t i = step + 1; i < c->count && left.count > 0; i++) {
         for (int k = 0; i >= p->end && cuda_touch_at(&c->steps[i], k, &t); k++)
             if (t.read && cuda_remains_meet(&left, &t.span))
-                set_words(phase_of(c, i), s, at);
+                set_words(phase_of(c, i), s, at, parts);
         (void)cut_by(&c->steps[i], &left);
     }
 }
@@ -158,11 +210,11 @@ cross_writes(const crossing *c, super_phase *p)
                 is_idle(p, &t.span) || !takes_words(p, &t.span) ||
                 !is_kept_inside(c, p, s, &t.span))
                 continue;
+            const super_parts parts = parts_of(c, p, s, &t.span);
             const int64_t at = (int64_t)c->run->end;
-            c->run->end +=
-                (size_t)(t.span.end - t.span.begin + 127) / 128 * 128;
-            set_words(p, &t.span, at);
-            set_readers(c, p, s, &t.span, at);
+            c->run->end += bytes_of(&t.span, &parts);
+            set_words(p, &t.span, at, &parts);
+            set_readers(c, p, s, &t.span, at, &parts);
         }
 }
 

@@ -73,6 +73,11 @@ typedef struct {
     uint32_t crossing, idle;
     /* Those of caches of which one row that a launch writes can be words. */
     uint32_t rows;
+    /* Those that can be parts of attention (text/parts.cuh). Who gives them:
+     * how many, elements of a row. */
+    uint32_t parts;
+    int32_t nparts;
+    int64_t width;
     cuda_param params[CUDA_MAX_PARAMS];
     /* What it reads before it waits for the launches before it (`await` of the
      * texts; each text has one). */

@@ -96,10 +96,12 @@ add_pointers(fuse_printer *p)
         note_words(p, g->dtype,
                    !fuse_is_written(g, s, c->outs[0].slot, c->outs[0].offset),
                    pointer(p, type, c->outs[0].slot, c->outs[0].offset));
-        if (s == 0)
+        if (s == 0) {
+            p->launch->parts = 1U << p->launch->nparams;
             note_words(
                 p, g->dtype, false,
                 pointer(p, type, c->args[0].t->slot, c->args[0].t->offset));
+        }
         add_scale(p, s);
     }
     if (g->ncopies > 0) {

@@ -18,6 +18,7 @@ extern const char kern_text_scan[];
 extern const char kern_text_split[];
 extern const char kern_text_super[];
 extern const char kern_text_cross[];
+extern const char kern_text_parts[];
 extern const char kern_text_ring[];
 extern const char kern_text_gemm[];
 extern const char kern_text_attend[];

@@ -236,7 +236,7 @@ begin(cuda_source *out, const attention *a, const entry *e)
     kern_body(&k);
     base_text_add(k.text,
                   "%s"
-                  "    const s64 z = %s;\n"
+                  "    const u32 z = %s;\n"
                   "    const site<decltype(q), decltype(y), decltype(k), "
                   "decltype(v)> s = {q, k, v, y, %s, %s, z / %" PRId64
                   ", z %% %" PRId64 ", %s};\n",
@@ -269,52 +269,126 @@ kern_decode(const air_call *call, const cuda_props *props, cuda_source *out)
 
 /* ---- few queries, without clusters --------------------------------------- */
 
-enum { MOST_SPLITS = 16, SPLIT_KEYS = 128 /* of a part, at least */ };
+enum {
+    MOST_SPLITS = 16,
+    SPLIT_KEYS = 128,  /* of a part, at least */
+    MOST_APART = 8,    /* parts that a product puts together: 2, 4 or 8; */
+    MOST_TAKEN = 65536 /* and bytes of them, which each of its blocks reads */
+};
 
-/* Parts of the keys of a head: about one for each block. */
-static int64_t
-splits(const attention *a, int64_t heads, const cuda_props *props)
+/* Blocks have a part of the keys each, for some queries of a key head. */
+typedef struct {
+    int queries;
+    int64_t groups, heads, parts; /* of a key head; of all; of each of these */
+} split;
+
+static split
+split_by(const attention *a, int queries)
 {
+    const int64_t all = a->heads / a->kv * a->rows;
+    const int64_t groups = (all + queries - 1) / queries;
+    return (split){queries, groups, a->batch * a->kv * groups, 1};
+}
+
+/* Parts of the keys: about one for each block. */
+static split
+split_together(const attention *a, const cuda_props *props)
+{
+    split s = split_by(a, a->queries);
     const int64_t keys = (a->keys + SPLIT_KEYS - 1) / SPLIT_KEYS;
-    int64_t n = props->processors / heads;
+    int64_t n = props->processors / s.heads;
     n = n < keys ? n : keys;
-    return n < 1 ? 1 : n < MOST_SPLITS ? n : MOST_SPLITS;
+    s.parts = n < 1 ? 1 : n < MOST_SPLITS ? n : MOST_SPLITS;
+    return s;
+}
+
+/* Do rows of the result lie behind each other? */
+static bool
+has_rows(const attention *a)
+{
+    for (int i = 0; i + 1 < a->rank; i++)
+        if (a->y->dims[i] > 1 && a->y->strides[i] % a->width != 0)
+            return false;
+    return !a->sums;
+}
+
+/* Few parts, as each block of the product that takes them reads all of them,
+ * and few queries a block, as each reads its keys. One part: there is no way.
+ */
+static split
+split_apart(const attention *a, const cuda_props *props)
+{
+    const int64_t bytes = a->batch * a->heads * a->rows * a->width * 2;
+    for (int n = MOST_APART; n > 1 && has_rows(a); n /= 2) {
+        if (n * bytes > MOST_TAKEN || n * SPLIT_KEYS > a->keys)
+            continue;
+        for (int q = 1; q < 2 * a->queries; q *= 2) {
+            split s = split_by(a, q < a->queries ? q : a->queries);
+            s.parts = n;
+            if (s.heads * n <= props->processors)
+                return s;
+        }
+    }
+    return split_by(a, a->queries);
+}
+
+static size_t
+bytes_of_cells(const attention *a, const split *s)
+{
+    return (size_t)(s->queries * (a->width + 2)) * 4;
+}
+
+/* Which of the two ways it goes, its result says. */
+static void
+print_ways(char *open, size_t size, const split *s, const split *apart,
+           const cuda_props *props)
+{
+    (void)snprintf(
+        open, size,
+        "    constexpr bool APART = in_parts<decltype(y)>::value;\n"
+        "    constexpr int QUERIES = APART ? %d : %d, SPLITS = APART ? %d : "
+        "%d,\n"
+        "        GROUPS = APART ? %d : %d, BLOCKS = APART ? %d : %d;\n"
+        "    if (blockIdx.x >= BLOCKS)\n        await_memory();\n"
+        "    for (u32 n = blockIdx.x; n < BLOCKS; n += gridDim.x) {\n"
+        "    const u32 head = n / SPLITS;\n%s",
+        apart->queries, s->queries, (int)apart->parts, (int)s->parts,
+        (int)apart->groups, (int)s->groups, (int)(apart->heads * apart->parts),
+        (int)(s->heads * s->parts),
+        s->heads > props->processors ? "    __syncthreads();\n" : "");
 }
 
 air_status
 kern_split(const air_call *call, const cuda_props *props, cuda_source *out)
 {
     const attention a = read_attention(call);
-    const int64_t all = a.heads / a.kv * a.rows;
-    const int64_t groups = (all + a.queries - 1) / a.queries;
-    const int64_t heads = a.batch * a.kv * groups;
-    const int64_t n = splits(&a, heads, props);
-    const int64_t cell = a.queries * (a.width + 2);
-    char open[200], place[40], first[60];
-    (void)snprintf(
-        open, sizeof open,
-        "    if (blockIdx.x >= %" PRId64 ")\n        await_memory();\n"
-        "    for (int n = blockIdx.x; n < %" PRId64
-        "; n += gridDim.x) {\n    const int head = n / %" PRId64 ";\n%s",
-        heads * n, heads * n, n,
-        heads * n > props->processors ? "    __syncthreads();\n" : "");
-    (void)snprintf(place, sizeof place, "head / %" PRId64, groups);
-    (void)snprintf(first, sizeof first, "(int)(head %% %" PRId64 ") * %d",
-                   groups, a.queries);
+    const split s = split_together(&a, props), apart = split_apart(&a, props);
+    const size_t cells = bytes_of_cells(&a, &s);
+    const int64_t blocks = s.heads * s.parts;
+    const int64_t others = apart.heads * apart.parts;
+    char open[600];
+    print_ways(open, sizeof open, &s, &apart, props);
     const entry e = {.prelude = kern_text_split,
                      .attribute = "",
                      .open = open,
-                     .place = place,
-                     .first = first,
+                     .place = "head / GROUPS",
+                     .first = "(int)(head % GROUPS) * QUERIES",
                      .parts = true};
     kern k = begin(out, &a, &e);
     base_text_add(k.text,
-                  "    split<T, %" PRId64 ", %d, %" PRId64 ">::run(s, n %% "
-                  "%" PRId64 ", cells + head * %" PRId64 ");\n"
+                  "    split<T, %" PRId64 ", QUERIES, SPLITS>::run(s, n %% "
+                  "SPLITS, cells + head * %zu);\n"
                   "    }\n}\n",
-                  a.width, a.queries, n, n, n * cell);
-    kern_grid(&k, heads * n, 1, (uint32_t)(WARPS * cell * 4));
-    out->scratch = (size_t)(heads * n * cell * 8);
+                  a.width, (size_t)s.parts * cells / 4);
+    if (apart.parts > 1) {
+        k.launch->parts = 1U << RESULT;
+        k.launch->nparts = (int32_t)apart.parts;
+        k.launch->width = a.width;
+    }
+    const size_t most = bytes_of_cells(&a, &apart);
+    kern_grid(&k, blocks > others ? blocks : others, 1,
+              (uint32_t)(WARPS * (cells > most ? cells : most)));
+    out->scratch = (size_t)blocks * cells * 2;
     return AIR_OK;
 }
 

@@ -166,7 +166,7 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
     print_sum(&k, &p);
     cuda_add_early(k.launch, p.w);
     if (p.batch == 1 && (p.m == 1 || p.x_row % 8 == 0))
-        k.launch->crossing = 3; /* y, x */
+        k.launch->crossing = 3, k.launch->parts = 2; /* y, x */
     kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));
     return AIR_OK;
 }

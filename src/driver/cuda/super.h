@@ -32,6 +32,11 @@ enum {
  * most blocks to have come so far, as words show that they are there. */
 typedef enum { SUPER_GOES, SUPER_MEMORY, SUPER_COUNT } super_wait;
 
+/* What attention hands on in parts (text/parts.cuh); 0: nothing. */
+typedef struct {
+    int64_t count, numbers, width; /* parts; of each, and of its rows */
+} super_parts;
+
 /* A launch of a step, or of several. */
 typedef struct {
     const cuda_source *source;
@@ -44,6 +49,9 @@ typedef struct {
     size_t scratch;      /* of the list's, where the source's begins */
     /* By parameter: where its words lie in the scratch; 0: numbers in memory */
     int64_t words[CUDA_MAX_PARAMS];
+    /* Those of them that are parts. */
+    uint32_t parted;
+    super_parts parts;
     /* And those of the row of a cache that is written; 0: none. The parameter
      * is then two, the second one behind all others. */
     int64_t rows[CUDA_MAX_PARAMS];

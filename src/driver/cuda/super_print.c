@@ -57,7 +57,9 @@ has_same_words(const super_phase *a, const super_phase *b)
         if ((a->words[k] != 0) != (b->words[k] != 0) ||
             (a->rows[k] != 0) != (b->rows[k] != 0))
             return false;
-    return true;
+    return a->parted == b->parted && a->parts.count == b->parts.count &&
+           a->parts.numbers == b->parts.numbers &&
+           a->parts.width == b->parts.width;
 }
 
 /* Sizes and strides of regions are constants here. */
@@ -119,6 +121,15 @@ put_families(printer *p)
     }
 }
 
+static bool
+has_parts(const super_run *run)
+{
+    for (size_t i = 0; i < run->count; i++)
+        if (run->phases[i].parted != 0)
+            return true;
+    return false;
+}
+
 static void
 put_preludes(printer *p)
 {
@@ -141,6 +152,8 @@ put_preludes(printer *p)
     put_families(p);
     if (!p->run->apart)
         put(p, kern_text_cross);
+    if (has_parts(p->run))
+        put(p, kern_text_parts);
     if (p->stages == 0)
         return;
     base_text_add(p->text,
@@ -150,8 +163,30 @@ put_preludes(printer *p)
     put(p, kern_text_ring);
 }
 
+/* What stands for a pointer to the type in the parameters of a phase. */
+static void
+put_pointer(printer *p, const super_phase *phase, int k, const char *type,
+            int length)
+{
+    const super_parts *parts = &phase->parts;
+    const bool fresh = phase->rows[k] != 0, parted = phase->parted >> k & 1;
+    base_text_add(p->text, "call::%s<%.*s",
+                  fresh    ? "fresh"
+                  : parted ? "parts"
+                           : "cross",
+                  length, type);
+    if (fresh)
+        base_text_add(p->text, ", %" PRId64 ", %" PRId64, phase->plane,
+                      phase->width);
+    else if (parted)
+        base_text_add(p->text, ", %" PRId64 ", %" PRId64 ", %" PRId64,
+                      parts->numbers, parts->width, parts->count);
+    put(p, "> ");
+}
+
 /* From "(" to ")": "bf16 *x" becomes "call::cross<bf16> x" where it is words,
- * and "call::fresh<bf16, ...> x" where a row of it is. */
+ * "call::parts<bf16, ...> x" where it is parts, and "call::fresh<bf16, ...> x"
+ * where a row of it is words. */
 static const char *
 put_parameters(printer *p, const char *at, const super_phase *phase)
 {
@@ -161,12 +196,8 @@ put_parameters(printer *p, const char *at, const super_phase *phase)
         const char *type = at + strspn(at, "(, ");
         base_text_put(p->text, at, (size_t)(type - at));
         if ((crosses || fresh) && star && star < end) {
-            base_text_add(p->text, "call::%s<%.*s", fresh ? "fresh" : "cross",
-                          (int)(star - type), type);
-            if (fresh)
-                base_text_add(p->text, ", %" PRId64 ", %" PRId64, phase->plane,
-                              phase->width);
-            base_text_add(p->text, "> %.*s", (int)(end - star - 2), star + 2);
+            put_pointer(p, phase, k, type, (int)(star - type));
+            base_text_put(p->text, star + 2, (size_t)(end - star - 2));
         } else {
             base_text_put(p->text, type, (size_t)(end - type));
         }

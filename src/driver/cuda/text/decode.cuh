@@ -169,16 +169,27 @@ struct decode {
     aim(places &to, const P &p, s64 j, int g, int t)
     {
         const s64 last = p.keys() - 1;
+        if (is_even(p) && j > last)
+            j = p.keys() - KEYS;
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const s64 at = j + i * 8 + g;
-            to.k[i] = p.key(at < last ? at : last) + t * 8;
+            to.k[i] = p.key(is_even(p) || at < last ? at : last) + t * 8;
         }
 #pragma unroll
         for (int i = 0; i < 2 * TILES; i++) {
             const s64 at = j + i / 2 * 8 + t * 2 + i % 2;
-            to.v[i / 2][i % 2] = p.value(at < last ? at : last) + g * 8 % WIDTH;
+            to.v[i / 2][i % 2] =
+                p.value(is_even(p) || at < last ? at : last) + g * 8 % WIDTH;
         }
+    }
+
+    // Do keys end where a block of them does? One is inside or not then.
+    template <class P>
+    static FN bool
+    is_even(const P &p)
+    {
+        return p.keys() % KEYS == 0;
     }
 
     struct pieces {
@@ -216,7 +227,7 @@ struct decode {
 #pragma unroll
         for (int i = 0; i < 2 * TILES; i++) {
             const s64 at = j + i / 2 * 8 + t * 2 + i % 2;
-            const bool there = g < QUERIES && at < p.keys() &&
+            const bool there = g < QUERIES && (is_even(p) ? j : at) < p.keys() &&
                                !(p.causal() && at > p.row(g));
             const float of = there ? p.mask(g, at) : -infinity();
             m.of[i / 2][i % 2] = ALL || !(of <= FAR) ? of : -infinity();
@@ -375,7 +386,6 @@ struct decode {
     fold(const P &p, pieces &x, const uint4 (&q)[CHUNKS], const added &m,
          float (&acc)[SLOTS][8][4], float &top, float &all)
     {
-        const int t = threadIdx.x & 3;
         uint4(&k)[TILES][CHUNKS] = x.k;
         uint4(&v)[TILES][2][SLOTS] = x.v;
         float s[TILES][4] = {};
@@ -398,24 +408,22 @@ struct decode {
         high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
         high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
         const float f = decay(top, high);
+        if (__any_sync(~0u, f != 1 && top != -infinity()))
+#pragma unroll
+            for (int i = 0; i < SLOTS * 32; i++)
+                acc[i / 32][i / 4 % 8][i % 4] *= f;
         top = high;
         all *= f;
-#pragma unroll
-        for (int i = 0; i < SLOTS * 32; i++)
-            acc[i / 32][i / 4 % 8][i % 4] *= f;
+        u32 hidden = 0; // a bit for each
 #pragma unroll
         for (int i = 0; i < 2 * TILES; i++) {
             float &score = s[i / 2][i % 2];
-            const bool seen = score != -infinity();
-            score = seen ? __expf(score - high) : 0.f;
+            hidden |= (score == -infinity()) << i;
+            score = score == -infinity() ? 0.f : __expf(score - high);
             all += score;
-            // 0 * NaN of a row that nobody wrote yet
-            const u32 some = __ballot_sync(~0u, seen) >> t & 0x11111111u;
-#pragma unroll
-            for (int c = 0; c < SLOTS; c++)
-                if (some == 0)
-                    v[i / 2][i % 2][c] = make_uint4(0, 0, 0, 0);
         }
+        if (__any_sync(~0u, hidden != 0 && threadIdx.x % 32 < 4 * QUERIES))
+            clear(v, hidden);
 #pragma unroll
         for (int i = 0; i < TILES; i += 2) {
             u32 high0, low0, high1, low1;
@@ -431,6 +439,22 @@ struct decode {
                              pair_up(word(v[i + 1][0][c], e / 2),
                                      word(v[i + 1][1][c], e / 2), e % 2),
                              T());
+        }
+    }
+
+    // Values of keys that no query has seen, as 0 * NaN of a row that nobody wrote yet
+    // is NaN.
+    static FN void
+    clear(uint4 (&v)[TILES][2][SLOTS], u32 hidden)
+    {
+        const int t = threadIdx.x & 3;
+#pragma unroll
+        for (int i = 0; i < 2 * TILES; i++) {
+            const u32 seen = __ballot_sync(~0u, !(hidden >> i & 1));
+#pragma unroll
+            for (int c = 0; c < SLOTS; c++)
+                if ((seen >> t & 0x11111111u) == 0)
+                    v[i / 2][i % 2][c] = make_uint4(0, 0, 0, 0);
         }
     }
 
@@ -455,11 +479,12 @@ struct decode {
         if (g >= QUERIES)
             return;
 #pragma unroll
-        for (int i = 0; i < SLOTS * 16; i++) {
+        for (int i = 0; i < SLOTS * 16; i += 2) {
             const int e = i / 16 * 64 + t * 16 + i % 16;
-            const float(&a)[4] = acc[i / 16][i % 8];
+            const float(&a)[4] = acc[i / 16][i % 8], (&b)[4] = acc[i / 16][i % 8 + 1];
             if (e < WIDTH)
-                c[e] = i % 16 < 8 ? a[0] + a[2] : a[1] + a[3];
+                *(float2 *)(c + e) = i % 16 < 8 ? float2{a[0] + a[2], b[0] + b[2]}
+                                                : float2{a[1] + a[3], b[1] + b[3]};
         }
         if (t == 0) {
             c[WIDTH] = top;

@@ -6,6 +6,13 @@
 //
 // Where the phase needs no memory of others it asks for keys and mask at once, and
 // then waits for words only: queries, and the row that was just written to the cache.
+//
+// Where its results cross in parts (parts.cuh), who takes them puts parts together.
+template <class Y>
+struct in_parts {
+    static const bool value = false;
+};
+
 struct no_row {
     FN void
     ask(int, int)
@@ -58,9 +65,17 @@ struct split {
         await_memory();
         look(p, rank, likely, mine);
         __syncthreads();
-        for (int n = warp; n < QUERIES; n += WARPS)
-            leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
-        finish(p, rank, cells, mine);
+        if constexpr (in_parts<decltype(p.y)>::value) {
+            for (int n = warp; n < QUERIES; n += WARPS)
+                if (!give_part(mine + n * CELL, p.out(n), rank, lane))
+                    super_block.told = 1;
+            if (rank == 0)
+                settle(p, mine);
+        } else {
+            for (int n = warp; n < QUERIES; n += WARPS)
+                leave(mine + n * CELL, cells + (rank * QUERIES + n) * CELL, lane);
+            finish(p, rank, cells, mine);
+        }
     }
 
     // D::ahead. Layers have their mask in common, mostly: what was seen of it is as
@@ -85,21 +100,28 @@ struct split {
     }
 
     // Rows that are not aligned: few have them.
+    template <class P>
     static __device__ __noinline__ typename D::pieces
-    fetch_halves(const typename D::places &at)
+    fetch_halves(P p, s64 j, int g, int t)
     {
+        typename D::places at;
         typename D::pieces x;
+        D::aim(at, p, j, g, t);
         D::template fetch<false>(x, at);
         return x;
     }
 
+    template <class P>
     static FN void
-    fetch(typename D::pieces &x, const typename D::places &at, bool fast)
+    fetch(typename D::pieces &x, const P &p, s64 j, int g, int t)
     {
-        if (fast)
+        if (p.key_fast()) {
+            typename D::places at;
+            D::aim(at, p, j, g, t);
             D::template fetch<true>(x, at);
-        else
-            x = fetch_halves(at);
+        } else {
+            x = fetch_halves(p, j, g, t);
+        }
     }
 
     // What each warp finds in its keys.
@@ -112,14 +134,11 @@ struct split {
         float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
         s64 j = (s64)(rank + SPLITS * warp) * D::KEYS;
         const s64 step = (s64)SPLITS * WARPS * D::KEYS;
-        typename D::places at;
         typename D::pieces x;
         uint4 q[D::CHUNKS];
         auto row = row_of(D(), p.k, p.v, p.plane());
-        D::aim(at, p, j, g, t);
-        const bool fast = p.key_fast();
         if (likely)
-            fetch(x, at, fast);
+            fetch(x, p, j, g, t);
         row.ask(g, t);
         typename D::added m = D::template look<false>(p, j, g, t);
         D::template take<true>(p, g, t, q);
@@ -128,14 +147,13 @@ struct split {
         for (; j < p.keys(); j += step) {
             const bool some = likely || D::is_any(m);
             if (some && !likely)
-                fetch(x, at, fast);
+                fetch(x, p, j, g, t);
             const typename D::added next =
                 D::template look<false>(p, j + step, g, t);
             if (some) {
                 row.patch(x, j, g, t);
                 D::fold(p, x, q, m, acc, top, all);
             }
-            D::aim(at, p, j + step, g, t);
             likely = false;
             m = next;
         }
@@ -189,6 +207,77 @@ struct split {
         for (int all = first; all < end; all += 32 * WARPS) {
             const int i = all + threadIdx.x, n = (i < end ? i : end - 1) / WIDTH;
             if (!is_settled(cells, n) && i < end)
+                D::finish(p, mine + n * CELL, QUERIES, n, i % WIDTH);
+        }
+    }
+
+    // A row of the block as a part, from its warps: lane w has what warp w weighs.
+    // False: it has seen nothing here.
+    template <class Y>
+    static FN bool
+    give_part(const float *from, const Y &to, int rank, int lane)
+    {
+        static constexpr int PAIRS = (WIDTH + 63) / 64; // of a lane
+        const float *own = from + lane % WARPS * QUERIES * CELL + WIDTH;
+        const float top = own[0], high = highest(top, WARPS);
+        const float f = D::decay(top, high);
+        const float total = sum<WARPS>(f * own[1]);
+        float x[PAIRS][2] = {};
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const float of = __shfl_sync(~0u, f, w);
+#pragma unroll
+            for (int i = 0; i < PAIRS; i++) {
+                const float2 c = *(const float2 *)(from + w * QUERIES * CELL +
+                                                   (i * 64 + lane * 2) % WIDTH);
+                x[i][0] += of * c.x;
+                x[i][1] += of * c.y;
+            }
+        }
+        // The factor leaves the largest number between 2^14 and 2^15.
+        u32 most = 30;
+#pragma unroll
+        for (int i = 0; i < 2 * PAIRS; i++) {
+            const u32 e = __float_as_uint(x[i / 2][i % 2]) >> 23 & 255;
+            most = e != 255 && e > most ? e : most;
+        }
+        most = __reduce_max_sync(~0u, most);
+        const float by = __uint_as_float((268 - most) << 23);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            if (i * 64 + lane * 2 < WIDTH)
+                show((u32 *)(to.numbers(rank) + i * 64 + lane * 2),
+                     pack(x[i][0] * by, x[i][1] * by, f16()));
+        const float weight = total == 0 ? -infinity() : high + __logf(total);
+        if (lane == 0)
+            to.weigh(rank, weight,
+                     total == 0 ? 0.f : __uint_as_float((most - 14) << 23) / total);
+        return D::is_settled(weight);
+    }
+
+    // By the first block of a head: rows that have seen nothing here may have in
+    // other parts. If not they are computed once more, with all keys.
+    template <class P>
+    static FN void
+    settle(const P &p, float *mine)
+    {
+        __syncthreads();
+        if (!super_block.told)
+            return;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            bool good = true;
+            for (int n = 0; n < QUERIES; n++)
+                good &= D::is_settled(p.out(n).highest());
+            super_block.told = !good;
+        }
+        __syncthreads();
+        if (!super_block.told)
+            return;
+        again(p, mine);
+        for (int i = threadIdx.x; i < QUERIES * WIDTH; i += 32 * WARPS) {
+            const int n = i / WIDTH;
+            if (!D::is_settled(p.out(n).highest()))
                 D::finish(p, mine + n * CELL, QUERIES, n, i % WIDTH);
         }
     }
