@@ -3,8 +3,8 @@
 
     cuda_persistent_case.py BATCH [DEVICE [LENGTH [DTYPE]]]
 
-Of a cache longer than LENGTH here the first keys are hidden, and of the last head
-all of them.
+Of a cache longer than LENGTH here the first keys are hidden, and of the last
+head all of them.
 """
 
 import copy
@@ -53,7 +53,7 @@ class Layer(nn.Module):
 class Decode(nn.Module):
     def __init__(self, batch, length, dtype):
         super().__init__()
-        # Scores of hidden keys are this, or in float16 keep something of theirs.
+        # Of hidden keys; in float16 something of a score remains beside it.
         self.hidden = -6e4 if dtype == torch.float16 else -1e30
         self.table = nn.Embedding(300, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(2))
