@@ -8,8 +8,8 @@ A network reads images, tokens or rows, has up to 12 layers, some of them
 beside what they read, a loss and an optimizer. A layer that eager refuses is
 left out. Numbers may be off by some times what eager's are with parameters that
 are off by their rounding, or what a GPU's eager is off from the CPU's (norms of
-weights of float64 by 1e-8). What torch's own aot_eager does otherwise than eager
-is not ours.
+weights of float64 by 1e-8). What torch's own aot_eager does otherwise than
+eager is not ours.
 """
 
 import random

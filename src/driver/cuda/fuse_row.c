@@ -108,6 +108,37 @@ is_vector(const fuse_group *g, const air_rg_buf *b)
     return b->slot == x->slot && b->offset == x->offset;
 }
 
+/* Is it written behind the vector, 8 neighbours at once? Nobody waits for that
+ * as products wait for the vector. */
+static bool
+is_late(const fuse_group *g, const air_region *rg, int buf)
+{
+    const air_rg_buf *b = &rg->bufs[buf];
+    return pieces(g) <= MOST_KEPT && kern_bytes(b->dtype) == 2 &&
+           b->strides[rg->rank - 1] == 1 && cuda_region_stores(rg, buf) &&
+           fuse_is_written(g, 0, b->slot, b->offset);
+}
+
+static void
+put_late(fuse_printer *p, const air_region *rg)
+{
+    for (int i = 0; i < rg->nbufs; i++) {
+        if (!is_late(p->g, rg, i))
+            continue;
+        base_text_add(&p->body,
+                      "        if (stores_shared())\n"
+                      "#pragma unroll\n"
+                      "            for (int j = 0; j < %" PRId64 "; j++) {\n"
+                      "                const int k = (j * %d + threadIdx.x) * "
+                      "8;\n"
+                      "                if (k < %" PRId64 ")\n"
+                      "                    put8(p%d + (0",
+                      pieces(p->g), FUSE_THREADS, p->g->k, p->first[0] + i);
+        fuse_put_offset(p, rg, i, true);
+        base_text_add(&p->body, "), z%d[j]);\n            }\n", i);
+    }
+}
+
 static void
 put_row_store(fuse_printer *p, const air_region *rg, const air_rg_node *n,
               bool row)
@@ -116,6 +147,11 @@ put_row_store(fuse_printer *p, const air_region *rg, const air_rg_node *n,
     if (row && is_vector(p->g, b)) {
         base_text_add(&p->body, "            x[e] = ");
         fuse_put_value(p, rg, n);
+    }
+    if (row && is_late(p->g, rg, n->buf)) {
+        base_text_add(&p->body, "            z%d[j][e] = ", n->buf);
+        fuse_put_value(p, rg, n);
+        return;
     }
     if (!fuse_is_written(p->g, 0, b->slot, b->offset))
         return;
@@ -268,14 +304,20 @@ put_region(fuse_printer *p, const air_region *rg)
                   "    };\n    auto stage = [&](auto fast, %s *to) {\n",
                   kern_type(g->dtype));
     put_kept(p, rg, false);
+    for (int i = 0; i < rg->nbufs; i++)
+        if (is_late(g, rg, i))
+            base_text_add(&p->body, "        air_%s z%d[%" PRId64 "][8];\n",
+                          fuse_dtype(rg->bufs[i].dtype), i, pieces(g));
     put_takes(p, rg, false);
     put_scalars(p, rg);
     for (int i = 0; i < rg->nphases; i++)
         put_phase(p, rg, &rg->phases[i]);
     base_text_add(&p->body,
                   "        for (int k = %" PRId64 " + threadIdx.x; k < G::ROW; "
-                  "k += %d)\n            to[%s].bits = 0;\n    };\n",
+                  "k += %d)\n            to[%s].bits = 0;\n",
                   g->k, FUSE_THREADS, fuse_is_words(g) ? "G::place(k)" : "k");
+    put_late(p, rg);
+    base_text_add(&p->body, "    };\n");
 }
 
 void

@@ -320,7 +320,8 @@ split_apart(const attention *a, const cuda_props *props)
 {
     const int64_t bytes = a->batch * a->heads * a->rows * a->width * 2;
     for (int n = MOST_APART; n > 1 && has_rows(a); n /= 2) {
-        if (n * bytes > MOST_TAKEN || n * SPLIT_KEYS > a->keys)
+        if (n * bytes > MOST_TAKEN || n * SPLIT_KEYS > a->keys ||
+            n * 8 > a->width) /* lanes of the product for a row */
             continue;
         for (int q = 1; q < 2 * a->queries; q *= 2) {
             split s = split_by(a, q < a->queries ? q : a->queries);

@@ -101,6 +101,21 @@ aligned(cross<T>)
     return true;
 }
 
+// put8 of skinny.cuh; words of 8 neighbours lie at a multiple of 16 bytes.
+template <class T>
+FN void
+put8(cross<T> to, const T (&x)[8])
+{
+    u64 w[2] = {};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const u16 v = bits_of(x[i]);
+        w[i / 4] |= (u64)(v == 0xffff ? (u16)0x7fff : v) << i % 4 * 16;
+    }
+    show((u64 *)to.words, w[0]);
+    show((u64 *)to.words + 1, w[1]);
+}
+
 template <class T>
 FN void
 put(cross<T> p, float x)
@@ -191,22 +206,17 @@ struct fresh_row {
         j = ::call::look((const u32 *)(key + WIDTH));
     }
 
-    FN void
-    end(int g, int t)
+    FN bool
+    is_missing() const
     {
-        super_turns turns;
-        for (;;) {
-            u32 missing = j == SUPER_ABSENT;
+        u32 missing = j == SUPER_ABSENT;
 #pragma unroll
-            for (int c = 0; c < D::CHUNKS; c++)
-                missing |= absent(k[c]);
+        for (int c = 0; c < D::CHUNKS; c++)
+            missing |= absent(k[c]);
 #pragma unroll
-            for (int c = 0; c < D::SLOTS; c++)
-                missing |= absent(v[c]);
-            if (!turns.all_again(missing == 0))
-                return;
-            ask(g, t);
-        }
+        for (int c = 0; c < D::SLOTS; c++)
+            missing |= absent(v[c]);
+        return missing != 0;
     }
 
     // In the keys from `first` on, as they were.
@@ -346,14 +356,26 @@ stage_rows(T *to, cross<T> from)
     }
 }
 
-// take_query of decode.cuh. All lanes ask: where some did not, registers were spilled
-// in the whole kernel.
-template <bool FAST, int N, class T>
+// take_query_and of split.cuh: both are looked for at once, as one phase writes them.
+// All lanes ask: where some did not, registers were spilled in the whole kernel.
+template <class ROW, int N, class T>
 FN void
-take_query(uint4 (&q)[N], cross<T> from, bool there)
+take_query_and(ROW &row, uint4 (&q)[N], cross<T> from, int g, int t, bool there)
 {
-    take_eights(
-        q, from.words, [](int c) { return c * 32; }, [](int) { return true; });
+    const auto at = [](int c) { return c * 32; };
+    const auto all = [](int) { return true; };
+    super_turns turns;
+    ask_eights(q, from.words, at, all);
+    for (;;) {
+        u32 missing = row.is_missing();
+#pragma unroll
+        for (int c = 0; c < N; c++)
+            missing |= absent(q[c]);
+        if (!turns.all_again(missing == 0))
+            break;
+        row.ask(g, t);
+        ask_eights(q, from.words, at, all);
+    }
 #pragma unroll
     for (int c = 0; c < N; c++)
         if (!there)

@@ -4,9 +4,8 @@
 //
 // A part of a row is WIDTH numbers, halves with a factor in common, as bfloat16's range
 // is not theirs, and what the row weighs: the logarithm of the sum of its exponentials.
-// All are words as in cross.cuh, none of which is all ones: of what is no half the
-// lowest bit is 0. A row that has seen nothing in any part is in words of T before
-// them, and nowhere else.
+// All are words as in cross.cuh, as none that is computed is all ones. A row that has
+// seen nothing in any part is in words of T before them, and nowhere else.
 //
 // N     numbers of the tensor; element i of it is element i of each part
 template <class T, int N, int WIDTH, int SPLITS>
@@ -42,8 +41,7 @@ struct parts {
     FN void
     weigh(int part, float high, float factor) const
     {
-        const u32 a = __float_as_uint(high) & ~1u, b = __float_as_uint(factor) & ~1u;
-        show(weight(part), (u64)b << 32 | a);
+        show(weight(part), (u64)__float_as_uint(factor) << 32 | __float_as_uint(high));
     }
 
     // By one thread: the highest of all parts.
@@ -83,19 +81,19 @@ put(parts<T, N, WIDTH, SPLITS> p, float x)
     put(cross<T>(p.words + p.at), x);
 }
 
-// By all lanes: 8 neighbours in all parts.
+// By all lanes: 8 neighbours in all parts. SPLITS lanes that are neighbours have the
+// same row, and look at what one part of it weighs each.
 template <class T, int N, int WIDTH, int SPLITS>
 struct parted_eight {
     typedef parts<T, N, WIDTH, SPLITS> P;
-    static_assert(SPLITS % 2 == 0, "two parts weigh 16 bytes");
-    uint4 x[SPLITS], w[SPLITS / 2];
+    static_assert(WIDTH / 8 % SPLITS == 0, "a lane of the row for each part");
+    uint4 x[SPLITS];
+    u64 w;
 
     FN void
     ask(const P &p)
     {
-#pragma unroll
-        for (int i = 0; i < SPLITS / 2; i++)
-            w[i] = look4(p.weight(2 * i));
+        w = look(p.weight(threadIdx.x % SPLITS));
 #pragma unroll
         for (int i = 0; i < SPLITS; i++)
             x[i] = look4(p.numbers(i));
@@ -106,10 +104,10 @@ struct parted_eight {
     {
         super_turns turns;
         for (;;) {
-            u32 missing = 0;
+            u32 missing = (u32)w == SUPER_ABSENT || (u32)(w >> 32) == SUPER_ABSENT;
 #pragma unroll
             for (int i = 0; i < SPLITS; i++)
-                missing |= absent(x[i]) | absent(w[i / 2]);
+                missing |= absent(x[i]);
             if (!turns.all_again(missing == 0))
                 return;
             ask(p);
@@ -120,24 +118,20 @@ struct parted_eight {
     FN uint4
     all(const P &p)
     {
-        float high = -infinity(), total = 0, sum[8] = {};
+        const float own = __uint_as_float((u32)w);
+        float high = own, to[8] = {};
+#pragma unroll
+        for (int d = SPLITS / 2; d > 0; d /= 2)
+            high = fmaxf(high, __shfl_xor_sync(~0u, high, d));
+        const bool settled = high > FAR / 2;
+        const float weight = settled ? __expf(own - high) : 0.f;
+        const float by = __fdividef(weight * __uint_as_float((u32)(w >> 32)),
+                                    sum<SPLITS>(weight));
 #pragma unroll
         for (int i = 0; i < SPLITS; i++)
-            high = fmaxf(high, __uint_as_float(i % 2 ? w[i / 2].z : w[i / 2].x));
-        const bool settled = high > FAR / 2;
-#pragma unroll
-        for (int i = 0; i < SPLITS; i++) {
-            const uint4 &both = w[i / 2];
-            const float own = __uint_as_float(i % 2 ? both.z : both.x);
-            const float weight = settled ? __expf(own - high) : 0.f;
-            total += weight;
-            add(sum, x[i], weight * __uint_as_float(i % 2 ? both.w : both.y));
-        }
-        const float f = 1 / total;
-        uint4 y = make_uint4(pack(sum[0] * f, sum[1] * f, T()),
-                             pack(sum[2] * f, sum[3] * f, T()),
-                             pack(sum[4] * f, sum[5] * f, T()),
-                             pack(sum[6] * f, sum[7] * f, T()));
+            add(to, x[i], __shfl_sync(~0u, by, threadIdx.x % 32 / SPLITS * SPLITS + i));
+        uint4 y = make_uint4(pack(to[0], to[1], T()), pack(to[2], to[3], T()),
+                             pack(to[4], to[5], T()), pack(to[6], to[7], T()));
         if (__any_sync(~0u, !settled))
             whole(y, p, settled);
         return y;

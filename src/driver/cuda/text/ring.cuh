@@ -249,6 +249,8 @@ struct ringed : skinny<T, M, K, R, S, D> {
     static constexpr int BATCH = ROWS_OF > 32 ? 1 : ROWS_OF > 8 ? 32 / ROWS_OF * 2 : 16;
     static constexpr int UNITS = H::CHUNK / H::UNIT; // of a stage
     static constexpr int CHAINS = M == 1 ? 2 : 1;
+    static constexpr int SHARE = (UNITS + RING_WARPS - 1) / RING_WARPS; // of a warp
+    static constexpr bool HOLDS = M == 1 && H::CHUNKS * SHARE <= 32;
     static_assert(S == 2, "two parts of a row are side by side");
 
     template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
@@ -272,6 +274,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
         __syncthreads();
         if (!super_block.now.of.calm)
             super_calm(false);
+        const held_x own_x = take_x(x);
         u32 n = ring.taken;
         for (int first = 0; first < mine; first += BATCH) {
             const int left = mine - first, i = first + own / ROWS_OF;
@@ -279,7 +282,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
             const int r = own % ROWS_OF, at = tile + i;
 #pragma unroll 1
             for (int k = 0; k < count; k++, n += H::CHUNKS)
-                one(n, x, sums + k * SUMS);
+                if constexpr (HOLDS)
+                    one_held(n, own_x, sums + k * SUMS);
+                else
+                    one(n, x, sums + k * SUMS);
             __syncthreads();
             if (own < count * ROWS_OF) {
                 const float *s = sums + own / ROWS_OF * SUMS + r;
@@ -311,6 +317,94 @@ struct ringed : skinny<T, M, K, R, S, D> {
         return lane / ROWS_OF < 32 / ROWS_OF && tile < BATCH
                    ? tile * ROWS_OF + lane % ROWS_OF
                    : BATCH * ROWS_OF;
+    }
+
+    // A row of x by itself stays in registers, as the same k of all tiles is a warp's.
+    // The 16 bytes that a lane has of a row of w are the words of one instruction
+    // then, without a move: those of k and of k + 4 as its row g, those of k + 2 and
+    // k + 6 as row g + 8. So of columns of x, which there is room for, every other
+    // pair has the words of the former, and every other those of the latter.
+    struct held_x {
+        uint2 v[HOLDS ? H::CHUNKS * SHARE : 1];
+    };
+
+    static FN held_x
+    take_x(const T *x)
+    {
+        held_x to;
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int first = UNITS * warp / RING_WARPS;
+        if constexpr (HOLDS)
+#pragma unroll
+            for (int i = 0; i < H::CHUNKS * SHARE; i++) {
+                const int unit = first + i % SHARE;
+                const int k = i / SHARE * H::CHUNK + unit * H::UNIT + lane % 8 * 8;
+                const uint4 v = *(const uint4 *)(x + (k < K ? k : 0));
+                to.v[i] = lane & 8 ? uint2{v.y, v.w} : uint2{v.x, v.z};
+            }
+        return to;
+    }
+
+    // `one` with it.
+    static FN void
+    one_held(u32 n, const held_x &x, float *sums)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int g = lane >> 2, t = lane & 3;
+        float c[G::PARTS][2][4] = {};
+#pragma unroll
+        for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
+            ring_wait(2 * n);
+            ring_wait(2 * n + 1);
+            piece_held(c, chunk, n % RING_STAGES, x.v + chunk * SHARE, warp, lane);
+            __syncwarp();
+            if (lane == 0)
+                ring_arrive(&ring.empty[n % RING_STAGES]);
+        }
+#pragma unroll
+        for (int j = 0; j < G::PARTS; j++) {
+            const float a = own_of(c[j][0], g, t), b = own_of(c[j][1], g, t);
+            // Rows of a go on in even lanes, those of b in odd ones.
+            float v = (t & 1 ? b : a) + __shfl_xor_sync(~0u, t & 1 ? a : b, 1);
+            v += __shfl_xor_sync(~0u, v, 4);
+            if (g % 2 == 0 && t < 2)
+                sums[warp * R + G::row_of(j, t, g)] = v;
+        }
+    }
+
+    static FN float
+    own_of(const float (&c)[4], int g, int t)
+    {
+        const float x = g & 1 ? c[1] : c[0], y = g & 1 ? c[3] : c[2];
+        return t & 1 ? y : x;
+    }
+
+    static FN void
+    piece_held(float (&c)[G::PARTS][2][4], int chunk, u32 place, const uint2 *x,
+               int warp, int lane)
+    {
+        extern __shared__ __align__(1024) char shared[];
+        const char *at = shared + RING_AT + place * RING_BYTES;
+        const int first = UNITS * warp / RING_WARPS;
+        const int count = UNITS * (warp + 1) / RING_WARPS - first;
+        const int g = lane >> 2, e0 = first * H::UNIT + lane % 8 * 8;
+#pragma unroll
+        for (int i = 0; i < SHARE; i++) {
+            const int e = e0 + i * H::UNIT, k = chunk * H::CHUNK + e;
+            if ((UNITS % RING_WARPS != 0 && i >= count) ||
+                (K % H::CHUNK != 0 && k - lane % 8 * 8 >= K))
+                break;
+#pragma unroll
+            for (int j = 0; j < G::PARTS; j++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    uint4 w = *(const uint4 *)(at + G::row_of(j, h, g) * H::PITCH +
+                                               e * 2);
+                    if (K % H::UNIT != 0 && k >= K)
+                        w = make_uint4(0, 0, 0, 0);
+                    multiply(c[j][h], w.x, w.y, w.z, w.w, x[i].x, x[i].y, T());
+                }
+        }
     }
 
     // A tile: this warp's part of its sums.

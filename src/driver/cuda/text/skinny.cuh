@@ -478,6 +478,16 @@ give8(T *to, int k, const u16 (&x)[8])
                    w[4] | (u32)w[5] << 16, w[6] | (u32)w[7] << 16);
 }
 
+// 8 neighbours of a row.
+template <class T>
+FN void
+put8(T *to, const T (&x)[8])
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        to[i] = x[i];
+}
+
 // Row j of a cache, `pitch` elements apart, is v at i; not where it is out of range.
 template <class T, class V>
 FN void

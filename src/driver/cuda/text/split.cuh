@@ -19,9 +19,10 @@ struct no_row {
     {
     }
 
-    FN void
-    end(int, int)
+    FN bool
+    is_missing() const
     {
+        return false;
     }
 
     template <class X>
@@ -36,6 +37,17 @@ FN no_row
 row_of(D, const T *, const T *, s64)
 {
     return no_row();
+}
+
+// take_query of decode.cuh, with the row that was asked for.
+template <class ROW, int N, class T>
+FN void
+take_query_and(ROW &row, uint4 (&q)[N], const T *from, int g, int t, bool there)
+{
+    super_turns turns;
+    take_query<true>(q, from, there);
+    while (turns.all_again(!row.is_missing()))
+        row.ask(g, t);
 }
 
 template <class T, int WIDTH, int QUERIES, int SPLITS>
@@ -140,22 +152,26 @@ struct split {
         if (likely)
             fetch(x, p, j, g, t);
         row.ask(g, t);
+        // Whether keys are hidden is known before the queries are, two blocks of keys
+        // ahead.
         typename D::added m = D::template look<false>(p, j, g, t);
-        D::template take<true>(p, g, t, q);
-        row.end(g, t);
+        typename D::added next = D::template look<false>(p, j + step, g, t);
+        take_query_and(row, q, p.query(g < QUERIES ? g : 0) + t * 8, g, t,
+                       g < QUERIES);
 #pragma unroll 1
         for (; j < p.keys(); j += step) {
             const bool some = likely || D::is_any(m);
             if (some && !likely)
                 fetch(x, p, j, g, t);
-            const typename D::added next =
-                D::template look<false>(p, j + step, g, t);
+            const typename D::added later =
+                D::template look<false>(p, j + 2 * step, g, t);
             if (some) {
                 row.patch(x, j, g, t);
                 D::fold(p, x, q, m, acc, top, all);
             }
             likely = false;
             m = next;
+            next = later;
         }
         D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
     }
@@ -171,8 +187,8 @@ struct split {
         float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
         auto row = row_of(D(), p.k, p.v, p.plane());
         row.ask(g, t);
-        D::template take<false>(p, g, t, q);
-        row.end(g, t);
+        take_query_and(row, q, p.query(g < QUERIES ? g : 0) + t * 8, g, t,
+                       g < QUERIES);
 #pragma unroll 1
         for (s64 j = warp * D::KEYS; j < p.keys(); j += WARPS * D::KEYS) {
             typename D::places at;
@@ -211,29 +227,30 @@ struct split {
         }
     }
 
-    // A row of the block as a part, from its warps: lane w has what warp w weighs.
-    // False: it has seen nothing here.
+    // A row of the block as a part, from its warps. False: it has seen nothing here.
     template <class Y>
     static FN bool
     give_part(const float *from, const Y &to, int rank, int lane)
     {
         static constexpr int PAIRS = (WIDTH + 63) / 64; // of a lane
-        const float *own = from + lane % WARPS * QUERIES * CELL + WIDTH;
-        const float top = own[0], high = highest(top, WARPS);
-        const float f = D::decay(top, high);
-        const float total = sum<WARPS>(f * own[1]);
-        float x[PAIRS][2] = {};
+        const float2 *c = (const float2 *)from;
+        float high = -infinity(), total = 0, x[PAIRS][2] = {};
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            const float of = __shfl_sync(~0u, f, w);
+        for (int w = 0; w < WARPS; w++)
+            high = fmaxf(high, from[w * QUERIES * CELL + WIDTH]);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++, c += QUERIES * CELL / 2) {
+            const float2 own = c[WIDTH / 2];
+            const float f = __expf(own.x - D::base_of(high));
+            total += f * own.y;
 #pragma unroll
             for (int i = 0; i < PAIRS; i++) {
-                const float2 c = *(const float2 *)(from + w * QUERIES * CELL +
-                                                   (i * 64 + lane * 2) % WIDTH);
-                x[i][0] += of * c.x;
-                x[i][1] += of * c.y;
+                const float2 v = c[(i * 32 + lane) % (WIDTH / 2)];
+                x[i][0] += f * v.x;
+                x[i][1] += f * v.y;
             }
         }
+        const float weight = total == 0 ? -infinity() : high + __logf(total);
         // The factor leaves the largest number between 2^14 and 2^15.
         u32 most = 30;
 #pragma unroll
@@ -243,15 +260,14 @@ struct split {
         }
         most = __reduce_max_sync(~0u, most);
         const float by = __uint_as_float((268 - most) << 23);
+        const float factor = __uint_as_float((most - 14) << 23);
+        if (lane == 0)
+            to.weigh(rank, weight, total == 0 ? 0.f : __fdividef(factor, total));
 #pragma unroll
         for (int i = 0; i < PAIRS; i++)
             if (i * 64 + lane * 2 < WIDTH)
                 show((u32 *)(to.numbers(rank) + i * 64 + lane * 2),
                      pack(x[i][0] * by, x[i][1] * by, f16()));
-        const float weight = total == 0 ? -infinity() : high + __logf(total);
-        if (lane == 0)
-            to.weigh(rank, weight,
-                     total == 0 ? 0.f : __uint_as_float((most - 14) << 23) / total);
         return D::is_settled(weight);
     }
 

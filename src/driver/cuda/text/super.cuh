@@ -236,7 +236,10 @@ super_calm(bool calm)
 FN bool
 stores_shared()
 {
-    return threadIdx.x % super_block.now.grid.x == blockIdx.x;
+    const u32 blocks = super_block.now.grid.x, i = threadIdx.x - blockIdx.x;
+    if (2 * blocks >= SUPER_THREADS) // no division, that who waits would wait for
+        return i == 0 || i == blocks;
+    return threadIdx.x % blocks == blockIdx.x;
 }
 
 FN void
