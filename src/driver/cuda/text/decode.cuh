@@ -261,7 +261,7 @@ struct decode {
     static FN void
     go(const P &p)
     {
-        __shared__ float cells[WARPS * QUERIES * CELL];
+        __shared__ __align__(8) float cells[WARPS * QUERIES * CELL];
         __shared__ float theirs[CLUSTER * ROWS * CELL];
         __shared__ u64 box;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -468,7 +468,7 @@ struct decode {
         low = pack(a - x, b - y, T());
     }
 
-    // What the warp has of each query.
+    // What the warp has of each query; cells are 8-byte aligned.
     static FN void
     leave(float *cells, int g, int t, const float (&acc)[SLOTS][8][4], float top,
           float all)
