@@ -101,6 +101,41 @@ is_kept_inside(const crossing *c, const super_phase *p, size_t step,
     return cuda_is_scrap(c->steps, s);
 }
 
+/* ---- who reads it -------------------------------------------------------- */
+
+/* Of what a phase writes there, and is_kept_inside holds of. */
+typedef struct {
+    const crossing *c;
+    size_t step, end; /* the next one; of the phase */
+    cuda_remains left;
+} readers;
+
+static readers
+readers_of(const crossing *c, const super_phase *p, size_t step,
+           const cuda_span *s)
+{
+    return (readers){c, step + 1, p->end, {.count = 1, .piece = {*s}}};
+}
+
+/* The phase of the next step that reads it, maybe that of the last one again;
+ * NULL: there is none. */
+static super_phase *
+next_reader(readers *r)
+{
+    cuda_touch t;
+    while (r->step < r->c->count && r->left.count > 0) {
+        const size_t i = r->step++;
+        const air_step *step = &r->c->steps[i];
+        bool reads = false;
+        for (int k = 0; i >= r->end && cuda_touch_at(step, k, &t); k++)
+            reads |= t.read && cuda_remains_meet(&r->left, &t.span);
+        (void)cut_by(step, &r->left);
+        if (reads)
+            return phase_of(r->c, i);
+    }
+    return NULL;
+}
+
 /* ---- parts of attention -------------------------------------------------- */
 
 /* Can all that the phase has of the span be parts? */
@@ -123,17 +158,12 @@ parts_of(const crossing *c, const super_phase *p, size_t step,
 {
     const super_parts none = {0, 0, 0};
     const cuda_launch *l = launch_of(p);
-    cuda_remains left = {.count = 1, .piece = {*s}};
-    cuda_touch t;
+    readers all = readers_of(c, p, step, s);
     if (l->nparts == 0 || !can_be_parts(p, s))
         return none;
-    for (size_t i = step + 1; i < c->count && left.count > 0; i++) {
-        for (int k = 0; i >= p->end && cuda_touch_at(&c->steps[i], k, &t); k++)
-            if (t.read && cuda_remains_meet(&left, &t.span) &&
-                !can_be_parts(phase_of(c, i), s))
-                return none;
-        (void)cut_by(&c->steps[i], &left);
-    }
+    for (super_phase *by; (by = next_reader(&all)) != NULL;)
+        if (!can_be_parts(by, s))
+            return none;
     return (super_parts){l->nparts, (s->end - s->begin) / 2, l->width};
 }
 
@@ -169,14 +199,9 @@ static void
 set_readers(const crossing *c, const super_phase *p, size_t step,
             const cuda_span *s, int64_t at, const super_parts *parts)
 {
-    cuda_remains left = {.count = 1, .piece = {*s}};
-    cuda_touch t;
-    for (size_t i = step + 1; i < c->count && left.count > 0; i++) {
-        for (int k = 0; i >= p->end && cuda_touch_at(&c->steps[i], k, &t); k++)
-            if (t.read && cuda_remains_meet(&left, &t.span))
-                set_words(phase_of(c, i), s, at, parts);
-        (void)cut_by(&c->steps[i], &left);
-    }
+    readers all = readers_of(c, p, step, s);
+    for (super_phase *by; (by = next_reader(&all)) != NULL;)
+        set_words(by, s, at, parts);
 }
 
 static bool

@@ -319,6 +319,28 @@ struct ringed : skinny<T, M, K, R, S, D> {
                    : BATCH * ROWS_OF;
     }
 
+    static FN void
+    begin_stage(u32 n)
+    {
+        ring_wait(2 * n);
+        ring_wait(2 * n + 1);
+    }
+
+    static FN void
+    end_stage(u32 n, int lane)
+    {
+        __syncwarp();
+        if (lane == 0)
+            ring_arrive(&ring.empty[n % RING_STAGES]);
+    }
+
+    // The first unit of a stage that is the warp's.
+    static FN int
+    first_of(int warp)
+    {
+        return UNITS * warp / RING_WARPS;
+    }
+
     // A row of x by itself stays in registers, as the same k of all tiles is a warp's.
     // The 16 bytes that a lane has of a row of w are the words of one instruction
     // then, without a move: those of k and of k + 4 as its row g, those of k + 2 and
@@ -333,7 +355,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
     {
         held_x to;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        const int first = UNITS * warp / RING_WARPS;
+        const int first = first_of(warp);
         if constexpr (HOLDS)
 #pragma unroll
             for (int i = 0; i < H::CHUNKS * SHARE; i++) {
@@ -354,12 +376,9 @@ struct ringed : skinny<T, M, K, R, S, D> {
         float c[G::PARTS][2][4] = {};
 #pragma unroll
         for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
-            ring_wait(2 * n);
-            ring_wait(2 * n + 1);
+            begin_stage(n);
             piece_held(c, chunk, n % RING_STAGES, x.v + chunk * SHARE, warp, lane);
-            __syncwarp();
-            if (lane == 0)
-                ring_arrive(&ring.empty[n % RING_STAGES]);
+            end_stage(n, lane);
         }
 #pragma unroll
         for (int j = 0; j < G::PARTS; j++) {
@@ -385,8 +404,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
     {
         extern __shared__ __align__(1024) char shared[];
         const char *at = shared + RING_AT + place * RING_BYTES;
-        const int first = UNITS * warp / RING_WARPS;
-        const int count = UNITS * (warp + 1) / RING_WARPS - first;
+        const int first = first_of(warp), count = first_of(warp + 1) - first;
         const int g = lane >> 2, e0 = first * H::UNIT + lane % 8 * 8;
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
@@ -416,12 +434,9 @@ struct ringed : skinny<T, M, K, R, S, D> {
         float c[CHAINS][G::PARTS][G::COLS][4] = {};
 #pragma unroll 1
         for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
-            ring_wait(2 * n);
-            ring_wait(2 * n + 1);
+            begin_stage(n);
             piece(c, chunk, n % RING_STAGES, x, warp, lane);
-            __syncwarp();
-            if (lane == 0)
-                ring_arrive(&ring.empty[n % RING_STAGES]);
+            end_stage(n, lane);
         }
 #pragma unroll
         for (int j = 0; j < G::PARTS; j++)
@@ -456,11 +471,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
     {
         extern __shared__ __align__(1024) char shared[];
         const char *at = shared + RING_AT + place * RING_BYTES;
-        const int first = UNITS * warp / RING_WARPS;
-        const int count = UNITS * (warp + 1) / RING_WARPS - first;
+        const int first = first_of(warp), count = first_of(warp + 1) - first;
         const int g = lane >> 2, e0 = first * H::UNIT + lane % 8 * 8;
 #pragma unroll
-        for (int i = 0; i < (UNITS + RING_WARPS - 1) / RING_WARPS; i++) {
+        for (int i = 0; i < SHARE; i++) {
             const int e = e0 + i * H::UNIT, k = chunk * H::CHUNK + e;
             if ((UNITS % RING_WARPS != 0 && i >= count) ||
                 (K % H::CHUNK != 0 && k - lane % 8 * 8 >= K))
