@@ -152,7 +152,8 @@ LAYERS = {
     # integers that HOST nodes are told: 25
     # sizes that torch knows to be 1: 25
     # tensors of the CPU that a graph of a GPU makes, moves or leaves there: 90
-    "python/torchair": (31450, (".py",)),
+    # frames behind graph breaks that note no streams: 50
+    "python/torchair": (31500, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -39,6 +39,7 @@ from . import (
     eager,
     events,
     factors,
+    frames,
     gears,
     graph_dump,
     images,
@@ -366,7 +367,7 @@ def _compile_frame(
 
     config = settings(compiler_config, mode, options)
     start_once()
-    compat.lighten_calls()
+    frames.prepare(gm)
     eager.warn_ignored(config)
     syncs.write_operators(gm)
     corrections.widen(gm)

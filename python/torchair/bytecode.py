@@ -60,6 +60,7 @@ _NOTE: Symbol = (
     f"{_DYNAMO}graph_bytecode_inputs",
     "store_user_object_weakrefs",
 )
+_READ_NOTED = "get_external_object_by_index"
 
 
 @dataclass
@@ -241,7 +242,10 @@ def read(code: types.CodeType, graph: str) -> Recipe | None:
 
 def without_streams(code: types.CodeType) -> types.CodeType | None:
     """The code without its beginning, which notes current streams for a graph
-    that does not ask for them; None where it begins otherwise."""
+    that does not ask for them; None where it begins otherwise, or reads one
+    of them itself."""
+    if _READ_NOTED in code.co_names:
+        return None
     machine, stored = _Machine("", {}), []
     start = -1
     for i in dis.get_instructions(code):

@@ -136,15 +136,23 @@ def mark_dynamic() -> Callable[..., None] | None:
 
 
 def forget_hooks_guard() -> None:
-    """An inference graph saves no tensors, so hooks of saved tensors are
-    nothing to it: without this guard, which is Python, a call takes 0.4 us
-    less. While Dynamo compiles the frame."""
+    """The frame that Dynamo compiles is not compiled again where hooks of
+    saved tensors are others."""
     context = torch._guards.TracingContext.try_get()
     guards = getattr(context, "guards_context", None)
     found: Any = getattr(getattr(guards, "dynamo_guards", None), "inner", None)
     for guard in list(found or ()):
         if guard_name(guard) == "AUTOGRAD_SAVED_TENSORS_HOOKS":
             found.discard(guard)
+
+
+def on_bytecode(hook: Callable[[Any, Any], Any]) -> Any:
+    """hook(code, made) for each code object that Dynamo makes another of, and
+    gives one to take instead, or None. Until `remove()` of what is returned."""
+    from torch._dynamo import convert_frame
+
+    register: Any = convert_frame.register_bytecode_hook
+    return register(hook)
 
 
 def guard_name(guard: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .compat import guard_name
+from .compat import guard_name, on_bytecode
 
 
 def is_precompiling() -> bool:
@@ -76,15 +76,12 @@ def size_conditions() -> list[str]:
 @contextlib.contextmanager
 def bytecode_of(code: Any, seen: Callable[[Any], None]) -> Iterator[None]:
     """seen(made) for what Dynamo makes of the code object meanwhile."""
-    from torch._dynamo import convert_frame
-
-    register: Any = convert_frame.register_bytecode_hook
 
     def hook(old: Any, made: Any) -> None:
         if old is code:
             seen(made)
 
-    handle = register(hook)
+    handle = on_bytecode(hook)
     try:
         yield
     finally:

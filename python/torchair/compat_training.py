@@ -40,7 +40,9 @@ def inlines_saved_tensors_hooks() -> bool:
     """Does AOTAutograd make hooks of saved tensors a part of its graphs?"""
     from torch._functorch._aot_autograd import runtime_wrappers
 
-    return bool(runtime_wrappers._should_disable_saved_tensors_hooks())
+    name = "_should_disable_saved_tensors_hooks"
+    found: Any = getattr(runtime_wrappers, name, lambda: True)
+    return bool(found())
 
 
 def lay_out() -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import compat, direct, dispatch
+from . import direct, dispatch
 
 
 class Made(Protocol):
@@ -47,7 +47,6 @@ def call_directly(
     except direct.Kept as why:
         dispatch.reasons[f"through AOTAutograd: {why}"] += 1
         return str(why)
-    compat.forget_hooks_guard()
     made.plan = found
     run = direct.make(program, found, look)
     asks = direct.asks_for_objects(job.gm)
