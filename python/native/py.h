@@ -215,6 +215,7 @@ extern PyTypeObject *py_graph_type, *py_program_type;
 int py_graph_init(PyObject *module);
 int py_program_init(PyObject *module);
 int py_direct_init(PyObject *module);
+int py_trained_init(PyObject *module);
 int py_dispatch_init(PyObject *module);
 const air_graph *py_graph_get(PyObject *graph);
 int py_graph_place(PyObject *graph);

@@ -471,8 +471,8 @@ PyInit__native(void)
     if (!m)
         return NULL;
     if (errors_init(m) || py_graph_init(m) || py_program_init(m) ||
-        py_capture_init(m) || py_direct_init(m) || py_dispatch_init(m) ||
-        py_npu_init(m) || py_random_init(m) ||
+        py_capture_init(m) || py_direct_init(m) || py_trained_init(m) ||
+        py_dispatch_init(m) || py_npu_init(m) || py_random_init(m) ||
         PyModule_AddStringConstant(m, "version", AIR_VERSION))
         Py_CLEAR(m);
     return m;

@@ -206,6 +206,33 @@ class Direct:
     ) -> Direct: ...
     def __call__(self, *args: Any) -> Any: ...
 
+class Forward:
+    """The first program of a training graph as autograd calls it;
+    `trained.py` makes them."""
+
+    def __new__(
+        cls,
+        run: Callable[..., Any],
+        returns: int,
+        symbols: int,
+        constant: tuple[int, ...],
+    ) -> Forward: ...
+    def __call__(self, node: Any, *args: Any) -> tuple[Any, ...]: ...
+
+class Backward:
+    """The second one; a method of the node where it is in its class."""
+
+    def __new__(
+        cls,
+        run: Callable[..., Any],
+        asks: tuple[Callable[[], bool], ...],
+        torchs: Callable[..., Any],
+        tangents: tuple[tuple[int, Any, bool], ...],
+        lay_out: Callable[[Any, Any], Any],
+        boxed: bool,
+    ) -> Backward: ...
+    def __call__(self, node: Any, *grads: Any) -> tuple[Any, ...]: ...
+
 class Dispatcher:
     """Guards in front of compiled code; `dispatch.py` makes them."""
 

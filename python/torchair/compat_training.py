@@ -72,6 +72,28 @@ def apply_of(function: Any) -> Callable[..., Any]:
     return bound
 
 
+def run_node(function: Any, run: Any, boxed: bool) -> None:
+    """Nodes of the autograd.Function call run(node, *gradients), without the
+    Python around it. boxed: the gradients are one list."""
+    name = "apply_boxed" if boxed else "apply"
+    setattr(function._backward_cls, name, run)
+
+
+def is_dense(layout: Any) -> bool:
+    """Is a gradient that is contiguous as the backward was traced? layout: as
+    `lay_out` takes it."""
+    if layout.memory_format is not None:
+        return bool(layout.memory_format == torch.contiguous_format)
+    stride = 1
+    for size, given in zip(
+        reversed(layout.size), reversed(layout.stride), strict=True
+    ):
+        if given != stride and size != 1:
+            return False
+        stride *= size
+    return True
+
+
 def donate_nothing(meta: Any) -> None:
     """No saved tensor is overwritten; where torch is told nothing of it, it
     refuses backward(retain_graph=True) once the graph has run without."""

@@ -2,10 +2,11 @@
 
 torch calls a differentiated graph through some eight frames of Python: grad
 mode, views to replay, saved tensors, gradients laid out anew. A graph with
-nothing unusual about it needs two: `forward` and `backward` of an
-autograd.Function that call the two programs. That Function is a subclass of
-the one that torch made, so who looks at it (compiled autograd) finds what it
-looks for; and its `backward` hands over to torch's where a call is unusual.
+nothing unusual about it needs none: `forward` and `backward` of an
+autograd.Function that call the two programs, in C (native/py_trained.c). That
+Function is a subclass of the one that torch made, so who looks at it (compiled
+autograd) finds what it looks for; and its `backward` hands over to torch's
+where a call is unusual.
 
 Which graphs are of that kind is known once both programs are there, so the
 first calls go torch's way. The record of the forward says why a graph keeps
@@ -173,15 +174,11 @@ def _calls(trained: Trained, found: Any, args: Sequence[Any]) -> Compiled:
 
 def _subclass(found: Any) -> Any:
     """Of torch's Function: one that calls the programs."""
+    from ._native import Backward, Forward
+
     meta = found.metadata
     infos = meta.output_info
-    run = compat_training.without_idle(found.compiled_fw)
-    run_back = found.compiled_bw
     boxed = getattr(found, "boxed_grads_call", False)
-    returns, symbols = meta.num_forward_returns, found.num_symints_saved_for_bw
-    saved = slice(returns, -symbols if symbols else None)
-    sizes = slice(-symbols, None) if symbols else slice(0, 0)
-    constant = [i for i, o in enumerate(infos) if not o.requires_grad]
     tangents = [
         i
         for i, o in enumerate(infos)
@@ -192,61 +189,39 @@ def _subclass(found: Any) -> Any:
     layouts = [m.memory_format for m in meta.subclass_tangent_meta]
     if len(layouts) != len(tangents):
         raise direct.Kept("torch does not say how gradients lie")
-    lay_out, tensor = compat_training.lay_out(), torch.Tensor
-    unusual = _unusual(meta.deterministic is False)
+    run = Forward(
+        compat_training.without_idle(found.compiled_fw),
+        meta.num_forward_returns,
+        found.num_symints_saved_for_bw,
+        tuple(i for i, o in enumerate(infos) if not o.requires_grad),
+    )
+    run_back = Backward(
+        found.compiled_bw,
+        _asks(meta.deterministic is False),
+        found.backward,
+        tuple(
+            (i, layout, compat_training.is_dense(layout))
+            for i, layout in zip(tangents, layouts, strict=True)
+        ),
+        _lay_out,
+        boxed,
+    )
 
     class Function(found):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, *args: Any) -> Any:
-            made = run(list(args))
-            ctx.save_for_backward(*[_own(x) for x in made[saved]])
-            ctx.symints, ctx.opaque_objects = made[sizes], ()
-            ctx._tensors_no_vc_check = ()
-            ctx._materialize_non_diff_grads = False
-            shown = tuple(map(_own, made[:returns]))
-            if constant:
-                alone = [shown[i] for i in constant]
-                ctx.mark_non_differentiable(
-                    *[x for x in alone if isinstance(x, tensor)]
-                )
-            return shown
+        forward = run
+        backward = staticmethod(run_back)
 
-        @staticmethod
-        def backward(ctx: Any, *flat: Any) -> Any:
-            grads: Any = flat[0] if boxed else flat
-            if unusual(grads):
-                return found.backward(ctx, *flat)
-            args = [*ctx.symints, *ctx.saved_tensors]
-            for i, layout in zip(tangents, layouts, strict=True):
-                grad = grads[i]
-                if grad is not None and grad.dim():
-                    grad = lay_out(grad, layout)
-                args.append(grad)
-            if boxed:
-                grads.clear()
-            ctx.maybe_clear_saved_tensors()
-            return tuple(run_back(args))
-
+    compat_training.run_node(Function, run_back, boxed)
     return Function
 
 
-def _own(x: Any) -> Any:
-    """x, but no view of what autograd knows."""
-    return x.detach() if isinstance(x, torch.Tensor) and x._is_view() else x
+def _lay_out(grad: Any, layout: Any) -> Any:
+    return compat_training.lay_out()(grad, layout) if grad.dim() else grad
 
 
-def _unusual(random: bool) -> Callable[[Sequence[Any]], bool]:
-    """Which calls of a backward torch's own must take. random: it was traced
-    where algorithms need not be deterministic."""
+def _asks(random: bool) -> tuple[Callable[[], bool], ...]:
+    """Where one of these is true torch's own backward must run. random: it was
+    traced where algorithms need not be deterministic."""
+    usual = (torch.is_grad_enabled, _transforms)
     asked = torch.are_deterministic_algorithms_enabled
-    differentiated, usual = torch.is_grad_enabled, (torch.Tensor, type(None))
-
-    def unusual(grads: Sequence[Any]) -> bool:
-        return (
-            differentiated()
-            or _transforms()
-            or (random and asked())
-            or any(type(grad) not in usual for grad in grads)
-        )
-
-    return unusual
+    return (*usual, asked) if random else usual

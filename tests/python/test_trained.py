@@ -8,6 +8,7 @@ import contextlib
 import copy
 import functools
 import gc
+import types
 import weakref
 
 import pytest
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from helpers import BEFORE_213, assert_same, compiled, recorded
 from torch import nn
 
-from torchair import compat_training, dispatch, trained
+from torchair import _native, compat_training, dispatch, trained
 
 
 class Logits(nn.Module):
@@ -447,3 +448,66 @@ def test_copies_of_a_model_train_apart():
             model.zero_grad()
             call(x).backward()
         assert_same(first.layer.weight.grad, second.layer.weight.grad)
+
+
+def test_what_autograd_calls_refuses_other_arguments():
+    def echo(values):
+        return tuple(values)
+
+    with pytest.raises(ValueError, match="must not be negative"):
+        _native.Forward(echo, -1, 0, ())
+    with pytest.raises(IndexError, match="not shown"):
+        _native.Forward(echo, 1, 0, (1,))
+    forward = _native.Forward(echo, 2, 0, ())
+    with pytest.raises(TypeError, match="missing or named"):
+        forward()
+    with pytest.raises(SystemError, match="lost an output"):
+        forward(types.SimpleNamespace(), torch.ones(1))
+    with pytest.raises(TypeError):
+        _native.Backward(echo, (), echo, ((0, None),), echo, True)
+    boxed = _native.Backward(echo, (), echo, (), echo, True)
+    with pytest.raises(TypeError, match="missing or named"):
+        boxed(types.SimpleNamespace(), torch.ones(1))
+    with pytest.raises(IndexError):
+        node = types.SimpleNamespace(symints=(), saved_tensors=())
+        _native.Backward(echo, (), echo, ((1, None, True),), echo, False)(
+            node, torch.ones(1)
+        )
+
+
+def test_what_autograd_calls_keeps_and_gives():
+    class Node(types.SimpleNamespace):
+        symints, saved_tensors = (3,), (torch.zeros(2),)
+
+        def maybe_clear_saved_tensors(self):
+            self.cleared = True
+
+    node = Node()
+    forward = _native.Forward(lambda all: [*all, 3], 2, 1, (1,))
+    x, y, z = torch.ones(4).split([2, 1, 1])
+    shown = forward(node, x, y, z)
+    assert [t._is_view() for t in shown] == [False, False]
+    assert shown[0].data_ptr() == x.data_ptr() and node.symints == (3,)
+    assert node.non_differentiable[0] is shown[1]
+    assert [t.data_ptr() for t in node.to_save] == [z.data_ptr()]
+    seen = []
+
+    def run(values):
+        seen.append(list(values))
+        return [values[-1]]
+
+    backward = _native.Backward(
+        run,
+        (torch.is_grad_enabled,),
+        lambda node, *grads: "torch's",
+        ((0, None, True), (1, "layout", False)),
+        lambda grad, layout: (grad, layout),
+        False,
+    )
+    assert backward(node, x, y) == "torch's"  # gradients of gradients
+    with torch.no_grad():
+        assert backward(node, x, y) == ((y, "layout"),)
+        assert seen[0][:2] == [3, Node.saved_tensors[0]] and node.cleared
+        assert backward(node, torch.nn.Parameter(x), y) == "torch's"
+        Node.call = backward
+        assert node.call(None, None) == (None,)
