@@ -705,24 +705,63 @@ class Layers(nn.Module):
         return x
 
 
+def gradients(model, x):
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return [p.grad for p in model.parameters()]
+
+
 def case_data_parallel(rank, world):
     """DDP: its optimizer cuts the graph where buckets end."""
     from torch.nn.parallel import DistributedDataParallel
 
     torch.manual_seed(0)
-    whole = Layers()
-    x = torch.randn(world * 4, 512)
-    whole(x).square().mean().backward()
-    want = [p.grad.clone() for p in whole.parameters()]
-    whole.zero_grad()
-    model = DistributedDataParallel(whole, bucket_cap_mb=1)
-    run = compiled(model)
+    whole, x = Layers(), torch.randn(world * 4, 512)
+    want = gradients(whole, x)
+    run = compiled(DistributedDataParallel(whole, bucket_cap_mb=1))
     for _ in range(2):
-        model.zero_grad()
-        run(x.chunk(world)[rank]).square().mean().backward()
-    for p, g in zip(whole.parameters(), want, strict=True):
-        torch.testing.assert_close(p.grad, g)
+        found = gradients(run, x.chunk(world)[rank])
+    for part, g in zip(found, want, strict=True):
+        torch.testing.assert_close(part, g)
     assert len(backend.records) >= 2
+
+
+def case_fully_sharded(rank, world):
+    """FSDP: parameters are gathered around each compiled layer."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model, x = Layers(), torch.randn(world * 4, 512)
+    want = gradients(model, x)
+    mesh = init_device_mesh("cpu", (world,))
+    for i, layer in enumerate(model.layers):
+        model.layers[i] = fully_shard(compiled(layer), mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for _ in range(2):
+        found = gradients(model, x.chunk(world)[rank])
+    for part, whole in zip(found, want, strict=True):
+        torch.testing.assert_close(part.full_tensor(), whole)
+    assert backend.records
+
+
+def case_tensors_in_parts(rank, world):
+    """DTensor: a layer by columns, the next one by rows."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import parallel
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.SiLU(), nn.Linear(64, 16))
+    x = torch.randn(8, 16)
+    want = gradients(model, x)
+    plan = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+    mesh = init_device_mesh("cpu", (world,))
+    run = compiled(parallel.parallelize_module(model, mesh, plan))
+    for _ in range(2):
+        found = gradients(run, x)
+    for part, whole in zip(found, want, strict=True):
+        torch.testing.assert_close(part.full_tensor(), whole)
+    assert backend.records
 
 
 def main():
