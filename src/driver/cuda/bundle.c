@@ -66,7 +66,7 @@ find(const air_step *steps, size_t count, const cuda_source *sources,
             (super_phase){.source = &sources[i],
                           .step = i,
                           .end = i + 1,
-                          .alone = true,
+                          .alone = 1,
                           .prelude = steps[i].kernel->code.prelude};
     }
 }

@@ -423,7 +423,7 @@ set_waits(const crossing *c)
         super_phase *p = &run->phases[i];
         bool memory = false;
         for (size_t k = since; k < i && !memory; k++)
-            memory = !(p->alone && run->phases[k].alone) &&
+            memory = !(p->alone && p->alone == run->phases[k].alone) &&
                      depends(c, p, &run->phases[k]);
         if (memory)
             p->waits = SUPER_MEMORY;

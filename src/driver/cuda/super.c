@@ -77,7 +77,6 @@ typedef struct {
     cuda_source *others; /* by step: attention without clusters */
     super_phase *phases;
     super_run run;
-    size_t stage; /* first phase since the last wait */
     size_t begin, params, products;
     super_report *report;
 } joiner;
@@ -125,21 +124,86 @@ depends(const joiner *j, size_t first, size_t end, const super_phase *on)
     return false;
 }
 
-/* Must the phase wait for one since the last wait? Block 0 does what is its
- * alone in order. */
+/* Must one of them come after the other? */
 static bool
-must_wait(const joiner *j, const super_phase *p)
+is_behind(const joiner *j, const super_phase *p, const super_phase *on)
 {
-    for (size_t i = j->stage; i < j->run.count; i++) {
-        const super_phase *on = &j->phases[i];
-        if (p->alone && on->alone && !j->dev->checks)
+    return on->step == p->step ||
+           (on->source->scratch > 0 && p->source->scratch > 0) ||
+           depends(j, p->step, p->end, on);
+}
+
+/* Phases of one block that need nothing of those of all blocks come first: side
+ * by side, and those that need them have then waited for them. */
+static void
+put_little_first(joiner *j)
+{
+    size_t first = 0;
+    for (size_t i = 0; i < j->run.count; i++) {
+        const super_phase p = j->phases[i];
+        bool free = p.alone != 0;
+        for (size_t k = first; k < i && free; k++)
+            free = !is_behind(j, &p, &j->phases[k]);
+        if (!free)
             continue;
-        if (j->dev->checks || on->step == p->step ||
-            (on->source->scratch > 0 && p->source->scratch > 0) ||
-            depends(j, p->step, p->end, on))
+        memmove(&j->phases[first + 1], &j->phases[first],
+                (i - first) * sizeof p);
+        j->phases[first++] = p;
+    }
+}
+
+/* Must the phase wait for one since the last wait, `stage`? One of one block
+ * does not wait for others of its kind: the same block then does them in order.
+ */
+static bool
+must_wait(const joiner *j, size_t i, size_t stage)
+{
+    const super_phase *p = &j->phases[i];
+    for (size_t k = stage; k < i; k++) {
+        const super_phase *on = &j->phases[k];
+        if (j->dev->checks || (!(p->alone && on->alone) && is_behind(j, p, on)))
             return true;
     }
     return false;
+}
+
+/* The block of phase i: that of those of one block that it comes after. Of
+ * those since the last wait all get the same; before it, any that spares a
+ * wait. */
+static void
+join_blocks(joiner *j, size_t i, size_t stage, uint32_t fresh)
+{
+    super_phase *p = &j->phases[i];
+    uint32_t block = 0;
+    for (size_t k = i; k-- > 0;) {
+        const uint32_t was = j->phases[k].alone;
+        if (was == 0 || was == block || (block != 0 && k < stage) ||
+            !is_behind(j, p, &j->phases[k]))
+            continue;
+        block = block == 0 ? was : block;
+        for (size_t n = 0; n < i; n++)
+            if (j->phases[n].alone == was)
+                j->phases[n].alone = block;
+    }
+    p->alone = block == 0 ? fresh : block;
+}
+
+static void
+place_phases(joiner *j)
+{
+    const uint32_t blocks = (uint32_t)j->dev->props.processors;
+    size_t stage = 0;
+    uint32_t used = 0;
+    for (size_t i = 0; i < j->run.count; i++) {
+        super_phase *p = &j->phases[i];
+        p->waits = must_wait(j, i, stage) ? SUPER_MEMORY : SUPER_GOES;
+        stage = p->waits ? i : stage;
+        if (p->alone)
+            join_blocks(j, i, stage, ++used);
+    }
+    for (size_t i = 0; i < j->run.count; i++)
+        if (j->phases[i].alone)
+            j->phases[i].alone = (j->phases[i].alone - 1) % blocks + 1;
 }
 
 /* What a phase reads before it waits, no phase of its kernel may write. */
@@ -192,13 +256,19 @@ add_phases(joiner *j, const cuda_source *s, size_t step, size_t end)
                          .launch = k,
                          .alone = is_alone(s, k),
                          .prelude = region_prelude(j, step, end)};
-        p.waits = must_wait(j, &p) ? SUPER_MEMORY : SUPER_GOES;
-        if (p.waits != SUPER_GOES)
-            j->stage = j->run.count;
         j->phases[j->run.count++] = p;
     }
     j->params += params_of(s);
     j->products += is_product(s);
+}
+
+static size_t
+end_of_run(const joiner *j)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < j->run.count; i++)
+        end = j->phases[i].end > end ? j->phases[i].end : end;
+    return end;
 }
 
 /* The run becomes the source of its first step. */
@@ -209,9 +279,11 @@ close_run(joiner *j)
     air_status status = AIR_OK;
     if (j->products >= LEAST_PRODUCTS) {
         base_text_init(&joined.text, &j->dev->alloc);
+        put_little_first(j);
+        place_phases(j);
         cuda_super_cross(j->dev, &j->run, j->steps, j->count);
         status = cuda_super_print(j->dev, &j->run, j->steps, &joined);
-        const size_t end = j->phases[j->run.count - 1].end;
+        const size_t end = end_of_run(j);
         for (size_t i = j->begin; i < end; i++) {
             base_text_deinit(&j->sources[i].text);
             j->sources[i] = (cuda_source){.nlaunches = 0};
@@ -230,7 +302,6 @@ static void
 open_run(joiner *j, size_t step)
 {
     j->begin = step;
-    j->stage = 0;
     j->params = SUPER_HEAD;
     j->products = 0;
 }

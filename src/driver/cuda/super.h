@@ -43,8 +43,8 @@ typedef struct {
     size_t step, end;
     int32_t launch;
     super_wait waits;
-    bool alone;          /* block 0 does all of it */
-    bool calm;           /* weights that have time come one after the other */
+    uint32_t alone; /* the block that does all of it, from 1 on; 0: all do */
+    bool calm;      /* weights that have time come one after the other */
     const void *prelude; /* of regions in the text; NULL: none */
     size_t scratch;      /* of the list's, where the source's begins */
     /* By parameter: where its words lie in the scratch; 0: numbers in memory */

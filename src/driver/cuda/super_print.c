@@ -266,8 +266,8 @@ static void
 put_phases(printer *p)
 {
     put(p, "#define gridDim call::super_block.now.grid\n");
-    if (p->run->apart)
-        put(p, "#define blockIdx call::super_only()\n");
+    put(p, p->run->apart ? "#define blockIdx call::super_only()\n"
+                         : "#define blockIdx call::super_block.now.block\n");
     if (p->stages > 0)
         put(p, "#define skinny ringed\n");
     put_texts(p, false);
@@ -286,7 +286,7 @@ put_program(printer *p)
 {
     put(p, "__constant__ call::super_phase super_program[] = {");
     for (size_t i = 0; i < p->run->count; i++)
-        base_text_add(p->text, "{%u,%u,%d,%d,%d,%d},", p->kinds[i], p->first[i],
+        base_text_add(p->text, "{%u,%u,%d,%u,%d,%d},", p->kinds[i], p->first[i],
                       p->run->phases[i].waits, p->run->phases[i].alone,
                       is_asked(p, &p->run->phases[i]), p->run->phases[i].calm);
     put(p, "{},{}};\n");

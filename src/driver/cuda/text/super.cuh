@@ -7,8 +7,8 @@
 // the kernel writes before it awaits, so that weights are on their way while
 // the last blocks arrive.
 //
-// A phase of little work is block 0's alone: those that follow each other wait
-// for nothing but its threads.
+// A phase of little work is one block's alone, that of the phases which it needs:
+// it waits for nothing but its threads.
 //
 // What a phase wrote is visible to one that waits for all memory. Where all that it
 // needs of others are words that show by themselves that they are there (cross.cuh),
@@ -26,7 +26,7 @@ struct super_state { // in memory of the GPU; 0 at first
 struct super_phase {
     u32 kind, first; // case, parameters
     u32 waits;       // SUPER_...
-    u32 alone;       // 1: of block 0
+    u32 alone;       // one more than the block whose it is; 0: all have it
     u32 asks;        // 1: its weights come through the ring
     u32 calm;        // 1: weights that have time come one after the other
 };
@@ -62,7 +62,9 @@ struct super_step {
     struct {
         u32 x; // blocks of the phase: its `gridDim`
     } grid;
-    u32 none; // a multiple of 8 bytes
+    struct {
+        u32 x; // among them: its `blockIdx`
+    } block;
 };
 
 static const int SUPER_WORDS = sizeof(super_step) / 8;
@@ -262,6 +264,7 @@ super_look(u32 i, const super_phase &next, const u64 *v)
     to->number = i;
     to->goal = next.waits ? super_block.counted : 0;
     to->grid.x = next.alone ? 1 : gridDim.x;
+    to->block.x = next.alone ? 0 : blockIdx.x;
 }
 
 // Before a barrier of the block.
@@ -353,7 +356,8 @@ super_next(u32 i, u32 count, const super_phase &next, const u64 *v)
 FN bool
 super_is_mine()
 {
-    return !super_block.now.of.alone || blockIdx.x == 0;
+    const u32 alone = super_block.now.of.alone;
+    return alone == 0 || blockIdx.x == alone - 1;
 }
 
 FN super_value
