@@ -251,6 +251,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
     static constexpr int CHAINS = M == 1 ? 2 : 1;
     static constexpr int SHARE = (UNITS + RING_WARPS - 1) / RING_WARPS; // of a warp
     static constexpr bool HOLDS = M == 1 && H::CHUNKS * SHARE <= 32;
+    // A warp puts in place what it multiplies of a row of x: 8 neighbours a thread, as
+    // `stage` does, are its part of a stage, and nobody waits for other warps' words.
+    static constexpr bool OWNS =
+        HOLDS && H::CHUNK == RING_WARPS * 32 * 8 && K % H::CHUNK == 0;
     static_assert(S == 2, "two parts of a row are side by side");
 
     template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
@@ -271,7 +275,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
         auto held = want(tile + own / ROWS_OF, own % ROWS_OF / M,
                          own % M);
         stage(flag<true>(), x);
-        __syncthreads();
+        if constexpr (OWNS)
+            __syncwarp();
+        else
+            __syncthreads();
         if (!super_block.now.of.calm)
             super_calm(false);
         const held_x own_x = take_x(x);
