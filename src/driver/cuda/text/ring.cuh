@@ -4,17 +4,18 @@
 // the kernel writes. So they come in while blocks wait for each other.
 //
 // A stage is a piece along k of all rows of a tile. At most RING_FLIGHT halves of
-// stages are on their way: what waits for other memory would wait behind them. From a
-// phase of few weights to the next one of many, blocks mostly wait for each other, and
-// the ring is full before they are done: weights that have time then come half by half.
-// Stage n of the block is place n % RING_STAGES; `full` completes when its bytes
-// are there, `empty` when all warps have used it.
+// stages are on their way, while the block multiplies RING_MOST: what waits for other
+// memory would wait behind them. From a phase of few weights to the next one of many,
+// blocks mostly wait for each other, and the ring is full before they are done: weights
+// that have time then come half by half. Stage n of the block is place n % RING_STAGES;
+// `full` completes when its bytes are there, `empty` when all warps have used it.
 //
 // Stages are aligned to 128 bytes, as what else the texts declare would not leave them:
 // 16 bytes beside it copies are slower, a token of Llama-1B 0.785 ms in place of 0.721.
 static const int RING_WARPS = 8; // that take what comes
 static const u32 RING_BYTES = 32768; // of a stage
 static const u32 RING_FLIGHT = 3;
+static const u32 RING_MOST = 4;
 static const u32 RING_CALM = 1;
 
 static __shared__ struct {
@@ -22,6 +23,7 @@ static __shared__ struct {
     u32 base;   // of the stages, a place in shared memory
     u32 filled; // stages that were asked for
     u32 taken;  // stages that were used, before this phase
+    u32 flight; // halves on their way, of weights that have no time
 } ring;
 
 FN u32
@@ -51,6 +53,7 @@ ring_begin(const void *stages)
         return;
     ring.base = ring_place(stages);
     ring.filled = ring.taken = 0;
+    ring.flight = RING_FLIGHT;
     for (u32 i = 0; i < 2 * RING_STAGES; i++)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(
                          ring_place(&ring.full[i])),
@@ -87,7 +90,7 @@ FN u32
 ring_flight()
 {
     const u32 calm = peek(&super_block.calm);
-    return calm != 0 && super_block.asking >= calm ? RING_CALM : RING_FLIGHT;
+    return calm != 0 && super_block.asking >= calm ? RING_CALM : peek(&ring.flight);
 }
 
 // The place of stage n is free. False: the kernel gives up.
@@ -229,8 +232,7 @@ struct asked : skinny<T, M, K, R, S, D> {
     static FN void
     leave(u32 n)
     {
-        for (u32 q = 2 * n < RING_FLIGHT ? 0 : 2 * n - RING_FLIGHT; q < 2 * n;
-             q++)
+        for (u32 q = 2 * n < RING_MOST ? 0 : 2 * n - RING_MOST; q < 2 * n; q++)
             ring_wait(q);
         __syncwarp();
         ring.filled = n;
@@ -282,6 +284,8 @@ struct ringed : skinny<T, M, K, R, S, D> {
         if (!super_block.now.of.calm)
             super_calm(false);
         const held_x own_x = take_x(x);
+        if (threadIdx.x == 0)
+            ring.flight = RING_MOST;
         u32 n = ring.taken;
         for (int first = 0; first < mine; first += BATCH) {
             const int left = mine - first, i = first + own / ROWS_OF;
@@ -307,8 +311,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
             sums = (float *)(shared + G::X_BYTES) +
                    (first / BATCH % 2 == 0 ? BATCH * SUMS : 0);
         }
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             ring.taken = n;
+            ring.flight = RING_FLIGHT;
+        }
     }
 
     // The row that this thread finishes, of all in a batch: rows of a tile are
