@@ -4,7 +4,7 @@ hooks of saved tensors may change."""
 import pytest
 import torch
 import torch._dynamo.graph_bytecode_inputs as inputs
-from helpers import DEVICE, assert_same, seeded
+from helpers import BEFORE_213, DEVICE, assert_same, seeded
 from torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.skipif(
@@ -52,7 +52,8 @@ def test_other_backends_keep_theirs(monkeypatch):
     assert calls(torch.compile(broken, backend="torchair"), x, monkeypatch) == 0
     torch.compiler.reset()
     fn = torch.compile(broken, backend="eager")
-    assert calls(fn, x, monkeypatch) == usual > 0
+    assert calls(fn, x, monkeypatch) == usual
+    assert BEFORE_213 or usual > 0  # only then is there something to leave out
 
 
 def gives_its_stream(x):
