@@ -152,8 +152,9 @@ LAYERS = {
     # integers that HOST nodes are told: 25
     # sizes that torch knows to be 1: 25
     # tensors of the CPU that a graph of a GPU makes, moves or leaves there: 90
-    # frames behind graph breaks that note no streams: 50
-    "python/torchair": (31500, (".py",)),
+    # frames behind graph breaks that note no streams: 50; instructions of
+    # Python 3.13: 15
+    "python/torchair": (31515, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -115,6 +115,17 @@ class _Machine:
     def store_fast(self, i: dis.Instruction) -> None:
         (self.names[i.argval],) = self.pop(1)
 
+    def store_fast_twice(self, i: dis.Instruction) -> None:
+        first, second = i.argval
+        self.names[second], self.names[first] = self.pop(2)
+
+    def store_fast_and_load(self, i: dis.Instruction) -> None:
+        stored, loaded = i.argval
+        (self.names[stored],) = self.pop(1)
+        if loaded not in self.names:
+            raise _Unknown
+        self.stack.append(self.names[loaded])
+
     def delete_fast(self, i: dis.Instruction) -> None:
         self.names.pop(i.argval, None)
 
@@ -201,6 +212,8 @@ _STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
     "LOAD_FAST_LOAD_FAST": _Machine.load_fast_twice,
     "LOAD_CONST": _Machine.load_const,
     "STORE_FAST": _Machine.store_fast,
+    "STORE_FAST_STORE_FAST": _Machine.store_fast_twice,  # Python 3.13
+    "STORE_FAST_LOAD_FAST": _Machine.store_fast_and_load,
     "DELETE_FAST": _Machine.delete_fast,
     "POP_TOP": _Machine.pop_top,
     "SWAP": _Machine.swap,
@@ -253,7 +266,7 @@ def without_streams(code: types.CodeType) -> types.CodeType | None:
             continue
         start = i.offset if start < 0 else start
         step = _STEPS.get(i.opname)
-        if step is None:
+        if step is None or i.opname.startswith("STORE_FAST_"):
             return None
         try:
             step(machine, i)

@@ -183,22 +183,21 @@ def lighten_calls() -> None:
     """Dynamo's settings for this frame that make its calls cheaper, or right.
 
     record_runtime_overhead: no profiler marks in the generated code (2 us).
-    use_recursive_dict_tags_for_guards: a module whose dicts have not changed
-    is not walked (12 us for 144 parameters).
     skip_tensor_guards_with_matching_dict_tags: up to 2.12 a parameter whose
     data got other sizes was not noticed, as the dict it is in had not changed.
+    use_recursive_dict_tags_for_guards: up to 2.11 modules whose dicts have not
+    changed are not walked, by pointers to dicts that may be gone: processes
+    ended in a segmentation fault (pytorch/pytorch #180741, #181873).
 
     Dynamo reads them after the backend has returned, so they are put back
     when the compilation of the frame ends.
     """
     _listen()
     config = torch._dynamo.config
-    asked = {
-        "record_runtime_overhead": False,
-        "use_recursive_dict_tags_for_guards": True,
-    }
+    asked = {"record_runtime_overhead": False}
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
         asked["skip_tensor_guards_with_matching_dict_tags"] = False
+        asked["use_recursive_dict_tags_for_guards"] = False
     for name, value in asked.items():
         if hasattr(config, name) and name not in _saved:
             _saved[name] = getattr(config, name)

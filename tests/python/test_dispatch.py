@@ -358,6 +358,21 @@ class Net(nn.Module):
         return out * 2 if self.training else out
 
 
+def test_no_guard_is_skipped_by_tags_of_dicts(monkeypatch):
+    """torch itself has left that off since 2.12: it read dicts that were gone,
+    and with Python 3.13.0 a module's eval() was not noticed."""
+    from torch._dynamo import guards
+
+    asked = []
+    monkeypatch.setattr(
+        guards.GuardManagerWrapper, "find_tag_safe_roots", asked.append
+    )
+    net, x = Net(), torch.randn(2, 4)
+    with torch.no_grad():
+        same(compiled(net)(x), net(x))
+    assert not asked
+
+
 def test_modules_and_what_may_change_in_them():
     net, x = Net(), torch.randn(2, 4)
     c = compiled(net)
