@@ -415,8 +415,7 @@ def _compile_frame(
             why = direct_calls.call_directly(job, program, look)
         inference.record.wrapper = why
     elif saver is None and forward.record and not direct.takes_wrapped(gm):
-        asks = direct.asks_for_objects(gm)
-        dispatch.mark_trained(compiled, forward, backward, asks)
+        dispatch.mark_trained(compiled, forward, backward)
     if saver is not None:
         saver.frame(gm, inference.plan, why)
     return dispatch.shortened(compiled)

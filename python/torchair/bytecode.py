@@ -2,10 +2,10 @@
 
 Most are: the graph called with parameters of the function, and its outputs
 given back, alone or in one tuple or list, with a few lists built and dropped
-on the way. Where an accelerator is registered the code begins by noting its
-current stream, for graphs that ask for it. `read` follows the instructions
-with symbols for values; where it knows each of them, the dispatcher calls the
-graph itself, and no Python runs.
+on the way. `read` follows the instructions with symbols for values; where it
+knows each of them, the dispatcher calls the graph itself, and no Python runs.
+Where an accelerator is registered the code begins by noting its current
+stream, for graphs that ask for it: `without_streams` leaves that out.
 
 A symbol is a tuple ("local", name), ("constant", value), ("global", name),
 ("attribute", global, name), ("made",), what the graph gave, ("output", i) of
@@ -33,7 +33,6 @@ class Recipe:
     arguments: tuple[str, ...]
     shape: str  # "item", "tuple", "list"
     items: tuple[Item, ...]
-    streams: bool = False  # current streams are noted for the graph before
 
 
 class _Unknown(Exception):
@@ -305,7 +304,7 @@ def _cut(
 
 def _recipe(machine: _Machine, given: Symbol) -> Recipe:
     arguments = machine.arguments
-    if arguments is None:
+    if arguments is None or machine.streams:
         raise _Unknown
     shape, found = "item", [given]
     if isinstance(given, _Built):
@@ -314,7 +313,6 @@ def _recipe(machine: _Machine, given: Symbol) -> Recipe:
         tuple(_name(a) for a in arguments),
         shape,
         tuple(_item(s) for s in found),
-        machine.streams,
     )
 
 

@@ -49,6 +49,5 @@ def call_directly(
         return str(why)
     made.plan = found
     run = direct.make(program, found, look)
-    asks = direct.asks_for_objects(job.gm)
-    dispatch.mark_direct(job.compiled, run, asks)
+    dispatch.mark_direct(job.compiled, run)
     return ""

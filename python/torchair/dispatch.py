@@ -42,9 +42,7 @@ reasons: collections.Counter[str] = collections.Counter()
 """Why functions or entries are not dispatched, counted."""
 
 _MAX_ENTRIES = 8  # guard trees asked in a row; Dynamo's own limit is the same
-_direct: weakref.WeakKeyDictionary[Call, tuple[Any, bool]] = (
-    weakref.WeakKeyDictionary()
-)
+_direct: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
 _served: dict[Any, Callable[[Any], bool]] = {}
 _dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
 _names = itertools.count()
@@ -58,35 +56,31 @@ def serve(
     _served[backend] = wants
 
 
-def mark_direct(compiled: Call, program: Any, asks: bool) -> None:
-    """`program` does all that AOTAutograd's `compiled` does. asks: for streams
-    and other objects that Dynamo's code notes before it calls the graph."""
-    _direct[_innermost(compiled)] = program, asks
+def mark_direct(compiled: Call, program: Any) -> None:
+    """`program` does all that AOTAutograd's `compiled` does."""
+    _direct[_innermost(compiled)] = program
 
 
-def mark_trained(
-    compiled: Call, forward: Any, backward: Any, asks: bool
-) -> None:
+def mark_trained(compiled: Call, forward: Any, backward: Any) -> None:
     """Calls of the differentiated graph `compiled` go to its two programs
     where trained.py says so."""
     from .trained import Trained
 
     inner = _innermost(compiled)
-    _direct[inner] = Trained(inner, forward, backward), asks
+    _direct[inner] = Trained(inner, forward, backward)
 
 
 def shortened(compiled: Call) -> Call:
     """What Dynamo is given for `compiled`: calls what is marked for it. So do
     frames that no dispatcher is in front of, as those behind a graph break."""
-    marked = _direct.get(_innermost(compiled))
-    if marked is None:
+    program = _direct.get(_innermost(compiled))
+    if program is None:
         return compiled
-    program = marked[0]
 
     def call(*args: Any, _kept: Call = compiled) -> Any:
         return program(*args)
 
-    _direct[call] = marked
+    _direct[call] = program
     return call
 
 
@@ -178,13 +172,11 @@ def _generated(target: _Target, entry: Any) -> tuple[Call, Bare | None] | None:
         reasons["the frame calls no graph, or several"] += 1
         return None
     compiled = _innermost(fn.__globals__[names[0]])
-    program, asks = _direct.get(compiled, (None, False))
+    program = _direct.get(compiled)
     if program is not None:
         recipe = bytecode.read(code, names[0])
-        if recipe is not None and not (asks and recipe.streams):
+        if recipe is not None:
             return program, (recipe.arguments, recipe.shape, recipe.items)
-        if not asks:
-            code = bytecode.without_streams(code) or code
         code = _replace_name(fn.__globals__, code, names[0], program)
     made = types.FunctionType(
         code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
