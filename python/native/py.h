@@ -225,6 +225,7 @@ int py_graph_place(PyObject *graph);
 PyObject *py_program_call(PyObject *program, PyObject *const *args,
                           Py_ssize_t n, const bool *skip);
 Py_ssize_t py_program_outputs(PyObject *program);
+PyObject *py_list(PyObject *const *items, Py_ssize_t n);
 
 /* ---- parameters that stay (py_known.c) ---- */
 

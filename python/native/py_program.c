@@ -29,12 +29,12 @@ typedef struct {
     air_capture_call call;
 } call_inputs;
 
-static PyObject *
-copy_args(PyObject *const *args, Py_ssize_t n)
+PyObject *
+py_list(PyObject *const *items, Py_ssize_t n)
 {
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list && i < n; i++)
-        if (PyList_SetItem(list, i, Py_NewRef(args[i])))
+        if (PyList_SetItem(list, i, Py_NewRef(items[i])))
             Py_CLEAR(list);
     return list;
 }
@@ -44,7 +44,7 @@ static PyObject *
 args_list(call_inputs *c)
 {
     if (!c->list)
-        c->list = copy_args(c->args, c->p->nargs);
+        c->list = py_list(c->args, c->p->nargs);
     return c->list;
 }
 

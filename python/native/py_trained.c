@@ -17,7 +17,13 @@
 static PyTypeObject *tensor_type;
 static PyObject *is_view, *is_contiguous, *detach, *method_type, *no_objects;
 
-/* True for a tensor that lies in another one's memory, as autograd knows. */
+/* What both types begin with. */
+typedef struct {
+    PyObject_HEAD py_vectorcall call;
+    PyObject *run; /* a program, or what is called with a list */
+} head;
+
+/* The truth of what a call gave, which may be NULL; -1 with a Python error. */
 static int
 is_true(PyObject *asked)
 {
@@ -33,11 +39,21 @@ call_one(PyObject *function, PyObject *argument)
     return PyObject_Vectorcall(function, args + 1, 1 | ARGUMENTS_OFFSET, NULL);
 }
 
+/* Steals made, which may be NULL. */
+static PyObject *
+as_tuple(PyObject *made)
+{
+    if (!made || PyTuple_Check(made))
+        return made;
+    PyObject *tuple = PySequence_Tuple(made);
+    Py_DECREF(made);
+    return tuple;
+}
+
 /* ---- forward ---- */
 
 typedef struct {
-    PyObject_HEAD py_vectorcall call;
-    PyObject *run;               /* a program, or what is called with a list */
+    head head;
     Py_ssize_t returns, symbols; /* results that are shown; sizes at the end */
     Py_ssize_t *constant;        /* results without a gradient */
     Py_ssize_t nconstant;
@@ -69,22 +85,12 @@ own_all(PyObject *made, Py_ssize_t from, Py_ssize_t to)
 static PyObject *
 run(PyObject *program, PyObject *const *args, Py_ssize_t n)
 {
-    PyObject *made;
-    if (Py_TYPE(program) == py_program_type) {
-        made = py_program_call(program, args, n, NULL);
-    } else {
-        PyObject *list = PyList_New(n);
-        for (Py_ssize_t i = 0; list && i < n; i++)
-            if (PyList_SetItem(list, i, Py_NewRef(args[i])))
-                Py_CLEAR(list);
-        made = list ? call_one(program, list) : NULL;
-        Py_XDECREF(list);
-    }
-    if (!made || PyTuple_Check(made))
-        return made;
-    PyObject *tuple = PySequence_Tuple(made);
-    Py_DECREF(made);
-    return tuple;
+    if (Py_TYPE(program) == py_program_type)
+        return as_tuple(py_program_call(program, args, n, NULL));
+    PyObject *list = py_list(args, n);
+    PyObject *made = list ? call_one(program, list) : NULL;
+    Py_XDECREF(list);
+    return as_tuple(made);
 }
 
 /* Steals value; -1 with a Python error. */
@@ -142,7 +148,7 @@ forward_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
         PyErr_SetString(PyExc_TypeError, "arguments are missing or named");
         return NULL;
     }
-    PyObject *made = run(f->run, args + 1, n - 1);
+    PyObject *made = run(f->head.run, args + 1, n - 1);
     PyObject *shown = NULL;
     if (made && !keep(f, args[0], made))
         shown = own_all(made, 0, f->returns);
@@ -172,8 +178,8 @@ forward_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (!f)
         return NULL;
     const Py_ssize_t n = PyTuple_Size(constant);
-    f->call = forward_vectorcall;
-    f->run = Py_NewRef(program);
+    f->head.call = forward_vectorcall;
+    f->head.run = Py_NewRef(program);
     f->returns = returns;
     f->symbols = symbols;
     f->constant = PyMem_Calloc((size_t)n + 1, sizeof *f->constant);
@@ -198,14 +204,14 @@ static int
 forward_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((forward *)self)->run);
+    Py_VISIT(((head *)self)->run);
     return 0;
 }
 
 static int
 forward_clear(PyObject *self)
 {
-    Py_CLEAR(((forward *)self)->run);
+    Py_CLEAR(((head *)self)->run);
     return 0;
 }
 
@@ -229,8 +235,7 @@ typedef struct {
 } tangent;
 
 typedef struct {
-    PyObject_HEAD py_vectorcall call;
-    PyObject *run;     /* a program, or what is called with a list */
+    head head;
     PyObject *asks;    /* tuple of () -> bool: is a call an unusual one? */
     PyObject *torchs;  /* (node, *gradients): what takes unusual ones */
     PyObject *lay_out; /* (gradient, layout) -> tensor */
@@ -313,14 +318,10 @@ run_backward(const backward *b, PyObject *node, PyObject *boxed,
     PyObject *cleared =
         list ? PyObject_CallMethod(node, "maybe_clear_saved_tensors", NULL)
              : NULL;
-    PyObject *made = cleared ? call_one(b->run, list) : NULL;
+    PyObject *made = cleared ? call_one(b->head.run, list) : NULL;
     Py_XDECREF(cleared);
     Py_XDECREF(list);
-    if (!made || PyTuple_Check(made))
-        return made;
-    PyObject *tuple = PySequence_Tuple(made);
-    Py_DECREF(made);
-    return tuple;
+    return as_tuple(made);
 }
 
 static PyObject *
@@ -334,10 +335,8 @@ backward_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
         PyErr_SetString(PyExc_TypeError, "arguments are missing or named");
         return NULL;
     }
-    PyObject *grads = b->boxed ? PyList_AsTuple(args[1]) : PyTuple_New(n - 1);
-    for (Py_ssize_t i = 1; !b->boxed && grads && i < n; i++)
-        if (PyTuple_SetItem(grads, i - 1, Py_NewRef(args[i])))
-            Py_CLEAR(grads);
+    PyObject *grads =
+        b->boxed ? PyList_AsTuple(args[1]) : as_tuple(py_list(args + 1, n - 1));
     const int unusual = grads ? is_unusual(b, grads) : -1;
     if (!unusual)
         return run_backward(b, args[0], b->boxed ? args[1] : NULL, grads);
@@ -392,8 +391,8 @@ backward_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     backward *b = (backward *)alloc(type, 0);
     if (!b)
         return NULL;
-    b->call = backward_vectorcall;
-    b->run = Py_NewRef(program);
+    b->head.call = backward_vectorcall;
+    b->head.run = Py_NewRef(program);
     b->asks = Py_NewRef(asks);
     b->torchs = Py_NewRef(torchs);
     b->lay_out = Py_NewRef(lay_out);
@@ -408,7 +407,7 @@ backward_traverse(PyObject *self, visitproc visit, void *arg)
 {
     const backward *b = (const backward *)self;
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(b->run);
+    Py_VISIT(b->head.run);
     Py_VISIT(b->asks);
     Py_VISIT(b->torchs);
     Py_VISIT(b->lay_out);
@@ -421,7 +420,7 @@ static int
 backward_clear(PyObject *self)
 {
     backward *b = (backward *)self;
-    Py_CLEAR(b->run);
+    Py_CLEAR(b->head.run);
     Py_CLEAR(b->asks);
     Py_CLEAR(b->torchs);
     Py_CLEAR(b->lay_out);
@@ -449,10 +448,9 @@ call_tuple(PyObject *self, PyObject *args, PyObject *keywords)
     return PyVectorcall_Call(self, args, keywords);
 }
 
-static PyMemberDef forward_members[] = {{"__vectorcalloffset__", T_PYSSIZET,
-                                         offsetof(forward, call), READONLY,
-                                         NULL},
-                                        {NULL, 0, 0, 0, NULL}};
+static PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(head, call), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
 static PyType_Slot forward_slots[] = {
     {Py_tp_doc, "What autograd calls to run a graph; see trained.py."},
     {Py_tp_new, forward_new},
@@ -460,12 +458,8 @@ static PyType_Slot forward_slots[] = {
     {Py_tp_traverse, forward_traverse},
     {Py_tp_clear, forward_clear},
     {Py_tp_dealloc, forward_dealloc},
-    {Py_tp_members, forward_members},
+    {Py_tp_members, members},
     {0, NULL}};
-static PyMemberDef backward_members[] = {{"__vectorcalloffset__", T_PYSSIZET,
-                                          offsetof(backward, call), READONLY,
-                                          NULL},
-                                         {NULL, 0, 0, 0, NULL}};
 static PyType_Slot backward_slots[] = {
     {Py_tp_doc, "What autograd calls for gradients; see trained.py."},
     {Py_tp_new, backward_new},
@@ -474,7 +468,7 @@ static PyType_Slot backward_slots[] = {
     {Py_tp_traverse, backward_traverse},
     {Py_tp_clear, backward_clear},
     {Py_tp_dealloc, backward_dealloc},
-    {Py_tp_members, backward_members},
+    {Py_tp_members, members},
     {0, NULL}};
 enum {
     FLAGS = Py_TPFLAGS_DEFAULT | HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC |

@@ -1,12 +1,12 @@
-"""Dynamo's code around our graphs, where no dispatcher is in front of it.
+"""Dynamo's code around our graphs.
 
-Frames behind a graph break, and functions that such a frame calls, run what
-Dynamo generated. Beside an accelerator (`npu` is one) that begins by noting
-its current stream for graphs that ask for it, 3 us of Python at each call.
-Where the graph is ours and asks for nothing, the code does without.
-So do its guards without the one of hooks of saved tensors, which is Python
-(2 us), unless these are part of the graph: they run at each call as they do
-in eager, whichever they are.
+Frames run what Dynamo generated, those behind a graph break with no dispatcher
+in front of it. Beside an accelerator (a GPU, or `npu` where packages/torch_npu
+is installed) that begins by noting its current stream for graphs that ask for
+it, 3 us of Python at each call. Where the graph is ours and asks for nothing,
+the code does without. So do its guards without the one of hooks of saved
+tensors, which is Python (2 us), unless these are part of the graph: they run
+at each call as they do in eager, whichever they are.
 """
 
 from __future__ import annotations

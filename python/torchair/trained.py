@@ -203,7 +203,7 @@ def _subclass(found: Any) -> Any:
             (i, layout, compat_training.is_dense(layout))
             for i, layout in zip(tangents, layouts, strict=True)
         ),
-        _lay_out,
+        _lay_out(),
         boxed,
     )
 
@@ -215,8 +215,9 @@ def _subclass(found: Any) -> Any:
     return Function
 
 
-def _lay_out(grad: Any, layout: Any) -> Any:
-    return compat_training.lay_out()(grad, layout) if grad.dim() else grad
+def _lay_out() -> Callable[[Any, Any], Any]:
+    lay_out = compat_training.lay_out()
+    return lambda grad, layout: lay_out(grad, layout) if grad.dim() else grad
 
 
 def _asks(random: bool) -> tuple[Callable[[], bool], ...]:

@@ -28,10 +28,9 @@ USUAL = (
 )
 
 
-def functions(name, backends):
-    """Each of a model of its own, with the same weights."""
-    for backend in backends:
-        case, compile = MODELS[name](), BACKENDS[backend]
+def functions(cases, backends):
+    for case, backend in zip(cases, backends, strict=True):
+        compile = BACKENDS[backend]
         if case.step:
             yield case.step(compile(case.target), compile)
         elif case.drive:
@@ -42,8 +41,9 @@ def functions(name, backends):
 
 def timed(name, threads, backends, seconds):
     torch.set_num_threads(threads)
-    with torch.set_grad_enabled(MODELS[name]().step is not None):
-        calls = list(functions(name, backends))
+    cases = [MODELS[name]() for _ in backends]  # with the same weights
+    with torch.set_grad_enabled(cases[0].step is not None):
+        calls = list(functions(cases, backends))
         for call in calls:
             call()  # compiles
             call()
