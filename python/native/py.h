@@ -1,8 +1,8 @@
 /* py.h: what the files of the extension share.
  *
- * The extension uses CPython's limited API (3.11: meson.build) and links
- * neither libtorch nor libgomp: torch tensors are reached through the DLPack
- * exchange table that torch publishes on its Tensor type, and a few C
+ * The extension uses CPython's limited API (3.11 or 3.13: meson.build) and
+ * links neither libtorch nor libgomp: torch tensors are reached through the
+ * DLPack exchange table that torch publishes on its Tensor type, and a few C
  * functions of torch's shim are looked up in the libraries already loaded
  * (see py_torch.c).
  */
@@ -31,6 +31,33 @@ PyAPI_FUNC(PyObject *)
 PyAPI_FUNC(PyObject *)
     PyVectorcall_Call(PyObject *callable, PyObject *args, PyObject *keywords);
 #endif
+
+/* ---- weak references ---- */
+
+/* A new reference to what ref refers to; NULL, without an error: it is gone. */
+static inline PyObject *
+py_weak_get(PyObject *ref)
+{
+#if Py_LIMITED_API + 0 >= 0x030D0000 /* the other one is gone in 3.15 */
+    PyObject *found = NULL;
+    if (PyWeakref_GetRef(ref, &found) < 0)
+        PyErr_Clear();
+    return found;
+#else
+    PyObject *found = PyWeakref_GetObject(ref);
+    return found && found != Py_None ? Py_NewRef(found) : NULL;
+#endif
+}
+
+/* Does ref refer to o? NULL: to what is gone. */
+static inline bool
+py_weak_is(PyObject *ref, const PyObject *o)
+{
+    PyObject *found = py_weak_get(ref);
+    const bool same = found == o;
+    Py_XDECREF(found);
+    return same;
+}
 
 /* ---- DLPack, as its specification lays it out ---- */
 

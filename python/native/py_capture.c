@@ -313,16 +313,16 @@ py_capture_result(const py_capture *c, uint64_t graph, Py_ssize_t index,
     static const py_label label = {.what = "result"};
     PyObject *found = c->results ? find_graph(c->results, graph) : NULL;
     PyObject *ref = found ? PyTuple_GetItem(found, index) : NULL;
-    PyObject *tensor = ref && ref != Py_None ? PyWeakref_GetObject(ref) : NULL;
+    PyObject *tensor = ref && ref != Py_None ? py_weak_get(ref) : NULL;
     const py_dtype *dtype;
     air_value was;
-    if (!tensor || tensor == Py_None ||
+    if (!tensor ||
         py_tensor_read(tensor, &label, index, c->place, &was, &dtype) ||
         was.data != v->data) {
         PyErr_Clear();
-        return NULL;
+        Py_CLEAR(tensor);
     }
-    return Py_NewRef(tensor);
+    return tensor;
 }
 
 static PyObject *

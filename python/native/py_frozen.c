@@ -91,7 +91,7 @@ look(const py_frozen *f, seen *s, PyObject *o)
 {
     void *data = address_of(o);
     const long long version = version_of(f, o);
-    const bool same = s->ref && PyWeakref_GetObject(s->ref) == o && data &&
+    const bool same = s->ref && py_weak_is(s->ref, o) && data &&
                       data == s->data && version == s->version;
     if (same)
         return false;

@@ -144,7 +144,7 @@ same_numbers(const int64_t *a, const int64_t *b)
 static bool
 is_frozen(const py_known *k, PyObject *o)
 {
-    return o == k->seen && PyWeakref_GetObject(k->ref) == o;
+    return o == k->seen && py_weak_is(k->ref, o);
 }
 
 bool
@@ -191,7 +191,7 @@ freeze(py_known *k, PyObject *o)
 void
 py_known_keep(py_known *k, PyObject *o, const air_value *v, size_t bytes)
 {
-    if (!k->is_static || (k->kept && PyWeakref_GetObject(k->ref) != Py_None))
+    if (!k->is_static || (k->kept && !py_weak_is(k->ref, NULL)))
         return;
     k->seen = NULL;
     /* tensors without elements have no address to tell them by */

@@ -158,6 +158,11 @@ class _Machine:
             raise _Unknown
         target.items += more.items
 
+    def operator(self, i: dis.Instruction) -> None:
+        if i.argrepr != "[]":  # a subscript, since Python 3.14
+            raise _Unknown
+        self.subscript(i)
+
     def subscript(self, _i: dis.Instruction) -> None:
         what, index = self.pop(2)
         if what != _MADE or not isinstance(index, tuple):
@@ -208,10 +213,13 @@ _STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
     "LOAD_ATTR": _Machine.load_attribute,
     "LOAD_FAST": _Machine.load_fast,
     "LOAD_FAST_CHECK": _Machine.load_fast,
-    "LOAD_FAST_LOAD_FAST": _Machine.load_fast_twice,
+    "LOAD_FAST_LOAD_FAST": _Machine.load_fast_twice,  # Python 3.13
+    "LOAD_FAST_BORROW": _Machine.load_fast,  # Python 3.14
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _Machine.load_fast_twice,
     "LOAD_CONST": _Machine.load_const,
+    "LOAD_SMALL_INT": _Machine.load_const,  # Python 3.14
     "STORE_FAST": _Machine.store_fast,
-    "STORE_FAST_STORE_FAST": _Machine.store_fast_twice,  # Python 3.13
+    "STORE_FAST_STORE_FAST": _Machine.store_fast_twice,
     "STORE_FAST_LOAD_FAST": _Machine.store_fast_and_load,
     "DELETE_FAST": _Machine.delete_fast,
     "POP_TOP": _Machine.pop_top,
@@ -221,6 +229,7 @@ _STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
     "BUILD_TUPLE": _Machine.build_tuple,
     "LIST_EXTEND": _Machine.list_extend,
     "BINARY_SUBSCR": _Machine.subscript,
+    "BINARY_OP": _Machine.operator,
     "UNPACK_SEQUENCE": _Machine.unpack,
     "CALL": _Machine.call,
 }

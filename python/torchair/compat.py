@@ -424,7 +424,10 @@ def is_main_stream(index: int) -> bool:
     is this the stream of events that name none?"""
     from torch._dynamo import graph_bytecode_inputs as inputs
 
-    found = inputs.index_to_external_object_weakref.get(index)
+    noted: Any = inputs.index_to_external_object_weakref
+    if isinstance(noted, list):  # since torch 2.15, by index
+        noted = dict(enumerate(noted))
+    found = noted.get(index)
     stream = None if found is None else found()
     return stream is not None and stream is _MainStream.value
 

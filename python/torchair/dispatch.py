@@ -279,9 +279,13 @@ def _dispatched(context: Any, slow: Any) -> Call:
 
 
 def _compiled_code() -> types.CodeType:
-    """Of the functions that _dispatched makes."""
-    constants = _dispatched.__code__.co_consts
-    (found,) = (c for c in constants if isinstance(c, types.CodeType))
+    """Of the functions that _dispatched makes; since Python 3.14 another one
+    among its constants is of their annotations."""
+    (found,) = (
+        c
+        for c in _dispatched.__code__.co_consts
+        if isinstance(c, types.CodeType) and c.co_name == "compiled"
+    )
     return found
 
 

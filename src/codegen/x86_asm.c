@@ -83,7 +83,7 @@ void
 asm_align(x86_asm *s, size_t alignment)
 {
     /* the long form of nop keeps padding inside loops cheap */
-    static const char nops[8][8] = {"\x90",
+    static const char nops[8][9] = {"\x90",
                                     "\x66\x90",
                                     "\x0f\x1f\x00",
                                     "\x0f\x1f\x40\x00",

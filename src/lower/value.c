@@ -159,7 +159,7 @@ load_number(lower_build *b, int32_t slot, air_lane lane, int *out_node)
                             .dtype = parts[lane].dtype,
                             .number = true,
                             .offset = parts[lane].at};
-    int at;
+    int at = 0;
 
     AIR_TRY(put_buf(b, &buf, AIR_NO_REF, &at));
     return lower_load(b, at, lane, out_node);

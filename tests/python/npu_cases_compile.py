@@ -531,11 +531,12 @@ def test_the_stream_is_noted_for_a_graph_that_asks():
         lambda a: (a * 2, torch.accelerator.current_stream()),
         backend=air.torchair,
     )
-    noted = torch._dynamo.graph_bytecode_inputs.index_to_external_object_weakref
+    inputs = torch._dynamo.graph_bytecode_inputs
     for _ in range(3):
-        noted.clear()
+        inputs.index_to_external_object_weakref.clear()
         y, found = fn(torch.ones(2))
-        assert found == torch.accelerator.current_stream() and len(noted) == 1
+        assert found == torch.accelerator.current_stream()
+        assert len(inputs.index_to_external_object_weakref) == 1
         assert y.tolist() == [2, 2]
     assert bare(fn) == 0
 

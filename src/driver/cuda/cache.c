@@ -17,7 +17,7 @@ typedef struct {
     char magic[8];
     uint64_t size, sum;
 } head;
-static const char magic[8] = "aircubin";
+static const char magic[] = "aircubin";
 
 static bool
 file_name(const char *folder, const uint64_t hash[2], char *out)
@@ -35,7 +35,7 @@ read_file(const air_alloc *alloc, int fd, char **out, size_t *out_size)
     head h;
     void *data;
     if (fstat(fd, &info) != 0 || base_file_read(fd, &h, sizeof h) != sizeof h ||
-        memcmp(h.magic, magic, sizeof magic) != 0 || h.size == 0 ||
+        memcmp(h.magic, magic, sizeof h.magic) != 0 || h.size == 0 ||
         (uint64_t)info.st_size != sizeof h + h.size)
         return AIR_OK;
     AIR_TRY(base_new(alloc, h.size, &data));
@@ -74,7 +74,7 @@ cuda_cache_write(const char *folder, const uint64_t hash[2], const char *data,
     head h = {.size = size, .sum = base_hash(data, size, 0)};
     if (!folder || !file_name(folder, hash, path))
         return;
-    memcpy(h.magic, magic, sizeof magic);
+    memcpy(h.magic, magic, sizeof h.magic);
     (void)mkdir(folder, 0700);
     (void)base_file_replace(path, &h, sizeof h, data, size);
 }

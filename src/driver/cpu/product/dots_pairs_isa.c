@@ -104,15 +104,17 @@ whole_bytes(const int form, const int M)
 INLINE __m512i
 piece(const int form, const int M, __m512i v, const int j)
 {
+    /* an int to some compilers, unsigned to others */
+    const uint8_t bit = (uint8_t)(4 * j);
     if (form == NIBBLES)
-        return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, 4 * j),
+        return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, bit),
                                         (__m512i)stored_plus_8);
     if (whole_bytes(form, M))
         return two_bytes(v, (unsigned)j);
     if (j % 2 == 0)
-        return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, 4 * j),
+        return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, bit),
                                         (__m512i)low_of_byte);
-    return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, 4 * j - 1),
+    return _mm512_permutexvar_epi16(_mm512_srli_epi16(v, (uint8_t)(bit - 1)),
                                     (__m512i)high_of_byte);
 }
 
