@@ -35,6 +35,18 @@ _in_flight: weakref.WeakValueDictionary[int, torch.Tensor] = (
 )
 
 
+def _wait_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Of a collective of several tensors, since torch 2.15."""
+    return [torch.ops._c10d_functional.wait_tensor(t) for t in tensors]
+
+
+DECOMPOSITIONS: dict[Any, Any] = {
+    op.default: _wait_tensors
+    for op in (getattr(torch.ops._c10d_functional, "wait_tensors", None),)
+    if op is not None
+}
+
+
 def kind_of(node: torch.fx.Node) -> int | None:
     """What the engine's node is; None: the node is no collective. One whose
     result is read without waiting is a CALL, which waits itself."""

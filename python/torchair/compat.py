@@ -432,6 +432,34 @@ def is_main_stream(index: int) -> bool:
     return stream is not None and stream is _MainStream.value
 
 
+class _Gone:
+    """In the place of an object that no longer lives."""
+
+
+def keep_noted_objects() -> None:
+    """Since torch 2.15 forward keeps what frames have noted, for backward; but
+    from a list that they no longer write, and without the places of what is
+    gone, so that backward failed where the frame of its forward, one of ours,
+    had noted nothing."""
+    from torch._dynamo import graph_bytecode_inputs as inputs
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    if not hasattr(runtime_wrappers, "_snapshot_external_objects"):
+        return
+    gone = _Gone()
+
+    def _snapshot_external_objects(ctx: Any) -> None:
+        noted: Any = inputs.index_to_external_object_weakref
+        found = (ref() for ref in noted)
+        ctx._external_objects = {
+            index: gone if value is None else value
+            for index, value in enumerate(found)
+        }
+
+    patched: Any = runtime_wrappers
+    patched._snapshot_external_objects = _snapshot_external_objects
+
+
 def functional_strides(value: torch.Tensor) -> tuple[int, ...] | None:
     """Inside trace_functional: the strides the value has in the graph."""
     from torch._subclasses.functional_tensor import FunctionalTensor

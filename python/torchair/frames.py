@@ -27,6 +27,7 @@ def prepare(gm: torch.fx.GraphModule) -> None:
     compat.lighten_calls()
     if not _hooked:
         _hooked.append(compat.on_bytecode(_shorter))
+        compat.keep_noted_objects()
     if not compat_training.inlines_saved_tensors_hooks():
         compat.forget_hooks_guard()
     name = gm.meta.get("backend_id")

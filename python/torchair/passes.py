@@ -407,7 +407,8 @@ def register_replacement(
     them, by default that of inference. extra_check(match): a match counts
     only where it gives True, and never where its nodes belong to different
     streams. search_fn_pattern: the pattern itself, search_fn is not looked at
-    then. scalar_workaround: argument -> number, for numbers that tracing
+    then; since torch 2.15 what the pattern finds must be search_fn's, too.
+    scalar_workaround: argument -> number, for numbers that tracing
     would make part of the pattern. skip_duplicates: register nothing where
     the pattern is known; otherwise RuntimeError. ValueError: search_fn has an
     argument that it does not use, so that a match would not have it.
@@ -418,8 +419,7 @@ def register_replacement(
     from torch._inductor import pattern_matcher
 
     trace_fn = trace_fn or trace
-    if search_fn_pattern is None:
-        checks.calls(search_fn, "register_replacement: search_fn")
+    checks.calls(search_fn, "register_replacement: search_fn")
     checks.calls(replace_fn, "register_replacement: replace_fn")
     checks.calls(extra_check, "register_replacement: extra_check")
     checks.is_many(

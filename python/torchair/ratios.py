@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
+
+import sympy
 
 # Products of sizes and numerators stay integers that a float holds, quotients
 # further from the next integer than what roundings lose.
 _DENOMINATOR, _NUMERATOR = 1 << 12, 1 << 20
+_TERMS = 4  # of sizes of 31 bits: 53 bits
+_ONE: Any = sympy.Integer(1)
 
 Found = tuple[Fraction, Any]  # times an expression of integers
 
@@ -44,23 +50,34 @@ def _over(above: Found | None, below: Any) -> Found | None:
 
 def _exact(expr: Any) -> Found | None:
     """A float that is computed without a rounding."""
-    if expr.is_Float:
-        ratio = Fraction(float(expr))
-        return (ratio, type(expr * 0)(1)) if _is_dyadic(ratio) else None
-    if type(expr).__name__ == "ToFloat":
-        return Fraction(1), expr.args[0]
-    if not expr.is_Mul:
-        return None
+    if expr.is_Add:
+        return _sum([_exact(part) for part in expr.args])
     ratio, whole = Fraction(1), None
-    for part in expr.args:
-        if part.is_Float:
+    for part in expr.args if expr.is_Mul else (expr,):
+        if part.is_Float or part.is_Integer:
             ratio *= Fraction(float(part))
         elif type(part).__name__ != "ToFloat":
             return None
         else:
             found = part.args[0]
             whole = found if whole is None else whole * found
-    return (ratio, whole) if whole is not None and _is_dyadic(ratio) else None
+    if not _is_dyadic(abs(ratio)):
+        return None
+    sign = 1 if ratio > 0 else -1
+    return abs(ratio), _ONE * sign if whole is None else whole * sign
+
+
+def _sum(parts: Sequence[Found | None]) -> Found | None:
+    """Floats hold each part, and what at most _TERMS of them add up to."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len(known) > _TERMS:
+        return None
+    common = math.lcm(*(ratio.denominator for ratio, _ in known))
+    factors = [int(ratio * common) for ratio, _ in known]
+    if max(factors) >= _NUMERATOR:
+        return None
+    whole = sum(f * part[1] for f, part in zip(factors, known, strict=True))
+    return Fraction(1, common), whole
 
 
 def _is_small(ratio: Fraction) -> bool:

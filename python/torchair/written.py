@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from . import converters, encoders, norms
+from . import comm, converters, encoders, norms
 
 _ATEN = torch.ops.aten
 # Of these torch has the formula.
@@ -48,6 +48,7 @@ def _trilinear(
 
 
 _ALL: dict[Any, Any] = {
+    **comm.DECOMPOSITIONS,
     **norms.DECOMPOSITIONS,
     **encoders.DECOMPOSITIONS,
     **get_decompositions(_TORCHS),

@@ -12,7 +12,9 @@ from torchair import backend
 # torch before 2.13 draws halves of its own bits, cannot compute attention of
 # float64 (its Meta function names another dtype) nor the trace of halves, and
 # does not look at the size of a parameter again.
-BEFORE_213 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+_VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+BEFORE_213 = _VERSION < (2, 13)
+BEFORE_215 = _VERSION < (2, 15)
 
 # Of --device, see conftest.py: for tensors made when a file is imported, and
 # inside of compiled functions, where torch 2.11 looks at no default device.

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import weakref
 
 import helpers
 import pytest
@@ -80,6 +81,27 @@ def test_gradients(mode, tmp_path):
         found = torch.autograd.grad(sum(r.sum() for r in run(x, w)), (x, w))
         wanted = torch.autograd.grad(sum(r.sum() for r in fn(x, w)), (x, w))
         assert_same(found, wanted)
+
+
+def test_gradients_behind_streams_of_another_frame(monkeypatch):
+    """What it has noted, some of it gone (torch 2.15)."""
+    from torch._dynamo import graph_bytecode_inputs as inputs
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    name, stream = "index_to_external_object_weakref", torch.Stream("cpu")
+    noted = [lambda: None, weakref.ref(stream)]
+    if isinstance(getattr(inputs, name), dict):
+        noted = dict(enumerate(noted))
+    x, w = (t.requires_grad_() for t in (tensor(4, 8), tensor(8, 3)))
+    run = precompiled(fn, x, w, mode="max-autotune")
+    for where in inputs, runtime_wrappers:
+        if hasattr(where, name):
+            monkeypatch.setattr(where, name, noted)
+    y = run(x, w)
+    inputs.reset_user_object_tracking()
+    found = torch.autograd.grad(sum(r.sum() for r in y), (x, w))
+    wanted = torch.autograd.grad(sum(r.sum() for r in fn(x, w)), (x, w))
+    assert_same(found, wanted)
 
 
 def test_constants_are_in_the_file(tmp_path):

@@ -4,6 +4,8 @@ import math
 from fractions import Fraction
 
 import pytest
+import sympy
+from torch.utils._sympy.functions import FloatTrueDiv, ToFloat
 
 from torchair import ratios
 
@@ -36,3 +38,29 @@ def test_factors_that_are_no_ratio():
     assert ratios.near(1 / 49, False) is None  # of 49: 1 - 2**-53
     assert ratios.near(math.pi, False) is None
     assert ratios.near(-0.5, False) is None
+
+
+@pytest.mark.host("expressions of sympy")
+def test_sums_of_floats():
+    n, m = sympy.symbols("n m", integer=True, positive=True)
+    down = FloatTrueDiv(-ToFloat(n - 1) - 1.0, -1.0)  # arange(n - 1, -1, -1.0)
+    assert ratios.rounded(down, True) == (1, n)
+    both = 0.5 * ToFloat(n) + 0.75 * ToFloat(m) - 2.0
+    assert ratios.rounded(both, False) == (Fraction(1, 4), 2 * n + 3 * m - 8)
+    assert ratios.rounded(both + 0.1 * ToFloat(n * m), False) is None
+    assert ratios.rounded(both + 2.0**19 * ToFloat(n * m), False) is None
+    assert ratios.rounded(ToFloat(n) + sympy.Symbol("f"), False) is None
+
+
+@pytest.mark.host("expressions of sympy")
+@pytest.mark.parametrize("up", [False, True])
+def test_sums_are_what_floats_give(up):
+    n, m = sympy.symbols("n m", integer=True, positive=True)
+    ratio, whole = ratios.rounded(1.5 * ToFloat(n) - 0.125 * ToFloat(m), up)
+    near = [1, 2, 3, 100, 12345, (1 << 31) - 1]
+    for a in near:
+        for b in near:
+            exact = ratio * int(whole.subs({n: a, m: b}))
+            computed = 1.5 * float(a) - 0.125 * float(b)
+            rounding = math.ceil if up else math.floor
+            assert rounding(exact) == rounding(computed)

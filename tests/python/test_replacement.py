@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_same
+from helpers import BEFORE_215, assert_same
 from torch._inductor.pattern_matcher import fwd_only
 
 import torchair
@@ -193,13 +193,18 @@ def test_search_fn_pattern():
         CallFunction(aten.cos.default, KeywordArg("y")),
     )
 
-    def not_looked_at(x, y):
+    def other(x, y):
         return x * y
 
-    register_replacement(
-        not_looked_at, replace, PAIR, search_fn_pattern=pattern
-    )
     x, y = torch.randn(4), torch.randn(4)
+    register_replacement(other, replace, PAIR, search_fn_pattern=pattern)
+    # Since 2.15 torch looks whether a match is search_fn's as well.
+    want = (replace if BEFORE_215 else search)(x, y)
+    assert_same(compile_with(search)(x, y), want)
+
+    passes._registered.clear()
+    torch._dynamo.reset()
+    register_replacement(search, replace, PAIR, search_fn_pattern=pattern)
     assert_same(compile_with(search)(x, y), replace(x, y))
 
 
