@@ -156,16 +156,15 @@ bind_positional(const dispatcher *d, PyObject *locals, PyObject *const *args,
     Py_ssize_t named = total < s->npos ? total : s->npos;
     if (total > s->npos && !s->var_args)
         return false;
-    if (shift && (s->npos == 0 || !set_local(s, locals, 0, d->self)))
-        return false; /* a method that takes itself by *args: the slow way */
-    for (Py_ssize_t i = shift; i < named; i++)
-        if (!set_local(s, locals, i, args[i - shift]))
+    for (Py_ssize_t i = 0; i < named; i++)
+        if (!set_local(s, locals, i, i < shift ? d->self : args[i - shift]))
             return false;
     if (!s->var_args)
         return true;
     PyObject *rest = PyTuple_New(total - named);
     for (Py_ssize_t i = named; rest && i < total; i++)
-        PyTuple_SetItem(rest, i - named, Py_NewRef(args[i - shift]));
+        PyTuple_SetItem(rest, i - named,
+                        Py_NewRef(i < shift ? d->self : args[i - shift]));
     bool ok = rest && set_local(s, locals, s->npos + s->nkeyword, rest);
     Py_XDECREF(rest);
     return ok;

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import signal
 import sys
@@ -729,6 +730,34 @@ def test_a_module_of_torch_too(slow):
     c = compiled(net)
     c(x)
     assert slow.during(lambda: same(c(x), net(x))) == 0
+
+
+def decorated(forward):
+    """As packages wrap a method to rename or check what it is given."""
+
+    @functools.wraps(forward)
+    def wrapped(*args, **kwargs):
+        return forward(*args, **kwargs)
+
+    return wrapped
+
+
+class Decorated(Adds):
+    forward = decorated(Adds.forward)
+
+
+@pytest.mark.parametrize("args", [1, 2, 3])
+@pytest.mark.parametrize("method", [False, True])
+def test_a_method_that_takes_itself_by_args(method, args):
+    net, x = Decorated(), torch.ones(3)
+    given = (x, 2, 3)[:args]
+    c = compiled(net.forward if method else net)
+    for more in {}, {"k": 4}:
+        for _ in range(3):
+            same(c(*given, **more), net(*given, **more))
+    for _ in range(3):
+        same(c(x=x, scale=2), net(x=x, scale=2))
+    assert hits(c) == 6
 
 
 def own_hook(c, seen):
