@@ -7,7 +7,7 @@
 // stages are on their way, while the block multiplies RING_MOST: what waits for other
 // memory would wait behind them. From a phase of few weights to the next one of many,
 // blocks mostly wait for each other, and the ring is full before they are done: weights
-// that have time then come half by half. Stage n of the block is place n % RING_STAGES;
+// that have time then come one stage at a time. Stage n of the block is place n % RING_STAGES;
 // `full` completes when its bytes are there, `empty` when all warps have used it.
 //
 // Stages are aligned to 128 bytes, as what else the texts declare would not leave them:
@@ -16,7 +16,7 @@ static const int RING_WARPS = 8; // that take what comes
 static const u32 RING_BYTES = 32768; // of a stage
 static const u32 RING_FLIGHT = 3;
 static const u32 RING_MOST = 4;
-static const u32 RING_CALM = 1;
+static const u32 RING_CALM = 2;
 
 static __shared__ struct {
     u64 full[2 * RING_STAGES], empty[RING_STAGES];
@@ -105,6 +105,51 @@ ring_free(u32 n)
     return true;
 }
 
+// By all lanes of the warp that asks: half q will have so many bytes, and may come.
+// Its box.
+FN u32
+ring_expect(u32 q, int bytes)
+{
+    const u32 box = ring_place(&ring.full[q % (2 * RING_STAGES)]);
+    const u32 flight = ring_flight();
+    if (q >= flight)
+        ring_wait(q - flight);
+    if ((threadIdx.x & 31) == 0)
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                         box),
+                     "r"(bytes)
+                     : "memory");
+    __syncwarp();
+    return box;
+}
+
+FN void
+ring_copy(u32 to, const void *from, int bytes, u32 box, u64 policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx"
+                 "::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(box), "l"(policy)
+                 : "memory");
+}
+
+// By all lanes of that warp: n stages were asked for.
+FN void
+ring_fill(u32 n)
+{
+    __syncwarp();
+    ring.filled = n;
+    __syncwarp();
+}
+
+// The kernel gives up: what is on its way has to come before the block ends.
+FN void
+ring_leave(u32 n)
+{
+    for (u32 q = 2 * n < RING_MOST ? 0 : 2 * n - RING_MOST; q < 2 * n; q++)
+        ring_wait(q);
+    ring_fill(n);
+}
+
 template <class T, int K, int R>
 struct ring_tile {
     static constexpr int UNIT = 64;
@@ -132,7 +177,8 @@ struct ring_tile {
                              before + K * 2 == (u64)row;
         const u32 heads = __ballot_sync(~0u, !goes_on);
         const u32 behind = heads >> 1 >> lane;
-        return goes_on ? 0 : behind == 0 ? 32 - lane : __ffs((int)behind);
+        // Behind the last lane another one would begin.
+        return goes_on ? 0 : __ffs((int)(behind | 1u << (31 - lane)));
     }
 
     // row: of this lane, number r. count: rows of its copy; 0: another lane has it.
@@ -143,25 +189,9 @@ struct ring_tile {
         const u32 to = ring.base + n % RING_STAGES * RING_BYTES + r * PITCH;
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
-            const u32 q = 2 * n + half;
-            const u32 box = ring_place(&ring.full[q % (2 * RING_STAGES)]);
-            const u32 flight = ring_flight();
-            if (q >= flight)
-                ring_wait(q - flight);
-            if ((threadIdx.x & 31) == 0)
-                asm volatile(
-                    "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::
-                        "r"(box),
-                    "r"(R / 2 * size)
-                    : "memory");
-            __syncwarp();
+            const u32 box = ring_expect(2 * n + half, R / 2 * size);
             if (count > 0 && r / (R / 2) == half)
-                asm volatile(
-                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx"
-                    "::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                    "l"(row + chunk * CHUNK), "r"(count * size), "r"(box),
-                    "l"(policy)
-                    : "memory");
+                ring_copy(to, row + chunk * CHUNK, count * size, box, policy);
         }
     }
 
@@ -216,27 +246,14 @@ struct asked : skinny<T, M, K, R, S, D> {
             for (int i = 0; i < at_once * H::CHUNKS; i++, n++) {
                 const int tile = i / H::CHUNKS, chunk = i % H::CHUNKS;
                 if (!ring_free(n))
-                    return leave(n);
+                    return ring_leave(n);
                 if (fast)
                     H::fill(n, from, chunk, own == tile ? count : 0, r, policy);
                 else
                     H::copy(n, from, chunk, tile * R);
             }
         }
-        __syncwarp();
-        ring.filled = n;
-        __syncwarp();
-    }
-
-    // What is on its way has to come before the block ends.
-    static FN void
-    leave(u32 n)
-    {
-        for (u32 q = 2 * n < RING_MOST ? 0 : 2 * n - RING_MOST; q < 2 * n; q++)
-            ring_wait(q);
-        __syncwarp();
-        ring.filled = n;
-        __syncwarp();
+        ring_fill(n);
     }
 };
 
@@ -271,6 +288,16 @@ struct ringed : skinny<T, M, K, R, S, D> {
 
         if (super_block.now.of.calm)
             super_calm(true);
+        u32 n = ring.taken;
+        // How many tiles are taken early is known when the text is compiled: where it
+        // depends on the block, ptxas spills in the whole kernel.
+        const bool one_early = TAKES && tiles >= (int)SUPER_BLOCKS;
+        const bool two_early = TAKES && tiles >= MANY * (int)SUPER_BLOCKS;
+        taken_tile early[2];
+        if (one_early)
+            take_tile(early[0], n);
+        if (two_early)
+            take_tile(early[1], n + 1);
         ahead(flag<true>());
         await();
         const int own = row_of_thread();
@@ -286,17 +313,23 @@ struct ringed : skinny<T, M, K, R, S, D> {
         const held_x own_x = take_x(x);
         if (threadIdx.x == 0)
             ring.flight = RING_MOST;
-        u32 n = ring.taken;
+        if (one_early)
+            one_taken(early[0], own_x, sums);
+        if (two_early)
+            one_taken(early[1], own_x, sums + SUMS);
+        int done = one_early + two_early; // of a batch
+        n += done;
         for (int first = 0; first < mine; first += BATCH) {
             const int left = mine - first, i = first + own / ROWS_OF;
             const int count = left < BATCH ? left : BATCH;
             const int r = own % ROWS_OF, at = tile + i;
 #pragma unroll 1
-            for (int k = 0; k < count; k++, n += H::CHUNKS)
+            for (int k = done; k < count; k++, n += H::CHUNKS)
                 if constexpr (HOLDS)
                     one_held(n, own_x, sums + k * SUMS);
                 else
                     one(n, x, sums + k * SUMS);
+            done = 0;
             __syncthreads();
             if (own < count * ROWS_OF) {
                 const float *s = sums + own / ROWS_OF * SUMS + r;
@@ -380,12 +413,59 @@ struct ringed : skinny<T, M, K, R, S, D> {
         return to;
     }
 
-    // `one` with it.
+    // What a warp multiplies of a tile of one stage, in registers before x is there: its
+    // place is free for weights that come next, and it is read while nothing waits for it.
+    static constexpr bool TAKES = HOLDS && H::CHUNKS == 1 && K % H::CHUNK == 0 &&
+                                  UNITS % RING_WARPS == 0 && G::PARTS == 1;
+    static constexpr int MANY = 8; // tiles of a block: two are taken
+
+    struct taken_tile {
+        uint4 w[TAKES ? 2 * SHARE : 1];
+    };
+
+    static FN void
+    take_tile(taken_tile &to, u32 n)
+    {
+        extern __shared__ __align__(1024) char shared[];
+        const u32 place = n % RING_STAGES;
+        const char *at = shared + RING_AT + place * RING_BYTES;
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        const int g = lane >> 2, e0 = first_of(warp) * H::UNIT + lane % 8 * 8;
+        u32 mixed = 0;
+        begin_stage(n);
+#pragma unroll
+        for (int i = 0; i < 2 * SHARE; i++) {
+            to.w[i] = *(const uint4 *)(at + G::row_of(0, i % 2, g) * H::PITCH +
+                                       (e0 + i / 2 * H::UNIT) * 2);
+            mixed ^= to.w[i].w;
+        }
+        // The place is free when all lanes have what they read, for which ptxas would not
+        // wait by itself. No launch has number 0.
+        const bool never = mixed == 0x7fc1dea1 && super_block.launch == 0;
+        const u32 none = __any_sync(~0u, never);
+        if (lane == 0)
+            ring_arrive(&ring.empty[place] + none);
+    }
+
+    // `one_held` of such a tile.
+    static FN void
+    one_taken(const taken_tile &tile, const held_x &x, float *sums)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        float c[G::PARTS][2][4] = {};
+#pragma unroll
+        for (int i = 0; i < (TAKES ? 2 * SHARE : 0); i++) {
+            const uint4 &w = tile.w[i];
+            multiply(c[0][i % 2], w.x, w.y, w.z, w.w, x.v[i / 2].x, x.v[i / 2].y, T());
+        }
+        give_held(c, sums, warp, lane);
+    }
+
+    // `one` with x that is held.
     static FN void
     one_held(u32 n, const held_x &x, float *sums)
     {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        const int g = lane >> 2, t = lane & 3;
         float c[G::PARTS][2][4] = {};
 #pragma unroll
         for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
@@ -393,6 +473,14 @@ struct ringed : skinny<T, M, K, R, S, D> {
             piece_held(c, chunk, n % RING_STAGES, x.v + chunk * SHARE, warp, lane);
             end_stage(n, lane);
         }
+        give_held(c, sums, warp, lane);
+    }
+
+    // This warp's part of a tile's sums.
+    static FN void
+    give_held(const float (&c)[G::PARTS][2][4], float *sums, int warp, int lane)
+    {
+        const int g = lane >> 2, t = lane & 3;
 #pragma unroll
         for (int j = 0; j < G::PARTS; j++) {
             const float a = own_of(c[j][0], g, t), b = own_of(c[j][1], g, t);
