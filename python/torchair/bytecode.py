@@ -111,6 +111,11 @@ class _Machine:
     def load_const(self, i: dis.Instruction) -> None:
         self.stack.append(("constant", i.argval))
 
+    def load_none(self, i: dis.Instruction) -> None:
+        if i.argval is not None:  # another one; in Python 3.14 its number
+            raise _Unknown
+        self.load_const(i)
+
     def store_fast(self, i: dis.Instruction) -> None:
         (self.names[i.argval],) = self.pop(1)
 
@@ -218,6 +223,7 @@ _STEPS: dict[str, Callable[[_Machine, dis.Instruction], None]] = {
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _Machine.load_fast_twice,
     "LOAD_CONST": _Machine.load_const,
     "LOAD_SMALL_INT": _Machine.load_const,  # Python 3.14
+    "LOAD_COMMON_CONSTANT": _Machine.load_none,  # Python 3.15
     "STORE_FAST": _Machine.store_fast,
     "STORE_FAST_STORE_FAST": _Machine.store_fast_twice,
     "STORE_FAST_LOAD_FAST": _Machine.store_fast_and_load,
