@@ -16,15 +16,17 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 
 [ -d "$root/usr" ] || debootstrap --variant=minbase \
     --include=ca-certificates,g++,git,libc6-dev sid "$root"
-mount --bind /proc "$root/proc"
-mount --bind /dev "$root/dev"
-trap 'umount "$root/dev" "$root/proc"' EXIT
 cp /etc/resolv.conf "$root/etc/"
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 rm -rf "$root/source"
 git clone -q "$here" "$root/source"
 
-chroot "$root" env -i HOME=/root PATH="/$python/bin:/usr/bin:/bin:/usr/sbin" \
+# Mounted for these processes alone: nothing is left in FOLDER, however they end.
+unshare --mount sh -eu -c '
+    mount --bind /proc "$1/proc"
+    mount --bind /dev "$1/dev"
+    exec chroot "$@"
+' sh "$root" env -i HOME=/root PATH="/$python/bin:/usr/bin:/bin:/usr/sbin" \
     PIP_CERT=/etc/ssl/certs/ca-certificates.crt sh -eu -c '
     python=$1 torch=$2
     shift 2

@@ -40,11 +40,10 @@ def _wait_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.ops._c10d_functional.wait_tensor(t) for t in tensors]
 
 
-DECOMPOSITIONS: dict[Any, Any] = {
-    op.default: _wait_tensors
-    for op in (getattr(torch.ops._c10d_functional, "wait_tensors", None),)
-    if op is not None
-}
+DECOMPOSITIONS: dict[Any, Any] = {}
+if hasattr(torch.ops._c10d_functional, "wait_tensors"):
+    _several = torch.ops._c10d_functional.wait_tensors.default
+    DECOMPOSITIONS[_several] = _wait_tensors
 
 
 def kind_of(node: torch.fx.Node) -> int | None:

@@ -44,27 +44,28 @@ def _over(above: Found | None, below: Any) -> Found | None:
     by = Fraction(float(below))
     if above is None or by == 0:
         return None
-    ratio, whole = above[0] / abs(by), above[1] if by > 0 else -above[1]
+    ratio, whole = _signed(above[0] / by, above[1])
     return (ratio, whole) if _is_small(ratio) else None
+
+
+def _signed(ratio: Fraction, whole: Any) -> Found:
+    """The sign is the integers'."""
+    return (ratio, whole) if ratio > 0 else (-ratio, -whole)
 
 
 def _exact(expr: Any) -> Found | None:
     """A float that is computed without a rounding."""
     if expr.is_Add:
         return _sum([_exact(part) for part in expr.args])
-    ratio, whole = Fraction(1), None
+    ratio, whole = Fraction(1), _ONE
     for part in expr.args if expr.is_Mul else (expr,):
         if part.is_Float or part.is_Integer:
             ratio *= Fraction(float(part))
         elif type(part).__name__ != "ToFloat":
             return None
         else:
-            found = part.args[0]
-            whole = found if whole is None else whole * found
-    if not _is_dyadic(abs(ratio)):
-        return None
-    sign = 1 if ratio > 0 else -1
-    return abs(ratio), _ONE * sign if whole is None else whole * sign
+            whole = whole * part.args[0]
+    return _signed(ratio, whole) if _is_dyadic(abs(ratio)) else None
 
 
 def _sum(parts: Sequence[Found | None]) -> Found | None:
