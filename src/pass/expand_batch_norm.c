@@ -71,7 +71,8 @@ batch_apply(batch *r, air_ref mean, air_ref invstd)
     shift = r->bias.id == AIR_NO_REF.id
                 ? b_1(b, "neg", shift)
                 : b_sub(b, like(r, r->bias, invstd), shift);
-    return b_fma(b, r->x, of_elements(r, scale), of_elements(r, shift));
+    shift = of_elements(r, shift);
+    return b_fma(b, r->x, of_elements(r, scale), shift);
 }
 
 static air_ref
@@ -142,8 +143,8 @@ batch_train(batch *r)
     AIR_TRY(build_forward(b, r->node, 2, invstd));
     if (r->mean.id == AIR_NO_REF.id)
         return AIR_OK;
-    return batch_running(r, update(r, mean, r->mean),
-                         update(r, unbias(r, var), r->var));
+    var = update(r, unbias(r, var), r->var);
+    return batch_running(r, update(r, mean, r->mean), var);
 }
 
 static air_status

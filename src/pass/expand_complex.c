@@ -266,8 +266,10 @@ expand_complex_div(pass_context *ctx, uint32_t node)
     air_ref im = b_fma(b, b_1(b, "neg", first), ratio, second);
 
     im = b_where(b, wide, im, b_1(b, "neg", im));
-    re = b_where(b, zero, b_mulf(b, x.re, INFINITY), b_mul(b, re, scale));
-    im = b_where(b, zero, b_mulf(b, x.im, INFINITY), b_mul(b, im, scale));
+    re = b_mul(b, re, scale);
+    re = b_where(b, zero, b_mulf(b, x.re, INFINITY), re);
+    im = b_mul(b, im, scale);
+    im = b_where(b, zero, b_mulf(b, x.im, INFINITY), im);
     return forward_parts(b, node, re, im);
 }
 

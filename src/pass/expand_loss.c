@@ -194,9 +194,9 @@ expand_bce(pass_context *ctx, uint32_t node)
     pass_build *b = &l.b;
     air_ref no = at_least(b, b_1(b, "log1p", b_1(b, "neg", l.x)), -100.0);
     air_ref yes = at_least(b, b_1(b, "log", l.x), -100.0);
-    air_ref y =
-        b_sub(b, b_mul(b, b_addf(b, l.t, -1.0), no), b_mul(b, l.t, yes));
-    return loss_forward(&l, weighted(&l, y, 2));
+    yes = b_mul(b, l.t, yes);
+    no = b_mul(b, b_addf(b, l.t, -1.0), no);
+    return loss_forward(&l, weighted(&l, b_sub(b, no, yes), 2));
 }
 
 /* (grad, x, t, weight?, reduction): grad * (x - t) / max((1 - x) * x, 1e-12) */
@@ -400,8 +400,9 @@ expand_nll_loss_backward(pass_context *ctx, uint32_t node)
     const air_dtype dtype =
         ctx->target && ctx->target->source ? AIR_I32 : AIR_I64;
     const air_ref target = b_cast(b, l.target, dtype);
+    const air_ref each = classes(&l, dtype);
     const air_ref hit =
-        b_2(b, "eq.Tensor", b_unsqueeze(b, target, l.axis), classes(&l, dtype));
+        b_2(b, "eq.Tensor", b_unsqueeze(b, target, l.axis), each);
     return build_forward(b, node, 0, b_wheref(b, hit, y, 0.0));
 }
 
@@ -446,7 +447,8 @@ expand_glu_backward(pass_context *ctx, uint32_t node)
 
     AIR_TRY(halves(&b, node, 2, node_in(ctx->g, node, 1), &axis, &p, &q));
     air_ref s = b_1(&b, "sigmoid", b_wide(&b, q));
-    air_ref slope = b_mul(&b, b_mul(&b, b_rsubf(&b, 1.0, s), s), b_wide(&b, p));
+    p = b_wide(&b, p);
+    air_ref slope = b_mul(&b, b_mul(&b, b_rsubf(&b, 1.0, s), s), p);
     part[0] = b_mul(&b, s, grad);
     part[1] = b_mul(&b, slope, grad);
     return build_forward(

@@ -65,8 +65,8 @@ forward_scaled(pass_build *b, uint32_t node, air_ref product)
 
     AIR_TRY(scales(b->g, node, &beta, &alpha, &whole));
     AIR_TRY(b->status);
-    air_ref y =
-        combine(b, b_wide(b, x), beta, b_wide(b, product), alpha, whole);
+    product = b_wide(b, product);
+    air_ref y = combine(b, b_wide(b, x), beta, product, alpha, whole);
     y = cast_as_out(b, node, y);
     AIR_TRY(b->status);
     if (!pass_same_dims(b->g, y, out))
@@ -201,6 +201,6 @@ expand_addr(pass_context *ctx, uint32_t node)
     pass_build b = build_at(ctx, node);
     air_ref p = b_wide(&b, node_in(ctx->g, node, 1));
     air_ref q = b_wide(&b, node_in(ctx->g, node, 2));
-    return forward_scaled(
-        &b, node, b_mul(&b, b_unsqueeze(&b, p, 1), b_unsqueeze(&b, q, 0)));
+    q = b_unsqueeze(&b, q, 0);
+    return forward_scaled(&b, node, b_mul(&b, b_unsqueeze(&b, p, 1), q));
 }

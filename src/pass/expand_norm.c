@@ -148,7 +148,8 @@ expand_rms_norm(pass_context *ctx, uint32_t node)
     air_ref square = b_mul(b, r.x, r.x);
     air_ref var = expand_mean_over(b, square, r.n, r.axes, true);
     air_ref rstd = b_1(b, "rsqrt", b_addf(b, var, eps));
-    air_ref y = mul_some(b, b_mul(b, r.x, rstd), wide_in(&r, 2));
+    air_ref weight = wide_in(&r, 2);
+    air_ref y = mul_some(b, b_mul(b, r.x, rstd), weight);
     AIR_TRY(build_forward(b, node, 0, y));
     if (ir_node_at(ctx->g, node)->nouts == 1)
         return AIR_OK;
@@ -294,7 +295,8 @@ expand_group_norm(pass_context *ctx, uint32_t node)
     air_ref w = of_channels(&r, group_in(&r, 1), true);
     air_ref bias = of_channels(&r, group_in(&r, 2), true);
     air_ref scale = along(&r, mul_some(b, rstd, w), in);
-    air_ref y = b_sub(b, b_wide(b, in), along(&r, mean, in));
+    air_ref middle = along(&r, mean, in);
+    air_ref y = b_sub(b, b_wide(b, in), middle);
     y = bias.id == AIR_NO_REF.id ? b_mul(b, y, scale)
                                  : b_fma(b, y, scale, along(&r, bias, in));
     AIR_TRY(forward_viewed(&r, 0, y));

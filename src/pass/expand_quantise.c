@@ -103,7 +103,8 @@ expand_fake_quantize_channels(pass_context *ctx, uint32_t node)
     l.wraps = true;
     l.last =
         ir_is_float((air_dtype)ir_val(ctx->g, node_in(ctx->g, node, 2))->dtype);
+    air_ref zero = b_along(&b, node_in(ctx->g, node, 2), rank, axis);
     set_tensors(&b, &l, b_along(&b, node_in(ctx->g, node, 1), rank, axis),
-                b_along(&b, node_in(ctx->g, node, 2), rank, axis));
+                zero);
     return finish(&b, node, x, &l);
 }

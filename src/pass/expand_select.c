@@ -271,9 +271,9 @@ expand_cross(pass_context *ctx, uint32_t node)
                 B_OP(&b, "roll", at_value(x), at_dims(1, by), at_dims(1, dims));
         }
     }
-    return build_forward(&b, node, 0,
-                         b_sub(&b, b_mul(&b, turned[0][0], turned[1][1]),
-                               b_mul(&b, turned[0][1], turned[1][0])));
+    air_ref second = b_mul(&b, turned[0][1], turned[1][0]);
+    air_ref first = b_mul(&b, turned[0][0], turned[1][1]);
+    return build_forward(&b, node, 0, b_sub(&b, first, second));
 }
 
 /* (a, x, y, beta, alpha): the products of a batch, summed, are one product of

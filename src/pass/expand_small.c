@@ -113,7 +113,8 @@ expand_weight_norm_backward(pass_context *ctx, uint32_t node)
 static air_ref
 differences(pass_build *b, air_ref x, air_ref y)
 {
-    return b_sub(b, b_unsqueeze(b, x, -2), b_unsqueeze(b, y, -3));
+    y = b_unsqueeze(b, y, -3);
+    return b_sub(b, b_unsqueeze(b, x, -2), y);
 }
 
 /* (sum of |d|^p)^(1/p) over the last axis */
