@@ -16,10 +16,10 @@ PACKAGE := $(shell find include src tools python examples tests/meson.build \
     -o -name 'meson*' -o -name py.typed -o -name '*.toml' \) 2>/dev/null)
 
 .PHONY: help venv deps build demo test bench check docs format asan tsan fuzz \
-    stress clean
+    aarch64 stress clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | \
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | \
 	    sed -E 's/:.*## /\t/' | expand -t 10
 
 venv: $(VENV)/.torchair ## .venv with torch, torchair and the tools
@@ -88,6 +88,16 @@ tsan: build-tsan/build.ninja ## C tests under TSan
 	@$(PY) tools/run_tests.py --build build-tsan --jobs $(JOBS) \
 	    --only unit --only unit_rest --only stress
 
+build-aarch64/build.ninja: | $(VENV)/.deps
+	$(MESON) setup build-aarch64 --cross-file tools/aarch64.ini \
+	    -Dpython=disabled
+
+aarch64: build-aarch64/build.ninja ## C tests for 64-bit ARM; ONLY="ir conform"
+	@$(NINJA) -C build-aarch64
+	@$(PY) tools/run_tests.py --build build-aarch64 --jobs $(JOBS) \
+	    --under "qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+	    $(addprefix --only ,$(ONLY))
+
 fuzz: build-asan/build.ninja ## random mutations of the corpora, under ASan
 	@$(NINJA) -C build-asan
 	@$(PY) tools/run_fuzz.py --build build-asan --jobs $(JOBS)
@@ -105,4 +115,4 @@ stress: build-asan-python/build.ninja build-tsan-python/build.ninja ## threads i
 
 clean: ## everything that was built, but .venv
 	rm -rf build build-asan build-tsan build-wheel build-asan-python \
-	    build-tsan-python
+	    build-tsan-python build-aarch64

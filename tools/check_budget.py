@@ -113,7 +113,8 @@ LAYERS = {
     # the tree of a few columns in registers: 40; extremes of f64, i64: 35
     # pairs of bf16 where they are slower than floats: 80
     # choices that two processes measure: 20
-    "src/driver/cpu": (29600, C),
+    # 64-bit ARM: 25
+    "src/driver/cpu": (29625, C),
     # 3,300 of them are the graph API for hand use, in npu/; 1,700 are options,
     # FX passes, streams and dumps of the capture mode; 1,000 are the rows of
     # the 76 options; 1,500 are dumps, comparisons and reports,

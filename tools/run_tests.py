@@ -10,8 +10,8 @@ Every program ends with a line "N passed, N failed"; one that fails without
 counting a failure (a crash, say) counts as one failed test. The last line of
 this script is the sum.
 
-    run_tests.py --build build [--only NAME] [--nvrtc] [--pytest DIR ...]
-                 [--jobs N] [--tally FILE]
+    run_tests.py --build build [--only NAME] [--under CMD] [--nvrtc]
+                 [--pytest DIR ...] [--jobs N] [--tally FILE]
 """
 
 import argparse
@@ -21,6 +21,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -154,13 +155,14 @@ def run_all(programs, jobs):
     return sum(good for good, _ in counts), sum(bad for _, bad in counts)
 
 
-def c_tests(build, only):
-    """(name, command, folder) of the tests meson knows."""
+def c_tests(build, only, under=""):
+    """(name, command, folder) of the tests meson knows; what runs them."""
     text = (Path(build) / "meson-info" / "intro-tests.json").read_text()
     for test in json.loads(text):
         name = test["name"]
         if not only or name in only:
-            yield name, test["cmd"], build  # meson's paths may be relative
+            command = [*shlex.split(under), *test["cmd"]]
+            yield name, command, build  # meson's paths may be relative
 
 
 def free_memory():
@@ -190,6 +192,9 @@ def parse_args(args):
     parser.add_argument("--build", help="a meson build directory")
     parser.add_argument("--only", action="append", help="these C tests only")
     parser.add_argument(
+        "--under", default="", help="an emulator's command, before each test's"
+    )
+    parser.add_argument(
         "--nvrtc", action="store_true", help="kernels of GPUs are compiled too"
     )
     parser.add_argument("--pytest", nargs="+", help="folders of Python tests")
@@ -211,8 +216,11 @@ def main(args=None):
     compiler = nvrtc(sysconfig.get_path("platlib")) if args.nvrtc else ""
     if compiler:
         ENV["AIR_NVRTC"] = compiler
+    if args.under:
+        ENV["AIR_EMULATED"] = "1"
     if args.build:
-        programs += c_tests(Path(args.build).resolve(), args.only)
+        build = Path(args.build).resolve()
+        programs += c_tests(build, args.only, args.under)
     with tempfile.TemporaryDirectory() as share:
         if args.pytest:
             jobs = pytest_count(args.jobs, free_memory())

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,17 @@ def test_a_process_that_hangs_is_ended_and_says_where(capsys):
     text = capsys.readouterr().out
     assert "── sleeper" in text and "in hangs" in text
     assert "killed: it printed nothing for 4 s" in text
+
+
+def test_tests_may_run_under_an_emulator(tmp_path):
+    info = tmp_path / "meson-info"
+    info.mkdir()
+    tests = [{"name": "ir", "cmd": ["/ir", "a.txt"]}, {"name": "b", "cmd": []}]
+    (info / "intro-tests.json").write_text(json.dumps(tests))
+    found = list(run_tests.c_tests(tmp_path, ["ir"], "qemu -L '/a b'"))
+    command = ["qemu", "-L", "/a b", "/ir", "a.txt"]
+    assert found == [("ir", command, tmp_path)]
+    assert next(run_tests.c_tests(tmp_path, None))[1] == ["/ir", "a.txt"]
 
 
 def test_processes_of_pytest():

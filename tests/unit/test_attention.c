@@ -41,6 +41,9 @@ takes(const kernel_set *set, const air_call *call)
         return cpu_sdpa_on_amx(call, set->isa);
     if (is_of_halves(set))
         return cpu_sdpa_on_pairs(call, set->isa);
+#else
+    (void)set;
+    (void)call;
 #endif
     return true;
 }

@@ -43,8 +43,10 @@ make_pairs(gemm_job *job)
     job->longest = 0; /* rounding to bf16 is far above the error of a sum */
     job->w.rs /= 2;
     job->w.dtype = AIR_F32;
+#if defined(__x86_64__)
     if (job->pack != NULL)
         job->pack = cpu_conv_pack_pairs;
+#endif
 }
 
 gemm_job

@@ -124,11 +124,15 @@ typedef void tile_fn(float *acc, const float *x, int64_t xs, const float *w,
     }
 #define TILE_ROW(R) tile_##R,
 #define HALF_ROW(R) half_##R,
-#if ROWS_MAX > 6
-#define TILES(X) \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#define TILES_6(X)  X(1) X(2) X(3) X(4) X(5) X(6)
+#define TILES_8(X)  TILES_6(X) X(7) X(8)
+#define TILES_14(X) TILES_8(X) X(9) X(10) X(11) X(12) X(13) X(14)
+#if ROWS_MAX == 14
+#define TILES TILES_14
+#elif ROWS_MAX == 8
+#define TILES TILES_8
 #else
-#define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define TILES TILES_6
 #endif
 TILES(TILE)
 static tile_fn *const tiles[ROWS_MAX + 1] = {NULL, TILES(TILE_ROW)};

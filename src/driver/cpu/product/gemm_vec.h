@@ -14,6 +14,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -22,6 +24,9 @@
 #elif defined(__AVX2__)
 #define VL       8
 #define ROWS_MAX 6 /* 12 sums, 2 x, 2 w of 16 registers */
+#elif defined(__aarch64__)
+#define VL       4
+#define ROWS_MAX 8 /* 16 sums: with 10 rows gcc 12 spills */
 #else
 #define VL       4
 #define ROWS_MAX 6
@@ -78,6 +83,8 @@ fma_(vf a, vf b, vf c)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
 #endif
@@ -216,6 +223,8 @@ vget(const void *p, int64_t i, int dtype)
     return (vf)_mm512_cvtph_ps((__m256i)h);
 #elif defined(__AVX2__)
     return (vf)_mm256_cvtph_ps((__m128i)h);
+#elif defined(__aarch64__)
+    return (vf)vcvt_f32_f16((float16x4_t)h);
 #else
     vf v;
     for (int j = 0; j < VL; j++)
@@ -284,6 +293,9 @@ vput(void *p, int64_t i, int dtype, vf v)
     memcpy(q, &h, sizeof h);
 #elif defined(__AVX2__)
     __m128i h = _mm256_cvtps_ph((__m256)v, 0);
+    memcpy(q, &h, sizeof h);
+#elif defined(__aarch64__)
+    float16x4_t h = vcvt_f16_f32((float32x4_t)v);
     memcpy(q, &h, sizeof h);
 #else
     for (int j = 0; j < VL; j++)

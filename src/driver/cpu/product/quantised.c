@@ -431,13 +431,6 @@ pack(const void *arg, float *panel, int64_t l0, int64_t nl, int64_t k0,
 #define LEAST_GROUP 32
 #define GROUPS      (2 * PAIRS / LEAST_GROUP + 1)
 
-static bool
-panels_take(const product *p)
-{
-    return p->job.k > 0 && p->job.k % 2 == 0 &&
-           (p->groups == 1 || (p->group >= LEAST_GROUP && p->group % 2 == 0));
-}
-
 /* dst[g - g0][lane] = f(l0 + lane, g); NULL: there is no factor. */
 static const float *
 turn_factors(const product *p, const air_tensor *t, const void *data,
@@ -519,36 +512,6 @@ library_fits(const product *p)
            whole_bytes(p) <= WHOLE_BYTES;
 }
 
-/* On all threads: rows of the weight, rows of y that are the bias. */
-static void
-begin(const air_call *call, const air_task *task, const gemm_ops *ops)
-{
-    product p = make(call, task, ops);
-    const gemm_job *job = &p.job;
-    float *row = task->scratch;
-    int64_t b, e, size = cpu_gemm_size_of(job->y_dtype);
-    int64_t part = (int64_t)(AIR_SCRATCH / sizeof *row);
-    air_split(job->nx, task, &b, &e);
-    for (int64_t n = b; n < e; n++)
-        for (int64_t k = 0; k < job->k; k += part) {
-            int64_t count = min64(part, job->k - k);
-            unpack(&p, row, n, k, count);
-            ops->narrow((char *)task->workspace + (n * job->k + k) * size, 1,
-                        job->y_dtype, row, 1, count);
-        }
-    if (job->s == NULL)
-        return;
-    air_split(job->nw, task, &b, &e);
-    for (int64_t n = 0; n < job->nx; n += part) {
-        int64_t count = min64(part, job->nx - n);
-        ops->widen(row,
-                   (const char *)job->s + n * cpu_gemm_size_of(job->s_dtype), 1,
-                   job->s_dtype, count);
-        for (int64_t m = b; m < e; m++)
-            ops->narrow((char *)job->y + (m * job->nx + n) * size, 1,
-                        job->y_dtype, row, 1, count);
-    }
-}
 /* ---- entry points -------------------------------------------------------- */
 
 size_t
@@ -597,6 +560,13 @@ accept(const air_call *call)
 GEMM_KERNELS(quantised_mm)
 
 #if defined(__x86_64__)
+static bool
+panels_take(const product *p)
+{
+    return p->job.k > 0 && p->job.k % 2 == 0 &&
+           (p->groups == 1 || (p->group >= LEAST_GROUP && p->group % 2 == 0));
+}
+
 bool
 cpu_quantised_mm_on_pairs(const air_call *call, const char *isa)
 {
@@ -664,6 +634,37 @@ cpu_quantised_mm_library(const air_call *call, const char *isa)
         return false;
     product p = make(call, NULL, NULL);
     return library_fits(&p);
+}
+
+/* On all threads: rows of the weight, rows of y that are the bias. */
+static void
+begin(const air_call *call, const air_task *task, const gemm_ops *ops)
+{
+    product p = make(call, task, ops);
+    const gemm_job *job = &p.job;
+    float *row = task->scratch;
+    int64_t b, e, size = cpu_gemm_size_of(job->y_dtype);
+    int64_t part = (int64_t)(AIR_SCRATCH / sizeof *row);
+    air_split(job->nx, task, &b, &e);
+    for (int64_t n = b; n < e; n++)
+        for (int64_t k = 0; k < job->k; k += part) {
+            int64_t count = min64(part, job->k - k);
+            unpack(&p, row, n, k, count);
+            ops->narrow((char *)task->workspace + (n * job->k + k) * size, 1,
+                        job->y_dtype, row, 1, count);
+        }
+    if (job->s == NULL)
+        return;
+    air_split(job->nw, task, &b, &e);
+    for (int64_t n = 0; n < job->nx; n += part) {
+        int64_t count = min64(part, job->nx - n);
+        ops->widen(row,
+                   (const char *)job->s + n * cpu_gemm_size_of(job->s_dtype), 1,
+                   job->s_dtype, count);
+        for (int64_t m = b; m < e; m++)
+            ops->narrow((char *)job->y + (m * job->nx + n) * size, 1,
+                        job->y_dtype, row, 1, count);
+    }
 }
 
 void
