@@ -111,7 +111,7 @@ all_inside(const int64_t *index, int64_t size)
         int64_t i = 0;                                                       \
         for (; i + BLOCK <= p->n && all_inside(index + i, p->size);          \
              i += BLOCK)                                                     \
-            for (int k = 0; k < BLOCK; k++)                                  \
+            _Pragma("GCC unroll 32") for (int k = 0; k < BLOCK; k++)         \
                 dst[i + k] = src[index[i + k]];                              \
         return i;                                                            \
     }
