@@ -16,7 +16,7 @@ PACKAGE := $(shell find include src tools python examples tests/meson.build \
     -o -name 'meson*' -o -name py.typed -o -name '*.toml' \) 2>/dev/null)
 
 .PHONY: help venv deps build demo test bench check docs format asan tsan fuzz \
-    aarch64 stress clean
+    aarch64 stress wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | \
@@ -113,6 +113,9 @@ stress: build-asan-python/build.ninja build-tsan-python/build.ninja ## threads i
 	@$(PY) tools/run_sanitized.py --build build-asan-python
 	@$(PY) tools/run_sanitized.py --build build-tsan-python
 
+wheel: deps ## dist/: for machines without a compiler, glibc 2.28 or later
+	@tools/wheel.sh
+
 clean: ## everything that was built, but .venv
 	rm -rf build build-asan build-tsan build-wheel build-asan-python \
-	    build-tsan-python build-aarch64
+	    build-tsan-python build-aarch64 build-portable

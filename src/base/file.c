@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+int64_t
+base_file_size(int fd)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+    return lseek(fd, 0, SEEK_SET) == 0 ? size : -1;
+}
+
 size_t
 base_file_read(int fd, void *data, size_t size)
 {

@@ -4,8 +4,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { BASE_MAX_PATH = 1024 }; /* bytes of a path and its end */
+
+/* Bytes of the file, which is at its start then; -1 of a pipe. */
+int64_t base_file_size(int fd);
 
 /* Bytes read, less than size where the file ends or cannot be read. */
 size_t base_file_read(int fd, void *data, size_t size);

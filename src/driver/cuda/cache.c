@@ -31,12 +31,12 @@ file_name(const char *folder, const uint64_t hash[2], char *out)
 static air_status
 read_file(const air_alloc *alloc, int fd, char **out, size_t *out_size)
 {
-    struct stat info;
+    const int64_t size = base_file_size(fd);
     head h;
     void *data;
-    if (fstat(fd, &info) != 0 || base_file_read(fd, &h, sizeof h) != sizeof h ||
+    if (size < 0 || base_file_read(fd, &h, sizeof h) != sizeof h ||
         memcmp(h.magic, magic, sizeof h.magic) != 0 || h.size == 0 ||
-        (uint64_t)info.st_size != sizeof h + h.size)
+        (uint64_t)size != sizeof h + h.size)
         return AIR_OK;
     AIR_TRY(base_new(alloc, h.size, &data));
     if (base_file_read(fd, data, h.size) != h.size ||

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define HEAD    "torchair choices 2\n"
@@ -98,18 +97,17 @@ read_line(const char *at, const char *stop, word *machine, cpu_choice *out)
 static air_status
 read_file(const cpu_choices *c, char **out, size_t *out_size, size_t *out_len)
 {
-    struct stat info;
     void *data = NULL;
     air_status status = AIR_OK;
     *out = NULL;
     const int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return AIR_OK;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
-        (uint64_t)info.st_size <= MOST)
-        status = base_new(&c->alloc, (size_t)info.st_size, &data);
+    const int64_t size = base_file_size(fd);
+    if (size > 0 && (uint64_t)size <= MOST)
+        status = base_new(&c->alloc, (size_t)size, &data);
     if (data != NULL) {
-        *out_size = (size_t)info.st_size;
+        *out_size = (size_t)size;
         *out_len = base_file_read(fd, data, *out_size);
         if (*out_len >= strlen(HEAD) && memcmp(data, HEAD, strlen(HEAD)) == 0)
             *out = data;
