@@ -169,6 +169,9 @@ typedef struct air_driver {
     /* ? What became of the list, for people, in one line; NULL: nothing that
      * its steps do not say. The list's own. */
     const char *(*list_note)(const air_device *dev, const air_list *list);
+    /* ? Is memory that of an allocator of the application, which keeps what it
+     * is given back, and is quick? Then large blocks are not kept for it. */
+    bool (*is_lent)(air_device *dev);
 } air_driver;
 
 #endif

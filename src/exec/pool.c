@@ -11,6 +11,9 @@
  * memory is scarcer, and whoever gives it keeps blocks as well. */
 #define KEEP_TICKS       4096
 #define KEEP_TICKS_APART 512
+/* From this size on what is lent goes back at once, but for arenas: of those
+ * one large enough for all that run one after another stays, where it is. */
+#define LARGE ((size_t)1 << 20)
 
 struct exec_pool {
     air_alloc alloc;
@@ -68,15 +71,16 @@ free_block(exec_pool *pool, exec_block *block)
     base_free(&pool->alloc, block, sizeof *block);
 }
 
-/* With the mutex held: frees kept blocks not used since `before`. */
+/* With the mutex held: frees kept blocks of at least `size` bytes that were
+ * not used since `before`. */
 static void
-free_older(exec_pool *pool, uint64_t before)
+free_kept(exec_pool *pool, uint64_t before, size_t size)
 {
     for (int b = 0; b < BINS; b++) {
         exec_block **at = &pool->bins[b];
         while (*at) {
             exec_block *block = *at;
-            if (block->tick >= before) {
+            if (block->tick >= before || block->size < size) {
                 at = &block->next;
                 continue;
             }
@@ -85,6 +89,12 @@ free_older(exec_pool *pool, uint64_t before)
             free_block(pool, block);
         }
     }
+}
+
+static void
+free_older(exec_pool *pool, uint64_t before)
+{
+    free_kept(pool, before, 0);
 }
 
 static void
@@ -120,16 +130,20 @@ exec_pool_release(exec_pool *pool)
         destroy(pool);
 }
 
+/* With the mutex held. The bin below may have arenas of their exact size. */
 static exec_block *
-take_kept(exec_pool *pool, int bin, bool loose)
+take_kept(exec_pool *pool, int bin, size_t size, bool loose)
 {
     int end = loose ? BINS : bin + 2 < BINS ? bin + 2 : BINS;
 
-    for (int b = bin; b < end; b++) {
-        exec_block *block = pool->bins[b];
+    for (int b = loose && bin > 0 ? bin - 1 : bin; b < end; b++) {
+        exec_block **at = &pool->bins[b];
+        while (*at && (*at)->size < size)
+            at = &(*at)->next;
+        exec_block *block = *at;
         if (!block)
             continue;
-        pool->bins[b] = block->next;
+        *at = block->next;
         pool->kept_bytes -= block->size;
         return block;
     }
@@ -218,6 +232,23 @@ give_out(exec_pool *pool, exec_block *block)
     block->next = NULL;
 }
 
+static bool
+is_lent(const exec_pool *pool, size_t size)
+{
+    return size >= LARGE && pool->driver->is_lent &&
+           pool->driver->is_lent(pool->device);
+}
+
+/* With the mutex held: an arena of its exact size, instead of smaller ones. */
+static air_status
+new_arena(exec_pool *pool, size_t size, exec_block **out)
+{
+    size_t bytes;
+    const int bin = bin_of(size, &bytes);
+    free_kept(pool, UINT64_MAX, LARGE);
+    return find_memory(pool, size, bytes > size ? bin - 1 : bin, out);
+}
+
 air_status
 exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
 {
@@ -227,10 +258,14 @@ exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
     exec_block *block;
 
     *out = NULL;
+    const bool lent = is_lent(pool, size);
+    if (lent && !loose)
+        return exec_pool_new(pool, size, out);
     pthread_mutex_lock(&pool->mutex);
-    block = take_kept(pool, bin, loose);
+    block = take_kept(pool, bin, size, loose);
     if (!block)
-        status = find_memory(pool, bytes, bin, &block);
+        status = lent ? new_arena(pool, size, &block)
+                      : find_memory(pool, bytes, bin, &block);
     if (status == AIR_OK) {
         give_out(pool, block);
         *out = block;

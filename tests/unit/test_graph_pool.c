@@ -179,6 +179,55 @@ let_go_of_a_peak(bool apart, uint64_t *kept, uint64_t *mapped)
     exec_pool_release(pool);
 }
 
+static bool
+lends(air_device *dev)
+{
+    (void)dev;
+    return true;
+}
+
+/* Bytes that are kept when a block of so many is let go. */
+static uint64_t
+kept_after(exec_pool *pool, size_t size, bool arena, void **out_data)
+{
+    exec_block *block = NULL;
+    air_pool_stats stats = {0};
+
+    if (!CHECK_OK(exec_pool_get(pool, size, arena, &block)))
+        return 0;
+    if (out_data)
+        *out_data = block->data;
+    exec_block_release(block);
+    exec_pool_stats(pool, &stats);
+    return stats.kept_bytes;
+}
+
+/* Programs that run one after another share one arena of the largest's size;
+ * large results are the application's allocator's to keep, small ones ours. */
+TEST(pools_of_lent_memory_keep_one_arena)
+{
+    const air_options options = {.threads = 1};
+    air_driver driver = *driver_find("ref");
+    air_device *device = NULL;
+    exec_pool *pool = NULL;
+    void *first = NULL, *again = NULL;
+    const size_t small = 3000 * KB, large = 5000 * KB;
+
+    driver.is_lent = lends;
+    REQUIRE_OK(driver.open(&options, &base_libc_alloc, &device));
+    REQUIRE_OK(
+        exec_pool_create(&base_libc_alloc, &driver, device, true, &pool));
+    CHECK_INT(kept_after(pool, small, true, NULL), small);
+    CHECK_INT(kept_after(pool, large, true, &first), large);
+    CHECK_INT(kept_after(pool, small, true, NULL), large);
+    CHECK_INT(kept_after(pool, large, true, &again), large);
+    CHECK(first == again);
+    CHECK_INT(kept_after(pool, large, false, NULL), large);
+    CHECK_INT(kept_after(pool, 8 * KB, false, NULL), large + 8 * KB);
+    CHECK_INT(kept_after(pool, large + 1, true, NULL), large + 1 + 8 * KB);
+    exec_pool_release(pool);
+}
+
 TEST(pools_of_a_gpu_give_back_soon)
 {
     uint64_t kept = 0, mapped = 0;

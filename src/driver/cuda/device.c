@@ -446,6 +446,16 @@ cuda_free(air_device *dev, void *ptr, size_t size)
     }
 }
 
+/* Not where finish_runs would wait. */
+static bool
+cuda_is_lent(air_device *dev)
+{
+    pthread_mutex_lock(&dev->mutex);
+    const bool lent = dev->gpu.free != NULL && dev->nstreams <= 1;
+    pthread_mutex_unlock(&dev->mutex);
+    return lent;
+}
+
 /* Memory that CUDA does not know is the host's. */
 static bool
 is_host(const air_device *dev, const void *ptr)
@@ -508,4 +518,5 @@ const air_driver air_driver_cuda = {
     .graph_free = cuda_graph_free,
     .foreign_begin = cuda_foreign_begin,
     .foreign_end = cuda_foreign_end,
+    .is_lent = cuda_is_lent,
 };
