@@ -6,7 +6,7 @@
  * is read that is a view; a view of a wider cast is cast behind it: sizes on
  * both sides of a view differ, so that a cast on its wrong side is in nobody's
  * region (logits of half precision, in float32 with their batch and sequence
- * as one axis). */
+ * as one axis). What is gathered of a wider cast is gathered before it. */
 #include <string.h>
 
 #include "pass/build.h"
@@ -82,6 +82,24 @@ swap(pass_context *ctx, uint32_t node, air_ref x, bool view_last)
 }
 
 static air_status
+gather_first(pass_context *ctx, uint32_t node)
+{
+    const ir_node n = *ir_node_at(ctx->g, node);
+    const ir_node *cast = pass_made_by(ctx->g, n.attrs[0].value, "_to_copy");
+    const air_dtype to = (air_dtype)ir_val(ctx->g, n.outs[0])->dtype;
+    if (!cast || !is_cast(cast))
+        return AIR_OK;
+    const air_ref x = cast->attrs[0].value;
+    if (bytes_of(ctx->g, x) >= bytes_of(ctx->g, n.outs[0]) ||
+        pass_is_mutated(ctx, x) || !pass_allow(ctx))
+        return AIR_OK;
+    pass_build b = build_at(ctx, node);
+    const air_ref y =
+        B_OP(&b, "gather", at_value(x), n.attrs[1], n.attrs[2], n.attrs[3]);
+    return build_forward(&b, node, 0, b_cast(&b, y, to));
+}
+
+static air_status
 visit(pass_context *ctx, uint32_t node, void *arg)
 {
     const size_t known = *(const size_t *)arg;
@@ -89,8 +107,11 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     const ir_node n = *ir_node_at(g, node);
     const bool casts = is_cast(&n);
 
-    if (n.op == AIR_OP_HOST ||
-        (!casts && strcmp(ir_info(&n)->name, "view") != 0))
+    if (n.op == AIR_OP_HOST)
+        return AIR_OK;
+    if (strcmp(ir_info(&n)->name, "gather") == 0)
+        return gather_first(ctx, node);
+    if (!casts && strcmp(ir_info(&n)->name, "view") != 0)
         return AIR_OK;
     const air_ref x = n.attrs[0].value;
     const ir_node *cat = casts ? find_cat(ctx, known, x) : NULL;
