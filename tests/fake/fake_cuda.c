@@ -1,3 +1,4 @@
+#include "driver/cuda/symbols.h"
 #include "fake_step.h"
 
 #include <stdio.h>
@@ -430,6 +431,58 @@ FAKE(fake_cuda_enqueue, void *stream, fake_work_fn work, const void *data,
         (fake_launch){.stream = stream};
     work(data);
     return 0;
+}
+
+/* CUDA_MEMCPY2D of device memory, from the begin of both. */
+typedef struct {
+    uint64_t src, dst;
+    size_t src_pitch, dst_pitch, width, height;
+} plane;
+
+static void
+copy_plane(const void *data)
+{
+    const plane *p = data;
+    for (size_t i = 0; i < p->height; i++)
+        memcpy((char *)(uintptr_t)p->dst + i * p->dst_pitch,
+               (const char *)(uintptr_t)p->src + i * p->src_pitch, p->width);
+}
+
+FAKE(cuMemcpy2DAsync_v2, const cu_copy_2d *what, void *stream)
+{
+    const plane p = {what->src,       what->dst,   what->src_pitch,
+                     what->dst_pitch, what->width, what->height};
+    const bool device = what->src_type == CU_MEMORY_DEVICE &&
+                        what->dst_type == CU_MEMORY_DEVICE;
+    if (!device || p.width > p.src_pitch || p.width > p.dst_pitch)
+        return INVALID_VALUE;
+    return fake_cuda_enqueue(stream, copy_plane, &p, sizeof p);
+}
+
+typedef struct {
+    uint64_t at;
+    size_t pitch, width, height;
+    unsigned short value;
+} filled;
+
+static void
+fill_plane(const void *data)
+{
+    const filled *f = data;
+    for (size_t i = 0; i < f->height; i++)
+        for (size_t j = 0; j < f->width; j++)
+            memcpy((char *)(uintptr_t)f->at + i * f->pitch +
+                       j * sizeof f->value,
+                   &f->value, sizeof f->value);
+}
+
+FAKE(cuMemsetD2D16Async, uint64_t at, size_t pitch, unsigned short value,
+     size_t width, size_t height, void *stream)
+{
+    const filled f = {at, pitch, width, height, value};
+    if (width * sizeof value > pitch)
+        return INVALID_VALUE;
+    return fake_cuda_enqueue(stream, fill_plane, &f, sizeof f);
 }
 
 FAKE(cuLaunchKernel, const code *function, unsigned gx, unsigned gy,

@@ -8,16 +8,13 @@
 #include <string.h>
 
 #include "driver/cuda/blas.h"
+#include "driver/cuda/blas_pad.h"
 #include "driver/cuda/kern_call.h"
 
 /* The library's workspace is a multiple of 256 bytes; ours are of 64. */
 enum { WORKSPACE = 32 << 20, PAGE = 256, ALIGNED = 16 };
 
-/* A matrix as the library sees it. */
-typedef struct {
-    int64_t rows, columns, ld, stride; /* elements; of the batch */
-    bool transposed;
-} matrix;
+typedef cuda_matrix matrix;
 
 typedef struct {
     const air_tensor *x, *w, *y, *c; /* c: NULL where it is not read */
@@ -26,6 +23,7 @@ typedef struct {
     double alpha, beta;
     bool bias; /* c is a row that is added to each */
     bool tf32; /* of operands in f32 */
+    cuda_pads pads;
 } product;
 
 struct cuda_product {
@@ -34,6 +32,7 @@ struct cuda_product {
     cu_layout w, x, y, c;      /* c: that of y where there is none */
     cu_algorithm aligned, any; /* pointers: of 16 bytes, of an element */
     bool has_any, bias, has_c;
+    cuda_pads pads;
     pthread_mutex_t adding; /* the row to add is set in `product` for a call */
     union {
         float f;
@@ -133,6 +132,10 @@ read_product(const air_call *call, product *p)
 {
     const bool read = read_matrices(call, p);
     p->tf32 = call->tf32;
+    p->pads = (cuda_pads){0};
+    if (read && p->batch == 1 && (!p->c || p->bias) &&
+        air_dtype_bytes((air_dtype)p->y->dtype) == 2)
+        cuda_pads_make(&p->mw, &p->mx, &p->my, p->bias, &p->pads);
     return read;
 }
 
@@ -171,8 +174,9 @@ cuda_blas_on(const air_call *call, const cuda_props *props)
 size_t
 cuda_blas_workspace(const air_call *call, const cuda_props *props)
 {
-    (void)call, (void)props;
-    return WORKSPACE + PAGE;
+    product p;
+    (void)props;
+    return WORKSPACE + PAGE + (read_product(call, &p) ? p.pads.bytes : 0);
 }
 
 /* The order in which cuda_product_run takes them. made: where in the workspace
@@ -361,6 +365,7 @@ cuda_product_make(air_device *dev, const air_call *call, cuda_product **out)
     pthread_mutex_init(&g->adding, NULL);
     const bool read = read_product(call, &p);
     g->bias = p.bias;
+    g->pads = p.pads;
     g->has_c = p.c && !p.bias;
     const double beta = g->has_c ? p.beta : 0;
     if (p.y->dtype == AIR_F64)
@@ -402,6 +407,13 @@ pointer(uint64_t value)
     return (void *)(uintptr_t)value;
 }
 
+/* Where the library's workspace begins, and behind it copies of matrices. */
+static uint64_t
+area_of(const uint64_t *values)
+{
+    return (values[AT_WORKSPACE] + PAGE - 1) / PAGE * PAGE;
+}
+
 static air_status
 multiply(const air_device *dev, const cuda_product *g, const uint64_t *values,
          cu_stream stream)
@@ -414,14 +426,25 @@ multiply(const air_device *dev, const cuda_product *g, const uint64_t *values,
         AIR_TRY(check(dev->cu.product_set(g->product, CU_PRODUCT_BIAS,
                                           &values[AT_C], sizeof *values),
                       "a product cannot add a row"));
-    return check(dev->cu.multiply(
-                     dev->blas, g->product, &g->alpha, pointer(values[AT_W]),
-                     g->w, pointer(values[AT_X]), g->x, &g->beta,
-                     pointer(values[g->has_c ? AT_C : AT_Y]), g->c,
-                     pointer(values[AT_Y]), g->y, algorithm,
-                     pointer((values[AT_WORKSPACE] + PAGE - 1) / PAGE * PAGE),
-                     WORKSPACE, stream),
+    return check(dev->cu.multiply(dev->blas, g->product, &g->alpha,
+                                  pointer(values[AT_W]), g->w,
+                                  pointer(values[AT_X]), g->x, &g->beta,
+                                  pointer(values[g->has_c ? AT_C : AT_Y]), g->c,
+                                  pointer(values[AT_Y]), g->y, algorithm,
+                                  pointer(area_of(values)), WORKSPACE, stream),
                  "a product cannot be launched");
+}
+
+static air_status
+multiply_copies(const air_device *dev, const cuda_product *g,
+                const uint64_t *values, cu_stream stream)
+{
+    const uint64_t area = area_of(values) + WORKSPACE;
+    uint64_t copies[POINTERS];
+    memcpy(copies, values, sizeof copies);
+    AIR_TRY(cuda_pads_fill(dev, &g->pads, area, &copies[AT_W], stream));
+    AIR_TRY(multiply(dev, g, copies, stream));
+    return cuda_pads_empty(dev, &g->pads, area, values[AT_Y], stream);
 }
 
 air_status
@@ -429,7 +452,9 @@ cuda_product_run(const air_device *dev, cuda_product *g, const uint64_t *values,
                  cu_stream stream)
 {
     pthread_mutex_lock(&g->adding);
-    air_status status = multiply(dev, g, values, stream);
+    air_status status = g->pads.bytes > 0
+                            ? multiply_copies(dev, g, values, stream)
+                            : multiply(dev, g, values, stream);
     pthread_mutex_unlock(&g->adding);
     return status;
 }

@@ -28,6 +28,21 @@ typedef struct {
     cu_context context;
 } cu_kernel_node;
 
+/* CUDA_MEMCPY2D; pitches and width in bytes. */
+typedef struct {
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    uint64_t src;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst;
+    void *dst_array;
+    size_t dst_pitch, width, height;
+} cu_copy_2d;
+
 /* CUgraphEdgeData of CUDA 12.3 and later. */
 typedef struct {
     unsigned char from_port, to_port, type, reserved[5];
@@ -100,7 +115,8 @@ enum {
     CU_LAUNCH_COOPERATIVE = 2,
     CU_LAUNCH_PROGRAMMATIC = 6,
     CU_POINTER_MEMORY_TYPE = 2,
-    CU_MEMORY_HOST = 1
+    CU_MEMORY_HOST = 1,
+    CU_MEMORY_DEVICE = 2
 };
 
 typedef enum {
