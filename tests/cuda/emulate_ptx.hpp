@@ -156,6 +156,7 @@ static inline char *emu_place(unsigned at, unsigned rank)
 // ---- clusters
 
 static inline void ptx_mov_u32_cluster_ctarank(unsigned &rank) { rank = emu->rank; }
+static inline void ptx_rsqrt_approx_f32(float &y, float x) { y = 1 / sqrtf(x); }
 static inline void ptx_barrier_cluster_arrive_aligned()
 {
     emu->fibers[emu->self].cluster_round = emu_arrive(&emu->group->all, emu->group->members);
@@ -183,6 +184,9 @@ static inline void ptx_mbarrier_init_shared__cta_b64(unsigned at, int count)
     *(emu_box *)emu_place(at, emu->rank) = {(unsigned)count * EMU_COUNT, count * EMU_ARRIVAL};
 }
 static inline void ptx_fence_mbarrier_init_release_cluster() {}
+static inline void ptx_mov_u32_tid(unsigned &i) { i = threadIdx.x; }
+static inline void ptx_st_shared_u64(unsigned at, unsigned long long v) { memcpy(emu_place(at, emu->rank), &v, 8); }
+static inline void ptx_ld_shared_u64(unsigned long long &v, unsigned at) { memcpy(&v, emu_place(at, emu->rank), 8); }
 static inline void ptx_fence_proxy_async_shared__cta() {}
 static inline void ptx_mbarrier_arrive_expect_tx_shared__cta_b64(unsigned at, unsigned bytes)
 {
@@ -414,6 +418,7 @@ static inline void ptx_wgmma_fence_sync_aligned() {}
 static inline void ptx_wgmma_commit_group_sync_aligned() {}
 static inline void ptx_wgmma_wait_group_sync_aligned(int) {}
 static inline void ptx_(float &) {}
+static inline void ptx_(unsigned &) {}
 
 // Four matrices of 8 x 8 halves: lane i shows row i % 8 of matrix i / 8.
 static void emu_load_matrices(unsigned *(&r)[4], unsigned at, bool turned)

@@ -544,8 +544,10 @@ put_run(fuse_printer *p)
     fuse_put_aligned(p);
     base_text_add(&p->body,
                   ";\n    G::run(%" PRId64
-                  ", fast, row, ahead, stage, want, out);\n}\n",
+                  ", fast, row, ahead, stage, want, out",
                   all_tiles(p));
+    fuse_put_scale(p);
+    base_text_add(&p->body, ");\n}\n");
 }
 
 /* Numbers of a weight that a lane loads at once. */

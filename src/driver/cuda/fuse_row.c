@@ -101,8 +101,8 @@ note_early(fuse_printer *p, const air_region *rg)
 
 /* ---- nodes --------------------------------------------------------------- */
 
-static bool
-is_vector(const fuse_group *g, const air_rg_buf *b)
+bool
+fuse_is_vector(const fuse_group *g, const air_rg_buf *b)
 {
     const air_tensor *x = fuse_product(g, 0)->args[0].t;
     return b->slot == x->slot && b->offset == x->offset;
@@ -144,7 +144,7 @@ put_row_store(fuse_printer *p, const air_region *rg, const air_rg_node *n,
               bool row)
 {
     const air_rg_buf *b = &rg->bufs[n->buf];
-    if (row && is_vector(p->g, b)) {
+    if (row && fuse_is_vector(p->g, b)) {
         base_text_add(&p->body, "            x[e] = ");
         fuse_put_value(p, rg, n);
     }
@@ -177,6 +177,35 @@ put_row_load(fuse_printer *p, const air_region *rg, const air_rg_node *n,
     base_text_add(&p->body, "))");
 }
 
+/* Where it is of `scale`, 1 / sqrt(x) may be two ulps off, as others' are:
+ * warps wait for it. */
+static bool
+is_inverse_root(const fuse_printer *p, const air_region *rg,
+                const air_rg_node *n)
+{
+    return p->behind && n->op == AIR_RG_DIV &&
+           rg->nodes[n->a].op == AIR_RG_CONST && rg->nodes[n->a].k == 1 &&
+           rg->nodes[n->b].op == AIR_RG_SQRT;
+}
+
+static void
+put_value(fuse_printer *p, const air_region *rg, int i, bool row)
+{
+    const air_rg_node *n = &rg->nodes[i];
+    base_text_add(&p->body, "            const %s n%d = ", fuse_type(n), i);
+    if (n->op == AIR_RG_SCALAR)
+        base_text_add(&p->body,
+                      i == fuse_factor(p->g) ? "G::LATE ? 1.f : s%d" : "s%d",
+                      n->buf);
+    else if (n->op == AIR_RG_LOAD)
+        put_row_load(p, rg, n, row);
+    else if (is_inverse_root(p, rg, n))
+        base_text_add(&p->body, "inverse_root(n%d)", rg->nodes[n->b].a);
+    else
+        fuse_put_call(p, rg, n);
+    base_text_add(&p->body, ";\n");
+}
+
 static void
 put_row_node(fuse_printer *p, const air_region *rg, int i, bool row)
 {
@@ -195,16 +224,8 @@ put_row_node(fuse_printer *p, const air_region *rg, int i, bool row)
         fuse_put_operand(p, rg, n->a);
         base_text_add(&p->body, ";\n");
         return;
-    default: break;
+    default: put_value(p, rg, i, row);
     }
-    base_text_add(&p->body, "            const %s n%d = ", fuse_type(n), i);
-    if (n->op == AIR_RG_SCALAR)
-        base_text_add(&p->body, "s%d", n->buf);
-    else if (n->op == AIR_RG_LOAD)
-        put_row_load(p, rg, n, row);
-    else
-        fuse_put_call(p, rg, n);
-    base_text_add(&p->body, ";\n");
 }
 
 /* ---- phases -------------------------------------------------------------- */
@@ -223,9 +244,13 @@ put_folds(fuse_printer *p, const air_region *rg, const air_rg_phase *phase,
                           fuse_type(n), n->buf, base_reduction_name(n->reduce),
                           fuse_type(n));
         else
-            base_text_add(&p->body,
-                          "        s%d = air_fold<air_%s, %d>(t%d);\n", n->buf,
-                          base_reduction_name(n->reduce), FUSE_THREADS, n->buf);
+            base_text_add(
+                &p->body,
+                "        s%d = t%d;\n        %s"
+                "s%d = air_fold<air_%s, %d>(t%d);\n",
+                n->buf, n->buf,
+                fuse_factor(p->g) >= 0 ? "if constexpr (!G::LATE) " : "",
+                n->buf, base_reduction_name(n->reduce), FUSE_THREADS, n->buf);
     }
 }
 
@@ -235,7 +260,7 @@ makes_vector(const fuse_printer *p, const air_region *rg,
 {
     for (int i = phase->begin; i < phase->end; i++)
         if (rg->nodes[i].op == AIR_RG_STORE &&
-            is_vector(p->g, &rg->bufs[rg->nodes[i].buf]))
+            fuse_is_vector(p->g, &rg->bufs[rg->nodes[i].buf]))
             return true;
     return false;
 }
@@ -266,17 +291,23 @@ put_along(fuse_printer *p, const air_region *rg, const air_rg_phase *phase)
 }
 
 static void
+put_scalar_phase(fuse_printer *p, const air_region *rg,
+                 const air_rg_phase *phase)
+{
+    base_text_add(&p->body, "        {\n");
+    for (int i = phase->begin; i < phase->end; i++)
+        put_row_node(p, rg, i, false);
+    base_text_add(&p->body, "        }\n");
+}
+
+static void
 put_phase(fuse_printer *p, const air_region *rg, const air_rg_phase *phase)
 {
     put_folds(p, rg, phase, true);
-    if (phase->kind == AIR_PHASE_ROW) {
+    if (phase->kind == AIR_PHASE_ROW)
         put_along(p, rg, phase);
-    } else {
-        base_text_add(&p->body, "        {\n");
-        for (int i = phase->begin; i < phase->end; i++)
-            put_row_node(p, rg, i, false);
-        base_text_add(&p->body, "        }\n");
-    }
+    else
+        put_scalar_phase(p, rg, phase);
     put_folds(p, rg, phase, false);
 }
 
@@ -289,6 +320,38 @@ put_scalars(fuse_printer *p, const air_region *rg)
         if (n->op == AIR_RG_REDUCE || n->op == AIR_RG_SET)
             base_text_add(&p->body, "        %s s%d;\n", fuse_type(n), n->buf);
     }
+}
+
+/* The scalar that is the sum of the first phase. */
+static int
+sum_of(const air_region *rg)
+{
+    int found = 0;
+    for (int i = rg->phases[0].begin; i < rg->phases[0].end; i++)
+        if (rg->nodes[i].op == AIR_RG_REDUCE)
+            found = rg->nodes[i].buf;
+    return found;
+}
+
+/* `scale`: the factor that `stage` leaves, of the sum of what it returns. */
+static void
+put_scale(fuse_printer *p, const air_region *rg)
+{
+    p->behind = true;
+    base_text_add(&p->body, "    auto scale = [&](float sum) {\n");
+    put_scalars(p, rg);
+    base_text_add(&p->body, "        s%d = sum;\n", sum_of(rg));
+    put_scalar_phase(p, rg, &rg->phases[1]);
+    base_text_add(&p->body, "        return s%d;\n    };\n",
+                  rg->nodes[fuse_factor(p->g)].buf);
+    p->behind = false;
+}
+
+void
+fuse_put_scale(fuse_printer *p)
+{
+    if (fuse_factor(p->g) >= 0)
+        base_text_add(&p->body, ", scale");
 }
 
 static void
@@ -317,7 +380,12 @@ put_region(fuse_printer *p, const air_region *rg)
                   "k += %d)\n            to[%s].bits = 0;\n",
                   g->k, FUSE_THREADS, fuse_is_words(g) ? "G::place(k)" : "k");
     put_late(p, rg);
-    base_text_add(&p->body, "    };\n");
+    if (fuse_factor(g) < 0) {
+        base_text_add(&p->body, "    };\n");
+        return;
+    }
+    base_text_add(&p->body, "        return t%d;\n    };\n", sum_of(rg));
+    put_scale(p, rg);
 }
 
 void

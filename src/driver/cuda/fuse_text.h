@@ -15,6 +15,7 @@ typedef struct {
     cuda_launch *launch;
     int tile;              /* rows of one */
     int step;              /* being printed */
+    bool behind;           /* what is printed is of `scale` */
     int first[FUSE_STEPS]; /* pointer of its first buffer or tensor */
     int scale[FUSE_STEPS]; /* of a weight of integers; -1: it has none */
 } fuse_printer;
@@ -36,10 +37,18 @@ void fuse_put_element(fuse_printer *p, const air_region *rg, int buf, bool row);
 void fuse_put_value(fuse_printer *p, const air_region *rg,
                     const air_rg_node *n);
 
-/* ---- the vector: fuse_row.c ---- */
+/* ---- the vector: fuse_row.c, fuse_late.c ---- */
 
-/* `ahead` and `stage` of text/skinny.cuh. */
+/* Is the buffer of its region what the products take? */
+bool fuse_is_vector(const fuse_group *g, const air_rg_buf *b);
+/* The node of the region that is a factor of all of it, of a sum over it, which
+ * may be one of results; -1: there is none. */
+int fuse_factor(const fuse_group *g);
+
+/* `ahead`, `stage` and maybe `scale` of text/skinny.cuh. */
 void fuse_put_stage(fuse_printer *p);
+/* `, scale`, where `stage` may leave a factor to it. */
+void fuse_put_scale(fuse_printer *p);
 /* ` && ...`: is what they read aligned? */
 void fuse_put_aligned(fuse_printer *p);
 

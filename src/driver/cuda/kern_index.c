@@ -11,6 +11,39 @@ is_index(const air_tensor *t)
     return t && !kern_is_float(t->dtype) && t->dtype != AIR_BOOL;
 }
 
+/* ---- rows that are looked up --------------------------------------------- */
+
+/* Are neighbours of the last axis of y neighbours in x, 8 and 8 of them? */
+static bool
+is_by_eights(const air_tensor *y, int64_t stride)
+{
+    const int last = y->rank - 1;
+    return last >= 0 && y->dims[last] % 8 == 0 && y->dims[last] > 0 &&
+           y->strides[last] == 1 && stride == 1;
+}
+
+/* The same with 8 neighbours as one. */
+static air_tensor
+by_eights(const air_tensor *t)
+{
+    air_tensor eights = *t;
+    eights.dims[t->rank - 1] /= 8;
+    eights.strides[t->rank - 1] *= 8;
+    return eights;
+}
+
+/* y[...] = what lies at `from` in x where ok. */
+static void
+print_lookup(kern *k, const air_tensor *y, bool eights, const char *from)
+{
+    base_text_add(k->text, eights ? "        move8(y + (0" : "        y[0");
+    kern_at(k, y, NULL);
+    if (eights)
+        base_text_add(k->text, "), x + (%s), ok);\n", from);
+    else
+        base_text_add(k->text, "] = ok ? x[%s] : 0;\n", from);
+}
+
 /* ---- index.Tensor, index_put --------------------------------------------- */
 
 /* A tensor as seen through index tensors (ref/kernels_index.c has the rules):
@@ -120,19 +153,21 @@ print_at(kern *k, const air_call *call, const air_tensor *self, const places *p)
 air_status
 kern_index(const air_call *call, const cuda_props *props, cuda_source *out)
 {
-    const air_tensor *y = &call->outs[0], *x = call->args[0].t;
     const places p = find_places(call);
+    air_tensor y = call->outs[0], x = *call->args[0].t;
+    const bool eights = x.rank > 0 && p.outside[x.rank - 1] == y.rank - 1 &&
+                        is_by_eights(&y, x.strides[x.rank - 1]);
+    if (eights)
+        y = by_eights(&y), x = by_eights(&x);
     kern k = kern_begin(out, kern_text_common, "");
-    kern_tensor(&k, kern_word(y->dtype), "y", y);
-    kern_tensor(&k, kern_word(x->dtype), "x", x);
+    kern_tensor(&k, kern_word(y.dtype), "y", &y);
+    kern_tensor(&k, kern_word(x.dtype), "x", &x);
     add_indices(&k, call);
     kern_body(&k);
-    kern_loop(&k, y->dims, y->rank);
-    print_at(&k, call, x, &p);
-    base_text_add(k.text, "        y[0");
-    kern_at(&k, y, NULL);
-    base_text_add(k.text, "] = ok ? x[at] : 0;\n");
-    kern_end(&k, kern_numel(y), props);
+    kern_loop(&k, y.dims, y.rank);
+    print_at(&k, call, &x, &p);
+    print_lookup(&k, &y, eights, "at");
+    kern_end(&k, kern_numel(&y), props);
     return AIR_OK;
 }
 
@@ -354,25 +389,27 @@ kern_embedding_on(const air_call *call, const cuda_props *props)
 air_status
 kern_embedding(const air_call *call, const cuda_props *props, cuda_source *out)
 {
-    const air_tensor *y = &call->outs[0], *w = call->args[0].t;
+    air_tensor y = call->outs[0], w = *call->args[0].t;
     const air_tensor *index = call->args[1].t;
+    const bool eights = is_by_eights(&y, w.strides[1]);
+    char from[80];
+    if (eights)
+        y = by_eights(&y), w = by_eights(&w);
     kern k = kern_begin(out, kern_text_common, "");
-    kern_tensor(&k, kern_word(y->dtype), "y", y);
-    kern_tensor(&k, kern_word(w->dtype), "x", w);
+    kern_tensor(&k, kern_word(y.dtype), "y", &y);
+    kern_tensor(&k, kern_word(w.dtype), "x", &w);
     kern_tensor(&k, kern_type(index->dtype), "index", index);
     kern_fault(&k);
     kern_body(&k);
-    kern_loop(&k, y->dims, y->rank);
+    kern_loop(&k, y.dims, y.rank);
     base_text_add(k.text, "        s64 j = index[0");
     kern_at(&k, index, NULL);
     base_text_add(k.text,
-                  "];\n        const bool ok = inside(j, %" PRId64 ", bad);\n"
-                  "        y[0",
-                  w->dims[0]);
-    kern_at(&k, y, NULL);
-    base_text_add(k.text,
-                  "] = ok ? x[j * %" PRId64 " + c%d * %" PRId64 "] : 0;\n",
-                  w->strides[0], y->rank - 1, w->strides[1]);
-    kern_end(&k, kern_numel(y), props);
+                  "];\n        const bool ok = inside(j, %" PRId64 ", bad);\n",
+                  w.dims[0]);
+    (void)snprintf(from, sizeof from, "j * %" PRId64 " + c%d * %" PRId64,
+                   w.strides[0], y.rank - 1, w.strides[1]);
+    print_lookup(&k, &y, eights, from);
+    kern_end(&k, kern_numel(&y), props);
     return AIR_OK;
 }

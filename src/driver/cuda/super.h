@@ -19,11 +19,9 @@ enum {
     SUPER_STATE = 256,  /* bytes of scratch before that of phases */
     SUPER_ROWS = 2,     /* parameters of a phase for rows of a cache, at most */
     SUPER_PARAMS = 3900, /* of 8 bytes: 32 764 bytes are CUDA's limit */
-    SUPER_STATIC = 4096, /* bytes of shared memory that texts declare */
-    /* text/ring.cuh: bytes of a stage, sums of a product beyond those of a
-     * launch, stages */
+    SUPER_STATIC = 2048, /* bytes of shared memory that texts declare */
+    /* text/ring.cuh: bytes of a stage, stages */
     SUPER_RING_BYTES = 32768,
-    SUPER_RING_SUMS = 8192,
     SUPER_RING_LEAST = 2,
     SUPER_RING_MOST = 6
 };

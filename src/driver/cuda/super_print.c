@@ -140,6 +140,8 @@ put_preludes(printer *p)
            "#define stores_shared alone_stores_shared\n");
     put(p, kern_text_common);
     put(p, "#undef await\n#undef release\n#undef stores_shared\n");
+    base_text_add(p->text, "#define SUPER_BLOCKS %uu\n",
+                  p->out->launches[0].shape.grid[0]);
     put(p, kern_text_super);
     if (p->prelude) {
         put(p, "#define air_begin alone_begin\n"
@@ -156,10 +158,8 @@ put_preludes(printer *p)
         put(p, kern_text_parts);
     if (p->stages == 0)
         return;
-    base_text_add(p->text,
-                  "#define RING_STAGES %uu\n#define RING_AT %u\n"
-                  "#define SUPER_BLOCKS %u\n",
-                  p->stages, p->shared, p->out->launches[0].shape.grid[0]);
+    base_text_add(p->text, "#define RING_STAGES %uu\n#define RING_AT %u\n",
+                  p->stages, p->shared);
     put(p, kern_text_ring);
 }
 
@@ -411,15 +411,12 @@ static void
 put_persistent(printer *p)
 {
     put_begin(p);
-    base_text_add(
-        p->text,
-        "    super_ready(a.v);\n"
-        "    for (u32 i = 0; i < %zu; i++) {\n"
-        "        if (!super_next(i, %zu, super_program[i + 1], a.v))\n"
-        "            break;\n"
-        "        if (super_is_mine())\n"
-        "        switch (super_block.now.of.kind) {\n",
-        p->run->count, p->run->count);
+    base_text_add(p->text,
+                  "    super_ready(a.v);\n"
+                  "    while (super_next(%zu, super_program, a.v)) {\n"
+                  "        if (super_is_mine())\n"
+                  "        switch (super_block.now.of.kind) {\n",
+                  p->run->count);
     put_cases(p, false);
     put(p, "        }\n        else\n            await();\n    }\n"
            "    super_end();\n}\n");
@@ -493,13 +490,6 @@ add_params(printer *p, int64_t patience, const air_step *steps)
         out->many[out->nmany++] = (cuda_param){.kind = CUDA_PARAM_INT};
 }
 
-static uint32_t
-shared_of(const super_phase *p)
-{
-    return shape_of(p)->shared +
-           (p->source->prelude == kern_text_skinny ? SUPER_RING_SUMS : 0);
-}
-
 static void
 add_launch(printer *p, const cuda_props *props)
 {
@@ -516,28 +506,29 @@ add_launch(printer *p, const cuda_props *props)
         l->shape.grid[0] = (uint32_t)run->count;
     for (size_t i = 0; i < run->count; i++) {
         const super_phase *phase = &run->phases[i];
-        const uint32_t shared = shared_of(phase);
+        const uint32_t shared = shape_of(phase)->shared;
         p->shared = shared > p->shared ? shared : p->shared;
     }
     p->shared = (p->shared + 127) / 128 * 128;
     l->shape.shared = p->shared;
 }
 
-/* As many stages as there is room for. */
+/* As many stages as there is room for; phases have what is left. */
 static void
 add_ring(printer *p, const cuda_props *props)
 {
+    enum { UNIT = 1024 };
     air_launch *shape = &p->out->launches[0].shape;
-    const size_t used = p->shared + SUPER_STATIC;
-    size_t stages = props->shared_bytes > used
-                        ? (props->shared_bytes - used) / SUPER_RING_BYTES
-                        : 0;
+    const size_t all = props->shared_bytes / UNIT * UNIT;
+    const size_t used = (p->shared + UNIT - 1) / UNIT * UNIT + SUPER_STATIC;
+    size_t stages = all > used ? (all - used) / SUPER_RING_BYTES : 0;
     stages = stages < SUPER_RING_MOST ? stages : SUPER_RING_MOST;
     if (p->run->apart || stages < SUPER_RING_LEAST)
         return;
     p->stages = (uint32_t)stages;
+    p->shared = (uint32_t)(all - SUPER_STATIC - stages * SUPER_RING_BYTES);
     shape->block[0] = SUPER_THREADS + SUPER_ASKING;
-    shape->shared += p->stages * SUPER_RING_BYTES;
+    shape->shared = p->shared + p->stages * SUPER_RING_BYTES;
 }
 
 air_status

@@ -174,6 +174,26 @@ take16(const void *p)
 }
 #endif
 
+// 8 neighbours; 0 where there are none.
+template <class T>
+FN void
+move8(T *to, const T *from, bool there)
+{
+    constexpr int EACH = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
+    struct __align__(EACH * sizeof(T)) piece {
+        T v[EACH];
+    };
+    if (((u64)to | (u64)from) % sizeof(piece) == 0) {
+#pragma unroll
+        for (int i = 0; i < 8; i += EACH)
+            *(piece *)(to + i) = there ? *(const piece *)(from + i) : piece{};
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < 8; i++)
+        to[i] = there ? from[i] : T(0);
+}
+
 // What lies in memory now, past L1.
 template <class T>
 FN T
@@ -252,6 +272,15 @@ FN float
 infinity()
 {
     return __uint_as_float(0x7f800000u);
+}
+
+// 1 / sqrt(x), to two ulps.
+FN float
+inverse_root(float x)
+{
+    float y;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 // What is added to a score at most where the key is meant to be hidden.

@@ -150,6 +150,88 @@ ring_leave(u32 n)
     ring_fill(n);
 }
 
+// A factor of all results, of a sum over x: each thread has its part of the sum when x
+// is in place, and it is put together while products are.
+static __shared__ float ring_sums[RING_WARPS];
+
+template <class SCALE>
+struct scales {
+    static const bool value = true;
+};
+
+template <>
+struct scales<unscaled> {
+    static const bool value = false;
+};
+
+template <bool LATE, class SCALE>
+struct rest_of_scale {
+    float part, factor;
+
+    template <class STAGE, class T>
+    FN void
+    begin(const STAGE &stage, T *x)
+    {
+        part = stage(flag<true>(), x);
+    }
+
+    // Before a barrier.
+    FN void
+    give()
+    {
+        const float all = sum<32>(part);
+        if (threadIdx.x % 32 == 0)
+            ring_sums[threadIdx.x / 32] = all;
+    }
+
+    FN void
+    end(const SCALE &scale)
+    {
+        float all[RING_WARPS];
+#pragma unroll
+        for (int w = 0; w < RING_WARPS; w++)
+            all[w] = ring_sums[w];
+#pragma unroll
+        for (int d = RING_WARPS / 2; d > 0; d /= 2)
+#pragma unroll
+            for (int w = 0; w < d; w++)
+                all[w] += all[w + d];
+        factor = scale(all[0]);
+    }
+
+    FN float
+    of(float y) const
+    {
+        return y * factor;
+    }
+};
+
+template <class SCALE>
+struct rest_of_scale<false, SCALE> {
+    template <class STAGE, class T>
+    FN void
+    begin(const STAGE &stage, T *x)
+    {
+        stage(flag<true>(), x);
+    }
+
+    FN void
+    give()
+    {
+    }
+
+    FN void
+    end(const SCALE &)
+    {
+    }
+
+    FN float
+    of(float y) const
+    {
+        return y;
+    }
+};
+
 template <class T, int K, int R>
 struct ring_tile {
     static constexpr int UNIT = 64;
@@ -226,9 +308,10 @@ struct asked : skinny<T, M, K, R, S, D> {
     typedef ring_tile<T, K, R> H;
     static constexpr int AT_ONCE = 32 / R;
 
-    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
+    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT,
+              class SCALE = unscaled>
     static FN void
-    run(int tiles, bool fast, ROWS row, AHEAD, STAGE, WANT, OUT)
+    run(int tiles, bool fast, ROWS row, AHEAD, STAGE, WANT, OUT, SCALE = SCALE())
     {
         const int lane = threadIdx.x & 31, own = lane / R, r = lane % R;
         const tile_share mine = tiles_of(tiles, SUPER_BLOCKS);
@@ -265,7 +348,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
     typedef ring_tile<T, K, R> H;
     static constexpr int SUMS = RING_WARPS * R * M; // floats
     static constexpr int ROWS_OF = R * M; // of a tile
-    static constexpr int BATCH = ROWS_OF > 32 ? 1 : ROWS_OF > 8 ? 32 / ROWS_OF * 2 : 16;
+    static constexpr int ROOM = (RING_AT - G::X_BYTES) / (2 * SUMS * 4); // tiles
+    static constexpr int MOST = ROWS_OF > 32 ? 1 : ROWS_OF > 8 ? 32 / ROWS_OF * 2 : 16;
+    static constexpr int BATCH = MOST < ROOM ? MOST : ROOM;
+    static_assert(BATCH > 0, "sums have room");
     static constexpr int UNITS = H::CHUNK / H::UNIT; // of a stage
     static constexpr int CHAINS = M == 1 ? 2 : 1;
     static constexpr int SHARE = (UNITS + RING_WARPS - 1) / RING_WARPS; // of a warp
@@ -274,11 +360,14 @@ struct ringed : skinny<T, M, K, R, S, D> {
     // `stage` does, are its part of a stage, and nobody waits for other warps' words.
     static constexpr bool OWNS =
         HOLDS && H::CHUNK == RING_WARPS * 32 * 8 && K % H::CHUNK == 0;
+    static constexpr bool LATE = OWNS;
     static_assert(S == 2, "two parts of a row are side by side");
 
-    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
+    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT,
+              class SCALE = unscaled>
     static FN void
-    run(int tiles, bool, ROWS, AHEAD ahead, STAGE stage, WANT want, OUT out)
+    run(int tiles, bool, ROWS, AHEAD ahead, STAGE stage, WANT want, OUT out,
+        SCALE scale = SCALE())
     {
         extern __shared__ __align__(1024) char shared[];
         T *x = (T *)shared;
@@ -289,21 +378,21 @@ struct ringed : skinny<T, M, K, R, S, D> {
         if (super_block.now.of.calm)
             super_calm(true);
         u32 n = ring.taken;
-        // How many tiles are taken early is known when the text is compiled: where it
-        // depends on the block, ptxas spills in the whole kernel.
-        const bool one_early = TAKES && tiles >= (int)SUPER_BLOCKS;
-        const bool two_early = TAKES && tiles >= MANY * (int)SUPER_BLOCKS;
-        taken_tile early[2];
-        if (one_early)
-            take_tile(early[0], n);
-        if (two_early)
-            take_tile(early[1], n + 1);
+        // How much is taken early is known when the text is compiled: where it depends
+        // on the block, ptxas spills in the whole kernel.
+        const int held_early = early_of(tiles * H::CHUNKS / (int)SUPER_BLOCKS);
+        taken early[EARLY];
+#pragma unroll
+        for (int i = 0; i < EARLY; i++)
+            if (i < held_early)
+                take_stage(early[i], n + i);
         ahead(flag<true>());
         await();
         const int own = row_of_thread();
         auto held = want(tile + own / ROWS_OF, own % ROWS_OF / M,
                          own % M);
-        stage(flag<true>(), x);
+        rest_of_scale<LATE && scales<SCALE>::value, SCALE> factor;
+        factor.begin(stage, x);
         if constexpr (OWNS)
             __syncwarp();
         else
@@ -313,12 +402,10 @@ struct ringed : skinny<T, M, K, R, S, D> {
         const held_x own_x = take_x(x);
         if (threadIdx.x == 0)
             ring.flight = RING_MOST;
-        if (one_early)
-            one_taken(early[0], own_x, sums);
-        if (two_early)
-            one_taken(early[1], own_x, sums + SUMS);
-        int done = one_early + two_early; // of a batch
-        n += done;
+        int done = (held_early + H::CHUNKS - 1) / H::CHUNKS; // tiles of a batch
+        if constexpr (TAKES)
+            early_tiles(early, held_early, n, own_x, sums);
+        n += done * H::CHUNKS;
         for (int first = 0; first < mine; first += BATCH) {
             const int left = mine - first, i = first + own / ROWS_OF;
             const int count = left < BATCH ? left : BATCH;
@@ -330,14 +417,18 @@ struct ringed : skinny<T, M, K, R, S, D> {
                 else
                     one(n, x, sums + k * SUMS);
             done = 0;
+            if (first == 0)
+                factor.give();
             __syncthreads();
+            if (first == 0)
+                factor.end(scale);
             if (own < count * ROWS_OF) {
                 const float *s = sums + own / ROWS_OF * SUMS + r;
                 float y = 0;
 #pragma unroll
                 for (int w = 0; w < RING_WARPS; w++)
                     y += s[w * ROWS_OF];
-                out(at, r / M, r % M, y, held);
+                out(at, r / M, r % M, factor.of(y), held);
                 if (i + BATCH < mine)
                     held = want(at + BATCH, r / M, r % M);
             }
@@ -380,6 +471,13 @@ struct ringed : skinny<T, M, K, R, S, D> {
             ring_arrive(&ring.empty[n % RING_STAGES]);
     }
 
+    static FN const char *
+    place_of(u32 n)
+    {
+        extern __shared__ __align__(1024) char shared[];
+        return shared + RING_AT + n % RING_STAGES * RING_BYTES;
+    }
+
     // The first unit of a stage that is the warp's.
     static FN int
     first_of(int warp)
@@ -413,24 +511,33 @@ struct ringed : skinny<T, M, K, R, S, D> {
         return to;
     }
 
-    // What a warp multiplies of a tile of one stage, in registers before x is there: its
-    // place is free for weights that come next, and it is read while nothing waits for it.
-    static constexpr bool TAKES = HOLDS && H::CHUNKS == 1 && K % H::CHUNK == 0 &&
+    // What a warp multiplies of the first stages, in registers before x is there: their
+    // places are free for weights that come next, and they are read while nothing waits
+    // for them.
+    static constexpr bool TAKES = HOLDS && H::CHUNKS <= 2 && K % H::CHUNK == 0 &&
                                   UNITS % RING_WARPS == 0 && G::PARTS == 1;
-    static constexpr int MANY = 8; // tiles of a block: two are taken
+    static constexpr int EARLY = H::CHUNKS == 1 ? 2 : 1; // at most,
+    static constexpr int MANY = 8;  // if a block has so many stages, else one
+    static constexpr int EARLY_TILES = (EARLY + H::CHUNKS - 1) / H::CHUNKS;
 
-    struct taken_tile {
+    static FN constexpr int
+    early_of(int stages)
+    {
+        return !TAKES || stages < 1                       ? 0
+               : stages < MANY || EARLY_TILES > BATCH ? 1
+                                                      : EARLY;
+    }
+
+    struct taken {
         uint4 w[TAKES ? 2 * SHARE : 1];
     };
 
     static FN void
-    take_tile(taken_tile &to, u32 n)
+    take_stage(taken &to, u32 n)
     {
-        extern __shared__ __align__(1024) char shared[];
-        const u32 place = n % RING_STAGES;
-        const char *at = shared + RING_AT + place * RING_BYTES;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, e0 = first_of(warp) * H::UNIT + lane % 8 * 8;
+        const char *at = place_of(n);
         u32 mixed = 0;
         begin_stage(n);
 #pragma unroll
@@ -444,21 +551,45 @@ struct ringed : skinny<T, M, K, R, S, D> {
         const bool never = mixed == 0x7fc1dea1 && super_block.launch == 0;
         const u32 none = __any_sync(~0u, never);
         if (lane == 0)
-            ring_arrive(&ring.empty[place] + none);
+            ring_arrive(&ring.empty[n % RING_STAGES] + none);
     }
 
-    // `one_held` of such a tile.
+    // `one_held` of the tiles that were begun so.
     static FN void
-    one_taken(const taken_tile &tile, const held_x &x, float *sums)
+    early_tiles(const taken (&early)[EARLY], int count, u32 n, const held_x &x,
+                float *sums)
     {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         float c[G::PARTS][2][4] = {};
 #pragma unroll
-        for (int i = 0; i < (TAKES ? 2 * SHARE : 0); i++) {
-            const uint4 &w = tile.w[i];
-            multiply(c[0][i % 2], w.x, w.y, w.z, w.w, x.v[i / 2].x, x.v[i / 2].y, T());
+        for (int i = 0; i < EARLY_TILES * H::CHUNKS; i++) {
+            const int chunk = i % H::CHUNKS;
+            if (i / H::CHUNKS * H::CHUNKS >= count)
+                break;
+            if (i < count) {
+                multiply_taken(c, early[i < EARLY ? i : 0], x.v + chunk * SHARE);
+            } else {
+                begin_stage(n + i);
+                piece_held(c, chunk, n + i, x.v + chunk * SHARE, warp, lane);
+                end_stage(n + i, lane);
+            }
+            if (chunk == H::CHUNKS - 1) {
+                give_held(c, sums + i / H::CHUNKS * SUMS, warp, lane);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    c[0][k / 4][k % 4] = 0;
+            }
         }
-        give_held(c, sums, warp, lane);
+    }
+
+    static FN void
+    multiply_taken(float (&c)[G::PARTS][2][4], const taken &stage, const uint2 *x)
+    {
+#pragma unroll
+        for (int i = 0; i < (TAKES ? 2 * SHARE : 0); i++) {
+            const uint4 &w = stage.w[i];
+            multiply(c[0][i % 2], w.x, w.y, w.z, w.w, x[i / 2].x, x[i / 2].y, T());
+        }
     }
 
     // `one` with x that is held.
@@ -470,7 +601,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
 #pragma unroll
         for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
             begin_stage(n);
-            piece_held(c, chunk, n % RING_STAGES, x.v + chunk * SHARE, warp, lane);
+            piece_held(c, chunk, n, x.v + chunk * SHARE, warp, lane);
             end_stage(n, lane);
         }
         give_held(c, sums, warp, lane);
@@ -500,13 +631,12 @@ struct ringed : skinny<T, M, K, R, S, D> {
     }
 
     static FN void
-    piece_held(float (&c)[G::PARTS][2][4], int chunk, u32 place, const uint2 *x,
-               int warp, int lane)
+    piece_held(float (&c)[G::PARTS][2][4], int chunk, u32 n, const uint2 *x, int warp,
+               int lane)
     {
-        extern __shared__ __align__(1024) char shared[];
-        const char *at = shared + RING_AT + place * RING_BYTES;
         const int first = first_of(warp), count = first_of(warp + 1) - first;
         const int g = lane >> 2, e0 = first * H::UNIT + lane % 8 * 8;
+        const char *at = place_of(n);
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
             const int e = e0 + i * H::UNIT, k = chunk * H::CHUNK + e;
@@ -536,7 +666,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
 #pragma unroll 1
         for (int chunk = 0; chunk < H::CHUNKS; chunk++, n++) {
             begin_stage(n);
-            piece(c, chunk, n % RING_STAGES, x, warp, lane);
+            piece(c, chunk, n, x, warp, lane);
             end_stage(n, lane);
         }
 #pragma unroll
@@ -567,13 +697,12 @@ struct ringed : skinny<T, M, K, R, S, D> {
     }
 
     static FN void
-    piece(float (&c)[CHAINS][G::PARTS][G::COLS][4], int chunk, u32 place,
-          const T *x, int warp, int lane)
+    piece(float (&c)[CHAINS][G::PARTS][G::COLS][4], int chunk, u32 n, const T *x,
+          int warp, int lane)
     {
-        extern __shared__ __align__(1024) char shared[];
-        const char *at = shared + RING_AT + place * RING_BYTES;
         const int first = first_of(warp), count = first_of(warp + 1) - first;
         const int g = lane >> 2, e0 = first * H::UNIT + lane % 8 * 8;
+        const char *at = place_of(n);
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
             const int e = e0 + i * H::UNIT, k = chunk * H::CHUNK + e;

@@ -21,6 +21,8 @@
 // STAGE void stage(FAST, T *x): fills x[M][PITCH] with zeros behind K, by all threads
 // WANT  H want(tile, i, m): what `out` reads
 // OUT   void out(tile, i, m, sum, H): takes y of row i of the tile
+// SCALE float scale(sum): where LATE is true, a factor of all results of one row of x, of
+//       the sum over the block of what `stage` gives each thread
 //
 // Tiles of a block are neighbours: it reads memory of its own, page by page, where
 // otherwise all blocks would come to a new page at the same time.
@@ -40,6 +42,8 @@ template <bool B>
 struct flag {
     static const bool value = B;
 };
+
+struct unscaled {};
 
 // Elements of x, as they lie.
 template <class T>
@@ -124,6 +128,7 @@ struct skinny {
     static const int X_BYTES = M * PITCH * 2;
     static const int SUMS = WARPS * S * R * M; // floats, twice
     static const int BYTES = X_BYTES + 2 * SUMS * 4;
+    static const bool LATE = false; // `stage` has all factors in x
 
     template <bool FAST>
     static FN loaded
@@ -280,10 +285,11 @@ struct skinny {
 
     // The text for rows that are not aligned is another one: what runs should
     // stay in the cache of instructions.
-    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT>
+    template <class ROWS, class AHEAD, class STAGE, class WANT, class OUT,
+              class SCALE = unscaled>
     static FN void
     run(int tiles, bool fast, ROWS row, AHEAD ahead, STAGE stage, WANT want,
-        OUT out)
+        OUT out, SCALE = SCALE())
     {
         if (fast)
             walk<true>(tiles, row, ahead, stage, want, out);
@@ -421,16 +427,16 @@ struct eight<T, true> {
     }
 };
 
-// Of a row of K numbers what is this thread's: 8 neighbours, J times.
+// Of a row of K numbers what is this thread's: 8 neighbours, J times. Behind K it reads the
+// first ones: with a condition in the loop the array stays in local memory.
 template <int K, bool FAST, int J, class T>
 FN bool
 ask_row(eight<T> (&to)[J], const T *from)
 {
 #pragma unroll
     for (int j = 0; j < J; j++) {
-        const int k = (j * 256 + threadIdx.x) * 8;
-        if (k >= K)
-            continue;
+        const int own = (j * 256 + threadIdx.x) * 8;
+        const int k = K % 2048 == 0 || own < K ? own : 0;
         if constexpr (sizeof(T) == 2)
             to[j].v = take16<FAST>(from + k);
         else

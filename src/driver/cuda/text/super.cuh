@@ -89,6 +89,39 @@ static __shared__ struct {
     u32 arrived; // what it saw then
 } super_block;
 
+// Little may stay in registers from one phase to the next: what ptxas then keeps it spills,
+// and each phase would wait for local memory. So threadIdx.x and where things are in shared
+// memory are looked for again.
+FN u32
+super_thread()
+{
+    u32 i;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i));
+    return i;
+}
+
+FN u32
+super_place(const void *shared)
+{
+    u32 at = (u32)__cvta_generic_to_shared(shared);
+    asm volatile("" : "+r"(at));
+    return at;
+}
+
+FN void
+super_put(u32 to, u64 v)
+{
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(to), "l"(v) : "memory");
+}
+
+FN u64
+super_take(u32 from)
+{
+    u64 v;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(v) : "r"(from) : "memory");
+    return v;
+}
+
 // The threads that compute. A warp behind them asks for weights.
 FN void
 super_sync_all()
@@ -199,7 +232,7 @@ super_poll(const u32 *p, u32 goal, bool memory)
 FN u32
 super_slack()
 {
-    return gridDim.x / 4;
+    return SUPER_BLOCKS / 4;
 }
 
 // All phases since the last wait are complete, and what they wrote is visible, if
@@ -254,16 +287,16 @@ release()
 FN void
 super_look(u32 i, const super_phase &next, const u64 *v)
 {
-    const int lane = threadIdx.x % SUPER_PARAMETERS;
+    const u32 lane = super_thread() % SUPER_PARAMETERS;
     super_step *to = &super_block.after;
-    to->parameters[lane] = v[next.first + lane];
+    super_put(super_place(to->parameters) + lane * 8, v[next.first + lane]);
     if (lane != 0)
         return;
-    super_block.counted += next.waits ? gridDim.x : 0;
+    super_block.counted += next.waits ? SUPER_BLOCKS : 0;
     to->of = next;
     to->number = i;
     to->goal = next.waits ? super_block.counted : 0;
-    to->grid.x = next.alone ? 1 : gridDim.x;
+    to->grid.x = next.alone ? 1 : SUPER_BLOCKS;
     to->block.x = next.alone ? 0 : blockIdx.x;
 }
 
@@ -311,28 +344,30 @@ super_ready(const u64 *v)
         return;
     super_clear(v[3] + super_block.words, v[4],
                 blockIdx.x * SUPER_THREADS + threadIdx.x,
-                (u64)gridDim.x * SUPER_THREADS);
+                (u64)SUPER_BLOCKS * SUPER_THREADS);
     super_sync_all();
     if (threadIdx.x == 0) {
         count_up(&s->cleared);
-        super_poll(&s->cleared, gridDim.x, true);
+        super_poll(&s->cleared, SUPER_BLOCKS, true);
     }
     super_sync_all();
 }
 
-// Between phases: shared memory is free again, and what a phase is told is that of
-// phase i of `count`. Little of it is in registers, which phases need. False: the
-// kernel gives up. next: phase i + 1.
+// Between phases: shared memory is free again, and what a phase is told is that of the
+// next one of `count`. False: there is no other phase, or the kernel gives up.
 FN bool
-super_next(u32 i, u32 count, const super_phase &next, const u64 *v)
+super_next(u32 count, const super_phase *program, const u64 *v)
 {
     super_sync_all();
-    const bool stuck = super_block.stuck;
-    if (threadIdx.x < SUPER_WORDS)
-        ((u64 *)&super_block.now)[threadIdx.x] = ((u64 *)&super_block.after)[threadIdx.x];
+    const u32 i = super_block.after.number;
+    const bool over = super_block.stuck || i == count;
+    const u32 thread = super_thread();
+    if (thread < SUPER_WORDS)
+        super_put(super_place(&super_block.now) + thread * 8,
+                  super_take(super_place(&super_block.after) + thread * 8));
     // At once, as others wait for it; not by the warp that polls: it takes its
     // time.
-    if (threadIdx.x == SUPER_THREADS - 1 && !stuck) {
+    if (thread == SUPER_THREADS - 1 && !over) {
         u32 *arrived = &((super_state *)v[0])->arrived;
         const u32 waits = super_block.after.of.waits;
         if (waits == SUPER_MEMORY)
@@ -341,15 +376,15 @@ super_next(u32 i, u32 count, const super_phase &next, const u64 *v)
             count_up_only(arrived);
     }
     super_sync_all();
-    if (stuck)
+    if (over)
         return false;
-    if (threadIdx.x / 32 == 2)
-        super_look(i + 1, next, v + SUPER_HEAD);
-    // Those of the next launch, little by little.
-    if (threadIdx.x / 32 == 3)
+    if (thread / 32 == 2)
+        super_look(i + 1, program[i + 1], v + SUPER_HEAD);
+    // Words of the next launch, little by little.
+    if (thread / 32 == 3)
         super_clear(v[3] + v[4] - super_block.words, v[4],
-                    (i * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32,
-                    (u64)count * gridDim.x * 32);
+                    (i * SUPER_BLOCKS + blockIdx.x) * 32 + thread % 32,
+                    (u64)count * SUPER_BLOCKS * 32);
     return true;
 }
 
@@ -388,7 +423,7 @@ super_end()
         atomicAdd(&s->failed, 1u);
     }
     __threadfence();
-    if (atomicAdd(&s->left, 1u) != gridDim.x - 1)
+    if (atomicAdd(&s->left, 1u) != SUPER_BLOCKS - 1)
         return;
     __threadfence();
     s->ready = peek(&s->failed) == 0;
