@@ -22,6 +22,7 @@ import os
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,6 +219,9 @@ def main(args=None):
         ENV["AIR_NVRTC"] = compiler
     if args.under:
         ENV["AIR_EMULATED"] = "1"
+        emulator = shlex.split(args.under)[0]
+        if not shutil.which(emulator):
+            sys.exit(f"--under: there is no program {emulator}: install it")
     if args.build:
         build = Path(args.build).resolve()
         programs += c_tests(build, args.only, args.under)

@@ -130,13 +130,14 @@ exec_pool_release(exec_pool *pool)
         destroy(pool);
 }
 
-/* With the mutex held. The bin below may have arenas of their exact size. */
+/* With the mutex held. Lent arenas have their exact size, less than the bin's.
+ */
 static exec_block *
 take_kept(exec_pool *pool, int bin, size_t size, bool loose)
 {
     int end = loose ? BINS : bin + 2 < BINS ? bin + 2 : BINS;
 
-    for (int b = loose && bin > 0 ? bin - 1 : bin; b < end; b++) {
+    for (int b = bin; b < end; b++) {
         exec_block **at = &pool->bins[b];
         while (*at && (*at)->size < size)
             at = &(*at)->next;
@@ -239,16 +240,6 @@ is_lent(const exec_pool *pool, size_t size)
            pool->driver->is_lent(pool->device);
 }
 
-/* With the mutex held: an arena of its exact size, instead of smaller ones. */
-static air_status
-new_arena(exec_pool *pool, size_t size, exec_block **out)
-{
-    size_t bytes;
-    const int bin = bin_of(size, &bytes);
-    free_kept(pool, UINT64_MAX, LARGE);
-    return find_memory(pool, size, bytes > size ? bin - 1 : bin, out);
-}
-
 air_status
 exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
 {
@@ -263,9 +254,10 @@ exec_pool_get(exec_pool *pool, size_t size, bool loose, exec_block **out)
         return exec_pool_new(pool, size, out);
     pthread_mutex_lock(&pool->mutex);
     block = take_kept(pool, bin, size, loose);
+    if (!block && lent)
+        free_kept(pool, UINT64_MAX, LARGE); /* smaller arenas */
     if (!block)
-        status = lent ? new_arena(pool, size, &block)
-                      : find_memory(pool, bytes, bin, &block);
+        status = find_memory(pool, lent ? size : bytes, bin, &block);
     if (status == AIR_OK) {
         give_out(pool, block);
         *out = block;

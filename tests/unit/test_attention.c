@@ -10,16 +10,17 @@ typedef struct {
     const char *isa;
     air_kernel_fn sdpa;
     air_workspace_fn workspace;
+    bool (*accept)(const air_call *call, const char *isa); /* NULL: all */
 } kernel_set;
 
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
-    {"amx", cpu_sdpa_amx, cpu_sdpa_amx_workspace},
-    {"avx512_bf16", cpu_sdpa_pairs, cpu_sdpa_workspace},
-    {"avx512", cpu_sdpa_avx512, cpu_sdpa_workspace},
-    {"avx2", cpu_sdpa_avx2, cpu_sdpa_workspace},
+    {"amx", cpu_sdpa_amx, cpu_sdpa_amx_workspace, cpu_sdpa_on_amx},
+    {"avx512_bf16", cpu_sdpa_pairs, cpu_sdpa_workspace, cpu_sdpa_on_pairs},
+    {"avx512", cpu_sdpa_avx512, cpu_sdpa_workspace, NULL},
+    {"avx2", cpu_sdpa_avx2, cpu_sdpa_workspace, NULL},
 #endif
-    {"scalar", cpu_sdpa_scalar, cpu_sdpa_workspace},
+    {"scalar", cpu_sdpa_scalar, cpu_sdpa_workspace, NULL},
 };
 #define EACH_SET(s)                                                         \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
@@ -36,16 +37,7 @@ is_of_halves(const kernel_set *set)
 static bool
 takes(const kernel_set *set, const air_call *call)
 {
-#if defined(__x86_64__)
-    if (strcmp(set->isa, "amx") == 0)
-        return cpu_sdpa_on_amx(call, set->isa);
-    if (is_of_halves(set))
-        return cpu_sdpa_on_pairs(call, set->isa);
-#else
-    (void)set;
-    (void)call;
-#endif
-    return true;
+    return set->accept == NULL || set->accept(call, set->isa);
 }
 
 enum { NO_MASK, FLOAT_MASK, BOOL_MASK, PADDING_MASK };

@@ -13,16 +13,19 @@ typedef struct {
     const char *isa;
     air_kernel_fn convolution;
     size_t (*workspace)(const air_call *call, int threads);
+    bool (*accept)(const air_call *call, const char *isa); /* NULL: all */
 } kernel_set;
 
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
-    {"amx", cpu_convolution_amx, cpu_convolution_amx_workspace},
-    {"avx512_bf16", cpu_convolution_pairs, cpu_convolution_pairs_workspace},
-    {"avx512", cpu_convolution_avx512, cpu_convolution_workspace},
-    {"avx2", cpu_convolution_avx2, cpu_convolution_workspace},
+    {"amx", cpu_convolution_amx, cpu_convolution_amx_workspace,
+     cpu_convolution_on_amx},
+    {"avx512_bf16", cpu_convolution_pairs, cpu_convolution_pairs_workspace,
+     cpu_convolution_on_pairs},
+    {"avx512", cpu_convolution_avx512, cpu_convolution_workspace, NULL},
+    {"avx2", cpu_convolution_avx2, cpu_convolution_workspace, NULL},
 #endif
-    {"scalar", cpu_convolution_scalar, cpu_convolution_workspace},
+    {"scalar", cpu_convolution_scalar, cpu_convolution_workspace, NULL},
 };
 #define EACH_SET(s)                                                         \
     for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
@@ -48,16 +51,7 @@ out_size(const conv_case *p, int i)
 static bool
 takes(const kernel_set *set, const air_call *call)
 {
-#if defined(__x86_64__)
-    if (strcmp(set->isa, "avx512_bf16") == 0)
-        return cpu_convolution_on_pairs(call, set->isa);
-    if (strcmp(set->isa, "amx") == 0)
-        return cpu_convolution_on_amx(call, set->isa);
-#else
-    (void)set;
-    (void)call;
-#endif
-    return true;
+    return set->accept == NULL || set->accept(call, set->isa);
 }
 
 /* A call on random tensors. */

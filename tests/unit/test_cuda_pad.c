@@ -3,7 +3,6 @@
 #include "cuda_case.h"
 #include "driver/cuda/blas_pad.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { M = 5, N = 11, K = 13, ROOM = 4096, POISON = 0xdead };

@@ -9,16 +9,18 @@
 typedef struct {
     const char *isa;
     air_kernel_fn mm, addmm, baddbmm;
+    bool (*accept)(const air_call *call, const char *isa); /* NULL: all */
 } kernel_set;
 
-#define SET(isa)                                               \
-    {                                                          \
-#isa, cpu_mm_##isa, cpu_addmm_##isa, cpu_baddbmm_##isa \
+#define SET(isa)                                                     \
+    {                                                                \
+#isa, cpu_mm_##isa, cpu_addmm_##isa, cpu_baddbmm_##isa, NULL \
     }
 static const kernel_set sets[] = {
 #if defined(__x86_64__)
-    {"amx", cpu_gemm_amx, cpu_gemm_amx, cpu_gemm_amx},
-    {"avx512_bf16", cpu_gemm_pairs, cpu_gemm_pairs, cpu_gemm_pairs},
+    {"amx", cpu_gemm_amx, cpu_gemm_amx, cpu_gemm_amx, cpu_gemm_on_amx},
+    {"avx512_bf16", cpu_gemm_pairs, cpu_gemm_pairs, cpu_gemm_pairs,
+     cpu_gemm_on_pairs},
     SET(avx512),
     SET(avx2),
 #endif
@@ -33,16 +35,7 @@ static const kernel_set sets[] = {
 static bool
 takes(const kernel_set *set, const air_call *call)
 {
-#if defined(__x86_64__)
-    if (strcmp(set->isa, "avx512_bf16") == 0)
-        return cpu_gemm_on_pairs(call, set->isa);
-    if (strcmp(set->isa, "amx") == 0)
-        return cpu_gemm_on_amx(call, set->isa);
-#else
-    (void)set;
-    (void)call;
-#endif
-    return true;
+    return set->accept == NULL || set->accept(call, set->isa);
 }
 
 /* Few rows. */

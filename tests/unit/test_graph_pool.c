@@ -223,6 +223,7 @@ TEST(pools_of_lent_memory_keep_one_arena)
     CHECK_INT(kept_after(pool, large, true, &again), large);
     CHECK(first == again);
     CHECK_INT(kept_after(pool, large, false, NULL), large);
+    CHECK_INT(kept_after(pool, small, false, NULL), large);
     CHECK_INT(kept_after(pool, 8 * KB, false, NULL), large + 8 * KB);
     CHECK_INT(kept_after(pool, large + 1, true, NULL), large + 1 + 8 * KB);
     exec_pool_release(pool);

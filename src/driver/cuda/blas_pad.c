@@ -41,14 +41,20 @@ cost(const cuda_pad *pad)
     return START + (pad->zeros ? ZEROS : 0) + BYTE * SIZE * elements;
 }
 
+/* Where so many elements have room. */
+static int64_t
+take(cuda_pads *pads, int64_t elements)
+{
+    const size_t at = pads->bytes;
+    pads->bytes += ((size_t)(elements * SIZE) + PAGE - 1) / PAGE * PAGE;
+    return (int64_t)at;
+}
+
 static void
 place(cuda_pads *pads, cuda_pad *pad)
 {
-    if (pad->at < 0)
-        return;
-    pad->at = (int64_t)pads->bytes;
-    pads->bytes += ((size_t)(pad->to.ld * pad->to.columns * SIZE) + PAGE - 1) /
-                   PAGE * PAGE;
+    if (pad->at >= 0)
+        pad->at = take(pads, pad->to.ld * pad->to.columns);
 }
 
 /* Sizes of y, and of what w and x share, as far as rows of either have it. */
@@ -68,10 +74,8 @@ cuda_pads_plan(const cuda_matrix *w, const cuda_matrix *x, const cuda_matrix *y,
     place(out, &out->w);
     place(out, &out->x);
     place(out, &out->y);
-    if (row && n2 > n) {
-        out->row_at = (int64_t)out->bytes;
-        out->bytes += (size_t)(n2 * SIZE + PAGE - 1) / PAGE * PAGE;
-    }
+    if (row && n2 > n)
+        out->row_at = take(out, n2);
 }
 
 void
