@@ -113,6 +113,13 @@ typedef struct {
     const char *name; /* with its version: measurements hold for it */
 } air_library;
 
+/* Which runs of steps with few rows are one kernel that stays on a GPU. */
+typedef enum {
+    AIR_PERSISTENT_JOINED, /* those of nodes whose air_scope is joined */
+    AIR_PERSISTENT_NONE,
+    AIR_PERSISTENT_ALL
+} air_persistent;
+
 /* A GPU for driver "cuda", and what a framework in the process lends of it. */
 typedef struct {
     int index;             /* of the GPU, from 0 */
@@ -131,11 +138,11 @@ typedef struct {
     /* Kernels begin when the one before is over, even where they might prepare
      * themselves earlier. */
     bool no_overlap;
-    /* Runs of steps with few rows are one kernel that stays on the GPU. Blocks
-     * of it that wait longer than persistent_ms (0: for ever) give up, and a
-     * later run says so; with persistent_checks every step waits for the one
-     * before it. */
-    bool persistent, persistent_checks;
+    /* Blocks of a persistent kernel that wait longer than persistent_ms (0: for
+     * ever) give up, and a later run says so; with persistent_checks every step
+     * of one waits for the one before it. */
+    air_persistent persistent;
+    bool persistent_checks;
     int64_t persistent_ms;
     /* Random operators draw from the application's generator of this GPU, a
      * Philox4x32-10 as torch's: *seed, and *offset, how many numbers each

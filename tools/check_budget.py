@@ -157,7 +157,7 @@ LAYERS = {
     # tensors of the CPU that a graph of a GPU makes, moves or leaves there: 90
     # frames behind graph breaks that note no streams: 50; instructions of
     # Python 3.13: 15; what torch 2.15 traces otherwise: 55; None in 3.15: 5
-    "python/torchair": (31580, (".py",)),
+    "python/torchair": (31680, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

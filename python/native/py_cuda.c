@@ -34,7 +34,8 @@ static struct {
                   unsigned count, unsigned flags);
     int (*retain)(void *graph, void *object, unsigned count, unsigned flags);
     char *folders, *cache;
-    bool no_overlap, persistent, checks;
+    bool no_overlap, checks;
+    air_persistent persistent;
     int64_t patience; /* ms */
     air_context *contexts[MAX_GPUS];
     air_gpu gpus[MAX_GPUS];
@@ -177,11 +178,11 @@ py_cuda_start(PyObject *self, PyObject *args)
     (void)self;
     int overlap, persistent, checks;
     long long patience;
-    if (!PyArg_ParseTuple(args, "ssszpppL", &torch_lib, &cuda_lib, &folders,
+    if (!PyArg_ParseTuple(args, "ssszpipL", &torch_lib, &cuda_lib, &folders,
                           &cache, &overlap, &persistent, &checks, &patience))
         return NULL;
     gpu.no_overlap = !overlap;
-    gpu.persistent = persistent;
+    gpu.persistent = (air_persistent)persistent;
     gpu.checks = checks;
     gpu.patience = patience;
     gpu.found = find_functions(torch_lib, cuda_lib);

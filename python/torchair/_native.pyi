@@ -86,7 +86,7 @@ def cuda_start(
     folders: str,
     cache: str | None,
     overlap: bool,
-    persistent: bool,
+    persistent: int,
     checks: bool,
     patience: int,
     /,

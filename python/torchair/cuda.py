@@ -9,9 +9,10 @@ Environment: TORCHAIR_CUDA_PATH, folders with NVIDIA's libraries (":" between)
 that are looked in first; TORCHAIR_CACHE_DIR, where compiled kernels are kept
 (default ~/.cache/torchair; "" keeps none); TORCHAIR_CUDA_OVERLAP=0, kernels of
 a graph begin when the one before is over, not while it ends;
-TORCHAIR_CUDA_PERSISTENT=1, steps of few rows are one kernel (docs/cuda.md;
-"check": each waits for the one before); TORCHAIR_CUDA_PATIENCE, milliseconds
-after which such a kernel gives up waiting (default 2000, 0: never).
+TORCHAIR_CUDA_PERSISTENT, which steps of few rows are one kernel (docs/cuda.md):
+not set, those of scope.super_kernel, 0 none, 1 all, "check" all, and each waits
+for the one before; TORCHAIR_CUDA_PATIENCE, milliseconds after which such a
+kernel gives up waiting (default 2000, 0: never).
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ NO_KERNEL = "the device has no kernel for it"
 # py.h: PLACE_HOST, PLACE_NPU, PLACE_CUDA + index
 HOST, NPU, PLACE = 0, 1, 2
 HOST_DEVICE = torch.device("cpu")
+# air_persistent (include/air.h) and checks, by TORCHAIR_CUDA_PERSISTENT.
+_JOINED, _NONE, _ALL = range(3)
+_PERSISTENT = {
+    "": (_JOINED, False),
+    "0": (_NONE, False),
+    "1": (_ALL, False),
+    "check": (_ALL, True),
+}
 
 
 def place(value: torch.Tensor) -> int:
@@ -246,6 +255,18 @@ def cache_folder() -> str | None:
     return files.cache_folder("cuda", "compiled kernels are")
 
 
+def _persistent() -> tuple[int, bool]:
+    """air_persistent of the value, and whether all waits are full ones.
+    ValueError where it is another word."""
+    text = os.environ.get("TORCHAIR_CUDA_PERSISTENT", "")
+    if text not in _PERSISTENT:
+        raise ValueError(
+            f"TORCHAIR_CUDA_PERSISTENT is {text!r}; give 0 (no step), 1 (all "
+            "steps), check (all, one by one), or nothing (super kernels)"
+        )
+    return _PERSISTENT[text]
+
+
 def _patience() -> int:
     """ValueError where the variable is no number of milliseconds."""
     text = os.environ.get("TORCHAIR_CUDA_PATIENCE") or "2000"
@@ -261,15 +282,13 @@ def start_once() -> None:
     """Tells the extension where everything is; no GPU is touched."""
     from . import _native
 
-    persistent = os.environ.get("TORCHAIR_CUDA_PERSISTENT", "")
     _native.cuda_start(
         compat.torch_cpu_library(),
         compat.torch_cuda_library(),
         folders(),
         cache_folder(),
         os.environ.get("TORCHAIR_CUDA_OVERLAP") != "0",
-        persistent not in ("", "0"),
-        persistent == "check",
+        *_persistent(),
         _patience(),
     )
 

@@ -48,7 +48,7 @@ _NO_STATIC = (
 )
 _STATIC_KERNELS = "kernels for the sizes are compiled before a capture"
 _MERGED = "the runtime merges the kernels of a capture"
-_NO_SUPER = "what a captured graph launches is already as few units as it can"
+_NO_SUPER = "there is one way to merge kernels here"
 _NO_TUNING = (
     "products are measured at their first compile anyway (TORCHAIR_MEASURE)"
 )
@@ -191,10 +191,12 @@ CAPTURED = (
         _KERNEL + "super_kernel_optimize",
         False,
         BOOL,
-        "merge the kernels of a capture; `dump_tensor_data` is then ignored",
+        "merge the kernels of a capture: on a GPU as if all of it were in one "
+        "`scope.super_kernel`; on a CPU no effect, with a warning, as what a "
+        "captured graph launches is already as few units as it can. "
+        "`dump_tensor_data` is then ignored",
         "super_kernel_optimize",
         CAPTURE,
-        _NO_SUPER,
         ascend=_MERGED,
         keys=(Key("_super_kernel_optimize", CAPTURE),),
     ),

@@ -24,6 +24,8 @@ from . import (
     lanes,
     mutations,
     reinplace,
+    retype,
+    super_kernels,
     syncs,
 )
 from .config import CompilerConfig
@@ -131,6 +133,10 @@ def _order(job: Job) -> bool:
     return True
 
 
+def _super(job: Job) -> bool:
+    return job.config.captures and super_kernels.join_all(job.gm)
+
+
 def _in_place(job: Job) -> bool:
     if mutations.has_functionalized(job.gm):
         mutations.find_in_place(job.gm.graph)
@@ -222,6 +228,12 @@ PASSES = (
         "scopes and events become lanes and dependencies of nodes",
     ),
     Pass(
+        "super_kernel",
+        "super_kernel_optimize",
+        _super,
+        "on a GPU all of a capture is one super kernel, as if in its scope",
+    ),
+    Pass(
         "write_in_place",
         "input_inplace_pass",
         _in_place,
@@ -265,6 +277,7 @@ _TYPED = {
     "pair_streams",
     "join_lanes",
     "order",
+    "super_kernel",
     "remove_cat",
     "write_inputs",
     "write_intermediates",
@@ -292,7 +305,7 @@ def run_all(job: Job, eager: bool) -> None:
             edited |= row.name not in _TYPED
             _dump(job, f"after_{row.name}")
     if edited:
-        _propagate(job)
+        retype.propagate(job.gm)
     if changed:
         job.gm.graph.eliminate_dead_code()
         job.gm.recompile()
@@ -301,61 +314,6 @@ def run_all(job: Job, eager: bool) -> None:
 def _dump(job: Job, what: str) -> None:
     if job.dump is not None:
         job.dump.graph(job.gm, what)
-
-
-# ---- types of what passes inserted ----
-
-
-def _propagate(job: Job) -> None:
-    """node.meta["val"] where passes have made or changed nodes."""
-    nodes = [n for n in job.gm.graph.nodes if n.op == "placeholder"]
-    values = [n.meta.get("val") for n in nodes]
-    fakes = [v for v in values if isinstance(v, torch.Tensor)]
-    mode = torch._guards.detect_fake_mode(fakes)
-    if mode is None:
-        return
-    with mode:
-        _Types(job.gm, mode).run(*values)
-
-
-class _Types(torch.fx.Interpreter):
-    """Computes the graph on fake tensors. Values of nodes that stayed as they
-    were are kept: importers compare sizes by their symbols."""
-
-    def __init__(self, gm: torch.fx.GraphModule, mode: Any) -> None:
-        super().__init__(gm)
-        self.mode = mode
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        if n.op == "get_attr":
-            value = super().run_node(n)
-            if isinstance(value, torch.Tensor):
-                return self.mode.from_tensor(value, static_shapes=True)
-            return value
-        result = super().run_node(n)
-        if n.op == "call_function":
-            known = n.meta.get("val")
-            if known is not None and _alike(known, result):
-                return known
-            n.meta["val"] = result
-        return result
-
-
-def _alike(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return (
-            a.dtype == b.dtype
-            and a.device == b.device
-            and _text(a.shape) == _text(b.shape)
-            and _text(a.stride()) == _text(b.stride())
-        )
-    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
-        return len(a) == len(b) and all(map(_alike, a, b))
-    return type(a) is type(b) and str(a) == str(b)
-
-
-def _text(sizes: Any) -> list[str]:
-    return [str(s) for s in sizes]
 
 
 # ---- patterns ----

@@ -1,9 +1,17 @@
-"""The options of scope.super_kernel: "key=value:key=value"."""
+"""Super kernels: the options of scope.super_kernel, "key=value:key=value", and
+the option that puts all of a capture in one.
+
+On a CPU a super kernel is one parallel region, on a GPU as few persistent
+kernels as its steps allow (docs/cuda-persistent.md).
+"""
 
 from __future__ import annotations
 
 import re
 
+import torch
+
+from . import cuda, scope
 from .config import warn_once
 from .logs import logger
 
@@ -46,3 +54,20 @@ def check(name: str, text: str) -> None:
             logger.info(
                 "super_kernel %r: %s has no effect on this device", name, key
             )
+
+
+def join_all(gm: torch.fx.GraphModule) -> bool:
+    """super_kernel_optimize: as if all nodes were in one scope. Nothing of the
+    graph's code changes."""
+    if cuda.place_of(gm) == cuda.HOST:
+        warn_once(
+            "super_kernel_optimize on a CPU",
+            "super_kernel_optimize has no effect on a CPU: what a captured "
+            "graph launches there is already as few units as it can",
+        )
+        return False
+    for node in gm.graph.nodes:
+        if node.op == "call_function":
+            inside = {scope.SUPER_KERNEL: "capture", **scope.of(node)}
+            node.meta["scope"] = inside
+    return False

@@ -95,7 +95,8 @@ static air_status
 open_side(side *s, const char *text, bool cuda)
 {
     air_gpu lent = {.libraries = emulate_libraries(blas),
-                    .persistent = persistent,
+                    .persistent =
+                        persistent ? AIR_PERSISTENT_ALL : AIR_PERSISTENT_NONE,
                     .persistent_ms = PATIENCE};
     const air_options options = {
         .driver = cuda ? "cuda" : "ref", .gpu = &lent, .threads = 1};

@@ -558,7 +558,6 @@ FAKE(cuGraphKernelNodeSetAttribute, void *at, int attribute, const void *value)
     memcpy(&together, value, sizeof together);
     if (attribute != 2 || together != 1)
         return 0;
-    state.together++;
     built->nodes[(uintptr_t)at - 1].together = true;
     return 0;
 }
@@ -685,6 +684,7 @@ FAKE(cuGraphLaunch, graph *exec, void *stream)
             continue;
         state.launch[state.launches % FAKE_LAUNCHES] = exec->nodes[i].launch;
         state.launch[state.launches++ % FAKE_LAUNCHES].stream = stream;
+        state.together += exec->nodes[i].together;
         compute_node(&exec->nodes[i]);
     }
     return 0;

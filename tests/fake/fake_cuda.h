@@ -75,7 +75,7 @@ typedef struct {
     /* cuBLASLt's: fake_cuda_enqueue of libcuda, which runs products; NULL:
      * they are noted only. */
     fake_enqueue_fn enqueue;
-    long together; /* launches and nodes of blocks that are there at once */
+    long together; /* launches of blocks that are there at once */
     bool crowded;  /* there is no room for a block */
     void (*compiling)(void *user); /* called while a text is compiled */
     void *user;

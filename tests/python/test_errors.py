@@ -392,8 +392,18 @@ def test_an_index_below_zero_is_refused_where_eager_refuses_it(read):
     assert_same(compiled(lambda x, i: x[i])(x, i), x[i])
 
 
-@pytest.mark.parametrize("text", ["2s", "-1", "1.5"])
-def test_patience_that_is_no_number(monkeypatch, text):
-    monkeypatch.setenv("TORCHAIR_CUDA_PATIENCE", text)
-    with pytest.raises(ValueError, match="TORCHAIR_CUDA_PATIENCE is '.*give m"):
+@pytest.mark.parametrize(
+    "name, text, why",
+    [
+        ("PATIENCE", "2s", "give milliseconds"),
+        ("PATIENCE", "-1", "give milliseconds"),
+        ("PATIENCE", "1.5", "give milliseconds"),
+        ("PERSISTENT", "yes", "give 0 "),
+        ("PERSISTENT", "2", "give 0 "),
+    ],
+)
+def test_a_variable_that_is_not_understood(monkeypatch, name, text, why):
+    name = f"TORCHAIR_CUDA_{name}"
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ValueError, match=f"{name} is {text!r}; {why}"):
         cuda.start_once()

@@ -586,7 +586,6 @@ INERT = {
     "disable_static_kernel_compile_cache": True,
     "_vllm_aclnn_static_kernel_sym_index": 1,
     "_vllm_aclnn_static_kernel_sym_range": [1, 2],
-    "super_kernel_optimize": True,
     "super_kernel_optimize_options": {"split_mode": 1},
     "super_kernel_debug_options": {"debug_sync_all": 1},
 }
@@ -605,6 +604,16 @@ def test_inert_options_say_so_once(key, value, fresh_warnings):
         assert_same(run(torch.ones(2)), torch.full((2,), 2.0))
     said = [t for t in fresh_warnings() if "has no effect" in t]
     assert len(said) == 1 and key in said[0]
+
+
+@pytest.mark.host("on a GPU it has one")
+def test_super_kernels_of_a_capture_have_none_on_a_cpu(fresh_warnings):
+    for _ in range(2):
+        torch._dynamo.reset()
+        run = compile_with(lambda x: x + 1, super_kernel_optimize=True)
+        assert_same(run(torch.ones(2)), torch.full((2,), 2.0))
+    said = [t for t in fresh_warnings() if "has no effect on a CPU" in t]
+    assert len(said) == 1
 
 
 def test_nested_super_kernel_options():

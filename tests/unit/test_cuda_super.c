@@ -62,12 +62,12 @@ find_inputs(fixture *f)
 }
 
 static bool
-prepare_on(fixture *f, const char *text, int major)
+prepare_on(fixture *f, const char *text, int major, air_persistent which)
 {
     *f = (fixture){.cuda = cuda_case_state(FAKE_CUDA "/libcuda.so.1"),
                    .nvrtc = cuda_case_state(FAKE_CUDA "/libnvrtc.so.13"),
                    .gpu = {.libraries = FAKE_CUDA,
-                           .persistent = true,
+                           .persistent = which,
                            .persistent_ms = 1500}};
     const air_options options = {
         .driver = "cuda", .threads = 1, .gpu = &f->gpu};
@@ -85,7 +85,7 @@ prepare_on(fixture *f, const char *text, int major)
 static bool
 prepare(fixture *f, const char *text)
 {
-    return prepare_on(f, text, 9);
+    return prepare_on(f, text, 9, AIR_PERSISTENT_ALL);
 }
 
 static air_status
@@ -137,6 +137,53 @@ says(const fixture *f, const char *what)
     return found;
 }
 
+TEST(cuda_super_is_of_joined_nodes)
+{
+    static const char text[] =
+        "graph g(%x: bf16[1, 64], %w: bf16[64, 64] param, %v: bf16[64, 64] "
+        "param) {\n"
+        "  %wt: bf16[64, 64] = t(%w)\n"
+        "  %vt: bf16[64, 64] = t(%v)\n"
+        "  %a: bf16[1, 64] = mm(%x, %wt) joined\n"
+        "  %b: bf16[1, 64] = mm(%a, %vt) joined\n"
+        "  %c: bf16[1, 64] = mm(%b, %wt)\n"
+        "  return %c\n"
+        "}\n";
+    static const struct {
+        air_persistent which;
+        int launches, together;
+    } cases[] = {{AIR_PERSISTENT_JOINED, 2, 1},
+                 {AIR_PERSISTENT_NONE, 3, 0},
+                 {AIR_PERSISTENT_ALL, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        REQUIRE(prepare_on(&f, text, 9, cases[i].which));
+        CHECK_OK(run(&f));
+        CHECK_INT(f.cuda->launches, cases[i].launches);
+        CHECK_INT(f.cuda->together, cases[i].together);
+        drop(&f);
+    }
+}
+
+/* Its words and counters: nothing orders the first run of a list and its graph
+ * where two threads give them. */
+TEST(cuda_super_has_memory_of_its_own_in_a_graph)
+{
+    fixture f;
+    REQUIRE(prepare(&f, layers));
+    for (int i = 0; i < 3; i++) {
+        air_value_release(&f.out);
+        f.out = (air_value){.data = NULL};
+        CHECK_OK(run(&f));
+    }
+    CHECK_INT(f.cuda->instantiated, 1);
+    const uint64_t first = f.cuda->launch[0].params[0];
+    CHECK(first != 0 && f.cuda->launch[1].params[0] != 0);
+    CHECK(f.cuda->launch[1].params[0] != first);
+    CHECK(f.cuda->launch[2].params[0] == f.cuda->launch[1].params[0]);
+    drop(&f);
+}
+
 TEST(cuda_super_without_room_is_launch_after_launch)
 {
     fixture f;
@@ -162,7 +209,7 @@ TEST(cuda_super_is_explained)
 TEST(cuda_super_needs_a_capability)
 {
     fixture f;
-    REQUIRE(prepare_on(&f, layers, 8));
+    REQUIRE(prepare_on(&f, layers, 8, AIR_PERSISTENT_ALL));
     CHECK_OK(run(&f));
     CHECK_INT(f.cuda->together, 0);
     CHECK(says(&f, "compute capability 9.0 is needed"));
@@ -200,8 +247,9 @@ print(fixture *f, printed *p)
 {
     exec_spec *spec;
     size_t next;
-    f->ctx->device->persistent = false;
+    f->ctx->device->gpu.persistent = AIR_PERSISTENT_NONE;
     REQUIRE_OK(air_program_prepare(f->program, f->ninputs, f->inputs));
+    f->ctx->device->gpu.persistent = AIR_PERSISTENT_ALL;
     spec = exec_specs_newest(f->program);
     *p = (printed){.steps = spec->list_steps, .count = spec->steps.count};
     REQUIRE(p->count <= 64);
@@ -446,9 +494,10 @@ run_thrice(fixture *f, const air_alloc *alloc)
 static fixture
 failing(long call)
 {
-    fixture f = {.cuda = cuda_case_state(FAKE_CUDA "/libcuda.so.1"),
-                 .nvrtc = cuda_case_state(FAKE_CUDA "/libnvrtc.so.13"),
-                 .gpu = {.libraries = FAKE_CUDA, .persistent = true}};
+    fixture f = {
+        .cuda = cuda_case_state(FAKE_CUDA "/libcuda.so.1"),
+        .nvrtc = cuda_case_state(FAKE_CUDA "/libnvrtc.so.13"),
+        .gpu = {.libraries = FAKE_CUDA, .persistent = AIR_PERSISTENT_ALL}};
     *f.cuda = *f.nvrtc =
         (fake_state){.gpus = 1, .major = 9, .error = 999, .fail_at = call};
     return f;

@@ -274,8 +274,6 @@ read_props(air_device *dev)
                    dev->props.capability, major >= 9 ? "a" : "");
     (void)snprintf(dev->target, sizeof dev->target, "%s:%d:%d", dev->props.isa,
                    processors, shared);
-    dev->persistent =
-        dev->gpu.persistent && dev->props.capability >= CUDA_OVERLAP_CAPABILITY;
     dev->checks = dev->gpu.persistent_checks;
     dev->patience = dev->gpu.persistent_ms * 1000000;
     dev->overlaps = dev->props.capability >= CUDA_OVERLAP_CAPABILITY &&

@@ -34,10 +34,10 @@ struct air_device {
     bool retained; /* the primary context */
     cu_context context;
     cuda_props props;
-    bool overlaps; /* a launch of a graph may begin before the one before
-                    * it is over */
-    bool persistent, checks; /* air_gpu: persistent kernels */
-    int64_t patience;        /* ns, of a persistent kernel */
+    bool overlaps;     /* a launch of a graph may begin before the one before
+                        * it is over */
+    bool checks;       /* air_gpu: of persistent kernels */
+    int64_t patience;  /* ns, of a persistent kernel */
     char target[40];   /* for the printer: isa, processors, shared bytes */
     int compiler[2];   /* version */
     int threads;       /* that compile */
@@ -123,7 +123,7 @@ typedef struct {
     bool together; /* all its blocks are on the GPU at once */
     bool draws;
 } cuda_command;
-/* Memory of a list that is 0 before and after a run. */
+/* Memory that is 0 before and after a run of a list. */
 typedef struct cuda_scratch {
     struct cuda_scratch *next;
     uint64_t ptr;
@@ -140,8 +140,8 @@ struct air_list {
     size_t bytes;
     int64_t draws;           /* numbers that each thread takes in a run */
     size_t scratch_bytes;    /* that a run needs */
-    cuda_scratch *scratch;   /* its own, and one of each capture */
-    uint64_t own;            /* 0: none */
+    cuda_scratch *scratch;   /* its own, and one of each capture of others */
+    uint64_t own;            /* of the run command by command; 0: none */
     char note[CUDA_NOTE];    /* list_note; "": nothing to say */
     bool ran;                /* once, command by command */
     air_device_graph *graph; /* of the runs after that */
@@ -149,8 +149,11 @@ struct air_list {
 /* Fills values[first .. first + nparams) of a command; drawn: before the list.
  * Without slots pointers stay as they are. */
 void cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
-               cuda_drawn drawn, uint64_t *values);
-/* One more, in the device's context; *out is 0 where a run needs none. */
+               cuda_drawn drawn, uint64_t scratch, uint64_t *values);
+/* Memory for runs of the list, in the device's context; *out is 0 where they
+ * need none. What is added is freed with the list, the rest by cu.free. */
+air_status cuda_scratch_new(const air_device *dev, const air_list *list,
+                            uint64_t *out);
 air_status cuda_scratch_add(const air_device *dev, air_list *list,
                             uint64_t *out);
 air_status cuda_list_make(air_device *dev, const air_step *steps, size_t count,

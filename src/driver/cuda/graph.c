@@ -26,6 +26,7 @@ typedef struct {
     int64_t offset;   /* numbers that the parts before draw */
     size_t bytes;     /* of what follows, one block */
     cu_node *nodes;   /* by command */
+    uint64_t scratch; /* its own, as the graph is not in order with others */
     uint64_t *values; /* by parameter: what the nodes have */
     uint64_t *fresh;  /* room for a patch */
     void **pointers;  /* &fresh[i] */
@@ -59,13 +60,19 @@ part_bytes(const air_list *list)
 }
 
 static air_status
-part_new(const air_alloc *alloc, air_list *list, part *out)
+part_new(const air_device *dev, const air_alloc *alloc, air_list *list,
+         part *out)
 {
     void *room;
     AIR_TRY(base_new(alloc, part_bytes(list), &room));
     *out = (part){.list = list, .bytes = part_bytes(list), .nodes = room};
     if (!room)
         return AIR_OK; /* an empty list */
+    const air_status status = cuda_scratch_new(dev, list, &out->scratch);
+    if (status != AIR_OK) {
+        base_free(alloc, room, out->bytes);
+        return status;
+    }
     out->values = (void *)(out->nodes + list->ncommands);
     out->fresh = out->values + list->nparams;
     out->pointers = (void *)(out->fresh + list->nparams);
@@ -186,7 +193,7 @@ add_nodes(air_device *dev, air_device_graph *g, part *p, void *const *slots)
         return add_foreign(dev, g, p);
     for (size_t i = 0; i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
-        cuda_fill(p->list, c, slots, drawn_before(g, p), p->fresh);
+        cuda_fill(p->list, c, slots, drawn_before(g, p), p->scratch, p->fresh);
         AIR_TRY(c->product ? add_product(dev, g, p, c, &p->nodes[i])
                            : add_kernel(dev, g, p, c, &p->nodes[i]));
         g->last = p->nodes[i];
@@ -202,7 +209,7 @@ add_list(air_device *dev, air_device_graph *g, air_list *list,
 {
     part p;
     AIR_TRY(BASE_RESERVE(&g->alloc, &g->parts, g->parts.count + 1));
-    AIR_TRY(part_new(&g->alloc, list, &p));
+    AIR_TRY(part_new(dev, &g->alloc, list, &p));
     p.offset = g->draws;
     g->draws += list->draws;
     g->parts.data[g->parts.count++] = p;
@@ -385,7 +392,7 @@ renew_draws(air_device *dev, const air_device_graph *g, part *p)
             continue;
         memcpy(p->fresh + c->first, p->values + c->first,
                c->nparams * sizeof *p->values);
-        cuda_fill(p->list, c, NULL, drawn_before(g, p), p->fresh);
+        cuda_fill(p->list, c, NULL, drawn_before(g, p), p->scratch, p->fresh);
         AIR_TRY(set_node(dev, g, p, i));
     }
     return AIR_OK;
@@ -440,7 +447,7 @@ patch_part(air_device *dev, air_device_graph *g, part *p, void *const *slots,
 {
     for (size_t i = 0; p->list && *out_fits && i < p->list->ncommands; i++) {
         const cuda_command *c = &p->list->commands[i];
-        cuda_fill(p->list, c, slots, drawn_before(g, p), p->fresh);
+        cuda_fill(p->list, c, slots, drawn_before(g, p), p->scratch, p->fresh);
         if (is_same(p, c))
             continue;
         if (!c->product) {
@@ -520,9 +527,12 @@ cuda_graph_free(air_device *dev, air_device_graph *graph)
         (void)end_side(dev, graph, AIR_ERROR_STATE, &left);
     if (graph->side)
         (void)dev->cu.stream_free(graph->side);
-    for (size_t i = 0; i < graph->parts.count; i++)
+    for (size_t i = 0; i < graph->parts.count; i++) {
         if (graph->parts.data[i].foreign)
             (void)dev->cu.graph_free(graph->parts.data[i].foreign);
+        if (graph->parts.data[i].scratch)
+            (void)dev->cu.free(graph->parts.data[i].scratch);
+    }
     cuda_leave(dev, &was);
     for (size_t i = 0; i < graph->parts.count; i++)
         base_free(&graph->alloc, graph->parts.data[i].nodes,

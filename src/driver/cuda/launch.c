@@ -19,14 +19,14 @@ number_at(const void *slot, int64_t offset)
 }
 
 static uint64_t
-value_of(const air_list *list, const cuda_param *p, void *const *slots,
-         cuda_drawn drawn)
+value_of(const cuda_param *p, void *const *slots, cuda_drawn drawn,
+         uint64_t scratch)
 {
     const uint64_t value = (uint64_t)p->value;
     switch ((cuda_param_kind)p->kind) {
     case CUDA_PARAM_POINTER: return value + (uint64_t)(uintptr_t)slots[p->slot];
     case CUDA_PARAM_NUMBER: return number_at(slots[p->slot], p->value);
-    case CUDA_PARAM_SCRATCH: return value + list->own;
+    case CUDA_PARAM_SCRATCH: return value + scratch;
     case CUDA_PARAM_SEED: return drawn.seed;
     case CUDA_PARAM_OFFSET: return value + drawn.offset;
     case CUDA_PARAM_INT:
@@ -45,19 +45,11 @@ is_in_slot(const cuda_param *p)
 
 void
 cuda_fill(const air_list *list, const cuda_command *c, void *const *slots,
-          cuda_drawn drawn, uint64_t *values)
+          cuda_drawn drawn, uint64_t scratch, uint64_t *values)
 {
     for (uint32_t i = c->first; i < c->first + c->nparams; i++)
         if (slots || !is_in_slot(&list->params[i]))
-            values[i] = value_of(list, &list->params[i], slots, drawn);
-}
-
-static void
-use_scratch(const air_list *list, const cuda_command *c, uint64_t scratch)
-{
-    for (uint32_t i = c->first; i < c->first + c->nparams; i++)
-        if (list->params[i].kind == CUDA_PARAM_SCRATCH)
-            list->values[i] = (uint64_t)list->params[i].value + scratch;
+            values[i] = value_of(&list->params[i], slots, drawn, scratch);
 }
 
 /* How a command that is early begins while the one before it ends. */
@@ -101,16 +93,13 @@ launch(const air_device *dev, const air_list *list, const cuda_command *c,
                       "a kernel cannot be launched");
 }
 
-/* scratch: in place of the list's own; 0: that. */
 static air_status
 launch_each(air_device *dev, air_list *list, void *const *slots,
             cuda_drawn drawn, uint64_t scratch, cu_stream stream)
 {
     for (size_t i = 0; i < list->ncommands; i++) {
         const cuda_command *c = &list->commands[i];
-        cuda_fill(list, c, slots, drawn, list->values);
-        if (scratch)
-            use_scratch(list, c, scratch);
+        cuda_fill(list, c, slots, drawn, scratch, list->values);
         if (c->product)
             AIR_TRY(cuda_product_run(dev, c->product, list->values + c->first,
                                      stream));
@@ -121,7 +110,9 @@ launch_each(air_device *dev, air_list *list, void *const *slots,
     return AIR_OK;
 }
 
-/* A list that runs again is a graph of its own, which is launched at once. */
+/* A list that runs again is a graph of its own, which is launched at once. CUDA
+ * orders launches of one graph, whatever their streams: two threads may run a
+ * list whose kernels share memory with each other. */
 static air_status
 launch_graph(air_device *dev, air_list *list, void *const *slots,
              cuda_drawn drawn, cu_stream stream)
@@ -135,9 +126,10 @@ static air_status
 launch_locked(air_device *dev, air_list *list, void *const *slots,
               cuda_drawn drawn, cu_stream stream)
 {
-    uint64_t scratch = 0;
+    uint64_t scratch = list->own;
     const bool captured = cuda_is_captured(dev, stream);
-    if (list->ran && list->ncommands > 1 && !captured)
+    const bool worth = list->ncommands > 1 || list->scratch_bytes > 0;
+    if (list->ran && worth && !captured)
         return launch_graph(dev, list, slots, drawn, stream);
     if (captured)
         AIR_TRY(cuda_scratch_add(dev, list, &scratch));

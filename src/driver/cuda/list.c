@@ -275,6 +275,23 @@ zeros(const air_device *dev, uint64_t ptr, size_t bytes)
 }
 
 air_status
+cuda_scratch_new(const air_device *dev, const air_list *list, uint64_t *out)
+{
+    uint64_t ptr;
+    *out = 0;
+    if (list->scratch_bytes == 0)
+        return AIR_OK;
+    CUDA_TRY(dev, "memory cannot be had",
+             dev->cu.alloc(&ptr, list->scratch_bytes));
+    const air_status status = zeros(dev, ptr, list->scratch_bytes);
+    if (status != AIR_OK)
+        (void)dev->cu.free(ptr);
+    else
+        *out = ptr;
+    return status;
+}
+
+air_status
 cuda_scratch_add(const air_device *dev, air_list *list, uint64_t *out)
 {
     void *memory;
@@ -283,9 +300,7 @@ cuda_scratch_add(const air_device *dev, air_list *list, uint64_t *out)
         return AIR_OK;
     AIR_TRY(base_new(&dev->alloc, sizeof(cuda_scratch), &memory));
     cuda_scratch *s = memory;
-    air_status status =
-        cuda_check(dev, dev->cu.alloc(&s->ptr, list->scratch_bytes),
-                   "memory cannot be had");
+    const air_status status = cuda_scratch_new(dev, list, &s->ptr);
     if (status != AIR_OK) {
         base_free(&dev->alloc, s, sizeof *s);
         return status;
@@ -293,7 +308,7 @@ cuda_scratch_add(const air_device *dev, air_list *list, uint64_t *out)
     s->next = list->scratch;
     list->scratch = s;
     *out = s->ptr;
-    return zeros(dev, s->ptr, list->scratch_bytes);
+    return AIR_OK;
 }
 
 static air_status
@@ -355,6 +370,15 @@ make_plain(maker *m, air_list **out)
     return make(m, false, out);
 }
 
+static bool
+is_persistent_wanted(const air_device *dev, const air_step *steps, size_t count)
+{
+    bool wanted = false;
+    for (size_t i = 0; i < count && !wanted; i++)
+        wanted = cuda_super_wants(dev, &steps[i]);
+    return wanted;
+}
+
 /* What cannot be persistent here is launch after launch. */
 air_status
 cuda_list_make(air_device *dev, const air_step *steps, size_t count,
@@ -366,10 +390,12 @@ cuda_list_make(air_device *dev, const air_step *steps, size_t count,
     AIR_TRY(base_new(&dev->alloc, bytes, &room));
     maker m = {.dev = dev, .steps = steps, .count = count, .sources = room};
     m.wants = count > 0 ? (void *)(m.sources + count) : NULL;
-    air_status status = make(&m, dev->persistent, out);
-    if (dev->persistent && status == AIR_ERROR_UNSUPPORTED)
+    const bool wanted = is_persistent_wanted(dev, steps, count);
+    const bool able = dev->props.capability >= CUDA_OVERLAP_CAPABILITY;
+    air_status status = make(&m, wanted && able, out);
+    if (wanted && able && status == AIR_ERROR_UNSUPPORTED)
         status = make_plain(&m, out);
-    else if (dev->gpu.persistent && !dev->persistent)
+    else if (wanted && !able)
         (void)snprintf(
             m.note, sizeof m.note,
             "no persistent kernel: compute capability 9.0 is needed");

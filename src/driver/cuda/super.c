@@ -328,10 +328,19 @@ note_refusal(joiner *j, size_t step, const char *why)
     j->report->label = j->steps[step].label;
 }
 
+bool
+cuda_super_wants(const air_device *dev, const air_step *step)
+{
+    return dev->gpu.persistent == AIR_PERSISTENT_ALL ||
+           (dev->gpu.persistent == AIR_PERSISTENT_JOINED && step->joined);
+}
+
 static air_status
 add_step(joiner *j, size_t step, size_t end)
 {
     const cuda_source *s;
+    if (!cuda_super_wants(j->dev, &j->steps[step]))
+        return close_run(j);
     AIR_TRY(other_text(j, step, &s));
     const char *why = refusal_of(s, &j->steps[step], &j->dev->props);
     if (why) {

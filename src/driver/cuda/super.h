@@ -75,8 +75,10 @@ typedef struct {
     const char *label;      /* of that step */
 } super_report;
 
-/* Joins runs of steps: the source of the first step of each becomes that of all
- * of them; those of the others have no launches then. */
+/* Is the step to be a phase of one, where it can? */
+bool cuda_super_wants(const air_device *dev, const air_step *step);
+/* Joins runs of such steps: the source of the first step of each becomes that
+ * of all of them; those of the others have no launches then. */
 air_status cuda_super_join(const air_device *dev, const air_step *steps,
                            size_t count, cuda_source *sources,
                            super_report *out);
