@@ -722,18 +722,20 @@ FAKE(nvrtcCompileProgram, const char *text, int n, const char *const *options)
     __atomic_add_fetch(&state.compiled, 1, __ATOMIC_RELAXED);
     return strstr(text, "syntax error") ? 6 : 0;
 }
+static const char compile_log[] = "air.cu(1): warning: of no weight\n  a line\n"
+                                  "air.cu(3): error: so it is\nmore";
 FAKE(nvrtcGetProgramLogSize, void *program, size_t *out)
 {
     (void)program;
     FAKE_TRY;
-    *out = 32;
+    *out = sizeof compile_log;
     return 0;
 }
 FAKE(nvrtcGetProgramLog, void *program, char *out)
 {
     (void)program;
     FAKE_TRY;
-    strcpy(out, "air.cu(3): error: so it is\nmore");
+    memcpy(out, compile_log, sizeof compile_log);
     return 0;
 }
 FAKE(nvrtcGetCUBINSize, const char *program, size_t *out)

@@ -147,20 +147,24 @@ TEST(cuda_super_is_of_joined_nodes)
         "  %a: bf16[1, 64] = mm(%x, %wt) joined\n"
         "  %b: bf16[1, 64] = mm(%a, %vt) joined\n"
         "  %c: bf16[1, 64] = mm(%b, %wt)\n"
-        "  return %c\n"
+        "  %d: bf16[1, 64] = mm(%c, %vt)\n"
+        "  return %d\n"
         "}\n";
     static const struct {
         air_persistent which;
         int launches, together;
-    } cases[] = {{AIR_PERSISTENT_JOINED, 2, 1},
-                 {AIR_PERSISTENT_NONE, 3, 0},
-                 {AIR_PERSISTENT_ALL, 1, 1}};
+        const char *said;
+    } cases[] = {
+        {AIR_PERSISTENT_JOINED, 3, 1, "list: 1 persistent kernel of 2 phases"},
+        {AIR_PERSISTENT_NONE, 4, 0, ""},
+        {AIR_PERSISTENT_ALL, 1, 1, "list: 1 persistent kernel of 4 phases"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
         REQUIRE(prepare_on(&f, text, 9, cases[i].which));
         CHECK_OK(run(&f));
         CHECK_INT(f.cuda->launches, cases[i].launches);
         CHECK_INT(f.cuda->together, cases[i].together);
+        CHECK(says(&f, cases[i].said));
         drop(&f);
     }
 }

@@ -58,6 +58,16 @@ make_source(job *j)
     return AIR_OK;
 }
 
+/* The line of the log that says why; its first one may be a warning. */
+static const char *
+line_of(const char *log)
+{
+    const char *error = strstr(log, "error");
+    while (error && error > log && error[-1] != '\n')
+        error--;
+    return error ? error : log;
+}
+
 /* What the compiler says of a text that it does not take. */
 static air_status
 refuse(const job *j, cu_program program)
@@ -71,10 +81,11 @@ refuse(const job *j, cu_program program)
     char *log = text;
     if (size > 0)
         (void)cu->program_log(program, log);
-    const int len = (int)strcspn(log, "\n");
+    const char *line = line_of(log);
+    const int len = (int)strcspn(line, "\n");
     const air_status status =
         base_fail(AIR_ERROR_UNSUPPORTED, __func__, __LINE__,
-                  "NVRTC does not compile a kernel: %.*s", len, log);
+                  "NVRTC does not compile a kernel: %.*s", len, line);
     base_free(alloc, text, size + 1);
     return status;
 }

@@ -294,7 +294,7 @@ close_run(joiner *j)
         j->report->phases += j->run.count;
         j->run.scratch = j->run.end;
     }
-    j->run.count = 0;
+    j->run.count = j->products = 0;
     return status;
 }
 
