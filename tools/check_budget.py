@@ -45,7 +45,8 @@ LAYERS = {
     # facts of values that stand for others: 50
     # which axes a row folds; folds of a number: 20
     # casts on the right side of views and gathers: 80
-    "src/pass": (12000, C),
+    # gradients of rows added to what is there: 115
+    "src/pass": (12120, C),
     "src/lower": (3750, C),
     # lanes of 64 bits: 350; all phases of a row in one loop: 250
     # pairs: 310; two parts of bf16 as one word: 100
@@ -157,7 +158,8 @@ LAYERS = {
     # tensors of the CPU that a graph of a GPU makes, moves or leaves there: 90
     # frames behind graph breaks that note no streams: 50; instructions of
     # Python 3.13: 15; what torch 2.15 traces otherwise: 55; None in 3.15: 5
-    "python/torchair": (31680, (".py",)),
+    # super kernels of a GPU: 55; masks of attention there: 55
+    "python/torchair": (31690, (".py",)),
 }
 GROUPS = {
     "null+ref+wrap": (

@@ -28,7 +28,6 @@ from . import (
     compile_stat,
     compiled,
     converters,
-    corrections,
     cuda,
     cuda_seeds,
     data_dump,
@@ -36,11 +35,10 @@ from . import (
     direct_calls,
     dispatch,
     dumps,
+    dynamo_passes,
     eager,
     events,
-    factors,
     frames,
-    gears,
     graph_dump,
     images,
     joint,
@@ -55,7 +53,6 @@ from . import (
     several,
     slow,
     switches,
-    syncs,
     views,
     weights,
     written,
@@ -369,10 +366,7 @@ def _compile_frame(
     start_once()
     frames.prepare(gm)
     eager.warn_ignored(config)
-    syncs.write_operators(gm)
-    corrections.widen(gm)
-    factors.free(gm, exact=config.captures)
-    gears.apply(gm, config.inference_config.dynamic_gears_merge_policy.raw)
+    dynamo_passes.run(gm, config)
     folder = dumps.model_folder(config, gm)
     compiler: type[Compiler] = Compiler
     if precompiling := compat_saving.is_precompiling():

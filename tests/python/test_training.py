@@ -482,3 +482,34 @@ def test_what_is_cheap_is_computed_again_and_not_kept():
     ):
         c(x.requires_grad_())
     assert len(kept) <= 2  # of the five that the derivatives name
+
+
+class Tied(nn.Module):
+    """A table that is looked up and multiplied by."""
+
+    def __init__(self, padding):
+        super().__init__()
+        self.table = nn.Embedding(50, 16, padding_idx=padding)
+
+    def forward(self, ids):
+        x = torch.tanh(self.table(ids))
+        return (x @ self.table.weight.t()).square().sum()
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+@pytest.mark.parametrize("padding", [None, 3])
+def test_the_gradient_of_a_tied_table(padding, mode):
+    torch.manual_seed(0)
+    eager = Tied(padding).to(DEVICE)
+    ours, exact = copy.deepcopy(eager), copy.deepcopy(eager).double()
+    run = compiled(ours, mode)
+    for rows in (4, 7):  # the second time of any number
+        ids = torch.randint(0, 5, (2, rows), device=DEVICE)
+        for model in (eager, ours, exact):
+            model.zero_grad()
+            (run if model is ours else model)(ids).backward()
+        want = exact.table.weight.grad
+        error, theirs = (
+            (m.table.weight.grad.double() - want).norm() for m in (ours, eager)
+        )
+        assert error <= 2 * theirs + 1e-6 * want.norm()
