@@ -1,7 +1,7 @@
 /* written.c: units in the order of the graph (AIR_ORDER_WRITTEN), but for small
  * ones that come early or late and waits that come late; by Kahn's algorithm.
  */
-#include "exec/exec.h"
+#include "exec/ends.h"
 
 /* So much may be started and not waited for: results of collectives take
  * memory. */
@@ -21,6 +21,8 @@ typedef struct {
     uint32_t *held; /* late ones that could run */
     size_t nheld;
     int in_flight;
+    exec_ends ends;
+    size_t last; /* that ran; nunits: none has */
 } walker;
 
 static bool
@@ -82,17 +84,6 @@ is_small(const ir_graph *g, const exec_unit *u, bool written)
             return false;
     }
     return u->count > 0;
-}
-
-/* What only inputs are needed for (scales of norms) runs first: such units
- * then stand side by side. They keep their memory for longer, and are small. */
-static size_t
-next_unit(walker *w)
-{
-    while (w->early < w->nunits &&
-           !(w->ready[w->early] && is_small(w->g, &w->units[w->early], false)))
-        w->early++;
-    return w->early < w->nunits ? w->early++ : next_written(w);
 }
 
 /* ---- small units that nothing waits for ---- */
@@ -165,6 +156,7 @@ set_ready(walker *w, uint32_t u)
         return;
     }
     w->ready[u] = true;
+    exec_ends_ready(&w->ends, u);
     if (u < w->low)
         w->low = u;
 }
@@ -177,6 +169,39 @@ release_late(walker *w)
         set_ready(w, w->held[i]);
 }
 
+/* ---- the next one ---- */
+
+/* What stands behind a product may become part of it. */
+static bool
+goes_with_last(const walker *w, size_t u)
+{
+    const exec_chains *c = &w->after;
+    bool waited = false;
+
+    if (w->last == w->nunits || u == w->nunits || is_loops(w, w->last) ||
+        !is_loops(w, u))
+        return false;
+    for (uint32_t i = c->start[w->last]; i != EXEC_NO_EDGE; i = c->next[i])
+        waited = waited || c->edges->edges[2 * i + 1] == u;
+    return waited;
+}
+
+/* What only inputs are needed for (scales of norms) runs first: such units
+ * then stand side by side. They keep their memory for longer, and are small. */
+static size_t
+next_unit(walker *w)
+{
+    while (w->early < w->nunits &&
+           !(w->ready[w->early] && is_small(w->g, &w->units[w->early], false)))
+        w->early++;
+    if (w->early < w->nunits)
+        return w->early++;
+    const size_t written = next_written(w);
+    const uint32_t end =
+        goes_with_last(w, written) ? EXEC_NO_END : exec_ends_next(&w->ends);
+    return end == EXEC_NO_END ? written : end;
+}
+
 /* ---- the walk ---- */
 
 static void
@@ -185,6 +210,8 @@ run_unit(walker *w, size_t u)
     const exec_chains *c = &w->after;
 
     w->ready[u] = false;
+    w->last = u;
+    exec_ends_ran(&w->ends, (uint32_t)u);
     w->in_flight += is_host(w, u, AIR_HOST_START);
     w->in_flight -= is_host(w, u, AIR_HOST_WAIT);
     for (uint32_t i = c->start[u]; i != EXEC_NO_EDGE; i = c->next[i]) {
@@ -201,14 +228,18 @@ exec_sort_written(const ir_graph *g, const exec_unit *units, size_t nunits,
                   const exec_edges *edges, bool early, base_arena *scratch,
                   uint32_t *out)
 {
-    walker w = {
-        .g = g, .units = units, .nunits = nunits, .early = early ? 0 : nunits};
+    walker w = {.g = g,
+                .units = units,
+                .nunits = nunits,
+                .early = early ? 0 : nunits,
+                .last = nunits};
 
     AIR_TRY(exec_chains_make(scratch, nunits, edges, 0, &w.after));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.waits));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.ready));
     for (size_t i = 0; i < edges->count; i++)
         w.waits[edges->edges[2 * i + 1]]++;
+    AIR_TRY(exec_ends_make(g, units, nunits, &w.after, scratch, &w.ends));
     if (early)
         AIR_TRY(find_late(&w, scratch));
     for (uint32_t u = 0; u < nunits; u++)

@@ -79,7 +79,7 @@ has_whole_rows(const cuda_matrix *m)
 }
 
 static void
-check_form(cuda_case *f, bool w_turned, bool x_turned)
+check_form(cuda_case *f, bool w_turned, bool x_turned, int64_t rows)
 {
     static padded p, q;
     cuda_pads pads;
@@ -89,16 +89,26 @@ check_form(cuda_case *f, bool w_turned, bool x_turned)
                               (uintptr_t)q.row};
     multiply(plain, &q.mw, &q.mx, &q.my);
 
-    cuda_pads_plan(&p.mw, &p.mx, &p.my, true, &pads);
-    CHECK(pads.bytes > 0 && pads.bytes <= sizeof p.area);
-    CHECK(has_whole_rows(&pads.w.to) && has_whole_rows(&pads.x.to) &&
-          has_whole_rows(&pads.y.to));
-    uint64_t values[] = {(uintptr_t)p.w, (uintptr_t)p.x, (uintptr_t)p.y,
+    uint64_t shared[] = {(uintptr_t)p.w, (uintptr_t)p.x, (uintptr_t)p.y,
                          (uintptr_t)p.row};
     const uint64_t area = (uintptr_t)p.area;
-    REQUIRE_OK(cuda_pads_fill(f->dev, &pads, area, values, NULL));
-    multiply(values, &pads.w.to, &pads.x.to, &pads.y.to);
-    REQUIRE_OK(cuda_pads_empty(f->dev, &pads, area, (uintptr_t)p.y, NULL));
+    cuda_pads_plan(&p.mw, &p.mx, &p.my, true, &pads);
+    REQUIRE_OK(cuda_pads_share(f->dev, &pads, area, shared, NULL));
+    for (int64_t i = 0; i < M; i += rows) {
+        cuda_matrix mx = p.mx, my = p.my;
+        uint64_t values[4];
+        memcpy(values, shared, sizeof values);
+        cuda_pads_cut(&mx, &my, M - i < rows ? M - i : rows);
+        cuda_pads_plan(&p.mw, &mx, &my, true, &pads);
+        CHECK(pads.bytes > 0 && pads.bytes <= sizeof p.area);
+        CHECK(has_whole_rows(&pads.w.to) && has_whole_rows(&pads.x.to) &&
+              has_whole_rows(&pads.y.to));
+        cuda_pads_move(&pads, i, values);
+        const uint64_t y = values[2];
+        REQUIRE_OK(cuda_pads_fill(f->dev, &pads, area, values, NULL));
+        multiply(values, &pads.w.to, &pads.x.to, &pads.y.to);
+        REQUIRE_OK(cuda_pads_empty(f->dev, &pads, area, y, NULL));
+    }
     CHECK(memcmp(p.y, q.y, sizeof p.y) == 0); /* and nothing behind it */
     CHECK(memcmp(p.w, q.w, sizeof p.w) == 0);
     CHECK(memcmp(p.x, q.x, sizeof p.x) == 0);
@@ -112,7 +122,8 @@ TEST(cuda_pads_do_not_change_a_product)
     REQUIRE_OK(cuda_case_open(&f, &base_libc_alloc));
     REQUIRE_OK(cuda_enter(f.dev, &was));
     for (int form = 0; form < 4; form++)
-        check_form(&f, form % 2 != 0, form / 2 != 0);
+        for (int64_t rows = 1; rows <= M; rows++)
+            check_form(&f, form % 2 != 0, form / 2 != 0, rows);
     cuda_leave(f.dev, &was);
     cuda_case_drop(&f);
 }
@@ -123,26 +134,32 @@ TEST(cuda_pads_are_for_large_products)
     const struct {
         int64_t m, n, k;
         bool w_turned, x_turned, w, x, y;
+        int64_t rows;
     } cases[] = {
-        {8192, 50257, 768, true, false, true, false, true},   /* logits */
-        {8192, 768, 50257, false, false, true, true, false},  /* gradient */
-        {50257, 768, 8192, false, true, false, true, false},  /* weight's */
-        {8192, 50264, 768, true, false, false, false, false}, /* padded */
-        {50257, 768, 8192, true, false, false, false, false},
-        {64, 50257, 768, true, false, false, false, false}, /* few rows */
+        {8192, 50257, 768, true, false, true, false, true, 640},  /* logits */
+        {8192, 768, 50257, false, false, true, true, false, 640}, /* gradient */
+        {50257, 768, 8192, false, true, false, true, false,
+         4096}, /* weight's */
+        {600, 50257, 768, true, false, true, false, true, 600},
+        {8192, 50264, 768, true, false, false, false, false, 0}, /* padded */
+        {50257, 768, 8192, true, false, false, false, false, 0},
+        {64, 50257, 768, true, false, false, false, false, 0}, /* few rows */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cuda_matrix w = matrix_of(cases[i].w_turned, cases[i].k, cases[i].n, 0);
         cuda_matrix x = matrix_of(cases[i].x_turned, cases[i].m, cases[i].k, 0);
         cuda_matrix y = matrix_of(false, cases[i].m, cases[i].n, 0);
-        const cuda_matrix was = y;
         cuda_pads pads;
-        cuda_pads_make(&w, &x, &y, false, &pads);
-        const bool any = cases[i].w || cases[i].x || cases[i].y;
-        CHECK((pads.bytes > 0) == any);
-        CHECK(!any || (pads.w.at >= 0) == cases[i].w);
-        CHECK(!any || (pads.x.at >= 0) == cases[i].x);
-        CHECK(!any || (pads.y.at >= 0) == cases[i].y);
-        CHECK((y.ld != was.ld) == cases[i].y);
+        const int64_t rows = cuda_pads_rows(&w, &x, &y, false);
+        CHECK_INT(rows, cases[i].rows);
+        if (rows == 0)
+            continue;
+        cuda_pads_cut(&x, &y, rows);
+        cuda_pads_plan(&w, &x, &y, false, &pads);
+        CHECK((pads.w.at >= 0) == cases[i].w);
+        CHECK((pads.x.at >= 0) == cases[i].x);
+        CHECK((pads.y.at >= 0) == cases[i].y);
+        CHECK((pads.y.to.ld != y.ld) == cases[i].y);
+        CHECK(pads.bytes <= (size_t)150 << 20);
     }
 }

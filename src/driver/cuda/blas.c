@@ -21,8 +21,9 @@ typedef struct {
     matrix mx, mw, my, mc;
     int64_t batch;
     double alpha, beta;
-    bool bias; /* c is a row that is added to each */
-    bool tf32; /* of operands in f32 */
+    bool bias;    /* c is a row that is added to each */
+    bool tf32;    /* of operands in f32 */
+    int64_t rows; /* of y at once, as copies; 0: all, as they lie */
     cuda_pads pads;
 } product;
 
@@ -33,6 +34,8 @@ struct cuda_product {
     cu_algorithm aligned, any; /* pointers: of 16 bytes, of an element */
     bool has_any, bias, has_c;
     cuda_pads pads;
+    int64_t rows, all;  /* of y: at once, with copies, and all in all */
+    cuda_product *rest; /* of fewer rows, the last ones; NULL: there are none */
     pthread_mutex_t adding; /* the row to add is set in `product` for a call */
     union {
         float f;
@@ -132,11 +135,27 @@ read_product(const air_call *call, product *p)
 {
     const bool read = read_matrices(call, p);
     p->tf32 = call->tf32;
+    p->rows = 0;
     p->pads = (cuda_pads){0};
     if (read && p->batch == 1 && (!p->c || p->bias) &&
         air_dtype_bytes((air_dtype)p->y->dtype) == 2)
-        cuda_pads_make(&p->mw, &p->mx, &p->my, p->bias, &p->pads);
+        p->rows = cuda_pads_rows(&p->mw, &p->mx, &p->my, p->bias);
     return read;
+}
+
+/* So many of its rows, as copies. */
+static product
+part_of(const product *p, int64_t rows)
+{
+    product part = *p;
+    if (rows == 0)
+        return part;
+    cuda_pads_cut(&part.mx, &part.my, rows);
+    cuda_pads_plan(&part.mw, &part.mx, &part.my, p->bias, &part.pads);
+    part.mw = part.pads.w.to;
+    part.mx = part.pads.x.to;
+    part.my = part.pads.y.to;
+    return part;
 }
 
 static int
@@ -176,7 +195,8 @@ cuda_blas_workspace(const air_call *call, const cuda_props *props)
 {
     product p;
     (void)props;
-    return WORKSPACE + PAGE + (read_product(call, &p) ? p.pads.bytes : 0);
+    const bool read = read_product(call, &p);
+    return WORKSPACE + PAGE + (read ? part_of(&p, p.rows).pads.bytes : 0);
 }
 
 /* The order in which cuda_product_run takes them. made: where in the workspace
@@ -353,27 +373,23 @@ open_blas(air_device *dev)
     return status;
 }
 
-air_status
-cuda_product_make(air_device *dev, const air_call *call, cuda_product **out)
+static air_status
+make_part(air_device *dev, const product *p, cuda_product **out)
 {
-    product p;
     void *ptr;
     *out = NULL;
-    AIR_TRY(open_blas(dev));
     AIR_TRY(base_new(&dev->alloc, sizeof **out, &ptr));
     cuda_product *g = ptr;
     pthread_mutex_init(&g->adding, NULL);
-    const bool read = read_product(call, &p);
-    g->bias = p.bias;
-    g->pads = p.pads;
-    g->has_c = p.c && !p.bias;
-    const double beta = g->has_c ? p.beta : 0;
-    if (p.y->dtype == AIR_F64)
-        g->alpha.d = p.alpha, g->beta.d = beta;
+    g->bias = p->bias;
+    g->pads = p->pads;
+    g->has_c = p->c && !p->bias;
+    const double beta = g->has_c ? p->beta : 0;
+    if (p->y->dtype == AIR_F64)
+        g->alpha.d = p->alpha, g->beta.d = beta;
     else
-        g->alpha.f = (float)p.alpha, g->beta.f = (float)beta;
-    const air_status status =
-        read ? describe(dev, &p, g) : AIR_ERROR_UNSUPPORTED;
+        g->alpha.f = (float)p->alpha, g->beta.f = (float)beta;
+    const air_status status = describe(dev, p, g);
     if (status != AIR_OK) {
         cuda_product_free(dev, g);
         return status;
@@ -382,11 +398,35 @@ cuda_product_make(air_device *dev, const air_call *call, cuda_product **out)
     return AIR_OK;
 }
 
+air_status
+cuda_product_make(air_device *dev, const air_call *call, cuda_product **out)
+{
+    product p;
+    *out = NULL;
+    AIR_TRY(open_blas(dev));
+    AIR_REQUIRE(read_product(call, &p), AIR_ERROR_UNSUPPORTED,
+                "no product of cuBLASLt");
+    const product first = part_of(&p, p.rows);
+    AIR_TRY(make_part(dev, &first, out));
+    (*out)->rows = p.rows;
+    (*out)->all = p.my.columns;
+    if (p.rows == 0 || p.my.columns % p.rows == 0)
+        return AIR_OK;
+    const product last = part_of(&p, p.my.columns % p.rows);
+    const air_status status = make_part(dev, &last, &(*out)->rest);
+    if (status != AIR_OK) {
+        cuda_product_free(dev, *out);
+        *out = NULL;
+    }
+    return status;
+}
+
 void
 cuda_product_free(air_device *dev, cuda_product *g)
 {
     if (!g)
         return;
+    cuda_product_free(dev, g->rest);
     if (g->product)
         (void)dev->cu.product_free(g->product);
     const cu_layout layouts[] = {g->w, g->x, g->y, g->c};
@@ -440,11 +480,20 @@ multiply_copies(const air_device *dev, const cuda_product *g,
                 const uint64_t *values, cu_stream stream)
 {
     const uint64_t area = area_of(values) + WORKSPACE;
-    uint64_t copies[POINTERS];
-    memcpy(copies, values, sizeof copies);
-    AIR_TRY(cuda_pads_fill(dev, &g->pads, area, &copies[AT_W], stream));
-    AIR_TRY(multiply(dev, g, copies, stream));
-    return cuda_pads_empty(dev, &g->pads, area, values[AT_Y], stream);
+    uint64_t shared[POINTERS];
+    memcpy(shared, values, sizeof shared);
+    AIR_TRY(cuda_pads_share(dev, &g->pads, area, &shared[AT_W], stream));
+    for (int64_t i = 0; i < g->all; i += g->rows) {
+        const cuda_product *part = g->all - i < g->rows ? g->rest : g;
+        uint64_t own[POINTERS];
+        memcpy(own, shared, sizeof own);
+        cuda_pads_move(&part->pads, i, &own[AT_W]);
+        const uint64_t y = own[AT_Y];
+        AIR_TRY(cuda_pads_fill(dev, &part->pads, area, &own[AT_W], stream));
+        AIR_TRY(multiply(dev, part, own, stream));
+        AIR_TRY(cuda_pads_empty(dev, &part->pads, area, y, stream));
+    }
+    return AIR_OK;
 }
 
 air_status
@@ -452,9 +501,8 @@ cuda_product_run(const air_device *dev, cuda_product *g, const uint64_t *values,
                  cu_stream stream)
 {
     pthread_mutex_lock(&g->adding);
-    air_status status = g->pads.bytes > 0
-                            ? multiply_copies(dev, g, values, stream)
-                            : multiply(dev, g, values, stream);
+    air_status status = g->rows > 0 ? multiply_copies(dev, g, values, stream)
+                                    : multiply(dev, g, values, stream);
     pthread_mutex_unlock(&g->adding);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "driver/cuda/blas_pad.h"
 
 enum { UNIT = 8 /* elements of 16 bytes */, SIZE = 2, PAGE = 256 };
+enum { TILE = 128, AT_ONCE = 64 << 20 /* bytes of copies, or a tile */ };
 
 /* Picoseconds: of a multiply-add more at 200 TFLOP/s than at 700, of a byte
  * that is copied at 1.2 TB/s, of a copy, and of zeros beside and behind one.
@@ -72,24 +73,49 @@ cuda_pads_plan(const cuda_matrix *w, const cuda_matrix *x, const cuda_matrix *y,
         .y = pad_of(y, n2, m, false),
         .row_at = -1};
     place(out, &out->w);
-    place(out, &out->x);
-    place(out, &out->y);
     if (row && n2 > n)
         out->row_at = take(out, n2);
+    place(out, &out->x);
+    place(out, &out->y);
+}
+
+int64_t
+cuda_pads_rows(const cuda_matrix *w, const cuda_matrix *x, const cuda_matrix *y,
+               bool row)
+{
+    cuda_pads all;
+    const int64_t m = y->columns, k = w->transposed ? w->rows : w->columns;
+    const double products = (double)m * (double)y->rows * (double)k;
+    cuda_pads_plan(w, x, y, row, &all);
+    const double copies = cost(&all.w) + cost(&all.x) + cost(&all.y);
+    if (all.bytes == 0 || MORE * products <= LEAST * copies)
+        return 0;
+    int64_t width = 0; /* of what is copied for a row */
+    if (all.x.at >= 0)
+        width += all.x.to.transposed ? all.x.to.columns : all.x.to.ld;
+    if (all.y.at >= 0)
+        width += all.y.to.ld;
+    const int64_t tiles = width > 0 ? AT_ONCE / (width * SIZE * TILE) : m;
+    return tiles > 0 && tiles * TILE < m ? tiles * TILE : m;
 }
 
 void
-cuda_pads_make(cuda_matrix *w, cuda_matrix *x, cuda_matrix *y, bool row,
-               cuda_pads *out)
+cuda_pads_cut(cuda_matrix *x, cuda_matrix *y, int64_t rows)
 {
-    const int64_t k = w->transposed ? w->rows : w->columns;
-    const double all = (double)y->columns * (double)y->rows * (double)k;
-    cuda_pads_plan(w, x, y, row, out);
-    const double copies = cost(&out->w) + cost(&out->x) + cost(&out->y);
-    if (out->bytes == 0 || MORE * all <= LEAST * copies)
-        out->bytes = 0;
+    y->columns = rows;
+    if (x->transposed)
+        x->rows = rows;
     else
-        *w = out->w.to, *x = out->x.to, *y = out->y.to;
+        x->columns = rows;
+}
+
+void
+cuda_pads_move(const cuda_pads *pads, int64_t first, uint64_t values[3])
+{
+    const cuda_matrix *x = &pads->x.from;
+    const int64_t step = x->transposed ? 1 : x->ld;
+    values[1] += (uint64_t)(first * step * SIZE);
+    values[2] += (uint64_t)(first * pads->y.from.ld * SIZE);
 }
 
 static air_status
@@ -141,10 +167,16 @@ air_status
 cuda_pads_fill(const air_device *dev, const cuda_pads *pads, uint64_t area,
                uint64_t values[4], cu_stream stream)
 {
-    AIR_TRY(fill(dev, &pads->w, area, &values[0], stream));
-    AIR_TRY(fill(dev, &pads->x, area, &values[1], stream));
     if (pads->y.at >= 0)
         values[2] = area + (uint64_t)pads->y.at;
+    return fill(dev, &pads->x, area, &values[1], stream);
+}
+
+air_status
+cuda_pads_share(const air_device *dev, const cuda_pads *pads, uint64_t area,
+                uint64_t values[4], cu_stream stream)
+{
+    AIR_TRY(fill(dev, &pads->w, area, &values[0], stream));
     if (pads->row_at < 0)
         return AIR_OK;
     const uint64_t at = area + (uint64_t)pads->row_at;

@@ -26,15 +26,22 @@ typedef struct {
     size_t bytes;   /* of the area, from a multiple of 256; 0: no copies */
 } cuda_pads;
 
-/* y = x w, of numbers of 2 bytes; row: one is added to each of y. plan: all
- * copies that it takes; make: none where they do not pay, otherwise *w, *x and
- * *y become what is multiplied. */
+/* y = x w, of numbers of 2 bytes; row: one is added to each of y. How many rows
+ * of y, as PyTorch sees it, are multiplied at once, so that copies take no more
+ * memory than they need to; 0: copies do not pay. */
+int64_t cuda_pads_rows(const cuda_matrix *w, const cuda_matrix *x,
+                       const cuda_matrix *y, bool row);
+/* So many rows from `first` on of x and y; values: pointers to w, x, y. */
+void cuda_pads_cut(cuda_matrix *x, cuda_matrix *y, int64_t rows);
+void cuda_pads_move(const cuda_pads *pads, int64_t first, uint64_t values[3]);
+/* All copies of a product. The copy of w, and that of the row, lie at the same
+ * place whatever the rows of y are. */
 void cuda_pads_plan(const cuda_matrix *w, const cuda_matrix *x,
                     const cuda_matrix *y, bool row, cuda_pads *out);
-void cuda_pads_make(cuda_matrix *w, cuda_matrix *x, cuda_matrix *y, bool row,
-                    cuda_pads *out);
-/* Before and after the product; values: pointers to w, x, y and the row, in the
- * first case then those of their copies. */
+/* What all rows share, what some do, and after their product; values: pointers
+ * to w, x, y and the row, afterwards those of their copies. */
+air_status cuda_pads_share(const air_device *dev, const cuda_pads *pads,
+                           uint64_t area, uint64_t values[4], cu_stream stream);
 air_status cuda_pads_fill(const air_device *dev, const cuda_pads *pads,
                           uint64_t area, uint64_t values[4], cu_stream stream);
 air_status cuda_pads_empty(const air_device *dev, const cuda_pads *pads,
