@@ -86,9 +86,9 @@ ODD = {  # of x [rows, 768], w [VOCABULARY, 768], g [rows, VOCABULARY]
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("rows", [1280, 1500])
+@pytest.mark.parametrize("rows", [2048, 1500])
 def test_products_by_parts_of_rows(rows, name):
-    """640 rows at once: twice, or with some left."""
+    """1024 rows at once: twice, or with some left."""
     torch.manual_seed(0)
     given = [
         torch.randn(*size, device="cuda", dtype=torch.bfloat16)

@@ -42,8 +42,8 @@ def test_others_stay(mask_of, device):
 
 
 def step(q, k, v):
-    rows = torch.arange(q.shape[2], device=q.device)[:, None] >= 0
-    mask = rows.expand(q.shape[0], -1, q.shape[2], k.shape[2])
+    rows = torch.arange(q.shape[2], device=q.device)[None, None, :, None]
+    mask = (rows >= 0).expand(q.shape[0], -1, -1, k.shape[2])
     return attend(q, k, v, mask).square().sum()
 
 

@@ -136,10 +136,11 @@ TEST(cuda_pads_are_for_large_products)
         bool w_turned, x_turned, w, x, y;
         int64_t rows;
     } cases[] = {
-        {8192, 50257, 768, true, false, true, false, true, 640},  /* logits */
-        {8192, 768, 50257, false, false, true, true, false, 640}, /* gradient */
+        {8192, 50257, 768, true, false, true, false, true, 1024}, /* logits */
+        {8192, 768, 50257, false, false, true, true, false,
+         1024}, /* gradient */
         {50257, 768, 8192, false, true, false, true, false,
-         4096}, /* weight's */
+         8192}, /* weight's */
         {600, 50257, 768, true, false, true, false, true, 600},
         {8192, 50264, 768, true, false, false, false, false, 0}, /* padded */
         {50257, 768, 8192, true, false, false, false, false, 0},
@@ -160,6 +161,6 @@ TEST(cuda_pads_are_for_large_products)
         CHECK((pads.x.at >= 0) == cases[i].x);
         CHECK((pads.y.at >= 0) == cases[i].y);
         CHECK((pads.y.to.ld != y.ld) == cases[i].y);
-        CHECK(pads.bytes <= (size_t)150 << 20);
+        CHECK(pads.bytes <= (size_t)220 << 20);
     }
 }

@@ -5,7 +5,8 @@
 #include "driver/cuda/blas_pad.h"
 
 enum { UNIT = 8 /* elements of 16 bytes */, SIZE = 2, PAGE = 256 };
-enum { TILE = 128, AT_ONCE = 64 << 20 /* bytes of copies, or a tile */ };
+/* Bytes of copies, or rows. Powers of two fill the multiprocessors evenly. */
+enum { TILE = 128, AT_ONCE = 128 << 20 };
 
 /* Picoseconds: of a multiply-add more at 200 TFLOP/s than at 700, of a byte
  * that is copied at 1.2 TB/s, of a copy, and of zeros beside and behind one.
@@ -95,8 +96,10 @@ cuda_pads_rows(const cuda_matrix *w, const cuda_matrix *x, const cuda_matrix *y,
         width += all.x.to.transposed ? all.x.to.columns : all.x.to.ld;
     if (all.y.at >= 0)
         width += all.y.to.ld;
-    const int64_t tiles = width > 0 ? AT_ONCE / (width * SIZE * TILE) : m;
-    return tiles > 0 && tiles * TILE < m ? tiles * TILE : m;
+    int64_t rows = TILE;
+    while (rows < m && 2 * rows * width * SIZE <= AT_ONCE)
+        rows *= 2;
+    return rows < m ? rows : m;
 }
 
 void
