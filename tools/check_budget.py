@@ -70,8 +70,8 @@ LAYERS = {
     # results where the last call had them: 115; pairs put together: 35;
     # what of a region goes past the caches: 35
     # one arena of lent memory, large results given back: 20
-    # what only results need runs where it frees memory: 215
-    "src/exec": (9600, C),
+    # what only results need runs where it frees memory: 215; ids: 15
+    "src/exec": (9620, C),
     "src/api": (1250, C),
     # sampling at places of a grid and bags of embeddings are 800; products
     # chosen by measurement 800; few rows of bf16 500

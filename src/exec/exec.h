@@ -62,7 +62,6 @@ const air_alloc *exec_pool_alloc(const exec_pool *pool);
 typedef struct {
     pthread_mutex_t mutex;
     air_graph_pool *first;
-    int64_t ids; /* of pools, so far */
 } exec_graph_list;
 exec_graph_list *exec_pool_graphs(exec_pool *pool);
 

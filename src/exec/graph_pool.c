@@ -5,6 +5,10 @@
 
 #define TRIM_TICKS 64 /* how often what is more than needed is looked for */
 
+/* Highest id so far. Of all contexts: a handle is made before it is known which
+ * device it is for, and must not be another pool's there. */
+static atomic_int_fast64_t last_id;
+
 /* ---- the pool ---- */
 
 static void
@@ -63,6 +67,21 @@ exec_graph_pool_release(air_graph_pool *pool)
         destroy(pool);
 }
 
+static int64_t
+new_id(void)
+{
+    return atomic_fetch_add(&last_id, 1) + 1;
+}
+
+static void
+note_id(int64_t id)
+{
+    int_fast64_t last = atomic_load(&last_id);
+
+    while (last < id && !atomic_compare_exchange_weak(&last_id, &last, id))
+        continue;
+}
+
 /* With the list's mutex held. */
 static air_status
 create_locked(exec_pool *base, const int64_t *id, air_graph_pool **out)
@@ -76,12 +95,11 @@ create_locked(exec_pool *base, const int64_t *id, air_graph_pool **out)
     pool->base = base;
     pool->refs = 1;
     pool->id[0] = id ? id[0] : 0;
-    pool->id[1] = id ? id[1] : ++list->ids;
+    pool->id[1] = id ? id[1] : new_id();
     pthread_mutex_init(&pool->mutex, NULL);
     pool->next = list->first;
     list->first = pool;
-    if (pool->id[1] > list->ids)
-        list->ids = pool->id[1];
+    note_id(pool->id[1]);
     *out = pool;
     return AIR_OK;
 }

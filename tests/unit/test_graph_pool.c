@@ -327,6 +327,27 @@ done:
     teardown(&f);
 }
 
+/* A handle of one context is no pool of another one. */
+TEST(graph_pool_ids_are_of_the_process)
+{
+    const int64_t high[2] = {0, 1000000};
+    air_graph_pool *found = NULL, *next = NULL;
+    air_graph_pool_stats stats;
+    fixture f = {NULL}, g = {NULL};
+
+    if (setup(&f, NULL) && setup(&g, NULL)) {
+        CHECK(stats_of(&g).id[1] > stats_of(&f).id[1]);
+        CHECK_OK(air_graph_pool_find(f.ctx, high, &found));
+        CHECK_OK(air_graph_pool_create(g.ctx, &next));
+        air_graph_pool_get_stats(next, &stats);
+        CHECK(stats.id[1] > high[1]);
+    }
+    air_graph_pool_release(found);
+    air_graph_pool_release(next);
+    teardown(&f);
+    teardown(&g);
+}
+
 static air_status
 oom_body(const air_alloc *alloc, void *user)
 {
