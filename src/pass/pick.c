@@ -3,7 +3,8 @@
  * axis, each reader computes its own.
  *
  * select(op(x, y)) becomes op(select(x), select(y)), which fuses with what
- * reads it; the whole value would be written, and read with strides. */
+ * reads it; the whole value would be written, and read with strides. An axis of
+ * one element, the last token's of one, only kept them apart. */
 #include <string.h>
 
 #include "pass/build.h"
@@ -149,7 +150,7 @@ can_pick(const pass_context *ctx, const ir_node *n, int axis)
     bool pairs = pass_walks_pairs(ctx, n->outs[0]);
 
     if (axis != EVERY_OTHER)
-        return pass_size_at(g, n->outs[0], axis) >= 2 &&
+        return pass_size_at(g, n->outs[0], axis) >= 1 &&
                pass_size_at(g, n->outs[0], axis) <= LONGEST;
     for (int i = 0; i < n->nattrs; i++)
         if (n->attrs[i].kind == AIR_ATTR_VALUE &&
