@@ -410,6 +410,9 @@ kern_embedding(const air_call *call, const cuda_props *props, cuda_source *out)
     (void)snprintf(from, sizeof from, "j * %" PRId64 " + c%d * %" PRId64,
                    w.strides[0], y.rank - 1, w.strides[1]);
     print_lookup(&k, &y, eights, from);
+    /* What a first layer then reads is what later ones read. */
+    if (eights && kern_bytes(y.dtype) == 2 && kern_is_float(y.dtype))
+        k.launch->crossing = 1;
     kern_end(&k, kern_numel(&y), props);
     return AIR_OK;
 }

@@ -116,6 +116,19 @@ put8(cross<T> to, const T (&x)[8])
     show((u64 *)to.words + 1, w[1]);
 }
 
+// move8 of common.cuh, to words of 8 neighbours as there.
+FN void
+move8(cross<u16> to, const u16 *from, bool there)
+{
+    const uint4 v = there ? take16<true>(from) : make_uint4(0, 0, 0, 0);
+    const u32 words[4] = {v.x, v.y, v.z, v.w};
+    u16 x[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x[i] = (u16)(words[i / 2] >> i % 2 * 16);
+    put8(to, x);
+}
+
 template <class T>
 FN void
 put(cross<T> p, float x)
