@@ -383,10 +383,14 @@ put_asking(printer *p)
                   "                continue;\n"
                   "            super_ask(i, a.v[SUPER_HEAD + e.first + "
                   "threadIdx.x %% 32]);\n"
+                  "            ring_next.first = 0;\n"
+                  "            __syncwarp();\n"
+                  "            do {\n"
                   "            switch (e.kind) {\n",
                   SUPER_THREADS + 32, p->run->count);
     put_cases(p, true);
-    put(p, "            }\n        }\n        return;\n    }\n"
+    put(p, "            }\n            } while (ring_ask());\n"
+           "        }\n        return;\n    }\n"
            "    super_take_registers();\n");
 }
 

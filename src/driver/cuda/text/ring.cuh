@@ -93,35 +93,17 @@ ring_flight()
     return calm != 0 && super_block.asking >= calm ? RING_CALM : peek(&ring.flight);
 }
 
-// The place of stage n is free. False: the kernel gives up.
-FN bool
-ring_free(u32 n)
-{
-    if (n < RING_STAGES)
-        return true;
-    while (!ring_try(&ring.empty[n % RING_STAGES], n / RING_STAGES - 1))
-        if (peek(&super_block.stuck))
-            return false;
-    return true;
-}
-
-// By all lanes of the warp that asks: half q will have so many bytes, and may come.
-// Its box.
-FN u32
-ring_expect(u32 q, int bytes)
-{
-    const u32 box = ring_place(&ring.full[q % (2 * RING_STAGES)]);
-    const u32 flight = ring_flight();
-    if (q >= flight)
-        ring_wait(q - flight);
-    if ((threadIdx.x & 31) == 0)
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                         box),
-                     "r"(bytes)
-                     : "memory");
-    __syncwarp();
-    return box;
-}
+// What the warp that asks asks for next: rows of some tiles of a phase, that the
+// text of the phase puts here. How they are asked for is one text for all phases, as
+// many of them would take long to be compiled.
+static __shared__ struct {
+    const u16 *row[32]; // of a lane
+    u32 first, left; // tile, of those of the block; so many are left with it
+    u32 tiles, rows; // at once; of a tile
+    u32 chunks, chunk, last; // stages of a row, bytes of it in one and in the last one
+    u32 pitch; // between rows in a stage
+    bool fast;
+} ring_next;
 
 FN void
 ring_copy(u32 to, const void *from, int bytes, u32 box, u64 policy)
@@ -148,6 +130,135 @@ ring_leave(u32 n)
     for (u32 q = 2 * n < RING_MOST ? 0 : 2 * n - RING_MOST; q < 2 * n; q++)
         ring_wait(q);
     ring_fill(n);
+}
+
+// Where stage n of a block goes: its place and how often that had one before, without
+// a division for each of them.
+struct ring_goal {
+    u32 place, round;
+
+    FN ring_goal(u32 n) : place(n % RING_STAGES), round(n / RING_STAGES) {}
+
+    FN void
+    next()
+    {
+        if (++place == RING_STAGES) {
+            place = 0;
+            round++;
+        }
+    }
+
+    // Is the place free? False: the kernel gives up.
+    FN bool
+    wait() const
+    {
+        while (round != 0 && !ring_try(&ring.empty[place], round - 1))
+            if (peek(&super_block.stuck))
+                return false;
+        return true;
+    }
+
+    // By all lanes: a half will have so many bytes, and may come. Its box.
+    FN u32
+    expect(u32 half, u32 bytes) const
+    {
+        const u32 flight = ring_flight(), at = 2 * place + half;
+        const u32 wraps = at < flight; // is the half that has to be there one before?
+        const u32 box = ring_place(&ring.full[at]);
+        if (round != 0 || !wraps)
+            while (!ring_try(&ring.full[at - flight + wraps * 2 * RING_STAGES],
+                             round - wraps))
+                ;
+        if ((threadIdx.x & 31) == 0)
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                             box),
+                         "r"(bytes)
+                         : "memory");
+        __syncwarp();
+        return box;
+    }
+};
+
+// Rows that lie behind each other are one copy: of those that this lane's begins, how
+// many; 0: another one's has it. A lane has row r of a tile.
+FN u32
+ring_length(const u16 *row, u32 r)
+{
+    const int lane = threadIdx.x & 31;
+    const u64 before = __shfl_sync(~0u, (u64)row, lane - 1);
+    const bool goes_on = ring_next.chunks == 1 && r != ring_next.rows / 2 && r > 0 &&
+                         before + ring_next.chunk == (u64)row;
+    const u32 heads = __ballot_sync(~0u, !goes_on);
+    const u32 behind = heads >> 1 >> lane;
+    // Behind the last lane another one would begin.
+    return goes_on ? 0 : __ffs((int)(behind | 1u << (31 - lane)));
+}
+
+// Rows that are not 16-byte aligned, at a tenth of the speed; those that lane `first`
+// and its next ones have.
+FN void
+ring_copy_halves(const ring_goal &goal, const u16 *row, u32 bytes, u32 first)
+{
+    extern __shared__ __align__(1024) char shared[];
+    char *to = shared + RING_AT + goal.place * RING_BYTES;
+    const u32 lane = threadIdx.x & 31;
+#pragma unroll 1
+    for (u32 r = 0; r < ring_next.rows; r++) {
+        const u16 *from = (const u16 *)__shfl_sync(~0u, (u64)row, first + r);
+#pragma unroll 1
+        for (u32 i = lane; i < bytes / 2; i += 32)
+            ((u16 *)(to + r * ring_next.pitch))[i] = from[i];
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (lane < 2)
+        ring_arrive(&ring.full[2 * goal.place + lane]);
+}
+
+// By all lanes of the warp that asks: the tiles of ring_next. Has the phase others?
+FN bool
+ring_ask()
+{
+    __syncwarp();
+    const u32 lane = threadIdx.x & 31, rows = ring_next.rows;
+    const u32 own = lane / rows, r = lane - own * rows, half_rows = rows / 2;
+    const u32 left = ring_next.left, most = ring_next.tiles;
+    const u32 tiles = left < most ? left : most;
+    const u16 *row = ring_next.row[lane];
+    const u32 count = ring_length(row, r);
+    u32 n = ring.filled;
+    ring_goal goal(n);
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#pragma unroll 1
+    for (u32 tile = 0; tile < tiles; tile++) {
+        const u16 *from = row;
+#pragma unroll 1
+        for (u32 chunk = ring_next.chunks; chunk > 0; chunk--, n++, goal.next()) {
+            const u32 size = chunk == 1 ? ring_next.last : ring_next.chunk;
+            if (!goal.wait()) {
+                ring_leave(n);
+                return false;
+            }
+            if (ring_next.fast) {
+                const u32 to = ring.base + goal.place * RING_BYTES + r * ring_next.pitch;
+#pragma unroll 1
+                for (u32 half = 0; half < 2; half++) {
+                    const u32 box = goal.expect(half, half_rows * size);
+                    if (own == tile && count > 0 && (r >= half_rows) == half)
+                        ring_copy(to, from, count * size, box, policy);
+                }
+            } else {
+                ring_copy_halves(goal, from, size, tile * rows);
+            }
+            from += ring_next.chunk / 2;
+        }
+    }
+    ring_fill(n);
+    if (lane == 0)
+        ring_next.first += most;
+    __syncwarp();
+    return left > most;
 }
 
 // A factor of all results, of a sum over x: each thread has its part of the sum when x
@@ -247,62 +358,10 @@ struct ring_tile {
         const int left = K - chunk * CHUNK;
         return (left < CHUNK ? left : CHUNK) * 2;
     }
-
-    // Rows that lie behind each other are one copy: of those that this lane's
-    // begins, how many; 0: another one's has it. A lane has row r of a tile.
-    static FN int
-    length(const T *row, int r)
-    {
-        const int lane = threadIdx.x & 31;
-        const u64 before = __shfl_sync(~0u, (u64)row, lane - 1);
-        const bool goes_on = CHUNKS == 1 && r != R / 2 && r > 0 &&
-                             before + K * 2 == (u64)row;
-        const u32 heads = __ballot_sync(~0u, !goes_on);
-        const u32 behind = heads >> 1 >> lane;
-        // Behind the last lane another one would begin.
-        return goes_on ? 0 : __ffs((int)(behind | 1u << (31 - lane)));
-    }
-
-    // row: of this lane, number r. count: rows of its copy; 0: another lane has it.
-    static FN void
-    fill(u32 n, const T *row, int chunk, int count, int r, u64 policy)
-    {
-        const int size = bytes(chunk);
-        const u32 to = ring.base + n % RING_STAGES * RING_BYTES + r * PITCH;
-#pragma unroll 1
-        for (int half = 0; half < 2; half++) {
-            const u32 box = ring_expect(2 * n + half, R / 2 * size);
-            if (count > 0 && r / (R / 2) == half)
-                ring_copy(to, row + chunk * CHUNK, count * size, box, policy);
-        }
-    }
-
-    // Rows that are not 16-byte aligned, at a tenth of the speed; those that
-    // lane `first` and its next ones have.
-    static FN void
-    copy(u32 n, const T *row, int chunk, int first)
-    {
-        extern __shared__ __align__(1024) char shared[];
-        char *to = shared + RING_AT + n % RING_STAGES * RING_BYTES;
-        const int lane = threadIdx.x & 31;
-#pragma unroll 1
-        for (int r = 0; r < R; r++) {
-            const u16 *from =
-                (const u16 *)__shfl_sync(~0u, (u64)row, first + r) +
-                chunk * CHUNK;
-#pragma unroll 1
-            for (int i = lane; i < bytes(chunk) / 2; i += 32)
-                ((u16 *)(to + r * PITCH))[i] = from[i];
-        }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-        if (lane < 2)
-            ring_arrive(&ring.full[(2 * n + lane) % (2 * RING_STAGES)]);
-    }
 };
 
-// What a product is for the warp that asks. Its lanes look for the rows of
-// several tiles at once.
+// What a product is for the warp that asks: its lanes look for the rows of the next
+// tiles.
 template <class T, int M, int K, int R, int S, int D>
 struct asked : skinny<T, M, K, R, S, D> {
     typedef ring_tile<T, K, R> H;
@@ -315,28 +374,19 @@ struct asked : skinny<T, M, K, R, S, D> {
     {
         const int lane = threadIdx.x & 31, own = lane / R, r = lane % R;
         const tile_share mine = tiles_of(tiles, SUPER_BLOCKS);
-        u32 n = ring.filled;
-        u64 policy;
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
-            : "=l"(policy));
-        for (int first = 0; first < mine.count; first += AT_ONCE) {
-            const int left = mine.count - first;
-            const int at_once = left < AT_ONCE ? left : AT_ONCE;
-            const T *from =
-                row(mine.first + first + (own < at_once ? own : 0), r);
-            const int count = H::length(from, r);
-#pragma unroll 1
-            for (int i = 0; i < at_once * H::CHUNKS; i++, n++) {
-                const int tile = i / H::CHUNKS, chunk = i % H::CHUNKS;
-                if (!ring_free(n))
-                    return ring_leave(n);
-                if (fast)
-                    H::fill(n, from, chunk, own == tile ? count : 0, r, policy);
-                else
-                    H::copy(n, from, chunk, tile * R);
-            }
-        }
-        ring_fill(n);
+        const int first = ring_next.first, left = mine.count - first;
+        const int at = own < AT_ONCE && own < left ? own : 0;
+        ring_next.row[lane] = (const u16 *)row(mine.first + first + at, r);
+        if (lane != 0)
+            return;
+        ring_next.left = left;
+        ring_next.tiles = AT_ONCE;
+        ring_next.rows = R;
+        ring_next.chunks = H::CHUNKS;
+        ring_next.chunk = H::bytes(0);
+        ring_next.last = H::bytes(H::CHUNKS - 1);
+        ring_next.pitch = H::PITCH;
+        ring_next.fast = fast;
     }
 };
 
