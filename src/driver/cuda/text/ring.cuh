@@ -158,11 +158,12 @@ struct ring_goal {
         return true;
     }
 
-    // By all lanes: a half will have so many bytes, and may come. Its box.
+    // By all lanes: a half will have so many bytes, and may come when so many halves
+    // before it are there. Its box.
     FN u32
-    expect(u32 half, u32 bytes) const
+    expect(u32 half, u32 bytes, u32 flight) const
     {
-        const u32 flight = ring_flight(), at = 2 * place + half;
+        const u32 at = 2 * place + half;
         const u32 wraps = at < flight; // is the half that has to be there one before?
         const u32 box = ring_place(&ring.full[at]);
         if (round != 0 || !wraps)
@@ -221,9 +222,14 @@ ring_ask()
 {
     __syncwarp();
     const u32 lane = threadIdx.x & 31, rows = ring_next.rows;
-    const u32 own = lane / rows, r = lane - own * rows, half_rows = rows / 2;
+    // Without a division, which other warps' copies would wait for.
+    const u32 own = (lane >= rows) + (lane >= 2 * rows) + (lane >= 3 * rows);
+    const u32 r = lane - own * rows, half_rows = rows / 2;
     const u32 left = ring_next.left, most = ring_next.tiles;
     const u32 tiles = left < most ? left : most;
+    const u32 chunks = ring_next.chunks, chunk = ring_next.chunk;
+    const u32 last = ring_next.last, behind = r * ring_next.pitch;
+    const bool fast = ring_next.fast;
     const u16 *row = ring_next.row[lane];
     const u32 count = ring_length(row, r);
     u32 n = ring.filled;
@@ -231,32 +237,35 @@ ring_ask()
     u64 policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
 #pragma unroll 1
-    for (u32 tile = 0; tile < tiles; tile++) {
-        const u16 *from = row;
-#pragma unroll 1
-        for (u32 chunk = ring_next.chunks; chunk > 0; chunk--, n++, goal.next()) {
-            const u32 size = chunk == 1 ? ring_next.last : ring_next.chunk;
-            if (!goal.wait()) {
-                ring_leave(n);
-                return false;
+    for (u32 tile = 0, more = chunks; tile < tiles; n++, goal.next()) {
+        const u32 size = more == 1 ? last : chunk;
+        const u16 *from = row + (chunks - more) * (chunk / 2);
+        if (!goal.wait()) {
+            ring_leave(n);
+            return false;
+        }
+        if (fast) {
+            const u32 flight = ring_flight();
+            const u32 to = ring.base + goal.place * RING_BYTES + behind;
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                const u32 box = goal.expect(half, half_rows * size, flight);
+                if (own == tile && count > 0 && (r >= half_rows) == half)
+                    ring_copy(to, from, count * size, box, policy);
             }
-            if (ring_next.fast) {
-                const u32 to = ring.base + goal.place * RING_BYTES + r * ring_next.pitch;
-#pragma unroll 1
-                for (u32 half = 0; half < 2; half++) {
-                    const u32 box = goal.expect(half, half_rows * size);
-                    if (own == tile && count > 0 && (r >= half_rows) == half)
-                        ring_copy(to, from, count * size, box, policy);
-                }
-            } else {
-                ring_copy_halves(goal, from, size, tile * rows);
-            }
-            from += ring_next.chunk / 2;
+        } else {
+            ring_copy_halves(goal, from, size, tile * rows);
+        }
+        if (--more == 0) {
+            more = chunks;
+            tile++;
         }
     }
     ring_fill(n);
-    if (lane == 0)
+    if (lane == 0) {
         ring_next.first += most;
+        ring_next.left = left - tiles;
+    }
     __syncwarp();
     return left > most;
 }
@@ -377,7 +386,7 @@ struct asked : skinny<T, M, K, R, S, D> {
         const int first = ring_next.first, left = mine.count - first;
         const int at = own < AT_ONCE && own < left ? own : 0;
         ring_next.row[lane] = (const u16 *)row(mine.first + first + at, r);
-        if (lane != 0)
+        if (lane != 0 || first != 0)
             return;
         ring_next.left = left;
         ring_next.tiles = AT_ONCE;
