@@ -253,6 +253,27 @@ struct fresh_row {
                 if (at == i / 2 * 8 + t * 2 + i % 2)
                     x.v[i / 2][i % 2][c] = v[c];
     }
+
+    // When it was seen to be there: which one it is, and where key and value i are.
+    FN void
+    find()
+    {
+        j = ::call::look((const u32 *)(key + WIDTH));
+    }
+
+    template <class T>
+    FN const T *
+    key_of(const T *p, s64 i) const
+    {
+        return i == j ? (const T *)key : p;
+    }
+
+    template <class T>
+    FN const T *
+    value_of(const T *p, s64 i) const
+    {
+        return i == j ? (const T *)value : p;
+    }
 };
 
 template <class D, class T, int PLANE, int WIDTH>

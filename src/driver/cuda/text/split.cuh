@@ -30,6 +30,25 @@ struct no_row {
     patch(X &, s64, int, int) const
     {
     }
+
+    FN void
+    find()
+    {
+    }
+
+    template <class T>
+    FN const T *
+    key_of(const T *p, s64) const
+    {
+        return p;
+    }
+
+    template <class T>
+    FN const T *
+    value_of(const T *p, s64) const
+    {
+        return p;
+    }
 };
 
 template <class D, class T>
@@ -176,31 +195,73 @@ struct split {
         D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
     }
 
-    // All keys by the warps of this block.
+    // All keys by the warps of this block, one after the other but for those that are
+    // hidden: few rows have seen nothing, and what is as fast as `look` takes as long
+    // to be compiled.
     template <class P>
     static __device__ __noinline__ void
     again(P p, float *cells)
     {
+        static constexpr int PIECES = WIDTH / 32; // of a row, of a lane
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        const int g = lane >> 2, t = lane & 3;
-        uint4 q[D::CHUNKS];
-        float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
         auto row = row_of(D(), p.k, p.v, p.plane());
-        row.ask(g, t);
-        take_query_and(row, q, p.query(g < QUERIES ? g : 0) + t * 8, g, t,
-                       g < QUERIES);
+        row.find();
+        __syncthreads();
 #pragma unroll 1
-        for (s64 j = warp * D::KEYS; j < p.keys(); j += WARPS * D::KEYS) {
-            typename D::places at;
-            typename D::pieces x;
-            D::aim(at, p, j, g, t);
-            D::template fetch<false>(x, at);
-            row.patch(x, j, g, t);
-            D::fold(p, x, q, D::template look<true>(p, j, g, t), acc, top, all);
+        for (int n = 0; n < QUERIES; n++) {
+            const auto query = p.query(n);
+            float q[PIECES], acc[PIECES] = {}, top = -infinity(), all = 0;
+#pragma unroll
+            for (int i = 0; i < PIECES; i++) {
+                const T v = query[i * 32 + lane];
+                q[i] = get(v);
+            }
+#pragma unroll 1
+            for (s64 first = warp * 32; first < p.keys(); first += WARPS * 32) {
+                const s64 own = first + lane;
+                const bool there = own < p.keys() && !(p.causal() && own > p.row(n));
+                const float mask = there ? p.mask(n, own) : -infinity();
+                u32 seen = __ballot_sync(~0u, mask != -infinity());
+#pragma unroll 1
+                for (; seen != 0; seen &= seen - 1) {
+                    const int k = __ffs((int)seen) - 1;
+                    const s64 j = first + k;
+                    const T *key = row.key_of(p.key(j), j);
+                    const T *value = row.value_of(p.value(j), j);
+                    float score = 0, v[PIECES];
+#pragma unroll
+                    for (int i = 0; i < PIECES; i++) {
+                        v[i] = at(value, i * 32 + lane);
+                        score += q[i] * at(key, i * 32 + lane);
+                    }
+                    score = sum<32>(score) * p.scale() + __shfl_sync(~0u, mask, k);
+                    const float high = fmaxf(top, score), f = D::decay(top, high);
+                    const float weight =
+                        score == -infinity() ? 0.f : __expf(score - high);
+                    all = all * f + weight;
+#pragma unroll
+                    for (int i = 0; i < PIECES; i++)
+                        acc[i] = acc[i] * f + weight * v[i];
+                    top = high;
+                }
+            }
+            float *c = cells + (warp * QUERIES + n) * CELL;
+#pragma unroll
+            for (int i = 0; i < PIECES; i++)
+                c[i * 32 + lane] = acc[i];
+            if (lane == 0) {
+                c[WIDTH] = top;
+                c[WIDTH + 1] = all;
+            }
         }
         __syncthreads();
-        D::leave(cells + warp * QUERIES * CELL, g, t, acc, top, all);
-        __syncthreads();
+    }
+
+    // Element e of a key or a value, of words too.
+    static FN float
+    at(const T *p, int e)
+    {
+        return get(T{peek(&p[e].bits)});
     }
 
     // This block's share of the elements. Rows that have seen nothing are computed
