@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from . import events, forms, lanes
+from . import events, forms, lanes, schema
 
 aten = torch.ops.aten
 
@@ -37,7 +37,7 @@ def _cats(graph: Graph) -> list[Node]:
 def _fits(graph: Graph, cat: Node) -> bool:
     parts: Any = cat.args[0]
     value = cat.meta.get("val")
-    dim: Any = cat.args[1] if len(cat.args) > 1 else cat.kwargs.get("dim", 0)
+    dim = schema.argument(cat, 1, "dim", 0)
     if len(parts) < 2 or not isinstance(value, torch.Tensor):
         return False
     if dim not in (0, -value.dim()):

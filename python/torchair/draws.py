@@ -27,6 +27,7 @@ from .schema import (
     INTS,
     VALUE,
     Refused,
+    argument,
     find_row,
     permuted,
 )
@@ -283,9 +284,7 @@ def _drawn(
 def _argument(node: torch.fx.Node, index: int, name: str, default: Any) -> Any:
     if node.kwargs.get("generator") is not None:
         raise Refused("a generator of the user")
-    if index < len(node.args):
-        return node.args[index]
-    return node.kwargs.get(name, default)
+    return argument(node, index, name, default)
 
 
 def _floats(node: torch.fx.Node, **defaults: float) -> list[Any]:

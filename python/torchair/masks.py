@@ -11,16 +11,16 @@ from __future__ import annotations
 import torch
 from torch.fx import GraphModule, Node
 
+from . import schema
+
 _ATTEND = torch.nn.functional.scaled_dot_product_attention
-_MASK = 3  # which argument
 
 
 def lay(gm: GraphModule) -> None:
     """gm: Dynamo's; made anew where it has such masks."""
     laid: dict[Node, Node] = {}
     for node in gm.graph.find_nodes(op="call_function", target=_ATTEND):
-        given = dict(enumerate(node.args))
-        mask = node.kwargs.get("attn_mask", given.get(_MASK))
+        mask = schema.argument(node, 3, "attn_mask", None)
         if isinstance(mask, Node) and _is_spread(mask):
             if mask not in laid:
                 with gm.graph.inserting_after(mask):

@@ -134,7 +134,9 @@ def _order(job: Job) -> bool:
 
 
 def _super(job: Job) -> bool:
-    return job.config.captures and super_kernels.join_all(job.gm)
+    if job.config.captures:
+        super_kernels.join_all(job.gm)
+    return False
 
 
 def _in_place(job: Job) -> bool:
@@ -277,7 +279,6 @@ _TYPED = {
     "pair_streams",
     "join_lanes",
     "order",
-    "super_kernel",
     "remove_cat",
     "write_inputs",
     "write_intermediates",

@@ -30,16 +30,10 @@ aten = torch.ops.aten
 Rewrite = Callable[[Any, torch.fx.Node, Any], Sequence[int | None]]
 
 
-def _argument(node: torch.fx.Node, index: int, name: str, default: Any) -> Any:
-    if index < len(node.args):
-        return node.args[index]
-    return node.kwargs.get(name, default)
-
-
 def _slices(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     """Consecutive parts along a dimension."""
     source: Any = node.args[0]
-    axis = _argument(node, 2, "dim", 0)
+    axis = schema.argument(node, 2, "dim", 0)
     if not isinstance(axis, int):
         raise Refused("a dimension that is not constant")
     begin = at.sizes.dim(0)
@@ -65,7 +59,7 @@ def _slices(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
 
 def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
     source: Any = node.args[0]
-    axis = _argument(node, 1, "dim", 0)
+    axis = schema.argument(node, 1, "dim", 0)
     return [
         at.add(
             node,
@@ -86,7 +80,7 @@ def _unbind(at: Any, node: torch.fx.Node, values: Sequence[Any]) -> list[int]:
 
 def _cat(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
     """Tensors of other dtypes than the result's are converted first."""
-    tensors: Any = _argument(node, 0, "tensors", ())
+    tensors: Any = schema.argument(node, 0, "tensors", ())
     refs = []
     for t in tensors:
         ref, x = at.ref(t), t.meta["val"]
@@ -95,14 +89,14 @@ def _cat(at: Any, node: torch.fx.Node, value: Any) -> Sequence[int | None]:
             x = x.to(value.dtype)
             ref = at.add(node, "prims::convert_element_type", attrs, x)
         refs.append(ref)
-    axis = at.sizes.dim(_argument(node, 1, "dim", 0))
+    axis = at.sizes.dim(schema.argument(node, 1, "dim", 0))
     return [at.add(node, "cat", [VALUES, refs, INT, axis], value)]
 
 
 def _cat_of_several(
     at: Any, node: torch.fx.Node, value: Any
 ) -> Sequence[int | None]:
-    tensors: Any = _argument(node, 0, "tensors", ())
+    tensors: Any = schema.argument(node, 0, "tensors", ())
     dtypes = {t.meta["val"].dtype for t in tensors}
     known = all(DTYPES.get(d, (0, False))[1] for d in dtypes)
     write = _cat if len(dtypes) > 1 and known else type(at).row_node

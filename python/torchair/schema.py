@@ -231,6 +231,13 @@ def operator_name(target: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
+def argument(node: torch.fx.Node, index: int, name: str, default: Any) -> Any:
+    """By place or by name, as the node has it."""
+    if index < len(node.args):
+        return node.args[index]
+    return node.kwargs.get(name, default)
+
+
 @remembered
 def find_row(target: Any) -> Row | None:
     """The row of an operator; None where the table has none."""

@@ -56,18 +56,16 @@ def check(name: str, text: str) -> None:
             )
 
 
-def join_all(gm: torch.fx.GraphModule) -> bool:
-    """super_kernel_optimize: as if all nodes were in one scope. Nothing of the
-    graph's code changes."""
+def join_all(gm: torch.fx.GraphModule) -> None:
+    """super_kernel_optimize: as if all nodes were in one scope."""
     if cuda.place_of(gm) == cuda.HOST:
         warn_once(
             "super_kernel_optimize on a CPU",
             "super_kernel_optimize has no effect on a CPU: what a captured "
             "graph launches there is already as few units as it can",
         )
-        return False
+        return
     for node in gm.graph.nodes:
         if node.op == "call_function":
             inside = {scope.SUPER_KERNEL: "capture", **scope.of(node)}
             node.meta["scope"] = inside
-    return False

@@ -1,16 +1,15 @@
 /* ends.c: what only results need (what a forward keeps for its backward, in
  * another type or order) stands at the end of a graph as AOTAutograd writes it,
  * and large values that nothing else reads by then would stay in memory. */
-#include <string.h>
-
 #include "exec/ends.h"
 
 #define LARGE ((int64_t)1 << 20) /* bytes */
 
+/* What runs only once is left where it is, as HOST nodes are. */
 static ir_class
 class_of(const exec_ends *e, uint32_t unit)
 {
-    const ir_node *n = ir_node_at(e->g, e->units[unit].nodes[0]);
+    const ir_node *n = ir_node_at(e->g, e->units.data[unit].nodes[0]);
 
     return n->op == AIR_OP_HOST || n->once ? IR_CLASS_HOST
                                            : (ir_class)ir_info(n)->cls;
@@ -27,9 +26,9 @@ may_be_end(const exec_ends *e, uint32_t unit)
 
 /* Units that wait have higher numbers, nearly all. */
 static void
-find_ends(exec_ends *e, size_t nunits, const exec_chains *after)
+find_ends(exec_ends *e, const exec_chains *after)
 {
-    for (size_t u = nunits; u-- > 0;) {
+    for (size_t u = e->units.count; u-- > 0;) {
         bool end = may_be_end(e, (uint32_t)u);
         for (uint32_t i = after->start[u]; end && i != EXEC_NO_EDGE;
              i = after->next[i])
@@ -39,38 +38,31 @@ find_ends(exec_ends *e, size_t nunits, const exec_chains *after)
 }
 
 static bool
-is_large(const ir_graph *g, const ir_value *v)
+is_large(const ir_graph *g, air_ref r)
 {
-    int64_t size, bytes = (int64_t)air_dtype_bytes((air_dtype)v->dtype);
+    const air_dtype dtype = (air_dtype)ir_val(g, r)->dtype;
+    int64_t n;
 
-    for (int i = 0; i < v->rank; i++)
-        if (!ir_dim_is_const(g, v->dims[i], &size) ||
-            !base_mul_i64(bytes, size, &bytes))
-            return true;
-    return bytes >= LARGE;
+    return !pass_count_of(g, r, &n) ||
+           !base_mul_i64(n, (int64_t)air_dtype_bytes(dtype), &n) || n >= LARGE;
 }
 
 /* Memory that a result or an input lies in is there for all of the run. */
 static void
-find_roots(exec_ends *e)
+find_large(exec_ends *e)
 {
     const ir_graph *g = e->g;
 
-    for (uint32_t v = 0; v < g->values.count; v++)
-        e->root[v] = v;
     IR_FOR_EACH(g, id)
     {
         const ir_node *n = ir_node_at(g, id);
-        if (n->op != AIR_OP_HOST && ir_info(n)->cls == IR_CLASS_VIEW &&
-            n->nouts == 1)
-            e->root[n->outs[0].id] = e->root[n->attrs[0].value.id];
         for (int i = 0; i < n->nouts; i++) {
             const uint32_t v = n->outs[i].id;
-            e->goes[v] = e->root[v] == v && is_large(g, ir_val(g, n->outs[i]));
+            e->goes[v] = e->units.root[v] == v && is_large(g, n->outs[i]);
         }
     }
     for (size_t i = 0; i < g->results.count; i++)
-        e->goes[e->root[g->results.data[i].value.id]] = false;
+        e->goes[e->units.root[g->results.data[i].value.id]] = false;
 }
 
 typedef struct {
@@ -85,10 +77,10 @@ static void
 count_read(void *arg, air_ref *ref)
 {
     reader *r = arg;
-    const uint32_t root = r->e->root[ref->id];
+    const uint32_t root = r->e->units.root[ref->id];
     const uint32_t node = ir_val(r->e->g, (air_ref){root})->node;
 
-    if (node == IR_NO_NODE || r->e->unit_of[node] == r->unit)
+    if (node == IR_NO_NODE || r->e->units.of[node] == r->unit)
         return;
     r->e->left[root] = (uint32_t)((int64_t)r->e->left[root] + r->by);
     r->large = r->large || r->e->goes[root];
@@ -101,8 +93,8 @@ count_reads(exec_ends *e, uint32_t unit, int by)
 {
     reader r = {.e = e, .unit = unit, .by = by};
 
-    for (size_t i = 0; i < e->units[unit].count; i++) {
-        ir_node *n = ir_node_at(e->g, e->units[unit].nodes[i]);
+    for (size_t i = 0; i < e->units.data[unit].count; i++) {
+        ir_node *n = ir_node_at(e->g, e->units.data[unit].nodes[i]);
         if (n->op == AIR_OP_HOST || ir_info(n)->cls != IR_CLASS_VIEW)
             ir_each_operand(NULL, n, count_read, &r);
     }
@@ -110,22 +102,17 @@ count_reads(exec_ends *e, uint32_t unit, int by)
 }
 
 air_status
-exec_ends_make(const ir_graph *g, const exec_unit *units, size_t nunits,
+exec_ends_make(const ir_graph *g, const exec_units *units,
                const exec_chains *after, base_arena *scratch, exec_ends *out)
 {
-    *out = (exec_ends){.g = g, .units = units};
-    AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits + 1, &out->is_end));
-    AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits + 1, &out->ready));
-    AIR_TRY(BASE_ARENA_ARRAY(scratch, g->nodes.count + 1, &out->unit_of));
-    AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count + 1, &out->root));
+    *out = (exec_ends){.g = g, .units = *units};
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, units->count + 1, &out->is_end));
+    AIR_TRY(BASE_ARENA_ARRAY(scratch, units->count + 1, &out->ready));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count + 1, &out->left));
     AIR_TRY(BASE_ARENA_ARRAY(scratch, g->values.count + 1, &out->goes));
-    for (uint32_t u = 0; u < nunits; u++)
-        for (size_t i = 0; i < units[u].count; i++)
-            out->unit_of[units[u].nodes[i]] = u;
-    find_ends(out, nunits, after);
-    find_roots(out);
-    for (uint32_t u = 0; u < nunits; u++)
+    find_ends(out, after);
+    find_large(out);
+    for (uint32_t u = 0; u < units->count; u++)
         (void)count_reads(out, u, 1);
     return AIR_OK;
 }

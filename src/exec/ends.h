@@ -9,19 +9,17 @@
 
 typedef struct {
     const ir_graph *g;
-    const exec_unit *units;
+    exec_units units;
     bool *is_end; /* by unit: loops and views that only such units wait for */
     uint32_t *ready; /* those that could run */
     size_t nready;
-    uint32_t *unit_of; /* by node */
-    uint32_t *root;    /* by value: whose memory it is, seen through views */
-    uint32_t *left;    /* by root: times that it has still to be read */
-    bool *goes; /* by root: large, and not needed when all have read it */
+    uint32_t *left; /* by root: times that it has still to be read */
+    bool *goes;     /* by root: large, and not needed when all have read it */
 } exec_ends;
 
-air_status exec_ends_make(const ir_graph *g, const exec_unit *units,
-                          size_t nunits, const exec_chains *after,
-                          base_arena *scratch, exec_ends *out);
+air_status exec_ends_make(const ir_graph *g, const exec_units *units,
+                          const exec_chains *after, base_arena *scratch,
+                          exec_ends *out);
 /* A unit could run, and did. */
 void exec_ends_ready(exec_ends *e, uint32_t unit);
 void exec_ends_ran(exec_ends *e, uint32_t unit);

@@ -120,6 +120,14 @@ typedef struct {
     bool *written;    /* by value: a node writes into its memory */
 } exec_order;
 
+/* Units before they are sorted, numbered by their first nodes. */
+typedef struct {
+    const exec_unit *data;
+    size_t count;
+    const uint32_t *of;   /* by node: its unit */
+    const uint32_t *root; /* exec_order.root */
+} exec_units;
+
 /* options: `without` and `order` are looked at. early: small units that wait
  * for nothing come first, side by side, those that nothing waits for last. */
 air_status exec_order_make(const ir_graph *g,
@@ -143,10 +151,10 @@ typedef struct {
 } exec_chains;
 air_status exec_chains_make(base_arena *scratch, size_t nunits,
                             const exec_edges *edges, int end, exec_chains *out);
-/* written.c: out[0..nunits) in the order of the graph. early: as
+/* written.c: out[0..units->count) in the order of the graph. early: as
  * exec_order_make. STATE, naming the graph, where units wait for each other. */
-air_status exec_sort_written(const ir_graph *g, const exec_unit *units,
-                             size_t nunits, const exec_edges *edges, bool early,
+air_status exec_sort_written(const ir_graph *g, const exec_units *units,
+                             const exec_edges *edges, bool early,
                              base_arena *scratch, uint32_t *out);
 /* sort.c: out[0..nunits) in order BFS, DFS or RDFS; STATE, naming the graph,
  * where units wait for each other. */

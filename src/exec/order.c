@@ -428,15 +428,16 @@ make_order(order_maker *m, bool early, base_arena *arena, exec_order *out)
     AIR_TRY(BASE_ARENA_ARRAY(m->scratch, m->nunits, &sorted));
     AIR_TRY(fill_units(m, arena, units));
     AIR_TRY(unit_edges(m, &edges));
+    AIR_TRY(find_memory(m->g, arena, out));
+    const exec_units all = {units, m->nunits, m->unit_of, out->root};
     if (m->options->order == AIR_ORDER_WRITTEN)
-        AIR_TRY(exec_sort_written(m->g, units, m->nunits, &edges, early,
-                                  m->scratch, sorted));
+        AIR_TRY(
+            exec_sort_written(m->g, &all, &edges, early, m->scratch, sorted));
     else
         AIR_TRY(exec_sort(m->options->order, m->g->name, m->nunits, &edges,
                           m->scratch, sorted));
     memcpy(out->units, units, m->nunits * sizeof *units);
     mark_stored(m, out);
-    AIR_TRY(find_memory(m->g, arena, out));
     AIR_TRY(find_cats(m, arena, out));
     AIR_TRY(find_turned(m, arena, out));
     AIR_TRY(once_first(m, units, sorted, &out->once));

@@ -61,17 +61,11 @@ next_written(const walker *w)
 static bool
 is_little(const ir_graph *g, const ir_node *n)
 {
-    int64_t count = 1, size;
+    int64_t count;
 
-    if (n->op == AIR_OP_HOST || n->nouts != 1 ||
-        ir_info(n)->cls != IR_CLASS_POINTWISE)
-        return false;
-    const ir_value *v = ir_val(g, n->outs[0]);
-    for (int i = 0; i < v->rank; i++)
-        if (!ir_dim_is_const(g, v->dims[i], &size) ||
-            !base_mul_i64(count, size, &count))
-            return false;
-    return count <= SMALL;
+    return n->op != AIR_OP_HOST && n->nouts == 1 &&
+           ir_info(n)->cls == IR_CLASS_POINTWISE &&
+           pass_count_of(g, n->outs[0], &count) && count <= SMALL;
 }
 
 /* written: it may write what it reads. */
@@ -224,12 +218,13 @@ run_unit(walker *w, size_t u)
 }
 
 air_status
-exec_sort_written(const ir_graph *g, const exec_unit *units, size_t nunits,
+exec_sort_written(const ir_graph *g, const exec_units *units,
                   const exec_edges *edges, bool early, base_arena *scratch,
                   uint32_t *out)
 {
+    const size_t nunits = units->count;
     walker w = {.g = g,
-                .units = units,
+                .units = units->data,
                 .nunits = nunits,
                 .early = early ? 0 : nunits,
                 .last = nunits};
@@ -239,7 +234,7 @@ exec_sort_written(const ir_graph *g, const exec_unit *units, size_t nunits,
     AIR_TRY(BASE_ARENA_ARRAY(scratch, nunits, &w.ready));
     for (size_t i = 0; i < edges->count; i++)
         w.waits[edges->edges[2 * i + 1]]++;
-    AIR_TRY(exec_ends_make(g, units, nunits, &w.after, scratch, &w.ends));
+    AIR_TRY(exec_ends_make(g, units, &w.after, scratch, &w.ends));
     if (early)
         AIR_TRY(find_late(&w, scratch));
     for (uint32_t u = 0; u < nunits; u++)

@@ -18,11 +18,11 @@ enum { GRAD, INDEX, ROWS, PADDING, BY_COUNT }; /* its arguments */
 static const ir_node *
 find_scatter(const pass_context *ctx, size_t known, air_ref x)
 {
-    const ir_node *n = pass_made_by(ctx->g, x, "embedding_dense_backward");
+    const ir_node *n =
+        pass_made_once(ctx, known, x, "embedding_dense_backward");
     const air_dtype dtype = (air_dtype)ir_val(ctx->g, x)->dtype;
 
-    if (!n || x.id >= known || ctx->uses[x.id] != 1 || pass_is_shown(ctx, x) ||
-        pass_is_mutated(ctx, x) || (dtype != AIR_F32 && dtype != AIR_F64) ||
+    if (!n || (dtype != AIR_F32 && dtype != AIR_F64) ||
         n->attrs[BY_COUNT].kind != AIR_ATTR_BOOL || n->attrs[BY_COUNT].b)
         return NULL;
     return n;

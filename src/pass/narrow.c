@@ -11,23 +11,10 @@
 
 #include "pass/build.h"
 
-/* The node `op` that makes x, if this reader is the only one; NULL: it is none.
- * known: values whose uses were counted. */
-static const ir_node *
-find_only(const pass_context *ctx, size_t known, air_ref x, const char *op)
-{
-    const ir_node *found = pass_made_by(ctx->g, x, op);
-
-    if (!found || x.id >= known || ctx->uses[x.id] != 1 ||
-        pass_is_shown(ctx, x) || pass_is_mutated(ctx, x))
-        return NULL;
-    return found;
-}
-
 static const ir_node *
 find_cat(const pass_context *ctx, size_t known, air_ref x)
 {
-    const ir_node *cat = find_only(ctx, known, x, "cat");
+    const ir_node *cat = pass_made_once(ctx, known, x, "cat");
 
     if (!cat)
         return NULL;
@@ -118,7 +105,7 @@ visit(pass_context *ctx, uint32_t node, void *arg)
     if (cat)
         return pass_allow(ctx) ? cast_operands(ctx, node, cat) : AIR_OK;
     const ir_node *other =
-        find_only(ctx, known, x, casts ? "view" : "_to_copy");
+        pass_made_once(ctx, known, x, casts ? "view" : "_to_copy");
     if (!other || (!casts && !is_cast(other)))
         return AIR_OK;
     const air_ref under = other->attrs[0].value;

@@ -116,6 +116,10 @@ air_status pass_positions(pass_context *ctx, uint32_t **out);
 ir_node *pass_producer(const ir_graph *g, air_ref r);
 /* The same where it is node `op` ("permute"), else NULL. */
 ir_node *pass_made_by(const ir_graph *g, air_ref r, const char *op);
+/* The same, if it is read once, and nobody writes there or sees how it lies.
+ * known: values that there were when uses and facts were found. */
+ir_node *pass_made_once(const pass_context *ctx, size_t known, air_ref r,
+                        const char *op);
 /* The value whose memory r is, through VIEW nodes and in-place results. */
 air_ref pass_root(const ir_graph *g, air_ref r);
 bool pass_same_dims(const ir_graph *g, air_ref a, air_ref b);

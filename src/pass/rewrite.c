@@ -368,6 +368,17 @@ pass_is_shown(const pass_context *ctx, air_ref r)
     return fact(ctx->facts, ctx->facts->shown, r);
 }
 
+ir_node *
+pass_made_once(const pass_context *ctx, size_t known, air_ref r, const char *op)
+{
+    ir_node *found = pass_made_by(ctx->g, r, op);
+
+    return found && r.id < known && ctx->uses[r.id] == 1 &&
+                   !pass_is_shown(ctx, r) && !pass_is_mutated(ctx, r)
+               ? found
+               : NULL;
+}
+
 static air_status
 grow_flags(pass_context *ctx, size_t count, bool **flags)
 {

@@ -60,4 +60,20 @@ void kcase_free(void *ptr, size_t size);
 /* Can this CPU run kernels of "avx2"? */
 bool kcase_has_isa(const char *isa);
 
+/* An operator on an instruction set. */
+typedef struct {
+    const char *isa;
+    air_kernel_fn run;
+    air_workspace_fn workspace;
+    bool (*accept)(const air_call *call, const char *isa); /* NULL: all calls */
+} kcase_kernel;
+/* Of rows of a table, which have an isa: those that this CPU can run; and, if
+ * they have an accept, whether one is for a call. */
+#define KCASE_EACH(type, row, table)                             \
+    for (const type *row = (table);                              \
+         row < (table) + sizeof(table) / sizeof *(table); row++) \
+        if (kcase_has_isa(row->isa))
+#define KCASE_TAKES(row, call) \
+    ((row)->accept == NULL || (row)->accept((call), (row)->isa))
+
 #endif

@@ -6,14 +6,7 @@
 
 #include <math.h>
 
-typedef struct {
-    const char *isa;
-    air_kernel_fn sdpa;
-    air_workspace_fn workspace;
-    bool (*accept)(const air_call *call, const char *isa); /* NULL: all */
-} kernel_set;
-
-static const kernel_set sets[] = {
+static const kcase_kernel sets[] = {
 #if defined(__x86_64__)
     {"amx", cpu_sdpa_amx, cpu_sdpa_amx_workspace, cpu_sdpa_on_amx},
     {"avx512_bf16", cpu_sdpa_pairs, cpu_sdpa_workspace, cpu_sdpa_on_pairs},
@@ -22,22 +15,13 @@ static const kernel_set sets[] = {
 #endif
     {"scalar", cpu_sdpa_scalar, cpu_sdpa_workspace, NULL},
 };
-#define EACH_SET(s)                                                         \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
-         s++)                                                               \
-        if (kcase_has_isa(s->isa))
+#define EACH_SET(s) KCASE_EACH(kcase_kernel, s, sets)
 
 /* AMX and pairs take bf16 and many rows only. */
 static bool
-is_of_halves(const kernel_set *set)
+is_of_halves(const kcase_kernel *set)
 {
     return strcmp(set->isa, "amx") == 0 || strcmp(set->isa, "avx512_bf16") == 0;
-}
-
-static bool
-takes(const kernel_set *set, const air_call *call)
-{
-    return set->accept == NULL || set->accept(call, set->isa);
 }
 
 enum { NO_MASK, FLOAT_MASK, BOOL_MASK, PADDING_MASK };
@@ -161,7 +145,7 @@ make_args(air_arg args[8], tensors *t, const sdpa_case *p)
 }
 
 static void
-check(const kernel_set *set, const sdpa_case *p)
+check(const kcase_kernel *set, const sdpa_case *p)
 {
     tensors t;
     double worst = 0, w[512];
@@ -169,11 +153,11 @@ check(const kernel_set *set, const sdpa_case *p)
     air_arg args[8];
     make_args(args, &t, p);
     air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-    if (!takes(set, &call)) {
+    if (!KCASE_TAKES(set, &call)) {
         kcase_end(&t.c);
         return;
     }
-    kcase_run(&t.c, set->sdpa, set->workspace, &call, p->threads);
+    kcase_run(&t.c, set->run, set->workspace, &call, p->threads);
     for (int64_t i = 0; i < p->batch * p->heads * p->rows; i++) {
         int64_t at[] = {i / p->rows / p->heads, i / p->rows % p->heads,
                         i % p->rows};
@@ -195,7 +179,7 @@ check(const kernel_set *set, const sdpa_case *p)
 
 /* Every mask, dtype and layout for the sizes in sdpa_case's order. */
 static void
-check_all(const kernel_set *set, const int64_t *sizes)
+check_all(const kcase_kernel *set, const int64_t *sizes)
 {
     sdpa_case p = {.batch = sizes[0],
                    .heads = sizes[1],
@@ -266,9 +250,9 @@ TEST(sdpa_masked_rows_and_nan)
         air_arg args[8];
         make_args(args, &t, &p);
         air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-        if (takes(s, &call))
-            kcase_run(&t.c, s->sdpa, s->workspace, &call, 2);
-        for (int64_t i = 0; takes(s, &call) && i < rows * 8; i++) {
+        if (KCASE_TAKES(s, &call))
+            kcase_run(&t.c, s->run, s->workspace, &call, 2);
+        for (int64_t i = 0; KCASE_TAKES(s, &call) && i < rows * 8; i++) {
             double got = kcase_get(&t.c, t.out, i);
             if (i < 8)
                 CHECK(got == 0);
@@ -304,9 +288,9 @@ TEST(sdpa_hidden_keys_are_not_read)
         air_arg args[8];
         make_args(args, &t, &p);
         air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-        if (takes(s, &call))
-            kcase_run(&t.c, s->sdpa, s->workspace, &call, 2);
-        for (int64_t i = 0; takes(s, &call) && i < 2 * rows * depth; i++)
+        if (KCASE_TAKES(s, &call))
+            kcase_run(&t.c, s->run, s->workspace, &call, 2);
+        for (int64_t i = 0; KCASE_TAKES(s, &call) && i < 2 * rows * depth; i++)
             CHECK(isfinite(kcase_get(&t.c, t.out, i)));
         kcase_end(&t.c);
     }
@@ -328,9 +312,9 @@ TEST(sdpa_least_finite_mask)
         air_arg args[8];
         make_args(args, &t, &p);
         air_call call = {8, 1, args, &t.c.t[t.out], NULL};
-        if (takes(s, &call))
-            kcase_run(&t.c, s->sdpa, s->workspace, &call, 2);
-        for (int64_t d = 0; takes(s, &call) && d < width; d++) {
+        if (KCASE_TAKES(s, &call))
+            kcase_run(&t.c, s->run, s->workspace, &call, 2);
+        for (int64_t d = 0; KCASE_TAKES(s, &call) && d < width; d++) {
             double mean = 0;
             for (int64_t j = 0; j < keys; j++)
                 mean += kcase_get(&t.c, t.v, j * width + d) / (double)keys;

@@ -19,10 +19,7 @@ static const kernel_set sets[] = {
 #endif
     {"scalar", cpu_sdpa_backward_scalar},
 };
-#define EACH_SET(s)                                                         \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
-         s++)                                                               \
-        if (kcase_has_isa(s->isa))
+#define EACH_SET(s) KCASE_EACH(kernel_set, s, sets)
 
 enum { GRAD, Q, K, V, OUT, SUMS, MASK, DQ, DK, DV, PLAIN_DQ };
 

@@ -9,14 +9,7 @@
 
 #include <string.h>
 
-typedef struct {
-    const char *isa;
-    air_kernel_fn convolution;
-    size_t (*workspace)(const air_call *call, int threads);
-    bool (*accept)(const air_call *call, const char *isa); /* NULL: all */
-} kernel_set;
-
-static const kernel_set sets[] = {
+static const kcase_kernel sets[] = {
 #if defined(__x86_64__)
     {"amx", cpu_convolution_amx, cpu_convolution_amx_workspace,
      cpu_convolution_on_amx},
@@ -27,10 +20,7 @@ static const kernel_set sets[] = {
 #endif
     {"scalar", cpu_convolution_scalar, cpu_convolution_workspace, NULL},
 };
-#define EACH_SET(s)                                                         \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
-         s++)                                                               \
-        if (kcase_has_isa(s->isa))
+#define EACH_SET(s) KCASE_EACH(kcase_kernel, s, sets)
 
 typedef struct {
     int axes;
@@ -45,13 +35,6 @@ out_size(const conv_case *p, int i)
             1) /
                p->stride[i] +
            1;
-}
-
-/* Those of the set take the call: of bf16 and some sizes only. */
-static bool
-takes(const kernel_set *set, const air_call *call)
-{
-    return set->accept == NULL || set->accept(call, set->isa);
 }
 
 /* A call on random tensors. */
@@ -187,17 +170,17 @@ make_want(const conv_call *v, const conv_case *p)
 }
 
 static void
-check_one(const kernel_set *set, const conv_case *p, int dtype, bool has_bias,
+check_one(const kcase_kernel *set, const conv_case *p, int dtype, bool has_bias,
           int threads)
 {
     conv_call v;
     double worst = 0;
     begin(&v, p, dtype, has_bias);
-    if (!takes(set, &v.call)) {
+    if (!KCASE_TAKES(set, &v.call)) {
         kcase_end(&v.c);
         return;
     }
-    kcase_run(&v.c, set->convolution, set->workspace, &v.call, threads);
+    kcase_run(&v.c, set->run, set->workspace, &v.call, threads);
     double *want = make_want(&v, p);
     for (int64_t i = 0; i < v.n; i++) {
         double err = fabs(kcase_get(&v.c, v.y, i) - want[i]);
@@ -232,10 +215,10 @@ check_threads(const conv_case *p)
         conv_call v;
         int64_t different = 0;
         begin(&v, p, AIR_F32, true);
-        if (takes(s, &v.call)) {
+        if (KCASE_TAKES(s, &v.call)) {
             double *alone = kcase_new((size_t)v.n * sizeof *alone);
             for (int threads = 1; threads <= 4; threads++) {
-                kcase_run(&v.c, s->convolution, s->workspace, &v.call, threads);
+                kcase_run(&v.c, s->run, s->workspace, &v.call, threads);
                 for (int64_t i = 0; i < v.n; i++) {
                     double y = kcase_get(&v.c, v.y, i);
                     alone[i] = threads == 1 ? y : alone[i];
@@ -570,10 +553,10 @@ TEST(conv_winograd_infinite)
         conv_call v;
         int64_t wrong = 0;
         begin(&v, &p, AIR_F32, true);
-        if (takes(s, &v.call)) {
+        if (KCASE_TAKES(s, &v.call)) {
             for (int i = 0; i < 3; i++)
                 kcase_put(&v.c, v.x, 14 * 15 * (20 * i + 3) + 50 * i, odd[i]);
-            kcase_run(&v.c, s->convolution, s->workspace, &v.call, 2);
+            kcase_run(&v.c, s->run, s->workspace, &v.call, 2);
             double *want = make_want(&v, &p);
             for (int64_t i = 0; i < v.n; i++) {
                 double y = kcase_get(&v.c, v.y, i);

@@ -36,10 +36,7 @@ static const kernel_set pairs = {
     "avx512_bf16", cpu_convolution_transposed_pairs, NULL,
     cpu_convolution_transposed_pairs_workspace, NULL};
 #endif
-#define EACH_SET(s)                                                         \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
-         s++)                                                               \
-        if (kcase_has_isa(s->isa))
+#define EACH_SET(s) KCASE_EACH(kernel_set, s, sets)
 
 /* c_in, c_out: channels of a group of big, small. */
 typedef struct {

@@ -24,6 +24,13 @@ static const ends_case cases[] = {
      "  %r: bf16[1024, 512] = _to_copy(%v, dtype=bf16)\n"
      "  %s: bf16[1024, 512] = sin(%r)\n",
      "%c, %s", "neg t exp _to_copy sin cumsum"},
+    /* in memory that something was written into */
+    {"  %a: f32[512, 1024] = neg(%x)\n"
+     "  %b: f32[512, 1024] = index_add(%a, 0, %i, %x) inplace\n"
+     "  %c: f32[512, 1024] = cumsum(%b, dim=0)\n"
+     "  %d: f32[512, 1024] = cumsum(%c, dim=0)\n"
+     "  %r: f32[512, 1024] = exp(%b)\n",
+     "%d, %r", "neg index_add cumsum exp cumsum"},
     /* not between a product and what may become part of it */
     {"  %a: f32[512, 1024] = neg(%x)\n"
      "  %p: f32[512, 512] = mm(%a, %w)\n"
@@ -62,7 +69,7 @@ check_order(const ends_case *c)
 
     (void)snprintf(text, sizeof text,
                    "graph f(%%x: f32[512, 1024], %%w: f32[1024, 512], "
-                   "%%u: f32[512]) {\n%s  return %s\n}\n",
+                   "%%u: f32[512], %%i: i64[512]) {\n%s  return %s\n}\n",
                    c->nodes, c->results);
     REQUIRE_OK(ir_parse(&base_libc_alloc, text, strlen(text), &g));
     base_arena_init(&arena, &base_libc_alloc);

@@ -26,17 +26,7 @@ static const kernel_set sets[] = {
 #endif
     SET(scalar),
 };
-#define EACH_SET(s)                                                         \
-    for (const kernel_set *s = sets; s < sets + sizeof sets / sizeof *sets; \
-         s++)                                                               \
-        if (kcase_has_isa(s->isa))
-
-/* Those of the set take the call: of bf16 and some layouts only. */
-static bool
-takes(const kernel_set *set, const air_call *call)
-{
-    return set->accept == NULL || set->accept(call, set->isa);
-}
+#define EACH_SET(s) KCASE_EACH(kernel_set, s, sets)
 
 /* Few rows. */
 static bool
@@ -133,7 +123,7 @@ check_mm(const kernel_set *set, const mm_case *p)
     bool large = p->m > GEMV_MAX && p->n > GEMV_MAX && p->k >= 32;
     CHECK(cpu_gemm_on_amx(&call, "amx") == (large && p->dtype == AIR_BF16));
 #endif
-    if (!takes(set, &call)) {
+    if (!KCASE_TAKES(set, &call)) {
         kcase_end(&c);
         return;
     }
@@ -316,7 +306,7 @@ check_deep(const kernel_set *set, mm_case p)
         int y = kcase_tensor(&c, p.dtype, 2, (int64_t[]){p.m, p.n}, NULL, 0, 0);
         air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
         air_call call = {2, 1, args, &c.t[y], NULL};
-        if (takes(set, &call)) {
+        if (KCASE_TAKES(set, &call)) {
             kcase_run(&c, set->mm, workspace, &call, p.threads);
             if (p.threads == 1)
                 CHECK(worst_error(&c, &p, a, b, y) <= tolerance(p.dtype, p.k));
@@ -411,7 +401,7 @@ check_special(const kernel_set *set, int64_t m, double value)
     air_arg args[] = {kcase_arg(&c, a), kcase_arg(&c, b)};
     air_call call = {.nargs = 2, .nouts = 1, .args = args, .outs = &c.t[y]};
     kcase_put(&c, a, (m - 1) * K + K - 1, value);
-    if (!takes(set, &call)) {
+    if (!KCASE_TAKES(set, &call)) {
         kcase_end(&c);
         return;
     }
@@ -490,7 +480,7 @@ check_baddbmm(const kernel_set *set, const badd_case *p)
     air_arg args[] = {kcase_arg(&c, s), kcase_arg(&c, a), kcase_arg(&c, b),
                       kcase_float(p->beta), kcase_float(p->alpha)};
     air_call call = {.nargs = 5, .nouts = 1, .args = args, .outs = &c.t[y]};
-    if (!takes(set, &call)) {
+    if (!KCASE_TAKES(set, &call)) {
         kcase_end(&c);
         return;
     }
@@ -559,7 +549,7 @@ check_strided_result(const int64_t N, const int64_t K)
                           kcase_int(1), kcase_int(2)};
         air_call call = {5, 1, args, &c.t[y], NULL};
         double before = kcase_get(&c, y, N);
-        if (!takes(set, &call)) {
+        if (!KCASE_TAKES(set, &call)) {
             kcase_end(&c);
             continue;
         }
@@ -635,7 +625,7 @@ check_add(const kernel_set *set, uint8_t dtype, int64_t m, int64_t n, int64_t k,
     CHECK(cpu_gemm_on_amx(&call, "amx") == (dtype == AIR_BF16));
     CHECK(!cpu_gemm_on_amx(&call, "avx512"));
 #endif
-    if (!takes(set, &call)) {
+    if (!KCASE_TAKES(set, &call)) {
         kcase_end(&c);
         return;
     }

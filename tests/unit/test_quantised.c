@@ -7,14 +7,7 @@
 
 #include <math.h>
 
-typedef struct {
-    const char *isa;
-    air_kernel_fn run;
-    size_t (*workspace)(const air_call *call, int threads);
-    bool (*accept)(const air_call *call, const char *isa); /* NULL: all */
-} kernel_isa;
-
-static const kernel_isa isas[] = {
+static const kcase_kernel isas[] = {
 #if defined(__x86_64__)
     {"amx", cpu_quantised_mm_digits, cpu_quantised_mm_digits_workspace,
      cpu_quantised_mm_on_digits},
@@ -27,10 +20,7 @@ static const kernel_isa isas[] = {
 #endif
     {"scalar", cpu_quantised_mm_scalar, cpu_quantised_mm_workspace, NULL},
 };
-#define EACH_ISA(s)                                                         \
-    for (const kernel_isa *s = isas; s < isas + sizeof isas / sizeof *isas; \
-         s++)                                                               \
-        if (kcase_has_isa(s->isa))
+#define EACH_ISA(s) KCASE_EACH(kcase_kernel, s, isas)
 
 typedef struct {
     int64_t m, n, k, groups;
@@ -142,12 +132,12 @@ check_rows(const setup *s, const char *isa)
 }
 
 static void
-check(const kernel_isa *isa, shape p)
+check(const kcase_kernel *isa, shape p)
 {
     setup s;
     begin(&s, p);
     air_call call = call_of(&s);
-    if (isa->accept == NULL || isa->accept(&call, isa->isa)) {
+    if (KCASE_TAKES(isa, &call)) {
         kcase_run(&s.c, isa->run, isa->workspace, &call, p.threads);
         check_rows(&s, isa->isa);
     }
@@ -216,7 +206,7 @@ TEST(quantised_small_beside_large)
                               .threads = 2});
             put_large(&s);
             air_call call = call_of(&s);
-            if (isa->accept == NULL || isa->accept(&call, isa->isa)) {
+            if (KCASE_TAKES(isa, &call)) {
                 kcase_run(&s.c, isa->run, isa->workspace, &call, 2);
                 check_rows(&s, isa->isa);
             }
