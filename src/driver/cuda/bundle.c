@@ -1,13 +1,14 @@
 /* bundle.c: small steps that stand side by side and need nothing of each other
- * as one launch: scales of norms, conversions of weights. A launch of its own
- * takes a GPU longer than one block takes for such a step. */
+ * as one launch with the blocks of all of them: scales of norms, conversions of
+ * weights, rotations of queries and keys. A launch of its own takes a GPU
+ * longer than such a step. */
 #include "driver/cuda/super.h"
 #include "driver/cuda/touch.h"
 
 enum {
     LEAST = 2, /* steps of a bundle */
     MOST = 512,
-    LITTLE = 2048 /* threads of a step: one block does their work */
+    LITTLE = 2048 /* threads of a step */
 };
 
 /* A map without partial results. */

@@ -7,9 +7,9 @@
 enum {
     MOST_ROWS = 16,
     WARPS = 8,
-    PART = 2, /* S of the text */
     BLOCKS = 2,
-    DEPTH = 8 /* D, of several rows */
+    DEPTH = 8,     /* D, of several rows */
+    SPLIT_ROWS = 8 /* of x, at most, where rows of w are read in two parts */
 };
 
 /* y[m, n] = alpha * sum over k of x[m, k] w[k, n] + beta * c[m, n] */
@@ -19,14 +19,33 @@ typedef struct {
     int64_t batch, m, n, k;
     int64_t x_row, w_row; /* elements; of w from n to n + 1 */
     double alpha, beta;
-    int tile; /* rows of w */
+    int tile;  /* rows of w */
+    int parts; /* S of the text */
 } product;
+
+/* Parts double the instructions and what is read of x. Many rows fill a tile's
+ * threads with 16 rows of w, are multiplied whole, and have an SM to
+ * themselves: blocks beside each other would read all of x twice. */
+static bool
+is_whole(const product *p)
+{
+    return p->m > SPLIT_ROWS;
+}
 
 /* That run side by side on an SM. */
 static int
 blocks_of(const product *p)
 {
-    return p->m == 1 ? KERN_ROW_BLOCKS : BLOCKS;
+    return p->m == 1 ? KERN_ROW_BLOCKS : is_whole(p) ? 1 : BLOCKS;
+}
+
+/* D of the text. */
+static int
+depth_of(const product *p)
+{
+    return p->m == 1     ? kern_row_depth(p->k, p->n)
+           : is_whole(p) ? BLOCKS * DEPTH
+                         : DEPTH;
 }
 
 static product
@@ -48,16 +67,21 @@ read_product(const air_call *call, const cuda_props *props)
         p.alpha = kern_float(call, 4, 1);
         p.c = p.beta != 0 ? call->args[0].t : NULL;
     }
-    p.tile = kern_tile(p.n, p.m, blocks_of(&p) * (int64_t)props->processors);
+    p.parts = is_whole(&p) ? 1 : 2;
+    p.tile =
+        is_whole(&p)
+            ? 16
+            : kern_tile(p.n, p.m, blocks_of(&p) * (int64_t)props->processors);
     return p;
 }
 
 static int64_t
 shared_bytes(const product *p)
 {
-    const int64_t unit = 32 * PART, row = (p->k + unit - 1) / unit * unit;
+    const int64_t unit = 32 * p->parts;
+    const int64_t row = (p->k + unit - 1) / unit * unit;
     const int64_t pitch = p->m == 1 ? row : row + 32;
-    return 2 * p->m * pitch + 8 * WARPS * PART * p->tile * p->m;
+    return 2 * p->m * pitch + 8 * WARPS * p->parts * p->tile * p->m;
 }
 
 static bool
@@ -157,8 +181,7 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
                   "            const s64 n = tile * %d + i;\n"
                   "            return w + (n < %" PRId64 " ? n : %" PRId64
                   ") * %" PRId64 ";\n        },\n",
-                  type, p.m, p.k, p.tile, PART,
-                  p.m == 1 ? kern_row_depth(p.k, p.n) : DEPTH,
+                  type, p.m, p.k, p.tile, p.parts, depth_of(&p),
                   (p.n + p.tile - 1) / p.tile,
                   p.w_row % 8 == 0 && p.x_row % 8 == 0 ? "true" : "false",
                   p.tile, p.n, p.n - 1, p.w_row);

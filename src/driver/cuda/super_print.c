@@ -266,8 +266,7 @@ static void
 put_phases(printer *p)
 {
     put(p, "#define gridDim call::super_block.now.grid\n");
-    put(p, p->run->apart ? "#define blockIdx call::super_only()\n"
-                         : "#define blockIdx call::super_block.now.block\n");
+    put(p, "#define blockIdx call::super_block.now.block\n");
     if (p->stages > 0)
         put(p, "#define skinny ringed\n");
     put_texts(p, false);
@@ -280,6 +279,20 @@ put_phases(printer *p)
 }
 
 /* ---- tables -------------------------------------------------------------- */
+
+/* A row for each block of a bundle. */
+static void
+put_bundled(printer *p)
+{
+    put(p, "__constant__ call::super_part super_program[] = {");
+    for (size_t i = 0; i < p->run->count; i++) {
+        const uint32_t blocks = shape_of(&p->run->phases[i])->grid[0];
+        for (uint32_t b = 0; b < blocks; b++)
+            base_text_add(p->text, "{%u,%u,%u,%u},", p->kinds[i], p->first[i],
+                          b, blocks);
+    }
+    put(p, "};\n");
+}
 
 static void
 put_program(printer *p)
@@ -358,9 +371,8 @@ put_bundle(printer *p)
                   "extern \"C\" __global__ __launch_bounds__(%d) void\n"
                   "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
                   "    using namespace call;\n"
-                  "    const super_phase e = super_program[blockIdx.x];\n"
-                  "    super_apart(a.v[SUPER_HEAD + e.first + threadIdx.x %% "
-                  "32]);\n"
+                  "    const super_part e = super_program[blockIdx.x];\n"
+                  "    super_apart(e, a.v + SUPER_HEAD);\n"
                   "    alone_begin();\n"
                   "    switch (e.kind) {\n",
                   SUPER_THREADS);
@@ -507,11 +519,11 @@ add_launch(printer *p, const cuda_props *props)
     out->together = !run->apart;
     out->scratch = run->apart ? 0 : run->end;
     if (run->apart)
-        l->shape.grid[0] = (uint32_t)run->count;
+        l->shape.grid[0] = 0;
     for (size_t i = 0; i < run->count; i++) {
-        const super_phase *phase = &run->phases[i];
-        const uint32_t shared = shape_of(phase)->shared;
-        p->shared = shared > p->shared ? shared : p->shared;
+        const air_launch *shape = shape_of(&run->phases[i]);
+        p->shared = shape->shared > p->shared ? shape->shared : p->shared;
+        l->shape.grid[0] += run->apart ? shape->grid[0] : 0;
     }
     p->shared = (p->shared + 127) / 128 * 128;
     l->shape.shared = p->shared;
@@ -554,7 +566,10 @@ cuda_super_print(const air_device *dev, const super_run *run,
     add_ring(&p, &dev->props);
     put_preludes(&p);
     put_phases(&p);
-    put_program(&p);
+    if (run->apart)
+        put_bundled(&p);
+    else
+        put_program(&p);
     put_kernel(&p);
     base_free(&dev->alloc, room, bytes);
     return out->text.status;

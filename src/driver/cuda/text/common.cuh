@@ -174,6 +174,31 @@ take16(const void *p)
 }
 #endif
 
+// 16 bytes to shared memory, which are there after arrived<LATER>() when at
+// most LATER groups were closed behind theirs.
+FN void
+copy_async(void *to, const void *from)
+{
+    const u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"(at), "l"(from)
+                 : "memory");
+}
+
+FN void
+close_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int LATER>
+FN void
+arrived()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+
 // 8 neighbours; 0 where there are none.
 template <class T>
 FN void

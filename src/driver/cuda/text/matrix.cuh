@@ -24,18 +24,6 @@ load_turned(u32 (&r)[4], const void *row)
                  : "memory");
 }
 
-// 16 bytes to shared memory, which are there after arrived<LATER>() when at
-// most LATER groups were closed behind theirs.
-FN void
-copy_async(void *to, const void *from)
-{
-    const u32 at = (u32)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :
-                 : "r"(at), "l"(from)
-                 : "memory");
-}
-
 // 4 bytes.
 FN void
 copy_async_word(void *to, const void *from)
@@ -56,17 +44,4 @@ copy_async_line(void *to, const void *from)
                  :
                  : "r"(at), "l"(from)
                  : "memory");
-}
-
-FN void
-close_group()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int LATER>
-FN void
-arrived()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
 }

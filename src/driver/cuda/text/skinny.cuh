@@ -503,17 +503,32 @@ put_row(T *p, bool inside, s64 i, s64 j, s64 pitch, V v)
         p[i + j * pitch] = v;
 }
 
-// stage: rows of x, STRIDE elements apart.
+// stage: rows of x, STRIDE elements apart. All copies of several rows are on their way at
+// once, behind weights: one after the other they would take longer than the weights.
 template <class G, bool FAST, class T, int M, int K, int STRIDE>
 FN void
 stage_rows(T *to, const T *from)
 {
+#ifdef LOOKS_ALIGNED
+    constexpr bool COPIES = false;
+#else
+    constexpr bool COPIES = FAST && M > 1 && G::EIGHTS == 1;
+#endif
     for (int i = threadIdx.x * 8; i < M * G::ROW; i += G::THREADS * 8) {
         const int m = i / G::ROW, k = i % G::ROW;
         const T *p = from + m * (s64)STRIDE + k;
+        T *at = to + m * G::PITCH + G::place8(k);
+        if (COPIES && k < K) {
+            copy_async(at, p);
+            continue;
+        }
         uint4 v = make_uint4(0, 0, 0, 0);
         if (k < K)
             v = take16<FAST>(p);
-        *(uint4 *)(to + m * G::PITCH + G::place8(k)) = G::ordered(v);
+        *(uint4 *)at = G::ordered(v);
+    }
+    if (COPIES) {
+        close_group();
+        arrived<0>();
     }
 }

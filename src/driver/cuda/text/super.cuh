@@ -431,25 +431,21 @@ super_end()
     s->launches = super_block.launch;
 }
 
-// A bundle: phases that need nothing of each other, a block each. What a phase
-// takes for its grid is that one block.
-struct super_first {
-    u32 x, y, z;
+// A bundle: phases that need nothing of each other, side by side. What a block does.
+struct super_part {
+    u32 kind, first;   // as of a phase
+    u32 block, blocks; // of the phase: which one, of how many
 };
 
-FN super_first
-super_only()
-{
-    return super_first{0, 0, 0};
-}
-
 FN void
-super_apart(u64 parameter)
+super_apart(const super_part &e, const u64 *v)
 {
     if (threadIdx.x < SUPER_PARAMETERS)
-        super_block.now.parameters[threadIdx.x] = parameter;
-    if (threadIdx.x == 0)
-        super_block.now.grid.x = 1;
+        super_block.now.parameters[threadIdx.x] = v[e.first + threadIdx.x];
+    if (threadIdx.x == 0) {
+        super_block.now.grid.x = e.blocks;
+        super_block.now.block.x = e.block;
+    }
     super_sync_all();
 }
 
