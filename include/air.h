@@ -115,7 +115,8 @@ typedef struct {
 
 /* Which runs of steps with few rows are one kernel that stays on a GPU. */
 typedef enum {
-    AIR_PERSISTENT_JOINED, /* those of nodes whose air_scope is joined */
+    AIR_PERSISTENT_PAYS, /* where that is faster, of nodes whose air_scope is
+                            joined and of programs that are not `exact` */
     AIR_PERSISTENT_NONE,
     AIR_PERSISTENT_ALL
 } air_persistent;

@@ -85,6 +85,7 @@ typedef struct {
     int32_t threads; /* at most; 0: any number */
     int32_t lane;    /* 0: the main one; steps of a lane run in order */
     bool joined;     /* stays in one parallel region with its neighbours */
+    bool exact;      /* rounds where eager mode does */
     bool untimed;    /* air_options.step_seconds is not for it */
     uint32_t beside; /* so many steps right before it may run while it runs:
                         their memory and its own are apart, workspaces too */

@@ -9,10 +9,10 @@ Environment: TORCHAIR_CUDA_PATH, folders with NVIDIA's libraries (":" between)
 that are looked in first; TORCHAIR_CACHE_DIR, where compiled kernels are kept
 (default ~/.cache/torchair; "" keeps none); TORCHAIR_CUDA_OVERLAP=0, kernels of
 a graph begin when the one before is over, not while it ends;
-TORCHAIR_CUDA_PERSISTENT, which steps of few rows are one kernel (docs/cuda.md):
-not set, those of scope.super_kernel, 0 none, 1 all, "check" all, and each waits
-for the one before; TORCHAIR_CUDA_PATIENCE, milliseconds after which such a
-kernel gives up waiting (default 2000, 0: never).
+TORCHAIR_CUDA_PERSISTENT, which steps of few rows are one kernel
+(docs/cuda-persistent.md): not set, where that is faster, 0 none, 1 all, "check"
+all, and each waits for the one before; TORCHAIR_CUDA_PATIENCE, milliseconds
+after which such a kernel gives up waiting (default 2000, 0: never).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ NO_KERNEL = "the device has no kernel for it"
 HOST, NPU, PLACE = 0, 1, 2
 HOST_DEVICE = torch.device("cpu")
 # air_persistent (include/air.h) and checks, by TORCHAIR_CUDA_PERSISTENT.
-_JOINED, _NONE, _ALL = range(3)
+_PAYS, _NONE, _ALL = range(3)
 _PERSISTENT = {
-    "": (_JOINED, False),
+    "": (_PAYS, False),
     "0": (_NONE, False),
     "1": (_ALL, False),
     "check": (_ALL, True),
@@ -262,7 +262,7 @@ def _persistent() -> tuple[int, bool]:
     if text not in _PERSISTENT:
         raise ValueError(
             f"TORCHAIR_CUDA_PERSISTENT is {text!r}; give 0 (no step), 1 (all "
-            "steps), check (all, one by one), or nothing (super kernels)"
+            "steps), check (all, one by one), or nothing (where it pays)"
         )
     return _PERSISTENT[text]
 

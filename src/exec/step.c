@@ -665,6 +665,7 @@ exec_make_unit(exec_maker *m, const exec_unit *unit)
         step->threads = scope.threads;
         step->lane = scope.lane;
         step->joined = scope.joined;
+        step->exact = m->p->options.exact;
         step->untimed = scope.untimed;
     }
     return AIR_OK;

@@ -1,5 +1,5 @@
 """Persistent kernels on a GPU: what they compute, each setting in a process of
-its own, and which super kernels become one."""
+its own, and which steps become one."""
 
 import os
 import subprocess
@@ -60,11 +60,13 @@ def test_long_cache(batch, length, dtype, tmp_path):
     assert same == 1
 
 
-# ---- super kernels ----
+# ---- where they pay ----
 
 
 class Block(nn.Module):
-    def __init__(self, width=256):
+    """Its products read 25 MB each in the mean, where width is 2048."""
+
+    def __init__(self, width):
         super().__init__()
         self.norm = nn.RMSNorm(width)
         self.gate = nn.Linear(width, 2 * width, bias=False)
@@ -79,9 +81,9 @@ class Block(nn.Module):
 class Net(nn.Module):
     """Two blocks, the first one in a super kernel."""
 
-    def __init__(self):
+    def __init__(self, width=2048):
         super().__init__()
-        self.first, self.second = Block(), Block()
+        self.first, self.second = Block(width), Block(width)
 
     def forward(self, x):
         with torchair.scope.super_kernel("first"):
@@ -114,28 +116,46 @@ CONFIGS = {
 }
 
 
+def run(net, rows, config):
+    """What explain says, and that the numbers are those of eager mode."""
+    net = net.cuda().bfloat16()
+    width = next(net.parameters()).shape[0]
+    x = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+    backend = torchair.get_npu_backend(compiler_config=config)
+    fast = torch.compile(net, backend=backend, dynamic=False)
+    for _ in range(4):
+        near(fast(x), net(x))
+    return lists(net, x, config)
+
+
 @needs_gpu
 @torch.no_grad()
 @pytest.mark.parametrize("how", CONFIGS)
 def test_a_super_kernel_is_persistent(how):
     torch.manual_seed(0)
-    net = Net().cuda().bfloat16()
-    x = torch.randn(1, 256, device="cuda", dtype=torch.bfloat16)
-    backend = torchair.get_npu_backend(compiler_config=CONFIGS[how])
-    fast = torch.compile(net, backend=backend)
-    for _ in range(4):
-        near(fast(x), net(x))
-    (said,) = lists(net, x, CONFIGS[how])
+    (said,) = run(Net(), 1, CONFIGS[how])
     assert "1 persistent kernel of" in said
 
 
 @needs_gpu
 @torch.no_grad()
-def test_other_steps_are_launches():
+def test_one_row_of_large_weights_is_persistent():
     torch.manual_seed(0)
-    net = Net().cuda().bfloat16()
-    x = torch.randn(1, 256, device="cuda", dtype=torch.bfloat16)
-    assert lists(net.second, x, CONFIGS["scope"]) == []
+    (said,) = run(Block(2048), 1, config_of("max-autotune"))
+    assert "1 persistent kernel of 2 phases" in said
+    assert run(Block(2048), 1, config_of("reduce-overhead")) == []
+
+
+@needs_gpu
+@torch.no_grad()
+def test_what_does_not_pay_is_launches():
+    torch.manual_seed(0)
+    assert run(Block(2048), 2, config_of("max-autotune")) == []
+    assert run(Block(256), 1, config_of("max-autotune")) == []
+    (said,) = run(Net(256), 1, CONFIGS["scope"])
+    assert "no persistent kernel: weights so small" in said
+    (said,) = run(Net(), 2, CONFIGS["scope"])
+    assert "no persistent kernel: products of several rows" in said
 
 
 @needs_gpu
@@ -144,7 +164,7 @@ def test_threads_run_one_persistent_kernel():
     """Each on a stream of its own."""
     torch.manual_seed(0)
     net = Net().cuda().bfloat16()
-    rows = torch.randn(4, 1, 256, device="cuda", dtype=torch.bfloat16)
+    rows = torch.randn(4, 1, 2048, device="cuda", dtype=torch.bfloat16)
     want = [net(x) for x in rows]
     fast = torch.compile(
         net, backend=torchair.get_npu_backend(compiler_config=CONFIGS["scope"])

@@ -62,8 +62,11 @@ find_inputs(fixture *f)
 }
 
 static bool
-prepare_on(fixture *f, const char *text, int major, air_persistent which)
+prepare_exact(fixture *f, const char *text, int major, air_persistent which,
+              bool exact)
 {
+    const air_compile_options how = {.exact = exact};
+
     *f = (fixture){.cuda = cuda_case_state(FAKE_CUDA "/libcuda.so.1"),
                    .nvrtc = cuda_case_state(FAKE_CUDA "/libnvrtc.so.13"),
                    .gpu = {.libraries = FAKE_CUDA,
@@ -77,9 +80,15 @@ prepare_on(fixture *f, const char *text, int major, air_persistent which)
         (fake_state){.gpus = 1, .major = major, .error = 999};
     CHECK_OK(air_context_create(&options, &f->ctx));
     CHECK_OK(air_graph_parse(f->ctx, text, strlen(text), &f->graph));
-    CHECK_OK(air_program_create(f->ctx, f->graph, NULL, &f->program));
+    CHECK_OK(air_program_create(f->ctx, f->graph, &how, &f->program));
     find_inputs(f);
     return f->program != NULL;
+}
+
+static bool
+prepare_on(fixture *f, const char *text, int major, air_persistent which)
+{
+    return prepare_exact(f, text, major, which, false);
 }
 
 static bool
@@ -131,40 +140,76 @@ says(const fixture *f, const char *what)
     char *text = NULL;
     CHECK_OK(air_program_print(f->program, AIR_TEXT_EXPLAIN, &text));
     const bool found = text && strstr(text, what);
-    if (!found)
-        fprintf(stderr, "%s\n", text ? text : "");
     air_program_text_free(f->program, text);
     return found;
 }
 
-TEST(cuda_super_is_of_joined_nodes)
+/* Four products of ROWS rows, of weights of 8 MB or of a part of them. */
+static const char four[] =
+    "graph g(%x: bf16[ROWS, SIZE], %w: bf16[SIZE, SIZE] param) {\n"
+    "  %t: bf16[SIZE, SIZE] = t(%w)\n"
+    "  %a: bf16[ROWS, SIZE] = mm(%x, %t)JOINED\n"
+    "  %b: bf16[ROWS, SIZE] = mm(%a, %t)JOINED\n"
+    "  %c: bf16[ROWS, SIZE] = mm(%b, %t)\n"
+    "  %d: bf16[ROWS, SIZE] = mm(%c, %t)\n"
+    "  return %d\n"
+    "}\n";
+
+static void
+replace(char *text, size_t room, const char *what, const char *by)
 {
-    static const char text[] =
-        "graph g(%x: bf16[1, 64], %w: bf16[64, 64] param, %v: bf16[64, 64] "
-        "param) {\n"
-        "  %wt: bf16[64, 64] = t(%w)\n"
-        "  %vt: bf16[64, 64] = t(%v)\n"
-        "  %a: bf16[1, 64] = mm(%x, %wt) joined\n"
-        "  %b: bf16[1, 64] = mm(%a, %vt) joined\n"
-        "  %c: bf16[1, 64] = mm(%b, %wt)\n"
-        "  %d: bf16[1, 64] = mm(%c, %vt)\n"
-        "  return %d\n"
-        "}\n";
+    for (char *at; (at = strstr(text, what)) != NULL;) {
+        const size_t rest = strlen(at + strlen(what)) + 1;
+        REQUIRE((size_t)(at - text) + strlen(by) + rest <= room);
+        memmove(at + strlen(by), at + strlen(what), rest);
+        memcpy(at, by, strlen(by));
+    }
+}
+
+TEST(cuda_super_is_where_it_pays)
+{
     static const struct {
         air_persistent which;
+        const char *rows, *size, *joined;
+        bool exact;
         int launches, together;
-        const char *said;
+        const char *said; /* "-": nothing of persistent kernels */
     } cases[] = {
-        {AIR_PERSISTENT_JOINED, 3, 1, "list: 1 persistent kernel of 2 phases"},
-        {AIR_PERSISTENT_NONE, 4, 0, ""},
-        {AIR_PERSISTENT_ALL, 1, 1, "list: 1 persistent kernel of 4 phases"}};
+        {AIR_PERSISTENT_PAYS, "1", "2048", "", false, 1, 1,
+         "list: 1 persistent kernel of 4 phases"},
+        {AIR_PERSISTENT_PAYS, "1", "2048", " joined", true, 3, 1,
+         "list: 1 persistent kernel of 2 phases"},
+        {AIR_PERSISTENT_PAYS, "1", "2048", "", true, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "1", "1024", "", false, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "1", "1024", " joined", false, 4, 0,
+         "list: no persistent kernel: weights so small that launches are "
+         "faster, from the first of mm"},
+        {AIR_PERSISTENT_PAYS, "2", "2048", "", false, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "2", "2048", " joined", false, 4, 0,
+         "list: no persistent kernel: products of several rows, of which "
+         "launches are faster, of mm"},
+        {AIR_PERSISTENT_NONE, "1", "2048", " joined", false, 4, 0, "-"},
+        {AIR_PERSISTENT_ALL, "1", "64", "", true, 1, 1,
+         "list: 1 persistent kernel of 4 phases"},
+        {AIR_PERSISTENT_ALL, "8", "64", "", false, 1, 1,
+         "list: 1 persistent kernel of 4 phases"},
+        {AIR_PERSISTENT_ALL, "9", "64", "", false, 4, 0,
+         "list: no persistent kernel: products of more than 8 rows of mm"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
-        REQUIRE(prepare_on(&f, text, 9, cases[i].which));
+        char text[1024];
+        memcpy(text, four, sizeof four);
+        replace(text, sizeof text, "ROWS", cases[i].rows);
+        replace(text, sizeof text, "SIZE", cases[i].size);
+        replace(text, sizeof text, "JOINED", cases[i].joined);
+        REQUIRE(prepare_exact(&f, text, 9, cases[i].which, cases[i].exact));
         CHECK_OK(run(&f));
         CHECK_INT(f.cuda->launches, cases[i].launches);
         CHECK_INT(f.cuda->together, cases[i].together);
-        CHECK(says(&f, cases[i].said));
+        if (*cases[i].said == '-')
+            CHECK(!says(&f, "persistent"));
+        else
+            CHECK(says(&f, cases[i].said));
         drop(&f);
     }
 }

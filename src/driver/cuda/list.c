@@ -122,6 +122,8 @@ note_report(maker *m, const super_report *r)
     const char *why = r->why ? r->why : "fewer than two products of few rows";
     const char *label = r->why && r->label ? r->label : "";
     const char *of = *label ? " of " : "";
+    if (r->kernels == 0 && !r->asked)
+        return;
     if (r->kernels == 0)
         (void)snprintf(m->note, sizeof m->note,
                        "no persistent kernel: %s%s%.120s", why, of, label);
@@ -371,12 +373,12 @@ make_plain(maker *m, air_list **out)
 }
 
 static bool
-is_persistent_wanted(const air_device *dev, const air_step *steps, size_t count)
+is_any(bool (*is)(const air_device *, const air_step *), const maker *m)
 {
-    bool wanted = false;
-    for (size_t i = 0; i < count && !wanted; i++)
-        wanted = cuda_super_wants(dev, &steps[i]);
-    return wanted;
+    for (size_t i = 0; i < m->count; i++)
+        if (is(m->dev, &m->steps[i]))
+            return true;
+    return false;
 }
 
 /* What cannot be persistent here is launch after launch. */
@@ -390,12 +392,12 @@ cuda_list_make(air_device *dev, const air_step *steps, size_t count,
     AIR_TRY(base_new(&dev->alloc, bytes, &room));
     maker m = {.dev = dev, .steps = steps, .count = count, .sources = room};
     m.wants = count > 0 ? (void *)(m.sources + count) : NULL;
-    const bool wanted = is_persistent_wanted(dev, steps, count);
     const bool able = dev->props.capability >= CUDA_OVERLAP_CAPABILITY;
-    air_status status = make(&m, wanted && able, out);
-    if (wanted && able && status == AIR_ERROR_UNSUPPORTED)
+    const bool joins = able && is_any(cuda_super_wants, &m);
+    air_status status = make(&m, joins, out);
+    if (joins && status == AIR_ERROR_UNSUPPORTED)
         status = make_plain(&m, out);
-    else if (wanted && !able)
+    else if (!able && is_any(cuda_super_is_asked, &m))
         (void)snprintf(
             m.note, sizeof m.note,
             "no persistent kernel: compute capability 9.0 is needed");

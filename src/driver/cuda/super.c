@@ -8,9 +8,15 @@
 
 enum {
     LEAST_PRODUCTS = 2, /* of a run: what a persistent kernel is for */
+    MOST_ROWS = 8,      /* of x: those that text/ring.cuh multiplies */
     MOST_WAVES = 8,     /* blocks of a launch, by processors */
     LITTLE = 2048       /* threads */
 };
+
+/* Bytes of weights that a phase reads in the mean. One of less waits longer for
+ * all blocks than a launch takes that began early: 16 phases of 3 and 1.5 MB
+ * took 40 us, launches 30; of 6 MB 48 and 49, of 25 MB 6.6 and 7.0 a phase. */
+static const size_t least_weights = 8 << 20;
 
 /* ---- what can be a phase ------------------------------------------------- */
 
@@ -67,6 +73,43 @@ refusal_of(const cuda_source *s, const air_step *step, const cuda_props *props)
     return why;
 }
 
+/* ---- what pays ----------------------------------------------------------- */
+
+typedef struct {
+    int64_t rows; /* of x, the most */
+    size_t bytes; /* of weights */
+} weighed;
+
+/* Products of steps [first, end). */
+static weighed
+weigh(const air_step *steps, size_t first, size_t end)
+{
+    weighed all = {.rows = 1};
+    for (size_t i = first; i < end; i++) {
+        const cuda_provider *of = steps[i].kernel->provider;
+        const air_call *c = &steps[i].call;
+        if (!of || of->print != kern_skinny)
+            continue;
+        const int at = c->nargs == 2 ? 0 : 1;
+        const air_tensor *x = c->args[at].t, *w = c->args[at + 1].t;
+        const int64_t rows = x->dims[x->rank - 2];
+        all.rows = rows > all.rows ? rows : all.rows;
+        all.bytes += (size_t)kern_numel(w) * kern_bytes(w->dtype);
+    }
+    return all;
+}
+
+/* Each block looks at all rows of x, word by word. */
+static const char *
+refusal_of_rows(const air_device *dev, int64_t rows)
+{
+    if (rows > MOST_ROWS)
+        return "products of more than 8 rows";
+    return rows > 1 && dev->gpu.persistent != AIR_PERSISTENT_ALL
+               ? "products of several rows, of which launches are faster,"
+               : NULL;
+}
+
 /* ---- runs ---------------------------------------------------------------- */
 
 typedef struct {
@@ -77,7 +120,7 @@ typedef struct {
     cuda_source *others; /* by step: attention without clusters */
     super_phase *phases;
     super_run run;
-    size_t begin, params, products;
+    size_t begin, params, products, weights;
     super_report *report;
 } joiner;
 
@@ -260,6 +303,7 @@ add_phases(joiner *j, const cuda_source *s, size_t step, size_t end)
     }
     j->params += params_of(s);
     j->products += is_product(s);
+    j->weights += weigh(j->steps, step, end).bytes;
 }
 
 static size_t
@@ -271,13 +315,35 @@ end_of_run(const joiner *j)
     return end;
 }
 
+static void
+note_refusal(joiner *j, size_t step, const char *why)
+{
+    if (j->report->why)
+        return;
+    j->report->why = why;
+    j->report->label = j->steps[step].label;
+}
+
+static bool
+pays(joiner *j)
+{
+    if (j->products < LEAST_PRODUCTS)
+        return false;
+    if (j->dev->gpu.persistent == AIR_PERSISTENT_ALL ||
+        j->weights >= j->run.count * least_weights)
+        return true;
+    note_refusal(j, j->begin,
+                 "weights so small that launches are faster, from the first");
+    return false;
+}
+
 /* The run becomes the source of its first step. */
 static air_status
 close_run(joiner *j)
 {
     cuda_source joined = {.nlaunches = 0};
     air_status status = AIR_OK;
-    if (j->products >= LEAST_PRODUCTS) {
+    if (pays(j)) {
         base_text_init(&joined.text, &j->dev->alloc);
         put_little_first(j);
         place_phases(j);
@@ -294,7 +360,7 @@ close_run(joiner *j)
         j->report->phases += j->run.count;
         j->run.scratch = j->run.end;
     }
-    j->run.count = j->products = 0;
+    j->run.count = j->products = j->weights = 0;
     return status;
 }
 
@@ -303,7 +369,6 @@ open_run(joiner *j, size_t step)
 {
     j->begin = step;
     j->params = SUPER_HEAD;
-    j->products = 0;
 }
 
 /* Attention is a phase in a text of its own. */
@@ -319,20 +384,18 @@ other_text(joiner *j, size_t step, const cuda_source **out)
     return kern_split(call, &j->dev->props, &j->others[step]);
 }
 
-static void
-note_refusal(joiner *j, size_t step, const char *why)
+bool
+cuda_super_is_asked(const air_device *dev, const air_step *step)
 {
-    if (j->report->why)
-        return;
-    j->report->why = why;
-    j->report->label = j->steps[step].label;
+    return dev->gpu.persistent == AIR_PERSISTENT_ALL ||
+           (dev->gpu.persistent == AIR_PERSISTENT_PAYS && step->joined);
 }
 
 bool
 cuda_super_wants(const air_device *dev, const air_step *step)
 {
-    return dev->gpu.persistent == AIR_PERSISTENT_ALL ||
-           (dev->gpu.persistent == AIR_PERSISTENT_JOINED && step->joined);
+    return cuda_super_is_asked(dev, step) ||
+           (dev->gpu.persistent == AIR_PERSISTENT_PAYS && !step->exact);
 }
 
 static air_status
@@ -341,8 +404,11 @@ add_step(joiner *j, size_t step, size_t end)
     const cuda_source *s;
     if (!cuda_super_wants(j->dev, &j->steps[step]))
         return close_run(j);
+    j->report->asked |= cuda_super_is_asked(j->dev, &j->steps[step]);
     AIR_TRY(other_text(j, step, &s));
     const char *why = refusal_of(s, &j->steps[step], &j->dev->props);
+    if (!why)
+        why = refusal_of_rows(j->dev, weigh(j->steps, step, end).rows);
     if (why) {
         note_refusal(j, step, why);
         return close_run(j);

@@ -70,13 +70,16 @@ typedef struct {
 
 /* What became of a list. */
 typedef struct {
+    bool asked; /* for, by the application: not only where it pays */
     size_t kernels, phases; /* persistent ones; of them all */
     const char *why;        /* of the first step that is no phase; NULL: none */
     const char *label;      /* of that step */
 } super_report;
 
-/* Is the step to be a phase of one, where it can? */
+/* May the step be a phase of one? */
 bool cuda_super_wants(const air_device *dev, const air_step *step);
+/* Does the application itself ask for it? */
+bool cuda_super_is_asked(const air_device *dev, const air_step *step);
 /* Joins runs of such steps: the source of the first step of each becomes that
  * of all of them; those of the others have no launches then. */
 air_status cuda_super_join(const air_device *dev, const air_step *steps,
