@@ -199,18 +199,26 @@ is_product(const cuda_provider *row, const air_call *call)
 
 enum { MOST_ROWS = 1 << 22 /* of a weight: 32 bits count those of a group */ };
 
-/* One row of x, results next to each other. */
+/* Results next to each other, row after row. */
+static bool
+is_dense(const air_tensor *y)
+{
+    return y->strides[1] == 1 &&
+           (y->dims[0] == 1 || y->strides[0] == y->dims[1]);
+}
+
+/* Of several rows only where the weights are floats. */
 static const air_call *
 as_product(const air_step *step)
 {
     const air_kernel *kernel = step->kernel;
     const air_call *c = &step->call;
     if (!kernel->provider || !is_product(kernel->provider, c) ||
-        c->args[0].t->rank != 2 || c->args[0].t->dims[0] != 1)
+        c->args[0].t->rank != 2 ||
+        (c->args[0].t->dims[0] != 1 && kernel->provider->print != kern_skinny))
         return NULL;
     const int64_t rows = c->outs[0].dims[1];
-    return c->outs[0].strides[1] == 1 && rows > 1 && rows <= MOST_ROWS ? c
-                                                                       : NULL;
+    return is_dense(&c->outs[0]) && rows > 1 && rows <= MOST_ROWS ? c : NULL;
 }
 
 static bool
@@ -228,7 +236,8 @@ has_same_vector(const air_call *a, const air_call *b)
 {
     const air_tensor *x = a->args[0].t, *y = b->args[0].t;
     return kern_same_place(x, y) && x->dtype == y->dtype &&
-           x->dims[1] == y->dims[1];
+           x->dims[0] == y->dims[0] && x->dims[1] == y->dims[1] &&
+           kern_stride(x, 0) == kern_stride(y, 0);
 }
 
 static bool
@@ -269,22 +278,56 @@ weight_of(const fuse_group *g, const air_rg_buf *b)
 
 enum { MOST_RESULTS = 32768 };
 
-/* Marks the results that the buffer takes; false: one is taken twice. */
+/* Where the buffer has what iteration i of the region takes. */
+static int64_t
+place_of(const air_region *rg, const air_rg_buf *b, int64_t i)
+{
+    int64_t at = 0;
+    for (int a = rg->rank - 1; a >= 0; a--) {
+        at += i % rg->dims[a] * b->strides[a];
+        i /= rg->dims[a];
+    }
+    return at;
+}
+
+/* Marks the results that the first `total` iterations take through the buffer;
+ * false: one is taken twice. */
 static bool
 mark(const air_region *rg, const air_rg_buf *b, int64_t first, int64_t n,
-     uint8_t *taken)
+     int64_t total, uint8_t *taken)
 {
-    const int64_t total = cuda_region_elements(rg);
     for (int64_t i = 0; i < total; i++) {
-        int64_t at = first, rest = i;
-        for (int a = rg->rank - 1; a >= 0; a--) {
-            at += rest % rg->dims[a] * b->strides[a];
-            rest /= rg->dims[a];
-        }
+        const int64_t at = first + place_of(rg, b, i);
         if (at < 0 || at >= n || (taken[at / 8] >> at % 8 & 1))
             return false;
         taken[at / 8] |= (uint8_t)(1 << at % 8);
     }
+    return true;
+}
+
+/* Are iterations m parts, one behind the other, that differ by a step along
+ * whole axes or along a part of one? */
+static bool
+is_apart(const air_region *rg, int64_t m)
+{
+    for (int a = 0; a < rg->rank && m > 1; a++) {
+        if (rg->dims[a] >= m)
+            return rg->dims[a] % m == 0;
+        if (m % rg->dims[a] != 0)
+            return false;
+        m /= rg->dims[a];
+    }
+    return m == 1;
+}
+
+/* Does part i of them take row i of results, `row` apart? */
+static bool
+is_by_rows(const air_region *rg, const air_rg_buf *b, int64_t m, int64_t row)
+{
+    const int64_t each = cuda_region_elements(rg) / m;
+    for (int64_t i = 1; i < m; i++)
+        if (place_of(rg, b, i * each) != i * row)
+            return false;
     return true;
 }
 
@@ -304,7 +347,8 @@ is_covered(const fuse_group *g, const air_region *rg, const fuse_part *p,
             continue;
         const int64_t first =
             (b->offset - y->offset) / (int64_t)kern_bytes(y->dtype);
-        if (!mark(rg, b, first, y->dims[1], taken))
+        if (!is_by_rows(rg, b, g->m, y->dims[1]) ||
+            !mark(rg, b, first, y->dims[1], p->count, taken))
             return false;
         count += p->count;
     }
@@ -314,7 +358,10 @@ is_covered(const fuse_group *g, const air_region *rg, const fuse_part *p,
 static bool
 find_part(const fuse_group *g, const air_region *rg, fuse_part *out)
 {
-    *out = (fuse_part){.region = g->count, .count = cuda_region_elements(rg)};
+    *out = (fuse_part){.region = g->count,
+                       .count = cuda_region_elements(rg) / g->m};
+    if (!is_apart(rg, g->m))
+        return false;
     for (int i = 0; i < rg->nbufs; i++) {
         const int w =
             cuda_region_stores(rg, i) ? -1 : weight_of(g, &rg->bufs[i]);
@@ -382,9 +429,10 @@ fills(const air_region *rg, const air_tensor *src)
             continue;
         const int64_t first =
             (b->offset - src->offset) / (int64_t)kern_bytes(src->dtype);
-        if (!mark(rg, b, first, kern_numel(src), taken))
+        const int64_t all = cuda_region_elements(rg);
+        if (!mark(rg, b, first, kern_numel(src), all, taken))
             return false;
-        count += cuda_region_elements(rg);
+        count += all;
     }
     return count == kern_numel(src);
 }
@@ -399,7 +447,7 @@ gives(const fuse_group *g, int step, const air_tensor *src)
         return false;
     const air_tensor *y = &fuse_call(g, step)->outs[0];
     return kern_same_place(y, src) && y->dtype == src->dtype &&
-           y->dims[1] == kern_numel(src);
+           kern_numel(y) == kern_numel(src);
 }
 
 static bool
@@ -458,6 +506,7 @@ begin(fuse_group *g, const air_step *steps, size_t count)
         c = as_product(&steps[1]);
     if (!c)
         return false;
+    g->m = c->args[0].t->dims[0];
     g->k = c->args[0].t->dims[1];
     g->dtype = c->args[0].t->dtype;
     if (!rg)

@@ -1,5 +1,6 @@
-/* fuse.h: neighbouring steps of a list as one launch: products of one vector
- * with several weights, the region that makes the vector before them, regions
+/* fuse.h: neighbouring steps of a list as one launch: products of one vector,
+ * or of up to 16 rows, with several weights, the region that makes the vector
+ * before them (not of several rows: each block would make all of them), regions
  * that take their results behind them, copies of those to an index of a cache.
  *
  * What steps hand to each other inside a group stays on the chip, rounded as it
@@ -26,7 +27,7 @@ typedef struct {
     int weight;        /* region < 0 */
     int loads;         /* of results for one iteration: 1, 2 */
     int buf[2], of[2]; /* region's buffer, weight it is a result of */
-    int64_t count;     /* iterations */
+    int64_t count;     /* iterations, of one row of x */
 } fuse_part;
 
 /* An index_copy in place: what step `from` makes goes to an index as well. */
@@ -45,7 +46,7 @@ typedef struct {
     bool covered[FUSE_WEIGHTS]; /* a region takes the results of the weight */
     int ncopies;
     fuse_copy copies[FUSE_COPIES];
-    int64_t k;
+    int64_t k, m; /* of x [m, k] */
     int dtype;
     int nwrites; /* that somebody reads after the group */
     fuse_write writes[FUSE_SPANS];
@@ -77,6 +78,13 @@ static inline const air_call *
 fuse_product(const fuse_group *g, int w)
 {
     return fuse_call(g, g->before + w);
+}
+
+/* Elements from a row of x to the next one; of one row 0. */
+static inline int64_t
+fuse_x_row(const fuse_group *g)
+{
+    return kern_stride(fuse_product(g, 0)->args[0].t, 0);
 }
 
 /* Are its weights integers? Then all are stored alike. */

@@ -6,13 +6,17 @@
 #include "driver/cuda/fuse_text.h"
 #include "driver/cuda/touch.h"
 
-enum { WARPS = 8, LANES_OF_ROW = 2 /* S of the text */ };
-
 /* Of the first weight. */
 static int64_t
 rows_of(const fuse_group *g)
 {
     return fuse_product(g, 0)->outs[0].dims[1];
+}
+
+static bool
+has_rows(const fuse_group *g)
+{
+    return g->m > 1;
 }
 
 /* ---- parameters ---------------------------------------------------------- */
@@ -97,10 +101,11 @@ add_pointers(fuse_printer *p)
                    !fuse_is_written(g, s, c->outs[0].slot, c->outs[0].offset),
                    pointer(p, type, c->outs[0].slot, c->outs[0].offset));
         if (s == 0) {
-            p->launch->parts = 1U << p->launch->nparams;
-            note_words(
-                p, g->dtype, false,
-                pointer(p, type, c->args[0].t->slot, c->args[0].t->offset));
+            const int x =
+                pointer(p, type, c->args[0].t->slot, c->args[0].t->offset);
+            p->launch->parts = 1U << x;
+            if (fuse_x_row(g) % 8 == 0)
+                note_words(p, g->dtype, false, x);
         }
         add_scale(p, s);
     }
@@ -135,9 +140,10 @@ all_tiles(const fuse_printer *p)
     return n;
 }
 
-/* it: the iteration of row i, at most the last; c0, c1, ...: its index. */
+/* it: the iteration of row i, at most the last; c0, c1, ...: its index, for row
+ * m of x or, of what is not of a row of x, the first one. */
 static void
-put_iteration(fuse_printer *p, const fuse_part *part)
+put_iteration(fuse_printer *p, const fuse_part *part, bool of_row)
 {
     base_text_add(&p->body,
                   "            const int at = t * %d + i %% %d;\n"
@@ -147,7 +153,10 @@ put_iteration(fuse_printer *p, const fuse_part *part)
     if (part->region < 0)
         return;
     const air_region *rg = fuse_region(p->g, part->region);
-    base_text_add(&p->body, "            int rest = it;\n");
+    base_text_add(&p->body, "            int rest = it");
+    if (of_row && has_rows(p->g))
+        base_text_add(&p->body, " + m * %" PRId64, part->count);
+    base_text_add(&p->body, ";\n");
     for (int a = rg->rank - 1; a >= 0; a--)
         base_text_add(&p->body,
                       "            const int c%d = rest %% %" PRId64
@@ -172,6 +181,15 @@ put_column(fuse_printer *p, const fuse_part *part, int k)
         if (rg->dims[a] > 1 && b->strides[a] != 0)
             base_text_add(&p->body, " + c%d * %" PRId64, a, b->strides[a]);
     base_text_add(&p->body, ")");
+}
+
+/* The same among results of all rows of x. */
+static void
+put_place_of_result(fuse_printer *p, const fuse_part *part, int k)
+{
+    put_column(p, part, k);
+    if (part->region < 0 && has_rows(p->g))
+        base_text_add(&p->body, " + m * %" PRId64, part->count);
 }
 
 static int
@@ -220,7 +238,7 @@ put_rows(fuse_printer *p)
         const fuse_part *part = &p->g->parts[n];
         base_text_add(&p->body, "        if (t < %" PRId64 ") {\n",
                       tiles_of(p, part));
-        put_iteration(p, part);
+        put_iteration(p, part, false);
         base_text_add(&p->body, "            return ");
         if (part->loads == 2) {
             base_text_add(&p->body, "i < %d ? ", share(p, part));
@@ -326,7 +344,7 @@ put_result_copies(fuse_printer *p, const fuse_part *part, int k)
                       "            if (at == it && i / %d == %d) {\n"
                       "                const int e = ",
                       share(p, part), k);
-        put_column(p, part, k);
+        put_place_of_result(p, part, k);
         base_text_add(&p->body, ";\n");
         put_copy(p, c, "r");
         base_text_add(&p->body, "            }\n");
@@ -344,7 +362,7 @@ put_result(fuse_printer *p, const fuse_part *part, int k)
                   "            if (at == it && i / %d == %d)\n"
                   "                p%d[",
                   share(p, part), k, p->first[p->g->before + w] + 1);
-    put_column(p, part, k);
+    put_place_of_result(p, part, k);
     base_text_add(&p->body, "] = r;\n");
 }
 
@@ -421,7 +439,7 @@ put_result_node(fuse_printer *p, const air_region *rg, const fuse_part *part,
 static void
 put_part(fuse_printer *p, const fuse_part *part)
 {
-    put_iteration(p, part);
+    put_iteration(p, part, true);
     for (int k = 0; k < part->loads; k++)
         put_result(p, part, k);
     if (part->region < 0)
@@ -446,7 +464,7 @@ static void
 put_results(fuse_printer *p)
 {
     base_text_add(&p->body,
-                  "    auto out = [&](int t, int i, int, float v, "
+                  "    auto out = [&](int t, int i, int m, float v, "
                   "const held &h) {\n"
                   "        %s r;\n        put(&r, v);\n",
                   kern_type(p->g->dtype));
@@ -509,14 +527,14 @@ put_wants(fuse_printer *p)
     for (int n = 0; n < p->g->nparts; n++)
         put_wanted_nodes(p, &p->g->parts[n], true);
     base_text_add(&p->body, "    };\n"
-                            "    auto want = [&](int t, int i, int) {\n"
+                            "    auto want = [&](int t, int i, int m) {\n"
                             "        held h;\n");
     put_wanted_indices(p, false);
     for (int n = 0; n < p->g->nparts; n++) {
         const fuse_part *part = &p->g->parts[n];
         base_text_add(&p->body, "        if (t < %" PRId64 ") {\n",
                       tiles_of(p, part));
-        put_iteration(p, part);
+        put_iteration(p, part, true);
         p->step = part->region;
         put_wanted_nodes(p, part, false);
         base_text_add(&p->body,
@@ -550,51 +568,47 @@ put_run(fuse_printer *p)
     base_text_add(&p->body, ");\n}\n");
 }
 
-/* Numbers of a weight that a lane loads at once. */
-static int
-each_of(const fuse_group *g)
-{
-    if (!fuse_is_words(g))
-        return 8;
-    const kern_words_call c = kern_words_read(fuse_product(g, 0));
-    return kern_words_each(&c);
-}
-
-static void
-shape(fuse_printer *p, const cuda_props *props)
-{
-    const int64_t unit = (int64_t)4 * LANES_OF_ROW * each_of(p->g);
-    const int64_t row = (p->g->k + unit - 1) / unit * unit;
-    const int64_t most = KERN_ROW_BLOCKS * (int64_t)props->processors;
-    const int64_t tiles = all_tiles(p);
-    p->launch->shape.grid[0] = (uint32_t)(tiles < most ? tiles : most);
-    p->launch->shape.shared =
-        (uint32_t)(2 * row + 8 * WARPS * LANES_OF_ROW * p->tile);
-}
-
-static int
-tile_of(const fuse_group *g, const cuda_props *props)
+static int64_t
+all_rows(const fuse_group *g)
 {
     int64_t rows = 0;
     for (int w = 0; w < g->nweights; w++)
         rows += fuse_product(g, w)->outs[0].dims[1];
-    if (!fuse_is_words(g))
-        return KERN_ROW_TILE;
-    const kern_words_call c = kern_words_read(fuse_product(g, 0));
-    return kern_words_tile(&c, rows,
-                           KERN_ROW_BLOCKS * (int64_t)props->processors);
+    return rows;
+}
+
+/* Of one row of x. */
+static kern_skinny_shape
+row_shape(const fuse_group *g, const cuda_props *props)
+{
+    enum { WARPS = 8, PARTS = 2 };
+    const int64_t most = KERN_ROW_BLOCKS * (int64_t)props->processors;
+    kern_skinny_shape s = {.parts = PARTS,
+                           .tile = KERN_ROW_TILE,
+                           .depth = kern_row_depth(g->k, rows_of(g)),
+                           .most = most};
+    int each = 8; /* numbers of a weight that a lane loads at once */
+    if (fuse_is_words(g)) {
+        const kern_words_call c = kern_words_read(fuse_product(g, 0));
+        s.tile = kern_words_tile(&c, all_rows(g), most);
+        s.depth = KERN_WORDS_DEPTH;
+        each = kern_words_each(&c);
+    }
+    const int64_t unit = (int64_t)4 * PARTS * each;
+    const int64_t row = (g->k + unit - 1) / unit * unit;
+    s.bytes = (size_t)(2 * row + 8 * WARPS * PARTS * s.tile);
+    return s;
 }
 
 static void
-put_family(fuse_printer *p)
+put_family(fuse_printer *p, const kern_skinny_shape *s)
 {
     const fuse_group *g = p->g;
-    const bool words = fuse_is_words(g);
     base_text_add(&p->body,
-                  ")\n{\n    typedef skinny<%s, 1, %" PRId64 ", %d, %d, %d",
-                  kern_type(g->dtype), g->k, p->tile, LANES_OF_ROW,
-                  words ? KERN_WORDS_DEPTH : kern_row_depth(g->k, rows_of(g)));
-    if (words) {
+                  ")\n{\n    typedef skinny<%s, %" PRId64 ", %" PRId64
+                  ", %d, %d, %d",
+                  kern_type(g->dtype), g->m, g->k, s->tile, s->parts, s->depth);
+    if (fuse_is_words(g)) {
         const kern_words_call c = kern_words_read(fuse_product(g, 0));
         base_text_add(&p->body, ", ");
         kern_words_type(&p->body, &c);
@@ -605,15 +619,21 @@ put_family(fuse_printer *p)
 static void
 print(fuse_printer *p, const cuda_props *props)
 {
-    p->tile = tile_of(p->g, props);
+    const fuse_group *g = p->g;
+    const kern_skinny_shape s =
+        has_rows(g) ? kern_skinny_of(g->m, all_rows(g), g->k, true, props)
+                    : row_shape(g, props);
+    p->tile = s.tile;
     add_pointers(p);
-    put_family(p);
+    put_family(p, &s);
     put_rows(p);
     fuse_put_stage(p);
     put_wants(p);
     put_results(p);
     put_run(p);
-    shape(p, props);
+    const int64_t tiles = all_tiles(p);
+    p->launch->shape.grid[0] = (uint32_t)(tiles < s.most ? tiles : s.most);
+    p->launch->shape.shared = (uint32_t)s.bytes;
 }
 
 /* What regions of the group call; the same text for all of them. */
@@ -642,8 +662,9 @@ cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
     base_text_add(&out->text,
                   "using namespace call;\nextern \"C\" __global__ "
                   "__launch_bounds__(256, %d) void\nENTRY(0)(",
-                  fuse_is_words(g) ? KERN_ROW_BLOCKS
-                                   : kern_row_bound(g->k, rows_of(g)));
+                  has_rows(g)        ? 1
+                  : fuse_is_words(g) ? KERN_ROW_BLOCKS
+                                     : kern_row_bound(g->k, rows_of(g)));
     if (p.head.status == AIR_OK && p.body.status == AIR_OK) {
         base_text_put(&out->text, p.head.data, p.head.len);
         base_text_put(&out->text, p.body.data, p.body.len);

@@ -393,7 +393,8 @@ fuse_put_aligned(fuse_printer *p)
 {
     const air_region *rg = p->g->before > 0 ? fuse_region(p->g, 0) : NULL;
     if (!rg)
-        base_text_add(&p->body, " && aligned(p2)");
+        base_text_add(&p->body, " && %s && aligned(p2)",
+                      fuse_x_row(p->g) % 8 == 0 ? "true" : "false");
     for (int i = 0; rg && i < rg->nbufs; i++)
         if (is_kept(p->g, rg, i))
             base_text_add(&p->body, " && aligned(p%d)", p->first[0] + i);
@@ -411,7 +412,7 @@ fuse_put_stage(fuse_printer *p)
     base_text_add(&p->body,
                   "    auto ahead = [](auto) {};\n"
                   "    auto stage = [&](auto fast, %s *to) {\n"
-                  "        stage_rows<G, decltype(fast)::value, %s, 1, %" PRId64
-                  ", 0>(to, p2);\n    };\n",
-                  type, type, g->k);
+                  "        stage_rows<G, decltype(fast)::value, %s, %" PRId64
+                  ", %" PRId64 ", %" PRId64 ">(to, p2);\n    };\n",
+                  type, type, g->m, g->k, fuse_x_row(g));
 }

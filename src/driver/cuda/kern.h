@@ -105,6 +105,17 @@ bool kern_is_shared(int64_t n, const cuda_props *props);
 /* Rows of a tile of it; of several rows of x so many that the busiest block, of
  * a grid of `blocks`, has the fewest. `m`: rows of x. */
 int kern_tile(int64_t rows, int64_t m, int64_t blocks);
+/* How text/skinny.cuh multiplies m rows of x by n rows of k of a weight. */
+typedef struct {
+    int tile;     /* R: rows of w */
+    int parts;    /* S */
+    int depth;    /* D */
+    int64_t most; /* blocks, at most: as many as an SM has room for, of all */
+    size_t bytes; /* of shared memory */
+} kern_skinny_shape;
+/* pairs: two rows of w may be looked at side by side, R divides a warp. */
+kern_skinny_shape kern_skinny_of(int64_t m, int64_t n, int64_t k, bool pairs,
+                                 const cuda_props *props);
 /* Parameters of text/skinny.cuh behind that of the rows of a weight [n, k], up
  * to a function of a sum `v` of y[m, n]: how x is staged, whose `m` rows are
  * x_row apart. The function's end writes it, axes `axis` and the next of y. */

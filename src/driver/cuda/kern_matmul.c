@@ -19,33 +19,54 @@ typedef struct {
     int64_t batch, m, n, k;
     int64_t x_row, w_row; /* elements; of w from n to n + 1 */
     double alpha, beta;
-    int tile;  /* rows of w */
-    int parts; /* S of the text */
+    kern_skinny_shape shape;
 } product;
 
 /* Parts double the instructions and what is read of x. Many rows fill a tile's
  * threads with 16 rows of w, are multiplied whole, and have an SM to
  * themselves: blocks beside each other would read all of x twice. */
 static bool
-is_whole(const product *p)
+is_whole(int64_t m)
 {
-    return p->m > SPLIT_ROWS;
+    return m > SPLIT_ROWS;
 }
 
 /* That run side by side on an SM. */
 static int
-blocks_of(const product *p)
+blocks_of(int64_t m)
 {
-    return p->m == 1 ? KERN_ROW_BLOCKS : is_whole(p) ? 1 : BLOCKS;
+    return m == 1 ? KERN_ROW_BLOCKS : is_whole(m) ? 1 : BLOCKS;
 }
 
-/* D of the text. */
 static int
-depth_of(const product *p)
+depth_of(int64_t m, int64_t n, int64_t k)
 {
-    return p->m == 1     ? kern_row_depth(p->k, p->n)
-           : is_whole(p) ? BLOCKS * DEPTH
-                         : DEPTH;
+    return m == 1 ? kern_row_depth(k, n) : is_whole(m) ? BLOCKS * DEPTH : DEPTH;
+}
+
+static size_t
+shared_bytes(int64_t m, int64_t k, const kern_skinny_shape *s)
+{
+    const int64_t unit = 32 * s->parts, row = (k + unit - 1) / unit * unit;
+    const int64_t pitch = m == 1 ? row : row + 32;
+    return (size_t)(2 * m * pitch + 8 * WARPS * s->parts * s->tile * m);
+}
+
+kern_skinny_shape
+kern_skinny_of(int64_t m, int64_t n, int64_t k, bool pairs,
+               const cuda_props *props)
+{
+    enum { LEAST = 8, WHOLE = 16 };
+    const int64_t side = blocks_of(m), all = side * props->processors;
+    kern_skinny_shape s = {.parts = is_whole(m) ? 1 : 2,
+                           .tile = is_whole(m) ? WHOLE : kern_tile(n, m, all),
+                           .depth = depth_of(m, n, k)};
+    if (pairs && (s.tile == 24 || shared_bytes(m, k, &s) > props->shared_bytes))
+        s.tile = is_whole(m) ? WHOLE : LEAST;
+    s.bytes = shared_bytes(m, k, &s);
+    const int64_t room = (int64_t)(props->shared_bytes / s.bytes);
+    s.most = (room < side ? room : side) * props->processors;
+    return s;
 }
 
 static product
@@ -67,21 +88,8 @@ read_product(const air_call *call, const cuda_props *props)
         p.alpha = kern_float(call, 4, 1);
         p.c = p.beta != 0 ? call->args[0].t : NULL;
     }
-    p.parts = is_whole(&p) ? 1 : 2;
-    p.tile =
-        is_whole(&p)
-            ? 16
-            : kern_tile(p.n, p.m, blocks_of(&p) * (int64_t)props->processors);
+    p.shape = kern_skinny_of(p.m, p.n, p.k, false, props);
     return p;
-}
-
-static int64_t
-shared_bytes(const product *p)
-{
-    const int64_t unit = 32 * p->parts;
-    const int64_t row = (p->k + unit - 1) / unit * unit;
-    const int64_t pitch = p->m == 1 ? row : row + 32;
-    return 2 * p->m * pitch + 8 * WARPS * p->parts * p->tile * p->m;
 }
 
 static bool
@@ -101,8 +109,7 @@ kern_skinny_on(const air_call *call, const cuda_props *props)
            p.m <= MOST_ROWS && p.n >= 1 && kern_is_shared(p.n, props) &&
            p.k >= 8 && p.k % 8 == 0 && p.x->strides[r + 1] == 1 &&
            p.w->strides[r] == 1 && p.alpha != 0 && p.batch >= 1 &&
-           p.batch <= KERN_MOST_Y &&
-           shared_bytes(&p) <= (int64_t)props->shared_bytes;
+           p.batch <= KERN_MOST_Y && p.shape.bytes <= props->shared_bytes;
 }
 
 static void
@@ -154,23 +161,13 @@ print_sum(kern *k, const product *p)
     kern_put_sum(k, p->y, r);
 }
 
-/* Blocks that the registers of an SM let run side by side. */
-static int64_t
-blocks(const product *p, const cuda_props *props)
-{
-    const int64_t tiles = (p->n + p->tile - 1) / p->tile;
-    const int64_t room = (int64_t)props->shared_bytes / shared_bytes(p);
-    const int64_t side = blocks_of(p);
-    const int64_t most =
-        (room < side ? room : side) * (int64_t)props->processors;
-    return tiles < most ? tiles : most;
-}
-
 air_status
 kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
 {
     const product p = read_product(call, props);
     const char *type = kern_type(p.x->dtype);
+    const kern_skinny_shape *s = &p.shape;
+    const int64_t tiles = (p.n + s->tile - 1) / s->tile;
     kern k = kern_begin(out, kern_text_skinny, "");
     print_parameters(&k, &p, type, 'y');
     base_text_add(k.text,
@@ -181,16 +178,16 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
                   "            const s64 n = tile * %d + i;\n"
                   "            return w + (n < %" PRId64 " ? n : %" PRId64
                   ") * %" PRId64 ";\n        },\n",
-                  type, p.m, p.k, p.tile, p.parts, depth_of(&p),
-                  (p.n + p.tile - 1) / p.tile,
+                  type, p.m, p.k, s->tile, s->parts, s->depth, tiles,
                   p.w_row % 8 == 0 && p.x_row % 8 == 0 ? "true" : "false",
-                  p.tile, p.n, p.n - 1, p.w_row);
-    kern_stage(&k, p.x, p.m, p.k, p.x_row, p.tile, p.n);
+                  s->tile, p.n, p.n - 1, p.w_row);
+    kern_stage(&k, p.x, p.m, p.k, p.x_row, s->tile, p.n);
     print_sum(&k, &p);
     cuda_add_early(k.launch, p.w);
     if (p.batch == 1 && (p.m == 1 || p.x_row % 8 == 0))
         k.launch->crossing = 3, k.launch->parts = 2; /* y, x */
-    kern_grid(&k, blocks(&p, props), p.batch, (uint32_t)shared_bytes(&p));
+    kern_grid(&k, tiles < s->most ? tiles : s->most, p.batch,
+              (uint32_t)s->bytes);
     return AIR_OK;
 }
 

@@ -448,8 +448,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
         ahead(flag<true>());
         await();
         const int own = row_of_thread();
-        auto held = want(tile + own / ROWS_OF, own % ROWS_OF / M,
-                         own % M);
+        auto held = want(tile + own / ROWS_OF, own % R, own % ROWS_OF / R);
         rest_of_scale<LATE && scales<SCALE>::value, SCALE> factor;
         factor.begin(stage, x);
         if constexpr (OWNS)
@@ -487,9 +486,9 @@ struct ringed : skinny<T, M, K, R, S, D> {
 #pragma unroll
                 for (int w = 0; w < RING_WARPS; w++)
                     y += s[w * ROWS_OF];
-                out(at, r / M, r % M, factor.of(y), held);
+                out(at, r % R, r / R, factor.of(y), held);
                 if (i + BATCH < mine)
-                    held = want(at + BATCH, r / M, r % M);
+                    held = want(at + BATCH, r % R, r / R);
             }
             sums = (float *)(shared + G::X_BYTES) +
                    (first / BATCH % 2 == 0 ? BATCH * SUMS : 0);
@@ -738,7 +737,7 @@ struct ringed : skinny<T, M, K, R, S, D> {
                     const int m = col * 4 + t;
                     v += __shfl_xor_sync(~0u, v, 4);
                     if (g % 2 == 0 && m < M)
-                        sums[(warp * R + G::row_of(j, h, g)) * M + m] = v;
+                        sums[(warp * M + m) * R + G::row_of(j, h, g)] = v;
                 }
     }
 

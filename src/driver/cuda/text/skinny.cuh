@@ -262,7 +262,7 @@ struct skinny {
         return i == 0 ? c[first] : c[first + 1];
     }
 
-    // This warp's sums of a tile to s[row][m].
+    // This warp's sums of a tile to s[m][row].
     static FN void
     give_groups(float *s, const float (&c)[PARTS][COLS][4], int g, int t)
     {
@@ -279,7 +279,7 @@ struct skinny {
                         y += __shfl_xor_sync(~0u, y, d);
                     const int m = col * LANES + t;
                     if (t < LANES && m < M)
-                        s[row_of(j, i, g) * M + m] = y;
+                        s[m * R + row_of(j, i, g)] = y;
                 }
     }
 
@@ -337,7 +337,7 @@ struct skinny {
             float c[PARTS][COLS][4] = {};
             const int next = tile + 1;
             const float factor = threadIdx.x < R * M
-                                     ? W::factor(row(tile, threadIdx.x / M))
+                                     ? W::factor(row(tile, threadIdx.x % R))
                                      : 1;
 #pragma unroll 1
             for (int piece = 0; piece < PIECES; piece++) {
@@ -391,12 +391,11 @@ struct skinny {
                         for (int i = 0; i < 4; i++) {
                             const int n = col * 8 + t * 2 + (i & 1);
                             if (n % S == g % S && n / S < M)
-                                s[row_of(j, i >> 1, g) * M + n / S] =
-                                    c[j][col][i];
+                                s[n / S * R + row_of(j, i >> 1, g)] = c[j][col][i];
                         }
             __syncthreads();
             if (threadIdx.x < R * M) {
-                const int i = threadIdx.x / M, m = threadIdx.x % M;
+                const int i = threadIdx.x % R, m = threadIdx.x / R;
                 const auto held = want(tile, i, m);
                 float y = 0;
 #pragma unroll
