@@ -81,7 +81,7 @@ PARTS = [
     Part("host", "bench_cuda.py"),
     decode("1b", ALL_WAYS),
     decode("1b", OURS, " full edges", {"TORCHAIR_CUDA_OVERLAP": "0"}),
-    decode("1b", OURS, " persistent", {"TORCHAIR_CUDA_PERSISTENT": "1"}),
+    decode("1b", OURS, " launches", {"TORCHAIR_CUDA_PERSISTENT": "0"}),
     decode("8b", OURS),
     *(model("MiniLM", n) for n in (1, 64)),
     *(model("BERT", n) for n in (1, 32)),
