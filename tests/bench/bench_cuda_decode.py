@@ -1,4 +1,4 @@
-"""A token of a Llama on a GPU, batch 1, static cache, bfloat16, random weights:
+"""A token of a Llama on a GPU, static cache, bfloat16, random weights:
 `python tests/bench/bench_cuda_decode.py --size 1b --ways eager,max-autotune`.
 
 Milliseconds of a call by events, medians of rounds in turns; what a call costs
@@ -25,14 +25,15 @@ from torchair import backend, quantised
 
 SIZES = {
     "1b": llama.Config(128256, 2048, 16, 32, 8, 8192, 2048, base=500000.0),
+    "1b-half": llama.Config(128256, 2048, 8, 32, 8, 8192, 2048, base=500000.0),
     "8b": llama.Config(128256, 4096, 32, 32, 8, 14336, 2048, base=500000.0),
     "small": llama.Config(1024, 256, 2, 4, 2, 512, 128),
 }
 ROUNDS, CALLS = gpu.rounds(5), 40
 
 
-def decoder(config, position):
-    """Its cache is full before the position."""
+def decoder(config, position, batch=1):
+    """Its caches are full before the position."""
     with torch.device("meta"):
         model = llama.Llama(config)
     model.to(torch.bfloat16).to_empty(device=gpu.DEVICE)
@@ -43,7 +44,7 @@ def decoder(config, position):
             parameter.fill_(1)
     for name, table in zip(("cos", "sin"), llama.angles(config), strict=True):
         setattr(model, name, table.to(gpu.DEVICE, torch.bfloat16))
-    made = llama.Decoder(model.eval())
+    made = llama.Decoder(model.eval(), batch)
     for name, cache in made.named_buffers():
         if name.startswith(("key", "value")):
             cache[:, :, :position].normal_()
@@ -196,6 +197,7 @@ def read_options():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--size", choices=SIZES, default="1b")
     options.add_argument("--position", type=int, default=1000)
+    options.add_argument("--batch", type=int, default=1, help="sequences")
     options.add_argument("--ways", default=",".join(WAYS))
     options.add_argument("--rate", type=float, default=4.4, help="TB/s")
     options.add_argument("--kernels", help="write times of kernels, of a way")
@@ -210,8 +212,9 @@ def main():
     torch.manual_seed(0)
     config = SIZES[options.size]
     position = min(options.position, config.longest - 1)
-    model = decoder(config, position)
-    token = torch.randint(0, config.vocabulary, (1, 1), device=gpu.DEVICE)
+    batch = options.batch
+    model = decoder(config, position, batch)
+    token = torch.randint(0, config.vocabulary, (batch, 1), device=gpu.DEVICE)
     args = (token, torch.tensor([position], device=gpu.DEVICE))
     ways = start(options.ways.split(","), model, args)
     if options.text:

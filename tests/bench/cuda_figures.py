@@ -43,8 +43,9 @@ class Part:
         return [sys.executable, str(BENCH / self.script), *chosen]
 
 
-def decode(size, ways, note="", env=None):
-    fixed = (f"--note={note}",) if note else ()
+def decode(size, ways, note="", env=None, batch=1):
+    note += f" x {batch}" if batch > 1 else ""
+    fixed = (f"--batch={batch}", f"--note={note}")
     return Part(
         f"decode {size}{note}",
         "bench_cuda_decode.py",
@@ -83,6 +84,7 @@ PARTS = [
     decode("1b", OURS, " full edges", {"TORCHAIR_CUDA_OVERLAP": "0"}),
     decode("1b", OURS, " launches", {"TORCHAIR_CUDA_PERSISTENT": "0"}),
     decode("8b", OURS),
+    *(decode("1b-half", ALL_WAYS, batch=n) for n in (4, 16)),
     *(model("MiniLM", n) for n in (1, 64)),
     *(model("BERT", n) for n in (1, 32)),
     *(model("ResNet-50", n) for n in (1, 64)),
