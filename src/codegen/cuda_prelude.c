@@ -363,13 +363,16 @@ const char cuda_prelude[] =
     })
     /* Over G neighbouring threads, G a power of two; all get the result. More
      * than a warp: G is the block. */
+    "#ifndef AIR_PARTS\n"
+    "#define AIR_PARTS(T, name, count) __shared__ T name[count]\n"
+    "#endif\n"
     TEXT(
     template <class O, int G, class T> AIR_FN T air_fold(T v)
     {
         if constexpr (G <= 32) {
             return air_fold_warp<O, G>(v);
         } else {
-            __shared__ T parts[G / 32];
+            AIR_PARTS(T, parts, G / 32);
             v = air_fold_warp<O, 32>(v);
             __syncthreads();
             if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;

@@ -74,25 +74,43 @@ nvrtc_possible(void)
     return found;
 }
 
-bool
-nvrtc_compile(const char *text, char *log, size_t room)
+static bool
+compile(const char *text, const char *more, char *log, size_t room)
 {
     const char *named = getenv("AIR_NVRTC_ARCH");
     char arch[40];
     (void)snprintf(arch, sizeof arch, "--gpu-architecture=%s",
                    named != NULL ? named : "sm_90a");
-    const char *const options[] = {arch, "--fmad=false", "--std=c++17",
-                                   "--device-as-default-execution-space"};
+    const char *const options[] = {arch,
+                                   "--fmad=false",
+                                   "--std=c++17",
+                                   "--device-as-default-execution-space",
+                                   "--relocatable-device-code=true",
+                                   more};
     program p = NULL;
     size_t size = 0;
     log[0] = '\0';
     if (nvrtc.create(&p, text, "unit.cu", 0, NULL, NULL) != 0)
         return false;
-    bool ok = nvrtc.compile(p, 4, options) == 0;
+    bool ok = nvrtc.compile(p, more ? 6 : 4, options) == 0;
     if (nvrtc.log_size(p, &size) == 0 && size < room)
         (void)nvrtc.log(p, log);
     (void)nvrtc.destroy(&p);
     return ok;
+}
+
+bool
+nvrtc_compile(const char *text, char *log, size_t room)
+{
+    return compile(text, NULL, log, room);
+}
+
+bool
+nvrtc_compile_part(const char *text, unsigned part, char *log, size_t room)
+{
+    char more[40];
+    (void)snprintf(more, sizeof more, "--define-macro=SUPER_PART=%u", part);
+    return compile(text, more, log, room);
 }
 
 char *

@@ -1,6 +1,7 @@
 #include "driver/cuda/symbols.h"
 #include "fake_step.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -710,15 +711,18 @@ FAKE(nvrtcCreateProgram, void **out, const char *text, const char *name,
 }
 FAKE(nvrtcCompileProgram, const char *text, int n, const char *const *options)
 {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     size_t used = 0;
     FAKE_TRY;
     if (state.compiling)
         state.compiling(state.user);
+    pthread_mutex_lock(&mutex);
     for (int i = 0; i < n && used < sizeof state.options; i++)
         used +=
             (size_t)snprintf(state.options + used, sizeof state.options - used,
                              "%s ", options[i]);
     (void)snprintf(state.text, sizeof state.text, "%.500s", text);
+    pthread_mutex_unlock(&mutex);
     __atomic_add_fetch(&state.compiled, 1, __ATOMIC_RELAXED);
     return strstr(text, "syntax error") ? 6 : 0;
 }

@@ -45,6 +45,8 @@ typedef struct {
     long gone_at; /* from this call on all do: there is no GPU; 0: it stays */
     int error;    /* code it fails with */
     long launches, compiled;
+    long parts;                        /* that were given to the linker */
+    bool unlinked;                     /* it refuses them */
     fake_launch launch[FAKE_LAUNCHES]; /* number n is in [n % FAKE_LAUNCHES] */
     long nodes_set;                    /* parameters of nodes changed */
     long waits;                        /* streams that waited for an event */

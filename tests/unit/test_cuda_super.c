@@ -63,7 +63,7 @@ find_inputs(fixture *f)
 
 static bool
 prepare_exact(fixture *f, const char *text, int major, air_persistent which,
-              bool exact)
+              bool exact, int threads)
 {
     const air_compile_options how = {.exact = exact};
 
@@ -73,7 +73,7 @@ prepare_exact(fixture *f, const char *text, int major, air_persistent which,
                            .persistent = which,
                            .persistent_ms = 1500}};
     const air_options options = {
-        .driver = "cuda", .threads = 1, .gpu = &f->gpu};
+        .driver = "cuda", .threads = threads, .gpu = &f->gpu};
     if (!CHECK(f->cuda && f->nvrtc))
         return false;
     *f->cuda = *f->nvrtc =
@@ -88,7 +88,14 @@ prepare_exact(fixture *f, const char *text, int major, air_persistent which,
 static bool
 prepare_on(fixture *f, const char *text, int major, air_persistent which)
 {
-    return prepare_exact(f, text, major, which, false);
+    return prepare_exact(f, text, major, which, false, 1);
+}
+
+/* Parts are compiled where there is more than one thread for them. */
+static bool
+prepare_parts(fixture *f, const char *text)
+{
+    return prepare_exact(f, text, 9, AIR_PERSISTENT_ALL, false, 2);
 }
 
 static bool
@@ -133,6 +140,22 @@ TEST(cuda_super_is_one_launch_of_all_processors)
     drop(&f);
 }
 
+/* The kernel, and its three products. */
+enum { PARTS = 4 };
+
+TEST(cuda_super_is_linked_of_parts)
+{
+    fixture f;
+    REQUIRE(prepare_parts(&f, layers));
+    CHECK_OK(run(&f));
+    CHECK_INT(f.nvrtc->compiled, PARTS);
+    CHECK_INT(f.cuda->parts, PARTS);
+    CHECK(strstr(f.nvrtc->options, "--relocatable-device-code=true") &&
+          strstr(f.nvrtc->options, "--maxrregcount=168") &&
+          strstr(f.nvrtc->options, "--define-macro=SUPER_PART="));
+    drop(&f);
+}
+
 /* Does the program say that of its list? */
 static bool
 says(const fixture *f, const char *what)
@@ -142,6 +165,19 @@ says(const fixture *f, const char *what)
     const bool found = text && strstr(text, what);
     air_program_text_free(f->program, text);
     return found;
+}
+
+TEST(cuda_super_that_is_not_linked_is_compiled_as_a_whole)
+{
+    fixture f;
+    REQUIRE(prepare_parts(&f, layers));
+    f.cuda->unlinked = true;
+    CHECK_OK(run(&f));
+    CHECK_INT(f.nvrtc->compiled, PARTS + 1);
+    CHECK_INT(f.cuda->together, 1);
+    CHECK(says(&f, "compiled as a whole: parts of a kernel do not fit"));
+    CHECK(!strstr(f.nvrtc->options, "SUPER_PART"));
+    drop(&f);
 }
 
 /* Four products of ROWS rows, of weights of 8 MB or of a part of them. */
@@ -202,7 +238,7 @@ TEST(cuda_super_is_where_it_pays)
         replace(text, sizeof text, "ROWS", cases[i].rows);
         replace(text, sizeof text, "SIZE", cases[i].size);
         replace(text, sizeof text, "JOINED", cases[i].joined);
-        REQUIRE(prepare_exact(&f, text, 9, cases[i].which, cases[i].exact));
+        REQUIRE(prepare_exact(&f, text, 9, cases[i].which, cases[i].exact, 1));
         CHECK_OK(run(&f));
         CHECK_INT(f.cuda->launches, cases[i].launches);
         CHECK_INT(f.cuda->together, cases[i].together);
@@ -347,7 +383,10 @@ compile(const cuda_source *s)
     if (!nvrtc_possible())
         return;
     char *unit = nvrtc_unit(s->prelude ? s->prelude : "", s->text.data);
-    if (!nvrtc_compile(unit, log, sizeof log)) {
+    bool good = nvrtc_compile(unit, log, sizeof log);
+    for (uint32_t i = 0; s->parts > 0 && i <= s->parts && good; i++)
+        good = nvrtc_compile_part(unit, i, log, sizeof log);
+    if (!good) {
         fprintf(stderr, "%s\n%s\n", s->text.data, log);
         test_fail(__FILE__, __LINE__, "%s", "it does not compile");
     }

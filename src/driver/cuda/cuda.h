@@ -101,6 +101,9 @@ typedef struct {
     cuda_param *many;    /* nmany; owned */
     size_t nmany, rmany; /* parameters, room */
     bool together;       /* all blocks must be on the GPU at once */
+    /* The text can be compiled in as many parts and the kernel's own, with
+     * SUPER_PART as part i's number, which is 0 for the kernel. 0: it cannot */
+    uint32_t parts;
 } cuda_source;
 
 /* What a kernel found wrong in the data: an index out of range. It lies in

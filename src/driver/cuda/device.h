@@ -82,16 +82,30 @@ air_status cuda_fault_check(air_device *dev);
 
 /* A text that is wanted, and the code of it. Entry i is air_<i><name>:
  * profilers show what it computes. */
-enum { CUDA_NAME = 80 };
+enum { CUDA_NAME = 80, CUDA_WHY = 160 };
 typedef struct {
     const char *text, *prelude;
     char name[CUDA_NAME];      /* of letters, digits and _; may be "" */
     uint32_t nentries, shared; /* entries; most dynamic shared memory */
+    uint32_t parts, threads;   /* of cuda_source; of a block, for parts */
     cuda_module *module;       /* out */
+    char whole[CUDA_WHY]; /* out: why its parts were not linked; "": they were,
+                           * or it has none, or it was there already */
 } cuda_want;
 /* Finds or compiles all of them, side by side. */
 air_status cuda_modules_get(air_device *dev, cuda_want *wants, size_t count);
 void cuda_modules_free(air_device *dev);
+
+/* ---- link.c ---- */
+
+typedef struct {
+    char *code; /* NULL: none */
+    size_t size;
+} cuda_part;
+/* One kernel of parts that were compiled to be linked; what it gives is the
+ * caller's. In the device's context. */
+air_status cuda_link(const air_device *dev, const cuda_part *parts,
+                     size_t count, cuda_part *out);
 
 /* ---- cache.c: compiled code in a folder, by hash ---- */
 

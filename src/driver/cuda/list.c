@@ -83,7 +83,8 @@ want(maker *m, size_t i)
     const cuda_source *s = &m->sources[i];
     cuda_want *w = &m->wants[i];
     *w = (cuda_want){.text = s->text.len > 0 ? s->text.data : NULL,
-                     .prelude = s->prelude};
+                     .prelude = s->prelude,
+                     .parts = s->parts};
     name_want(m, i, w);
     for (int32_t k = 0; k < s->nlaunches; k++) {
         const view v = view_of(s, k);
@@ -91,6 +92,7 @@ want(maker *m, size_t i)
             w->nentries = (uint32_t)v.entry + 1;
         if (v.shape->shared > w->shared)
             w->shared = v.shape->shared;
+        w->threads = v.shape->block[0];
         if (is_empty(v.shape))
             continue;
         m->ncommands++;
@@ -313,10 +315,22 @@ cuda_scratch_add(const air_device *dev, air_list *list, uint64_t *out)
     return AIR_OK;
 }
 
+static void
+note_wholes(maker *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        const size_t used = strlen(m->note);
+        if (m->wants[i].whole[0])
+            (void)snprintf(m->note + used, sizeof m->note - used,
+                           "; compiled as a whole: %s", m->wants[i].whole);
+    }
+}
+
 static air_status
 make_entered(maker *m, air_list **out)
 {
     AIR_TRY(cuda_modules_get(m->dev, m->wants, m->count));
+    note_wholes(m);
     for (size_t i = 0; i < m->count; i++)
         if (m->sources[i].together)
             AIR_TRY(cuda_super_fits(m->dev, &m->sources[i].launches[0].shape,

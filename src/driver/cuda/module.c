@@ -1,5 +1,6 @@
 /* module.c: texts become loaded code: from this process, from the folder of
- * compiled code, or by NVRTC; what has to be compiled is, side by side. */
+ * compiled code, or by NVRTC; what has to be compiled is, side by side. So are
+ * the parts of a text that has some, which are then linked. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,11 +12,15 @@ static const char *const options[] = {"--std=c++17", "--fmad=false",
                                       "--device-as-default-execution-space"};
 enum {
     OPTIONS = sizeof options / sizeof *options,
+    MORE = 5, /* arguments besides */
+    ROOM = 64,
     LONG_TEXT = 100000, /* bytes: a persistent kernel of many phases */
-    SPLITS_SINCE = 13   /* NVRTC that takes functions of a text side by side */
+    /* NVRTC that takes functions of a text side by side, and knows how many
+     * registers a function of a part preserves */
+    SPLITS_SINCE = 13
 };
 
-typedef struct {
+typedef struct job {
     air_device *dev;
     cuda_want *want;
     base_text source;
@@ -26,14 +31,26 @@ typedef struct {
     bool fresh;   /* compiled now */
     air_status status;
     air_error error;
+    struct job *parts;    /* of the same text, want->parts + 1; NULL: none */
+    const struct job *of; /* whose part it is; NULL: a text by itself */
+    uint32_t part;
 } job;
 
 typedef struct {
     job *jobs;
-    size_t count, next;
+    size_t count, wants, next; /* jobs; those that are no parts */
 } queue;
 
 /* ---- one text ---- */
+
+/* Parts of the want's text: one besides for the kernel itself. One after the
+ * other they would take longer than the whole. */
+static size_t
+parts_of(const air_device *dev, const cuda_want *want)
+{
+    const bool can = dev->compiler[0] >= SPLITS_SINCE && dev->threads > 1;
+    return can && want->parts > 0 ? want->parts + 1 : 0;
+}
 
 static air_status
 make_source(job *j)
@@ -44,6 +61,8 @@ make_source(job *j)
                   dev->compiler[1]);
     for (int i = 0; i < OPTIONS; i++)
         base_text_add(t, " %s", options[i]);
+    if (parts_of(dev, j->want) > 0)
+        base_text_add(t, " in parts");
     base_text_add(t, "\n#define ENTRY(i) air_##i");
     if (j->want->name[0])
         base_text_add(t, "##%s", j->want->name);
@@ -106,36 +125,76 @@ take_cubin(job *j, cu_program program)
     return AIR_OK;
 }
 
+/* Arguments, and room for those that are made here. */
+typedef struct {
+    const char *all[OPTIONS + MORE];
+    char room[MORE][ROOM];
+    int count, made;
+} arguments;
+
+/* Another argument, to be written there. */
+static char *
+more(arguments *a)
+{
+    char *to = a->room[a->made++];
+    a->all[a->count++] = to;
+    return to;
+}
+
+/* Registers of a thread are for a block of the kernel on each processor. */
+static void
+add_part(arguments *a, const job *j)
+{
+    const uint32_t threads = j->want->threads;
+    const uint32_t each = (uint32_t)j->dev->props.registers / threads / 8 * 8;
+    a->all[a->count++] = "--relocatable-device-code=true";
+    (void)snprintf(more(a), ROOM, "--maxrregcount=%u", each < 255 ? each : 255);
+    (void)snprintf(more(a), ROOM, "--define-macro=SUPER_PART=%u", j->part);
+}
+
+static void
+add_all(arguments *a, const job *j, size_t bytes)
+{
+    memcpy(a->all, options, sizeof options);
+    a->count = OPTIONS;
+    (void)snprintf(more(a), ROOM, "--gpu-architecture=%s", j->dev->props.isa);
+    if (j->of)
+        add_part(a, j);
+    /* Others have texts beside them for the processors. */
+    else if (bytes > LONG_TEXT && j->dev->compiler[0] >= SPLITS_SINCE)
+        a->all[a->count++] = "--split-compile=0";
+}
+
 static air_status
 compile(job *j)
 {
     const cuda_symbols *cu = &j->dev->cu;
-    const char *arguments[OPTIONS + 2];
-    int count = OPTIONS + 1;
-    char arch[64];
+    const base_text *source = j->of ? &j->of->source : &j->source;
+    arguments a = {.count = 0};
     cu_program program = NULL;
-    (void)snprintf(arch, sizeof arch, "--gpu-architecture=%s",
-                   j->dev->props.isa);
-    memcpy(arguments, options, sizeof options);
-    arguments[OPTIONS] = arch;
-    /* Others have texts beside them for the processors. */
-    if (j->source.len > LONG_TEXT && j->dev->compiler[0] >= SPLITS_SINCE)
-        arguments[count++] = "--split-compile=0";
+    add_all(&a, j, source->len);
     AIR_REQUIRE(
-        cu->program_new(&program, j->source.data, "air.cu", 0, NULL, NULL) == 0,
+        cu->program_new(&program, source->data, "air.cu", 0, NULL, NULL) == 0,
         AIR_ERROR_DRIVER, "NVRTC cannot be started");
-    const bool good = cu->program_compile(program, count, arguments) == 0;
+    const bool good = cu->program_compile(program, a.count, a.all) == 0;
     const air_status status =
         good ? take_cubin(j, program) : refuse(j, program);
     (void)cu->program_free(&program);
     return status;
 }
 
+static air_status
+read_cache(job *j)
+{
+    return cuda_cache_read(&j->dev->alloc, j->dev->cache, j->hash, &j->cubin,
+                           &j->size);
+}
+
 static void
 run_job(job *j)
 {
-    j->status = cuda_cache_read(&j->dev->alloc, j->dev->cache, j->hash,
-                                &j->cubin, &j->size);
+    if (!j->of && !j->cubin)
+        j->status = read_cache(j);
     if (j->status == AIR_OK && !j->cubin)
         j->status = compile(j);
     if (j->status != AIR_OK)
@@ -151,8 +210,10 @@ work(void *arg, int id, int count)
         const size_t i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
         if (i >= q->count)
             return;
-        if (q->jobs[i].missing)
-            run_job(&q->jobs[i]);
+        /* Parts first, as the way of their kernel is the longest. */
+        job *j = &q->jobs[(q->wants + i) % q->count];
+        if (j->missing && !j->parts)
+            run_job(j);
     }
 }
 
@@ -220,6 +281,45 @@ allow_shared(const air_device *dev, const cuda_want *want)
     return AIR_OK;
 }
 
+/* ---- parts ---- */
+
+static air_status
+link_parts(job *j)
+{
+    const air_alloc *alloc = &j->dev->alloc;
+    const size_t count = j->want->parts + 1;
+    cuda_part made;
+    void *room;
+    for (size_t i = 0; i < count; i++)
+        AIR_REQUIRE(j->parts[i].status == AIR_OK, j->parts[i].status, "%s",
+                    j->parts[i].error.message);
+    AIR_TRY(base_new(alloc, count * sizeof(cuda_part), &room));
+    cuda_part *parts = room;
+    for (size_t i = 0; i < count; i++)
+        parts[i] = (cuda_part){j->parts[i].cubin, j->parts[i].size};
+    const air_status status = cuda_link(j->dev, parts, count, &made);
+    base_free(alloc, parts, count * sizeof(cuda_part));
+    AIR_TRY(status);
+    j->cubin = made.code;
+    j->size = made.size;
+    j->fresh = true;
+    return AIR_OK;
+}
+
+/* What is not compiled in parts here is as a whole, which takes longer. */
+static void
+settle_parts(job *j)
+{
+    j->status = link_parts(j);
+    if (j->status == AIR_OK)
+        return;
+    (void)snprintf(j->want->whole, sizeof j->want->whole, "%.150s",
+                   air_last_error()->message);
+    j->status = compile(j);
+    if (j->status != AIR_OK)
+        j->error = *air_last_error();
+}
+
 /* Another job may have had the same text. */
 static air_status
 settle(job *j)
@@ -228,6 +328,8 @@ settle(job *j)
     cuda_module *m =
         j->want->module ? j->want->module : find_module(dev, j->hash);
     if (!m) {
+        if (j->parts)
+            settle_parts(j);
         AIR_REQUIRE(j->status == AIR_OK, j->status, "%s", j->error.message);
         AIR_TRY(load(j, &m));
         m->next = dev->modules;
@@ -257,10 +359,29 @@ has_text(const cuda_want *want)
     return want->text != NULL;
 }
 
+/* The text in parts, if it is not compiled already. */
+static air_status
+part(job *j, job *parts)
+{
+    AIR_TRY(read_cache(j));
+    if (j->cubin)
+        return AIR_OK;
+    j->parts = parts;
+    for (uint32_t i = 0; i <= j->want->parts; i++)
+        parts[i] = (job){.dev = j->dev,
+                         .want = j->want,
+                         .missing = true,
+                         .of = j,
+                         .part = i};
+    return AIR_OK;
+}
+
+/* jobs: one for each want, and for each of its parts behind them all. */
 static air_status
 prepare(air_device *dev, cuda_want *wants, size_t count, job *jobs,
         size_t *out_missing)
 {
+    job *more = jobs + count;
     *out_missing = 0;
     for (size_t i = 0; i < count; i++) {
         job *j = &jobs[i];
@@ -272,15 +393,19 @@ prepare(air_device *dev, cuda_want *wants, size_t count, job *jobs,
         AIR_TRY(make_source(j));
         j->want->module = find_module(dev, j->hash);
         j->missing = !j->want->module && !is_double(jobs, i);
-        *out_missing += j->missing;
+        if (j->missing && parts_of(dev, j->want) > 0)
+            AIR_TRY(part(j, more));
+        *out_missing += j->parts ? parts_of(dev, j->want) : j->missing;
+        more += parts_of(dev, j->want);
     }
     return AIR_OK;
 }
 
 static air_status
-compile_all(air_device *dev, job *jobs, size_t count, size_t missing)
+compile_all(air_device *dev, job *jobs, size_t count, size_t wants,
+            size_t missing)
 {
-    queue q = {.jobs = jobs, .count = count};
+    queue q = {.jobs = jobs, .count = count, .wants = wants};
     base_pool *pool;
     const int threads =
         missing < (size_t)dev->threads ? (int)missing : dev->threads;
@@ -299,19 +424,22 @@ compile_all(air_device *dev, job *jobs, size_t count, size_t missing)
 static void
 free_jobs(air_device *dev, job *jobs, size_t count)
 {
-    for (size_t i = 0; i < count && jobs[i].dev; i++) {
-        base_text_deinit(&jobs[i].source);
+    for (size_t i = 0; i < count; i++) {
+        if (!jobs[i].dev)
+            continue;
+        if (!jobs[i].of)
+            base_text_deinit(&jobs[i].source);
         base_free(&dev->alloc, jobs[i].cubin, jobs[i].size);
     }
     base_free(&dev->alloc, jobs, count * sizeof *jobs);
 }
 
 static air_status
-get_all(air_device *dev, cuda_want *wants, size_t count, job *jobs)
+get_all(air_device *dev, cuda_want *wants, size_t count, job *jobs, size_t all)
 {
     size_t missing;
     AIR_TRY(prepare(dev, wants, count, jobs, &missing));
-    AIR_TRY(compile_all(dev, jobs, count, missing));
+    AIR_TRY(compile_all(dev, jobs, all, count, missing));
     for (size_t i = 0; i < count; i++)
         if (has_text(&wants[i]))
             AIR_TRY(settle(&jobs[i]));
@@ -321,14 +449,17 @@ get_all(air_device *dev, cuda_want *wants, size_t count, job *jobs)
 air_status
 cuda_modules_get(air_device *dev, cuda_want *wants, size_t count)
 {
+    size_t all = count;
     void *jobs;
     if (count == 0)
         return AIR_OK;
-    AIR_TRY(base_new(&dev->alloc, count * sizeof(job), &jobs));
+    for (size_t i = 0; i < count; i++)
+        all += parts_of(dev, &wants[i]);
+    AIR_TRY(base_new(&dev->alloc, all * sizeof(job), &jobs));
     pthread_mutex_lock(&dev->loading);
-    const air_status status = get_all(dev, wants, count, jobs);
+    const air_status status = get_all(dev, wants, count, jobs, all);
     pthread_mutex_unlock(&dev->loading);
-    free_jobs(dev, jobs, count);
+    free_jobs(dev, jobs, all);
     return status;
 }
 

@@ -14,7 +14,8 @@ typedef struct {
     const char *prelude; /* of regions */
     uint32_t *kinds;     /* by phase */
     uint32_t *first;     /* of its parameters */
-    uint32_t nkinds;
+    uint32_t *parts;     /* by kind: that of the text */
+    uint32_t nkinds, nparts;
     uint32_t stages; /* of the ring; 0: none */
     uint32_t shared; /* bytes of phases, before those of the ring */
 } printer;
@@ -96,6 +97,34 @@ is_first(const printer *p, size_t i)
     return true;
 }
 
+/* ---- parts: NVRTC's front end takes one text at a time, what is behind it all
+ * of them at once. So what takes longest comes first, and short ones are one
+ * part. ---- */
+
+enum { PART_LONG, PART_PRODUCT, PART_SHORT, PART_RANKS, SHORT_ONES = 4 };
+
+static int
+rank_of(const super_phase *p)
+{
+    return p->source->prelude == kern_text_split    ? PART_LONG
+           : p->source->prelude == kern_text_skinny ? PART_PRODUCT
+                                                    : PART_SHORT;
+}
+
+static void
+number_parts(printer *p)
+{
+    int shorts = 0;
+    for (int rank = 0; rank < PART_RANKS; rank++)
+        for (size_t i = 0; i < p->run->count; i++) {
+            if (!is_first(p, i) || rank_of(&p->run->phases[i]) != rank)
+                continue;
+            if (rank < PART_SHORT || shorts++ % SHORT_ONES == 0)
+                p->nparts++;
+            p->parts[p->kinds[i]] = p->nparts;
+        }
+}
+
 /* ---- what is before them ------------------------------------------------- */
 
 static void
@@ -158,8 +187,10 @@ put_preludes(printer *p)
         put(p, kern_text_parts);
     if (p->stages == 0)
         return;
-    base_text_add(p->text, "#define RING_STAGES %uu\n#define RING_AT %u\n",
-                  p->stages, p->shared);
+    base_text_add(p->text,
+                  "#define RING_STAGES %uu\n#define RING_AT %u\n"
+                  "#define SUPER_STATIC %d\n",
+                  p->stages, p->shared, SUPER_STATIC);
     put(p, kern_text_ring);
 }
 
@@ -224,8 +255,8 @@ put_phase_text(printer *p, const super_phase *phase, bool asks)
         base_text_put(p->text, at, (size_t)(next - at));
         /* Phases are called: the compiler takes them one by one then. Not what
          * the warp that asks runs, which has few registers. */
-        base_text_add(p->text, "static __device__ %s void\nrun_",
-                      asks ? "__forceinline__" : "__noinline__");
+        base_text_add(p->text, "static %s void\nrun_",
+                      asks ? "__device__ __forceinline__" : "CALLED");
         entry += sizeof name - 1;
         at = strchr(entry, ')');
         base_text_put(p->text, entry, (size_t)(at++ - entry));
@@ -249,17 +280,99 @@ name_of(bool asks)
 }
 
 static void
-put_texts(printer *p, bool asks)
+put_values(printer *p, const super_phase *phase)
 {
-    for (size_t i = 0; i < p->run->count; i++) {
-        const super_phase *phase = &p->run->phases[i];
-        if (!is_first(p, i) || (asks && !is_asked(p, phase)))
+    const int64_t *values = phase->source->values;
+    put(p, "{{");
+    for (size_t v = 0; v < phase->source->nvalues; v++)
+        base_text_add(p->text, "%s%" PRId64, v > 0 ? "," : "", values[v]);
+    put(p, "}}");
+}
+
+static int32_t
+plain_params(const cuda_launch *l)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < l->nparams; k++)
+        n += l->params[k].kind != CUDA_PARAM_VALUES;
+    return n;
+}
+
+/* Of the phase, or of its weights by the warp that asks. */
+static void
+put_call(printer *p, size_t i, bool asks)
+{
+    const super_phase *phase = &p->run->phases[i];
+    const cuda_launch *l = launch_of(phase);
+    if (phase->source->prelude == p->prelude && !p->run->apart)
+        put(p, "    await();\n");
+    if (shape_of(phase)->block[0] < SUPER_THREADS)
+        base_text_add(p->text, "    if (threadIdx.x < %u)\n    ",
+                      shape_of(phase)->block[0]);
+    base_text_add(p->text, "    %s_%u::run_%d(", name_of(asks), p->kinds[i],
+                  entry_of(phase));
+    for (int32_t k = 0, n = 0, more = plain_params(l); k < l->nparams; k++) {
+        put(p, k > 0 ? ", " : "");
+        if (phase->rows[k] != 0) {
+            base_text_add(p->text, "{super_get(%d), super_get(%d)}", n++,
+                          more++);
             continue;
-        base_text_add(p->text, "namespace %s_%u {\n", name_of(asks),
-                      p->kinds[i]);
-        put_phase_text(p, phase, asks);
+        }
+        if (l->params[k].kind != CUDA_PARAM_VALUES) {
+            base_text_add(p->text, "super_get(%d)", n++);
+            continue;
+        }
+        base_text_add(p->text, "phase_%u::A", p->kinds[i]);
+        put_values(p, phase);
+    }
+    put(p, ");\n");
+}
+
+/* Of its part: the kernel knows what it is called only. */
+static void
+put_text(printer *p, size_t i)
+{
+    const uint32_t kind = p->kinds[i];
+    base_text_add(p->text, "#if SUPER_IS(%u)\nnamespace phase_%u {\n",
+                  p->parts[kind], kind);
+    put_phase_text(p, &p->run->phases[i], false);
+    base_text_add(p->text,
+                  "}\nSUPER_FUNCTION void\nsuper_phase_%u()\n{\n"
+                  "    using namespace call;\n    super_together();\n",
+                  kind);
+    put_call(p, i, false);
+    base_text_add(p->text,
+                  "}\n#elif SUPER_IS(0)\n"
+                  "SUPER_FUNCTION void super_phase_%u();\n#endif\n",
+                  kind);
+}
+
+static void
+put_texts(printer *p)
+{
+    for (size_t i = 0; i < p->run->count; i++)
+        if (is_first(p, i))
+            put_text(p, i);
+}
+
+static bool
+is_first_asked(const printer *p, size_t i)
+{
+    return is_first(p, i) && is_asked(p, &p->run->phases[i]);
+}
+
+static void
+put_asked(printer *p)
+{
+    put(p, "#undef skinny\n#define skinny asked\n");
+    for (size_t i = 0; i < p->run->count; i++) {
+        if (!is_first_asked(p, i))
+            continue;
+        base_text_add(p->text, "namespace ask_%u {\n", p->kinds[i]);
+        put_phase_text(p, &p->run->phases[i], true);
         put(p, "}\n");
     }
+    put(p, "#undef skinny\n");
 }
 
 static void
@@ -269,12 +382,10 @@ put_phases(printer *p)
     put(p, "#define blockIdx call::super_block.now.block\n");
     if (p->stages > 0)
         put(p, "#define skinny ringed\n");
-    put_texts(p, false);
-    if (p->stages > 0) {
-        put(p, "#undef skinny\n#define skinny asked\n");
-        put_texts(p, true);
-        put(p, "#undef skinny\n");
-    }
+    put_texts(p);
+    put(p, "#if SUPER_IS(0)\n");
+    if (p->stages > 0)
+        put_asked(p);
     put(p, "#undef gridDim\n#undef blockIdx\n#undef __syncthreads\n");
 }
 
@@ -308,60 +419,26 @@ put_program(printer *p)
 /* ---- the kernel ---------------------------------------------------------- */
 
 static void
-put_values(printer *p, const super_phase *phase)
-{
-    const int64_t *values = phase->source->values;
-    put(p, "{{");
-    for (size_t v = 0; v < phase->source->nvalues; v++)
-        base_text_add(p->text, "%s%" PRId64, v > 0 ? "," : "", values[v]);
-    put(p, "}}");
-}
-
-static int32_t
-plain_params(const cuda_launch *l)
-{
-    int32_t n = 0;
-    for (int32_t k = 0; k < l->nparams; k++)
-        n += l->params[k].kind != CUDA_PARAM_VALUES;
-    return n;
-}
-
-static void
-put_case(printer *p, size_t i, bool asks)
-{
-    const super_phase *phase = &p->run->phases[i];
-    const cuda_launch *l = launch_of(phase);
-    base_text_add(p->text, "        case %u:\n", p->kinds[i]);
-    if (phase->source->prelude == p->prelude && !p->run->apart)
-        put(p, "            await();\n");
-    if (shape_of(phase)->block[0] < SUPER_THREADS)
-        base_text_add(p->text, "            if (threadIdx.x < %u)\n    ",
-                      shape_of(phase)->block[0]);
-    base_text_add(p->text, "            %s_%u::run_%d(", name_of(asks),
-                  p->kinds[i], entry_of(phase));
-    for (int32_t k = 0, n = 0, more = plain_params(l); k < l->nparams; k++) {
-        put(p, k > 0 ? ", " : "");
-        if (phase->rows[k] != 0) {
-            base_text_add(p->text, "{super_get(%d), super_get(%d)}", n++,
-                          more++);
-            continue;
-        }
-        if (l->params[k].kind != CUDA_PARAM_VALUES) {
-            base_text_add(p->text, "super_get(%d)", n++);
-            continue;
-        }
-        base_text_add(p->text, "phase_%u::A", p->kinds[i]);
-        put_values(p, phase);
-    }
-    put(p, ");\n            break;\n");
-}
-
-static void
-put_cases(printer *p, bool asks)
+put_cases(printer *p)
 {
     for (size_t i = 0; i < p->run->count; i++)
-        if (is_first(p, i) && (!asks || is_asked(p, &p->run->phases[i])))
-            put_case(p, i, asks);
+        if (is_first(p, i))
+            base_text_add(p->text,
+                          "        case %u:\n            super_phase_%u();\n"
+                          "            break;\n",
+                          p->kinds[i], p->kinds[i]);
+}
+
+static void
+put_asking_cases(printer *p)
+{
+    for (size_t i = 0; i < p->run->count; i++) {
+        if (!is_first_asked(p, i))
+            continue;
+        base_text_add(p->text, "        case %u:\n        ", p->kinds[i]);
+        put_call(p, i, true);
+        put(p, "            break;\n");
+    }
 }
 
 static void
@@ -376,7 +453,7 @@ put_bundle(printer *p)
                   "    alone_begin();\n"
                   "    switch (e.kind) {\n",
                   SUPER_THREADS);
-    put_cases(p, false);
+    put_cases(p);
     put(p, "    }\n}\n");
 }
 
@@ -400,7 +477,7 @@ put_asking(printer *p)
                   "            do {\n"
                   "            switch (e.kind) {\n",
                   SUPER_THREADS + 32, p->run->count);
-    put_cases(p, true);
+    put_asking_cases(p);
     put(p, "            }\n            } while (ring_ask());\n"
            "        }\n        return;\n    }\n"
            "    super_take_registers();\n");
@@ -417,7 +494,7 @@ put_begin(printer *p)
                   p->out->launches[0].shape.block[0]);
     if (p->stages > 0)
         put(p, "    extern __shared__ __align__(1024) char shared[];\n"
-               "    ring_begin(shared + RING_AT);\n");
+               "    ring_begin(shared + RING_AT);\n    ring_align();\n");
     put(p, "    __syncthreads();\n");
     if (p->stages > 0)
         put_asking(p);
@@ -433,7 +510,7 @@ put_persistent(printer *p)
                   "        if (super_is_mine())\n"
                   "        switch (super_block.now.of.kind) {\n",
                   p->run->count);
-    put_cases(p, false);
+    put_cases(p);
     put(p, "        }\n        else\n            await();\n    }\n"
            "    super_end();\n}\n");
 }
@@ -448,6 +525,7 @@ put_kernel(printer *p)
         put_bundle(p);
     else
         put_persistent(p);
+    put(p, "#endif\n");
 }
 
 /* ---- parameters ---------------------------------------------------------- */
@@ -551,7 +629,7 @@ air_status
 cuda_super_print(const air_device *dev, const super_run *run,
                  const air_step *steps, cuda_source *out)
 {
-    const size_t bytes = run->count * 2 * sizeof(uint32_t);
+    const size_t bytes = run->count * 3 * sizeof(uint32_t);
     printer p = {.run = run, .text = &out->text, .out = out};
     void *room;
     AIR_TRY(base_new(&dev->alloc, count_params(run) * sizeof(cuda_param),
@@ -560,7 +638,9 @@ cuda_super_print(const air_device *dev, const super_run *run,
     AIR_TRY(base_new(&dev->alloc, bytes, &room));
     p.kinds = room;
     p.first = p.kinds + run->count;
+    p.parts = p.first + run->count;
     number_kinds(&p);
+    number_parts(&p);
     add_params(&p, dev->patience, steps);
     add_launch(&p, &dev->props);
     add_ring(&p, &dev->props);
@@ -571,6 +651,7 @@ cuda_super_print(const air_device *dev, const super_run *run,
     else
         put_program(&p);
     put_kernel(&p);
+    out->parts = p.stages > 0 ? p.nparts : 0;
     base_free(&dev->alloc, room, bytes);
     return out->text.status;
 }

@@ -9,6 +9,7 @@ typedef struct cu_context_ *cu_context;
 typedef struct cu_stream_ *cu_stream;
 typedef struct cu_event_ *cu_event;
 typedef struct cu_module_ *cu_module;
+typedef struct cu_link_ *cu_link;
 typedef struct cu_function_ *cu_function;
 typedef struct cu_graph_ *cu_graph;
 typedef struct cu_node_ *cu_node;
@@ -101,6 +102,9 @@ enum {
     CU_PREFERENCE_WORKSPACE = 1,
     CU_PREFERENCE_ALIGN_A = 5, /* then B, C, D */
     CU_OUT_OF_MEMORY = 2,
+    CU_LINK_CUBIN = 0,
+    CU_LINK_ERRORS = 5, /* options: text of errors, and room for it */
+    CU_LINK_ERROR_BYTES = 6,
     CU_CAPTURE_IMPLICIT = 906,
     CU_ATTRIBUTE_PROCESSORS = 16,
     CU_ATTRIBUTE_L2_BYTES = 38,

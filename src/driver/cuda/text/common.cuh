@@ -10,6 +10,14 @@ typedef long long s64;
 
 #define FN __device__ __forceinline__
 
+// What is called, as it would be too long where it is needed. Not in a part of a kernel
+// (super.cuh): there a call has registers of its own, and what is in others is spilled.
+#ifdef SUPER_PART
+#define CALLED FN
+#else
+#define CALLED __device__ __noinline__
+#endif
+
 struct bf16 {
     u16 bits;
 };
@@ -141,19 +149,32 @@ FN uint4
 stream_halves(const void *p)
 {
     const u16 *q = (const u16 *)p;
+#ifdef SUPER_PART
+    // Short, as it is written out where it may be needed.
+    uint4 r = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int i = 0; i < 8; i++) {
+        r.x = r.x >> 16 | r.y << 16;
+        r.y = r.y >> 16 | r.z << 16;
+        r.z = r.z >> 16 | r.w << 16;
+        r.w = r.w >> 16 | (u32)q[i] << 16;
+    }
+    return r;
+#else
     uint4 v;
     v.x = q[0] | (u32)q[1] << 16;
     v.y = q[2] | (u32)q[3] << 16;
     v.z = q[4] | (u32)q[5] << 16;
     v.w = q[6] | (u32)q[7] << 16;
     return v;
+#endif
 }
 
 // Either of 2-byte elements, aligned where FAST says so. Each phase of a persistent
 // kernel is one text, which looks: two would be twice what is compiled, and what
 // the cache of instructions has to hold.
 #ifdef LOOKS_ALIGNED
-static __device__ __noinline__ uint4
+static CALLED uint4
 halves_of(const void *p)
 {
     return stream_halves(p);

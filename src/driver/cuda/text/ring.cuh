@@ -18,13 +18,15 @@ static const u32 RING_FLIGHT = 3;
 static const u32 RING_MOST = 4;
 static const u32 RING_CALM = 2;
 
-static __shared__ struct {
+struct ring_state {
     u64 full[2 * RING_STAGES], empty[RING_STAGES];
     u32 base;   // of the stages, a place in shared memory
     u32 filled; // stages that were asked for
     u32 taken;  // stages that were used, before this phase
     u32 flight; // halves on their way, of weights that have no time
-} ring;
+};
+
+SUPER_SHARED ring_state ring;
 
 FN u32
 ring_place(const void *p)
@@ -96,14 +98,16 @@ ring_flight()
 // What the warp that asks asks for next: rows of some tiles of a phase, that the
 // text of the phase puts here. How they are asked for is one text for all phases, as
 // many of them would take long to be compiled.
-static __shared__ struct {
+struct ring_tiles {
     const u16 *row[32]; // of a lane
     u32 first, left; // tile, of those of the block; so many are left with it
     u32 tiles, rows; // at once; of a tile
     u32 chunks, chunk, last; // stages of a row, bytes of it in one and in the last one
     u32 pitch; // between rows in a stage
     bool fast;
-} ring_next;
+};
+
+SUPER_SHARED ring_tiles ring_next;
 
 FN void
 ring_copy(u32 to, const void *from, int bytes, u32 box, u64 policy)
@@ -272,7 +276,7 @@ ring_ask()
 
 // A factor of all results, of a sum over x: each thread has its part of the sum when x
 // is in place, and it is put together while products are.
-static __shared__ float ring_sums[RING_WARPS];
+SUPER_SHARED float ring_sums[RING_WARPS];
 
 template <class SCALE>
 struct scales {
@@ -792,3 +796,25 @@ struct ringed : skinny<T, M, K, R, S, D> {
         }
     }
 };
+
+// By all threads of the kernel, before a barrier. In parts, what lies in shared memory
+// takes SUPER_STATIC bytes, so that stages are aligned; what nothing writes, the linker
+// leaves out.
+#if defined(SUPER_PART) && SUPER_IS(0)
+__shared__ u64 ring_rest[(SUPER_STATIC - sizeof super_folds - sizeof super_block -
+                          sizeof ring - sizeof ring_next - sizeof ring_sums) / 8];
+
+FN void
+ring_align()
+{
+    if (threadIdx.x == 0)
+        ring_rest[0] = super_folds[0].x = 0;
+    if (threadIdx.x < RING_WARPS)
+        ring_sums[threadIdx.x] = 0;
+}
+#else
+FN void
+ring_align()
+{
+}
+#endif

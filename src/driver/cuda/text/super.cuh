@@ -17,6 +17,36 @@
 //
 // A block that waits longer than `patience` gives up, and with it the kernel:
 // each block leaves, the last one leaves the counters at 0, and the fault says where.
+//
+// The text is compiled as a whole, or in parts that are linked: SUPER_PART is 0 for the
+// kernel, k + 1 for phases of kind k. What lies in shared memory is one for all parts, and
+// the same bytes in each kernel: where the launch's own begin is a multiple of 1024.
+// A phase of another part preserves only four registers, as the kernel holds little over
+// the call: with as many as functions preserve otherwise (28) it would have to write them
+// to memory. Registers are not handed on between warps then, which ptxas does only where
+// it sees all: the kernel's 168 have to do.
+#ifdef SUPER_PART
+#define SUPER_IS(part) (SUPER_PART == (part))
+#if SUPER_PART == 0
+#define SUPER_SHARED __shared__
+#else
+#define SUPER_SHARED __shared__ extern
+#endif
+#define SUPER_FUNCTION _Pragma("nv_abi preserve_n_data(4) preserve_n_control(10)") extern "C" __device__
+// Of folds of regions, which begin with a barrier: 8 warps' parts.
+SUPER_SHARED uint4 super_folds[16];
+#define AIR_PARTS(T, name, count)                                         \
+    static_assert(sizeof(T) * (count) <= sizeof call::super_folds, ""); \
+    T *const name = (T *)call::super_folds
+#else
+#define SUPER_IS(part) 1
+#define SUPER_SHARED static __shared__
+#define SUPER_FUNCTION static __device__ __forceinline__
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define SUPER_TRADES
+#endif
+#endif
+
 struct super_state { // in memory of the GPU; 0 at first
     u32 arrived, left, cleared, failed; // 0 between launches
     u32 launches; // that are over
@@ -69,7 +99,7 @@ struct super_step {
 
 static const int SUPER_WORDS = sizeof(super_step) / 8;
 
-static __shared__ struct {
+struct super_block_state {
     super_state *state;
     fault *bad;
     u64 patience; // ns, 0: endless
@@ -87,7 +117,9 @@ static __shared__ struct {
     u32 told; // of text/split.cuh: a row has seen nothing
     bool stuck;  // it gives up
     u32 arrived; // what it saw then
-} super_block;
+};
+
+SUPER_SHARED super_block_state super_block;
 
 // Little may stay in registers from one phase to the next: what ptxas then keeps it spills,
 // and each phase would wait for local memory. So threadIdx.x and where things are in shared
@@ -106,6 +138,17 @@ super_place(const void *shared)
     u32 at = (u32)__cvta_generic_to_shared(shared);
     asm volatile("" : "+r"(at));
     return at;
+}
+
+// A phase that is a part by itself begins with it: that all threads of a warp are there
+// ptxas knows from an instruction that needs it. Of it nothing else is left.
+FN void
+super_together()
+{
+#ifdef SUPER_PART
+    u32 i = super_thread();
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(i));
+#endif
 }
 
 FN void
@@ -140,7 +183,7 @@ super_asks()
 FN void
 super_give_registers()
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#ifdef SUPER_TRADES
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
 #endif
 }
@@ -148,7 +191,7 @@ super_give_registers()
 FN void
 super_take_registers()
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#ifdef SUPER_TRADES
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;" ::: "memory");
 #endif
 }
