@@ -159,6 +159,26 @@ struct decode {
         return FAST ? stream(p) : stream_halves(p);
     }
 
+    // Of the result, in registers of a lane: of rows 0 to 7 and 8 to 15.
+    struct sums {
+        float of[SLOTS][8][4];
+
+        FN void
+        scale(float f, bool some)
+        {
+            if (__any_sync(~0u, some))
+#pragma unroll
+                for (int i = 0; i < SLOTS * 32; i++)
+                    of[i / 32][i / 4 % 8][i % 4] *= f;
+        }
+
+        FN void
+        add(int c, int e, u32 high0, u32 low0, u32 high1, u32 low1, u32 v0, u32 v1)
+        {
+            multiply(of[c][e], high0, low0, high1, low1, v0, v1, T());
+        }
+    };
+
     // What a lane reads of a block of keys.
     struct places {
         const T *k[TILES], *v[TILES][2];
@@ -270,7 +290,8 @@ struct decode {
         const s64 start = (s64)(rank + CLUSTER * warp) * KEYS;
         const s64 step = (s64)CLUSTER * WARPS * KEYS;
         const int rows = (QUERIES + CLUSTER - 1 - (int)rank) / CLUSTER;
-        float acc[SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        sums acc = {};
+        float top = -infinity(), all = 0;
         places at;
 
         if (threadIdx.x == 0)
@@ -310,7 +331,7 @@ struct decode {
     template <bool FAST, class P>
     static FN void
     walk(const P &p, s64 start, s64 step, int g, int t, bool likely, places &at,
-         float (&acc)[SLOTS][8][4], float &top, float &all)
+         sums &acc, float &top, float &all)
     {
         pieces x;
         uint4 q[CHUNKS];
@@ -340,7 +361,8 @@ struct decode {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, t = lane & 3;
         uint4 q[CHUNKS];
-        float acc[SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        sums acc = {};
+        float top = -infinity(), all = 0;
         take<false>(p, g, t, q);
 #pragma unroll 1
         for (s64 j = warp * KEYS; j < p.keys(); j += WARPS * KEYS) {
@@ -381,10 +403,10 @@ struct decode {
             asm volatile("prefetch.global.L2 [%0];" ::"l"(from + e));
     }
 
-    template <class P>
+    template <class P, class ACC>
     static FN void
     fold(const P &p, pieces &x, const uint4 (&q)[CHUNKS], const added &m,
-         float (&acc)[SLOTS][8][4], float &top, float &all)
+         ACC &acc, float &top, float &all)
     {
         uint4(&k)[TILES][CHUNKS] = x.k;
         uint4(&v)[TILES][2][SLOTS] = x.v;
@@ -408,10 +430,7 @@ struct decode {
         high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
         high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
         const float f = decay(top, high);
-        if (__any_sync(~0u, f != 1 && top != -infinity()))
-#pragma unroll
-            for (int i = 0; i < SLOTS * 32; i++)
-                acc[i / 32][i / 4 % 8][i % 4] *= f;
+        acc.scale(f, f != 1 && top != -infinity());
         top = high;
         all *= f;
         u32 hidden = 0; // a bit for each
@@ -433,12 +452,11 @@ struct decode {
             for (int c = 0; c < SLOTS; c++)
 #pragma unroll
                 for (int e = 0; e < 8; e++)
-                    multiply(acc[c][e], high0, low0, high1, low1,
-                             pair_up(word(v[i][0][c], e / 2),
-                                     word(v[i][1][c], e / 2), e % 2),
-                             pair_up(word(v[i + 1][0][c], e / 2),
-                                     word(v[i + 1][1][c], e / 2), e % 2),
-                             T());
+                    acc.add(c, e, high0, low0, high1, low1,
+                            pair_up(word(v[i][0][c], e / 2),
+                                    word(v[i][1][c], e / 2), e % 2),
+                            pair_up(word(v[i + 1][0][c], e / 2),
+                                    word(v[i + 1][1][c], e / 2), e % 2));
         }
     }
 
@@ -470,25 +488,37 @@ struct decode {
 
     // What the warp has of each query; cells are 8-byte aligned.
     static FN void
-    leave(float *cells, int g, int t, const float (&acc)[SLOTS][8][4], float top,
-          float all)
+    leave(float *cells, int g, int t, const sums &acc, float top, float all)
+    {
+        leave_rest(cells, g, t, top, all);
+        leave_sums(cells, g, t, acc);
+    }
+
+    static FN void
+    leave_sums(float *cells, int g, int t, const sums &acc)
     {
         float *c = cells + g * CELL;
-        all += __shfl_xor_sync(~0u, all, 1);
-        all += __shfl_xor_sync(~0u, all, 2);
         if (g >= QUERIES)
             return;
 #pragma unroll
         for (int i = 0; i < SLOTS * 16; i += 2) {
             const int e = i / 16 * 64 + t * 16 + i % 16;
-            const float(&a)[4] = acc[i / 16][i % 8], (&b)[4] = acc[i / 16][i % 8 + 1];
+            const float(&a)[4] = acc.of[i / 16][i % 8];
+            const float(&b)[4] = acc.of[i / 16][i % 8 + 1];
             if (e < WIDTH)
                 *(float2 *)(c + e) = i % 16 < 8 ? float2{a[0] + a[2], b[0] + b[2]}
                                                 : float2{a[1] + a[3], b[1] + b[3]};
         }
-        if (t == 0) {
-            c[WIDTH] = top;
-            c[WIDTH + 1] = all;
+    }
+
+    static FN void
+    leave_rest(float *cells, int g, int t, float top, float all)
+    {
+        all += __shfl_xor_sync(~0u, all, 1);
+        all += __shfl_xor_sync(~0u, all, 2);
+        if (g < QUERIES && t == 0) {
+            cells[g * CELL + WIDTH] = top;
+            cells[g * CELL + WIDTH + 1] = all;
         }
     }
 

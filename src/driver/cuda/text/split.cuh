@@ -69,6 +69,16 @@ take_query_and(ROW &row, uint4 (&q)[N], const T *from, int g, int t, bool there)
         row.ask(g, t);
 }
 
+template <bool FIRST, class A, class B>
+struct either {
+    typedef A type;
+};
+
+template <class A, class B>
+struct either<false, A, B> {
+    typedef B type;
+};
+
 template <class T, int WIDTH, int QUERIES, int SPLITS>
 struct split {
     typedef decode<T, WIDTH, QUERIES, 2> D;
@@ -132,7 +142,7 @@ struct split {
 
     // Rows that are not aligned: few have them.
     template <class P>
-    static __device__ __noinline__ typename D::pieces
+    static CALLED typename D::pieces
     fetch_halves(P p, s64 j, int g, int t)
     {
         typename D::places at;
@@ -155,6 +165,81 @@ struct split {
         }
     }
 
+    // Sums of a lane: of wide rows they lie in shared memory, as registers hold keys and
+    // values; mostly a warp has one block of them.
+    struct shared_sums {
+        float *at; // of the lane's first element
+        bool mine;
+        float factor, held[2];
+
+        FN shared_sums(float *own, int g, int t)
+            : at(own + (g < QUERIES ? g : 0) * CELL + t * 16), mine(g < QUERIES)
+        {
+#pragma unroll
+            for (int i = 0; i < D::SLOTS * 16; i += 2)
+                if (mine && is_there(i))
+                    *place(i) = float2{0, 0};
+        }
+
+        // Do the lane's elements i and i + 1 of 16 in a slot exist? Widths are multiples
+        // of 32.
+        FN bool
+        is_there(int i) const
+        {
+            return i / 16 * 64 + 64 <= WIDTH || (int)threadIdx.x % 4 * 16 < WIDTH % 64;
+        }
+
+        FN float2 *
+        place(int i) const
+        {
+            return (float2 *)(at + i / 16 * 64 + i % 16);
+        }
+
+        FN void
+        scale(float f, bool)
+        {
+            factor = f;
+        }
+
+        FN void
+        add(int c, int e, u32 high0, u32 low0, u32 high1, u32 low1, u32 v0, u32 v1)
+        {
+            float own[4] = {};
+            multiply(own, high0, low0, high1, low1, v0, v1, T());
+            own[0] += own[2];
+            own[1] += own[3];
+            if (e % 2 != 0)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    if (mine && is_there(c * 16)) {
+                        float2 *to = place(c * 16 + i * 8 + e - 1);
+                        const float2 was = *to;
+                        *to = float2{was.x * factor + held[i], was.y * factor + own[i]};
+                    }
+            held[0] = own[0];
+            held[1] = own[1];
+        }
+
+        FN void
+        leave(float *, int, int) const
+        {
+        }
+    };
+
+    struct own_sums : D::sums {
+        FN own_sums(float *, int, int) : D::sums{}
+        {
+        }
+
+        FN void
+        leave(float *own, int g, int t) const
+        {
+            D::leave_sums(own, g, t, *this);
+        }
+    };
+
+    typedef typename either<(WIDTH > 64), shared_sums, own_sums>::type sums;
+
     // What each warp finds in its keys.
     template <class P>
     static FN void
@@ -162,7 +247,8 @@ struct split {
     {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const int g = lane >> 2, t = lane & 3;
-        float acc[D::SLOTS][8][4] = {}, top = -infinity(), all = 0;
+        float *own = mine + warp * QUERIES * CELL, top = -infinity(), all = 0;
+        sums acc(own, g, t);
         s64 j = (s64)(rank + SPLITS * warp) * D::KEYS;
         const s64 step = (s64)SPLITS * WARPS * D::KEYS;
         typename D::pieces x;
@@ -192,14 +278,15 @@ struct split {
             m = next;
             next = later;
         }
-        D::leave(mine + warp * QUERIES * CELL, g, t, acc, top, all);
+        acc.leave(own, g, t);
+        D::leave_rest(own, g, t, top, all);
     }
 
     // All keys by the warps of this block, one after the other but for those that are
     // hidden: few rows have seen nothing, and what is as fast as `look` takes as long
     // to be compiled.
     template <class P>
-    static __device__ __noinline__ void
+    static CALLED void
     again(P p, float *cells)
     {
         static constexpr int PIECES = WIDTH / 32; // of a row, of a lane
