@@ -577,27 +577,32 @@ all_rows(const fuse_group *g)
     return rows;
 }
 
-/* Of one row of x. */
+/* Of weights of integers. */
 static kern_skinny_shape
-row_shape(const fuse_group *g, const cuda_props *props)
+words_shape(const fuse_group *g, const cuda_props *props)
 {
     enum { WARPS = 8, PARTS = 2 };
+    const kern_words_call c = kern_words_read(fuse_product(g, 0));
     const int64_t most = KERN_ROW_BLOCKS * (int64_t)props->processors;
-    kern_skinny_shape s = {.parts = PARTS,
-                           .tile = KERN_ROW_TILE,
-                           .depth = kern_row_depth(g->k, rows_of(g)),
-                           .most = most};
-    int each = 8; /* numbers of a weight that a lane loads at once */
-    if (fuse_is_words(g)) {
-        const kern_words_call c = kern_words_read(fuse_product(g, 0));
-        s.tile = kern_words_tile(&c, all_rows(g), most);
-        s.depth = KERN_WORDS_DEPTH;
-        each = kern_words_each(&c);
-    }
-    const int64_t unit = (int64_t)4 * PARTS * each;
+    const int64_t unit = (int64_t)4 * PARTS * kern_words_each(&c);
     const int64_t row = (g->k + unit - 1) / unit * unit;
-    s.bytes = (size_t)(2 * row + 8 * WARPS * PARTS * s.tile);
-    return s;
+    const int tile = kern_words_tile(&c, all_rows(g), most);
+    return (kern_skinny_shape){
+        .parts = PARTS,
+        .tile = tile,
+        .depth = KERN_WORDS_DEPTH,
+        .most = most,
+        .bytes = (size_t)(2 * row + 8 * WARPS * PARTS * tile)};
+}
+
+/* How much of a row of weights is in flight is measured by the first one's. */
+static kern_skinny_shape
+shape_of(const fuse_group *g, const cuda_props *props)
+{
+    if (fuse_is_words(g))
+        return words_shape(g, props);
+    return kern_skinny_of(g->m, has_rows(g) ? all_rows(g) : rows_of(g), g->k,
+                          true, props);
 }
 
 static void
@@ -619,10 +624,7 @@ put_family(fuse_printer *p, const kern_skinny_shape *s)
 static void
 print(fuse_printer *p, const cuda_props *props)
 {
-    const fuse_group *g = p->g;
-    const kern_skinny_shape s =
-        has_rows(g) ? kern_skinny_of(g->m, all_rows(g), g->k, true, props)
-                    : row_shape(g, props);
+    const kern_skinny_shape s = shape_of(p->g, props);
     p->tile = s.tile;
     add_pointers(p);
     put_family(p, &s);

@@ -14,8 +14,8 @@ enum {
 };
 
 /* Bytes of weights that a phase reads in the mean. One of less waits longer for
- * all blocks than a launch takes that began early: 16 phases of 3 and 1.5 MB
- * took 40 us, launches 30; of 6 MB 48 and 49, of 25 MB 6.6 and 7.0 a phase. */
+ * all blocks than a launch takes that began early: 16 phases of 1.5 MB took 40
+ * us, launches 30; of 6 MB 48 and 49; 8 of 25 MB 53 and 56. */
 static const size_t least_weights = 8 << 20;
 
 /* ---- what can be a phase ------------------------------------------------- */

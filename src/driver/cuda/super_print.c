@@ -395,7 +395,7 @@ put_phases(printer *p)
 static void
 put_bundled(printer *p)
 {
-    put(p, "__constant__ call::super_part super_program[] = {");
+    put(p, "__constant__ call::super_job super_program[] = {");
     for (size_t i = 0; i < p->run->count; i++) {
         const uint32_t blocks = shape_of(&p->run->phases[i])->grid[0];
         for (uint32_t b = 0; b < blocks; b++)
@@ -448,7 +448,7 @@ put_bundle(printer *p)
                   "extern \"C\" __global__ __launch_bounds__(%d) void\n"
                   "ENTRY(0)(const __grid_constant__ super_arguments a)\n{\n"
                   "    using namespace call;\n"
-                  "    const super_part e = super_program[blockIdx.x];\n"
+                  "    const super_job e = super_program[blockIdx.x];\n"
                   "    super_apart(e, a.v + SUPER_HEAD);\n"
                   "    alone_begin();\n"
                   "    switch (e.kind) {\n",

@@ -475,13 +475,13 @@ super_end()
 }
 
 // A bundle: phases that need nothing of each other, side by side. What a block does.
-struct super_part {
+struct super_job {
     u32 kind, first;   // as of a phase
     u32 block, blocks; // of the phase: which one, of how many
 };
 
 FN void
-super_apart(const super_part &e, const u64 *v)
+super_apart(const super_job &e, const u64 *v)
 {
     if (threadIdx.x < SUPER_PARAMETERS)
         super_block.now.parameters[threadIdx.x] = v[e.first + threadIdx.x];
