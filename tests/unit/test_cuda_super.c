@@ -207,29 +207,33 @@ TEST(cuda_super_is_where_it_pays)
     static const struct {
         air_persistent which;
         const char *rows, *size, *joined;
+        int major;
         bool exact;
         int launches, together;
         const char *said; /* "-": nothing of persistent kernels */
     } cases[] = {
-        {AIR_PERSISTENT_PAYS, "1", "2048", "", false, 1, 1,
+        {AIR_PERSISTENT_PAYS, "1", "2048", "", 9, false, 1, 1,
          "list: 1 persistent kernel of 4 phases"},
-        {AIR_PERSISTENT_PAYS, "1", "2048", " joined", true, 3, 1,
+        {AIR_PERSISTENT_PAYS, "1", "2048", " joined", 9, true, 3, 1,
          "list: 1 persistent kernel of 2 phases"},
-        {AIR_PERSISTENT_PAYS, "1", "2048", "", true, 4, 0, "-"},
-        {AIR_PERSISTENT_PAYS, "1", "1024", "", false, 4, 0, "-"},
-        {AIR_PERSISTENT_PAYS, "1", "1024", " joined", false, 4, 0,
+        {AIR_PERSISTENT_PAYS, "1", "2048", "", 9, true, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "1", "2048", "", 10, false, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "1", "2048", " joined", 10, true, 3, 1,
+         "list: 1 persistent kernel of 2 phases"},
+        {AIR_PERSISTENT_PAYS, "1", "1024", "", 9, false, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "1", "1024", " joined", 9, false, 4, 0,
          "list: no persistent kernel: weights so small that launches are "
          "faster, from the first of mm"},
-        {AIR_PERSISTENT_PAYS, "2", "2048", "", false, 4, 0, "-"},
-        {AIR_PERSISTENT_PAYS, "2", "2048", " joined", false, 4, 0,
+        {AIR_PERSISTENT_PAYS, "2", "2048", "", 9, false, 4, 0, "-"},
+        {AIR_PERSISTENT_PAYS, "2", "2048", " joined", 9, false, 4, 0,
          "list: no persistent kernel: products of several rows, of which "
          "launches are faster, of mm"},
-        {AIR_PERSISTENT_NONE, "1", "2048", " joined", false, 4, 0, "-"},
-        {AIR_PERSISTENT_ALL, "1", "64", "", true, 1, 1,
+        {AIR_PERSISTENT_NONE, "1", "2048", " joined", 9, false, 4, 0, "-"},
+        {AIR_PERSISTENT_ALL, "1", "64", "", 9, true, 1, 1,
          "list: 1 persistent kernel of 4 phases"},
-        {AIR_PERSISTENT_ALL, "8", "64", "", false, 1, 1,
+        {AIR_PERSISTENT_ALL, "8", "64", "", 9, false, 1, 1,
          "list: 1 persistent kernel of 4 phases"},
-        {AIR_PERSISTENT_ALL, "9", "64", "", false, 4, 0,
+        {AIR_PERSISTENT_ALL, "9", "64", "", 9, false, 4, 0,
          "list: no persistent kernel: products of more than 8 rows of mm"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
@@ -238,7 +242,8 @@ TEST(cuda_super_is_where_it_pays)
         replace(text, sizeof text, "ROWS", cases[i].rows);
         replace(text, sizeof text, "SIZE", cases[i].size);
         replace(text, sizeof text, "JOINED", cases[i].joined);
-        REQUIRE(prepare_exact(&f, text, 9, cases[i].which, cases[i].exact, 1));
+        REQUIRE(prepare_exact(&f, text, cases[i].major, cases[i].which,
+                              cases[i].exact, 1));
         CHECK_OK(run(&f));
         CHECK_INT(f.cuda->launches, cases[i].launches);
         CHECK_INT(f.cuda->together, cases[i].together);

@@ -391,11 +391,19 @@ cuda_super_is_asked(const air_device *dev, const air_step *step)
            (dev->gpu.persistent == AIR_PERSISTENT_PAYS && step->joined);
 }
 
+/* What pays was measured there. */
+static bool
+is_known(const cuda_props *props)
+{
+    return props->capability / 10 == 9;
+}
+
 bool
 cuda_super_wants(const air_device *dev, const air_step *step)
 {
     return cuda_super_is_asked(dev, step) ||
-           (dev->gpu.persistent == AIR_PERSISTENT_PAYS && !step->exact);
+           (dev->gpu.persistent == AIR_PERSISTENT_PAYS && !step->exact &&
+            is_known(&dev->props));
 }
 
 static air_status
