@@ -8,7 +8,8 @@
 enum {
     LEAST = 2, /* steps of a bundle */
     MOST = 512,
-    LITTLE = 2048 /* threads of a step */
+    MOST_BLOCKS = 1024, /* of which the text has a table */
+    LITTLE = 2048       /* threads of a step */
 };
 
 /* A map without partial results. */
@@ -55,12 +56,15 @@ static void
 find(const air_step *steps, size_t count, const cuda_source *sources,
      size_t first, super_run *run)
 {
-    size_t params = SUPER_HEAD;
+    size_t params = SUPER_HEAD, blocks = 0;
 
     run->count = 0;
     for (size_t i = first; i < count && run->count < MOST; i++) {
+        if (!is_small(&sources[i], &steps[i]))
+            return;
         params += (size_t)sources[i].launches[0].nparams;
-        if (!is_small(&sources[i], &steps[i]) || params > SUPER_PARAMS ||
+        blocks += sources[i].shapes[0].grid[0];
+        if (params > SUPER_PARAMS || blocks > MOST_BLOCKS ||
             !may_follow(run, steps, i))
             return;
         run->phases[run->count++] =
