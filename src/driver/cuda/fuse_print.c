@@ -622,20 +622,19 @@ put_family(fuse_printer *p, const kern_skinny_shape *s)
 }
 
 static void
-print(fuse_printer *p, const cuda_props *props)
+print(fuse_printer *p, const kern_skinny_shape *s)
 {
-    const kern_skinny_shape s = shape_of(p->g, props);
-    p->tile = s.tile;
+    p->tile = s->tile;
     add_pointers(p);
-    put_family(p, &s);
+    put_family(p, s);
     put_rows(p);
     fuse_put_stage(p);
     put_wants(p);
     put_results(p);
     put_run(p);
     const int64_t tiles = all_tiles(p);
-    p->launch->shape.grid[0] = (uint32_t)(tiles < s.most ? tiles : s.most);
-    p->launch->shape.shared = (uint32_t)s.bytes;
+    p->launch->shape.grid[0] = (uint32_t)(tiles < s->most ? tiles : s->most);
+    p->launch->shape.shared = (uint32_t)s->bytes;
 }
 
 /* What regions of the group call; the same text for all of them. */
@@ -652,11 +651,12 @@ air_status
 cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
 {
     const char *prelude = prelude_of(g);
+    const kern_skinny_shape s = shape_of(g, props);
     fuse_printer p = {.g = g, .launch = &out->launches[0]};
     base_text_init(&p.head, out->text.alloc);
     base_text_init(&p.body, out->text.alloc);
     *p.launch = (cuda_launch){.shape = {{1, 1, 1}, {256, 1, 1}, 0}};
-    print(&p, props);
+    print(&p, &s);
     out->prelude = fuse_is_words(g) ? kern_text_words : kern_text_skinny;
     out->nlaunches = 1;
     if (prelude)
@@ -664,7 +664,7 @@ cuda_fuse_print(const fuse_group *g, const cuda_props *props, cuda_source *out)
     base_text_add(&out->text,
                   "using namespace call;\nextern \"C\" __global__ "
                   "__launch_bounds__(256, %d) void\nENTRY(0)(",
-                  has_rows(g)        ? 1
+                  has_rows(g)        ? s.side
                   : fuse_is_words(g) ? KERN_ROW_BLOCKS
                                      : kern_row_bound(g->k, rows_of(g)));
     if (p.head.status == AIR_OK && p.body.status == AIR_OK) {

@@ -110,6 +110,7 @@ typedef struct {
     int tile;     /* R: rows of w */
     int parts;    /* S */
     int depth;    /* D */
+    int side;     /* blocks of an SM that its registers are for; of one row 1 */
     int64_t most; /* blocks, at most: as many as an SM has room for, of all */
     size_t bytes; /* of shared memory */
 } kern_skinny_shape;

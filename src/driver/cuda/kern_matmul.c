@@ -8,8 +8,9 @@ enum {
     MOST_ROWS = 16,
     WARPS = 8,
     BLOCKS = 2,
-    DEPTH = 8,     /* D, of several rows */
-    SPLIT_ROWS = 8 /* of x, at most, where rows of w are read in two parts */
+    DEPTH = 8,      /* D, of several rows */
+    SPLIT_ROWS = 8, /* of x, at most, where rows of w are read in two parts */
+    SHORT = 2048    /* K of which a warp has DEPTH loads, where they are not */
 };
 
 /* y[m, n] = alpha * sum over k of x[m, k] w[k, n] + beta * c[m, n] */
@@ -44,6 +45,15 @@ depth_of(int64_t m, int64_t n, int64_t k)
     return m == 1 ? kern_row_depth(k, n) : is_whole(m) ? BLOCKS * DEPTH : DEPTH;
 }
 
+/* Of several rows a thread has 128 registers, without spills, so that two
+ * blocks, or one and the next kernel's, are side by side: 160 to 230 otherwise,
+ * where results are taken. Loads of long rows that are read whole need more. */
+static int
+side_of(int64_t m, int64_t k)
+{
+    return m == 1 || (is_whole(m) && k > SHORT) ? 1 : BLOCKS;
+}
+
 static size_t
 shared_bytes(int64_t m, int64_t k, const kern_skinny_shape *s)
 {
@@ -60,7 +70,8 @@ kern_skinny_of(int64_t m, int64_t n, int64_t k, bool pairs,
     const int64_t side = blocks_of(m), all = side * props->processors;
     kern_skinny_shape s = {.parts = is_whole(m) ? 1 : 2,
                            .tile = is_whole(m) ? WHOLE : kern_tile(n, m, all),
-                           .depth = depth_of(m, n, k)};
+                           .depth = depth_of(m, n, k),
+                           .side = side_of(m, k)};
     if (pairs && (s.tile == 24 || shared_bytes(m, k, &s) > props->shared_bytes))
         s.tile = is_whole(m) ? WHOLE : LEAST;
     s.bytes = shared_bytes(m, k, &s);
@@ -168,7 +179,7 @@ kern_skinny(const air_call *call, const cuda_props *props, cuda_source *out)
     const char *type = kern_type(p.x->dtype);
     const kern_skinny_shape *s = &p.shape;
     const int64_t tiles = (p.n + s->tile - 1) / s->tile;
-    kern k = kern_begin(out, kern_text_skinny, "");
+    kern k = kern_begin_side(out, kern_text_skinny, "", s->side);
     print_parameters(&k, &p, type, 'y');
     base_text_add(k.text,
                   "    typedef skinny<%s, %" PRId64 ", %" PRId64
