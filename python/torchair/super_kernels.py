@@ -2,7 +2,7 @@
 the option that puts all of a capture in one.
 
 On a CPU a super kernel is one parallel region, on a GPU as few persistent
-kernels as its steps allow (docs/cuda-persistent.md).
+kernels as its steps allow, where that is faster (docs/cuda-persistent.md).
 """
 
 from __future__ import annotations

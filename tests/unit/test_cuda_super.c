@@ -156,15 +156,23 @@ TEST(cuda_super_is_linked_of_parts)
     drop(&f);
 }
 
-/* Does the program say that of its list? */
+/* Does the program say that of its list, or, where it should not, does it? */
 static bool
-says(const fixture *f, const char *what)
+says_or_not(const fixture *f, const char *what, bool wanted)
 {
     char *text = NULL;
     CHECK_OK(air_program_print(f->program, AIR_TEXT_EXPLAIN, &text));
     const bool found = text && strstr(text, what);
+    if (found != wanted)
+        fprintf(stderr, "%s\n", text ? text : "");
     air_program_text_free(f->program, text);
     return found;
+}
+
+static bool
+says(const fixture *f, const char *what)
+{
+    return says_or_not(f, what, true);
 }
 
 TEST(cuda_super_that_is_not_linked_is_compiled_as_a_whole)
@@ -248,7 +256,7 @@ TEST(cuda_super_is_where_it_pays)
         CHECK_INT(f.cuda->launches, cases[i].launches);
         CHECK_INT(f.cuda->together, cases[i].together);
         if (*cases[i].said == '-')
-            CHECK(!says(&f, "persistent"));
+            CHECK(!says_or_not(&f, "persistent", false));
         else
             CHECK(says(&f, cases[i].said));
         drop(&f);

@@ -113,7 +113,7 @@ read_matrices(const air_call *call, product *p)
 {
     if (call->nargs == KERN_WORDS_ARGS)
         return read_words(call, p);
-    const int at = call->nargs == 2 ? 0 : 1;
+    const int at = kern_first_factor(call);
     *p = (product){.x = call->args[at].t,
                    .w = call->args[at + 1].t,
                    .y = &call->outs[0],

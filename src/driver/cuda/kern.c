@@ -91,6 +91,12 @@ kern_float(const air_call *call, int i, double otherwise)
 }
 
 int
+kern_first_factor(const air_call *call)
+{
+    return call->nargs == 2 ? 0 : 1;
+}
+
+int
 kern_axis(int64_t axis, int rank)
 {
     return (int)(axis < 0 ? axis + rank : axis);

@@ -42,6 +42,8 @@ int64_t kern_numel(const air_tensor *t);
 const air_tensor *kern_arg(const air_call *call, int i); /* NULL: absent */
 int64_t kern_int(const air_call *call, int i, int64_t otherwise);
 double kern_float(const air_call *call, int i, double otherwise);
+/* Where a product has its first factor: mm(a, b), addmm(c, a, b, ...). */
+int kern_first_factor(const air_call *call);
 int kern_axis(int64_t axis, int rank); /* negative: from the end */
 bool kern_same_place(const air_tensor *a, const air_tensor *b);
 

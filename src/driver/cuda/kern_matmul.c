@@ -83,7 +83,7 @@ kern_skinny_of(int64_t m, int64_t n, int64_t k, bool pairs,
 static product
 read_product(const air_call *call, const cuda_props *props)
 {
-    const int at = call->nargs == 2 ? 0 : 1;
+    const int at = kern_first_factor(call);
     product p = {.x = call->args[at].t,
                  .w = call->args[at + 1].t,
                  .y = &call->outs[0],

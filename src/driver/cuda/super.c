@@ -90,7 +90,7 @@ weigh(const air_step *steps, size_t first, size_t end)
         const air_call *c = &steps[i].call;
         if (!of || of->print != kern_skinny)
             continue;
-        const int at = c->nargs == 2 ? 0 : 1;
+        const int at = kern_first_factor(c);
         const air_tensor *x = c->args[at].t, *w = c->args[at + 1].t;
         const int64_t rows = x->dims[x->rank - 2];
         all.rows = rows > all.rows ? rows : all.rows;
@@ -303,7 +303,6 @@ add_phases(joiner *j, const cuda_source *s, size_t step, size_t end)
     }
     j->params += params_of(s);
     j->products += is_product(s);
-    j->weights += weigh(j->steps, step, end).bytes;
 }
 
 static size_t
@@ -414,9 +413,10 @@ add_step(joiner *j, size_t step, size_t end)
         return close_run(j);
     j->report->asked |= cuda_super_is_asked(j->dev, &j->steps[step]);
     AIR_TRY(other_text(j, step, &s));
+    const weighed products = weigh(j->steps, step, end);
     const char *why = refusal_of(s, &j->steps[step], &j->dev->props);
     if (!why)
-        why = refusal_of_rows(j->dev, weigh(j->steps, step, end).rows);
+        why = refusal_of_rows(j->dev, products.rows);
     if (why) {
         note_refusal(j, step, why);
         return close_run(j);
@@ -427,6 +427,7 @@ add_step(joiner *j, size_t step, size_t end)
     if (j->run.count == 0)
         open_run(j, step);
     add_phases(j, s, step, end);
+    j->weights += products.bytes;
     return AIR_OK;
 }
 

@@ -19,7 +19,7 @@
 // each block leaves, the last one leaves the counters at 0, and the fault says where.
 //
 // The text is compiled as a whole, or in parts that are linked: SUPER_PART is 0 for the
-// kernel, k + 1 for phases of kind k. What lies in shared memory is one for all parts, and
+// kernel, and says else which phases (super_print.c). What lies in shared memory is one for all parts, and
 // the same bytes in each kernel: where the launch's own begin is a multiple of 1024.
 // A phase of another part preserves only four registers, as the kernel holds little over
 // the call: with as many as functions preserve otherwise (28) it would have to write them
